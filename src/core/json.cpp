@@ -1,0 +1,341 @@
+#include "core/json.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace automodel {
+
+namespace {
+
+/// Bare Infinity, -Infinity and NaN outside strings become {"__float__": ...}, which the builder
+/// below turns into doubles together with the spelled-out form.
+std::string quote_bare_floats(std::string_view text) {
+  constexpr std::string_view kWords[] = {"-Infinity", "Infinity", "NaN"};
+  std::string out;
+  out.reserve(text.size() + 64);
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      out.push_back(c);
+      if (c == '\\' && i + 1 < text.size()) out.push_back(text[++i]);
+      if (c == '"') in_string = false;
+      continue;
+    }
+    if (c == '"') in_string = true;
+    bool replaced = false;
+    if (c == 'I' || c == 'N' || c == '-') {
+      for (const std::string_view word : kWords) {
+        if (text.substr(i, word.size()) != word) continue;
+        out += cat("{\"__float__\": \"", word, "\"}");
+        i += word.size() - 1;
+        replaced = true;
+        break;
+      }
+    }
+    if (!replaced) out.push_back(c);
+  }
+  return out;
+}
+
+/// Receives nlohmann's parse events and builds a Json without recursion.
+class Builder final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit Builder(std::string_view name) : name_(name) {}
+
+  Json take() { return std::move(root_); }
+
+  bool null() override { return put(Json()); }
+  bool boolean(bool value) override { return put(Json(value)); }
+  bool number_integer(int64_t value) override { return put(Json(value)); }
+  bool number_unsigned(uint64_t value) override { return put(Json(value)); }
+  bool number_float(double value, const std::string&) override { return put(Json(value)); }
+  bool string(std::string& value) override { return put(Json(std::move(value))); }
+  bool binary(nlohmann::json::binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool key(std::string& value) override {
+    keys_.back() = std::move(value);
+    return true;
+  }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::json::exception& error) override {
+    std::string reason = error.what();
+    const size_t colon = reason.find(": ", reason.find("parse error"));
+    if (colon != std::string::npos) reason = reason.substr(colon + 2);
+    throw InputError(cat(name_, ": not valid JSON at byte ", position, ": ", reason));
+  }
+
+ private:
+  bool open(Json container) {
+    if (stack_.size() >= kMaxDepth) {
+      throw InputError(cat(name_, ": JSON nested deeper than ", kMaxDepth, " levels"));
+    }
+    stack_.push_back(std::move(container));
+    keys_.emplace_back();
+    return true;
+  }
+
+  bool close() {
+    Json done = std::move(stack_.back());
+    stack_.pop_back();
+    keys_.pop_back();
+    return put(as_float(std::move(done)));
+  }
+
+  bool put(Json value) {
+    if (stack_.empty()) {
+      root_ = std::move(value);
+    } else if (stack_.back().is_array()) {
+      stack_.back().push_back(std::move(value));
+    } else {
+      auto& members = stack_.back().as_object();
+      // Only small objects are searched for duplicates: vocabularies have 10^5 members.
+      if (members.size() < 64) {
+        if (Json* old = stack_.back().find(keys_.back())) {
+          *old = std::move(value);
+          return true;
+        }
+      }
+      members.emplace_back(std::move(keys_.back()), std::move(value));
+    }
+    return true;
+  }
+
+  static Json as_float(Json value) {
+    if (!value.is_object() || value.size() != 1) return value;
+    const Json* text = value.find("__float__");
+    if (text == nullptr || !text->is_string()) return value;
+    const double infinity = std::numeric_limits<double>::infinity();
+    if (text->as_string() == "Infinity") return Json(infinity);
+    if (text->as_string() == "-Infinity") return Json(-infinity);
+    if (text->as_string() == "NaN") return Json(std::numeric_limits<double>::quiet_NaN());
+    return value;
+  }
+
+  static constexpr size_t kMaxDepth = 512;
+  std::string name_;
+  Json root_;
+  std::vector<Json> stack_;
+  std::vector<std::string> keys_;
+};
+
+void dump_string(std::string& out, const std::string& text) {
+  out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void dump_double(std::string& out, double value) {
+  if (std::isnan(value)) {
+    out += "NaN";
+  } else if (std::isinf(value)) {
+    out += value > 0 ? "Infinity" : "-Infinity";
+  } else {
+    out += shortest_repr(value);
+  }
+}
+
+void new_line(std::string& out, int indent, int depth) {
+  out.push_back('\n');
+  out.append(static_cast<size_t>(indent * depth), ' ');
+}
+
+void dump_value(std::string& out, const Json& value, int indent, int depth) {
+  if (value.is_null()) {
+    out += "null";
+  } else if (value.is_bool()) {
+    out += value.as_bool() ? "true" : "false";
+  } else if (value.is_int()) {
+    out += std::to_string(value.as_int());
+  } else if (value.is_double()) {
+    dump_double(out, value.as_double());
+  } else if (value.is_string()) {
+    dump_string(out, value.as_string());
+  } else {
+    const bool is_array = value.is_array();
+    out.push_back(is_array ? '[' : '{');
+    bool is_first = true;
+    const auto separate = [&] {
+      if (!is_first) out += indent >= 0 ? "," : ", ";
+      if (indent >= 0) new_line(out, indent, depth + 1);
+      is_first = false;
+    };
+    if (is_array) {
+      for (const Json& element : value.as_array()) {
+        separate();
+        dump_value(out, element, indent, depth + 1);
+      }
+    } else {
+      for (const auto& [key, member] : value.as_object()) {
+        separate();
+        dump_string(out, key);
+        out += ": ";
+        dump_value(out, member, indent, depth + 1);
+      }
+    }
+    if (!is_first && indent >= 0) new_line(out, indent, depth);
+    out.push_back(is_array ? ']' : '}');
+  }
+}
+
+}  // namespace
+
+Json::Json(uint64_t value) {
+  if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    value_ = static_cast<int64_t>(value);
+  } else {
+    value_ = static_cast<double>(value);
+  }
+}
+
+Json Json::parse(std::string_view text, std::string_view name) {
+  Builder builder(name);
+  const bool has_bare_float = text.find("Infinity") != std::string_view::npos ||
+                              text.find("NaN") != std::string_view::npos;
+  if (has_bare_float) {
+    nlohmann::json::sax_parse(quote_bare_floats(text), &builder);
+  } else {
+    nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
+  }
+  return builder.take();
+}
+
+Json Json::parse_file(const std::string& path) {
+  const MappedFile file(path);
+  return parse(file.text(), path);
+}
+
+const char* Json::kind() const {
+  constexpr const char* kKinds[] = {"null",     "a boolean", "an integer", "a number",
+                                    "a string", "an array",  "an object"};
+  return kKinds[value_.index()];
+}
+
+namespace {
+[[noreturn]] void wrong_kind(const Json& value, const char* wanted) {
+  throw InputError(cat("expected ", wanted, ", found ", value.kind()));
+}
+}  // namespace
+
+bool Json::as_bool() const {
+  if (!is_bool()) wrong_kind(*this, "a boolean");
+  return std::get<bool>(value_);
+}
+
+int64_t Json::as_int() const {
+  if (is_double()) {
+    const double number = std::get<double>(value_);
+    if (number == std::floor(number) && std::abs(number) < 9e15) {
+      return static_cast<int64_t>(number);
+    }
+  }
+  if (!is_int()) wrong_kind(*this, "an integer");
+  return std::get<int64_t>(value_);
+}
+
+double Json::as_double() const {
+  if (is_int()) return static_cast<double>(std::get<int64_t>(value_));
+  if (!is_double()) wrong_kind(*this, "a number");
+  return std::get<double>(value_);
+}
+
+const std::string& Json::as_string() const {
+  if (!is_string()) wrong_kind(*this, "a string");
+  return std::get<std::string>(value_);
+}
+
+const Json::Array& Json::as_array() const {
+  if (!is_array()) wrong_kind(*this, "an array");
+  return std::get<Array>(value_);
+}
+
+const Json::Object& Json::as_object() const {
+  if (!is_object()) wrong_kind(*this, "an object");
+  return std::get<Object>(value_);
+}
+
+Json::Array& Json::as_array() {
+  if (!is_array()) wrong_kind(*this, "an array");
+  return std::get<Array>(value_);
+}
+
+Json::Object& Json::as_object() {
+  if (!is_object()) wrong_kind(*this, "an object");
+  return std::get<Object>(value_);
+}
+
+const Json* Json::find(std::string_view key) const {
+  if (!is_object()) return nullptr;
+  for (const Member& member : std::get<Object>(value_)) {
+    if (member.first == key) return &member.second;
+  }
+  return nullptr;
+}
+
+Json* Json::find(std::string_view key) {
+  return const_cast<Json*>(static_cast<const Json*>(this)->find(key));
+}
+
+const Json& Json::at(std::string_view key) const {
+  const Json* member = find(key);
+  if (member == nullptr) throw InputError(cat("missing key '", key, "'"));
+  return *member;
+}
+
+Json& Json::operator[](std::string_view key) {
+  if (is_null()) value_ = Object{};
+  if (Json* member = find(key)) return *member;
+  return as_object().emplace_back(std::string(key), Json()).second;
+}
+
+void Json::erase(std::string_view key) {
+  if (!is_object()) return;
+  std::erase_if(std::get<Object>(value_), [&](const Member& m) { return m.first == key; });
+}
+
+void Json::push_back(Json value) { as_array().push_back(std::move(value)); }
+
+size_t Json::size() const {
+  if (is_array()) return std::get<Array>(value_).size();
+  if (is_object()) return std::get<Object>(value_).size();
+  return 0;
+}
+
+namespace {
+template <typename T, typename Read>
+T get_or(const Json& object, std::string_view key, T fallback, Read read) {
+  const Json* member = object.find(key);
+  if (member == nullptr || member->is_null()) return fallback;
+  try {
+    return read(*member);
+  } catch (const InputError& error) {
+    throw InputError(cat("key '", key, "': ", error.what()));
+  }
+}
+}  // namespace
+
+bool Json::get(std::string_view key, bool fallback) const {
+  return get_or(*this, key, fallback, [](const Json& j) { return j.as_bool(); });
+}
+int64_t Json::get(std::string_view key, int64_t fallback) const {
+  return get_or(*this, key, fallback, [](const Json& j) { return j.as_int(); });
+}
+double Json::get(std::string_view key, double fallback) const {
+  return get_or(*this, key, fallback, [](const Json& j) { return j.as_double(); });
+}
+std::string Json::get(std::string_view key, const char* fallback) const {
+  return get_or(*this, key, std::string(fallback), [](const Json& j) { return j.as_string(); });
+}
+
+std::string Json::dump(int indent) const {
+  std::string out;
+  dump_value(out, *this, indent, 0);
+  return out;
+}
+
+}  // namespace automodel

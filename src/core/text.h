@@ -1,0 +1,89 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace automodel {
+
+namespace text_detail {
+void append(std::string& out, std::string_view piece);
+void append(std::string& out, const char* piece);
+void append(std::string& out, char piece);
+void append(std::string& out, bool piece);
+void append(std::string& out, double piece);
+void append(std::string& out, float piece);
+void append(std::string& out, long long piece);
+void append(std::string& out, unsigned long long piece);
+
+template <typename T>
+  requires(std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>)
+void append(std::string& out, T piece) {
+  if constexpr (std::is_signed_v<T>) {
+    append(out, static_cast<long long>(piece));
+  } else {
+    append(out, static_cast<unsigned long long>(piece));
+  }
+}
+}  // namespace text_detail
+
+/// Concatenates its arguments (strings, characters, numbers, bools as true/false). Doubles are
+/// written with the fewest digits that read back to the same value.
+template <typename... Pieces>
+std::string cat(const Pieces&... pieces) {
+  std::string out;
+  (text_detail::append(out, pieces), ...);
+  return out;
+}
+
+/// Joins strings with a separator between them.
+std::string join(std::span<const std::string> pieces, std::string_view separator);
+
+/// Joins numbers the way a Python list prints them, without brackets: "1, 2, 3".
+std::string join(std::span<const int64_t> numbers, std::string_view separator = ", ");
+
+/// Splits at every `separator`; "a,,b" gives three pieces, "" gives one empty piece.
+std::vector<std::string> split(std::string_view text, char separator);
+
+/// `text` without white space at both ends.
+std::string_view trim(std::string_view text);
+
+std::string to_lower(std::string_view text);  ///< ASCII only
+std::string replace_all(std::string text, std::string_view from, std::string_view to);
+
+/// Damerau-Levenshtein distance (insert, delete, replace, swap of neighbours).
+int edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate nearest to `word`, if it is near enough to be what was meant.
+std::optional<std::string> closest_match(std::string_view word,
+                                         std::span<const std::string> candidates);
+
+/// "; did you mean 'x'?" for the nearest candidate, or "" when none is near.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+/// "1.5 GiB", "12 KiB", "17 B".
+std::string format_bytes(uint64_t bytes);
+
+/// "3.2 s", "2 min 05 s", "1 h 02 min".
+std::string format_duration(double seconds);
+
+/// printf's "%.*f".
+std::string format_fixed(double value, int decimals);
+
+/// printf's "%.*e".
+std::string format_scientific(double value, int decimals);
+
+/// The shortest decimal text that reads back to `value`; "inf", "-inf", "nan" otherwise. Always
+/// holds a point or an exponent ("1.0"), as Python's repr does.
+std::string shortest_repr(double value);
+
+/// `text` as a whole number / a real number, nothing else before or after it.
+std::optional<int64_t> parse_int(std::string_view text);
+std::optional<double> parse_double(std::string_view text);
+
+}  // namespace automodel

@@ -1,0 +1,39 @@
+#include "core/text.h"
+
+#include <gtest/gtest.h>
+
+namespace automodel {
+namespace {
+
+TEST(TextTest, CatWritesTheShortestDigitsThatReadBack) {
+  EXPECT_EQ(cat("x=", 0.1, ", n=", 3, ", ", true, '!'), "x=0.1, n=3, true!");
+}
+
+TEST(TextTest, EditDistanceCountsASwapAsOne) {
+  EXPECT_EQ(edit_distance("max_setps", "max_steps"), 1);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+}
+
+TEST(TextTest, SuggestsOnlyWhatIsNear) {
+  const std::vector<std::string> keys = {"max_steps", "num_epochs"};
+  EXPECT_EQ(did_you_mean("max_step", keys), "; did you mean 'max_steps'?");
+  EXPECT_EQ(did_you_mean("zebra", keys), "");
+}
+
+TEST(TextTest, FormatsBytesAndDurations) {
+  EXPECT_EQ(format_bytes(17), "17 B");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(format_bytes(uint64_t{3} << 30), "3 GiB");
+  EXPECT_EQ(format_duration(3.21), "3.2 s");
+  EXPECT_EQ(format_duration(125), "2 min 05 s");
+  EXPECT_EQ(format_duration(3720), "1 h 02 min");
+}
+
+TEST(TextTest, ParsesOnlyWholeTexts) {
+  EXPECT_EQ(parse_int("42"), 42);
+  EXPECT_FALSE(parse_int("42x"));
+  EXPECT_EQ(parse_double("1e-3"), 1e-3);
+}
+
+}  // namespace
+}  // namespace automodel
