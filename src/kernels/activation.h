@@ -1,0 +1,29 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string_view>
+
+namespace automodel::kernels {
+
+/// Activation functions of MLPs, by Hugging Face's names.
+enum class Activation {
+  kSilu,       ///< "silu", "swish"
+  kGelu,       ///< "gelu", exact
+  kGeluTanh,   ///< "gelu_pytorch_tanh", "gelu_new", "gelu_fast"
+  kRelu,       ///< "relu"
+  kReluSquared ///< "relu2"
+};
+
+/// nullopt for a name not known.
+std::optional<Activation> parse_activation(std::string_view name);
+
+/// Element-wise activation.
+at::Tensor activate(const at::Tensor& x, Activation activation);
+
+/// act(gate) * up, where gate_up [..., 2 I] holds the gate's I columns, then the up's. Returns
+/// [..., I].
+at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation);
+
+}  // namespace automodel::kernels

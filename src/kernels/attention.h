@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace automodel::kernels {
+
+/// Causal self-attention's options.
+struct AttentionOptions {
+  double scale = 0;         ///< 0: 1 / sqrt(head_dim)
+  int64_t window = 0;       ///< a query sees itself and the window - 1 tokens before; 0: all
+  double softcap = 0;       ///< scores become cap * tanh(scores / cap); 0: off
+  double dropout = 0;       ///< on the probabilities
+  at::Tensor dropout_mask;  ///< [B, N, S, S] scaled mask; needed when dropout > 0
+  at::Tensor padding_mask;  ///< [B, S] bool, true where keys are padding; or undefined
+  at::Tensor document_ids;  ///< [B, S]: attention stays inside equal ids; or undefined
+};
+
+struct AttentionResult {
+  at::Tensor out;  ///< [B, S, N, H], dtype of q
+  at::Tensor lse;  ///< [B, N, S] float32: log of the sum of exp(scores); may be undefined when the
+                   ///< plain path was taken and nobody asked
+};
+
+/// q [B, S, N, H]; k, v [B, S, K, H], N a multiple of K (query head n uses kv head n / (N / K)).
+/// Differentiable. Chooses the fastest exact implementation that has the options. Rows of queries
+/// whose every key is padding come out as zeros.
+AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const AttentionOptions& options);
+
+/// The same by explicit scores and softmax in float32: the truth that the fast paths are tested
+/// against.
+AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& v, const AttentionOptions& options);
+
+}  // namespace automodel::kernels

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+namespace automodel::kernels {
+
+/// How a norm is computed. RMSNorm: y = x / sqrt(mean(x^2) + eps) * w, in float32, cast back to the
+/// dtype of x; `adds_one` multiplies by (1 + w) instead (Gemma).
+struct NormOptions {
+  double eps = 1e-6;
+  bool adds_one = false;
+};
+
+/// RMSNorm over the last dim. x [..., D], weight [D]. Differentiable in both.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options);
+
+/// The residual sum and its norm in one pass: {x + residual, rms_norm(x + residual)}.
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
+                                               const at::Tensor& weight,
+                                               const NormOptions& options);
+
+/// LayerNorm over the last dim. x [..., D], weight [D], bias [D] or undefined.
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      double eps);
+
+}  // namespace automodel::kernels

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::kernels {
+
+/// One Adam or AdamW step, torch.optim's formula: m and v are exponential averages of the gradient
+/// and its square, p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps).
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool is_decoupled = true;  ///< AdamW: p *= 1 - lr * wd; otherwise wd * p is added to the gradient
+  int64_t step = 1;          ///< t, counted from 1
+  double grad_scale = 1.0;   ///< the gradient is multiplied by it first (clipping)
+};
+
+/// In one pass over flat memory: updates parameter, exp_avg, exp_avg_sq (one-dimensional, equal
+/// numel, contiguous; max_exp_avg_sq undefined unless amsgrad). Arithmetic in float32 whatever the
+/// storage.
+void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
+               at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options);
+
+struct SgdOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool is_nesterov = false;
+  bool is_first_step = false;  ///< the momentum buffer becomes the gradient
+  double grad_scale = 1.0;
+};
+
+/// torch.optim.SGD's step; `momentum_buffer` undefined when momentum is 0.
+void sgd_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momentum_buffer,
+              const SgdOptions& options);
+
+/// Sum of squares of a flat tensor, accumulated in float64, in an order that does not depend on the
+/// number of threads.
+double sum_of_squares(const at::Tensor& flat);
+
+}  // namespace automodel::kernels

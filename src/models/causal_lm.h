@@ -1,0 +1,74 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "nn/attention_core.h"
+#include "nn/loss_head.h"
+#include "nn/parallel_plan.h"
+#include "tensor/batch.h"
+#include "tensor/key_map.h"
+#include "tensor/random.h"
+
+namespace automodel::models {
+
+/// Sizes that recipes, MFU, memory plans and checks ask about.
+struct ModelDims {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t intermediate_size = 0;
+  int64_t max_positions = 0;
+};
+
+/// Where dropout masks come from: keyed by these, never by the mesh.
+struct DropoutContext {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t micro_batch = 0;  ///< global index inside the step
+};
+
+/// A parameter's name in the module and how it is initialised.
+struct ParameterInit {
+  std::string parameter;
+  tensor::InitRule rule;
+};
+
+/// A decoder-only language model. It is built without memory behind its parameters
+/// (tensor::placeholder); whoever owns the memory gives it to them before the first forward.
+class CausalLM : public torch::nn::Module {
+ public:
+  /// Final hidden states [B, S, D] (after the last norm).
+  virtual at::Tensor hidden_states(const tensor::Batch& batch) = 0;
+
+  /// Logits [..., V] of hidden states [..., D], scaled and capped as the family does.
+  virtual at::Tensor logits(const at::Tensor& hidden) = 0;
+
+  /// Sum of cross-entropies over labelled tokens divided by `divisor`; float32 scalar with a graph.
+  virtual at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) = 0;
+
+  /// Hugging Face names and the parameters that hold them.
+  virtual const tensor::KeyMap& key_map() const = 0;
+  /// Initial values of every parameter, upstream's rules.
+  virtual std::vector<ParameterInit> initial_values() const = 0;
+  virtual nn::ParallelPlan parallel_plan() const = 0;
+  virtual ModelDims dims() const = 0;
+  /// "LlamaForCausalLM", ...: the key of the strategy registry.
+  virtual std::string architecture() const = 0;
+  /// The configuration as Hugging Face writes it, for the exported folder.
+  virtual Json hf_config() const = 0;
+
+  virtual void set_dropout_context(const DropoutContext& context) = 0;
+  virtual void set_attention_core(std::shared_ptr<nn::AttentionCore> core) = 0;
+  virtual void set_loss_head(std::shared_ptr<nn::LossHead> head) = 0;
+};
+
+}  // namespace automodel::models

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+
+#include "kernels/cross_entropy.h"
+
+namespace automodel::nn {
+
+/// The seam between the last hidden state and the loss: head and cross-entropy as one operation.
+/// The local head holds the whole vocabulary; a vocabulary split over tensor-parallel ranks and
+/// keeping the head's unit gathered are other implementations.
+class LossHead {
+ public:
+  virtual ~LossHead() = default;
+
+  /// Sum of cross-entropies divided by options.divisor, float32 scalar, differentiable.
+  /// hidden [T, D], weight [V, D], labels [T] (shifted already).
+  virtual at::Tensor loss(const at::Tensor& hidden, const at::Tensor& weight,
+                          const at::Tensor& labels,
+                          const kernels::CrossEntropyOptions& options) = 0;
+};
+
+/// The head over the whole vocabulary on this rank.
+std::shared_ptr<LossHead> make_local_loss_head();
+
+}  // namespace automodel::nn

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace automodel::nn {
+
+/// How a module is split over tensor-parallel ranks; names are torch's parallel styles.
+enum class TpStyle {
+  kColwise,          ///< rows of the weight (output features)
+  kRowwise,          ///< columns of the weight (input features), the output is summed
+  kVocabEmbedding,   ///< rows of an embedding
+  kVocabHead,        ///< rows of the output head; the loss is computed on split logits
+  kSequenceNorm,     ///< a norm computed on this rank's part of the sequence
+};
+
+struct TpRule {
+  std::string pattern;  ///< fqn with * for one component: "model.layers.*.mlp.down_proj"
+  TpStyle style;
+};
+
+/// What a model states about itself so that a strategy can act without knowing the model.
+struct ParallelPlan {
+  std::vector<std::string> blocks;          ///< fqns of the layers, in forward order
+  std::string embedding;                    ///< fqn of the input embedding
+  std::string final_norm;                   ///< fqn
+  std::string head;                         ///< fqn; "" when tied to the embedding
+  std::vector<std::string> expert_modules;  ///< fqns of grouped experts
+  std::vector<TpRule> tp_rules;
+  std::vector<std::string> no_tp_reasons;   ///< why tensor parallelism is refused, if it is
+};
+
+}  // namespace automodel::nn

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace automodel::nn {
+
+using TensorList = std::vector<at::Tensor>;
+
+/// The computation of a unit: differentiable, from its input tensors to its output tensors.
+using UnitBody = std::function<TensorList(const TensorList&)>;
+
+/// What happens around a unit's forward: gathering and freeing its parameters, tensor-parallel
+/// entry and exit, recomputation. `distributed` implements it, `nn` only calls it.
+class UnitBehavior {
+ public:
+  virtual ~UnitBehavior() = default;
+
+  /// Runs `body` on `inputs`. Called once per forward; a recomputing behaviour calls `body` again
+  /// during backward.
+  virtual TensorList run(const TensorList& inputs, const UnitBody& body) = 0;
+};
+
+/// The seam in a module that may become a unit. A module owns one and sends its forward through it:
+///
+///   at::Tensor forward(const at::Tensor& x) {
+///     return hook_({x}, [&](const TensorList& in) { return TensorList{body(in[0])}; })[0];
+///   }
+class UnitHook final {
+ public:
+  UnitHook() = default;
+  UnitHook(const UnitHook&) = delete;
+  UnitHook& operator=(const UnitHook&) = delete;
+
+  /// Adds a behaviour around those installed before (the last one is the outermost).
+  void install(std::unique_ptr<UnitBehavior> behavior) {
+    behaviors_.push_back(std::move(behavior));
+  }
+
+  bool has_behavior() const { return !behaviors_.empty(); }
+
+  TensorList operator()(const TensorList& inputs, const UnitBody& body) const {
+    return run(static_cast<int>(behaviors_.size()) - 1, inputs, body);
+  }
+
+ private:
+  TensorList run(int level, const TensorList& inputs, const UnitBody& body) const {
+    if (level < 0) return body(inputs);
+    return behaviors_[static_cast<size_t>(level)]->run(
+        inputs, [this, level, &body](const TensorList& in) { return run(level - 1, in, body); });
+  }
+
+  std::vector<std::unique_ptr<UnitBehavior>> behaviors_;
+};
+
+/// A module whose forward goes through a hook; what `distributed` looks for in a module tree.
+class HookedModule {
+ public:
+  virtual ~HookedModule() = default;
+  virtual UnitHook& unit_hook() = 0;
+};
+
+}  // namespace automodel::nn

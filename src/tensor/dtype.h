@@ -1,0 +1,26 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace automodel::tensor {
+
+/// The dtype a recipe or config.json names: any case, with or without "torch.": bf16, bfloat16,
+/// float, float32, float16, half, float64, double, the integer types, bool, float8 names.
+/// "fp16" and "fp32" are accepted too (upstream refuses them). nullopt for anything else.
+std::optional<at::ScalarType> parse_dtype(std::string_view name);
+
+/// "float32", "bfloat16", ... (torch's names without "torch.").
+std::string dtype_name(at::ScalarType dtype);
+
+/// The name in a safetensors header ("F32", "BF16", "I64", ...). Throws InternalError for dtypes
+/// that the format does not have.
+std::string safetensors_dtype_name(at::ScalarType dtype);
+
+/// The dtype of a safetensors header's name; nullopt when unknown.
+std::optional<at::ScalarType> parse_safetensors_dtype(std::string_view name);
+
+}  // namespace automodel::tensor

@@ -1,0 +1,45 @@
+#include "tensor/memory.h"
+
+#include <ATen/ops/from_blob.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "core/error.h"
+
+namespace automodel::tensor {
+
+at::Tensor mapped_zeros(int64_t numel, at::ScalarType dtype) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
+  const size_t mapped = bytes >= 2 * kHugePage ? (bytes + kHugePage - 1) / kHugePage * kHugePage
+                                               : std::max<size_t>(bytes, 1);
+  void* memory =
+      ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw InputError(cat("cannot allocate ", format_bytes(mapped), ": ", std::strerror(errno)));
+  }
+  if (bytes >= 2 * kHugePage) ::madvise(memory, mapped, MADV_HUGEPAGE);
+  return at::from_blob(
+      memory, {numel}, [mapped](void* data) { ::munmap(data, mapped); },
+      at::TensorOptions().dtype(dtype));
+}
+
+uint64_t peak_resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace automodel::tensor

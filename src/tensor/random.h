@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "tensor/shard_spec.h"
+
+namespace automodel::tensor {
+
+/// The key of a stream of random numbers: who draws (seed) and for what (a tensor's fqn, a dropout
+/// site). Element i of a stream depends on the key and i only, so any rank can make any slice and
+/// values do not depend on the mesh. Philox-4x32-10 (Salmon et al. 2011).
+struct RandomKey {
+  uint64_t seed = 0;
+  uint64_t stream = 0;
+
+  RandomKey(uint64_t seed, std::string_view name);
+  RandomKey(uint64_t seed, uint64_t stream) : seed(seed), stream(stream) {}
+};
+
+/// How a parameter's initial values are drawn.
+struct InitRule {
+  enum class Kind { kConstant, kNormal, kTruncatedNormal, kUniform };
+  Kind kind = Kind::kConstant;
+  double a = 0;       ///< constant: the value; normal kinds: mean; uniform: low
+  double b = 0;       ///< normal kinds: standard deviation; uniform: high
+  double cut = 0;     ///< truncated normal: |x - mean| <= cut
+  int64_t zero_row = -1;  ///< a row of dim 0 that is zeroed afterwards (padding_idx)
+
+  static InitRule constant(double value) { return {Kind::kConstant, value, 0, 0, -1}; }
+  static InitRule normal(double mean, double deviation) {
+    return {Kind::kNormal, mean, deviation, 0, -1};
+  }
+};
+
+/// Fills `out` (one-dimensional, CPU or CUDA, any floating dtype, spec.numel() elements) with the
+/// shard's slice of the tensor that `rule` and `key` define. Values are drawn in float32.
+void fill_initial_values(at::Tensor out, const ShardSpec& spec, const InitRule& rule,
+                         const RandomKey& key);
+
+/// Element i of the stream as a float in [0, 1).
+float random_uniform(const RandomKey& key, uint64_t index);
+
+/// A dropout mask of `numel` elements, already scaled: 0 with probability p, 1 / (1 - p) otherwise;
+/// element i is that of global position first + i.
+at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p);
+
+}  // namespace automodel::tensor
