@@ -58,10 +58,10 @@ class InternalError final : public std::logic_error {
 }  // namespace automodel
 
 /// Checks an invariant of ours: AM_CHECK(n > 0, "n is ", n). Throws InternalError.
-#define AM_CHECK(condition, ...)                                                   \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      ::automodel::throw_internal_error(__FILE__, __LINE__, #condition,            \
+#define AM_CHECK(condition, ...)                                                          \
+  do {                                                                                    \
+    if (!(condition)) {                                                                   \
+      ::automodel::throw_internal_error(__FILE__, __LINE__, #condition,                   \
                                         ::automodel::cat("" __VA_OPT__(, ) __VA_ARGS__)); \
-    }                                                                              \
+    }                                                                                     \
   } while (false)

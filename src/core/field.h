@@ -4,12 +4,14 @@
 #include <limits>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace automodel {
 
-/// One option of an options struct: what YAML parsing, unknown-key errors, the schema, `explain` and
-/// the printed recipe all read. An options struct lists its fields once:
+/// One option of an options struct: what YAML parsing, unknown-key errors, the schema, `explain`
+/// and the printed recipe all read. An options struct lists its fields once:
 ///
 ///   struct ClipConfig {
 ///     double max_norm = 1.0;
@@ -20,7 +22,7 @@ namespace automodel {
 ///   };
 ///
 /// The default is the member's initialiser. Member types: bool, int, int64_t, double, std::string,
-/// enums with EnumNames, structs with fields(), and std::optional, std::vector,
+/// enums with EnumNames, structs with fields(), and std::optional, std::vector, OneOrMany,
 /// std::map<std::string, T> of these.
 template <typename Owner, typename T>
 struct Field {
@@ -61,9 +63,17 @@ constexpr Field<Owner, T> field(const char* name, T Owner::*member, const char* 
   return Field<Owner, T>{name, member, doc};
 }
 
+/// An option that may be written as one value or as a list of values; null gives none.
+template <typename T>
+struct OneOrMany {
+  std::vector<T> values;
+};
+
 /// An options struct: it lists its fields.
 template <typename T>
-concept HasFields = requires { T::fields(); };
+concept HasFields = requires {
+  T::fields();
+};
 
 /// Calls `visit(field)` for every field of T, in the order listed.
 template <HasFields T, typename Visit>
@@ -72,13 +82,16 @@ void for_each_field(Visit&& visit) {
 }
 
 /// The texts of an enum's values, in the order shown to the user. Specialise with
-///   static constexpr std::array<std::pair<std::string_view, E>, N> values = {{{"full", E::kFull}}};
+///   static constexpr std::array<std::pair<std::string_view, E>, N> values = {{{"full",
+///   E::kFull}}};
 /// Several texts may name one value; the first is the one printed.
 template <typename E>
 struct EnumNames;
 
 template <typename E>
-concept NamedEnum = std::is_enum_v<E> && requires { EnumNames<E>::values; };
+concept NamedEnum = std::is_enum_v<E> && requires {
+  EnumNames<E>::values;
+};
 
 /// The first text of an enum's value.
 template <NamedEnum E>

@@ -76,7 +76,8 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
   const std::string temporary = cat(path, ".tmp-", static_cast<int64_t>(::getpid()));
   int error = 0;
   {
-    const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const Descriptor file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (file.get() < 0) fail("write", path, errno);
     error = write_all(file.get(), bytes);
     if (error == 0 && ::fsync(file.get()) != 0) error = errno;
@@ -93,7 +94,9 @@ LineWriter::LineWriter(const std::string& path)
   if (fd_ < 0) fail("write", path, errno);
 }
 
-LineWriter::~LineWriter() { ::close(fd_); }
+LineWriter::~LineWriter() {
+  ::close(fd_);
+}
 
 void LineWriter::append(std::string_view line) {
   const int error = write_all(fd_, cat(line, '\n'));
@@ -171,7 +174,9 @@ std::string path_join(std::string_view directory, std::string_view name) {
   return (fs::path(directory) / fs::path(name)).string();
 }
 
-std::string file_name(std::string_view path) { return fs::path(path).filename().string(); }
+std::string file_name(std::string_view path) {
+  return fs::path(path).filename().string();
+}
 
 std::string parent_path(std::string_view path) {
   const std::string parent = fs::path(path).parent_path().string();

@@ -195,8 +195,8 @@ Json::Json(uint64_t value) {
 
 Json Json::parse(std::string_view text, std::string_view name) {
   Builder builder(name);
-  const bool has_bare_float = text.find("Infinity") != std::string_view::npos ||
-                              text.find("NaN") != std::string_view::npos;
+  const bool has_bare_float =
+      text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
   if (has_bare_float) {
     nlohmann::json::sax_parse(quote_bare_floats(text), &builder);
   } else {
@@ -298,7 +298,9 @@ void Json::erase(std::string_view key) {
   std::erase_if(std::get<Object>(value_), [&](const Member& m) { return m.first == key; });
 }
 
-void Json::push_back(Json value) { as_array().push_back(std::move(value)); }
+void Json::push_back(Json value) {
+  as_array().push_back(std::move(value));
+}
 
 size_t Json::size() const {
   if (is_array()) return std::get<Array>(value_).size();

@@ -10,12 +10,24 @@ namespace automodel {
 
 namespace text_detail {
 
-void append(std::string& out, std::string_view piece) { out.append(piece); }
-void append(std::string& out, const char* piece) { out.append(piece); }
-void append(std::string& out, char piece) { out.push_back(piece); }
-void append(std::string& out, bool piece) { out.append(piece ? "true" : "false"); }
-void append(std::string& out, long long piece) { out.append(std::to_string(piece)); }
-void append(std::string& out, unsigned long long piece) { out.append(std::to_string(piece)); }
+void append(std::string& out, std::string_view piece) {
+  out.append(piece);
+}
+void append(std::string& out, const char* piece) {
+  out.append(piece);
+}
+void append(std::string& out, char piece) {
+  out.push_back(piece);
+}
+void append(std::string& out, bool piece) {
+  out.append(piece ? "true" : "false");
+}
+void append(std::string& out, long long piece) {
+  out.append(std::to_string(piece));
+}
+void append(std::string& out, unsigned long long piece) {
+  out.append(std::to_string(piece));
+}
 
 void append(std::string& out, double piece) {
   std::array<char, 64> buffer;
@@ -173,7 +185,11 @@ std::optional<T> parse_whole(std::string_view text) {
 }
 }  // namespace
 
-std::optional<int64_t> parse_int(std::string_view text) { return parse_whole<int64_t>(text); }
-std::optional<double> parse_double(std::string_view text) { return parse_whole<double>(text); }
+std::optional<int64_t> parse_int(std::string_view text) {
+  return parse_whole<int64_t>(text);
+}
+std::optional<double> parse_double(std::string_view text) {
+  return parse_whole<double>(text);
+}
 
 }  // namespace automodel

@@ -22,8 +22,8 @@ void append(std::string& out, long long piece);
 void append(std::string& out, unsigned long long piece);
 
 template <typename T>
-  requires(std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>)
-void append(std::string& out, T piece) {
+requires(std::integral<T> && !std::same_as<T, bool> &&
+         !std::same_as<T, char>) void append(std::string& out, T piece) {
   if constexpr (std::is_signed_v<T>) {
     append(out, static_cast<long long>(piece));
   } else {

@@ -9,11 +9,11 @@ namespace automodel::kernels {
 
 /// Activation functions of MLPs, by Hugging Face's names.
 enum class Activation {
-  kSilu,       ///< "silu", "swish"
-  kGelu,       ///< "gelu", exact
-  kGeluTanh,   ///< "gelu_pytorch_tanh", "gelu_new", "gelu_fast"
-  kRelu,       ///< "relu"
-  kReluSquared ///< "relu2"
+  kSilu,        ///< "silu", "swish"
+  kGelu,        ///< "gelu", exact
+  kGeluTanh,    ///< "gelu_pytorch_tanh", "gelu_new", "gelu_fast"
+  kRelu,        ///< "relu"
+  kReluSquared  ///< "relu2"
 };
 
 /// nullopt for a name not known.

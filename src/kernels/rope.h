@@ -19,10 +19,10 @@ struct QkvOptions {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  at::Tensor q_norm;  ///< [head_dim]: RMSNorm of every head before the rotation; or undefined
-  at::Tensor k_norm;  ///< [head_dim]; or undefined
-  NormOptions norm;   ///< of q_norm and k_norm
-  RopeTable rope;     ///< undefined tensors: no rotation
+  at::Tensor q_norm;        ///< [head_dim]: RMSNorm of every head before the rotation; or undefined
+  at::Tensor k_norm;        ///< [head_dim]; or undefined
+  NormOptions norm;         ///< of q_norm and k_norm
+  RopeTable rope;           ///< undefined tensors: no rotation
   at::Tensor position_ids;  ///< [B, S] int64; undefined: 0, 1, ... in every sequence
 };
 

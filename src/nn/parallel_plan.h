@@ -7,11 +7,11 @@ namespace automodel::nn {
 
 /// How a module is split over tensor-parallel ranks; names are torch's parallel styles.
 enum class TpStyle {
-  kColwise,          ///< rows of the weight (output features)
-  kRowwise,          ///< columns of the weight (input features), the output is summed
-  kVocabEmbedding,   ///< rows of an embedding
-  kVocabHead,        ///< rows of the output head; the loss is computed on split logits
-  kSequenceNorm,     ///< a norm computed on this rank's part of the sequence
+  kColwise,         ///< rows of the weight (output features)
+  kRowwise,         ///< columns of the weight (input features), the output is summed
+  kVocabEmbedding,  ///< rows of an embedding
+  kVocabHead,       ///< rows of the output head; the loss is computed on split logits
+  kSequenceNorm,    ///< a norm computed on this rank's part of the sequence
 };
 
 struct TpRule {
@@ -27,7 +27,7 @@ struct ParallelPlan {
   std::string head;                         ///< fqn; "" when tied to the embedding
   std::vector<std::string> expert_modules;  ///< fqns of grouped experts
   std::vector<TpRule> tp_rules;
-  std::vector<std::string> no_tp_reasons;   ///< why tensor parallelism is refused, if it is
+  std::vector<std::string> no_tp_reasons;  ///< why tensor parallelism is refused, if it is
 };
 
 }  // namespace automodel::nn

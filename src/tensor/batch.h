@@ -8,8 +8,8 @@ namespace automodel::tensor {
 
 /// One micro-batch as the model takes it. B sequences of S tokens, int64, on the model's device.
 struct Batch {
-  at::Tensor input_ids;     ///< [B, S]
-  at::Tensor labels;        ///< [B, S], already shifted: labels[b, s] is the token after input_ids[b, s]
+  at::Tensor input_ids;  ///< [B, S]
+  at::Tensor labels;  ///< [B, S], already shifted: labels[b, s] is the token after input_ids[b, s]
   at::Tensor position_ids;  ///< [B, S], or undefined: 0, 1, ... in every sequence
   at::Tensor padding_mask;  ///< [B, S] bool, true at padding; or undefined: no padding
   at::Tensor document_ids;  ///< [B, S], or undefined: attention stays inside equal ids (packing)

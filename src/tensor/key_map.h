@@ -7,8 +7,8 @@
 namespace automodel::tensor {
 
 /// Ties a tensor of a Hugging Face checkpoint to the parameter that holds it: the parameter's rows
-/// [row_begin, row_begin + shape[0]) along dim 0. Several tensors that are multiplied together (q, k,
-/// v; gate, up) are the rows of one parameter.
+/// [row_begin, row_begin + shape[0]) along dim 0. Several tensors that are multiplied together (q,
+/// k, v; gate, up) are the rows of one parameter.
 struct ParameterPart {
   std::string name;       ///< name in the Hugging Face checkpoint
   std::string parameter;  ///< fqn of the module's parameter

@@ -32,7 +32,9 @@ Words philox(const RandomKey& key, uint64_t block) {
   return counter;
 }
 
-float to_unit(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+float to_unit(uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
 
 /// Standard normal from two words (Box and Muller); element parity picks cosine or sine.
 float to_normal(uint32_t radius_word, uint32_t angle_word, bool use_sine) {
@@ -85,8 +87,7 @@ float draw(const InitRule& rule, const RandomKey& key, uint64_t index) {
 
 }  // namespace
 
-RandomKey::RandomKey(uint64_t seed, std::string_view name)
-    : seed(seed), stream(hash_name(name)) {}
+RandomKey::RandomKey(uint64_t seed, std::string_view name) : seed(seed), stream(hash_name(name)) {}
 
 float random_uniform(const RandomKey& key, uint64_t index) {
   return to_unit(philox(key, index / 4)[index % 4]);
@@ -97,10 +98,9 @@ void fill_initial_values(at::Tensor out, const ShardSpec& spec, const InitRule& 
   AM_CHECK(out.dim() == 1 && out.numel() == spec.numel());
   at::Tensor values = at::empty({spec.numel()}, at::TensorOptions().dtype(at::kFloat));
   float* data = values.data_ptr<float>();
-  const int64_t row_size =
-      spec.global_shape.empty() || spec.global_shape[0] == 0
-          ? 1
-          : spec.global_numel() / spec.global_shape[0];
+  const int64_t row_size = spec.global_shape.empty() || spec.global_shape[0] == 0
+                               ? 1
+                               : spec.global_numel() / spec.global_shape[0];
   for (const ShardRun& run : shard_runs(spec)) {
     at::parallel_for(0, run.numel, 1 << 14, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

@@ -24,9 +24,9 @@ struct RandomKey {
 struct InitRule {
   enum class Kind { kConstant, kNormal, kTruncatedNormal, kUniform };
   Kind kind = Kind::kConstant;
-  double a = 0;       ///< constant: the value; normal kinds: mean; uniform: low
-  double b = 0;       ///< normal kinds: standard deviation; uniform: high
-  double cut = 0;     ///< truncated normal: |x - mean| <= cut
+  double a = 0;           ///< constant: the value; normal kinds: mean; uniform: low
+  double b = 0;           ///< normal kinds: standard deviation; uniform: high
+  double cut = 0;         ///< truncated normal: |x - mean| <= cut
   int64_t zero_row = -1;  ///< a row of dim 0 that is zeroed afterwards (padding_idx)
 
   static InitRule constant(double value) { return {Kind::kConstant, value, 0, 0, -1}; }

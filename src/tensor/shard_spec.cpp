@@ -25,8 +25,12 @@ ShardSpec ShardSpec::whole(std::vector<int64_t> shape) {
   return spec;
 }
 
-int64_t ShardSpec::box_numel() const { return product(box_shape); }
-int64_t ShardSpec::global_numel() const { return product(global_shape); }
+int64_t ShardSpec::box_numel() const {
+  return product(box_shape);
+}
+int64_t ShardSpec::global_numel() const {
+  return product(global_shape);
+}
 
 bool ShardSpec::is_whole() const {
   return box_shape == global_shape && flat_begin == 0 && flat_end == global_numel();
@@ -72,10 +76,8 @@ at::Tensor FlatShard::view(const FlatSegment& segment) const {
 }
 
 at::Tensor placeholder(at::IntArrayRef sizes, at::ScalarType dtype) {
-  at::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(dtype));
-  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
-  storage->set_nbytes(0);
+  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return tensor;
 }
 

@@ -17,7 +17,8 @@ TEST(JsonTest, KeepsTheOrderOfMembers) {
 TEST(JsonTest, ReadsBareAndSpelledOutInfinity) {
   const Json json =
       Json::parse(R"({"a": Infinity, "b": -Infinity, "c": {"__float__": "Infinity"}, "d": NaN,
-                      "e": "Infinity"})", "t");
+                      "e": "Infinity"})",
+                  "t");
   EXPECT_TRUE(std::isinf(json.at("a").as_double()));
   EXPECT_LT(json.at("b").as_double(), 0);
   EXPECT_TRUE(std::isinf(json.at("c").as_double()));

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "optim/options.h"
+
+namespace automodel::optim {
+
+/// Learning rate and weight decay as functions of the number of optimizer steps done: Megatron-LM's
+/// schedule with upstream's defaults. Pure.
+class LrSchedule final {
+ public:
+  /// No `lr_scheduler` section: constant for ever.
+  static LrSchedule constant(double lr, double weight_decay);
+
+  /// `base_lr` and `base_wd` are the optimizer's; `total_steps` the steps of the run. Throws
+  /// UserError with every finding of check() joined.
+  LrSchedule(const LrSchedulerConfig& config, double base_lr, double base_wd, int64_t total_steps);
+
+  /// What is wrong with a config, as {key, text}; empty when it is right.
+  struct Finding {
+    std::string key;
+    std::string text;
+  };
+  static std::vector<Finding> check(const LrSchedulerConfig& config, double base_lr,
+                                    int64_t total_steps);
+
+  /// Learning rate after `steps` optimizer steps.
+  double lr(int64_t steps) const;
+  /// Weight decay after `steps` optimizer steps.
+  double weight_decay(int64_t steps) const;
+
+  /// Parameters by name, for checkpoints and for the log.
+  Json state() const;
+  /// Takes the parameters of a state().
+  static LrSchedule from_state(const Json& state);
+
+ private:
+  LrSchedule() = default;
+  double decay_coefficient(int64_t steps) const;
+  double wsd_coefficient(int64_t steps) const;
+
+  std::string style_ = "constant";
+  std::string wsd_style_;
+  std::string wd_style_ = "constant";
+  int64_t warmup_steps_ = 0;
+  int64_t decay_steps_ = 1;
+  int64_t wsd_steps_ = 0;
+  int64_t wd_steps_ = 1;
+  double init_lr_ = 0;
+  double max_lr_ = 0;
+  double min_lr_ = 0;
+  double start_wd_ = 0;
+  double end_wd_ = 0;
+};
+
+}  // namespace automodel::optim

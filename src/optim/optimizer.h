@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "optim/options.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::optim {
+
+/// Rates of one step, from the schedule.
+struct StepRates {
+  double lr = 0;
+  double weight_decay = 0;
+  double grad_scale = 1.0;  ///< clipping coefficient, multiplied into gradients on the fly
+};
+
+/// State tensors of an optimizer of one kind ("exp_avg"), laid out as the parameters are.
+struct OptimizerState {
+  std::string name;
+  std::vector<tensor::FlatShard> shards;
+};
+
+/// Updates flat shards in place. Rates come from outside in every step; what distinguishes
+/// parameters (lr_mult, wd_mult) is resolved once into runs of equal hyper-parameters.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  /// One update of all parameters from their gradients.
+  virtual void step(const StepRates& rates) = 0;
+
+  /// Tensors to be saved and loaded, in a fixed order.
+  virtual std::vector<OptimizerState>& state() = 0;
+
+  /// Steps done; part of what is saved.
+  virtual int64_t num_steps() const = 0;
+  virtual void set_num_steps(int64_t steps) = 0;
+
+  /// "AdamW (lr 1e-05, betas 0.9 0.999, eps 1e-08, weight_decay 0.01), 2 groups".
+  virtual std::string describe() const = 0;
+};
+
+/// A run of a unit's buffer whose elements share hyper-parameters.
+struct ParameterRun {
+  size_t shard = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  double lr_mult = 1.0;
+  double wd_mult = 1.0;
+};
+
+/// Resolves overrides against segment names into the fewest runs; padding joins the run before it.
+/// Throws UserError for a pattern that is no regular expression or matches nothing.
+std::vector<ParameterRun> resolve_runs(std::span<const tensor::FlatShard> parameters,
+                                       std::span<const ParamGroupOverride> overrides);
+
+/// Parameters and gradients have equal units and segments. State is allocated zeroed in the
+/// parameters' dtype, as torch does.
+std::unique_ptr<Optimizer> make_adam(const AdamConfig& config,
+                                     std::vector<tensor::FlatShard> parameters,
+                                     std::vector<tensor::FlatShard> gradients);
+std::unique_ptr<Optimizer> make_sgd(const SgdConfig& config,
+                                    std::vector<tensor::FlatShard> parameters,
+                                    std::vector<tensor::FlatShard> gradients);
+
+}  // namespace automodel::optim

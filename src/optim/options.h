@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/field.h"
+
+namespace automodel::optim {
+
+/// Scales the learning rate and weight decay of the parameters whose name a regular expression
+/// matches somewhere; the first matching override counts.
+struct ParamGroupOverride {
+  std::string pattern;
+  double lr_mult = 1.0;
+  double wd_mult = 1.0;
+
+  static constexpr auto fields() {
+    using O = ParamGroupOverride;
+    return std::tuple{field("pattern", &O::pattern, "regular expression, searched in the name"),
+                      field("lr_mult", &O::lr_mult, "multiplies the learning rate").at_least(0),
+                      field("wd_mult", &O::wd_mult, "multiplies the weight decay").at_least(0)};
+  }
+};
+
+/// torch.optim.Adam and AdamW; the makers set the defaults of the name that was written.
+struct AdamConfig {
+  double lr = 1e-3;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool amsgrad = false;
+  std::optional<bool> foreach;
+  std::optional<bool> fused;
+  bool maximize = false;
+  bool capturable = false;
+  bool differentiable = false;
+  std::vector<ParamGroupOverride> param_group_overrides;
+  bool is_decoupled = false;  ///< AdamW; set by the target's name, not by a key
+
+  static constexpr auto fields() {
+    using C = AdamConfig;
+    return std::tuple{
+        field("lr", &C::lr, "learning rate").at_least(0),
+        field("betas", &C::betas, "decay of the averages of the gradient and its square"),
+        field("eps", &C::eps, "added to the denominator").at_least(0),
+        field("weight_decay", &C::weight_decay, "weight decay").at_least(0),
+        field("amsgrad", &C::amsgrad, "use the largest average of squares so far"),
+        field("foreach", &C::foreach, "implementation choice of torch")
+            .without_effect("the update is always one fused pass here"),
+        field("fused", &C::fused, "implementation choice of torch")
+            .without_effect("the update is always one fused pass here"),
+        field("maximize", &C::maximize, "ascend instead of descend"),
+        field("capturable", &C::capturable, "implementation choice of torch")
+            .without_effect("the step count never leaves the CPU here"),
+        field("differentiable", &C::differentiable, "differentiate through the step"),
+        field("param_group_overrides", &C::param_group_overrides,
+              "learning rate and weight decay by parameter name")};
+  }
+};
+
+/// torch.optim.SGD.
+struct SgdConfig {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+  bool maximize = false;
+  std::optional<bool> foreach;
+  std::optional<bool> fused;
+  std::vector<ParamGroupOverride> param_group_overrides;
+
+  static constexpr auto fields() {
+    using C = SgdConfig;
+    return std::tuple{
+        field("lr", &C::lr, "learning rate").at_least(0),
+        field("momentum", &C::momentum, "decay of the running sum of gradients").at_least(0),
+        field("dampening", &C::dampening, "share of the gradient kept out of the running sum"),
+        field("weight_decay", &C::weight_decay, "weight decay (L2)").at_least(0),
+        field("nesterov", &C::nesterov, "look ahead along the momentum"),
+        field("maximize", &C::maximize, "ascend instead of descend"),
+        field("foreach", &C::foreach, "implementation choice of torch")
+            .without_effect("the update is always one fused pass here"),
+        field("fused", &C::fused, "implementation choice of torch")
+            .without_effect("the update is always one fused pass here"),
+        field("param_group_overrides", &C::param_group_overrides,
+              "learning rate and weight decay by parameter name")};
+  }
+};
+
+/// The `lr_scheduler` section. Absent members take the defaults that its README states.
+struct LrSchedulerConfig {
+  std::string lr_decay_style = "cosine";
+  std::optional<int64_t> lr_warmup_steps;
+  std::optional<int64_t> lr_decay_steps;
+  std::optional<double> init_lr;
+  std::optional<double> max_lr;
+  std::optional<double> min_lr;
+  std::optional<double> start_wd;
+  std::optional<double> end_wd;
+  std::optional<int64_t> wd_incr_steps;
+  std::string wd_incr_style = "constant";
+  std::optional<int64_t> wsd_decay_steps;
+  std::optional<std::string> lr_wsd_decay_style;
+  bool use_checkpoint_opt_param_scheduler = true;
+  bool override_opt_param_scheduler = false;
+
+  static constexpr auto fields() {
+    using C = LrSchedulerConfig;
+    return std::tuple{
+        field("lr_decay_style", &C::lr_decay_style,
+              "constant, linear, cosine, inverse-square-root or WSD"),
+        field("lr_warmup_steps", &C::lr_warmup_steps,
+              "optimizer steps of linear warm-up; absent: min(1000, total / 10)")
+            .at_least(0),
+        field("lr_decay_steps", &C::lr_decay_steps,
+              "steps after which the minimum is reached; absent: all steps of the run")
+            .above(0),
+        field("init_lr", &C::init_lr, "rate before warm-up; absent: 0.1 * lr").at_least(0),
+        field("max_lr", &C::max_lr, "rate after warm-up; absent: the optimizer's lr").at_least(0),
+        field("min_lr", &C::min_lr, "lowest rate; absent: 0.01 * lr").at_least(0),
+        field("start_wd", &C::start_wd, "weight decay at the start; absent: the optimizer's"),
+        field("end_wd", &C::end_wd, "weight decay at the end; absent: the optimizer's"),
+        field("wd_incr_steps", &C::wd_incr_steps, "steps over which weight decay changes"),
+        field("wd_incr_style", &C::wd_incr_style, "constant, linear or cosine"),
+        field("wsd_decay_steps", &C::wsd_decay_steps, "last steps of the WSD style").above(0),
+        field("lr_wsd_decay_style", &C::lr_wsd_decay_style,
+              "linear, cosine, exponential or minus_sqrt"),
+        field("use_checkpoint_opt_param_scheduler", &C::use_checkpoint_opt_param_scheduler,
+              "take the schedule from a checkpoint on resume"),
+        field("override_opt_param_scheduler", &C::override_opt_param_scheduler,
+              "take the schedule from the recipe on resume")};
+  }
+};
+
+}  // namespace automodel::optim

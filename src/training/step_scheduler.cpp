@@ -1,0 +1,93 @@
+#include "training/step_scheduler.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+
+namespace automodel::training {
+
+namespace {
+int64_t ceil_divide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+}  // namespace
+
+std::vector<SchedulerFinding> check_step_scheduler(const StepSchedulerConfig& config,
+                                                   int64_t dp_size) {
+  std::vector<SchedulerFinding> findings;
+  const int64_t per_round = config.local_batch_size * dp_size;
+  if (per_round <= 0 || config.global_batch_size <= 0) return findings;  // reported by range checks
+  if (config.global_batch_size % per_round != 0) {
+    findings.push_back(
+        {"global_batch_size", cat("global_batch_size (", config.global_batch_size,
+                                  ") must be divisible by local_batch_size * dp_size (",
+                                  config.local_batch_size, " * ", dp_size, ")")});
+  }
+  return findings;
+}
+
+StepScheduler::StepScheduler(const StepSchedulerConfig& config, int64_t dp_size,
+                             std::optional<int64_t> num_batches)
+    : config_(config), step_(config.start_step), epoch_(config.start_epoch) {
+  for (const auto& finding : check_step_scheduler(config, dp_size)) {
+    throw UserError(cat("step_scheduler.", finding.key, ": ", finding.text));
+  }
+  grad_accumulation_steps_ = config.global_batch_size / (config.local_batch_size * dp_size);
+  if (num_batches) {
+    if (*num_batches == 0) {
+      throw InputError(cat("the training set has fewer samples than one micro-batch of ",
+                           config.local_batch_size, " on each of ", dp_size,
+                           " data-parallel ranks"));
+    }
+    epoch_length_ = ceil_divide(*num_batches, grad_accumulation_steps_);
+  }
+  if (!epoch_length_ && !config.max_steps) {
+    throw UserError(
+        "step_scheduler.max_steps: a training set without a length needs max_steps "
+        "(epoch_len must be provided if max_steps is not provided)");
+  }
+  if (config.num_epochs) {
+    num_epochs_ = *config.num_epochs;
+  } else {
+    num_epochs_ = epoch_length_ && config.max_steps ? ceil_divide(*config.max_steps, *epoch_length_)
+                                                    : StepSchedulerConfig{}.num_epochs.value();
+  }
+  constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
+  const int64_t by_epochs = epoch_length_ ? num_epochs_ * *epoch_length_ : kUnbounded;
+  max_steps_ = std::min(config.max_steps.value_or(kUnbounded), by_epochs);
+  checkpoint_interval_ = config.ckpt_every_steps.value_or(
+      epoch_length_ ? *epoch_length_ : std::max<int64_t>(1, max_steps_ / 2));
+}
+
+bool StepScheduler::is_last_step(bool ends_epoch) const {
+  return step_ + 1 >= max_steps_ || (ends_epoch && epoch_ + 1 >= num_epochs_);
+}
+
+bool StepScheduler::is_checkpoint_step(bool ends_epoch, bool is_preempted) const {
+  return step_ % checkpoint_interval_ == checkpoint_interval_ - 1 ||
+         (ends_epoch && config_.save_checkpoint_every_epoch) || is_last_step(ends_epoch) ||
+         is_preempted;
+}
+
+bool StepScheduler::is_validation_step(bool ends_epoch, bool is_preempted) const {
+  if (is_preempted) return false;
+  if (config_.val_every_steps && step_ % *config_.val_every_steps == *config_.val_every_steps - 1) {
+    return true;
+  }
+  return config_.validate_on_checkpoint && is_checkpoint_step(ends_epoch, is_preempted);
+}
+
+Json StepScheduler::state() const {
+  Json state = Json::object();
+  state["step"] = std::min(max_steps_, step_ + 1);
+  state["epoch"] = epoch_;
+  return state;
+}
+
+void StepScheduler::load_state(const Json& state) {
+  step_ = state.at("step").as_int();
+  epoch_ = state.at("epoch").as_int();
+}
+
+}  // namespace automodel::training

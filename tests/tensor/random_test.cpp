@@ -1,0 +1,77 @@
+#include "tensor/random.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace automodel::tensor {
+namespace {
+
+at::Tensor draw(const ShardSpec& spec, const InitRule& rule, const RandomKey& key) {
+  at::Tensor out = at::empty({spec.numel()});
+  fill_initial_values(out, spec, rule, key);
+  return out;
+}
+
+TEST(RandomTest, PhiloxGivesThePublishedNumbers) {
+  // Random123's known answers for philox4x32-10: counter and key all zero, first word 0x6627e8d5.
+  const float first = random_uniform(RandomKey(0, uint64_t{0}), 0);
+  EXPECT_EQ(first, static_cast<float>(0x6627e8d5u >> 8) * 0x1p-24f);
+}
+
+TEST(RandomTest, SlicesOfATensorAreTheTensor) {
+  const RandomKey key(7, "model.embed_tokens.weight");
+  const InitRule rule = InitRule::normal(0, 0.02);
+  const ShardSpec whole = ShardSpec::whole({13, 5});
+  std::vector<at::Tensor> pieces;
+  for (int64_t begin = 0; begin < 65; begin += 17) {
+    ShardSpec piece = whole;
+    piece.flat_begin = begin;
+    piece.flat_end = std::min<int64_t>(65, begin + 17);
+    pieces.push_back(draw(piece, rule, key));
+  }
+  EXPECT_TRUE(at::equal(at::cat(pieces), draw(whole, rule, key)));
+}
+
+TEST(RandomTest, NormalNumbersHaveTheirMoments) {
+  const at::Tensor x =
+      draw(ShardSpec::whole({400000}), InitRule::normal(1.0, 2.0), RandomKey(1, "x"));
+  EXPECT_NEAR(x.mean().item<double>(), 1.0, 0.02);
+  EXPECT_NEAR(x.std().item<double>(), 2.0, 0.02);
+}
+
+TEST(RandomTest, TruncatedNormalNumbersStayInside) {
+  InitRule rule = InitRule::normal(0, 0.02);
+  rule.kind = InitRule::Kind::kTruncatedNormal;
+  rule.cut = 0.04;
+  const at::Tensor x = draw(ShardSpec::whole({100000}), rule, RandomKey(1, "x"));
+  EXPECT_LE(x.abs().max().item<double>(), 0.04);
+  EXPECT_NEAR(x.std().item<double>(), 0.0176, 0.0005);
+}
+
+TEST(RandomTest, ThePaddingRowIsZero) {
+  InitRule rule = InitRule::normal(0, 1);
+  rule.zero_row = 2;
+  const at::Tensor x = draw(ShardSpec::whole({4, 8}), rule, RandomKey(1, "x")).view({4, 8});
+  EXPECT_EQ(x[2].abs().sum().item<double>(), 0.0);
+  EXPECT_NE(x[1].abs().sum().item<double>(), 0.0);
+}
+
+TEST(RandomTest, DifferentNamesGiveDifferentNumbers) {
+  const ShardSpec spec = ShardSpec::whole({16});
+  const InitRule rule = InitRule::normal(0, 1);
+  EXPECT_FALSE(at::equal(draw(spec, rule, RandomKey(1, "a")), draw(spec, rule, RandomKey(1, "b"))));
+}
+
+TEST(RandomTest, DropoutKeepsTheExpectation) {
+  const at::Tensor mask = dropout_mask(RandomKey(3, "site"), 0, 200000, 0.25);
+  EXPECT_NEAR(mask.mean().item<double>(), 1.0, 0.01);
+  EXPECT_TRUE(
+      at::equal(mask.slice(0, 1000, 1100), dropout_mask(RandomKey(3, "site"), 1000, 100, 0.25)));
+}
+
+}  // namespace
+}  // namespace automodel::tensor
