@@ -1,0 +1,86 @@
+#include "datasets/collate.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace automodel::datasets {
+
+namespace {
+
+at::Tensor empty_matrix(int64_t rows, int64_t columns, at::ScalarType dtype) {
+  return at::empty({rows, columns}, at::TensorOptions().dtype(dtype));
+}
+
+}  // namespace
+
+tensor::Batch default_collater(std::span<const Sample> samples, const CollaterConfig& config) {
+  AM_CHECK(!samples.empty(), "a batch without samples");
+  const auto num_samples = static_cast<int64_t>(samples.size());
+  int64_t length = 0;
+  bool has_padding = false;
+  for (const Sample& sample : samples) {
+    AM_CHECK(sample.labels.size() == sample.input_ids.size(), "row ", sample.row, " has ",
+             sample.labels.size(), " labels for ", sample.input_ids.size(), " tokens");
+    length = std::max(length, static_cast<int64_t>(sample.input_ids.size()));
+  }
+  if (const int64_t divisor = config.pad_seq_len_divisible.value_or(1); length % divisor != 0) {
+    length += divisor - length % divisor;
+  }
+
+  tensor::Batch batch;
+  batch.input_ids = empty_matrix(num_samples, length, at::kLong);
+  batch.labels = empty_matrix(num_samples, length, at::kLong);
+  at::Tensor padding_mask = empty_matrix(num_samples, length, at::kBool);
+  int64_t* ids = batch.input_ids.mutable_data_ptr<int64_t>();
+  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>();
+  bool* mask = padding_mask.mutable_data_ptr<bool>();
+  for (const Sample& sample : samples) {
+    int64_t* id = std::copy(sample.input_ids.begin(), sample.input_ids.end(), ids);
+    std::fill(id, ids + length, samples.front().pad_id);
+    int64_t* label = std::copy(sample.labels.begin(), sample.labels.end(), labels);
+    std::fill(label, labels + length, kIgnoreIndex);
+    std::fill(mask, mask + sample.num_attended, false);
+    std::fill(mask + sample.num_attended, mask + length, true);
+    has_padding = has_padding || sample.num_attended < length;
+    ids += length;
+    labels += length;
+    mask += length;
+  }
+  if (has_padding) batch.padding_mask = padding_mask;
+  return batch;
+}
+
+tensor::Batch stack_collater(std::span<const Sample> samples) {
+  AM_CHECK(!samples.empty(), "a batch without samples");
+  for (const Sample& sample : samples) {
+    if (sample.input_ids.size() != samples.front().input_ids.size()) {
+      throw InputError(cat("default_collate stacks samples of equal length only: row ",
+                           samples.front().row, " has ", samples.front().input_ids.size(),
+                           " tokens, row ", sample.row, " has ", sample.input_ids.size(),
+                           "; default_collater pads them"));
+    }
+  }
+  tensor::Batch batch = default_collater(samples);
+  batch.padding_mask = at::Tensor();
+  return batch;
+}
+
+tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index) {
+  const at::Tensor labels = batch.labels.contiguous();
+  AM_CHECK(labels.is_cpu() && labels.scalar_type() == at::kLong, "labels must be int64 on the CPU");
+  const int64_t length = labels.size(1);
+  const int64_t* row = labels.const_data_ptr<int64_t>();
+  tensor::TokenCounts counts;
+  for (int64_t b = 0; b < labels.size(0); ++b, row += length) {
+    counts.num_label_tokens += length - std::count(row, row + length, ignore_index);
+    int64_t end = length;
+    while (end > 0 && row[end - 1] == ignore_index) --end;
+    counts.num_tokens += end;
+  }
+  return counts;
+}
+
+}  // namespace automodel::datasets

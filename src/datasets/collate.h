@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <tuple>
+
+#include "core/field.h"
+#include "datasets/dataset.h"
+#include "tensor/batch.h"
+
+namespace automodel::datasets {
+
+/// Options of default_collater.
+struct CollaterConfig {
+  std::optional<int64_t> pad_seq_len_divisible;
+
+  static constexpr auto fields() {
+    return std::tuple{field("pad_seq_len_divisible", &CollaterConfig::pad_seq_len_divisible,
+                            "pad batches to a multiple of this many tokens")
+                          .at_least(1)};
+  }
+};
+
+/// Samples padded to the longest of them, or to the next multiple of pad_seq_len_divisible:
+/// input_ids [B, S] with the first sample's pad id, labels [B, S] with kIgnoreIndex. padding_mask
+/// is true where a sample is padding; undefined when nothing is. CPU, int64. Runs on the calling
+/// thread.
+tensor::Batch default_collater(std::span<const Sample> samples, const CollaterConfig& config = {});
+
+/// torch's default_collate: samples of equal length are stacked, others are refused with
+/// InputError.
+tensor::Batch stack_collater(std::span<const Sample> samples);
+
+/// num_label_tokens: labels other than ignore_index. num_tokens: all positions but the run of
+/// ignore_index at the end of each sequence.
+tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index = kIgnoreIndex);
+
+}  // namespace automodel::datasets

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "datasets/format.h"
+#include "datasets/source.h"
+
+namespace automodel::datasets {
+
+/// Which column of a file plays which part. The answer, and at least one of the others.
+struct ColumnMapping {
+  std::optional<std::string> context;
+  std::optional<std::string> question;
+  std::optional<std::string> answer;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("context", &ColumnMapping::context, "column with what the question is about"),
+        field("question", &ColumnMapping::question, "column with the question"),
+        field("answer", &ColumnMapping::answer, "column with the answer (required)")};
+  }
+};
+
+/// Options of ColumnMappedTextInstructionDataset; names and defaults are upstream's.
+struct ColumnMappedTextInstructionDatasetConfig {
+  std::vector<std::string> path_or_dataset_id;
+  ColumnMapping column_mapping;
+  std::optional<std::string> split = "train";
+  std::optional<std::string> name;
+  bool answer_only_loss_mask = true;
+  std::optional<int64_t> seq_length;
+  Padding padding = Padding::kNone;
+  Truncation truncation = Truncation::kNone;
+  std::optional<int64_t> limit_dataset_samples;
+  bool use_hf_chat_template = false;
+
+  static constexpr auto fields() {
+    using Config = ColumnMappedTextInstructionDatasetConfig;
+    return std::tuple{
+        field("path_or_dataset_id", &Config::path_or_dataset_id,
+              "JSON or JSONL file, folder of such files, or a list of them"),
+        field("column_mapping", &Config::column_mapping,
+              "which column is context, question, answer"),
+        field("split", &Config::split, "split, with an optional slice such as train[:90%]"),
+        field("name", &Config::name, "subset: a subfolder of the dataset's folder"),
+        field("answer_only_loss_mask", &Config::answer_only_loss_mask,
+              "loss on the answer's tokens only; false: on all tokens"),
+        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to").at_least(2),
+        field("padding", &Config::padding, "max_length pads every sample to seq_length"),
+        field("truncation", &Config::truncation, "true cuts samples to seq_length"),
+        field("limit_dataset_samples", &Config::limit_dataset_samples, "use only the first rows")
+            .at_least(1),
+        field("use_hf_chat_template", &Config::use_hf_chat_template,
+              "write samples with the tokenizer's chat template when it has one")};
+  }
+
+  SourceOptions source() const;
+  FormatOptions format() const;
+};
+
+/// Checks the options without reading more than the first row: mapping, files, columns. Throws
+/// UserError, InputError, UnsupportedError; the description's note tells of a hub id.
+SourceDescription check(const ColumnMappedTextInstructionDatasetConfig& config);
+
+/// Question and answer rows of any column names. The text is context and question, each followed by
+/// a space, and the answer; see format_prompt_completion for tokens and labels. A row of which no
+/// label is left (cut off, say) gives way to the next row, as upstream.
+class ColumnMappedTextInstructionDataset final : public Dataset {
+ public:
+  /// `encoder` must outlive the dataset. Throws as check() does, and UnsupportedError for
+  /// use_hf_chat_template with a tokenizer that has a chat template.
+  ColumnMappedTextInstructionDataset(ColumnMappedTextInstructionDatasetConfig config,
+                                     const TextEncoder& encoder);
+
+  int64_t size() const override { return source_.size(); }
+  Sample at(int64_t index) const override;
+  std::string origin(int64_t row) const override { return source_.origin(row); }
+
+ private:
+  Sample format_row(int64_t row) const;
+
+  ColumnMappedTextInstructionDatasetConfig config_;
+  FormatOptions format_;
+  const TextEncoder& encoder_;
+  RowSource source_;
+};
+
+}  // namespace automodel::datasets

@@ -1,0 +1,154 @@
+#include "datasets/loader.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace automodel::datasets {
+
+namespace {
+
+const Dataset& checked(const std::unique_ptr<const Dataset>& dataset) {
+  AM_CHECK(dataset != nullptr, "a loader without a dataset");
+  if (dataset->size() == 0) throw InputError("the dataset is empty");
+  return *dataset;
+}
+
+}  // namespace
+
+DataLoader::DataLoader(std::unique_ptr<const Dataset> dataset, const DataloaderConfig& config,
+                       const LoaderContext& context)
+    : dataset_(std::move(dataset)),
+      context_(context),
+      batch_size_(config.batch_size.value_or(context.local_batch_size)),
+      shuffle_(config.shuffle.value_or(true)),
+      drop_last_(config.drop_last || context.drop_last),
+      num_threads_(std::max<int64_t>(config.num_workers, 1)),
+      capacity_(num_threads_ * config.prefetch_factor.value_or(2)),
+      sampler_(
+          {checked(dataset_).size(), context.num_replicas, context.rank, shuffle_, context.seed}) {
+  AM_CHECK(batch_size_ > 0, "batch_size is ", batch_size_);
+  if (config.group_by_length) {
+    throw UnsupportedError(
+        "dataloader.group_by_length is not in this version; leave it out or set it to false");
+  }
+}
+
+int64_t DataLoader::num_batches(int64_t num_rows) const {
+  return drop_last_ ? num_rows / batch_size_ : (num_rows + batch_size_ - 1) / batch_size_;
+}
+
+int64_t DataLoader::size() const {
+  return num_batches(sampler_.size());
+}
+
+std::optional<tensor::Batch> DataLoader::next() {
+  if (is_exhausted_) return std::nullopt;
+  if (!prefetcher_) start();
+  std::optional<PreparedBatch> prepared = prefetcher_->take();
+  if (!prepared) {
+    is_exhausted_ = true;
+    prefetcher_.reset();
+    return std::nullopt;
+  }
+  consumed_ += prepared->batch.num_sequences();
+  if (!prepared->note.empty() && !has_warned_ && context_.reporter != nullptr) {
+    context_.reporter->warning(prepared->note);
+    has_warned_ = true;
+  }
+  return std::move(prepared->batch);
+}
+
+void DataLoader::start() {
+  rows_ = sampler_.rows(epoch_, consumed_);
+  const int64_t batches = num_batches(static_cast<int64_t>(rows_.size()));
+  prefetcher_ = std::make_unique<Prefetcher>(
+      Prefetcher::Options{batches, std::min(num_threads_, std::max<int64_t>(batches, 1)),
+                          capacity_},
+      [this](int64_t batch) { return make(batch); });
+}
+
+PreparedBatch DataLoader::make(int64_t batch) const {
+  const auto begin = static_cast<size_t>(batch * batch_size_);
+  const size_t end = std::min(begin + static_cast<size_t>(batch_size_), rows_.size());
+  PreparedBatch prepared;
+  std::vector<Sample> samples;
+  samples.reserve(end - begin);
+  for (size_t i = begin; i < end; ++i) {
+    samples.push_back(dataset_->at(rows_[i]));
+    check_tokens(samples.back());
+    if (samples.back().row != rows_[i] && prepared.note.empty()) {
+      prepared.note =
+          cat(dataset_->origin(rows_[i]),
+              ": no token of this row counts in the loss; the next row that has some takes "
+              "its place, here and wherever this happens again");
+    }
+  }
+  prepared.batch =
+      context_.stacks ? stack_collater(samples) : default_collater(samples, context_.collater);
+  return prepared;
+}
+
+void DataLoader::check_tokens(const Sample& sample) const {
+  if (context_.vocab_size == 0) return;
+  const auto is_bad = [this](int64_t id) { return id < 0 || id >= context_.vocab_size; };
+  auto bad = std::find_if(sample.input_ids.begin(), sample.input_ids.end(), is_bad);
+  if (bad == sample.input_ids.end()) {
+    bad = std::find_if(sample.labels.begin(), sample.labels.end(),
+                       [&](int64_t id) { return id != kIgnoreIndex && is_bad(id); });
+    if (bad == sample.labels.end()) return;
+  }
+  throw InputError(cat(dataset_->origin(sample.row), ": token id ", *bad,
+                       " is outside the model's vocabulary (vocab_size ", context_.vocab_size,
+                       "); the tokenizer belongs to another model"));
+}
+
+void DataLoader::set_epoch(int64_t epoch) {
+  if (epoch == epoch_) return;
+  epoch_ = epoch;
+  rewind();
+}
+
+void DataLoader::rewind() {
+  prefetcher_.reset();
+  consumed_ = 0;
+  is_exhausted_ = false;
+}
+
+Json DataLoader::state() const {
+  Json state = Json::object();
+  state["epoch"] = epoch_;
+  state["consumed"] = consumed_ * context_.num_replicas;
+  state["is_exhausted"] = is_exhausted_ || consumed_ == sampler_.size() ||
+                          (drop_last_ && sampler_.size() - consumed_ < batch_size_);
+  state["num_rows"] = dataset_->size();
+  return state;
+}
+
+void DataLoader::load_state(const Json& state) {
+  const int64_t num_rows = state.at("num_rows").as_int();
+  const int64_t consumed = state.at("consumed").as_int();
+  const int64_t epoch = state.at("epoch").as_int();
+  const bool is_exhausted = state.at("is_exhausted").as_bool();
+  if (num_rows != dataset_->size()) {
+    throw InputError(cat("the saved data position is one in a dataset of ", num_rows,
+                         " samples; this dataset has ", dataset_->size()));
+  }
+  if (consumed < 0 || epoch < 0 || consumed > num_rows) {
+    throw InputError(cat("the saved data position is damaged: sample ", consumed, " of ", num_rows,
+                         " in epoch ", epoch));
+  }
+  if (!is_exhausted && consumed % context_.num_replicas != 0) {
+    throw InputError(cat("the saved data position, ", consumed, " samples into epoch ", epoch,
+                         ", cannot be split evenly over ", context_.num_replicas,
+                         " data-parallel ranks; continue on a number of ranks that divides it"));
+  }
+  prefetcher_.reset();
+  epoch_ = epoch;
+  consumed_ = std::min(consumed / context_.num_replicas, sampler_.size());
+  is_exhausted_ = is_exhausted;
+}
+
+}  // namespace automodel::datasets

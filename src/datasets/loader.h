@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "core/field.h"
+#include "core/reporter.h"
+#include "datasets/collate.h"
+#include "datasets/dataset.h"
+#include "datasets/prefetcher.h"
+#include "datasets/sampler.h"
+
+namespace automodel::datasets {
+
+/// The `dataloader` section; names and defaults are upstream's.
+struct DataloaderConfig {
+  std::optional<int64_t> batch_size;
+  std::optional<bool> shuffle;
+  int64_t num_workers = 0;
+  std::optional<int64_t> prefetch_factor;
+  bool drop_last = false;
+  bool group_by_length = false;
+  int64_t shuffle_buffer_size = 10000;
+  bool pin_memory = false;
+  bool persistent_workers = false;
+
+  static constexpr auto fields() {
+    using Config = DataloaderConfig;
+    return std::tuple{
+        field("batch_size", &Config::batch_size,
+              "samples in a micro-batch (default: step_scheduler.local_batch_size)")
+            .at_least(1),
+        field("shuffle", &Config::shuffle, "new order every epoch (default: true)"),
+        field("num_workers", &Config::num_workers,
+              "threads that prepare batches; 0 means one, beside the training thread")
+            .at_least(0),
+        field("prefetch_factor", &Config::prefetch_factor,
+              "batches that each thread prepares ahead (default: 2)")
+            .at_least(1),
+        field("drop_last", &Config::drop_last, "leave out a last batch that is not full"),
+        field("group_by_length", &Config::group_by_length,
+              "put samples of similar length together"),
+        field("shuffle_buffer_size", &Config::shuffle_buffer_size,
+              "rows mixed at a time in a stream")
+            .at_least(1),
+        field("pin_memory", &Config::pin_memory, "batches in pinned memory")
+            .without_effect("batches are pinned whenever the device is a GPU"),
+        field("persistent_workers", &Config::persistent_workers, "keep workers between epochs")
+            .without_effect("batches are prepared by threads, which start in microseconds")};
+  }
+};
+
+/// What the recipe, not the section, says to a loader.
+struct LoaderContext {
+  int num_replicas = 1;  ///< data-parallel ranks
+  int rank = 0;          ///< this one among them
+  int64_t seed = 42;
+  int64_t local_batch_size = 1;  ///< batch_size when the section has none
+  bool drop_last = false;        ///< also drop a last batch that is not full (pipelines need it)
+  int64_t vocab_size = 0;        ///< of the model: larger ids are an error; 0 does not look
+  bool stacks = false;           ///< collate with stack_collater
+  CollaterConfig collater;
+  Reporter* reporter = nullptr;  ///< warnings go there; may be null, must outlive the loader
+};
+
+/// Batches of a dataset: shuffled and dealt by DistributedSampler, tokenized and collated on
+/// threads, handed out in order. The order and contents do not depend on the threads.
+class DataLoader final : public BatchStream {
+ public:
+  /// Throws UnsupportedError for group_by_length, InputError for an empty dataset.
+  DataLoader(std::unique_ptr<const Dataset> dataset, const DataloaderConfig& config,
+             const LoaderContext& context);
+
+  std::optional<tensor::Batch> next() override;
+  int64_t size() const override;
+  void set_epoch(int64_t epoch) override;
+  void rewind() override;
+  Json state() const override;
+  void load_state(const Json& state) override;
+
+  const Dataset& dataset() const { return *dataset_; }
+
+ private:
+  int64_t num_batches(int64_t num_rows) const;
+  void start();
+  PreparedBatch make(int64_t batch) const;
+  void check_tokens(const Sample& sample) const;
+
+  std::unique_ptr<const Dataset> dataset_;
+  LoaderContext context_;
+  int64_t batch_size_;
+  bool shuffle_;
+  bool drop_last_;
+  int64_t num_threads_;
+  int64_t capacity_;
+  DistributedSampler sampler_;
+
+  int64_t epoch_ = 0;
+  int64_t consumed_ = 0;  ///< samples handed out in this epoch, on this rank
+  bool is_exhausted_ = false;
+  bool has_warned_ = false;
+  std::vector<int64_t> rows_;  ///< of the running prefetcher
+  std::unique_ptr<Prefetcher>
+      prefetcher_;  ///< null until the next batch is wanted; reads the above
+};
+
+}  // namespace automodel::datasets
