@@ -17,10 +17,10 @@ namespace automodel::datasets {
 
 /// The `dataloader` section; names and defaults are upstream's.
 struct DataloaderConfig {
-  std::optional<int64_t> batch_size;
-  std::optional<bool> shuffle;
+  std::optional<int64_t> batch_size = std::nullopt;
+  std::optional<bool> shuffle = std::nullopt;
   int64_t num_workers = 0;
-  std::optional<int64_t> prefetch_factor;
+  std::optional<int64_t> prefetch_factor = std::nullopt;
   bool drop_last = false;
   bool group_by_length = false;
   int64_t shuffle_buffer_size = 10000;
@@ -62,7 +62,7 @@ struct LoaderContext {
   bool drop_last = false;        ///< also drop a last batch that is not full (pipelines need it)
   int64_t vocab_size = 0;        ///< of the model: larger ids are an error; 0 does not look
   bool stacks = false;           ///< collate with stack_collater
-  CollaterConfig collater;
+  CollaterConfig collater = {};
   Reporter* reporter = nullptr;  ///< warnings go there; may be null, must outlive the loader
 };
 

@@ -34,8 +34,8 @@ struct Split {
 struct SourceOptions {
   std::vector<std::string> paths;  ///< JSON and JSONL files, or folders with such files
   std::optional<std::string> split = "train";
-  std::optional<std::string> name;  ///< subset: a subfolder of a folder
-  std::optional<int64_t> limit;     ///< at most this many rows
+  std::optional<std::string> name = std::nullopt;  ///< subset: a subfolder of a folder
+  std::optional<int64_t> limit = std::nullopt;     ///< at most this many rows
 };
 
 /// What can be said about a source without reading it all.

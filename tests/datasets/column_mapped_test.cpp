@@ -1,0 +1,184 @@
+#include "datasets/column_mapped.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/error.h"
+#include "datasets/encoders.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::datasets {
+namespace {
+
+using automodel::test::TemporaryDirectory;
+using testing::ElementsAre;
+using Config = ColumnMappedTextInstructionDatasetConfig;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Config config_for(const std::string& path) {
+  Config config;
+  config.path_or_dataset_id = {path};
+  config.column_mapping = {.context = std::nullopt, .question = "question", .answer = "answer"};
+  return config;
+}
+
+TEST(ColumnMappedTest, MakesTheSamplesThatHuggingFaceTokenizersMake) {
+  const Json golden =
+      Json::parse_file(automodel::test::source_file("tests/datasets/data/column_mapped.json"));
+  for (const Json& expected : golden.at("cases").as_array()) {
+    SCOPED_TRACE(expected.at("name").as_string());
+    const test::ReplayingEncoder encoder(expected.at("encoder"));
+    Config config = config_for(automodel::test::source_file("tests/datasets/data/rows.jsonl"));
+    config.answer_only_loss_mask = expected.at("answer_only").as_bool();
+    if (!expected.at("seq_length").is_null())
+      config.seq_length = expected.at("seq_length").as_int();
+    if (expected.at("pads").as_bool()) config.padding = Padding::kMaxLength;
+    if (expected.at("cuts").as_bool()) config.truncation = Truncation::kToLength;
+    const ColumnMappedTextInstructionDataset dataset(config, encoder);
+    ASSERT_EQ(dataset.size(), static_cast<int64_t>(expected.at("samples").size()));
+    for (int64_t i = 0; i < dataset.size(); ++i) {
+      const Sample sample = dataset.at(i);
+      const Json& golden_sample = expected.at("samples").as_array()[static_cast<size_t>(i)];
+      EXPECT_EQ(sample.input_ids, test::integers(golden_sample.at("input_ids"))) << "row " << i;
+      EXPECT_EQ(sample.labels, test::integers(golden_sample.at("labels"))) << "row " << i;
+      EXPECT_EQ(sample.row, test::integers(expected.at("rows"))[static_cast<size_t>(i)]);
+    }
+  }
+}
+
+TEST(ColumnMappedTest, JoinsContextAndQuestionWithSpaces) {
+  const TemporaryDirectory directory;
+  Config config =
+      config_for(directory.write("x.jsonl", "{\"c\": \"AB\", \"q\": \"C\", \"a\": \"DE\"}\n"));
+  config.column_mapping = {.context = "c", .question = "q", .answer = "a"};
+  const test::ByteEncoder encoder;
+  const Sample sample = ColumnMappedTextInstructionDataset(config, encoder).at(0);
+  EXPECT_THAT(sample.input_ids, ElementsAre('A', 'B', ' ', 'C', ' ', 'D'));
+  EXPECT_THAT(sample.labels, ElementsAre(-100, -100, -100, -100, 'D', 'E'));
+  EXPECT_EQ(sample.num_attended, 6);
+}
+
+TEST(ColumnMappedTest, LeavesOutAPartThatIsNullOrAbsentInARow) {
+  const TemporaryDirectory directory;
+  Config config = config_for(directory.write(
+      "x.jsonl", "{\"c\": null, \"q\": \"C\", \"a\": \"D\"}\n{\"q\": \"E\", \"a\": \"F\"}\n"));
+  config.column_mapping = {.context = "c", .question = "q", .answer = "a"};
+  const test::ByteEncoder encoder;
+  const ColumnMappedTextInstructionDataset dataset(config, encoder);
+  EXPECT_THAT(dataset.at(0).input_ids, ElementsAre('C', ' '));
+  EXPECT_THAT(dataset.at(1).input_ids, ElementsAre('E', ' '));
+}
+
+TEST(ColumnMappedTest, PadsWithEosWhenThePadIdIsZeroOrMissing) {
+  const TemporaryDirectory directory;
+  Config config =
+      config_for(directory.write("x.jsonl", "{\"question\": \"A\", \"answer\": \"B\"}\n"));
+  config.seq_length = 5;
+  config.padding = Padding::kMaxLength;
+  test::ByteEncoder encoder;
+  for (const std::optional<int64_t> pad : {std::optional<int64_t>(), std::optional<int64_t>(0)}) {
+    encoder.pad = pad;
+    const Sample sample = ColumnMappedTextInstructionDataset(config, encoder).at(0);
+    EXPECT_THAT(sample.input_ids, ElementsAre('A', ' ', 'B', 256, 256));
+    EXPECT_THAT(sample.labels, ElementsAre(-100, 'B', -100, -100, -100));
+    EXPECT_EQ(sample.num_attended, 3);  // the last real token counts as content when pad is eos
+    EXPECT_EQ(sample.pad_id, 256);
+  }
+  encoder.pad = 300;
+  const Sample sample = ColumnMappedTextInstructionDataset(config, encoder).at(0);
+  EXPECT_THAT(sample.input_ids, ElementsAre('A', ' ', 'B', 300, 300));
+  EXPECT_EQ(sample.num_attended, 2);
+}
+
+TEST(ColumnMappedTest, TakesTheNextRowForOneWithoutALabel) {
+  const TemporaryDirectory directory;
+  const Config config = config_for(directory.write("x.jsonl",
+                                                   "{\"question\": \"A\", \"answer\": \"B\"}\n"
+                                                   "{\"question\": \"C\", \"answer\": \"\"}\n"));
+  const test::ByteEncoder encoder;
+  const Sample sample = ColumnMappedTextInstructionDataset(config, encoder).at(1);
+  EXPECT_EQ(sample.row, 0);
+  EXPECT_THAT(sample.input_ids, ElementsAre('A', ' '));
+}
+
+TEST(ColumnMappedTest, RefusesDataWithoutAnyLabel) {
+  const TemporaryDirectory directory;
+  Config config =
+      config_for(directory.write("x.jsonl", "{\"question\": \"ABCDEF\", \"answer\": \"B\"}\n"));
+  config.seq_length = 4;
+  config.truncation = Truncation::kToLength;
+  const test::ByteEncoder encoder;
+  const ColumnMappedTextInstructionDataset dataset(config, encoder);
+  EXPECT_EQ(
+      error_of([&] { dataset.at(0); }),
+      "no row of " + config.path_or_dataset_id[0] +
+          " has a token that counts in the loss: answers are empty, or seq_length 4 cuts all of "
+          "them off");
+}
+
+TEST(ColumnMappedTest, NamesTheColumnsThereAreWhenOneIsMissing) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.write("x.jsonl", "{\"question\": \"A\", \"reply\": \"B\"}\n");
+  const Config config = config_for(path);
+  const test::ByteEncoder encoder;
+  EXPECT_EQ(error_of([&] { check(config); }),
+            path + ": no column 'answer'; columns: question, reply");
+  EXPECT_EQ(error_of([&] { ColumnMappedTextInstructionDataset(config, encoder); }),
+            path + ":1: no column 'answer'; columns: question, reply");
+}
+
+TEST(ColumnMappedTest, RefusesAnAnswerThatIsMissingNullOrNoText) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.write("x.jsonl",
+                                           "{\"question\": \"A\", \"answer\": \"B\"}\n"
+                                           "{\"question\": \"A\"}\n"
+                                           "{\"question\": \"A\", \"answer\": null}\n"
+                                           "{\"question\": \"A\", \"answer\": 4}\n"
+                                           "{\"question\": \"\", \"answer\": \"B\"}\n");
+  const test::ByteEncoder encoder;
+  const ColumnMappedTextInstructionDataset dataset(config_for(path), encoder);
+  EXPECT_EQ(error_of([&] { dataset.at(1); }), path + ":2: no column 'answer'; columns: question");
+  EXPECT_EQ(error_of([&] { dataset.at(2); }), path + ":3: column 'answer' is null");
+  EXPECT_EQ(error_of([&] { dataset.at(3); }),
+            path + ":4: column 'answer' must hold text, it holds an integer");
+  EXPECT_EQ(error_of([&] { dataset.at(4); }), path + ":5: question and context are empty");
+}
+
+TEST(ColumnMappedTest, RefusesIncompleteOptions) {
+  const TemporaryDirectory directory;
+  Config config =
+      config_for(directory.write("x.jsonl", "{\"question\": \"A\", \"answer\": \"B\"}\n"));
+  config.column_mapping.answer.reset();
+  EXPECT_EQ(error_of([&] { check(config); }), "column_mapping must name the answer column");
+  config.column_mapping = {.context = std::nullopt, .question = std::nullopt, .answer = "answer"};
+  EXPECT_EQ(error_of([&] { check(config); }),
+            "column_mapping must name a question or a context column beside the answer");
+  config.column_mapping.question = "question";
+  config.padding = Padding::kMaxLength;
+  EXPECT_EQ(error_of([&] { check(config); }),
+            "padding: max_length needs seq_length: the length to pad to");
+}
+
+TEST(ColumnMappedTest, RefusesToRenderAChatTemplate) {
+  const TemporaryDirectory directory;
+  Config config =
+      config_for(directory.write("x.jsonl", "{\"question\": \"A\", \"answer\": \"B\"}\n"));
+  config.use_hf_chat_template = true;
+  test::ByteEncoder encoder;
+  EXPECT_EQ(ColumnMappedTextInstructionDataset(config, encoder).size(), 1);
+  encoder.has_template = true;
+  EXPECT_THROW(ColumnMappedTextInstructionDataset(config, encoder), UnsupportedError);
+}
+
+}  // namespace
+}  // namespace automodel::datasets

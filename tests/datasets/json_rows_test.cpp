@@ -1,0 +1,105 @@
+#include "datasets/json_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/error.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::datasets {
+namespace {
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<int64_t> values(const RowIndex& rows) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < rows.size(); ++i) out.push_back(rows.row(i).at("a").as_int());
+  return out;
+}
+
+TEST(JsonRowsTest, ReadsLinesWithBlankLinesByteOrderMarkAndCarriageReturns) {
+  const RowIndex rows("\xEF\xBB\xBF{\"a\": 1}\r\n\r\n   \n{\"a\": 2}\n{\"a\": 3}", "x.jsonl");
+  EXPECT_THAT(values(rows), testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(rows.origin(2), "x.jsonl:5");
+}
+
+TEST(JsonRowsTest, ReadsAnArrayOfObjects) {
+  const RowIndex rows("[\n {\"a\": 1, \"b\": \"]},\\\"{\"},\n{\"a\": 2}\n]\n", "x.json");
+  EXPECT_THAT(values(rows), testing::ElementsAre(1, 2));
+  EXPECT_EQ(rows.row(0).at("b").as_string(), "]},\"{");
+  EXPECT_EQ(rows.origin(1), "x.json:3");
+}
+
+TEST(JsonRowsTest, ReadsColumns) {
+  const RowIndex rows("{\"a\": [1, 2], \"b\": [\"x\", null]}", "x.json");
+  EXPECT_THAT(values(rows), testing::ElementsAre(1, 2));
+  EXPECT_TRUE(rows.row(1).at("b").is_null());
+  EXPECT_EQ(rows.origin(1), "x.json row 1");
+}
+
+TEST(JsonRowsTest, ReadsLinesInAFileCalledJson) {
+  EXPECT_THAT(values(RowIndex("{\"a\": 1}\n{\"a\": 2}\n", "x.json")), testing::ElementsAre(1, 2));
+  EXPECT_EQ(RowIndex("{\"a\": [1, 2]}", "x.jsonl").size(), 1);
+}
+
+TEST(JsonRowsTest, HasNoRowsInAnEmptyText) {
+  for (const char* text : {"", "\n\n", "\xEF\xBB\xBF", "[]", " [ ] "}) {
+    EXPECT_EQ(RowIndex(text, "x.jsonl").size(), 0) << text;
+  }
+}
+
+TEST(JsonRowsTest, NamesTheLineThatIsNotJson) {
+  const RowIndex rows("{\"a\": 1}\n\n{\"a\": }\n", "x.jsonl");
+  EXPECT_EQ(rows.size(), 2);
+  EXPECT_THAT(error_of([&] { rows.row(1); }),
+              testing::StartsWith("x.jsonl:3: not valid JSON at byte"));
+}
+
+TEST(JsonRowsTest, RefusesRowsThatAreNoObjects) {
+  EXPECT_EQ(error_of([] { RowIndex("17\n", "x.jsonl").row(0); }),
+            "x.jsonl:1: a row must be a JSON object, this is an integer");
+  EXPECT_EQ(error_of([] { RowIndex("[1, \"b\"]", "x.json").row(1); }),
+            "x.json:1: a row must be a JSON object, this is a string");
+}
+
+TEST(JsonRowsTest, RefusesDamagedArrays) {
+  const auto error = [](const char* text) { return error_of([&] { RowIndex(text, "x.json"); }); };
+  EXPECT_EQ(error("[{\"a\": 1},\n"), "x.json:2: the array of rows is not closed");
+  EXPECT_EQ(error("[{\"a\": 1"), "x.json:1: the array of rows is not closed");
+  EXPECT_EQ(error("[{\"a\": \"x"), "x.json:1: the array of rows is not closed");
+  EXPECT_EQ(error("[{}\n{}]"), "x.json:2: ',' or ']' was expected after a row");
+  EXPECT_EQ(error("[,{}]"), "x.json:1: a row was expected here");
+  EXPECT_EQ(error("[{}] {}"), "x.json:1: text follows the array of rows");
+  EXPECT_EQ(error("{\"a\": [1], \"b\": []}"), "x.json: column 'b' has 0 values, column 'a' has 1");
+}
+
+TEST(JsonRowsTest, SurvivesHostileLines) {
+  const std::string text =
+      "{\"a\": \"\\ud800\"}\n" + std::string(1000, '[') + "\n{\"a\": \"\xff\"}\n\"\\";
+  const RowIndex rows(text, "x.jsonl");
+  for (int64_t i = 0; i < rows.size(); ++i) EXPECT_THROW(rows.row(i), InputError) << i;
+}
+
+TEST(JsonRowsTest, LooksForNoMoreRowsThanAsked) {
+  EXPECT_EQ(RowIndex("{\"a\": 1}\n{\"a\": 2}\n", "x.jsonl", 1).size(), 1);
+  EXPECT_EQ(RowIndex("[{\"a\": 1}, {\"a\": 2}", "x.json", 1).size(), 1);
+}
+
+TEST(JsonRowsTest, MapsFiles) {
+  const automodel::test::TemporaryDirectory directory;
+  const std::string path = directory.write("x.jsonl", "{\"a\": 5}\n");
+  EXPECT_THAT(values(JsonFile(path).rows()), testing::ElementsAre(5));
+  EXPECT_EQ(JsonFile(directory.write("empty.jsonl", "")).rows().size(), 0);
+}
+
+}  // namespace
+}  // namespace automodel::datasets

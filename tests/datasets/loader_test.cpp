@@ -1,0 +1,205 @@
+#include "datasets/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/error.h"
+
+namespace automodel::datasets {
+namespace {
+
+/// Row i is the token i, i % 5 + 1 times.
+struct CountingDataset final : Dataset {
+  explicit CountingDataset(int64_t num_rows, int64_t bad_row = -1)
+      : num_rows(num_rows), bad_row(bad_row) {}
+  int64_t size() const override { return num_rows; }
+  Sample at(int64_t index) const override {
+    if (index == bad_row) throw InputError("data.jsonl:7: no good");
+    const auto length = static_cast<size_t>(index % 5 + 1);
+    return {std::vector<int64_t>(length, index), std::vector<int64_t>(length, index),
+            static_cast<int64_t>(length), 0, index};
+  }
+  std::string origin(int64_t row) const override { return cat("data.jsonl:", row + 1); }
+  int64_t num_rows;
+  int64_t bad_row;
+};
+
+DataLoader make_loader(int64_t num_rows, LoaderContext context = {}, DataloaderConfig config = {}) {
+  return {std::make_unique<CountingDataset>(num_rows), config, context};
+}
+
+std::vector<int64_t> rows_of(const tensor::Batch& batch) {
+  std::vector<int64_t> rows;
+  for (int64_t b = 0; b < batch.num_sequences(); ++b)
+    rows.push_back(batch.input_ids[b][0].item<int64_t>());
+  return rows;
+}
+
+std::vector<std::vector<int64_t>> rest_of(DataLoader& loader) {
+  std::vector<std::vector<int64_t>> batches;
+  while (const auto batch = loader.next()) batches.push_back(rows_of(*batch));
+  return batches;
+}
+
+TEST(LoaderTest, HandsOutTheSamplersOrderWhateverTheThreads) {
+  const std::vector<int64_t> order = DistributedSampler({.num_rows = 23}).rows(0);
+  for (const int64_t num_workers : {0, 1, 4}) {
+    DataLoader loader = make_loader(23, {.local_batch_size = 4}, {.num_workers = num_workers});
+    EXPECT_EQ(loader.size(), 6);
+    const auto batches = rest_of(loader);
+    std::vector<int64_t> rows;
+    for (const auto& batch : batches) rows.insert(rows.end(), batch.begin(), batch.end());
+    EXPECT_EQ(rows, order);
+    EXPECT_EQ(batches.size(), 6u);
+    EXPECT_EQ(batches.back().size(), 3u);
+    EXPECT_EQ(loader.next(), std::nullopt);
+  }
+}
+
+TEST(LoaderTest, LeavesOutAPartialBatchWhenAsked) {
+  DataLoader loader = make_loader(23, {.local_batch_size = 4}, {.drop_last = true});
+  EXPECT_EQ(loader.size(), 5);
+  EXPECT_EQ(rest_of(loader).size(), 5u);
+}
+
+TEST(LoaderTest, ReadsInOrderWithoutShuffle) {
+  DataLoader loader = make_loader(5, {}, {.batch_size = 2, .shuffle = false});
+  EXPECT_THAT(rest_of(loader),
+              testing::ElementsAre(testing::ElementsAre(0, 1), testing::ElementsAre(2, 3),
+                                   testing::ElementsAre(4)));
+}
+
+TEST(LoaderTest, ContinuesExactlyFromEveryPosition) {
+  const LoaderContext context{.local_batch_size = 3};
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    for (int64_t taken = 0; taken <= 5; ++taken) {
+      DataLoader whole = make_loader(13, context);
+      whole.set_epoch(epoch);
+      for (int64_t i = 0; i < taken; ++i) whole.next();
+      DataLoader continued = make_loader(13, context);
+      continued.load_state(Json::parse(whole.state().dump(), "state"));
+      continued.set_epoch(epoch);
+      EXPECT_EQ(rest_of(continued), rest_of(whole)) << taken << " batches into epoch " << epoch;
+      whole.set_epoch(epoch + 1);
+      continued.set_epoch(epoch + 1);
+      EXPECT_EQ(rest_of(continued), rest_of(whole));
+    }
+  }
+}
+
+TEST(LoaderTest, CountsOnlyWhatWasHandedOut) {
+  DataLoader loader =
+      make_loader(40, {.local_batch_size = 2}, {.num_workers = 4, .prefetch_factor = 3});
+  loader.next();
+  EXPECT_EQ(loader.state().dump(),
+            R"({"epoch": 0, "consumed": 2, "is_exhausted": false, "num_rows": 40})");
+}
+
+TEST(LoaderTest, ContinuesOnAnotherNumberOfRanks) {
+  // Two ranks take 2 batches of 2, then four ranks take the rest in batches of 1.
+  std::multiset<int64_t> seen;
+  Json state;
+  for (int rank = 0; rank < 2; ++rank) {
+    DataLoader loader = make_loader(16, {.num_replicas = 2, .rank = rank, .local_batch_size = 2});
+    for (int i = 0; i < 2; ++i) {
+      for (const int64_t row : rows_of(*loader.next())) seen.insert(row);
+    }
+    state = loader.state();
+  }
+  std::vector<int64_t> first_of_ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    DataLoader loader = make_loader(16, {.num_replicas = 4, .rank = rank, .local_batch_size = 1});
+    loader.load_state(state);
+    const auto rest = rest_of(loader);
+    EXPECT_EQ(rest.size(), 2u);
+    first_of_ranks.push_back(rest[0][0]);
+    for (const auto& batch : rest) seen.insert(batch.begin(), batch.end());
+  }
+  EXPECT_EQ(seen.size(), 16u);
+  EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 16u);
+  const std::vector<int64_t> order = DistributedSampler({.num_rows = 16}).rows(0);
+  EXPECT_EQ(first_of_ranks, std::vector(order.begin() + 8, order.begin() + 12));
+}
+
+TEST(LoaderTest, RefusesAPositionThatDoesNotFit) {
+  const auto error = [](Json state, const LoaderContext& context) -> std::string {
+    DataLoader loader = make_loader(10, context);
+    try {
+      loader.load_state(state);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const auto state = [](int64_t consumed, int64_t num_rows) {
+    return Json::parse(cat("{\"epoch\": 1, \"consumed\": ", consumed,
+                           ", \"is_exhausted\": false, \"num_rows\": ", num_rows, "}"),
+                       "state");
+  };
+  EXPECT_EQ(error(state(3, 10), {.num_replicas = 2}),
+            "the saved data position, 3 samples into epoch 1, cannot be split evenly over 2 "
+            "data-parallel "
+            "ranks; continue on a number of ranks that divides it");
+  EXPECT_EQ(error(state(3, 9), {}),
+            "the saved data position is one in a dataset of 9 samples; this dataset has 10");
+  EXPECT_EQ(error(state(11, 10), {}),
+            "the saved data position is damaged: sample 11 of 10 in epoch 1");
+}
+
+TEST(LoaderTest, ShufflesEachEpochAnewAndRewinds) {
+  DataLoader loader = make_loader(30, {.local_batch_size = 30});
+  const auto first = rest_of(loader);
+  loader.set_epoch(0);
+  EXPECT_TRUE(rest_of(loader).empty());
+  loader.rewind();
+  EXPECT_EQ(rest_of(loader), first);
+  loader.set_epoch(1);
+  EXPECT_NE(rest_of(loader), first);
+}
+
+TEST(LoaderTest, ThrowsWhatAWorkerThrewWhenItsBatchIsDue) {
+  DataLoader loader(std::make_unique<CountingDataset>(10, 5), {.shuffle = false, .num_workers = 2},
+                    {.local_batch_size = 2});
+  EXPECT_EQ(rows_of(*loader.next()).size(), 2u);
+  EXPECT_EQ(rows_of(*loader.next()).size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    try {
+      loader.next();
+      FAIL() << "no error";
+    } catch (const InputError& error) {
+      EXPECT_STREQ(error.what(), "data.jsonl:7: no good");
+    }
+  }
+  EXPECT_EQ(loader.state().at("consumed").as_int(), 4);
+}
+
+TEST(LoaderTest, RefusesTokensOutsideTheVocabulary) {
+  DataLoader loader = make_loader(10, {.vocab_size = 4}, {.shuffle = false});
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(loader.next());
+  try {
+    loader.next();
+    FAIL() << "no error";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "data.jsonl:5: token id 4 is outside the model's vocabulary (vocab_size 4); the tokenizer "
+        "belongs to another model");
+  }
+}
+
+TEST(LoaderTest, RefusesAnEmptyDatasetAndGrouping) {
+  EXPECT_THROW(make_loader(0), InputError);
+  EXPECT_THROW(make_loader(3, {}, {.group_by_length = true}), UnsupportedError);
+}
+
+TEST(LoaderTest, EndsWhileBatchesAreBeingPrepared) {
+  for (int i = 0; i < 50; ++i) {
+    DataLoader loader = make_loader(1000, {}, {.num_workers = 3});
+    loader.next();
+  }
+}
+
+}  // namespace
+}  // namespace automodel::datasets

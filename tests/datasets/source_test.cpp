@@ -1,0 +1,158 @@
+#include "datasets/source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/error.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::datasets {
+namespace {
+
+using automodel::test::TemporaryDirectory;
+using testing::ElementsAre;
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<int64_t> values(const RowSource& rows) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < rows.size(); ++i) out.push_back(rows.row(i).at("a").as_int());
+  return out;
+}
+
+std::pair<int64_t, int64_t> range(std::string_view split, int64_t num_rows) {
+  return Split::parse(split).range(num_rows);
+}
+
+TEST(SplitTest, SlicesByRows) {
+  EXPECT_EQ(range("train", 50), std::make_pair(int64_t{0}, int64_t{50}));
+  EXPECT_EQ(range("train[:10]", 50), std::make_pair(int64_t{0}, int64_t{10}));
+  EXPECT_EQ(range("train[10:20]", 50), std::make_pair(int64_t{10}, int64_t{20}));
+  EXPECT_EQ(range("train[-5:]", 50), std::make_pair(int64_t{45}, int64_t{50}));
+  EXPECT_EQ(range("train[40:100]", 50), std::make_pair(int64_t{40}, int64_t{50}));
+  EXPECT_EQ(range("train[20:10]", 50), std::make_pair(int64_t{20}, int64_t{20}));
+}
+
+TEST(SplitTest, SlicesByPercentRoundedToTheNearestRow) {
+  EXPECT_EQ(range("train[:10%]", 999), std::make_pair(int64_t{0}, int64_t{100}));
+  EXPECT_EQ(range("train[95%:]", 30), std::make_pair(int64_t{28}, int64_t{30}));
+  EXPECT_EQ(range("train[:50%]", 5), std::make_pair(int64_t{0}, int64_t{2}));
+  EXPECT_EQ(range("train[-10%:]", 50), std::make_pair(int64_t{45}, int64_t{50}));
+}
+
+TEST(SplitTest, RefusesWhatIsNoSplit) {
+  EXPECT_EQ(error_of([] { Split::parse("train[:10"); }),
+            "split 'train[:10' is not of the form NAME or NAME[FROM:TO], such as train[:90%]");
+  EXPECT_EQ(error_of([] { Split::parse("[:10]"); }),
+            "split '[:10]' is not of the form NAME or NAME[FROM:TO], such as train[:90%]");
+  EXPECT_EQ(error_of([] { Split::parse("train[:x]"); }),
+            "split 'train[:x]': 'x' is not a row number or a percentage from -100% to 100%");
+  EXPECT_EQ(error_of([] { Split::parse("train[:101%]"); }),
+            "split 'train[:101%]': '101' is not a row number or a percentage from -100% to 100%");
+  EXPECT_THROW(Split::parse("train+test"), UnsupportedError);
+}
+
+TEST(SourceTest, JoinsFilesAndNamesRowsByFileAndLine) {
+  const TemporaryDirectory directory;
+  const std::string one = directory.write("one.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
+  const std::string none = directory.write("none.jsonl", "");
+  const std::string two = directory.write("two.json", "[{\"a\": 3}]");
+  const RowSource rows({.paths = {one, none, two}});
+  EXPECT_THAT(values(rows), ElementsAre(1, 2, 3));
+  EXPECT_EQ(rows.origin(1), one + ":2");
+  EXPECT_EQ(rows.origin(2), two + ":1");
+}
+
+TEST(SourceTest, AppliesSliceThenLimit) {
+  const TemporaryDirectory directory;
+  const std::string path =
+      directory.write("x.jsonl", "{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n{\"a\": 4}\n");
+  EXPECT_THAT(values(RowSource({.paths = {path}, .split = "train[1:]", .limit = 2})),
+              ElementsAre(2, 3));
+  EXPECT_THAT(values(RowSource({.paths = {path}, .limit = 100})), ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(error_of([&] { RowSource({.paths = {path}, .split = "train[4:]"}); }),
+            "dataset " + path + ": split 'train[4:]' holds none of its 4 rows");
+}
+
+TEST(SourceTest, ReadsAFolderInOrderOfNames) {
+  const TemporaryDirectory directory;
+  directory.write("b.jsonl", "{\"a\": 2}\n");
+  directory.write("a.json", "[{\"a\": 1}]");
+  directory.write("sub/c.jsonl", "{\"a\": 3}\n");
+  directory.write("notes.txt", "no data");
+  EXPECT_THAT(values(RowSource({.paths = {directory.path()}})), ElementsAre(1, 2, 3));
+}
+
+TEST(SourceTest, TakesTheSplitThatFileNamesSpeakOf) {
+  const TemporaryDirectory directory;
+  directory.write("train-00000.jsonl", "{\"a\": 1}\n");
+  directory.write("dev.jsonl", "{\"a\": 2}\n");
+  EXPECT_THAT(values(RowSource({.paths = {directory.path()}})), ElementsAre(1));
+  EXPECT_THAT(values(RowSource({.paths = {directory.path()}, .split = "validation"})),
+              ElementsAre(2));
+  EXPECT_THAT(values(RowSource({.paths = {directory.path()}, .split = std::nullopt})),
+              ElementsAre(2, 1));
+  EXPECT_EQ(error_of([&] { RowSource({.paths = {directory.path()}, .split = "test"}); }),
+            "dataset folder " + directory.path() +
+                " has no split 'test'; by the names of its files it has: validation, train");
+}
+
+TEST(SourceTest, ExplainsWhatCannotBeRead) {
+  const TemporaryDirectory directory;
+  EXPECT_EQ(error_of([&] { RowSource({.paths = {directory.file("none.jsonl")}}); }),
+            "dataset file " + directory.file("none.jsonl") + " does not exist");
+  EXPECT_EQ(error_of([&] { RowSource({.paths = {directory.path()}}); }),
+            "dataset folder " + directory.path() + " holds no *.jsonl or *.json file");
+  const std::string empty = directory.write("empty.jsonl", "\n");
+  EXPECT_EQ(error_of([&] { RowSource({.paths = {empty}}); }), "dataset " + empty + " is empty");
+  EXPECT_EQ(
+      error_of([] { RowSource({.paths = {"rajpurkar/squad"}}); }),
+      "dataset 'rajpurkar/squad' is not a file or folder here; it looks like a Hugging Face hub "
+      "id, and "
+      "this version reads local files only: write its rows as JSON lines and give the file's path");
+  directory.write("columnar/x.parquet", "PAR1");
+  EXPECT_THROW(RowSource({.paths = {directory.file("columnar")}}), UnsupportedError);
+}
+
+TEST(SourceTest, DescribesWithoutReadingMoreThanTheFirstRow) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.write("x.jsonl", "{\"q\": 1, \"a\": 2}\nnot json\n");
+  const SourceDescription description = describe_source({.paths = {path}});
+  EXPECT_THAT(description.files, ElementsAre(path));
+  EXPECT_THAT(description.columns, ElementsAre("q", "a"));
+  EXPECT_EQ(description.note, std::nullopt);
+}
+
+TEST(SourceTest, NotesAHubIdInsteadOfRefusingIt) {
+  const SourceDescription description = describe_source({.paths = {"rajpurkar/squad"}});
+  EXPECT_TRUE(description.files.empty());
+  EXPECT_THAT(description.note.value_or(""),
+              testing::StartsWith("dataset 'rajpurkar/squad' is not a file"));
+}
+
+TEST(SourceTest, TellsHubIdsFromPaths) {
+  EXPECT_TRUE(is_hub_id("squad"));
+  EXPECT_TRUE(is_hub_id("openai/gsm8k"));
+  EXPECT_FALSE(is_hub_id("data/train.jsonl"));
+  EXPECT_FALSE(is_hub_id("/abs/name"));
+  EXPECT_FALSE(is_hub_id("../name"));
+  EXPECT_FALSE(is_hub_id("a/b/c"));
+}
+
+TEST(SourceTest, NamesTheColumnsThereAre) {
+  EXPECT_EQ(missing_column("anser", {"question", "answer"}),
+            "no column 'anser'; columns: question, answer; did you mean 'answer'?");
+  EXPECT_EQ(missing_column("answer", {"question", "answer"}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace automodel::datasets
