@@ -42,8 +42,8 @@ TEST(CollateTest, StacksOnlyEqualLengths) {
   } catch (const InputError& error) {
     EXPECT_STREQ(
         error.what(),
-        "default_collate stacks samples of equal length only: row 0 has 3 tokens, row 1 has 1 "
-        "tokens; default_collater pads them");
+        "default_collate stacks samples of equal length only: row 0 has 3 tokens, row 1 has 1; "
+        "default_collater pads them");
   }
 }
 
@@ -59,5 +59,3 @@ TEST(CollateTest, CountsTokensWithoutTheTailOfEachSequence) {
 
 }  // namespace
 }  // namespace automodel::datasets
-"default_collate stacks samples of equal length only: row 0 has 3 tokens, row 1 has 1; "
-    "
