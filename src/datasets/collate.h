@@ -13,7 +13,7 @@ namespace automodel::datasets {
 
 /// Options of default_collater.
 struct CollaterConfig {
-  std::optional<int64_t> pad_seq_len_divisible;
+  std::optional<int64_t> pad_seq_len_divisible = std::nullopt;
 
   static constexpr auto fields() {
     return std::tuple{field("pad_seq_len_divisible", &CollaterConfig::pad_seq_len_divisible,

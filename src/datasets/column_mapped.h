@@ -13,9 +13,9 @@ namespace automodel::datasets {
 
 /// Which column of a file plays which part. The answer, and at least one of the others.
 struct ColumnMapping {
-  std::optional<std::string> context;
-  std::optional<std::string> question;
-  std::optional<std::string> answer;
+  std::optional<std::string> context = std::nullopt;
+  std::optional<std::string> question = std::nullopt;
+  std::optional<std::string> answer = std::nullopt;
 
   static constexpr auto fields() {
     return std::tuple{
@@ -30,19 +30,20 @@ struct ColumnMappedTextInstructionDatasetConfig {
   std::vector<std::string> path_or_dataset_id;
   ColumnMapping column_mapping;
   std::optional<std::string> split = "train";
-  std::optional<std::string> name;
+  std::optional<std::string> name = std::nullopt;
   bool answer_only_loss_mask = true;
-  std::optional<int64_t> seq_length;
+  std::optional<int64_t> seq_length = std::nullopt;
   Padding padding = Padding::kNone;
   Truncation truncation = Truncation::kNone;
-  std::optional<int64_t> limit_dataset_samples;
+  std::optional<int64_t> limit_dataset_samples = std::nullopt;
   bool use_hf_chat_template = false;
 
   static constexpr auto fields() {
     using Config = ColumnMappedTextInstructionDatasetConfig;
     return std::tuple{
         field("path_or_dataset_id", &Config::path_or_dataset_id,
-              "JSON or JSONL file, folder of such files, or a list of them"),
+              "JSON or JSONL file, folder of such files, or a list of them")
+            .or_one(),
         field("column_mapping", &Config::column_mapping,
               "which column is context, question, answer"),
         field("split", &Config::split, "split, with an optional slice such as train[:90%]"),

@@ -19,7 +19,7 @@ enum class Truncation { kNone, kToLength };
 
 /// How a prompt and its answer become a sample.
 struct FormatOptions {
-  std::optional<int64_t> seq_length;
+  std::optional<int64_t> seq_length = std::nullopt;
   Padding padding = Padding::kNone;
   Truncation truncation = Truncation::kNone;
   bool answer_only_loss_mask = true;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "datasets/position.h"
 
 namespace automodel::datasets {
 
@@ -118,37 +119,24 @@ void DataLoader::rewind() {
 }
 
 Json DataLoader::state() const {
-  Json state = Json::object();
-  state["epoch"] = epoch_;
-  state["consumed"] = consumed_ * context_.num_replicas;
-  state["is_exhausted"] = is_exhausted_ || consumed_ == sampler_.size() ||
-                          (drop_last_ && sampler_.size() - consumed_ < batch_size_);
-  state["num_rows"] = dataset_->size();
-  return state;
+  const int64_t rest = sampler_.size() - consumed_;
+  return Position{.epoch = epoch_,
+                  .consumed = consumed_ * context_.num_replicas,
+                  .is_exhausted = is_exhausted_ || num_batches(rest) == 0,
+                  .num_rows = dataset_->size()}
+      .to_json();
 }
 
 void DataLoader::load_state(const Json& state) {
-  const int64_t num_rows = state.at("num_rows").as_int();
-  const int64_t consumed = state.at("consumed").as_int();
-  const int64_t epoch = state.at("epoch").as_int();
-  const bool is_exhausted = state.at("is_exhausted").as_bool();
-  if (num_rows != dataset_->size()) {
-    throw InputError(cat("the saved data position is one in a dataset of ", num_rows,
-                         " samples; this dataset has ", dataset_->size()));
-  }
-  if (consumed < 0 || epoch < 0 || consumed > num_rows) {
-    throw InputError(cat("the saved data position is damaged: sample ", consumed, " of ", num_rows,
-                         " in epoch ", epoch));
-  }
-  if (!is_exhausted && consumed % context_.num_replicas != 0) {
-    throw InputError(cat("the saved data position, ", consumed, " samples into epoch ", epoch,
-                         ", cannot be split evenly over ", context_.num_replicas,
-                         " data-parallel ranks; continue on a number of ranks that divides it"));
+  const Position position = Position::from_json(state, dataset_->size(), context_.num_replicas);
+  if (position.consumed > position.num_rows) {
+    throw InputError(cat("the saved data position is damaged: sample ", position.consumed, " of ",
+                         position.num_rows));
   }
   prefetcher_.reset();
-  epoch_ = epoch;
-  consumed_ = std::min(consumed / context_.num_replicas, sampler_.size());
-  is_exhausted_ = is_exhausted;
+  epoch_ = position.epoch;
+  consumed_ = std::min(position.consumed / context_.num_replicas, sampler_.size());
+  is_exhausted_ = position.is_exhausted;
 }
 
 }  // namespace automodel::datasets

@@ -1,0 +1,122 @@
+#include "datasets/text_file.h"
+
+#include <functional>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace automodel::datasets {
+
+namespace {
+
+bool is_json_file(const std::string& path) {
+  return path.ends_with(".jsonl") || path.ends_with(".json");
+}
+
+/// A folder stands for its *.txt files or, when it has none, for its JSON files.
+std::vector<std::string> expand(const TextFileDatasetConfig& config) {
+  std::vector<std::string> files;
+  for (const std::string& path : config.path) {
+    std::vector<std::string> texts;
+    if (is_directory(path)) {
+      for (const std::string& name : list_directory(path)) {
+        if (name.ends_with(".txt")) texts.push_back(path_join(path, name));
+      }
+    }
+    if (texts.empty()) texts = find_data_files({.paths = {path}, .split = std::nullopt});
+    files.insert(files.end(), texts.begin(), texts.end());
+  }
+  if (files.empty()) throw UserError("the dataset names no data file");
+  return files;
+}
+
+const std::string* document_text(const RowIndex& rows, const Json& row, int64_t index,
+                                 const std::string& column) {
+  const Json* text = row.find(column);
+  if (text == nullptr) {
+    std::vector<std::string> columns;
+    for (const auto& [name, value] : row.as_object()) columns.push_back(name);
+    throw InputError(cat(rows.origin(index), ": ", *missing_column(column, columns)));
+  }
+  if (text->is_null()) return nullptr;
+  if (!text->is_string()) {
+    throw InputError(
+        cat(rows.origin(index), ": column '", column, "' must hold text, it holds ", text->kind()));
+  }
+  return &text->as_string();
+}
+
+void for_each_document(const std::string& path, const std::string& column,
+                       const std::function<void(std::string_view)>& visit) {
+  if (!is_json_file(path)) {
+    visit(MappedFile(path).text());
+    return;
+  }
+  const JsonFile file(path);
+  for (int64_t i = 0; i < file.rows().size(); ++i) {
+    const Json row = file.rows().row(i);
+    if (const std::string* text = document_text(file.rows(), row, i, column)) visit(*text);
+  }
+}
+
+}  // namespace
+
+SourceDescription check(const TextFileDatasetConfig& config) {
+  Split::parse(config.split);
+  SourceDescription description;
+  description.files = expand(config);
+  for (const std::string& path : description.files) {
+    if (!is_json_file(path)) continue;
+    const JsonFile file(path, /*max_rows=*/1);
+    if (file.rows().size() == 0) continue;
+    const Json row = file.rows().row(0);
+    document_text(file.rows(), row, 0, config.text_column);
+    for (const auto& [name, value] : row.as_object()) description.columns.push_back(name);
+    break;
+  }
+  return description;
+}
+
+TextFileDataset::TextFileDataset(const TextFileDatasetConfig& config, const TextEncoder& encoder)
+    : name_(join(config.path, ", ")), seq_length_(config.seq_length) {
+  const std::optional<int64_t> bos = config.add_bos ? encoder.bos_token_id() : std::nullopt;
+  const std::optional<int64_t> eos = config.add_eos ? encoder.eos_token_id() : std::nullopt;
+  for (const std::string& path : expand(config)) {
+    for_each_document(path, config.text_column, [&](std::string_view text) {
+      if (text.empty()) return;
+      if (bos) tokens_.push_back(static_cast<int32_t>(*bos));
+      for (const int64_t id : encoder.encode(text, /*add_special_tokens=*/false)) {
+        tokens_.push_back(static_cast<int32_t>(id));
+      }
+      if (eos) tokens_.push_back(static_cast<int32_t>(*eos));
+    });
+  }
+  const int64_t num_samples = (num_tokens() - 1) / seq_length_;
+  if (num_tokens() == 0) throw InputError(cat("dataset ", name_, " is empty"));
+  if (num_samples == 0) {
+    throw InputError(cat("dataset ", name_, " holds ", num_tokens(), " tokens; seq_length ",
+                         seq_length_, " needs at least ", seq_length_ + 1));
+  }
+  const auto [begin, end] = Split::parse(config.split).range(num_samples);
+  if (begin == end) {
+    throw InputError(cat("dataset ", name_, ": split '", config.split, "' holds none of its ",
+                         num_samples, " samples of ", seq_length_, " tokens"));
+  }
+  first_sample_ = begin;
+  num_samples_ = end - begin;
+}
+
+Sample TextFileDataset::at(int64_t index) const {
+  AM_CHECK(index >= 0 && index < num_samples_, "sample ", index, " of ", num_samples_);
+  const auto begin = tokens_.begin() + (first_sample_ + index) * seq_length_;
+  return {std::vector<int64_t>(begin, begin + seq_length_),
+          std::vector<int64_t>(begin + 1, begin + seq_length_ + 1), seq_length_, 0, index};
+}
+
+std::string TextFileDataset::origin(int64_t row) const {
+  return cat(name_, " tokens ", (first_sample_ + row) * seq_length_, " to ",
+             (first_sample_ + row + 1) * seq_length_);
+}
+
+}  // namespace automodel::datasets
