@@ -26,7 +26,7 @@ struct StepSchedulerConfig {
   std::optional<int64_t> gc_every_steps;
   int64_t start_step = 0;
   int64_t start_epoch = 0;
-  OneOrMany<std::string> preemption_signal = {{"SIGTERM"}};
+  std::vector<std::string> preemption_signal = {"SIGTERM"};
 
   static constexpr auto fields() {
     using C = StepSchedulerConfig;
@@ -60,7 +60,8 @@ struct StepSchedulerConfig {
         field("start_step", &C::start_step, "number of the first step").at_least(0),
         field("start_epoch", &C::start_epoch, "number of the first epoch").at_least(0),
         field("preemption_signal", &C::preemption_signal,
-              "signal or signals after which the run saves and ends; null: none")};
+              "signal or signals after which the run saves and ends; null: none")
+            .or_one()};
   }
 };
 

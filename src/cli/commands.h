@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace automodel::cli {
+
+/// A recipe and the arguments that change it.
+struct RecipeArguments {
+  std::string path;
+  std::string config;  ///< given with -c; wins over the positional
+  std::vector<std::string> overrides;
+};
+
+struct RunArguments {
+  RecipeArguments recipe;
+  int num_local_ranks = 0;  ///< 0: not said
+  std::string device;       ///< "": CUDA where the library and a device are, else CPU
+  std::string trace_path;
+};
+
+struct CheckArguments {
+  RecipeArguments recipe;
+  int world_size = 1;
+};
+
+struct TokenizeArguments {
+  std::string folder;
+  bool adds_special_tokens = false;
+};
+
+struct ParityArguments {
+  std::string model;
+  std::string reference;
+  double tolerance_logits = 1e-4;
+  double tolerance_loss = 1e-5;
+  double tolerance_grad = 1e-3;
+};
+
+/// The subcommands; each returns the exit status and throws UserError for what is wrong.
+int run_recipe(const RunArguments& arguments);
+int check_recipe(const CheckArguments& arguments);
+int print_schema();
+int explain_key(const std::string& key);
+int tokenize_lines(const TokenizeArguments& arguments);
+int check_parity(const ParityArguments& arguments);
+std::string version_text();
+
+}  // namespace automodel::cli

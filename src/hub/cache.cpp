@@ -1,0 +1,50 @@
+#include "hub/cache.h"
+
+#include <cstdlib>
+
+#include "core/file.h"
+#include "core/text.h"
+
+namespace automodel::hub {
+
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool looks_like_hub_name(std::string_view name) {
+  if (name.empty() || name.front() == '/' || name.front() == '.' || name.front() == '~') {
+    return false;
+  }
+  size_t slashes = 0;
+  for (const char c : name) slashes += c == '/';
+  return slashes <= 1;
+}
+
+}  // namespace
+
+std::string cache_folder(const std::optional<std::string>& cache_dir) {
+  if (cache_dir) return *cache_dir;
+  if (const std::string cache = environment("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = environment("HF_HOME"); !home.empty()) return path_join(home, "hub");
+  return path_join(environment("HOME"), ".cache/huggingface/hub");
+}
+
+Lookup find_model(std::string_view name_or_path, const std::optional<std::string>& cache_dir,
+                  const std::optional<std::string>& revision) {
+  const std::string name(name_or_path);
+  if (is_directory(name)) return {name, false};
+  if (!looks_like_hub_name(name)) return {"", false};
+  const std::string model =
+      path_join(cache_folder(cache_dir), "models--" + replace_all(name, "/", "--"));
+  std::string commit = revision.value_or("main");
+  const std::string reference = path_join(model, "refs/" + commit);
+  if (path_exists(reference)) commit = std::string(trim(read_file(reference)));
+  const std::string snapshot = path_join(model, "snapshots/" + commit);
+  if (is_directory(snapshot)) return {snapshot, true};
+  return {"", true};
+}
+
+}  // namespace automodel::hub

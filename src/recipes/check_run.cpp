@@ -1,0 +1,161 @@
+#include <algorithm>
+
+#include "config/bind.h"
+#include "core/file.h"
+#include "models/catalog.h"
+#include "recipes/recipe.h"
+#include "recipes/targets.h"
+#include "tokenizers/tokenizer.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+
+/// The node of a key below a section, or the section, or the root: where an error is best shown.
+const Node& place_of(const Recipe& recipe, const std::string& section, const std::string& key) {
+  const Node* node = recipe.root.find(section);
+  if (node == nullptr) return recipe.root;
+  const Node* child = node->find(key);
+  return child != nullptr ? *child : *node;
+}
+
+void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  for (const auto& finding : distributed::check_setup(recipe.distributed, world_size)) {
+    diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
+  }
+  const auto& setup = recipe.distributed;
+  const auto reject = [&](const char* key, const std::string& text) {
+    diagnostics.unsupported(place_of(recipe, "distributed", key), text);
+  };
+  const std::pair<const char*, std::optional<int64_t>> axes[] = {{"tp_size", setup.sizes.tp_size},
+                                                                 {"pp_size", setup.sizes.pp_size},
+                                                                 {"cp_size", setup.sizes.cp_size},
+                                                                 {"ep_size", setup.sizes.ep_size}};
+  for (const auto& [key, size] : axes) {
+    if (size.value_or(1) > 1) {
+      reject(key, cat(key, " ", *size, ": only data parallelism is in this version"));
+    }
+  }
+  if (setup.strategy != distributed::Strategy::kDdp && world_size > 1) {
+    reject("strategy", cat("strategy ", distributed::strategy_name(setup.strategy), " on ",
+                           world_size, " ranks is not in this version; use strategy: ddp"));
+  }
+  using Mode = distributed::ActivationCheckpointingMode;
+  const bool recomputes = setup.fsdp2.activation_checkpointing != Mode::kOff ||
+                          setup.ddp.activation_checkpointing != Mode::kOff ||
+                          setup.megatron_fsdp.activation_checkpointing;
+  if (recomputes) {
+    diagnostics.warning(place_of(recipe, "distributed", "activation_checkpointing"),
+                        "activation checkpointing is not in this version: activations are kept");
+  }
+  for (const auto& dtype : {setup.fsdp2.autocast_dtype, setup.ddp.autocast_dtype}) {
+    if (dtype) reject("autocast_dtype", "autocast is not in this version");
+  }
+}
+
+void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  const auto& sizes = recipe.distributed.sizes;
+  const int64_t model_ranks =
+      sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
+  if (world_size % model_ranks != 0) return;  // said already
+  const int64_t dp = world_size / model_ranks;
+  for (const auto& finding : training::check_step_scheduler(recipe.step_scheduler, dp)) {
+    diagnostics.error(place_of(recipe, "step_scheduler", finding.key), finding.text);
+  }
+  if (!recipe.lr_scheduler) return;
+  // Without max_steps the run's length is only known with the data.
+  const bool is_bounded =
+      recipe.step_scheduler.max_steps.has_value() || recipe.lr_scheduler->lr_decay_steps;
+  const int64_t steps = is_bounded ? recipe.step_scheduler.max_steps.value_or(
+                                         recipe.lr_scheduler->lr_decay_steps.value_or(0))
+                                   : int64_t{1} << 40;
+  for (const auto& finding :
+       optim::LrSchedule::check(*recipe.lr_scheduler, recipe.optimizer.lr, steps)) {
+    diagnostics.error(place_of(recipe, "lr_scheduler", finding.key), finding.text);
+  }
+}
+
+void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Json& config = recipe.model.hf_config;
+  if (!config.is_object()) return;
+  const Node& place = recipe.model.node;
+  const models::FamilyCheck family = models::find_family(config);
+  if (!family.is_known) {
+    diagnostics.unsupported(place, family.reason);
+    return;
+  }
+  if (const Json* quantized = config.find("quantization_config");
+      quantized != nullptr && !quantized->is_null()) {
+    diagnostics.unsupported(place, "quantized base weights are not in this version");
+  }
+  for (const std::string& text : models::check_config(config)) {
+    diagnostics.error(place, cat("config.json: ", text));
+  }
+}
+
+/// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
+void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
+                     Diagnostics& diagnostics) {
+  const std::string folder = tokenizer_folder(recipe, section);
+  if (folder.empty()) {
+    const bool is_known_missing =
+        section.tokenizer_folder.has_value() || !recipe.model.source.empty();
+    if (!is_known_missing) {
+      diagnostics.missing(section.node, "tokenizer",
+                          "missing key 'tokenizer': the model has no folder to take one from");
+    }
+    return;
+  }
+  try {
+    const auto tokenizer = tokenizers::Tokenizer::load(folder);
+    if (!recipe.model.hf_config.is_object()) return;
+    const int64_t vocab_size = recipe.model.hf_config.get("vocab_size", 0);
+    if (vocab_size > 0 && tokenizer.vocab_size() > vocab_size) {
+      diagnostics.error(section.node,
+                        cat("the tokenizer of ", folder, " has ", tokenizer.vocab_size(),
+                            " tokens, the model's vocab_size is ", vocab_size));
+    }
+  } catch (const UserError& error) {
+    diagnostics.error(section.node, error.what());
+  }
+}
+
+void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
+  if (section.plan == nullptr) return;
+  try {
+    if (const auto note = section.plan->check()) diagnostics.note(section.node, *note);
+  } catch (const UnsupportedError& error) {
+    diagnostics.unsupported(section.node, error.what());
+  } catch (const UserError& error) {
+    diagnostics.error(section.node, error.what());
+  }
+  if (section.plan->needs_tokenizer()) check_tokenizer(recipe, section, diagnostics);
+}
+
+void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
+  const std::string backend = to_lower(recipe.dist_env.backend);
+  const std::vector<std::string> known = {"nccl", "gloo", "cpu:gloo,cuda:nccl"};
+  if (std::find(known.begin(), known.end(), backend) == known.end()) {
+    diagnostics.error(place_of(recipe, "dist_env", "backend"),
+                      cat("unknown backend '", recipe.dist_env.backend, "': nccl or gloo",
+                          did_you_mean(backend, known)));
+  }
+}
+
+}  // namespace
+
+void check_run(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  check_distributed(recipe, world_size, diagnostics);
+  check_backend(recipe, diagnostics);
+  check_scheduler(recipe, world_size, diagnostics);
+  check_model(recipe, diagnostics);
+  check_dataset(recipe, recipe.dataset, diagnostics);
+  for (const DatasetSection& section : recipe.validation_datasets) {
+    check_dataset(recipe, section, diagnostics);
+  }
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/registry.h"
+#include "datasets/dataset.h"
+#include "datasets/loader.h"
+#include "datasets/text_encoder.h"
+
+namespace automodel::recipes {
+
+/// What a dataset is built with.
+struct DataContext {
+  const datasets::TextEncoder* encoder = nullptr;  ///< null when the plan needs none
+  datasets::DataloaderConfig loader;
+  datasets::LoaderContext context;
+};
+
+/// A dataset section whose options are read but whose files are not.
+class DatasetPlan {
+ public:
+  virtual ~DatasetPlan() = default;
+
+  virtual bool needs_tokenizer() const = 0;
+
+  /// Looks at the files without reading more than their first row. Throws UserError for what is
+  /// wrong; returns a note when something cannot be looked at here.
+  virtual std::optional<std::string> check() const = 0;
+
+  virtual std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const = 0;
+};
+
+/// Reads the options of a dataset target; nullptr when they have errors, which are reported.
+using DatasetMaker = std::function<std::unique_ptr<DatasetPlan>(const config::Target& target,
+                                                                config::Diagnostics& diagnostics)>;
+
+/// Every dataset name that recipes may use.
+config::TargetRegistry<DatasetMaker> dataset_targets();
+
+/// A dataset section of a recipe.
+struct DatasetSection {
+  std::string key;   ///< "dataset", "validation_dataset_wiki"
+  std::string name;  ///< of a validation set: "default" or the key's suffix
+  std::unique_ptr<DatasetPlan> plan;
+  std::optional<std::string> tokenizer_folder;  ///< from its `tokenizer` node
+  config::Node node;
+};
+
+}  // namespace automodel::recipes

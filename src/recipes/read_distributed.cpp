@@ -1,0 +1,104 @@
+#include <algorithm>
+
+#include "config/bind.h"
+#include "recipes/recipe.h"
+#include "tensor/dtype.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+using distributed::Strategy;
+
+const std::vector<std::string> kSizeKeys = {"dp_size", "dp_replicate_size", "tp_size",
+                                            "pp_size", "cp_size",           "ep_size"};
+
+/// The part of `node` that has (or has not) the given keys.
+Node select(const Node& node, const std::vector<std::string>& keys, bool keeps) {
+  Node part = node;
+  for (const Node& child : node.children()) {
+    const bool is_listed = std::find(keys.begin(), keys.end(), child.key()) != keys.end();
+    if (is_listed != keeps) part.erase(child.key());
+  }
+  return part;
+}
+
+void check_dtype(const std::optional<std::string>& dtype, const Node* section, const char* key,
+                 Diagnostics& diagnostics) {
+  if (!dtype || section == nullptr || section->find(key) == nullptr) return;
+  if (!tensor::parse_dtype(*dtype)) {
+    diagnostics.error(*section->find(key), cat("unknown dtype '", *dtype, "'"));
+  }
+}
+
+void check_policy(const std::optional<distributed::MixedPrecisionPolicy>& policy,
+                  const Node* section, Diagnostics& diagnostics) {
+  if (!policy) return;
+  check_dtype(policy->param_dtype, section, "param_dtype", diagnostics);
+  check_dtype(policy->reduce_dtype, section, "reduce_dtype", diagnostics);
+  check_dtype(policy->output_dtype, section, "output_dtype", diagnostics);
+}
+
+/// `backend` and `_target_` inside a policy node are upstream's way to name its class.
+Node without_targets(Node node) {
+  for (const char* key : {"mp_policy", "offload_policy"}) {
+    if (Node* policy = node.find(key)) policy->erase("_target_");
+  }
+  for (const char* key : {"_target_", "_recursive_", "_convert_"}) node.erase(key);
+  return node;
+}
+
+}  // namespace
+
+distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& diagnostics) {
+  distributed::DistributedSetup setup;
+  if (!node.is_mapping()) {
+    diagnostics.error(node, cat("expected a mapping, found ", node.describe()));
+    return setup;
+  }
+  if (const Node* strategy = node.find("strategy"); strategy != nullptr && !strategy->is_null()) {
+    setup.strategy = config::read_value<Strategy>(*strategy, diagnostics).value_or(setup.strategy);
+  }
+  setup.sizes =
+      config::bind<distributed::ParallelismSizes>(select(node, kSizeKeys, true), diagnostics);
+  const int64_t pp = setup.sizes.pp_size.value_or(1);
+  const int64_t ep = setup.sizes.ep_size.value_or(1);
+  if (const Node* pipeline = node.find("pipeline"); pipeline != nullptr && !pipeline->is_null()) {
+    if (pp > 1) {
+      setup.pipeline =
+          config::bind<distributed::PipelineConfig>(without_targets(*pipeline), diagnostics);
+    } else {
+      diagnostics.warning(*pipeline, "pipeline has no effect while pp_size is 1");
+    }
+  }
+  if (const Node* moe = node.find("moe"); moe != nullptr && !moe->is_null() && ep > 1) {
+    setup.moe =
+        config::bind<distributed::MoEParallelizerConfig>(without_targets(*moe), diagnostics);
+  }
+  std::vector<std::string> own = kSizeKeys;
+  own.insert(own.end(), {"strategy", "pipeline", "moe"});
+  const Node rest = without_targets(select(node, own, false));
+  const config::BindOptions options{
+      .legacy_keys = {{"multimodal", "it is for vision and audio towers"}}};
+  switch (setup.strategy) {
+    case Strategy::kFsdp2:
+      setup.fsdp2 = config::bind<distributed::FSDP2Config>(rest, diagnostics, options);
+      check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
+      check_dtype(setup.fsdp2.autocast_dtype, &rest, "autocast_dtype", diagnostics);
+      break;
+    case Strategy::kMegatronFsdp:
+      setup.megatron_fsdp = config::bind<distributed::MegatronFSDPConfig>(rest, diagnostics);
+      break;
+    case Strategy::kDdp:
+      setup.ddp = config::bind<distributed::DDPConfig>(
+          rest, diagnostics,
+          {.legacy_keys = {{"sequence_parallel", "ddp has no tensor parallelism"}}});
+      check_dtype(setup.ddp.autocast_dtype, &rest, "autocast_dtype", diagnostics);
+      break;
+  }
+  return setup;
+}
+
+}  // namespace automodel::recipes

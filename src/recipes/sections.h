@@ -1,0 +1,238 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "config/node.h"
+#include "core/field.h"
+
+namespace automodel::recipes {
+
+/// `dist_env`.
+struct DistEnvSection {
+  std::string backend = "nccl";
+  double timeout_minutes = 1;
+
+  static constexpr auto fields() {
+    using S = DistEnvSection;
+    return std::tuple{
+        field("backend", &S::backend, "nccl or gloo; without a GPU training runs on gloo"),
+        field("timeout_minutes", &S::timeout_minutes, "how long a collective may wait for a rank")
+            .above(0)};
+  }
+};
+
+/// `clip_grad_norm`; an absent section clips at 1.
+struct ClipSection {
+  std::optional<double> max_norm = 1.0;
+  double norm_type = 2.0;
+  std::optional<std::string> backend;
+
+  static constexpr auto fields() {
+    using S = ClipSection;
+    return std::tuple{
+        field("max_norm", &S::max_norm, "largest norm of all gradients; null: 1").above(0),
+        field("norm_type", &S::norm_type, "2: the only norm here"),
+        field("backend", &S::backend, "triton or te")
+            .without_effect("the norm is one float64 pass here")};
+  }
+};
+
+/// `packed_sequence`; off while its size is 0.
+struct PackedSequenceSection {
+  int64_t packed_sequence_size = 0;
+  std::string packing_strategy = "thd";
+  std::optional<int64_t> max_packs;
+  bool prepacked = false;
+  int64_t num_proc = 1;
+  bool drop_long_samples = true;
+  int64_t pad_to_multiple_of = 1;
+  std::optional<bool> split_across_pack;
+
+  static constexpr auto fields() {
+    using S = PackedSequenceSection;
+    return std::tuple{
+        field("packed_sequence_size", &S::packed_sequence_size, "tokens of a pack; 0: no packing")
+            .at_least(0),
+        field("packing_strategy", &S::packing_strategy, "thd or neat"),
+        field("max_packs", &S::max_packs, "packs at most").above(0),
+        field("prepacked", &S::prepacked, "the data are packs already"),
+        field("num_proc", &S::num_proc, "threads that tokenize").above(0),
+        field("drop_long_samples", &S::drop_long_samples, "leave out what fits no pack"),
+        field("pad_to_multiple_of", &S::pad_to_multiple_of, "pad samples to a multiple").above(0),
+        field("split_across_pack", &S::split_across_pack, "legacy")
+            .without_effect("samples are never split over packs")};
+  }
+};
+
+/// `checkpoint`; an absent section saves with these defaults.
+struct CheckpointSection {
+  bool enabled = true;
+  std::string checkpoint_dir = "checkpoints/";
+  std::string model_save_format = "safetensors";
+  std::string save_consolidated = "final";
+  std::optional<std::string> restore_from;
+  std::optional<int64_t> max_recent_checkpoints;
+  std::string best_metric_key = "default";
+  bool is_async = false;
+  bool wait_for_staging = false;
+  bool cpu_offload = false;
+  bool allow_legacy_pickle_restore = false;
+  std::optional<bool> dequantize_base_checkpoint;
+  std::optional<std::string> original_model_root_dir;
+  std::optional<std::vector<std::string>> skip_task_head_prefixes_for_base_model;
+  bool single_rank_consolidation = false;
+  std::optional<std::string> staging_dir;
+  bool v4_compatible = false;
+  bool diffusers_compatible = false;
+  bool legacy_paramwrapper_layout = false;
+  double consolidation_timeout_minutes = 30;
+  std::optional<std::string> model_cache_dir;
+  std::optional<std::string> model_repo_id;
+  std::optional<bool> is_peft;
+
+  static constexpr auto fields() {
+    using S = CheckpointSection;
+    return std::tuple{
+        field("enabled", &S::enabled, "save checkpoints"),
+        field("checkpoint_dir", &S::checkpoint_dir, "folder of checkpoints and logs"),
+        field("model_save_format", &S::model_save_format,
+              "safetensors; torch_save is read as safetensors"),
+        field("save_consolidated", &S::save_consolidated,
+              "write a Hugging Face folder: false, final (last checkpoint) or every"),
+        field("restore_from", &S::restore_from,
+              "checkpoint to continue: LATEST, LOWEST_VAL, a name or a path; absent: newest"),
+        field("max_recent_checkpoints", &S::max_recent_checkpoints,
+              "checkpoints to keep; absent: all")
+            .above(0),
+        field("best_metric_key", &S::best_metric_key, "validation set that LOWEST_VAL follows"),
+        field("is_async", &S::is_async, "save in the background"),
+        field("wait_for_staging", &S::wait_for_staging, "wait until the copy is made"),
+        field("cpu_offload", &S::cpu_offload, "copy to CPU memory before writing")
+            .without_effect("writing streams from the parameters here"),
+        field("allow_legacy_pickle_restore", &S::allow_legacy_pickle_restore, "load pickles")
+            .without_effect("pickled checkpoints can run code and are never loaded"),
+        field("dequantize_base_checkpoint", &S::dequantize_base_checkpoint,
+              "read quantized base weights"),
+        field("original_model_root_dir", &S::original_model_root_dir, "folder of the base model")
+            .without_effect("the base model's folder is known"),
+        field("skip_task_head_prefixes_for_base_model", &S::skip_task_head_prefixes_for_base_model,
+              "prefixes not loaded from base weights"),
+        field("single_rank_consolidation", &S::single_rank_consolidation, "export on one rank")
+            .without_effect("the export streams and needs no such choice"),
+        field("staging_dir", &S::staging_dir, "scratch folder of the export")
+            .without_effect("the export is written in place and renamed"),
+        field("v4_compatible", &S::v4_compatible, "transformers 4 layout of experts"),
+        field("diffusers_compatible", &S::diffusers_compatible, "diffusers file names"),
+        field("legacy_paramwrapper_layout", &S::legacy_paramwrapper_layout,
+              "PEFT 0.18 layout of expert adapters"),
+        field("consolidation_timeout_minutes", &S::consolidation_timeout_minutes,
+              "how long ranks wait for an export")
+            .above(0),
+        field("model_cache_dir", &S::model_cache_dir, "set by the model section"),
+        field("model_repo_id", &S::model_repo_id, "set by the model section"),
+        field("is_peft", &S::is_peft, "set by the peft section")};
+  }
+};
+
+/// `dataloader` and `validation_dataloader` without `_target_`.
+struct DataloaderSection {
+  std::optional<bool> shuffle;
+  std::optional<int64_t> batch_size;
+  int64_t num_workers = 0;
+  bool drop_last = false;
+  bool pin_memory = false;
+  bool persistent_workers = false;
+  std::optional<int64_t> prefetch_factor;
+  bool group_by_length = false;
+  int64_t shuffle_buffer_size = 10000;
+  std::optional<std::string> dataloader_type;
+  std::optional<double> timeout;
+  std::optional<bool> in_order;
+
+  static constexpr auto fields() {
+    using S = DataloaderSection;
+    return std::tuple{
+        field("shuffle", &S::shuffle, "shuffle every epoch; absent: training sets yes"),
+        field("batch_size", &S::batch_size,
+              "sequences of a batch; absent: step_scheduler.local_batch_size")
+            .above(0),
+        field("num_workers", &S::num_workers, "threads that tokenize ahead; 0: one").at_least(0),
+        field("drop_last", &S::drop_last, "leave a last smaller batch out"),
+        field("pin_memory", &S::pin_memory, "page-locked batches")
+            .without_effect("batches for a GPU are always page-locked"),
+        field("persistent_workers", &S::persistent_workers, "keep workers between epochs")
+            .without_effect("threads cost nothing to start"),
+        field("prefetch_factor", &S::prefetch_factor, "batches made ahead per worker").above(0),
+        field("group_by_length", &S::group_by_length, "batches of similar length"),
+        field("shuffle_buffer_size", &S::shuffle_buffer_size, "samples a stream shuffles among")
+            .above(0),
+        field("dataloader_type", &S::dataloader_type, "single or cyclic (Megatron data)"),
+        field("timeout", &S::timeout, "seconds to wait for a worker")
+            .without_effect("workers are threads"),
+        field("in_order", &S::in_order, "batches in order")
+            .without_effect("batches always come in order")};
+  }
+};
+
+/// `mfu`.
+struct MfuSection {
+  std::optional<std::string> device;
+  std::optional<double> peak_tflops;
+
+  static constexpr auto fields() {
+    using S = MfuSection;
+    return std::tuple{field("device", &S::device, "device whose peak is meant"),
+                      field("peak_tflops", &S::peak_tflops, "peak TFLOP/s of one device").above(0)};
+  }
+};
+
+/// Keys of `model` that are read here; others must be names of the model configuration.
+struct ModelSection {
+  std::optional<std::string> pretrained_model_name_or_path;
+  std::optional<std::string> torch_dtype;
+  std::optional<std::string> dtype;
+  std::optional<std::string> attn_implementation;
+  std::optional<bool> trust_remote_code;
+  bool force_hf = false;
+  std::optional<bool> load_base_model;
+  bool use_liger_kernel = true;
+  bool use_sdpa_patching = true;
+  std::optional<std::vector<std::string>> sdpa_method;
+  std::optional<bool> output_hidden_states;
+  std::optional<std::string> cache_dir;
+  std::optional<std::string> revision;
+
+  static constexpr auto fields() {
+    using S = ModelSection;
+    return std::tuple{
+        field("pretrained_model_name_or_path", &S::pretrained_model_name_or_path,
+              "Hugging Face folder, or the name of a model in the local cache"),
+        field("torch_dtype", &S::torch_dtype,
+              "storage dtype; auto: the checkpoint's, bfloat16 for from_config"),
+        field("dtype", &S::dtype, "the same, wins over torch_dtype"),
+        field("attn_implementation", &S::attn_implementation, "attention kernel")
+            .without_effect("the fastest exact kernel is chosen here"),
+        field("trust_remote_code", &S::trust_remote_code, "run code of the hub")
+            .without_effect("no code is ever loaded"),
+        field("force_hf", &S::force_hf, "transformers' own class")
+            .without_effect("there is one implementation here"),
+        field("load_base_model", &S::load_base_model, "read the base weights"),
+        field("use_liger_kernel", &S::use_liger_kernel, "Liger kernels")
+            .without_effect("kernels are fused here"),
+        field("use_sdpa_patching", &S::use_sdpa_patching, "patch attention")
+            .without_effect("nothing is patched here"),
+        field("sdpa_method", &S::sdpa_method, "SDPA back ends")
+            .without_effect("the fastest exact kernel is chosen here"),
+        field("output_hidden_states", &S::output_hidden_states, "return hidden states")
+            .without_effect("the head and the loss are one operation here"),
+        field("cache_dir", &S::cache_dir, "Hugging Face cache"),
+        field("revision", &S::revision, "commit, branch or tag in the cache")};
+  }
+};
+
+}  // namespace automodel::recipes

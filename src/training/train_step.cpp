@@ -1,0 +1,128 @@
+#include "training/train_step.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace automodel::training {
+
+namespace {
+
+/// Sums numbers over the ranks of a group, exactly as float64 sums do.
+std::vector<double> sum_over(const comm::ProcessGroup& group, std::vector<double> values) {
+  if (group.size() == 1) return values;
+  at::Tensor tensor = at::tensor(values, at::TensorOptions().dtype(at::kDouble));
+  group.all_reduce(tensor, comm::ReduceOp::kSum);
+  const double* data = tensor.data_ptr<double>();
+  return {data, data + tensor.numel()};
+}
+
+}  // namespace
+
+tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index) {
+  tensor::TokenCounts counts;
+  const at::Tensor labels = batch.labels.cpu().contiguous();
+  const int64_t* data = labels.data_ptr<int64_t>();
+  const int64_t length = labels.size(1);
+  at::Tensor padding;
+  if (batch.padding_mask.defined()) padding = batch.padding_mask.cpu().contiguous();
+  for (int64_t row = 0; row < labels.size(0); ++row) {
+    const int64_t* first = data + row * length;
+    counts.num_label_tokens += length - std::count(first, first + length, ignore_index);
+    int64_t used = length;
+    if (padding.defined()) {
+      const bool* mask = padding.data_ptr<bool>() + row * length;
+      while (used > 0 && mask[used - 1]) --used;
+    } else {
+      // Upstream counts the labels' tail of ignored positions as padding.
+      while (used > 0 && first[used - 1] == ignore_index) --used;
+    }
+    counts.num_tokens += used;
+  }
+  return counts;
+}
+
+TrainStep::TrainStep(distributed::DataParallel& engine, optim::Optimizer& optimizer,
+                     optim::LrSchedule schedule, LossFunction loss, const TrainStepOptions& options)
+    : engine_(engine),
+      optimizer_(optimizer),
+      schedule_(std::move(schedule)),
+      loss_(std::move(loss)),
+      options_(options) {}
+
+StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step) {
+  const comm::ProcessGroup& ranks = engine_.group();
+  tensor::TokenCounts local;
+  for (const tensor::Batch& batch : group) {
+    const tensor::TokenCounts counts = count_tokens(batch, options_.ignore_index);
+    local.num_tokens += counts.num_tokens;
+    local.num_label_tokens += counts.num_label_tokens;
+  }
+  const std::vector<double> counts = sum_over(
+      ranks, {static_cast<double>(local.num_tokens), static_cast<double>(local.num_label_tokens)});
+  StepResult result;
+  result.counts = {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1])};
+
+  // The reduction averages over ranks; dividing by labels / ranks makes the sum over ranks the
+  // mean over the labels of all of them. A step without labels has zero gradients.
+  const auto num_ranks = static_cast<double>(ranks.size());
+  const double divisor = std::max(counts[1], 1.0) / num_ranks;
+  double local_loss = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    const auto micro_batch = static_cast<int64_t>(i) * ranks.size() + ranks.rank();
+    const at::Tensor loss = loss_(group[i], divisor, step, micro_batch);
+    local_loss += loss.item<double>() / num_ranks;
+    if (loss.requires_grad()) loss.backward();
+  }
+  engine_.reduce_gradients();
+  result.loss = sum_over(ranks, {local_loss})[0];
+  check_finite(local_loss, result.loss, step);
+  result.grad_norm = engine_.gradient_norm();
+  if (options_.stops_on_non_finite && !std::isfinite(result.grad_norm)) {
+    throw NonFiniteError(cat("step ", step, ": the gradient norm is ", result.grad_norm,
+                             " while the loss is ", result.loss,
+                             "; nothing was updated. Lower the learning rate, check the data, or "
+                             "train in float32"));
+  }
+  const double coefficient = options_.max_grad_norm / (result.grad_norm + 1e-6);
+  const int64_t done = optimizer_.num_steps();
+  optimizer_.step({schedule_.lr(done), schedule_.weight_decay(done), std::min(1.0, coefficient)});
+  engine_.zero_gradients();
+  result.lr = lr();
+  return result;
+}
+
+void TrainStep::check_finite(double local_loss, double loss, int64_t step) const {
+  if (!options_.stops_on_non_finite || std::isfinite(loss)) return;
+  const comm::ProcessGroup& ranks = engine_.group();
+  std::vector<double> per_rank(static_cast<size_t>(ranks.size()), 0.0);
+  per_rank[static_cast<size_t>(ranks.rank())] = std::isfinite(local_loss) ? 0.0 : 1.0;
+  per_rank = sum_over(ranks, std::move(per_rank));
+  std::vector<int64_t> bad;
+  for (size_t rank = 0; rank < per_rank.size(); ++rank) {
+    if (per_rank[rank] > 0) bad.push_back(static_cast<int64_t>(rank));
+  }
+  throw NonFiniteError(cat("step ", step, ": the loss is ", loss, " (non-finite on rank ",
+                           join(bad),
+                           "); nothing was updated. Lower the learning rate, check the "
+                           "data, or train in float32"));
+}
+
+TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch&)>& next_batch) {
+  at::NoGradGuard no_grad;
+  double loss_sum = 0;
+  double num_labels = 0;
+  tensor::Batch batch;
+  for (int64_t i = 0; next_batch(batch); ++i) {
+    loss_sum += loss_(batch, 1.0, 0, i).item<double>();
+    num_labels += static_cast<double>(count_tokens(batch, options_.ignore_index).num_label_tokens);
+  }
+  const std::vector<double> sums = sum_over(engine_.group(), {loss_sum, num_labels});
+  return {sums[0] / std::max(sums[1], 1e-8), static_cast<int64_t>(sums[1])};
+}
+
+}  // namespace automodel::training

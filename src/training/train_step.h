@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "core/error.h"
+#include "distributed/data_parallel.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
+#include "tensor/batch.h"
+
+namespace automodel::training {
+
+/// Sum of the cross-entropies of a micro-batch divided by `divisor`: a float32 scalar with a graph.
+/// `micro_batch` is its global index inside the step (what dropout is keyed by).
+using LossFunction = std::function<at::Tensor(const tensor::Batch& batch, double divisor,
+                                              int64_t step, int64_t micro_batch)>;
+
+/// Labels that count, and tokens without the padding at the ends of sequences.
+tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index);
+
+struct TrainStepOptions {
+  double max_grad_norm = 1.0;
+  int64_t ignore_index = -100;
+  bool stops_on_non_finite = true;
+};
+
+struct StepResult {
+  double loss = 0;             ///< mean over the step's label tokens of all ranks
+  double grad_norm = 0;        ///< before clipping
+  double lr = 0;               ///< after the schedule's step
+  tensor::TokenCounts counts;  ///< of all ranks
+};
+
+/// A non-finite loss or gradient, with the step and the rank it was seen on (exit code 5).
+class NonFiniteError final : public UserError {
+ public:
+  explicit NonFiniteError(const std::string& text) : UserError(text, ExitCode::kNonFinite) {}
+};
+
+/// One optimizer step over a group of micro-batches: forward and backward of each with the loss
+/// divided by the label tokens of the whole step on all ranks, reduction, clipping, update. Every
+/// data-parallel rank calls it with the same number of micro-batches.
+class TrainStep final {
+ public:
+  /// `engine` and `optimizer` outlive this.
+  TrainStep(distributed::DataParallel& engine, optim::Optimizer& optimizer,
+            optim::LrSchedule schedule, LossFunction loss, const TrainStepOptions& options);
+
+  /// Throws NonFiniteError before the update when the loss or the norm is not finite.
+  StepResult run(const std::vector<tensor::Batch>& group, int64_t step);
+
+  /// Mean loss over batches without updating: {sum of losses, label tokens} of this rank.
+  struct Evaluation {
+    double loss = 0;  ///< mean over all ranks' label tokens
+    int64_t num_label_tokens = 0;
+  };
+  Evaluation evaluate(const std::function<bool(tensor::Batch&)>& next_batch);
+
+  const optim::LrSchedule& schedule() const { return schedule_; }
+  void set_schedule(optim::LrSchedule schedule) { schedule_ = std::move(schedule); }
+  /// The rate that the log shows: that of the next step.
+  double lr() const { return schedule_.lr(optimizer_.num_steps()); }
+
+ private:
+  void check_finite(double local_loss, double loss, int64_t step) const;
+
+  distributed::DataParallel& engine_;
+  optim::Optimizer& optimizer_;
+  optim::LrSchedule schedule_;
+  LossFunction loss_;
+  TrainStepOptions options_;
+};
+
+}  // namespace automodel::training
