@@ -43,9 +43,11 @@ struct ColumnMappedTextInstructionDatasetConfig {
     return std::tuple{
         field("path_or_dataset_id", &Config::path_or_dataset_id,
               "JSON or JSONL file, folder of such files, or a list of them")
+            .required()
             .or_one(),
         field("column_mapping", &Config::column_mapping,
-              "which column is context, question, answer"),
+              "which column is context, question, answer")
+            .required(),
         field("split", &Config::split, "split, with an optional slice such as train[:90%]"),
         field("name", &Config::name, "subset: a subfolder of the dataset's folder"),
         field("answer_only_loss_mask", &Config::answer_only_loss_mask,

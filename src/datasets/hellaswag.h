@@ -24,7 +24,8 @@ struct HellaSwagConfig {
     using Config = HellaSwagConfig;
     return std::tuple{
         field("path_or_dataset", &Config::path_or_dataset,
-              "JSON or JSONL file or folder with columns ctx, endings, label"),
+              "JSON or JSONL file or folder with columns ctx, endings, label")
+            .required(),
         field("split", &Config::split, "split, with an optional slice such as train[:90%]"),
         field("num_samples_limit", &Config::num_samples_limit, "use only the first rows")
             .at_least(1),

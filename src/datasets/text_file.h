@@ -27,7 +27,9 @@ struct TextFileDatasetConfig {
     return std::tuple{
         field("path", &Config::path,
               "text file (one document), or JSON or JSONL file with a document a row, or a list of "
-              "such"),
+              "such")
+            .required()
+            .or_one(),
         field("seq_length", &Config::seq_length, "tokens in a sample").at_least(1),
         field("split", &Config::split,
               "which of the samples, such as train[:95%] for training and train[95%:] for "
