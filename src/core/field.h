@@ -22,7 +22,7 @@ namespace automodel {
 ///   };
 ///
 /// The default is the member's initialiser. Member types: bool, int, int64_t, double, std::string,
-/// enums with EnumNames, structs with fields(), and std::optional, std::vector, OneOrMany,
+/// enums with EnumNames, structs with fields(), and std::optional, std::vector,
 /// std::map<std::string, T> of these.
 template <typename Owner, typename T>
 struct Field {
@@ -35,6 +35,8 @@ struct Field {
   double maximum = std::numeric_limits<double>::infinity();
   bool is_minimum_excluded = false;
   const char* no_effect = nullptr;  ///< why setting it changes nothing here; a warning says so
+  bool is_required = false;         ///< leaving it out is an error
+  bool takes_one = false;           ///< a list that may be written as one value; null is no value
 
   constexpr Field at_least(double bound) const {
     Field copy = *this;
@@ -49,6 +51,16 @@ struct Field {
   constexpr Field at_most(double bound) const {
     Field copy = *this;
     copy.maximum = bound;
+    return copy;
+  }
+  constexpr Field required() const {
+    Field copy = *this;
+    copy.is_required = true;
+    return copy;
+  }
+  constexpr Field or_one() const {
+    Field copy = *this;
+    copy.takes_one = true;
     return copy;
   }
   constexpr Field without_effect(const char* reason) const {

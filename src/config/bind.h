@@ -1,0 +1,225 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/diagnostic.h"
+#include "config/node.h"
+#include "core/field.h"
+
+namespace automodel::config {
+
+/// A key that upstream's recipes carry and that does nothing here: accepted, named in one warning.
+struct LegacyKey {
+  std::string name;
+  std::string reason;  ///< "use `seed`"
+};
+
+/// What a caller knows beyond the fields. An options struct may state its own legacy keys as
+/// `static std::vector<LegacyKey> legacy_keys()`; then nested blocks know them too.
+struct BindOptions {
+  std::vector<LegacyKey> legacy_keys;
+  std::vector<std::string> other_keys;     ///< keys that the caller reads itself
+  std::vector<std::string> required_keys;  ///< besides the fields marked required()
+};
+
+namespace bind_detail {
+
+struct Range {
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  bool is_minimum_excluded = false;
+};
+
+std::optional<bool> read_bool(const Node& node, Diagnostics& diagnostics);
+std::optional<int64_t> read_int(const Node& node, const Range& range, Diagnostics& diagnostics);
+std::optional<double> read_double(const Node& node, const Range& range, Diagnostics& diagnostics);
+std::optional<std::string> read_string(const Node& node, Diagnostics& diagnostics);
+/// The index into `names`.
+std::optional<size_t> read_enum(const Node& node, const std::vector<std::string>& names,
+                                Diagnostics& diagnostics);
+bool expect_sequence(const Node& node, Diagnostics& diagnostics);
+bool expect_mapping(const Node& node, Diagnostics& diagnostics);
+/// Unknown, legacy and missing keys of a mapping.
+void check_keys(const Node& node, const std::vector<std::string>& fields,
+                const std::vector<std::string>& required, const BindOptions& options,
+                Diagnostics& diagnostics);
+void warn_no_effect(const Node& node, const char* reason, Diagnostics& diagnostics);
+
+template <typename T>
+struct IsOptional : std::false_type {};
+template <typename T>
+struct IsOptional<std::optional<T>> : std::true_type {};
+template <typename T>
+struct IsVector : std::false_type {};
+template <typename T>
+struct IsVector<std::vector<T>> : std::true_type {};
+template <typename T>
+struct IsMap : std::false_type {};
+template <typename T>
+struct IsMap<std::map<std::string, T>> : std::true_type {};
+
+template <typename T>
+concept StatesLegacyKeys = requires {
+  { T::legacy_keys() } -> std::convertible_to<std::vector<LegacyKey>>;
+};
+
+}  // namespace bind_detail
+
+/// Reads an options struct from a mapping: every field that is there and not null (null keeps the
+/// default; a std::optional becomes empty). Wrong types, ranges, enum texts and unknown keys become
+/// findings and the default stays, so that one pass tells everything. A null node gives the
+/// defaults.
+template <HasFields T>
+T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options = {});
+
+/// Reads one value of any field type; empty, with a finding, when the node does not fit.
+template <typename T>
+std::optional<T> read_value(const Node& node, Diagnostics& diagnostics,
+                            const bind_detail::Range& range = {});
+
+namespace bind_detail {
+
+template <typename T>
+std::optional<T> read_integral(const Node& node, Diagnostics& diagnostics, Range range) {
+  const double lowest = static_cast<double>(std::numeric_limits<T>::min());
+  const double highest = static_cast<double>(std::numeric_limits<T>::max());
+  if (range.minimum < lowest) range.minimum = lowest;
+  if (range.maximum > highest) range.maximum = highest;
+  const std::optional<int64_t> value = read_int(node, range, diagnostics);
+  if (!value) return std::nullopt;
+  return static_cast<T>(*value);
+}
+
+template <NamedEnum E>
+std::optional<E> read_named(const Node& node, Diagnostics& diagnostics) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : EnumNames<E>::values) names.emplace_back(name);
+  const std::optional<size_t> index = read_enum(node, names, diagnostics);
+  if (!index) return std::nullopt;
+  return EnumNames<E>::values[*index].second;
+}
+
+template <typename V>
+std::optional<std::vector<V>> read_vector(const Node& node, Diagnostics& diagnostics,
+                                          const Range& range) {
+  if (!expect_sequence(node, diagnostics)) return std::nullopt;
+  std::vector<V> values;
+  bool is_good = true;
+  for (const Node& child : node.children()) {
+    std::optional<V> value = read_value<V>(child, diagnostics, range);
+    is_good = is_good && value.has_value();
+    if (value) values.push_back(std::move(*value));
+  }
+  if (!is_good) return std::nullopt;
+  return values;
+}
+
+template <typename V>
+std::optional<std::map<std::string, V>> read_map(const Node& node, Diagnostics& diagnostics,
+                                                 const Range& range) {
+  if (!expect_mapping(node, diagnostics)) return std::nullopt;
+  std::map<std::string, V> values;
+  bool is_good = true;
+  for (const Node& child : node.children()) {
+    std::optional<V> value = read_value<V>(child, diagnostics, range);
+    is_good = is_good && value.has_value();
+    if (value) values.emplace(child.key(), std::move(*value));
+  }
+  if (!is_good) return std::nullopt;
+  return values;
+}
+
+/// A list field that may be written as one value; null is an empty list.
+template <typename T>
+std::optional<T> read_one_or_many(const Node& node, Diagnostics& diagnostics, const Range& range) {
+  if constexpr (IsVector<T>::value) {
+    if (node.is_null()) return T{};
+    if (!node.is_sequence()) {
+      auto value = read_value<typename T::value_type>(node, diagnostics, range);
+      if (!value) return std::nullopt;
+      return T{std::move(*value)};
+    }
+  }
+  return read_value<T>(node, diagnostics, range);
+}
+
+}  // namespace bind_detail
+
+template <typename T>
+std::optional<T> read_value(const Node& node, Diagnostics& diagnostics,
+                            const bind_detail::Range& range) {
+  using namespace bind_detail;
+  if constexpr (std::same_as<T, Node>) {
+    return node;
+  } else if constexpr (IsOptional<T>::value) {
+    if (node.is_null()) return std::optional<T>(T());
+    auto value = read_value<typename T::value_type>(node, diagnostics, range);
+    if (!value) return std::nullopt;
+    return std::optional<T>(T(std::move(*value)));
+  } else if constexpr (std::same_as<T, bool>) {
+    return read_bool(node, diagnostics);
+  } else if constexpr (std::integral<T>) {
+    return read_integral<T>(node, diagnostics, range);
+  } else if constexpr (std::floating_point<T>) {
+    const std::optional<double> value = read_double(node, range, diagnostics);
+    if (!value) return std::nullopt;
+    return static_cast<T>(*value);
+  } else if constexpr (std::same_as<T, std::string>) {
+    return read_string(node, diagnostics);
+  } else if constexpr (NamedEnum<T>) {
+    return read_named<T>(node, diagnostics);
+  } else if constexpr (IsVector<T>::value) {
+    return read_vector<typename T::value_type>(node, diagnostics, range);
+  } else if constexpr (IsMap<T>::value) {
+    return read_map<typename T::mapped_type>(node, diagnostics, range);
+  } else {
+    static_assert(HasFields<T>, "a field's type must be one that core/field.h names");
+    return bind<T>(node, diagnostics);
+  }
+}
+
+template <HasFields T>
+T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options) {
+  T result{};
+  if (!node.is_null() && !bind_detail::expect_mapping(node, diagnostics)) return result;
+  BindOptions known = options;
+  if constexpr (bind_detail::StatesLegacyKeys<T>) {
+    for (LegacyKey& key : T::legacy_keys()) known.legacy_keys.push_back(std::move(key));
+  }
+  std::vector<std::string> names;
+  std::vector<std::string> required = options.required_keys;
+  for_each_field<T>([&](const auto& field) {
+    names.emplace_back(field.name);
+    if (field.is_required) required.emplace_back(field.name);
+  });
+  bind_detail::check_keys(node, names, required, known, diagnostics);
+  for_each_field<T>([&](const auto& field) {
+    using Value = typename std::remove_cvref_t<decltype(field)>::Value;
+    const Node* child = node.find(field.name);
+    if (child == nullptr) return;
+    constexpr bool takes_null = std::same_as<Value, Node> || bind_detail::IsOptional<Value>::value;
+    if (child->is_null() && !takes_null && !field.takes_one) return;
+    if (field.no_effect != nullptr && !child->is_null()) {
+      bind_detail::warn_no_effect(*child, field.no_effect, diagnostics);
+    }
+    const bind_detail::Range range{field.minimum, field.maximum, field.is_minimum_excluded};
+    std::optional<Value> value;
+    if (field.takes_one) {
+      value = bind_detail::read_one_or_many<Value>(*child, diagnostics, range);
+    } else {
+      value = read_value<Value>(*child, diagnostics, range);
+    }
+    if (value) result.*(field.member) = std::move(*value);
+  });
+  return result;
+}
+
+}  // namespace automodel::config

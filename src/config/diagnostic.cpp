@@ -1,0 +1,157 @@
+#include "config/diagnostic.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace automodel::config {
+
+namespace {
+
+const char* severity_name(Severity severity) {
+  switch (severity) {
+    case Severity::kError:
+      return "error";
+    case Severity::kUnsupported:
+      return "unsupported";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kNote:
+      return "note";
+  }
+  return "?";
+}
+
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
+
+/// The line with its caret, both without the line's indentation and cut to a readable width.
+std::string excerpt(std::string_view line, int column) {
+  constexpr size_t kWidest = 120;
+  size_t caret = 0;  // byte offset of the column
+  for (int i = 1; i < column && caret < line.size(); ++i) {
+    ++caret;
+    while (caret < line.size() && is_continuation(line[caret])) ++caret;
+  }
+  size_t begin = std::min(line.find_first_not_of(" \t"), line.size());
+  begin = std::min(begin, caret);
+  std::string before;
+  if (caret - begin > kWidest * 2 / 3) {
+    begin = caret - kWidest / 2;
+    while (begin < caret && is_continuation(line[begin])) ++begin;
+    before = "...";
+  }
+  std::string_view shown = line.substr(begin);
+  std::string after;
+  if (shown.size() > kWidest) {
+    size_t end = kWidest;
+    while (end > 0 && is_continuation(shown[end])) --end;
+    shown = shown.substr(0, end);
+    after = "...";
+  }
+  while (after.empty() && !shown.empty() && (shown.back() == ' ' || shown.back() == '\t')) {
+    shown.remove_suffix(1);
+  }
+  std::string pad(before.size(), ' ');
+  for (const char c : line.substr(begin, caret - begin)) {
+    if (!is_continuation(c)) pad.push_back(c == '\t' ? '\t' : ' ');
+  }
+  return cat("\n  ", before, shown, after, "\n  ", pad, "^");
+}
+
+}  // namespace
+
+void Diagnostics::error(const Node& node, std::string text) {
+  findings_.push_back({Severity::kError, std::move(text), node.path(), node.position(), {}, {}});
+}
+
+void Diagnostics::unsupported(const Node& node, std::string text) {
+  findings_.push_back(
+      {Severity::kUnsupported, std::move(text), node.path(), node.position(), {}, {}});
+}
+
+void Diagnostics::warning(const Node& node, std::string text) {
+  findings_.push_back({Severity::kWarning, std::move(text), node.path(), node.position(), {}, {}});
+}
+
+void Diagnostics::note(const Node& node, std::string text) {
+  findings_.push_back({Severity::kNote, std::move(text), node.path(), node.position(), {}, {}});
+}
+
+void Diagnostics::error_at_key(const Node& node, std::string text) {
+  findings_.push_back(
+      {Severity::kError, std::move(text), node.path(), node.key_position(), {}, {}});
+}
+
+void Diagnostics::warning_at_key(const Node& node, std::string text) {
+  findings_.push_back(
+      {Severity::kWarning, std::move(text), node.path(), node.key_position(), {}, {}});
+}
+
+void Diagnostics::missing(const Node& parent, std::string_view key, std::string text) {
+  const Position& place =
+      parent.key_position().is_known() ? parent.key_position() : parent.position();
+  const std::string path = parent.path().empty() ? std::string(key) : cat(parent.path(), ".", key);
+  findings_.push_back({Severity::kError, std::move(text), path, place, {}, {}});
+}
+
+void Diagnostics::clash(const Node& node, const Node& other, std::string text,
+                        std::string other_text) {
+  findings_.push_back({Severity::kError, std::move(text), node.path(), node.position(),
+                       other.position(), std::move(other_text)});
+}
+
+bool Diagnostics::has_errors() const {
+  return std::any_of(findings_.begin(), findings_.end(), [](const Finding& finding) {
+    return finding.severity == Severity::kError || finding.severity == Severity::kUnsupported;
+  });
+}
+
+size_t Diagnostics::count(Severity severity) const {
+  return static_cast<size_t>(
+      std::count_if(findings_.begin(), findings_.end(),
+                    [&](const Finding& finding) { return finding.severity == severity; }));
+}
+
+std::string Diagnostics::render_place(const Position& position, std::string_view rest) const {
+  if (!position.is_known()) return std::string(rest);
+  const Source& source = (*sources_)[static_cast<size_t>(position.source)];
+  const std::string place = source.is_argument
+                                ? cat(source.name, ": ")
+                                : cat(source.name, ":", position.line, ":", position.column, ": ");
+  const std::string_view line = source.line(position.line);
+  if (trim(line).empty()) return cat(place, rest);
+  return cat(place, rest, excerpt(line, position.column));
+}
+
+std::string Diagnostics::render(const Finding& finding) const {
+  const std::string path = finding.path.empty() ? "" : cat(" [", finding.path, "]");
+  std::string out = render_place(finding.position,
+                                 cat(severity_name(finding.severity), ": ", finding.text, path));
+  if (finding.other_place && finding.other_place->is_known()) {
+    out += cat("\n", render_place(*finding.other_place, cat("note: ", finding.other_text)));
+  }
+  return out;
+}
+
+std::vector<std::string> Diagnostics::render_all(Severity severity) const {
+  std::vector<std::string> texts;
+  for (const Finding& finding : findings_) {
+    if (finding.severity == severity) texts.push_back(render(finding));
+  }
+  return texts;
+}
+
+void Diagnostics::throw_if_errors() const {
+  if (!has_errors()) return;
+  std::vector<std::string> texts = render_all(Severity::kError);
+  const bool is_wrong = !texts.empty();
+  for (std::string& text : render_all(Severity::kUnsupported)) texts.push_back(std::move(text));
+  const std::string all = join(texts, "\n");
+  if (!is_wrong) throw UnsupportedError(all);
+  throw UserError(all);
+}
+
+}  // namespace automodel::config

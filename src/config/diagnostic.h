@@ -1,0 +1,76 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/node.h"
+#include "config/source.h"
+
+namespace automodel::config {
+
+enum class Severity {
+  kError,        ///< wrong: exit code 2
+  kUnsupported,  ///< right, but not in this version: exit code 6
+  kWarning,
+  kNote,
+};
+
+/// One thing found in a recipe.
+struct Finding {
+  Severity severity = Severity::kError;
+  std::string text;  ///< what is wrong with the values, then what would be right
+  std::string path;  ///< key path, "" for none
+  Position position;
+  std::optional<Position> other_place;  ///< where the clashing key is
+  std::string other_text;               ///< "first here"
+};
+
+/// Collects what is found while a recipe is read, so that all of it can be told at once:
+///
+///   recipe.yaml:12:12: error: tp_size 3 does not divide num_attention_heads 32
+///   [distributed.tp_size]
+///     tp_size: 3
+///              ^
+///
+/// Keeps a reference to the sources: they must outlive it.
+class Diagnostics final {
+ public:
+  explicit Diagnostics(const Sources& sources) : sources_(&sources) {}
+
+  /// At a value.
+  void error(const Node& node, std::string text);
+  void unsupported(const Node& node, std::string text);
+  void warning(const Node& node, std::string text);
+  void note(const Node& node, std::string text);
+  /// At a key rather than its value (unknown or misplaced keys).
+  void error_at_key(const Node& node, std::string text);
+  void warning_at_key(const Node& node, std::string text);
+  /// A key that ought to be in `parent`; shown at the parent's own key, named parent.key.
+  void missing(const Node& parent, std::string_view key, std::string text);
+  /// Two keys that exclude each other: shown at `node`, then where `other` is.
+  void clash(const Node& node, const Node& other, std::string text, std::string other_text);
+  void add(Finding finding) { findings_.push_back(std::move(finding)); }
+
+  const std::vector<Finding>& findings() const { return findings_; }
+  /// Errors and unsupported findings.
+  bool has_errors() const;
+  size_t count(Severity severity) const;
+
+  /// `file:line:col: error: text [path]`, the line and a caret; no final newline.
+  std::string render(const Finding& finding) const;
+  std::vector<std::string> render_all(Severity severity) const;
+
+  /// Throws UserError with every error, or UnsupportedError when all of them are of that kind;
+  /// returns when there is none.
+  void throw_if_errors() const;
+
+ private:
+  std::string render_place(const Position& position, std::string_view rest) const;
+
+  const Sources* sources_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace automodel::config

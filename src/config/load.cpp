@@ -1,0 +1,81 @@
+#include "config/load.h"
+
+#include <algorithm>
+
+#include "config/interpolate.h"
+#include "config/override.h"
+#include "config/scalar.h"
+#include "config/yaml_reader.h"
+#include "core/file.h"
+#include "core/text.h"
+
+namespace automodel::config {
+
+namespace {
+
+bool names_python(std::string_view key) {
+  return key == "_target_" || key.ends_with("_fn");
+}
+
+/// Replaces `${ENV}` in one string and translates the result.
+void resolve_string(Node& node, const Environment& environment, Diagnostics& diagnostics) {
+  const std::string raw = *node.string_value();
+  Interpolated result = interpolate(raw, environment);
+  for (std::string& problem : result.problems) diagnostics.error(node, std::move(problem));
+  if (!result.problems.empty()) return;
+  node.assume_value(translate_text(result.text));
+  node.set_scalar_text(raw, std::move(result.text), node.style());
+}
+
+/// Upstream's scalar rules for a whole tree: names of Python objects stay, other strings are
+/// interpolated and translated. What a string turns into is not looked at again.
+void resolve_strings(Node& node, const Environment& environment, Diagnostics& diagnostics) {
+  if (node.is_string()) {
+    const std::string text = *node.string_value();
+    if (!names_python(node.key())) {
+      resolve_string(node, environment, diagnostics);
+    } else if (text == "none" || text == "None") {
+      node.assume_value(Node::null());
+    }
+    return;
+  }
+  if (node.style() != ScalarStyle::kNone) return;
+  for (Node& child : node.children()) resolve_strings(child, environment, diagnostics);
+}
+
+/// \r\n and \r become \n, so that every part of the reader counts the same lines.
+std::string normalise_line_ends(std::string text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  if (text.find('\r') == std::string::npos) return text;
+  text = replace_all(std::move(text), "\r\n", "\n");
+  std::replace(text.begin(), text.end(), '\r', '\n');
+  return text;
+}
+
+}  // namespace
+
+Document load_text(std::string text, std::string name, std::span<const std::string> overrides,
+                   const Environment& environment) {
+  Document document;
+  document.sources.push_back({std::move(name), normalise_line_ends(std::move(text)), false});
+  Diagnostics diagnostics(document.sources);
+  document.root = read_yaml(document.sources, 0, diagnostics);
+  const std::vector<Override> parsed = parse_overrides(overrides, document.sources, diagnostics);
+  if (document.root.is_mapping()) {
+    document.root.assign_paths("");
+    for (const Override& override : parsed) apply_override(override, document.root, diagnostics);
+    resolve_strings(document.root, environment, diagnostics);
+    document.root.assign_paths("");
+  }
+  diagnostics.throw_if_errors();
+  document.warnings = diagnostics.render_all(Severity::kWarning);
+  return document;
+}
+
+Document load_recipe(const std::string& path, std::span<const std::string> overrides,
+                     const Environment& environment) {
+  return load_text(read_file(path), path, overrides, environment);
+}
+
+}  // namespace automodel::config

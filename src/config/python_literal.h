@@ -1,0 +1,14 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "config/node.h"
+
+namespace automodel::config {
+
+/// What Python's ast.literal_eval makes of a text; empty where it raises. Tuples are sequences,
+/// keys of dicts become text, complex numbers, bytes, sets and `...` are foreign nodes.
+std::optional<Node> parse_python_literal(std::string_view text);
+
+}  // namespace automodel::config

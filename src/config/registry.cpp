@@ -1,0 +1,119 @@
+#include "config/registry.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+
+namespace automodel::config {
+
+namespace {
+
+constexpr const char* kTarget = "_target_";
+
+std::string last_part(std::string_view dotted) {
+  const size_t dot = dotted.rfind('.');
+  return std::string(dot == std::string_view::npos ? dotted : dotted.substr(dot + 1));
+}
+
+bool is_python_file(std::string_view name) {
+  const size_t colon = name.find(':');
+  return colon != std::string_view::npos || name.ends_with(".py");
+}
+
+}  // namespace
+
+bool has_target(const Node& node) {
+  return node.find(kTarget) != nullptr;
+}
+
+std::optional<Target> split_target(const Node& node, Diagnostics& diagnostics) {
+  Target target;
+  target.arguments = Node::mapping();
+  if (node.is_mapping()) {
+    const Node* name = node.find(kTarget);
+    if (name == nullptr) {
+      diagnostics.missing(node, kTarget, "No _target_ found to instantiate");
+      return std::nullopt;
+    }
+    target.name_node = *name;
+    target.arguments = node.without(kTarget).without("_recursive_").without("_convert_");
+  } else {
+    target.name_node = node;
+  }
+  const std::optional<std::string> name = target.name_node.string_value();
+  if (!target.name_node.is_string() || trim(*name).empty()) {
+    diagnostics.error(target.name_node, cat("expected the dotted name of a target, found ",
+                                            target.name_node.describe()));
+    return std::nullopt;
+  }
+  target.name = *name;
+  if (is_python_file(target.name)) {
+    diagnostics.error(target.name_node,
+                      cat("'", target.name,
+                          "' would load Python code; a recipe is data here, so a target is one of "
+                          "the names this program knows"));
+    return std::nullopt;
+  }
+  return target;
+}
+
+size_t TargetNames::add(TargetInfo info) {
+  AM_CHECK(!find(info.name), kind_, " '", info.name, "' is registered twice");
+  for (const std::string& alias : info.aliases) {
+    AM_CHECK(!find(alias), kind_, " alias '", alias, "' is registered twice");
+  }
+  infos_.push_back(std::move(info));
+  return infos_.size() - 1;
+}
+
+void TargetNames::add_unsupported(std::string name, std::string reason,
+                                  std::vector<std::string> aliases) {
+  TargetInfo info;
+  info.name = std::move(name);
+  info.aliases = std::move(aliases);
+  info.unsupported_reason = std::move(reason);
+  add(std::move(info));
+}
+
+std::optional<size_t> TargetNames::find(std::string_view name) const {
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    const TargetInfo& info = infos_[i];
+    if (info.name == name) return i;
+    if (std::find(info.aliases.begin(), info.aliases.end(), name) != info.aliases.end()) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<size_t> TargetNames::resolve(const Target& target, Diagnostics& diagnostics) const {
+  const std::optional<size_t> index = find(target.name);
+  if (index) {
+    const std::string& reason = infos_[*index].unsupported_reason;
+    if (reason.empty()) return index;
+    diagnostics.unsupported(target.name_node,
+                            cat(kind_, " '", target.name, "' is not in this version: ", reason));
+    return std::nullopt;
+  }
+  std::vector<std::string> names;
+  for (const TargetInfo& info : infos_) {
+    names.push_back(info.name);
+    names.insert(names.end(), info.aliases.begin(), info.aliases.end());
+  }
+  std::string hint;
+  const std::string wanted = last_part(target.name);
+  for (const std::string& name : names) {  // another path to a known last part comes first
+    if (hint.empty() && last_part(name) == wanted) hint = cat("; did you mean '", name, "'?");
+  }
+  if (hint.empty()) hint = did_you_mean(target.name, names);
+  if (hint.empty()) {
+    std::vector<std::string> parts;
+    for (const std::string& name : names) parts.push_back(last_part(name));
+    if (const std::optional<std::string> part = closest_match(wanted, parts)) {
+      const auto at = std::find(parts.begin(), parts.end(), *part);
+      hint = cat("; did you mean '", names[static_cast<size_t>(at - parts.begin())], "'?");
+    }
+  }
+  diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name, "'", hint));
+  return std::nullopt;
+}
+
+}  // namespace automodel::config

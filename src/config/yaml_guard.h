@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace automodel::config {
+
+struct TextProblem {
+  int line = 0;
+  int column = 0;
+  std::string text;
+};
+
+/// What a text must be before a YAML parser sees it: UTF-8 without control characters, of bounded
+/// size and nesting (flow brackets and indentation, found in one pass without recursion).
+std::optional<TextProblem> find_text_problem(std::string_view text);
+
+}  // namespace automodel::config
