@@ -2,7 +2,11 @@
 #   libtorch::torch_cpu   c10, ATen, autograd, c10d with Gloo; needs no CUDA toolkit
 #   libtorch::torch_cuda  only with AUTOMODEL_CUDA=ON
 # torch's own find_package(Torch) insists on a CUDA toolkit and a GPU, hence this file.
-set(AUTOMODEL_LIBTORCH "${CMAKE_SOURCE_DIR}/.deps/libtorch-2.11.0" CACHE PATH
+set(_deps "${CMAKE_SOURCE_DIR}/.deps")
+if(DEFINED ENV{AUTOMODEL_DEPS})
+  set(_deps "$ENV{AUTOMODEL_DEPS}")
+endif()
+set(AUTOMODEL_LIBTORCH "${_deps}/libtorch-2.11.0" CACHE PATH
     "directory that holds torch/ and nvidia/ of the unpacked wheels")
 if(NOT EXISTS "${AUTOMODEL_LIBTORCH}/torch/lib/libtorch_cpu.so")
   message(FATAL_ERROR "LibTorch not found in ${AUTOMODEL_LIBTORCH}; run scripts/setup.sh first")
@@ -23,9 +27,10 @@ automodel_import_torch(torch_cpu)
 set_property(TARGET libtorch::torch_cpu PROPERTY INTERFACE_COMPILE_DEFINITIONS
              USE_DISTRIBUTED USE_C10D_GLOO)
 # ATen/Parallel.h splits work with OpenMP only when the including file is compiled with it; the
-# wheel brings its own libgomp beside libtorch_cpu.so.
+# wheel brings its own libgomp beside libtorch_cpu.so. (clang, used for fuzzing and linting, would
+# want its own OpenMP library: there the loops of our own files run serially.)
 set_property(TARGET libtorch::torch_cpu PROPERTY INTERFACE_COMPILE_OPTIONS
-             $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp>)
 set_property(TARGET libtorch::torch_cpu PROPERTY INTERFACE_LINK_LIBRARIES
              libtorch::c10 Threads::Threads "${_torch}/lib/libgomp.so.1")
 # The run-time search path is in libtorch_cpu.so itself; the link editor must be told.

@@ -1,0 +1,21 @@
+# One libFuzzer executable fuzz_<name> per fuzz/<name>_fuzz.cpp, which names the rooms it reads with
+# on its first line: // rooms: core config
+# Build them with `cmake --build --preset fuzz`, run them with scripts/fuzz.sh.
+add_custom_target(fuzzers)
+file(GLOB _fuzz_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/fuzz/*_fuzz.cpp")
+foreach(source IN LISTS _fuzz_sources)
+  get_filename_component(name "${source}" NAME)
+  string(REPLACE "_fuzz.cpp" "" name "${name}")
+  file(STRINGS "${source}" first_line LIMIT_COUNT 1)
+  if(NOT first_line MATCHES "^// rooms:(.*)$")
+    message(FATAL_ERROR "${source}:1: the first line must name the rooms, as // rooms: core config")
+  endif()
+  separate_arguments(rooms UNIX_COMMAND "${CMAKE_MATCH_1}")
+  add_executable(fuzz_${name} "${source}")
+  foreach(room IN LISTS rooms)
+    target_link_libraries(fuzz_${name} PRIVATE am_${room})
+  endforeach()
+  target_compile_options(fuzz_${name} PRIVATE ${AUTOMODEL_WARNINGS})
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers fuzz_${name})
+endforeach()

@@ -1,0 +1,38 @@
+# `cmake --install BUILD --prefix P` makes a folder that runs wherever it is moved to:
+#   P/bin/automodel
+#   P/lib            the libraries it needs that are not glibc's
+#   P/lib/torch/lib, P/lib/nvidia/cu13/lib   LibTorch, in the layout its own search path expects
+#   P/share/automodel/{configs,recipes,schemas}
+set(_torch_lib "${AUTOMODEL_LIBTORCH}/torch/lib")
+set(_cuda_lib "${AUTOMODEL_LIBTORCH}/nvidia/cu13/lib")
+
+# RPATH, not RUNPATH: it also serves the libraries that our libraries need.
+target_link_options(automodel PRIVATE LINKER:--disable-new-dtags)
+set_target_properties(automodel PROPERTIES
+  INSTALL_RPATH "$ORIGIN/../lib:$ORIGIN/../lib/torch/lib:$ORIGIN/../lib/nvidia/cu13/lib")
+install(TARGETS automodel RUNTIME DESTINATION bin)
+install(FILES "${_torch_lib}/libtorch_cpu.so" "${_torch_lib}/libc10.so"
+              "${_torch_lib}/libgomp.so.1" DESTINATION lib/torch/lib)
+install(DIRECTORY "${_cuda_lib}/" DESTINATION lib/nvidia/cu13/lib
+        FILES_MATCHING REGEX "/lib(cudart|cupti)\\.so\\.[0-9]+$")
+install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch-2.11.0.dist-info/" DESTINATION share/doc/libtorch)
+install(FILES LICENSE README.md DESTINATION share/doc/automodel)
+install(DIRECTORY configs recipes schemas DESTINATION share/automodel)
+
+set(_libtorch_directories "${_torch_lib}" "${_cuda_lib}")
+install(CODE "set(libtorch_directories \"${_libtorch_directories}\")")
+install(CODE "set(automodel_binary \"$<TARGET_FILE:automodel>\")")
+install(CODE [[
+  file(GET_RUNTIME_DEPENDENCIES
+    EXECUTABLES "${automodel_binary}"
+    RESOLVED_DEPENDENCIES_VAR found
+    UNRESOLVED_DEPENDENCIES_VAR missing
+    DIRECTORIES ${libtorch_directories}
+    # glibc belongs to the machine; LibTorch's own libraries are installed above.
+    PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|util|resolv|nsl|anl|mvec)\\.so"
+                        "^lib(torch_cpu|c10|gomp|cudart|cupti)\\.so")
+  if(missing)
+    message(FATAL_ERROR "libraries not found: ${missing}")
+  endif()
+  file(INSTALL ${found} DESTINATION "${CMAKE_INSTALL_PREFIX}/lib" FOLLOW_SYMLINK_CHAIN)
+]])

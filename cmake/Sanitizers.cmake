@@ -1,0 +1,20 @@
+# Sanitizers for our own code; LibTorch stays as it is.
+if(AUTOMODEL_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "AUTOMODEL_FUZZ needs clang++ (cmake --preset fuzz)")
+  endif()
+  set(_sanitize fuzzer-no-link,address,undefined)
+else()
+  set(_sanitize "${AUTOMODEL_SANITIZE}")
+endif()
+
+if(_sanitize)
+  # No vptr check: it wants the type information of LibTorch's hidden classes.
+  set(_flags -fsanitize=${_sanitize} -fno-omit-frame-pointer)
+  if(_sanitize MATCHES "undefined")
+    list(APPEND _flags -fno-sanitize=vptr -fno-sanitize-recover=undefined)
+  endif()
+  add_compile_options(${_flags})
+  list(TRANSFORM _flags REPLACE "fuzzer-no-link," "")
+  add_link_options(${_flags})
+endif()

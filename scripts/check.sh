@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Checks that need no build: rooms, text rules, formatting, shell scripts; clang-tidy on request.
+# usage: scripts/check.sh [--tidy [BASE]]
+#   --tidy  also runs clang-tidy on the files that differ from the commit BASE (default: HEAD~1)
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+failed=()
+run() { # run NAME COMMAND...
+  local name=$1
+  shift
+  echo "check: $name" >&2
+  "$@" || failed+=("$name")
+}
+
+tidy_changed() {
+  local base=$1 files
+  mapfile -t files < <(git diff --name-only --diff-filter=d "$base" -- 'src/*.cpp')
+  ((${#files[@]})) || return 0
+  [[ -e build/lint/compile_commands.json ]] || cmake --preset lint >/dev/null
+  printf '%s\0' "${files[@]}" |
+    xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p build/lint 2> >(grep -v ' warnings generated' >&2)
+}
+
+mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- \
+  '*.cpp' '*.h' '*.cu' '*.cuh' | grep -E '^(src|tests|fuzz|scripts)/' || true)
+mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
+  'scripts/*.sh' scripts/automodel .ci/run)
+
+run "rooms" python3 scripts/check_rooms.py src
+run "text" python3 scripts/check_text.py .
+for tool in clang-format-14 shellcheck; do
+  if ! command -v "$tool" >/dev/null; then
+    echo "check: $tool is missing; run scripts/setup.sh --dev" >&2
+    failed+=("$tool")
+  fi
+done
+if command -v clang-format-14 >/dev/null && ((${#sources[@]})); then
+  run "format" clang-format-14 --dry-run -Werror "${sources[@]}"
+fi
+if command -v shellcheck >/dev/null; then run "shell scripts" shellcheck "${scripts[@]}"; fi
+if [[ ${1:-} == --tidy ]]; then run "clang-tidy" tidy_changed "${2:-HEAD~1}"; fi
+
+if ((${#failed[@]})); then
+  echo "check: failed: ${failed[*]}" >&2
+  exit 1
+fi
+echo "check: everything passed" >&2
