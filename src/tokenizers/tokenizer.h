@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automodel::tokenizers {
+
+/// A named special token of the folder: its text and its id.
+struct SpecialToken {
+  std::string text;
+  int64_t id = 0;
+
+  bool operator==(const SpecialToken&) const = default;
+};
+
+/// A Hugging Face tokenizer: ids and texts equal to those of the `tokenizers` library for the same
+/// folder. Immutable after loading: a copy shares the tables, and any number of threads may encode
+/// and decode at once.
+class Tokenizer final {
+ public:
+  /// Reads tokenizer.json of a folder, and beside it tokenizer_config.json,
+  /// special_tokens_map.json, added_tokens.json, chat_template.jinja and the model_type of
+  /// config.json where they exist. Throws InputError naming the file, and the component where one
+  /// is not known.
+  static Tokenizer load(const std::string& folder);
+
+  /// A tokenizer from the text of a tokenizer.json alone; `name` begins error texts.
+  static Tokenizer from_json_text(std::string_view text, const std::string& name);
+
+  /// Token ids of a UTF-8 text. Added tokens written in the text are recognised, as Hugging Face
+  /// does by default. With `add_special_tokens` the post-processor adds its tokens (BOS, EOS ...).
+  /// Throws InputError when the text is not UTF-8, or when the model meets a text it has no token
+  /// for and its file names an unknown token that does not exist.
+  std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const;
+
+  /// The text of ids, without cleaning up spaces (clean_up_tokenization_spaces=False). Ids that no
+  /// token has are left out. Bytes that are not UTF-8 become U+FFFD, as the decoders define it.
+  std::string decode(std::span<const int64_t> ids, bool skip_special_tokens) const;
+
+  /// Number of tokens, those added to the model's vocabulary included
+  /// (len(tokenizer) of transformers).
+  int64_t vocab_size() const;
+
+  /// The largest id plus one: what an embedding must hold at least.
+  int64_t id_bound() const;
+
+  std::optional<int64_t> token_to_id(std::string_view token) const;
+  /// The token as the vocabulary writes it (byte-level tokens in their byte alphabet).
+  std::optional<std::string> id_to_token(int64_t id) const;
+
+  const std::optional<SpecialToken>& bos() const;
+  const std::optional<SpecialToken>& eos() const;
+  const std::optional<SpecialToken>& pad() const;
+  const std::optional<SpecialToken>& unk() const;
+
+  /// Ids of the added tokens marked special and of the named ones, ascending.
+  const std::vector<int64_t>& special_ids() const;
+  /// decode(..., skip_special_tokens=true) leaves this id out.
+  bool is_special(int64_t id) const;
+
+  /// tokenizer_config.json's add_bos_token / add_eos_token; false when it does not say.
+  bool add_bos_token() const;
+  bool add_eos_token() const;
+
+  /// The raw chat template: chat_template.jinja, or chat_template of tokenizer_config.json (the
+  /// one named "default" where it lists several).
+  const std::optional<std::string>& chat_template() const;
+
+  /// The folder it was loaded from, for messages ("" from a text).
+  const std::string& folder() const;
+  /// Names of the folder's tokenizer files, to be copied byte for byte into an export.
+  const std::vector<std::string>& files() const;
+
+ private:
+  struct State;
+  explicit Tokenizer(std::shared_ptr<const State> state);
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace automodel::tokenizers
