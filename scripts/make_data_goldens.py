@@ -66,6 +66,14 @@ def train_tokenizer(rows, adds_bos_and_eos):
     return tokenizer
 
 
+def save_tokenizer(tokenizer):
+    folder = OUT / "tokenizer"
+    folder.mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names, indent=2) + "\n")
+
+
 class Recorder:
     """A tokenizer whose encodings are kept, so that the test can replay them."""
 
@@ -131,6 +139,8 @@ def column_mapped(rows):
             pad=tokenizer_options.get("pad", 0),
             add_bos_token=tokenizer_options.get("add_bos_token", False),
         )
+        if name == "bos_and_eos":
+            save_tokenizer(recorder.tokenizer)
         samples = [make_sample(recorder, row["question"] + " ", row["answer"], **options) for row in rows]
         # A row without a label gives way to the next one that has some.
         has_label = [any(label != IGNORE for label in sample["labels"]) for sample in samples]

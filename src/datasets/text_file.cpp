@@ -60,6 +60,16 @@ void for_each_document(const std::string& path, const std::string& column,
   }
 }
 
+/// Errors of the tokenizer (text that is not UTF-8) do not know the file.
+std::vector<int64_t> encode(const TextEncoder& encoder, std::string_view text,
+                            const std::string& path) {
+  try {
+    return encoder.encode(text, /*add_special_tokens=*/false);
+  } catch (const InputError& error) {
+    throw InputError(cat(path, ": ", error.what()));
+  }
+}
+
 }  // namespace
 
 SourceDescription check(const TextFileDatasetConfig& config) {
@@ -86,7 +96,7 @@ TextFileDataset::TextFileDataset(const TextFileDatasetConfig& config, const Text
     for_each_document(path, config.text_column, [&](std::string_view text) {
       if (text.empty()) return;
       if (bos) tokens_.push_back(static_cast<int32_t>(*bos));
-      for (const int64_t id : encoder.encode(text, /*add_special_tokens=*/false)) {
+      for (const int64_t id : encode(encoder, text, path)) {
         tokens_.push_back(static_cast<int32_t>(id));
       }
       if (eos) tokens_.push_back(static_cast<int32_t>(*eos));

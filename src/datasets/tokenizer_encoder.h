@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "datasets/text_encoder.h"
+#include "tokenizers/tokenizer.h"
+
+namespace automodel::datasets {
+
+/// A Hugging Face tokenizer as the datasets see it.
+class TokenizerEncoder final : public TextEncoder {
+ public:
+  explicit TokenizerEncoder(tokenizers::Tokenizer tokenizer);
+
+  const tokenizers::Tokenizer& tokenizer() const { return tokenizer_; }
+
+  std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const override;
+  std::optional<int64_t> bos_token_id() const override;
+  std::optional<int64_t> eos_token_id() const override;
+  std::optional<int64_t> pad_token_id() const override;
+  bool add_bos_token() const override { return tokenizer_.add_bos_token(); }
+  bool has_chat_template() const override { return tokenizer_.chat_template().has_value(); }
+  bool is_special(int64_t id) const override { return tokenizer_.is_special(id); }
+  std::string token_text(int64_t id) const override;
+  std::string name() const override { return tokenizer_.folder(); }
+
+ private:
+  tokenizers::Tokenizer tokenizer_;
+};
+
+/// Loads the tokenizer of a folder. Throws InputError as Tokenizer::load does.
+std::unique_ptr<TextEncoder> load_text_encoder(const std::string& folder);
+
+}  // namespace automodel::datasets
