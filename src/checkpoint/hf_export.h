@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checksum.h"
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/tensor_source.h"
+#include "core/json.h"
+
+namespace automodel::checkpoint {
+
+/// What a Hugging Face folder is made of besides the values.
+struct HfExport {
+  Json config;                   ///< becomes config.json, with the exported dtype
+  std::string original_folder;   ///< model the training began with, "" for none: split into files,
+                                 ///< dtypes and generation_config.json are taken from it
+  std::string tokenizer_folder;  ///< tokenizer files are copied from here, "" for none
+  int64_t max_file_bytes = int64_t{5} << 30;  ///< when there is no original to follow
+};
+
+/// One weight file to be written and what goes into it.
+struct HfFile {
+  std::string name;                 ///< model-00001-of-00002.safetensors
+  std::vector<TensorInfo> tensors;  ///< with the dtype in the file
+};
+
+/// Splits tensors into files: as the original folder does (names that are new to it go to its last
+/// file), or greedily by size. Floating tensors get the original's dtype back.
+std::vector<HfFile> plan_hf_files(std::span<const TensorInfo> tensors, const HfExport& what);
+
+/// Writes the files that fall to this rank (file i to rank i mod world). Any number of ranks of one
+/// export may run at once.
+std::vector<FileRecord> write_hf_weights(const std::string& folder, std::span<const HfFile> files,
+                                         const TensorSource& source, int rank, int world);
+
+/// Writes index, config.json, generation_config.json and the tokenizer's files; one rank, after all
+/// weight files are there.
+std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<const HfFile> files,
+                                       const HfExport& what);
+
+/// All of the above in one process: a folder that transformers loads. Never holds more than a piece
+/// of one tensor. Throws InputError (e.g. disk full).
+std::vector<FileRecord> save_hf_folder(const std::string& folder, const TensorSource& source,
+                                       const HfExport& what);
+
+}  // namespace automodel::checkpoint

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "core/json.h"
+#include "core/reporter.h"
+#include "tensor/key_map.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::checkpoint {
+
+/// A Hugging Face model folder: config.json and safetensors weights, one file or several with an
+/// index. Opening reads headers only.
+class HfFolder final {
+ public:
+  /// Where a tensor is.
+  struct Place {
+    size_t file = 0;
+    const TensorEntry* entry = nullptr;
+  };
+
+  /// Throws InputError for a folder without config.json or weights, with weights only in pickled
+  /// *.bin files, or with an index that names files or tensors that are not there.
+  static HfFolder open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const Json& config() const { return config_; }
+  /// Names of the weight files inside the folder, in the order of the index's numbering.
+  const std::vector<std::string>& file_names() const { return file_names_; }
+  const SafetensorsFile& file(size_t index) const { return files_[index]; }
+  std::optional<Place> find(std::string_view name) const;
+  /// All tensors' names, sorted.
+  const std::vector<std::string>& names() const { return names_; }
+
+  /// The dtype that "auto" means: config.json's `dtype` or `torch_dtype`, else that of the first
+  /// floating tensor.
+  at::ScalarType storage_dtype() const;
+
+ private:
+  HfFolder() = default;
+  void open_files();
+  void index_single_file();
+  void index_from_map(const Json& index, const std::string& index_path);
+
+  std::string path_;
+  Json config_;
+  std::vector<std::string> file_names_;
+  std::vector<SafetensorsFile> files_;
+  std::unordered_map<std::string, Place> places_;
+  std::vector<std::string> names_;
+};
+
+/// True when the folder has weights that HfFolder reads (config.json alone is a folder to build a
+/// model from, not to load one).
+bool has_weights(const std::string& folder);
+
+struct LoadOptions {
+  Reporter* reporter = nullptr;  ///< told about what was made up or left out; may be null
+  int num_threads = 4;
+  /// Names that begin with one of these are neither loaded nor missed.
+  std::vector<std::string> skipped_prefixes;
+};
+
+struct LoadReport {
+  int64_t num_tensors = 0;           ///< that this rank holds a part of
+  uint64_t num_bytes = 0;            ///< read from the files
+  std::vector<std::string> skipped;  ///< names of `keys` that options.skipped_prefixes left out
+};
+
+/// Compares a folder with a model without reading values: one text per finding, empty when the
+/// weights fit. `keys` is the model's.
+std::vector<std::string> check_weights(const HfFolder& folder, const tensor::KeyMap& keys,
+                                       const LoadOptions& options);
+
+/// Fills a rank's shards from a folder: each rank reads its own bytes once, straight into their
+/// place, converted to the buffer's dtype. `keys` are all tensors of the model, on every rank the
+/// same, so that all ranks find the same faults. Throws InputError "weights in PATH do not fit the
+/// config: ..." with the first ten names of each kind.
+///
+/// Fine without a word: a tied lm_head that is absent or equal to the embedding, names with or
+/// without the base model's prefix (`model.`, `transformer.`), buffers that old versions saved
+/// (rotary inv_freq, GPT-2's masks). With a warning: an untied lm_head that is absent is made
+/// from the embedding, as upstream does.
+LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
+                        std::span<const tensor::FlatShard> shards, const LoadOptions& options);
+
+}  // namespace automodel::checkpoint

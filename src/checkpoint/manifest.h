@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/checksum.h"
+
+namespace automodel::checkpoint {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kIncompleteMarker = ".incomplete";
+
+/// Writes DIRECTORY/manifest.json: size and checksum of every file below it. Shard files are
+/// entered with their header's checksum (which holds their tensors' checksums), so only headers are
+/// read; `known` spares reading other files again. Syncs every directory first. Throws InputError.
+void write_manifest(const std::string& directory, std::span<const FileRecord> known);
+
+/// Verifies every file of the manifest; nullopt when all is well, else one line on the first thing
+/// that is wrong ("model/x.safetensors: 10 bytes, 20 were written"). Reads every byte.
+std::optional<std::string> find_damage(const std::string& directory);
+
+}  // namespace automodel::checkpoint

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_source.h"
+#include "core/json.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::checkpoint {
+
+/// Shards whose tensors are stored as prefix + Hugging Face name: "" for parameters, "exp_avg." for
+/// an optimizer's first moments.
+struct ShardGroup {
+  std::string prefix;
+  std::span<const tensor::FlatShard> shards;
+};
+
+/// Which file of a sharded directory a rank writes: shard-00001-model-00001-of-00001.safetensors.
+struct ShardFile {
+  std::string kind = "model";  ///< "model" or "optim"
+  int rank = 0;
+  int world = 1;
+
+  std::string name() const;
+};
+
+/// Writes this rank's file of a sharded directory (which exists): every segment's elements with
+/// their ShardSpec and checksum. All ranks that hold different parts; of replicas only one.
+/// AM_CHECK: no name twice. Throws InputError (e.g. disk full).
+void save_shards(const std::string& directory, const ShardFile& file,
+                 std::span<const ShardGroup> groups);
+
+/// Writes the directory's index.json: which files belong to it. One rank, after all have saved.
+void finish_shards(const std::string& directory, const ShardFile& any_file);
+
+struct ShardLoadOptions {
+  int num_threads = 4;
+  /// Verify pieces that are only partly needed too, which reads them whole. Off when the
+  /// checkpoint has just been verified.
+  bool verify_partial_pieces = true;
+};
+
+/// A sharded directory, open for reading. Written by any number of ranks.
+class ShardedFolder final : public TensorSource {
+ public:
+  /// Throws InputError for a directory without index.json, with files missing or wrong, or made by
+  /// upstream (torch pickles).
+  static ShardedFolder open(const std::string& directory);
+
+  const std::string& path() const { return path_; }
+  std::vector<TensorInfo> tensors() const override;
+  bool contains(std::string_view name) const;
+  void read(std::string_view name, int64_t first, at::Tensor out) const override;
+
+  /// Fills shards of any layout; elements are converted to the buffers' dtypes. Throws InputError
+  /// naming what is missing, of another shape, or damaged.
+  void load(std::span<const ShardGroup> wanted, const ShardLoadOptions& options) const;
+
+ private:
+  struct Piece {
+    size_t file = 0;
+    const TensorEntry* entry = nullptr;
+    tensor::ShardSpec spec;
+    uint64_t checksum = 0;
+  };
+  struct Tensor {
+    std::vector<int64_t> shape;
+    at::ScalarType dtype = at::kFloat;
+    std::vector<Piece> pieces;
+  };
+  struct Target {
+    std::string name;
+    const tensor::ShardSpec* spec = nullptr;
+    at::Tensor out;
+  };
+
+  ShardedFolder() = default;
+  void add_file(const std::string& path);
+  void check_wanted(std::span<const Target> targets) const;
+  void fill(const Target& target, const ShardLoadOptions& options) const;
+  void verify(const Piece& piece) const;
+
+  std::string path_;
+  std::vector<SafetensorsFile> files_;
+  std::vector<std::string> names_;  // sorted
+  std::unordered_map<std::string, Tensor> tensors_;
+};
+
+/// Opens a directory and fills shards from it.
+void load_shards(const std::string& directory, std::span<const ShardGroup> wanted,
+                 const ShardLoadOptions& options = {});
+
+/// Verifies every tensor of one shard file against the checksums in its header; "" when all is
+/// well, else what is wrong. Throws InputError when the file cannot be opened as safetensors.
+std::string find_damage(const SafetensorsFile& file);
+
+}  // namespace automodel::checkpoint

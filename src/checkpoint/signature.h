@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+
+namespace automodel::checkpoint {
+
+/// What tells whether a checkpoint belongs to the model of a recipe: pretrained name, architecture,
+/// main sizes, rotary settings, whether there are adapters.
+class ModelSignature final {
+ public:
+  ModelSignature() = default;
+  /// `pretrained`: pretrained_model_name_or_path, absent for from_config.
+  ModelSignature(const std::optional<std::string>& pretrained, const Json& hf_config,
+                 bool has_peft);
+
+  static ModelSignature from_json(const Json& json) { return ModelSignature(json); }
+  const Json& to_json() const { return fields_; }
+
+ private:
+  explicit ModelSignature(Json fields) : fields_(std::move(fields)) {}
+
+  Json fields_ = Json::object();
+};
+
+/// One text per field that differs: "hidden_size is 64 in the checkpoint and 128 here".
+std::vector<std::string> signature_differences(const ModelSignature& saved,
+                                               const ModelSignature& current);
+
+}  // namespace automodel::checkpoint
