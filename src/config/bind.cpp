@@ -19,7 +19,7 @@ std::string bounds_text(const Range& range, bool is_integer) {
   if (std::isfinite(range.minimum) && range.minimum > -kTypeLimit) {
     text = cat(range.is_minimum_excluded ? "above " : "at least ", number(range.minimum));
   }
-  if (std::isfinite(range.maximum) && range.maximum <= kTypeLimit) {
+  if (std::isfinite(range.maximum) && range.maximum < kTypeLimit) {
     text += cat(text.empty() ? "" : " and ", "at most ", number(range.maximum));
   }
   return text;

@@ -169,17 +169,18 @@ class Printer {
     return node.style() == ScalarStyle::kNone && !node.children().empty();
   }
 
+  /// What was read is written as it was, so that a field that wants the text finds it again.
   std::string scalar(const Node& node, bool is_secret) const {
     const bool is_value = node.is_null() || node.kind() == NodeKind::kBool;
     if (is_secret && !is_value && !node.is_interpolated()) return kHidden;
-    if (node.style() == ScalarStyle::kNone || (is_value && !node.is_interpolated())) {
-      return value_text(node);
-    }
-    const bool was_plain = node.style() == ScalarStyle::kPlain;
-    const bool is_decimal = was_plain && node.kind() == NodeKind::kInt;
-    if (is_decimal && !node.is_interpolated()) return value_text(node);
+    const bool is_null = node.is_null() && !node.is_interpolated();
+    if (node.style() == ScalarStyle::kNone || is_null) return value_text(node);
     const std::optional<Node> plain = resolve_plain_scalar(node.raw_text());
-    if (was_plain && plain && !plain->is_string()) return node.raw_text();
+    const bool is_typed = plain && !plain->is_string();
+    const bool was_plain = node.style() == ScalarStyle::kPlain;
+    const bool may_be_plain = node.style() == ScalarStyle::kArgument && is_typed &&
+                              !node.is_interpolated() && same_value(*plain, node);
+    if ((was_plain && is_typed) || may_be_plain) return node.raw_text();
     return string_text(node.raw_text());
   }
 
@@ -223,7 +224,7 @@ bool is_secret_key(std::string_view key) {
   const std::vector<std::string> words = words_of(key);
   const auto names_special_token = [&](size_t i) {
     return i > 0 && is_in(words[i - 1], {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "turn",
-                                         "image", "video", "audio", "special", "special", "stop"});
+                                         "image", "video", "audio", "special", "stop"});
   };
   for (size_t i = 0; i < words.size(); ++i) {
     if (is_in(words[i], {"password", "secret", "apikey", "authorization", "auth"})) return true;

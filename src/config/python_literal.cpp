@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -125,7 +126,7 @@ class Parser {
       const char c = peek();
       if (c == ' ' || c == '\t' || c == '\f') {
         ++at_;
-      } else if (c == '\\' && peek(1) == '\n') {
+      } else if (c == '\\' && peek(1) == '\n' && at_ + 2 < text_.size()) {
         at_ += 2;
       } else if (depth_ > 0 && c == '\n') {
         ++at_;
@@ -170,10 +171,9 @@ class Parser {
     if (const std::optional<int64_t> whole = value.node.int_value()) {
       value.node = Node::integer(-*whole);
     } else if (value.node.kind() == NodeKind::kInt) {
-      const double number = -*value.node.number();
-      value.node = number == -9223372036854775808.0 && value.key == "-9223372036854775808"
-                       ? Node::integer(std::numeric_limits<int64_t>::min())
-                       : Node::big_integer(number);
+      const bool is_lowest = value.key == "-9223372036854775808";
+      value.node = is_lowest ? Node::integer(std::numeric_limits<int64_t>::min())
+                             : Node::big_integer(-*value.node.number());
     } else {
       value.node = Node::real(-*value.node.number());
     }
@@ -332,6 +332,7 @@ class Parser {
       approximate = approximate * base + digit;
     }
     if (is_exact) return {Node::integer(whole), true, true, false, cat(whole)};
+    if (base == 10) approximate = std::strtod(digits.c_str(), nullptr);  // rounds once
     return {Node::big_integer(approximate), true, true, false,
             base == 10 ? digits : cat(approximate)};
   }

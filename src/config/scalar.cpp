@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include "config/python_literal.h"
@@ -199,6 +200,7 @@ std::optional<Node> integer_of(std::string_view digits, int base, bool is_negati
     approximate = approximate * base + digit;
   }
   if (is_exact) return Node::integer(whole);
+  if (base == 10) approximate = std::strtod(std::string(digits).c_str(), nullptr);  // rounds once
   return Node::big_integer(is_negative ? -approximate : approximate);
 }
 

@@ -183,7 +183,9 @@ std::string type_text(const Json& schema) {
 std::string headline(std::string_view key, const Json& schema) {
   std::string text = cat(key, ": ", type_text(schema));
   if (const Json* value = schema.find("default")) {
-    text += cat(" (default ", value->is_string() ? value->as_string() : value->dump(), ")");
+    text += cat(" (default ",
+                value->is_string() && value->as_string() != "" ? value->as_string() : value->dump(),
+                ")");
   }
   return text;
 }

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Times automodel beside transformers, alternating, in one run, and prints ratios.
+
+Usage: scripts/bench/run.py --automodel build/release/automodel --peer-python PYTHON [--rounds 3]
+
+Needs a Python with torch and transformers for the peer. Times on a shared machine are noisy: read
+the ratios, not the numbers.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+RECIPE = ROOT / "scripts" / "bench" / "qwen3_shape.yaml"
+CONFIG = ROOT / "scripts" / "bench" / "qwen3_shape"
+
+
+def peak_rss_mb(arguments, **options):
+    """Runs a command and returns (seconds, peak resident MB, stdout)."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, cwd=ROOT, text=True, **options)
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    if status != 0:
+        raise SystemExit(f"{arguments} failed with status {status}\n{output}")
+    return seconds, usage.ru_maxrss / 1024, output
+
+
+def run_ours(binary, steps, extra=()):
+    with tempfile.TemporaryDirectory() as folder:
+        command = [binary, "run", str(RECIPE), f"--step_scheduler.max_steps={steps}",
+                   f"--checkpoint.checkpoint_dir={folder}", *extra]
+        seconds, memory, _ = peak_rss_mb(command)
+        lines = (pathlib.Path(folder) / "training.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        rates = [record["tps"] for record in records[3:]]
+        return {
+            "whole_run_seconds": seconds,
+            "tokens_per_second": statistics.median(rates) if rates else None,
+            "peak_rss_mb": memory,
+        }
+
+
+def run_peer(python, steps):
+    command = [python, str(ROOT / "scripts/bench/peer_transformers.py"), "--config", str(CONFIG),
+               "--steps", str(steps)]
+    seconds, memory, output = peak_rss_mb(command, stderr=subprocess.DEVNULL)
+    result = json.loads(output.strip().splitlines()[-1])
+    result["whole_run_seconds"] = seconds
+    result["peak_rss_mb"] = memory
+    return result
+
+
+def median_of(rounds, key):
+    return statistics.median(entry[key] for entry in rounds)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--automodel", required=True)
+    parser.add_argument("--peer-python", required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=14)
+    arguments = parser.parse_args()
+    ours, peer, first_ours, first_peer, four = [], [], [], [], []
+    for _ in range(arguments.rounds):
+        ours.append(run_ours(arguments.automodel, arguments.steps))
+        peer.append(run_peer(arguments.peer_python, arguments.steps))
+        tiny = ["--dataset.seq_len=16", "--dataset.batch_size=2"]
+        first_ours.append(run_ours(arguments.automodel, 1, tiny)["whole_run_seconds"])
+        four.append(run_ours(arguments.automodel, 1, [
+            *tiny, "--nproc-per-node", "4", "--step_scheduler.local_batch_size=2",
+        ])["whole_run_seconds"])
+        first_peer.append(run_peer(arguments.peer_python, 1)["first_step_seconds"])
+    rows = [
+        ("tokens/s", median_of(ours, "tokens_per_second"), median_of(peer, "tokens_per_second")),
+        ("peak MB", median_of(ours, "peak_rss_mb"), median_of(peer, "peak_rss_mb")),
+        ("start to first step, s (ours: whole one-step run)", statistics.median(first_ours),
+         statistics.median(first_peer)),
+        ("the same on 4 ranks, s", statistics.median(four), float("nan")),
+    ]
+    print(f"{'':52s}{'automodel':>12s}{'transformers':>14s}{'ratio':>8s}")
+    for name, mine, other in rows:
+        print(f"{name:52s}{mine:12.2f}{other:14.2f}{mine / other:8.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace automodel::recipes {
+
+/// What was asked of `automodel run`.
+struct RunOptions {
+  std::string recipe_path;
+  std::vector<std::string> overrides;
+  int num_local_ranks = 0;  ///< ranks to start here; 0: not said
+  std::string device;       ///< "cpu", "cuda" or "": whatever is there
+  std::string trace_path;   ///< Chrome trace; "": none
+};
+
+/// Reads, checks and runs a recipe: in this process, in ranks that it starts, or as one rank of a
+/// world that torchrun, srun or mpirun started. Returns the exit status; throws UserError before
+/// any rank exists.
+int run_recipe(const RunOptions& options);
+
+/// What `automodel check` finds, printed; returns 0, 2 (mistakes) or 6 (not in this version).
+int check_recipe(const std::string& path, const std::vector<std::string>& overrides,
+                 int world_size);
+
+}  // namespace automodel::recipes

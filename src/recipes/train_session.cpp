@@ -1,0 +1,245 @@
+#include "recipes/train_session.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "datasets/tokenizer_encoder.h"
+#include "loggers/metric_logger.h"
+#include "models/catalog.h"
+#include "models/flops.h"
+#include "recipes/run_log.h"
+#include "tensor/dtype.h"
+#include "tensor/random.h"
+
+namespace automodel::recipes {
+
+struct TrainSession::Loggers {
+  std::optional<RunLog> log;
+};
+
+TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
+    : recipe_(recipe), context_(context), loggers_(std::make_unique<Loggers>()) {
+  signals_.emplace(recipe.step_scheduler.preemption_signal);
+  build_model();
+  build_data();
+  build_optimizer();
+  resume();
+  describe();
+}
+
+TrainSession::~TrainSession() = default;
+
+void TrainSession::build_model() {
+  const ModelPlan& plan = recipe_.model;
+  if (!plan.hf_config.is_object()) {
+    throw InputError(cat("model '", plan.source,
+                         "' is not on this machine: give a folder, or put "
+                         "it into the Hugging Face cache"));
+  }
+  at::ScalarType dtype = plan.dtype.value_or(at::kFloat);
+  if (!plan.dtype) dtype = checkpoint_dtype(plan.folder).value_or(at::kFloat);
+  model_ = models::build_causal_lm(plan.hf_config, dtype);
+  model_->train();
+  distributed::DataParallelOptions options;
+  options.device = context_.device;
+  if (const auto cap = recipe_.distributed.ddp.bucket_cap_mb) {
+    options.bucket_bytes = *cap << 20;
+    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+  }
+  engine_ = std::make_unique<distributed::DataParallel>(*model_, model_->parallel_plan(),
+                                                        model_->key_map(), context_.group, options);
+}
+
+void TrainSession::initialise_weights() {
+  const auto rules = model_->initial_values();
+  for (const auto& shard : engine_->parameters()) {
+    for (const auto& segment : shard.segments) {
+      const auto part = std::find_if(
+          model_->key_map().begin(), model_->key_map().end(),
+          [&](const tensor::ParameterPart& candidate) { return candidate.name == segment.fqn; });
+      AM_CHECK(part != model_->key_map().end(), segment.fqn);
+      const auto rule = std::find_if(
+          rules.begin(), rules.end(),
+          [&](const models::ParameterInit& init) { return init.parameter == part->parameter; });
+      AM_CHECK(rule != rules.end(), part->parameter);
+      const tensor::RandomKey key(static_cast<uint64_t>(recipe_.seed), segment.fqn);
+      tensor::fill_initial_values(shard.view(segment), segment.spec, rule->rule, key);
+    }
+  }
+}
+
+void TrainSession::load_weights() {
+  if (recipe_.model.is_from_config || recipe_.model.section.load_base_model == false) {
+    initialise_weights();
+    return;
+  }
+  load_base_weights(recipe_.model.folder, *model_, engine_->parameters(), *context_.reporter);
+}
+
+std::unique_ptr<datasets::BatchStream> TrainSession::build_stream(const DatasetSection& section,
+                                                                  bool is_training) {
+  DataContext data;
+  if (section.plan->needs_tokenizer()) {
+    const std::string folder = tokenizer_folder(recipe_, section);
+    if (folder.empty())
+      throw InputError(cat(section.key, ": the tokenizer is not on this machine"));
+    encoders_.push_back(datasets::load_text_encoder(folder));
+    data.encoder = encoders_.back().get();
+  }
+  data.loader = is_training ? recipe_.dataloader : recipe_.validation_dataloader;
+  if (!is_training && !data.loader.shuffle) data.loader.shuffle = false;
+  data.context.num_replicas = context_.group.size();
+  data.context.rank = context_.group.rank();
+  data.context.seed = recipe_.seed;
+  data.context.local_batch_size = recipe_.step_scheduler.local_batch_size;
+  data.context.vocab_size = model_->dims().vocab_size;
+  data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
+  data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;
+  data.context.reporter = context_.reporter;
+  return section.plan->build(data);
+}
+
+void TrainSession::build_data() {
+  stream_ = build_stream(recipe_.dataset, true);
+  for (const DatasetSection& section : recipe_.validation_datasets) {
+    validation_sets_.push_back({section.name, build_stream(section, false)});
+  }
+  scheduler_.emplace(recipe_.step_scheduler, context_.group.size(), stream_->size());
+}
+
+void TrainSession::build_optimizer() {
+  optimizer_ = recipe_.optimizer.make(engine_->trained(), engine_->gradients());
+  const double lr = recipe_.optimizer.lr;
+  const double weight_decay = recipe_.optimizer.weight_decay;
+  const auto schedule =
+      recipe_.lr_scheduler
+          ? optim::LrSchedule(*recipe_.lr_scheduler, lr, weight_decay, scheduler_->max_steps())
+          : optim::LrSchedule::constant(lr, weight_decay);
+  training::TrainStepOptions options;
+  options.max_grad_norm = recipe_.clip.max_norm.value_or(1.0);
+  options.ignore_index = recipe_.loss.ignore_index;
+  options.stops_on_non_finite = recipe_.stops_on_non_finite;
+  const auto loss = [this](const tensor::Batch& batch, double divisor, int64_t step,
+                           int64_t micro_batch) {
+    model_->set_dropout_context({static_cast<uint64_t>(recipe_.seed), step, micro_batch});
+    return model_->loss(batch, divisor, recipe_.loss.ignore_index);
+  };
+  train_step_.emplace(*engine_, *optimizer_, schedule, loss, options);
+}
+
+void TrainSession::resume() {
+  checkpoint_.emplace(recipe_, context_.group, *context_.reporter, context_.resolved_recipe);
+  const SessionState state{*engine_, *optimizer_, *train_step_, *scheduler_, *stream_, *model_};
+  const bool is_resumed = checkpoint_->restore(state);
+  if (!is_resumed) load_weights();
+  loggers_->log.emplace(recipe_, context_.group, *context_.reporter,
+                        is_resumed ? scheduler_->step() : 0, is_resumed);
+}
+
+void TrainSession::describe() {
+  Reporter& log = *context_.reporter;
+  const models::ModelDims dims = model_->dims();
+  log.info(cat("model: ", model_->architecture(), ", ", dims.num_layers, " layers, hidden ",
+               dims.hidden_size, ", vocabulary ", dims.vocab_size, ", ", engine_->num_parameters(),
+               " parameters (", engine_->num_trained_parameters(), " trained)"));
+  log.info(cat("optimizer: ", optimizer_->describe()));
+  log.info(cat("ranks: ", context_.group.size(), ", ", scheduler_->grad_accumulation_steps(),
+               " micro-batches of ", recipe_.step_scheduler.local_batch_size,
+               " sequences a step and rank"));
+  log.info(cat("steps: ", scheduler_->max_steps(), " in at most ", scheduler_->num_epochs(),
+               " epochs of ", *scheduler_->epoch_length(), "; checkpoints in ",
+               recipe_.checkpoint.enabled ? recipe_.checkpoint.checkpoint_dir : "(off)"));
+}
+
+TrainSession::Group TrainSession::next_group() {
+  Group group;
+  const int64_t wanted = scheduler_->grad_accumulation_steps();
+  while (static_cast<int64_t>(group.batches.size()) < wanted) {
+    auto batch = stream_->next();
+    if (!batch) break;
+    group.batches.push_back(std::move(*batch));
+  }
+  group.position = stream_->state();
+  return group;
+}
+
+int TrainSession::agreed_signal() {
+  return static_cast<int>(context_.group.agree_max(signals_->received()));
+}
+
+ExitCode TrainSession::run() {
+  const auto peak =
+      models::peak_tflops(recipe_.mfu.peak_tflops, recipe_.mfu.device.value_or("cpu"));
+  meter_.emplace(context_.group.size(), peak);
+  bool is_stopped = false;
+  while (!scheduler_->is_done() && !is_stopped) {
+    stream_->set_epoch(scheduler_->epoch());
+    Group group = next_group();
+    while (!group.batches.empty() && !is_stopped) {
+      // The next group is taken first: only then is it known whether this one ends the epoch.
+      Group next = next_group();
+      is_stopped = run_step(group, next.batches.empty());
+      group = std::move(next);
+    }
+    if (!is_stopped) scheduler_->advance_epoch();
+  }
+  loggers_->log->finish();
+  if (signals_->received() != 0 && is_stopped && scheduler_->step() < scheduler_->max_steps()) {
+    context_.reporter->info(cat("stopped by ", training::signal_name(signals_->received()),
+                                " after saving; start again to continue"));
+    return ExitCode::kPreempted;
+  }
+  return ExitCode::kDone;
+}
+
+bool TrainSession::run_step(const Group& group, bool ends_epoch) {
+  const int64_t step = scheduler_->step();
+  const training::StepResult result = train_step_->run(group.batches, step);
+  double flops = 0;
+  for (const tensor::Batch& batch : group.batches) {
+    flops +=
+        models::training_flops(model_->hf_config(), batch.num_sequences(), batch.sequence_length());
+  }
+  flops *= context_.group.size();
+  loggers_->log->train(meter_->record(result, step, scheduler_->epoch(), flops));
+
+  const bool is_preempted = agreed_signal() != 0;
+  std::vector<std::pair<std::string, double>> validation;
+  if (scheduler_->is_validation_step(ends_epoch, is_preempted)) validation = validate();
+  const bool is_last = scheduler_->is_last_step(ends_epoch);
+  if (recipe_.checkpoint.enabled && scheduler_->is_checkpoint_step(ends_epoch, is_preempted)) {
+    const SessionState state{*engine_, *optimizer_, *train_step_, *scheduler_, *stream_, *model_};
+    checkpoint_->save(state, {.position = group.position,
+                              .train_loss = result.loss,
+                              .validation_losses = validation,
+                              .is_final = is_last && !is_preempted});
+  }
+  scheduler_->advance_step();
+  return is_last || is_preempted;
+}
+
+std::vector<std::pair<std::string, double>> TrainSession::validate() {
+  std::vector<std::pair<std::string, double>> losses;
+  if (validation_sets_.empty()) return losses;
+  model_->eval();
+  for (ValidationSet& set : validation_sets_) {
+    set.stream->rewind();
+    const auto evaluation = train_step_->evaluate([&](tensor::Batch& batch) {
+      auto next = set.stream->next();
+      if (next) batch = std::move(*next);
+      return next.has_value();
+    });
+    losses.emplace_back(set.name, evaluation.loss);
+    loggers_->log->validation(
+        set.name, validation_record(evaluation.loss, evaluation.num_label_tokens, train_step_->lr(),
+                                    scheduler_->step(), scheduler_->epoch()));
+  }
+  model_->train();
+  return losses;
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "core/reporter.h"
+#include "distributed/data_parallel.h"
+#include "models/causal_lm.h"
+#include "recipes/metrics.h"
+#include "recipes/recipe.h"
+#include "recipes/session_checkpoint.h"
+#include "training/signals.h"
+#include "training/train_step.h"
+
+namespace automodel::recipes {
+
+/// What a run needs besides the recipe. Everything outlives the session.
+struct RunContext {
+  comm::ProcessGroup group;  ///< all ranks
+  Reporter* reporter = nullptr;
+  TraceSink* trace = nullptr;  ///< may be null
+  at::Device device = at::kCPU;
+  std::string resolved_recipe;  ///< YAML text that is saved beside every checkpoint
+};
+
+/// TrainFinetuneRecipeForNextTokenPrediction: built by phases in upstream's order, then run once.
+/// Every rank builds one and calls run().
+class TrainSession final {
+ public:
+  TrainSession(const Recipe& recipe, const RunContext& context);
+  ~TrainSession();
+
+  /// Trains to the end, or to a preemption signal. Returns the exit status: kDone or kPreempted.
+  ExitCode run();
+
+ private:
+  struct ValidationSet {
+    std::string name;
+    std::unique_ptr<datasets::BatchStream> stream;
+  };
+  /// The micro-batches of one step and the position behind them.
+  struct Group {
+    std::vector<tensor::Batch> batches;
+    Json position;
+  };
+
+  void build_model();
+  void load_weights();
+  void initialise_weights();
+  void build_data();
+  std::unique_ptr<datasets::BatchStream> build_stream(const DatasetSection& section,
+                                                      bool is_training);
+  void build_optimizer();
+  void describe();
+  void resume();
+
+  Group next_group();
+  /// One optimizer step with everything around it; true when the run ends here.
+  bool run_step(const Group& group, bool ends_epoch);
+  std::vector<std::pair<std::string, double>> validate();
+  int agreed_signal();
+  bool is_coordinator() const { return context_.group.rank() == 0; }
+
+  const Recipe& recipe_;
+  RunContext context_;
+  std::shared_ptr<models::CausalLM> model_;
+  std::unique_ptr<distributed::DataParallel> engine_;
+  std::vector<std::unique_ptr<datasets::TextEncoder>> encoders_;
+  std::unique_ptr<datasets::BatchStream> stream_;
+  std::vector<ValidationSet> validation_sets_;
+  std::optional<training::StepScheduler> scheduler_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<training::TrainStep> train_step_;
+  std::optional<SessionCheckpoint> checkpoint_;
+  std::optional<StepMeter> meter_;
+  std::optional<training::SignalWatch> signals_;
+  struct Loggers;
+  std::unique_ptr<Loggers> loggers_;
+};
+
+}  // namespace automodel::recipes
