@@ -28,7 +28,7 @@ function(automodel_add_room line)
   if(has_torch)
     target_link_libraries(am_${room} ${scope} libtorch::torch_cpu)
   endif()
-  if(EXISTS "${CMAKE_SOURCE_DIR}/src/${room}/room.cmake")
+  if(sources AND EXISTS "${CMAKE_SOURCE_DIR}/src/${room}/room.cmake")
     include("${CMAKE_SOURCE_DIR}/src/${room}/room.cmake")  # third-party libraries of this room
   endif()
 endfunction()
