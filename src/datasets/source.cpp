@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "hub/cache.h"
 
 namespace automodel::datasets {
 
@@ -116,8 +117,15 @@ std::vector<std::string> folder_files(const std::string& path, const SourceOptio
 std::string hub_note(const std::string& id) {
   return cat(
       "dataset '", id,
-      "' is not a file or folder here; it looks like a Hugging Face hub id, and this version reads "
-      "local files only: write its rows as JSON lines and give the file's path");
+      "' is not a file or folder here and not in the Hugging Face cache; this version does not "
+      "download: write its rows as JSON lines and give the file's path");
+}
+
+/// A snapshot in the cache when the path is not there but looks like a dataset's name; otherwise
+/// the path itself.
+std::string local_path(const std::string& path, const SourceOptions& options) {
+  if (path_exists(path) || !is_hub_id(path)) return path;
+  return hub::find_dataset(path, options.cache_dir).value_or(path);
 }
 
 Split::Bound parse_bound(std::string_view text, std::string_view whole) {
@@ -192,7 +200,8 @@ bool is_hub_id(std::string_view text) {
 std::vector<std::string> find_data_files(const SourceOptions& options) {
   if (options.paths.empty()) throw UserError("the dataset names no data file");
   std::vector<std::string> files;
-  for (const std::string& path : options.paths) {
+  for (const std::string& given : options.paths) {
+    const std::string path = local_path(given, options);
     if (is_directory(path)) {
       const std::vector<std::string> inside = folder_files(path, options);
       files.insert(files.end(), inside.begin(), inside.end());
@@ -215,8 +224,10 @@ std::vector<std::string> find_data_files(const SourceOptions& options) {
 SourceDescription describe_source(const SourceOptions& options) {
   SourceDescription description;
   if (options.split) Split::parse(*options.split);
-  if (options.paths.size() == 1 && !path_exists(options.paths[0]) && is_hub_id(options.paths[0])) {
-    description.note = hub_note(options.paths[0]);
+  for (const std::string& path : options.paths) {
+    const std::string local = local_path(path, options);
+    if (path_exists(local) || !is_hub_id(local)) continue;
+    description.note = hub_note(path);
     return description;
   }
   description.files = find_data_files(options);

@@ -32,10 +32,12 @@ struct Split {
 
 /// Where rows come from.
 struct SourceOptions {
-  std::vector<std::string> paths;  ///< JSON and JSONL files, or folders with such files
+  /// JSON and JSONL files, folders with such files, or names of datasets in the Hugging Face cache.
+  std::vector<std::string> paths;
   std::optional<std::string> split = "train";
-  std::optional<std::string> name = std::nullopt;  ///< subset: a subfolder of a folder
-  std::optional<int64_t> limit = std::nullopt;     ///< at most this many rows
+  std::optional<std::string> name = std::nullopt;       ///< subset: a subfolder of a folder
+  std::optional<int64_t> limit = std::nullopt;          ///< at most this many rows
+  std::optional<std::string> cache_dir = std::nullopt;  ///< in place of the usual cache
 };
 
 /// What can be said about a source without reading it all.

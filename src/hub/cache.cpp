@@ -23,6 +23,15 @@ bool looks_like_hub_name(std::string_view name) {
   return slashes <= 1;
 }
 
+/// The snapshot of a branch, tag or commit in a repository's cache folder.
+std::optional<std::string> find_snapshot(const std::string& repository, std::string commit) {
+  const std::string reference = path_join(repository, "refs/" + commit);
+  if (path_exists(reference)) commit = std::string(trim(read_file(reference)));
+  const std::string snapshot = path_join(repository, "snapshots/" + commit);
+  if (is_directory(snapshot)) return snapshot;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string cache_folder(const std::optional<std::string>& cache_dir) {
@@ -39,12 +48,13 @@ Lookup find_model(std::string_view name_or_path, const std::optional<std::string
   if (!looks_like_hub_name(name)) return {"", false};
   const std::string model =
       path_join(cache_folder(cache_dir), "models--" + replace_all(name, "/", "--"));
-  std::string commit = revision.value_or("main");
-  const std::string reference = path_join(model, "refs/" + commit);
-  if (path_exists(reference)) commit = std::string(trim(read_file(reference)));
-  const std::string snapshot = path_join(model, "snapshots/" + commit);
-  if (is_directory(snapshot)) return {snapshot, true};
-  return {"", true};
+  return {find_snapshot(model, revision.value_or("main")).value_or(""), true};
+}
+
+std::optional<std::string> find_dataset(std::string_view name,
+                                        const std::optional<std::string>& cache_dir) {
+  const std::string folder = "datasets--" + replace_all(std::string(name), "/", "--");
+  return find_snapshot(path_join(cache_folder(cache_dir), folder), "main");
 }
 
 }  // namespace automodel::hub

@@ -114,11 +114,10 @@ TEST(SourceTest, ExplainsWhatCannotBeRead) {
             "dataset folder " + directory.path() + " holds no *.jsonl or *.json file");
   const std::string empty = directory.write("empty.jsonl", "\n");
   EXPECT_EQ(error_of([&] { RowSource({.paths = {empty}}); }), "dataset " + empty + " is empty");
-  EXPECT_EQ(
-      error_of([] { RowSource({.paths = {"rajpurkar/squad"}}); }),
-      "dataset 'rajpurkar/squad' is not a file or folder here; it looks like a Hugging Face hub "
-      "id, and "
-      "this version reads local files only: write its rows as JSON lines and give the file's path");
+  EXPECT_EQ(error_of([&] { RowSource({.paths = {"org/name"}, .cache_dir = directory.path()}); }),
+            "dataset 'org/name' is not a file or folder here and not in the Hugging Face cache; "
+            "this version does "
+            "not download: write its rows as JSON lines and give the file's path");
   directory.write("columnar/x.parquet", "PAR1");
   EXPECT_THROW(RowSource({.paths = {directory.file("columnar")}}), UnsupportedError);
 }
@@ -132,8 +131,20 @@ TEST(SourceTest, DescribesWithoutReadingMoreThanTheFirstRow) {
   EXPECT_EQ(description.note, std::nullopt);
 }
 
+TEST(SourceTest, ReadsADatasetOfTheCache) {
+  const TemporaryDirectory cache;
+  cache.write("datasets--org--name/refs/main", "abc123\n");
+  cache.write("datasets--org--name/snapshots/abc123/train.jsonl", "{\"a\": 1}\n");
+  cache.write("datasets--org--name/snapshots/abc123/test.jsonl", "{\"a\": 2}\n");
+  EXPECT_THAT(
+      values(RowSource({.paths = {"org/name"}, .split = "test", .cache_dir = cache.path()})),
+      ElementsAre(2));
+}
+
 TEST(SourceTest, NotesAHubIdInsteadOfRefusingIt) {
-  const SourceDescription description = describe_source({.paths = {"rajpurkar/squad"}});
+  const TemporaryDirectory cache;
+  const SourceDescription description =
+      describe_source({.paths = {"rajpurkar/squad"}, .cache_dir = cache.path()});
   EXPECT_TRUE(description.files.empty());
   EXPECT_THAT(description.note.value_or(""),
               testing::StartsWith("dataset 'rajpurkar/squad' is not a file"));
