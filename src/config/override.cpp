@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/scalar.h"
+#include "config/yaml_guard.h"
 #include "core/text.h"
 
 namespace automodel::config {
@@ -87,6 +88,10 @@ std::vector<Override> parse_overrides(std::span<const std::string> arguments, So
   std::vector<Override> overrides;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
+    if (!is_utf8(word)) {
+      diagnostics.add({Severity::kError, cat("argument ", i + 1, " is not UTF-8"), "", {}, {}, {}});
+      continue;
+    }
     const bool has_dashes = word.starts_with("--");
     const size_t begin = has_dashes ? 2 : 0;
     const size_t equals = word.find('=');
@@ -100,7 +105,8 @@ std::vector<Override> parse_overrides(std::span<const std::string> arguments, So
       const Position start = add_source(word, sources);
       override.value = value_at(word.substr(equals + 1), start, equals + 1, sources);
       override.key_position = start;
-    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
+    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--") &&
+               is_utf8(arguments[i + 1])) {
       const Position start = add_source(cat(word, " ", arguments[i + 1]), sources);
       override.value = value_at(arguments[i + 1], start, word.size() + 1, sources);
       override.key_position = start;
@@ -110,6 +116,16 @@ std::vector<Override> parse_overrides(std::span<const std::string> arguments, So
       override.value = value_at("true", override.key_position, 0, sources);
     }
     override.key_position.column += static_cast<int>(begin);
+    constexpr size_t kDeepest = 32;
+    if (override.keys.size() > kDeepest) {
+      diagnostics.add({Severity::kError,
+                       cat("a key has at most ", kDeepest, " parts"),
+                       "",
+                       override.key_position,
+                       {},
+                       {}});
+      continue;
+    }
     const bool is_empty = std::any_of(override.keys.begin(), override.keys.end(),
                                       [](const std::string& key) { return trim(key).empty(); });
     if (is_empty) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/scalar.h"
+#include "config/yaml_guard.h"
 #include "core/text.h"
 
 namespace automodel::config {
@@ -55,30 +56,44 @@ bool is_plain_safe(std::string_view text) {
   return true;
 }
 
+/// True for a character that PyYAML and yaml-cpp read alike inside single quotes.
+bool is_quotable(uint32_t code) {
+  const bool is_line_end = code == '\n' || code == 0x85 || code == 0x2028 || code == 0x2029;
+  return is_printable(code) && !is_line_end && code != '\t' && code != 0xFEFF;
+}
+
 bool is_single_quotable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F; });
+  uint32_t code = 0;
+  for (size_t at = 0; at < text.size(); at += std::max<size_t>(1, decode_utf8(text, at, code))) {
+    if (decode_utf8(text, at, code) == 0 || !is_quotable(code)) return false;
+  }
+  return true;
+}
+
+std::string escaped(uint32_t code) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  const int num_digits = code <= 0xFF ? 2 : code <= 0xFFFF ? 4 : 8;
+  std::string out = num_digits == 2 ? "\\x" : num_digits == 4 ? "\\u" : "\\U";
+  for (int i = num_digits; i-- > 0;) out.push_back(kDigits[(code >> (4 * i)) & 15]);
+  return out;
 }
 
 std::string double_quoted(std::string_view text) {
-  constexpr char kDigits[] = "0123456789abcdef";
   std::string out = "\"";
-  for (const char c : text) {
-    const unsigned char byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+  uint32_t code = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = std::max<size_t>(1, decode_utf8(text, at, code));
+    if (code == '"' || code == '\\') {
       out.push_back('\\');
-      out.push_back(c);
-    } else if (c == '\n') {
+      out.push_back(text[at]);
+    } else if (code == '\n') {
       out += "\\n";
-    } else if (c == '\t') {
+    } else if (code == '\t') {
       out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += "\\x";
-      out.push_back(kDigits[byte >> 4]);
-      out.push_back(kDigits[byte & 15]);
     } else {
-      out.push_back(c);
+      out += is_quotable(code) ? std::string(text.substr(at, length)) : escaped(code);
     }
+    at += length;
   }
   return out + "\"";
 }
@@ -194,9 +209,19 @@ class Printer {
         print_value(child, indent, is_secret, true);
       } else {
         const bool hides = is_secret || (options_.has_secrets_hidden && is_secret_key(child.key()));
-        out_ += cat(string_text(child.key()), ":");
+        print_key(string_text(child.key()), indent);
         print_value(child, indent, hides, false);
       }
+    }
+  }
+
+  /// Long keys take YAML's explicit form, as PyYAML writes them.
+  void print_key(const std::string& key, size_t indent) {
+    constexpr size_t kLongestSimpleKey = 128;
+    if (key.size() <= kLongestSimpleKey) {
+      out_ += cat(key, ":");
+    } else {
+      out_ += cat("? ", key, "\n", std::string(indent, ' '), ":");
     }
   }
 

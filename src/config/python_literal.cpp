@@ -138,9 +138,20 @@ class Parser {
     }
   }
 
-  /// [sign] number [sign imaginary], or any other literal.
+  /// One literal. A value of no use here keeps its text, so that it can be printed.
   Result parse_expression() {
     skip_blanks();
+    const size_t begin = at_;
+    Result value = parse_sum();
+    if (value && value->node.kind() == NodeKind::kForeign) {
+      const std::string text(trim(text_.substr(begin, at_ - begin)));
+      value->node.set_scalar_text(text, text, ScalarStyle::kArgument);
+    }
+    return value;
+  }
+
+  /// [sign] number [sign imaginary], or any other literal.
+  Result parse_sum() {
     Result left = parse_signed();
     if (!left) return left;
     skip_blanks();

@@ -12,8 +12,63 @@ namespace {
 constexpr size_t kLargestText = size_t{4} << 20;
 constexpr int kDeepest = 100;
 
-/// Length of the well-formed UTF-8 sequence at `at`, 0 when there is none; its code in `code`.
-size_t decode(std::string_view text, size_t at, uint32_t& code) {
+/// Counts how deep brackets and indentation nest. A bracket inside a word opens nothing. Quotes and
+/// comments are not looked at: brackets in them, which mostly close again, only tighten the bound.
+class Depth {
+ public:
+  /// False when the character opens one level too many.
+  bool accept(char c) {
+    const char last = last_;
+    last_ = c;
+    if (c == '\n') {
+      is_line_start_ = true;
+      indent_ = 0;
+      return true;
+    }
+    if (is_line_start_) {
+      if (c == ' ') {
+        ++indent_;
+        return true;
+      }
+      if (!open_indent(c)) return false;
+    }
+    if (c == '[' || c == '{') return open_bracket(last);
+    if ((c == ']' || c == '}') && brackets_ > 0) --brackets_;
+    return true;
+  }
+
+ private:
+  bool open_bracket(char last) {
+    const bool follows_bracket = last == '[' || last == '{';
+    constexpr std::string_view kBefore = " \t\n,:-?";
+    last_opens_ = follows_bracket ? last_opens_ : kBefore.find(last) != std::string_view::npos;
+    if (last_opens_) ++brackets_;
+    return brackets_ <= kDeepest;
+  }
+
+  bool open_indent(char c) {
+    // "- - - x" and "? ? x" nest on one line: each dash counts as a column of its own.
+    const bool is_indicator = c == '-' || c == '?';
+    if (brackets_ == 0) {
+      while (!indents_.empty() && indents_.back() >= indent_) indents_.pop_back();
+      indents_.push_back(indent_);
+    }
+    ++indent_;
+    is_line_start_ = is_indicator;
+    return static_cast<int>(indents_.size()) <= kDeepest;
+  }
+
+  std::vector<int> indents_;
+  int indent_ = 0;
+  int brackets_ = 0;
+  char last_ = '\n';
+  bool last_opens_ = false;
+  bool is_line_start_ = true;
+};
+
+}  // namespace
+
+size_t decode_utf8(std::string_view text, size_t at, uint32_t& code) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) {
@@ -40,49 +95,15 @@ bool is_printable(uint32_t code) {
   return (code >= 0x20 && code < 0x7F) || (code >= 0xA0 && code != 0xFFFE && code != 0xFFFF);
 }
 
-/// Counts how deep brackets and indentation nest. Quotes and comments are not looked at: brackets
-/// inside them only make the bound a little tighter, and they close again on the same line.
-class Depth {
- public:
-  /// False when the character opens one level too many.
-  bool accept(char c) {
-    if (c == '\n') {
-      is_line_start_ = true;
-      indent_ = 0;
-      return true;
-    }
-    if (is_line_start_) {
-      if (c == ' ') {
-        ++indent_;
-        return true;
-      }
-      if (!open_indent(c)) return false;
-    }
-    if (c == '[' || c == '{') return ++brackets_ <= kDeepest;
-    if ((c == ']' || c == '}') && brackets_ > 0) --brackets_;
-    return true;
+bool is_utf8(std::string_view text) {
+  uint32_t code = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = decode_utf8(text, at, code);
+    if (length == 0) return false;
+    at += length;
   }
-
- private:
-  bool open_indent(char c) {
-    // "- - - x" and "? ? x" nest on one line: each dash counts as a column of its own.
-    const bool is_indicator = c == '-' || c == '?';
-    if (brackets_ == 0) {
-      while (!indents_.empty() && indents_.back() >= indent_) indents_.pop_back();
-      indents_.push_back(indent_);
-    }
-    ++indent_;
-    is_line_start_ = is_indicator;
-    return static_cast<int>(indents_.size()) <= kDeepest;
-  }
-
-  std::vector<int> indents_;
-  int indent_ = 0;
-  int brackets_ = 0;
-  bool is_line_start_ = true;
-};
-
-}  // namespace
+  return true;
+}
 
 std::optional<TextProblem> find_text_problem(std::string_view text) {
   if (text.size() > kLargestText) {
@@ -95,7 +116,7 @@ std::optional<TextProblem> find_text_problem(std::string_view text) {
   int column = 1;
   for (size_t at = 0; at < text.size();) {
     uint32_t code = 0;
-    const size_t length = decode(text, at, code);
+    const size_t length = decode_utf8(text, at, code);
     if (length == 0) return TextProblem{line, column, "not UTF-8; save the file as UTF-8"};
     if (!is_printable(code)) {
       return TextProblem{line, column, cat("control character ", code, " in the text; remove it")};

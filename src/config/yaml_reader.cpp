@@ -28,6 +28,20 @@ struct ReadProblem {
   std::string text;
 };
 
+/// yaml-cpp writes the escapes \N and \_ as single bytes 0x85 and 0xA0: makes UTF-8 of them.
+std::string repair_escapes(const std::string& value) {
+  if (is_utf8(value)) return value;
+  std::string out;
+  uint32_t code = 0;
+  for (size_t at = 0; at < value.size();) {
+    const size_t length = decode_utf8(value, at, code);
+    if (length == 0) out.push_back('\xC2');
+    out.append(value, at, length == 0 ? 1 : length);
+    at += length == 0 ? 1 : length;
+  }
+  return out;
+}
+
 size_t count_nodes(const Node& node) {
   size_t count = 1;
   for (const Node& child : node.children()) count += count_nodes(child);
@@ -82,7 +96,8 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                const std::string& value) override {
+                const std::string& written) override {
+    const std::string value = repair_escapes(written);
     const Position position = position_of(skip_properties(mark));
     Node node = make_scalar(tag, value, position);
     const bool is_plain = tag == "?" || (tag != "!" && !is_quote_at(position));

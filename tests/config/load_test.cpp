@@ -295,6 +295,20 @@ TEST(LoadErrorTest, AnEmptyKey) {
             "    ^");
 }
 
+TEST(LoadErrorTest, AnArgumentThatIsNotUtf8) {
+  EXPECT_EQ(error_of("a: 1\n", {"--b=1", "--a=\xFF"}), "error: argument 2 is not UTF-8");
+}
+
+TEST(LoadTest, BracketsInsideWordsAreNoNesting) {
+  std::string text = "a: 1\n";
+  for (int i = 0; i < 200; ++i) text += "# the interval x[0, 1)\n";
+  EXPECT_EQ(json(text), R"({"a": 1})");
+}
+
+TEST(LoadTest, EscapesOfUnusualSpacesAreUtf8) {
+  EXPECT_EQ(load("a: \"x\\_y\\N\"\n").find("a")->text(), "x\u00A0y\u0085");
+}
+
 TEST(LoadErrorTest, AnIndexBeyondAList) {
   EXPECT_EQ(error_of("l: [1, 2]\n", {"--l.2", "5"}),
             "command line: error: '2' is no index of the list 'l': its indexes are 0 to 1 [l.2]\n"

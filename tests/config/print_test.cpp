@@ -100,6 +100,17 @@ TEST(PrintTest, EveryScalarReadsBackToItsValue) {
   }
 }
 
+TEST(PrintTest, LongKeysTakeTheExplicitForm) {
+  const std::string key(200, 'k');
+  const std::string text = "a:\n- ? " + key + "\n  : 1\n";
+  EXPECT_EQ(to_yaml(load(text)), text);
+}
+
+TEST(PrintTest, ControlCharactersAreEscaped) {
+  const std::string text = "a: \"x\\x14\\u2028y\"\n";
+  EXPECT_EQ(to_yaml(load(text)), text);
+}
+
 TEST(PrintTest, OddKeysAreQuoted) {
   EXPECT_EQ(to_yaml(load("'yes': 1\n'a: b': 2\n'': 3\n'5': 4\n")),
             "'yes': 1\n'a: b': 2\n'': 3\n'5': 4\n");

@@ -84,7 +84,7 @@ TEST(ExplainTest, AKey) {
             "small.shade: one of light, dark (default dark)\n"
             "  how dark");
   EXPECT_EQ(explain(schema_of<Whole>(), "betas"),
-            "betas: list, each: number, at most 1.0 (default [0.9])\n"
+            "betas: list, each: number, at most 1 (default [0.9])\n"
             "  decays");
 }
 
