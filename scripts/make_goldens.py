@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/: tiny Hugging Face models and what transformers computes with them.
+
+Each folder holds a Hugging Face model (config.json, model.safetensors) and reference.safetensors:
+
+  input_ids, labels (already shifted, -100 where nothing is learned)  int64 [B, S]
+  attention_mask (only where a sequence is padded)                     int64 [B, S]
+  logits                                                               float32 [B, S, V]
+  loss            sum of cross-entropies / number of labels            float32 scalar
+  grad.<name>     gradient of every parameter                          float32
+  losses          loss before each of three AdamW updates              float32 [3]
+
+float32, eager attention, evaluation mode (no dropout), torch.optim.AdamW with lr 1e-3, betas
+(0.9, 0.999), eps 1e-8, weight decay 0.01 on everything, no clipping.
+
+rope_frequencies.json holds what transformers' ROPE_INIT_FUNCTIONS return.
+
+Run: python scripts/make_goldens.py [name ...]; needs torch, transformers, safetensors.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import safetensors
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "golden")
+
+SIZES = dict(
+    vocab_size=128,
+    hidden_size=32,
+    intermediate_size=56,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+GEMMA = dict(SIZES, head_dim=16, pad_token_id=0)
+LLAMA3 = dict(
+    rope_type="llama3",
+    rope_theta=500000.0,
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=16,
+)
+PHI3 = dict(SIZES, pad_token_id=0, head_dim=None)
+
+
+def longrope(partial):
+    half = int(8 * partial) // 2
+    return dict(
+        rope_type="longrope",
+        rope_theta=10000.0,
+        short_factor=[1.0 + 0.1 * i for i in range(half)],
+        long_factor=[2.0 + 0.7 * i for i in range(half)],
+        partial_rotary_factor=partial,
+    )
+
+
+# name -> (model_type, options of the config class, sequence length)
+MODELS = {
+    "llama_default": ("llama", dict(SIZES), 24),
+    "llama_llama3_tied": ("llama", dict(SIZES, tie_word_embeddings=True, rope_parameters=LLAMA3), 24),
+    "llama_linear_biases": (
+        "llama",
+        dict(
+            SIZES,
+            attention_bias=True,
+            mlp_bias=True,
+            rope_parameters=dict(rope_type="linear", factor=4.0, rope_theta=10000.0),
+        ),
+        24,
+    ),
+    "llama_yarn_head_dim": (
+        "llama",
+        dict(
+            SIZES,
+            head_dim=16,
+            num_key_value_heads=1,
+            rope_parameters=dict(
+                rope_type="yarn",
+                factor=4.0,
+                rope_theta=10000.0,
+                original_max_position_embeddings=16,
+                beta_fast=16.0,
+                beta_slow=1.0,
+            ),
+        ),
+        24,
+    ),
+    "llama_dynamic_padding": (
+        "llama",
+        dict(
+            SIZES,
+            pad_token_id=3,
+            rope_parameters=dict(rope_type="dynamic", factor=2.0, rope_theta=10000.0),
+        ),
+        24,
+    ),
+    "qwen2_tied": ("qwen2", dict(SIZES, tie_word_embeddings=True), 24),
+    "qwen2_window": (
+        "qwen2",
+        dict(SIZES, num_hidden_layers=3, use_sliding_window=True, sliding_window=6, max_window_layers=1),
+        24,
+    ),
+    "qwen3_tied": ("qwen3", dict(SIZES, head_dim=16, tie_word_embeddings=True), 24),
+    "qwen3_bias_window_yarn": (
+        "qwen3",
+        dict(
+            SIZES,
+            head_dim=16,
+            attention_bias=True,
+            use_sliding_window=True,
+            sliding_window=5,
+            layer_types=["sliding_attention", "full_attention"],
+            rope_parameters=dict(
+                rope_type="yarn", factor=2.0, rope_theta=1000000.0, original_max_position_embeddings=32
+            ),
+        ),
+        24,
+    ),
+    "mistral_window": ("mistral", dict(SIZES, sliding_window=6, head_dim=12), 24),
+    "mistral_full": ("mistral", dict(SIZES, sliding_window=None), 24),
+    "phi3_default": ("phi3", dict(PHI3, sliding_window=7), 24),
+    "phi3_longrope_short": (
+        "phi3",
+        dict(PHI3, original_max_position_embeddings=32, rope_parameters=longrope(1.0)),
+        24,
+    ),
+    "phi3_longrope_long_partial": (
+        "phi3",
+        dict(
+            PHI3,
+            original_max_position_embeddings=16,
+            tie_word_embeddings=True,
+            rope_parameters=longrope(0.75),
+        ),
+        24,
+    ),
+    "gemma": ("gemma", dict(GEMMA, num_key_value_heads=1), 24),
+    "gemma2": (
+        "gemma2",
+        dict(
+            GEMMA,
+            sliding_window=6,
+            query_pre_attn_scalar=24,
+            attn_logit_softcapping=5.0,
+            final_logit_softcapping=4.0,
+        ),
+        24,
+    ),
+    "gemma3_text": (
+        "gemma3_text",
+        dict(
+            GEMMA,
+            num_hidden_layers=3,
+            sliding_window=6,
+            query_pre_attn_scalar=16,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            rope_parameters=dict(
+                full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0),
+            ),
+        ),
+        24,
+    ),
+    "gpt2": (
+        "gpt2",
+        dict(vocab_size=128, n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2),
+        24,
+    ),
+    "gpt2_inner_untied": (
+        "gpt2",
+        dict(
+            vocab_size=128,
+            n_positions=32,
+            n_embd=32,
+            n_layer=2,
+            n_head=2,
+            n_inner=48,
+            activation_function="relu",
+            scale_attn_by_inverse_layer_idx=True,
+            tie_word_embeddings=False,
+            bos_token_id=1,
+            eos_token_id=2,
+        ),
+        24,
+    ),
+    "olmo2": ("olmo2", dict(SIZES, pad_token_id=1), 24),
+    "olmo2_bias_tied": (
+        "olmo2",
+        dict(SIZES, pad_token_id=1, attention_bias=True, tie_word_embeddings=True),
+        24,
+    ),
+    "granite": (
+        "granite",
+        dict(
+            SIZES,
+            tie_word_embeddings=True,
+            embedding_multiplier=6.0,
+            attention_multiplier=0.25,
+            residual_multiplier=0.4,
+            logits_scaling=3.0,
+        ),
+        24,
+    ),
+    "granite_biases": (
+        "granite",
+        dict(SIZES, attention_bias=True, mlp_bias=True, attention_multiplier=0.3),
+        24,
+    ),
+}
+
+
+def fill(model):
+    """Random weights large enough for every part to matter."""
+    generator = torch.Generator().manual_seed(1234)
+    plus_one = type(model).__name__.startswith("Gemma")
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if "norm" in name or ".ln_" in name:
+            center = 0.0 if plus_one or name.endswith("bias") else 1.0
+            parameter.data = center + 0.2 * noise
+        elif name.endswith("bias"):
+            parameter.data = 0.1 * noise
+        else:
+            parameter.data = 0.15 * noise
+
+
+def loss_of(model, batch):
+    inputs = {key: batch[key] for key in ("input_ids", "attention_mask") if key in batch}
+    logits = model(**inputs, use_cache=False).logits
+    labels = batch["labels"]
+    total = torch.nn.functional.cross_entropy(
+        logits.float().view(-1, logits.shape[-1]), labels.view(-1), ignore_index=-100, reduction="sum"
+    )
+    return logits, total / (labels != -100).sum()
+
+
+def make_batch(config, length, is_padded):
+    generator = torch.Generator().manual_seed(99)
+    tokens = torch.randint(4, config.vocab_size, (2, length + 1), generator=generator)
+    pad = getattr(config, "pad_token_id", None)
+    if pad is not None:
+        tokens[:, 3] = pad  # the padding row of the embedding gets no gradient from the lookup
+    batch = dict(input_ids=tokens[:, :-1].contiguous(), labels=tokens[:, 1:].contiguous())
+    batch["labels"][0, :5] = -100
+    batch["labels"][1, 9:12] = -100
+    if is_padded:
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        batch["attention_mask"][1, -7:] = 0
+        batch["input_ids"][1, -7:] = pad
+        batch["labels"][1, -7:] = -100
+    return batch
+
+
+def make_model(name):
+    model_type, options, length = MODELS[name]
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k == "sliding_window"})
+    config._attn_implementation = "eager"
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    fill(model)
+    folder = os.path.join(ROOT, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    for extra in ("generation_config.json",):
+        path = os.path.join(folder, extra)
+        if os.path.exists(path):
+            os.remove(path)
+
+    batch = make_batch(config, length, name.endswith("padding"))
+    logits, loss = loss_of(model, batch)
+    loss.backward()
+    out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
+    for key, parameter in model.named_parameters():
+        out["grad." + key] = parameter.grad.detach().clone().contiguous()
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
+    )
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        _, step_loss = loss_of(model, batch)
+        step_loss.backward()
+        optimizer.step()
+        losses.append(step_loss.detach())
+    out["losses"] = torch.stack(losses)
+    save_file(out, os.path.join(folder, "reference.safetensors"))
+    print(f"{name:28s} loss {loss.item():.6f} losses {[round(x.item(), 6) for x in losses]}")
+
+
+ROPES = [
+    dict(rope_type="linear", rope_theta=10000.0, factor=4.0),
+    dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0),
+    dict(LLAMA3, original_max_position_embeddings=8192),
+    dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=32768),
+    dict(
+        rope_type="yarn",
+        rope_theta=10000.0,
+        factor=16.0,
+        original_max_position_embeddings=2048,
+        beta_fast=20.0,
+        beta_slow=2.0,
+        truncate=False,
+    ),
+    dict(
+        rope_type="yarn",
+        rope_theta=10000.0,
+        factor=40.0,
+        original_max_position_embeddings=4096,
+        mscale=1.0,
+        mscale_all_dim=0.8,
+    ),
+    dict(
+        rope_type="yarn",
+        rope_theta=10000.0,
+        factor=4.0,
+        original_max_position_embeddings=4096,
+        attention_factor=1.5,
+        partial_rotary_factor=0.5,
+    ),
+]
+
+
+def make_ropes():
+    cases = []
+    head_dim = 64
+    ropes = list(ROPES)
+    for attention_factor in (None, 1.25):
+        rope = dict(
+            rope_type="longrope",
+            rope_theta=10000.0,
+            short_factor=[1.0 + 0.01 * i for i in range(head_dim // 2)],
+            long_factor=[1.5 + 0.5 * i for i in range(head_dim // 2)],
+            original_max_position_embeddings=4096,
+        )
+        if attention_factor:
+            rope["attention_factor"] = attention_factor
+        ropes.append(rope)
+    for rope in ropes:
+        lengths = [None]
+        if rope["rope_type"] in ("dynamic", "longrope"):
+            lengths = [None, 131072]
+        for length in lengths:
+            config = AutoConfig.for_model(
+                "llama",
+                hidden_size=256,
+                num_attention_heads=4,
+                head_dim=head_dim,
+                max_position_embeddings=65536,
+                rope_parameters=dict(rope),
+            )
+            inv_freq, factor = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, "cpu", seq_len=length)
+            cases.append(
+                dict(
+                    rope_parameters=rope,
+                    head_dim=head_dim,
+                    max_position_embeddings=65536,
+                    length=length or 0,
+                    inv_freq=[float(x) for x in inv_freq],
+                    attention_factor=float(factor),
+                )
+            )
+    with open(os.path.join(ROOT, "rope_frequencies.json"), "w") as out:
+        json.dump(cases, out, indent=1)
+
+
+def main():
+    os.makedirs(ROOT, exist_ok=True)
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or MODELS:
+        make_model(name)
+    if len(sys.argv) == 1:
+        make_ropes()
+    with open(os.path.join(ROOT, "SOURCE.md"), "w") as out:
+        out.write(
+            "# Where these files come from\n\n"
+            "Made by `scripts/make_goldens.py`, which says what each tensor is, with torch "
+            f"{torch.__version__.split('+')[0]}, transformers {transformers.__version__} and "
+            f"safetensors {safetensors.__version__}; float32 on a CPU, one thread, eager attention. "
+            "The weights are random numbers.\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
