@@ -75,12 +75,6 @@ constexpr Field<Owner, T> field(const char* name, T Owner::*member, const char* 
   return Field<Owner, T>{name, member, doc};
 }
 
-/// An option that may be written as one value or as a list of values; null gives none.
-template <typename T>
-struct OneOrMany {
-  std::vector<T> values;
-};
-
 /// An options struct: it lists its fields.
 template <typename T>
 concept HasFields = requires {

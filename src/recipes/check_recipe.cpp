@@ -12,7 +12,7 @@ int check_recipe(const std::string& path, const std::vector<std::string>& overri
   const config::Document document = config::load_recipe(path, overrides);
   config::Diagnostics diagnostics(document.sources);
   const Recipe recipe = read_recipe(document.root, diagnostics);
-  check_run(recipe, world_size, diagnostics);
+  check_run(recipe, {.world_size = world_size}, diagnostics);
   for (const std::string& warning : document.warnings) std::cout << warning << "\n";
   using config::Severity;
   for (const Severity severity :

@@ -113,10 +113,10 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
     const auto tokenizer = tokenizers::Tokenizer::load(folder);
     if (!recipe.model.hf_config.is_object()) return;
     const int64_t vocab_size = recipe.model.hf_config.get("vocab_size", 0);
-    if (vocab_size > 0 && tokenizer.vocab_size() > vocab_size) {
+    if (vocab_size > 0 && tokenizer.id_bound() > vocab_size) {
       diagnostics.error(section.node,
-                        cat("the tokenizer of ", folder, " has ", tokenizer.vocab_size(),
-                            " tokens, the model's vocab_size is ", vocab_size));
+                        cat("the tokenizer of ", folder, " has ids up to ",
+                            tokenizer.id_bound() - 1, ", the model's vocab_size is ", vocab_size));
     }
   } catch (const UserError& error) {
     diagnostics.error(section.node, error.what());
@@ -132,7 +132,6 @@ void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnost
   } catch (const UserError& error) {
     diagnostics.error(section.node, error.what());
   }
-  if (section.plan->needs_tokenizer()) check_tokenizer(recipe, section, diagnostics);
 }
 
 void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
@@ -147,14 +146,19 @@ void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
 
 }  // namespace
 
-void check_run(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
-  check_distributed(recipe, world_size, diagnostics);
+void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& diagnostics) {
+  check_distributed(recipe, options.world_size, diagnostics);
   check_backend(recipe, diagnostics);
-  check_scheduler(recipe, world_size, diagnostics);
+  check_scheduler(recipe, options.world_size, diagnostics);
   check_model(recipe, diagnostics);
-  check_dataset(recipe, recipe.dataset, diagnostics);
-  for (const DatasetSection& section : recipe.validation_datasets) {
-    check_dataset(recipe, section, diagnostics);
+  std::vector<const DatasetSection*> sections = {&recipe.dataset};
+  for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
+  for (const DatasetSection* section : sections) {
+    check_dataset(*section, diagnostics);
+    const bool has_tokenizer = section->plan != nullptr && section->plan->needs_tokenizer();
+    if (has_tokenizer && options.loads_tokenizers) {
+      check_tokenizer(recipe, *section, diagnostics);
+    }
   }
 }
 

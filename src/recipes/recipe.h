@@ -86,9 +86,15 @@ loss::LossSettings read_loss(const config::Node* node, config::Diagnostics& diag
 distributed::DistributedSetup read_distributed(const config::Node& node,
                                                config::Diagnostics& diagnostics);
 
+/// How deeply check_run() looks.
+struct CheckOptions {
+  int64_t world_size = 1;
+  bool loads_tokenizers = true;  ///< a run loads them anyway
+};
+
 /// What is wrong with a recipe for a number of ranks, without weights: sizes, batch divisibility,
 /// files, columns, tokenizer, model family, head counts; and what this version does not have.
-void check_run(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
+void check_run(const Recipe& recipe, const CheckOptions& options, config::Diagnostics& diagnostics);
 
 /// The folder of the tokenizer of a dataset section: its own, else the model's; "" when not here.
 std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section);

@@ -1,28 +1,18 @@
 #include "recipes/train_session.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 
-#include "core/clock.h"
 #include "core/error.h"
-#include "core/file.h"
 #include "datasets/tokenizer_encoder.h"
-#include "loggers/metric_logger.h"
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/run_log.h"
-#include "tensor/dtype.h"
 #include "tensor/random.h"
 
 namespace automodel::recipes {
 
-struct TrainSession::Loggers {
-  std::optional<RunLog> log;
-};
-
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
-    : recipe_(recipe), context_(context), loggers_(std::make_unique<Loggers>()) {
+    : recipe_(recipe), context_(context) {
   signals_.emplace(recipe.step_scheduler.preemption_signal);
   build_model();
   build_data();
@@ -136,8 +126,8 @@ void TrainSession::resume() {
   const SessionState state{*engine_, *optimizer_, *train_step_, *scheduler_, *stream_, *model_};
   const bool is_resumed = checkpoint_->restore(state);
   if (!is_resumed) load_weights();
-  loggers_->log.emplace(recipe_, context_.group, *context_.reporter,
-                        is_resumed ? scheduler_->step() : 0, is_resumed);
+  log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_->step() : 0,
+               is_resumed);
 }
 
 void TrainSession::describe() {
@@ -187,7 +177,6 @@ ExitCode TrainSession::run() {
     }
     if (!is_stopped) scheduler_->advance_epoch();
   }
-  loggers_->log->finish();
   if (signals_->received() != 0 && is_stopped && scheduler_->step() < scheduler_->max_steps()) {
     context_.reporter->info(cat("stopped by ", training::signal_name(signals_->received()),
                                 " after saving; start again to continue"));
@@ -205,7 +194,7 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
         models::training_flops(model_->hf_config(), batch.num_sequences(), batch.sequence_length());
   }
   flops *= context_.group.size();
-  loggers_->log->train(meter_->record(result, step, scheduler_->epoch(), flops));
+  log_->train(meter_->record(result, step, scheduler_->epoch(), flops));
 
   const bool is_preempted = agreed_signal() != 0;
   std::vector<std::pair<std::string, double>> validation;
@@ -234,7 +223,7 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
       return next.has_value();
     });
     losses.emplace_back(set.name, evaluation.loss);
-    loggers_->log->validation(
+    log_->validation(
         set.name, validation_record(evaluation.loss, evaluation.num_label_tokens, train_step_->lr(),
                                     scheduler_->step(), scheduler_->epoch()));
   }

@@ -11,6 +11,7 @@
 #include "models/causal_lm.h"
 #include "recipes/metrics.h"
 #include "recipes/recipe.h"
+#include "recipes/run_log.h"
 #include "recipes/session_checkpoint.h"
 #include "training/signals.h"
 #include "training/train_step.h"
@@ -77,8 +78,7 @@ class TrainSession final {
   std::optional<SessionCheckpoint> checkpoint_;
   std::optional<StepMeter> meter_;
   std::optional<training::SignalWatch> signals_;
-  struct Loggers;
-  std::unique_ptr<Loggers> loggers_;
+  std::optional<RunLog> log_;
 };
 
 }  // namespace automodel::recipes

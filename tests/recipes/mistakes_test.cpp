@@ -54,7 +54,7 @@ std::string findings_of(const std::string& text, const Case& test_case) {
     const config::Document document = config::load_text(text, "recipe.yaml", test_case.overrides);
     config::Diagnostics diagnostics(document.sources);
     const Recipe recipe = read_recipe(document.root, diagnostics);
-    check_run(recipe, test_case.world_size, diagnostics);
+    check_run(recipe, {.world_size = test_case.world_size}, diagnostics);
     std::string out;
     for (const auto severity : {config::Severity::kError, config::Severity::kUnsupported}) {
       for (const std::string& finding : diagnostics.render_all(severity)) out += finding + "\n";

@@ -1,0 +1,98 @@
+#include "kernels/cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace automodel::kernels {
+
+namespace {
+
+constexpr int64_t kChunkTokens = 512;
+
+void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index) {
+  const at::Tensor on_cpu = labels.cpu().contiguous();
+  const int64_t* data = on_cpu.data_ptr<int64_t>();
+  for (int64_t i = 0; i < on_cpu.numel(); ++i) {
+    if (data[i] == ignore_index || (data[i] >= 0 && data[i] < vocab_size)) continue;
+    throw InputError(
+        cat("label ", data[i], " is outside the vocabulary of ", vocab_size, " tokens"));
+  }
+}
+
+/// Loss of one chunk of logits (float32, changed into their gradients).
+double chunk_loss(at::Tensor& logits, const at::Tensor& labels,
+                  const CrossEntropyOptions& options) {
+  at::Tensor capped = logits * options.logit_scale;
+  at::Tensor slope;
+  if (options.softcap > 0) {
+    const at::Tensor tanh = at::tanh(capped / options.softcap);
+    slope = 1.0 - tanh * tanh;
+    capped = tanh * options.softcap;
+  }
+  const at::Tensor log_probabilities = at::log_softmax(capped, -1);
+  const at::Tensor is_counted = labels.ne(options.ignore_index);
+  const at::Tensor targets = labels.masked_fill(is_counted.logical_not(), 0).unsqueeze(1);
+  const at::Tensor losses = log_probabilities.gather(1, targets).squeeze(1).neg();
+  const double loss = (losses * is_counted).sum(at::kDouble).item<double>() / options.divisor;
+  logits = log_probabilities.exp_();
+  logits.scatter_add_(1, targets, at::full_like(targets, -1.0, logits.options()));
+  logits.mul_(is_counted.unsqueeze(1)).mul_(options.logit_scale / options.divisor);
+  if (slope.defined()) logits.mul_(slope);
+  return loss;
+}
+
+struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
+                            const at::Tensor& weight, const at::Tensor& labels,
+                            const CrossEntropyOptions* options) {
+    const bool has_gradients = hidden.requires_grad() || weight.requires_grad();
+    at::Tensor hidden_grad, weight_grad;
+    if (has_gradients) {
+      hidden_grad = at::empty_like(hidden);
+      weight_grad = at::zeros_like(weight);
+    }
+    double loss = 0;
+    for (int64_t begin = 0; begin < hidden.size(0); begin += kChunkTokens) {
+      const int64_t count = std::min(kChunkTokens, hidden.size(0) - begin);
+      const at::Tensor rows = hidden.narrow(0, begin, count);
+      at::Tensor logits = at::matmul(rows, weight.t()).to(at::kFloat);
+      loss += chunk_loss(logits, labels.narrow(0, begin, count), *options);
+      if (!has_gradients) continue;
+      const at::Tensor gradient = logits.to(weight.scalar_type());
+      hidden_grad.narrow(0, begin, count).copy_(at::matmul(gradient, weight));
+      weight_grad.addmm_(gradient.t(), rows);
+    }
+    if (has_gradients) context->save_for_backward({hidden_grad, weight_grad});
+    return at::scalar_tensor(loss, hidden.options().dtype(at::kFloat));
+  }
+
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               torch::autograd::tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor scale = gradients[0];
+    return {saved[0] * scale.to(saved[0].scalar_type()),
+            saved[1] * scale.to(saved[1].scalar_type()), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                const at::Tensor& labels, const CrossEntropyOptions& options) {
+  check_labels(labels, weight.size(0), options.ignore_index);
+  return LinearCrossEntropy::apply(hidden, weight, labels, &options);
+}
+
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
+                         const CrossEntropyOptions& options) {
+  check_labels(labels, logits.size(-1), options.ignore_index);
+  return at::cross_entropy_loss(logits.to(at::kFloat), labels, {}, at::Reduction::Sum,
+                                options.ignore_index) /
+         options.divisor;
+}
+
+}  // namespace automodel::kernels

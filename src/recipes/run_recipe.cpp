@@ -1,0 +1,160 @@
+#include "recipes/run_recipe.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "comm/world.h"
+#include "config/load.h"
+#include "config/print.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "launcher/environment.h"
+#include "launcher/local_ranks.h"
+#include "loggers/console.h"
+#include "recipes/recipe.h"
+#include "recipes/train_session.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using loggers::ConsoleReporter;
+
+/// A recipe that was read and found right, ready for any rank.
+struct PreparedRun {
+  config::Document document;
+  Recipe recipe;
+  std::string resolved_recipe;
+  std::vector<std::string> warnings;
+};
+
+PreparedRun prepare(const RunOptions& options, int world_size) {
+  PreparedRun run;
+  run.document = config::load_recipe(options.recipe_path, options.overrides);
+  config::Diagnostics diagnostics(run.document.sources);
+  run.recipe = read_recipe(run.document.root, diagnostics);
+  check_run(run.recipe, {.world_size = world_size, .loads_tokenizers = false}, diagnostics);
+  diagnostics.throw_if_errors();
+  run.warnings = run.document.warnings;
+  for (std::string& text : diagnostics.render_all(config::Severity::kWarning)) {
+    run.warnings.push_back(std::move(text));
+  }
+  run.resolved_recipe = config::to_yaml(run.document.root);
+  return run;
+}
+
+void choose_device(const RunOptions& options, PreparedRun& run) {
+  if (options.device == "cuda") {
+    throw UnsupportedError("--device cuda: training on CUDA is not in this version");
+  }
+  if (to_lower(run.recipe.dist_env.backend) == "nccl") {
+    run.warnings.push_back("dist_env.backend nccl needs a GPU: training on the CPU with gloo");
+  }
+}
+
+int threads_of_rank(int num_local_ranks) {
+  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+    if (const auto threads = parse_int(text); threads && *threads > 0) {
+      return static_cast<int>(*threads);
+    }
+  }
+  return std::max(1, launcher::num_usable_cores() / std::max(1, num_local_ranks));
+}
+
+/// All ranks must have been started with the same recipe and overrides.
+void check_same_recipe(const comm::ProcessGroup& group, const std::string& recipe) {
+  const std::vector<std::string> recipes = group.all_gather_text(recipe);
+  for (size_t rank = 1; rank < recipes.size(); ++rank) {
+    if (recipes[rank] != recipes[0]) {
+      throw UserError(cat("rank ", rank,
+                          " was started with another recipe or other overrides than "
+                          "rank 0"));
+    }
+  }
+}
+
+int run_session(const PreparedRun& run, const comm::ProcessGroup& group, Reporter& reporter) {
+  check_same_recipe(group, run.resolved_recipe);
+  RunContext context{.group = group,
+                     .reporter = &reporter,
+                     .trace = nullptr,
+                     .device = at::kCPU,
+                     .resolved_recipe = run.resolved_recipe};
+  TrainSession session(run.recipe, context);
+  reporter.info(cat("ready after ", format_duration(seconds_since_process_start())));
+  return static_cast<int>(session.run());
+}
+
+/// A rank's whole life; every error ends here, with its text left for the peers.
+int be_rank(const PreparedRun& run, const comm::WorldOptions& place, int num_threads) {
+  ConsoleReporter reporter(place.rank, place.size);
+  at::set_num_threads(num_threads);
+  std::optional<comm::World> world;
+  std::string text;
+  ExitCode code = ExitCode::kInternal;
+  try {
+    world.emplace(place);
+    for (const std::string& warning : run.warnings) reporter.warning(warning);
+    reporter.info(cat("recipe:\n", run.resolved_recipe));
+    const int status = run_session(run, world->group(), reporter);
+    world->close();
+    return status;
+  } catch (const UserError& error) {
+    text = error.what();
+    code = error.code();
+  } catch (const std::exception& error) {
+    text = cat("internal error: ", error.what());
+  }
+  if (world) world->fail(text);
+  reporter.error(text);
+  return static_cast<int>(code);
+}
+
+double timeout_of(const PreparedRun& run) {
+  return run.recipe.dist_env.timeout_minutes * 60.0;
+}
+
+int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
+  comm::WorldOptions world;
+  world.rank = place.rank;
+  world.size = place.world_size;
+  world.host = place.host;
+  world.port = place.port;
+  world.hosts_store = place.rank == 0 && !place.store_is_served;
+  world.timeout_seconds = timeout_of(run);
+  return be_rank(run, world, threads_of_rank(place.local_world_size));
+}
+
+int run_here(const PreparedRun& run, int num_ranks) {
+  if (num_ranks == 1) return be_rank(run, {}, threads_of_rank(1));
+  launcher::LocalRun local;
+  local.rank_main = [&](const launcher::LocalRank& place) {
+    comm::WorldOptions world;
+    world.rank = place.rank;
+    world.size = place.num_ranks;
+    world.port = place.port;
+    world.timeout_seconds = timeout_of(run);
+    return be_rank(run, world, threads_of_rank(place.num_ranks));
+  };
+  local.serve_store = [](int listening_fd, int port, int ranks) -> std::shared_ptr<void> {
+    return std::make_shared<comm::StoreServer>(listening_fd, port, ranks);
+  };
+  return launcher::run_local_ranks(num_ranks, local);
+}
+
+}  // namespace
+
+int run_recipe(const RunOptions& options) {
+  const auto place = launcher::find_place(launcher::process_environment());
+  if (options.num_local_ranks < 0) {
+    throw UserError(cat("--nproc-per-node must be at least 1, found ", options.num_local_ranks));
+  }
+  const int num_ranks = place ? place->world_size : std::max(1, options.num_local_ranks);
+  PreparedRun run = prepare(options, num_ranks);
+  choose_device(options, run);
+  return place ? run_started_rank(run, *place) : run_here(run, num_ranks);
+}
+
+}  // namespace automodel::recipes
