@@ -1,0 +1,263 @@
+#include "checkpoint/safetensors.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace automodel::checkpoint {
+
+namespace {
+
+/// Elements converted at a time: below ATen's grain size, so that a conversion stays on the thread
+/// that reads, and small enough for the cache.
+constexpr int64_t kCpuPiece = 32768;
+/// Elements copied to or from another device at a time.
+constexpr int64_t kDevicePiece = int64_t{4} << 20;
+
+int64_t piece_for(const at::Tensor& tensor) {
+  return tensor.is_cpu() ? kCpuPiece : kDevicePiece;
+}
+
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+at::Tensor flat(const at::Tensor& tensor) {
+  AM_CHECK(tensor.is_contiguous());
+  return tensor.view({-1});
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) throw InputError(cat("cannot read ", path, ": ", std::strerror(errno)));
+  try {
+    struct stat info {};
+    if (::fstat(fd_, &info) != 0 || S_ISDIR(info.st_mode)) {
+      throw InputError(cat("cannot read ", path, ": not a file"));
+    }
+    num_bytes_ = static_cast<uint64_t>(info.st_size);
+    std::array<std::byte, 8> first{};
+    read_bytes(0, std::span(first).first(std::min<uint64_t>(8, num_bytes_)));
+    std::vector<std::byte> bytes(safetensors_header_length(first, num_bytes_, path));
+    read_bytes(0, bytes);
+    header_ = parse_safetensors_header(bytes, num_bytes_, path);
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+  for (size_t i = 0; i < header_.tensors.size(); ++i) by_name_[header_.tensors[i].name] = i;
+}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      num_bytes_(other.num_bytes_),
+      header_(std::move(other.header_)),
+      by_name_(std::move(other.by_name_)) {}
+
+std::optional<std::string> SafetensorsFile::metadata(std::string_view key) const {
+  for (const auto& [name, value] : header_.metadata) {
+    if (name == key) return value;
+  }
+  return std::nullopt;
+}
+
+const TensorEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &header_.tensors[found->second];
+}
+
+const TensorEntry& SafetensorsFile::at(std::string_view name) const {
+  const TensorEntry* entry = find(name);
+  if (entry == nullptr) throw InputError(cat(path_, ": no tensor '", name, "' in it"));
+  return *entry;
+}
+
+void SafetensorsFile::read_bytes(uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t count = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw InputError(cat("cannot read ", path_, ": ", std::strerror(errno)));
+    if (count == 0) throw InputError(cat("cannot read ", path_, ": it became shorter meanwhile"));
+    out = out.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+}
+
+void SafetensorsFile::read_elements(const TensorEntry& entry, int64_t first, at::Tensor out) const {
+  AM_CHECK(first >= 0 && first + out.numel() <= entry.numel(), entry.name);
+  read_shard(entry, {{entry.numel()}, {0}, {entry.numel()}, first, first + out.numel()}, flat(out));
+}
+
+void SafetensorsFile::read_shard(const TensorEntry& entry, const tensor::ShardSpec& spec,
+                                 at::Tensor out) const {
+  AM_CHECK(spec.global_numel() == entry.numel() && out.numel() == spec.numel(), entry.name);
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const uint64_t item_bytes = c10::elementSize(entry.dtype);
+  const auto offset_of = [&](int64_t element) {
+    return entry.begin + static_cast<uint64_t>(element) * item_bytes;
+  };
+  const std::vector<tensor::ShardRun> runs = tensor::shard_runs(spec);
+  if (out.is_cpu() && out.scalar_type() == entry.dtype) {
+    for (const tensor::ShardRun& run : runs) {
+      read_bytes(offset_of(run.global), bytes_of(out.narrow(0, run.local, run.numel)));
+    }
+    return;
+  }
+  // Runs are gathered into pieces, so that many short ones make few conversions or copies.
+  const int64_t piece = std::min(piece_for(out), std::max<int64_t>(out.numel(), 1));
+  const at::Tensor staging = at::empty({piece}, at::TensorOptions().dtype(entry.dtype));
+  int64_t staged_from = 0;  // of out
+  int64_t staged = 0;
+  const auto flush = [&] {
+    if (staged == 0) return;
+    out.narrow(0, staged_from, staged).copy_(staging.narrow(0, 0, staged));
+    staged_from += staged;
+    staged = 0;
+  };
+  for (const tensor::ShardRun& run : runs) {
+    for (int64_t done = 0; done < run.numel;) {
+      const int64_t count = std::min(run.numel - done, piece - staged);
+      read_bytes(offset_of(run.global + done), bytes_of(staging.narrow(0, staged, count)));
+      staged += count;
+      done += count;
+      if (staged == piece) flush();
+    }
+  }
+  flush();
+}
+
+at::Tensor SafetensorsFile::read(std::string_view name) const {
+  const TensorEntry& entry = at(name);
+  at::Tensor out = at::empty(entry.shape, at::TensorOptions().dtype(entry.dtype));
+  read_elements(entry, 0, out);
+  return out;
+}
+
+uint64_t SafetensorsFile::checksum(const TensorEntry& entry) const {
+  std::vector<std::byte> buffer(std::min<uint64_t>(entry.num_bytes(), uint64_t{1} << 20));
+  Checksum checksum;
+  for (uint64_t position = entry.begin; position < entry.end;) {
+    const uint64_t count = std::min<uint64_t>(buffer.size(), entry.end - position);
+    read_bytes(position, std::span(buffer).first(count));
+    checksum.add(std::span(buffer).first(count));
+    position += count;
+  }
+  return checksum.value();
+}
+
+uint64_t SafetensorsFile::header_checksum() const {
+  std::vector<std::byte> bytes(header_.num_header_bytes);
+  read_bytes(0, bytes);
+  Checksum checksum;
+  checksum.add(bytes);
+  return checksum.value();
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const TensorInfo> tensors,
+                                     const Metadata& metadata)
+    : path_(path),
+      temporary_(cat(path, ".tmp-", static_cast<int64_t>(::getpid()))),
+      tensors_(tensors.begin(), tensors.end()) {
+  std::vector<TensorEntry> entries;
+  for (const TensorInfo& tensor : tensors_)
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
+  const std::string header = format_safetensors_header(entries, metadata);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw InputError(cat("cannot write ", path_, ": ", std::strerror(errno)));
+  append(std::as_bytes(std::span(header)));
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void SafetensorsWriter::fail(int error) {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  ::unlink(temporary_.c_str());
+  throw InputError(cat("cannot write ", path_, ": ", std::strerror(error)));
+}
+
+void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  checksum_.add(bytes);
+  num_bytes_ += bytes.size();
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(errno);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
+void SafetensorsWriter::write(const at::Tensor& values) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::Tensor source = flat(values);
+  while (current_ < tensors_.size() && current_written_ == tensors_[current_].numel()) {
+    ++current_;
+    current_written_ = 0;
+  }
+  if (source.numel() == 0) return;
+  AM_CHECK(current_ < tensors_.size(), "values after the last tensor of ", path_);
+  const TensorInfo& tensor = tensors_[current_];
+  AM_CHECK(current_written_ + source.numel() <= tensor.numel(), tensor.name);
+  if (source.is_cpu() && source.scalar_type() == tensor.dtype) {
+    append(bytes_of(source));
+  } else {
+    const int64_t piece = std::min(piece_for(source), source.numel());
+    const at::Tensor staging = at::empty({piece}, at::TensorOptions().dtype(tensor.dtype));
+    for (int64_t first = 0; first < source.numel(); first += piece) {
+      const int64_t count = std::min(piece, source.numel() - first);
+      const at::Tensor part = staging.narrow(0, 0, count);
+      part.copy_(source.narrow(0, first, count));
+      append(bytes_of(part));
+    }
+  }
+  current_written_ += source.numel();
+}
+
+FileRecord SafetensorsWriter::finish() {
+  while (current_ < tensors_.size() && current_written_ == tensors_[current_].numel()) {
+    ++current_;
+    current_written_ = 0;
+  }
+  AM_CHECK(current_ == tensors_.size(), "values of ", path_, " are missing");
+  AM_CHECK(fd_ >= 0, path_);
+  if (::fsync(fd_) != 0) fail(errno);
+  if (::close(std::exchange(fd_, -1)) != 0) fail(errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
+  return {path_, num_bytes_, checksum_.value()};
+}
+
+FileRecord write_safetensors(const std::string& path,
+                             std::span<const std::pair<std::string, at::Tensor>> tensors,
+                             const Metadata& metadata) {
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, tensor] : tensors) {
+    infos.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+  }
+  SafetensorsWriter writer(path, infos, metadata);
+  for (const auto& [name, tensor] : tensors) writer.write(tensor);
+  return writer.finish();
+}
+
+}  // namespace automodel::checkpoint
