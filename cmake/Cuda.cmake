@@ -1,7 +1,7 @@
 # libautomodel_cuda.so: every src/<room>/cuda/*.{cpp,cu}, linked to LibTorch's CUDA libraries. The
 # binary opens it when a CUDA device is asked for and never links it (src/README.md, CUDA).
-file(GLOB _cuda_sources CONFIGURE_DEPENDS
-     "${CMAKE_SOURCE_DIR}/src/*/cuda/*.cpp" "${CMAKE_SOURCE_DIR}/src/*/cuda/*.cu")
+file(GLOB _cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*/cuda/*.cpp")
+file(GLOB _cuda_kernels CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*/cuda/*.cu")
 if(NOT EXISTS "${AUTOMODEL_LIBTORCH}/torch/lib/libtorch_cuda.so")
   message(FATAL_ERROR
           "${AUTOMODEL_LIBTORCH} is without the CUDA libraries; run scripts/setup.sh --cuda first")
@@ -11,9 +11,13 @@ endif()
 set(_wheel_cuda "${AUTOMODEL_LIBTORCH}/nvidia/cu13")
 find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDACXX /usr/local/cuda/bin "${_wheel_cuda}/bin")
 set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU generations to compile for; 80;90 for A100 too")
-set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA_FLAGS_RELEASE "-O3" CACHE STRING "")
+set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # LibTorch's libcudart is the one
 enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 13 takes C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3")
 if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13.0 OR
    CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 14)
   message(FATAL_ERROR "nvcc ${CMAKE_CUDA_COMPILER_VERSION} found; LibTorch 2.11 is built with 13.0")
@@ -41,16 +45,28 @@ set_property(TARGET libtorch::torch_cuda PROPERTY INTERFACE_LINK_OPTIONS
 
 if(_cuda_sources)
   add_library(automodel_cuda SHARED ${_cuda_sources})
+  if(_cuda_kernels)
+    # Kernels see neither ATen (40 s a file under nvcc) nor the rooms' link interfaces.
+    add_library(automodel_cuda_kernels OBJECT ${_cuda_kernels})
+    target_include_directories(automodel_cuda_kernels PRIVATE
+                               "${CMAKE_SOURCE_DIR}/src" "${_wheel_cuda}/include")
+    target_link_libraries(automodel_cuda PRIVATE automodel_cuda_kernels)
+  endif()
   target_include_directories(automodel_cuda PRIVATE "${CMAKE_SOURCE_DIR}/src")
-  target_compile_options(automodel_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${AUTOMODEL_WARNINGS}>")
+  target_compile_options(automodel_cuda PRIVATE ${AUTOMODEL_WARNINGS})
   target_link_libraries(automodel_cuda PRIVATE libtorch::torch_cuda)
   set_target_properties(automodel_cuda PROPERTIES
-    INSTALL_RPATH "$ORIGIN;$ORIGIN/torch/lib"
-    CUDA_RUNTIME_LIBRARY None)
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/torch/lib")
   # The rooms whose interfaces it implements; what the binary exports wins when both are loaded.
   foreach(source IN LISTS _cuda_sources)
     string(REGEX REPLACE ".*/src/([a-z_]+)/cuda/.*" "\\1" room "${source}")
     target_link_libraries(automodel_cuda PRIVATE am_${room})
   endforeach()
-  set_target_properties(automodel PROPERTIES ENABLE_EXPORTS ON)
+  # The binary finds it by name: beside itself here, in ../lib once installed.
+  set_target_properties(automodel PROPERTIES ENABLE_EXPORTS ON BUILD_RPATH "$ORIGIN")
+  install(TARGETS automodel_cuda LIBRARY DESTINATION lib)
+  install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch/lib/" DESTINATION lib/torch/lib
+          FILES_MATCHING PATTERN "*.so*")
+  install(DIRECTORY "${AUTOMODEL_LIBTORCH}/nvidia/" DESTINATION lib/nvidia
+          FILES_MATCHING REGEX "/lib/.*\\.so(\\.[0-9.]+)?$" PATTERN "include" EXCLUDE)
 endif()

@@ -29,6 +29,7 @@ mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
   'scripts/*.sh' scripts/automodel .ci/run)
 
 run "rooms" python3 scripts/check_rooms.py src
+run "the rooms check itself" python3 tests/scripts/check_rooms_test.py --quiet
 run "text" python3 scripts/check_text.py .
 for tool in clang-format-14 shellcheck; do
   if ! command -v "$tool" >/dev/null; then
