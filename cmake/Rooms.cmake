@@ -41,6 +41,9 @@ function(automodel_add_tests room)
   add_executable(test_${room} ${sources})
   target_link_libraries(test_${room} PRIVATE am_${room} am_test_support)
   target_compile_options(test_${room} PRIVATE ${AUTOMODEL_WARNINGS})
+  if(EXISTS "${CMAKE_SOURCE_DIR}/tests/${room}/tests.cmake")
+    include("${CMAKE_SOURCE_DIR}/tests/${room}/tests.cmake")  # other rooms that the tests use
+  endif()
   add_test(NAME ${room} COMMAND test_${room}
            --gtest_output=xml:${CMAKE_BINARY_DIR}/test-results/${room}.xml)
   set_tests_properties(${room} PROPERTIES

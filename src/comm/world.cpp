@@ -33,7 +33,7 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   AM_CHECK(false);
 }
 
-std::string first_line(const std::string& text) {
+std::string reason_of(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
@@ -91,10 +91,10 @@ struct World::State {
       throw PeerFailure(
           cat("rank ", options.rank, ": the run's store is gone (its host ended) during ", where));
     }
-    throw PeerFailure(cat("rank ", options.rank, ": ", where, " failed; ",
+    throw PeerFailure(cat(where, " failed; ",
                           silent.empty() ? std::string("no rank is missing")
                                          : cat("not answering: rank ", join(silent)),
-                          " (", first_line(reason), ")"));
+                          " (", reason_of(reason), ")"));
   }
 };
 
@@ -175,10 +175,9 @@ c10::intrusive_ptr<c10d::TCPStore> connect(const WorldOptions& options) {
   try {
     return c10::make_intrusive<c10d::TCPStore>(options.host, store_options);
   } catch (const std::exception& error) {
-    throw UserError(cat("rank ", options.rank, ": ",
-                        options.hosts_store ? "cannot serve the run's store on "
+    throw UserError(cat(options.hosts_store ? "cannot serve the run's store on "
                                             : "no answer from the run's store at ",
-                        options.host, ":", options.port, ": ", first_line(error.what())),
+                        options.host, ":", options.port, ": ", reason_of(error.what())),
                     ExitCode::kRankFailed);
   }
 }
