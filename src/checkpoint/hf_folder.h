@@ -47,7 +47,6 @@ class HfFolder final {
  private:
   HfFolder() = default;
   void open_files();
-  void index_single_file();
   void index_from_map(const Json& index, const std::string& index_path);
 
   std::string path_;
@@ -57,6 +56,10 @@ class HfFolder final {
   std::unordered_map<std::string, Place> places_;
   std::vector<std::string> names_;
 };
+
+/// The name that a model's tensor has in a folder: its own, or with or without the base model's
+/// prefix; nullopt when it is not there.
+std::optional<std::string> find_name(const HfFolder& folder, const std::string& name);
 
 /// True when the folder has weights that HfFolder reads (config.json alone is a folder to build a
 /// model from, not to load one).

@@ -1,0 +1,217 @@
+#include "checkpoint/hf_export.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "tensor/dtype.h"
+
+namespace automodel::checkpoint {
+
+namespace {
+
+/// Elements that are in memory at a time.
+constexpr int64_t kPiece = int64_t{1} << 20;
+
+std::string numbered_name(size_t index, size_t count) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "model-%05zu-of-%05zu.safetensors", index + 1, count);
+  return text;
+}
+
+bool is_plain_float(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf ||
+         dtype == at::kDouble;
+}
+
+using FileContents = std::vector<std::vector<TensorInfo>>;
+
+FileContents split_like(const HfFolder& original, std::span<const TensorInfo> tensors) {
+  FileContents files(original.file_names().size());
+  for (TensorInfo tensor : tensors) {
+    const std::optional<std::string> name = find_name(original, tensor.name);
+    size_t file = files.size() - 1;
+    if (name) {
+      const HfFolder::Place place = *original.find(*name);
+      file = place.file;
+      if (is_plain_float(tensor.dtype) && is_plain_float(place.entry->dtype)) {
+        tensor.dtype = place.entry->dtype;
+      }
+    }
+    files[file].push_back(std::move(tensor));
+  }
+  return files;
+}
+
+FileContents split_by_size(std::span<const TensorInfo> tensors, int64_t max_bytes) {
+  FileContents files(1);
+  uint64_t bytes = 0;
+  for (const TensorInfo& tensor : tensors) {
+    if (bytes > 0 && bytes + tensor.num_bytes() > static_cast<uint64_t>(max_bytes)) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().push_back(tensor);
+    bytes += tensor.num_bytes();
+  }
+  return files;
+}
+
+bool is_tokenizer_file(const std::string& name) {
+  return name.starts_with("tokenizer") || name.starts_with("vocab.") || name == "merges.txt" ||
+         name == "special_tokens_map.json" || name == "added_tokens.json" ||
+         name == "spiece.model" || name == "sentencepiece.bpe.model" || name == "tekken.json" ||
+         name.starts_with("chat_template.");
+}
+
+/// The dtype of most of the exported bytes' elements, which is what loading as "auto" means.
+std::optional<at::ScalarType> main_dtype(std::span<const HfFile> files) {
+  std::map<at::ScalarType, int64_t> counts;
+  for (const HfFile& file : files) {
+    for (const TensorInfo& tensor : file.tensors) {
+      if (is_plain_float(tensor.dtype)) counts[tensor.dtype] += tensor.numel();
+    }
+  }
+  const auto most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == counts.end()) return std::nullopt;
+  return most->first;
+}
+
+/// Seeded from the model's config, as upstream does without an original: the special tokens.
+Json generation_config(const Json& config) {
+  Json out = Json::object();
+  out["_from_model_config"] = Json(true);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const Json* value = config.find(key);
+    if (value != nullptr && !value->is_null()) out[key] = *value;
+  }
+  if (const Json* version = config.find("transformers_version")) {
+    out["transformers_version"] = *version;
+  }
+  return out;
+}
+
+/// Writes text files of a folder and remembers them.
+class TextWriter final {
+ public:
+  explicit TextWriter(const std::string& folder) : folder_(folder) {}
+
+  void write(const std::string& name, const std::string& bytes) {
+    const std::string path = path_join(folder_, name);
+    write_file_atomic(path, bytes);
+    records_.push_back({path, bytes.size(), checksum_of(bytes)});
+  }
+  std::vector<FileRecord> take() { return std::move(records_); }
+
+ private:
+  const std::string& folder_;
+  std::vector<FileRecord> records_;
+};
+
+std::string index_text(std::span<const HfFile> files) {
+  std::map<std::string, std::string> file_of;
+  uint64_t total = 0;
+  for (const HfFile& file : files) {
+    for (const TensorInfo& tensor : file.tensors) {
+      file_of[tensor.name] = file.name;
+      total += tensor.num_bytes();
+    }
+  }
+  Json::Object map;
+  for (const auto& [name, file] : file_of) map.emplace_back(name, Json(file));
+  Json index = Json::object();
+  index["metadata"]["total_size"] = Json(total);
+  index["weight_map"] = Json(std::move(map));
+  return index.dump(2) + "\n";
+}
+
+}  // namespace
+
+std::vector<HfFile> plan_hf_files(std::span<const TensorInfo> tensors, const HfExport& what) {
+  FileContents contents;
+  if (!what.original_folder.empty() && has_weights(what.original_folder)) {
+    contents = split_like(HfFolder::open(what.original_folder), tensors);
+  } else {
+    contents = split_by_size(tensors, what.max_file_bytes);
+  }
+  std::erase_if(contents, [](const auto& file) { return file.empty(); });
+  std::vector<HfFile> files;
+  for (size_t i = 0; i < contents.size(); ++i) {
+    // Wide elements first keeps every tensor aligned to its elements.
+    std::stable_sort(contents[i].begin(), contents[i].end(), [](const auto& a, const auto& b) {
+      const auto a_bytes = c10::elementSize(a.dtype);
+      const auto b_bytes = c10::elementSize(b.dtype);
+      return a_bytes != b_bytes ? a_bytes > b_bytes : a.name < b.name;
+    });
+    files.push_back({numbered_name(i, contents.size()), std::move(contents[i])});
+  }
+  return files;
+}
+
+std::vector<FileRecord> write_hf_weights(const std::string& folder, std::span<const HfFile> files,
+                                         const TensorSource& source, int rank, int world) {
+  create_directories(folder);
+  std::vector<FileRecord> records;
+  for (size_t i = static_cast<size_t>(rank); i < files.size(); i += static_cast<size_t>(world)) {
+    SafetensorsWriter writer(path_join(folder, files[i].name), files[i].tensors,
+                             {{"format", "pt"}});
+    for (const TensorInfo& tensor : files[i].tensors) {
+      const int64_t numel = tensor.numel();
+      const at::Tensor buffer =
+          at::empty({std::min(numel, kPiece)}, at::TensorOptions().dtype(tensor.dtype));
+      for (int64_t first = 0; first < numel; first += kPiece) {
+        const at::Tensor part = buffer.narrow(0, 0, std::min(kPiece, numel - first));
+        source.read(tensor.name, first, part);
+        writer.write(part);
+      }
+    }
+    records.push_back(writer.finish());
+  }
+  return records;
+}
+
+std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<const HfFile> files,
+                                       const HfExport& what) {
+  create_directories(folder);
+  TextWriter writer(folder);
+  Json config = what.config;
+  config.erase("torch_dtype");
+  config.erase("quantization_config");
+  if (const auto dtype = main_dtype(files)) config["dtype"] = Json(tensor::dtype_name(*dtype));
+  writer.write("config.json", config.dump(2) + "\n");
+
+  const std::string original = path_join(what.original_folder, "generation_config.json");
+  if (!what.original_folder.empty() && path_exists(original)) {
+    writer.write("generation_config.json", read_file(original));
+  } else {
+    writer.write("generation_config.json", generation_config(config).dump(2) + "\n");
+  }
+  if (!what.tokenizer_folder.empty()) {
+    for (const std::string& name : list_directory(what.tokenizer_folder)) {
+      const std::string path = path_join(what.tokenizer_folder, name);
+      if (is_tokenizer_file(name) && !is_directory(path)) writer.write(name, read_file(path));
+    }
+  }
+  // Last: a folder with an index has everything the index speaks of.
+  writer.write("model.safetensors.index.json", index_text(files));
+  sync_directory(folder);
+  return writer.take();
+}
+
+std::vector<FileRecord> save_hf_folder(const std::string& folder, const TensorSource& source,
+                                       const HfExport& what) {
+  const std::vector<HfFile> files = plan_hf_files(source.tensors(), what);
+  std::vector<FileRecord> records = write_hf_weights(folder, files, source, 0, 1);
+  for (FileRecord& record : write_hf_texts(folder, files, what)) {
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+}  // namespace automodel::checkpoint

@@ -1,0 +1,133 @@
+#include "checkpoint/hf_folder.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "tensor/dtype.h"
+
+namespace automodel::checkpoint {
+
+namespace {
+
+constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+/// A name from an index must stay inside the folder.
+void check_file_name(const std::string& name, const std::string& index_path) {
+  if (name.empty() || name.find('/') != std::string::npos || name == "..") {
+    throw InputError(cat(index_path, ": weight_map names a file outside the folder: '", name, "'"));
+  }
+}
+
+/// Why a folder has no weights for us.
+[[noreturn]] void fail_without_weights(const std::string& path) {
+  for (const std::string& name : list_directory(path)) {
+    if (!name.ends_with(".bin") && !name.ends_with(".bin.index.json") && !name.ends_with(".pt") &&
+        !name.ends_with(".pth")) {
+      continue;
+    }
+    throw InputError(cat(path, ": has weights only as ", name,
+                         ", a Python pickle, which is never loaded because it can run code; "
+                         "save the model as safetensors (save_pretrained does)"));
+  }
+  throw InputError(cat(path, ": neither ", kSingleFile, " nor ", kIndexFile, " is there"));
+}
+
+}  // namespace
+
+bool has_weights(const std::string& folder) {
+  return path_exists(path_join(folder, kSingleFile)) || path_exists(path_join(folder, kIndexFile));
+}
+
+HfFolder HfFolder::open(const std::string& path) {
+  if (!is_directory(path)) throw InputError(cat(path, ": no such folder"));
+  HfFolder folder;
+  folder.path_ = path;
+  const std::string config_path = path_join(path, "config.json");
+  if (!path_exists(config_path)) {
+    throw InputError(cat(path, ": no config.json; this is not a Hugging Face model folder"));
+  }
+  folder.config_ = Json::parse_file(config_path);
+  if (!folder.config_.is_object()) {
+    throw InputError(cat(config_path, ": ", folder.config_.kind(), ", not an object"));
+  }
+  folder.open_files();
+  std::sort(folder.names_.begin(), folder.names_.end());
+  return folder;
+}
+
+void HfFolder::open_files() {
+  const std::string single = path_join(path_, kSingleFile);
+  const std::string index_path = path_join(path_, kIndexFile);
+  if (path_exists(single)) {
+    file_names_ = {kSingleFile};
+    files_.emplace_back(single);
+    for (const TensorEntry& entry : files_[0].tensors()) {
+      places_[entry.name] = {0, &entry};
+      names_.push_back(entry.name);
+    }
+  } else if (path_exists(index_path)) {
+    index_from_map(Json::parse_file(index_path), index_path);
+  } else {
+    fail_without_weights(path_);
+  }
+}
+
+void HfFolder::index_from_map(const Json& index, const std::string& index_path) {
+  const Json* map = index.find("weight_map");
+  if (map == nullptr || !map->is_object()) {
+    throw InputError(cat(index_path, ": no object weight_map"));
+  }
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map->as_object()) {
+    if (!file.is_string()) {
+      throw InputError(cat(index_path, ": weight_map: '", tensor, "' is ", file.kind()));
+    }
+    check_file_name(file.as_string(), index_path);
+    names.insert(file.as_string());
+  }
+  std::unordered_map<std::string, size_t> numbers;
+  for (const std::string& name : names) {
+    const std::string path = path_join(path_, name);
+    if (!path_exists(path)) {
+      throw InputError(cat(index_path, ": names ", name, ", which is not there"));
+    }
+    numbers[name] = files_.size();
+    file_names_.push_back(name);
+    files_.emplace_back(path);
+  }
+  for (const auto& [tensor, file] : map->as_object()) {
+    const size_t number = numbers.at(file.as_string());
+    const TensorEntry* entry = files_[number].find(tensor);
+    if (entry == nullptr) {
+      throw InputError(cat(index_path, ": tensor '", tensor, "' should be in ", file.as_string(),
+                           ", but is not"));
+    }
+    if (places_.insert_or_assign(tensor, Place{number, entry}).second) names_.push_back(tensor);
+  }
+}
+
+std::optional<HfFolder::Place> HfFolder::find(std::string_view name) const {
+  const auto found = places_.find(std::string(name));
+  if (found == places_.end()) return std::nullopt;
+  return found->second;
+}
+
+at::ScalarType HfFolder::storage_dtype() const {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const Json* name = config_.find(key);
+    if (name == nullptr || !name->is_string()) continue;
+    const auto dtype = tensor::parse_dtype(name->as_string());
+    if (dtype && c10::isFloatingType(*dtype)) return *dtype;
+  }
+  for (const SafetensorsFile& file : files_) {
+    for (const TensorEntry& entry : file.tensors()) {
+      if (c10::isFloatingType(entry.dtype)) return entry.dtype;
+    }
+  }
+  throw InputError(cat(path_, ": no floating point tensor in its weights"));
+}
+
+}  // namespace automodel::checkpoint

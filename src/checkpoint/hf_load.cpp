@@ -1,0 +1,220 @@
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <unordered_set>
+
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/parallel.h"
+#include "core/error.h"
+#include "tensor/dtype.h"
+
+namespace automodel::checkpoint {
+
+namespace {
+
+constexpr const char* kHead = "lm_head.weight";
+constexpr size_t kNamesShown = 10;
+constexpr std::array<std::string_view, 2> kBasePrefixes = {"model.", "transformer."};
+
+/// Buffers that older versions of transformers saved and that are computed here.
+bool is_known_buffer(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias");
+}
+
+bool is_skipped(std::string_view name, const LoadOptions& options) {
+  return std::any_of(options.skipped_prefixes.begin(), options.skipped_prefixes.end(),
+                     [&](const std::string& prefix) { return name.starts_with(prefix); });
+}
+
+bool is_readable(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf ||
+         dtype == at::kDouble;
+}
+
+/// "a, b, c and 4 more", ten of them.
+std::string first_names(const std::vector<std::string>& names) {
+  const std::vector<std::string> shown(
+      names.begin(),
+      names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesShown)));
+  std::string text = join(shown, ", ");
+  if (names.size() > kNamesShown) text += cat(" and ", names.size() - kNamesShown, " more");
+  return text;
+}
+
+/// How a model's tensors and a folder's fit together.
+struct Match {
+  std::unordered_map<std::string, HfFolder::Place> places;  // of the model's names
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  std::vector<std::string> misshapen;   // with both shapes
+  std::vector<std::string> unreadable;  // with the dtype
+  std::vector<std::string> skipped;
+  std::string embedding;            // the model's name of it, "" when there is none
+  bool is_head_made = false;        // lm_head comes from the embedding
+  bool has_redundant_head = false;  // the file holds the head of a tied model
+
+  std::vector<std::string> findings() const {
+    std::vector<std::string> texts;
+    const auto add = [&](const char* what, const std::vector<std::string>& names) {
+      if (!names.empty()) texts.push_back(cat(what, " (", names.size(), "): ", first_names(names)));
+    };
+    add("missing", missing);
+    add("not in the model", unexpected);
+    add("of another shape", misshapen);
+    add("of a dtype that is not read", unreadable);
+    return texts;
+  }
+};
+
+std::string find_embedding(const tensor::KeyMap& keys) {
+  for (const tensor::ParameterPart& key : keys) {
+    for (const char* name : {"embed_tokens.weight", "wte.weight"}) {
+      if (key.name == name || key.name.ends_with(cat(".", name))) return key.name;
+    }
+  }
+  return "";
+}
+
+void add_place(Match& match, const tensor::ParameterPart& key, const HfFolder::Place& place) {
+  const TensorEntry& entry = *place.entry;
+  if (entry.shape != key.shape) {
+    match.misshapen.push_back(cat(key.name, " is [", join(entry.shape), "] in the file and [",
+                                  join(key.shape), "] in the config"));
+  } else if (!is_readable(entry.dtype)) {
+    match.unreadable.push_back(cat(key.name, " is ", tensor::safetensors_dtype_name(entry.dtype)));
+  }
+  match.places[key.name] = place;
+}
+
+Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
+                    const LoadOptions& options) {
+  Match match;
+  match.embedding = find_embedding(keys);
+  std::unordered_set<std::string> used;
+  const tensor::ParameterPart* absent_head = nullptr;
+  bool has_head = false;
+  for (const tensor::ParameterPart& key : keys) {
+    has_head = has_head || key.name == kHead;
+    if (is_skipped(key.name, options)) {
+      match.skipped.push_back(key.name);
+      continue;
+    }
+    const std::optional<std::string> name = find_name(folder, key.name);
+    if (name) {
+      used.insert(*name);
+      add_place(match, key, *folder.find(*name));
+    } else if (key.name == kHead) {
+      absent_head = &key;
+    } else {
+      match.missing.push_back(key.name);
+    }
+  }
+  const auto embedding = match.places.find(match.embedding);
+  if (absent_head != nullptr && embedding != match.places.end()) {
+    match.is_head_made = true;
+    add_place(match, *absent_head, HfFolder::Place(embedding->second));
+  } else if (absent_head != nullptr) {
+    match.missing.push_back(kHead);
+  }
+  for (const std::string& name : folder.names()) {
+    if (used.contains(name) || is_known_buffer(name) || is_skipped(name, options)) continue;
+    if (name == kHead && !has_head && embedding != match.places.end() &&
+        folder.find(name)->entry->shape == embedding->second.entry->shape) {
+      match.has_redundant_head = true;
+    } else {
+      match.unexpected.push_back(name);
+    }
+  }
+  return match;
+}
+
+/// A tied model's file may hold the head once more, but then it must be the embedding.
+void check_redundant_head(const HfFolder& folder, const HfFolder::Place& embedding) {
+  constexpr int64_t kPiece = int64_t{1} << 18;
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const HfFolder::Place head = *folder.find(kHead);
+  const auto options = at::TensorOptions().dtype(embedding.entry->dtype);
+  const int64_t numel = head.entry->numel();
+  const at::Tensor a = at::empty({std::min(kPiece, numel)}, options);
+  const at::Tensor b = at::empty({std::min(kPiece, numel)}, options);
+  for (int64_t first = 0; first < numel; first += kPiece) {
+    const int64_t count = std::min(kPiece, numel - first);
+    folder.file(head.file).read_elements(*head.entry, first, a.narrow(0, 0, count));
+    folder.file(embedding.file).read_elements(*embedding.entry, first, b.narrow(0, 0, count));
+    if (std::memcmp(a.data_ptr(), b.data_ptr(), static_cast<size_t>(count) * a.itemsize()) != 0) {
+      throw InputError(cat("weights in ", folder.path(), " do not fit the config: ", kHead,
+                           " differs from ", embedding.entry->name,
+                           ", but the config ties them (tie_word_embeddings)"));
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> find_name(const HfFolder& folder, const std::string& name) {
+  if (folder.find(name)) return name;
+  for (const std::string_view prefix : kBasePrefixes) {
+    if (name.starts_with(prefix)) {
+      const std::string bare = name.substr(prefix.size());
+      if (folder.find(bare)) return bare;
+    }
+    const std::string longer = cat(prefix, name);
+    if (folder.find(longer)) return longer;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> check_weights(const HfFolder& folder, const tensor::KeyMap& keys,
+                                       const LoadOptions& options) {
+  return match_weights(folder, keys, options).findings();
+}
+
+LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
+                        std::span<const tensor::FlatShard> shards, const LoadOptions& options) {
+  const Match match = match_weights(folder, keys, options);
+  const std::vector<std::string> findings = match.findings();
+  if (!findings.empty()) {
+    throw InputError(
+        cat("weights in ", folder.path(), " do not fit the config:\n  ", join(findings, "\n  ")));
+  }
+  if (match.has_redundant_head) check_redundant_head(folder, match.places.at(match.embedding));
+  if (match.is_head_made && options.reporter != nullptr) {
+    options.reporter->warning(
+        cat(folder.path(), ": no ", kHead, "; it is made from ", match.embedding));
+  }
+  struct Task {
+    const tensor::FlatShard* shard;
+    const tensor::FlatSegment* segment;
+    HfFolder::Place place;
+  };
+  std::vector<Task> tasks;
+  LoadReport report;
+  report.skipped = match.skipped;
+  for (const tensor::FlatShard& shard : shards) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      const auto place = match.places.find(segment.fqn);
+      if (place == match.places.end() || segment.spec.numel() == 0) continue;
+      AM_CHECK(segment.spec.global_shape == place->second.entry->shape, segment.fqn);
+      tasks.push_back({&shard, &segment, place->second});
+      report.num_bytes += static_cast<uint64_t>(segment.spec.numel()) *
+                          c10::elementSize(place->second.entry->dtype);
+    }
+  }
+  report.num_tensors = static_cast<int64_t>(tasks.size());
+  // Largest first, so that no thread is left alone with one at the end.
+  std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) {
+    return a.segment->spec.numel() > b.segment->spec.numel();
+  });
+  run_tasks(tasks.size(), options.num_threads, [&](size_t i) {
+    const Task& task = tasks[i];
+    folder.file(task.place.file)
+        .read_shard(*task.place.entry, task.segment->spec, task.shard->view(*task.segment));
+  });
+  return report;
+}
+
+}  // namespace automodel::checkpoint
