@@ -33,8 +33,11 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   AM_CHECK(false);
 }
 
+/// The first line of a c10d or Gloo error, without the source position in front.
 std::string reason_of(const std::string& text) {
-  return text.substr(0, text.find('\n'));
+  std::string line = text.substr(0, text.find('\n'));
+  if (line.starts_with("[/")) line = line.substr(std::min(line.size(), line.find("] ") + 2));
+  return line;
 }
 
 std::string failure_key(int rank) {
@@ -89,7 +92,7 @@ struct World::State {
       throw;
     } catch (const std::exception&) {
       throw PeerFailure(
-          cat("rank ", options.rank, ": the run's store is gone (its host ended) during ", where));
+          cat("the run's store is gone (its host ended) during ", where));
     }
     throw PeerFailure(cat(where, " failed; ",
                           silent.empty() ? std::string("no rank is missing")
