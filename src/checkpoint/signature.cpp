@@ -1,0 +1,70 @@
+#include "checkpoint/signature.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/text.h"
+
+namespace automodel::checkpoint {
+
+namespace {
+
+constexpr std::array<const char*, 9> kConfigKeys = {
+    "architectures",     "model_type",          "hidden_size",
+    "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "intermediate_size", "vocab_size",          "tie_word_embeddings"};
+
+void set(Json& fields, const char* key, const Json* value) {
+  if (value != nullptr && !value->is_null()) fields[key] = *value;
+}
+
+const Json& field_of(const ModelSignature& signature, const std::string& key) {
+  static const Json kNull;
+  const Json* value = signature.to_json().find(key);
+  return value == nullptr ? kNull : *value;
+}
+
+std::string shown(const Json& value) {
+  return value.is_null() ? "absent" : value.dump();
+}
+
+}  // namespace
+
+ModelSignature::ModelSignature(const std::optional<std::string>& pretrained, const Json& hf_config,
+                               bool has_peft) {
+  if (pretrained) fields_["pretrained_model_name_or_path"] = Json(*pretrained);
+  for (const char* key : kConfigKeys) set(fields_, key, hf_config.find(key));
+  set(fields_, "rope_theta", hf_config.find("rope_theta"));
+  set(fields_, "rope_scaling", hf_config.find("rope_scaling"));
+  if (const Json* rope = hf_config.find("rope_parameters"); rope != nullptr && rope->is_object()) {
+    set(fields_, "rope_theta", rope->find("rope_theta"));
+    // The new form of the plain rotary embedding says what the old one left out.
+    Json scaling = *rope;
+    scaling.erase("rope_theta");
+    const bool is_plain = scaling.get("rope_type", "default") == "default" && scaling.size() <= 1;
+    if (!is_plain) fields_["rope_scaling"] = std::move(scaling);
+  }
+  fields_["has_peft"] = Json(has_peft);
+}
+
+std::vector<std::string> signature_differences(const ModelSignature& saved,
+                                               const ModelSignature& current) {
+  std::vector<std::string> keys;
+  for (const ModelSignature* signature : {&saved, &current}) {
+    if (!signature->to_json().is_object()) continue;
+    for (const auto& [key, value] : signature->to_json().as_object()) {
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    }
+  }
+  std::vector<std::string> differences;
+  for (const std::string& key : keys) {
+    const Json& before = field_of(saved, key);
+    const Json& now = field_of(current, key);
+    if (before == now) continue;
+    differences.push_back(
+        cat(key, " is ", shown(before), " in the checkpoint and ", shown(now), " here"));
+  }
+  return differences;
+}
+
+}  // namespace automodel::checkpoint
