@@ -11,6 +11,9 @@
 
 namespace automodel::tokenizers {
 
+struct Document;
+struct FolderSettings;
+
 /// A named special token of the folder: its text and its id.
 struct SpecialToken {
   std::string text;
@@ -80,6 +83,7 @@ class Tokenizer final {
  private:
   struct State;
   explicit Tokenizer(std::shared_ptr<const State> state);
+  static std::shared_ptr<State> build(Document document, FolderSettings settings);
   std::shared_ptr<const State> state_;
 };
 

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "tokenizers/added_tokens.h"
+#include "tokenizers/document.h"
+
+namespace automodel::tokenizers {
+
+/// What the files beside tokenizer.json say.
+struct FolderSettings {
+  /// The transformers class whose own components replace those of tokenizer.json; "" for none.
+  std::string class_name;
+  bool class_adds_specials = false;  ///< the class adds its named tokens anew, as plain specials
+
+  // The named special tokens, as texts.
+  std::optional<std::string> bos;
+  std::optional<std::string> eos;
+  std::optional<std::string> pad;
+  std::optional<std::string> unk;
+
+  /// To be added before the file's own added tokens when the class builds anew, else behind them.
+  std::vector<AddedToken> listed_tokens;
+  /// Named and additional special tokens; added when the tokenizer does not know them yet.
+  std::vector<AddedToken> special_tokens;
+
+  bool add_bos_token = false;
+  bool add_eos_token = false;
+  std::optional<std::string> chat_template;
+  std::vector<std::string> files;
+};
+
+/// Reads everything of a tokenizer folder but tokenizer.json. Throws InputError.
+FolderSettings read_folder(const std::string& folder);
+
+/// Replaces components in the document as the settings' class does. Throws InputError.
+void apply_class(const FolderSettings& settings, const Json& tokenizer_config, Document& document);
+
+/// tokenizer_config.json of a folder; an empty object when there is none. Throws InputError.
+Json read_tokenizer_config(const std::string& folder);
+
+}  // namespace automodel::tokenizers

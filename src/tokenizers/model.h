@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "tokenizers/document.h"
+#include "tokenizers/vocabulary.h"
+
+namespace automodel::tokenizers {
+
+/// Turns one piece of text into token ids. Safe to use from several threads.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// Appends the ids of a piece of normalized, pre-tokenized UTF-8. Throws InputError when the
+  /// piece needs an unknown token that the vocabulary lacks.
+  virtual void encode(std::string_view piece, std::vector<int64_t>& ids) const = 0;
+  virtual const Vocabulary& vocabulary() const = 0;
+};
+
+/// The model of a tokenizer.json; takes the vocabulary and the merges out of the document. Throws
+/// InputError naming the file and what is wrong.
+std::unique_ptr<Model> make_model(Document& document);
+
+// One per type; `settings` is the document's model section.
+std::unique_ptr<Model> make_bpe(Document& document, const Json& settings);
+std::unique_ptr<Model> make_unigram(Document& document, const Json& settings);
+std::unique_ptr<Model> make_word_piece(Document& document, const Json& settings);
+std::unique_ptr<Model> make_word_level(Document& document, const Json& settings);
+
+}  // namespace automodel::tokenizers

@@ -1,0 +1,130 @@
+#include "tokenizers/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "tokenizers/unicode.h"
+
+namespace automodel::tokenizers {
+
+struct Regex::Program {
+  std::string pattern;
+  pcre2_code* code = nullptr;
+
+  ~Program() { pcre2_code_free(code); }
+};
+
+namespace {
+
+struct FreeMatchData {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+
+std::string pcre_message(int error) {
+  PCRE2_UCHAR text[160] = {};
+  pcre2_get_error_message(error, text, sizeof(text));
+  return reinterpret_cast<const char*>(text);
+}
+
+}  // namespace
+
+Regex::Regex() = default;
+Regex::Regex(Regex&& other) noexcept = default;
+Regex& Regex::operator=(Regex&& other) noexcept = default;
+Regex::~Regex() = default;
+
+Regex Regex::from_pattern(std::string_view pattern, std::string_view where) {
+  Regex regex;
+  regex.program_ = std::make_unique<Program>();
+  regex.program_->pattern = pattern;
+  const auto refuse = [&](const std::string& reason) {
+    return InputError(cat(where, ": cannot use the regular expression '", pattern, "': ", reason));
+  };
+  std::string translated;
+  try {
+    translated = translate_oniguruma(pattern);
+  } catch (const InputError& error) {
+    throw refuse(error.what());
+  }
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  // Oniguruma's ^ and $ are those of lines; it knows no other line end than \n.
+  const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  pcre2_compile_context* context = pcre2_compile_context_create(nullptr);
+  pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+  regex.program_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()),
+                                       translated.size(), options, &error, &offset, context);
+  pcre2_compile_context_free(context);
+  if (regex.program_->code == nullptr) {
+    throw refuse(cat(pcre_message(error), " at byte ", offset, " of '", translated, "'"));
+  }
+  // Without the JIT (not built in, or no executable memory) matching is slower, not different.
+  pcre2_jit_compile(regex.program_->code, PCRE2_JIT_COMPLETE);
+  return regex;
+}
+
+Regex Regex::from_literal(std::string_view text, std::string_view where) {
+  if (text.empty()) return from_pattern("", where);
+  Regex regex;
+  regex.literal_ = text;
+  return regex;
+}
+
+void Regex::find_all(std::string_view text, std::vector<Match>& out) const {
+  if (text.empty()) {
+    out.push_back({0, 0, false});
+    return;
+  }
+  size_t previous = 0;
+  const auto add = [&](size_t begin, size_t end) {
+    if (previous != begin) out.push_back({previous, begin, false});
+    out.push_back({begin, end, true});
+    previous = end;
+  };
+  if (program_ == nullptr) {
+    for (size_t at = text.find(literal_); at != std::string_view::npos;
+         at = text.find(literal_, previous)) {
+      add(at, at + literal_.size());
+    }
+  } else {
+    const std::unique_ptr<pcre2_match_data, FreeMatchData> data(
+        pcre2_match_data_create(1, nullptr));
+    AM_CHECK(data != nullptr);
+    size_t start = 0;
+    size_t last_match_end = std::string_view::npos;
+    while (start <= text.size()) {
+      const auto match = [&](uint32_t options) {
+        return pcre2_match(program_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                           start, options | PCRE2_NO_UTF_CHECK, data.get(), nullptr);
+      };
+      int status = match(0);
+      if (status == PCRE2_ERROR_JIT_STACKLIMIT) status = match(PCRE2_NO_JIT);
+      if (status == PCRE2_ERROR_NOMATCH) break;
+      if (status < 0) {
+        throw InputError(cat("the tokenizer's regular expression '", program_->pattern,
+                             "' fails on a text of ", text.size(),
+                             " bytes: ", pcre_message(status)));
+      }
+      const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data.get());
+      const size_t begin = ends[0];
+      const size_t end = ends[1];
+      // As Oniguruma's iterator: no empty match right behind a match, and \K is no reason to go
+      // back.
+      if (end < begin || begin < start || (begin == end && begin == last_match_end)) {
+        if (start >= text.size()) break;
+        next_code_point(text, start);
+        continue;
+      }
+      start = end;
+      last_match_end = end;
+      add(begin, end);
+    }
+  }
+  if (previous != text.size()) out.push_back({previous, text.size(), false});
+}
+
+}  // namespace automodel::tokenizers

@@ -1,0 +1,260 @@
+#include "tokenizers/tokenizer.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "tokenizers/added_tokens.h"
+#include "tokenizers/decoder.h"
+#include "tokenizers/document.h"
+#include "tokenizers/folder.h"
+#include "tokenizers/model.h"
+#include "tokenizers/normalizer.h"
+#include "tokenizers/post_processor.h"
+#include "tokenizers/pre_tokenizer.h"
+#include "tokenizers/unicode.h"
+
+namespace automodel::tokenizers {
+
+struct Tokenizer::State {
+  std::unique_ptr<Normalizer> normalizer;       // none: the text stays
+  std::unique_ptr<PreTokenizer> pre_tokenizer;  // none: the model sees whole texts
+  std::unique_ptr<Model> model;
+  PostProcessor post_processor;
+  std::unique_ptr<Decoder> decoder;  // none: tokens are joined by spaces
+  std::optional<AddedTokens> added;
+
+  std::string name;  // the file, for messages
+  std::string folder;
+  FolderSettings settings;
+  std::optional<SpecialToken> bos;
+  std::optional<SpecialToken> eos;
+  std::optional<SpecialToken> pad;
+  std::optional<SpecialToken> unk;
+  std::vector<int64_t> special_ids;
+
+  int64_t find(std::string_view token) const {
+    const int64_t id = added->find(token);
+    return id >= 0 ? id : model->vocabulary().find(token);
+  }
+
+  std::optional<std::string_view> text(int64_t id) const {
+    if (const auto text = added->text(id)) return text;
+    return model->vocabulary().token(id);
+  }
+};
+
+namespace {
+
+/// A component of the document, absent or null for none.
+const Json* section(const Document& document, std::string_view key) {
+  const Json* json = document.rest.find(key);
+  return json == nullptr || json->is_null() ? nullptr : json;
+}
+
+std::vector<AddedToken> read_added_tokens(const Document& document) {
+  std::vector<AddedToken> tokens;
+  const Json* list = section(document, "added_tokens");
+  if (list == nullptr) return tokens;
+  if (!list->is_array()) {
+    throw InputError(cat(document.name, ": added_tokens must be a list, found ", list->kind()));
+  }
+  for (const Json& entry : list->as_array()) {
+    tokens.push_back(read_added_token(entry, cat(document.name, ": added_tokens")));
+  }
+  return tokens;
+}
+
+void check_version(const Document& document) {
+  const Json* version = section(document, "version");
+  if (version != nullptr && !(version->is_string() && version->as_string() == "1.0")) {
+    throw InputError(cat(document.name, ": unknown version of tokenizer.json; known here: 1.0"));
+  }
+}
+
+/// The tokens that the folder's other files add to those of tokenizer.json.
+void add_folder_tokens(const FolderSettings& settings, std::vector<AddedToken> of_file,
+                       AddedTokens& added) {
+  // A class that builds its tokenizer anew takes the configured list; the file's is only read
+  // when there is none.
+  const bool rebuilt = !settings.class_name.empty();
+  if (!rebuilt || settings.listed_tokens.empty()) added.add(of_file);
+  added.add(settings.listed_tokens);
+  std::vector<AddedToken> missing;
+  for (const AddedToken& token : settings.special_tokens) {
+    if (added.find(token.content) < 0) missing.push_back(token);
+  }
+  added.add(missing);
+  if (!settings.class_adds_specials) return;
+  std::vector<AddedToken> plain;
+  for (const AddedToken& token : settings.special_tokens) {
+    plain.push_back({.content = token.content, .normalized = false, .special = true});
+  }
+  added.add(plain);
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+std::shared_ptr<Tokenizer::State> Tokenizer::build(Document document, FolderSettings settings) {
+  check_version(document);
+  auto state = std::make_shared<State>();
+  state->name = document.name;
+  state->model = make_model(document);
+  if (const Json* json = section(document, "normalizer")) {
+    state->normalizer = make_normalizer({*json, document.name, "normalizer"});
+  }
+  if (const Json* json = section(document, "pre_tokenizer")) {
+    state->pre_tokenizer = make_pre_tokenizer({*json, document.name, "pre_tokenizer"});
+  }
+  if (const Json* json = section(document, "post_processor")) {
+    state->post_processor = PostProcessor({*json, document.name, "post_processor"});
+  }
+  if (const Json* json = section(document, "decoder")) {
+    state->decoder = make_decoder({*json, document.name, "decoder"});
+  }
+  state->added.emplace(state->model->vocabulary(), state->normalizer.get());
+  add_folder_tokens(settings, read_added_tokens(document), *state->added);
+
+  const auto named = [&](const std::optional<std::string>& text) -> std::optional<SpecialToken> {
+    if (!text) return std::nullopt;
+    const int64_t id = state->find(*text);
+    if (id < 0) return std::nullopt;
+    return SpecialToken{*text, id};
+  };
+  state->bos = named(settings.bos);
+  state->eos = named(settings.eos);
+  state->pad = named(settings.pad);
+  state->unk = named(settings.unk);
+  std::set<int64_t> special_ids;
+  for (const auto& [id, token] : state->added->tokens()) {
+    if (token.special) special_ids.insert(id);
+  }
+  for (const auto& token : {state->bos, state->eos, state->pad, state->unk}) {
+    if (token) special_ids.insert(token->id);
+  }
+  state->special_ids.assign(special_ids.begin(), special_ids.end());
+  state->settings = std::move(settings);
+  return state;
+}
+
+Tokenizer Tokenizer::load(const std::string& folder) {
+  const std::string path = path_join(folder, "tokenizer.json");
+  if (!path_exists(path)) {
+    throw InputError(cat(folder, is_directory(folder)
+                                     ? ": there is no tokenizer.json in this folder"
+                                     : ": there is no such folder"));
+  }
+  const MappedFile file(path);
+  FolderSettings settings = read_folder(folder);
+  Document document = read_document(file.text(), path);
+  apply_class(settings, read_tokenizer_config(folder), document);
+  std::shared_ptr<State> state = build(std::move(document), std::move(settings));
+  state->folder = folder;
+  return Tokenizer(std::move(state));
+}
+
+Tokenizer Tokenizer::from_json_text(std::string_view text, const std::string& name) {
+  return Tokenizer(build(read_document(text, name), FolderSettings{}));
+}
+
+std::vector<int64_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  const size_t invalid = find_invalid_utf8(text);
+  if (invalid != std::string_view::npos) {
+    throw InputError(cat("cannot tokenize a text that is not UTF-8 (at byte ", invalid, ")"));
+  }
+  const State& state = *state_;
+  Pieces pieces = state.added->split(text);
+  if (state.pre_tokenizer != nullptr) state.pre_tokenizer->apply(pieces);
+  std::vector<int64_t> ids;
+  ids.reserve(pieces.list.size() + 8);
+  for (const Piece& piece : pieces.list) {
+    if (piece.id >= 0) {
+      ids.push_back(piece.id);
+    } else {
+      state.model->encode(pieces[piece], ids);
+    }
+  }
+  return state.post_processor.apply(std::move(ids), add_special_tokens);
+}
+
+std::string Tokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
+  const State& state = *state_;
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const int64_t id : ids) {
+    const std::optional<std::string_view> text = state.text(id);
+    if (!text || (skip_special_tokens && state.added->is_special(*text))) continue;
+    tokens.emplace_back(*text);
+  }
+  if (state.decoder == nullptr) return join(tokens, " ");
+  if (tokens.empty()) return "";
+  state.decoder->apply(tokens);
+  return join(tokens, "");
+}
+
+int64_t Tokenizer::vocab_size() const {
+  return state_->model->vocabulary().size() + state_->added->num_new();
+}
+
+int64_t Tokenizer::id_bound() const {
+  const auto& added = state_->added->tokens();
+  const int64_t largest_added = added.empty() ? -1 : added.rbegin()->first;
+  return std::max(state_->model->vocabulary().id_bound(), largest_added + 1);
+}
+
+std::optional<int64_t> Tokenizer::token_to_id(std::string_view token) const {
+  const int64_t id = state_->find(token);
+  if (id < 0) return std::nullopt;
+  return id;
+}
+
+std::optional<std::string> Tokenizer::id_to_token(int64_t id) const {
+  const std::optional<std::string_view> text = state_->text(id);
+  if (!text) return std::nullopt;
+  return std::string(*text);
+}
+
+const std::optional<SpecialToken>& Tokenizer::bos() const {
+  return state_->bos;
+}
+const std::optional<SpecialToken>& Tokenizer::eos() const {
+  return state_->eos;
+}
+const std::optional<SpecialToken>& Tokenizer::pad() const {
+  return state_->pad;
+}
+const std::optional<SpecialToken>& Tokenizer::unk() const {
+  return state_->unk;
+}
+const std::vector<int64_t>& Tokenizer::special_ids() const {
+  return state_->special_ids;
+}
+
+bool Tokenizer::is_special(int64_t id) const {
+  return std::ranges::binary_search(state_->special_ids, id);
+}
+
+bool Tokenizer::add_bos_token() const {
+  return state_->settings.add_bos_token;
+}
+bool Tokenizer::add_eos_token() const {
+  return state_->settings.add_eos_token;
+}
+
+const std::optional<std::string>& Tokenizer::chat_template() const {
+  return state_->settings.chat_template;
+}
+
+const std::string& Tokenizer::folder() const {
+  return state_->folder;
+}
+const std::vector<std::string>& Tokenizer::files() const {
+  return state_->settings.files;
+}
+
+}  // namespace automodel::tokenizers

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace automodel::tokenizers {
+
+/// Reads the code point at `position` of valid UTF-8 and moves `position` behind it.
+char32_t next_code_point(std::string_view text, size_t& position);
+
+/// Reads the code point that ends at `position` of valid UTF-8 and moves `position` before it.
+char32_t previous_code_point(std::string_view text, size_t& position);
+
+void append_utf8(std::string& out, char32_t code_point);
+
+/// Position of the first byte that is not part of valid UTF-8; npos when all of it is valid.
+size_t find_invalid_utf8(std::string_view text);
+
+/// `bytes` with every maximal invalid sequence replaced by U+FFFD, as Rust's from_utf8_lossy.
+std::string lossy_utf8(std::string_view bytes);
+
+bool is_ascii(std::string_view text);
+
+// Character classes by their Unicode properties.
+bool is_whitespace(char32_t c);        ///< White_Space
+bool is_numeric(char32_t c);           ///< N
+bool is_punctuation(char32_t c);       ///< P, or one of ASCII's 32 punctuation marks
+bool is_word_character(char32_t c);    ///< \w: Alphabetic, M, Nd, Pc, Join_Control
+bool is_combining_mark(char32_t c);    ///< M
+bool is_nonspacing_mark(char32_t c);   ///< Mn
+bool is_control_or_other(char32_t c);  ///< Cc, Cf, Co
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+std::string normal_form(std::string_view text, NormalForm form);
+
+/// Every character in lower case by itself (no final sigma).
+std::string lower_case(std::string_view text);
+
+/// The character that stands for a byte in byte-level vocabularies, as UTF-8.
+std::string_view byte_level_character(unsigned char byte);
+/// The byte a byte-level character stands for; -1 when it stands for none.
+int byte_of_character(char32_t c);
+
+}  // namespace automodel::tokenizers
