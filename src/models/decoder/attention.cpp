@@ -1,0 +1,111 @@
+#include "models/decoder/attention.h"
+
+#include <ATen/ATen.h>
+
+#include "core/text.h"
+#include "tensor/random.h"
+
+namespace automodel::models::decoder {
+
+at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, at::IntArrayRef shape,
+                        const at::Tensor& like, double p) {
+  const DropoutContext& dropout = context.dropout;
+  const tensor::RandomKey key(dropout.seed,
+                              cat("dropout/", dropout.step, "/", dropout.micro_batch, "/", site));
+  int64_t numel = 1;
+  for (const int64_t size : shape) numel *= size;
+  return tensor::dropout_mask(key, 0, numel, p).view(shape).to(like.options());
+}
+
+at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
+                   double p) {
+  if (!context.is_training || p == 0) return x;
+  return x * dropout_mask(context, site, x.sizes(), x, p);
+}
+
+Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
+    : layer_(config.layers[static_cast<size_t>(layer)]),
+      dropout_site_(cat("layers.", layer, ".attention.probabilities")),
+      dropout_(config.attention_dropout),
+      softcap_(config.attention_softcap),
+      qk_norm_(config.qk_norm),
+      core_(nn::make_local_attention_core()) {
+  options_.num_heads = config.num_heads;
+  options_.num_kv_heads = config.num_kv_heads;
+  options_.head_dim = config.head_dim;
+  options_.norm = {config.norm_eps, config.norm == NormKind::kRmsPlusOne};
+  const int64_t q_size = config.num_heads * config.head_dim;
+  const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  qkv_proj_ = register_module(
+      "qkv_proj", std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
+                                                                 .out_features = config.qkv_rows(),
+                                                                 .has_bias = config.has_qkv_bias,
+                                                                 .is_transposed = config.is_conv1d},
+                                               dtype));
+  if (qk_norm_ != QkNorm::kNone) {
+    const bool is_per_head = qk_norm_ == QkNorm::kPerHead;
+    const int64_t q_dim = is_per_head ? config.head_dim : q_size;
+    const int64_t k_dim = is_per_head ? config.head_dim : kv_size;
+    q_norm_ = register_module("q_norm", std::make_shared<nn::RmsNorm>(q_dim, options_.norm, dtype));
+    k_norm_ = register_module("k_norm", std::make_shared<nn::RmsNorm>(k_dim, options_.norm, dtype));
+  }
+  o_proj_ = register_module(
+      "o_proj",
+      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = q_size,
+                                                     .out_features = config.hidden_size,
+                                                     .has_bias = config.has_attention_output_bias,
+                                                     .is_transposed = config.is_conv1d},
+                                   dtype));
+}
+
+kernels::Qkv Attention::heads(const at::Tensor& qkv, const ForwardContext& context) const {
+  kernels::QkvOptions options = options_;
+  if (layer_.rope >= 0) options.rope = context.ropes[static_cast<size_t>(layer_.rope)];
+  options.position_ids = context.position_ids;
+  if (qk_norm_ == QkNorm::kWholeProjection) return heads_normed_whole(qkv, options);
+  if (qk_norm_ == QkNorm::kPerHead) {
+    options.q_norm = q_norm_->weight();
+    options.k_norm = k_norm_->weight();
+  }
+  return kernels::split_norm_rotate(qkv, options);
+}
+
+kernels::Qkv Attention::heads_normed_whole(const at::Tensor& qkv,
+                                           const kernels::QkvOptions& options) const {
+  const int64_t q_size = options.num_heads * options.head_dim;
+  const int64_t kv_size = options.num_kv_heads * options.head_dim;
+  const auto split = [&](const at::Tensor& x, int64_t heads) {
+    return x.view({x.size(0), x.size(1), heads, options.head_dim});
+  };
+  const at::Tensor q = q_norm_->forward(qkv.narrow(-1, 0, q_size).contiguous());
+  const at::Tensor k = k_norm_->forward(qkv.narrow(-1, q_size, kv_size).contiguous());
+  const at::Tensor v = qkv.narrow(-1, q_size + kv_size, kv_size);
+  kernels::Qkv out{split(q, options.num_heads), split(k, options.num_kv_heads),
+                   v.unflatten(-1, {options.num_kv_heads, options.head_dim})};
+  if (options.rope.is_defined()) {
+    out.q = kernels::rotate(out.q, options.rope, options.position_ids);
+    out.k = kernels::rotate(out.k, options.rope, options.position_ids);
+  }
+  return out;
+}
+
+at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
+  const kernels::Qkv qkv = heads(qkv_proj_->forward(x), context);
+  const int64_t batch = x.size(0);
+  const int64_t length = x.size(1);
+  kernels::AttentionOptions options;
+  options.scale = layer_.attention_scale;
+  options.window = layer_.window;
+  options.softcap = softcap_;
+  options.padding_mask = context.padding_mask;
+  options.document_ids = context.document_ids;
+  if (context.is_training && dropout_ > 0) {
+    options.dropout = dropout_;
+    options.dropout_mask = dropout_mask(context, dropout_site_,
+                                        {batch, options_.num_heads, length, length}, x, dropout_);
+  }
+  const at::Tensor out = core_->attend(qkv.q, qkv.k, qkv.v, options).out;
+  return o_proj_->forward(out.reshape({batch, length, options_.num_heads * options_.head_dim}));
+}
+
+}  // namespace automodel::models::decoder

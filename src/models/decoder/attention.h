@@ -1,0 +1,43 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+
+#include "models/decoder/decoder_config.h"
+#include "models/decoder/forward_context.h"
+#include "nn/attention_core.h"
+#include "nn/layers.h"
+
+namespace automodel::models::decoder {
+
+/// Self-attention. Parameters in this order: qkv_proj (rows: queries, keys, values), q_norm,
+/// k_norm, o_proj.
+class Attention final : public torch::nn::Module {
+ public:
+  Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
+
+  /// x [B, S, D] to [B, S, D].
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
+
+  void set_core(std::shared_ptr<nn::AttentionCore> core) { core_ = std::move(core); }
+
+ private:
+  kernels::Qkv heads(const at::Tensor& qkv, const ForwardContext& context) const;
+  kernels::Qkv heads_normed_whole(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
+
+  LayerOptions layer_;
+  std::string dropout_site_;
+  double dropout_;
+  double softcap_;
+  QkNorm qk_norm_;
+  kernels::QkvOptions options_;
+  std::shared_ptr<nn::Linear> qkv_proj_;
+  std::shared_ptr<nn::RmsNorm> q_norm_;
+  std::shared_ptr<nn::RmsNorm> k_norm_;
+  std::shared_ptr<nn::Linear> o_proj_;
+  std::shared_ptr<nn::AttentionCore> core_;
+};
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,97 @@
+#include "models/decoder/block.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "core/text.h"
+
+namespace automodel::models::decoder {
+
+Mlp::Mlp(const DecoderConfig& config, at::ScalarType dtype)
+    : activation_(config.activation), is_gated_(config.is_mlp_gated) {
+  up_proj_ = register_module(
+      is_gated_ ? "gate_up_proj" : "up_proj",
+      std::make_shared<nn::Linear>(
+          nn::LinearOptions{.in_features = config.hidden_size,
+                            .out_features = config.intermediate_size * (is_gated_ ? 2 : 1),
+                            .has_bias = config.has_mlp_bias,
+                            .is_transposed = config.is_conv1d},
+          dtype));
+  down_proj_ = register_module(
+      "down_proj",
+      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.intermediate_size,
+                                                     .out_features = config.hidden_size,
+                                                     .has_bias = config.has_mlp_bias,
+                                                     .is_transposed = config.is_conv1d},
+                                   dtype));
+}
+
+at::Tensor Mlp::forward(const at::Tensor& x) const {
+  const at::Tensor up = up_proj_->forward(x);
+  return down_proj_->forward(is_gated_ ? kernels::gated_activation(up, activation_)
+                                       : kernels::activate(up, activation_));
+}
+
+std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype) {
+  switch (config.norm) {
+    case NormKind::kRms:
+    case NormKind::kRmsPlusOne: {
+      const kernels::NormOptions options{config.norm_eps, config.norm == NormKind::kRmsPlusOne};
+      return std::make_shared<nn::RmsNorm>(config.hidden_size, options, dtype);
+    }
+    case NormKind::kLayer:
+      return std::make_shared<nn::LayerNorm>(config.hidden_size, config.norm_eps, dtype);
+  }
+  return nullptr;
+}
+
+Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
+    : residual_scale_(config.residual_scale),
+      residual_dropout_(config.residual_dropout),
+      attention_site_(cat("layers.", layer, ".attention")),
+      mlp_site_(cat("layers.", layer, ".mlp")) {
+  const bool has_pre_norms = config.norm_placement != NormPlacement::kPost;
+  const bool has_post_norms = config.norm_placement != NormPlacement::kPre;
+  const auto norm = [&](const char* name) {
+    return register_module(name, make_norm(config, dtype));
+  };
+  if (has_pre_norms) attention_pre_norm_ = norm("attention_pre_norm");
+  attention_ = register_module("attention", std::make_shared<Attention>(config, layer, dtype));
+  if (has_post_norms) attention_post_norm_ = norm("attention_post_norm");
+  if (has_pre_norms) mlp_pre_norm_ = norm("mlp_pre_norm");
+  mlp_ = register_module("mlp", std::make_shared<Mlp>(config, dtype));
+  if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm");
+}
+
+at::Tensor Block::forward(const at::Tensor& x,
+                          std::shared_ptr<const ForwardContext> context) const {
+  // The body holds the context by value: a recomputing behaviour calls it again much later.
+  return hook_({x}, [this, context](const nn::TensorList& in) {
+    return nn::TensorList{run(in[0], *context)};
+  })[0];
+}
+
+/// What stands between a branch's last projection and the residual sum.
+at::Tensor Block::finish_branch(at::Tensor branch, const nn::Norm* post_norm,
+                                const ForwardContext& context, const std::string& site) const {
+  if (post_norm != nullptr) branch = post_norm->forward(branch);
+  branch = dropout(branch, context, site, residual_dropout_);
+  return residual_scale_ == 1.0 ? branch : branch * residual_scale_;
+}
+
+at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const {
+  at::Tensor branch =
+      attention_->forward(attention_pre_norm_ ? attention_pre_norm_->forward(x) : x, context);
+  branch = finish_branch(std::move(branch), attention_post_norm_.get(), context, attention_site_);
+  at::Tensor residual;
+  at::Tensor mlp_input;
+  if (mlp_pre_norm_) {
+    std::tie(residual, mlp_input) = mlp_pre_norm_->add(branch, x);
+  } else {
+    residual = x + branch;
+    mlp_input = residual;
+  }
+  branch = mlp_->forward(mlp_input);
+  return residual + finish_branch(std::move(branch), mlp_post_norm_.get(), context, mlp_site_);
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+
+#include "models/decoder/attention.h"
+#include "models/decoder/mlp.h"
+#include "nn/unit_hook.h"
+
+namespace automodel::models::decoder {
+
+/// One layer: attention and MLP, each with its norms and residual sum. Modules: attention_pre_norm,
+/// attention, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm; norms as the placement says.
+class Block final : public torch::nn::Module, public nn::HookedModule {
+ public:
+  Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
+
+  /// x [B, S, D] to [B, S, D], through the unit's hook. The context lives as long as the graph.
+  at::Tensor forward(const at::Tensor& x, std::shared_ptr<const ForwardContext> context) const;
+
+  nn::UnitHook& unit_hook() override { return hook_; }
+  Attention& attention() { return *attention_; }
+
+ private:
+  at::Tensor run(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor finish_branch(at::Tensor branch, const nn::Norm* post_norm,
+                           const ForwardContext& context, const std::string& site) const;
+
+  double residual_scale_;
+  double residual_dropout_;
+  std::string attention_site_;
+  std::string mlp_site_;
+  nn::UnitHook hook_;
+  std::shared_ptr<nn::Norm> attention_pre_norm_;
+  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<nn::Norm> attention_post_norm_;
+  std::shared_ptr<nn::Norm> mlp_pre_norm_;
+  std::shared_ptr<Mlp> mlp_;
+  std::shared_ptr<nn::Norm> mlp_post_norm_;
+};
+
+/// The norm of a config over `hidden_size` dims.
+std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype);
+
+}  // namespace automodel::models::decoder

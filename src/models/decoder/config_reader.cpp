@@ -1,0 +1,248 @@
+#include "models/decoder/config_reader.h"
+
+#include "core/text.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+constexpr std::string_view kRopeTypes = "default, linear, dynamic, llama3, yarn, longrope";
+constexpr std::string_view kActivations =
+    "silu, swish, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, relu2";
+
+}  // namespace
+
+const Json* ConfigReader::find(std::string_view key) const {
+  const Json* found = json_.find(key);
+  return found == nullptr || found->is_null() ? nullptr : found;
+}
+
+void ConfigReader::wrong_kind(std::string_view key, std::string_view wanted, const Json& found) {
+  problem(cat(key, " must be ", wanted, ", not ", found.kind(), " (", found.dump(), ")"));
+}
+
+int64_t ConfigReader::size(std::string_view key) {
+  if (!has(key)) {
+    problem(cat(key, " is missing"));
+    return 1;
+  }
+  return size(key, 1);
+}
+
+int64_t ConfigReader::size(std::string_view key, int64_t fallback) {
+  const Json* found = find(key);
+  if (found == nullptr) return fallback;
+  if (!found->is_int()) {
+    wrong_kind(key, "a whole number", *found);
+    return 1;
+  }
+  if (found->as_int() >= 1) return found->as_int();
+  problem(cat(key, " is ", found->as_int(), "; it must be at least 1"));
+  return 1;
+}
+
+double ConfigReader::number(std::string_view key, double fallback) {
+  const Json* found = find(key);
+  if (found == nullptr) return fallback;
+  if (found->is_number()) return found->as_double();
+  wrong_kind(key, "a number", *found);
+  return fallback;
+}
+
+double ConfigReader::probability(std::string_view key, double fallback) {
+  const double value = number(key, fallback);
+  if (value >= 0 && value < 1) return value;
+  problem(cat(key, " is ", value, "; a dropout probability lies in [0, 1)"));
+  return 0;
+}
+
+bool ConfigReader::flag(std::string_view key, bool fallback) {
+  const Json* found = find(key);
+  if (found == nullptr) return fallback;
+  if (found->is_bool()) return found->as_bool();
+  wrong_kind(key, "true or false", *found);
+  return fallback;
+}
+
+std::string ConfigReader::text(std::string_view key, std::string_view fallback) {
+  const Json* found = find(key);
+  if (found == nullptr) return std::string(fallback);
+  if (found->is_string()) return found->as_string();
+  wrong_kind(key, "a string", *found);
+  return std::string(fallback);
+}
+
+kernels::Activation ConfigReader::activation(std::string_view key, std::string_view fallback) {
+  const std::string name = text(key, fallback);
+  if (const auto found = kernels::parse_activation(name)) return *found;
+  problem(cat(key, " '", name, "' is not an activation known here; known: ", kActivations));
+  return kernels::Activation::kSilu;
+}
+
+DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) {
+  DecoderConfig config;
+  config.vocab_size = reader.size("vocab_size");
+  config.hidden_size = reader.size("hidden_size");
+  config.intermediate_size = reader.size("intermediate_size");
+  config.layers.resize(static_cast<size_t>(reader.size("num_hidden_layers")));
+  config.num_heads = reader.size("num_attention_heads");
+  const bool is_kv_missing = !reader.json().contains("num_key_value_heads");
+  if (is_kv_missing && defaults.requires_kv_heads) reader.problem("num_key_value_heads is missing");
+  config.num_kv_heads = reader.size("num_key_value_heads", config.num_heads);
+  config.head_dim = reader.size("head_dim", defaults.head_dim);
+  if (config.head_dim == 0) {
+    config.head_dim = config.hidden_size / config.num_heads;
+    if (config.hidden_size % config.num_heads != 0) {
+      reader.problem(cat("num_attention_heads ", config.num_heads, " does not divide hidden_size ",
+                         config.hidden_size, ", and there is no head_dim"));
+    }
+  }
+  if (config.num_heads % config.num_kv_heads != 0) {
+    reader.problem(cat("num_key_value_heads ", config.num_kv_heads,
+                       " does not divide num_attention_heads ", config.num_heads));
+  }
+  config.max_positions = reader.size("max_position_embeddings", defaults.max_positions);
+  config.norm_eps = reader.number("rms_norm_eps", defaults.norm_eps);
+  config.activation = reader.activation(defaults.activation_key, defaults.activation);
+  config.attention_dropout = reader.probability("attention_dropout", 0);
+  config.initializer_range = reader.number("initializer_range", 0.02);
+  config.is_head_tied = reader.flag("tie_word_embeddings", defaults.is_head_tied);
+  // A key that is there with null means no padding row; only an absent one takes the default.
+  config.padding_idx = reader.json().contains("pad_token_id") ? -1 : defaults.padding_idx;
+  if (const Json* pad = reader.find("pad_token_id"); pad != nullptr && pad->is_int()) {
+    const int64_t row = pad->as_int();
+    config.padding_idx = row < 0 ? row + config.vocab_size : row;  // torch counts from the end
+    if (config.padding_idx < 0 || config.padding_idx >= config.vocab_size) {
+      reader.problem(cat("pad_token_id ", row, " is outside vocab_size ", config.vocab_size));
+    }
+  } else if (pad != nullptr) {
+    reader.problem(cat("pad_token_id must be a whole number, not ", pad->kind()));
+  }
+  if (reader.flag("use_bidirectional_attention", false)) {
+    reader.problem("use_bidirectional_attention true is not built in this version");
+  }
+  return config;
+}
+
+namespace {
+
+/// Numbers of a longrope list; findings when they are none or their count is wrong.
+std::vector<double> read_divisors(ConfigReader& reader, ConfigReader& rope, std::string_view key,
+                                  int64_t count) {
+  const Json* found = rope.find(key);
+  std::vector<double> out;
+  if (found != nullptr && found->is_array()) {
+    for (const Json& value : found->as_array()) {
+      if (value.is_number()) out.push_back(value.as_double());
+    }
+  }
+  if (found == nullptr || static_cast<int64_t>(out.size()) != count ||
+      out.size() != found->size()) {
+    reader.problem(cat("rope_parameters.", key, " must be a list of ", count,
+                       " numbers (half the rotated dims)"));
+    out.assign(static_cast<size_t>(count), 1.0);
+  }
+  return out;
+}
+
+void read_factor(ConfigReader& reader, ConfigReader& rope, nn::RopeOptions& options) {
+  using nn::RopeType;
+  if (rope.has("factor")) options.factor = rope.number("factor", 1.0);
+  const bool is_needed = options.type == RopeType::kLinear || options.type == RopeType::kDynamic ||
+                         options.type == RopeType::kLlama3;
+  if (is_needed && !options.factor) reader.problem("rope_parameters.factor is missing");
+  if (options.factor && *options.factor <= 0) {
+    reader.problem(cat("rope_parameters.factor is ", *options.factor, "; it must be above 0"));
+    options.factor = 1.0;
+  }
+}
+
+}  // namespace
+
+nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const DecoderConfig& config,
+                          const RopeDefaults& defaults) {
+  const Json none = Json::object();
+  if (parameters != nullptr && !parameters->is_object()) {
+    reader.problem(cat("rope_parameters must be an object, not ", parameters->kind()));
+    parameters = nullptr;
+  }
+  ConfigReader rope(parameters != nullptr ? *parameters : none);
+  nn::RopeOptions options;
+  const std::string type = rope.text("rope_type", rope.text("type", "default"));
+  if (const auto known = nn::parse_rope_type(type)) {
+    options.type = *known;
+  } else {
+    reader.problem(cat("rope_type '", type, "' is not known here; known: ", kRopeTypes));
+  }
+  options.theta = rope.number("rope_theta", reader.number(defaults.theta_key, defaults.theta));
+  if (options.theta <= 1) {
+    reader.problem(cat("rope_theta is ", options.theta, "; it must be above 1"));
+    options.theta = defaults.theta;
+  }
+  double partial =
+      rope.number("partial_rotary_factor", reader.number("partial_rotary_factor", 1.0));
+  if (options.type == nn::RopeType::kDefault && !defaults.has_partial_default) partial = 1.0;
+  options.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * partial);
+  if (options.rotary_dim < 2 || options.rotary_dim > config.head_dim ||
+      options.rotary_dim % 2 != 0) {
+    reader.problem(cat("rotary embeddings turn pairs of dims: head_dim ", config.head_dim,
+                       " times partial_rotary_factor ", partial,
+                       " must be an even number of at least 2"));
+    options.rotary_dim = 2;
+  }
+  options.max_positions = config.max_positions;
+  options.original_max_positions =
+      reader.size("original_max_position_embeddings",
+                  rope.size("original_max_position_embeddings", config.max_positions));
+  read_factor(reader, rope, options);
+  options.low_freq_factor = rope.number("low_freq_factor", 1.0);
+  options.high_freq_factor = rope.number("high_freq_factor", 4.0);
+  if (const double fast = rope.number("beta_fast", 0); fast != 0) options.beta_fast = fast;
+  if (const double slow = rope.number("beta_slow", 0); slow != 0) options.beta_slow = slow;
+  options.mscale = rope.number("mscale", 0);
+  options.mscale_all_dim = rope.number("mscale_all_dim", 0);
+  options.is_truncated = rope.flag("truncate", true);
+  if (rope.has("attention_factor")) options.attention_factor = rope.number("attention_factor", 1);
+  if (options.type == nn::RopeType::kLongrope) {
+    const int64_t count = options.rotary_dim / 2;
+    options.short_factor = read_divisors(reader, rope, "short_factor", count);
+    options.long_factor = read_divisors(reader, rope, "long_factor", count);
+  }
+  for (const std::string& text : rope.problems()) reader.problem(cat("rope_parameters.", text));
+  return options;
+}
+
+void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& defaults) {
+  const Json* parameters = reader.find("rope_scaling");
+  if (parameters == nullptr || parameters->size() == 0) parameters = reader.find("rope_parameters");
+  config.ropes.push_back(read_rope(reader, parameters, config, defaults));
+  for (LayerOptions& layer : config.layers) layer.rope = 0;
+}
+
+std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t num_layers) {
+  const Json* types = reader.find("layer_types");
+  if (types == nullptr) return std::nullopt;
+  std::vector<bool> sliding;
+  if (types->is_array()) {
+    for (const Json& type : types->as_array()) {
+      const std::string name = type.is_string() ? type.as_string() : type.dump();
+      if (name != "full_attention" && name != "sliding_attention") {
+        reader.problem(
+            cat("layer_types holds '", name, "'; known here: full_attention, sliding_attention"));
+      }
+      sliding.push_back(name == "sliding_attention");
+    }
+  }
+  if (static_cast<int64_t>(sliding.size()) != num_layers) {
+    reader.problem(
+        cat("layer_types has ", sliding.size(), " entries for num_hidden_layers ", num_layers));
+    sliding.resize(static_cast<size_t>(num_layers));
+  }
+  return sliding;
+}
+
+void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>& sliding) {
+  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].window = sliding[i] ? window : 0;
+}
+
+}  // namespace automodel::models::decoder

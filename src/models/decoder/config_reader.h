@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.h"
+#include "models/decoder/decoder_config.h"
+
+namespace automodel::models::decoder {
+
+/// Reads a config.json with types and ranges checked. What is wrong is collected, one text a
+/// finding, and reading goes on, so that all findings are known at once. A null counts as absent.
+class ConfigReader final {
+ public:
+  explicit ConfigReader(const Json& json) : json_(json) {}
+
+  const Json& json() const { return json_; }
+  /// The member, or nullptr when it is absent or null.
+  const Json* find(std::string_view key) const;
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+
+  /// A whole number of at least 1 that must be there; 1 after a finding.
+  int64_t size(std::string_view key);
+  int64_t size(std::string_view key, int64_t fallback);
+  double number(std::string_view key, double fallback);
+  /// A number in [0, 1).
+  double probability(std::string_view key, double fallback);
+  bool flag(std::string_view key, bool fallback);
+  std::string text(std::string_view key, std::string_view fallback);
+  kernels::Activation activation(std::string_view key, std::string_view fallback);
+
+  void problem(std::string text) { problems_.push_back(std::move(text)); }
+  const std::vector<std::string>& problems() const { return problems_; }
+
+ private:
+  void wrong_kind(std::string_view key, std::string_view wanted, const Json& found);
+
+  const Json& json_;
+  std::vector<std::string> problems_;
+};
+
+/// What families of the Llama kind differ in where their config.json leaves a key out; the values
+/// are those of transformers' config classes.
+struct CommonDefaults {
+  bool requires_kv_heads = true;  ///< absent num_key_value_heads is an error; else num_heads
+  int64_t head_dim = 0;           ///< 0: hidden_size / num_attention_heads
+  int64_t max_positions = 2048;
+  double norm_eps = 1e-6;
+  bool is_head_tied = false;
+  int64_t padding_idx = -1;
+  std::string_view activation_key = "hidden_act";
+  std::string_view activation = "silu";
+};
+
+/// The sizes, norm epsilon, dropout, initializer range, padding row and activation that the Llama
+/// kind shares, with all layers alike (no rotary embedding yet).
+DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults);
+
+struct RopeDefaults {
+  double theta = 10000.0;
+  std::string_view theta_key = "rope_theta";  ///< where the old form has theta
+  bool has_partial_default = false;           ///< the default type heeds partial_rotary_factor
+};
+
+/// Options of one rotary embedding. `parameters` is a `rope_parameters` or `rope_scaling` object,
+/// or nullptr.
+nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const DecoderConfig& config,
+                          const RopeDefaults& defaults);
+
+/// Reads `rope_scaling` / `rope_parameters` in the old and the new form and gives every layer that
+/// one rotary embedding.
+void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& defaults);
+
+/// Gives the layers that `layer_types` calls sliding_attention the window; without `layer_types`
+/// those for which `is_sliding(layer)` holds. Returns which layers slide.
+template <typename IsSliding>
+std::vector<bool> add_windows(ConfigReader& reader, DecoderConfig& config, int64_t window,
+                              IsSliding&& is_sliding);
+
+/// The same from a decided list.
+void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>& sliding);
+
+/// `layer_types` as "slides or not"; nullopt when absent.
+std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t num_layers);
+
+template <typename IsSliding>
+std::vector<bool> add_windows(ConfigReader& reader, DecoderConfig& config, int64_t window,
+                              IsSliding&& is_sliding) {
+  std::vector<bool> sliding;
+  if (auto listed = read_layer_types(reader, config.num_layers())) {
+    sliding = std::move(*listed);
+  } else {
+    for (int64_t i = 0; i < config.num_layers(); ++i) sliding.push_back(is_sliding(i));
+  }
+  set_windows(config, window, sliding);
+  return sliding;
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,150 @@
+#include "models/decoder/hf_names.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+/// Collects parts in the order of the modules' parameters.
+class KeyMapBuilder final {
+ public:
+  explicit KeyMapBuilder(const DecoderConfig& config) : config_(config) {}
+
+  void add(const std::string& name, const std::string& parameter, std::vector<int64_t> shape) {
+    parts_.push_back({name, parameter, 0, std::move(shape)});
+  }
+
+  void add_norm(const std::string& name, const std::string& parameter, int64_t dim) {
+    add(name + ".weight", parameter + ".weight", {dim});
+    if (config_.norm == NormKind::kLayer) add(name + ".bias", parameter + ".bias", {dim});
+  }
+
+  /// A projection whose rows are those of several tensors, all weights before all biases.
+  void add_rows(const std::vector<std::pair<std::string, int64_t>>& tensors,
+                const std::string& parameter, int64_t in, bool has_bias) {
+    for (const bool is_bias : {false, true}) {
+      if (is_bias && !has_bias) continue;
+      const char* suffix = is_bias ? ".bias" : ".weight";
+      int64_t row = 0;
+      for (const auto& [name, rows] : tensors) {
+        std::vector<int64_t> shape{rows};
+        if (!is_bias) shape.insert(config_.is_conv1d ? shape.begin() : shape.end(), in);
+        parts_.push_back({name + suffix, parameter + suffix, row, std::move(shape)});
+        row += rows;
+      }
+    }
+  }
+
+  tensor::KeyMap take() { return std::move(parts_); }
+
+ private:
+  const DecoderConfig& config_;
+  tensor::KeyMap parts_;
+};
+
+void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
+                   const std::string& hf, const std::string& module) {
+  const int64_t q_rows = config.num_heads * config.head_dim;
+  const int64_t kv_rows = config.num_kv_heads * config.head_dim;
+  std::vector<std::pair<std::string, int64_t>> rows;
+  if (names.qkv.empty()) {
+    rows = {{hf + names.q, q_rows}, {hf + names.k, kv_rows}, {hf + names.v, kv_rows}};
+  } else {
+    rows = {{hf + names.qkv, config.qkv_rows()}};
+  }
+  builder.add_rows(rows, module + "qkv_proj", config.hidden_size, config.has_qkv_bias);
+  if (config.qk_norm != QkNorm::kNone) {
+    const bool is_per_head = config.qk_norm == QkNorm::kPerHead;
+    builder.add(hf + "q_norm.weight", module + "q_norm.weight",
+                {is_per_head ? config.head_dim : q_rows});
+    builder.add(hf + "k_norm.weight", module + "k_norm.weight",
+                {is_per_head ? config.head_dim : kv_rows});
+  }
+  builder.add_rows({{hf + names.output, config.hidden_size}}, module + "o_proj", q_rows,
+                   config.has_attention_output_bias);
+}
+
+void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
+             const std::string& hf, const std::string& module) {
+  const int64_t size = config.intermediate_size;
+  std::vector<std::pair<std::string, int64_t>> rows;
+  if (!config.is_mlp_gated) {
+    rows = {{hf + names.up, size}};
+  } else if (names.gate_up.empty()) {
+    rows = {{hf + names.gate, size}, {hf + names.up, size}};
+  } else {
+    rows = {{hf + names.gate_up, 2 * size}};
+  }
+  builder.add_rows(rows, module + (config.is_mlp_gated ? "gate_up_proj" : "up_proj"),
+                   config.hidden_size, config.has_mlp_bias);
+  builder.add_rows({{hf + names.down, config.hidden_size}}, module + "down_proj", size,
+                   config.has_mlp_bias);
+}
+
+}  // namespace
+
+tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
+  KeyMapBuilder builder(config);
+  builder.add(names.embedding + ".weight", "model.embed_tokens.weight",
+              {config.vocab_size, config.hidden_size});
+  if (config.has_learned_positions) {
+    builder.add(names.positions + ".weight", "model.embed_positions.weight",
+                {config.max_positions, config.hidden_size});
+  }
+  for (int64_t i = 0; i < config.num_layers(); ++i) {
+    const std::string hf = cat(names.layers, ".", i, ".");
+    const std::string module = cat("model.layers.", i, ".");
+    const auto add_norm = [&](const std::string& name, const char* norm) {
+      if (!name.empty()) builder.add_norm(hf + name, module + norm, config.hidden_size);
+    };
+    add_norm(names.attention_pre_norm, "attention_pre_norm");
+    add_attention(builder, config, names, hf + names.attention + ".", module + "attention.");
+    add_norm(names.attention_post_norm, "attention_post_norm");
+    add_norm(names.mlp_pre_norm, "mlp_pre_norm");
+    add_mlp(builder, config, names, hf + names.mlp + ".", module + "mlp.");
+    add_norm(names.mlp_post_norm, "mlp_post_norm");
+  }
+  builder.add_norm(names.final_norm, "model.norm", config.hidden_size);
+  if (!config.is_head_tied) {
+    builder.add(names.head + ".weight", "lm_head.weight", {config.vocab_size, config.hidden_size});
+  }
+  return builder.take();
+}
+
+nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
+  using nn::TpStyle;
+  nn::ParallelPlan plan;
+  for (int64_t i = 0; i < config.num_layers(); ++i) plan.blocks.push_back(cat("model.layers.", i));
+  plan.embedding = "model.embed_tokens";
+  plan.final_norm = "model.norm";
+  plan.head = config.is_head_tied ? "" : "lm_head";
+  plan.tp_rules = {
+      {"model.embed_tokens", TpStyle::kVocabEmbedding},
+      {"model.layers.*.attention.qkv_proj", TpStyle::kColwise},
+      {"model.layers.*.attention.o_proj", TpStyle::kRowwise},
+      {config.is_mlp_gated ? "model.layers.*.mlp.gate_up_proj" : "model.layers.*.mlp.up_proj",
+       TpStyle::kColwise},
+      {"model.layers.*.mlp.down_proj", TpStyle::kRowwise},
+      {"model.norm", TpStyle::kSequenceNorm}};
+  const bool has_pre_norms = config.norm_placement != NormPlacement::kPost;
+  const bool has_post_norms = config.norm_placement != NormPlacement::kPre;
+  for (const char* branch : {"attention", "mlp"}) {
+    const std::string norm = cat("model.layers.*.", branch);
+    if (has_pre_norms) plan.tp_rules.push_back({norm + "_pre_norm", TpStyle::kSequenceNorm});
+    if (has_post_norms) plan.tp_rules.push_back({norm + "_post_norm", TpStyle::kSequenceNorm});
+  }
+  if (!config.is_head_tied) plan.tp_rules.push_back({"lm_head", TpStyle::kVocabHead});
+  if (config.qk_norm == QkNorm::kWholeProjection) {
+    plan.no_tp_reasons.push_back("q_norm and k_norm normalise over all heads together");
+  }
+  if (config.is_conv1d) {
+    plan.no_tp_reasons.push_back("q, k and v are the columns of one tensor (Conv1D)");
+  }
+  return plan;
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,197 @@
+#include "models/decoder/model.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "tensor/dtype.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+/// A module that only holds others: "model", "layers".
+class Container final : public torch::nn::Module {};
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.ends_with(end);
+}
+
+/// Positions that the rotary tables must cover. On an accelerator the ids are not read back: the
+/// model's maximum covers them.
+int64_t needed_positions(const tensor::Batch& batch, int64_t max_positions) {
+  if (!batch.position_ids.defined()) return batch.sequence_length();
+  if (!batch.position_ids.is_cpu()) return std::max(batch.sequence_length(), max_positions);
+  return batch.position_ids.max().item<int64_t>() + 1;
+}
+
+void check_token_ids(const at::Tensor& ids, int64_t vocab_size) {
+  if (!ids.is_cpu() || ids.numel() == 0) return;
+  const auto [smallest, largest] = at::aminmax(ids);
+  const int64_t low = smallest.item<int64_t>();
+  const int64_t high = largest.item<int64_t>();
+  if (low >= 0 && high < vocab_size) return;
+  throw InputError(cat("token id ", low < 0 ? low : high, " is outside the model's vocabulary of ",
+                       vocab_size, " (vocab_size in config.json): is this the model's tokenizer?"));
+}
+
+}  // namespace
+
+DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_config,
+                           at::ScalarType dtype)
+    : family_(family),
+      config_(std::move(config)),
+      hf_config_(std::move(hf_config)),
+      dtype_(dtype),
+      key_map_(family.key_map(config_)),
+      loss_head_(nn::make_local_loss_head()) {
+  for (const nn::RopeOptions& rope : config_.ropes) ropes_.emplace_back(rope);
+  auto model = register_module("model", std::make_shared<Container>());
+  embed_tokens_ = model->register_module(
+      "embed_tokens",
+      std::make_shared<nn::Embedding>(
+          nn::EmbeddingOptions{config_.vocab_size, config_.hidden_size, config_.padding_idx},
+          dtype));
+  if (config_.has_learned_positions) {
+    embed_positions_ = model->register_module(
+        "embed_positions",
+        std::make_shared<nn::Embedding>(
+            nn::EmbeddingOptions{config_.max_positions, config_.hidden_size}, dtype));
+  }
+  auto layers = model->register_module("layers", std::make_shared<Container>());
+  for (int64_t i = 0; i < config_.num_layers(); ++i) {
+    blocks_.push_back(layers->register_module(cat(i), std::make_shared<Block>(config_, i, dtype)));
+  }
+  norm_ = model->register_module("norm", make_norm(config_, dtype));
+  if (!config_.is_head_tied) {
+    lm_head_ = register_module(
+        "lm_head", std::make_shared<nn::Linear>(
+                       nn::LinearOptions{config_.hidden_size, config_.vocab_size}, dtype));
+  }
+}
+
+std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::Batch& batch) {
+  auto context = std::make_shared<ForwardContext>();
+  context->position_ids = batch.position_ids;
+  context->padding_mask = batch.padding_mask;
+  context->document_ids = batch.document_ids;
+  context->is_training = is_training();
+  context->dropout = dropout_;
+  const int64_t length = needed_positions(batch, config_.max_positions);
+  if (config_.has_learned_positions && length > config_.max_positions) {
+    throw InputError(cat("sequences of ", length, " positions are longer than the ",
+                         config_.max_positions, " positions that the model has learned"));
+  }
+  for (nn::RopeTables& rope : ropes_) {
+    context->ropes.push_back(rope.table(length, batch.input_ids.device()));
+  }
+  return context;
+}
+
+at::Tensor DecoderModel::embed(const tensor::Batch& batch, const ForwardContext& context) const {
+  check_token_ids(batch.input_ids, config_.vocab_size);
+  at::Tensor x = embed_tokens_->forward(batch.input_ids);
+  if (config_.embedding_scale != 1.0) {
+    double scale = config_.embedding_scale;
+    if (config_.is_embedding_scale_rounded) {
+      scale = at::scalar_tensor(scale, at::TensorOptions().dtype(x.scalar_type())).item<double>();
+    }
+    x = x * scale;
+  }
+  if (embed_positions_) {
+    const at::Tensor positions =
+        batch.position_ids.defined()
+            ? batch.position_ids
+            : at::arange(batch.sequence_length(), batch.input_ids.options()).unsqueeze(0);
+    x = x + embed_positions_->forward(positions);
+  }
+  return dropout(x, context, "embedding", config_.embedding_dropout);
+}
+
+at::Tensor DecoderModel::hidden_states(const tensor::Batch& batch) {
+  const std::shared_ptr<const ForwardContext> context = make_context(batch);
+  at::Tensor x = embed(batch, *context);
+  for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x, context);
+  return norm_->forward(x);
+}
+
+const at::Tensor& DecoderModel::head_weight() const {
+  return lm_head_ ? lm_head_->weight() : embed_tokens_->weight();
+}
+
+at::Tensor DecoderModel::logits(const at::Tensor& hidden) {
+  at::Tensor out = at::linear(hidden, head_weight());
+  if (config_.logit_scale != 1.0) out = out * config_.logit_scale;
+  if (config_.final_softcap == 0) return out;
+  return at::tanh(out / config_.final_softcap) * config_.final_softcap;
+}
+
+at::Tensor DecoderModel::loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) {
+  at::Tensor hidden = hidden_states(batch).reshape({-1, config_.hidden_size});
+  at::Tensor labels = batch.labels.reshape({-1});
+  if (labels.is_cpu()) {
+    // The head costs hidden_size * vocab_size a row: leave the rows without a label out.
+    const at::Tensor rows = labels.ne(ignore_index).nonzero().squeeze(1);
+    if (rows.size(0) > 0 && rows.size(0) < labels.size(0)) {
+      hidden = hidden.index_select(0, rows);
+      labels = labels.index_select(0, rows);
+    }
+  }
+  kernels::CrossEntropyOptions options;
+  options.ignore_index = ignore_index;
+  options.softcap = config_.final_softcap;
+  options.logit_scale = config_.logit_scale;
+  options.divisor = divisor;
+  return loss_head_->loss(hidden, head_weight(), labels, options);
+}
+
+std::vector<ParameterInit> DecoderModel::initial_values() const {
+  using tensor::InitRule;
+  const double deviation = config_.initializer_range == 0 ? 0.02 : config_.initializer_range;
+  const double scaled = deviation / std::sqrt(2.0 * static_cast<double>(config_.num_layers()));
+  const double norm_weight = config_.norm == NormKind::kRmsPlusOne ? 0.0 : 1.0;
+  std::vector<ParameterInit> out;
+  for (const auto& item : named_parameters()) {
+    const std::string& name = item.key();
+    InitRule rule = InitRule::normal(0.0, deviation);
+    if (ends_with(name, "bias")) {
+      rule = InitRule::constant(0.0);
+    } else if (ends_with(name, "norm.weight")) {
+      rule = InitRule::constant(norm_weight);
+    } else if (ends_with(name, "embed_tokens.weight")) {
+      rule.zero_row = config_.padding_idx;
+    } else if (config_.is_residual_init_scaled &&
+               (ends_with(name, "o_proj.weight") || ends_with(name, "down_proj.weight"))) {
+      rule = InitRule::normal(0.0, scaled);
+    }
+    out.push_back({name, rule});
+  }
+  return out;
+}
+
+ModelDims DecoderModel::dims() const {
+  return {.vocab_size = config_.vocab_size,
+          .hidden_size = config_.hidden_size,
+          .num_layers = config_.num_layers(),
+          .num_heads = config_.num_heads,
+          .num_kv_heads = config_.num_kv_heads,
+          .head_dim = config_.head_dim,
+          .intermediate_size = config_.intermediate_size,
+          .max_positions = config_.max_positions};
+}
+
+Json DecoderModel::hf_config() const {
+  Json out = hf_config_;
+  out.erase("torch_dtype");
+  out["dtype"] = tensor::dtype_name(dtype_);
+  out["architectures"] = Json(Json::Array{Json(family_.architecture)});
+  out["model_type"] = Json(family_.model_type);
+  return out;
+}
+
+void DecoderModel::set_attention_core(std::shared_ptr<nn::AttentionCore> core) {
+  for (const std::shared_ptr<Block>& block : blocks_) block->attention().set_core(core);
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/causal_lm.h"
+#include "models/decoder/block.h"
+#include "models/decoder/family.h"
+#include "nn/rope_tables.h"
+
+namespace automodel::models::decoder {
+
+/// The shared decoder: model.embed_tokens, model.embed_positions, model.layers.N, model.norm,
+/// lm_head (absent when tied), each where the config has it, in this order.
+class DecoderModel final : public CausalLM {
+ public:
+  /// `hf_config` is kept for hf_config(); `config` is what the family read from it.
+  DecoderModel(const Family& family, DecoderConfig config, Json hf_config, at::ScalarType dtype);
+
+  at::Tensor hidden_states(const tensor::Batch& batch) override;
+  at::Tensor logits(const at::Tensor& hidden) override;
+  at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) override;
+
+  const tensor::KeyMap& key_map() const override { return key_map_; }
+  std::vector<ParameterInit> initial_values() const override;
+  nn::ParallelPlan parallel_plan() const override { return family_.parallel_plan(config_); }
+  ModelDims dims() const override;
+  std::string architecture() const override { return std::string(family_.architecture); }
+  Json hf_config() const override;
+
+  void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
+  void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
+  void set_loss_head(std::shared_ptr<nn::LossHead> head) override { loss_head_ = std::move(head); }
+
+  const DecoderConfig& config() const { return config_; }
+
+ private:
+  std::shared_ptr<const ForwardContext> make_context(const tensor::Batch& batch);
+  at::Tensor embed(const tensor::Batch& batch, const ForwardContext& context) const;
+  const at::Tensor& head_weight() const;
+
+  Family family_;
+  DecoderConfig config_;
+  Json hf_config_;
+  at::ScalarType dtype_;
+  tensor::KeyMap key_map_;
+  DropoutContext dropout_;
+  std::vector<nn::RopeTables> ropes_;
+  std::shared_ptr<nn::Embedding> embed_tokens_;
+  std::shared_ptr<nn::Embedding> embed_positions_;
+  std::vector<std::shared_ptr<Block>> blocks_;
+  std::shared_ptr<nn::Norm> norm_;
+  std::shared_ptr<nn::Linear> lm_head_;
+  std::shared_ptr<nn::LossHead> loss_head_;
+};
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "models/decoder/family.h"
+
+namespace automodel::models::granite {
+
+/// Granite: Llama with four multipliers.
+decoder::DecoderConfig read_config(decoder::ConfigReader& reader);
+nn::ParallelPlan parallel_plan(const decoder::DecoderConfig& config);
+tensor::KeyMap key_map(const decoder::DecoderConfig& config);
+
+}  // namespace automodel::models::granite

@@ -1,0 +1,164 @@
+#include "models/parity.h"
+
+#include <ATen/ATen.h>
+
+#include "core/error.h"
+
+namespace automodel::models {
+
+namespace {
+
+constexpr int64_t kIgnoreIndex = -100;
+constexpr std::string_view kGradPrefix = "grad.";
+
+const at::Tensor* find(const tensor::NamedTensors& tensors, std::string_view name) {
+  for (const auto& [key, value] : tensors) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+const at::Tensor& required(const tensor::NamedTensors& tensors, const char* name) {
+  const at::Tensor* found = find(tensors, name);
+  if (found == nullptr) throw InputError(cat("the reference file has no tensor '", name, "'"));
+  return *found;
+}
+
+std::string shape_text(const at::Tensor& tensor) {
+  return cat("[", join(std::span<const int64_t>(tensor.sizes().data(), tensor.sizes().size())),
+             "]");
+}
+
+/// Adds one tensor; `scale` is what its absolute difference is relative to.
+void compare(ParityDifference& difference, const std::string& name, const at::Tensor& ours,
+             const at::Tensor& theirs) {
+  if (ours.sizes() != theirs.sizes()) {
+    throw InputError(cat("the reference's ", name, " has shape ", shape_text(theirs),
+                         ", the model's has ", shape_text(ours)));
+  }
+  const at::Tensor error = ours.to(at::kDouble) - theirs.to(at::kDouble);
+  const double absolute = error.numel() == 0 ? 0 : error.abs().max().item<double>();
+  const double size = theirs.to(at::kDouble).norm().item<double>();
+  const double norm = error.norm().item<double>();
+  const double relative = size == 0 ? norm : norm / size;
+  // A difference that is no number counts as the worst.
+  if (difference.num_compared == 0 || !(absolute <= difference.worst_absolute)) {
+    difference.worst_absolute = absolute;
+    difference.absolute_culprit = name;
+  }
+  if (difference.num_compared == 0 || !(relative <= difference.worst_relative)) {
+    difference.worst_relative = relative;
+    difference.relative_culprit = name;
+  }
+  ++difference.num_compared;
+}
+
+void clear_gradients(CausalLM& model) {
+  for (const auto& item : model.named_parameters()) {
+    const at::Tensor& gradient = item.value().grad();
+    if (gradient.defined()) gradient.detach().zero_();
+  }
+}
+
+ParityDifference compare_gradients(CausalLM& model, const tensor::NamedTensors& reference) {
+  ParityDifference difference;
+  for (const auto& [name, theirs] : reference) {
+    if (!name.starts_with(kGradPrefix)) continue;
+    const std::string hf_name = name.substr(kGradPrefix.size());
+    const tensor::ParameterPart* found = nullptr;
+    for (const tensor::ParameterPart& part : model.key_map()) {
+      if (part.name == hf_name) found = &part;
+    }
+    if (found == nullptr) {
+      throw InputError(cat("the reference has ", name, ", but the model has no tensor ", hf_name));
+    }
+    compare(difference, hf_name, hf_gradient(model, *found).cpu(), theirs.cpu());
+  }
+  return difference;
+}
+
+bool has_gradients(const tensor::NamedTensors& reference) {
+  for (const auto& [name, value] : reference) {
+    if (name.starts_with(kGradPrefix)) return true;
+  }
+  return false;
+}
+
+/// Puts the model into evaluation mode while it lives.
+class EvaluationMode final {
+ public:
+  explicit EvaluationMode(CausalLM& model) : model_(model), was_training_(model.is_training()) {
+    model_.train(false);
+  }
+  ~EvaluationMode() { model_.train(was_training_); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  CausalLM& model_;
+  bool was_training_;
+};
+
+}  // namespace
+
+tensor::Batch parity_batch(const tensor::NamedTensors& reference) {
+  tensor::Batch batch;
+  batch.input_ids = required(reference, "input_ids").to(at::kLong);
+  if (batch.input_ids.dim() == 1) batch.input_ids = batch.input_ids.unsqueeze(0);
+  if (batch.input_ids.dim() != 2) {
+    throw InputError(cat("the reference's input_ids have shape ", shape_text(batch.input_ids),
+                         "; [batch, sequence] is needed"));
+  }
+  if (const at::Tensor* labels = find(reference, "labels")) {
+    batch.labels = labels->to(at::kLong).reshape_as(batch.input_ids);
+  }
+  if (const at::Tensor* mask = find(reference, "attention_mask")) {
+    batch.padding_mask = mask->reshape_as(batch.input_ids).eq(0);
+  }
+  return batch;
+}
+
+at::Tensor hf_gradient(const CausalLM& model, const tensor::ParameterPart& part) {
+  const auto parameters = model.named_parameters();
+  const at::Tensor* parameter = parameters.find(part.parameter);
+  AM_CHECK(parameter != nullptr, part.parameter);
+  if (!parameter->grad().defined()) return at::zeros(part.shape, parameter->options());
+  return parameter->grad().narrow(0, part.row_begin, part.shape[0]);
+}
+
+ParityReport run_parity(CausalLM& model, const tensor::NamedTensors& reference) {
+  const EvaluationMode evaluation(model);
+  const tensor::Batch on_cpu = parity_batch(reference);
+  const at::Device device = model.parameters().front().device();
+  tensor::Batch batch = on_cpu;
+  batch.input_ids = on_cpu.input_ids.to(device);
+  if (batch.padding_mask.defined()) batch.padding_mask = on_cpu.padding_mask.to(device);
+
+  ParityReport report;
+  if (const at::Tensor* theirs = find(reference, "logits")) {
+    const at::Tensor ours = model.logits(model.hidden_states(batch)).detach().cpu();
+    compare(report.logits.emplace(), "logits", ours, theirs->cpu().reshape_as(ours));
+    report.logits->worst_relative =
+        report.logits->worst_absolute / std::max(theirs->abs().max().item<double>(), 1e-30);
+  }
+  const at::Tensor* theirs = find(reference, "loss");
+  const bool has_grad = has_gradients(reference);
+  if (theirs == nullptr && !has_grad) return report;
+  required(reference, "labels");
+  batch.labels = on_cpu.labels.to(device);
+  const double num_labels =
+      static_cast<double>(on_cpu.labels.ne(kIgnoreIndex).sum().item<int64_t>());
+  clear_gradients(model);
+  const at::Tensor loss = model.loss(batch, std::max(num_labels, 1.0), kIgnoreIndex);
+  if (theirs != nullptr) {
+    compare(report.loss.emplace(), "loss", loss.detach().cpu().reshape({}),
+            theirs->cpu().reshape({}));
+  }
+  if (has_grad) {
+    loss.backward();
+    report.gradients = compare_gradients(model, reference);
+  }
+  return report;
+}
+
+}  // namespace automodel::models

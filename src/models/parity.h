@@ -1,0 +1,44 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/causal_lm.h"
+#include "tensor/named_tensors.h"
+
+namespace automodel::models {
+
+/// The worst differences between ours and a reference of one kind of value.
+struct ParityDifference {
+  double worst_absolute = 0;
+  double worst_relative = 0;     ///< logits: by the largest logit; loss: by the loss; gradients: L2
+                                 ///< norm of the difference by the norm of the reference
+  std::string absolute_culprit;  ///< the tensor that has the worst one
+  std::string relative_culprit;
+  int64_t num_compared = 0;  ///< tensors
+};
+
+/// What a reference file holds is set; the rest is not.
+struct ParityReport {
+  std::optional<ParityDifference> logits;
+  std::optional<ParityDifference> loss;
+  std::optional<ParityDifference> gradients;
+};
+
+/// Runs the model, whose parameters have memory, in evaluation mode on the reference's input_ids
+/// and labels (already shifted, -100 ignored; attention_mask optional), and compares with whichever
+/// of `logits`, `loss` and `grad.<Hugging Face name>` it holds. The loss is the sum of
+/// cross-entropies by the number of labels. Leaves its gradients in the parameters, and the model
+/// in the mode it was in. Throws InputError when the reference lacks input_ids, lacks labels for a
+/// loss or gradient, names a parameter the model has not, or has a wrong shape.
+ParityReport run_parity(CausalLM& model, const tensor::NamedTensors& reference);
+
+/// The batch of a reference file. Throws InputError as run_parity does.
+tensor::Batch parity_batch(const tensor::NamedTensors& reference);
+
+/// The gradient of a Hugging Face tensor: a view of its parameter's gradient; zeros when there is
+/// none.
+at::Tensor hf_gradient(const CausalLM& model, const tensor::ParameterPart& part);
+
+}  // namespace automodel::models

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace automodel::nn {
+
+/// Kinds of rotary embeddings, by the names of Hugging Face's `rope_type`.
+enum class RopeType {
+  kDefault,
+  kLinear,    ///< positions divided by `factor`
+  kDynamic,   ///< NTK: a larger theta beyond max_positions
+  kLlama3,    ///< low frequencies divided, a smooth band between
+  kYarn,      ///< NTK by parts (Peng et al. 2023)
+  kLongrope,  ///< one divisor a frequency, another list for long sequences (Phi-3)
+};
+
+/// nullopt for a name not known.
+std::optional<RopeType> parse_rope_type(std::string_view name);
+
+/// Everything that rotary frequencies depend on. Options a type does not read are ignored.
+struct RopeOptions {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000.0;
+  int64_t rotary_dim = 0;              ///< leading dims of a head that are rotated
+  int64_t max_positions = 0;           ///< max_position_embeddings
+  int64_t original_max_positions = 0;  ///< llama3, yarn, longrope: before extension
+  std::optional<double> factor;        ///< yarn, longrope: max / original when absent
+  double low_freq_factor = 1.0;        ///< llama3
+  double high_freq_factor = 4.0;       ///< llama3
+  double beta_fast = 32.0;             ///< yarn
+  double beta_slow = 1.0;              ///< yarn
+  double mscale = 0;                   ///< yarn; 0: absent
+  double mscale_all_dim = 0;           ///< yarn; 0: absent
+  bool is_truncated = true;            ///< yarn: the band's borders are whole numbers
+  std::optional<double> attention_factor;
+  std::vector<double> short_factor;  ///< longrope, rotary_dim / 2 numbers
+  std::vector<double> long_factor;   ///< longrope, used beyond original_max_positions
+};
+
+/// Angles per position, and what cosines and sines are multiplied by.
+struct RopeFrequencies {
+  std::vector<float> values;  ///< rotary_dim / 2
+  double attention_factor = 1.0;
+};
+
+/// The frequencies for sequences of `length` positions (dynamic and longrope depend on it), as
+/// transformers' ROPE_INIT_FUNCTIONS give them, in float32.
+RopeFrequencies rope_frequencies(const RopeOptions& options, int64_t length);
+
+/// A number that differs for lengths whose frequencies differ.
+int64_t rope_length_class(const RopeOptions& options, int64_t length);
+
+}  // namespace automodel::nn

@@ -1,0 +1,22 @@
+#include "nn/rope_tables.h"
+
+#include <ATen/ATen.h>
+
+namespace automodel::nn {
+
+const kernels::RopeTable& RopeTables::table(int64_t length, at::Device device) {
+  const int64_t length_class = rope_length_class(options_, length);
+  const bool is_usable = table_.is_defined() && length_class == length_class_ &&
+                         table_.cos.size(0) >= length && table_.cos.device() == device;
+  if (is_usable) return table_;
+  const RopeFrequencies frequencies = rope_frequencies(options_, length);
+  const at::Tensor values = at::tensor(at::ArrayRef<float>(frequencies.values), at::kFloat);
+  const at::Tensor positions = at::arange(length, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor angles = positions.unsqueeze(1) * values.unsqueeze(0);
+  table_.cos = (angles.cos() * frequencies.attention_factor).to(device);
+  table_.sin = (angles.sin() * frequencies.attention_factor).to(device);
+  length_class_ = length_class;
+  return table_;
+}
+
+}  // namespace automodel::nn

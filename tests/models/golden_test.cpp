@@ -1,0 +1,58 @@
+// Every family against what Hugging Face transformers computes (tests/golden/SOURCE.md).
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "models/golden_model.h"
+#include "models/parity.h"
+
+namespace automodel {
+namespace {
+
+class GoldenTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+};
+
+TEST_P(GoldenTest, LogitsLossAndEveryGradientMatchTransformers) {
+  const auto model = test::load_golden_model(GetParam());
+  const auto reference =
+      test::read_trusted_safetensors(test::golden_file(GetParam(), "reference.safetensors"));
+  const models::ParityReport report = models::run_parity(*model, reference);
+  ASSERT_TRUE(report.logits && report.loss && report.gradients);
+  EXPECT_LE(report.logits->worst_absolute, 1e-4);
+  EXPECT_LE(report.loss->worst_relative, 1e-5);
+  EXPECT_LE(report.gradients->worst_relative, 1e-3) << report.gradients->relative_culprit;
+  EXPECT_EQ(report.gradients->num_compared, static_cast<int64_t>(model->key_map().size()));
+}
+
+TEST_P(GoldenTest, KeyMapCoversEveryRowOfEveryParameterInOrder) {
+  const auto model = models::build_causal_lm(
+      Json::parse_file(test::golden_file(GetParam(), "config.json")), at::kFloat);
+  auto part = model->key_map().begin();
+  for (const auto& item : model->named_parameters()) {
+    int64_t rows = 0;
+    while (part != model->key_map().end() && part->parameter == item.key()) {
+      EXPECT_EQ(part->row_begin, rows) << part->name;
+      EXPECT_EQ(part->shape.size(), item.value().sizes().size()) << part->name;
+      rows += part->shape[0];
+      ++part;
+    }
+    EXPECT_EQ(rows, item.value().size(0)) << item.key();
+  }
+  EXPECT_EQ(part, model->key_map().end());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenTest,
+                         testing::Values("llama_default", "llama_llama3_tied",
+                                         "llama_linear_biases", "llama_yarn_head_dim",
+                                         "llama_dynamic_padding", "qwen2_tied", "qwen2_window",
+                                         "qwen3_tied", "qwen3_bias_window_yarn", "mistral_window",
+                                         "mistral_full", "phi3_default", "phi3_longrope_short",
+                                         "phi3_longrope_long_partial", "gemma", "gemma2",
+                                         "gemma3_text", "gpt2", "gpt2_inner_untied", "olmo2",
+                                         "olmo2_bias_tied", "granite", "granite_biases"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace automodel
