@@ -87,7 +87,7 @@ std::string check_file(const std::string& directory, const ManifestEntry& entry)
     if (file.header_checksum() != entry.checksum) {
       return cat(entry.path, ": its header's checksum differs");
     }
-    const std::string damage = find_damage(file);
+    const std::string damage = find_damaged_tensor(file);
     return damage.empty() ? "" : cat(entry.path, ": ", damage);
   } catch (const UserError& error) {
     return error.what();  // unreadable is one way of being damaged

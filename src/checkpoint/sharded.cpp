@@ -411,7 +411,7 @@ void load_shards(const std::string& directory, std::span<const ShardGroup> wante
   ShardedFolder::open(directory).load(wanted, options);
 }
 
-std::string find_damage(const SafetensorsFile& file) {
+std::string find_damaged_tensor(const SafetensorsFile& file) {
   const ShardTable shards(file);
   for (const TensorEntry& entry : file.tensors()) {
     if (file.checksum(entry) != shards.at(entry).checksum) {

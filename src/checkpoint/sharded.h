@@ -98,6 +98,6 @@ void load_shards(const std::string& directory, std::span<const ShardGroup> wante
 
 /// Verifies every tensor of one shard file against the checksums in its header; "" when all is
 /// well, else what is wrong. Throws InputError when the file cannot be opened as safetensors.
-std::string find_damage(const SafetensorsFile& file);
+std::string find_damaged_tensor(const SafetensorsFile& file);
 
 }  // namespace automodel::checkpoint
