@@ -14,6 +14,10 @@ ctest_arguments=()
 if [[ -n $filter ]]; then
   if [[ -d $root/tests/$filter ]]; then
     ctest_arguments=(-R "^$filter(\$|_)")
+    case $filter in
+      recipes | cli) ;; # they start the program: everything is needed
+      *) targets=("test_$filter") ;;
+    esac
   else
     export GTEST_FILTER="*$filter*"
   fi
