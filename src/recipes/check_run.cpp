@@ -123,7 +123,7 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
   }
 }
 
-void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
+void check_dataset(const DatasetSection& section, Diagnostics& diagnostics) {
   if (section.plan == nullptr) return;
   try {
     if (const auto note = section.plan->check()) diagnostics.note(section.node, *note);

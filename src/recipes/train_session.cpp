@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "datasets/tokenizer_encoder.h"
 #include "models/catalog.h"
-#include "models/flops.h"
 #include "recipes/run_log.h"
 #include "tensor/random.h"
 
@@ -162,9 +161,7 @@ int TrainSession::agreed_signal() {
 }
 
 ExitCode TrainSession::run() {
-  const auto peak =
-      models::peak_tflops(recipe_.mfu.peak_tflops, recipe_.mfu.device.value_or("cpu"));
-  meter_.emplace(context_.group.size(), peak);
+  meter_.emplace(context_.group.size(), recipe_.mfu.peak_tflops);
   bool is_stopped = false;
   while (!scheduler_->is_done() && !is_stopped) {
     stream_->set_epoch(scheduler_->epoch());
@@ -188,12 +185,7 @@ ExitCode TrainSession::run() {
 bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const int64_t step = scheduler_->step();
   const training::StepResult result = train_step_->run(group.batches, step);
-  double flops = 0;
-  for (const tensor::Batch& batch : group.batches) {
-    flops +=
-        models::training_flops(model_->hf_config(), batch.num_sequences(), batch.sequence_length());
-  }
-  flops *= context_.group.size();
+  const double flops = 0;
   log_->train(meter_->record(result, step, scheduler_->epoch(), flops));
 
   const bool is_preempted = agreed_signal() != 0;
