@@ -1,0 +1,206 @@
+#include "mesh/mesh.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace automodel::mesh {
+
+namespace {
+
+constexpr std::array<Axis, kNumAxes> kAxes = {Axis::kPp, Axis::kDpReplicate, Axis::kDpShard,
+                                              Axis::kCp, Axis::kTp};
+
+size_t index_of(Axis axis) {
+  return static_cast<size_t>(axis);
+}
+
+std::vector<int> first_ranks(int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// Row-major coordinate of a position in the mesh.
+Coordinate coordinate_of(const MeshSizes& sizes, int position) {
+  Coordinate coordinate{};
+  for (size_t i = kNumAxes; i-- > 0;) {
+    const int size = sizes.size(kAxes[i]);
+    coordinate[i] = position % size;
+    position /= size;
+  }
+  return coordinate;
+}
+
+int position_at(const MeshSizes& sizes, const Coordinate& coordinate) {
+  int position = 0;
+  for (size_t i = 0; i < kNumAxes; ++i) position = position * sizes.size(kAxes[i]) + coordinate[i];
+  return position;
+}
+
+void check_replicas(int64_t dp, int64_t replicas, std::vector<SizeFinding>& findings) {
+  if (replicas == 1) return;
+  if (dp % replicas != 0) {
+    findings.push_back(
+        {"dp_replicate_size", cat("dp_size must be a multiple of dp_replicate_size: dp_size is ",
+                                  dp, ", dp_replicate_size ", replicas)});
+  } else if (replicas >= dp) {
+    findings.push_back(
+        {"dp_replicate_size", cat("dp_replicate_size=", replicas, " must be less than dp_size=", dp,
+                                  " since DDP usecase is not supported by FSDP2")});
+  }
+}
+
+}  // namespace
+
+std::string_view axis_name(Axis axis) {
+  switch (axis) {
+    case Axis::kPp:
+      return "pp";
+    case Axis::kDpReplicate:
+      return "dp_replicate";
+    case Axis::kDpShard:
+      return "dp_shard";
+    case Axis::kCp:
+      return "cp";
+    case Axis::kTp:
+      return "tp";
+  }
+  AM_CHECK(false);
+}
+
+std::optional<std::vector<Axis>> axes_of(std::string_view name) {
+  for (const Axis axis : kAxes) {
+    if (name == axis_name(axis)) return std::vector<Axis>{axis};
+  }
+  if (name == "dp") return std::vector<Axis>{Axis::kDpReplicate, Axis::kDpShard};
+  if (name == "dp_shard_cp") return std::vector<Axis>{Axis::kDpShard, Axis::kCp};
+  if (name == "dp_cp") return std::vector<Axis>{Axis::kDpReplicate, Axis::kDpShard, Axis::kCp};
+  return std::nullopt;
+}
+
+int MeshSizes::size(Axis axis) const {
+  switch (axis) {
+    case Axis::kPp:
+      return pp;
+    case Axis::kDpReplicate:
+      return dp_replicate;
+    case Axis::kDpShard:
+      return dp_shard;
+    case Axis::kCp:
+      return cp;
+    case Axis::kTp:
+      return tp;
+  }
+  AM_CHECK(false);
+}
+
+int MeshSizes::size(std::span<const Axis> axes) const {
+  int product = 1;
+  for (const Axis axis : axes) product *= size(axis);
+  return product;
+}
+
+std::vector<SizeFinding> check_sizes(const SizeRequest& request, int64_t world_size) {
+  std::vector<SizeFinding> findings;
+  const int64_t model_ranks = request.tp * request.cp * request.pp;
+  if (world_size % model_ranks != 0) {
+    findings.push_back(
+        {"tp_size",
+         cat("world_size (", world_size, ") must be divisible by (tp_size * cp_size * pp_size) (",
+             request.tp, " * ", request.cp, " * ", request.pp, " = ", model_ranks, ")")});
+    return findings;
+  }
+  const int64_t dp = world_size / model_ranks;
+  if (request.dp && *request.dp != dp) {
+    findings.push_back({"dp_size", cat("dp_size ", *request.dp, " does not fit: ", world_size,
+                                       " ranks / (tp ", request.tp, " * cp ", request.cp, " * pp ",
+                                       request.pp, ") = ", dp, "; set it to that or to none")});
+  }
+  check_replicas(dp, request.dp_replicate, findings);
+  const int64_t stage_ranks = dp * request.cp * request.tp;
+  if (stage_ranks % request.ep != 0) {
+    findings.push_back({"ep_size", cat("ep_size ", request.ep, " does not divide the ", stage_ranks,
+                                       " ranks of a pipeline stage (dp * cp * tp)")});
+  }
+  return findings;
+}
+
+MeshSizes infer_sizes(const SizeRequest& request, int64_t world_size) {
+  const std::vector<SizeFinding> findings = check_sizes(request, world_size);
+  if (!findings.empty()) throw UserError(findings[0].text);
+  const int64_t dp = world_size / (request.tp * request.cp * request.pp);
+  MeshSizes sizes;
+  sizes.pp = static_cast<int>(request.pp);
+  sizes.dp_replicate = static_cast<int>(request.dp_replicate);
+  sizes.dp_shard = static_cast<int>(dp / request.dp_replicate);
+  sizes.cp = static_cast<int>(request.cp);
+  sizes.tp = static_cast<int>(request.tp);
+  return sizes;
+}
+
+Mesh::Mesh(const MeshSizes& sizes) : sizes_(sizes), ranks_(first_ranks(sizes.world_size())) {}
+
+Mesh::Mesh(const MeshSizes& sizes, std::vector<int> ranks)
+    : sizes_(sizes), ranks_(std::move(ranks)) {
+  if (static_cast<int>(ranks_.size()) != sizes_.world_size()) {
+    throw UserError(
+        cat("mesh ranks (", ranks_.size(), ") must match mesh size (", sizes_.world_size(), ")"));
+  }
+  std::vector<int> sorted = ranks_;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    throw UserError("mesh ranks must be unique");
+  }
+}
+
+int Mesh::position_of(int rank) const {
+  const auto it = std::find(ranks_.begin(), ranks_.end(), rank);
+  AM_CHECK(it != ranks_.end(), "rank ", rank, " is not in the mesh");
+  return static_cast<int>(it - ranks_.begin());
+}
+
+Coordinate Mesh::coordinate(int rank) const {
+  return coordinate_of(sizes_, position_of(rank));
+}
+
+int Mesh::rank_at(const Coordinate& coordinate) const {
+  for (size_t i = 0; i < kNumAxes; ++i) {
+    AM_CHECK(coordinate[i] >= 0 && coordinate[i] < sizes_.size(kAxes[i]), axis_name(kAxes[i]));
+  }
+  return ranks_[static_cast<size_t>(position_at(sizes_, coordinate))];
+}
+
+std::vector<int> Mesh::group_of(int rank, std::span<const Axis> axes) const {
+  const Coordinate start = coordinate(rank);
+  std::vector<int> group;
+  const int count = sizes_.size(axes);
+  for (int i = 0; i < count; ++i) {
+    Coordinate place = start;
+    int rest = i;
+    for (size_t a = axes.size(); a-- > 0;) {
+      place[index_of(axes[a])] = rest % sizes_.size(axes[a]);
+      rest /= sizes_.size(axes[a]);
+    }
+    group.push_back(rank_at(place));
+  }
+  return group;
+}
+
+int Mesh::index_in_group(int rank, std::span<const Axis> axes) const {
+  const Coordinate place = coordinate(rank);
+  int index = 0;
+  for (const Axis axis : axes) index = index * sizes_.size(axis) + place[index_of(axis)];
+  return index;
+}
+
+std::vector<std::vector<int>> Mesh::groups(std::span<const Axis> axes) const {
+  std::vector<std::vector<int>> all;
+  for (const int rank : ranks_) {
+    if (index_in_group(rank, axes) == 0) all.push_back(group_of(rank, axes));
+  }
+  return all;
+}
+
+}  // namespace automodel::mesh
