@@ -27,6 +27,10 @@ function(automodel_add_room line)
   endforeach()
   if(has_torch)
     target_link_libraries(am_${room} ${scope} libtorch::torch_cpu)
+    if(AUTOMODEL_UNITY AND sources)
+      # Most of a file's compile time is LibTorch's headers.
+      set_target_properties(am_${room} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    endif()
   endif()
   if(sources AND EXISTS "${CMAKE_SOURCE_DIR}/src/${room}/room.cmake")
     include("${CMAKE_SOURCE_DIR}/src/${room}/room.cmake")  # third-party libraries of this room
