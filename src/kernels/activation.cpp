@@ -1,8 +1,13 @@
 #include "kernels/activation.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "core/error.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/fused.h"
+#include "kernels/reference.h"
 
 namespace automodel::kernels {
 
@@ -33,9 +38,56 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
   AM_CHECK(false);
 }
 
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr int64_t kGrainRows = 32;
+
+struct GatedActivation : torch::autograd::Function<GatedActivation> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_in, int64_t act) {
+    const at::Tensor gate_up = gate_up_in.contiguous();
+    const int64_t half = gate_up.size(-1) / 2;
+    std::vector<int64_t> sizes = gate_up.sizes().vec();
+    sizes.back() = half;
+    at::Tensor out = at::empty(sizes, gate_up.options());
+    const float* in = gate_up.data_ptr<float>();
+    float* result = out.data_ptr<float>();
+    at::parallel_for(0, out.numel() / half, kGrainRows, [&](int64_t begin, int64_t end) {
+      cpu::loops().gated_forward(in + begin * 2 * half, result + begin * half, end - begin, half,
+                                 static_cast<int>(act));
+    });
+    context->save_for_backward({gate_up});
+    context->saved_data["act"] = act;
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const at::Tensor gate_up = context->get_saved_variables()[0];
+    const at::Tensor d_out = gradients[0].contiguous();
+    const int64_t half = gate_up.size(-1) / 2;
+    const auto act = static_cast<int>(context->saved_data["act"].toInt());
+    at::Tensor d_gate_up = at::empty_like(gate_up);
+    const float* in = gate_up.data_ptr<float>();
+    const float* grad = d_out.data_ptr<float>();
+    float* result = d_gate_up.data_ptr<float>();
+    at::parallel_for(0, d_out.numel() / half, kGrainRows, [&](int64_t begin, int64_t end) {
+      cpu::loops().gated_backward(grad + begin * half, in + begin * 2 * half,
+                                  result + begin * 2 * half, end - begin, half, act);
+    });
+    return {d_gate_up, at::Tensor()};
+  }
+};
+
+}  // namespace
+
 at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation) {
-  const int64_t half = gate_up.size(-1) / 2;
-  return activate(gate_up.narrow(-1, 0, half), activation) * gate_up.narrow(-1, half, half);
+  const bool has_loop = activation == Activation::kSilu || activation == Activation::kGeluTanh;
+  if (!has_loop || !is_fusable({gate_up}) || gate_up.numel() == 0) {
+    return gated_activation_reference(gate_up, activation);
+  }
+  return GatedActivation::apply(gate_up, activation == Activation::kSilu ? 0 : 1);
 }
 
 }  // namespace automodel::kernels

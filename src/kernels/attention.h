@@ -24,8 +24,8 @@ struct AttentionResult {
 };
 
 /// q [B, S, N, H]; k, v [B, S, K, H], N a multiple of K (query head n uses kv head n / (N / K)).
-/// Differentiable. Chooses the fastest exact implementation that has the options. Rows of queries
-/// whose every key is padding come out as zeros.
+/// Differentiable in q, k and v (lse carries no gradient). Chooses the fastest exact implementation
+/// that has the options. Queries that see no key but padding come out as zeros.
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options);
 

@@ -1,11 +1,16 @@
 #include "kernels/cross_entropy.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "core/error.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/fused.h"
 
 namespace automodel::kernels {
 
@@ -23,9 +28,33 @@ void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_i
   }
 }
 
+/// The same by the fused loop; rows run on all threads, their losses are summed in order.
+double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
+                        const CrossEntropyOptions& options) {
+  const int64_t rows = logits.size(0);
+  const int64_t width = logits.size(1);
+  std::vector<double> losses(static_cast<size_t>(rows), 0.0);
+  float* data = logits.data_ptr<float>();
+  const int64_t* targets = labels.data_ptr<int64_t>();
+  at::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* z = data + row * width;
+      if (targets[row] == options.ignore_index) {
+        std::fill(z, z + width, 0.0f);
+        continue;
+      }
+      losses[static_cast<size_t>(row)] = cpu::loops().cross_entropy_row(
+          z, targets[row], width, static_cast<float>(options.logit_scale),
+          static_cast<float>(options.softcap), static_cast<float>(1.0 / options.divisor));
+    }
+  });
+  return std::accumulate(losses.begin(), losses.end(), 0.0) / options.divisor;
+}
+
 /// Loss of one chunk of logits (float32, changed into their gradients).
 double chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                   const CrossEntropyOptions& options) {
+  if (is_fusable({logits})) return fused_chunk_loss(logits, labels, options);
   at::Tensor capped = logits * options.logit_scale;
   at::Tensor slope;
   if (options.softcap > 0) {
@@ -84,7 +113,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& labels, const CrossEntropyOptions& options) {
   check_labels(labels, weight.size(0), options.ignore_index);
-  return LinearCrossEntropy::apply(hidden, weight, labels, &options);
+  return LinearCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(), &options);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,

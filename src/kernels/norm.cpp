@@ -1,23 +1,129 @@
 #include "kernels/norm.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "kernels/cpu/loops.h"
+#include "kernels/fused.h"
+#include "kernels/reference.h"
 
 namespace automodel::kernels {
 
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr int64_t kGrainRows = 64;
+
+/// Forward over all rows; `residual` and `sum` are undefined or both defined.
+void forward_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& sum,
+                  const at::Tensor& weight, at::Tensor& y, at::Tensor& rstd,
+                  const NormOptions& options) {
+  const int64_t dim = x.size(-1);
+  const int64_t rows = x.numel() / dim;
+  const float* in = x.data_ptr<float>();
+  const float* other = residual.defined() ? residual.data_ptr<float>() : nullptr;
+  float* total = sum.defined() ? sum.data_ptr<float>() : nullptr;
+  const float* w = weight.data_ptr<float>();
+  float* out = y.data_ptr<float>();
+  float* scales = rstd.data_ptr<float>();
+  at::parallel_for(0, rows, kGrainRows, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * dim;
+    cpu::loops().rms_forward(in + at, other != nullptr ? other + at : nullptr,
+                             total != nullptr ? total + at : nullptr, w, out + at, scales + begin,
+                             end - begin, dim, static_cast<float>(options.eps), options.adds_one);
+  });
+}
+
+/// {dx, dw}; `d_sum` is undefined or added to dx.
+std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::Tensor& x,
+                                                const at::Tensor& weight, const at::Tensor& rstd,
+                                                const at::Tensor& d_sum, bool adds_one) {
+  const int64_t dim = x.size(-1);
+  const int64_t rows = x.numel() / dim;
+  at::Tensor dx = at::empty_like(x);
+  const float* grad = dy.data_ptr<float>();
+  const float* in = x.data_ptr<float>();
+  const float* w = weight.data_ptr<float>();
+  const float* scales = rstd.data_ptr<float>();
+  const float* other = d_sum.defined() ? d_sum.data_ptr<float>() : nullptr;
+  float* out = dx.data_ptr<float>();
+  at::Tensor dw = sum_over_blocks(rows, dim, [&](int64_t begin, int64_t end, float* partial) {
+    const int64_t at = begin * dim;
+    cpu::loops().rms_backward(grad + at, in + at, w, scales + begin,
+                              other != nullptr ? other + at : nullptr, out + at, partial,
+                              end - begin, dim, adds_one);
+  });
+  return {std::move(dx), std::move(dw)};
+}
+
+struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in,
+                            const at::Tensor& weight, double eps, bool adds_one) {
+    const at::Tensor x = x_in.contiguous();
+    at::Tensor y = at::empty_like(x);
+    at::Tensor rstd = at::empty({x.numel() / x.size(-1)}, x.options());
+    at::Tensor none;
+    forward_rows(x, none, none, weight, y, rstd, {eps, adds_one});
+    context->save_for_backward({x, weight, rstd});
+    context->saved_data["adds_one"] = adds_one;
+    return y;
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    auto [dx, dw] = backward_rows(gradients[0].contiguous(), saved[0], saved[1], saved[2],
+                                  at::Tensor(), context->saved_data["adds_one"].toBool());
+    return {dx, dw, at::Tensor(), at::Tensor()};
+  }
+};
+
+struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
+  static tensor_list forward(AutogradContext* context, const at::Tensor& x_in,
+                             const at::Tensor& residual, const at::Tensor& weight, double eps,
+                             bool adds_one) {
+    const at::Tensor x = x_in.contiguous();
+    at::Tensor sum = at::empty_like(x);
+    at::Tensor y = at::empty_like(x);
+    at::Tensor rstd = at::empty({x.numel() / x.size(-1)}, x.options());
+    forward_rows(x, residual.contiguous(), sum, weight, y, rstd, {eps, adds_one});
+    context->save_for_backward({sum, weight, rstd});
+    context->saved_data["adds_one"] = adds_one;
+    context->set_materialize_grads(false);
+    return {sum, y};
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor d_sum = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
+    if (!gradients[1].defined()) {
+      return {d_sum, d_sum, at::Tensor(), at::Tensor(), at::Tensor()};
+    }
+    auto [dx, dw] = backward_rows(gradients[1].contiguous(), saved[0], saved[1], saved[2], d_sum,
+                                  context->saved_data["adds_one"].toBool());
+    return {dx, dx, dw, at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options) {
-  const at::Tensor wide = x.to(at::kFloat);
-  const at::Tensor scale = at::rsqrt(wide.pow(2).mean(-1, true) + options.eps);
-  at::Tensor w = weight.to(at::kFloat);
-  if (options.adds_one) w = w + 1.0;
-  return (wide * scale * w).to(x.scalar_type());
+  if (!is_fusable({x, weight}) || x.numel() == 0) return rms_norm_reference(x, weight, options);
+  return RmsNorm::apply(x, weight.contiguous(), options.eps, options.adds_one);
 }
 
 std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
                                                const at::Tensor& weight,
                                                const NormOptions& options) {
-  at::Tensor sum = x + residual;
-  at::Tensor norm = rms_norm(sum, weight, options);
-  return {std::move(sum), std::move(norm)};
+  if (!is_fusable({x, residual, weight}) || x.numel() == 0) {
+    at::Tensor sum = x + residual;
+    at::Tensor norm = rms_norm_reference(sum, weight, options);
+    return {std::move(sum), std::move(norm)};
+  }
+  tensor_list out = AddRmsNorm::apply(x, residual, weight.contiguous(), options.eps, options.adds_one);
+  return {out[0], out[1]};
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,

@@ -1,48 +1,187 @@
 #include "kernels/rope.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <array>
+
+#include "core/error.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/fused.h"
+#include "kernels/reference.h"
 
 namespace automodel::kernels {
 
-at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids) {
-  const int64_t half = rope.cos.size(1);
-  const int64_t length = x.size(1);
-  // [B or 1, S, 1, R / 2]
-  const auto rows = [&](const at::Tensor& table) {
-    const at::Tensor picked = position_ids.defined()
-                                  ? table.index_select(0, position_ids.reshape({-1}))
-                                        .view({position_ids.size(0), length, half})
-                                  : table.narrow(0, 0, length).unsqueeze(0);
-    return picked.unsqueeze(2);
-  };
-  const at::Tensor cos = rows(rope.cos);
-  const at::Tensor sin = rows(rope.sin);
-  const at::Tensor first = x.narrow(-1, 0, half).to(at::kFloat);
-  const at::Tensor second = x.narrow(-1, half, half).to(at::kFloat);
-  std::vector<at::Tensor> parts = {(first * cos - second * sin).to(x.scalar_type()),
-                                   (second * cos + first * sin).to(x.scalar_type())};
-  const int64_t rest = x.size(-1) - 2 * half;
-  if (rest > 0) parts.push_back(x.narrow(-1, 2 * half, rest));
-  return at::cat(parts, -1);
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr int64_t kMaxHeadDim = 1024;
+
+/// Shapes and pointers that forward and backward share. Holds references to the tensors.
+struct QkvLayout {
+  int64_t tokens, length, num_heads, num_kv_heads, head_dim, half;
+  const float* q_norm;
+  const float* k_norm;
+  const float* cos;
+  const float* sin;
+  const int64_t* positions;
+  float eps;
+  bool adds_one;
+
+  QkvLayout(const at::Tensor& qkv, const QkvOptions& options)
+      : tokens(qkv.size(0) * qkv.size(1)),
+        length(qkv.size(1)),
+        num_heads(options.num_heads),
+        num_kv_heads(options.num_kv_heads),
+        head_dim(options.head_dim),
+        half(options.rope.is_defined() ? options.rope.cos.size(1) : 0),
+        q_norm(options.q_norm.defined() ? options.q_norm.data_ptr<float>() : nullptr),
+        k_norm(options.k_norm.defined() ? options.k_norm.data_ptr<float>() : nullptr),
+        cos(half > 0 ? options.rope.cos.data_ptr<float>() : nullptr),
+        sin(half > 0 ? options.rope.sin.data_ptr<float>() : nullptr),
+        positions(options.position_ids.defined() ? options.position_ids.data_ptr<int64_t>()
+                                                 : nullptr),
+        eps(static_cast<float>(options.norm.eps)),
+        adds_one(options.norm.adds_one) {}
+
+  int64_t width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
+  int64_t row_of(int64_t token) const {
+    return (positions != nullptr ? positions[token] : token % length) * half;
+  }
+};
+
+void forward_token(const QkvLayout& layout, int64_t token, const float* in,
+                   const std::array<float*, 3>& out, float* rstd) {
+  const int64_t dim = layout.head_dim;
+  const int64_t row = layout.row_of(token);
+  const float* x = in + token * layout.width();
+  float* q = out[0] + token * layout.num_heads * dim;
+  float* k = out[1] + token * layout.num_kv_heads * dim;
+  float* scales = rstd + token * (layout.num_heads + layout.num_kv_heads);
+  const auto& loops = cpu::loops();
+  for (int64_t head = 0; head < layout.num_heads + layout.num_kv_heads; ++head) {
+    const bool is_query = head < layout.num_heads;
+    float* target = is_query ? q + head * dim : k + (head - layout.num_heads) * dim;
+    scales[head] = loops.head_forward(x + head * dim, is_query ? layout.q_norm : layout.k_norm,
+                                      layout.cos + row, layout.sin + row, target, dim, layout.half,
+                                      layout.eps, layout.adds_one);
+  }
+  const float* v = x + (layout.num_heads + layout.num_kv_heads) * dim;
+  std::copy(v, v + layout.num_kv_heads * dim, out[2] + token * layout.num_kv_heads * dim);
 }
 
-Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options) {
-  const int64_t batch = qkv.size(0);
-  const int64_t length = qkv.size(1);
-  const int64_t q_size = options.num_heads * options.head_dim;
-  const int64_t kv_size = options.num_kv_heads * options.head_dim;
-  const auto heads = [&](int64_t begin, int64_t size, int64_t count) {
-    return qkv.narrow(-1, begin, size).view({batch, length, count, options.head_dim});
-  };
-  Qkv out{heads(0, q_size, options.num_heads), heads(q_size, kv_size, options.num_kv_heads),
-          heads(q_size + kv_size, kv_size, options.num_kv_heads)};
-  if (options.q_norm.defined()) out.q = rms_norm(out.q, options.q_norm, options.norm);
-  if (options.k_norm.defined()) out.k = rms_norm(out.k, options.k_norm, options.norm);
-  if (options.rope.is_defined()) {
-    out.q = rotate(out.q, options.rope, options.position_ids);
-    out.k = rotate(out.k, options.rope, options.position_ids);
+void backward_token(const QkvLayout& layout, int64_t token, const float* in,
+                    const std::array<const float*, 3>& grads, const float* rstd, float* d_in,
+                    float* d_norms) {
+  const int64_t dim = layout.head_dim;
+  const int64_t row = layout.row_of(token);
+  const float* x = in + token * layout.width();
+  float* dx = d_in + token * layout.width();
+  const float* scales = rstd + token * (layout.num_heads + layout.num_kv_heads);
+  const auto& loops = cpu::loops();
+  std::array<float, kMaxHeadDim> scratch;
+  for (int64_t head = 0; head < layout.num_heads + layout.num_kv_heads; ++head) {
+    const bool is_query = head < layout.num_heads;
+    const float* grad =
+        is_query ? grads[0] + (token * layout.num_heads + head) * dim
+                 : grads[1] + (token * layout.num_kv_heads + head - layout.num_heads) * dim;
+    std::copy(grad, grad + dim, scratch.data());
+    loops.head_backward(scratch.data(), x + head * dim, is_query ? layout.q_norm : layout.k_norm,
+                        layout.cos + row, layout.sin + row, scales[head], dx + head * dim,
+                        is_query ? d_norms : d_norms + dim, dim, layout.half, layout.adds_one);
   }
-  return out;
+  const float* dv = grads[2] + token * layout.num_kv_heads * dim;
+  std::copy(dv, dv + layout.num_kv_heads * dim,
+            dx + (layout.num_heads + layout.num_kv_heads) * dim);
+}
+
+struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
+  static tensor_list forward(AutogradContext* context, const at::Tensor& qkv_in,
+                             const std::optional<at::Tensor>& q_norm,
+                             const std::optional<at::Tensor>& k_norm, const QkvOptions* options) {
+    const at::Tensor qkv = qkv_in.contiguous();
+    const QkvLayout layout(qkv, *options);
+    const auto heads = [&](int64_t count) {
+      return at::empty({qkv.size(0), qkv.size(1), count, layout.head_dim}, qkv.options());
+    };
+    tensor_list out = {heads(layout.num_heads), heads(layout.num_kv_heads),
+                       heads(layout.num_kv_heads)};
+    at::Tensor rstd =
+        at::empty({layout.tokens, layout.num_heads + layout.num_kv_heads}, qkv.options());
+    const float* in = qkv.data_ptr<float>();
+    const std::array<float*, 3> pointers = {out[0].data_ptr<float>(), out[1].data_ptr<float>(),
+                                            out[2].data_ptr<float>()};
+    float* scales = rstd.data_ptr<float>();
+    at::parallel_for(0, layout.tokens, 32, [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        forward_token(layout, token, in, pointers, scales);
+      }
+    });
+    context->save_for_backward(
+        {qkv, q_norm.value_or(at::Tensor()), k_norm.value_or(at::Tensor()), rstd,
+         options->rope.cos, options->rope.sin, options->position_ids});
+    context->saved_data["heads"] =
+        std::vector<int64_t>{options->num_heads, options->num_kv_heads, options->head_dim};
+    context->saved_data["adds_one"] = options->norm.adds_one;
+    context->saved_data["eps"] = options->norm.eps;
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto heads = context->saved_data["heads"].toIntVector();
+    QkvOptions options;
+    options.num_heads = heads[0];
+    options.num_kv_heads = heads[1];
+    options.head_dim = heads[2];
+    options.q_norm = saved[1];
+    options.k_norm = saved[2];
+    options.norm = {context->saved_data["eps"].toDouble(),
+                    context->saved_data["adds_one"].toBool()};
+    options.rope = {saved[4], saved[5]};
+    options.position_ids = saved[6];
+    const at::Tensor& qkv = saved[0];
+    const QkvLayout layout(qkv, options);
+    for (at::Tensor& gradient : gradients) gradient = gradient.contiguous();
+    at::Tensor d_qkv = at::empty_like(qkv);
+    const float* in = qkv.data_ptr<float>();
+    const std::array<const float*, 3> grads = {gradients[0].data_ptr<float>(),
+                                               gradients[1].data_ptr<float>(),
+                                               gradients[2].data_ptr<float>()};
+    const float* scales = saved[3].data_ptr<float>();
+    float* d_in = d_qkv.data_ptr<float>();
+    const at::Tensor d_norms = sum_over_blocks(
+        layout.tokens, 2 * layout.head_dim, [&](int64_t begin, int64_t end, float* partial) {
+          for (int64_t token = begin; token < end; ++token) {
+            backward_token(layout, token, in, grads, scales, d_in, partial);
+          }
+        });
+    const auto part = [&](bool is_wanted, int64_t begin) {
+      return is_wanted ? d_norms.narrow(0, begin, layout.head_dim).clone() : at::Tensor();
+    };
+    return {d_qkv, part(saved[1].defined(), 0), part(saved[2].defined(), layout.head_dim),
+            at::Tensor()};
+  }
+};
+
+}  // namespace
+
+Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options) {
+  const bool is_fused =
+      is_fusable({qkv, options.q_norm, options.k_norm, options.rope.cos, options.rope.sin}) &&
+      qkv.numel() > 0 && options.head_dim <= kMaxHeadDim &&
+      (!options.position_ids.defined() || options.position_ids.is_contiguous());
+  if (!is_fused) return split_norm_rotate_reference(qkv, options);
+  // Function takes an absent tensor as an empty optional only.
+  const auto optional = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
+  tensor_list out =
+      SplitNormRotate::apply(qkv, optional(options.q_norm), optional(options.k_norm), &options);
+  return {out[0], out[1], out[2]};
 }
 
 }  // namespace automodel::kernels

@@ -1,8 +1,7 @@
 #include "nn/layers.h"
 
-#include <ATen/ops/embedding.h>
-#include <ATen/ops/linear.h>
-
+#include "kernels/embedding.h"
+#include "kernels/linear.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::nn {
@@ -17,8 +16,7 @@ Linear::Linear(const LinearOptions& options, at::ScalarType dtype) : options_(op
 }
 
 at::Tensor Linear::forward(const at::Tensor& x) const {
-  const auto bias = bias_.defined() ? std::optional(bias_) : std::nullopt;
-  return at::linear(x, options_.is_transposed ? weight_.t() : weight_, bias);
+  return kernels::linear(x, options_.is_transposed ? weight_.t() : weight_, bias_);
 }
 
 Embedding::Embedding(const EmbeddingOptions& options, at::ScalarType dtype) : options_(options) {
@@ -26,7 +24,7 @@ Embedding::Embedding(const EmbeddingOptions& options, at::ScalarType dtype) : op
 }
 
 at::Tensor Embedding::forward(const at::Tensor& ids) const {
-  return at::embedding(weight_, ids, options_.padding_idx);
+  return kernels::embedding(weight_, ids, options_.padding_idx);
 }
 
 RmsNorm::RmsNorm(int64_t dim, const kernels::NormOptions& options, at::ScalarType dtype)

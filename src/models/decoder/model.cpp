@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/linear.h"
 #include "tensor/dtype.h"
 
 namespace automodel::models::decoder {
@@ -121,7 +122,7 @@ const at::Tensor& DecoderModel::head_weight() const {
 }
 
 at::Tensor DecoderModel::logits(const at::Tensor& hidden) {
-  at::Tensor out = at::linear(hidden, head_weight());
+  at::Tensor out = kernels::linear(hidden, head_weight(), {});
   if (config_.logit_scale != 1.0) out = out * config_.logit_scale;
   if (config_.final_softcap == 0) return out;
   return at::tanh(out / config_.final_softcap) * config_.final_softcap;

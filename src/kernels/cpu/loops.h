@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+
+namespace automodel::kernels::cpu {
+
+/// Inner loops over float32 rows, compiled for several instruction sets and chosen once at run
+/// time. No loop allocates, locks or starts threads; callers split rows over threads.
+struct LoopTable {
+  const char* isa;  ///< "avx512", "avx2", "baseline"
+
+  /// y = x * rstd * (w or 1 + w); with `residual`, x + residual is written to `sum` first.
+  void (*rms_forward)(const float* x, const float* residual, float* sum, const float* w, float* y,
+                      float* rstd, int64_t rows, int64_t dim, float eps, bool adds_one);
+  /// dx = d_sum (may be null) + gradient through the norm; dw += gradient of w.
+  void (*rms_backward)(const float* dy, const float* x, const float* w, const float* rstd,
+                       const float* d_sum, float* dx, float* dw, int64_t rows, int64_t dim,
+                       bool adds_one);
+  /// out = act(gate) * up of rows [gate | up]; act: 0 silu, 1 gelu by tanh.
+  void (*gated_forward)(const float* gate_up, float* out, int64_t rows, int64_t half, int act);
+  void (*gated_backward)(const float* d_out, const float* gate_up, float* d_gate_up, int64_t rows,
+                         int64_t half, int act);
+  /// One head: out = rotate(norm(x)); w null: no norm; half 0: no rotation. Returns rstd.
+  float (*head_forward)(const float* x, const float* w, const float* cos, const float* sin,
+                        float* out, int64_t dim, int64_t half, float eps, bool adds_one);
+  /// The way back: dx from d_out (which it overwrites); dw += gradient of w.
+  void (*head_backward)(float* d_out, const float* x, const float* w, const float* cos,
+                        const float* sin, float rstd, float* dx, float* dw, int64_t dim,
+                        int64_t half, bool adds_one);
+  /// Row of scores -> probabilities over [begin, end), zeros elsewhere in [0, width); returns the
+  /// log of the sum of exponentials, -inf for an empty range. cap > 0: scores are capped first.
+  float (*softmax_row)(float* scores, int64_t begin, int64_t end, int64_t width, float cap);
+  /// scores -> probabilities exp(s - lse) in place; grads (d of probabilities) -> d of scores.
+  void (*softmax_backward_row)(float* scores, float* grads, int64_t begin, int64_t end,
+                               int64_t width, float lse, float delta, float scale, float cap);
+  /// Cross-entropy of one row of logits, which become their gradients times `factor`.
+  double (*cross_entropy_row)(float* logits, int64_t label, int64_t width, float logit_scale,
+                              float cap, float factor);
+  /// Adam over a range; v_max null unless amsgrad.
+  void (*adam)(float* p, const float* g, float* m, float* v, float* v_max, const float* factors,
+               int64_t count);
+};
+
+/// Order of LoopTable::adam's factors.
+enum AdamFactor { kDecay, kL2, kBeta1, kBeta2, kStepSize, kRootCorrection, kEps, kGradScale };
+
+/// The table for this CPU.
+const LoopTable& loops();
+
+const LoopTable& baseline_loops();
+const LoopTable& avx2_loops();
+const LoopTable& avx512_loops();
+
+}  // namespace automodel::kernels::cpu

@@ -1,0 +1,14 @@
+#include "kernels/cpu/loops.h"
+
+namespace automodel::kernels::cpu {
+
+namespace {
+#include "kernels/cpu/loops_body.inc"
+}  // namespace
+
+const LoopTable& avx512_loops() {
+  static constexpr LoopTable kTable = make_table("avx512");
+  return kTable;
+}
+
+}  // namespace automodel::kernels::cpu

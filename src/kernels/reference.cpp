@@ -1,0 +1,152 @@
+#include "kernels/reference.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+#include <limits>
+
+namespace automodel::kernels {
+
+at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight,
+                              const NormOptions& options) {
+  const at::ScalarType wide_type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor wide = x.to(wide_type);
+  const at::Tensor scale = at::rsqrt(wide.pow(2).mean(-1, true) + options.eps);
+  at::Tensor w = weight.to(wide_type);
+  if (options.adds_one) w = w + 1.0;
+  return (wide * scale * w).to(x.scalar_type());
+}
+
+at::Tensor gated_activation_reference(const at::Tensor& gate_up, Activation activation) {
+  const int64_t half = gate_up.size(-1) / 2;
+  return activate(gate_up.narrow(-1, 0, half), activation) * gate_up.narrow(-1, half, half);
+}
+
+at::Tensor embedding_reference(const at::Tensor& weight, const at::Tensor& ids,
+                               int64_t padding_idx) {
+  return at::embedding(weight, ids, padding_idx);
+}
+
+at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids) {
+  const int64_t half = rope.cos.size(1);
+  const int64_t length = x.size(1);
+  // [B or 1, S, 1, R / 2]
+  const auto rows = [&](const at::Tensor& table) {
+    const at::Tensor picked = position_ids.defined()
+                                  ? table.index_select(0, position_ids.reshape({-1}))
+                                        .view({position_ids.size(0), length, half})
+                                  : table.narrow(0, 0, length).unsqueeze(0);
+    return picked.unsqueeze(2);
+  };
+  const at::Tensor cos = rows(rope.cos);
+  const at::Tensor sin = rows(rope.sin);
+  const at::Tensor first = x.narrow(-1, 0, half).to(cos.scalar_type());
+  const at::Tensor second = x.narrow(-1, half, half).to(cos.scalar_type());
+  std::vector<at::Tensor> parts = {(first * cos - second * sin).to(x.scalar_type()),
+                                   (second * cos + first * sin).to(x.scalar_type())};
+  const int64_t rest = x.size(-1) - 2 * half;
+  if (rest > 0) parts.push_back(x.narrow(-1, 2 * half, rest));
+  return at::cat(parts, -1);
+}
+
+Qkv split_norm_rotate_reference(const at::Tensor& qkv, const QkvOptions& options) {
+  const int64_t batch = qkv.size(0);
+  const int64_t length = qkv.size(1);
+  const int64_t q_size = options.num_heads * options.head_dim;
+  const int64_t kv_size = options.num_kv_heads * options.head_dim;
+  const auto heads = [&](int64_t begin, int64_t size, int64_t count) {
+    return qkv.narrow(-1, begin, size).reshape({batch, length, count, options.head_dim});
+  };
+  Qkv out{heads(0, q_size, options.num_heads), heads(q_size, kv_size, options.num_kv_heads),
+          heads(q_size + kv_size, kv_size, options.num_kv_heads)};
+  if (options.q_norm.defined()) out.q = rms_norm_reference(out.q, options.q_norm, options.norm);
+  if (options.k_norm.defined()) out.k = rms_norm_reference(out.k, options.k_norm, options.norm);
+  if (options.rope.is_defined()) {
+    out.q = rotate(out.q, options.rope, options.position_ids);
+    out.k = rotate(out.k, options.rope, options.position_ids);
+  }
+  return out;
+}
+
+namespace {
+
+/// True where a query may see a key: [1 or B, 1, S, S].
+at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
+  const int64_t length = q.size(1);
+  const at::Tensor positions = at::arange(length, q.options().dtype(at::kLong));
+  const at::Tensor distance = positions.unsqueeze(1) - positions.unsqueeze(0);
+  at::Tensor mask = distance.ge(0);
+  if (options.window > 0) mask = mask.logical_and(distance.lt(options.window));
+  mask = mask.unsqueeze(0).unsqueeze(0);
+  if (options.padding_mask.defined()) {
+    mask = mask.logical_and(options.padding_mask.logical_not().unsqueeze(1).unsqueeze(1));
+  }
+  if (options.document_ids.defined()) {
+    const at::Tensor& ids = options.document_ids;
+    mask = mask.logical_and(ids.unsqueeze(2).eq(ids.unsqueeze(1)).unsqueeze(1));
+  }
+  return mask;
+}
+
+/// k or v [B, S, K, H] as [B, N, S, H].
+at::Tensor expand_heads(const at::Tensor& x, int64_t num_heads) {
+  const int64_t repeats = num_heads / x.size(2);
+  at::Tensor heads = x.transpose(1, 2);
+  if (repeats == 1) return heads;
+  return heads.unsqueeze(2)
+      .expand({x.size(0), x.size(2), repeats, x.size(1), x.size(3)})
+      .reshape({x.size(0), num_heads, x.size(1), x.size(3)});
+}
+
+}  // namespace
+
+AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& v, const AttentionOptions& options) {
+  const int64_t num_heads = q.size(2);
+  const at::ScalarType wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const double scale =
+      options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  const at::Tensor keys = expand_heads(k, num_heads).to(wide);
+  const at::Tensor values = expand_heads(v, num_heads).to(wide);
+  at::Tensor scores = at::matmul(q.transpose(1, 2).to(wide), keys.transpose(-1, -2)) * scale;
+  if (options.softcap > 0) scores = at::tanh(scores / options.softcap) * options.softcap;
+  const at::Tensor mask = visible(q, options);
+  const at::Tensor is_blind = mask.any(-1, true).logical_not();
+  // A query that sees nothing gets finite scores and then zeros, so that no NaN arises.
+  scores = scores.masked_fill(mask.logical_not().logical_and(is_blind.logical_not()),
+                              -std::numeric_limits<float>::infinity());
+  AttentionResult result;
+  result.lse = scores.logsumexp(-1);
+  at::Tensor probabilities = at::softmax(scores, -1).masked_fill(is_blind, 0.0);
+  if (options.dropout > 0) probabilities = probabilities * options.dropout_mask;
+  result.out = at::matmul(probabilities, values).transpose(1, 2).to(q.scalar_type());
+  return result;
+}
+
+void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
+                         at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq,
+                         const AdamOptions& options) {
+  at::NoGradGuard no_grad;
+  const auto step = static_cast<double>(options.step);
+  const double correction1 = 1.0 - std::pow(options.beta1, step);
+  const double correction2 = 1.0 - std::pow(options.beta2, step);
+  const double decay = options.is_decoupled ? 1.0 - options.lr * options.weight_decay : 1.0;
+  at::Tensor p = parameter.to(at::kFloat);
+  at::Tensor g = gradient.to(at::kFloat) * options.grad_scale;
+  if (!options.is_decoupled) g = g + p * options.weight_decay;
+  p = p * decay;
+  const at::Tensor m = exp_avg.to(at::kFloat).lerp(g, 1.0 - options.beta1);
+  const at::Tensor v = exp_avg_sq.to(at::kFloat) * options.beta2 + g * g * (1.0 - options.beta2);
+  at::Tensor largest = v;
+  if (max_exp_avg_sq.defined()) {
+    largest = at::maximum(max_exp_avg_sq.to(at::kFloat), v);
+    max_exp_avg_sq.copy_(largest);
+  }
+  p = p - m * (options.lr / correction1) / (largest.sqrt() / std::sqrt(correction2) + options.eps);
+  parameter.copy_(p);
+  exp_avg.copy_(m);
+  exp_avg_sq.copy_(v);
+}
+
+}  // namespace automodel::kernels
