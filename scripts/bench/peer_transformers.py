@@ -50,7 +50,7 @@ def main():
         seconds.append(time.perf_counter() - begin)
         if first is None:
             first = seconds_since_process_start()
-    median = statistics.median(seconds[3:])
+    median = statistics.median(seconds[3:] or seconds)
     print(
         json.dumps(
             {
