@@ -123,14 +123,37 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
   }
 }
 
+/// The value below a dataset's section that a text speaks of: one that it quotes, else one whose
+/// key or whose whole value it names, else the section. Datasets know values, not where they were
+/// written.
+const Node& place_of_text(const Node& section, const std::string& text) {
+  const Node* named = nullptr;
+  std::vector<const Node*> open = {&section};
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    const bool is_value = node->is_scalar() && !node->text().empty();
+    if (is_value && text.find(cat("'", node->text(), "'")) != std::string::npos) return *node;
+    const bool is_named = node != &section && node->key() != "_target_" &&
+                          (text.find(node->key()) != std::string::npos ||
+                           (is_value && text.find(node->text()) != std::string::npos));
+    if (is_named && named == nullptr) named = node;
+    // Reversed, so that children come in the order they were written.
+    for (auto child = node->children().rbegin(); child != node->children().rend(); ++child) {
+      if (!child->key().empty()) open.push_back(&*child);
+    }
+  }
+  return named != nullptr ? *named : section;
+}
+
 void check_dataset(const DatasetSection& section, Diagnostics& diagnostics) {
   if (section.plan == nullptr) return;
   try {
     if (const auto note = section.plan->check()) diagnostics.note(section.node, *note);
   } catch (const UnsupportedError& error) {
-    diagnostics.unsupported(section.node, error.what());
+    diagnostics.unsupported(place_of_text(section.node, error.what()), error.what());
   } catch (const UserError& error) {
-    diagnostics.error(section.node, error.what());
+    diagnostics.error(place_of_text(section.node, error.what()), error.what());
   }
 }
 

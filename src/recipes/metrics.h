@@ -11,10 +11,10 @@ namespace automodel::recipes {
 /// Turns steps into records: rates since the last record, memory, MFU.
 class StepMeter final {
  public:
-  /// `flops_per_token` of forward and backward; `peak_tflops` of one device: absent gives no MFU.
+  /// `peak_tflops` of one device: absent gives no MFU.
   StepMeter(int64_t world_size, std::optional<double> peak_tflops);
 
-  /// Upstream's training record; `flops` of the whole step on all ranks.
+  /// Upstream's training record; `flops`: operations of the whole step on all ranks.
   Json record(const training::StepResult& result, int64_t step, int64_t epoch, double flops);
 
  private:

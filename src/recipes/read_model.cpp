@@ -135,7 +135,7 @@ void check_backend(const Node& backend, Diagnostics& diagnostics) {
 }
 
 /// The configuration's source and what the recipe changes in it, from `model.config`.
-void read_config_node(const Node& config, ModelPlan& plan, Node& changes,
+void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& changes,
                       Diagnostics& diagnostics) {
   if (config.is_string()) {
     plan.source = *config.string_value();
@@ -147,7 +147,7 @@ void read_config_node(const Node& config, ModelPlan& plan, Node& changes,
     return;
   }
   if (!config::has_target(config)) {
-    for (const Node& child : config.children()) changes.put(child.key(), child);
+    for (const Node& child : config.children()) changes.push_back(child);
     return;
   }
   const auto target = config::split_target(config, diagnostics);
@@ -174,17 +174,17 @@ void read_config_node(const Node& config, ModelPlan& plan, Node& changes,
       plan.source = child.string_value().value_or("");
     } else if (child.key() != "trust_remote_code" && child.key() != "torch_dtype" &&
                child.key() != "revision" && child.key() != "cache_dir") {
-      changes.put(child.key(), child);
+      changes.push_back(child);
     }
   }
 }
 
-void apply_changes(const Node& changes, ModelPlan& plan, Diagnostics& diagnostics) {
+void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostics& diagnostics) {
   std::vector<std::string> known = kConfigKeys;
   if (plan.hf_config.is_object()) {
     for (const auto& [key, value] : plan.hf_config.as_object()) known.push_back(key);
   }
-  for (const auto& child : changes.children()) {
+  for (const Node& child : changes) {
     if (!contains(known, child.key())) {
       std::vector<std::string> candidates = known;
       for_each_field<ModelSection>([&](const auto& field) { candidates.push_back(field.name); });
@@ -259,14 +259,14 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
   plan.is_from_config = *kind == ModelTarget::kFromConfig;
 
   Node own = target->arguments;
-  Node changes = Node::mapping();
+  std::vector<Node> changes;
   std::vector<std::string> fields;
   for_each_field<ModelSection>([&](const auto& field) { fields.emplace_back(field.name); });
   for (const Node& child : target->arguments.children()) {
     if (contains(fields, child.key())) continue;
     own.erase(child.key());
     if (child.key() == "config" || child.key() == "backend") continue;
-    changes.put(child.key(), child);
+    changes.push_back(child);
   }
   plan.section = config::bind<ModelSection>(own, diagnostics);
   plan.source = plan.section.pretrained_model_name_or_path.value_or("");

@@ -126,11 +126,13 @@ std::string read_class_name(const Node& root, Diagnostics& diagnostics) {
   const auto registry = recipe_targets();
   if (node == nullptr || node->is_null()) {
     std::vector<std::string> names;
-    for (const auto& info : registry.infos()) names.push_back(info.name);
+    for (const auto& info : registry.infos()) {
+      if (info.unsupported_reason.empty()) names.push_back(info.name);
+    }
     std::sort(names.begin(), names.end());
     diagnostics.missing(
         root, "recipe",
-        cat("missing key 'recipe': which recipe to run; one of: ", join(names, ", ")));
+        cat("missing key 'recipe': which recipe to run, e.g. ", join(names, ", ")));
     return "";
   }
   const auto target = config::split_target(*node, diagnostics);

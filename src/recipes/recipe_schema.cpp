@@ -110,7 +110,8 @@ Json recipe_schema() {
   Json recipe = Json::object();
   recipe["description"] = "which recipe to run";
   Json names = Json::array();
-  for (const auto& info : recipe_targets().infos()) {
+  const auto recipes = recipe_targets();
+  for (const config::TargetInfo& info : recipes.infos()) {
     if (info.unsupported_reason.empty()) names.push_back(info.name);
   }
   recipe["enum"] = std::move(names);

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "comm/world.h"
 #include "config/load.h"
@@ -12,6 +11,7 @@
 #include "core/error.h"
 #include "launcher/environment.h"
 #include "launcher/local_ranks.h"
+#include "loggers/chrome_trace.h"
 #include "loggers/console.h"
 #include "recipes/recipe.h"
 #include "recipes/train_session.h"
@@ -28,10 +28,14 @@ struct PreparedRun {
   Recipe recipe;
   std::string resolved_recipe;
   std::vector<std::string> warnings;
+  std::string trace_path;
+  double begin_seconds = 0;  ///< monotonic_seconds() when the launching process started
 };
 
 PreparedRun prepare(const RunOptions& options, int world_size) {
   PreparedRun run;
+  run.begin_seconds = monotonic_seconds() - seconds_since_process_start();
+  run.trace_path = options.trace_path;
   run.document = config::load_recipe(options.recipe_path, options.overrides);
   config::Diagnostics diagnostics(run.document.sources);
   run.recipe = read_recipe(run.document.root, diagnostics);
@@ -54,41 +58,25 @@ void choose_device(const RunOptions& options, PreparedRun& run) {
   }
 }
 
-int threads_of_rank(int num_local_ranks) {
-  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
-    if (const auto threads = parse_int(text); threads && *threads > 0) {
-      return static_cast<int>(*threads);
-    }
-  }
-  return std::max(1, launcher::num_usable_cores() / std::max(1, num_local_ranks));
-}
-
-/// All ranks must have been started with the same recipe and overrides.
-void check_same_recipe(const comm::ProcessGroup& group, const std::string& recipe) {
-  const std::vector<std::string> recipes = group.all_gather_text(recipe);
-  for (size_t rank = 1; rank < recipes.size(); ++rank) {
-    if (recipes[rank] != recipes[0]) {
-      throw UserError(cat("rank ", rank,
-                          " was started with another recipe or other overrides than "
-                          "rank 0"));
-    }
-  }
-}
-
 int run_session(const PreparedRun& run, const comm::ProcessGroup& group, Reporter& reporter) {
-  check_same_recipe(group, run.resolved_recipe);
+  group.check_same("recipe or overrides", run.resolved_recipe);
+  std::optional<loggers::ChromeTrace> trace;
+  if (!run.trace_path.empty()) {
+    trace.emplace(loggers::trace_path_of_rank(run.trace_path, group.rank()), group.rank());
+  }
   RunContext context{.group = group,
                      .reporter = &reporter,
-                     .trace = nullptr,
+                     .trace = trace ? &*trace : nullptr,
                      .device = at::kCPU,
                      .resolved_recipe = run.resolved_recipe};
   TrainSession session(run.recipe, context);
-  reporter.info(cat("ready after ", format_duration(seconds_since_process_start())));
+  reporter.info(cat("ready after ", format_duration(monotonic_seconds() - run.begin_seconds)));
   return static_cast<int>(session.run());
 }
 
 /// A rank's whole life; every error ends here, with its text left for the peers.
-int be_rank(const PreparedRun& run, const comm::WorldOptions& place, int num_threads) {
+launcher::RankOutcome be_rank(const PreparedRun& run, const comm::WorldOptions& place,
+                              int num_threads) {
   ConsoleReporter reporter(place.rank, place.size);
   at::set_num_threads(num_threads);
   std::optional<comm::World> world;
@@ -108,8 +96,13 @@ int be_rank(const PreparedRun& run, const comm::WorldOptions& place, int num_thr
     text = cat("internal error: ", error.what());
   }
   if (world) world->fail(text);
-  reporter.error(text);
-  return static_cast<int>(code);
+  return {static_cast<int>(code), text};
+}
+
+/// Says why a rank failed that nobody here launched.
+int tell(const launcher::RankOutcome& outcome, int rank, int world_size) {
+  if (!outcome.failure.empty()) ConsoleReporter(rank, world_size).error(outcome.failure);
+  return outcome.status;
 }
 
 double timeout_of(const PreparedRun& run) {
@@ -124,11 +117,19 @@ int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
   world.port = place.port;
   world.hosts_store = place.rank == 0 && !place.store_is_served;
   world.timeout_seconds = timeout_of(run);
-  return be_rank(run, world, threads_of_rank(place.local_world_size));
+  world.run_id = place.run_id;
+  world.network_interface = place.network_interface;
+  world.store_place = place.store_is_served ? place.source : "rank 0";
+  const int threads =
+      launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
+  return tell(be_rank(run, world, threads), place.rank, place.world_size);
 }
 
 int run_here(const PreparedRun& run, int num_ranks) {
-  if (num_ranks == 1) return be_rank(run, {}, threads_of_rank(1));
+  if (num_ranks == 1) {
+    const int threads = launcher::threads_per_rank(launcher::process_environment(), 1);
+    return tell(be_rank(run, {}, threads), 0, 1);
+  }
   launcher::LocalRun local;
   local.rank_main = [&](const launcher::LocalRank& place) {
     comm::WorldOptions world;
@@ -136,11 +137,12 @@ int run_here(const PreparedRun& run, int num_ranks) {
     world.size = place.num_ranks;
     world.port = place.port;
     world.timeout_seconds = timeout_of(run);
-    return be_rank(run, world, threads_of_rank(place.num_ranks));
+    return be_rank(run, world, place.num_threads);
   };
   local.serve_store = [](int listening_fd, int port, int ranks) -> std::shared_ptr<void> {
     return std::make_shared<comm::StoreServer>(listening_fd, port, ranks);
   };
+  local.report = [](const std::string& text) { ConsoleReporter(0, 1).error(text); };
   return launcher::run_local_ranks(num_ranks, local);
 }
 

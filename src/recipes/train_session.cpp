@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "datasets/tokenizer_encoder.h"
 #include "models/catalog.h"
+#include "models/flops.h"
 #include "recipes/run_log.h"
 #include "tensor/random.h"
 
@@ -161,7 +163,12 @@ int TrainSession::agreed_signal() {
 }
 
 ExitCode TrainSession::run() {
-  meter_.emplace(context_.group.size(), recipe_.mfu.peak_tflops);
+  const auto peak = recipe_.mfu.peak_tflops
+                        ? recipe_.mfu.peak_tflops
+                        : models::peak_tflops(recipe_.mfu.device.value_or("cpu"));
+  meter_.emplace(context_.group.size(), peak);
+  progress_.emplace(scheduler_->step(), scheduler_->max_steps());
+  begin_seconds_ = monotonic_seconds();
   bool is_stopped = false;
   while (!scheduler_->is_done() && !is_stopped) {
     stream_->set_epoch(scheduler_->epoch());
@@ -174,6 +181,7 @@ ExitCode TrainSession::run() {
     }
     if (!is_stopped) scheduler_->advance_epoch();
   }
+  context_.reporter->progress("");
   if (signals_->received() != 0 && is_stopped && scheduler_->step() < scheduler_->max_steps()) {
     context_.reporter->info(cat("stopped by ", training::signal_name(signals_->received()),
                                 " after saving; start again to continue"));
@@ -184,20 +192,25 @@ ExitCode TrainSession::run() {
 
 bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const int64_t step = scheduler_->step();
+  const double begin = monotonic_seconds();
   const training::StepResult result = train_step_->run(group.batches, step);
-  const double flops = 0;
-  log_->train(meter_->record(result, step, scheduler_->epoch(), flops));
+  trace(cat("step ", step), "step", begin);
+  log_->train(meter_->record(result, step, scheduler_->epoch(), flops_of(group)));
+  context_.reporter->progress(
+      progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
 
   const bool is_preempted = agreed_signal() != 0;
   std::vector<std::pair<std::string, double>> validation;
   if (scheduler_->is_validation_step(ends_epoch, is_preempted)) validation = validate();
   const bool is_last = scheduler_->is_last_step(ends_epoch);
   if (recipe_.checkpoint.enabled && scheduler_->is_checkpoint_step(ends_epoch, is_preempted)) {
+    const double save_begin = monotonic_seconds();
     const SessionState state{*engine_, *optimizer_, *train_step_, *scheduler_, *stream_, *model_};
     checkpoint_->save(state, {.position = group.position,
                               .train_loss = result.loss,
                               .validation_losses = validation,
                               .is_final = is_last && !is_preempted});
+    trace("save", "checkpoint", save_begin);
   }
   scheduler_->advance_step();
   return is_last || is_preempted;
@@ -206,6 +219,7 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
 std::vector<std::pair<std::string, double>> TrainSession::validate() {
   std::vector<std::pair<std::string, double>> losses;
   if (validation_sets_.empty()) return losses;
+  const double begin = monotonic_seconds();
   model_->eval();
   for (ValidationSet& set : validation_sets_) {
     set.stream->rewind();
@@ -220,7 +234,22 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
                                     scheduler_->step(), scheduler_->epoch()));
   }
   model_->train();
+  trace("validation", "step", begin);
   return losses;
+}
+
+double TrainSession::flops_of(const Group& group) const {
+  double flops = 0;
+  for (const tensor::Batch& batch : group.batches) {
+    flops += models::training_flops(model_->architecture(), model_->dims(), batch.num_sequences(),
+                                    batch.sequence_length());
+  }
+  return flops * context_.group.size();
+}
+
+void TrainSession::trace(const std::string& name, std::string_view category, double begin) {
+  if (context_.trace == nullptr) return;
+  context_.trace->record({name, category, begin, monotonic_seconds(), context_.group.rank()});
 }
 
 }  // namespace automodel::recipes

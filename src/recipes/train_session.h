@@ -8,6 +8,7 @@
 #include "comm/process_group.h"
 #include "core/reporter.h"
 #include "distributed/data_parallel.h"
+#include "loggers/progress.h"
 #include "models/causal_lm.h"
 #include "recipes/metrics.h"
 #include "recipes/recipe.h"
@@ -63,7 +64,10 @@ class TrainSession final {
   bool run_step(const Group& group, bool ends_epoch);
   std::vector<std::pair<std::string, double>> validate();
   int agreed_signal();
-  bool is_coordinator() const { return context_.group.rank() == 0; }
+  /// Floating-point operations of a step on all ranks, whose groups have this one's shape.
+  double flops_of(const Group& group) const;
+  /// An event of the trace that ends now.
+  void trace(const std::string& name, std::string_view category, double begin);
 
   const Recipe& recipe_;
   RunContext context_;
@@ -77,6 +81,8 @@ class TrainSession final {
   std::optional<training::TrainStep> train_step_;
   std::optional<SessionCheckpoint> checkpoint_;
   std::optional<StepMeter> meter_;
+  std::optional<loggers::ProgressBar> progress_;
+  double begin_seconds_ = 0;  // of the first step
   std::optional<training::SignalWatch> signals_;
   std::optional<RunLog> log_;
 };

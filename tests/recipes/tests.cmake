@@ -1,0 +1,1 @@
+add_dependencies(test_recipes automodel)  # the tests start the program
