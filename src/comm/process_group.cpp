@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <bit>
 #include <cstring>
 
 namespace automodel::comm {
@@ -30,6 +31,15 @@ at::Tensor bytes_of(const std::string& text, int64_t size) {
   return bytes;
 }
 
+/// FNV-1a: the same on every machine.
+int64_t fnv1a(std::string_view bytes) {
+  uint64_t hash = 14695981039346656037ULL;
+  for (const char byte : bytes) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
+  }
+  return std::bit_cast<int64_t>(hash);
+}
+
 std::string text_of(const at::Tensor& bytes, int64_t begin, int64_t size) {
   return std::string(reinterpret_cast<const char*>(bytes.data_ptr<uint8_t>()) + begin,
                      static_cast<size_t>(size));
@@ -37,8 +47,8 @@ std::string text_of(const at::Tensor& bytes, int64_t begin, int64_t size) {
 
 }  // namespace
 
-ProcessGroup ProcessGroup::solo() {
-  return ProcessGroup("solo", std::make_shared<SoloBackend>());
+ProcessGroup ProcessGroup::solo(std::string name) {
+  return ProcessGroup(std::move(name), std::make_shared<SoloBackend>());
 }
 
 ProcessGroup::ProcessGroup(std::string name, std::shared_ptr<GroupBackend> backend)
@@ -89,6 +99,19 @@ int64_t ProcessGroup::agree_max(int64_t value) const {
   at::Tensor tensor = at::full({1}, value, at::TensorOptions().dtype(at::kLong));
   all_reduce(tensor, ReduceOp::kMax);
   return tensor.item<int64_t>();
+}
+
+void ProcessGroup::check_same(const std::string& what, std::string_view value) const {
+  if (size() == 1) return;
+  at::Tensor hashes = at::zeros({size()}, at::TensorOptions().dtype(at::kLong));
+  all_gather(hashes, at::full({1}, fnv1a(value), hashes.options()));
+  std::vector<int64_t> others;
+  for (int64_t rank = 1; rank < size(); ++rank) {
+    if (hashes[rank].item<int64_t>() != hashes[0].item<int64_t>()) others.push_back(rank);
+  }
+  if (others.empty()) return;
+  throw UserError(cat(others.size() == 1 ? "rank " : "ranks ", join(others),
+                      others.size() == 1 ? " has" : " have", " another ", what, " than rank 0"));
 }
 
 }  // namespace automodel::comm

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -34,11 +35,11 @@ class GroupBackend {
 
 /// Handle of a group of ranks; copies share the group. Every operation is called by all ranks of
 /// the group in the same order, and throws PeerFailure when a peer has failed, vanished or not come
-/// within the group's timeout.
+/// within the group's timeout. Ranks and roots are counted inside the group.
 class ProcessGroup final {
  public:
   /// The group of one: operations return at once.
-  static ProcessGroup solo();
+  static ProcessGroup solo(std::string name = "solo");
 
   ProcessGroup(std::string name, std::shared_ptr<GroupBackend> backend);
 
@@ -59,8 +60,11 @@ class ProcessGroup final {
   std::vector<std::string> all_gather_text(const std::string& text) const;
   /// The root's text.
   std::string broadcast_text(const std::string& text, int root) const;
-  /// The largest of the ranks' numbers.
+  /// The largest of the ranks' numbers, e.g. of the signals they received.
   int64_t agree_max(int64_t value) const;
+  /// Throws UserError naming the ranks whose `value` is not rank 0's: "rank 2 has another recipe
+  /// than rank 0". Sends a hash only.
+  void check_same(const std::string& what, std::string_view value) const;
 
  private:
   std::string name_;

@@ -1,234 +1,214 @@
 #include "comm/world.h"
 
-#include <ATen/ATen.h>
-#include <unistd.h>
+#include <algorithm>
+#include <map>
 
-#include <chrono>
-#include <thread>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include "comm/failure_watch.h"
+#include "comm/gloo_backend.h"
+#include "comm/tcp_store.h"
+#include "core/clock.h"
 
 namespace automodel::comm {
 
 namespace {
 
-using Milliseconds = std::chrono::milliseconds;
+constexpr double kCloseSeconds = 10.0;
 
-Milliseconds to_milliseconds(double seconds) {
-  return Milliseconds(static_cast<int64_t>(seconds * 1000.0));
-}
-
-c10d::ReduceOp to_c10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return c10d::ReduceOp::SUM;
-    case ReduceOp::kAvg:
-      return c10d::ReduceOp::AVG;
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-  }
-  AM_CHECK(false);
-}
-
-/// The first line of a c10d or Gloo error, without the source position in front.
-std::string reason_of(const std::string& text) {
-  std::string line = text.substr(0, text.find('\n'));
-  if (line.starts_with("[/")) line = line.substr(std::min(line.size(), line.find("] ") + 2));
-  return line;
-}
-
-std::string failure_key(int rank) {
-  return cat("failure/", rank);
-}
-std::string alive_key(int rank) {
-  return cat("alive/", rank);
-}
-
-}  // namespace
-
-struct StoreServer::State {
-  c10::intrusive_ptr<c10d::TCPStore> store;
-};
-
-StoreServer::StoreServer(int listening_fd, int port, int num_ranks)
-    : state_(std::make_unique<State>()) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(port);
-  options.isServer = true;
-  options.numWorkers = num_ranks;
-  options.waitWorkers = false;
-  options.masterListenFd = listening_fd;
-  state_->store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-}
-
-StoreServer::~StoreServer() = default;
-
-struct World::State {
-  WorldOptions options;
-  c10::intrusive_ptr<c10d::TCPStore> store;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
-
-  /// Turns a failed collective into what a person needs: the text a peer left, or who is gone.
-  [[noreturn]] void explain(const char* operation, const std::string& reason) {
-    const std::string where = cat(operation, " of ", options.size, " ranks");
-    std::vector<int64_t> silent;
-    try {
-      store->set(alive_key(options.rank), std::vector<uint8_t>{1});
-      // Peers that live reach this point too, or leave their text; a moment is enough for both.
-      std::this_thread::sleep_for(Milliseconds(1000));
-      for (int rank = 0; rank < options.size; ++rank) {
-        if (rank == options.rank) continue;
-        if (store->check({failure_key(rank)})) {
-          const auto bytes = store->get(failure_key(rank));
-          throw PeerFailure(
-              cat("rank ", rank, " failed: ", std::string(bytes.begin(), bytes.end())));
-        }
-        if (!store->check({alive_key(rank)})) silent.push_back(rank);
-      }
-    } catch (const PeerFailure&) {
-      throw;
-    } catch (const std::exception&) {
-      throw PeerFailure(
-          cat("the run's store is gone (its host ended) during ", where));
-    }
-    throw PeerFailure(cat(where, " failed; ",
-                          silent.empty() ? std::string("no rank is missing")
-                                         : cat("not answering: rank ", join(silent)),
-                          " (", reason_of(reason), ")"));
-  }
-};
-
-namespace {
-
-/// Gloo over a store.
-class GlooBackend final : public GroupBackend {
+/// A backend whose failures are explained.
+class WatchedBackend final : public GroupBackend {
  public:
-  using Explain = std::function<void(const char*, const std::string&)>;
+  WatchedBackend(std::shared_ptr<GroupBackend> inner, std::shared_ptr<FailureWatch> watch,
+                 WatchedGroup group)
+      : inner_(std::move(inner)), watch_(std::move(watch)), group_(std::move(group)) {}
 
-  GlooBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, Explain explain)
-      : gloo_(std::move(gloo)), explain_(std::move(explain)) {}
-
-  int rank() const override { return gloo_->getRank(); }
-  int size() const override { return gloo_->getSize(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
 
   void all_reduce(at::Tensor& tensor, ReduceOp op) override {
-    guard("all_reduce", [&] {
-      std::vector<at::Tensor> tensors{tensor};
-      c10d::AllreduceOptions options;
-      options.reduceOp = to_c10d(op);
-      gloo_->allreduce(tensors, options)->wait();
-    });
+    guard("all_reduce", [&] { inner_->all_reduce(tensor, op); });
   }
-
   void broadcast(at::Tensor& tensor, int root) override {
-    guard("broadcast", [&] {
-      std::vector<at::Tensor> tensors{tensor};
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      gloo_->broadcast(tensors, options)->wait();
-    });
+    guard("broadcast", [&] { inner_->broadcast(tensor, root); });
   }
-
   void all_gather(at::Tensor& out, const at::Tensor& in) override {
-    guard("all_gather", [&] {
-      at::Tensor input = in.reshape({-1});
-      at::Tensor output = out.view({-1});
-      gloo_->_allgather_base(output, input)->wait();
-    });
+    guard("all_gather", [&] { inner_->all_gather(out, in); });
   }
-
   void reduce_scatter(at::Tensor& out, const at::Tensor& in, ReduceOp op) override {
-    guard("reduce_scatter", [&] {
-      at::Tensor input = in.reshape({-1});
-      at::Tensor output = out.view({-1});
-      c10d::ReduceScatterOptions options;
-      options.reduceOp = to_c10d(op);
-      gloo_->_reduce_scatter_base(output, input, options)->wait();
-    });
+    guard("reduce_scatter", [&] { inner_->reduce_scatter(out, in, op); });
   }
-
   void barrier() override {
-    guard("barrier", [&] { gloo_->barrier()->wait(); });
+    guard("barrier", [&] { inner_->barrier(); });
   }
 
  private:
   template <typename Body>
   void guard(const char* operation, Body body) {
+    watch_->enter(group_.name, operation);
     try {
       body();
     } catch (const std::exception& error) {
-      explain_(operation, error.what());
+      throw watch_->explain(group_, operation, reason_of(error.what()));
     }
+    watch_->leave(group_.name);
   }
 
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
-  Explain explain_;
+  std::shared_ptr<GroupBackend> inner_;
+  std::shared_ptr<FailureWatch> watch_;
+  WatchedGroup group_;
 };
 
-c10::intrusive_ptr<c10d::TCPStore> connect(const WorldOptions& options) {
-  c10d::TCPStoreOptions store_options;
-  store_options.port = static_cast<uint16_t>(options.port);
-  store_options.isServer = options.hosts_store;
-  store_options.numWorkers = options.size;
-  store_options.waitWorkers = false;
-  store_options.timeout = to_milliseconds(options.timeout_seconds);
-  try {
-    return c10::make_intrusive<c10d::TCPStore>(options.host, store_options);
-  } catch (const std::exception& error) {
-    throw UserError(cat(options.hosts_store ? "cannot serve the run's store on "
-                                            : "no answer from the run's store at ",
-                        options.host, ":", options.port, ": ", reason_of(error.what())),
-                    ExitCode::kRankFailed);
+std::string process_key(int rank) {
+  return cat("process/", rank);
+}
+
+/// Says who we are: `world size` and process, read by every other rank.
+void announce(Store& store, const WorldOptions& options) {
+  if (store.add(cat("taken/", options.rank), 1) > 1) {
+    throw UserError(cat("two processes were started as rank ", options.rank));
   }
+  store.set(process_key(options.rank), cat(options.size, " ", RankProcess::current().text()));
+}
+
+/// The processes of all ranks, once they have come.
+std::vector<RankProcess> meet(Store& store, const WorldOptions& options) {
+  std::vector<RankProcess> processes;
+  std::vector<int64_t> missing;
+  const double deadline = monotonic_seconds() + options.timeout_seconds;
+  for (int rank = 0; rank < options.size; ++rank) {
+    const double left = std::max(0.001, deadline - monotonic_seconds());
+    const std::string text = store.get(process_key(rank), left).value_or("");
+    const size_t space = text.find(' ');
+    if (space == std::string::npos) {
+      missing.push_back(rank);
+      continue;
+    }
+    const int64_t size = parse_int(text.substr(0, space)).value_or(0);
+    if (size != options.size) {
+      throw UserError(cat("rank ", rank, " was started as one of ", size, " ranks, rank ",
+                          options.rank, " as one of ", options.size));
+    }
+    processes.push_back(RankProcess::parse(text.substr(space + 1)));
+  }
+  if (!missing.empty()) {
+    throw PeerFailure(cat(missing.size() == 1 ? "rank " : "ranks ", join(missing),
+                          " did not start within ", format_duration(options.timeout_seconds)));
+  }
+  return processes;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+bool is_one_host(const std::vector<RankProcess>& processes) {
+  return std::all_of(processes.begin(), processes.end(),
+                     [&](const RankProcess& it) { return it.host == processes[0].host; });
+}
+
+std::string key_of(const std::vector<int>& ranks) {
+  return join(std::vector<int64_t>(ranks.begin(), ranks.end()), "-");
 }
 
 }  // namespace
 
-World::World(const WorldOptions& options) : group_(ProcessGroup::solo()) {
-  if (options.size == 1) return;
-  state_ = std::make_shared<State>();
-  state_->options = options;
-  state_->store = connect(options);
-  auto gloo_options =
-      c10d::ProcessGroupGloo::Options::create(to_milliseconds(options.timeout_seconds));
-  const bool is_local = options.host == "127.0.0.1" || options.host == "localhost";
-  gloo_options->devices.push_back(is_local
-                                      ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                      : c10d::ProcessGroupGloo::createDefaultDevice());
-  gloo_options->threads = 2;
-  try {
-    state_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        c10::make_intrusive<c10d::PrefixStore>("world", state_->store), options.rank, options.size,
-        gloo_options);
-  } catch (const std::exception& error) {
-    state_->explain("start", error.what());
+struct World::State {
+  WorldOptions options;
+  std::unique_ptr<TcpStore> store;
+  std::shared_ptr<FailureWatch> watch;
+  std::shared_ptr<gloo::transport::Device> device;
+  std::map<std::vector<int>, std::shared_ptr<GroupBackend>> backends;
+
+  std::shared_ptr<GroupBackend> backend(const WatchedGroup& group) {
+    std::shared_ptr<GroupBackend>& backend = backends[group.ranks];
+    if (backend != nullptr) return backend;
+    const auto own = std::find(group.ranks.begin(), group.ranks.end(), options.rank);
+    GlooPlace place;
+    place.rank = static_cast<int>(own - group.ranks.begin());
+    place.size = static_cast<int>(group.ranks.size());
+    place.timeout_seconds = options.timeout_seconds;
+    watch->enter(group.name, "start");
+    try {
+      backend = connect_gloo(store->below(cat("gloo/", key_of(group.ranks))), device, place);
+    } catch (const std::exception& error) {
+      throw watch->explain(group, "start", reason_of(error.what()));
+    }
+    watch->leave(group.name);
+    return backend;
   }
-  // The backend keeps the state, not the other way round.
-  std::shared_ptr<State> state = state_;
-  group_ = ProcessGroup(
-      "world", std::make_shared<GlooBackend>(
-                   state_->gloo, [state](const char* operation, const std::string& reason) {
-                     state->explain(operation, reason);
-                   }));
+
+  ProcessGroup group(const std::string& name, const std::vector<int>& ranks) {
+    if (ranks.size() == 1) return ProcessGroup::solo(name);
+    const WatchedGroup watched{name, ranks, options.timeout_seconds};
+    return ProcessGroup(name, std::make_shared<WatchedBackend>(backend(watched), watch, watched));
+  }
+};
+
+World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) {
+  if (options.size == 1) return;
+  auto state = std::make_shared<State>();
+  state->options = options;
+  state->store = std::make_unique<TcpStore>(options);
+  try {
+    announce(*state->store, options);
+    const std::vector<RankProcess> processes = meet(*state->store, options);
+    WatchOptions watch;
+    watch.rank = options.rank;
+    watch.serves_store = options.hosts_store;
+    watch.store_place = options.store_place;
+    state->watch = std::make_shared<FailureWatch>(state->store->connect_again(), processes, watch);
+    state->device = open_gloo_device(is_one_host(processes) ? "lo" : options.network_interface);
+  } catch (const StoreGone&) {
+    throw PeerFailure(
+        cat(options.store_place, " vanished during the start (it serves the run's ", "store)"));
+  }
+  group_ = state->group("world", all_ranks(options.size));
+  state_ = std::move(state);
 }
 
 World::~World() = default;
 
+ProcessGroup World::split(const std::string& name, const std::vector<std::vector<int>>& groups) {
+  const int own_rank = group_.rank();
+  std::vector<bool> is_covered(static_cast<size_t>(group_.size()), false);
+  const std::vector<int>* own = nullptr;
+  for (const std::vector<int>& ranks : groups) {
+    for (const int rank : ranks) {
+      AM_CHECK(rank >= 0 && rank < group_.size() && !is_covered[static_cast<size_t>(rank)],
+               "group ", name, " has rank ", rank, " twice or outside of the world");
+      is_covered[static_cast<size_t>(rank)] = true;
+      if (rank == own_rank) own = &ranks;
+    }
+  }
+  AM_CHECK(own != nullptr && std::count(is_covered.begin(), is_covered.end(), false) == 0, "group ",
+           name, " lacks ranks");
+  return state_ == nullptr ? ProcessGroup::solo(name) : state_->group(name, *own);
+}
+
 void World::fail(const std::string& text) noexcept {
   if (state_ == nullptr) return;
   try {
-    state_->store->set(failure_key(state_->options.rank),
-                       std::vector<uint8_t>(text.begin(), text.end()));
+    state_->watch->post(text);
   } catch (const std::exception&) {
-    // The store's host is gone, and with it everybody who could have read the text.
+    // The store's server is gone, and with it everybody who could have read the text.
   }
 }
 
 void World::close() {
-  if (state_ != nullptr) group_.barrier();
+  if (state_ == nullptr) return;
+  group_.barrier();
+  state_->watch->stop();
+  // Who serves the store leaves last: a rank that still talks to it would see a failure.
+  const int64_t num_others = state_->options.size - 1;
+  if (!state_->options.hosts_store) {
+    state_->store->add("closed", 1);
+    return;
+  }
+  const double deadline = monotonic_seconds() + kCloseSeconds;
+  while (state_->store->add("closed", 0) < num_others && monotonic_seconds() < deadline) {
+    state_->store->get("never", 0.002);
+  }
 }
 
 }  // namespace automodel::comm

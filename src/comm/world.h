@@ -14,17 +14,21 @@ struct WorldOptions {
   int size = 1;
   std::string host = "127.0.0.1";  ///< where the store listens
   int port = 0;
-  bool hosts_store = false;  ///< this rank serves the store (nobody else does)
-  double timeout_seconds = 60;
+  bool hosts_store = false;       ///< this rank serves the store (nobody else does)
+  double timeout_seconds = 60;    ///< of every wait: for the others' start, in a collective
+  std::string run_id;             ///< keeps attempts that share a store apart (torchrun restarts)
+  std::string network_interface;  ///< "eth0": for ranks on several hosts; "": by the host's name
+  std::string store_place = "the launcher";  ///< who serves the store, in texts: "rank 0"
 };
-
 /// The store of a world, served by this process: the local launcher has one, so that it outlives
 /// every rank.
 class StoreServer final {
  public:
-  /// Serves on a listening socket's descriptor, which it owns from now on.
+  /// Serves on a listening socket's descriptor, which it owns from now on. Starts a thread.
   StoreServer(int listening_fd, int port, int num_ranks);
   ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
 
  private:
   struct State;
@@ -32,19 +36,26 @@ class StoreServer final {
 };
 
 /// All ranks of a run. Every rank builds one at the same time; a world of one needs no store.
+/// Starts threads: built after any fork.
 class World final {
  public:
-  /// Throws UserError when the store cannot be reached ("rank 1: no answer from HOST:PORT ..."),
-  /// or when its port is taken.
+  /// Throws UserError when the store cannot be reached or its port is taken, when two processes
+  /// were started as the same rank or with different world sizes; PeerFailure naming the ranks that
+  /// did not start within the timeout.
   explicit World(const WorldOptions& options);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// The group of all ranks.
+  /// The group of all ranks, named "world".
   ProcessGroup group() const { return group_; }
 
-  /// Leaves a failure's text for the peers, who stop with it. Never throws.
+  /// This rank's group of a partition of the world. Every rank calls it with the same name (it is
+  /// what errors call the group) and the same groups, which hold each rank once.
+  ProcessGroup split(const std::string& name, const std::vector<std::vector<int>>& groups);
+
+  /// Leaves a failure's text for the peers, whose collectives then end with it. Called once, by a
+  /// rank that is about to end. Never throws.
   void fail(const std::string& text) noexcept;
 
   /// Waits for all ranks at the end of a good run.

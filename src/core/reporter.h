@@ -12,6 +12,8 @@ class Reporter {
   virtual void info(std::string_view text) = 0;
   virtual void warning(std::string_view text) = 0;
   virtual void error(std::string_view text) = 0;
+  /// How far the run is, shown until the next call; "": nothing any more. Only terminals show it.
+  virtual void progress(std::string_view) {}
 };
 
 /// Drops everything.

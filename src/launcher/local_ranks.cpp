@@ -1,6 +1,7 @@
 #include "launcher/local_ranks.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,16 +15,20 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/file.h"
+#include "launcher/environment.h"
 
 namespace automodel::launcher {
 
 namespace {
 
-constexpr double kGraceSeconds = 5.0;
+constexpr size_t kLongestText = 60000;  // a pipe holds 64 KiB without a reader
 constexpr std::array<int, 5> kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
 struct Listener {
@@ -50,22 +55,68 @@ Listener listen_on_free_port() {
   return listener;
 }
 
-/// Runs in a fresh child; never returns.
-[[noreturn]] void be_rank(const LocalRank& place, const LocalRun& run, pid_t parent,
-                          const sigset_t& old_mask, int listening_fd) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(128 + SIGKILL);  // the launcher was gone before the prctl
-  ::close(listening_fd);
-  ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
-  const int status = run.rank_main(place);
-  std::fflush(nullptr);
-  ::_exit(status);
-}
+/// What a rank says when it fails, from its process to this one.
+class TextPipe final {
+ public:
+  TextPipe() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+      throw UserError(cat("cannot open a pipe: ", std::strerror(errno)));
+    }
+    read_end_ = ends[0];
+    write_end_ = ends[1];
+  }
+  ~TextPipe() {
+    if (read_end_ >= 0) ::close(read_end_);
+    close_write_end();
+  }
+  TextPipe(TextPipe&& other) noexcept
+      : read_end_(std::exchange(other.read_end_, -1)),
+        write_end_(std::exchange(other.write_end_, -1)) {}
+  TextPipe(const TextPipe&) = delete;
+  TextPipe& operator=(const TextPipe&) = delete;
+
+  void close_write_end() {
+    if (write_end_ >= 0) ::close(write_end_);
+    write_end_ = -1;
+  }
+
+  /// In the rank.
+  void write(const std::string& text) const {
+    const size_t size = std::min(text.size(), kLongestText);
+    if (::write(write_end_, text.data(), size) < 0) return;  // the launcher is gone
+  }
+
+  /// In the launcher, once the rank has ended; reads what is there and no more, since a process
+  /// that the rank left behind may still hold the other end.
+  std::string read() const {
+    ::fcntl(read_end_, F_SETFL, O_NONBLOCK);
+    std::string text(kLongestText, '\0');
+    const ssize_t size = ::read(read_end_, text.data(), text.size());
+    text.resize(size > 0 ? static_cast<size_t>(size) : 0);
+    return text;
+  }
+
+ private:
+  int read_end_ = -1;
+  int write_end_ = -1;
+};
 
 struct Child {
   pid_t pid = 0;
+  TextPipe pipe;
   bool is_running = true;
 };
+
+/// Runs in a fresh child; never returns.
+[[noreturn]] void be_rank(const LocalRank& place, const LocalRun& run, const TextPipe& pipe,
+                          const sigset_t& old_mask) {
+  ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
+  const RankOutcome outcome = run.rank_main(place);
+  std::fflush(nullptr);
+  pipe.write(outcome.failure);
+  ::_exit(outcome.status);
+}
 
 void signal_all(const std::vector<Child>& children, int signal) {
   for (const Child& child : children) {
@@ -76,24 +127,33 @@ void signal_all(const std::vector<Child>& children, int signal) {
 /// Waits for children and passes signals on until all have ended.
 class Watch final {
  public:
-  Watch(std::vector<Child> children, const sigset_t& signals)
-      : children_(std::move(children)), signals_(signals) {}
+  Watch(std::vector<Child> children, const sigset_t& signals, const LocalRun& run)
+      : children_(std::move(children)), signals_(signals), run_(run) {}
 
   int run() {
     while (num_running() > 0) {
-      const timespec timeout{0, 200'000'000};
+      const timespec timeout{0, 100'000'000};
       const int signal = ::sigtimedwait(&signals_, nullptr, &timeout);
-      if (signal > 0 && signal != SIGCHLD) signal_all(children_, signal);
-      reap();
-      if (deadline_ > 0 && monotonic_seconds() > deadline_) {
-        signal_all(children_, SIGKILL);
-        deadline_ = 0;
+      if (signal > 0 && signal != SIGCHLD) {
+        signal_all(children_, signal);
+        last_forwarded_ = signal;
       }
+      reap();
+      press();
     }
-    return result_;
+    if (cause_ && !cause_->is_reported) report();
+    return cause_ ? cause_->status : result_;
   }
 
  private:
+  /// Why the run fails.
+  struct Cause {
+    int status = 0;
+    std::string text;
+    bool is_echo = false;  ///< the rank only reports a peer's failure
+    bool is_reported = false;
+  };
+
   int num_running() const {
     int count = 0;
     for (const Child& child : children_) count += child.is_running ? 1 : 0;
@@ -107,36 +167,138 @@ class Watch final {
       for (size_t rank = 0; rank < children_.size(); ++rank) {
         if (children_[rank].pid != pid) continue;
         children_[rank].is_running = false;
-        take_status(static_cast<int>(rank), status);
+        take_status(rank, status);
       }
     }
   }
 
-  void take_status(int rank, int status) {
-    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (code == 0 || has_failed_) return;
+  /// Ranks that stay after a failure are stopped.
+  void press() {
+    if (failure_seconds_ == 0 || num_running() == 0) return;
+    const double waited = monotonic_seconds() - failure_seconds_;
+    if (waited > run_.grace_seconds) {
+      signal_all(children_, SIGKILL);
+    } else if (waited > run_.grace_seconds / 2 && !has_asked_) {
+      signal_all(children_, SIGTERM);
+      has_asked_ = true;
+    }
+  }
+
+  Cause cause_of(size_t rank, int status) const {
+    const Child& child = children_[rank];
+    if (!WIFSIGNALED(status)) {
+      const std::string text = child.pipe.read();
+      const int code = WEXITSTATUS(status);
+      return {code, text.empty() ? text : cat("rank ", rank, ": ", text),
+              code == static_cast<int>(ExitCode::kRankFailed)};
+    }
+    const int signal = WTERMSIG(status);
+    if (signal == last_forwarded_) {
+      return {128 + signal, cat("stopped by signal ", signal, " (", ::strsignal(signal), ")")};
+    }
+    return {128 + signal, cat("rank ", rank, " (pid ", child.pid, ") was killed by signal ", signal,
+                              " (", ::strsignal(signal), ")")};
+  }
+
+  void take_status(size_t rank, int status) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     // A rank that saved after a preemption signal ends well; so do the others, a moment later.
-    if (code == static_cast<int>(ExitCode::kPreempted)) {
-      result_ = code;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kPreempted)) {
+      result_ = WEXITSTATUS(status);
       return;
     }
-    has_failed_ = true;
-    result_ = code;
-    if (WIFSIGNALED(status)) {
-      std::fprintf(stderr, "rank %d (pid %d) was killed by signal %d (%s); stopping the others\n",
-                   rank, static_cast<int>(children_[static_cast<size_t>(rank)].pid),
-                   WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+    if (failure_seconds_ == 0) failure_seconds_ = monotonic_seconds();
+    // What we stopped ourselves is no cause.
+    if (cause_ && (has_asked_ || !cause_->is_echo)) return;
+    Cause cause = cause_of(rank, status);
+    if (cause_ && cause.is_echo) return;
+    cause_ = std::move(cause);
+    if (!cause_->is_echo) report();
+  }
+
+  void report() {
+    cause_->is_reported = true;
+    if (cause_->text.empty()) return;
+    if (run_.report) {
+      run_.report(cause_->text);
+    } else {
+      std::fprintf(stderr, "%s\n", cause_->text.c_str());
     }
-    // Survivors notice the loss in their next collective and leave by themselves, with its cause.
-    deadline_ = monotonic_seconds() + kGraceSeconds;
   }
 
   std::vector<Child> children_;
   sigset_t signals_;
+  const LocalRun& run_;
   int result_ = 0;
-  bool has_failed_ = false;
-  double deadline_ = 0;
+  int last_forwarded_ = 0;
+  double failure_seconds_ = 0;  // of the first; 0: none
+  bool has_asked_ = false;
+  std::optional<Cause> cause_;
 };
+
+/// Forking a process with threads copies locks that nobody will ever open.
+void check_single_threaded() {
+#if !defined(__SANITIZE_THREAD__)
+  for (const std::string& line : split(read_file("/proc/self/status"), '\n')) {
+    if (line.starts_with("Threads:")) {
+      AM_CHECK(trim(line.substr(8)) == "1",
+               "ranks are forked while the process has threads: ", trim(line.substr(8)));
+    }
+  }
+#endif
+}
+
+/// Blocks the signals that the launcher takes by sigtimedwait, as long as it lives.
+class SignalBlock final {
+ public:
+  SignalBlock() {
+    ::sigemptyset(&signals_);
+    ::sigaddset(&signals_, SIGCHLD);
+    for (const int signal : kForwarded) ::sigaddset(&signals_, signal);
+    ::sigprocmask(SIG_BLOCK, &signals_, &old_mask_);
+  }
+  ~SignalBlock() { ::sigprocmask(SIG_SETMASK, &old_mask_, nullptr); }
+  SignalBlock(const SignalBlock&) = delete;
+  SignalBlock& operator=(const SignalBlock&) = delete;
+
+  const sigset_t& signals() const { return signals_; }
+  const sigset_t& old_mask() const { return old_mask_; }
+
+ private:
+  sigset_t signals_{};
+  sigset_t old_mask_{};
+};
+
+void stop_and_reap(const std::vector<Child>& children) {
+  signal_all(children, SIGKILL);
+  for (const Child& child : children) ::waitpid(child.pid, nullptr, 0);
+}
+
+std::vector<Child> start_ranks(int num_ranks, const LocalRun& run, const Listener& listener,
+                               const sigset_t& old_mask) {
+  const pid_t parent = ::getpid();
+  const int num_threads = threads_per_rank(process_environment(), num_ranks);
+  std::fflush(nullptr);
+  std::vector<Child> children;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    TextPipe pipe;
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(128 + SIGKILL);  // the launcher was gone before the prctl
+      ::close(listener.fd);
+      be_rank({rank, num_ranks, listener.port, num_threads}, run, pipe, old_mask);
+    }
+    if (pid < 0) {
+      const int error = errno;
+      stop_and_reap(children);
+      throw UserError(cat("cannot start rank ", rank, ": ", std::strerror(error)));
+    }
+    pipe.close_write_end();
+    children.push_back({pid, std::move(pipe)});
+  }
+  return children;
+}
 
 }  // namespace
 
@@ -148,32 +310,18 @@ int num_usable_cores() {
 }
 
 int run_local_ranks(int num_ranks, const LocalRun& run) {
+  check_single_threaded();
   const Listener listener = listen_on_free_port();
-  sigset_t signals, old_mask;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGCHLD);
-  for (const int signal : kForwarded) ::sigaddset(&signals, signal);
-  ::sigprocmask(SIG_BLOCK, &signals, &old_mask);
-  const pid_t parent = ::getpid();
-  const int num_threads = std::max(1, num_usable_cores() / num_ranks);
-  std::fflush(nullptr);
-  std::vector<Child> children;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      be_rank({rank, num_ranks, listener.port, num_threads}, run, parent, old_mask, listener.fd);
-    }
-    if (pid < 0) {
-      const int error = errno;
-      signal_all(children, SIGKILL);
-      throw UserError(cat("cannot start rank ", rank, ": ", std::strerror(error)));
-    }
-    children.push_back({pid, true});
+  const SignalBlock block;
+  std::vector<Child> children = start_ranks(num_ranks, run, listener, block.old_mask());
+  std::shared_ptr<void> store;
+  try {
+    store = run.serve_store(listener.fd, listener.port, num_ranks);
+  } catch (const std::exception&) {
+    stop_and_reap(children);
+    throw;
   }
-  const std::shared_ptr<void> store = run.serve_store(listener.fd, listener.port, num_ranks);
-  const int result = Watch(std::move(children), signals).run();
-  ::sigprocmask(SIG_SETMASK, &old_mask, nullptr);
-  return result;
+  return Watch(std::move(children), block.signals(), run).run();
 }
 
 }  // namespace automodel::launcher

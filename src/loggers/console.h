@@ -1,5 +1,6 @@
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -7,25 +8,46 @@
 
 namespace automodel::loggers {
 
+/// Python's numbers, as LOGGING_LEVEL gives them.
+inline constexpr int kInfoLevel = 20;
+inline constexpr int kWarningLevel = 30;
+inline constexpr int kErrorLevel = 40;
+
+struct ConsoleOptions {
+  int rank = 0;
+  int world_size = 1;
+  int level = kInfoLevel;  ///< lines below it are not printed
+  bool has_color = false;
+  bool has_progress = false;  ///< stderr is a terminal, whose last line shows progress
+
+  /// From the terminal, NO_COLOR, FORCE_COLOR and LOGGING_LEVEL.
+  static ConsoleOptions from_environment(int rank, int world_size);
+};
+
 /// Lines on the terminal: `2026-08-01 12:00:00 | INFO | automodel | text`. Rank 0 prints
 /// everything; the others print errors only, with their rank. Warnings and errors go to stderr.
-/// Colours on a terminal, NO_COLOR and FORCE_COLOR are honoured; LOGGING_LEVEL (20 info, 30
-/// warning, 40 error) hides what is below it.
 class ConsoleReporter final : public Reporter {
  public:
   ConsoleReporter(int rank, int world_size);
+  explicit ConsoleReporter(const ConsoleOptions& options);
+  ~ConsoleReporter() override;
+  ConsoleReporter(const ConsoleReporter&) = delete;
+  ConsoleReporter& operator=(const ConsoleReporter&) = delete;
 
   void info(std::string_view text) override;
   void warning(std::string_view text) override;
   void error(std::string_view text) override;
 
- private:
-  void print(int level, std::string_view text) const;
+  /// The terminal's last line, below the lines printed; nothing where there is no terminal, or on
+  /// other ranks than 0.
+  void progress(std::string_view text) override;
 
-  int rank_;
-  int world_size_;
-  int lowest_level_;
-  bool has_color_;
+ private:
+  void print(int level, std::string_view text);
+
+  ConsoleOptions options_;
+  std::mutex mutex_;      // lines come from the loader's thread too
+  std::string progress_;  // shown now
 };
 
 }  // namespace automodel::loggers

@@ -1,0 +1,291 @@
+#include "comm/failure_watch.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+
+#include "core/clock.h"
+
+namespace automodel::comm {
+
+namespace {
+
+constexpr const char* kFailureKey = "failure";
+constexpr const char* kNumFailuresKey = "num_failures";
+constexpr const char* kSeenKey = "failure_seen";
+constexpr double kPollSeconds = 0.01;
+constexpr double kPeersKnowSeconds = 2.0;
+constexpr double kStoreSeconds = 5.0;
+
+std::string beat_key(int64_t rank) {
+  return cat("beat/", rank);
+}
+
+void pause(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+/// "rank 2", "ranks 2, 3".
+std::string name_ranks(const std::vector<int64_t>& ranks) {
+  return cat(ranks.size() == 1 ? "rank " : "ranks ", join(ranks));
+}
+
+/// Whether a process of this host has ended; one that nobody has waited for yet counts as ended.
+bool has_ended(int64_t pid) {
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return true;
+  std::ifstream file(cat("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= line.size()) return false;
+  const char state = line[name_end + 2];
+  return state == 'Z' || state == 'X';
+}
+
+/// A line of a beat: group, collectives started, collectives finished, operation.
+struct BeatLine {
+  std::string group;
+  int64_t num_started = 0;
+  int64_t num_finished = 0;
+  std::string operation;
+};
+
+std::vector<BeatLine> parse_beat(const std::string& text) {
+  std::vector<BeatLine> lines;
+  const std::vector<std::string> rows = split(text, '\n');
+  for (size_t i = 1; i < rows.size(); ++i) {
+    const std::vector<std::string> words = split(rows[i], '\t');
+    if (words.size() != 4) continue;
+    lines.push_back(
+        {words[0], parse_int(words[1]).value_or(0), parse_int(words[2]).value_or(0), words[3]});
+  }
+  return lines;
+}
+
+/// What a rank that did not come is doing instead.
+std::string whereabouts(const std::vector<BeatLine>& lines) {
+  for (const BeatLine& line : lines) {
+    if (line.num_started > line.num_finished) {
+      return cat("it is in ", line.operation, " of group ", line.group);
+    }
+  }
+  return "it lives but is in no collective";
+}
+
+}  // namespace
+
+RankProcess RankProcess::current() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::array<char, 64> pid_namespace{};
+  if (::readlink("/proc/self/ns/pid", pid_namespace.data(), pid_namespace.size() - 1) < 0) {
+    pid_namespace[0] = '\0';
+  }
+  return {cat(host.data(), " ", pid_namespace.data()), ::getpid()};
+}
+
+RankProcess RankProcess::parse(const std::string& text) {
+  const size_t space = text.find(' ');
+  if (space == std::string::npos) return {};
+  return {text.substr(space + 1), parse_int(text.substr(0, space)).value_or(0)};
+}
+
+std::string RankProcess::text() const {
+  return cat(pid, " ", host);
+}
+
+FailureWatch::FailureWatch(std::unique_ptr<Store> store, std::vector<RankProcess> processes,
+                           const WatchOptions& options)
+    : options_(options),
+      processes_(std::move(processes)),
+      store_(std::move(store)),
+      beat_store_(store_->connect_again()) {
+  send_beat(*store_);
+  thread_ = std::thread([this] { beat_until_stopped(); });
+}
+
+FailureWatch::~FailureWatch() {
+  stop();
+}
+
+void FailureWatch::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
+  stopped_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void FailureWatch::enter(const std::string& group, const char* operation) {
+  const std::lock_guard lock(mutex_);
+  Progress& progress = progress_[group];
+  ++progress.num_started;
+  progress.operation = operation;
+  progress.begin_seconds = monotonic_seconds();
+}
+
+void FailureWatch::leave(const std::string& group) {
+  const std::lock_guard lock(mutex_);
+  ++progress_[group].num_finished;
+}
+
+std::string FailureWatch::next_beat() {
+  const std::lock_guard lock(mutex_);
+  std::string beat = cat(++num_beats_);
+  for (const auto& [group, progress] : progress_) {
+    beat += cat("\n", group, "\t", progress.num_started, "\t", progress.num_finished, "\t",
+                progress.operation);
+  }
+  return beat;
+}
+
+void FailureWatch::send_beat(Store& store) {
+  store.set(beat_key(options_.rank), next_beat());
+}
+
+void FailureWatch::beat_until_stopped() {
+  std::unique_lock lock(mutex_);
+  while (!is_stopped_) {
+    lock.unlock();
+    try {
+      send_beat(*beat_store_);
+      first_failure(*beat_store_);
+    } catch (const StoreGone&) {
+      return;  // the rank's next collective says what that means
+    }
+    lock.lock();
+    stopped_.wait_for(lock, std::chrono::duration<double>(options_.beat_seconds),
+                      [this] { return is_stopped_; });
+  }
+}
+
+std::optional<std::string> FailureWatch::first_failure(Store& store) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return failure_;
+  }
+  if (!store.has(kFailureKey)) return std::nullopt;
+  std::optional<std::string> failure = store.get(kFailureKey, kStoreSeconds);
+  const std::lock_guard lock(mutex_);
+  failure_ = failure;
+  if (!has_seen_failure_) store.add(kSeenKey, 1);
+  has_seen_failure_ = true;
+  return failure_;
+}
+
+std::string FailureWatch::publish(const std::string& verdict) {
+  if (store_->add(kNumFailuresKey, 1) == 1) store_->set(kFailureKey, verdict);
+  return first_failure(*store_).value_or(verdict);
+}
+
+void FailureWatch::post(const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ == text || verdict_ == text) {
+      if (!options_.serves_store) return;
+    }
+  }
+  publish(cat("rank ", options_.rank, " failed: ", text));
+  if (options_.serves_store) wait_until_peers_know();
+}
+
+void FailureWatch::wait_until_peers_know() {
+  const auto num_ranks = static_cast<int64_t>(processes_.size());
+  const double deadline = monotonic_seconds() + kPeersKnowSeconds;
+  while (store_->add(kSeenKey, 0) < num_ranks && monotonic_seconds() < deadline) {
+    pause(kPollSeconds);
+  }
+}
+
+PeerFailure FailureWatch::explain(const WatchedGroup& group, const char* operation,
+                                  const std::string& reason) {
+  std::string cause;
+  try {
+    cause = find_cause(group, operation, reason);
+  } catch (const StoreGone&) {
+    const std::lock_guard lock(mutex_);
+    cause = failure_.value_or(cat(options_.store_place, " vanished during ", operation,
+                                  " of group ", group.name, " (it served the run's store)"));
+  }
+  const std::lock_guard lock(mutex_);
+  verdict_ = cause;
+  return PeerFailure(cause);
+}
+
+std::vector<int64_t> FailureWatch::ended_ranks(const WatchedGroup& group) const {
+  const std::string& here = processes_[static_cast<size_t>(options_.rank)].host;
+  std::vector<int64_t> ended;
+  for (const int rank : group.ranks) {
+    const RankProcess& process = processes_[static_cast<size_t>(rank)];
+    if (process.host == here && has_ended(process.pid)) ended.push_back(rank);
+  }
+  return ended;
+}
+
+std::string FailureWatch::last_beat(int64_t rank) {
+  return store_->get(beat_key(rank), kStoreSeconds).value_or("");
+}
+
+std::string FailureWatch::describe_late(const WatchedGroup& group, const char* operation) {
+  int64_t own_started = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const Progress& progress = progress_[group.name];
+    const double waited = monotonic_seconds() - progress.begin_seconds;
+    if (waited < group.timeout_seconds) return "";
+    own_started = progress.num_started;
+  }
+  std::vector<int64_t> late;
+  std::string where;
+  for (const int rank : group.ranks) {
+    const std::vector<BeatLine> lines = parse_beat(last_beat(rank));
+    const auto line = std::find_if(lines.begin(), lines.end(),
+                                   [&](const BeatLine& it) { return it.group == group.name; });
+    if (line != lines.end() && line->num_started >= own_started) continue;
+    late.push_back(rank);
+    where = whereabouts(lines);
+  }
+  if (late.empty()) return "";
+  return cat(name_ranks(late), " did not come to ", operation, " of group ", group.name, " within ",
+             format_duration(group.timeout_seconds),
+             late.size() == 1 ? cat(" (", where, ")") : std::string());
+}
+
+std::string FailureWatch::find_cause(const WatchedGroup& group, const char* operation,
+                                     const std::string& reason) {
+  send_beat(*store_);
+  std::map<int, std::string> beats;
+  for (const int rank : group.ranks) beats[rank] = last_beat(rank);
+  const std::string during = cat(" during ", operation, " of group ", group.name);
+  const double begin = monotonic_seconds();
+  while (monotonic_seconds() - begin < options_.silence_seconds) {
+    // A rank leaves its text before it ends: look at processes first, at texts second.
+    const std::vector<int64_t> ended = ended_ranks(group);
+    if (const auto failure = first_failure(*store_)) return *failure;
+    if (!ended.empty()) {
+      return publish(
+          cat(name_ranks(ended), " vanished", during,
+              ended.size() == 1 ? " (its process has ended)" : " (their processes have ended)"));
+    }
+    pause(kPollSeconds);
+  }
+  std::vector<int64_t> silent;
+  for (const int rank : group.ranks) {
+    if (rank != options_.rank && last_beat(rank) == beats[rank]) silent.push_back(rank);
+  }
+  if (!silent.empty()) {
+    return publish(cat(name_ranks(silent), " vanished", during, " (no sign of life for ",
+                       format_duration(options_.silence_seconds), ")"));
+  }
+  const std::string late = describe_late(group, operation);
+  if (!late.empty()) return publish(late);
+  return publish(cat(operation, " of group ", group.name, " failed: ", reason));
+}
+
+}  // namespace automodel::comm

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "comm/store.h"
+
+namespace automodel::comm {
+
+/// Where a rank's process lives, so that ranks of the same host can see whether it still does.
+struct RankProcess {
+  std::string host;  ///< host name and pid namespace
+  int64_t pid = 0;
+
+  static RankProcess current();
+  static RankProcess parse(const std::string& text);
+  std::string text() const;
+};
+
+struct WatchOptions {
+  int rank = 0;
+  bool serves_store = false;     ///< waits in post() until the peers know
+  std::string store_place;       ///< who serves the store, for texts: "rank 0", "the launcher"
+  double beat_seconds = 0.5;     ///< period of the signs of life
+  double silence_seconds = 2.0;  ///< without one, a rank counts as vanished
+};
+
+/// A group as texts speak of it.
+struct WatchedGroup {
+  std::string name;
+  std::vector<int> ranks;  ///< global
+  double timeout_seconds = 60;
+};
+
+/// Finds out whose fault a failed collective is. A thread sends signs of life with the collectives
+/// that this rank is in, and notes the first failure that any rank leaves in the store.
+class FailureWatch final {
+ public:
+  /// `processes` of all ranks.
+  FailureWatch(std::unique_ptr<Store> store, std::vector<RankProcess> processes,
+               const WatchOptions& options);
+  ~FailureWatch();
+  FailureWatch(const FailureWatch&) = delete;
+  FailureWatch& operator=(const FailureWatch&) = delete;
+
+  /// Around every collective of a group, in the thread that calls it.
+  void enter(const std::string& group, const char* operation);
+  void leave(const std::string& group);
+
+  /// The cause of a collective that ended with `reason`: a peer's own text, the ranks that
+  /// vanished, or those that did not come. Takes up to 2.5 s; leaves the cause in the store for the
+  /// others.
+  PeerFailure explain(const WatchedGroup& group, const char* operation, const std::string& reason);
+
+  /// Leaves this rank's failure for the others, unless it only repeats theirs.
+  void post(const std::string& text);
+
+  /// Ends the signs of life.
+  void stop();
+
+ private:
+  struct Progress {
+    int64_t num_started = 0;
+    int64_t num_finished = 0;
+    const char* operation = "";
+    double begin_seconds = 0;
+  };
+
+  void beat_until_stopped();
+  std::string next_beat();
+  void send_beat(Store& store);
+  std::optional<std::string> first_failure(Store& store);
+  std::string publish(const std::string& verdict);
+  std::string find_cause(const WatchedGroup& group, const char* operation,
+                         const std::string& reason);
+  std::vector<int64_t> ended_ranks(const WatchedGroup& group) const;
+  std::string last_beat(int64_t rank);
+  std::string describe_late(const WatchedGroup& group, const char* operation);
+  void wait_until_peers_know();
+
+  WatchOptions options_;
+  std::vector<RankProcess> processes_;
+  std::unique_ptr<Store> store_;       // of the rank's own thread
+  std::unique_ptr<Store> beat_store_;  // of the thread
+  mutable std::mutex mutex_;           // guards what follows
+  std::condition_variable stopped_;
+  bool is_stopped_ = false;
+  bool has_seen_failure_ = false;
+  int64_t num_beats_ = 0;
+  std::optional<std::string> failure_;
+  std::string verdict_;
+  std::map<std::string, Progress> progress_;
+  std::thread thread_;
+};
+
+}  // namespace automodel::comm

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "comm/store.h"
+#include "comm/world.h"
+
+namespace automodel::comm {
+
+/// A connection to c10d's store; it also serves it when the options say so. Throws UserError when
+/// there is no answer or the port is taken.
+class TcpStore final : public Store {
+ public:
+  explicit TcpStore(const WorldOptions& options);
+
+  void set(const std::string& key, const std::string& value) override;
+  std::optional<std::string> get(const std::string& key, double seconds) override;
+  bool has(const std::string& key) override;
+  int64_t add(const std::string& key, int64_t amount) override;
+  std::unique_ptr<Store> connect_again() override;
+
+  /// The same keys as c10d's classes see them, below `prefix`.
+  c10::intrusive_ptr<c10d::Store> below(const std::string& prefix) const;
+
+ private:
+  explicit TcpStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+/// The first line of a c10d or Gloo error, without the source position in front.
+std::string reason_of(const std::string& text);
+
+}  // namespace automodel::comm
