@@ -22,8 +22,8 @@ int run_recipe(const RunArguments& arguments) {
 }
 
 int check_recipe(const CheckArguments& arguments) {
-  if (arguments.world_size < 1) {
-    throw UserError(cat("--world-size must be at least 1, found ", arguments.world_size));
+  if (arguments.world_size && *arguments.world_size < 1) {
+    throw UserError(cat("--world-size must be at least 1, found ", *arguments.world_size));
   }
   return recipes::check_recipe(arguments.recipe.path, arguments.recipe.overrides,
                                arguments.world_size);

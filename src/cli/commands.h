@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ struct RunArguments {
 
 struct CheckArguments {
   RecipeArguments recipe;
-  int world_size = 1;
+  std::optional<int64_t> world_size;
 };
 
 struct TokenizeArguments {

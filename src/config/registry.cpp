@@ -1,6 +1,7 @@
 #include "config/registry.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/text.h"
 
@@ -10,9 +11,42 @@ namespace {
 
 constexpr const char* kTarget = "_target_";
 
-std::string last_part(std::string_view dotted) {
-  const size_t dot = dotted.rfind('.');
+/// The name of a class or function without its module: "AdamW", "AutoConfig" (of
+/// "transformers.AutoConfig.from_pretrained").
+std::string plain_name(std::string_view dotted) {
+  size_t dot = dotted.rfind('.');
+  if (dot != std::string_view::npos && dotted.substr(dot + 1).starts_with("from_")) {
+    dotted = dotted.substr(0, dot);
+    dot = dotted.rfind('.');
+  }
   return std::string(dot == std::string_view::npos ? dotted : dotted.substr(dot + 1));
+}
+
+/// The name that was meant: one of the same class or function elsewhere, or of a similar one.
+std::optional<std::string> meant_name(const std::string& found,
+                                      const std::vector<std::string>& names) {
+  std::vector<std::string> plain;
+  for (const std::string& name : names) plain.push_back(plain_name(name));
+  std::string wanted = plain_name(found);
+  if (std::find(plain.begin(), plain.end(), wanted) == plain.end()) {
+    const std::optional<std::string> closest = closest_match(wanted, plain);
+    if (!closest) return std::nullopt;
+    wanted = *closest;
+  }
+  std::vector<std::string> candidates;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (plain[i] == wanted) candidates.push_back(names[i]);
+  }
+  return closest_match(found, candidates).value_or(candidates.front());
+}
+
+/// True for a dotted name of the Python packages that recipes are written for.
+bool is_upstream_name(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kPackages = {
+      "nemo_automodel.", "transformers.", "torch.", "torchao.", "torchdata.",
+      "transformer_engine.", "megatron."};
+  return std::any_of(kPackages.begin(), kPackages.end(),
+                     [&](std::string_view package) { return name.starts_with(package); });
 }
 
 bool is_python_file(std::string_view name) {
@@ -95,24 +129,19 @@ std::optional<size_t> TargetNames::resolve(const Target& target, Diagnostics& di
   }
   std::vector<std::string> names;
   for (const TargetInfo& info : infos_) {
+    if (!info.unsupported_reason.empty()) continue;
     names.push_back(info.name);
     names.insert(names.end(), info.aliases.begin(), info.aliases.end());
   }
-  std::string hint;
-  const std::string wanted = last_part(target.name);
-  for (const std::string& name : names) {  // another path to a known last part comes first
-    if (hint.empty() && last_part(name) == wanted) hint = cat("; did you mean '", name, "'?");
+  if (const std::optional<std::string> meant = meant_name(target.name, names)) {
+    diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name,
+                                            "'; did you mean '", *meant, "'?"));
+  } else if (is_upstream_name(target.name)) {
+    diagnostics.unsupported(target.name_node,
+                            cat(kind_, " '", target.name, "' is not in this version"));
+  } else {
+    diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name, "'"));
   }
-  if (hint.empty()) hint = did_you_mean(target.name, names);
-  if (hint.empty()) {
-    std::vector<std::string> parts;
-    for (const std::string& name : names) parts.push_back(last_part(name));
-    if (const std::optional<std::string> part = closest_match(wanted, parts)) {
-      const auto at = std::find(parts.begin(), parts.end(), *part);
-      hint = cat("; did you mean '", names[static_cast<size_t>(at - parts.begin())], "'?");
-    }
-  }
-  diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name, "'", hint));
   return std::nullopt;
 }
 

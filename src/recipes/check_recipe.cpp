@@ -8,16 +8,21 @@
 namespace automodel::recipes {
 
 int check_recipe(const std::string& path, const std::vector<std::string>& overrides,
-                 int world_size) {
+                 std::optional<int64_t> world_size) {
   const config::Document document = config::load_recipe(path, overrides);
   config::Diagnostics diagnostics(document.sources);
   const Recipe recipe = read_recipe(document.root, diagnostics);
-  check_run(recipe, {.world_size = world_size}, diagnostics);
+  const int64_t ranks = world_size.value_or(fitting_world_size(recipe));
+  check_run(recipe, {.world_size = ranks}, diagnostics);
   for (const std::string& warning : document.warnings) std::cout << warning << "\n";
   using config::Severity;
   for (const Severity severity :
        {Severity::kNote, Severity::kWarning, Severity::kUnsupported, Severity::kError}) {
     for (const std::string& text : diagnostics.render_all(severity)) std::cout << text << "\n";
+  }
+  if (!world_size && ranks > 1) {
+    std::cout << "checked for " << ranks
+              << " ranks, the fewest that the recipe fits; --world-size says another number\n";
   }
   const size_t errors = diagnostics.count(Severity::kError);
   const size_t unsupported = diagnostics.count(Severity::kUnsupported);
@@ -31,7 +36,7 @@ int check_recipe(const std::string& path, const std::vector<std::string>& overri
               << " that this version does not have\n";
     return static_cast<int>(ExitCode::kUnsupported);
   }
-  std::cout << path << ": ok for " << world_size << (world_size == 1 ? " rank\n" : " ranks\n");
+  std::cout << path << ": ok for " << ranks << (ranks == 1 ? " rank\n" : " ranks\n");
   return 0;
 }
 

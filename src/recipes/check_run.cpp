@@ -65,7 +65,7 @@ void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diag
   for (const auto& finding : training::check_step_scheduler(recipe.step_scheduler, dp)) {
     diagnostics.error(place_of(recipe, "step_scheduler", finding.key), finding.text);
   }
-  if (!recipe.lr_scheduler) return;
+  if (!recipe.lr_scheduler || recipe.optimizer.make == nullptr) return;
   // Without max_steps the run's length is only known with the data.
   const bool is_bounded =
       recipe.step_scheduler.max_steps.has_value() || recipe.lr_scheduler->lr_decay_steps;
@@ -168,6 +168,20 @@ void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
 }
 
 }  // namespace
+
+int64_t fitting_world_size(const Recipe& recipe) {
+  constexpr int64_t kMostReplicas = 1024;
+  const auto& sizes = recipe.distributed.sizes;
+  const int64_t model_ranks =
+      sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
+  int64_t fits_mesh = 0;
+  for (int64_t dp = 1; dp <= kMostReplicas; ++dp) {
+    if (!distributed::check_setup(recipe.distributed, dp * model_ranks).empty()) continue;
+    if (training::check_step_scheduler(recipe.step_scheduler, dp).empty()) return dp * model_ranks;
+    if (fits_mesh == 0) fits_mesh = dp * model_ranks;
+  }
+  return fits_mesh != 0 ? fits_mesh : model_ranks;
+}
 
 void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& diagnostics) {
   check_distributed(recipe, options.world_size, diagnostics);

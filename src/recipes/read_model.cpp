@@ -281,7 +281,7 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
       if (const Node* path = config->find("pretrained_model_name_or_path")) place = path;
     }
     find_source(place != nullptr ? *place : *node, plan, diagnostics);
-  } else if (plan.hf_config.is_null()) {
+  } else if (plan.hf_config.is_null() && (config == nullptr || config->is_null())) {
     const char* key = plan.is_from_config ? "config" : "pretrained_model_name_or_path";
     diagnostics.missing(*node, key, cat("missing key '", key, "': which model"));
   }

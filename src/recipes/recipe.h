@@ -96,6 +96,9 @@ struct CheckOptions {
 /// files, columns, tokenizer, model family, head counts; and what this version does not have.
 void check_run(const Recipe& recipe, const CheckOptions& options, config::Diagnostics& diagnostics);
 
+/// The fewest ranks that the recipe's mesh and batch sizes fit.
+int64_t fitting_world_size(const Recipe& recipe);
+
 /// The folder of the tokenizer of a dataset section: its own, else the model's; "" when not here.
 std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section);
 
