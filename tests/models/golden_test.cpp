@@ -3,6 +3,11 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "kernels/optimizer.h"
 #include "models/golden_model.h"
 #include "models/parity.h"
 
@@ -24,6 +29,37 @@ TEST_P(GoldenTest, LogitsLossAndEveryGradientMatchTransformers) {
   EXPECT_LE(report.loss->worst_relative, 1e-5);
   EXPECT_LE(report.gradients->worst_relative, 1e-3) << report.gradients->relative_culprit;
   EXPECT_EQ(report.gradients->num_compared, static_cast<int64_t>(model->key_map().size()));
+}
+
+TEST_P(GoldenTest, LossesOfThreeAdamWStepsMatchTransformers) {
+  const auto model = test::load_golden_model(GetParam());
+  const auto reference =
+      test::read_trusted_safetensors(test::golden_file(GetParam(), "reference.safetensors"));
+  const tensor::Batch batch = models::parity_batch(reference);
+  const auto num_labels = batch.labels.ne(-100).sum().item<double>();
+  at::Tensor losses;
+  for (const auto& [name, value] : reference) {
+    if (name == "losses") losses = value;
+  }
+  model->eval();
+  std::vector<std::pair<at::Tensor, at::Tensor>> moments;
+  for (const at::Tensor& parameter : model->parameters()) {
+    moments.emplace_back(at::zeros({parameter.numel()}), at::zeros({parameter.numel()}));
+  }
+  for (int64_t step = 0; step < losses.numel(); ++step) {
+    model->zero_grad();
+    const at::Tensor loss = model->loss(batch, num_labels, -100);
+    const double expected = losses[step].item<double>();
+    EXPECT_LE(std::abs(loss.item<double>() - expected) / expected, 1e-5) << "step " << step;
+    loss.backward();
+    auto moment = moments.begin();
+    for (const at::Tensor& parameter : model->parameters()) {
+      const at::Tensor gradient = parameter.grad().contiguous().view(-1);
+      kernels::adam_step(parameter.detach().view(-1), gradient, moment->first, moment->second, {},
+                         {.lr = 1e-3, .weight_decay = 0.01, .step = step + 1});
+      ++moment;
+    }
+  }
 }
 
 TEST_P(GoldenTest, KeyMapCoversEveryRowOfEveryParameterInOrder) {

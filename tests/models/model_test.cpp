@@ -1,0 +1,271 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "models/flops.h"
+#include "models/golden_model.h"
+#include "models/parity.h"
+#include "nn/unit_hook.h"
+
+namespace automodel {
+namespace {
+
+using tensor::InitRule;
+
+tensor::Batch golden_batch(const std::string& name) {
+  return models::parity_batch(
+      test::read_trusted_safetensors(test::golden_file(name, "reference.safetensors")));
+}
+
+double loss_of(models::CausalLM& model, const tensor::Batch& batch) {
+  return model.loss(batch, 10.0, -100).item<double>();
+}
+
+std::map<std::string, InitRule> rules_of(const std::string& name) {
+  const auto model =
+      models::build_causal_lm(Json::parse_file(test::golden_file(name, "config.json")), at::kFloat);
+  std::map<std::string, InitRule> rules;
+  for (const models::ParameterInit& init : model->initial_values()) {
+    rules[init.parameter] = init.rule;
+  }
+  EXPECT_EQ(rules.size(), model->parameters().size());
+  return rules;
+}
+
+TEST(InitialValues, LlamaIsNormalWithOnesInNormsAndZerosInBiases) {
+  const auto rules = rules_of("llama_linear_biases");
+  const InitRule& weight = rules.at("model.layers.0.attention.qkv_proj.weight");
+  EXPECT_EQ(weight.kind, InitRule::Kind::kNormal);
+  EXPECT_EQ(weight.b, 0.02);
+  EXPECT_EQ(rules.at("lm_head.weight").b, 0.02);
+  EXPECT_EQ(rules.at("model.embed_tokens.weight").zero_row, -1);
+  EXPECT_EQ(rules.at("model.layers.0.attention.qkv_proj.bias").a, 0.0);
+  EXPECT_EQ(rules.at("model.layers.1.mlp_pre_norm.weight").kind, InitRule::Kind::kConstant);
+  EXPECT_EQ(rules.at("model.layers.1.mlp_pre_norm.weight").a, 1.0);
+}
+
+TEST(InitialValues, PaddingRowIsZero) {
+  EXPECT_EQ(rules_of("llama_dynamic_padding").at("model.embed_tokens.weight").zero_row, 3);
+}
+
+TEST(InitialValues, GemmaNormsStartAtZero) {
+  const auto rules = rules_of("gemma3_text");
+  EXPECT_EQ(rules.at("model.norm.weight").a, 0.0);
+  EXPECT_EQ(rules.at("model.layers.0.attention.q_norm.weight").a, 0.0);
+}
+
+TEST(InitialValues, Gpt2ScalesProjectionsOntoTheResidual) {
+  const auto rules = rules_of("gpt2");
+  EXPECT_DOUBLE_EQ(rules.at("model.layers.0.attention.o_proj.weight").b, 0.01);  // 0.02 / sqrt(4)
+  EXPECT_DOUBLE_EQ(rules.at("model.layers.1.mlp.down_proj.weight").b, 0.01);
+  EXPECT_EQ(rules.at("model.layers.1.mlp.up_proj.weight").b, 0.02);
+  EXPECT_EQ(rules.at("model.norm.bias").a, 0.0);
+}
+
+TEST(Dropout, HappensInTrainingOnlyAndFollowsItsContext) {
+  at::set_num_threads(1);
+  const auto model = test::load_golden_model("gpt2");
+  const tensor::Batch batch = golden_batch("gpt2");
+  model->eval();
+  const double plain = loss_of(*model, batch);
+  EXPECT_EQ(loss_of(*model, batch), plain);
+  model->train();
+  model->set_dropout_context({.seed = 7, .step = 3, .micro_batch = 1});
+  const double dropped = loss_of(*model, batch);
+  EXPECT_NE(dropped, plain);
+  EXPECT_EQ(loss_of(*model, batch), dropped);
+  model->set_dropout_context({.seed = 7, .step = 4, .micro_batch = 1});
+  EXPECT_NE(loss_of(*model, batch), dropped);
+  model->set_dropout_context({.seed = 7, .step = 3, .micro_batch = 2});
+  EXPECT_NE(loss_of(*model, batch), dropped);
+}
+
+TEST(Loss, NoLabelGivesZeroWithZeroGradients) {
+  const auto model = test::load_golden_model("llama_default");
+  tensor::Batch batch = golden_batch("llama_default");
+  batch.labels = at::full_like(batch.labels, -100);
+  const at::Tensor loss = model->loss(batch, 1.0, -100);
+  EXPECT_EQ(loss.item<double>(), 0.0);
+  loss.backward();
+  for (const auto& item : model->named_parameters()) {
+    if (!item.value().grad().defined()) continue;
+    EXPECT_EQ(item.value().grad().abs().max().item<double>(), 0.0) << item.key();
+  }
+}
+
+TEST(Loss, LossHeadAndLogitsAgree) {
+  for (const char* name : {"gemma2", "granite"}) {
+    const auto model = test::load_golden_model(name);
+    const tensor::Batch batch = golden_batch(name);
+    model->eval();
+    const at::Tensor logits = model->logits(model->hidden_states(batch)).flatten(0, 1);
+    const at::Tensor labels = batch.labels.flatten();
+    const at::Tensor expected =
+        at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, -100);
+    EXPECT_NEAR(loss_of(*model, batch), expected.item<double>() / 10.0, 1e-5) << name;
+  }
+}
+
+TEST(HiddenStates, PositionIdsThatCountUpEqualNone) {
+  const auto model = test::load_golden_model("qwen3_tied");
+  tensor::Batch batch = golden_batch("qwen3_tied");
+  const at::Tensor plain = model->hidden_states(batch);
+  batch.position_ids = at::arange(batch.sequence_length(), at::kLong).expand({2, -1}).contiguous();
+  EXPECT_TRUE(at::allclose(model->hidden_states(batch), plain, 1e-6, 1e-6));
+}
+
+TEST(HiddenStates, PackedDocumentsEqualSeparateSequences) {
+  const auto model = test::load_golden_model("llama_llama3_tied");
+  const tensor::Batch whole = golden_batch("llama_llama3_tied");
+  const at::Tensor first = whole.input_ids.narrow(0, 0, 1).narrow(1, 0, 10);
+  const at::Tensor second = whole.input_ids.narrow(0, 1, 1).narrow(1, 0, 8);
+  tensor::Batch packed;
+  packed.input_ids = at::cat({first, second}, 1);
+  packed.position_ids = at::cat({at::arange(10, at::kLong), at::arange(8, at::kLong)}).unsqueeze(0);
+  packed.document_ids =
+      at::cat({at::zeros({10}, at::kLong), at::ones({8}, at::kLong)}).unsqueeze(0);
+  tensor::Batch one;
+  one.input_ids = first;
+  tensor::Batch two;
+  two.input_ids = second;
+  const at::Tensor expected = at::cat({model->hidden_states(one), model->hidden_states(two)}, 1);
+  EXPECT_TRUE(at::allclose(model->hidden_states(packed), expected, 1e-5, 1e-5));
+}
+
+TEST(HiddenStates, TokenOutsideTheVocabularyIsNamed) {
+  const auto model = test::load_golden_model("llama_default");
+  tensor::Batch batch = golden_batch("llama_default");
+  batch.input_ids[1][2] = 128;
+  try {
+    model->hidden_states(batch);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "token id 128 is outside the model's vocabulary of 128 (vocab_size in "
+                 "config.json): is this the model's tokenizer?");
+  }
+}
+
+TEST(HiddenStates, SequenceBeyondLearnedPositionsIsRefused) {
+  const auto model = test::load_golden_model("gpt2");
+  tensor::Batch batch;
+  batch.input_ids = at::zeros({1, 33}, at::kLong);
+  try {
+    model->hidden_states(batch);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "sequences of 33 positions are longer than the 32 positions that the model has learned");
+  }
+}
+
+/// Runs the body a second time, as recomputation does, and keeps the second result.
+class RunningTwice final : public nn::UnitBehavior {
+ public:
+  explicit RunningTwice(int& count) : count_(count) {}
+  nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body) override {
+    ++count_;
+    body(inputs);
+    return body(inputs);
+  }
+
+ private:
+  int& count_;
+};
+
+TEST(Block, ForwardGoesThroughItsUnitHook) {
+  const auto model = test::load_golden_model("gpt2");
+  const tensor::Batch batch = golden_batch("gpt2");
+  model->train();
+  const double expected = loss_of(*model, batch);
+  int count = 0;
+  for (const auto& item : model->named_modules()) {
+    if (auto* hooked = dynamic_cast<nn::HookedModule*>(item.value().get())) {
+      hooked->unit_hook().install(std::make_unique<RunningTwice>(count));
+    }
+  }
+  EXPECT_EQ(loss_of(*model, batch), expected);
+  EXPECT_EQ(count, 2);
+}
+
+TEST(Parity, NamesWhatTheReferenceLacks) {
+  const auto model = test::load_golden_model("llama_default");
+  try {
+    models::run_parity(*model, {{"labels", at::zeros({1, 2}, at::kLong)}});
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "the reference file has no tensor 'input_ids'");
+  }
+}
+
+TEST(Parity, GradientOfAnUnknownTensorIsRefused) {
+  const auto model = test::load_golden_model("llama_default");
+  auto reference =
+      test::read_trusted_safetensors(test::golden_file("llama_default", "reference.safetensors"));
+  reference.emplace_back("grad.model.layers.7.mlp.up_proj.weight", at::zeros({2}));
+  try {
+    models::run_parity(*model, reference);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "the reference has grad.model.layers.7.mlp.up_proj.weight, but the model has no "
+                 "tensor model.layers.7.mlp.up_proj.weight");
+  }
+}
+
+TEST(Parity, FindsTheTensorThatDiffers) {
+  const auto model = test::load_golden_model("llama_default");
+  auto reference =
+      test::read_trusted_safetensors(test::golden_file("llama_default", "reference.safetensors"));
+  for (auto& [name, value] : reference) {
+    if (name == "grad.model.norm.weight") value = value * 1.5;
+  }
+  const models::ParityReport report = models::run_parity(*model, reference);
+  EXPECT_EQ(report.gradients->relative_culprit, "model.norm.weight");
+  EXPECT_NEAR(report.gradients->worst_relative, 1.0 / 3.0, 1e-4);
+}
+
+models::ModelDims dims_of(const std::string& name) {
+  const Json config = Json::parse_file(test::source_file(cat("configs/", name, "/config.json")));
+  return models::build_causal_lm(config, at::kBFloat16)->dims();
+}
+
+TEST(Flops, MatchUpstreamsPublishedNumbers) {
+  const auto flops = [](const char* architecture, const std::string& name, int64_t batch,
+                        int64_t sequence) {
+    return models::training_flops(architecture, dims_of(name), batch, sequence);
+  };
+  EXPECT_NEAR(flops("LlamaForCausalLM", "llama3.2-1b", 1, 4096) / 3.366825e13, 1, 1e-6);
+  EXPECT_NEAR(flops("LlamaForCausalLM", "llama3.1-8b", 32, 4096) / 6.3241e15, 1, 1e-5);
+  EXPECT_NEAR(flops("LlamaForCausalLM", "llama3.3-70b", 128, 8192) / 4.7104e17, 1, 1e-5);
+  EXPECT_NEAR(flops("Qwen2ForCausalLM", "qwen2.5-7b", 32, 4096) / 5.8836e15, 1, 1e-5);
+  const models::ModelDims gpt2{.vocab_size = 50257, .hidden_size = 768, .num_layers = 12};
+  EXPECT_NEAR(models::training_flops("GPT2LMHeadModel", gpt2, 1, 1024) / 8.16963e11, 1, 1e-6);
+  // Qwen3-30B-A3B, whose eight active experts of 768 count as one MLP of 6144.
+  const models::ModelDims qwen3{.vocab_size = 151936,
+                                .hidden_size = 2048,
+                                .num_layers = 48,
+                                .num_heads = 32,
+                                .num_kv_heads = 4,
+                                .head_dim = 128,
+                                .intermediate_size = 6144};
+  EXPECT_NEAR(models::training_flops("Qwen3ForCausalLM", qwen3, 512, 4096) / 4.8248e16, 1, 1e-5);
+}
+
+TEST(Flops, PeaksAreFoundInDeviceNames) {
+  EXPECT_EQ(models::peak_tflops("NVIDIA H100 80GB HBM3"), 989);
+  EXPECT_EQ(models::peak_tflops("NVIDIA GB200"), 2500);
+  EXPECT_EQ(models::peak_tflops("NVIDIA B200"), 2250);
+  EXPECT_EQ(models::peak_tflops("NVIDIA L40S"), 362.05);
+  EXPECT_EQ(models::peak_tflops("NVIDIA L40"), 181.05);
+  EXPECT_EQ(models::peak_tflops("NVIDIA H20"), 148);
+  EXPECT_EQ(models::peak_tflops("NVIDIA H200"), 989);
+  EXPECT_EQ(models::peak_tflops("cpu"), 0.448);
+  EXPECT_EQ(models::peak_tflops("Abacus"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace automodel
