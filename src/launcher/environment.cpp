@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include "core/error.h"
 #include "launcher/local_ranks.h"
@@ -10,8 +11,10 @@ namespace automodel::launcher {
 
 namespace {
 
+constexpr int64_t kMostThreads = 4096;
 constexpr int kFirstJobPort = 20000;
-constexpr uint32_t kNumJobPorts = 10000;  // below the ports that Linux hands out
+constexpr uint32_t kNumJobPorts = 10000;           // below the ports that Linux hands out
+constexpr int64_t kFirstSpecialStep = 0xfffffff0;  // sbatch's script, salloc's shell
 
 /// The names of a launcher's variables.
 struct Names {
@@ -19,32 +22,37 @@ struct Names {
   const char* rank;
   const char* world_size;
   const char* local_rank;
-  const char* local_world_size;
+  const char* local_world_size;  ///< nullptr: said otherwise
 };
 
 constexpr Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Names kSlurm = {"SLURM", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
-                          "SLURM_NTASKS_PER_NODE"};
+// srun inherits SLURM_NTASKS_PER_NODE from sbatch even where its step has another layout.
+constexpr Names kSlurm = {"SLURM", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr};
+constexpr Names kSlurmStep = {"SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                              nullptr};
 constexpr Names kOpenMpi = {"MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kPmi = {"MPI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 
-int read_number(const Environment& environment, const char* name, const Names& names) {
+std::optional<int> read_optional(const Environment& environment, const char* name) {
   const auto text = environment(name);
-  if (!text) {
-    throw UserError(cat("the environment is ", names.source, "'s but ", name, " is not set"));
-  }
+  if (!text) return std::nullopt;
   const auto value = parse_int(*text);
-  if (!value || *value < 0) {
+  if (!value || *value < 0 || *value > std::numeric_limits<int>::max()) {
     throw UserError(cat(name, " must be a whole number from 0, found '", *text, "'"));
   }
   return static_cast<int>(*value);
 }
 
-int read_optional(const Environment& environment, const char* name, int fallback) {
-  const auto text = environment(name);
-  const auto value = text ? parse_int(*text) : std::nullopt;
-  return value ? static_cast<int>(*value) : fallback;
+int read_number(const Environment& environment, const char* name, const Names& names) {
+  const std::optional<int> value = read_optional(environment, name);
+  if (value) return *value;
+  throw UserError(cat("the environment is ", names.source, "'s but ", name, " is not set"));
+}
+
+/// A variable's text; one without any counts as not set.
+std::string read_text(const Environment& environment, const char* name) {
+  return environment(name).value_or("");
 }
 
 int read_port(const Environment& environment, int fallback) {
@@ -64,24 +72,38 @@ int port_of_job(const std::string& job) {
   return kFirstJobPort + static_cast<int>(hash % kNumJobPorts);
 }
 
+void check_below(const char* small_name, int small, const char* large_name, int large) {
+  if (small < large) return;
+  throw UserError(cat(small_name, " ", small, " is not below ", large_name, " ", large));
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 RankPlace read_place(const Environment& environment, const Names& names) {
   RankPlace place;
   place.source = names.source;
   place.rank = read_number(environment, names.rank, names);
   place.world_size = read_number(environment, names.world_size, names);
-  if (place.rank >= place.world_size) {
-    throw UserError(cat(names.rank, " ", place.rank, " is not below ", names.world_size, " ",
-                        place.world_size));
+  check_below(names.rank, place.rank, names.world_size, place.world_size);
+  place.host = read_text(environment, "MASTER_ADDR");
+  place.network_interface = read_text(environment, "GLOO_SOCKET_IFNAME");
+  const std::optional<int> local_rank = read_optional(environment, names.local_rank);
+  const std::optional<int> local_size = names.local_world_size == nullptr
+                                            ? std::nullopt
+                                            : read_optional(environment, names.local_world_size);
+  if (local_size && (*local_size < 1 || *local_size > place.world_size)) {
+    throw UserError(cat(names.local_world_size, " ", *local_size, " does not fit ",
+                        names.world_size, " ", place.world_size));
   }
-  place.local_rank = read_optional(environment, names.local_rank, place.rank);
-  place.local_world_size = read_optional(environment, names.local_world_size, 1);
-  if (place.local_rank >= place.world_size || place.local_world_size > place.world_size) {
-    throw UserError(cat(names.local_rank, " ", place.local_rank, " and ", names.local_world_size,
-                        " ", place.local_world_size, " do not fit ", names.world_size, " ",
-                        place.world_size));
+  if (local_rank) {
+    check_below(names.local_rank, *local_rank,
+                local_size ? names.local_world_size : names.world_size,
+                local_size.value_or(place.world_size));
   }
-  place.host = environment("MASTER_ADDR").value_or("");
-  place.network_interface = environment("GLOO_SOCKET_IFNAME").value_or("");
+  place.local_world_size = local_size.value_or(is_loopback(place.host) ? place.world_size : 1);
+  place.local_rank = local_rank.value_or(place.rank % place.local_world_size);
   return place;
 }
 
@@ -92,13 +114,13 @@ std::optional<RankPlace> torchrun_place(const Environment& environment) {
   RankPlace place = read_place(environment, kTorchrun);
   if (place.world_size == 1) return is_torchrun ? std::optional(place) : std::nullopt;
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT"}) {
-    if (!environment(name)) {
+    if (read_text(environment, name).empty()) {
       throw UserError(cat("the environment is torchrun's but ", name, " is not set"));
     }
   }
   place.port = read_port(environment, 0);
   place.store_is_served = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  place.run_id = cat(environment("TORCHELASTIC_RUN_ID").value_or(""), ".",
+  place.run_id = cat(read_text(environment, "TORCHELASTIC_RUN_ID"), ".",
                      environment("TORCHELASTIC_RESTART_COUNT").value_or("0"));
   return place;
 }
@@ -112,28 +134,34 @@ std::optional<RankPlace> mpi_place(const Environment& environment, const Names& 
     throw UserError("started by mpirun on several hosts: set MASTER_ADDR to rank 0's host");
   }
   if (place.host.empty()) place.host = "127.0.0.1";
-  place.run_id = environment("PMIX_NAMESPACE").value_or(environment("PMI_ID").value_or(""));
+  place.run_id = read_text(environment, "PMIX_NAMESPACE");
   place.port = read_port(environment, port_of_job(cat("mpi", place.run_id)));
   return place;
 }
 
+/// Whether srun started this process. A shell inside an allocation has SLURM_JOB_ID too; only
+/// srun's tasks have a step of their own.
+bool is_srun_task(const Environment& environment) {
+  if (!environment("SLURM_PROCID") || !environment("SLURM_STEP_ID")) return false;
+  return parse_int(read_text(environment, "SLURM_STEP_ID")).value_or(0) < kFirstSpecialStep;
+}
+
 std::optional<RankPlace> slurm_place(const Environment& environment) {
-  // A shell inside an allocation has SLURM_JOB_ID too; only srun's tasks have a step.
-  if (!environment("SLURM_PROCID") || !environment("SLURM_STEP_ID")) return std::nullopt;
-  RankPlace place = read_place(environment, kSlurm);
+  if (!is_srun_task(environment)) return std::nullopt;
+  // In a shell that srun or salloc opened, SLURM_NTASKS may be the allocation's.
+  RankPlace place =
+      read_place(environment, environment("SLURM_STEP_NUM_TASKS") ? kSlurmStep : kSlurm);
   if (place.world_size == 1) return std::nullopt;
+  const int node = read_optional(environment, "SLURM_NODEID").value_or(0);
   const auto counts = environment("SLURM_STEP_TASKS_PER_NODE");
-  const int node = read_optional(environment, "SLURM_NODEID", 0);
-  if (const auto tasks = counts ? tasks_on_node(*counts, node) : std::nullopt) {
-    place.local_world_size = *tasks;
-  }
-  if (place.host.empty()) {
-    place.host = first_host(environment("SLURM_STEP_NODELIST")
-                                .value_or(environment("SLURM_JOB_NODELIST").value_or("")));
-  }
+  const auto tasks = counts ? tasks_on_node(*counts, node)
+                            : tasks_on_node(read_text(environment, "SLURM_NTASKS_PER_NODE"), 0);
+  if (tasks) place.local_world_size = std::clamp(*tasks, 1, place.world_size);
+  if (place.host.empty()) place.host = first_host(read_text(environment, "SLURM_STEP_NODELIST"));
+  if (place.host.empty()) place.host = first_host(read_text(environment, "SLURM_JOB_NODELIST"));
   if (place.host.empty()) throw UserError("started by srun but SLURM_JOB_NODELIST is not set");
   place.run_id =
-      cat(environment("SLURM_JOB_ID").value_or(""), ".", environment("SLURM_STEP_ID").value_or(""));
+      cat(read_text(environment, "SLURM_JOB_ID"), ".", read_text(environment, "SLURM_STEP_ID"));
   place.port = read_port(environment, port_of_job(cat("slurm", place.run_id)));
   return place;
 }
@@ -184,8 +212,8 @@ std::optional<RankPlace> find_place(const Environment& environment) {
 }
 
 int threads_per_rank(const Environment& environment, int num_local_ranks) {
-  const int threads = read_optional(environment, "OMP_NUM_THREADS", 0);
-  if (threads > 0) return threads;
+  const auto threads = parse_int(read_text(environment, "OMP_NUM_THREADS"));
+  if (threads && *threads > 0) return static_cast<int>(std::min<int64_t>(*threads, kMostThreads));
   return std::max(1, num_usable_cores() / std::max(1, num_local_ranks));
 }
 

@@ -13,15 +13,53 @@
 namespace automodel::launcher {
 namespace {
 
-int run(int num_ranks, std::function<int(const LocalRank&)> rank_main) {
+/// What the launcher returned and said.
+struct Launch {
+  int status = 0;
+  std::vector<std::string> reports;
+};
+
+Launch launch(int num_ranks, std::function<RankOutcome(const LocalRank&)> rank_main) {
+  Launch result;
   LocalRun local;
   local.rank_main = std::move(rank_main);
   local.serve_store = [](int fd, int, int) -> std::shared_ptr<void> {
     ::close(fd);
     return nullptr;
   };
-  return run_local_ranks(num_ranks, local);
+  local.report = [&](const std::string& text) { result.reports.push_back(text); };
+  local.grace_seconds = 0.6;
+  result.status = run_local_ranks(num_ranks, local);
+  return result;
 }
+
+int run(int num_ranks, std::function<RankOutcome(const LocalRank&)> rank_main) {
+  return launch(num_ranks, std::move(rank_main)).status;
+}
+
+/// The text that a process wrote into a file, once it is there.
+std::string await_file(const std::string& path) {
+  const double deadline = monotonic_seconds() + 10;
+  while (!path_exists(path) && monotonic_seconds() < deadline) ::usleep(1000);
+  return read_file(path);
+}
+
+/// Waits until a process has ended and somebody has waited for it.
+void await_end(pid_t pid) {
+  const double deadline = monotonic_seconds() + 10;
+  while (::kill(pid, 0) == 0 && monotonic_seconds() < deadline) ::usleep(1000);
+}
+
+void write_pid(const std::string& path) {
+  write_file_atomic(path, cat(static_cast<int64_t>(::getpid())));
+}
+
+pid_t await_pid(const std::string& path) {
+  return static_cast<pid_t>(parse_int(await_file(path)).value());
+}
+
+constexpr int kRankFailed = 4;  // ExitCode::kRankFailed
+using Texts = std::vector<std::string>;
 
 TEST(LocalRanksTest, EveryRankRunsOnce) {
   const test::TemporaryDirectory folder;
@@ -43,7 +81,7 @@ TEST(LocalRanksTest, TheFirstFailureIsTheRunsStatusAndTheOthersEnd) {
                   return 0;
                 }),
             3);
-  EXPECT_LT(monotonic_seconds() - begin, 7.0);
+  EXPECT_LT(monotonic_seconds() - begin, 4.0);
 }
 
 TEST(LocalRanksTest, AKilledRankGivesItsSignal) {
@@ -71,13 +109,113 @@ TEST(LocalRanksTest, NoRankOutlivesAKilledLauncher) {
     });
     ::_exit(0);
   }
-  const double deadline = monotonic_seconds() + 10;
-  while (!path_exists(pid_file) && monotonic_seconds() < deadline) ::usleep(1000);
-  const auto rank = static_cast<pid_t>(*parse_int(read_file(pid_file)));
+  const pid_t rank = await_pid(pid_file);
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
-  while (::kill(rank, 0) == 0 && monotonic_seconds() < deadline) ::usleep(1000);
+  await_end(rank);
   EXPECT_NE(::kill(rank, 0), 0);
+}
+
+TEST(LocalRanksReportTest, AFailuresTextIsSaidOnceWithItsRank) {
+  const Launch result = launch(3, [](const LocalRank& place) {
+    if (place.rank == 1) return RankOutcome(3, "no file x.json");
+    return RankOutcome(kRankFailed, "rank 1 failed: no file x.json");
+  });
+  EXPECT_EQ(result.status, 3);
+  EXPECT_EQ(result.reports, Texts{"rank 1: no file x.json"});
+}
+
+TEST(LocalRanksReportTest, AnEchoThatEndsFirstGivesWayToTheCause) {
+  const test::TemporaryDirectory folder;
+  const Launch result = launch(2, [&](const LocalRank& place) {
+    if (place.rank == 0) {
+      write_pid(folder.file("pid"));
+      return RankOutcome(kRankFailed, "rank 1 failed: late");
+    }
+    await_end(await_pid(folder.file("pid")));
+    return RankOutcome(3, "late");
+  });
+  EXPECT_EQ(result.status, 3);
+  EXPECT_EQ(result.reports, Texts{"rank 1: late"});
+}
+
+TEST(LocalRanksReportTest, OfTwoCausesTheFirstIsSaid) {
+  const test::TemporaryDirectory folder;
+  const Launch result = launch(2, [&](const LocalRank& place) {
+    if (place.rank == 1) {
+      write_pid(folder.file("pid"));
+      return RankOutcome(5, "first");
+    }
+    await_end(await_pid(folder.file("pid")));
+    return RankOutcome(3, "second");
+  });
+  EXPECT_EQ(result.status, 5);
+  EXPECT_EQ(result.reports, Texts{"rank 1: first"});
+}
+
+TEST(LocalRanksReportTest, OnlyEchoesAreSaidOnceAtTheEnd) {
+  const Launch result =
+      launch(1, [](const LocalRank&) { return RankOutcome(kRankFailed, "barrier timed out"); });
+  EXPECT_EQ(result.status, kRankFailed);
+  EXPECT_EQ(result.reports, Texts{"rank 0: barrier timed out"});
+}
+
+TEST(LocalRanksReportTest, ARankThatSaidItItselfIsNotReported) {
+  const Launch result = launch(2, [](const LocalRank& place) { return place.rank == 0 ? 2 : 0; });
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.reports, Texts{});
+}
+
+TEST(LocalRanksReportTest, AKilledRankIsNamedWithItsProcess) {
+  const test::TemporaryDirectory folder;
+  const Launch result = launch(2, [&](const LocalRank& place) {
+    if (place.rank == 1) {
+      write_pid(folder.file("pid"));
+      ::raise(SIGKILL);
+    }
+    return RankOutcome(kRankFailed, "rank 1 vanished");
+  });
+  EXPECT_EQ(result.status, 128 + SIGKILL);
+  EXPECT_EQ(result.reports, Texts{cat("rank 1 (pid ", read_file(folder.file("pid")),
+                                      ") was killed by signal 9 (Killed)")});
+}
+
+TEST(LocalRanksReportTest, TextsAreCutWhereAPipeEnds) {
+  const Launch result =
+      launch(1, [](const LocalRank&) { return RankOutcome(3, std::string(200000, 'x')); });
+  ASSERT_EQ(result.reports.size(), 1U);
+  EXPECT_EQ(result.reports[0], cat("rank 0: ", std::string(60000, 'x')));
+}
+
+TEST(LocalRanksReportTest, WhatTheLauncherStoppedIsNoCause) {
+  const Launch result = launch(2, [](const LocalRank& place) {
+    if (place.rank == 0) return RankOutcome(kRankFailed, "rank 1 did not come");
+    ::pause();  // stopped after half the grace time
+    return RankOutcome(0);
+  });
+  EXPECT_EQ(result.status, kRankFailed);
+  EXPECT_EQ(result.reports, Texts{"rank 0: rank 1 did not come"});
+}
+
+TEST(LocalRanksSignalTest, ASignalIsPassedOnAndNamed) {
+  const test::TemporaryDirectory folder;
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    const Launch result = launch(2, [&](const LocalRank& place) {
+      write_pid(folder.file(cat("pid", place.rank)));
+      while (true) ::pause();
+      return RankOutcome(0);
+    });
+    write_file_atomic(folder.file("said"), join(result.reports, "|"));
+    ::_exit(result.status);
+  }
+  await_pid(folder.file("pid0"));
+  await_pid(folder.file("pid1"));
+  ::kill(launcher, SIGTERM);
+  int status = 0;
+  ::waitpid(launcher, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+  EXPECT_EQ(read_file(folder.file("said")), "stopped by signal 15 (Terminated)");
 }
 
 }  // namespace
