@@ -54,7 +54,7 @@ $with_cuda && wheel_lists+=("$root/scripts/wheels_cuda.txt")
 # --- Debian packages ---------------------------------------------------------------------------
 
 # Tools may come from anywhere on PATH (command:package); libraries are Debian's.
-tools=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config ccache:ccache mold:mold git:git)
+tools=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config ccache:ccache ld.lld:lld git:git)
 libraries=(libyaml-cpp-dev libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libpcre2-dev
   libutf8proc-dev libxxhash-dev libcurl4-openssl-dev libgtest-dev libgmock-dev libbenchmark-dev
   ca-certificates)

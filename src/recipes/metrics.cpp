@@ -14,6 +14,10 @@ double peak_gib() {
 StepMeter::StepMeter(int64_t world_size, std::optional<double> peak_tflops)
     : world_size_(world_size), peak_tflops_(peak_tflops), last_seconds_(monotonic_seconds()) {}
 
+void StepMeter::restart() {
+  last_seconds_ = monotonic_seconds();
+}
+
 Json StepMeter::record(const training::StepResult& result, int64_t step, int64_t epoch,
                        double flops) {
   const double now = monotonic_seconds();

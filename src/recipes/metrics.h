@@ -8,11 +8,14 @@
 
 namespace automodel::recipes {
 
-/// Turns steps into records: rates since the last record, memory, MFU.
+/// Turns steps into records: rates since the last record or restart(), memory, MFU.
 class StepMeter final {
  public:
   /// `peak_tflops` of one device: absent gives no MFU.
   StepMeter(int64_t world_size, std::optional<double> peak_tflops);
+
+  /// Begins the next record's time anew: after validation and saving, which are no step.
+  void restart();
 
   /// Upstream's training record; `flops`: operations of the whole step on all ranks.
   Json record(const training::StepResult& result, int64_t step, int64_t epoch, double flops);

@@ -213,6 +213,7 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
     trace("save", "checkpoint", save_begin);
   }
   scheduler_->advance_step();
+  meter_->restart();
   return is_last || is_preempted;
 }
 

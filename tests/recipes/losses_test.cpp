@@ -2,16 +2,13 @@
 
 #include <cmath>
 
-#include "core/file.h"
-#include "core/json.h"
-#include "core/text.h"
-#include "support/program.h"
-#include "support/temporary_directory.h"
+#include "recipes/runs.h"
 
 namespace automodel::recipes {
 namespace {
 
 using test::ProgramResult;
+using test::read_records;
 using test::TemporaryDirectory;
 
 /// tests/recipes/data/losses.json: what transformers and PyTorch give for the same recipe.
@@ -23,10 +20,9 @@ const Json& goldens() {
 
 /// `automodel run` arguments for a scenario of the goldens.
 std::vector<std::string> arguments_of(const Json& scenario, const std::string& checkpoint_dir) {
-  std::vector<std::string> arguments = {
-      test::automodel_binary(), "run", test::source_file("recipes/smoke/tiny_llama_sft.yaml"),
-      cat("--checkpoint.checkpoint_dir=", checkpoint_dir), "--checkpoint.save_consolidated=false",
-      "--step_scheduler.ckpt_every_steps=1000"};
+  std::vector<std::string> arguments =
+      test::smoke_run(checkpoint_dir, {"--checkpoint.save_consolidated=false",
+                                       "--step_scheduler.ckpt_every_steps=1000"});
   const auto add = [&](const std::string& key, const std::string& value) {
     arguments.push_back(cat("--", key, "=", value));
   };
@@ -58,14 +54,6 @@ std::vector<std::string> arguments_of(const Json& scenario, const std::string& c
         "configs/quickstart_tokenizer");
   }
   return arguments;
-}
-
-std::vector<Json> read_records(const std::string& path) {
-  std::vector<Json> records;
-  for (const std::string& line : split(read_file(path), '\n')) {
-    if (!line.empty()) records.push_back(Json::parse(line, path));
-  }
-  return records;
 }
 
 void expect_close(double found, double wanted, double relative, const std::string& what) {

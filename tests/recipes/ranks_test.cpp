@@ -1,0 +1,116 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <thread>
+
+#include "core/clock.h"
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::Program;
+using test::ProgramResult;
+using test::read_records;
+using test::TemporaryDirectory;
+
+std::vector<Json> losses_on(int num_ranks, const std::string& folder) {
+  const ProgramResult run = test::run_program(test::smoke_run(
+      folder, {"--nproc-per-node", cat(num_ranks), "--checkpoint.enabled=false",
+               "--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl",
+               "--step_scheduler.global_batch_size=8", "--step_scheduler.local_batch_size=2"}));
+  EXPECT_EQ(run.status, 0) << run.err;
+  return read_records(path_join(folder, "training.jsonl"));
+}
+
+TEST(RanksTest, LossesDoNotDependOnTheNumberOfRanks) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> one = losses_on(1, folder.file("1"));
+  ASSERT_EQ(one.size(), 6u);
+  for (const int num_ranks : {2, 4}) {
+    const std::vector<Json> many = losses_on(num_ranks, folder.file(cat(num_ranks)));
+    ASSERT_EQ(many.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+      for (const char* key : {"loss", "grad_norm"}) {
+        const double wanted = one[i].at(key).as_double();
+        EXPECT_NEAR(many[i].at(key).as_double(), wanted, 2e-6 * std::abs(wanted))
+            << key << " of step " << i << " on " << num_ranks << " ranks";
+      }
+      for (const char* key : {"num_tokens_per_step", "num_label_tokens"}) {
+        EXPECT_EQ(many[i].at(key).as_int(), one[i].at(key).as_int()) << key;
+      }
+    }
+  }
+}
+
+/// The processes that a process started.
+std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> children;
+  for (const std::string& word :
+       split(trim(read_file(cat("/proc/", pid, "/task/", pid, "/children"))), ' ')) {
+    if (const auto child = parse_int(word)) children.push_back(static_cast<pid_t>(*child));
+  }
+  return children;
+}
+
+/// Waits until a run has logged a step.
+void wait_for_records(const std::string& path) {
+  while (!path_exists(path) || file_size(path) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+TEST(RanksTest, AKilledRankEndsTheRunAndIsNamed) {
+  const TemporaryDirectory folder;
+  Program program(test::smoke_run(
+      folder.file("run"), {"--nproc-per-node=2", "--step_scheduler.max_steps=1000000",
+                           "--step_scheduler.num_epochs=1000000", "--checkpoint.enabled=false"}));
+  wait_for_records(folder.file("run/training.jsonl"));
+  const std::vector<pid_t> ranks = children_of(program.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  const double begin = monotonic_seconds();
+  ::kill(ranks[1], SIGKILL);
+  const ProgramResult run = program.wait();
+  EXPECT_LT(monotonic_seconds() - begin, 5.0);
+  EXPECT_EQ(run.status, 128 + SIGKILL);
+  EXPECT_NE(run.err.find(cat("rank 1 (pid ", ranks[1], ") was killed by signal 9 (Killed)")),
+            std::string::npos)
+      << run.err;
+}
+
+TEST(RanksTest, TheTextOfAFailingRankIsToldOnce) {
+  const TemporaryDirectory folder;
+  const std::string weights = test::source_file("tests/recipes/data/tiny_llama");
+  const std::string rows = folder.write("rows.jsonl", "{\"question\": \"a\"}\n");
+  const ProgramResult run = test::run_program(
+      test::smoke_run(folder.file("run"), {"--nproc-per-node=2", "--checkpoint.enabled=false",
+                                           cat("--dataset.path_or_dataset_id=", rows)}));
+  EXPECT_EQ(run.status, 2);
+  const std::string text = "no column 'answer'; columns: question";
+  const size_t first = run.err.find(text);
+  EXPECT_NE(first, std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find(text, first + 1), std::string::npos) << run.err;
+}
+
+TEST(RanksTest, OtherOverridesOnOneRankAreRefused) {
+  const TemporaryDirectory folder;
+  const auto start = [&](int rank, const char* lr) {
+    // The port is the kernel's choice for this test's process id range: torchrun gives one.
+    return std::make_unique<Program>(
+        test::smoke_run(folder.file("run"), {"--checkpoint.enabled=false", lr}),
+        std::vector<std::string>{cat("RANK=", rank), "WORLD_SIZE=2", cat("LOCAL_RANK=", rank),
+                                 "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                 cat("MASTER_PORT=", 20000 + ::getpid() % 20000)});
+  };
+  const auto first = start(0, "--optimizer.lr=1e-3");
+  const auto second = start(1, "--optimizer.lr=2e-3");
+  const ProgramResult a = first->wait(), b = second->wait();
+  EXPECT_EQ(a.status, 2);
+  EXPECT_EQ(b.status, 2);
+  EXPECT_NE(a.err.find("rank 1 has another recipe or overrides than rank 0"), std::string::npos)
+      << a.err;
+}
+
+}  // namespace
+}  // namespace automodel::recipes

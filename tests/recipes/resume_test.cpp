@@ -1,0 +1,172 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::Program;
+using test::ProgramResult;
+using test::read_records;
+using test::TemporaryDirectory;
+
+constexpr int kSteps = 30;
+constexpr int kPreempted = 75;
+
+/// Shuffled epochs, a schedule and validation, with a save (all files) every third step.
+std::vector<std::string> arguments_of(const std::string& folder, int num_ranks) {
+  return test::smoke_run(
+      folder, {cat("--nproc-per-node=", num_ranks), cat("--step_scheduler.max_steps=", kSteps),
+               "--step_scheduler.num_epochs=10", "--step_scheduler.ckpt_every_steps=3",
+               "--checkpoint.save_consolidated=every", "--checkpoint.max_recent_checkpoints=2",
+               "--lr_scheduler.lr_decay_style=cosine", "--lr_scheduler.lr_warmup_steps=4"});
+}
+
+/// What a line of the log says of the training itself.
+std::string content_of(const Json& record) {
+  Json content = Json::object();
+  for (const char* key :
+       {"step", "epoch", "loss", "grad_norm", "lr", "num_tokens_per_step", "num_label_tokens"}) {
+    content[key] = record.at(key);
+  }
+  return content.dump();
+}
+
+std::vector<std::string> contents_of(const std::string& folder) {
+  std::vector<std::string> contents;
+  for (const Json& record : read_records(path_join(folder, "training.jsonl"))) {
+    contents.push_back(content_of(record));
+  }
+  return contents;
+}
+
+std::string exported_weights(const std::string& folder) {
+  return read_file(
+      path_join(folder, "LATEST/model/consolidated/model-00001-of-00001.safetensors"));
+}
+
+int kills_wanted() {
+  const char* text = std::getenv("AUTOMODEL_KILLS");
+  return text == nullptr ? 12 : static_cast<int>(parse_int(text).value_or(12));
+}
+
+/// Runs that are killed at random moments and started again until they are done, for a number of
+/// kills: every one must end with the lines and the weights of the run that nobody disturbed.
+void kill_and_continue(int num_ranks, int num_kills) {
+  const TemporaryDirectory folder;
+  const std::string whole = folder.file("whole");
+  const ProgramResult undisturbed = test::run_program(arguments_of(whole, num_ranks));
+  ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
+  const std::vector<std::string> wanted = contents_of(whole);
+  ASSERT_EQ(wanted.size(), static_cast<size_t>(kSteps));
+
+  std::mt19937 random(static_cast<unsigned>(num_ranks));
+  std::uniform_real_distribution<double> moment(0.1, undisturbed.seconds);
+  int kills = 0;
+  for (int run = 0; kills < num_kills; ++run) {
+    const std::string place = folder.file(cat("run", run));
+    for (bool is_done = false; !is_done;) {
+      const int signal = random() % 3 == 0 ? SIGTERM : SIGKILL;
+      Program program(arguments_of(place, num_ranks));
+      std::this_thread::sleep_for(std::chrono::duration<double>(moment(random)));
+      ::kill(program.pid(), signal);
+      const ProgramResult result = program.wait();
+      is_done = result.status == 0;
+      const bool is_expected =
+          is_done || result.status == 128 + signal || result.status == kPreempted;
+      ASSERT_TRUE(is_expected) << "status " << result.status << " after signal " << signal << "\n"
+                               << result.err;
+      kills += is_done ? 0 : 1;
+    }
+    EXPECT_EQ(contents_of(place), wanted) << "run " << run << " after " << kills << " kills";
+    EXPECT_EQ(exported_weights(place), exported_weights(whole)) << "run " << run;
+  }
+}
+
+TEST(ResumeTest, AKilledRunContinuesBitForBit) {
+  kill_and_continue(1, kills_wanted());
+}
+
+TEST(ResumeTest, AKilledRunOfTwoRanksContinuesBitForBit) {
+  kill_and_continue(2, kills_wanted() / 2);
+}
+
+TEST(ResumeTest, SigtermSavesAndSaysHowToContinue) {
+  const TemporaryDirectory folder;
+  Program program(test::smoke_run(
+      folder.file("run"), {"--step_scheduler.max_steps=1000000",
+                           "--step_scheduler.num_epochs=1000000",
+                           "--step_scheduler.ckpt_every_steps=1000000"}));
+  const std::string log = folder.file("run/training.jsonl");
+  while (!path_exists(log) || file_size(log) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ::kill(program.pid(), SIGTERM);
+  const ProgramResult run = program.wait();
+  EXPECT_EQ(run.status, kPreempted);
+  EXPECT_NE(run.out.find("stopped by SIGTERM after saving; start again to continue"),
+            std::string::npos)
+      << run.out;
+  const int64_t last = read_records(log).back().at("step").as_int();
+  EXPECT_TRUE(path_exists(folder.file(cat("run/LATEST/model/index.json")))) << last;
+}
+
+TEST(ResumeTest, ADamagedCheckpointIsNamedAndTheOneBeforeIsTaken) {
+  const TemporaryDirectory folder;
+  const std::string place = folder.file("run");
+  ASSERT_EQ(test::run_program(test::smoke_run(place)).status, 0);
+  const std::string file =
+      path_join(place, "epoch_0_step_5/model/shard-00001-model-00001-of-00001.safetensors");
+  std::string bytes = read_file(file);
+  bytes[bytes.size() / 2] ^= 1;
+  write_file_atomic(file, bytes);
+  const ProgramResult run = test::run_program(test::smoke_run(place));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.err.find("epoch_0_step_5"), std::string::npos) << run.err;
+  EXPECT_NE(run.out.find(cat("resumed from ", place, "/epoch_0_step_2")), std::string::npos)
+      << run.out;
+  EXPECT_EQ(read_records(path_join(place, "training.jsonl")).size(), 6u);
+}
+
+/// Arguments that put another model in the smoke recipe's place.
+std::vector<std::string> with_another_model(std::vector<std::string> arguments) {
+  for (const char* change :
+       {"--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config",
+        "--model.config._target_=transformers.AutoConfig.from_pretrained",
+        "--model.config.pretrained_model_name_or_path=configs/quickstart_llama",
+        "--model.pretrained_model_name_or_path=none"}) {
+    arguments.emplace_back(change);
+  }
+  return arguments;
+}
+
+TEST(ResumeTest, ACheckpointOfAnotherModelIsRefusedTensorByTensor) {
+  const TemporaryDirectory folder;
+  const std::string place = folder.file("run");
+  ASSERT_EQ(test::run_program(test::smoke_run(place)).status, 0);
+  const ProgramResult run = test::run_program(with_another_model(test::smoke_run(
+      folder.file("other"), {cat("--checkpoint.restore_from=", place, "/LATEST")})));
+  EXPECT_EQ(run.status, 3) << run.err;
+  EXPECT_NE(run.err.find("is of another model: "), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("hidden_size is 16 in the checkpoint and 160 here"), std::string::npos);
+  EXPECT_NE(run.err.find("LATEST/model does not fit this model:"), std::string::npos) << run.err;
+}
+
+TEST(ResumeTest, AnotherModelsCheckpointsAreNeitherContinuedNorOverwritten) {
+  const TemporaryDirectory folder;
+  const std::string place = folder.file("run");
+  ASSERT_EQ(test::run_program(test::smoke_run(place)).status, 0);
+  const std::string before = exported_weights(place);
+  const ProgramResult run = test::run_program(with_another_model(test::smoke_run(place)));
+  EXPECT_EQ(run.status, 3);
+  EXPECT_NE(run.err.find("Choose another checkpoint.checkpoint_dir"), std::string::npos) << run.err;
+  EXPECT_EQ(exported_weights(place), before);
+}
+
+}  // namespace
+}  // namespace automodel::recipes
