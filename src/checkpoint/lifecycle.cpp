@@ -85,7 +85,9 @@ std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
   const auto epoch = parse_int(text.substr(kEpoch.size(), middle - kEpoch.size()));
   const auto step = parse_int(text.substr(middle + kStep.size()));
   if (!epoch || !step || *epoch < 0 || *step < 0) return std::nullopt;
-  return CheckpointName{*epoch, *step};
+  const CheckpointName name{*epoch, *step};
+  if (name.text() != text) return std::nullopt;  // "+1", "007"
+  return name;
 }
 
 std::optional<std::string> find_fault(const std::string& checkpoint) {
@@ -303,22 +305,36 @@ std::string Lifecycle::available() const {
   return cat("in ", options_.root, " there are: ", join(names, ", "));
 }
 
-std::optional<std::string> Lifecycle::choose_newest(const ModelSignature* signature) {
-  if (!is_directory(options_.root)) return std::nullopt;
-  std::vector<std::string> candidates;
-  if (const auto latest = pointer_target(kLatest)) candidates.push_back(*latest);
-  std::vector<CheckpointName> others;
+std::vector<std::string> Lifecycle::candidates() const {
+  std::vector<CheckpointName> found;
   for (const std::string& entry : list_directory(options_.root)) {
     const auto name = CheckpointName::parse(entry);
-    if (name && is_directory(path_join(options_.root, entry))) others.push_back(*name);
+    if (name && is_directory(path_join(options_.root, entry))) found.push_back(*name);
   }
-  std::sort(others.begin(), others.end(), [](const CheckpointName& a, const CheckpointName& b) {
+  std::sort(found.begin(), found.end(), [](const CheckpointName& a, const CheckpointName& b) {
     return a.step != b.step ? a.step > b.step : a.epoch > b.epoch;
   });
-  for (const CheckpointName& name : others) {
-    if (candidates.empty() || candidates.front() != name.text()) candidates.push_back(name.text());
+  std::vector<std::string> names;
+  const std::optional<std::string> latest = pointer_target(kLatest);
+  if (latest) {
+    // An interrupted save that LATEST does not know yet is named all the same.
+    for (const CheckpointName& name : found) {
+      if (name.text() == *latest) break;
+      if (is_incomplete(path(name))) names.push_back(name.text());
+    }
+    names.push_back(*latest);
   }
-  for (const std::string& candidate : candidates) {
+  for (const CheckpointName& name : found) {
+    if (std::find(names.begin(), names.end(), name.text()) == names.end()) {
+      names.push_back(name.text());
+    }
+  }
+  return names;
+}
+
+std::optional<std::string> Lifecycle::choose_newest(const ModelSignature* signature) {
+  if (!is_directory(options_.root)) return std::nullopt;
+  for (const std::string& candidate : candidates()) {
     const std::string directory = path_join(options_.root, candidate);
     const auto fault = is_directory(directory) ? find_fault(directory)
                                                : std::optional<std::string>("it is not there");
@@ -330,9 +346,11 @@ std::optional<std::string> Lifecycle::choose_newest(const ModelSignature* signat
     const std::vector<std::string> differences = signature_differences(
         ModelSignature::from_json(read_state(signature_path(directory))), *signature);
     if (differences.empty()) return directory;
-    reporter_.warning(cat("checkpoint ", directory, " is of another model, the run starts afresh: ",
-                          join(differences, "; ")));
-    return std::nullopt;
+    // Its checkpoints are never overwritten, so a fresh run's first save would fail.
+    throw InputError(cat("checkpoint ", directory, " is of another model: ",
+                         join(differences, "; "),
+                         ". Choose another checkpoint.checkpoint_dir, or continue from a checkpoint "
+                         "by its name with checkpoint.restore_from"));
   }
   return std::nullopt;
 }

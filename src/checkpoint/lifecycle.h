@@ -65,7 +65,7 @@ class Lifecycle final {
   /// Absent, or LATEST in any case: LATEST's target, else the highest complete step; damaged and
   /// incomplete ones are named in a warning and passed over. Otherwise a pointer (LOWEST_VAL), a
   /// name inside the root or a path: incomplete, damaged or missing is an InputError. A checkpoint
-  /// of another model: passed over with a warning when the key is absent, else only a warning.
+  /// of another model: InputError when the key is absent, else only a warning.
   /// Upstream's pickled checkpoints are an InputError. Coordinator only.
   std::optional<std::string> choose(const std::optional<std::string>& restore_from,
                                     const ModelSignature& signature);
@@ -85,6 +85,8 @@ class Lifecycle final {
   void prune();
   void remove_leftovers();
   void remove_checkpoint(const std::string& name);
+  /// What choose_newest() tries, in this order.
+  std::vector<std::string> candidates() const;
   std::optional<std::string> choose_newest(const ModelSignature* signature);
   std::string resolve_explicit(const std::string& restore_from) const;
   std::string available() const;
