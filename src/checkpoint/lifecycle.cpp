@@ -347,10 +347,10 @@ std::optional<std::string> Lifecycle::choose_newest(const ModelSignature* signat
         ModelSignature::from_json(read_state(signature_path(directory))), *signature);
     if (differences.empty()) return directory;
     // Its checkpoints are never overwritten, so a fresh run's first save would fail.
-    throw InputError(cat("checkpoint ", directory, " is of another model: ",
-                         join(differences, "; "),
-                         ". Choose another checkpoint.checkpoint_dir, or continue from a checkpoint "
-                         "by its name with checkpoint.restore_from"));
+    throw InputError(
+        cat("checkpoint ", directory, " is of another model: ", join(differences, "; "),
+            ". Choose another checkpoint.checkpoint_dir, or continue from a checkpoint "
+            "by its name with checkpoint.restore_from"));
   }
   return std::nullopt;
 }

@@ -80,7 +80,8 @@ int dispatch(std::vector<std::string> arguments) {
   CLI::App* check_command =
       app.add_subcommand("check", "everything that can be known before training");
   add_recipe_arguments(*check_command, check.recipe);
-  check_command->add_option("--world-size", check.world_size, "ranks of the run (default: the fewest that the recipe fits)");
+  check_command->add_option("--world-size", check.world_size,
+                            "ranks of the run (default: the fewest that the recipe fits)");
 
   CLI::App* schema_command =
       app.add_subcommand("schema", "print the JSON Schema of recipes (for editors)");

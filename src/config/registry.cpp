@@ -43,8 +43,8 @@ std::optional<std::string> meant_name(const std::string& found,
 /// True for a dotted name of the Python packages that recipes are written for.
 bool is_upstream_name(std::string_view name) {
   constexpr std::array<std::string_view, 7> kPackages = {
-      "nemo_automodel.", "transformers.", "torch.", "torchao.", "torchdata.",
-      "transformer_engine.", "megatron."};
+      "nemo_automodel.", "transformers.",       "torch.",   "torchao.",
+      "torchdata.",      "transformer_engine.", "megatron."};
   return std::any_of(kPackages.begin(), kPackages.end(),
                      [&](std::string_view package) { return name.starts_with(package); });
 }
@@ -134,8 +134,8 @@ std::optional<size_t> TargetNames::resolve(const Target& target, Diagnostics& di
     names.insert(names.end(), info.aliases.begin(), info.aliases.end());
   }
   if (const std::optional<std::string> meant = meant_name(target.name, names)) {
-    diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name,
-                                            "'; did you mean '", *meant, "'?"));
+    diagnostics.error(target.name_node,
+                      cat("unknown ", kind_, " '", target.name, "'; did you mean '", *meant, "'?"));
   } else if (is_upstream_name(target.name)) {
     diagnostics.unsupported(target.name_node,
                             cat(kind_, " '", target.name, "' is not in this version"));

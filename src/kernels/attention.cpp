@@ -94,11 +94,9 @@ void forward_block(const Shape& shape, int64_t b, int64_t head, const Block& blo
            block.num_keys, shape.dim, shape.scale, 0.0f);
   for (int64_t row = 0; row < block.num_queries; ++row) {
     const int64_t query = block.first_query + row;
-    lse[query] =
-        cpu::loops().softmax_row(scratch + row * block.num_keys,
-                                 shape.first_key(query) - block.first_key,
-                                 shape.end_key(b, query) - block.first_key, block.num_keys,
-                                 shape.cap);
+    lse[query] = cpu::loops().softmax_row(
+        scratch + row * block.num_keys, shape.first_key(query) - block.first_key,
+        shape.end_key(b, query) - block.first_key, block.num_keys, shape.cap);
   }
   multiply(scores, false, shape.key_rows(qkv[2], b, kv_head, block.first_key), false,
            shape.query_rows(out, b, head, block.first_query), block.num_queries, shape.dim,

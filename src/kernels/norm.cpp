@@ -122,7 +122,8 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
     at::Tensor norm = rms_norm_reference(sum, weight, options);
     return {std::move(sum), std::move(norm)};
   }
-  tensor_list out = AddRmsNorm::apply(x, residual, weight.contiguous(), options.eps, options.adds_one);
+  tensor_list out =
+      AddRmsNorm::apply(x, residual, weight.contiguous(), options.eps, options.adds_one);
   return {out[0], out[1]};
 }
 

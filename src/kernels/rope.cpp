@@ -120,9 +120,8 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
         forward_token(layout, token, in, pointers, scales);
       }
     });
-    context->save_for_backward(
-        {qkv, q_norm.value_or(at::Tensor()), k_norm.value_or(at::Tensor()), rstd,
-         options->rope.cos, options->rope.sin, options->position_ids});
+    context->save_for_backward({qkv, q_norm.value_or(at::Tensor()), k_norm.value_or(at::Tensor()),
+                                rstd, options->rope.cos, options->rope.sin, options->position_ids});
     context->saved_data["heads"] =
         std::vector<int64_t>{options->num_heads, options->num_kv_heads, options->head_dim};
     context->saved_data["adds_one"] = options->norm.adds_one;

@@ -96,8 +96,8 @@ int run_parity_command(const std::string& model_folder, const std::string& refer
   const models::ParityReport report = models::run_parity(*loaded.model, reference);
   bool is_good = true;
   if (report.logits) {
-    is_good &= print_kind("logits", *report.logits, report.logits->worst_absolute,
-                          tolerances.logits);
+    is_good &=
+        print_kind("logits", *report.logits, report.logits->worst_absolute, tolerances.logits);
   }
   if (report.loss) {
     is_good &= print_kind("loss", *report.loss, report.loss->worst_relative, tolerances.loss);

@@ -130,9 +130,8 @@ std::string read_class_name(const Node& root, Diagnostics& diagnostics) {
       if (info.unsupported_reason.empty()) names.push_back(info.name);
     }
     std::sort(names.begin(), names.end());
-    diagnostics.missing(
-        root, "recipe",
-        cat("missing key 'recipe': which recipe to run, e.g. ", join(names, ", ")));
+    diagnostics.missing(root, "recipe",
+                        cat("missing key 'recipe': which recipe to run, e.g. ", join(names, ", ")));
     return "";
   }
   const auto target = config::split_target(*node, diagnostics);

@@ -5,6 +5,7 @@
 //   X{n,m}+            a repeated repetition, not a possessive one
 //   (?m) (?i)x|y       (?m) is dotall; an option in the middle holds for the rest of its group
 //   [a[bc]&&[d]]       classes nest and intersect
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -27,9 +28,11 @@ constexpr const char* kNotSpace =
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-"
     "\\x{10ffff}";
 constexpr const char* kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Outside of classes, Oniguruma counts Latin-1's superscripts and fractions as word characters.
+constexpr const char* kLatinNumbers = "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr const char* kHex = "0-9a-fA-F";
 
-constexpr std::array<std::pair<const char*, const char*>, 42> kPropertyNames{{
+constexpr std::array<std::pair<const char*, const char*>, 38> kPropertyNames{{
     {"letter", "L"},
     {"uppercaseletter", "Lu"},
     {"lowercaseletter", "Ll"},
@@ -68,11 +71,50 @@ constexpr std::array<std::pair<const char*, const char*>, 42> kPropertyNames{{
     {"control", "Cc"},
     {"format", "Cf"},
     {"privateuse", "Co"},
-    {"alpha", "Alphabetic"},
-    {"digit", "Nd"},
-    {"upper", "Uppercase"},
-    {"lower", "Lowercase"},
 }};
+
+// Binary properties; any other name that is not a category is taken for a script.
+constexpr std::array<std::string_view, 22> kBinaryProperties{"alphabetic",
+                                                             "uppercase",
+                                                             "lowercase",
+                                                             "whitespace",
+                                                             "emoji",
+                                                             "emojipresentation",
+                                                             "emojimodifier",
+                                                             "emojimodifierbase",
+                                                             "emojicomponent",
+                                                             "extendedpictographic",
+                                                             "ascii",
+                                                             "asciihexdigit",
+                                                             "hexdigit",
+                                                             "idstart",
+                                                             "idcontinue",
+                                                             "xidstart",
+                                                             "xidcontinue",
+                                                             "ideographic",
+                                                             "math",
+                                                             "dash",
+                                                             "any",
+                                                             "joincontrol"};
+
+/// The class body of a POSIX bracket's or property's name; "" when there is none of that name.
+std::string named_body(std::string_view name) {
+  if (name == "alpha") return "\\p{Alphabetic}";
+  if (name == "digit") return "\\p{Nd}";
+  if (name == "alnum") return "\\p{Alphabetic}\\p{Nd}";
+  if (name == "space") return kSpace;
+  if (name == "blank") return "\\t\\p{Zs}";
+  if (name == "upper") return "\\p{Uppercase}";
+  if (name == "lower") return "\\p{Lowercase}";
+  if (name == "punct") return "\\p{P}\\p{S}";
+  if (name == "cntrl") return "\\p{Cc}";
+  if (name == "graph") return "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}";
+  if (name == "print") return "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}\\p{Zs}";
+  if (name == "xdigit") return "0-9a-fA-F";
+  if (name == "word") return kWord;
+  if (name == "ascii") return "\\x{0}-\\x{7f}";
+  return "";
+}
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -118,6 +160,19 @@ class Translator final {
   }
 
  private:
+  struct Property {
+    std::string body;  // of a character class
+    bool is_negated = false;
+
+    /// "" when a class body cannot hold the negation.
+    std::string class_body() const {
+      if (!is_negated) return body;
+      if (body == kSpace) return kNotSpace;
+      const bool is_single = body.starts_with("\\p{") && body.find('}') == body.size() - 1;
+      return is_single ? cat("\\P", body.substr(2)) : "";
+    }
+  };
+
   struct Group {
     size_t start;      // where it begins in out_
     int open_options;  // option groups to close with it
@@ -275,28 +330,36 @@ class Translator final {
     is_repeated_ = false;
   }
 
-  /// Reads `{Name}` behind \p or \P and gives PCRE2's property. `at_` is on p.
-  std::string property() {
-    const bool is_upper = in_[at_] == 'P';
+  /// Reads `{Name}` behind \p or \P. `at_` is on p.
+  Property property() {
+    Property result;
+    result.is_negated = in_[at_] == 'P';
     if (at_ + 1 >= in_.size() || in_[at_ + 1] != '{') throw InputError("\\p is without {name}");
     const size_t end = in_.find('}', at_);
     if (end == std::string_view::npos) throw InputError("\\p{ is not closed");
     std::string name(in_.substr(at_ + 2, end - at_ - 2));
     at_ = end + 1;
-    bool is_negated = is_upper;
     if (!name.empty() && name[0] == '^') {
-      is_negated = !is_negated;
+      result.is_negated = !result.is_negated;
       name.erase(0, 1);
     }
     std::string key;
     for (const char c : to_lower(name)) {
       if (c != '_' && c != ' ' && c != '-') key.push_back(c);
     }
-    if (key == "space") return is_negated ? kNotSpace : kSpace;
+    result.body = key == "punct" ? "\\p{P}" : named_body(key);
+    if (!result.body.empty()) return result;
+    bool is_known =
+        name.size() <= 2 ||
+        std::ranges::find(kBinaryProperties, std::string_view(key)) != kBinaryProperties.end();
     for (const auto& [from, to] : kPropertyNames) {
-      if (key == from) name = to;
+      if (key != from) continue;
+      name = to;
+      is_known = true;
     }
-    return cat("\\", is_negated ? "P" : "p", "{", name, "}");
+    // PCRE2's plain script names are script extensions, Oniguruma's are scripts.
+    result.body = cat("\\p{", is_known ? "" : "sc:", name, "}");
+    return result;
   }
 
   /// The code point of \xHH, \x{H} or \uHHHH as PCRE2 writes it. `at_` is on x or u.
@@ -341,37 +404,37 @@ class Translator final {
     return "";
   }
 
-  /// \s \S \w \d \D \h \p \P as a class body; "" when the escape is another.
-  std::string set_escape() {
+  /// \s \S \w \W \d \D \h \H \p \P; no body when the escape is another.
+  Property set_escape() {
     const char c = in_[at_];
     if (c == 'p' || c == 'P') return property();
-    const char* body = c == 's'   ? kSpace
-                       : c == 'S' ? kNotSpace
-                       : c == 'w' ? kWord
-                       : c == 'd' ? "\\p{Nd}"
-                       : c == 'D' ? "\\P{Nd}"
-                       : c == 'h' ? kHex
-                                  : "";
-    if (*body != '\0') ++at_;
-    return body;
+    Property result;
+    const char lower = static_cast<char>(c | 0x20);
+    result.body = lower == 's'   ? kSpace
+                  : lower == 'w' ? kWord
+                  : lower == 'd' ? "\\p{Nd}"
+                  : lower == 'h' ? kHex
+                                 : "";
+    if (!result.body.empty() && is_letter(c)) {
+      ++at_;
+      result.is_negated = c != lower;
+    } else {
+      result.body.clear();
+    }
+    return result;
   }
 
   void escape() {
     ++at_;
     if (done()) throw InputError("it ends in a backslash");
-    if (const std::string set = set_escape(); !set.empty()) {
-      const bool is_property = set.size() > 2 && set[0] == '\\' && (set[1] == 'p' || set[1] == 'P');
-      const bool is_single = is_property && set.find('}') == set.size() - 1;
-      return atom(is_single ? set : cat("[", set, "]"));
+    if (const Property set = set_escape(); !set.body.empty()) {
+      const char* extra = set.body == kWord ? kLatinNumbers : "";
+      return atom(cat(set.is_negated ? "[^" : "[", set.body, extra, "]"));
     }
     if (const std::string one = character_escape(); !one.empty()) return atom(one);
     const char c = in_[at_++];
-    const std::string word = cat("[", kWord, "]");
+    const std::string word = cat("[", kWord, kLatinNumbers, "]");
     switch (c) {
-      case 'W':
-        return atom(cat("[^", kWord, "]"));
-      case 'H':
-        return atom(cat("[^", kHex, "]"));
       case 'O':
         return atom("(?s:.)");
       case 'b':
@@ -439,11 +502,26 @@ class Translator final {
     return false;
   }
 
+  static void add_set(ClassParts& parts, const Property& set) {
+    const std::string body = set.class_body();
+    if (body.empty()) {
+      parts.alternatives.push_back(cat("[^", set.body, "]"));
+    } else {
+      parts.body += body;
+    }
+  }
+
   void nested_class(ClassParts& parts, int depth) {
     if (has("[:")) {
       const size_t end = in_.find(":]", at_);
       if (end != std::string_view::npos && end - at_ < 16) {
-        parts.body += in_.substr(at_, end + 2 - at_);
+        std::string_view name = in_.substr(at_ + 2, end - at_ - 2);
+        Property set;
+        set.is_negated = name.starts_with("^");
+        if (set.is_negated) name.remove_prefix(1);
+        set.body = named_body(name);
+        if (set.body.empty()) throw InputError(cat("unknown class '[:", name, ":]'"));
+        add_set(parts, set);
         at_ = end + 2;
         return;
       }
@@ -494,8 +572,8 @@ class Translator final {
     }
     ++at_;
     if (done()) throw InputError("it ends in a backslash");
-    if (const std::string set = set_escape(); !set.empty()) {
-      parts.body += set;
+    if (const Property set = set_escape(); !set.body.empty()) {
+      add_set(parts, set);
       return false;
     }
     if (const std::string one = character_escape(); !one.empty()) {
@@ -503,10 +581,6 @@ class Translator final {
       return true;
     }
     const char letter = in_[at_++];
-    if (letter == 'W' || letter == 'H') {
-      parts.alternatives.push_back(cat("[^", letter == 'W' ? kWord : kHex, "]"));
-      return false;
-    }
     if (letter == 'b') {
       parts.body += "\\x{8}";
     } else if (is_digit(letter)) {

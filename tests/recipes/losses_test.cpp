@@ -20,9 +20,9 @@ const Json& goldens() {
 
 /// `automodel run` arguments for a scenario of the goldens.
 std::vector<std::string> arguments_of(const Json& scenario, const std::string& checkpoint_dir) {
-  std::vector<std::string> arguments =
-      test::smoke_run(checkpoint_dir, {"--checkpoint.save_consolidated=false",
-                                       "--step_scheduler.ckpt_every_steps=1000"});
+  std::vector<std::string> arguments = test::smoke_run(
+      checkpoint_dir,
+      {"--checkpoint.save_consolidated=false", "--step_scheduler.ckpt_every_steps=1000"});
   const auto add = [&](const std::string& key, const std::string& value) {
     arguments.push_back(cat("--", key, "=", value));
   };
@@ -79,8 +79,7 @@ TEST_P(LossesTest, EqualThoseOfPython) {
     const std::string where = cat(GetParam(), " step ", i);
     EXPECT_EQ(records[i].at("step").as_int(), wanted[i].at("step").as_int()) << where;
     EXPECT_EQ(records[i].at("epoch").as_int(), wanted[i].at("epoch").as_int()) << where;
-    EXPECT_EQ(records[i].at("num_label_tokens").as_int(),
-              wanted[i].at("num_label_tokens").as_int())
+    EXPECT_EQ(records[i].at("num_label_tokens").as_int(), wanted[i].at("num_label_tokens").as_int())
         << where;
     expect_close(records[i].at("loss").as_double(), wanted[i].at("loss").as_double(),
                  kLossTolerance, where + " loss");

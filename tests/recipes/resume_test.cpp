@@ -46,8 +46,7 @@ std::vector<std::string> contents_of(const std::string& folder) {
 }
 
 std::string exported_weights(const std::string& folder) {
-  return read_file(
-      path_join(folder, "LATEST/model/consolidated/model-00001-of-00001.safetensors"));
+  return read_file(path_join(folder, "LATEST/model/consolidated/model-00001-of-00001.safetensors"));
 }
 
 int kills_wanted() {
@@ -98,10 +97,10 @@ TEST(ResumeTest, AKilledRunOfTwoRanksContinuesBitForBit) {
 
 TEST(ResumeTest, SigtermSavesAndSaysHowToContinue) {
   const TemporaryDirectory folder;
-  Program program(test::smoke_run(
-      folder.file("run"), {"--step_scheduler.max_steps=1000000",
-                           "--step_scheduler.num_epochs=1000000",
-                           "--step_scheduler.ckpt_every_steps=1000000"}));
+  Program program(
+      test::smoke_run(folder.file("run"),
+                      {"--step_scheduler.max_steps=1000000", "--step_scheduler.num_epochs=1000000",
+                       "--step_scheduler.ckpt_every_steps=1000000"}));
   const std::string log = folder.file("run/training.jsonl");
   while (!path_exists(log) || file_size(log) == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
