@@ -39,6 +39,16 @@ void insert_default_command(std::vector<std::string>& arguments) {
   }
 }
 
+/// Refuses what is neither a command nor an option.
+void check_command_name(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  const bool is_known = std::find(names.begin(), names.end(), word) != names.end();
+  if (is_known || word.starts_with("-")) return;
+  throw UserError(cat("unknown command '", word, "'", did_you_mean(word, names),
+                      "; commands: ", join(names, ", "), "; or give a recipe (.yaml)"));
+}
+
 /// Options of `run` and `check` that stand among a recipe's overrides.
 void add_recipe_arguments(CLI::App& command, RecipeArguments& recipe) {
   command.add_option("recipe", recipe.path, "the recipe (YAML)")->type_name("RECIPE");
@@ -111,8 +121,10 @@ int dispatch(std::vector<std::string> arguments) {
   parity_command->add_option("--tolerance-grad", parity.tolerance_grad,
                              "largest relative L2 difference of a gradient");
 
-  CLI::App* version_command = app.add_subcommand("version", "print versions and the CPU's kernels");
+  CLI::App* version_command = app.add_subcommand("version", "print the version");
 
+  if (arguments.empty()) arguments.emplace_back("--help");
+  check_command_name(app, arguments[0]);
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
     app.parse(arguments);
@@ -150,7 +162,7 @@ int run_command_line(std::vector<std::string> arguments) {
     std::cerr << error.what() << "\n";
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
+    std::cerr << internal_error_text(error) << "\n";
     return static_cast<int>(ExitCode::kInternal);
   }
 }

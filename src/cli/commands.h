@@ -16,8 +16,8 @@ struct RecipeArguments {
 
 struct RunArguments {
   RecipeArguments recipe;
-  int num_local_ranks = 0;  ///< 0: not said
-  std::string device;       ///< "": CUDA where the library and a device are, else CPU
+  std::optional<int> num_local_ranks;
+  std::string device;  ///< "": CUDA where the library and a device are, else CPU
   std::string trace_path;
 };
 

@@ -6,6 +6,7 @@
 #include "config/override.h"
 #include "config/scalar.h"
 #include "config/yaml_reader.h"
+#include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
 
@@ -75,6 +76,7 @@ Document load_text(std::string text, std::string name, std::span<const std::stri
 
 Document load_recipe(const std::string& path, std::span<const std::string> overrides,
                      const Environment& environment) {
+  if (!path_exists(path)) throw UserError(cat("there is no recipe ", path));
   return load_text(read_file(path), path, overrides, environment);
 }
 

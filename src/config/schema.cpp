@@ -165,6 +165,11 @@ std::string type_text(const Json& schema) {
     return cat("one of ", join(words, ", "));
   }
   const Json* type = schema.find("type");
+  if (const Json* names = schema.find("enum"); names != nullptr && type == nullptr) {
+    std::vector<std::string> words;
+    for (const Json& name : names->as_array()) words.push_back(name.as_string());
+    return cat("one of ", join(words, ", "));
+  }
   if (type == nullptr) return "any value";
   const std::string name = type->is_string() ? type->as_string() : type->as_array()[0].as_string();
   if (name == "array") {

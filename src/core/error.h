@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -50,6 +51,9 @@ class InternalError final : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
+
+/// What to print of an exception that is no UserError: its text without a stack trace.
+std::string internal_error_text(const std::exception& error);
 
 /// Throws InternalError with `file:line`. Used by AM_CHECK.
 [[noreturn]] void throw_internal_error(const char* file, int line, const char* condition,

@@ -2,8 +2,6 @@
 
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-
 #include "comm/world.h"
 #include "config/load.h"
 #include "config/print.h"
@@ -93,7 +91,7 @@ launcher::RankOutcome be_rank(const PreparedRun& run, const comm::WorldOptions& 
     text = error.what();
     code = error.code();
   } catch (const std::exception& error) {
-    text = cat("internal error: ", error.what());
+    text = internal_error_text(error);
   }
   if (world) world->fail(text);
   return {static_cast<int>(code), text};
@@ -150,10 +148,11 @@ int run_here(const PreparedRun& run, int num_ranks) {
 
 int run_recipe(const RunOptions& options) {
   const auto place = launcher::find_place(launcher::process_environment());
-  if (options.num_local_ranks < 0) {
-    throw UserError(cat("--nproc-per-node must be at least 1, found ", options.num_local_ranks));
+  const int num_local_ranks = options.num_local_ranks.value_or(1);
+  if (num_local_ranks < 1) {
+    throw UserError(cat("--nproc-per-node must be at least 1, found ", num_local_ranks));
   }
-  const int num_ranks = place ? place->world_size : std::max(1, options.num_local_ranks);
+  const int num_ranks = place ? place->world_size : num_local_ranks;
   PreparedRun run = prepare(options, num_ranks);
   choose_device(options, run);
   return place ? run_started_rank(run, *place) : run_here(run, num_ranks);

@@ -11,9 +11,9 @@ namespace automodel::recipes {
 struct RunOptions {
   std::string recipe_path;
   std::vector<std::string> overrides;
-  int num_local_ranks = 0;  ///< ranks to start here; 0: not said
-  std::string device;       ///< "cpu", "cuda" or "": whatever is there
-  std::string trace_path;   ///< Chrome trace; "": none
+  std::optional<int> num_local_ranks;  ///< ranks to start here
+  std::string device;                  ///< "cpu", "cuda" or "": whatever is there
+  std::string trace_path;              ///< Chrome trace; "": none
 };
 
 /// Reads, checks and runs a recipe: in this process, in ranks that it starts, or as one rank of a

@@ -1,0 +1,129 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "support/program.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::cli {
+namespace {
+
+using test::ProgramResult;
+using test::source_file;
+using test::TemporaryDirectory;
+using testing::HasSubstr;
+
+ProgramResult automodel(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), test::automodel_binary());
+  return test::run_program(arguments);
+}
+
+const char* const kSmoke = "recipes/smoke/tiny_llama_sft.yaml";
+
+TEST(CliTest, NothingGivenShowsTheCommandsAndWhatExitStatusesMean) {
+  const ProgramResult help = automodel({});
+  EXPECT_EQ(help.status, 0);
+  for (const char* text : {"automodel run recipe.yaml", "check", "explain", "tokenize", "parity",
+                           "75 saved after a preemption signal"}) {
+    EXPECT_THAT(help.out, HasSubstr(text));
+  }
+}
+
+TEST(CliTest, UnknownCommandsGetASuggestion) {
+  const ProgramResult run = automodel({"chekc", kSmoke});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_EQ(
+      run.err,
+      "unknown command 'chekc'; did you mean 'check'?; commands: run, check, schema, explain, "
+      "tokenize, parity, version; or give a recipe (.yaml)\n");
+}
+
+TEST(CliTest, AMissingRecipeIsSaid) {
+  const ProgramResult run = automodel({"run", "nowhere.yaml"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_EQ(run.err, "there is no recipe nowhere.yaml\n");
+}
+
+TEST(CliTest, NoRanksAreRefused) {
+  const ProgramResult run = automodel({"run", kSmoke, "--nproc-per-node", "0"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_EQ(run.err, "--nproc-per-node must be at least 1, found 0\n");
+}
+
+TEST(CliTest, ARecipeAloneIsRun) {
+  const TemporaryDirectory folder;
+  const std::string place = cat("--checkpoint.checkpoint_dir=", folder.file("run"));
+  for (const std::vector<std::string>& form :
+       {std::vector<std::string>{kSmoke}, {"-c", kSmoke}, {"run", "--config", kSmoke}}) {
+    std::vector<std::string> arguments = form;
+    arguments.insert(arguments.end(),
+                     {place, "--checkpoint.enabled=false", "step_scheduler.max_steps=1"});
+    const ProgramResult run = automodel(arguments);
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr("step 0 | epoch 0 | loss 7.66"));
+  }
+}
+
+TEST(CliTest, CheckTellsRightWrongAndUnsupportedApart) {
+  const ProgramResult right = automodel({"check", kSmoke});
+  EXPECT_EQ(right.status, 0);
+  EXPECT_EQ(right.out, cat(kSmoke, ": ok for 1 rank\n"));
+  const ProgramResult wrong = automodel({"check", kSmoke, "--optimizer.lr=-1"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.out, HasSubstr("command line: error: expected a number at least 0"));
+  const ProgramResult unsupported = automodel({"check", kSmoke, "--peft.dim=8"});
+  EXPECT_EQ(unsupported.status, 6);
+  EXPECT_THAT(unsupported.out, HasSubstr("unsupported: LoRA (peft) is not in this version"));
+}
+
+TEST(CliTest, CheckTakesTheRanksThatTheRecipeNeeds) {
+  const ProgramResult run = automodel({"check", kSmoke, "--distributed.dp_size=2"});
+  EXPECT_EQ(run.status, 0) << run.out;
+  EXPECT_THAT(run.out, HasSubstr("checked for 2 ranks, the fewest that the recipe fits"));
+}
+
+TEST(CliTest, ExplainGivesMeaningDefaultAndRange) {
+  const ProgramResult run = automodel({"explain", "step_scheduler.global_batch_size"});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.out,
+            "step_scheduler.global_batch_size: integer, above 0 (default 32)\n"
+            "  sequences per optimizer step over all data-parallel ranks\n");
+  const ProgramResult typo = automodel({"explain", "step_scheduler.global_batch_sice"});
+  EXPECT_EQ(typo.status, 2);
+  EXPECT_EQ(typo.err,
+            "no key 'global_batch_sice' in 'step_scheduler'; did you mean 'global_batch_size'?\n");
+}
+
+TEST(CliTest, TheSchemaInTheRepositoryIsTheProgramsSchema) {
+  const ProgramResult run = automodel({"schema"});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.out, read_file(source_file("schemas/recipe.schema.json")))
+      << "run: automodel schema > schemas/recipe.schema.json";
+}
+
+TEST(CliTest, TokenizeNamesTheLineThatIsWrong) {
+  const ProgramResult run = automodel({"tokenize", "--tokenizer", "recipes/data"});
+  EXPECT_EQ(run.status, 3);
+  EXPECT_THAT(run.err, HasSubstr("recipes/data"));
+}
+
+TEST(CliTest, ParityFailsAboveATolerance) {
+  const std::vector<std::string> arguments = {"parity", "--model", "tests/golden/qwen3_tied",
+                                              "--reference",
+                                              "tests/golden/qwen3_tied/reference.safetensors"};
+  EXPECT_EQ(automodel(arguments).status, 0);
+  std::vector<std::string> strict = arguments;
+  strict.insert(strict.end(), {"--tolerance-logits", "1e-12"});
+  EXPECT_EQ(automodel(strict).status, 1);
+}
+
+TEST(CliTest, VersionIsOneLine) {
+  const ProgramResult run = automodel({"version"});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.out, testing::MatchesRegex("automodel [0-9.]+ \\(LibTorch [0-9.]+\\)\n"));
+}
+
+}  // namespace
+}  // namespace automodel::cli

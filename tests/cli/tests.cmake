@@ -1,0 +1,1 @@
+add_dependencies(test_cli automodel)  # the tests start the program
