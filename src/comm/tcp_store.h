@@ -25,9 +25,11 @@ class TcpStore final : public Store {
   c10::intrusive_ptr<c10d::Store> below(const std::string& prefix) const;
 
  private:
-  explicit TcpStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  TcpStore(c10::intrusive_ptr<c10d::Store> store, bool is_address)
+      : store_(std::move(store)), is_address_(is_address) {}
 
   c10::intrusive_ptr<c10d::Store> store_;
+  bool is_address_;  ///< the server's place is an address, not a name
 };
 
 /// The first line of a c10d or Gloo error, without the source position in front.

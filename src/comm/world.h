@@ -20,6 +20,7 @@ struct WorldOptions {
   std::string network_interface;  ///< "eth0": for ranks on several hosts; "": by the host's name
   std::string store_place = "the launcher";  ///< who serves the store, in texts: "rank 0"
 };
+
 /// The store of a world, served by this process: the local launcher has one, so that it outlives
 /// every rank.
 class StoreServer final {
@@ -36,7 +37,8 @@ class StoreServer final {
 };
 
 /// All ranks of a run. Every rank builds one at the same time; a world of one needs no store.
-/// Starts threads: built after any fork.
+/// Starts threads: built after any fork. With peers, the process ignores SIGPIPE from then on,
+/// unless it handles it.
 class World final {
  public:
   /// Throws UserError when the store cannot be reached or its port is taken, when two processes
