@@ -1,0 +1,68 @@
+#include "kernels/activation.h"
+
+#include "kernels/differentiation.h"
+#include "kernels/reference.h"
+
+namespace automodel::kernels {
+namespace {
+
+Operation fused(Activation activation) {
+  return [=](const Tensors& in) { return Tensors{gated_activation(in[0], activation)}; };
+}
+
+Operation plain(Activation activation) {
+  return [=](const Tensors& in) { return Tensors{gated_activation_reference(in[0], activation)}; };
+}
+
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
+                                       Activation::kRelu, Activation::kReluSquared};
+
+/// gate_up [2, 50, 2 I], with gates from the flat ends of the functions to their middle.
+Tensors inputs(int64_t half) {
+  return {Numbers(3).normal({2, 50, 2 * half}) * at::linspace(0.01, 8, 50).view({1, 50, 1})};
+}
+
+TEST(GatedActivation, MatchesThePlainPath) {
+  for (const Activation activation : kActivations) {
+    for (const int64_t half : {1, 21, 64}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(activation) << " of " << half);
+      expect_fused_as_close(fused(activation), plain(activation), inputs(half));
+    }
+  }
+}
+
+TEST(GatedActivation, MatchesThePlainPathNearZeroAndFarOut) {
+  for (const Activation activation : kActivations) {
+    for (const double scale : {1e-3, 0.1, 30.0, 1000.0}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(activation) << " times " << scale);
+      expect_fused_as_close(fused(activation), plain(activation),
+                            {Numbers(4).normal({40, 42}) * scale});
+    }
+  }
+}
+
+TEST(GatedActivation, TakesNoRows) {
+  EXPECT_EQ(gated_activation(at::zeros({0, 8}), Activation::kSilu).sizes(),
+            at::zeros({0, 4}).sizes());
+}
+
+TEST(GatedActivation, HasTheSameBitsOnTwoThreads) {
+  for (const Activation activation : kActivations) {
+    expect_same_on_two_threads(fused(activation), inputs(21));
+  }
+}
+
+TEST(GatedActivation, HidesNeitherNaNNorInf) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (const double poison : kPoisons) {
+      for (const int64_t place : {7, 21 + 7}) {  // a gate, an up
+        SCOPED_TRACE(testing::Message() << poison << " at " << place);
+        expect_nothing_hidden(fused(activation), plain(activation),
+                              poisoned(inputs(21), 0, place, poison));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace automodel::kernels

@@ -1,0 +1,133 @@
+#include "kernels/norm.h"
+
+#include "kernels/differentiation.h"
+#include "kernels/reference.h"
+
+namespace automodel::kernels {
+namespace {
+
+Operation fused_norm(const NormOptions& options) {
+  return [options](const Tensors& in) { return Tensors{rms_norm(in[0], in[1], options)}; };
+}
+
+Operation plain_norm(const NormOptions& options) {
+  return
+      [options](const Tensors& in) { return Tensors{rms_norm_reference(in[0], in[1], options)}; };
+}
+
+Operation fused_add_norm(const NormOptions& options) {
+  return [options](const Tensors& in) {
+    const auto [sum, norm] = add_rms_norm(in[0], in[1], in[2], options);
+    return Tensors{sum, norm};
+  };
+}
+
+Operation plain_add_norm(const NormOptions& options) {
+  return [options](const Tensors& in) {
+    const at::Tensor sum = in[0] + in[1];
+    return Tensors{sum, rms_norm_reference(sum, in[2], options)};
+  };
+}
+
+/// x [3, 70, D] and weight [D]: rows in more than one block of the weight's gradient.
+Tensors norm_inputs(int64_t dim) {
+  Numbers numbers(1);
+  return {numbers.normal({3, 70, dim}), numbers.normal({dim})};
+}
+
+Tensors add_norm_inputs(int64_t dim) {
+  Numbers numbers(2);
+  return {numbers.normal({3, 70, dim}), numbers.normal({3, 70, dim}), numbers.normal({dim})};
+}
+
+// From two columns on: the gradient of a norm over one is eps / x^2 times its terms, and rounding
+// leaves no digit of it on either path.
+TEST(RmsNorm, MatchesThePlainPath) {
+  for (const int64_t dim : {2, 37, 64}) {
+    SCOPED_TRACE(dim);
+    expect_fused_as_close(fused_norm({}), plain_norm({}), norm_inputs(dim));
+  }
+}
+
+TEST(RmsNorm, MatchesThePlainPathWithOneAddedToTheWeight) {
+  const NormOptions options{.eps = 1e-5, .adds_one = true};
+  expect_fused_as_close(fused_norm(options), plain_norm(options), norm_inputs(37));
+}
+
+TEST(RmsNorm, MatchesThePlainPathWhenEpsIsLargerThanTheSquares) {
+  Tensors inputs = norm_inputs(48);
+  inputs[0] = inputs[0] * 1e-4;
+  expect_fused_as_close(fused_norm({}), plain_norm({}), inputs);
+}
+
+TEST(RmsNorm, TakesRowsThatAreNotContiguous) {
+  const auto transposing = [](const Operation& norm) {
+    return [norm](const Tensors& in) { return norm({in[0].transpose(0, 1), in[1]}); };
+  };
+  expect_fused_as_close(transposing(fused_norm({})), transposing(plain_norm({})), norm_inputs(24));
+}
+
+TEST(RmsNorm, TakesNoRows) {
+  const at::Tensor x = at::zeros({0, 8});
+  EXPECT_EQ(rms_norm(x, at::ones({8}), {}).sizes(), x.sizes());
+}
+
+TEST(RmsNorm, HasTheSameBitsOnTwoThreads) {
+  expect_same_on_two_threads(fused_norm({}), norm_inputs(37));
+}
+
+TEST(RmsNorm, MakesOneWholeRowNaNOfOneNaN) {
+  const Tensors inputs = poisoned(norm_inputs(37), 0, 5 * 37 + 3, kPoisons[0]);
+  const at::Tensor y = rms_norm(inputs[0], inputs[1], {}).view({-1, 37});
+  EXPECT_TRUE(is_nowhere_finite(y[5]));
+  EXPECT_TRUE(is_finite(y.narrow(0, 0, 5)));
+  EXPECT_TRUE(is_finite(y.narrow(0, 6, y.size(0) - 6)));
+}
+
+TEST(RmsNorm, HidesNeitherNaNNorInf) {
+  for (const double poison : kPoisons) {
+    for (const size_t input : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << poison << " in input " << input);
+      expect_nothing_hidden(fused_norm({}), plain_norm({}),
+                            poisoned(norm_inputs(37), input, 20, poison));
+    }
+  }
+}
+
+TEST(AddRmsNorm, MatchesThePlainPath) {
+  for (const bool adds_one : {false, true}) {
+    for (const int64_t dim : {1, 37, 64}) {
+      SCOPED_TRACE(testing::Message() << dim << (adds_one ? " with one added" : ""));
+      const NormOptions options{.eps = 1e-6, .adds_one = adds_one};
+      expect_fused_as_close(fused_add_norm(options), plain_add_norm(options), add_norm_inputs(dim));
+    }
+  }
+}
+
+TEST(AddRmsNorm, PassesTheGradientOfTheSumAloneWhenTheNormIsNotUsed) {
+  const auto only = [](const Operation& norm, size_t result) {
+    return [norm, result](const Tensors& in) { return Tensors{norm(in)[result]}; };
+  };
+  for (const size_t result : {0, 1}) {
+    SCOPED_TRACE(result);
+    expect_fused_as_close(only(fused_add_norm({}), result), only(plain_add_norm({}), result),
+                          add_norm_inputs(16));
+  }
+}
+
+TEST(AddRmsNorm, HasTheSameBitsOnTwoThreads) {
+  expect_same_on_two_threads(fused_add_norm({}), add_norm_inputs(37));
+}
+
+TEST(AddRmsNorm, HidesNeitherNaNNorInf) {
+  for (const double poison : kPoisons) {
+    for (const size_t input : {0, 1, 2}) {
+      SCOPED_TRACE(testing::Message() << poison << " in input " << input);
+      expect_nothing_hidden(fused_add_norm({}), plain_add_norm({}),
+                            poisoned(add_norm_inputs(37), input, 20, poison));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace automodel::kernels
