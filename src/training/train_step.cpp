@@ -12,6 +12,11 @@ namespace automodel::training {
 
 namespace {
 
+/// "nan" whatever its sign, "inf", "-inf", or the number.
+std::string name_of(double value) {
+  return std::isnan(value) ? "nan" : cat(value);
+}
+
 /// Sums numbers over the ranks of a group, exactly as float64 sums do.
 std::vector<double> sum_over(const comm::ProcessGroup& group, std::vector<double> values) {
   if (group.size() == 1) return values;
@@ -83,7 +88,7 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   check_finite(local_loss, result.loss, step);
   result.grad_norm = engine_.gradient_norm();
   if (options_.stops_on_non_finite && !std::isfinite(result.grad_norm)) {
-    throw NonFiniteError(cat("step ", step, ": the gradient norm is ", result.grad_norm,
+    throw NonFiniteError(cat("step ", step, ": the gradient norm is ", name_of(result.grad_norm),
                              " while the loss is ", result.loss,
                              "; nothing was updated. Lower the learning rate, check the data, or "
                              "train in float32"));
@@ -106,7 +111,7 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
   for (size_t rank = 0; rank < per_rank.size(); ++rank) {
     if (per_rank[rank] > 0) bad.push_back(static_cast<int64_t>(rank));
   }
-  throw NonFiniteError(cat("step ", step, ": the loss is ", loss, " (non-finite on rank ",
+  throw NonFiniteError(cat("step ", step, ": the loss is ", name_of(loss), " (non-finite on rank ",
                            join(bad),
                            "); nothing was updated. Lower the learning rate, check the "
                            "data, or train in float32"));

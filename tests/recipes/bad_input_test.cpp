@@ -1,0 +1,115 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::ProgramResult;
+using test::source_file;
+using test::TemporaryDirectory;
+using testing::HasSubstr;
+
+/// A run of the smoke recipe, with the time taken off its error line.
+class BadInputTest : public testing::Test {
+ protected:
+  ProgramResult run(std::vector<std::string> more) {
+    more.emplace_back("--checkpoint.enabled=false");
+    ProgramResult result = test::run_program(test::smoke_run(folder_.file("run"), more));
+    const size_t mark = result.err.find("| automodel | ");
+    if (mark != std::string::npos) result.err = result.err.substr(mark + 14);
+    return result;
+  }
+
+  ProgramResult run_on_rows(const std::string& rows) {
+    return run({cat("--dataset.path_or_dataset_id=", folder_.write("rows.jsonl", rows))});
+  }
+
+  /// The tiny Llama with a change of one of its files.
+  ProgramResult run_on_model(const std::string& file, const std::string& bytes) {
+    const std::string copy = folder_.file("model");
+    std::filesystem::copy(source_file("tests/recipes/data/tiny_llama"), copy);
+    write_file_atomic(path_join(copy, file), bytes);
+    return run({cat("--model.pretrained_model_name_or_path=", copy)});
+  }
+
+  static std::string model_file(const std::string& file) {
+    return read_file(source_file(cat("tests/recipes/data/tiny_llama/", file)));
+  }
+
+  TemporaryDirectory folder_;
+};
+
+TEST_F(BadInputTest, ALineThatIsNotJsonIsNamed) {
+  const ProgramResult result = run_on_rows("{\"question\": \"a\", \"answer\": \"b\"}\nhello\n");
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(result.err, HasSubstr("rows.jsonl:2: not valid JSON at byte 1"));
+}
+
+TEST_F(BadInputTest, AnEmptyDatasetIsRefused) {
+  const ProgramResult result = run_on_rows("");
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("rows.jsonl is empty [dataset.path_or_dataset_id]"));
+}
+
+TEST_F(BadInputTest, RowsWithoutALabelTokenAreRefused) {
+  const ProgramResult result = run_on_rows("{\"question\": \"what?\", \"answer\": \"\"}\n");
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(result.err, HasSubstr("has a token that counts in the loss"));
+}
+
+TEST_F(BadInputTest, TruncatedWeightsAreNamed) {
+  const std::string bytes = model_file("model.safetensors");
+  const ProgramResult result = run_on_model("model.safetensors", bytes.substr(0, 50000));
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(result.err, HasSubstr("model.safetensors: tensor 'model.embed_tokens.weight' ends at "
+                                    "byte 131072 of the data, but only"));
+}
+
+TEST_F(BadInputTest, WeightsOfAnotherShapeAreListed) {
+  const std::string config = replace_all(
+      replace_all(model_file("config.json"), "\"hidden_size\": 16", "\"hidden_size\": 32"),
+      "\"head_dim\": 4", "\"head_dim\": 8");
+  const ProgramResult result = run_on_model("config.json", config);
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(result.err, HasSubstr("do not fit the config:"));
+  EXPECT_THAT(result.err, HasSubstr("model.embed_tokens.weight"));
+  EXPECT_THAT(result.err, HasSubstr("20"));
+}
+
+TEST_F(BadInputTest, TokensBeyondTheVocabularyAreRefused) {
+  const ProgramResult result =
+      run({"--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config",
+           "--model.pretrained_model_name_or_path=none",
+           "--model.config.pretrained_model_name_or_path=configs/quickstart_llama",
+           "--model.config._target_=transformers.AutoConfig.from_pretrained",
+           "--model.config.vocab_size=1000"});
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(result.err, HasSubstr("vocab"));
+}
+
+TEST_F(BadInputTest, ANonFiniteLossStopsTheRunBeforeAnUpdate) {
+  const ProgramResult result = run({"--optimizer.lr=1e38"});
+  EXPECT_EQ(result.status, 5);
+  EXPECT_EQ(result.err,
+            "step 1: the loss is nan (non-finite on rank 0); nothing was updated. Lower the "
+            "learning rate, check the data, or train in float32\n");
+}
+
+TEST_F(BadInputTest, CudaWhereThereIsNoneIsSaid) {
+  const ProgramResult result = run({"--device=cuda"});
+  EXPECT_EQ(result.status, 6);
+  EXPECT_THAT(result.err, HasSubstr("--device cuda"));
+}
+
+TEST_F(BadInputTest, NcclWithoutAGpuTrainsOnTheCpuAfterOneWarning) {
+  const ProgramResult result = run({"--dist_env.backend=nccl", "--step_scheduler.max_steps=1"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.err, "dist_env.backend nccl needs a GPU: training on the CPU with gloo\n");
+}
+
+}  // namespace
+}  // namespace automodel::recipes
