@@ -157,7 +157,9 @@ void FailureWatch::beat_until_stopped() {
       send_beat(*beat_store_);
       first_failure(*beat_store_);
     } catch (const StoreGone&) {
-      return;  // the rank's next collective says what that means
+      lock.lock();
+      is_store_gone_ = true;  // the rank's next collective says what that means
+      return;
     }
     lock.lock();
     stopped_.wait_for(lock, std::chrono::duration<double>(options_.beat_seconds),
@@ -226,6 +228,14 @@ std::vector<int64_t> FailureWatch::ended_ranks(const WatchedGroup& group) const 
     if (process.host == here && has_ended(process.pid)) ended.push_back(rank);
   }
   return ended;
+}
+
+bool FailureWatch::has_lost_peer(const WatchedGroup& group) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || is_store_gone_) return true;
+  }
+  return !ended_ranks(group).empty();
 }
 
 std::string FailureWatch::last_beat(int64_t rank) {

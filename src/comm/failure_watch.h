@@ -53,6 +53,9 @@ class FailureWatch final {
   void enter(const std::string& group, const char* operation);
   void leave(const std::string& group);
 
+  /// Whether a rank is known to have failed, or a process of the group on this host has ended.
+  bool has_lost_peer(const WatchedGroup& group) const;
+
   /// The cause of a collective that ended with `reason`: a peer's own text, the ranks that
   /// vanished, or those that did not come. Takes up to 2.5 s; leaves the cause in the store for the
   /// others.
@@ -92,6 +95,7 @@ class FailureWatch final {
   std::condition_variable stopped_;
   bool is_stopped_ = false;
   bool has_seen_failure_ = false;
+  bool is_store_gone_ = false;
   int64_t num_beats_ = 0;
   std::optional<std::string> failure_;
   std::string verdict_;

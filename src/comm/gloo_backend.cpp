@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <utility>
 
 namespace automodel::comm {
 
 namespace {
 
 constexpr int kNumThreads = 2;
+constexpr std::chrono::milliseconds kPeriod(500);  // of looking after the peers
 
 c10d::ReduceOp to_c10d(ReduceOp op) {
   switch (op) {
@@ -27,7 +29,14 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
 
 class GlooBackend final : public GroupBackend {
  public:
-  explicit GlooBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo) : gloo_(std::move(gloo)) {}
+  GlooBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, std::function<bool()> has_lost_peer)
+      : gloo_(std::move(gloo)), has_lost_peer_(std::move(has_lost_peer)) {}
+  ~GlooBackend() override {
+    // Its destructor would wait for the collective that was given up; the process is about to end.
+    if (is_given_up_) gloo_.release();
+  }
+  GlooBackend(const GlooBackend&) = delete;
+  GlooBackend& operator=(const GlooBackend&) = delete;
 
   int rank() const override { return gloo_->getRank(); }
   int size() const override { return gloo_->getSize(); }
@@ -36,20 +45,20 @@ class GlooBackend final : public GroupBackend {
     std::vector<at::Tensor> tensors{tensor};
     c10d::AllreduceOptions options;
     options.reduceOp = to_c10d(op);
-    gloo_->allreduce(tensors, options)->wait();
+    await(gloo_->allreduce(tensors, options));
   }
 
   void broadcast(at::Tensor& tensor, int root) override {
     std::vector<at::Tensor> tensors{tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    gloo_->broadcast(tensors, options)->wait();
+    await(gloo_->broadcast(tensors, options));
   }
 
   void all_gather(at::Tensor& out, const at::Tensor& in) override {
     at::Tensor input = in.reshape({-1});
     at::Tensor output = out.view({-1});
-    gloo_->_allgather_base(output, input)->wait();
+    await(gloo_->_allgather_base(output, input));
   }
 
   void reduce_scatter(at::Tensor& out, const at::Tensor& in, ReduceOp op) override {
@@ -57,13 +66,33 @@ class GlooBackend final : public GroupBackend {
     at::Tensor output = out.view({-1});
     c10d::ReduceScatterOptions options;
     options.reduceOp = to_c10d(op);
-    gloo_->_reduce_scatter_base(output, input, options)->wait();
+    await(gloo_->_reduce_scatter_base(output, input, options));
   }
 
-  void barrier() override { gloo_->barrier()->wait(); }
+  void barrier() override { await(gloo_->barrier()); }
 
  private:
+  void await(const c10::intrusive_ptr<c10d::Work>& work) {
+    bool has_lost_peer = false;
+    while (!work->isCompleted()) {
+      try {
+        work->wait(kPeriod);
+        return;
+      } catch (const std::exception&) {
+        if (work->isCompleted()) break;  // it failed, which the last wait tells
+      }
+      // A peer that ends well may do so a moment before we notice what it sent: ask twice.
+      if (has_lost_peer_() && std::exchange(has_lost_peer, true)) {
+        is_given_up_ = true;
+        throw std::runtime_error("a peer is gone");
+      }
+    }
+    work->wait();
+  }
+
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  std::function<bool()> has_lost_peer_;
+  bool is_given_up_ = false;
 };
 
 }  // namespace
@@ -83,7 +112,8 @@ std::shared_ptr<GroupBackend> connect_gloo(const c10::intrusive_ptr<c10d::Store>
   options->devices.push_back(device);
   options->threads = kNumThreads;
   return std::make_shared<GlooBackend>(
-      c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.size, options));
+      c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.size, options),
+      place.has_lost_peer);
 }
 
 }  // namespace automodel::comm

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -19,6 +20,9 @@ struct GlooPlace {
   int rank = 0;
   int size = 1;
   double timeout_seconds = 60;
+  /// Asked twice a second while a collective runs: whether a peer is known to have failed. Gloo
+  /// does not always notice that a peer is gone, and would wait for the whole timeout.
+  std::function<bool()> has_lost_peer;
 };
 
 /// A group over Gloo; its ranks meet in `store`. Its operations throw c10d's errors.

@@ -128,6 +128,7 @@ struct World::State {
     place.rank = static_cast<int>(own - group.ranks.begin());
     place.size = static_cast<int>(group.ranks.size());
     place.timeout_seconds = options.timeout_seconds;
+    place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
     watch->enter(group.name, "start");
     try {
       backend = connect_gloo(store->below(cat("gloo/", key_of(group.ranks))), device, place);
