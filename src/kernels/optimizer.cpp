@@ -18,16 +18,18 @@ namespace automodel::kernels {
 namespace {
 
 /// The factors of one step, in float32 as the arithmetic is.
-std::array<float, 8> factors_of(const AdamOptions& options) {
+std::array<float, cpu::kNumAdamFactors> factors_of(const AdamOptions& options) {
   const auto step = static_cast<double>(options.step);
   const double correction1 = 1.0 - std::pow(options.beta1, step);
   const double correction2 = 1.0 - std::pow(options.beta2, step);
   const bool decays = options.is_decoupled;
-  std::array<float, 8> factors{};
+  std::array<float, cpu::kNumAdamFactors> factors{};
   factors[cpu::kDecay] = static_cast<float>(decays ? 1.0 - options.lr * options.weight_decay : 1.0);
   factors[cpu::kL2] = static_cast<float>(decays ? 0.0 : options.weight_decay);
   factors[cpu::kBeta1] = static_cast<float>(options.beta1);
+  factors[cpu::kOneMinusBeta1] = static_cast<float>(1.0 - options.beta1);
   factors[cpu::kBeta2] = static_cast<float>(options.beta2);
+  factors[cpu::kOneMinusBeta2] = static_cast<float>(1.0 - options.beta2);
   factors[cpu::kStepSize] = static_cast<float>(options.lr / correction1);
   factors[cpu::kRootCorrection] = static_cast<float>(std::sqrt(correction2));
   factors[cpu::kEps] = static_cast<float>(options.eps);
@@ -43,7 +45,7 @@ void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_
     adam_step_reference(parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, options);
     return;
   }
-  const std::array<float, 8> factors = factors_of(options);
+  const auto factors = factors_of(options);
   float* p = parameter.data_ptr<float>();
   const float* g = gradient.data_ptr<float>();
   float* m = exp_avg.data_ptr<float>();
@@ -77,9 +79,8 @@ void sgd_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momen
 }
 
 double sum_of_squares(const at::Tensor& flat) {
-  const at::Tensor values = flat.device().is_cpu() && flat.scalar_type() == at::kFloat
-                                ? flat
-                                : flat.to(at::kCPU).to(at::kFloat);
+  if (!flat.is_cpu()) return flat.to(at::kDouble).square().sum().item<double>();
+  const at::Tensor values = flat.to(at::kFloat);
   const float* data = values.data_ptr<float>();
   constexpr int64_t kBlock = 1 << 14;  // fixed: the order of the sum does not depend on threads
   const int64_t num_blocks = (values.numel() + kBlock - 1) / kBlock;

@@ -19,7 +19,7 @@ struct AdamOptions {
 
 /// In one pass over flat memory: updates parameter, exp_avg, exp_avg_sq (one-dimensional, equal
 /// numel, contiguous; max_exp_avg_sq undefined unless amsgrad). Arithmetic in float32 whatever the
-/// storage.
+/// storage, except that float64 stays float64.
 void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options);
 

@@ -132,15 +132,16 @@ void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::T
   const double correction1 = 1.0 - std::pow(options.beta1, step);
   const double correction2 = 1.0 - std::pow(options.beta2, step);
   const double decay = options.is_decoupled ? 1.0 - options.lr * options.weight_decay : 1.0;
-  at::Tensor p = parameter.to(at::kFloat);
-  at::Tensor g = gradient.to(at::kFloat) * options.grad_scale;
+  const at::ScalarType wide = parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor p = parameter.to(wide);
+  at::Tensor g = gradient.to(wide) * options.grad_scale;
   if (!options.is_decoupled) g = g + p * options.weight_decay;
   p = p * decay;
-  const at::Tensor m = exp_avg.to(at::kFloat).lerp(g, 1.0 - options.beta1);
-  const at::Tensor v = exp_avg_sq.to(at::kFloat) * options.beta2 + g * g * (1.0 - options.beta2);
+  const at::Tensor m = exp_avg.to(wide).lerp(g, 1.0 - options.beta1);
+  const at::Tensor v = exp_avg_sq.to(wide) * options.beta2 + g * g * (1.0 - options.beta2);
   at::Tensor largest = v;
   if (max_exp_avg_sq.defined()) {
-    largest = at::maximum(max_exp_avg_sq.to(at::kFloat), v);
+    largest = at::maximum(max_exp_avg_sq.to(wide), v);
     max_exp_avg_sq.copy_(largest);
   }
   p = p - m * (options.lr / correction1) / (largest.sqrt() / std::sqrt(correction2) + options.eps);

@@ -41,8 +41,21 @@ struct LoopTable {
                int64_t count);
 };
 
-/// Order of LoopTable::adam's factors.
-enum AdamFactor { kDecay, kL2, kBeta1, kBeta2, kStepSize, kRootCorrection, kEps, kGradScale };
+/// Order of LoopTable::adam's factors. 1 - beta comes rounded from float64: subtracted in float32
+/// it keeps four digits of 1 - 0.9999.
+enum AdamFactor {
+  kDecay,
+  kL2,
+  kBeta1,
+  kOneMinusBeta1,
+  kBeta2,
+  kOneMinusBeta2,
+  kStepSize,
+  kRootCorrection,
+  kEps,
+  kGradScale,
+  kNumAdamFactors
+};
 
 /// The table for this CPU.
 const LoopTable& loops();

@@ -1,0 +1,261 @@
+#include "kernels/cpu/loops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace automodel::kernels::cpu {
+namespace {
+
+using Floats = std::vector<float>;
+
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+}
+
+/// Every table that this CPU can run.
+std::vector<const LoopTable*> tables() {
+  std::vector<const LoopTable*> all = {&baseline_loops()};
+  if (has_avx2()) all.push_back(&avx2_loops());
+  if (has_avx512()) all.push_back(&avx512_loops());
+  return all;
+}
+
+/// Lengths around every vector width.
+constexpr int64_t kLengths[] = {1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 100};
+
+/// Normal numbers that are the same in every run.
+class Numbers final {
+ public:
+  Floats operator()(int64_t count, float scale = 1.0f) {
+    Floats values(static_cast<size_t>(count));
+    for (float& value : values) value = scale * distribution_(engine_);
+    return values;
+  }
+
+ private:
+  std::mt19937 engine_{17};
+  std::normal_distribution<float> distribution_;
+};
+
+/// |x - y| <= 2e-6 |y| in the L2 norm: the order of sums and fused multiply-adds differ.
+void expect_close(const Floats& x, const Floats& y) {
+  ASSERT_EQ(x.size(), y.size());
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    error += std::pow(static_cast<double>(x[i]) - y[i], 2);
+    size += std::pow(static_cast<double>(y[i]), 2);
+  }
+  EXPECT_LE(std::sqrt(error), 2e-6 * std::sqrt(size) + 1e-30);
+}
+
+/// Compares what `loop` (a table and a length to several arrays) gives with every table.
+template <typename Loop>
+void expect_tables_agree(const Loop& loop) {
+  for (const LoopTable* table : tables()) {
+    for (const int64_t length : kLengths) {
+      SCOPED_TRACE(std::string(table->isa) + " of length " + std::to_string(length));
+      const std::vector<Floats> actual = loop(*table, length);
+      const std::vector<Floats> expected = loop(baseline_loops(), length);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        SCOPED_TRACE("array " + std::to_string(i));
+        expect_close(actual[i], expected[i]);
+      }
+    }
+  }
+}
+
+Floats zeros(int64_t count) {
+  return Floats(static_cast<size_t>(count), 0.0f);
+}
+
+TEST(Loops, AreThoseOfTheWidestInstructionSetOfThisCpu) {
+  EXPECT_STREQ(loops().isa, tables().back()->isa);
+}
+
+TEST(Loops, AgreeOnRmsForward) {
+  for (const bool has_residual : {false, true}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t dim) {
+      Numbers numbers;
+      const Floats x = numbers(3 * dim), residual = numbers(3 * dim), w = numbers(dim);
+      Floats sum = zeros(3 * dim), y = zeros(3 * dim), rstd = zeros(3);
+      table.rms_forward(x.data(), has_residual ? residual.data() : nullptr,
+                        has_residual ? sum.data() : nullptr, w.data(), y.data(), rstd.data(), 3,
+                        dim, 1e-6f, has_residual);
+      return std::vector<Floats>{sum, y, rstd};
+    });
+  }
+}
+
+TEST(Loops, AgreeOnRmsBackward) {
+  for (const bool has_sum : {false, true}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t dim) {
+      Numbers numbers;
+      const Floats dy = numbers(3 * dim), x = numbers(3 * dim), w = numbers(dim),
+                   d_sum = numbers(3 * dim);
+      const Floats rstd = {0.7f, 1.1f, 0.9f};
+      Floats dx = zeros(3 * dim), dw = numbers(dim);
+      table.rms_backward(dy.data(), x.data(), w.data(), rstd.data(),
+                         has_sum ? d_sum.data() : nullptr, dx.data(), dw.data(), 3, dim, has_sum);
+      return std::vector<Floats>{dx, dw};
+    });
+  }
+}
+
+TEST(Loops, AgreeOnGatedActivations) {
+  for (const int act : {0, 1}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t half) {
+      Numbers numbers;
+      const Floats gate_up = numbers(6 * half, 3.0f), d_out = numbers(3 * half);
+      Floats out = zeros(3 * half), d_gate_up = zeros(6 * half);
+      table.gated_forward(gate_up.data(), out.data(), 3, half, act);
+      table.gated_backward(d_out.data(), gate_up.data(), d_gate_up.data(), 3, half, act);
+      return std::vector<Floats>{out, d_gate_up};
+    });
+  }
+}
+
+TEST(Loops, AgreeOnHeads) {
+  for (const bool has_norm : {false, true}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t half) {
+      const int64_t dim = 2 * half + 3;  // three dims do not turn
+      Numbers numbers;
+      const Floats x = numbers(dim), w = numbers(dim), cos = numbers(half), sin = numbers(half);
+      Floats out = zeros(dim), d_out = numbers(dim), dx = zeros(dim), dw = numbers(dim);
+      const float* weight = has_norm ? w.data() : nullptr;
+      const float rstd = table.head_forward(x.data(), weight, cos.data(), sin.data(), out.data(),
+                                            dim, half, 1e-6f, true);
+      table.head_backward(d_out.data(), x.data(), weight, cos.data(), sin.data(), rstd, dx.data(),
+                          dw.data(), dim, half, true);
+      return std::vector<Floats>{out, {rstd}, d_out, dx, dw};
+    });
+  }
+}
+
+TEST(Loops, AgreeOnSoftmax) {
+  for (const float cap : {0.0f, 4.0f}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t count) {
+      const int64_t begin = 2, end = begin + count, width = end + 3;
+      Numbers numbers;
+      Floats scores = numbers(width, 3.0f), again = scores, grads = numbers(width);
+      const float lse = table.softmax_row(scores.data(), begin, end, width, cap);
+      table.softmax_backward_row(again.data(), grads.data(), begin, end, width, lse, 0.3f, 0.5f,
+                                 cap);
+      return std::vector<Floats>{scores, {lse}, again, grads};
+    });
+  }
+}
+
+TEST(Loops, AgreeOnCrossEntropy) {
+  for (const float cap : {0.0f, 4.0f}) {
+    for (const float logit_scale : {1.0f, 0.5f}) {
+      expect_tables_agree([=](const LoopTable& table, int64_t width) {
+        Numbers numbers;
+        // Two more logits: with one the loss is 0 and its gradient rounding.
+        Floats logits = numbers(width + 2, 3.0f);
+        const double loss =
+            table.cross_entropy_row(logits.data(), width / 2, width + 2, logit_scale, cap, 0.25f);
+        return std::vector<Floats>{logits, {static_cast<float>(loss)}};
+      });
+    }
+  }
+}
+
+TEST(Loops, AgreeOnAdam) {
+  for (const bool is_amsgrad : {false, true}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t count) {
+      Numbers numbers;
+      Floats p = numbers(count), m = numbers(count), v = numbers(count), v_max = numbers(count);
+      const Floats g = numbers(count);
+      for (float& value : v) value = value * value;
+      for (float& value : v_max) value = value * value;
+      Floats factors = zeros(kNumAdamFactors);
+      factors[kDecay] = 0.99f;
+      factors[kL2] = 0.1f;
+      factors[kBeta1] = 0.9f;
+      factors[kOneMinusBeta1] = 0.1f;
+      factors[kBeta2] = 0.99f;
+      factors[kOneMinusBeta2] = 0.01f;
+      factors[kStepSize] = 1e-2f;
+      factors[kRootCorrection] = 0.3f;
+      factors[kEps] = 1e-8f;
+      factors[kGradScale] = 0.5f;
+      table.adam(p.data(), g.data(), m.data(), v.data(), is_amsgrad ? v_max.data() : nullptr,
+                 factors.data(), count);
+      return std::vector<Floats>{p, m, v, v_max};
+    });
+  }
+}
+
+TEST(Loops, GiveZerosAndMinusInfinityForASoftmaxOfNothing) {
+  for (const LoopTable* table : tables()) {
+    Floats scores = {1.0f, 2.0f, 3.0f};
+    EXPECT_EQ(table->softmax_row(scores.data(), 2, 1, 3, 0.0f),
+              -std::numeric_limits<float>::infinity());
+    EXPECT_EQ(scores, zeros(3));
+    Floats probabilities = {1.0f, 2.0f, 3.0f}, grads = probabilities;
+    table->softmax_backward_row(probabilities.data(), grads.data(), 2, 1, 3,
+                                -std::numeric_limits<float>::infinity(), 0.0f, 1.0f, 0.0f);
+    EXPECT_EQ(probabilities, zeros(3));
+    EXPECT_EQ(grads, zeros(3));
+  }
+}
+
+// At every place of a row, so that no part of a vectorised maximum or clamp swallows it.
+TEST(Loops, ShowNaNAtAnyPlaceOfASoftmaxAndACrossEntropy) {
+  constexpr int64_t kWidth = 70;
+  for (const LoopTable* table : tables()) {
+    for (const float cap : {0.0f, 4.0f}) {
+      for (size_t place = 0; place < kWidth; ++place) {
+        Floats scores = Numbers()(kWidth);
+        scores[place] = std::numeric_limits<float>::quiet_NaN();
+        Floats logits = scores;
+        EXPECT_TRUE(std::isnan(table->softmax_row(scores.data(), 0, kWidth, kWidth, cap)));
+        for (const float probability : scores) EXPECT_TRUE(std::isnan(probability));
+        EXPECT_TRUE(
+            std::isnan(table->cross_entropy_row(logits.data(), 5, kWidth, 1.0f, cap, 1.0f)));
+        for (const float gradient : logits) EXPECT_TRUE(std::isnan(gradient));
+      }
+    }
+  }
+}
+
+TEST(Loops, ShowInfinityAtAnyPlaceOfASoftmaxAndACrossEntropy) {
+  constexpr int64_t kWidth = 70;
+  for (const LoopTable* table : tables()) {
+    for (size_t place = 0; place < kWidth; ++place) {
+      Floats scores = Numbers()(kWidth);
+      scores[place] = std::numeric_limits<float>::infinity();
+      Floats logits = scores;
+      EXPECT_TRUE(std::isnan(table->softmax_row(scores.data(), 0, kWidth, kWidth, 0.0f)));
+      EXPECT_TRUE(std::isnan(scores[place]));
+      EXPECT_FALSE(
+          std::isfinite(table->cross_entropy_row(logits.data(), 5, kWidth, 1.0f, 0.0f, 1.0f)));
+      EXPECT_TRUE(std::isnan(logits[place]));
+    }
+  }
+}
+
+TEST(Loops, ShowRowsOfMinusInfinity) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const LoopTable* table : tables()) {
+    Floats scores(40, -kInf);
+    Floats logits = scores;
+    EXPECT_TRUE(std::isnan(table->softmax_row(scores.data(), 0, 40, 40, 0.0f)));
+    EXPECT_FALSE(std::isfinite(table->cross_entropy_row(logits.data(), 5, 40, 1.0f, 0.0f, 1.0f)));
+  }
+}
+
+}  // namespace
+}  // namespace automodel::kernels::cpu
