@@ -1,0 +1,214 @@
+#include "kernels/attention.h"
+
+#include "kernels/differentiation.h"
+
+namespace automodel::kernels {
+namespace {
+
+// B batch, S length, N query heads, K kv heads, H head dim.
+
+using Path = AttentionResult (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                 const AttentionOptions&);
+
+Operation attend(Path path, const AttentionOptions& options) {
+  return [path, options](const Tensors& in) {
+    return Tensors{path(in[0], in[1], in[2], options).out};
+  };
+}
+
+/// q [2, S, N, H], k and v [2, S, K, H].
+Tensors inputs(int64_t length, int64_t num_heads = 4, int64_t num_kv_heads = 2,
+               int64_t head_dim = 16) {
+  Numbers numbers(6);
+  return {numbers.normal({2, length, num_heads, head_dim}) * 2,
+          numbers.normal({2, length, num_kv_heads, head_dim}),
+          numbers.normal({2, length, num_kv_heads, head_dim})};
+}
+
+void expect_match(const AttentionOptions& options, const Tensors& qkv) {
+  expect_fused_as_close(attend(causal_attention, options),
+                        attend(causal_attention_reference, options), qkv);
+}
+
+/// [2, S] with `num_padding` true places in each row.
+at::Tensor padding(int64_t length, std::pair<int64_t, int64_t> num_padding, bool is_at_end) {
+  const at::Tensor places = at::arange(length, at::kLong);
+  const auto row = [&](int64_t count) {
+    return is_at_end ? places.ge(length - count) : places.lt(count);
+  };
+  return at::stack({row(num_padding.first), row(num_padding.second)});
+}
+
+TEST(CausalAttention, MatchesThePlainPathOfEveryLength) {
+  for (const int64_t length : {2, 63, 64, 65, 130}) {
+    SCOPED_TRACE(length);
+    expect_match({}, inputs(length));
+  }
+}
+
+TEST(CausalAttention, MatchesThePlainPathOfEveryGrouping) {
+  for (const int64_t num_kv_heads : {1, 2, 3, 6}) {
+    SCOPED_TRACE(num_kv_heads);
+    expect_match({}, inputs(70, 6, num_kv_heads, 9));
+  }
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithAScale) {
+  expect_match({.scale = 0.6}, inputs(70));
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithAWindow) {
+  for (const int64_t window : {2, 5, 64, 100, 500}) {
+    SCOPED_TRACE(window);
+    expect_match({.window = window}, inputs(150));
+  }
+}
+
+// A softmax over one key is 1 whatever its score: the gradients of q and k are 0, of which the
+// fused path leaves the rounding of differences of numbers up to 20, times k or q.
+TEST(CausalAttention, GivesTheValuesToQueriesThatSeeOneKey) {
+  for (const auto& [options, length] : {std::pair<AttentionOptions, int64_t>{{}, 1},
+                                        std::pair<AttentionOptions, int64_t>{{.window = 1}, 150}}) {
+    const Tensors qkv = inputs(length);
+    const Tensors all = differentiate(attend(causal_attention, options), qkv, at::kFloat);
+    const Tensors exact =
+        differentiate(attend(causal_attention_reference, options), qkv, at::kDouble);
+    EXPECT_TRUE(at::equal(all[0], qkv[2].repeat_interleave(2, 2)));
+    EXPECT_LE(all[1].abs().max().item<double>(), 2e-5);
+    EXPECT_LE(all[2].abs().max().item<double>(), 2e-5);
+    EXPECT_LE(relative_error(all[3], exact[3]), 1e-6);
+  }
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithCappedScores) {
+  for (const double softcap : {1.0, 50.0}) {
+    SCOPED_TRACE(softcap);
+    expect_match({.softcap = softcap}, inputs(70));
+    expect_match({.window = 9, .softcap = softcap}, inputs(70));
+  }
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithPaddingAtTheEnd) {
+  for (const int64_t num_padding : {1, 60, 69, 70}) {
+    SCOPED_TRACE(num_padding);
+    expect_match({.padding_mask = padding(70, {num_padding, 0}, true)}, inputs(70));
+  }
+}
+
+TEST(CausalAttention, MatchesThePlainPathWhereAWindowSeesOnlyPadding) {
+  expect_match({.window = 4, .padding_mask = padding(70, {40, 3}, true)}, inputs(70));
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithEverything) {
+  expect_match(
+      {.scale = 0.3, .window = 66, .softcap = 20, .padding_mask = padding(140, {30, 80}, true)},
+      inputs(140, 6, 2, 24));
+}
+
+TEST(CausalAttention, StaysExactWithLargeScores) {
+  expect_match({.scale = 100}, inputs(70));
+}
+
+TEST(CausalAttention, TakesHeadsThatAreNotContiguous) {
+  const auto transposing = [](Path path) {
+    return [path](const Tensors& in) {
+      const auto turn = [](const at::Tensor& x) { return x.transpose(1, 2); };
+      return Tensors{path(turn(in[0]), turn(in[1]), turn(in[2]), {}).out};
+    };
+  };
+  Numbers numbers(7);
+  expect_fused_as_close(transposing(causal_attention), transposing(causal_attention_reference),
+                        {numbers.normal({2, 4, 20, 8}), numbers.normal({2, 2, 20, 8}),
+                         numbers.normal({2, 2, 20, 8})});
+}
+
+TEST(CausalAttention, TakesPaddingAtTheFrontByThePlainPath) {
+  const AttentionOptions options{.padding_mask = padding(70, {20, 0}, false)};
+  const Tensors qkv = inputs(70);
+  at::set_num_threads(1);
+  const Tensors actual = differentiate(attend(causal_attention, options), qkv, at::kFloat);
+  const Tensors expected =
+      differentiate(attend(causal_attention_reference, options), qkv, at::kFloat);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(at::equal(actual[i], expected[i])) << "tensor " << i;
+  }
+  EXPECT_TRUE(actual[0][0].narrow(0, 0, 20).eq(0).all().item<bool>());
+}
+
+TEST(CausalAttention, TakesDocumentsByThePlainPath) {
+  const at::Tensor ids = at::arange(70, at::kLong).floor_divide(25).expand({2, 70});
+  const AttentionOptions options{.document_ids = ids};
+  const Tensors qkv = inputs(70);
+  EXPECT_TRUE(at::equal(causal_attention(qkv[0], qkv[1], qkv[2], options).out,
+                        causal_attention_reference(qkv[0], qkv[1], qkv[2], options).out));
+}
+
+TEST(CausalAttention, GivesTheLogOfTheSumOfExponentials) {
+  for (const double softcap : {0.0, 5.0}) {
+    const AttentionOptions options{.window = 20, .softcap = softcap};
+    const Tensors qkv = inputs(70);
+    const at::Tensor lse = causal_attention(qkv[0], qkv[1], qkv[2], options).lse;
+    const at::Tensor expected =
+        causal_attention_reference(qkv[0].to(at::kDouble), qkv[1].to(at::kDouble),
+                                   qkv[2].to(at::kDouble), options)
+            .lse;
+    EXPECT_EQ(lse.sizes(), expected.sizes());
+    EXPECT_LE(relative_error(lse, expected), 1e-6);
+  }
+}
+
+TEST(CausalAttention, GivesZerosToQueriesThatSeeOnlyPadding) {
+  const AttentionOptions options{.padding_mask = padding(10, {10, 0}, true)};
+  const Tensors all = differentiate(attend(causal_attention, options), inputs(10), at::kFloat);
+  for (const at::Tensor& tensor : all) {
+    EXPECT_TRUE(tensor[0].eq(0).all().item<bool>());
+    EXPECT_TRUE(is_finite(tensor));
+  }
+}
+
+TEST(CausalAttention, HasTheSameBitsOnTwoThreads) {
+  expect_same_on_two_threads(attend(causal_attention, {}), inputs(130));
+  expect_same_on_two_threads(attend(causal_attention, {.window = 40, .softcap = 30}), inputs(130));
+}
+
+TEST(CausalAttention, HasTheSameBitsOnTwoThreadsWithOneHead) {
+  Numbers numbers(8);
+  const auto heads = [&] { return numbers.normal({1, 300, 1, 64}); };
+  expect_same_on_two_threads(attend(causal_attention, {}), {heads(), heads(), heads()});
+}
+
+TEST(CausalAttention, HidesNeitherNaNNorInf) {
+  // Places whose poison reaches every token by rights: elsewhere the plain path also multiplies it
+  // by the mask's zeros. Queries above zero: an infinite key has scores of one sign, and one of
+  // minus infinity is a key of weight 0 to all but the query that sees no other.
+  Tensors clean = inputs(40);
+  clean[0] = clean[0].abs();
+  const auto place_in = [](size_t input, double poison) {
+    if (input == 0) return (39 * 4 + 3) * 16 + 12;
+    return (input == 1 && poison < 0 ? 3 : 1) * 16 + 12;
+  };
+  for (const double softcap : {0.0, 30.0}) {
+    for (const double poison : kPoisons) {
+      for (const size_t input : {0, 1, 2}) {
+        SCOPED_TRACE(testing::Message() << poison << " in input " << input << " cap " << softcap);
+        expect_nothing_hidden(attend(causal_attention, {.softcap = softcap}),
+                              attend(causal_attention_reference, {.softcap = softcap}),
+                              poisoned(clean, input, place_in(input, poison), poison));
+      }
+    }
+  }
+}
+
+TEST(CausalAttention, GivesNaNToEveryQueryThatSeesNaN) {
+  constexpr int64_t kToken = 80, kLength = 150, kWidth = 2 * 16;
+  for (const size_t input : {1, 2}) {
+    const Tensors qkv = poisoned(inputs(kLength), input, kToken * kWidth + 3, kPoisons[0]);
+    const at::Tensor out = causal_attention(qkv[0], qkv[1], qkv[2], {}).out[0].narrow(1, 0, 2);
+    const at::Tensor later = out.narrow(0, kToken, kLength - kToken);
+    EXPECT_TRUE(is_nowhere_finite(input == 1 ? later : later.select(2, 3))) << input;
+    EXPECT_TRUE(is_finite(out.narrow(0, 0, 64))) << input;
+  }
+}
+
+}  // namespace
+}  // namespace automodel::kernels
