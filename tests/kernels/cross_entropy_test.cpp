@@ -106,6 +106,13 @@ TEST(LinearCrossEntropy, HasTheSameBitsOnTwoThreads) {
                              inputs(700));
 }
 
+// Large enough for BLAS to use both threads for one product.
+TEST(LinearCrossEntropy, HasTheSameBitsOnTwoThreadsWithALargeHead) {
+  Numbers numbers(13);
+  expect_same_on_two_threads(fused(labels_of(600), {.divisor = 13}),
+                             {numbers.normal({600, 256}), numbers.normal({2048, 256})});
+}
+
 TEST(LinearCrossEntropy, HidesNeitherNaNNorInf) {
   for (const double softcap : {0.0, 30.0}) {
     for (const double poison : kPoisons) {
