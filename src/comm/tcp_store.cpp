@@ -27,8 +27,8 @@ bool is_port_taken(const std::string& text) {
 }
 
 /// What a process with peers needs. A peer that dies closes its connections, and a write into one
-/// must be an error that we explain, not our own end. c10d reports the same as warnings with stack
-/// traces; TORCH_CPP_LOG_LEVEL shows them.
+/// must be an error that we explain, not our own end. c10d logs the same errors with stack traces;
+/// TORCH_CPP_LOG_LEVEL shows them.
 void prepare_process() {
   struct sigaction action {};
   ::sigaction(SIGPIPE, nullptr, &action);
@@ -36,7 +36,7 @@ void prepare_process() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
     c10::initLogging();
   } else {
-    FLAGS_caffe2_log_level = c10::GLOG_ERROR;
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   }
 }
 

@@ -13,6 +13,8 @@ namespace automodel::comm {
 namespace {
 
 constexpr double kCloseSeconds = 10.0;
+constexpr double kFailedStartSeconds = 2.0;
+constexpr double kPollSeconds = 0.002;
 
 /// A backend whose failures are explained.
 class WatchedBackend final : public GroupBackend {
@@ -96,6 +98,30 @@ std::vector<RankProcess> meet(Store& store, const WorldOptions& options) {
   return processes;
 }
 
+/// After a start that failed: who serves the store stays until the others that came have seen for
+/// themselves why.
+void leave_failed_start(Store& store, const WorldOptions& options) {
+  store.add("left", 1);
+  if (!options.hosts_store) return;
+  int64_t num_present = 0;
+  for (int rank = 0; rank < options.size; ++rank) num_present += store.has(process_key(rank));
+  const double deadline = monotonic_seconds() + kFailedStartSeconds;
+  while (store.add("left", 0) < num_present && monotonic_seconds() < deadline) {
+    store.get("never", kPollSeconds);
+  }
+}
+
+/// Says that this rank is there and waits for the others.
+std::vector<RankProcess> gather(Store& store, const WorldOptions& options) {
+  announce(store, options);
+  try {
+    return meet(store, options);
+  } catch (const UserError&) {
+    leave_failed_start(store, options);
+    throw;
+  }
+}
+
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
@@ -152,8 +178,7 @@ World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) 
   state->options = options;
   state->store = std::make_unique<TcpStore>(options);
   try {
-    announce(*state->store, options);
-    const std::vector<RankProcess> processes = meet(*state->store, options);
+    const std::vector<RankProcess> processes = gather(*state->store, options);
     WatchOptions watch;
     watch.rank = options.rank;
     watch.serves_store = options.hosts_store;
@@ -208,7 +233,7 @@ void World::close() {
   }
   const double deadline = monotonic_seconds() + kCloseSeconds;
   while (state_->store->add("closed", 0) < num_others && monotonic_seconds() < deadline) {
-    state_->store->get("never", 0.002);
+    state_->store->get("never", kPollSeconds);
   }
 }
 
