@@ -20,10 +20,14 @@ bool wants_color() {
   return std::getenv("FORCE_COLOR") != nullptr || ::isatty(STDOUT_FILENO) == 1;
 }
 
+/// A number as Python's, or a name of Python's; what is neither counts as not set.
 int level_from_environment() {
   const char* text = std::getenv("LOGGING_LEVEL");
-  const auto level = text == nullptr ? std::nullopt : parse_int(text);
-  return level ? static_cast<int>(*level) : kInfoLevel;
+  if (text == nullptr) return kInfoLevel;
+  if (const auto level = parse_int(text)) return static_cast<int>(*level);
+  const std::string name = to_lower(text);
+  if (name == "warning") return kWarningLevel;
+  return name == "error" ? kErrorLevel : kInfoLevel;
 }
 
 const char* level_name(int level) {

@@ -8,7 +8,7 @@
 
 namespace automodel::loggers {
 
-/// Python's numbers, as LOGGING_LEVEL gives them.
+/// Python's numbers; LOGGING_LEVEL holds one, or its name.
 inline constexpr int kInfoLevel = 20;
 inline constexpr int kWarningLevel = 30;
 inline constexpr int kErrorLevel = 40;

@@ -6,7 +6,7 @@
 namespace automodel::loggers {
 
 /// How far a run is and how long it still takes, as one line:
-/// `Training  37% |███████▍            | 37/100 [00:12<00:21, 2.9 it/s] loss 1.2345`.
+/// `Training 50% |████████████            | 50/100 [00:20<00:20, 2.50 step/s] loss 1.2346`.
 class ProgressBar final {
  public:
   /// Steps done before this process began count as done but not for the rate.
