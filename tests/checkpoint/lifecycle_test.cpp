@@ -1,0 +1,407 @@
+#include "checkpoint/lifecycle.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <limits>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/sharded.h"
+#include "checkpoint/shards.h"
+#include "checkpoint/state_files.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Warnings final : public Reporter {
+ public:
+  void info(std::string_view) override {}
+  void warning(std::string_view text) override { texts.emplace_back(text); }
+  void error(std::string_view) override {}
+  std::vector<std::string> texts;
+};
+
+template <typename Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class LifecycleTest : public testing::Test {
+ protected:
+  Lifecycle make(std::optional<int64_t> max_recent = std::nullopt) {
+    LifecycleOptions options;
+    options.root = root_;
+    options.max_recent_checkpoints = max_recent;
+    return Lifecycle(options, warnings_);
+  }
+
+  static ModelSignature signature(int64_t hidden_size = 64) {
+    Json config = Json::object();
+    config["hidden_size"] = Json(hidden_size);
+    return ModelSignature(std::nullopt, config, false);
+  }
+
+  /// Everything a rank writes between reserve() and publish().
+  static void fill(const std::string& directory) {
+    const test_shards::Shapes shapes = {{"w", {5, 3}}};
+    tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
+    test_shards::number(shard, shapes, 0);
+    const ShardGroup group{"", std::span(&shard, 1)};
+    for (const char* kind : {"model", "optim"}) {
+      save_shards(path_join(directory, kind), {kind, 0, 1}, std::span(&group, 1));
+      finish_shards(path_join(directory, kind), {kind, 0, 1});
+    }
+    write_state(step_scheduler_path(directory), Json::object());
+    write_state(rng_path(directory, 0), Json::object());
+    write_state(dataloader_path(directory, 0), Json::object());
+    write_state(signature_path(directory), signature().to_json());
+  }
+
+  std::string save(Lifecycle& lifecycle, int64_t step, const NamedLosses& losses = {}) {
+    const CheckpointName name{0, step};
+    const std::string directory = lifecycle.reserve(name);
+    fill(directory);
+    lifecycle.publish(name, 1.5, losses, {});
+    return directory;
+  }
+
+  static void damage(const std::string& path) {
+    std::string bytes = read_file(path);
+    bytes.back() ^= 1;
+    write_file_atomic(path, bytes);
+  }
+
+  test::TemporaryDirectory folder_;
+  std::string root_ = folder_.file("checkpoints");
+  Warnings warnings_;
+};
+
+TEST_F(LifecycleTest, SavedCheckpointHasUpstreamsLayout) {
+  Lifecycle lifecycle = make();
+  const std::string directory = save(lifecycle, 19, {{"default", 2.5}});
+  EXPECT_EQ(directory, path_join(root_, "epoch_0_step_19"));
+  EXPECT_THAT(list_directory(root_), ElementsAre("LATEST", "LOWEST_VAL", "epoch_0_step_19"));
+  EXPECT_EQ(fs::read_symlink(path_join(root_, "LATEST")), "epoch_0_step_19");
+  EXPECT_THAT(list_directory(directory),
+              ElementsAre("dataloader", "losses.json", "manifest.json", "model", "optim", "rng",
+                          "signature.json", "step_scheduler.json"));
+  EXPECT_EQ(read_state(losses_path(directory)).dump(), R"({"train_loss": 1.5, "val_loss": 2.5})");
+  EXPECT_EQ(find_fault(directory), std::nullopt);
+}
+
+TEST_F(LifecycleTest, NothingThereIsAFreshStart) {
+  EXPECT_EQ(make().choose(std::nullopt, signature()), std::nullopt);
+  EXPECT_THAT(warnings_.texts, IsEmpty());
+  EXPECT_EQ(make().choose("latest", signature()), std::nullopt);
+  EXPECT_THAT(warnings_.texts,
+              ElementsAre("checkpoint.restore_from is latest, but there is no good checkpoint in " +
+                          root_ + "; the run starts afresh"));
+}
+
+TEST_F(LifecycleTest, OthersThanTheCoordinatorTouchNothing) {
+  LifecycleOptions options;
+  options.root = root_;
+  options.is_coordinator = false;
+  Lifecycle lifecycle(options, warnings_);
+  EXPECT_EQ(lifecycle.reserve({1, 2}), path_join(root_, "epoch_1_step_2"));
+  lifecycle.publish({1, 2}, 1.0, {}, {});
+  EXPECT_FALSE(path_exists(root_));
+}
+
+TEST_F(LifecycleTest, PublishedCheckpointIsNeverOverwritten) {
+  Lifecycle lifecycle = make();
+  const std::string directory = save(lifecycle, 3);
+  EXPECT_EQ(error_of([&] {
+              lifecycle.reserve({0, 3});
+            }),
+            "checkpoint " + directory +
+                " exists already and is never overwritten; choose another "
+                "checkpoint.checkpoint_dir, or move it away");
+}
+
+TEST_F(LifecycleTest, IncompleteCheckpointIsReplaced) {
+  Lifecycle lifecycle = make();
+  const std::string directory = lifecycle.reserve({0, 3});
+  write_file_atomic(path_join(directory, "old"), "x");
+  EXPECT_EQ(lifecycle.reserve({0, 3}), directory);
+  EXPECT_FALSE(path_exists(path_join(directory, "old")));
+  EXPECT_THAT(list_directory(root_), ElementsAre("epoch_0_step_3"));
+}
+
+TEST_F(LifecycleTest, DamagedPublishedCheckpointIsMovedAsideBySave) {
+  Lifecycle lifecycle = make();
+  damage(path_join(save(lifecycle, 3), "step_scheduler.json"));
+  save(lifecycle, 3);
+  EXPECT_THAT(warnings_.texts, ElementsAre(HasSubstr("is damaged (step_scheduler.json: its "
+                                                     "checksum differs) and now lies in ")));
+  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), path_join(root_, "epoch_0_step_3"));
+}
+
+TEST_F(LifecycleTest, AbandonedSaveLeavesNothing) {
+  Lifecycle lifecycle = make();
+  lifecycle.reserve({0, 3});
+  lifecycle.abandon({0, 3});
+  EXPECT_THAT(list_directory(root_), IsEmpty());
+}
+
+/// A copy of a tree as it was at one moment of a save: what a kill at that moment leaves.
+void copy_tree(const std::string& from, const std::string& to) {
+  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+}
+
+TEST_F(LifecycleTest, KillAtAnyMomentOfASaveLeavesTheLastGoodOne) {
+  Lifecycle lifecycle = make();
+  const std::string good = save(lifecycle, 9);
+  const std::string next = lifecycle.reserve({0, 19});
+  std::vector<std::string> moments;
+  const auto remember = [&] {
+    moments.push_back(folder_.file(cat("moment_", moments.size())));
+    copy_tree(root_, moments.back());
+  };
+  remember();  // nothing written
+  fill(next);
+  remember();  // all files, no manifest
+  write_manifest(next, {});
+  remember();  // the manifest
+  remove_tree(path_join(root_, "LATEST"));
+  fs::create_directory_symlink("epoch_0_step_19", path_join(root_, "LATEST"));
+  remember();  // LATEST moved, marker there
+  for (const std::string& moment : moments) {
+    LifecycleOptions options;
+    options.root = moment;
+    Lifecycle restarted(options, warnings_);
+    warnings_.texts.clear();
+    EXPECT_EQ(restarted.choose(std::nullopt, signature()), path_join(moment, "epoch_0_step_9"));
+    EXPECT_THAT(warnings_.texts,
+                ElementsAre("checkpoint " + path_join(moment, "epoch_0_step_19") +
+                            " is passed over: its save was interrupted (.incomplete is there)"));
+    // And the restarted run reaches that step again.
+    const std::string again = restarted.reserve({0, 19});
+    fill(again);
+    restarted.publish({0, 19}, 1.5, {}, {});
+    EXPECT_EQ(restarted.choose(std::nullopt, signature()), again);
+    EXPECT_THAT(list_directory(moment), ElementsAre("LATEST", "epoch_0_step_19", "epoch_0_step_9"));
+  }
+  remove_tree(path_join(next, ".incomplete"));  // the moment after
+  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), next);
+}
+
+TEST_F(LifecycleTest, KillInsideReserveAndRemovalLeavesNoCheckpoint) {
+  Lifecycle lifecycle = make();
+  const std::string good = save(lifecycle, 9);
+  create_directories(path_join(root_, "epoch_0_step_19.reserving-0123/model"));
+  create_directories(path_join(root_, "epoch_0_step_5.removing-0123/model"));
+  fs::create_directory_symlink("epoch_0_step_19", path_join(root_, ".LATEST.tmp-0123"));
+  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), good);
+  EXPECT_THAT(warnings_.texts, IsEmpty());
+  lifecycle.reserve({0, 29});
+  EXPECT_THAT(list_directory(root_), ElementsAre("LATEST", "epoch_0_step_29", "epoch_0_step_9"));
+}
+
+TEST_F(LifecycleTest, EveryKindOfDamageIsFoundAndTheOlderOneTaken) {
+  Lifecycle lifecycle = make();
+  const std::string older = save(lifecycle, 9);
+  const std::string newest = save(lifecycle, 19);
+  const std::string pristine = folder_.file("pristine");
+  copy_tree(newest, pristine);
+  const std::string shard = "model/shard-00001-model-00001-of-00001.safetensors";
+  const std::vector<std::pair<std::string, std::function<void()>>> damages = {
+      {shard + ": tensor 'w' differs from its checksum", [&] { damage(path_join(newest, shard)); }},
+      {shard + ": 10 bytes, ", [&] { fs::resize_file(path_join(newest, shard), 10); }},
+      {shard + ": missing", [&] { remove_tree(path_join(newest, shard)); }},
+      {shard + ": its header's checksum differs",
+       [&] {
+         std::string bytes = read_file(path_join(newest, shard));
+         const size_t rank = bytes.find("automodel.rank");
+         bytes[rank] = 'A';
+         write_file_atomic(path_join(newest, shard), bytes);
+       }},
+      {"losses.json: its checksum differs", [&] { damage(path_join(newest, "losses.json")); }},
+      {"manifest.json: missing", [&] { remove_tree(path_join(newest, "manifest.json")); }},
+      {"manifest.json: not valid JSON",
+       [&] { fs::resize_file(path_join(newest, "manifest.json"), 30); }},
+      {"manifest.json: its checksum differs", [&] {
+         const std::string path = path_join(newest, "manifest.json");
+         write_file_atomic(path, replace_all(read_file(path), "losses", "lossez"));
+       }}};
+  for (const auto& [text, apply] : damages) {
+    apply();
+    warnings_.texts.clear();
+    EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), older) << text;
+    EXPECT_THAT(warnings_.texts, ElementsAre(testing::AllOf(HasSubstr(newest + " is passed over: "),
+                                                            HasSubstr(text))));
+    EXPECT_THAT(error_of([&] { lifecycle.choose("epoch_0_step_19", signature()); }),
+                testing::AllOf(
+                    HasSubstr("checkpoint.restore_from: " + newest + " cannot be continued from: "),
+                    HasSubstr(text)));
+    remove_tree(newest);
+    copy_tree(pristine, newest);
+  }
+  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), newest);
+}
+
+TEST_F(LifecycleTest, LatestWinsOverHigherSteps) {
+  Lifecycle lifecycle = make();
+  save(lifecycle, 9);
+  save(lifecycle, 19);
+  remove_tree(path_join(root_, "LATEST"));
+  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), path_join(root_, "epoch_0_step_19"));
+  write_file_atomic(path_join(root_, "LATEST.txt"), "epoch_0_step_9\n");
+  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), path_join(root_, "epoch_0_step_9"));
+}
+
+TEST_F(LifecycleTest, StepsAreOrderedAsNumbers) {
+  Lifecycle lifecycle = make();
+  for (const int64_t step : {9, 99, 19}) save(lifecycle, step);
+  EXPECT_THAT(lifecycle.complete_checkpoints(),
+              ElementsAre("epoch_0_step_9", "epoch_0_step_19", "epoch_0_step_99"));
+}
+
+TEST_F(LifecycleTest, RestoreFromTakesPointersNamesAndPaths) {
+  Lifecycle lifecycle = make();
+  const std::string first = save(lifecycle, 9, {{"default", 1.0}});
+  const std::string second = save(lifecycle, 19, {{"default", 2.0}});
+  EXPECT_EQ(lifecycle.choose("LATEST", signature()), second);
+  EXPECT_EQ(lifecycle.choose("LOWEST_VAL", signature()), first);
+  EXPECT_EQ(lifecycle.choose("epoch_0_step_9", signature()), first);
+  EXPECT_EQ(lifecycle.choose(first, signature()), first);
+  EXPECT_EQ(error_of([&] { lifecycle.choose("epoch_0_step_7", signature()); }),
+            "checkpoint.restore_from: no checkpoint " + path_join(root_, "epoch_0_step_7") +
+                "; in " + root_ + " there are: epoch_0_step_9, epoch_0_step_19");
+}
+
+TEST_F(LifecycleTest, ExplicitIncompleteOneIsRefused) {
+  Lifecycle lifecycle = make();
+  const std::string directory = lifecycle.reserve({0, 3});
+  EXPECT_EQ(error_of([&] { lifecycle.choose("epoch_0_step_3", signature()); }),
+            "checkpoint.restore_from: " + directory +
+                " cannot be continued from: its save was interrupted (.incomplete is there); there "
+                "are none in " +
+                root_);
+}
+
+TEST_F(LifecycleTest, OtherModelsCheckpointIsRefusedWhenFoundAndWarnsWhenNamed) {
+  Lifecycle lifecycle = make();
+  const std::string directory = save(lifecycle, 3);
+  EXPECT_EQ(error_of([&] { lifecycle.choose(std::nullopt, signature(128)); }),
+            "checkpoint " + directory +
+                " is of another model: hidden_size is 64 in the checkpoint and 128 here. Choose "
+                "another checkpoint.checkpoint_dir, or continue from a checkpoint by its name with "
+                "checkpoint.restore_from");
+  for (const char* named : {"LATEST", "epoch_0_step_3"}) {
+    EXPECT_EQ(lifecycle.choose(named, signature(128)), directory);
+  }
+  EXPECT_THAT(warnings_.texts,
+              ElementsAre(HasSubstr("is of another model: "), HasSubstr("is of another model: ")));
+}
+
+TEST_F(LifecycleTest, UpstreamsPicklesAreRefused) {
+  Lifecycle lifecycle = make();
+  const std::string directory = folder_.write("checkpoints/epoch_0_step_3/step_scheduler.pt", "x");
+  const std::string expected =
+      path_join(root_, "epoch_0_step_3") +
+      ": written by NeMo AutoModel as torch pickles, which are never loaded because they can run "
+      "code; choose another checkpoint.checkpoint_dir or checkpoint.restore_from (its "
+      "model/consolidated folder, when there, can be a model to begin from)";
+  EXPECT_EQ(error_of([&] { lifecycle.choose(std::nullopt, signature()); }), expected);
+  EXPECT_EQ(error_of([&] { lifecycle.choose("epoch_0_step_3", signature()); }), expected);
+}
+
+TEST_F(LifecycleTest, LowestFollowsTheLowestFiniteLoss) {
+  Lifecycle lifecycle = make();
+  save(lifecycle, 1, {{"default", 3.0}});
+  save(lifecycle, 2, {{"default", std::numeric_limits<double>::quiet_NaN()}});
+  EXPECT_EQ(lifecycle.pointer_target("LOWEST_VAL"), "epoch_0_step_1");
+  EXPECT_THAT(warnings_.texts,
+              ElementsAre("validation loss 'default' is nan; LOWEST_VAL stays where it is"));
+  save(lifecycle, 3, {{"default", 3.0}});
+  EXPECT_EQ(lifecycle.pointer_target("LOWEST_VAL"), "epoch_0_step_1");
+  Lifecycle restarted = make();
+  save(restarted, 4, {{"default", 3.5}});
+  EXPECT_EQ(restarted.pointer_target("LOWEST_VAL"), "epoch_0_step_1");
+  save(restarted, 5, {{"default", 2.5}});
+  EXPECT_EQ(restarted.pointer_target("LOWEST_VAL"), "epoch_0_step_5");
+}
+
+TEST_F(LifecycleTest, WithSeveralSetsTheLossOfBestMetricKeyCounts) {
+  Lifecycle lifecycle = make();
+  save(lifecycle, 1, {{"other", 1.0}, {"default", 3.0}});
+  save(lifecycle, 2, {{"other", 9.0}, {"default", 2.0}});
+  save(lifecycle, 3, {{"other", 0.1}, {"third", 0.1}});
+  EXPECT_EQ(lifecycle.pointer_target("LOWEST_VAL"), "epoch_0_step_2");
+  EXPECT_EQ(read_state(losses_path(lifecycle.path({0, 2}))).dump(),
+            R"({"train_loss": 1.5, "other": 9.0, "default": 2.0})");
+}
+
+TEST_F(LifecycleTest, RetentionKeepsTheNewestAndWhatIsPointedAt) {
+  Lifecycle lifecycle = make(2);
+  create_directories(root_);
+  write_file_atomic(path_join(root_, "BEST.txt"), "epoch_0_step_3");
+  save(lifecycle, 1, {{"default", 1.0}});
+  for (const int64_t step : {2, 3}) save(lifecycle, step, {{"default", 2.0}});
+  lifecycle.reserve({0, 4});  // a save that dies
+  for (const int64_t step : {5, 6}) save(lifecycle, step, {{"default", 2.0}});
+  EXPECT_THAT(list_directory(root_),
+              ElementsAre("BEST.txt", "LATEST", "LOWEST_VAL", "epoch_0_step_1", "epoch_0_step_3",
+                          "epoch_0_step_5", "epoch_0_step_6"));
+}
+
+TEST_F(LifecycleTest, PointersBecomeTextFilesWhereSymlinksFail) {
+  Lifecycle lifecycle = make();
+  // A directory in the way makes the rename fail as a file system without symlinks would.
+  create_directories(path_join(root_, "LATEST"));
+  save(lifecycle, 3);
+  EXPECT_EQ(read_file(path_join(root_, "LATEST.txt")), "epoch_0_step_3");
+  EXPECT_EQ(lifecycle.pointer_target("LATEST"), "epoch_0_step_3");
+  EXPECT_THAT(list_directory(root_), ElementsAre("LATEST", "LATEST.txt", "epoch_0_step_3"));
+}
+
+TEST_F(LifecycleTest, OnlyCheckpointNamesAreCheckpoints) {
+  EXPECT_TRUE(CheckpointName::parse("epoch_0_step_10"));
+  for (const char* text : {"epoch_0_step_", "epoch_0_step_1.damaged-1", "epoch_-1_step_2",
+                           "epoch_0_step_007", "step_3", "epoch_0_step_99999999999999999999"}) {
+    EXPECT_FALSE(CheckpointName::parse(text)) << text;
+  }
+}
+
+TEST(ModelSignature, OldAndNewFormsOfTheRotarySettingsAreEqual) {
+  const Json old_form = Json::parse(R"({"rope_theta": 10000.0, "rope_scaling": null})", "old");
+  const Json new_form =
+      Json::parse(R"({"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}})", "new");
+  EXPECT_THAT(signature_differences(ModelSignature(std::nullopt, old_form, false),
+                                    ModelSignature(std::nullopt, new_form, false)),
+              IsEmpty());
+}
+
+TEST(ModelSignature, DifferencesAreNamed) {
+  const Json a = Json::parse(R"({"vocab_size": 8, "model_type": "llama"})", "a");
+  const Json b = Json::parse(R"({"vocab_size": 8, "model_type": "qwen2"})", "b");
+  EXPECT_THAT(
+      signature_differences(ModelSignature("x/y", a, false), ModelSignature(std::nullopt, b, true)),
+      ElementsAre(R"(pretrained_model_name_or_path is "x/y" in the checkpoint and absent here)",
+                  R"(model_type is "llama" in the checkpoint and "qwen2" here)",
+                  "has_peft is false in the checkpoint and true here"));
+}
+
+TEST(StateFiles, MissingOneIsNamed) {
+  EXPECT_EQ(error_of([] { read_state("/nowhere/rng/x.json"); }),
+            "checkpoint file /nowhere/rng/x.json is missing");
+}
+
+}  // namespace
+}  // namespace automodel::checkpoint
