@@ -1,5 +1,6 @@
 #include "tokenizers/post_processor.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/error.h"
@@ -33,22 +34,23 @@ PostProcessor::PostProcessor(const Component& component) {
 void PostProcessor::add_stage(const Component& component) {
   const std::string& type = component.type();
   if (type == "ByteLevel") return;  // it trims offsets, which nobody here asks for
-  if (type == "TemplateProcessing") return add_template(component);
-  if (type == "BertProcessing" || type == "RobertaProcessing") return add_pair(component);
   if (type == "Sequence") {
     for (const Component& part : component.list("processors")) add_stage(part);
     return;
   }
   constexpr std::array<std::string_view, 5> kKnown = {
       "TemplateProcessing", "ByteLevel", "BertProcessing", "RobertaProcessing", "Sequence"};
-  component.fail_unknown(kKnown);
+  if (std::ranges::find(kKnown, type) == kKnown.end()) component.fail_unknown(kKnown);
+  // The reference takes what the first one made for a pair of texts.
+  if (template_) component.fail("a second processor that adds tokens is not supported");
+  template_ = type == "TemplateProcessing" ? read_template(component) : read_pair(component);
 }
 
-void PostProcessor::add_template(const Component& component) {
+std::vector<PostProcessor::Part> PostProcessor::read_template(const Component& component) {
   const Json& single = component.member("single");
   if (!single.is_array()) component.fail("single must be a list");
   const Json& specials = component.member("special_tokens");
-  std::vector<Part> stage;
+  std::vector<Part> parts;
   for (const Json& piece : single.as_array()) {
     const Json* sequence = piece.find("Sequence");
     const Json* special = piece.find("SpecialToken");
@@ -59,7 +61,7 @@ void PostProcessor::add_template(const Component& component) {
     }
     if (sequence != nullptr) {
       if (id->as_string() != "A") component.fail("single uses a sequence other than A");
-      stage.push_back({true, {}});
+      parts.push_back({true, {}});
       continue;
     }
     const Json* token = specials.find(id->as_string());
@@ -69,31 +71,29 @@ void PostProcessor::add_template(const Component& component) {
     }
     Part part;
     for (const Json& value : ids->as_array()) part.ids.push_back(read_id(component, value));
-    stage.push_back(std::move(part));
+    parts.push_back(std::move(part));
   }
-  stages_.push_back(std::move(stage));
+  return parts;
 }
 
-void PostProcessor::add_pair(const Component& component) {
+std::vector<PostProcessor::Part> PostProcessor::read_pair(const Component& component) {
   const int64_t cls = read_token_id(component, "cls");
   const int64_t sep = read_token_id(component, "sep");
-  stages_.push_back({{false, {cls}}, {true, {}}, {false, {sep}}});
+  return {{false, {cls}}, {true, {}}, {false, {sep}}};
 }
 
 std::vector<int64_t> PostProcessor::apply(std::vector<int64_t> ids, bool add_special_tokens) const {
-  for (const std::vector<Part>& stage : stages_) {
-    std::vector<int64_t> out;
-    out.reserve(ids.size() + stage.size());
-    for (const Part& part : stage) {
-      if (part.is_sequence) {
-        out.insert(out.end(), ids.begin(), ids.end());
-      } else if (add_special_tokens) {
-        out.insert(out.end(), part.ids.begin(), part.ids.end());
-      }
+  if (!template_) return ids;
+  std::vector<int64_t> out;
+  out.reserve(ids.size() + template_->size());
+  for (const Part& part : *template_) {
+    if (part.is_sequence) {
+      out.insert(out.end(), ids.begin(), ids.end());
+    } else if (add_special_tokens) {
+      out.insert(out.end(), part.ids.begin(), part.ids.end());
     }
-    ids = std::move(out);
   }
-  return ids;
+  return out;
 }
 
 }  // namespace automodel::tokenizers

@@ -1,14 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tokenizers/component.h"
 
 namespace automodel::tokenizers {
 
-/// Puts special tokens around the ids of a text: for each stage, a template of ids and places for
-/// what came before.
+/// Puts special tokens around the ids of a text: a template of ids and places for the text's.
 class PostProcessor final {
  public:
   /// Does nothing.
@@ -25,10 +25,10 @@ class PostProcessor final {
   };
 
   void add_stage(const Component& component);
-  void add_template(const Component& component);
-  void add_pair(const Component& component);
+  static std::vector<Part> read_template(const Component& component);
+  static std::vector<Part> read_pair(const Component& component);
 
-  std::vector<std::vector<Part>> stages_;
+  std::optional<std::vector<Part>> template_;  // nothing: the ids stay as they are
 };
 
 }  // namespace automodel::tokenizers

@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -28,6 +29,23 @@ std::string pcre_message(int error) {
   PCRE2_UCHAR text[160] = {};
   pcre2_get_error_message(error, text, sizeof(text));
   return reinterpret_cast<const char*>(text);
+}
+
+/// The text with every character that PCRE2's Unicode may lack as an older one like it, of the same
+/// size. Nothing when there is none.
+std::optional<std::string> with_older_characters(std::string_view text) {
+  if (is_ascii(text)) return std::nullopt;
+  std::optional<std::string> result;
+  for (size_t i = 0; i < text.size();) {
+    const size_t at = i;
+    const std::optional<char32_t> older = older_stand_in(next_code_point(text, i));
+    if (!older) continue;
+    if (!result) result = text;
+    std::string bytes;
+    append_utf8(bytes, *older);
+    result->replace(at, i - at, bytes);
+  }
+  return result;
 }
 
 }  // namespace
@@ -94,6 +112,8 @@ void Regex::find_all(std::string_view text, std::vector<Match>& out) const {
     const std::unique_ptr<pcre2_match_data, FreeMatchData> data(
         pcre2_match_data_create(1, nullptr));
     AM_CHECK(data != nullptr);
+    const std::optional<std::string> replaced = with_older_characters(text);
+    if (replaced) text = *replaced;
     size_t start = 0;
     size_t last_match_end = std::string_view::npos;
     while (start <= text.size()) {

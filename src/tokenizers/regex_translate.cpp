@@ -5,8 +5,6 @@
 //   X{n,m}+            a repeated repetition, not a possessive one
 //   (?m) (?i)x|y       (?m) is dotall; an option in the middle holds for the rest of its group
 //   [a[bc]&&[d]]       classes nest and intersect
-#include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,107 +12,11 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "tokenizers/regex.h"
+#include "tokenizers/regex_classes.h"
 
 namespace automodel::tokenizers {
 
 namespace {
-
-// Bodies of character classes.
-constexpr const char* kSpace =
-    "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"
-    "\\x{3000}";
-constexpr const char* kNotSpace =
-    "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"
-    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-"
-    "\\x{10ffff}";
-constexpr const char* kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-// Outside of classes, Oniguruma counts Latin-1's superscripts and fractions as word characters.
-constexpr const char* kLatinNumbers = "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
-constexpr const char* kHex = "0-9a-fA-F";
-
-constexpr std::array<std::pair<const char*, const char*>, 38> kPropertyNames{{
-    {"letter", "L"},
-    {"uppercaseletter", "Lu"},
-    {"lowercaseletter", "Ll"},
-    {"titlecaseletter", "Lt"},
-    {"casedletter", "L&"},
-    {"lc", "L&"},
-    {"modifierletter", "Lm"},
-    {"otherletter", "Lo"},
-    {"mark", "M"},
-    {"combiningmark", "M"},
-    {"nonspacingmark", "Mn"},
-    {"spacingmark", "Mc"},
-    {"enclosingmark", "Me"},
-    {"number", "N"},
-    {"decimalnumber", "Nd"},
-    {"letternumber", "Nl"},
-    {"othernumber", "No"},
-    {"punctuation", "P"},
-    {"connectorpunctuation", "Pc"},
-    {"dashpunctuation", "Pd"},
-    {"openpunctuation", "Ps"},
-    {"closepunctuation", "Pe"},
-    {"initialpunctuation", "Pi"},
-    {"finalpunctuation", "Pf"},
-    {"otherpunctuation", "Po"},
-    {"symbol", "S"},
-    {"mathsymbol", "Sm"},
-    {"currencysymbol", "Sc"},
-    {"modifiersymbol", "Sk"},
-    {"othersymbol", "So"},
-    {"separator", "Z"},
-    {"spaceseparator", "Zs"},
-    {"lineseparator", "Zl"},
-    {"paragraphseparator", "Zp"},
-    {"other", "C"},
-    {"control", "Cc"},
-    {"format", "Cf"},
-    {"privateuse", "Co"},
-}};
-
-// Binary properties; any other name that is not a category is taken for a script.
-constexpr std::array<std::string_view, 22> kBinaryProperties{"alphabetic",
-                                                             "uppercase",
-                                                             "lowercase",
-                                                             "whitespace",
-                                                             "emoji",
-                                                             "emojipresentation",
-                                                             "emojimodifier",
-                                                             "emojimodifierbase",
-                                                             "emojicomponent",
-                                                             "extendedpictographic",
-                                                             "ascii",
-                                                             "asciihexdigit",
-                                                             "hexdigit",
-                                                             "idstart",
-                                                             "idcontinue",
-                                                             "xidstart",
-                                                             "xidcontinue",
-                                                             "ideographic",
-                                                             "math",
-                                                             "dash",
-                                                             "any",
-                                                             "joincontrol"};
-
-/// The class body of a POSIX bracket's or property's name; "" when there is none of that name.
-std::string named_body(std::string_view name) {
-  if (name == "alpha") return "\\p{Alphabetic}";
-  if (name == "digit") return "\\p{Nd}";
-  if (name == "alnum") return "\\p{Alphabetic}\\p{Nd}";
-  if (name == "space") return kSpace;
-  if (name == "blank") return "\\t\\p{Zs}";
-  if (name == "upper") return "\\p{Uppercase}";
-  if (name == "lower") return "\\p{Lowercase}";
-  if (name == "punct") return "\\p{P}\\p{S}";
-  if (name == "cntrl") return "\\p{Cc}";
-  if (name == "graph") return "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}";
-  if (name == "print") return "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}\\p{Zs}";
-  if (name == "xdigit") return "0-9a-fA-F";
-  if (name == "word") return kWord;
-  if (name == "ascii") return "\\x{0}-\\x{7f}";
-  return "";
-}
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -343,22 +245,7 @@ class Translator final {
       result.is_negated = !result.is_negated;
       name.erase(0, 1);
     }
-    std::string key;
-    for (const char c : to_lower(name)) {
-      if (c != '_' && c != ' ' && c != '-') key.push_back(c);
-    }
-    result.body = key == "punct" ? "\\p{P}" : named_body(key);
-    if (!result.body.empty()) return result;
-    bool is_known =
-        name.size() <= 2 ||
-        std::ranges::find(kBinaryProperties, std::string_view(key)) != kBinaryProperties.end();
-    for (const auto& [from, to] : kPropertyNames) {
-      if (key != from) continue;
-      name = to;
-      is_known = true;
-    }
-    // PCRE2's plain script names are script extensions, Oniguruma's are scripts.
-    result.body = cat("\\p{", is_known ? "" : "sc:", name, "}");
+    result.body = property_body(name);
     return result;
   }
 
@@ -445,11 +332,12 @@ class Translator final {
       case 'Y':
       case 'k':
       case 'g':
+      case 'X':
         throw InputError(cat("\\", c, " is not supported"));
       default:
         break;
     }
-    const bool is_known = std::string_view("AzZGRXNK").find(c) != std::string_view::npos;
+    const bool is_known = std::string_view("AzZGRNK").find(c) != std::string_view::npos;
     if (is_known || is_digit(c)) return atom(cat("\\", c));
     atom(std::string(1, c));  // Oniguruma takes an unknown escape for the character
   }
@@ -519,7 +407,7 @@ class Translator final {
         Property set;
         set.is_negated = name.starts_with("^");
         if (set.is_negated) name.remove_prefix(1);
-        set.body = named_body(name);
+        set.body = posix_class_body(name);
         if (set.body.empty()) throw InputError(cat("unknown class '[:", name, ":]'"));
         add_set(parts, set);
         at_ = end + 2;

@@ -2,13 +2,17 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
+#include <span>
 
 #include "core/error.h"
+#include "tokenizers/character_tables.h"
 
 namespace automodel::tokenizers {
 
@@ -51,8 +55,17 @@ Prefix utf8_prefix(std::string_view text) {
   return {wanted, true};
 }
 
-utf8proc_category_t category(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+/// The entry of a table of ascending ranges that holds `c`; nullptr when none does.
+template <typename Entry>
+const Entry* entry_of(std::span<const Entry> table, char32_t c) {
+  const auto next = std::ranges::upper_bound(table, c, {}, &Entry::first);
+  if (next == table.begin()) return nullptr;
+  const Entry& entry = *std::prev(next);
+  return c <= entry.last ? &entry : nullptr;
+}
+
+bool is_in(std::span<const tables::CharacterRange> table, char32_t c) {
+  return c >= table.front().first && entry_of(table, c) != nullptr;
 }
 
 constexpr bool is_printable_latin(int byte) {
@@ -187,9 +200,7 @@ bool is_whitespace(char32_t c) {
 
 bool is_numeric(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
-  const auto kind = category(c);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
-         kind == UTF8PROC_CATEGORY_NO;
+  return is_in(tables::kNumeric, c);
 }
 
 bool is_punctuation(char32_t c) {
@@ -197,41 +208,52 @@ bool is_punctuation(char32_t c) {
     return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) ||
            (c >= 0x7B && c <= 0x7E);
   }
-  const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+  return is_in(tables::kPunctuation, c);
 }
 
 bool is_word_character(char32_t c) {
   if (c < 0x80) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   }
-  const auto kind = category(c);
-  if (kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_ME) return true;  // L and M
-  if (kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
-      kind == UTF8PROC_CATEGORY_PC) {
-    return true;
-  }
-  if (c == 0x200C || c == 0x200D) return true;  // Join_Control
-  // Other_Alphabetic beyond marks: the circled and squared letters.
-  return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
-         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+  return is_in(tables::kWord, c);
 }
 
 bool is_combining_mark(char32_t c) {
-  if (c < 0x300) return false;
-  const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
+  return c >= 0x300 && is_in(tables::kCombiningMark, c);
 }
 
 bool is_nonspacing_mark(char32_t c) {
-  return c >= 0x300 && category(c) == UTF8PROC_CATEGORY_MN;
+  return c >= 0x300 && is_in(tables::kNonspacingMark, c);
 }
 
 bool is_control_or_other(char32_t c) {
-  const auto kind = category(c);
-  return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||
-         kind == UTF8PROC_CATEGORY_CO;
+  return is_in(tables::kOther, c);
 }
+
+std::optional<char32_t> older_stand_in(char32_t c) {
+  if (c < tables::kNewerCharacters.front().first) return std::nullopt;
+  const tables::StandIn* entry = entry_of(tables::kNewerCharacters, c);
+  return entry == nullptr ? std::nullopt : std::optional(entry->other);
+}
+
+namespace {
+
+/// The normal form of a text whose characters utf8proc and the reference treat alike.
+void append_normal_form(std::string& out, std::string_view text, utf8proc_option_t options) {
+  if (text.empty()) return;
+  utf8proc_uint8_t* result = nullptr;
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &result, options);
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
+  if (size < 0) {
+    throw InputError(cat("cannot normalize a text of ", text.size(),
+                         " bytes: ", static_cast<const char*>(utf8proc_errmsg(size))));
+  }
+  out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
+}
+
+}  // namespace
 
 std::string normal_form(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);
@@ -239,16 +261,20 @@ std::string normal_form(std::string_view text, NormalForm form) {
   const bool composes = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   options |= composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (form == NormalForm::kNfkc || form == NormalForm::kNfkd) options |= UTF8PROC_COMPAT;
-  utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                             static_cast<utf8proc_ssize_t>(text.size()), &result,
-                                             static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
-  if (size < 0) {
-    throw InputError(cat("cannot normalize a text of ", text.size(),
-                         " bytes: ", static_cast<const char*>(utf8proc_errmsg(size))));
+  // The reference's tables are of an older Unicode: a character that they lack stays as it is and
+  // parts the text, as any starter that composes with nothing.
+  std::string out;
+  size_t begin = 0;
+  for (size_t i = 0; i < text.size();) {
+    const size_t at = i;
+    if (!is_in(tables::kUnknownToNormalForms, next_code_point(text, i))) continue;
+    append_normal_form(out, text.substr(begin, at - begin),
+                       static_cast<utf8proc_option_t>(options));
+    out.append(text, at, i - at);
+    begin = i;
   }
-  return std::string(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
+  append_normal_form(out, text.substr(begin), static_cast<utf8proc_option_t>(options));
+  return out;
 }
 
 std::string lower_case(std::string_view text) {
@@ -259,6 +285,8 @@ std::string lower_case(std::string_view text) {
     if (c == 0x130) {  // the one character whose lower case is two
       append_utf8(out, 'i');
       append_utf8(out, 0x307);
+    } else if (const tables::StandIn* newer = entry_of(tables::kNewerLowerCase, c)) {
+      append_utf8(out, newer->other + (c - newer->first));
     } else {
       append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,19 +23,25 @@ std::string lossy_utf8(std::string_view bytes);
 
 bool is_ascii(std::string_view text);
 
-// Character classes by their Unicode properties.
+// Character classes as the reference implementation's parts have them, each of its own version of
+// Unicode (character_tables.h).
 bool is_whitespace(char32_t c);        ///< White_Space
-bool is_numeric(char32_t c);           ///< N
-bool is_punctuation(char32_t c);       ///< P, or one of ASCII's 32 punctuation marks
-bool is_word_character(char32_t c);    ///< \w: Alphabetic, M, Nd, Pc, Join_Control
-bool is_combining_mark(char32_t c);    ///< M
-bool is_nonspacing_mark(char32_t c);   ///< Mn
-bool is_control_or_other(char32_t c);  ///< Cc, Cf, Co
+bool is_numeric(char32_t c);           ///< N, Unicode 17
+bool is_punctuation(char32_t c);       ///< P, Unicode 8, or one of ASCII's 32 punctuation marks
+bool is_word_character(char32_t c);    ///< \w: Alphabetic, M, Nd, Pc, Join_Control; Unicode 16
+bool is_combining_mark(char32_t c);    ///< M, Unicode 9
+bool is_nonspacing_mark(char32_t c);   ///< Mn, Unicode 8
+bool is_control_or_other(char32_t c);  ///< Cc, Cf, Co, Unicode 8
+
+/// For a character that Unicode 14 lacks and Unicode 16 has: one of Unicode 14 with the same
+/// category and the same number of bytes, for regular expressions.
+std::optional<char32_t> older_stand_in(char32_t c);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+/// The text in a normal form of Unicode 9: what is newer stays as it is.
 std::string normal_form(std::string_view text, NormalForm form);
 
-/// Every character in lower case by itself (no final sigma).
+/// Every character in lower case by itself (no final sigma), Unicode 17.
 std::string lower_case(std::string_view text);
 
 /// The character that stands for a byte in byte-level vocabularies, as UTF-8.

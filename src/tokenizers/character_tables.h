@@ -1,0 +1,34 @@
+#pragma once
+
+#include <span>
+
+/// Characters as the reference implementation classes them, ascending. Its parts follow different
+/// versions of Unicode, and a file's ids depend on them; scripts/make_character_tables.py asks it.
+namespace automodel::tokenizers::tables {
+
+struct CharacterRange {
+  char32_t first;
+  char32_t last;
+};
+
+extern const std::span<const CharacterRange> kPunctuation;     ///< beyond ASCII too
+extern const std::span<const CharacterRange> kNumeric;         ///< of Digits
+extern const std::span<const CharacterRange> kWord;            ///< \w of Whitespace
+extern const std::span<const CharacterRange> kCombiningMark;   ///< of StripAccents
+extern const std::span<const CharacterRange> kNonspacingMark;  ///< of BertNormalizer
+extern const std::span<const CharacterRange> kOther;           ///< Cc, Cf and Co of BertNormalizer
+/// Decompose, compose or have a combining class today, but not in the reference's normal forms.
+extern const std::span<const CharacterRange> kUnknownToNormalForms;
+
+struct StandIn {
+  char32_t first;
+  char32_t last;
+  char32_t other;
+};
+
+/// Characters newer than Unicode 14, and for all of a range one older character like them.
+extern const std::span<const StandIn> kNewerCharacters;
+/// Capitals newer than Unicode 14, and the lower case of a range's first.
+extern const std::span<const StandIn> kNewerLowerCase;
+
+}  // namespace automodel::tokenizers::tables
