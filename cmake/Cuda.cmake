@@ -63,7 +63,7 @@ if(_cuda_sources)
     target_link_libraries(automodel_cuda PRIVATE am_${room})
   endforeach()
   # The binary finds it by name: beside itself here, in ../lib once installed.
-  set_target_properties(automodel PROPERTIES ENABLE_EXPORTS ON BUILD_RPATH "$ORIGIN")
+  set_target_properties(automodel_main PROPERTIES ENABLE_EXPORTS ON BUILD_RPATH "$ORIGIN")
   install(TARGETS automodel_cuda LIBRARY DESTINATION lib)
   install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch/lib/" DESTINATION lib/torch/lib
           FILES_MATCHING PATTERN "*.so*")

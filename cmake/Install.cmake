@@ -1,5 +1,5 @@
 # `cmake --install BUILD --prefix P` makes a folder that runs wherever it is moved to:
-#   P/bin/automodel
+#   P/bin/automodel, and automodel-main that it starts
 #   P/lib            the libraries it needs that are not glibc's
 #   P/lib/torch/lib, P/lib/nvidia/cu13/lib   LibTorch, in the layout its own search path expects
 #   P/share/automodel/{configs,recipes,schemas}
@@ -7,10 +7,10 @@ set(_torch_lib "${AUTOMODEL_LIBTORCH}/torch/lib")
 set(_cuda_lib "${AUTOMODEL_LIBTORCH}/nvidia/cu13/lib")
 
 # RPATH, not RUNPATH: it also serves the libraries that our libraries need.
-target_link_options(automodel PRIVATE LINKER:--disable-new-dtags)
-set_target_properties(automodel PROPERTIES
+target_link_options(automodel_main PRIVATE LINKER:--disable-new-dtags)
+set_target_properties(automodel_main PROPERTIES
   INSTALL_RPATH "$ORIGIN/../lib:$ORIGIN/../lib/torch/lib:$ORIGIN/../lib/nvidia/cu13/lib")
-install(TARGETS automodel RUNTIME DESTINATION bin)
+install(TARGETS automodel automodel_main RUNTIME DESTINATION bin)
 install(FILES "${_torch_lib}/libtorch_cpu.so" "${_torch_lib}/libc10.so"
               "${_torch_lib}/libgomp.so.1" DESTINATION lib/torch/lib)
 install(DIRECTORY "${_cuda_lib}/" DESTINATION lib/nvidia/cu13/lib
@@ -21,7 +21,7 @@ install(DIRECTORY configs recipes schemas DESTINATION share/automodel)
 
 set(_libtorch_directories "${_torch_lib}" "${_cuda_lib}")
 install(CODE "set(libtorch_directories \"${_libtorch_directories}\")")
-install(CODE "set(automodel_binary \"$<TARGET_FILE:automodel>\")")
+install(CODE "set(automodel_binary \"$<TARGET_FILE:automodel_main>\")")
 install(CODE [[
   file(GET_RUNTIME_DEPENDENCIES
     EXECUTABLES "${automodel_binary}"

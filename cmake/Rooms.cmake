@@ -11,7 +11,7 @@ function(automodel_add_room line)
   separate_arguments(uses UNIX_COMMAND "${CMAKE_MATCH_3}")
 
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${room}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "/(main|cuda/.*)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/(cli/main|cli/start|cuda/.*)\\.cpp$")
   if(NOT sources)
     add_library(am_${room} INTERFACE)
     set(scope INTERFACE)
@@ -51,7 +51,7 @@ function(automodel_add_tests room)
   add_test(NAME ${room} COMMAND test_${room}
            --gtest_output=xml:${CMAKE_BINARY_DIR}/test-results/${room}.xml)
   set_tests_properties(${room} PROPERTIES
-    ENVIRONMENT "AUTOMODEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};AUTOMODEL_BINARY=${CMAKE_BINARY_DIR}/automodel")
+    ENVIRONMENT "AUTOMODEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};AUTOMODEL_BINARY=${CMAKE_BINARY_DIR}/automodel;GOMP_SPINCOUNT=1000")
 endfunction()
 
 foreach(line IN LISTS _room_lines)

@@ -101,7 +101,11 @@ std::vector<RankProcess> meet(Store& store, const WorldOptions& options) {
 /// After a start that failed: who serves the store stays until the others that came have seen for
 /// themselves why.
 void leave_failed_start(Store& store, const WorldOptions& options) {
-  store.add("left", 1);
+  try {
+    store.add("left", 1);
+  } catch (const StoreGone&) {
+    return;  // who serves it was waiting for us only
+  }
   if (!options.hosts_store) return;
   int64_t num_present = 0;
   for (int rank = 0; rank < options.size; ++rank) num_present += store.has(process_key(rank));

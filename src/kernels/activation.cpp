@@ -43,7 +43,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr int64_t kGrainRows = 32;
+constexpr int64_t kActivationRows = 32;
 
 struct GatedActivation : torch::autograd::Function<GatedActivation> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_in, int64_t act) {
@@ -54,7 +54,7 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     at::Tensor out = at::empty(sizes, gate_up.options());
     const float* in = gate_up.data_ptr<float>();
     float* result = out.data_ptr<float>();
-    at::parallel_for(0, out.numel() / half, kGrainRows, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
       cpu::loops().gated_forward(in + begin * 2 * half, result + begin * half, end - begin, half,
                                  static_cast<int>(act));
     });
@@ -72,7 +72,7 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const float* in = gate_up.data_ptr<float>();
     const float* grad = d_out.data_ptr<float>();
     float* result = d_gate_up.data_ptr<float>();
-    at::parallel_for(0, d_out.numel() / half, kGrainRows, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, d_out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
       cpu::loops().gated_backward(grad + begin * half, in + begin * 2 * half,
                                   result + begin * 2 * half, end - begin, half, act);
     });

@@ -77,8 +77,7 @@ double chunk_loss(at::Tensor& logits, const at::Tensor& labels,
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& labels,
-                            const CrossEntropyOptions* options) {
-    const bool has_gradients = hidden.requires_grad() || weight.requires_grad();
+                            const CrossEntropyOptions* options, bool has_gradients) {
     at::Tensor hidden_grad, weight_grad;
     if (has_gradients) {
       hidden_grad = at::empty_like(hidden);
@@ -103,8 +102,11 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                                                torch::autograd::tensor_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor scale = gradients[0];
+    if (scale.is_cpu() && scale.item<float>() == 1.0F) {  // the usual case needs no copies
+      return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor()};
+    }
     return {saved[0] * scale.to(saved[0].scalar_type()),
-            saved[1] * scale.to(saved[1].scalar_type()), at::Tensor(), at::Tensor()};
+            saved[1] * scale.to(saved[1].scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -113,7 +115,11 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& labels, const CrossEntropyOptions& options) {
   check_labels(labels, weight.size(0), options.ignore_index);
-  return LinearCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(), &options);
+  // Asked here: inside a Function's forward the grad mode is always off.
+  const bool has_gradients =
+      at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
+  return LinearCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(), &options,
+                                   has_gradients);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,

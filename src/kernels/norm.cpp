@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr int64_t kGrainRows = 64;
+constexpr int64_t kNormRows = 64;
 
 /// Forward over all rows; `residual` and `sum` are undefined or both defined.
 void forward_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& sum,
@@ -29,7 +29,7 @@ void forward_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& s
   const float* w = weight.data_ptr<float>();
   float* out = y.data_ptr<float>();
   float* scales = rstd.data_ptr<float>();
-  at::parallel_for(0, rows, kGrainRows, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, rows, kNormRows, [&](int64_t begin, int64_t end) {
     const int64_t at = begin * dim;
     cpu::loops().rms_forward(in + at, other != nullptr ? other + at : nullptr,
                              total != nullptr ? total + at : nullptr, w, out + at, scales + begin,

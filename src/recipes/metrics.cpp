@@ -1,18 +1,22 @@
 #include "recipes/metrics.h"
 
+#include <utility>
+
 #include "core/clock.h"
-#include "tensor/memory.h"
 
 namespace automodel::recipes {
 
 namespace {
-double peak_gib() {
-  return static_cast<double>(tensor::peak_resident_bytes()) / static_cast<double>(1 << 30);
+double gib(uint64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(1 << 30);
 }
 }  // namespace
 
-StepMeter::StepMeter(int64_t world_size, std::optional<double> peak_tflops)
-    : world_size_(world_size), peak_tflops_(peak_tflops), last_seconds_(monotonic_seconds()) {}
+StepMeter::StepMeter(int64_t world_size, std::optional<double> peak_tflops, MemoryGauge peak_bytes)
+    : world_size_(world_size),
+      peak_tflops_(peak_tflops),
+      peak_bytes_(std::move(peak_bytes)),
+      last_seconds_(monotonic_seconds()) {}
 
 void StepMeter::restart() {
   last_seconds_ = monotonic_seconds();
@@ -32,7 +36,7 @@ Json StepMeter::record(const training::StepResult& result, int64_t step, int64_t
   record["loss"] = static_cast<double>(static_cast<float>(result.loss));
   record["grad_norm"] = result.grad_norm;
   record["lr"] = result.lr;
-  record["mem"] = peak_gib();
+  record["mem"] = gib(peak_bytes_());
   record["tps"] = tokens_per_second;
   record["tps_per_gpu"] = tokens_per_second / ranks;
   record["mfu"] =
@@ -42,16 +46,16 @@ Json StepMeter::record(const training::StepResult& result, int64_t step, int64_t
   return record;
 }
 
-Json validation_record(double loss, int64_t num_label_tokens, double lr, int64_t step,
-                       int64_t epoch) {
+Json StepMeter::validation_record(const training::TrainStep::Evaluation& result, double lr,
+                                  int64_t step, int64_t epoch) const {
   Json record = Json::object();
   record["step"] = step;
   record["epoch"] = epoch;
   record["timestamp"] = utc_timestamp();
-  record["val_loss"] = loss;
+  record["val_loss"] = result.loss;
   record["lr"] = lr;
-  record["num_label_tokens"] = num_label_tokens;
-  record["mem"] = peak_gib();
+  record["num_label_tokens"] = result.num_label_tokens;
+  record["mem"] = gib(peak_bytes_());
   return record;
 }
 

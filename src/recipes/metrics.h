@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "core/json.h"
@@ -8,11 +9,14 @@
 
 namespace automodel::recipes {
 
+/// The most memory used at one time, in bytes.
+using MemoryGauge = std::function<uint64_t()>;
+
 /// Turns steps into records: rates since the last record or restart(), memory, MFU.
 class StepMeter final {
  public:
   /// `peak_tflops` of one device: absent gives no MFU.
-  StepMeter(int64_t world_size, std::optional<double> peak_tflops);
+  StepMeter(int64_t world_size, std::optional<double> peak_tflops, MemoryGauge peak_bytes);
 
   /// Begins the next record's time anew: after validation and saving, which are no step.
   void restart();
@@ -20,14 +24,15 @@ class StepMeter final {
   /// Upstream's training record; `flops`: operations of the whole step on all ranks.
   Json record(const training::StepResult& result, int64_t step, int64_t epoch, double flops);
 
+  /// Upstream's validation record.
+  Json validation_record(const training::TrainStep::Evaluation& result, double lr, int64_t step,
+                         int64_t epoch) const;
+
  private:
   int64_t world_size_;
   std::optional<double> peak_tflops_;
+  MemoryGauge peak_bytes_;
   double last_seconds_;
 };
-
-/// Upstream's validation record.
-Json validation_record(double loss, int64_t num_label_tokens, double lr, int64_t step,
-                       int64_t epoch);
 
 }  // namespace automodel::recipes

@@ -27,6 +27,7 @@ struct PreparedRun {
   std::string resolved_recipe;
   std::vector<std::string> warnings;
   std::string trace_path;
+  std::string device;        ///< "cpu", "cuda" or "": whatever is there
   double begin_seconds = 0;  ///< monotonic_seconds() when the launching process started
 };
 
@@ -34,6 +35,7 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   PreparedRun run;
   run.begin_seconds = monotonic_seconds() - seconds_since_process_start();
   run.trace_path = options.trace_path;
+  run.device = options.device;
   run.document = config::load_recipe(options.recipe_path, options.overrides);
   config::Diagnostics diagnostics(run.document.sources);
   run.recipe = read_recipe(run.document.root, diagnostics);
@@ -47,13 +49,40 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   return run;
 }
 
-void choose_device(const RunOptions& options, PreparedRun& run) {
-  if (options.device == "cuda") {
-    throw UnsupportedError("--device cuda: training on CUDA is not in this version");
+/// Where a rank computes.
+struct RankDevice {
+  at::Device device = at::kCPU;
+  std::unique_ptr<tensor::CudaRuntime> cuda;
+};
+
+/// What `--device` says, or CUDA for a recipe of NCCL where there is one. Opens CUDA, which cannot
+/// be forked: called in the rank's own process.
+RankDevice choose_device(const PreparedRun& run, int num_ranks, Reporter& reporter) {
+  const bool is_nccl = to_lower(run.recipe.dist_env.backend) == "nccl";
+  const bool is_wanted = run.device == "cuda" || (run.device.empty() && is_nccl);
+  RankDevice chosen;
+  if (!is_wanted) return chosen;
+  std::string reason;
+  if (num_ranks > 1) {
+    reason = "several ranks on CUDA are not in this version";
+  } else {
+    try {
+      chosen.cuda = tensor::open_cuda();
+      if (chosen.cuda->device_count() == 0) reason = "this machine has no CUDA device";
+    } catch (const UnsupportedError& error) {
+      reason = error.what();
+    }
   }
-  if (to_lower(run.recipe.dist_env.backend) == "nccl") {
-    run.warnings.push_back("dist_env.backend nccl needs a GPU: training on the CPU with gloo");
+  if (reason.empty()) {
+    chosen.cuda->set_device(0);
+    chosen.device = at::Device(at::kCUDA, 0);
+    reporter.info(cat("device: ", chosen.cuda->device_name(0)));
+    return chosen;
   }
+  if (run.device == "cuda") throw UnsupportedError(cat("--device cuda: ", reason));
+  reporter.warning(
+      cat("dist_env.backend nccl needs a GPU: training on the CPU with gloo (", reason, ")"));
+  return {};
 }
 
 int run_session(const PreparedRun& run, const comm::ProcessGroup& group, Reporter& reporter) {
@@ -62,10 +91,12 @@ int run_session(const PreparedRun& run, const comm::ProcessGroup& group, Reporte
   if (!run.trace_path.empty()) {
     trace.emplace(loggers::trace_path_of_rank(run.trace_path, group.rank()), group.rank());
   }
+  const RankDevice place = choose_device(run, group.size(), reporter);
   RunContext context{.group = group,
                      .reporter = &reporter,
                      .trace = trace ? &*trace : nullptr,
-                     .device = at::kCPU,
+                     .device = place.device,
+                     .cuda = place.cuda.get(),
                      .resolved_recipe = run.resolved_recipe};
   TrainSession session(run.recipe, context);
   reporter.info(cat("ready after ", format_duration(monotonic_seconds() - run.begin_seconds)));
@@ -154,7 +185,6 @@ int run_recipe(const RunOptions& options) {
   }
   const int num_ranks = place ? place->world_size : num_local_ranks;
   PreparedRun run = prepare(options, num_ranks);
-  choose_device(options, run);
   return place ? run_started_rank(run, *place) : run_here(run, num_ranks);
 }
 

@@ -8,6 +8,7 @@
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/run_log.h"
+#include "tensor/memory.h"
 #include "tensor/random.h"
 
 namespace automodel::recipes {
@@ -114,8 +115,9 @@ void TrainSession::build_optimizer() {
   options.max_grad_norm = recipe_.clip.max_norm.value_or(1.0);
   options.ignore_index = recipe_.loss.ignore_index;
   options.stops_on_non_finite = recipe_.stops_on_non_finite;
-  const auto loss = [this](const tensor::Batch& batch, double divisor, int64_t step,
+  const auto loss = [this](const tensor::Batch& on_cpu, double divisor, int64_t step,
                            int64_t micro_batch) {
+    const tensor::Batch batch = on_cpu.to(context_.device);
     model_->set_dropout_context({static_cast<uint64_t>(recipe_.seed), step, micro_batch});
     return model_->loss(batch, divisor, recipe_.loss.ignore_index);
   };
@@ -163,10 +165,15 @@ int TrainSession::agreed_signal() {
 }
 
 ExitCode TrainSession::run() {
+  const tensor::CudaRuntime* cuda = context_.cuda;
+  const int index = context_.device.index();
+  const std::string device = cuda == nullptr ? "cpu" : cuda->device_name(index);
   const auto peak = recipe_.mfu.peak_tflops
                         ? recipe_.mfu.peak_tflops
-                        : models::peak_tflops(recipe_.mfu.device.value_or("cpu"));
-  meter_.emplace(context_.group.size(), peak);
+                        : models::peak_tflops(recipe_.mfu.device.value_or(device));
+  meter_.emplace(context_.group.size(), peak, [cuda, index] {
+    return cuda == nullptr ? tensor::peak_resident_bytes() : cuda->peak_allocated_bytes(index);
+  });
   progress_.emplace(scheduler_->step(), scheduler_->max_steps());
   begin_seconds_ = monotonic_seconds();
   bool is_stopped = false;
@@ -230,9 +237,8 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
       return next.has_value();
     });
     losses.emplace_back(set.name, evaluation.loss);
-    log_->validation(
-        set.name, validation_record(evaluation.loss, evaluation.num_label_tokens, train_step_->lr(),
-                                    scheduler_->step(), scheduler_->epoch()));
+    log_->validation(set.name, meter_->validation_record(evaluation, train_step_->lr(),
+                                                         scheduler_->step(), scheduler_->epoch()));
   }
   model_->train();
   trace("validation", "step", begin);

@@ -14,6 +14,7 @@
 #include "recipes/recipe.h"
 #include "recipes/run_log.h"
 #include "recipes/session_checkpoint.h"
+#include "tensor/cuda_runtime.h"
 #include "training/signals.h"
 #include "training/train_step.h"
 
@@ -25,7 +26,8 @@ struct RunContext {
   Reporter* reporter = nullptr;
   TraceSink* trace = nullptr;  ///< may be null
   at::Device device = at::kCPU;
-  std::string resolved_recipe;  ///< YAML text that is saved beside every checkpoint
+  const tensor::CudaRuntime* cuda = nullptr;  ///< set when device is a CUDA device
+  std::string resolved_recipe;                ///< YAML text that is saved beside every checkpoint
 };
 
 /// TrainFinetuneRecipeForNextTokenPrediction: built by phases in upstream's order, then run once.

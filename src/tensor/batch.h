@@ -14,6 +14,9 @@ struct Batch {
   at::Tensor padding_mask;  ///< [B, S] bool, true at padding; or undefined: no padding
   at::Tensor document_ids;  ///< [B, S], or undefined: attention stays inside equal ids (packing)
 
+  /// The batch on a device; itself where it is there already.
+  Batch to(at::Device device) const;
+
   int64_t num_sequences() const { return input_ids.size(0); }
   int64_t sequence_length() const { return input_ids.size(1); }
 };

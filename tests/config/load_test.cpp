@@ -132,7 +132,7 @@ TEST(LoadTest, SaysThatAFileIsNotThere) {
     FAIL();
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
-              "cannot read /nowhere/recipe.yaml: No such file or directory");
+              "there is no recipe /nowhere/recipe.yaml");
   }
 }
 

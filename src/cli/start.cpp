@@ -1,0 +1,22 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+/// The program `automodel`: sets what LibTorch's libraries read while they are loaded, then becomes
+/// `automodel-main`, which lies beside it.
+///
+/// OpenMP's threads wait for each other by spinning, by default so long that a run on a machine
+/// with other work on it takes ten times as long (each waits out the time slices of those that are
+/// not running). A short spin costs nothing where the machine is free.
+int main(int, char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "1000", 0);
+  std::string path(4096, '\0');
+  const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+  path.resize(size > 0 ? static_cast<size_t>(size) : 0);
+  path += "-main";
+  ::execv(path.c_str(), argv);
+  std::perror(("cannot start " + path).c_str());
+  return 1;
+}

@@ -1,0 +1,15 @@
+#include "tensor/batch.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::tensor {
+
+Batch Batch::to(at::Device device) const {
+  const auto move = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.to(device) : tensor;
+  };
+  return {move(input_ids), move(labels), move(position_ids), move(padding_mask),
+          move(document_ids)};
+}
+
+}  // namespace automodel::tensor
