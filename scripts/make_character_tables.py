@@ -53,7 +53,8 @@ def classes():
 def unknown_to_normal_forms(newer):
     """What decomposes, composes or is moved in newer Unicode, but not in the library's normal forms."""
     forms = {name: getattr(normalizers, name)().normalize_str for name in ("NFC", "NFD", "NFKC", "NFKD")}
-    unknown = set(newer)
+    # U+11A7 is no trailing consonant, but utf8proc composes it with the syllable before it.
+    unknown = {*newer, 0x11A7}
     for c in CHARACTERS:
         if unicodedata.category(chr(c)) == "Cn":
             continue
