@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kCloseSeconds = 10.0;
 constexpr double kFailedStartSeconds = 2.0;
-constexpr double kPollSeconds = 0.002;
+constexpr double kStorePollSeconds = 0.002;
 
 /// A backend whose failures are explained.
 class WatchedBackend final : public GroupBackend {
@@ -111,7 +111,7 @@ void leave_failed_start(Store& store, const WorldOptions& options) {
   for (int rank = 0; rank < options.size; ++rank) num_present += store.has(process_key(rank));
   const double deadline = monotonic_seconds() + kFailedStartSeconds;
   while (store.add("left", 0) < num_present && monotonic_seconds() < deadline) {
-    store.get("never", kPollSeconds);
+    store.get("never", kStorePollSeconds);
   }
 }
 
@@ -237,7 +237,7 @@ void World::close() {
   }
   const double deadline = monotonic_seconds() + kCloseSeconds;
   while (state_->store->add("closed", 0) < num_others && monotonic_seconds() < deadline) {
-    state_->store->get("never", kPollSeconds);
+    state_->store->get("never", kStorePollSeconds);
   }
 }
 
