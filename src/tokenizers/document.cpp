@@ -118,6 +118,7 @@ class DocumentReader final : public nlohmann::json_sax<nlohmann::json> {
         return close();
       case Mode::kMergePair:
         if (pair_items_ != 2) wrong_merge();
+        ++num_merges_read_;
         mode_ = Mode::kMerges;
         return true;
       case Mode::kVocabPair:

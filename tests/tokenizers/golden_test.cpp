@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "support/temporary_directory.h"
+#include "tokenizers/tokenizer.h"
+
+namespace automodel::tokenizers {
+namespace {
+
+std::string data(const std::string& name) {
+  return test::source_file("tests/tokenizers/data/" + name);
+}
+
+std::vector<int64_t> ids_of(const Json& list) {
+  std::vector<int64_t> ids;
+  for (const Json& id : list.as_array()) ids.push_back(id.as_int());
+  return ids;
+}
+
+/// Compares with what scripts/make_tokenizer_goldens.py wrote: an entry for each line of
+/// lines.json, then entries of random ids.
+void expect_as_reference(const Tokenizer& tokenizer, const std::string& expected) {
+  const Json lines = Json::parse_file(data("lines.json"));
+  size_t number = 0;
+  const std::string text = read_file(expected);
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1, ++number) {
+    end = text.find('\n', begin);
+    const Json entry = Json::parse(std::string_view(text).substr(begin, end - begin), expected);
+    SCOPED_TRACE(cat(expected, ":", number + 1));
+    if (const Json* random = entry.find("random")) {
+      EXPECT_EQ(tokenizer.decode(ids_of(*random), false), entry.at("decoded").as_string());
+      continue;
+    }
+    const std::string line = lines.as_array().at(number).as_string();
+    const std::vector<int64_t> ids = ids_of(entry.at("ids"));
+    EXPECT_EQ(tokenizer.encode(line, false), ids);
+    const Json* with_specials = entry.find("ids_special");
+    EXPECT_EQ(tokenizer.encode(line, true),
+              with_specials == nullptr ? ids : ids_of(*with_specials));
+    const Json* other = entry.find("decoded");
+    const std::string decoded = other == nullptr ? line : other->as_string();
+    EXPECT_EQ(tokenizer.decode(ids, false), decoded);
+    const Json* without = entry.find("decoded_skip_special");
+    EXPECT_EQ(tokenizer.decode(ids, true), without == nullptr ? decoded : without->as_string());
+  }
+  EXPECT_GT(number, lines.size());
+}
+
+class Components : public testing::TestWithParam<std::string> {};
+
+TEST_P(Components, EncodeAndDecodeAsTheReference) {
+  const std::string path = data(GetParam() + "/tokenizer.json");
+  const Tokenizer tokenizer = Tokenizer::from_json_text(read_file(path), path);
+  expect_as_reference(tokenizer, data(GetParam() + "/expected.jsonl"));
+}
+
+/// The folders that scripts/make_tokenizer_goldens.py made.
+std::vector<std::string> folders() {
+  std::vector<std::string> names;
+  for (const std::string& name : list_directory(data("."))) {
+    if (is_directory(data(name))) names.push_back(name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Components, testing::ValuesIn(folders()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Quickstart, EncodesAndDecodesAsTheReference) {
+  const Tokenizer tokenizer = Tokenizer::load(test::source_file("configs/quickstart_tokenizer"));
+  expect_as_reference(tokenizer, data("quickstart.jsonl"));
+}
+
+TEST(Quickstart, NamesItsSpecialTokens) {
+  const Tokenizer tokenizer = Tokenizer::load(test::source_file("configs/quickstart_tokenizer"));
+  ASSERT_TRUE(tokenizer.eos() && tokenizer.pad());
+  EXPECT_EQ(tokenizer.eos()->text, "<|endoftext|>");
+  EXPECT_EQ(tokenizer.pad()->text, "<|pad|>");
+  EXPECT_TRUE(tokenizer.is_special(tokenizer.eos()->id));
+  EXPECT_EQ(tokenizer.decode(std::vector<int64_t>{tokenizer.eos()->id}, true), "");
+  EXPECT_FALSE(tokenizer.add_bos_token());
+  EXPECT_TRUE(tokenizer.chat_template());
+}
+
+TEST(Quickstart, DecodingGivesTheTextBack) {
+  const Tokenizer tokenizer = Tokenizer::load(test::source_file("configs/quickstart_tokenizer"));
+  const Json lines = Json::parse_file(data("lines.json"));
+  for (const Json& line : lines.as_array()) {
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(line.as_string(), false), false), line.as_string());
+  }
+}
+
+}  // namespace
+}  // namespace automodel::tokenizers

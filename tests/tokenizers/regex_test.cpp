@@ -1,0 +1,86 @@
+#include "tokenizers/regex.h"
+
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "support/temporary_directory.h"
+#include "tokenizers/unicode.h"
+
+namespace automodel::tokenizers {
+namespace {
+
+std::string data(const std::string& name) {
+  return test::source_file("tests/tokenizers/data/" + name);
+}
+
+std::vector<Json> entries(const std::string& name) {
+  std::vector<Json> list;
+  const std::string text = read_file(data(name));
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = text.find('\n', begin);
+    list.push_back(Json::parse(std::string_view(text).substr(begin, end - begin), name));
+  }
+  return list;
+}
+
+int64_t num_characters(std::string_view text) {
+  int64_t count = 0;
+  for (size_t i = 0; i < text.size(); ++count) next_code_point(text, i);
+  return count;
+}
+
+TEST(Regex, CutsLinesAsOniguruma) {
+  const Json lines = Json::parse_file(data("lines.json"));
+  for (const Json& entry : entries("regular_expressions.jsonl")) {
+    const Json* ends_of_lines = entry.find("ends");
+    if (ends_of_lines == nullptr) continue;
+    const std::string& pattern = entry.at("pattern").as_string();
+    const Regex regex = Regex::from_pattern(pattern, "test");
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const std::string& line = lines.as_array()[i].as_string();
+      std::vector<Match> matches;
+      regex.find_all(line, matches);
+      Json ends = Json::array();
+      for (const Match& match : matches) {
+        if (match.begin == match.end) continue;
+        ends.push_back(Json(num_characters(std::string_view(line).substr(0, match.end))));
+      }
+      EXPECT_EQ(ends.dump(), ends_of_lines->as_array().at(i).dump())
+          << pattern << " on line " << i << ": " << line;
+    }
+  }
+}
+
+TEST(Regex, ClassesHoldTheCharactersOfOnigurumas) {
+  std::string sample;
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    if (c < 0x3400 || c % 61 == 0) append_utf8(sample, c);
+  }
+  for (const Json& entry : entries("regular_expressions.jsonl")) {
+    if (!entry.contains("count")) continue;
+    const std::string& pattern = entry.at("pattern").as_string();
+    std::vector<Match> matches;
+    Regex::from_pattern(pattern, "test").find_all(sample, matches);
+    int64_t count = 0;
+    int64_t sum = 0;
+    for (const Match& match : matches) {
+      if (!match.is_match) continue;
+      for (size_t i = match.begin; i < match.end; ++count) sum += next_code_point(sample, i);
+    }
+    EXPECT_EQ(count, entry.at("count").as_int()) << pattern;
+    EXPECT_EQ(sum, entry.at("sum").as_int()) << pattern;
+  }
+}
+
+TEST(Regex, LiteralsAreNoPatterns) {
+  std::vector<Match> matches;
+  Regex::from_literal(".*", "test").find_all("a.*b", matches);
+  ASSERT_EQ(matches.size(), 3u);
+  EXPECT_EQ(matches[1].begin, 1u);
+  EXPECT_EQ(matches[1].end, 3u);
+}
+
+}  // namespace
+}  // namespace automodel::tokenizers
