@@ -60,18 +60,17 @@ void check_unique(std::string_view text, const Json::Object& members, std::strin
   if (names.size() != keys.size()) fail(file, "a tensor occurs twice in the header");
 }
 
-/// Product of the dims; nullopt when it, or its bytes, do not fit 63 bits.
+/// Product of the dims; nullopt when it, or its bytes, do not fit 63 bits. Neither may the product
+/// without the dims that are 0: strides are made of it.
 std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape, int64_t item_bytes) {
   int64_t numel = 1;
   for (const int64_t dim : shape) {
-    if (dim == 0) return 0;
-  }
-  for (const int64_t dim : shape) {
+    if (dim == 0) continue;
     if (numel > std::numeric_limits<int64_t>::max() / dim) return std::nullopt;
     numel *= dim;
   }
   if (numel > std::numeric_limits<int64_t>::max() / item_bytes) return std::nullopt;
-  return numel;
+  return std::ranges::find(shape, 0) == shape.end() ? numel : 0;
 }
 
 /// Reads one member of the header; offsets are still relative to the header's end.

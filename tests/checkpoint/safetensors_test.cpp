@@ -105,6 +105,10 @@ TEST(SafetensorsHeader, NegativeAndHugeShapesAreRefused) {
                      R"("data_offsets":[0,4]}})",
                      4),
             "x.safetensors: tensor 'a': shape [4611686018427387904] is too large");
+  EXPECT_EQ(error_of(R"({"a":{"dtype":"F32","shape":[0,4611686018427387904,8],)"
+                     R"("data_offsets":[0,0]}})",
+                     0),
+            "x.safetensors: tensor 'a': shape [0, 4611686018427387904, 8] is too large");
 }
 
 TEST(SafetensorsHeader, ReversedOffsetsAreRefused) {
