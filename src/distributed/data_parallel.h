@@ -2,15 +2,11 @@
 
 #include <torch/nn/module.h>
 
-#include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "distributed/engine.h"
 #include "nn/parallel_plan.h"
 #include "tensor/key_map.h"
-#include "tensor/shard_spec.h"
 
 namespace automodel::distributed {
 
@@ -25,44 +21,24 @@ struct DataParallelOptions {
 /// buffer, gradients in another of the same layout that autograd adds into. Units are the plan's
 /// blocks and, for all other parameters, the root. Parameters and gradients are whole on every rank
 /// (ZeRO 0); the sharded placements use the same units and layouts.
-class DataParallel final {
+class DataParallel final : public Engine {
  public:
   /// Takes the memory of every parameter of `module` over. Collective over `group`: every rank
   /// builds the same module. Parameters that do not require gradients get no gradient memory.
   DataParallel(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys,
                comm::ProcessGroup group, const DataParallelOptions& options);
 
-  /// All parameters, one shard a unit and dtype, for loading, initialising and saving.
-  const std::vector<tensor::FlatShard>& parameters() const { return parameters_; }
-  /// Those that are trained and their gradients: equal units, segments and offsets.
-  const std::vector<tensor::FlatShard>& trained() const { return trained_; }
-  const std::vector<tensor::FlatShard>& gradients() const { return gradients_; }
-
-  /// Elements of parameters (of trained ones), padding not counted.
-  int64_t num_parameters() const;
-  int64_t num_trained_parameters() const;
-
-  void zero_gradients();
-
-  /// Averages gradients over the group; all ranks, after the backward of the last micro-batch.
-  void reduce_gradients();
-
-  /// Norm of all gradients in float64.
-  double gradient_norm() const;
-
-  /// Sends rank 0's parameters to all; all ranks.
-  void broadcast_parameters();
-
-  const comm::ProcessGroup& group() const { return group_; }
+  bool is_sharded() const override { return false; }
+  void begin_micro_batch(bool) override {}
+  void end_micro_batch() override {}
+  void zero_gradients() override;
+  void reduce_gradients() override;
+  double gradient_norm() const override;
 
  private:
   void bind(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys);
 
-  comm::ProcessGroup group_;
   DataParallelOptions options_;
-  std::vector<tensor::FlatShard> parameters_;
-  std::vector<tensor::FlatShard> trained_;
-  std::vector<tensor::FlatShard> gradients_;
   std::vector<at::Tensor> gradient_arenas_;  // one a dtype; the gradient shards are slices
 };
 

@@ -16,13 +16,13 @@ at::Tensor rows_of(const at::Tensor& x) {
 
 struct LinearWidened : torch::autograd::Function<LinearWidened> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias) {
+                            const std::optional<at::Tensor>& bias) {
     context->save_for_backward({x, weight});
-    context->saved_data["has_bias"] = bias.defined();
+    context->saved_data["has_bias"] = bias.has_value();
     const at::Tensor rows = rows_of(x);
     const at::Tensor columns = weight.to(at::kFloat).t();
     const at::Tensor product =
-        bias.defined() ? at::addmm(bias.to(at::kFloat), rows, columns) : at::mm(rows, columns);
+        bias ? at::addmm(bias->to(at::kFloat), rows, columns) : at::mm(rows, columns);
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(0);
     return product.to(x.scalar_type()).view(sizes);
@@ -54,7 +54,7 @@ bool has_fast_bfloat16_products() {
 }
 
 at::Tensor linear_widened(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return LinearWidened::apply(x, weight, bias);
+  return LinearWidened::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -39,9 +39,15 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
       reject(key, cat(key, " ", *size, ": only data parallelism is in this version"));
     }
   }
-  if (setup.strategy != distributed::Strategy::kDdp && world_size > 1) {
-    reject("strategy", cat("strategy ", distributed::strategy_name(setup.strategy), " on ",
-                           world_size, " ranks is not in this version; use strategy: ddp"));
+  if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
+    reject("strategy", cat("strategy megatron_fsdp on ", world_size,
+                           " ranks is not in this version; use strategy: fsdp2 or ddp"));
+  }
+  if (setup.sizes.dp_replicate_size.value_or(1) > 1) {
+    reject("dp_replicate_size", "replicas of sharded groups (HSDP) are not in this version");
+  }
+  if (setup.fsdp2.offload_policy) {
+    reject("offload_policy", "offloading parameters is not in this version");
   }
   using Mode = distributed::ActivationCheckpointingMode;
   const bool recomputes = setup.fsdp2.activation_checkpointing != Mode::kOff ||

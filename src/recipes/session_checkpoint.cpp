@@ -100,6 +100,7 @@ void SessionCheckpoint::save(const SessionState& state, const SaveRequest& reque
   group_.barrier();
   try {
     write_rank_files(state, folder);
+    group_.barrier();  // who finishes the folder looks at all ranks' files
     if (is_coordinator) write_shared_files(state, request, folder);
     group_.barrier();
     lifecycle.publish(name, request.train_loss, request.validation_losses, {});
@@ -117,18 +118,22 @@ void SessionCheckpoint::write_rank_files(const SessionState& state,
   Json rng = Json::object();
   rng["seed"] = recipe_.seed;
   checkpoint::write_state(checkpoint::rng_path(folder, group_.rank()), rng);
-  // Parameters and optimizer state are whole on every rank: one writes them.
-  if (group_.rank() != 0) return;
+  // Replicas are equal: one rank writes them. Parts are written by those who hold them.
+  const bool is_sharded = state.engine.is_sharded();
+  if (!is_sharded && group_.rank() != 0) return;
+  const int rank = is_sharded ? group_.rank() : 0;
+  const int world = is_sharded ? group_.size() : 1;
   const std::vector<ShardGroup> model = {{"", state.engine.parameters()}};
-  checkpoint::save_shards(path_join(folder, "model"), {"model", 0, 1}, model);
-  checkpoint::finish_shards(path_join(folder, "model"), {"model", 0, 1});
+  checkpoint::save_shards(path_join(folder, "model"), {"model", rank, world}, model);
   const std::vector<ShardGroup> optimizer = optimizer_groups(state.optimizer);
-  checkpoint::save_shards(path_join(folder, "optim"), {"optim", 0, 1}, optimizer);
-  checkpoint::finish_shards(path_join(folder, "optim"), {"optim", 0, 1});
+  checkpoint::save_shards(path_join(folder, "optim"), {"optim", rank, world}, optimizer);
 }
 
 void SessionCheckpoint::write_shared_files(const SessionState& state, const SaveRequest& request,
                                            const std::string& folder) const {
+  const int world = state.engine.is_sharded() ? group_.size() : 1;
+  checkpoint::finish_shards(path_join(folder, "model"), {"model", 0, world});
+  checkpoint::finish_shards(path_join(folder, "optim"), {"optim", 0, world});
   Json scalars = Json::object();
   scalars["num_steps"] = state.optimizer.num_steps();
   scalars["optimizer"] = state.optimizer.describe();
@@ -148,8 +153,13 @@ void SessionCheckpoint::export_model(const SessionState& state, const std::strin
   const std::string& base = recipe_.model.folder;
   if (!recipe_.model.is_from_config && checkpoint::has_weights(base)) what.original_folder = base;
   what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
-  const checkpoint::ShardSource source(state.engine.parameters());
-  checkpoint::save_hf_folder(path_join(folder, "model/consolidated"), source, what);
+  const std::string target = path_join(folder, "model/consolidated");
+  if (state.engine.is_sharded()) {
+    const auto saved = checkpoint::ShardedFolder::open(path_join(folder, "model"));
+    checkpoint::save_hf_folder(target, saved, what);
+  } else {
+    checkpoint::save_hf_folder(target, checkpoint::ShardSource(state.engine.parameters()), what);
+  }
 }
 
 std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder) {

@@ -9,7 +9,7 @@
 
 #include "comm/process_group.h"
 #include "core/reporter.h"
-#include "distributed/data_parallel.h"
+#include "distributed/engine.h"
 #include "models/causal_lm.h"
 #include "recipes/recipe.h"
 #include "training/train_step.h"
@@ -18,7 +18,7 @@ namespace automodel::recipes {
 
 /// Everything of a session that a checkpoint holds. References to the session's own parts.
 struct SessionState {
-  distributed::DataParallel& engine;
+  distributed::Engine& engine;
   optim::Optimizer& optimizer;
   training::TrainStep& train_step;
   training::StepScheduler& scheduler;

@@ -5,6 +5,8 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "datasets/tokenizer_encoder.h"
+#include "distributed/data_parallel.h"
+#include "distributed/fully_sharded.h"
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/run_log.h"
@@ -36,14 +38,27 @@ void TrainSession::build_model() {
   if (!plan.dtype) dtype = checkpoint_dtype(plan.folder).value_or(at::kFloat);
   model_ = models::build_causal_lm(plan.hf_config, dtype);
   model_->train();
+  build_engine();
+}
+
+void TrainSession::build_engine() {
+  const distributed::DistributedSetup& setup = recipe_.distributed;
+  const nn::ParallelPlan plan = model_->parallel_plan();
+  // A mesh of one has nothing to shard, as upstream.
+  if (setup.strategy == distributed::Strategy::kFsdp2 && context_.group.size() > 1) {
+    engine_ = std::make_unique<distributed::FullySharded>(
+        *model_, plan, model_->key_map(), context_.group,
+        distributed::fully_sharded_options(setup.fsdp2, context_.device));
+    return;
+  }
   distributed::DataParallelOptions options;
   options.device = context_.device;
-  if (const auto cap = recipe_.distributed.ddp.bucket_cap_mb) {
+  if (const auto cap = setup.ddp.bucket_cap_mb) {
     options.bucket_bytes = *cap << 20;
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
   }
-  engine_ = std::make_unique<distributed::DataParallel>(*model_, model_->parallel_plan(),
-                                                        model_->key_map(), context_.group, options);
+  engine_ = std::make_unique<distributed::DataParallel>(*model_, plan, model_->key_map(),
+                                                        context_.group, options);
 }
 
 void TrainSession::initialise_weights() {

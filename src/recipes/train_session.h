@@ -7,7 +7,7 @@
 
 #include "comm/process_group.h"
 #include "core/reporter.h"
-#include "distributed/data_parallel.h"
+#include "distributed/engine.h"
 #include "loggers/progress.h"
 #include "models/causal_lm.h"
 #include "recipes/metrics.h"
@@ -52,6 +52,7 @@ class TrainSession final {
   };
 
   void build_model();
+  void build_engine();
   void load_weights();
   void initialise_weights();
   void build_data();
@@ -74,7 +75,7 @@ class TrainSession final {
   const Recipe& recipe_;
   RunContext context_;
   std::shared_ptr<models::CausalLM> model_;
-  std::unique_ptr<distributed::DataParallel> engine_;
+  std::unique_ptr<distributed::Engine> engine_;
   std::vector<std::unique_ptr<datasets::TextEncoder>> encoders_;
   std::unique_ptr<datasets::BatchStream> stream_;
   std::vector<ValidationSet> validation_sets_;

@@ -51,7 +51,7 @@ tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_inde
   return counts;
 }
 
-TrainStep::TrainStep(distributed::DataParallel& engine, optim::Optimizer& optimizer,
+TrainStep::TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer,
                      optim::LrSchedule schedule, LossFunction loss, const TrainStepOptions& options)
     : engine_(engine),
       optimizer_(optimizer),
@@ -79,9 +79,11 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   double local_loss = 0;
   for (size_t i = 0; i < group.size(); ++i) {
     const auto micro_batch = static_cast<int64_t>(i) * ranks.size() + ranks.rank();
+    engine_.begin_micro_batch(i + 1 == group.size());
     const at::Tensor loss = loss_(group[i], divisor, step, micro_batch);
     local_loss += loss.item<double>() / num_ranks;
     if (loss.requires_grad()) loss.backward();
+    engine_.end_micro_batch();
   }
   engine_.reduce_gradients();
   result.loss = sum_over(ranks, {local_loss})[0];
@@ -123,7 +125,9 @@ TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch
   double num_labels = 0;
   tensor::Batch batch;
   for (int64_t i = 0; next_batch(batch); ++i) {
+    engine_.begin_micro_batch(true);
     loss_sum += loss_(batch, 1.0, 0, i).item<double>();
+    engine_.end_micro_batch();
     num_labels += static_cast<double>(count_tokens(batch, options_.ignore_index).num_label_tokens);
   }
   const std::vector<double> sums = sum_over(engine_.group(), {loss_sum, num_labels});

@@ -5,7 +5,7 @@
 
 #include "comm/process_group.h"
 #include "core/error.h"
-#include "distributed/data_parallel.h"
+#include "distributed/engine.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "tensor/batch.h"
@@ -45,7 +45,7 @@ class NonFiniteError final : public UserError {
 class TrainStep final {
  public:
   /// `engine` and `optimizer` outlive this.
-  TrainStep(distributed::DataParallel& engine, optim::Optimizer& optimizer,
+  TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer,
             optim::LrSchedule schedule, LossFunction loss, const TrainStepOptions& options);
 
   /// Throws NonFiniteError before the update when the loss or the norm is not finite.
@@ -66,7 +66,7 @@ class TrainStep final {
  private:
   void check_finite(double local_loss, double loss, int64_t step) const;
 
-  distributed::DataParallel& engine_;
+  distributed::Engine& engine_;
   optim::Optimizer& optimizer_;
   optim::LrSchedule schedule_;
   LossFunction loss_;

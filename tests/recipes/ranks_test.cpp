@@ -15,33 +15,71 @@ using test::ProgramResult;
 using test::read_records;
 using test::TemporaryDirectory;
 
-std::vector<Json> losses_on(int num_ranks, const std::string& folder) {
-  const ProgramResult run = test::run_program(test::smoke_run(
-      folder, {"--nproc-per-node", cat(num_ranks), "--checkpoint.enabled=false",
-               "--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl",
-               "--step_scheduler.global_batch_size=8", "--step_scheduler.local_batch_size=2"}));
+std::vector<Json> records_of(const test::Spread& spread, const std::string& folder) {
+  const ProgramResult run = test::run_program(test::on(
+      spread,
+      test::smoke_run(folder, {"--checkpoint.enabled=false",
+                               "--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl",
+                               "--step_scheduler.global_batch_size=16",
+                               "--step_scheduler.local_batch_size=2"})));
   EXPECT_EQ(run.status, 0) << run.err;
   return read_records(path_join(folder, "training.jsonl"));
 }
 
-TEST(RanksTest, LossesDoNotDependOnTheNumberOfRanks) {
-  const TemporaryDirectory folder;
-  const std::vector<Json> one = losses_on(1, folder.file("1"));
-  ASSERT_EQ(one.size(), 6u);
-  for (const int num_ranks : {2, 4}) {
-    const std::vector<Json> many = losses_on(num_ranks, folder.file(cat(num_ranks)));
-    ASSERT_EQ(many.size(), one.size());
-    for (size_t i = 0; i < one.size(); ++i) {
-      for (const char* key : {"loss", "grad_norm"}) {
-        const double wanted = one[i].at(key).as_double();
-        EXPECT_NEAR(many[i].at(key).as_double(), wanted, 2e-6 * std::abs(wanted))
-            << key << " of step " << i << " on " << num_ranks << " ranks";
-      }
-      for (const char* key : {"num_tokens_per_step", "num_label_tokens"}) {
-        EXPECT_EQ(many[i].at(key).as_int(), one[i].at(key).as_int()) << key;
-      }
+void expect_equal_records(const std::vector<Json>& one, const std::vector<Json>& other,
+                          double tolerance) {
+  ASSERT_EQ(other.size(), one.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    for (const char* key : {"loss", "grad_norm"}) {
+      const double wanted = one[i].at(key).as_double();
+      EXPECT_NEAR(other[i].at(key).as_double(), wanted, tolerance * std::abs(wanted))
+          << key << " of step " << i;
+    }
+    for (const char* key : {"num_tokens_per_step", "num_label_tokens"}) {
+      EXPECT_EQ(other[i].at(key).as_int(), one[i].at(key).as_int()) << key;
     }
   }
+}
+
+/// Six steps of several micro-batches on any spread give the numbers of one process.
+TEST(RanksTest, LossesDoNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> one = records_of({1, {}}, folder.file("one"));
+  ASSERT_EQ(one.size(), 6u);
+  const std::vector<std::pair<const char*, test::Spread>> spreads = {
+      {"ddp on 2", {2, {}}},
+      {"ddp on 4", {4, {}}},
+      {"fsdp2 on 2", test::sharded(2)},
+      {"fsdp2 on 4", test::sharded(4)},
+      {"fsdp2 on 3 of uneven ranges", test::sharded(3, {"--step_scheduler.global_batch_size=18"})},
+      {"fsdp2, parameters kept after forward",
+       test::sharded(2, {"--distributed.reshard_after_forward=false"})},
+      {"fsdp2, also the last block given up",
+       test::sharded(2, {"--distributed.reshard_after_forward=true"})},
+      {"fsdp2, reduced after every micro-batch",
+       test::sharded(2, {"--distributed.defer_fsdp_grad_sync=false"})}};
+  for (const auto& [name, spread] : spreads) {
+    SCOPED_TRACE(name);
+    const std::vector<Json> records = records_of(spread, folder.file(name));
+    if (spread.num_ranks == 3) {
+      const std::vector<Json> same_batch =
+          records_of({1, {"--step_scheduler.global_batch_size=18"}}, folder.file("18"));
+      expect_equal_records(same_batch, records, 2e-6);
+    } else {
+      expect_equal_records(one, records, 2e-6);
+    }
+  }
+}
+
+TEST(RanksTest, ShardingComputesInBfloat16ByDefaultAsUpstream) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> one = records_of({1, {}}, folder.file("one"));
+  const std::vector<Json> two =
+      records_of({2, {"--distributed.strategy=fsdp2"}}, folder.file("two"));
+  ASSERT_EQ(two.size(), one.size());
+  // Rounding to 8 bits shows, and is small.
+  EXPECT_NE(two[0].at("grad_norm").as_double(), one[0].at("grad_norm").as_double());
+  expect_equal_records(one, two, 2e-2);
 }
 
 /// The processes that a process started.

@@ -19,12 +19,14 @@ constexpr int kSteps = 30;
 constexpr int kPreempted = 75;
 
 /// Shuffled epochs, a schedule and validation, with a save (all files) every third step.
-std::vector<std::string> arguments_of(const std::string& folder, int num_ranks) {
-  return test::smoke_run(
-      folder, {cat("--nproc-per-node=", num_ranks), cat("--step_scheduler.max_steps=", kSteps),
-               "--step_scheduler.num_epochs=10", "--step_scheduler.ckpt_every_steps=3",
-               "--checkpoint.save_consolidated=every", "--checkpoint.max_recent_checkpoints=2",
-               "--lr_scheduler.lr_decay_style=cosine", "--lr_scheduler.lr_warmup_steps=4"});
+std::vector<std::string> arguments_of(const std::string& folder, const test::Spread& spread) {
+  return test::on(
+      spread,
+      test::smoke_run(
+          folder, {cat("--step_scheduler.max_steps=", kSteps), "--step_scheduler.num_epochs=10",
+                   "--step_scheduler.ckpt_every_steps=3", "--checkpoint.save_consolidated=every",
+                   "--checkpoint.max_recent_checkpoints=2", "--lr_scheduler.lr_decay_style=cosine",
+                   "--lr_scheduler.lr_warmup_steps=4"}));
 }
 
 /// What a line of the log says of the training itself.
@@ -56,22 +58,22 @@ int kills_wanted() {
 
 /// Runs that are killed at random moments and started again until they are done, for a number of
 /// kills: every one must end with the lines and the weights of the run that nobody disturbed.
-void kill_and_continue(int num_ranks, int num_kills) {
+void kill_and_continue(const test::Spread& spread, int num_kills) {
   const TemporaryDirectory folder;
   const std::string whole = folder.file("whole");
-  const ProgramResult undisturbed = test::run_program(arguments_of(whole, num_ranks));
+  const ProgramResult undisturbed = test::run_program(arguments_of(whole, spread));
   ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
   const std::vector<std::string> wanted = contents_of(whole);
   ASSERT_EQ(wanted.size(), static_cast<size_t>(kSteps));
 
-  std::mt19937 random(static_cast<unsigned>(num_ranks));
+  std::mt19937 random(static_cast<unsigned>(spread.num_ranks));
   std::uniform_real_distribution<double> moment(0.1, undisturbed.seconds);
   int kills = 0;
   for (int run = 0; kills < num_kills; ++run) {
     const std::string place = folder.file(cat("run", run));
     for (bool is_done = false; !is_done;) {
       const int signal = random() % 3 == 0 ? SIGTERM : SIGKILL;
-      Program program(arguments_of(place, num_ranks));
+      Program program(arguments_of(place, spread));
       std::this_thread::sleep_for(std::chrono::duration<double>(moment(random)));
       ::kill(program.pid(), signal);
       const ProgramResult result = program.wait();
@@ -88,11 +90,54 @@ void kill_and_continue(int num_ranks, int num_kills) {
 }
 
 TEST(ResumeTest, AKilledRunContinuesBitForBit) {
-  kill_and_continue(1, kills_wanted());
+  kill_and_continue({1, {}}, kills_wanted());
 }
 
 TEST(ResumeTest, AKilledRunOfTwoRanksContinuesBitForBit) {
-  kill_and_continue(2, kills_wanted() / 2);
+  kill_and_continue({2, {}}, kills_wanted() / 2);
+}
+
+TEST(ResumeTest, AKilledShardedRunContinuesBitForBit) {
+  kill_and_continue(test::sharded(2), kills_wanted() / 2);
+}
+
+/// Saved on one spread, continued on another: the following steps are those of the run that went
+/// on.
+TEST(ResumeTest, CheckpointsFitAnyNumberOfRanksAndStrategy) {
+  const TemporaryDirectory folder;
+  const auto arguments = [&](const test::Spread& spread, const std::string& place) {
+    return test::on(
+        spread, test::smoke_run(folder.file(place),
+                                {"--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl",
+                                 "--step_scheduler.global_batch_size=8",
+                                 "--step_scheduler.local_batch_size=2", "--optimizer.lr=1e-3"}));
+  };
+  const std::vector<std::pair<std::string, test::Spread>> spreads = {{"one", {1, {}}},
+                                                                     {"ddp2", {2, {}}},
+                                                                     {"fsdp2", test::sharded(2)},
+                                                                     {"fsdp4", test::sharded(4)}};
+  for (const auto& [from, saved] : spreads) {
+    const std::string place = folder.file(from);
+    ASSERT_EQ(test::run_program(arguments(saved, from)).status, 0);
+    const std::vector<Json> wanted = read_records(path_join(place, "training.jsonl"));
+    for (const auto& [to, loaded] : spreads) {
+      SCOPED_TRACE(cat(from, " to ", to));
+      const std::string name = cat(from, "-", to);
+      std::vector<std::string> again = arguments(loaded, name);
+      again.push_back(cat("--checkpoint.restore_from=", place, "/epoch_0_step_2"));
+      const ProgramResult run = test::run_program(again);
+      ASSERT_EQ(run.status, 0) << run.err;
+      const std::vector<Json> found = read_records(path_join(folder.file(name), "training.jsonl"));
+      ASSERT_EQ(found.size(), 3u);
+      for (size_t i = 0; i < found.size(); ++i) {
+        const Json& step = wanted[i + 3];
+        EXPECT_EQ(found[i].at("step").as_int(), step.at("step").as_int());
+        EXPECT_NEAR(found[i].at("loss").as_double() / step.at("loss").as_double(), 1, 2e-6);
+        EXPECT_NEAR(found[i].at("grad_norm").as_double() / step.at("grad_norm").as_double(), 1,
+                    2e-6);
+      }
+    }
+  }
 }
 
 TEST(ResumeTest, SigtermSavesAndSaysHowToContinue) {

@@ -30,4 +30,26 @@ inline std::vector<std::string> smoke_run(const std::string& folder,
   return arguments;
 }
 
+/// How a run is spread over processes.
+struct Spread {
+  int num_ranks = 1;
+  std::vector<std::string> options;
+};
+
+/// Fully sharded, computing and reducing in float32 so that losses can be compared closely.
+inline Spread sharded(int num_ranks, const std::vector<std::string>& more = {}) {
+  Spread spread{num_ranks,
+                {"--distributed.strategy=fsdp2", "--distributed.mp_policy.param_dtype=float32",
+                 "--distributed.mp_policy.reduce_dtype=float32"}};
+  spread.options.insert(spread.options.end(), more.begin(), more.end());
+  return spread;
+}
+
+/// Appends the arguments of a spread.
+inline std::vector<std::string> on(const Spread& spread, std::vector<std::string> arguments) {
+  arguments.push_back(cat("--nproc-per-node=", spread.num_ranks));
+  arguments.insert(arguments.end(), spread.options.begin(), spread.options.end());
+  return arguments;
+}
+
 }  // namespace automodel::test

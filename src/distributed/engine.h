@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::distributed {
+
+/// Owns the memory of a module's parameters and gradients and keeps the ranks of a data-parallel
+/// group together. Optimizers, clipping, loading and saving work on its shards only. Every rank of
+/// the group calls every function, in the same order.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// All parameters, one shard a unit, dtype and kind, for loading, initialising and saving.
+  const std::vector<tensor::FlatShard>& parameters() const { return parameters_; }
+  /// Those that are trained and their gradients: equal units, segments and offsets.
+  const std::vector<tensor::FlatShard>& trained() const { return trained_; }
+  const std::vector<tensor::FlatShard>& gradients() const { return gradients_; }
+
+  /// Elements of the module's parameters (of trained ones), all ranks' parts counted once.
+  int64_t num_parameters() const { return num_parameters_; }
+  int64_t num_trained_parameters() const { return num_trained_parameters_; }
+
+  /// True when every rank holds another part of the parameters; else each holds all of them.
+  virtual bool is_sharded() const = 0;
+
+  /// Before the forward of a micro-batch (or of a validation batch). `is_last`: of the step.
+  virtual void begin_micro_batch(bool is_last) = 0;
+  /// After its backward (after its forward in validation).
+  virtual void end_micro_batch() = 0;
+
+  virtual void zero_gradients() = 0;
+  /// Averages gradients over the group, after the last micro-batch.
+  virtual void reduce_gradients() = 0;
+  /// Norm of all ranks' gradients in float64.
+  virtual double gradient_norm() const = 0;
+
+  const comm::ProcessGroup& group() const { return group_; }
+
+ protected:
+  explicit Engine(comm::ProcessGroup group) : group_(std::move(group)) {}
+
+  comm::ProcessGroup group_;
+  std::vector<tensor::FlatShard> parameters_;
+  std::vector<tensor::FlatShard> trained_;
+  std::vector<tensor::FlatShard> gradients_;
+  int64_t num_parameters_ = 0;
+  int64_t num_trained_parameters_ = 0;
+};
+
+}  // namespace automodel::distributed

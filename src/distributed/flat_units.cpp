@@ -1,0 +1,104 @@
+#include "distributed/flat_units.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "core/error.h"
+#include "tensor/memory.h"
+
+namespace automodel::distributed {
+
+namespace {
+
+using tensor::FlatSegment;
+
+/// The plan's block that a parameter belongs to; "" for the root.
+std::string unit_of(const std::string& parameter, const nn::ParallelPlan& plan) {
+  for (const std::string& block : plan.blocks) {
+    if (parameter.starts_with(block) && parameter.size() > block.size() &&
+        parameter[block.size()] == '.') {
+      return block;
+    }
+  }
+  return "";
+}
+
+int64_t product(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+FlatLayout FlatGroup::layout(int64_t element_size, int64_t num_ranks) const {
+  std::vector<LayoutItem> items;
+  for (const auto& [name, value] : parameters) items.push_back({name, value.numel()});
+  return lay_out(items, element_size, num_ranks);
+}
+
+int64_t FlatGroup::numel() const {
+  int64_t count = 0;
+  for (const auto& [name, value] : parameters) count += value.numel();
+  return count;
+}
+
+std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan) {
+  std::vector<FlatGroup> groups;
+  for (const auto& item : module.named_parameters()) {
+    const std::string unit = unit_of(item.key(), plan);
+    const at::Tensor& value = item.value();
+    auto it = std::find_if(groups.begin(), groups.end(), [&](const FlatGroup& group) {
+      return group.unit == unit && group.dtype == value.scalar_type() &&
+             group.is_trained == value.requires_grad();
+    });
+    if (it == groups.end()) {
+      groups.push_back({unit, value.scalar_type(), value.requires_grad(), {}});
+      it = std::prev(groups.end());
+    }
+    it->parameters.emplace_back(item.key(), value);
+  }
+  return groups;
+}
+
+std::vector<FlatSegment> segments_in(const FlatLayout& layout, const tensor::KeyMap& keys,
+                                     int64_t begin, int64_t end) {
+  std::vector<FlatSegment> segments;
+  for (const LayoutEntry& entry : layout.entries) {
+    int64_t covered = 0;
+    for (const tensor::ParameterPart& part : keys) {
+      if (part.parameter != entry.parameter) continue;
+      const int64_t numel = product(part.shape);
+      const int64_t row = part.shape.empty() || part.shape[0] == 0 ? 1 : numel / part.shape[0];
+      const int64_t first = entry.offset + part.row_begin * row;
+      covered += numel;
+      const int64_t held_begin = std::max(begin, first);
+      const int64_t held_end = std::min(end, first + numel);
+      if (held_begin >= held_end) continue;
+      tensor::ShardSpec spec = tensor::ShardSpec::whole(part.shape);
+      spec.flat_begin = held_begin - first;
+      spec.flat_end = held_end - first;
+      segments.push_back({part.name, std::move(spec), held_begin - begin});
+    }
+    AM_CHECK(covered == entry.numel, "the key map covers ", covered, " of ", entry.numel,
+             " elements of ", entry.parameter);
+  }
+  return segments;
+}
+
+at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device) {
+  if (device.is_cpu()) return tensor::mapped_zeros(numel, dtype);
+  return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device));
+}
+
+at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes) {
+  at::NoGradGuard no_grad;
+  at::Tensor view = at::empty({0}, buffer.options());
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t dim = sizes.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * sizes[dim];
+  return view.set_(buffer.storage(), buffer.storage_offset() + offset, sizes, strides);
+}
+
+}  // namespace automodel::distributed

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "distributed/flat_layout.h"
+#include "nn/parallel_plan.h"
+#include "tensor/key_map.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::distributed {
+
+/// Parameters that share a flat buffer: same unit, dtype and whether they are trained.
+struct FlatGroup {
+  std::string unit;  ///< fqn of the plan's block; "" for the root
+  at::ScalarType dtype;
+  bool is_trained;
+  std::vector<std::pair<std::string, at::Tensor>> parameters;  ///< in registration order
+
+  /// For `num_ranks` equal ranges, of elements of `element_size` bytes.
+  FlatLayout layout(int64_t element_size, int64_t num_ranks) const;
+  int64_t numel() const;  ///< padding not counted
+};
+
+/// The parameters of a module by unit: the plan's blocks and, for all others, the root.
+std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan);
+
+/// What lies in elements [begin, end) of a flat buffer, by Hugging Face names; offsets count from
+/// `begin`. Every tensor is taken row by row, so a piece is a flat range of the whole tensor.
+std::vector<tensor::FlatSegment> segments_in(const FlatLayout& layout, const tensor::KeyMap& keys,
+                                             int64_t begin, int64_t end);
+
+/// Zeroed flat memory.
+at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device);
+
+/// A view of flat memory with a version counter of its own: set_ does not share it as view() does,
+/// so writes to the buffer are never seen as in-place changes of a parameter.
+at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes);
+
+}  // namespace automodel::distributed

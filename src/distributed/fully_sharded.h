@@ -1,0 +1,90 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "distributed/config.h"
+#include "distributed/engine.h"
+#include "nn/parallel_plan.h"
+#include "nn/unit_hook.h"
+#include "tensor/key_map.h"
+
+namespace automodel::distributed {
+
+/// How fully sharded parameters are computed with; dtypes absent mean "as stored".
+struct FullyShardedOptions {
+  at::Device device = at::kCPU;
+  std::optional<at::ScalarType> param_dtype;   ///< of gathered parameters and their gradients
+  std::optional<at::ScalarType> reduce_dtype;  ///< in which gradients are summed over ranks
+  std::optional<at::ScalarType> output_dtype;  ///< that a block's output is cast to
+  bool casts_inputs = false;                   ///< a block's floating inputs go to param_dtype
+  /// Blocks give their gathered parameters up between forward and backward. Absent: all but the
+  /// last, which backward needs first.
+  std::optional<bool> reshards_after_forward;
+  bool defers_gradients = true;  ///< gradients of a step's micro-batches are reduced once, whole
+};
+
+/// Those of a recipe's fsdp2 section; its default policy computes in bfloat16 and reduces in
+/// float32. Throws UserError for an unknown dtype.
+FullyShardedOptions fully_sharded_options(const FSDP2Config& config, at::Device device);
+
+/// FSDP2 (ZeRO 3): every rank owns an equal range of every unit's flat parameters, gradients and
+/// optimizer state. Units are the plan's blocks, which are gathered just before they are used in
+/// forward and backward and freed after, and the root (everything else), which stays gathered
+/// while a micro-batch runs. A gather fills the unit's flat buffer in place and a reduce-scatter
+/// reads it in place.
+///
+/// The parameters of the module are views of storages that are emptied and refilled, so what
+/// autograd has saved stays valid. Using a parameter outside of its unit's forward and backward is
+/// an error of the caller's.
+class FullySharded final : public Engine {
+ public:
+  /// Takes the memory of every parameter of `module` over; the plan's blocks must be
+  /// nn::HookedModules. Collective over `group`.
+  FullySharded(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys,
+               comm::ProcessGroup group, const FullyShardedOptions& options);
+  ~FullySharded() override;
+
+  bool is_sharded() const override { return true; }
+  void begin_micro_batch(bool is_last) override;
+  void end_micro_batch() override;
+  void zero_gradients() override;
+  void reduce_gradients() override;
+  double gradient_norm() const override;
+
+  /// Collectives since the start, for tests and reports.
+  struct Counts {
+    int64_t gathers = 0;
+    int64_t reductions = 0;
+    int64_t gathered_bytes = 0;  ///< full size of what was gathered
+    int64_t reduced_bytes = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  class Buffer;
+  class Behavior;
+  struct Flat;
+  struct Unit;
+
+  void add_units(torch::nn::Module& module, const nn::ParallelPlan& plan,
+                 const tensor::KeyMap& keys);
+  Unit& unit_named(const std::string& name);
+  void install_hooks(torch::nn::Module& module);
+  nn::TensorList run_unit(Unit& unit, const nn::TensorList& inputs, const nn::UnitBody& body);
+  void gather(Unit& unit);
+  void release(Unit& unit);
+  void prepare_gradients(Unit& unit);
+  void finish_backward(Unit& unit);
+  void reduce(Unit& unit);
+
+  FullyShardedOptions options_;
+  std::vector<std::unique_ptr<Unit>> units_;  // in the order of their first parameters
+  bool is_last_micro_batch_ = true;
+  Counts counts_;
+};
+
+}  // namespace automodel::distributed
