@@ -20,7 +20,9 @@ class FullySharded::Buffer final {
  public:
   Buffer() = default;
   Buffer(int64_t numel, at::ScalarType dtype, at::Device device)
-      : flat_(flat_zeros(numel, dtype, device)), bytes_(flat_.storage().nbytes()) {}
+      : flat_(flat_zeros(numel, dtype, device)),
+        bytes_(flat_.storage().nbytes()),
+        is_there_(true) {}
 
   const at::Tensor& flat() const { return flat_; }
   bool is_there() const { return is_there_; }
@@ -48,7 +50,7 @@ class FullySharded::Buffer final {
  private:
   at::Tensor flat_;
   size_t bytes_ = 0;
-  bool is_there_ = true;
+  bool is_there_ = false;
 };
 
 /// Parameters of one unit, dtype and kind.

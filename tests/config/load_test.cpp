@@ -131,8 +131,7 @@ TEST(LoadTest, SaysThatAFileIsNotThere) {
     load_recipe("/nowhere/recipe.yaml");
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "there is no recipe /nowhere/recipe.yaml");
+    EXPECT_EQ(std::string(error.what()), "there is no recipe /nowhere/recipe.yaml");
   }
 }
 

@@ -1,0 +1,222 @@
+#include "distributed/fully_sharded.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "core/error.h"
+#include "distributed/data_parallel.h"
+#include "tensor/random.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::distributed {
+namespace {
+
+/// x + relu(x w1 + b) w2, whose forward goes through a hook.
+class ToyBlock final : public torch::nn::Module, public nn::HookedModule {
+ public:
+  ToyBlock() {
+    in_ = register_parameter("in", tensor::placeholder({6, 5}, at::kFloat));
+    bias_ = register_parameter("bias", tensor::placeholder({5}, at::kFloat));
+    out_ = register_parameter("out", tensor::placeholder({5, 6}, at::kFloat));
+  }
+
+  nn::UnitHook& unit_hook() override { return hook_; }
+
+  at::Tensor forward(const at::Tensor& x) {
+    return hook_({x}, [this](const nn::TensorList& in) {
+      return nn::TensorList{in[0] + at::relu(at::addmm(bias_, in[0], in_)).matmul(out_)};
+    })[0];
+  }
+
+ private:
+  nn::UnitHook hook_;
+  at::Tensor in_, bias_, out_;
+};
+
+/// Three blocks between an input and an output scale, which belong to the root.
+class Toy final : public torch::nn::Module {
+ public:
+  Toy() {
+    scale_ = register_parameter("scale", tensor::placeholder({6}, at::kFloat));
+    for (const char* name : {"a", "b", "c"}) {
+      blocks_.push_back(register_module(name, std::make_shared<ToyBlock>()));
+    }
+  }
+
+  at::Tensor loss(const at::Tensor& x) {
+    at::Tensor hidden = x * scale_;
+    for (const auto& block : blocks_) hidden = block->forward(hidden);
+    return (hidden * scale_).pow(2).mean();
+  }
+
+  static nn::ParallelPlan plan() {
+    nn::ParallelPlan plan;
+    plan.blocks = {"a", "b", "c"};
+    return plan;
+  }
+
+  tensor::KeyMap keys() const {
+    tensor::KeyMap keys;
+    for (const auto& item : named_parameters()) {
+      keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
+    }
+    return keys;
+  }
+
+ private:
+  at::Tensor scale_;
+  std::vector<std::shared_ptr<ToyBlock>> blocks_;
+};
+
+/// The same numbers for the same names, whoever owns the memory.
+void fill(const Engine& engine) {
+  for (const tensor::FlatShard& shard : engine.parameters()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      const tensor::RandomKey key(7, segment.fqn);
+      tensor::fill_initial_values(shard.view(segment), segment.spec,
+                                  tensor::InitRule::normal(0.1, 0.4), key);
+    }
+  }
+}
+
+at::Tensor input(int64_t number) {
+  return at::sin(at::arange(24, at::kFloat) + static_cast<double>(number)).view({4, 6});
+}
+
+/// name -> gradient after `num_micro_batches`.
+std::map<std::string, at::Tensor> gradients_of(Engine& engine, Toy& toy, int num_micro_batches) {
+  fill(engine);
+  for (int i = 0; i < num_micro_batches; ++i) {
+    engine.begin_micro_batch(i + 1 == num_micro_batches);
+    toy.loss(input(i)).backward();
+    engine.end_micro_batch();
+  }
+  engine.reduce_gradients();
+  std::map<std::string, at::Tensor> gradients;
+  for (const tensor::FlatShard& shard : engine.gradients()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      gradients[segment.fqn] = shard.view(segment).clone();
+    }
+  }
+  return gradients;
+}
+
+struct Sharded {
+  explicit Sharded(const FullyShardedOptions& options)
+      : engine(toy, Toy::plan(), toy.keys(), comm::ProcessGroup::solo(), options) {}
+
+  Toy toy;
+  FullySharded engine;
+};
+
+class FullyShardedPolicyTest : public testing::TestWithParam<FullyShardedOptions> {};
+
+TEST_P(FullyShardedPolicyTest, GradientsAreThoseOfAModuleThatOwnsItsMemory) {
+  Toy whole;
+  DataParallel plain(whole, Toy::plan(), whole.keys(), comm::ProcessGroup::solo(), {});
+  for (const int num_micro_batches : {1, 3}) {
+    plain.zero_gradients();
+    const auto wanted = gradients_of(plain, whole, num_micro_batches);
+    Sharded sharded(GetParam());
+    const auto found = gradients_of(sharded.engine, sharded.toy, num_micro_batches);
+    ASSERT_EQ(found.size(), 10u);
+    for (const auto& [name, gradient] : wanted) {
+      EXPECT_TRUE(at::allclose(found.at(name), gradient, 1e-6, 1e-7)) << name;
+      EXPECT_GT(gradient.abs().sum().item<float>(), 0) << name;
+    }
+    EXPECT_NEAR(sharded.engine.gradient_norm(), plain.gradient_norm(), 1e-6);
+  }
+}
+
+FullyShardedOptions with(std::optional<bool> reshards, bool defers) {
+  FullyShardedOptions options;
+  options.reshards_after_forward = reshards;
+  options.defers_gradients = defers;
+  return options;
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, FullyShardedPolicyTest,
+                         testing::Values(with({}, true), with(true, true), with(false, true),
+                                         with({}, false), with(true, false)));
+
+TEST(FullyShardedCountsTest, AllBlocksButTheLastAreGatheredTwice) {
+  Sharded sharded(with({}, true));
+  gradients_of(sharded.engine, sharded.toy, 1);
+  EXPECT_EQ(sharded.engine.counts().gathers, 1 + 2 + 2 + 1);  // root, a, b, c
+  EXPECT_EQ(sharded.engine.counts().reductions, 4);
+}
+
+TEST(FullyShardedCountsTest, KeepingParametersSavesTheSecondGather) {
+  Sharded sharded(with(false, true));
+  gradients_of(sharded.engine, sharded.toy, 1);
+  EXPECT_EQ(sharded.engine.counts().gathers, 4);
+}
+
+TEST(FullyShardedCountsTest, DeferredGradientsAreReducedOncePerStep) {
+  Sharded deferred(with({}, true));
+  gradients_of(deferred.engine, deferred.toy, 3);
+  EXPECT_EQ(deferred.engine.counts().reductions, 4);
+  Sharded eager(with({}, false));
+  gradients_of(eager.engine, eager.toy, 3);
+  EXPECT_EQ(eager.engine.counts().reductions, 12);
+}
+
+TEST(FullyShardedTest, ForwardsWithoutGradientsLeaveNothingGathered) {
+  Sharded sharded(with(false, true));
+  fill(sharded.engine);
+  at::NoGradGuard no_grad;
+  for (int i = 0; i < 2; ++i) {
+    sharded.engine.begin_micro_batch(true);
+    sharded.toy.loss(input(0));
+    sharded.engine.end_micro_batch();
+    EXPECT_EQ(sharded.engine.counts().gathers, 4 * (i + 1));
+  }
+}
+
+TEST(FullyShardedTest, BlocksAreComputedInTheParametersDtype) {
+  FullyShardedOptions options;
+  options.param_dtype = at::kBFloat16;
+  options.reduce_dtype = at::kFloat;
+  options.casts_inputs = true;
+  options.output_dtype = at::kFloat;
+  Sharded sharded(options);
+  gradients_of(sharded.engine, sharded.toy, 1);
+  for (const tensor::FlatShard& shard : sharded.engine.gradients()) {
+    EXPECT_EQ(shard.buffer.scalar_type(), at::kFloat);  // as stored
+  }
+  for (const at::Tensor& parameter : sharded.toy.parameters()) {
+    EXPECT_EQ(parameter.scalar_type(), at::kBFloat16);
+  }
+  // A block of 65 elements takes 30, 5 and 30 on borders of 16; the root's 6 take one of 16.
+  const int64_t block = 32 + 16 + 32, root = 16;
+  EXPECT_EQ(sharded.engine.counts().gathered_bytes, 2 * (5 * block + root));
+  EXPECT_EQ(sharded.engine.counts().reduced_bytes, 4 * (3 * block + root));
+}
+
+TEST(FullyShardedTest, FrozenParametersAreGatheredAndGetNoGradients) {
+  Toy toy;
+  for (const auto& item : toy.named_parameters()) {
+    if (item.key().starts_with("b.")) at::Tensor(item.value()).set_requires_grad(false);
+  }
+  FullySharded engine(toy, Toy::plan(), toy.keys(), comm::ProcessGroup::solo(), {});
+  const auto gradients = gradients_of(engine, toy, 1);
+  EXPECT_EQ(gradients.size(), 7u);
+  EXPECT_EQ(gradients.count("b.in"), 0u);
+  EXPECT_EQ(engine.num_trained_parameters(), engine.num_parameters() - 65);
+}
+
+TEST(FullyShardedTest, UnknownDtypesOfAPolicyAreNamed) {
+  FSDP2Config config;
+  config.mp_policy.emplace().param_dtype = "float17";
+  try {
+    fully_sharded_options(config, at::kCPU);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(), "distributed.mp_policy: unknown dtype 'float17'");
+  }
+}
+
+}  // namespace
+}  // namespace automodel::distributed
