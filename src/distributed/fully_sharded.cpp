@@ -5,7 +5,9 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "distributed/flat_units.h"
 #include "kernels/optimizer.h"
@@ -15,34 +17,63 @@ namespace automodel::distributed {
 
 using tensor::FlatShard;
 
+/// Memory of buffers that were released, for the next of the same size: blocks are alike, so a few
+/// pieces serve all of them, and fresh pages cost more than the copying done in them.
+class FullySharded::Pool final {
+ public:
+  at::DataPtr take(const at::Tensor& like) {
+    auto& pieces = free_[static_cast<size_t>(like.numel()) * like.itemsize()];
+    if (pieces.empty()) {
+      const at::Tensor fresh = flat_zeros(like.numel(), like.scalar_type(), like.device());
+      return fresh.storage().unsafeGetStorageImpl()->set_data_ptr(at::DataPtr());
+    }
+    at::DataPtr piece = std::move(pieces.back());
+    pieces.pop_back();
+    return piece;
+  }
+
+  void give(at::DataPtr piece, size_t bytes) {
+    std::vector<at::DataPtr>& pieces = free_[bytes];
+    if (pieces.size() < kKept) pieces.push_back(std::move(piece));
+  }
+
+ private:
+  static constexpr size_t kKept = 2;
+  std::map<size_t, std::vector<at::DataPtr>> free_;  // by bytes; an engine has one device
+};
+
 /// Flat memory that comes and goes below tensors that stay: their storage is emptied and refilled.
 class FullySharded::Buffer final {
  public:
   Buffer() = default;
-  Buffer(int64_t numel, at::ScalarType dtype, at::Device device)
+  Buffer(int64_t numel, at::ScalarType dtype, at::Device device, Pool& pool)
       : flat_(flat_zeros(numel, dtype, device)),
-        bytes_(flat_.storage().nbytes()),
+        bytes_(static_cast<size_t>(flat_.numel()) * flat_.itemsize()),
+        pool_(&pool),
         is_there_(true) {}
 
   const at::Tensor& flat() const { return flat_; }
   bool is_there() const { return is_there_; }
 
-  /// Zeroed memory.
+  /// Memory with any contents.
   void allocate() {
     if (is_there_) return;
-    const at::Tensor fresh = flat_zeros(flat_.numel(), flat_.scalar_type(), flat_.device());
-    c10::StorageImpl* fresh_storage = fresh.storage().unsafeGetStorageImpl();
     c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
-    storage->set_data_ptr_noswap(fresh_storage->set_data_ptr(at::DataPtr()));
-    fresh_storage->set_nbytes(0);
+    storage->set_data_ptr_noswap(pool_->take(flat_));
     storage->set_nbytes(bytes_);
     is_there_ = true;
+  }
+
+  void allocate_zeroed() {
+    if (is_there_) return;
+    allocate();
+    flat_.zero_();
   }
 
   void release() {
     if (!is_there_) return;
     c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
-    storage->set_data_ptr_noswap(at::DataPtr(nullptr, flat_.device()));
+    pool_->give(storage->set_data_ptr(at::DataPtr(nullptr, flat_.device())), bytes_);
     storage->set_nbytes(0);
     is_there_ = false;
   }
@@ -50,6 +81,7 @@ class FullySharded::Buffer final {
  private:
   at::Tensor flat_;
   size_t bytes_ = 0;
+  Pool* pool_ = nullptr;
   bool is_there_ = false;
 };
 
@@ -169,7 +201,7 @@ FullyShardedOptions fully_sharded_options(const FSDP2Config& config, at::Device 
 FullySharded::FullySharded(torch::nn::Module& module, const nn::ParallelPlan& plan,
                            const tensor::KeyMap& keys, comm::ProcessGroup group,
                            const FullyShardedOptions& options)
-    : Engine(std::move(group)), options_(options) {
+    : Engine(std::move(group)), options_(options), pool_(std::make_unique<Pool>()) {
   add_units(module, plan, keys);
   install_hooks(module);
 }
@@ -191,11 +223,11 @@ void FullySharded::add_units(torch::nn::Module& module, const nn::ParallelPlan& 
     flat.is_trained = group.is_trained;
     flat.values = {group.unit, flat_zeros(range, group.dtype, options_.device),
                    segments_in(layout, keys, rank * range, (rank + 1) * range)};
-    flat.gathered = Buffer(layout.numel, computed, options_.device);
+    flat.gathered = Buffer(layout.numel, computed, options_.device, *pool_);
     if (group.is_trained) {
       flat.gradients = {group.unit, flat_zeros(range, group.dtype, options_.device),
                         flat.values.segments};
-      flat.gathered_gradient = Buffer(layout.numel, computed, options_.device);
+      flat.gathered_gradient = Buffer(layout.numel, computed, options_.device, *pool_);
     }
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       at::Tensor parameter = group.parameters[i].second;
@@ -270,11 +302,13 @@ nn::TensorList FullySharded::run_unit(Unit& unit, const nn::TensorList& inputs,
 void FullySharded::gather(Unit& unit) {
   for (Flat& flat : unit.flats) {
     if (flat.gathered.is_there()) continue;
+    const double begin = monotonic_seconds();
     flat.gathered.allocate();
     const at::Tensor& full = flat.gathered.flat();
     group_.all_gather(full, flat.values.buffer.to(full.scalar_type()));
     counts_.gathers += 1;
     counts_.gathered_bytes += static_cast<int64_t>(full.nbytes());
+    trace("gather", unit, begin);
   }
 }
 
@@ -284,7 +318,7 @@ void FullySharded::release(Unit& unit) {
 
 void FullySharded::prepare_gradients(Unit& unit) {
   for (Flat& flat : unit.flats) {
-    if (flat.is_trained) flat.gathered_gradient.allocate();
+    if (flat.is_trained) flat.gathered_gradient.allocate_zeroed();
   }
 }
 
@@ -298,6 +332,7 @@ void FullySharded::reduce(Unit& unit) {
   at::NoGradGuard no_grad;
   for (Flat& flat : unit.flats) {
     if (!flat.is_trained || !flat.gathered_gradient.is_there()) continue;
+    const double begin = monotonic_seconds();
     const at::Tensor& full = flat.gathered_gradient.flat();
     const at::Tensor sent = full.to(options_.reduce_dtype.value_or(full.scalar_type()));
     at::Tensor sum = at::empty({flat.gradients.buffer.numel()}, sent.options());
@@ -306,7 +341,14 @@ void FullySharded::reduce(Unit& unit) {
     flat.gathered_gradient.release();
     counts_.reductions += 1;
     counts_.reduced_bytes += static_cast<int64_t>(sent.nbytes());
+    trace("reduce_scatter", unit, begin);
   }
+}
+
+void FullySharded::trace(const char* what, const Unit& unit, double begin) const {
+  if (options_.trace == nullptr) return;
+  const std::string name = cat(what, " ", unit.name.empty() ? "root" : unit.name);
+  options_.trace->record({name, "comm", begin, monotonic_seconds(), group_.rank()});
 }
 
 void FullySharded::begin_micro_batch(bool is_last) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/reporter.h"
 #include "distributed/config.h"
 #include "distributed/engine.h"
 #include "nn/parallel_plan.h"
@@ -25,6 +26,7 @@ struct FullyShardedOptions {
   /// last, which backward needs first.
   std::optional<bool> reshards_after_forward;
   bool defers_gradients = true;  ///< gradients of a step's micro-batches are reduced once, whole
+  TraceSink* trace = nullptr;    ///< receives every gather and reduction; may be null
 };
 
 /// Those of a recipe's fsdp2 section; its default policy computes in bfloat16 and reduces in
@@ -65,6 +67,7 @@ class FullySharded final : public Engine {
   const Counts& counts() const { return counts_; }
 
  private:
+  class Pool;
   class Buffer;
   class Behavior;
   struct Flat;
@@ -80,8 +83,10 @@ class FullySharded final : public Engine {
   void prepare_gradients(Unit& unit);
   void finish_backward(Unit& unit);
   void reduce(Unit& unit);
+  void trace(const char* what, const Unit& unit, double begin) const;
 
   FullyShardedOptions options_;
+  std::unique_ptr<Pool> pool_;
   std::vector<std::unique_ptr<Unit>> units_;  // in the order of their first parameters
   bool is_last_micro_batch_ = true;
   Counts counts_;

@@ -46,9 +46,10 @@ void TrainSession::build_engine() {
   const nn::ParallelPlan plan = model_->parallel_plan();
   // A mesh of one has nothing to shard, as upstream.
   if (setup.strategy == distributed::Strategy::kFsdp2 && context_.group.size() > 1) {
-    engine_ = std::make_unique<distributed::FullySharded>(
-        *model_, plan, model_->key_map(), context_.group,
-        distributed::fully_sharded_options(setup.fsdp2, context_.device));
+    auto options = distributed::fully_sharded_options(setup.fsdp2, context_.device);
+    options.trace = context_.trace;
+    engine_ = std::make_unique<distributed::FullySharded>(*model_, plan, model_->key_map(),
+                                                          context_.group, options);
     return;
   }
   distributed::DataParallelOptions options;
