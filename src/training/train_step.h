@@ -45,8 +45,8 @@ class NonFiniteError final : public UserError {
 class TrainStep final {
  public:
   /// `engine` and `optimizer` outlive this.
-  TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer,
-            optim::LrSchedule schedule, LossFunction loss, const TrainStepOptions& options);
+  TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer, optim::LrSchedule schedule,
+            LossFunction loss, const TrainStepOptions& options);
 
   /// Throws NonFiniteError before the update when the loss or the norm is not finite.
   StepResult run(const std::vector<tensor::Batch>& group, int64_t step);
