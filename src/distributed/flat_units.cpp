@@ -88,6 +88,13 @@ std::vector<FlatSegment> segments_in(const FlatLayout& layout, const tensor::Key
   return segments;
 }
 
+torch::nn::Module& module_at(torch::nn::Module& root, const std::string& fqn) {
+  for (const auto& item : root.named_modules("", false)) {
+    if (item.key() == fqn) return *item.value();
+  }
+  AM_CHECK(false, "there is no module ", fqn);
+}
+
 at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device) {
   if (device.is_cpu()) return tensor::mapped_zeros(numel, dtype);
   return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device));

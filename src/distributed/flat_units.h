@@ -33,6 +33,9 @@ std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::Par
 std::vector<tensor::FlatSegment> segments_in(const FlatLayout& layout, const tensor::KeyMap& keys,
                                              int64_t begin, int64_t end);
 
+/// The module of a dotted name below `root`.
+torch::nn::Module& module_at(torch::nn::Module& root, const std::string& fqn);
+
 /// Zeroed flat memory.
 at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device);
 

@@ -169,14 +169,6 @@ nn::TensorList cast_floating(const nn::TensorList& tensors, std::optional<at::Sc
   return out;
 }
 
-/// The module of a dotted name below `root`.
-torch::nn::Module& module_at(torch::nn::Module& root, const std::string& fqn) {
-  for (const auto& item : root.named_modules("", false)) {
-    if (item.key() == fqn) return *item.value();
-  }
-  AM_CHECK(false, "there is no module ", fqn);
-}
-
 }  // namespace
 
 FullyShardedOptions fully_sharded_options(const FSDP2Config& config, at::Device device) {

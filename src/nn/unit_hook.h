@@ -19,8 +19,8 @@ class UnitBehavior {
  public:
   virtual ~UnitBehavior() = default;
 
-  /// Runs `body` on `inputs`. Called once per forward; a recomputing behaviour calls `body` again
-  /// during backward.
+  /// Runs `body` on `inputs`. Called once per forward; a recomputing behaviour keeps a copy of
+  /// `body` and calls it again during backward.
   virtual TensorList run(const TensorList& inputs, const UnitBody& body) = 0;
 };
 
@@ -50,7 +50,7 @@ class UnitHook final {
   TensorList run(int level, const TensorList& inputs, const UnitBody& body) const {
     if (level < 0) return body(inputs);
     return behaviors_[static_cast<size_t>(level)]->run(
-        inputs, [this, level, &body](const TensorList& in) { return run(level - 1, in, body); });
+        inputs, [this, level, body](const TensorList& in) { return run(level - 1, in, body); });
   }
 
   std::vector<std::unique_ptr<UnitBehavior>> behaviors_;

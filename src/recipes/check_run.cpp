@@ -50,12 +50,11 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
     reject("offload_policy", "offloading parameters is not in this version");
   }
   using Mode = distributed::ActivationCheckpointingMode;
-  const bool recomputes = setup.fsdp2.activation_checkpointing != Mode::kOff ||
-                          setup.ddp.activation_checkpointing != Mode::kOff ||
-                          setup.megatron_fsdp.activation_checkpointing;
-  if (recomputes) {
-    diagnostics.warning(place_of(recipe, "distributed", "activation_checkpointing"),
-                        "activation checkpointing is not in this version: activations are kept");
+  const bool is_selective = setup.fsdp2.activation_checkpointing == Mode::kSelective ||
+                            setup.ddp.activation_checkpointing == Mode::kSelective;
+  if (is_selective) {
+    reject("activation_checkpointing",
+           "selective activation checkpointing is not in this version; use full");
   }
   for (const auto& dtype : {setup.fsdp2.autocast_dtype, setup.ddp.autocast_dtype}) {
     if (dtype) reject("autocast_dtype", "autocast is not in this version");

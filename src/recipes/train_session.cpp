@@ -7,6 +7,7 @@
 #include "datasets/tokenizer_encoder.h"
 #include "distributed/data_parallel.h"
 #include "distributed/fully_sharded.h"
+#include "distributed/recompute.h"
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/run_log.h"
@@ -44,6 +45,11 @@ void TrainSession::build_model() {
 void TrainSession::build_engine() {
   const distributed::DistributedSetup& setup = recipe_.distributed;
   const nn::ParallelPlan plan = model_->parallel_plan();
+  using Mode = distributed::ActivationCheckpointingMode;
+  const bool recomputes = setup.fsdp2.activation_checkpointing != Mode::kOff ||
+                          setup.ddp.activation_checkpointing != Mode::kOff ||
+                          setup.megatron_fsdp.activation_checkpointing;
+  if (recomputes) distributed::recompute_blocks(*model_, plan);
   // A mesh of one has nothing to shard, as upstream.
   if (setup.strategy == distributed::Strategy::kFsdp2 && context_.group.size() > 1) {
     auto options = distributed::fully_sharded_options(setup.fsdp2, context_.device);

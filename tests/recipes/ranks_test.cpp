@@ -56,6 +56,10 @@ TEST(RanksTest, LossesDoNotDependOnTheSpread) {
        test::sharded(2, {"--distributed.reshard_after_forward=false"})},
       {"fsdp2, also the last block given up",
        test::sharded(2, {"--distributed.reshard_after_forward=true"})},
+      {"activation checkpointing", {1, {"--distributed.activation_checkpointing=true"}}},
+      {"activation checkpointing under ddp", {2, {"--distributed.activation_checkpointing=full"}}},
+      {"activation checkpointing under fsdp2",
+       test::sharded(2, {"--distributed.activation_checkpointing=true"})},
       {"fsdp2, reduced after every micro-batch",
        test::sharded(2, {"--distributed.defer_fsdp_grad_sync=false"})}};
   for (const auto& [name, spread] : spreads) {
