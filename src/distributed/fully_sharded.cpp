@@ -190,6 +190,14 @@ FullyShardedOptions fully_sharded_options(const FSDP2Config& config, at::Device 
   return options;
 }
 
+FullyShardedOptions fully_sharded_options(const MegatronFSDPConfig& config, at::Device device) {
+  FullyShardedOptions options;
+  options.device = device;
+  if (config.grad_reduce_in_fp32) options.reduce_dtype = at::kFloat;
+  options.reshards_after_forward = true;
+  return options;
+}
+
 FullySharded::FullySharded(torch::nn::Module& module, const nn::ParallelPlan& plan,
                            const tensor::KeyMap& keys, comm::ProcessGroup group,
                            const FullyShardedOptions& options)

@@ -33,6 +33,10 @@ struct FullyShardedOptions {
 /// float32. Throws UserError for an unknown dtype.
 FullyShardedOptions fully_sharded_options(const FSDP2Config& config, at::Device device);
 
+/// Those of a recipe's megatron_fsdp section at zero_dp_strategy 3: stored dtypes throughout, all
+/// blocks given up after forward.
+FullyShardedOptions fully_sharded_options(const MegatronFSDPConfig& config, at::Device device);
+
 /// FSDP2 (ZeRO 3): every rank owns an equal range of every unit's flat parameters, gradients and
 /// optimizer state. Units are the plan's blocks, which are gathered just before they are used in
 /// forward and backward and freed after, and the root (everything else), which stays gathered

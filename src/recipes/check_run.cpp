@@ -22,6 +22,38 @@ const Node& place_of(const Recipe& recipe, const std::string& section, const std
   return child != nullptr ? *child : *node;
 }
 
+/// What several ranks of megatron_fsdp do not have here; one rank is not sharded at all.
+void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
+  const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;
+  const auto place = [&](const char* key) -> const Node& {
+    return place_of(recipe, "distributed", key);
+  };
+  if (config.zero_dp_strategy == 1 || config.zero_dp_strategy == 2) {
+    diagnostics.unsupported(place("zero_dp_strategy"),
+                            cat("zero_dp_strategy ", config.zero_dp_strategy,
+                                " is not in this version; use 0 (replicas) or 3 (all sharded)"));
+  }
+  const std::pair<const char*, bool> missing[] = {
+      {"preserve_fp32_weights", config.preserve_fp32_weights},
+      {"calculate_per_token_loss", config.calculate_per_token_loss},
+      {"keep_fp8_transpose_cache", config.keep_fp8_transpose_cache}};
+  for (const auto& [key, is_set] : missing) {
+    if (is_set) diagnostics.unsupported(place(key), cat(key, " is not in this version"));
+  }
+  const std::pair<const char*, bool> idle[] = {
+      {"init_fsdp_with_meta_device", config.init_fsdp_with_meta_device},
+      {"average_in_collective", config.average_in_collective},
+      {"disable_bucketing", config.disable_bucketing},
+      {"report_nan_in_param_grad", config.report_nan_in_param_grad},
+      {"nccl_ub", config.nccl_ub},
+      {"fsdp_double_buffer", config.fsdp_double_buffer}};
+  for (const auto& [key, is_set] : idle) {
+    if (is_set) {
+      diagnostics.warning(place(key), cat(key, " changes nothing in this version's engine"));
+    }
+  }
+}
+
 void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   for (const auto& finding : distributed::check_setup(recipe.distributed, world_size)) {
     diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
@@ -40,8 +72,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
     }
   }
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
-    reject("strategy", cat("strategy megatron_fsdp on ", world_size,
-                           " ranks is not in this version; use strategy: fsdp2 or ddp"));
+    check_megatron_fsdp(recipe, diagnostics);
   }
   if (setup.sizes.dp_replicate_size.value_or(1) > 1) {
     reject("dp_replicate_size", "replicas of sharded groups (HSDP) are not in this version");

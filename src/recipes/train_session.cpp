@@ -50,9 +50,15 @@ void TrainSession::build_engine() {
                           setup.ddp.activation_checkpointing != Mode::kOff ||
                           setup.megatron_fsdp.activation_checkpointing;
   if (recomputes) distributed::recompute_blocks(*model_, plan);
+  using distributed::Strategy;
+  const bool is_sharded =
+      setup.strategy == Strategy::kFsdp2 ||
+      (setup.strategy == Strategy::kMegatronFsdp && setup.megatron_fsdp.zero_dp_strategy == 3);
   // A mesh of one has nothing to shard, as upstream.
-  if (setup.strategy == distributed::Strategy::kFsdp2 && context_.group.size() > 1) {
-    auto options = distributed::fully_sharded_options(setup.fsdp2, context_.device);
+  if (is_sharded && context_.group.size() > 1) {
+    auto options = setup.strategy == Strategy::kFsdp2
+                       ? distributed::fully_sharded_options(setup.fsdp2, context_.device)
+                       : distributed::fully_sharded_options(setup.megatron_fsdp, context_.device);
     options.trace = context_.trace;
     engine_ = std::make_unique<distributed::FullySharded>(*model_, plan, model_->key_map(),
                                                           context_.group, options);
