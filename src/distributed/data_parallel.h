@@ -28,7 +28,7 @@ class DataParallel final : public Engine {
   DataParallel(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys,
                comm::ProcessGroup group, const DataParallelOptions& options);
 
-  bool is_sharded() const override { return false; }
+  HeldPart held_part() const override { return {0, 1, group_.rank() == 0}; }
   void begin_micro_batch(bool) override {}
   void end_micro_batch() override {}
   void zero_gradients() override;

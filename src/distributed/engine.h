@@ -8,6 +8,13 @@
 
 namespace automodel::distributed {
 
+/// Which of the equal parts of the parameters a rank holds.
+struct HeldPart {
+  int index = 0;
+  int count = 1;
+  bool is_saved_here = true;  ///< of the ranks that hold the same part, one saves it
+};
+
 /// Owns the memory of a module's parameters and gradients and keeps the ranks of a data-parallel
 /// group together. Optimizers, clipping, loading and saving work on its shards only. Every rank of
 /// the group calls every function, in the same order.
@@ -25,8 +32,8 @@ class Engine {
   int64_t num_parameters() const { return num_parameters_; }
   int64_t num_trained_parameters() const { return num_trained_parameters_; }
 
-  /// True when every rank holds another part of the parameters; else each holds all of them.
-  virtual bool is_sharded() const = 0;
+  /// One part for replicas, one a rank of a sharded group.
+  virtual HeldPart held_part() const = 0;
 
   /// Before the forward of a micro-batch (or of a validation batch). `is_last`: of the step.
   virtual void begin_micro_batch(bool is_last) = 0;

@@ -199,19 +199,27 @@ FullyShardedOptions fully_sharded_options(const MegatronFSDPConfig& config, at::
 }
 
 FullySharded::FullySharded(torch::nn::Module& module, const nn::ParallelPlan& plan,
-                           const tensor::KeyMap& keys, comm::ProcessGroup group,
+                           const tensor::KeyMap& keys, const ShardingGroups& groups,
                            const FullyShardedOptions& options)
-    : Engine(std::move(group)), options_(options), pool_(std::make_unique<Pool>()) {
+    : Engine(groups.all),
+      shard_(groups.shard),
+      replicate_(groups.replicate),
+      options_(options),
+      pool_(std::make_unique<Pool>()) {
   add_units(module, plan, keys);
   install_hooks(module);
 }
 
 FullySharded::~FullySharded() = default;
 
+HeldPart FullySharded::held_part() const {
+  return {shard_.rank(), shard_.size(), replicate_.rank() == 0};
+}
+
 void FullySharded::add_units(torch::nn::Module& module, const nn::ParallelPlan& plan,
                              const tensor::KeyMap& keys) {
-  const int64_t ranks = group_.size();
-  const int64_t rank = group_.rank();
+  const int64_t ranks = shard_.size();
+  const int64_t rank = shard_.rank();
   at::NoGradGuard no_grad;
   for (FlatGroup& group : group_parameters(module, plan)) {
     Unit& unit = unit_named(group.unit);
@@ -305,7 +313,7 @@ void FullySharded::gather(Unit& unit) {
     const double begin = monotonic_seconds();
     flat.gathered.allocate();
     const at::Tensor& full = flat.gathered.flat();
-    group_.all_gather(full, flat.values.buffer.to(full.scalar_type()));
+    shard_.all_gather(full, flat.values.buffer.to(full.scalar_type()));
     counts_.gathers += 1;
     counts_.gathered_bytes += static_cast<int64_t>(full.nbytes());
     trace("gather", unit, begin);
@@ -336,7 +344,8 @@ void FullySharded::reduce(Unit& unit) {
     const at::Tensor& full = flat.gathered_gradient.flat();
     const at::Tensor sent = full.to(options_.reduce_dtype.value_or(full.scalar_type()));
     at::Tensor sum = at::empty({flat.gradients.buffer.numel()}, sent.options());
-    group_.reduce_scatter(sum, sent, comm::ReduceOp::kSum);
+    shard_.reduce_scatter(sum, sent, comm::ReduceOp::kSum);
+    if (replicate_.size() > 1) replicate_.all_reduce(sum, comm::ReduceOp::kSum);
     flat.gradients.buffer.add_(sum, 1.0 / ranks);
     flat.gathered_gradient.release();
     counts_.reductions += 1;
@@ -377,7 +386,7 @@ double FullySharded::gradient_norm() const {
   double sum = 0;
   for (const FlatShard& shard : gradients_) sum += kernels::sum_of_squares(shard.buffer);
   at::Tensor total = at::tensor({sum}, at::TensorOptions().dtype(at::kDouble));
-  group_.all_reduce(total, comm::ReduceOp::kSum);
+  shard_.all_reduce(total, comm::ReduceOp::kSum);  // replicas hold the same
   return std::sqrt(total.item<double>());
 }
 

@@ -37,6 +37,19 @@ FullyShardedOptions fully_sharded_options(const FSDP2Config& config, at::Device 
 /// blocks given up after forward.
 FullyShardedOptions fully_sharded_options(const MegatronFSDPConfig& config, at::Device device);
 
+/// The data-parallel ranks, and how they share the parameters (HSDP): `shard` ranks hold one part
+/// each, `replicate` ranks the same part. Without replicas `shard` is all of them.
+struct ShardingGroups {
+  comm::ProcessGroup all;
+  comm::ProcessGroup shard;
+  comm::ProcessGroup replicate;
+
+  /// Every rank holds another part.
+  static ShardingGroups of(const comm::ProcessGroup& all) {
+    return {all, all, comm::ProcessGroup::solo("dp_replicate")};
+  }
+};
+
 /// FSDP2 (ZeRO 3): every rank owns an equal range of every unit's flat parameters, gradients and
 /// optimizer state. Units are the plan's blocks, which are gathered just before they are used in
 /// forward and backward and freed after, and the root (everything else), which stays gathered
@@ -49,12 +62,12 @@ FullyShardedOptions fully_sharded_options(const MegatronFSDPConfig& config, at::
 class FullySharded final : public Engine {
  public:
   /// Takes the memory of every parameter of `module` over; the plan's blocks must be
-  /// nn::HookedModules. Collective over `group`.
+  /// nn::HookedModules. Collective over the groups.
   FullySharded(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys,
-               comm::ProcessGroup group, const FullyShardedOptions& options);
+               const ShardingGroups& groups, const FullyShardedOptions& options);
   ~FullySharded() override;
 
-  bool is_sharded() const override { return true; }
+  HeldPart held_part() const override;
   void begin_micro_batch(bool is_last) override;
   void end_micro_batch() override;
   void zero_gradients() override;
@@ -64,7 +77,7 @@ class FullySharded final : public Engine {
   /// Collectives since the start, for tests and reports.
   struct Counts {
     int64_t gathers = 0;
-    int64_t reductions = 0;
+    int64_t reductions = 0;      ///< over the shard group; each is followed by one over replicas
     int64_t gathered_bytes = 0;  ///< full size of what was gathered
     int64_t reduced_bytes = 0;
   };
@@ -89,6 +102,8 @@ class FullySharded final : public Engine {
   void reduce(Unit& unit);
   void trace(const char* what, const Unit& unit, double begin) const;
 
+  comm::ProcessGroup shard_;
+  comm::ProcessGroup replicate_;
   FullyShardedOptions options_;
   std::unique_ptr<Pool> pool_;
   std::vector<std::unique_ptr<Unit>> units_;  // in the order of their first parameters

@@ -74,9 +74,6 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
     check_megatron_fsdp(recipe, diagnostics);
   }
-  if (setup.sizes.dp_replicate_size.value_or(1) > 1) {
-    reject("dp_replicate_size", "replicas of sharded groups (HSDP) are not in this version");
-  }
   if (setup.fsdp2.offload_policy) {
     reject("offload_policy", "offloading parameters is not in this version");
   }

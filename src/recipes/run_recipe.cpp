@@ -85,14 +85,16 @@ RankDevice choose_device(const PreparedRun& run, int num_ranks, Reporter& report
   return {};
 }
 
-int run_session(const PreparedRun& run, const comm::ProcessGroup& group, Reporter& reporter) {
+int run_session(const PreparedRun& run, comm::World& world, Reporter& reporter) {
+  const comm::ProcessGroup group = world.group();
   group.check_same("recipe or overrides", run.resolved_recipe);
   std::optional<loggers::ChromeTrace> trace;
   if (!run.trace_path.empty()) {
     trace.emplace(loggers::trace_path_of_rank(run.trace_path, group.rank()), group.rank());
   }
   const RankDevice place = choose_device(run, group.size(), reporter);
-  RunContext context{.group = group,
+  RunContext context{.world = &world,
+                     .group = group,
                      .reporter = &reporter,
                      .trace = trace ? &*trace : nullptr,
                      .device = place.device,
@@ -115,7 +117,7 @@ launcher::RankOutcome be_rank(const PreparedRun& run, const comm::WorldOptions& 
     world.emplace(place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.resolved_recipe));
-    const int status = run_session(run, world->group(), reporter);
+    const int status = run_session(run, *world, reporter);
     world->close();
     return status;
   } catch (const UserError& error) {

@@ -118,20 +118,17 @@ void SessionCheckpoint::write_rank_files(const SessionState& state,
   Json rng = Json::object();
   rng["seed"] = recipe_.seed;
   checkpoint::write_state(checkpoint::rng_path(folder, group_.rank()), rng);
-  // Replicas are equal: one rank writes them. Parts are written by those who hold them.
-  const bool is_sharded = state.engine.is_sharded();
-  if (!is_sharded && group_.rank() != 0) return;
-  const int rank = is_sharded ? group_.rank() : 0;
-  const int world = is_sharded ? group_.size() : 1;
+  const distributed::HeldPart part = state.engine.held_part();
+  if (!part.is_saved_here) return;
   const std::vector<ShardGroup> model = {{"", state.engine.parameters()}};
-  checkpoint::save_shards(path_join(folder, "model"), {"model", rank, world}, model);
+  checkpoint::save_shards(path_join(folder, "model"), {"model", part.index, part.count}, model);
   const std::vector<ShardGroup> optimizer = optimizer_groups(state.optimizer);
-  checkpoint::save_shards(path_join(folder, "optim"), {"optim", rank, world}, optimizer);
+  checkpoint::save_shards(path_join(folder, "optim"), {"optim", part.index, part.count}, optimizer);
 }
 
 void SessionCheckpoint::write_shared_files(const SessionState& state, const SaveRequest& request,
                                            const std::string& folder) const {
-  const int world = state.engine.is_sharded() ? group_.size() : 1;
+  const int world = state.engine.held_part().count;
   checkpoint::finish_shards(path_join(folder, "model"), {"model", 0, world});
   checkpoint::finish_shards(path_join(folder, "optim"), {"optim", 0, world});
   Json scalars = Json::object();
@@ -154,7 +151,7 @@ void SessionCheckpoint::export_model(const SessionState& state, const std::strin
   if (!recipe_.model.is_from_config && checkpoint::has_weights(base)) what.original_folder = base;
   what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
   const std::string target = path_join(folder, "model/consolidated");
-  if (state.engine.is_sharded()) {
+  if (state.engine.held_part().count > 1) {
     const auto saved = checkpoint::ShardedFolder::open(path_join(folder, "model"));
     checkpoint::save_hf_folder(target, saved, what);
   } else {

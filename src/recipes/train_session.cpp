@@ -61,7 +61,7 @@ void TrainSession::build_engine() {
                        : distributed::fully_sharded_options(setup.megatron_fsdp, context_.device);
     options.trace = context_.trace;
     engine_ = std::make_unique<distributed::FullySharded>(*model_, plan, model_->key_map(),
-                                                          context_.group, options);
+                                                          sharding_groups(), options);
     return;
   }
   distributed::DataParallelOptions options;
@@ -72,6 +72,21 @@ void TrainSession::build_engine() {
   }
   engine_ = std::make_unique<distributed::DataParallel>(*model_, plan, model_->key_map(),
                                                         context_.group, options);
+}
+
+/// Ranks lie as the mesh's axes do: replicas outside, parts inside.
+distributed::ShardingGroups TrainSession::sharding_groups() {
+  const int replicas = static_cast<int>(recipe_.distributed.sizes.dp_replicate_size.value_or(1));
+  if (replicas == 1) return distributed::ShardingGroups::of(context_.group);
+  const int parts = context_.group.size() / replicas;
+  std::vector<std::vector<int>> shard(static_cast<size_t>(replicas));
+  std::vector<std::vector<int>> replicate(static_cast<size_t>(parts));
+  for (int rank = 0; rank < context_.group.size(); ++rank) {
+    shard[static_cast<size_t>(rank / parts)].push_back(rank);
+    replicate[static_cast<size_t>(rank % parts)].push_back(rank);
+  }
+  return {context_.group, context_.world->split("dp_shard", shard),
+          context_.world->split("dp_replicate", replicate)};
 }
 
 void TrainSession::initialise_weights() {

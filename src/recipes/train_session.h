@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "comm/process_group.h"
+#include "comm/world.h"
 #include "core/reporter.h"
 #include "distributed/engine.h"
+#include "distributed/fully_sharded.h"
 #include "loggers/progress.h"
 #include "models/causal_lm.h"
 #include "recipes/metrics.h"
@@ -22,6 +24,7 @@ namespace automodel::recipes {
 
 /// What a run needs besides the recipe. Everything outlives the session.
 struct RunContext {
+  comm::World* world = nullptr;
   comm::ProcessGroup group;  ///< all ranks
   Reporter* reporter = nullptr;
   TraceSink* trace = nullptr;  ///< may be null
@@ -53,6 +56,7 @@ class TrainSession final {
 
   void build_model();
   void build_engine();
+  distributed::ShardingGroups sharding_groups();
   void load_weights();
   void initialise_weights();
   void build_data();

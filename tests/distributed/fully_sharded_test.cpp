@@ -105,7 +105,8 @@ std::map<std::string, at::Tensor> gradients_of(Engine& engine, Toy& toy, int num
 
 struct Sharded {
   explicit Sharded(const FullyShardedOptions& options)
-      : engine(toy, Toy::plan(), toy.keys(), comm::ProcessGroup::solo(), options) {}
+      : engine(toy, Toy::plan(), toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()),
+               options) {}
 
   Toy toy;
   FullySharded engine;
@@ -200,7 +201,8 @@ TEST(FullyShardedTest, FrozenParametersAreGatheredAndGetNoGradients) {
   for (const auto& item : toy.named_parameters()) {
     if (item.key().starts_with("b.")) at::Tensor(item.value()).set_requires_grad(false);
   }
-  FullySharded engine(toy, Toy::plan(), toy.keys(), comm::ProcessGroup::solo(), {});
+  FullySharded engine(toy, Toy::plan(), toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()),
+                      {});
   const auto gradients = gradients_of(engine, toy, 1);
   EXPECT_EQ(gradients.size(), 7u);
   EXPECT_EQ(gradients.count("b.in"), 0u);

@@ -56,6 +56,7 @@ TEST(RanksTest, LossesDoNotDependOnTheSpread) {
        test::sharded(2, {"--distributed.reshard_after_forward=false"})},
       {"fsdp2, also the last block given up",
        test::sharded(2, {"--distributed.reshard_after_forward=true"})},
+      {"hsdp on 2 x 2", test::sharded(4, {"--distributed.dp_replicate_size=2"})},
       {"megatron_fsdp on 2", {2, {"--distributed.strategy=megatron_fsdp"}}},
       {"megatron_fsdp on 4 without sharding",
        {4, {"--distributed.strategy=megatron_fsdp", "--distributed.zero_dp_strategy=0"}}},

@@ -112,10 +112,12 @@ TEST(ResumeTest, CheckpointsFitAnyNumberOfRanksAndStrategy) {
                                  "--step_scheduler.global_batch_size=8",
                                  "--step_scheduler.local_batch_size=2", "--optimizer.lr=1e-3"}));
   };
-  const std::vector<std::pair<std::string, test::Spread>> spreads = {{"one", {1, {}}},
-                                                                     {"ddp2", {2, {}}},
-                                                                     {"fsdp2", test::sharded(2)},
-                                                                     {"fsdp4", test::sharded(4)}};
+  const std::vector<std::pair<std::string, test::Spread>> spreads = {
+      {"one", {1, {}}},
+      {"ddp2", {2, {}}},
+      {"fsdp2", test::sharded(2)},
+      {"fsdp4", test::sharded(4)},
+      {"hsdp4", test::sharded(4, {"--distributed.dp_replicate_size=2"})}};
   for (const auto& [from, saved] : spreads) {
     const std::string place = folder.file(from);
     ASSERT_EQ(test::run_program(arguments(saved, from)).status, 0);
