@@ -185,6 +185,11 @@ int run_recipe(const RunOptions& options) {
   if (num_local_ranks < 1) {
     throw UserError(cat("--nproc-per-node must be at least 1, found ", num_local_ranks));
   }
+  if (place && options.num_local_ranks) {
+    throw UserError(cat("--nproc-per-node starts ranks on this machine, but ", place->source,
+                        " has started this process as rank ", place->rank, " of ",
+                        place->world_size, " already; leave it out"));
+  }
   const int num_ranks = place ? place->world_size : num_local_ranks;
   PreparedRun run = prepare(options, num_ranks);
   return place ? run_started_rank(run, *place) : run_here(run, num_ranks);

@@ -52,6 +52,17 @@ TEST(CliTest, NoRanksAreRefused) {
   EXPECT_EQ(run.err, "--nproc-per-node must be at least 1, found 0\n");
 }
 
+TEST(CliTest, RanksAreNotStartedTwice) {
+  const ProgramResult run =
+      test::run_program({test::automodel_binary(), "run", kSmoke, "--nproc-per-node", "2"},
+                        {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
+                         "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_EQ(run.err,
+            "--nproc-per-node starts ranks on this machine, but torchrun has started this process "
+            "as rank 1 of 2 already; leave it out\n");
+}
+
 TEST(CliTest, ARecipeAloneIsRun) {
   const TemporaryDirectory folder;
   const std::string place = cat("--checkpoint.checkpoint_dir=", folder.file("run"));
