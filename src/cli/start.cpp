@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
 
 /// The program `automodel`: sets what LibTorch's libraries read while they are loaded, then becomes
@@ -12,6 +13,11 @@
 /// not running). A short spin costs nothing where the machine is free.
 int main(int, char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "1000", 0);
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const double seconds = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+  ::setenv("AUTOMODEL_STARTED", std::to_string(seconds).c_str(),
+           1);  // what "ready after" counts from
   std::string path(4096, '\0');
   const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
   path.resize(size > 0 ? static_cast<size_t>(size) : 0);

@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdlib>
+
 #include "comm/world.h"
 #include "config/load.h"
 #include "config/print.h"
@@ -31,9 +33,17 @@ struct PreparedRun {
   double begin_seconds = 0;  ///< monotonic_seconds() when the launching process started
 };
 
+/// When the program was started, by monotonic_seconds(). A script that became the program may be
+/// much older, so the program leaves the time itself.
+double start_seconds() {
+  const char* text = std::getenv("AUTOMODEL_STARTED");
+  const auto seconds = text == nullptr ? std::nullopt : parse_double(text);
+  return seconds.value_or(monotonic_seconds() - seconds_since_process_start());
+}
+
 PreparedRun prepare(const RunOptions& options, int world_size) {
   PreparedRun run;
-  run.begin_seconds = monotonic_seconds() - seconds_since_process_start();
+  run.begin_seconds = start_seconds();
   run.trace_path = options.trace_path;
   run.device = options.device;
   run.document = config::load_recipe(options.recipe_path, options.overrides);
