@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/field.h"
+#include "mesh/mesh.h"
 
 namespace automodel::distributed {
 
@@ -169,6 +170,9 @@ struct SetupFinding {
   std::string key;  ///< option it belongs to, relative to `distributed`: "tp_size"
   std::string text;
 };
+
+/// The sizes as the mesh takes them; absent ones are 1.
+mesh::SizeRequest size_request(const ParallelismSizes& sizes);
 
 /// Validates sizes and combinations for `world_size` ranks; all findings, upstream's texts.
 std::vector<SetupFinding> check_setup(const DistributedSetup& setup, int64_t world_size);

@@ -8,6 +8,7 @@
 #include "distributed/data_parallel.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/recompute.h"
+#include "mesh/mesh.h"
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/run_log.h"
@@ -74,19 +75,15 @@ void TrainSession::build_engine() {
                                                         context_.group, options);
 }
 
-/// Ranks lie as the mesh's axes do: replicas outside, parts inside.
 distributed::ShardingGroups TrainSession::sharding_groups() {
-  const int replicas = static_cast<int>(recipe_.distributed.sizes.dp_replicate_size.value_or(1));
-  if (replicas == 1) return distributed::ShardingGroups::of(context_.group);
-  const int parts = context_.group.size() / replicas;
-  std::vector<std::vector<int>> shard(static_cast<size_t>(replicas));
-  std::vector<std::vector<int>> replicate(static_cast<size_t>(parts));
-  for (int rank = 0; rank < context_.group.size(); ++rank) {
-    shard[static_cast<size_t>(rank / parts)].push_back(rank);
-    replicate[static_cast<size_t>(rank % parts)].push_back(rank);
-  }
-  return {context_.group, context_.world->split("dp_shard", shard),
-          context_.world->split("dp_replicate", replicate)};
+  const mesh::Mesh mesh(mesh::infer_sizes(distributed::size_request(recipe_.distributed.sizes),
+                                          context_.group.size()));
+  if (mesh.sizes().dp_replicate == 1) return distributed::ShardingGroups::of(context_.group);
+  const auto split = [&](mesh::Axis axis) {
+    const std::vector<mesh::Axis> axes = {axis};
+    return context_.world->split(std::string(mesh::axis_name(axis)), mesh.groups(axes));
+  };
+  return {context_.group, split(mesh::Axis::kDpShard), split(mesh::Axis::kDpReplicate)};
 }
 
 void TrainSession::initialise_weights() {
