@@ -2,7 +2,6 @@
 #include <signal.h>
 
 #include <cmath>
-#include <thread>
 
 #include "core/clock.h"
 #include "recipes/runs.h"
@@ -100,19 +99,12 @@ std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-/// Waits until a run has logged a step.
-void wait_for_records(const std::string& path) {
-  while (!path_exists(path) || file_size(path) == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
 TEST(RanksTest, AKilledRankEndsTheRunAndIsNamed) {
   const TemporaryDirectory folder;
   Program program(test::smoke_run(
       folder.file("run"), {"--nproc-per-node=2", "--step_scheduler.max_steps=1000000",
                            "--step_scheduler.num_epochs=1000000", "--checkpoint.enabled=false"}));
-  wait_for_records(folder.file("run/training.jsonl"));
+  test::wait_for_records(folder.file("run/training.jsonl"));
   const std::vector<pid_t> ranks = children_of(program.pid());
   ASSERT_EQ(ranks.size(), 2u);
   const double begin = monotonic_seconds();

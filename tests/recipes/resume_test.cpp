@@ -149,9 +149,7 @@ TEST(ResumeTest, SigtermSavesAndSaysHowToContinue) {
                       {"--step_scheduler.max_steps=1000000", "--step_scheduler.num_epochs=1000000",
                        "--step_scheduler.ckpt_every_steps=1000000"}));
   const std::string log = folder.file("run/training.jsonl");
-  while (!path_exists(log) || file_size(log) == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  test::wait_for_records(log);
   ::kill(program.pid(), SIGTERM);
   const ProgramResult run = program.wait();
   EXPECT_EQ(run.status, kPreempted);

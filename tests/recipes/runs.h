@@ -1,8 +1,12 @@
 #pragma once
 
+#include <chrono>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
@@ -28,6 +32,15 @@ inline std::vector<std::string> smoke_run(const std::string& folder,
                                         cat("--checkpoint.checkpoint_dir=", folder)};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
+}
+
+/// Waits until a run has logged a step. Throws when it has not within a minute.
+inline void wait_for_records(const std::string& path) {
+  const double deadline = monotonic_seconds() + 60;
+  while (!path_exists(path) || file_size(path) == 0) {
+    if (monotonic_seconds() > deadline) throw std::runtime_error("no record in " + path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 /// How a run is spread over processes.
