@@ -12,6 +12,7 @@
 #include "checkpoint/shards.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::checkpoint {
@@ -67,24 +68,6 @@ void expect_rule(const tensor::FlatShard& shard, const HfFolder& folder) {
   }
 }
 
-class Warnings final : public Reporter {
- public:
-  void info(std::string_view) override {}
-  void warning(std::string_view text) override { texts.emplace_back(text); }
-  void error(std::string_view) override {}
-  std::vector<std::string> texts;
-};
-
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 void save_folder(const std::string& path, const std::string& config,
                  const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
   create_directories(path);
@@ -127,7 +110,7 @@ TEST(HfFolder, TiedFolderNeedsNoHead) {
   EXPECT_EQ(folder.storage_dtype(), at::kFloat);
   const Shapes shapes = llama_shapes(false);
   tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
-  Warnings warnings;
+  test::Warnings warnings;
   load_weights(folder, keys_of(shapes), std::span(&shard, 1), LoadOptions{.reporter = &warnings});
   expect_rule(shard, folder);
   EXPECT_TRUE(warnings.texts.empty());
@@ -137,7 +120,7 @@ TEST(HfFolder, BaseModelFolderLoadsAndTheHeadIsMade) {
   const HfFolder folder = HfFolder::open(data("llama_base_fp16"));
   const Shapes shapes = llama_shapes(true);
   tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
-  Warnings warnings;
+  test::Warnings warnings;
   load_weights(folder, keys_of(shapes), std::span(&shard, 1), LoadOptions{.reporter = &warnings});
   expect_rule(shard, folder);
   EXPECT_EQ(warnings.texts,
@@ -155,7 +138,7 @@ TEST(HfFolder, RedundantHeadOfATiedModelMustEqualTheEmbedding) {
   load_weights(HfFolder::open(folder.file("equal")), keys_of(shapes), std::span(&shard, 1), {});
   save_folder(folder.file("other"), "{}",
               {{"model.embed_tokens.weight", embedding}, {"lm_head.weight", embedding.mul(2)}});
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::error_of<InputError>([&] {
               load_weights(HfFolder::open(folder.file("other")), keys_of(shapes),
                            std::span(&shard, 1), {});
             }),
@@ -187,7 +170,7 @@ TEST(HfFolder, WeightsThatDoNotFitAreNamed) {
                          {"model.quantized.weight", {3}},
                          {"lm_head.weight", {4, 3}}};
   tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::error_of<InputError>([&] {
               load_weights(HfFolder::open(folder.path()), keys_of(shapes), std::span(&shard, 1),
                            {});
             }),
@@ -216,16 +199,16 @@ TEST(HfFolder, SkippedPrefixesAreNeitherLoadedNorMissed) {
 
 TEST(HfFolder, FoldersThatAreNoneAreRefused) {
   const test::TemporaryDirectory folder;
-  EXPECT_EQ(error_of([&] { HfFolder::open(folder.file("none")); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { HfFolder::open(folder.file("none")); }),
             folder.file("none") + ": no such folder");
-  EXPECT_EQ(error_of([&] { HfFolder::open(folder.path()); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { HfFolder::open(folder.path()); }),
             folder.path() + ": no config.json; this is not a Hugging Face model folder");
   folder.write("config.json", "{}");
   EXPECT_EQ(
-      error_of([&] { HfFolder::open(folder.path()); }),
+      test::error_of<InputError>([&] { HfFolder::open(folder.path()); }),
       folder.path() + ": neither model.safetensors nor model.safetensors.index.json is there");
   folder.write("pytorch_model.bin", "x");
-  EXPECT_EQ(error_of([&] { HfFolder::open(folder.path()); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { HfFolder::open(folder.path()); }),
             folder.path() +
                 ": has weights only as pytorch_model.bin, a Python pickle, which is never loaded "
                 "because it can run code; save the model as safetensors (save_pretrained does)");
@@ -237,7 +220,7 @@ TEST(HfFolder, WrongIndexIsRefused) {
   const std::string index = folder.file("model.safetensors.index.json");
   const auto error_with = [&](const std::string& text) {
     folder.write("model.safetensors.index.json", text);
-    return error_of([&] { HfFolder::open(folder.path()); });
+    return test::error_of<InputError>([&] { HfFolder::open(folder.path()); });
   };
   EXPECT_EQ(error_with("{}"), index + ": no object weight_map");
   EXPECT_EQ(error_with(R"({"weight_map":{"a":1}})"), index + ": weight_map: 'a' is an integer");

@@ -13,6 +13,7 @@
 #include "checkpoint/state_files.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::checkpoint {
@@ -22,24 +23,6 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-class Warnings final : public Reporter {
- public:
-  void info(std::string_view) override {}
-  void warning(std::string_view text) override { texts.emplace_back(text); }
-  void error(std::string_view) override {}
-  std::vector<std::string> texts;
-};
-
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class LifecycleTest : public testing::Test {
  protected:
@@ -88,7 +71,7 @@ class LifecycleTest : public testing::Test {
 
   test::TemporaryDirectory folder_;
   std::string root_ = folder_.file("checkpoints");
-  Warnings warnings_;
+  test::Warnings warnings_;
 };
 
 TEST_F(LifecycleTest, SavedCheckpointHasUpstreamsLayout) {
@@ -126,7 +109,7 @@ TEST_F(LifecycleTest, OthersThanTheCoordinatorTouchNothing) {
 TEST_F(LifecycleTest, PublishedCheckpointIsNeverOverwritten) {
   Lifecycle lifecycle = make();
   const std::string directory = save(lifecycle, 3);
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(test::error_of<InputError>([&] {
               lifecycle.reserve({0, 3});
             }),
             "checkpoint " + directory +
@@ -245,10 +228,11 @@ TEST_F(LifecycleTest, EveryKindOfDamageIsFoundAndTheOlderOneTaken) {
     EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), older) << text;
     EXPECT_THAT(warnings_.texts, ElementsAre(testing::AllOf(HasSubstr(newest + " is passed over: "),
                                                             HasSubstr(text))));
-    EXPECT_THAT(error_of([&] { lifecycle.choose("epoch_0_step_19", signature()); }),
-                testing::AllOf(
-                    HasSubstr("checkpoint.restore_from: " + newest + " cannot be continued from: "),
-                    HasSubstr(text)));
+    EXPECT_THAT(
+        test::error_of<InputError>([&] { lifecycle.choose("epoch_0_step_19", signature()); }),
+        testing::AllOf(
+            HasSubstr("checkpoint.restore_from: " + newest + " cannot be continued from: "),
+            HasSubstr(text)));
     remove_tree(newest);
     copy_tree(pristine, newest);
   }
@@ -280,7 +264,7 @@ TEST_F(LifecycleTest, RestoreFromTakesPointersNamesAndPaths) {
   EXPECT_EQ(lifecycle.choose("LOWEST_VAL", signature()), first);
   EXPECT_EQ(lifecycle.choose("epoch_0_step_9", signature()), first);
   EXPECT_EQ(lifecycle.choose(first, signature()), first);
-  EXPECT_EQ(error_of([&] { lifecycle.choose("epoch_0_step_7", signature()); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { lifecycle.choose("epoch_0_step_7", signature()); }),
             "checkpoint.restore_from: no checkpoint " + path_join(root_, "epoch_0_step_7") +
                 "; in " + root_ + " there are: epoch_0_step_9, epoch_0_step_19");
 }
@@ -288,7 +272,7 @@ TEST_F(LifecycleTest, RestoreFromTakesPointersNamesAndPaths) {
 TEST_F(LifecycleTest, ExplicitIncompleteOneIsRefused) {
   Lifecycle lifecycle = make();
   const std::string directory = lifecycle.reserve({0, 3});
-  EXPECT_EQ(error_of([&] { lifecycle.choose("epoch_0_step_3", signature()); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { lifecycle.choose("epoch_0_step_3", signature()); }),
             "checkpoint.restore_from: " + directory +
                 " cannot be continued from: its save was interrupted (.incomplete is there); there "
                 "are none in " +
@@ -298,7 +282,7 @@ TEST_F(LifecycleTest, ExplicitIncompleteOneIsRefused) {
 TEST_F(LifecycleTest, OtherModelsCheckpointIsRefusedWhenFoundAndWarnsWhenNamed) {
   Lifecycle lifecycle = make();
   const std::string directory = save(lifecycle, 3);
-  EXPECT_EQ(error_of([&] { lifecycle.choose(std::nullopt, signature(128)); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { lifecycle.choose(std::nullopt, signature(128)); }),
             "checkpoint " + directory +
                 " is of another model: hidden_size is 64 in the checkpoint and 128 here. Choose "
                 "another checkpoint.checkpoint_dir, or continue from a checkpoint by its name with "
@@ -318,8 +302,10 @@ TEST_F(LifecycleTest, UpstreamsPicklesAreRefused) {
       ": written by NeMo AutoModel as torch pickles, which are never loaded because they can run "
       "code; choose another checkpoint.checkpoint_dir or checkpoint.restore_from (its "
       "model/consolidated folder, when there, can be a model to begin from)";
-  EXPECT_EQ(error_of([&] { lifecycle.choose(std::nullopt, signature()); }), expected);
-  EXPECT_EQ(error_of([&] { lifecycle.choose("epoch_0_step_3", signature()); }), expected);
+  EXPECT_EQ(test::error_of<InputError>([&] { lifecycle.choose(std::nullopt, signature()); }),
+            expected);
+  EXPECT_EQ(test::error_of<InputError>([&] { lifecycle.choose("epoch_0_step_3", signature()); }),
+            expected);
 }
 
 TEST_F(LifecycleTest, LowestFollowsTheLowestFiniteLoss) {
@@ -399,7 +385,7 @@ TEST(ModelSignature, DifferencesAreNamed) {
 }
 
 TEST(StateFiles, MissingOneIsNamed) {
-  EXPECT_EQ(error_of([] { read_state("/nowhere/rng/x.json"); }),
+  EXPECT_EQ(test::error_of<InputError>([] { read_state("/nowhere/rng/x.json"); }),
             "checkpoint file /nowhere/rng/x.json is missing");
 }
 

@@ -7,6 +7,7 @@
 #include "checkpoint/shards.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::checkpoint {
@@ -53,16 +54,6 @@ void expect_numbered(const std::string& directory, MakeShard make, int world) {
 
 tensor::FlatShard whole(const Shapes& shapes, at::ScalarType dtype, int, int) {
   return test_shards::whole(shapes, dtype);
-}
-
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Sharded, OneRanksFilesFillEveryLayout) {
@@ -165,7 +156,8 @@ TEST(Sharded, DamagedTensorIsNamed) {
   for (const int world : {3, 2}) {  // the same layout, and one that needs a part of it
     tensor::FlatShard shard = test_shards::part(shapes(), at::kFloat, 0, world);
     const ShardGroup group{"", std::span(&shard, 1)};
-    EXPECT_EQ(error_of([&] { load_shards(folder.path(), std::span(&group, 1)); }), expected);
+    EXPECT_EQ(test::error_of<InputError>([&] { load_shards(folder.path(), std::span(&group, 1)); }),
+              expected);
   }
   EXPECT_EQ(find_damaged_tensor(SafetensorsFile(path)),
             "tensor 'embed.weight' differs from its checksum");
@@ -180,7 +172,7 @@ TEST(Sharded, RangeThatNoFileHoldsIsNamed) {
   tensor::FlatShard wanted = test_shards::whole({shapes()[0]}, at::kFloat);
   const ShardGroup group{"", std::span(&wanted, 1)};
   EXPECT_EQ(
-      error_of([&] { load_shards(folder.path(), std::span(&group, 1)); }),
+      test::error_of<InputError>([&] { load_shards(folder.path(), std::span(&group, 1)); }),
       folder.path() +
           ": elements [36, 66) of this rank's part of 'embed.weight' are in none of its files");
 }
@@ -191,7 +183,7 @@ TEST(Sharded, MissingAndMisshapenTensorsAreNamed) {
   tensor::FlatShard wanted =
       test_shards::whole({{"norm.weight", {7}}, {"other.weight", {2}}}, at::kFloat);
   const ShardGroup group{"", std::span(&wanted, 1)};
-  EXPECT_EQ(error_of([&] { load_shards(folder.path(), std::span(&group, 1)); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { load_shards(folder.path(), std::span(&group, 1)); }),
             folder.path() +
                 " does not fit this model:\n  missing (1): other.weight\n  of another shape (1): "
                 "norm.weight is [6] in the checkpoint and [7] here");
@@ -202,7 +194,7 @@ TEST(Sharded, MissingFileIsNamed) {
   save_numbered(folder.path(), test_shards::part, 2);
   const std::string path = folder.file("shard-00002-model-00001-of-00001.safetensors");
   remove_tree(path);
-  EXPECT_EQ(error_of([&] { ShardedFolder::open(folder.path()); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { ShardedFolder::open(folder.path()); }),
             path + ": missing from the checkpoint");
 }
 
@@ -221,7 +213,7 @@ TEST(Sharded, MalformedDescriptionIsRefused) {
                       {{"automodel.shards", "{\"x\":" + record + "}"}});
     finish_shards(folder.path(), name);
     EXPECT_EQ(
-        error_of([&] { ShardedFolder::open(folder.path()); }),
+        test::error_of<InputError>([&] { ShardedFolder::open(folder.path()); }),
         folder.file(name.name()) + ": tensor 'x': automodel.shards does not describe it rightly")
         << record;
   }
@@ -230,7 +222,7 @@ TEST(Sharded, MalformedDescriptionIsRefused) {
 TEST(Sharded, UpstreamsPicklesAreRefused) {
   const test::TemporaryDirectory folder;
   folder.write("__0_0.distcp", "x");
-  EXPECT_EQ(error_of([&] { ShardedFolder::open(folder.path()); }),
+  EXPECT_EQ(test::error_of<InputError>([&] { ShardedFolder::open(folder.path()); }),
             folder.path() +
                 ": written by NeMo AutoModel as torch pickles (__0_0.distcp), which are never "
                 "loaded because they can run code");

@@ -7,23 +7,16 @@
 
 #include "core/error.h"
 #include "datasets/encoders.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::datasets {
 namespace {
 
+using automodel::test::error_of;
 using automodel::test::TemporaryDirectory;
 using testing::ElementsAre;
 using Config = ColumnMappedTextInstructionDatasetConfig;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 Config config_for(const std::string& path) {
   Config config;
@@ -120,7 +113,7 @@ TEST(ColumnMappedTest, RefusesDataWithoutAnyLabel) {
   const test::ByteEncoder encoder;
   const ColumnMappedTextInstructionDataset dataset(config, encoder);
   EXPECT_EQ(
-      error_of([&] { dataset.at(0); }),
+      error_of<UserError>([&] { dataset.at(0); }),
       "no row of " + config.path_or_dataset_id[0] +
           " has a token that counts in the loss: answers are empty, or seq_length 4 cuts all of "
           "them off");
@@ -131,9 +124,9 @@ TEST(ColumnMappedTest, NamesTheColumnsThereAreWhenOneIsMissing) {
   const std::string path = directory.write("x.jsonl", "{\"question\": \"A\", \"reply\": \"B\"}\n");
   const Config config = config_for(path);
   const test::ByteEncoder encoder;
-  EXPECT_EQ(error_of([&] { check(config); }),
+  EXPECT_EQ(error_of<UserError>([&] { check(config); }),
             path + ": no column 'answer'; columns: question, reply");
-  EXPECT_EQ(error_of([&] { ColumnMappedTextInstructionDataset(config, encoder); }),
+  EXPECT_EQ(error_of<UserError>([&] { ColumnMappedTextInstructionDataset(config, encoder); }),
             path + ":1: no column 'answer'; columns: question, reply");
 }
 
@@ -147,11 +140,13 @@ TEST(ColumnMappedTest, RefusesAnAnswerThatIsMissingNullOrNoText) {
                                            "{\"question\": \"\", \"answer\": \"B\"}\n");
   const test::ByteEncoder encoder;
   const ColumnMappedTextInstructionDataset dataset(config_for(path), encoder);
-  EXPECT_EQ(error_of([&] { dataset.at(1); }), path + ":2: no column 'answer'; columns: question");
-  EXPECT_EQ(error_of([&] { dataset.at(2); }), path + ":3: column 'answer' is null");
-  EXPECT_EQ(error_of([&] { dataset.at(3); }),
+  EXPECT_EQ(error_of<UserError>([&] { dataset.at(1); }),
+            path + ":2: no column 'answer'; columns: question");
+  EXPECT_EQ(error_of<UserError>([&] { dataset.at(2); }), path + ":3: column 'answer' is null");
+  EXPECT_EQ(error_of<UserError>([&] { dataset.at(3); }),
             path + ":4: column 'answer' must hold text, it holds an integer");
-  EXPECT_EQ(error_of([&] { dataset.at(4); }), path + ":5: question and context are empty");
+  EXPECT_EQ(error_of<UserError>([&] { dataset.at(4); }),
+            path + ":5: question and context are empty");
 }
 
 TEST(ColumnMappedTest, RefusesIncompleteOptions) {
@@ -159,13 +154,14 @@ TEST(ColumnMappedTest, RefusesIncompleteOptions) {
   Config config =
       config_for(directory.write("x.jsonl", "{\"question\": \"A\", \"answer\": \"B\"}\n"));
   config.column_mapping.answer.reset();
-  EXPECT_EQ(error_of([&] { check(config); }), "column_mapping must name the answer column");
+  EXPECT_EQ(error_of<UserError>([&] { check(config); }),
+            "column_mapping must name the answer column");
   config.column_mapping = {.context = std::nullopt, .question = std::nullopt, .answer = "answer"};
-  EXPECT_EQ(error_of([&] { check(config); }),
+  EXPECT_EQ(error_of<UserError>([&] { check(config); }),
             "column_mapping must name a question or a context column beside the answer");
   config.column_mapping.question = "question";
   config.padding = Padding::kMaxLength;
-  EXPECT_EQ(error_of([&] { check(config); }),
+  EXPECT_EQ(error_of<UserError>([&] { check(config); }),
             "padding: max_length needs seq_length: the length to pad to");
 }
 

@@ -6,19 +6,13 @@
 #include <functional>
 
 #include "core/error.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::datasets {
 namespace {
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using automodel::test::error_of;
 
 std::vector<int64_t> values(const RowIndex& rows) {
   std::vector<int64_t> out;
@@ -60,19 +54,21 @@ TEST(JsonRowsTest, HasNoRowsInAnEmptyText) {
 TEST(JsonRowsTest, NamesTheLineThatIsNotJson) {
   const RowIndex rows("{\"a\": 1}\n\n{\"a\": }\n", "x.jsonl");
   EXPECT_EQ(rows.size(), 2);
-  EXPECT_THAT(error_of([&] { rows.row(1); }),
+  EXPECT_THAT(error_of<InputError>([&] { rows.row(1); }),
               testing::StartsWith("x.jsonl:3: not valid JSON at byte"));
 }
 
 TEST(JsonRowsTest, RefusesRowsThatAreNoObjects) {
-  EXPECT_EQ(error_of([] { RowIndex("17\n", "x.jsonl").row(0); }),
+  EXPECT_EQ(error_of<InputError>([] { RowIndex("17\n", "x.jsonl").row(0); }),
             "x.jsonl:1: a row must be a JSON object, this is an integer");
-  EXPECT_EQ(error_of([] { RowIndex("[1, \"b\"]", "x.json").row(1); }),
+  EXPECT_EQ(error_of<InputError>([] { RowIndex("[1, \"b\"]", "x.json").row(1); }),
             "x.json:1: a row must be a JSON object, this is a string");
 }
 
 TEST(JsonRowsTest, RefusesDamagedArrays) {
-  const auto error = [](const char* text) { return error_of([&] { RowIndex(text, "x.json"); }); };
+  const auto error = [](const char* text) {
+    return error_of<InputError>([&] { RowIndex(text, "x.json"); });
+  };
   EXPECT_EQ(error("[{\"a\": 1},\n"), "x.json:2: the array of rows is not closed");
   EXPECT_EQ(error("[{\"a\": 1"), "x.json:1: the array of rows is not closed");
   EXPECT_EQ(error("[{\"a\": \"x"), "x.json:1: the array of rows is not closed");

@@ -9,22 +9,15 @@
 #include "datasets/mock_iterable.h"
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::datasets {
 namespace {
 
+using automodel::test::error_of;
 using automodel::test::TemporaryDirectory;
 using testing::ElementsAre;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::string text_of(const std::vector<int64_t>& ids) {
   std::string text;
@@ -64,11 +57,12 @@ TEST(SquadTest, NamesTheColumnThatIsMissing) {
   const TemporaryDirectory directory;
   const std::string path =
       directory.write("x.jsonl", "{\"context\": \"C\", \"question\": \"Q\"}\n");
-  EXPECT_EQ(error_of([&] { check(SquadConfig{.dataset_name = path}); }),
+  EXPECT_EQ(error_of<UserError>([&] { check(SquadConfig{.dataset_name = path}); }),
             path + ": no column 'answers'; columns: context, question");
   const std::string flat =
       directory.write("y.jsonl", "{\"context\": \"C\", \"question\": \"Q\", \"answers\": \"A\"}\n");
-  EXPECT_EQ(error_of([&] { SquadDataset(SquadConfig{.dataset_name = flat}, test::ByteEncoder()); }),
+  EXPECT_EQ(error_of<UserError>(
+                [&] { SquadDataset(SquadConfig{.dataset_name = flat}, test::ByteEncoder()); }),
             flat + ":1: column 'answers' must be an object with a list 'text'");
 }
 
@@ -120,7 +114,8 @@ TEST(HellaSwagTest, RefusesALabelThatIsNoEnding) {
   const std::string path =
       directory.write("x.jsonl", "{\"ctx\": \"ab\", \"endings\": [\"c\"], \"label\": \"\"}\n");
   EXPECT_EQ(
-      error_of([&] { HellaSwagDataset({.path_or_dataset = path}, test::ByteEncoder()); }),
+      error_of<UserError>(
+          [&] { HellaSwagDataset({.path_or_dataset = path}, test::ByteEncoder()); }),
       path +
           ":1: 'endings' must be a list of texts and 'label' the number of one of them; label is "
           "\"\", endings has 1 entries");
@@ -165,9 +160,10 @@ TEST(MockIterableTest, ContinuesExactlyAndOnOtherRanks) {
 
 TEST(MockIterableTest, RefusesImpossibleExclusions) {
   MockIterableDatasetConfig config{.vocab_size = 2, .exclude_token_ids = std::vector<int64_t>{2}};
-  EXPECT_EQ(error_of([&] { config.validate(); }), "exclude_token_ids: 2 is outside [0, 2)");
+  EXPECT_EQ(error_of<UserError>([&] { config.validate(); }),
+            "exclude_token_ids: 2 is outside [0, 2)");
   config.exclude_token_ids = {0, 1, 1};
-  EXPECT_EQ(error_of([&] { config.validate(); }),
+  EXPECT_EQ(error_of<UserError>([&] { config.validate(); }),
             "exclude_token_ids leaves none of the 2 token ids");
 }
 
@@ -215,12 +211,13 @@ TEST(TextFileTest, ExplainsTextThatIsMissingOrTooShort) {
   const TemporaryDirectory directory;
   const test::ByteEncoder encoder;
   TextFileDatasetConfig config{.path = {directory.write("x.txt", "abc")}, .seq_length = 4};
-  EXPECT_EQ(error_of([&] { TextFileDataset(config, encoder); }),
+  EXPECT_EQ(error_of<UserError>([&] { TextFileDataset(config, encoder); }),
             "dataset " + config.path[0] + " holds 4 tokens; seq_length 4 needs at least 5");
   config.path = {directory.file("none.txt")};
-  EXPECT_EQ(error_of([&] { check(config); }), "dataset file " + config.path[0] + " does not exist");
+  EXPECT_EQ(error_of<UserError>([&] { check(config); }),
+            "dataset file " + config.path[0] + " does not exist");
   config.path = {directory.write("x.jsonl", "{\"body\": \"abc\"}\n")};
-  EXPECT_EQ(error_of([&] { check(config); }),
+  EXPECT_EQ(error_of<UserError>([&] { check(config); }),
             config.path[0] + ":1: no column 'text'; columns: body");
 }
 

@@ -6,22 +6,15 @@
 #include <functional>
 
 #include "core/error.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::datasets {
 namespace {
 
+using automodel::test::error_of;
 using automodel::test::TemporaryDirectory;
 using testing::ElementsAre;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::vector<int64_t> values(const RowSource& rows) {
   std::vector<int64_t> out;
@@ -50,13 +43,13 @@ TEST(SplitTest, SlicesByPercentRoundedToTheNearestRow) {
 }
 
 TEST(SplitTest, RefusesWhatIsNoSplit) {
-  EXPECT_EQ(error_of([] { Split::parse("train[:10"); }),
+  EXPECT_EQ(error_of<UserError>([] { Split::parse("train[:10"); }),
             "split 'train[:10' is not of the form NAME or NAME[FROM:TO], such as train[:90%]");
-  EXPECT_EQ(error_of([] { Split::parse("[:10]"); }),
+  EXPECT_EQ(error_of<UserError>([] { Split::parse("[:10]"); }),
             "split '[:10]' is not of the form NAME or NAME[FROM:TO], such as train[:90%]");
-  EXPECT_EQ(error_of([] { Split::parse("train[:x]"); }),
+  EXPECT_EQ(error_of<UserError>([] { Split::parse("train[:x]"); }),
             "split 'train[:x]': 'x' is not a row number or a percentage from -100% to 100%");
-  EXPECT_EQ(error_of([] { Split::parse("train[:101%]"); }),
+  EXPECT_EQ(error_of<UserError>([] { Split::parse("train[:101%]"); }),
             "split 'train[:101%]': '101' is not a row number or a percentage from -100% to 100%");
   EXPECT_THROW(Split::parse("train+test"), UnsupportedError);
 }
@@ -79,7 +72,7 @@ TEST(SourceTest, AppliesSliceThenLimit) {
   EXPECT_THAT(values(RowSource({.paths = {path}, .split = "train[1:]", .limit = 2})),
               ElementsAre(2, 3));
   EXPECT_THAT(values(RowSource({.paths = {path}, .limit = 100})), ElementsAre(1, 2, 3, 4));
-  EXPECT_EQ(error_of([&] { RowSource({.paths = {path}, .split = "train[4:]"}); }),
+  EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {path}, .split = "train[4:]"}); }),
             "dataset " + path + ": split 'train[4:]' holds none of its 4 rows");
 }
 
@@ -101,20 +94,22 @@ TEST(SourceTest, TakesTheSplitThatFileNamesSpeakOf) {
               ElementsAre(2));
   EXPECT_THAT(values(RowSource({.paths = {directory.path()}, .split = std::nullopt})),
               ElementsAre(2, 1));
-  EXPECT_EQ(error_of([&] { RowSource({.paths = {directory.path()}, .split = "test"}); }),
+  EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {directory.path()}, .split = "test"}); }),
             "dataset folder " + directory.path() +
                 " has no split 'test'; by the names of its files it has: validation, train");
 }
 
 TEST(SourceTest, ExplainsWhatCannotBeRead) {
   const TemporaryDirectory directory;
-  EXPECT_EQ(error_of([&] { RowSource({.paths = {directory.file("none.jsonl")}}); }),
+  EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {directory.file("none.jsonl")}}); }),
             "dataset file " + directory.file("none.jsonl") + " does not exist");
-  EXPECT_EQ(error_of([&] { RowSource({.paths = {directory.path()}}); }),
+  EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {directory.path()}}); }),
             "dataset folder " + directory.path() + " holds no *.jsonl or *.json file");
   const std::string empty = directory.write("empty.jsonl", "\n");
-  EXPECT_EQ(error_of([&] { RowSource({.paths = {empty}}); }), "dataset " + empty + " is empty");
-  EXPECT_EQ(error_of([&] { RowSource({.paths = {"org/name"}, .cache_dir = directory.path()}); }),
+  EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {empty}}); }),
+            "dataset " + empty + " is empty");
+  EXPECT_EQ(error_of<UserError>(
+                [&] { RowSource({.paths = {"org/name"}, .cache_dir = directory.path()}); }),
             "dataset 'org/name' is not a file or folder here and not in the Hugging Face cache; "
             "this version does "
             "not download: write its rows as JSON lines and give the file's path");
