@@ -97,7 +97,7 @@ struct FullySharded::Flat {
 struct FullySharded::Unit {
   std::string name;  // "" for the root
   std::vector<Flat> flats;
-  bool keeps_after_forward = false;
+  bool keeps_after_forward = false;  // of blocks
   std::function<void()> after_backward;
 };
 
@@ -273,10 +273,7 @@ FullySharded::Unit& FullySharded::unit_named(const std::string& name) {
 void FullySharded::install_hooks(torch::nn::Module& module) {
   Unit* last = nullptr;
   for (const auto& unit : units_) {
-    if (unit->name.empty()) {
-      unit->keeps_after_forward = true;
-      continue;
-    }
+    if (unit->name.empty()) continue;  // the root has no hook: a micro-batch's begin and end do it
     last = unit.get();
     unit->keeps_after_forward = options_.reshards_after_forward == false;
     auto* hooked = dynamic_cast<nn::HookedModule*>(&module_at(module, unit->name));
