@@ -47,12 +47,12 @@ bool has_ended(int64_t pid) {
   return state == 'Z' || state == 'X';
 }
 
-/// A line of a beat: group, collectives started, collectives finished, operation.
+/// A line of a beat: of a group's collectives, or of its messages to or from a rank.
 struct BeatLine {
   std::string group;
+  std::string peer;  ///< "" for collectives
   int64_t num_started = 0;
-  int64_t num_finished = 0;
-  std::string operation;
+  std::string under_way;  ///< the oldest operation that has not ended, or ""
 };
 
 std::vector<BeatLine> parse_beat(const std::string& text) {
@@ -61,17 +61,21 @@ std::vector<BeatLine> parse_beat(const std::string& text) {
   for (size_t i = 1; i < rows.size(); ++i) {
     const std::vector<std::string> words = split(rows[i], '\t');
     if (words.size() != 4) continue;
-    lines.push_back(
-        {words[0], parse_int(words[1]).value_or(0), parse_int(words[2]).value_or(0), words[3]});
+    lines.push_back({words[0], words[1], parse_int(words[2]).value_or(0), words[3]});
   }
   return lines;
+}
+
+/// How a beat calls the messages to or from a rank.
+std::string channel_name(int rank, bool is_receiver) {
+  return cat(is_receiver ? ">" : "<", rank);
 }
 
 /// What a rank that did not come is doing instead.
 std::string whereabouts(const std::vector<BeatLine>& lines) {
   for (const BeatLine& line : lines) {
-    if (line.num_started > line.num_finished) {
-      return cat("it is in ", line.operation, " of group ", line.group);
+    if (!line.under_way.empty()) {
+      return cat("it is in ", line.under_way, " of group ", line.group);
     }
   }
   return "it lives but is in no collective";
@@ -122,25 +126,29 @@ void FailureWatch::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void FailureWatch::enter(const std::string& group, const char* operation) {
+WatchedCall FailureWatch::enter(const WatchedGroup& group, const std::string& operation,
+                                const std::optional<WatchedPeer>& peer) {
+  const std::string channel = peer ? channel_name(peer->rank, peer->is_receiver) : "";
   const std::lock_guard lock(mutex_);
-  Progress& progress = progress_[group];
-  ++progress.num_started;
-  progress.operation = operation;
-  progress.begin_seconds = monotonic_seconds();
+  Progress& progress = progress_[{group.name, channel}];
+  progress.under_way.push_back({++progress.num_started, operation, monotonic_seconds()});
+  return {group, operation, peer, progress.num_started, progress.under_way.back().begin_seconds};
 }
 
-void FailureWatch::leave(const std::string& group) {
+void FailureWatch::leave(const WatchedCall& call) {
+  const std::string channel =
+      call.peer ? channel_name(call.peer->rank, call.peer->is_receiver) : "";
   const std::lock_guard lock(mutex_);
-  ++progress_[group].num_finished;
+  std::erase_if(progress_[{call.group.name, channel}].under_way,
+                [&](const Operation& it) { return it.number == call.number; });
 }
 
 std::string FailureWatch::next_beat() {
   const std::lock_guard lock(mutex_);
   std::string beat = cat(++num_beats_);
-  for (const auto& [group, progress] : progress_) {
-    beat += cat("\n", group, "\t", progress.num_started, "\t", progress.num_finished, "\t",
-                progress.operation);
+  for (const auto& [channel, progress] : progress_) {
+    beat += cat("\n", channel.first, "\t", channel.second, "\t", progress.num_started, "\t",
+                progress.under_way.empty() ? std::string() : progress.under_way.front().name);
   }
   return beat;
 }
@@ -205,15 +213,14 @@ void FailureWatch::wait_until_peers_know() {
   }
 }
 
-PeerFailure FailureWatch::explain(const WatchedGroup& group, const char* operation,
-                                  const std::string& reason) {
+PeerFailure FailureWatch::explain(const WatchedCall& call, const std::string& reason) {
   std::string cause;
   try {
-    cause = find_cause(group, operation, reason);
+    cause = find_cause(call, reason);
   } catch (const StoreGone&) {
     const std::lock_guard lock(mutex_);
-    cause = failure_.value_or(cat(options_.store_place, " vanished during ", operation,
-                                  " of group ", group.name, " (it served the run's store)"));
+    cause = failure_.value_or(cat(options_.store_place, " vanished during ", call.operation,
+                                  " of group ", call.group.name, " (it served the run's store)"));
   }
   const std::lock_guard lock(mutex_);
   verdict_ = cause;
@@ -242,38 +249,36 @@ std::string FailureWatch::last_beat(int64_t rank) {
   return store_->get(beat_key(rank), kStoreSeconds).value_or("");
 }
 
-std::string FailureWatch::describe_late(const WatchedGroup& group, const char* operation) {
-  int64_t own_started = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const Progress& progress = progress_[group.name];
-    const double waited = monotonic_seconds() - progress.begin_seconds;
-    if (waited < group.timeout_seconds) return "";
-    own_started = progress.num_started;
-  }
+std::string FailureWatch::describe_late(const WatchedCall& call) {
+  const WatchedGroup& group = call.group;
+  // What a rank that has come counts: the same collectives, or the messages' other direction.
+  const std::string counted =
+      call.peer ? channel_name(options_.rank, !call.peer->is_receiver) : std::string();
   std::vector<int64_t> late;
   std::string where;
   for (const int rank : group.ranks) {
+    if (rank == options_.rank || (call.peer && rank != call.peer->rank)) continue;
     const std::vector<BeatLine> lines = parse_beat(last_beat(rank));
-    const auto line = std::find_if(lines.begin(), lines.end(),
-                                   [&](const BeatLine& it) { return it.group == group.name; });
-    if (line != lines.end() && line->num_started >= own_started) continue;
+    const auto line = std::find_if(lines.begin(), lines.end(), [&](const BeatLine& it) {
+      return it.group == group.name && it.peer == counted;
+    });
+    if (line != lines.end() && line->num_started >= call.number) continue;
     late.push_back(rank);
     where = whereabouts(lines);
   }
   if (late.empty()) return "";
-  return cat(name_ranks(late), " did not come to ", operation, " of group ", group.name, " within ",
-             format_duration(group.timeout_seconds),
+  return cat(name_ranks(late), " did not come to ", call.operation, " of group ", group.name,
+             " within ", format_duration(group.timeout_seconds),
              late.size() == 1 ? cat(" (", where, ")") : std::string());
 }
 
-std::string FailureWatch::find_cause(const WatchedGroup& group, const char* operation,
-                                     const std::string& reason) {
+std::string FailureWatch::find_cause(const WatchedCall& call, const std::string& reason) {
+  const WatchedGroup& group = call.group;
+  const double begin = monotonic_seconds();
   send_beat(*store_);
   std::map<int, std::string> beats;
   for (const int rank : group.ranks) beats[rank] = last_beat(rank);
-  const std::string during = cat(" during ", operation, " of group ", group.name);
-  const double begin = monotonic_seconds();
+  const std::string during = cat(" during ", call.operation, " of group ", group.name);
   while (monotonic_seconds() - begin < options_.silence_seconds) {
     // A rank leaves its text before it ends: look at processes first, at texts second.
     const std::vector<int64_t> ended = ended_ranks(group);
@@ -293,9 +298,11 @@ std::string FailureWatch::find_cause(const WatchedGroup& group, const char* oper
     return publish(cat(name_ranks(silent), " vanished", during, " (no sign of life for ",
                        format_duration(options_.silence_seconds), ")"));
   }
-  const std::string late = describe_late(group, operation);
-  if (!late.empty()) return publish(late);
-  return publish(cat(operation, " of group ", group.name, " failed: ", reason));
+  if (begin - call.begin_seconds >= group.timeout_seconds) {
+    const std::string late = describe_late(call);
+    if (!late.empty()) return publish(late);
+  }
+  return publish(cat(call.operation, " of group ", group.name, " failed: ", reason));
 }
 
 }  // namespace automodel::comm

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -38,6 +41,21 @@ struct WatchedGroup {
   double timeout_seconds = 60;
 };
 
+/// The other end of a send or a receive.
+struct WatchedPeer {
+  int rank = 0;  ///< global
+  bool is_receiver = false;
+};
+
+/// An operation that this rank has entered.
+struct WatchedCall {
+  WatchedGroup group;
+  std::string operation;            ///< "all_reduce", "send to rank 3"
+  std::optional<WatchedPeer> peer;  ///< nullopt: everybody in the group takes part
+  int64_t number = 0;  ///< from 1: among the group's collectives, or the peer's messages
+  double begin_seconds = 0;
+};
+
 /// Finds out whose fault a failed collective is. A thread sends signs of life with the collectives
 /// that this rank is in, and notes the first failure that any rank leaves in the store.
 class FailureWatch final {
@@ -49,17 +67,19 @@ class FailureWatch final {
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
 
-  /// Around every collective of a group, in the thread that calls it.
-  void enter(const std::string& group, const char* operation);
-  void leave(const std::string& group);
+  /// An operation of a group begins: once it has been started. It ends with leave(), once or
+  /// more; several may be under way.
+  WatchedCall enter(const WatchedGroup& group, const std::string& operation,
+                    const std::optional<WatchedPeer>& peer = std::nullopt);
+  void leave(const WatchedCall& call);
 
   /// Whether a rank is known to have failed, or a process of the group on this host has ended.
   bool has_lost_peer(const WatchedGroup& group) const;
 
-  /// The cause of a collective that ended with `reason`: a peer's own text, the ranks that
+  /// The cause of an operation that ended with `reason`: a peer's own text, the ranks that
   /// vanished, or those that did not come. Takes up to 2.5 s; leaves the cause in the store for the
   /// others.
-  PeerFailure explain(const WatchedGroup& group, const char* operation, const std::string& reason);
+  PeerFailure explain(const WatchedCall& call, const std::string& reason);
 
   /// Leaves this rank's failure for the others, unless it only repeats theirs.
   void post(const std::string& text);
@@ -68,23 +88,28 @@ class FailureWatch final {
   void stop();
 
  private:
-  struct Progress {
-    int64_t num_started = 0;
-    int64_t num_finished = 0;
-    const char* operation = "";
+  struct Operation {
+    int64_t number = 0;
+    std::string name;
     double begin_seconds = 0;
   };
+  /// Of a group's collectives, or of its messages to or from one rank.
+  struct Progress {
+    int64_t num_started = 0;
+    std::deque<Operation> under_way;
+  };
+  /// A group and the other end, "" for all.
+  using Channel = std::pair<std::string, std::string>;
 
   void beat_until_stopped();
   std::string next_beat();
   void send_beat(Store& store);
   std::optional<std::string> first_failure(Store& store);
   std::string publish(const std::string& verdict);
-  std::string find_cause(const WatchedGroup& group, const char* operation,
-                         const std::string& reason);
+  std::string find_cause(const WatchedCall& call, const std::string& reason);
   std::vector<int64_t> ended_ranks(const WatchedGroup& group) const;
   std::string last_beat(int64_t rank);
-  std::string describe_late(const WatchedGroup& group, const char* operation);
+  std::string describe_late(const WatchedCall& call);
   void wait_until_peers_know();
 
   WatchOptions options_;
@@ -99,7 +124,7 @@ class FailureWatch final {
   int64_t num_beats_ = 0;
   std::optional<std::string> failure_;
   std::string verdict_;
-  std::map<std::string, Progress> progress_;
+  std::map<Channel, Progress> progress_;
   std::thread thread_;
 };
 

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
+#include <future>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
@@ -27,72 +29,149 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   AM_CHECK(false);
 }
 
+/// What a group's works share with it.
+struct GlooState {
+  GlooState(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, std::function<bool()> ask)
+      : gloo(std::move(group)), has_lost_peer(std::move(ask)) {}
+  ~GlooState() {
+    // Its destructor would wait for the collective that was given up; the process is about to end.
+    if (is_given_up) gloo.release();
+  }
+  GlooState(const GlooState&) = delete;
+  GlooState& operator=(const GlooState&) = delete;
+
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
+  std::function<bool()> has_lost_peer;
+  bool is_given_up = false;
+};
+
+/// Calls `is_over` with a period until it holds; throws when a peer is gone.
+void look_after_peers(GlooState& state, const std::function<bool()>& is_over) {
+  bool has_lost_peer = false;
+  while (!is_over()) {
+    // A peer that ends well may do so a moment before we notice what it sent: ask twice.
+    if (state.has_lost_peer() && std::exchange(has_lost_peer, true)) {
+      state.is_given_up = true;
+      throw std::runtime_error("a peer is gone");
+    }
+  }
+}
+
+/// A collective: c10d's threads run it.
+class GlooCollective final : public BackendWork {
+ public:
+  GlooCollective(std::shared_ptr<GlooState> state, c10::intrusive_ptr<c10d::Work> work)
+      : state_(std::move(state)), work_(std::move(work)) {}
+
+  bool is_done() override { return work_->isCompleted(); }
+
+  void wait() override {
+    look_after_peers(*state_, [this] {
+      try {
+        return work_->isCompleted() || work_->wait(kPeriod);
+      } catch (const std::exception&) {
+        return work_->isCompleted();  // it failed, which the last wait tells
+      }
+    });
+    work_->wait();
+  }
+
+ private:
+  std::shared_ptr<GlooState> state_;
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+/// A message. Gloo has no wait with a period for it (one that ends without it breaks the group), so
+/// a thread waits.
+class GlooMessage final : public BackendWork {
+ public:
+  GlooMessage(std::shared_ptr<GlooState> state, c10::intrusive_ptr<c10d::Work> work)
+      : state_(std::move(state)) {
+    std::packaged_task<void()> task([work = std::move(work)] { work->wait(); });
+    over_ = task.get_future().share();
+    std::thread(std::move(task)).detach();
+  }
+
+  bool is_done() override { return has_ended_within(std::chrono::milliseconds(0)); }
+
+  void wait() override {
+    look_after_peers(*state_, [this] { return has_ended_within(kPeriod); });
+    over_.get();
+  }
+
+ private:
+  bool has_ended_within(std::chrono::milliseconds duration) const {
+    return over_.wait_for(duration) == std::future_status::ready;
+  }
+
+  std::shared_ptr<GlooState> state_;
+  std::shared_future<void> over_;
+};
+
 class GlooBackend final : public GroupBackend {
  public:
-  GlooBackend(c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo, std::function<bool()> has_lost_peer)
-      : gloo_(std::move(gloo)), has_lost_peer_(std::move(has_lost_peer)) {}
-  ~GlooBackend() override {
-    // Its destructor would wait for the collective that was given up; the process is about to end.
-    if (is_given_up_) gloo_.release();
-  }
-  GlooBackend(const GlooBackend&) = delete;
-  GlooBackend& operator=(const GlooBackend&) = delete;
+  explicit GlooBackend(std::shared_ptr<GlooState> state) : state_(std::move(state)) {}
 
-  int rank() const override { return gloo_->getRank(); }
-  int size() const override { return gloo_->getSize(); }
+  int rank() const override { return state_->gloo->getRank(); }
+  int size() const override { return state_->gloo->getSize(); }
 
-  void all_reduce(at::Tensor& tensor, ReduceOp op) override {
-    std::vector<at::Tensor> tensors{tensor};
+  std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
     c10d::AllreduceOptions options;
     options.reduceOp = to_c10d(op);
-    await(gloo_->allreduce(tensors, options));
+    return collective(state_->gloo->allreduce(tensors, options));
   }
 
-  void broadcast(at::Tensor& tensor, int root) override {
-    std::vector<at::Tensor> tensors{tensor};
+  std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) override {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    await(gloo_->broadcast(tensors, options));
+    return collective(state_->gloo->broadcast(tensors, options));
   }
 
-  void all_gather(at::Tensor& out, const at::Tensor& in) override {
-    at::Tensor input = in.reshape({-1});
+  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
+    at::Tensor input = in.view({-1});
     at::Tensor output = out.view({-1});
-    await(gloo_->_allgather_base(output, input));
+    return collective(state_->gloo->_allgather_base(output, input));
   }
 
-  void reduce_scatter(at::Tensor& out, const at::Tensor& in, ReduceOp op) override {
-    at::Tensor input = in.reshape({-1});
+  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
+                                              ReduceOp op) override {
+    at::Tensor input = in.view({-1});
     at::Tensor output = out.view({-1});
     c10d::ReduceScatterOptions options;
     options.reduceOp = to_c10d(op);
-    await(gloo_->_reduce_scatter_base(output, input, options));
+    return collective(state_->gloo->_reduce_scatter_base(output, input, options));
   }
 
-  void barrier() override { await(gloo_->barrier()); }
+  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
+                                          const ExchangeCounts& counts) override {
+    at::Tensor input = in;
+    std::vector<int64_t> out_counts = counts.out, in_counts = counts.in;
+    return collective(state_->gloo->alltoall_base(out, input, out_counts, in_counts));
+  }
+
+  std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) override {
+    std::vector<at::Tensor> tensors{tensor};
+    return message(state_->gloo->send(tensors, peer, tag));
+  }
+
+  std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) override {
+    std::vector<at::Tensor> tensors{std::move(tensor)};
+    return message(state_->gloo->recv(tensors, peer, tag));
+  }
+
+  std::unique_ptr<BackendWork> barrier() override { return collective(state_->gloo->barrier()); }
 
  private:
-  void await(const c10::intrusive_ptr<c10d::Work>& work) {
-    bool has_lost_peer = false;
-    while (!work->isCompleted()) {
-      try {
-        work->wait(kPeriod);
-        return;
-      } catch (const std::exception&) {
-        if (work->isCompleted()) break;  // it failed, which the last wait tells
-      }
-      // A peer that ends well may do so a moment before we notice what it sent: ask twice.
-      if (has_lost_peer_() && std::exchange(has_lost_peer, true)) {
-        is_given_up_ = true;
-        throw std::runtime_error("a peer is gone");
-      }
-    }
-    work->wait();
+  std::unique_ptr<BackendWork> collective(c10::intrusive_ptr<c10d::Work> work) {
+    return std::make_unique<GlooCollective>(state_, std::move(work));
+  }
+  std::unique_ptr<BackendWork> message(c10::intrusive_ptr<c10d::Work> work) {
+    return std::make_unique<GlooMessage>(state_, std::move(work));
   }
 
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
-  std::function<bool()> has_lost_peer_;
-  bool is_given_up_ = false;
+  std::shared_ptr<GlooState> state_;
 };
 
 }  // namespace
@@ -111,9 +190,9 @@ std::shared_ptr<GroupBackend> connect_gloo(const c10::intrusive_ptr<c10d::Store>
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(device);
   options->threads = kNumThreads;
-  return std::make_shared<GlooBackend>(
+  return std::make_shared<GlooBackend>(std::make_shared<GlooState>(
       c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.size, options),
-      place.has_lost_peer);
+      place.has_lost_peer));
 }
 
 }  // namespace automodel::comm

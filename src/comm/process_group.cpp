@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 namespace automodel::comm {
 
@@ -14,15 +17,28 @@ class SoloBackend final : public GroupBackend {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  void all_reduce(at::Tensor&, ReduceOp) override {}
-  void broadcast(at::Tensor&, int) override {}
-  void all_gather(at::Tensor& out, const at::Tensor& in) override {
-    out.view({-1}).copy_(in.reshape({-1}));
+  std::unique_ptr<BackendWork> all_reduce(at::Tensor, ReduceOp) override { return nullptr; }
+  std::unique_ptr<BackendWork> broadcast(at::Tensor, int) override { return nullptr; }
+  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
+    return copy(out, in);
   }
-  void reduce_scatter(at::Tensor& out, const at::Tensor& in, ReduceOp) override {
-    out.view({-1}).copy_(in.reshape({-1}));
+  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
+                                              ReduceOp) override {
+    return copy(out, in);
   }
-  void barrier() override {}
+  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
+                                          const ExchangeCounts&) override {
+    return copy(out, in);
+  }
+  std::unique_ptr<BackendWork> send(const at::Tensor&, int, int) override { AM_CHECK(false); }
+  std::unique_ptr<BackendWork> recv(at::Tensor, int, int) override { AM_CHECK(false); }
+  std::unique_ptr<BackendWork> barrier() override { return nullptr; }
+
+ private:
+  static std::unique_ptr<BackendWork> copy(at::Tensor& out, const at::Tensor& in) {
+    if (out.data_ptr() != in.data_ptr()) out.view({-1}).copy_(in.reshape({-1}));
+    return nullptr;
+  }
 };
 
 at::Tensor bytes_of(const std::string& text, int64_t size) {
@@ -45,6 +61,13 @@ std::string text_of(const at::Tensor& bytes, int64_t begin, int64_t size) {
                      static_cast<size_t>(size));
 }
 
+/// Whether the counts say of every rank how many of the rows are its.
+bool fits(const std::vector<int64_t>& counts, int num_ranks, int64_t num_rows) {
+  return counts.size() == static_cast<size_t>(num_ranks) &&
+         std::accumulate(counts.begin(), counts.end(), int64_t{0}) == num_rows &&
+         std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; });
+}
+
 }  // namespace
 
 ProcessGroup ProcessGroup::solo(std::string name) {
@@ -54,26 +77,79 @@ ProcessGroup ProcessGroup::solo(std::string name) {
 ProcessGroup::ProcessGroup(std::string name, std::shared_ptr<GroupBackend> backend)
     : name_(std::move(name)), backend_(std::move(backend)) {}
 
+void Work::wait() {
+  if (work_ == nullptr) return;
+  work_->wait();
+  work_.reset();
+}
+
 void ProcessGroup::all_reduce(at::Tensor tensor, ReduceOp op) const {
-  backend_->all_reduce(tensor, op);
+  start_all_reduce(std::move(tensor), op).wait();
+}
+
+Work ProcessGroup::start_all_reduce(at::Tensor tensor, ReduceOp op) const {
+  AM_CHECK(tensor.is_contiguous());
+  return tensor.numel() == 0 ? Work() : Work(backend_->all_reduce(std::move(tensor), op));
 }
 
 void ProcessGroup::broadcast(at::Tensor tensor, int root) const {
-  backend_->broadcast(tensor, root);
+  AM_CHECK(tensor.is_contiguous() && root >= 0 && root < size());
+  if (tensor.numel() > 0) Work(backend_->broadcast(std::move(tensor), root)).wait();
 }
 
 void ProcessGroup::all_gather(at::Tensor out, const at::Tensor& in) const {
-  AM_CHECK(out.numel() == in.numel() * size());
-  backend_->all_gather(out, in);
+  start_all_gather(std::move(out), in).wait();
+}
+
+Work ProcessGroup::start_all_gather(at::Tensor out, const at::Tensor& in) const {
+  AM_CHECK(out.numel() == in.numel() * size() && out.scalar_type() == in.scalar_type());
+  AM_CHECK(out.is_contiguous() && in.is_contiguous());
+  return in.numel() == 0 ? Work() : Work(backend_->all_gather(std::move(out), in));
 }
 
 void ProcessGroup::reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp op) const {
-  AM_CHECK(in.numel() == out.numel() * size());
-  backend_->reduce_scatter(out, in, op);
+  start_reduce_scatter(std::move(out), in, op).wait();
+}
+
+Work ProcessGroup::start_reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp op) const {
+  AM_CHECK(in.numel() == out.numel() * size() && out.scalar_type() == in.scalar_type());
+  AM_CHECK(out.is_contiguous() && in.is_contiguous());
+  return in.numel() == 0 ? Work() : Work(backend_->reduce_scatter(std::move(out), in, op));
+}
+
+void ProcessGroup::all_to_all(at::Tensor out, const at::Tensor& in,
+                              const ExchangeCounts& counts) const {
+  start_all_to_all(std::move(out), in, counts).wait();
+}
+
+Work ProcessGroup::start_all_to_all(at::Tensor out, const at::Tensor& in,
+                                    const ExchangeCounts& counts) const {
+  AM_CHECK(out.is_contiguous() && in.is_contiguous() && out.dim() == in.dim() && in.dim() > 0);
+  AM_CHECK(out.sizes().slice(1) == in.sizes().slice(1) && out.scalar_type() == in.scalar_type());
+  AM_CHECK(fits(counts.out, size(), out.size(0)) && fits(counts.in, size(), in.size(0)));
+  return Work(backend_->all_to_all(std::move(out), in, counts));
 }
 
 void ProcessGroup::barrier() const {
-  backend_->barrier();
+  Work(backend_->barrier()).wait();
+}
+
+void ProcessGroup::send(const at::Tensor& tensor, int peer, int tag) const {
+  start_send(tensor, peer, tag).wait();
+}
+
+Work ProcessGroup::start_send(const at::Tensor& tensor, int peer, int tag) const {
+  AM_CHECK(tensor.is_contiguous() && peer >= 0 && peer < size() && peer != rank() && tag >= 0);
+  return tensor.numel() == 0 ? Work() : Work(backend_->send(tensor, peer, tag));
+}
+
+void ProcessGroup::recv(at::Tensor tensor, int peer, int tag) const {
+  start_recv(std::move(tensor), peer, tag).wait();
+}
+
+Work ProcessGroup::start_recv(at::Tensor tensor, int peer, int tag) const {
+  AM_CHECK(tensor.is_contiguous() && peer >= 0 && peer < size() && peer != rank() && tag >= 0);
+  return tensor.numel() == 0 ? Work() : Work(backend_->recv(std::move(tensor), peer, tag));
 }
 
 std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text) const {

@@ -6,6 +6,7 @@
 #include "comm/failure_watch.h"
 #include "comm/gloo_backend.h"
 #include "comm/tcp_store.h"
+#include "comm/watched_backend.h"
 #include "core/clock.h"
 
 namespace automodel::comm {
@@ -15,49 +16,6 @@ namespace {
 constexpr double kCloseSeconds = 10.0;
 constexpr double kFailedStartSeconds = 2.0;
 constexpr double kStorePollSeconds = 0.002;
-
-/// A backend whose failures are explained.
-class WatchedBackend final : public GroupBackend {
- public:
-  WatchedBackend(std::shared_ptr<GroupBackend> inner, std::shared_ptr<FailureWatch> watch,
-                 WatchedGroup group)
-      : inner_(std::move(inner)), watch_(std::move(watch)), group_(std::move(group)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-
-  void all_reduce(at::Tensor& tensor, ReduceOp op) override {
-    guard("all_reduce", [&] { inner_->all_reduce(tensor, op); });
-  }
-  void broadcast(at::Tensor& tensor, int root) override {
-    guard("broadcast", [&] { inner_->broadcast(tensor, root); });
-  }
-  void all_gather(at::Tensor& out, const at::Tensor& in) override {
-    guard("all_gather", [&] { inner_->all_gather(out, in); });
-  }
-  void reduce_scatter(at::Tensor& out, const at::Tensor& in, ReduceOp op) override {
-    guard("reduce_scatter", [&] { inner_->reduce_scatter(out, in, op); });
-  }
-  void barrier() override {
-    guard("barrier", [&] { inner_->barrier(); });
-  }
-
- private:
-  template <typename Body>
-  void guard(const char* operation, Body body) {
-    watch_->enter(group_.name, operation);
-    try {
-      body();
-    } catch (const std::exception& error) {
-      throw watch_->explain(group_, operation, reason_of(error.what()));
-    }
-    watch_->leave(group_.name);
-  }
-
-  std::shared_ptr<GroupBackend> inner_;
-  std::shared_ptr<FailureWatch> watch_;
-  WatchedGroup group_;
-};
 
 std::string process_key(int rank) {
   return cat("process/", rank);
@@ -159,20 +117,20 @@ struct World::State {
     place.size = static_cast<int>(group.ranks.size());
     place.timeout_seconds = options.timeout_seconds;
     place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
-    watch->enter(group.name, "start");
+    const WatchedCall call = watch->enter(group, "start");
     try {
       backend = connect_gloo(store->below(cat("gloo/", key_of(group.ranks))), device, place);
     } catch (const std::exception& error) {
-      throw watch->explain(group, "start", reason_of(error.what()));
+      throw watch->explain(call, reason_of(error.what()));
     }
-    watch->leave(group.name);
+    watch->leave(call);
     return backend;
   }
 
   ProcessGroup group(const std::string& name, const std::vector<int>& ranks) {
     if (ranks.size() == 1) return ProcessGroup::solo(name);
     const WatchedGroup watched{name, ranks, options.timeout_seconds};
-    return ProcessGroup(name, std::make_shared<WatchedBackend>(backend(watched), watch, watched));
+    return ProcessGroup(name, watch_backend(backend(watched), watch, watched));
   }
 };
 
