@@ -5,6 +5,7 @@
 
 #include "comm/failure_watch.h"
 #include "comm/gloo_backend.h"
+#include "comm/shared_memory_backend.h"
 #include "comm/tcp_store.h"
 #include "comm/watched_backend.h"
 #include "core/clock.h"
@@ -90,11 +91,6 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-bool is_one_host(const std::vector<RankProcess>& processes) {
-  return std::all_of(processes.begin(), processes.end(),
-                     [&](const RankProcess& it) { return it.host == processes[0].host; });
-}
-
 std::string key_of(const std::vector<int>& ranks) {
   return join(std::vector<int64_t>(ranks.begin(), ranks.end()), "-");
 }
@@ -104,6 +100,7 @@ std::string key_of(const std::vector<int>& ranks) {
 struct World::State {
   WorldOptions options;
   std::unique_ptr<TcpStore> store;
+  std::vector<RankProcess> processes;
   std::shared_ptr<FailureWatch> watch;
   std::shared_ptr<gloo::transport::Device> device;
   std::map<std::vector<int>, std::shared_ptr<GroupBackend>> backends;
@@ -111,20 +108,59 @@ struct World::State {
   std::shared_ptr<GroupBackend> backend(const WatchedGroup& group) {
     std::shared_ptr<GroupBackend>& backend = backends[group.ranks];
     if (backend != nullptr) return backend;
-    const auto own = std::find(group.ranks.begin(), group.ranks.end(), options.rank);
-    GlooPlace place;
-    place.rank = static_cast<int>(own - group.ranks.begin());
-    place.size = static_cast<int>(group.ranks.size());
-    place.timeout_seconds = options.timeout_seconds;
-    place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
     const WatchedCall call = watch->enter(group, "start");
     try {
-      backend = connect_gloo(store->below(cat("gloo/", key_of(group.ranks))), device, place);
+      backend = share_memory_of(group, connect(group));
     } catch (const std::exception& error) {
       throw watch->explain(call, reason_of(error.what()));
     }
     watch->leave(call);
     return backend;
+  }
+
+  int rank_in(const WatchedGroup& group) const {
+    const auto own = std::find(group.ranks.begin(), group.ranks.end(), options.rank);
+    return static_cast<int>(own - group.ranks.begin());
+  }
+
+  std::shared_ptr<GroupBackend> connect(const WatchedGroup& group) {
+    GlooPlace place;
+    place.rank = rank_in(group);
+    place.size = static_cast<int>(group.ranks.size());
+    place.timeout_seconds = options.timeout_seconds;
+    place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
+    return connect_gloo(store->below(cat("gloo/", key_of(group.ranks))), device, place);
+  }
+
+  /// The same over shared memory where its ranks can.
+  std::shared_ptr<GroupBackend> share_memory_of(const WatchedGroup& group,
+                                                std::shared_ptr<GroupBackend> gloo) {
+    if (!options.may_share_memory || gloo->size() > kMaxSharingRanks || !is_one_host(group)) {
+      return gloo;
+    }
+    const SegmentPlace meeting{cat("memory/", key_of(group.ranks)), gloo->rank(), gloo->size(),
+                               options.timeout_seconds};
+    SegmentOutcome outcome = share_segment(*store, meeting, shared_memory_bytes(gloo->size()));
+    if (outcome.segment == nullptr) {
+      if (options.reporter != nullptr) {
+        options.reporter->info(cat("the ranks of group ", group.name,
+                                   " talk over the network, as they cannot share memory (",
+                                   outcome.why_not, ")"));
+      }
+      return gloo;
+    }
+    SharedMemoryPlace place;
+    place.rank = gloo->rank();
+    place.size = gloo->size();
+    place.timeout_seconds = options.timeout_seconds;
+    place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
+    return share_memory(std::move(outcome.segment), place, std::move(gloo));
+  }
+
+  bool is_one_host(const WatchedGroup& group) const {
+    const auto host = [this](int rank) { return processes[static_cast<size_t>(rank)].host; };
+    return std::all_of(group.ranks.begin(), group.ranks.end(),
+                       [&](int rank) { return host(rank) == host(group.ranks[0]); });
   }
 
   ProcessGroup group(const std::string& name, const std::vector<int>& ranks) {
@@ -139,19 +175,22 @@ World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) 
   auto state = std::make_shared<State>();
   state->options = options;
   state->store = std::make_unique<TcpStore>(options);
+  const std::vector<int> everybody = all_ranks(options.size);
   try {
-    const std::vector<RankProcess> processes = gather(*state->store, options);
+    state->processes = gather(*state->store, options);
     WatchOptions watch;
     watch.rank = options.rank;
     watch.serves_store = options.hosts_store;
     watch.store_place = options.store_place;
-    state->watch = std::make_shared<FailureWatch>(state->store->connect_again(), processes, watch);
-    state->device = open_gloo_device(is_one_host(processes) ? "lo" : options.network_interface);
+    state->watch =
+        std::make_shared<FailureWatch>(state->store->connect_again(), state->processes, watch);
+    state->device = open_gloo_device(
+        state->is_one_host({"world", everybody, 0}) ? "lo" : options.network_interface);
   } catch (const StoreGone&) {
     throw PeerFailure(
         cat(options.store_place, " vanished during the start (it serves the run's ", "store)"));
   }
-  group_ = state->group("world", all_ranks(options.size));
+  group_ = state->group("world", everybody);
   state_ = std::move(state);
 }
 

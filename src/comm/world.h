@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/process_group.h"
+#include "core/reporter.h"
 
 namespace automodel::comm {
 
@@ -19,6 +20,8 @@ struct WorldOptions {
   std::string run_id;             ///< keeps attempts that share a store apart (torchrun restarts)
   std::string network_interface;  ///< "eth0": for ranks on several hosts; "": by the host's name
   std::string store_place = "the launcher";  ///< who serves the store, in texts: "rank 0"
+  bool may_share_memory = true;  ///< else groups of one host's ranks talk over its loopback too
+  Reporter* reporter = nullptr;  ///< hears why ranks of one host do not share memory
 };
 
 /// The store of a world, served by this process: the local launcher has one, so that it outlives

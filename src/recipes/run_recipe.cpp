@@ -116,9 +116,9 @@ int run_session(const PreparedRun& run, comm::World& world, Reporter& reporter) 
 }
 
 /// A rank's whole life; every error ends here, with its text left for the peers.
-launcher::RankOutcome be_rank(const PreparedRun& run, const comm::WorldOptions& place,
-                              int num_threads) {
+launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, int num_threads) {
   ConsoleReporter reporter(place.rank, place.size);
+  place.reporter = &reporter;
   at::set_num_threads(num_threads);
   std::optional<comm::World> world;
   std::string text;

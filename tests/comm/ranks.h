@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "comm/world.h"
@@ -35,6 +36,30 @@ struct RanksOptions {
   /// Changes how a process starts its world; `process` counts from 0.
   std::function<void(int process, WorldOptions&)> adjust = [](int, WorldOptions&) {};
 };
+
+/// What groups of one host talk over.
+enum class Transport { kMemory, kLoopback };
+
+inline RanksOptions over(Transport transport) {
+  RanksOptions options;
+  options.adjust = [transport](int, WorldOptions& world) {
+    world.may_share_memory = transport == Transport::kMemory;
+  };
+  return options;
+}
+
+/// How many ranks, over what.
+using RanksParam = std::tuple<int, Transport>;
+
+inline std::string name_of(const testing::TestParamInfo<RanksParam>& info) {
+  return cat(std::get<0>(info.param),
+             std::get<1>(info.param) == Transport::kMemory ? "OverMemory" : "OverLoopback");
+}
+
+inline auto ranks_and_transports() {
+  return testing::Combine(testing::Values(2, 4),
+                          testing::Values(Transport::kMemory, Transport::kLoopback));
+}
 
 inline std::string kind_of(const std::exception& error) {
   if (dynamic_cast<const PeerFailure*>(&error) != nullptr) return "PeerFailure";
@@ -90,8 +115,9 @@ inline void expect(bool condition, const std::string& what) {
 }
 
 /// Every rank did what `body` expects.
-inline void expect_ranks(int num_ranks, const std::function<void(World&)>& body) {
-  const RanksResult result = run_ranks(num_ranks, body);
+inline void expect_ranks(int num_ranks, const std::function<void(World&)>& body,
+                         const RanksOptions& ranks = {}) {
+  const RanksResult result = run_ranks(num_ranks, body, ranks);
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.errors, std::vector<std::string>(static_cast<size_t>(num_ranks)));
 }

@@ -12,11 +12,17 @@ at::Tensor numbered(int64_t size, int rank) {
   return at::arange(size, at::kDouble) + 1000.0 * rank;
 }
 
-class WorkTest : public testing::TestWithParam<int> {};
+class WorkTest : public testing::TestWithParam<RanksParam> {
+ protected:
+  int num_ranks() const { return std::get<0>(GetParam()); }
+  void expect_all(const std::function<void(World&)>& body) const {
+    expect_ranks(num_ranks(), body, over(std::get<1>(GetParam())));
+  }
+};
 
 TEST_P(WorkTest, SeveralCollectivesAreUnderWayAtOnce) {
-  const int n = GetParam();
-  expect_ranks(n, [n](World& world) {
+  const int n = num_ranks();
+  expect_all([n](World& world) {
     const ProcessGroup group = world.group();
     std::vector<at::Tensor> outs;
     std::vector<Work> works;
@@ -48,8 +54,8 @@ TEST_P(WorkTest, SeveralCollectivesAreUnderWayAtOnce) {
 }
 
 TEST_P(WorkTest, GathersFromARanksPartOfTheOutput) {
-  const int n = GetParam();
-  expect_ranks(n, [n](World& world) {
+  const int n = num_ranks();
+  expect_all([n](World& world) {
     const ProcessGroup group = world.group();
     at::Tensor all = at::zeros({n * 300}, at::kDouble);
     const at::Tensor own = all.narrow(0, group.rank() * 300, 300);
@@ -62,8 +68,8 @@ TEST_P(WorkTest, GathersFromARanksPartOfTheOutput) {
 }
 
 TEST_P(WorkTest, ReducesIntoARanksPartOfTheInput) {
-  const int n = GetParam();
-  expect_ranks(n, [n](World& world) {
+  const int n = num_ranks();
+  expect_all([n](World& world) {
     const ProcessGroup group = world.group();
     const at::Tensor all = numbered(n * 300, group.rank());
     const at::Tensor given = all.clone();
@@ -80,8 +86,8 @@ TEST_P(WorkTest, ReducesIntoARanksPartOfTheInput) {
 }
 
 TEST_P(WorkTest, ExchangesRowsOfUnevenCounts) {
-  const int n = GetParam();
-  expect_ranks(n, [n](World& world) {
+  const int n = num_ranks();
+  expect_all([n](World& world) {
     const ProcessGroup group = world.group();
     // Rank r sends s + 2 r rows of two numbers to rank s; rank 0 sends itself nothing.
     ExchangeCounts counts;
@@ -103,8 +109,8 @@ TEST_P(WorkTest, ExchangesRowsOfUnevenCounts) {
 }
 
 TEST_P(WorkTest, SendsAroundARing) {
-  const int n = GetParam();
-  expect_ranks(n, [n](World& world) {
+  const int n = num_ranks();
+  expect_all([n](World& world) {
     const ProcessGroup group = world.group();
     const int next = (group.rank() + 1) % n, last = (group.rank() + n - 1) % n;
     const at::Tensor first = at::zeros({50000}, at::kDouble), second = at::zeros({3}, at::kDouble);
@@ -121,7 +127,7 @@ TEST_P(WorkTest, SendsAroundARing) {
 }
 
 TEST_P(WorkTest, EmptyTensorsAreDoneAtOnce) {
-  expect_ranks(GetParam(), [](World& world) {
+  expect_all([](World& world) {
     const at::Tensor none = at::zeros({0});
     expect(world.group().start_all_gather(none, none).is_done(), "all_gather");
     expect(world.group().start_reduce_scatter(none, none, ReduceOp::kSum).is_done(),
@@ -130,7 +136,7 @@ TEST_P(WorkTest, EmptyTensorsAreDoneAtOnce) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, WorkTest, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, WorkTest, ranks_and_transports(), name_of);
 
 TEST(WorkFailureTest, AnUnansweredReceiveNamesTheSender) {
   RanksOptions options;

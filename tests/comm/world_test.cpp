@@ -7,11 +7,17 @@
 namespace automodel::comm {
 namespace {
 
-class WorldTest : public testing::TestWithParam<int> {};
+class WorldTest : public testing::TestWithParam<RanksParam> {
+ protected:
+  int num_ranks() const { return std::get<0>(GetParam()); }
+  void expect_all(const std::function<void(World&)>& body) const {
+    expect_ranks(num_ranks(), body, over(std::get<1>(GetParam())));
+  }
+};
 
 TEST_P(WorldTest, ReducesGathersAndBroadcasts) {
-  const int n = GetParam();
-  expect_ranks(n, [n](World& world) {
+  const int n = num_ranks();
+  expect_all([n](World& world) {
     const ProcessGroup group = world.group();
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
       at::Tensor x = at::full({5}, group.rank() + 1.0, dtype);
@@ -34,8 +40,8 @@ TEST_P(WorldTest, ReducesGathersAndBroadcasts) {
 }
 
 TEST_P(WorldTest, ExchangesTextsAndAgreesOnNumbers) {
-  const int n = GetParam();
-  expect_ranks(n, [n](World& world) {
+  const int n = num_ranks();
+  expect_all([n](World& world) {
     const ProcessGroup group = world.group();
     const auto texts = group.all_gather_text(std::string(static_cast<size_t>(group.rank()), 'x'));
     expect(static_cast<int>(texts.size()) == n &&
@@ -46,7 +52,7 @@ TEST_P(WorldTest, ExchangesTextsAndAgreesOnNumbers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, WorldTest, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, WorldTest, ranks_and_transports(), name_of);
 
 using Groups = std::vector<std::vector<int>>;
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "comm/process_group.h"
+
+namespace automodel::comm {
+
+/// Where a rank is in a group whose ranks exchange slots of memory.
+struct RoundsPlace {
+  int rank = 0;
+  int size = 1;
+  int64_t slot_bytes = 0;
+};
+
+/// A collective cut into rounds. In each, every writer fills a slot that all others read. Rounds
+/// are written in order and taken in order, and a round is written before it is taken.
+class Rounds {
+ public:
+  virtual ~Rounds() = default;
+  virtual int64_t num_rounds() const = 0;
+  virtual bool is_writer(int) const { return true; }
+  /// Whether what a round sends is there once the rounds before `num_taken` have been taken.
+  virtual bool is_ready(int64_t, int64_t num_taken) const {
+    static_cast<void>(num_taken);
+    return true;
+  }
+  virtual void write(int64_t round, std::byte* slot) = 0;
+  /// `slots` of all ranks; those of this rank and of ranks that do not write are null.
+  virtual void take(int64_t round, std::span<const std::byte* const> slots) = 0;
+};
+
+/// The arguments are those of ProcessGroup. They keep the tensors alive.
+std::unique_ptr<Rounds> gather_rounds(const RoundsPlace& place, at::Tensor out, at::Tensor in);
+std::unique_ptr<Rounds> reduce_scatter_rounds(const RoundsPlace& place, at::Tensor out,
+                                              at::Tensor in, ReduceOp op);
+std::unique_ptr<Rounds> all_reduce_rounds(const RoundsPlace& place, at::Tensor tensor, ReduceOp op);
+std::unique_ptr<Rounds> broadcast_rounds(const RoundsPlace& place, at::Tensor tensor, int root);
+std::unique_ptr<Rounds> barrier_rounds();
+
+}  // namespace automodel::comm
