@@ -21,6 +21,7 @@ constexpr const char* kSeenKey = "failure_seen";
 constexpr double kPollSeconds = 0.01;
 constexpr double kPeersKnowSeconds = 2.0;
 constexpr double kStoreSeconds = 5.0;
+constexpr size_t kMaxPlaces = 8;  // of late ranks, in a text
 
 std::string beat_key(int64_t rank) {
   return cat("beat/", rank);
@@ -52,18 +53,34 @@ struct BeatLine {
   std::string group;
   std::string peer;  ///< "" for collectives
   int64_t num_started = 0;
-  std::string under_way;  ///< the oldest operation that has not ended, or ""
+  std::string waited;  ///< the operation that the rank waits for, or ""
+  double wait_seconds = 0;
 };
 
-std::vector<BeatLine> parse_beat(const std::string& text) {
+struct Beat {
+  double computing_seconds = 0;  ///< since the rank last waited
   std::vector<BeatLine> lines;
+};
+
+double parse_milliseconds(const std::string& text) {
+  return static_cast<double>(parse_int(text).value_or(0)) / 1e3;
+}
+
+int64_t to_milliseconds(double seconds) {
+  return static_cast<int64_t>(seconds * 1e3);
+}
+
+Beat parse_beat(const std::string& text) {
+  Beat beat;
   const std::vector<std::string> rows = split(text, '\n');
-  for (size_t i = 1; i < rows.size(); ++i) {
+  for (size_t i = 0; i < rows.size(); ++i) {
     const std::vector<std::string> words = split(rows[i], '\t');
-    if (words.size() != 4) continue;
-    lines.push_back({words[0], words[1], parse_int(words[2]).value_or(0), words[3]});
+    if (i == 0 && words.size() == 2) beat.computing_seconds = parse_milliseconds(words[1]);
+    if (words.size() != 5) continue;
+    beat.lines.push_back({words[0], words[1], parse_int(words[2]).value_or(0), words[3],
+                          parse_milliseconds(words[4])});
   }
-  return lines;
+  return beat;
 }
 
 /// How a beat calls the messages to or from a rank.
@@ -72,13 +89,13 @@ std::string channel_name(int rank, bool is_receiver) {
 }
 
 /// What a rank that did not come is doing instead.
-std::string whereabouts(const std::vector<BeatLine>& lines) {
-  for (const BeatLine& line : lines) {
-    if (!line.under_way.empty()) {
-      return cat("it is in ", line.under_way, " of group ", line.group);
-    }
+std::string whereabouts(const Beat& beat) {
+  for (const BeatLine& line : beat.lines) {
+    if (line.waited.empty()) continue;
+    return cat("has been in ", line.waited, " of group ", line.group, " for ",
+               format_duration(line.wait_seconds));
   }
-  return "it lives but is in no collective";
+  return cat("has been computing for ", format_duration(beat.computing_seconds));
 }
 
 }  // namespace
@@ -108,7 +125,8 @@ FailureWatch::FailureWatch(std::unique_ptr<Store> store, std::vector<RankProcess
     : options_(options),
       processes_(std::move(processes)),
       store_(std::move(store)),
-      beat_store_(store_->connect_again()) {
+      beat_store_(store_->connect_again()),
+      computing_since_(monotonic_seconds()) {
   send_beat(*store_);
   thread_ = std::thread([this] { beat_until_stopped(); });
 }
@@ -128,27 +146,46 @@ void FailureWatch::stop() {
 
 WatchedCall FailureWatch::enter(const WatchedGroup& group, const std::string& operation,
                                 const std::optional<WatchedPeer>& peer) {
-  const std::string channel = peer ? channel_name(peer->rank, peer->is_receiver) : "";
+  WatchedCall call{group, operation, peer, 0, monotonic_seconds()};
   const std::lock_guard lock(mutex_);
-  Progress& progress = progress_[{group.name, channel}];
-  progress.under_way.push_back({++progress.num_started, operation, monotonic_seconds()});
-  return {group, operation, peer, progress.num_started, progress.under_way.back().begin_seconds};
+  Progress& progress = progress_[channel_of(call)];
+  call.number = ++progress.num_started;
+  progress.under_way.push_back({call.number, operation, call.begin_seconds, std::nullopt});
+  return call;
+}
+
+void FailureWatch::begin_wait(const WatchedCall& call) {
+  const std::lock_guard lock(mutex_);
+  for (Operation& it : progress_[channel_of(call)].under_way) {
+    if (it.number == call.number) it.wait_begin_seconds = monotonic_seconds();
+  }
 }
 
 void FailureWatch::leave(const WatchedCall& call) {
-  const std::string channel =
-      call.peer ? channel_name(call.peer->rank, call.peer->is_receiver) : "";
   const std::lock_guard lock(mutex_);
-  std::erase_if(progress_[{call.group.name, channel}].under_way,
-                [&](const Operation& it) { return it.number == call.number; });
+  const size_t num_left =
+      std::erase_if(progress_[channel_of(call)].under_way,
+                    [&](const Operation& it) { return it.number == call.number; });
+  if (num_left > 0) computing_since_ = monotonic_seconds();
+}
+
+FailureWatch::Channel FailureWatch::channel_of(const WatchedCall& call) {
+  return {call.group.name,
+          call.peer ? channel_name(call.peer->rank, call.peer->is_receiver) : std::string()};
 }
 
 std::string FailureWatch::next_beat() {
   const std::lock_guard lock(mutex_);
-  std::string beat = cat(++num_beats_);
+  const double now = monotonic_seconds();
+  std::string beat = cat(++num_beats_, "\t", to_milliseconds(now - computing_since_));
   for (const auto& [channel, progress] : progress_) {
+    const auto waited =
+        std::find_if(progress.under_way.begin(), progress.under_way.end(),
+                     [](const Operation& it) { return it.wait_begin_seconds.has_value(); });
+    const bool is_waiting = waited != progress.under_way.end();
     beat += cat("\n", channel.first, "\t", channel.second, "\t", progress.num_started, "\t",
-                progress.under_way.empty() ? std::string() : progress.under_way.front().name);
+                is_waiting ? waited->name : std::string(), "\t",
+                is_waiting ? to_milliseconds(now - *waited->wait_begin_seconds) : 0);
   }
   return beat;
 }
@@ -255,21 +292,26 @@ std::string FailureWatch::describe_late(const WatchedCall& call) {
   const std::string counted =
       call.peer ? channel_name(options_.rank, !call.peer->is_receiver) : std::string();
   std::vector<int64_t> late;
-  std::string where;
+  std::vector<std::string> places;
   for (const int rank : group.ranks) {
     if (rank == options_.rank || (call.peer && rank != call.peer->rank)) continue;
-    const std::vector<BeatLine> lines = parse_beat(last_beat(rank));
-    const auto line = std::find_if(lines.begin(), lines.end(), [&](const BeatLine& it) {
+    const Beat beat = parse_beat(last_beat(rank));
+    const auto line = std::find_if(beat.lines.begin(), beat.lines.end(), [&](const BeatLine& it) {
       return it.group == group.name && it.peer == counted;
     });
-    if (line != lines.end() && line->num_started >= call.number) continue;
+    if (line != beat.lines.end() && line->num_started >= call.number) continue;
     late.push_back(rank);
-    where = whereabouts(lines);
+    places.push_back(cat("rank ", rank, " ", whereabouts(beat)));
   }
   if (late.empty()) return "";
+  if (late.size() == 1) places[0] = cat("it", places[0].substr(places[0].find(" has")));
+  if (places.size() > kMaxPlaces) {
+    const size_t num_more = places.size() - kMaxPlaces;
+    places.resize(kMaxPlaces);
+    places.push_back(cat(num_more, " more"));
+  }
   return cat(name_ranks(late), " did not come to ", call.operation, " of group ", group.name,
-             " within ", format_duration(group.timeout_seconds),
-             late.size() == 1 ? cat(" (", where, ")") : std::string());
+             " within ", format_duration(group.timeout_seconds), " (", join(places, "; "), ")");
 }
 
 std::string FailureWatch::find_cause(const WatchedCall& call, const std::string& reason) {

@@ -71,6 +71,8 @@ class FailureWatch final {
   /// more; several may be under way.
   WatchedCall enter(const WatchedGroup& group, const std::string& operation,
                     const std::optional<WatchedPeer>& peer = std::nullopt);
+  /// This rank does nothing else from now on, until it leaves.
+  void begin_wait(const WatchedCall& call);
   void leave(const WatchedCall& call);
 
   /// Whether a rank is known to have failed, or a process of the group on this host has ended.
@@ -92,6 +94,7 @@ class FailureWatch final {
     int64_t number = 0;
     std::string name;
     double begin_seconds = 0;
+    std::optional<double> wait_begin_seconds;
   };
   /// Of a group's collectives, or of its messages to or from one rank.
   struct Progress {
@@ -101,6 +104,7 @@ class FailureWatch final {
   /// A group and the other end, "" for all.
   using Channel = std::pair<std::string, std::string>;
 
+  static Channel channel_of(const WatchedCall& call);
   void beat_until_stopped();
   std::string next_beat();
   void send_beat(Store& store);
@@ -124,6 +128,7 @@ class FailureWatch final {
   int64_t num_beats_ = 0;
   std::optional<std::string> failure_;
   std::string verdict_;
+  double computing_since_ = 0;  ///< the end of the last wait
   std::map<Channel, Progress> progress_;
   std::thread thread_;
 };

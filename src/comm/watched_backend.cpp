@@ -21,6 +21,7 @@ class WatchedWork final : public BackendWork {
   bool is_done() override { return inner_->is_done(); }
 
   void wait() override {
+    watch_->begin_wait(call_);
     try {
       inner_->wait();
     } catch (const std::exception& error) {

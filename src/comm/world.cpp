@@ -109,6 +109,7 @@ struct World::State {
     std::shared_ptr<GroupBackend>& backend = backends[group.ranks];
     if (backend != nullptr) return backend;
     const WatchedCall call = watch->enter(group, "start");
+    watch->begin_wait(call);
     try {
       backend = share_memory_of(group, connect(group));
     } catch (const std::exception& error) {

@@ -117,6 +117,23 @@ TEST(FailingRankTest, ItsTextReachesPeersWhenItServesTheStore) {
   EXPECT_EQ(result.errors, (Texts{"the disk is full", text, text}));
 }
 
+TEST(FailingRankTest, ItsTextReachesPeersThatWaitForWhatTheyStarted) {
+  const RanksResult result = run_ranks(3, [](World& world) {
+    const ProcessGroup group = world.group();
+    at::Tensor all = filled(12, 0), part = filled(4, 0);
+    Work gathers = group.start_all_gather(all, filled(4, 1));
+    if (group.rank() == 1) {
+      gathers.wait();
+      throw InputError("the disk is full");
+    }
+    Work reduces = group.start_reduce_scatter(part, filled(12, 1), ReduceOp::kSum);
+    gathers.wait();
+    reduces.wait();
+  });
+  EXPECT_EQ(result.errors, (Texts{"rank 1 failed: the disk is full", "the disk is full",
+                                  "rank 1 failed: the disk is full"}));
+}
+
 TEST(FailingRankTest, TheFirstOfTwoFailuresIsEverybodys) {
   const RanksResult result = run_ranks(4, [](World& world) {
     all_reduce(world.group());
@@ -147,9 +164,9 @@ TEST(LateRankTest, IsNamedWithWhatItDoesInstead) {
         }
       },
       options);
-  EXPECT_EQ(result.errors[0],
-            "rank 1 did not come to all_reduce of group world within 1.0 s (it lives but is in no "
-            "collective)");
+  EXPECT_THAT(result.errors[0],
+              testing::MatchesRegex("rank 1 did not come to all_reduce of group world within 1.0 s "
+                                    ".it has been computing for [1-9].[0-9] s."));
 }
 
 TEST(LateRankTest, IsNamedWithTheGroupItIsIn) {
@@ -164,9 +181,69 @@ TEST(LateRankTest, IsNamedWithTheGroupItIsIn) {
         (world.group().rank() == 0 ? world.group() : other).barrier();
       },
       options);
-  EXPECT_EQ(result.errors[0],
-            "rank 1 did not come to barrier of group world within 1.0 s (it is in barrier of group "
-            "other)");
+  EXPECT_THAT(result.errors[0],
+              testing::MatchesRegex("rank 1 did not come to barrier of group world within 1.0 s "
+                                    ".it has been in barrier of group other for [1-9].[0-9] s."));
+}
+
+TEST(LateRankTest, SeveralAreNamedEachWithItsPlace) {
+  const test::TemporaryDirectory folder;
+  RanksOptions options;
+  options.adjust = [](int process, WorldOptions& world) {
+    world.timeout_seconds = process < 2 ? 1 : 20;
+  };
+  const RanksResult result = run_ranks(
+      4,
+      [&](World& world) {
+        const int rank = world.group().rank();
+        const ProcessGroup pair = world.split("pair", Groups{{0, 1}, {2, 3}});
+        if (rank == 2) pair.barrier();
+        if (rank == 3) {
+          await_file(folder.file("done"));
+          ::_exit(0);
+        }
+        try {
+          all_reduce(world.group());
+        } catch (const PeerFailure&) {
+          folder.write("done", "");
+          throw;
+        }
+      },
+      options);
+  for (const size_t rank : {0U, 1U, 2U}) {
+    EXPECT_THAT(
+        result.errors[rank],
+        testing::MatchesRegex("ranks 2, 3 did not come to all_reduce of group world within 1.0 s "
+                              ".rank 2 has been in barrier of group pair for [1-9].[0-9] s; "
+                              "rank 3 has been computing for [1-9].[0-9] s."));
+  }
+}
+
+TEST(LateRankTest, AStartedOperationThatItDoesNotWaitForIsNotItsPlace) {
+  const test::TemporaryDirectory folder;
+  RanksOptions options;
+  options.timeout_seconds = 1;
+  const RanksResult result = run_ranks(
+      2,
+      [&](World& world) {
+        const ProcessGroup pair = world.split("pair", Groups{{1, 0}});
+        at::Tensor x = filled(4, 1);
+        if (world.group().rank() == 1) {
+          Work reduces = pair.start_all_reduce(x, ReduceOp::kSum);
+          await_file(folder.file("done"));
+          ::_exit(0);
+        }
+        try {
+          all_reduce(world.group());
+        } catch (const PeerFailure&) {
+          folder.write("done", "");
+          throw;
+        }
+      },
+      options);
+  EXPECT_THAT(result.errors[0],
+              testing::MatchesRegex("rank 1 did not come to all_reduce of group world within 1.0 s "
+                                    ".it has been computing for [1-9].[0-9] s."));
 }
 
 TEST(SilentRankTest, IsNamedAsVanished) {
@@ -183,6 +260,30 @@ TEST(SilentRankTest, IsNamedAsVanished) {
       options);
   EXPECT_EQ(result.errors[0],
             "rank 1 vanished during all_reduce of group world (no sign of life for 2.0 s)");
+}
+
+TEST(SilentRankTest, IsNamedToPeersThatWaitForWhatTheyStarted) {
+  RanksOptions options;
+  options.timeout_seconds = 1;
+  options.grace_seconds = 0.5;
+  const double begin = monotonic_seconds();
+  const RanksResult result = run_ranks(
+      3,
+      [](World& world) {
+        const ProcessGroup group = world.group();
+        at::Tensor x = at::ones({4 << 20});
+        Work first = group.start_all_reduce(x, ReduceOp::kSum);
+        if (group.rank() == 2) ::raise(SIGSTOP);
+        first.wait();
+        all_reduce(group);
+      },
+      options);
+  for (const size_t rank : {0U, 1U}) {
+    EXPECT_THAT(result.errors[rank],
+                testing::MatchesRegex("rank 2 vanished during all_reduce of group world "
+                                      ".no sign of life for 2.0 s."));
+  }
+  EXPECT_LT(monotonic_seconds() - begin, 10.0);
 }
 
 }  // namespace
