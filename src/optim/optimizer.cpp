@@ -1,5 +1,6 @@
 #include "optim/optimizer.h"
 
+#include <optional>
 #include <regex>
 
 #include "core/error.h"
@@ -33,6 +34,22 @@ std::regex compile(const std::string& pattern) {
   }
 }
 
+std::vector<std::regex> compile_all(std::span<const ParamGroupOverride> overrides) {
+  std::vector<std::regex> patterns;
+  for (const ParamGroupOverride& override_ : overrides) {
+    patterns.push_back(compile(override_.pattern));
+  }
+  return patterns;
+}
+
+/// The index of the first pattern found in a name.
+std::optional<size_t> first_match(std::span<const std::regex> patterns, const std::string& name) {
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    if (std::regex_search(name, patterns[i])) return i;
+  }
+  return std::nullopt;
+}
+
 at::Tensor piece(const FlatShard& shard, const ParameterRun& run) {
   return shard.buffer.narrow(0, run.begin, run.end - run.begin);
 }
@@ -47,7 +64,8 @@ struct Parameters {
              std::span<const ParamGroupOverride> overrides)
       : values(std::move(v)), gradients(std::move(g)), runs(resolve_runs(values, overrides)) {
     AM_CHECK(values.size() == gradients.size());
-    if (runs.empty()) throw UserError("optimizer received no trainable parameters");
+    // A rank of a sharded group may hold padding only.
+    if (values.empty()) throw UserError("optimizer received no trainable parameters");
   }
 };
 
@@ -142,25 +160,33 @@ class Sgd final : public Optimizer {
 
 }  // namespace
 
+void check_overrides(std::span<const ParamGroupOverride> overrides,
+                     std::span<const std::string> names) {
+  std::vector<bool> has_match(overrides.size(), false);
+  const std::vector<std::regex> patterns = compile_all(overrides);
+  for (const std::string& name : names) {
+    if (const auto match = first_match(patterns, name)) has_match[*match] = true;
+  }
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    if (!has_match[i]) {
+      throw UserError(cat("optimizer.param_group_overrides: pattern '", overrides[i].pattern,
+                          "' matches no parameter"));
+    }
+  }
+}
+
 std::vector<ParameterRun> resolve_runs(std::span<const FlatShard> parameters,
                                        std::span<const ParamGroupOverride> overrides) {
-  std::vector<std::regex> patterns;
-  for (const ParamGroupOverride& override_ : overrides) {
-    patterns.push_back(compile(override_.pattern));
-  }
-  std::vector<bool> has_match(overrides.size(), false);
+  const std::vector<std::regex> patterns = compile_all(overrides);
   std::vector<ParameterRun> runs;
   for (size_t shard = 0; shard < parameters.size(); ++shard) {
     const FlatShard& unit = parameters[shard];
     bool is_first = true;
     for (const tensor::FlatSegment& segment : unit.segments) {
       double lr_mult = 1.0, wd_mult = 1.0;
-      for (size_t i = 0; i < patterns.size(); ++i) {
-        if (!std::regex_search(segment.fqn, patterns[i])) continue;
-        has_match[i] = true;
-        lr_mult = overrides[i].lr_mult;
-        wd_mult = overrides[i].wd_mult;
-        break;
+      if (const auto match = first_match(patterns, segment.fqn)) {
+        lr_mult = overrides[*match].lr_mult;
+        wd_mult = overrides[*match].wd_mult;
       }
       const bool extends =
           !is_first && runs.back().lr_mult == lr_mult && runs.back().wd_mult == wd_mult;
@@ -171,12 +197,6 @@ std::vector<ParameterRun> resolve_runs(std::span<const FlatShard> parameters,
       is_first = false;
     }
     if (!is_first) runs.back().end = unit.buffer.numel();
-  }
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    if (!has_match[i]) {
-      throw UserError(cat("optimizer.param_group_overrides: pattern '", overrides[i].pattern,
-                          "' matches no parameter"));
-    }
   }
   return runs;
 }

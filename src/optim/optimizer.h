@@ -53,8 +53,13 @@ struct ParameterRun {
   double wd_mult = 1.0;
 };
 
+/// Throws UserError for a pattern that is no regular expression or is the first match of none of a
+/// model's trained parameters. By the model's names: a rank may hold none that match.
+void check_overrides(std::span<const ParamGroupOverride> overrides,
+                     std::span<const std::string> names);
+
 /// Resolves overrides against segment names into the fewest runs; padding joins the run before it.
-/// Throws UserError for a pattern that is no regular expression or matches nothing.
+/// Throws UserError for a pattern that is no regular expression.
 std::vector<ParameterRun> resolve_runs(std::span<const tensor::FlatShard> parameters,
                                        std::span<const ParamGroupOverride> overrides);
 

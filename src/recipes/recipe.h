@@ -40,6 +40,7 @@ struct OptimizerPlan {
       make;
   double lr = 0;
   double weight_decay = 0;
+  std::vector<optim::ParamGroupOverride> param_group_overrides;
   config::Node node;
 };
 

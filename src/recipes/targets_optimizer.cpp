@@ -31,6 +31,7 @@ OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnos
   OptimizerPlan plan;
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
+  plan.param_group_overrides = config.param_group_overrides;
   plan.make = [config](auto parameters, auto gradients) {
     return optim::make_adam(config, std::move(parameters), std::move(gradients));
   };
@@ -62,6 +63,7 @@ OptimizerPlan sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
   OptimizerPlan plan;
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
+  plan.param_group_overrides = config.param_group_overrides;
   plan.make = [config](auto parameters, auto gradients) {
     return optim::make_sgd(config, std::move(parameters), std::move(gradients));
   };

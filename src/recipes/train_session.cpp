@@ -144,6 +144,12 @@ void TrainSession::build_data() {
 }
 
 void TrainSession::build_optimizer() {
+  const auto parameters = model_->named_parameters();
+  std::vector<std::string> trained_names;
+  for (const tensor::ParameterPart& part : model_->key_map()) {
+    if (parameters[part.parameter].requires_grad()) trained_names.push_back(part.name);
+  }
+  optim::check_overrides(recipe_.optimizer.param_group_overrides, trained_names);
   optimizer_ = recipe_.optimizer.make(engine_->trained(), engine_->gradients());
   const double lr = recipe_.optimizer.lr;
   const double weight_decay = recipe_.optimizer.weight_decay;
