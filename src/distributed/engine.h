@@ -40,6 +40,9 @@ class Engine {
   /// After its backward (after its forward in validation).
   virtual void end_micro_batch() = 0;
 
+  /// After somebody has written parameters(): an optimizer's step, loading.
+  virtual void parameters_changed() {}
+
   virtual void zero_gradients() = 0;
   /// Averages gradients over the group, after the last micro-batch.
   virtual void reduce_gradients() = 0;

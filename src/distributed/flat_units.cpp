@@ -1,14 +1,10 @@
 #include "distributed/flat_units.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <functional>
 #include <numeric>
 
 #include "core/error.h"
-#include "tensor/memory.h"
 
 namespace automodel::distributed {
 
@@ -31,6 +27,19 @@ int64_t product(const std::vector<int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
+void add_to_group(const std::string& unit, const std::string& name, const at::Tensor& value,
+                  std::vector<FlatGroup>& groups) {
+  auto it = std::find_if(groups.begin(), groups.end(), [&](const FlatGroup& group) {
+    return group.unit == unit && group.dtype == value.scalar_type() &&
+           group.is_trained == value.requires_grad();
+  });
+  if (it == groups.end()) {
+    groups.push_back({unit, value.scalar_type(), value.requires_grad(), {}});
+    it = std::prev(groups.end());
+  }
+  it->parameters.emplace_back(name, value);
+}
+
 }  // namespace
 
 FlatLayout FlatGroup::layout(int64_t element_size, int64_t num_ranks) const {
@@ -48,18 +57,15 @@ int64_t FlatGroup::numel() const {
 std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan) {
   std::vector<FlatGroup> groups;
   for (const auto& item : module.named_parameters()) {
-    const std::string unit = unit_of(item.key(), plan);
-    const at::Tensor& value = item.value();
-    auto it = std::find_if(groups.begin(), groups.end(), [&](const FlatGroup& group) {
-      return group.unit == unit && group.dtype == value.scalar_type() &&
-             group.is_trained == value.requires_grad();
-    });
-    if (it == groups.end()) {
-      groups.push_back({unit, value.scalar_type(), value.requires_grad(), {}});
-      it = std::prev(groups.end());
-    }
-    it->parameters.emplace_back(item.key(), value);
+    add_to_group(unit_of(item.key(), plan), item.key(), item.value(), groups);
   }
+  return groups;
+}
+
+std::vector<FlatGroup> group_parameters(const std::string& unit,
+                                        const std::vector<NamedParameter>& parameters) {
+  std::vector<FlatGroup> groups;
+  for (const auto& [name, value] : parameters) add_to_group(unit, name, value, groups);
   return groups;
 }
 
@@ -93,19 +99,6 @@ torch::nn::Module& module_at(torch::nn::Module& root, const std::string& fqn) {
     if (item.key() == fqn) return *item.value();
   }
   AM_CHECK(false, "there is no module ", fqn);
-}
-
-at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device) {
-  if (device.is_cpu()) return tensor::mapped_zeros(numel, dtype);
-  return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device));
-}
-
-at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes) {
-  at::NoGradGuard no_grad;
-  at::Tensor view = at::empty({0}, buffer.options());
-  std::vector<int64_t> strides(sizes.size(), 1);
-  for (size_t dim = sizes.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * sizes[dim];
-  return view.set_(buffer.storage(), buffer.storage_offset() + offset, sizes, strides);
 }
 
 }  // namespace automodel::distributed

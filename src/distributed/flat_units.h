@@ -7,18 +7,22 @@
 #include <vector>
 
 #include "distributed/flat_layout.h"
+#include "distributed/flat_memory.h"
 #include "nn/parallel_plan.h"
 #include "tensor/key_map.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::distributed {
 
+/// A parameter and its fqn.
+using NamedParameter = std::pair<std::string, at::Tensor>;
+
 /// Parameters that share a flat buffer: same unit, dtype and whether they are trained.
 struct FlatGroup {
   std::string unit;  ///< fqn of the plan's block; "" for the root
   at::ScalarType dtype;
   bool is_trained;
-  std::vector<std::pair<std::string, at::Tensor>> parameters;  ///< in registration order
+  std::vector<NamedParameter> parameters;  ///< in registration order
 
   /// For `num_ranks` equal ranges, of elements of `element_size` bytes.
   FlatLayout layout(int64_t element_size, int64_t num_ranks) const;
@@ -28,6 +32,10 @@ struct FlatGroup {
 /// The parameters of a module by unit: the plan's blocks and, for all others, the root.
 std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan);
 
+/// Those of one unit.
+std::vector<FlatGroup> group_parameters(const std::string& unit,
+                                        const std::vector<NamedParameter>& parameters);
+
 /// What lies in elements [begin, end) of a flat buffer, by Hugging Face names; offsets count from
 /// `begin`. Every tensor is taken row by row, so a piece is a flat range of the whole tensor.
 std::vector<tensor::FlatSegment> segments_in(const FlatLayout& layout, const tensor::KeyMap& keys,
@@ -35,12 +43,5 @@ std::vector<tensor::FlatSegment> segments_in(const FlatLayout& layout, const ten
 
 /// The module of a dotted name below `root`.
 torch::nn::Module& module_at(torch::nn::Module& root, const std::string& fqn);
-
-/// Zeroed flat memory.
-at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device);
-
-/// A view of flat memory with a version counter of its own: set_ does not share it as view() does,
-/// so writes to the buffer are never seen as in-place changes of a parameter.
-at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes);
 
 }  // namespace automodel::distributed

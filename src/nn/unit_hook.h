@@ -42,6 +42,15 @@ class UnitHook final {
 
   bool has_behavior() const { return !behaviors_.empty(); }
 
+  /// The installed behaviour of a type; null when there is none.
+  template <typename Behavior>
+  Behavior* find() const {
+    for (const auto& behavior : behaviors_) {
+      if (auto* found = dynamic_cast<Behavior*>(behavior.get())) return found;
+    }
+    return nullptr;
+  }
+
   TensorList operator()(const TensorList& inputs, const UnitBody& body) const {
     return run(static_cast<int>(behaviors_.size()) - 1, inputs, body);
   }

@@ -22,35 +22,25 @@ const Node& place_of(const Recipe& recipe, const std::string& section, const std
   return child != nullptr ? *child : *node;
 }
 
-/// What several ranks of megatron_fsdp do not have here; one rank is not sharded at all.
+/// Options of megatron_fsdp that cannot be together, and those without an effect on several ranks.
 void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;
   const auto place = [&](const char* key) -> const Node& {
     return place_of(recipe, "distributed", key);
   };
-  if (config.zero_dp_strategy == 1 || config.zero_dp_strategy == 2) {
-    diagnostics.unsupported(place("zero_dp_strategy"),
-                            cat("zero_dp_strategy ", config.zero_dp_strategy,
-                                " is not in this version; use 0 (replicas) or 3 (all sharded)"));
+  if (config.init_fsdp_with_meta_device && config.zero_dp_strategy == 0) {
+    diagnostics.error(place("init_fsdp_with_meta_device"),
+                      "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3");
   }
-  const std::pair<const char*, bool> missing[] = {
-      {"preserve_fp32_weights", config.preserve_fp32_weights},
-      {"calculate_per_token_loss", config.calculate_per_token_loss},
-      {"keep_fp8_transpose_cache", config.keep_fp8_transpose_cache}};
-  for (const auto& [key, is_set] : missing) {
-    if (is_set) diagnostics.unsupported(place(key), cat(key, " is not in this version"));
-  }
-  const std::pair<const char*, bool> idle[] = {
-      {"init_fsdp_with_meta_device", config.init_fsdp_with_meta_device},
-      {"average_in_collective", config.average_in_collective},
-      {"disable_bucketing", config.disable_bucketing},
-      {"report_nan_in_param_grad", config.report_nan_in_param_grad},
-      {"nccl_ub", config.nccl_ub},
-      {"fsdp_double_buffer", config.fsdp_double_buffer}};
-  for (const auto& [key, is_set] : idle) {
-    if (is_set) {
-      diagnostics.warning(place(key), cat(key, " changes nothing in this version's engine"));
-    }
+  const std::tuple<const char*, bool, const char*> idle[] = {
+      {"init_fsdp_with_meta_device", config.init_fsdp_with_meta_device,
+       "models never have memory before they are sharded here"},
+      {"disable_bucketing", config.disable_bucketing, "a unit is one collective already"},
+      {"keep_fp8_transpose_cache", config.keep_fp8_transpose_cache, "nothing is in fp8"},
+      {"nccl_ub", config.nccl_ub, "it needs NCCL"},
+      {"fsdp_double_buffer", config.fsdp_double_buffer, "gathers always reuse their buffers"}};
+  for (const auto& [key, is_set, reason] : idle) {
+    if (is_set) diagnostics.warning(place(key), cat(key, " changes nothing here: ", reason));
   }
 }
 
@@ -73,9 +63,6 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   }
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
     check_megatron_fsdp(recipe, diagnostics);
-  }
-  if (setup.fsdp2.offload_policy) {
-    reject("offload_policy", "offloading parameters is not in this version");
   }
   using Mode = distributed::ActivationCheckpointingMode;
   const bool is_selective = setup.fsdp2.activation_checkpointing == Mode::kSelective ||

@@ -52,16 +52,17 @@ void TrainSession::build_engine() {
                           setup.megatron_fsdp.activation_checkpointing;
   if (recomputes) distributed::recompute_blocks(*model_, plan);
   using distributed::Strategy;
-  const bool is_sharded =
-      setup.strategy == Strategy::kFsdp2 ||
-      (setup.strategy == Strategy::kMegatronFsdp && setup.megatron_fsdp.zero_dp_strategy == 3);
+  const distributed::MegatronFSDPConfig& megatron = setup.megatron_fsdp;
+  const bool is_sharded = setup.strategy == Strategy::kFsdp2 ||
+                          (setup.strategy == Strategy::kMegatronFsdp &&
+                           (megatron.zero_dp_strategy > 0 || megatron.preserve_fp32_weights));
   // A mesh of one has nothing to shard, as upstream.
   if (is_sharded && context_.group.size() > 1) {
     auto options = setup.strategy == Strategy::kFsdp2
-                       ? distributed::fully_sharded_options(setup.fsdp2, context_.device)
-                       : distributed::fully_sharded_options(setup.megatron_fsdp, context_.device);
+                       ? distributed::sharding_options(setup.fsdp2, context_.device)
+                       : distributed::sharding_options(megatron, context_.device);
     options.trace = context_.trace;
-    engine_ = std::make_unique<distributed::FullySharded>(*model_, plan, model_->key_map(),
+    engine_ = std::make_unique<distributed::FullySharded>(*model_, model_->key_map(),
                                                           sharding_groups(), options);
     return;
   }
@@ -78,6 +79,11 @@ void TrainSession::build_engine() {
 distributed::ShardingGroups TrainSession::sharding_groups() {
   const mesh::Mesh mesh(mesh::infer_sizes(distributed::size_request(recipe_.distributed.sizes),
                                           context_.group.size()));
+  const distributed::DistributedSetup& setup = recipe_.distributed;
+  if (setup.strategy == distributed::Strategy::kMegatronFsdp &&
+      setup.megatron_fsdp.zero_dp_strategy == 0) {
+    return {context_.group, comm::ProcessGroup::solo("dp_shard"), context_.group};
+  }
   if (mesh.sizes().dp_replicate == 1) return distributed::ShardingGroups::of(context_.group);
   const auto split = [&](mesh::Axis axis) {
     const std::vector<mesh::Axis> axes = {axis};

@@ -98,6 +98,7 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   const double coefficient = options_.max_grad_norm / (result.grad_norm + 1e-6);
   const int64_t done = optimizer_.num_steps();
   optimizer_.step({schedule_.lr(done), schedule_.weight_decay(done), std::min(1.0, coefficient)});
+  engine_.parameters_changed();
   engine_.zero_gradients();
   result.lr = lr();
   return result;

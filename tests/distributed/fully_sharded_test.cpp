@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "distributed/data_parallel.h"
+#include "nn/layer_list.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 
@@ -40,8 +41,9 @@ class Toy final : public torch::nn::Module {
  public:
   Toy() {
     scale_ = register_parameter("scale", tensor::placeholder({6}, at::kFloat));
+    auto layers = register_module("layers", std::make_shared<nn::LayerList>());
     for (const char* name : {"a", "b", "c"}) {
-      blocks_.push_back(register_module(name, std::make_shared<ToyBlock>()));
+      blocks_.push_back(layers->register_module(name, std::make_shared<ToyBlock>()));
     }
   }
 
@@ -53,7 +55,7 @@ class Toy final : public torch::nn::Module {
 
   static nn::ParallelPlan plan() {
     nn::ParallelPlan plan;
-    plan.blocks = {"a", "b", "c"};
+    plan.blocks = {"layers.a", "layers.b", "layers.c"};
     return plan;
   }
 
@@ -104,15 +106,14 @@ std::map<std::string, at::Tensor> gradients_of(Engine& engine, Toy& toy, int num
 }
 
 struct Sharded {
-  explicit Sharded(const FullyShardedOptions& options)
-      : engine(toy, Toy::plan(), toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()),
-               options) {}
+  explicit Sharded(const ShardingOptions& options)
+      : engine(toy, toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()), options) {}
 
   Toy toy;
   FullySharded engine;
 };
 
-class FullyShardedPolicyTest : public testing::TestWithParam<FullyShardedOptions> {};
+class FullyShardedPolicyTest : public testing::TestWithParam<ShardingOptions> {};
 
 TEST_P(FullyShardedPolicyTest, GradientsAreThoseOfAModuleThatOwnsItsMemory) {
   Toy whole;
@@ -131,9 +132,9 @@ TEST_P(FullyShardedPolicyTest, GradientsAreThoseOfAModuleThatOwnsItsMemory) {
   }
 }
 
-FullyShardedOptions with(std::optional<bool> reshards, bool defers) {
-  FullyShardedOptions options;
-  options.reshards_after_forward = reshards;
+ShardingOptions with(std::optional<bool> reshards, bool defers) {
+  ShardingOptions options;
+  options.reshard_after_forward = reshards;
   options.defers_gradients = defers;
   return options;
 }
@@ -177,7 +178,7 @@ TEST(FullyShardedTest, ForwardsWithoutGradientsLeaveNothingGathered) {
 }
 
 TEST(FullyShardedTest, BlocksAreComputedInTheParametersDtype) {
-  FullyShardedOptions options;
+  ShardingOptions options;
   options.param_dtype = at::kBFloat16;
   options.reduce_dtype = at::kFloat;
   options.casts_inputs = true;
@@ -199,13 +200,12 @@ TEST(FullyShardedTest, BlocksAreComputedInTheParametersDtype) {
 TEST(FullyShardedTest, FrozenParametersAreGatheredAndGetNoGradients) {
   Toy toy;
   for (const auto& item : toy.named_parameters()) {
-    if (item.key().starts_with("b.")) at::Tensor(item.value()).set_requires_grad(false);
+    if (item.key().starts_with("layers.b.")) at::Tensor(item.value()).set_requires_grad(false);
   }
-  FullySharded engine(toy, Toy::plan(), toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()),
-                      {});
+  FullySharded engine(toy, toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()), {});
   const auto gradients = gradients_of(engine, toy, 1);
   EXPECT_EQ(gradients.size(), 7u);
-  EXPECT_EQ(gradients.count("b.in"), 0u);
+  EXPECT_EQ(gradients.count("layers.b.in"), 0u);
   EXPECT_EQ(engine.num_trained_parameters(), engine.num_parameters() - 65);
 }
 
@@ -213,7 +213,7 @@ TEST(FullyShardedTest, UnknownDtypesOfAPolicyAreNamed) {
   FSDP2Config config;
   config.mp_policy.emplace().param_dtype = "float17";
   try {
-    fully_sharded_options(config, at::kCPU);
+    sharding_options(config, at::kCPU);
     FAIL();
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(), "distributed.mp_policy: unknown dtype 'float17'");

@@ -6,13 +6,14 @@
 
 #include "core/error.h"
 #include "kernels/linear.h"
+#include "nn/layer_list.h"
 #include "tensor/dtype.h"
 
 namespace automodel::models::decoder {
 
 namespace {
 
-/// A module that only holds others: "model", "layers".
+/// A module that only holds others: "model".
 class Container final : public torch::nn::Module {};
 
 bool ends_with(std::string_view text, std::string_view end) {
@@ -60,7 +61,7 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
         std::make_shared<nn::Embedding>(
             nn::EmbeddingOptions{config_.max_positions, config_.hidden_size}, dtype));
   }
-  auto layers = model->register_module("layers", std::make_shared<Container>());
+  auto layers = model->register_module("layers", std::make_shared<nn::LayerList>());
   for (int64_t i = 0; i < config_.num_layers(); ++i) {
     blocks_.push_back(layers->register_module(cat(i), std::make_shared<Block>(config_, i, dtype)));
   }

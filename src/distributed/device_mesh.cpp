@@ -1,0 +1,30 @@
+#include "distributed/device_mesh.h"
+
+#include "core/error.h"
+
+namespace automodel::distributed {
+
+DeviceMesh::DeviceMesh(comm::World& world, const mesh::Mesh& mesh) {
+  for (const char* name :
+       {"pp", "dp_replicate", "dp_shard", "cp", "tp", "dp", "dp_shard_cp", "dp_cp"}) {
+    groups_.emplace(name, world.split(name, mesh.groups(*mesh::axes_of(name))));
+  }
+}
+
+DeviceMesh::DeviceMesh(std::map<std::string, comm::ProcessGroup> groups)
+    : groups_(std::move(groups)) {}
+
+const comm::ProcessGroup& DeviceMesh::group(const std::string& name) const {
+  const auto found = groups_.find(name);
+  if (found != groups_.end()) return found->second;
+  std::string names;
+  for (const auto& [known, group] : groups_) names += cat(names.empty() ? "" : ", ", known);
+  throw UserError(cat("the mesh has no axis '", name, "'; it has ", names));
+}
+
+ShardingGroups sharding_groups(const DeviceMesh& mesh, const std::string& replicate,
+                               const std::string& shard, const std::string& all) {
+  return {mesh.group(all), mesh.group(shard), mesh.group(replicate)};
+}
+
+}  // namespace automodel::distributed

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "comm/world.h"
+#include "distributed/sharding_options.h"
+#include "mesh/mesh.h"
+
+namespace automodel::distributed {
+
+/// The process groups of a mesh by axis name: pp, dp_replicate, dp_shard, cp, tp and the joined dp,
+/// dp_shard_cp, dp_cp. Axes with the same ranks share a group.
+class DeviceMesh final {
+ public:
+  /// Makes the groups; every rank of the world does so at the same time, in the same order.
+  DeviceMesh(comm::World& world, const mesh::Mesh& mesh);
+  /// Of given groups under any names.
+  explicit DeviceMesh(std::map<std::string, comm::ProcessGroup> groups);
+
+  bool has(const std::string& name) const { return groups_.contains(name); }
+  /// UserError naming the axes that there are when there is none of this name.
+  const comm::ProcessGroup& group(const std::string& name) const;
+  int size(const std::string& name) const { return group(name).size(); }
+
+ private:
+  std::map<std::string, comm::ProcessGroup> groups_;
+};
+
+/// How the ranks of a mesh share parameters: over `shard`, copied over `replicate`; `all` are the
+/// ranks whose gradients are averaged.
+ShardingGroups sharding_groups(const DeviceMesh& mesh, const std::string& replicate,
+                               const std::string& shard, const std::string& all);
+
+}  // namespace automodel::distributed

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "comm/process_group.h"
+#include "core/reporter.h"
+#include "distributed/config.h"
+
+namespace automodel::distributed {
+
+/// The data-parallel ranks, and how they share the parameters (HSDP): `shard` ranks hold one part
+/// each, `replicate` ranks the same part. Without replicas `shard` is all of them.
+struct ShardingGroups {
+  comm::ProcessGroup all;
+  comm::ProcessGroup shard;
+  comm::ProcessGroup replicate;
+
+  /// Every rank holds another part.
+  static ShardingGroups of(const comm::ProcessGroup& all) {
+    return {all, all, comm::ProcessGroup::solo("dp_replicate")};
+  }
+};
+
+/// Whether a rank keeps its part of something or all of it.
+enum class Placement { kSharded, kReplicated };
+
+/// How the sum of gradients over the data-parallel ranks becomes their average.
+enum class GradientScaling {
+  kSumThenDivide,  ///< FSDP2 here: one division of the part that a rank keeps
+  kDivideThenSum,  ///< Megatron-FSDP's default
+  kAverage,        ///< in the collective (average_in_collective)
+  kSum             ///< not at all (calculate_per_token_loss)
+};
+
+/// How units are placed, computed with and reduced. Dtypes absent mean "as stored".
+struct ShardingOptions {
+  at::Device device = at::kCPU;  ///< that forward and backward run on
+
+  std::optional<at::ScalarType> param_dtype;   ///< of gathered parameters and their gradients
+  std::optional<at::ScalarType> reduce_dtype;  ///< in which gradients are summed over ranks
+  std::optional<at::ScalarType> output_dtype;  ///< that a unit's output is cast to
+  bool casts_inputs = false;                   ///< a unit's floating inputs go to param_dtype
+  /// Of the parameters that the optimizer updates (preserve_fp32_weights); those gathered from them
+  /// keep the stored dtype unless param_dtype says otherwise.
+  std::optional<at::ScalarType> main_dtype;
+  /// Of the gradients that the optimizer reads; absent: as the parameters that it updates.
+  std::optional<at::ScalarType> gradient_dtype;
+
+  /// ZeRO 3 shards both, 2 gradients, 1 none: the optimizer always sees this rank's part only.
+  Placement parameters = Placement::kSharded;
+  Placement gradients = Placement::kSharded;
+  GradientScaling scaling = GradientScaling::kSumThenDivide;
+
+  /// A unit gives its gathered parameters up between forward and backward. Absent: all but the
+  /// root, and of a list of blocks all but the last, which backward needs first.
+  std::optional<bool> reshard_after_forward;
+  /// Gradients of a step's micro-batches are reduced once, whole (defer_fsdp_grad_sync).
+  bool defers_gradients = true;
+  /// A reduction runs while the next unit's backward does; its input stays for as long.
+  bool overlaps_reductions = true;
+  /// In backward, without explicit lists, the unit that ran before is gathered ahead. Absent: on
+  /// accelerators.
+  std::optional<bool> prefetches_implicitly;
+  /// Units gathered ahead, by explicit lists (enable_fsdp2_prefetch); 0: none.
+  int64_t forward_prefetch_depth = 0;
+  int64_t backward_prefetch_depth = 0;
+
+  std::optional<CPUOffloadPolicy> offload_policy;  ///< parameters and gradients rest on the CPU
+  TraceSink* trace = nullptr;  ///< receives every gather and reduction; may be null
+};
+
+/// Those of a recipe's fsdp2 section. Throws UserError for an unknown dtype.
+ShardingOptions sharding_options(const FSDP2Config& config, at::Device device);
+
+/// Those of a recipe's megatron_fsdp section at its zero_dp_strategy.
+ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device device);
+
+/// The policy's dtypes in options that hold everything else already.
+void apply_policy(const MixedPrecisionPolicy& policy, ShardingOptions& options);
+
+}  // namespace automodel::distributed

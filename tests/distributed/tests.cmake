@@ -1,0 +1,1 @@
+target_link_libraries(test_distributed PRIVATE am_launcher)
