@@ -66,7 +66,7 @@ double parse_milliseconds(const std::string& text) {
   return static_cast<double>(parse_int(text).value_or(0)) / 1e3;
 }
 
-int64_t to_milliseconds(double seconds) {
+int64_t whole_milliseconds(double seconds) {
   return static_cast<int64_t>(seconds * 1e3);
 }
 
@@ -177,7 +177,7 @@ FailureWatch::Channel FailureWatch::channel_of(const WatchedCall& call) {
 std::string FailureWatch::next_beat() {
   const std::lock_guard lock(mutex_);
   const double now = monotonic_seconds();
-  std::string beat = cat(++num_beats_, "\t", to_milliseconds(now - computing_since_));
+  std::string beat = cat(++num_beats_, "\t", whole_milliseconds(now - computing_since_));
   for (const auto& [channel, progress] : progress_) {
     const auto waited =
         std::find_if(progress.under_way.begin(), progress.under_way.end(),
@@ -185,7 +185,7 @@ std::string FailureWatch::next_beat() {
     const bool is_waiting = waited != progress.under_way.end();
     beat += cat("\n", channel.first, "\t", channel.second, "\t", progress.num_started, "\t",
                 is_waiting ? waited->name : std::string(), "\t",
-                is_waiting ? to_milliseconds(now - *waited->wait_begin_seconds) : 0);
+                is_waiting ? whole_milliseconds(now - *waited->wait_begin_seconds) : 0);
   }
   return beat;
 }

@@ -91,8 +91,10 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-std::string key_of(const std::vector<int>& ranks) {
-  return join(std::vector<int64_t>(ranks.begin(), ranks.end()), "-");
+/// What groups share that are one: the same ranks, and a timeout of their own or none.
+std::string key_of(const std::vector<int>& ranks, const std::optional<double>& own_timeout) {
+  const std::string key = join(std::vector<int64_t>(ranks.begin(), ranks.end()), "-");
+  return own_timeout ? cat(key, "/", *own_timeout) : key;
 }
 
 }  // namespace
@@ -103,15 +105,15 @@ struct World::State {
   std::vector<RankProcess> processes;
   std::shared_ptr<FailureWatch> watch;
   std::shared_ptr<gloo::transport::Device> device;
-  std::map<std::vector<int>, std::shared_ptr<GroupBackend>> backends;
+  std::map<std::string, std::shared_ptr<GroupBackend>> backends;  // by key_of()
 
-  std::shared_ptr<GroupBackend> backend(const WatchedGroup& group) {
-    std::shared_ptr<GroupBackend>& backend = backends[group.ranks];
+  std::shared_ptr<GroupBackend> backend(const std::string& key, const WatchedGroup& group) {
+    std::shared_ptr<GroupBackend>& backend = backends[key];
     if (backend != nullptr) return backend;
     const WatchedCall call = watch->enter(group, "start");
     watch->begin_wait(call);
     try {
-      backend = share_memory_of(group, connect(group));
+      backend = share_memory_of(key, group, connect(key, group));
     } catch (const std::exception& error) {
       throw watch->explain(call, reason_of(error.what()));
     }
@@ -124,22 +126,22 @@ struct World::State {
     return static_cast<int>(own - group.ranks.begin());
   }
 
-  std::shared_ptr<GroupBackend> connect(const WatchedGroup& group) {
+  std::shared_ptr<GroupBackend> connect(const std::string& key, const WatchedGroup& group) {
     GlooPlace place;
     place.rank = rank_in(group);
     place.size = static_cast<int>(group.ranks.size());
-    place.timeout_seconds = options.timeout_seconds;
+    place.timeout_seconds = group.timeout_seconds;
     place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
-    return connect_gloo(store->below(cat("gloo/", key_of(group.ranks))), device, place);
+    return connect_gloo(store->below(cat("gloo/", key)), device, place);
   }
 
   /// The same over shared memory where its ranks can.
-  std::shared_ptr<GroupBackend> share_memory_of(const WatchedGroup& group,
+  std::shared_ptr<GroupBackend> share_memory_of(const std::string& key, const WatchedGroup& group,
                                                 std::shared_ptr<GroupBackend> gloo) {
     if (!options.may_share_memory || gloo->size() > kMaxSharingRanks || !is_one_host(group)) {
       return gloo;
     }
-    const SegmentPlace meeting{cat("memory/", key_of(group.ranks)), gloo->rank(), gloo->size(),
+    const SegmentPlace meeting{cat("memory/", key), gloo->rank(), gloo->size(),
                                options.timeout_seconds};
     SegmentOutcome outcome = share_segment(*store, meeting, shared_memory_bytes(gloo->size()));
     if (outcome.segment == nullptr) {
@@ -153,7 +155,7 @@ struct World::State {
     SharedMemoryPlace place;
     place.rank = gloo->rank();
     place.size = gloo->size();
-    place.timeout_seconds = options.timeout_seconds;
+    place.timeout_seconds = group.timeout_seconds;
     place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
     return share_memory(std::move(outcome.segment), place, std::move(gloo));
   }
@@ -164,10 +166,12 @@ struct World::State {
                        [&](int rank) { return host(rank) == host(group.ranks[0]); });
   }
 
-  ProcessGroup group(const std::string& name, const std::vector<int>& ranks) {
+  ProcessGroup group(const std::string& name, const std::vector<int>& ranks,
+                     const std::optional<double>& own_timeout) {
     if (ranks.size() == 1) return ProcessGroup::solo(name);
-    const WatchedGroup watched{name, ranks, options.timeout_seconds};
-    return ProcessGroup(name, watch_backend(backend(watched), watch, watched));
+    const WatchedGroup watched{name, ranks, own_timeout.value_or(options.timeout_seconds)};
+    return ProcessGroup(
+        name, watch_backend(backend(key_of(ranks, own_timeout), watched), watch, watched));
   }
 };
 
@@ -191,13 +195,14 @@ World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) 
     throw PeerFailure(
         cat(options.store_place, " vanished during the start (it serves the run's ", "store)"));
   }
-  group_ = state->group("world", everybody);
+  group_ = state->group("world", everybody, std::nullopt);
   state_ = std::move(state);
 }
 
 World::~World() = default;
 
-ProcessGroup World::split(const std::string& name, const std::vector<std::vector<int>>& groups) {
+ProcessGroup World::split(const std::string& name, const std::vector<std::vector<int>>& groups,
+                          std::optional<double> timeout_seconds) {
   const int own_rank = group_.rank();
   std::vector<bool> is_covered(static_cast<size_t>(group_.size()), false);
   const std::vector<int>* own = nullptr;
@@ -211,7 +216,8 @@ ProcessGroup World::split(const std::string& name, const std::vector<std::vector
   }
   AM_CHECK(own != nullptr && std::count(is_covered.begin(), is_covered.end(), false) == 0, "group ",
            name, " lacks ranks");
-  return state_ == nullptr ? ProcessGroup::solo(name) : state_->group(name, *own);
+  if (state_ == nullptr) return ProcessGroup::solo(name);
+  return state_->group(name, *own, timeout_seconds);
 }
 
 void World::fail(const std::string& text) noexcept {

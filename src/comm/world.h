@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,8 +57,11 @@ class World final {
   ProcessGroup group() const { return group_; }
 
   /// This rank's group of a partition of the world. Every rank calls it with the same name (it is
-  /// what errors call the group) and the same groups, which hold each rank once.
-  ProcessGroup split(const std::string& name, const std::vector<std::vector<int>>& groups);
+  /// what errors call the group) and the same groups, which hold each rank once. Waits of the group
+  /// end after `timeout_seconds`, or after the world's. Groups of the same ranks in the same order
+  /// and of the same timeout are one, whatever they are called: their operations have one order.
+  ProcessGroup split(const std::string& name, const std::vector<std::vector<int>>& groups,
+                     std::optional<double> timeout_seconds = std::nullopt);
 
   /// Leaves a failure's text for the peers, whose collectives then end with it. Called once, by a
   /// rank that is about to end. Never throws.

@@ -186,6 +186,27 @@ TEST(LateRankTest, IsNamedWithTheGroupItIsIn) {
                                     ".it has been in barrier of group other for [1-9].[0-9] s."));
 }
 
+TEST(LateRankTest, IsNamedAfterTheGroupsOwnTimeout) {
+  const test::TemporaryDirectory folder;
+  const RanksResult result = run_ranks(2, [&](World& world) {
+    const ProcessGroup quick = world.split("quick", Groups{{0, 1}}, 0.5);
+    all_reduce(quick);
+    if (world.group().rank() == 1) {
+      await_file(folder.file("done"));
+      ::_exit(0);
+    }
+    try {
+      all_reduce(quick);
+    } catch (const PeerFailure&) {
+      folder.write("done", "");
+      throw;
+    }
+  });
+  EXPECT_THAT(result.errors[0],
+              testing::MatchesRegex("rank 1 did not come to all_reduce of group quick within 0.5 s "
+                                    ".it has been computing for [1-9].[0-9] s."));
+}
+
 TEST(LateRankTest, SeveralAreNamedEachWithItsPlace) {
   const test::TemporaryDirectory folder;
   RanksOptions options;
