@@ -1,5 +1,8 @@
 #include "distributed/config.h"
 
+#include <algorithm>
+
+#include "core/error.h"
 #include "core/text.h"
 
 namespace automodel::distributed {
@@ -19,7 +22,14 @@ void check_megatron(const DistributedSetup& setup, const mesh::SizeRequest& size
         {"sequence_parallel", "megatron_fsdp does not yet support sequence_parallel"});
   }
   if (setup.megatron_fsdp.tp_plan) {
-    findings.push_back({"tp_plan", "megatron_fsdp does not support tp_plan"});
+    findings.push_back(
+        {"tp_plan",
+         "MegatronFSDPConfig does not support custom TP plans. Use FSDP2Config instead."});
+  }
+  if (setup.megatron_fsdp.activation_checkpointing == ActivationCheckpointingMode::kSelective) {
+    findings.push_back(
+        {"activation_checkpointing",
+         "selective activation checkpointing is supported only for FSDP2 and DDP configs."});
   }
 }
 
@@ -36,7 +46,61 @@ void check_ddp(const mesh::SizeRequest& sizes, std::vector<SetupFinding>& findin
   }
 }
 
+/// One entry of a scope: "Vision+Audio" has two parts.
+std::vector<std::string> scope_parts(const std::string& entry) {
+  return split(replace_all(replace_all(to_lower(entry), "-", "_"), "+", ","), ',');
+}
+
 }  // namespace
+
+std::vector<std::string> normalize_activation_checkpointing_scope(
+    const std::vector<std::string>& values) {
+  const std::vector<std::string> known = {"all", "audio", "language", "multimodal", "vision"};
+  const auto has = [](const std::vector<std::string>& list, const std::string& item) {
+    return std::find(list.begin(), list.end(), item) != list.end();
+  };
+  std::vector<std::string> scopes;
+  for (const std::string& value : values) {
+    for (const std::string& part : scope_parts(value)) {
+      std::string scope(trim(part));
+      if (scope.empty()) continue;
+      if (scope == "default" || scope == "auto") scope = "all";
+      if (!has(known, scope)) {
+        throw UserError(cat("activation_checkpointing_scope must use only: ", join(known, ", "),
+                            ". Got '", part, "'."));
+      }
+      if (!has(scopes, scope)) scopes.push_back(scope);
+    }
+  }
+  if (scopes.empty()) return {"all"};
+  if (scopes.size() > 1 && has(scopes, "all")) {
+    throw UserError("activation_checkpointing_scope='all' cannot be combined with other scopes.");
+  }
+  return scopes;
+}
+
+bool has_language_scope(const std::vector<std::string>& scopes) {
+  return std::any_of(scopes.begin(), scopes.end(), [](const std::string& scope) {
+    return scope == "all" || scope == "language";
+  });
+}
+
+ActivationCheckpointingMode activation_checkpointing_mode(const DistributedSetup& setup) {
+  switch (setup.strategy) {
+    case Strategy::kFsdp2:
+      return setup.fsdp2.activation_checkpointing;
+    case Strategy::kMegatronFsdp:
+      return setup.megatron_fsdp.activation_checkpointing;
+    case Strategy::kDdp:
+      return setup.ddp.activation_checkpointing;
+  }
+  AM_CHECK(false);
+}
+
+const std::vector<std::string>& activation_checkpointing_scope(const DistributedSetup& setup) {
+  return setup.strategy == Strategy::kDdp ? setup.ddp.activation_checkpointing_scope
+                                          : setup.fsdp2.activation_checkpointing_scope;
+}
 
 std::string_view strategy_name(Strategy strategy) {
   return enum_name(strategy);

@@ -55,7 +55,7 @@ struct FSDP2Config {
   std::optional<CPUOffloadPolicy> offload_policy;
   std::optional<std::string> autocast_dtype;
   ActivationCheckpointingMode activation_checkpointing = ActivationCheckpointingMode::kOff;
-  std::string activation_checkpointing_scope = "all";
+  std::vector<std::string> activation_checkpointing_scope = {"all"};
   bool defer_fsdp_grad_sync = true;
   std::optional<bool> reshard_after_forward;
   std::string backend = "nccl";
@@ -87,7 +87,7 @@ struct MegatronFSDPConfig {
   bool keep_fp8_transpose_cache = false;
   bool nccl_ub = false;
   bool fsdp_double_buffer = false;
-  bool activation_checkpointing = false;
+  ActivationCheckpointingMode activation_checkpointing = ActivationCheckpointingMode::kOff;
   std::string backend = "nccl";
 
   static constexpr auto fields();
@@ -96,7 +96,7 @@ struct MegatronFSDPConfig {
 /// Options of the ddp strategy. `bucket_cap_mb` absent: the first bucket is 1 MiB, then 25.
 struct DDPConfig {
   ActivationCheckpointingMode activation_checkpointing = ActivationCheckpointingMode::kOff;
-  std::string activation_checkpointing_scope = "all";
+  std::vector<std::string> activation_checkpointing_scope = {"all"};
   std::string backend = "nccl";
   bool broadcast_buffers = false;
   bool find_unused_parameters = false;
@@ -174,6 +174,19 @@ struct SetupFinding {
 /// The sizes as the mesh takes them; absent ones are 1.
 mesh::SizeRequest size_request(const ParallelismSizes& sizes);
 
+/// The scopes of `activation_checkpointing_scope` as upstream normalises them: lower case, split at
+/// commas and plus signs, "default" and "auto" for "all", each once, in order; nothing is "all".
+/// Throws UserError with upstream's texts.
+std::vector<std::string> normalize_activation_checkpointing_scope(
+    const std::vector<std::string>& values);
+
+/// Whether the scopes name the layers of a language model: "all" or "language".
+bool has_language_scope(const std::vector<std::string>& scopes);
+
+/// What a setup's strategy recomputes, and where.
+ActivationCheckpointingMode activation_checkpointing_mode(const DistributedSetup& setup);
+const std::vector<std::string>& activation_checkpointing_scope(const DistributedSetup& setup);
+
 /// Validates sizes and combinations for `world_size` ranks; all findings, upstream's texts.
 std::vector<SetupFinding> check_setup(const DistributedSetup& setup, int64_t world_size);
 
@@ -197,7 +210,8 @@ constexpr auto FSDP2Config::fields() {
       field("activation_checkpointing", &C::activation_checkpointing,
             "recompute activations: false, true (full) or selective"),
       field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
-            "which parts recompute: all, language, vision, audio, multimodal"),
+            "which parts recompute: all, language, vision, audio, multimodal")
+          .or_one(),
       field("defer_fsdp_grad_sync", &C::defer_fsdp_grad_sync,
             "reduce gradients on the last micro-batch of a step only"),
       field("reshard_after_forward", &C::reshard_after_forward,
@@ -243,7 +257,8 @@ constexpr auto MegatronFSDPConfig::fields() {
       field("keep_fp8_transpose_cache", &C::keep_fp8_transpose_cache, "keep fp8 transposes"),
       field("nccl_ub", &C::nccl_ub, "NCCL user buffers"),
       field("fsdp_double_buffer", &C::fsdp_double_buffer, "two gather buffers"),
-      field("activation_checkpointing", &C::activation_checkpointing, "recompute activations"),
+      field("activation_checkpointing", &C::activation_checkpointing,
+            "recompute activations: false or true (full)"),
       field("backend", &C::backend, "superseded by dist_env.backend")};
 }
 
@@ -253,7 +268,8 @@ constexpr auto DDPConfig::fields() {
       field("activation_checkpointing", &C::activation_checkpointing,
             "recompute activations: false, true (full) or selective"),
       field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
-            "which parts recompute"),
+            "which parts recompute: all, language, vision, audio, multimodal")
+          .or_one(),
       field("backend", &C::backend, "superseded by dist_env.backend"),
       field("broadcast_buffers", &C::broadcast_buffers, "send rank 0's buffers before forward"),
       field("find_unused_parameters", &C::find_unused_parameters,

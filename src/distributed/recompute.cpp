@@ -5,65 +5,194 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/error.h"
 #include "distributed/flat_units.h"
+#include "kernels/result_keeper.h"
 #include "nn/unit_hook.h"
 
 namespace automodel::distributed {
 
 namespace {
 
+using kernels::ResultKeeperScope;
+using kernels::ResultKind;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
+
+/// Upstream's choice, asked for every result in the order of computation. One object a pass, so
+/// that the forward and the recomputation count alike.
+class SelectivePolicy final {
+ public:
+  bool keeps(ResultKind kind) {
+    switch (kind) {
+      case ResultKind::kAttention:
+        return true;
+      case ResultKind::kMatrixProduct:
+        num_products_ += 1;
+        return num_products_ % 2 == 1;
+    }
+    AM_CHECK(false);
+  }
+
+  static size_t num_tensors(ResultKind kind) { return kind == ResultKind::kAttention ? 2 : 1; }
+
+ private:
+  int64_t num_products_ = 0;
+};
+
+/// Collects what a forward keeps.
+class Keeping final : public kernels::ResultKeeper {
+ public:
+  std::optional<tensor_list> take(ResultKind) override { return std::nullopt; }
+
+  void computed(ResultKind kind, const tensor_list& results) override {
+    if (!policy_.keeps(kind)) return;
+    for (const at::Tensor& result : results) {
+      kept_.push_back(result);
+      versions_.push_back(result._version());
+    }
+  }
+
+  const tensor_list& kept() const {
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      AM_CHECK(kept_[i]._version() == versions_[i], "a kept result was changed in place");
+    }
+    return kept_;
+  }
+
+ private:
+  SelectivePolicy policy_;
+  tensor_list kept_;
+  std::vector<int64_t> versions_;
+};
+
+/// Hands what a forward kept to its recomputation.
+class Taking final : public kernels::ResultKeeper {
+ public:
+  explicit Taking(tensor_list kept) : kept_(std::move(kept)) {}
+
+  std::optional<tensor_list> take(ResultKind kind) override {
+    if (!policy_.keeps(kind)) return std::nullopt;
+    const size_t count = SelectivePolicy::num_tensors(kind);
+    AM_CHECK(next_ + count <= kept_.size(), "a recomputation has more results than its forward");
+    tensor_list results;
+    for (; results.size() < count; ++next_) results.push_back(std::move(kept_[next_]));
+    return results;
+  }
+
+  void computed(ResultKind, const tensor_list&) override {}
+
+  bool is_used_up() const { return next_ == kept_.size(); }
+
+ private:
+  SelectivePolicy policy_;
+  tensor_list kept_;
+  size_t next_ = 0;
+};
 
 /// The body of a block's forward, kept until its backward.
 struct KeptBody : torch::CustomClassHolder {
   nn::UnitBody body;
+  bool is_selective = false;
 };
 
 /// Of blocks with one input and one output, which decoder layers are.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const c10::intrusive_ptr<KeptBody>& kept) {
-    context->save_for_backward({input});
     context->saved_data["body"] = c10::IValue::make_capsule(kept);
-    return kept->body({input})[0];  // the grad mode is off in here: nothing else is saved
+    // The grad mode is off in here: nothing is saved but what this function saves.
+    tensor_list saved = {input};
+    at::Tensor output;
+    if (kept->is_selective) {
+      Keeping keeping;
+      const ResultKeeperScope scope(keeping);
+      output = kept->body({input})[0];
+      saved.insert(saved.end(), keeping.kept().begin(), keeping.kept().end());
+    } else {
+      output = kept->body({input})[0];
+    }
+    context->save_for_backward(std::move(saved));
+    return output;
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto holder = context->saved_data["body"].toCapsule();
     const auto& kept = static_cast<const KeptBody&>(*holder);
-    at::Tensor input = context->get_saved_variables()[0].detach().requires_grad_();
-    at::Tensor output;
-    {
-      at::AutoGradMode with_gradients(true);
-      output = kept.body({input})[0];
-    }
+    tensor_list saved = context->get_saved_variables();
+    at::Tensor input = saved[0].detach().requires_grad_();
+    saved.erase(saved.begin());
+    const at::Tensor output =
+        kept.is_selective ? recompute_selectively(kept, input, saved) : recompute(kept, input);
     torch::autograd::backward({output}, {gradients[0]});
     return {input.grad(), at::Tensor()};
+  }
+
+  static at::Tensor recompute(const KeptBody& kept, const at::Tensor& input) {
+    const at::AutoGradMode with_gradients(true);
+    return kept.body({input})[0];
+  }
+
+  static at::Tensor recompute_selectively(const KeptBody& kept, const at::Tensor& input,
+                                          tensor_list& results) {
+    Taking taking(std::move(results));
+    at::Tensor output;
+    {
+      const ResultKeeperScope scope(taking);
+      output = recompute(kept, input);
+    }
+    AM_CHECK(taking.is_used_up(), "a recomputation has fewer results than its forward");
+    return output;
   }
 };
 
 class RecomputeBehavior final : public nn::UnitBehavior {
  public:
+  explicit RecomputeBehavior(bool is_selective) : is_selective_(is_selective) {}
+
   nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body) override {
     AM_CHECK(inputs.size() == 1, "recomputed blocks have one input, this one has ", inputs.size());
     if (!at::GradMode::is_enabled() || !inputs[0].requires_grad()) return body(inputs);
     auto kept = c10::make_intrusive<KeptBody>();
     kept->body = body;
+    kept->is_selective = is_selective_;
     return {Recomputed::apply(inputs[0], kept)};
   }
+
+ private:
+  bool is_selective_;
 };
+
+bool has_trained_parameters(const torch::nn::Module& module) {
+  const std::vector<at::Tensor> parameters = module.parameters();
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+}
 
 }  // namespace
 
-void recompute_blocks(torch::nn::Module& module, const nn::ParallelPlan& plan) {
-  for (const std::string& block : plan.blocks) {
-    auto* hooked = dynamic_cast<nn::HookedModule*>(&module_at(module, block));
-    AM_CHECK(hooked != nullptr, block, " is a block but its forward goes through no UnitHook");
-    hooked->unit_hook().install(std::make_unique<RecomputeBehavior>());
+std::vector<torch::nn::Module*> get_lm_ac_layers(torch::nn::Module& model,
+                                                 const nn::ParallelPlan& plan) {
+  std::vector<torch::nn::Module*> layers;
+  for (const std::string& block : plan.blocks) layers.push_back(&module_at(model, block));
+  return layers;
+}
+
+int64_t recompute_blocks(torch::nn::Module& model, const nn::ParallelPlan& plan,
+                         ActivationCheckpointingMode mode) {
+  using Mode = ActivationCheckpointingMode;
+  if (mode == Mode::kOff) return 0;
+  int64_t num_blocks = 0;
+  for (torch::nn::Module* layer : get_lm_ac_layers(model, plan)) {
+    if (!has_trained_parameters(*layer)) continue;
+    auto* hooked = dynamic_cast<nn::HookedModule*>(layer);
+    AM_CHECK(hooked != nullptr, "a ", layer->name(), " is a block without a UnitHook");
+    hooked->unit_hook().install(std::make_unique<RecomputeBehavior>(mode == Mode::kSelective));
+    num_blocks += 1;
   }
+  return num_blocks;
 }
 
 }  // namespace automodel::distributed

@@ -2,17 +2,32 @@
 
 #include <torch/nn/module.h>
 
+#include <cstdint>
+#include <vector>
+
+#include "distributed/config.h"
 #include "nn/parallel_plan.h"
 
 namespace automodel::distributed {
 
-/// Activation checkpointing of whole blocks (upstream's mode `full`): a block keeps its inputs only
-/// and computes its forward again in backward. Values are the same to the last bit: dropout is
-/// keyed by step and position, not drawn from a stream. A block whose inputs carry no gradient runs
-/// as before.
+/// The repeated layers of a language model, in forward order: the modules themselves, which stay
+/// the model's. Empty for a model that has none.
+std::vector<torch::nn::Module*> get_lm_ac_layers(torch::nn::Module& model,
+                                                 const nn::ParallelPlan& plan);
+
+/// Activation checkpointing of whole blocks: a block keeps its input and computes its forward again
+/// in backward. `kFull` keeps nothing else; `kSelective` also keeps what upstream's policy keeps:
+/// the fused attention's result and, counted anew in the forward and in the recomputation, the
+/// first, third, fifth ... matrix product of a block. `kOff` does nothing.
+///
+/// Values and gradients are those of plain training to the last bit: dropout is keyed by step and
+/// position, not drawn from a stream. Blocks without trained parameters are left out, as upstream;
+/// a block whose input carries no gradient runs as before. Returns the number of blocks that
+/// recompute.
 ///
 /// Installed before an engine's hooks, which then lie around it: the block's parameters are there
 /// when it is recomputed.
-void recompute_blocks(torch::nn::Module& module, const nn::ParallelPlan& plan);
+int64_t recompute_blocks(torch::nn::Module& model, const nn::ParallelPlan& plan,
+                         ActivationCheckpointingMode mode);
 
 }  // namespace automodel::distributed

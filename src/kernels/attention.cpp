@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
+#include "kernels/result_keeper.h"
 
 // LibTorch exports its BLAS with the Fortran interface (column-major).
 extern "C" void sgemm_(const char* trans_a, const char* trans_b, const int* m, const int* n,
@@ -142,6 +144,25 @@ void backward_block(const Shape& shape, int64_t b, int64_t head, const Block& bl
            keys, shape.dim, block.num_queries, 1.0f, 1.0f);
 }
 
+/// {out, lse} of contiguous q, k and v.
+tensor_list attend(const Shape& shape, const tensor_list& qkv) {
+  RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
+  at::Tensor out = at::empty_like(qkv[0]);
+  at::Tensor lse = at::empty({shape.batch, shape.num_heads, shape.length}, out.options());
+  float* lse_data = lse.data_ptr<float>();
+  at::parallel_for(0, shape.batch * shape.num_heads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(static_cast<size_t>(kBlockQueries * shape.length));
+    for (int64_t item = begin; item < end; ++item) {
+      for (int64_t first = 0; first < shape.length; first += kBlockQueries) {
+        forward_block(shape, item / shape.num_heads, item % shape.num_heads, Block(shape, first),
+                      qkv, out, lse_data + item * shape.length, scratch.data());
+      }
+    }
+  });
+  return {out, lse};
+}
+
+/// {out, lse}, which are not computed when a keeper has them.
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& q_in,
                              const at::Tensor& k_in, const at::Tensor& v_in,
@@ -150,18 +171,16 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     const tensor_list qkv = {q_in.contiguous(), k_in.contiguous(), v_in.contiguous()};
     const at::Tensor ends = valid.value_or(at::Tensor());
     const Shape shape(qkv[0], qkv[1], ends, options->window, scale, options->softcap);
-    at::Tensor out = at::empty_like(qkv[0]);
-    at::Tensor lse = at::empty({shape.batch, shape.num_heads, shape.length}, out.options());
-    float* lse_data = lse.data_ptr<float>();
-    at::parallel_for(0, shape.batch * shape.num_heads, 1, [&](int64_t begin, int64_t end) {
-      std::vector<float> scratch(static_cast<size_t>(kBlockQueries * shape.length));
-      for (int64_t item = begin; item < end; ++item) {
-        for (int64_t first = 0; first < shape.length; first += kBlockQueries) {
-          forward_block(shape, item / shape.num_heads, item % shape.num_heads, Block(shape, first),
-                        qkv, out, lse_data + item * shape.length, scratch.data());
-        }
-      }
-    });
+    at::Tensor out, lse;
+    if (const auto kept = take_result(ResultKind::kAttention)) {
+      out = (*kept)[0].detach();
+      lse = (*kept)[1].detach();
+    } else {
+      const tensor_list result = attend(shape, qkv);
+      offer_result(ResultKind::kAttention, result);
+      out = result[0];
+      lse = result[1];
+    }
     context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, ends});
     context->saved_data["window"] = options->window;
     context->saved_data["scale"] = scale;

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/result_keeper.h"
+
 namespace automodel::kernels {
 
 namespace {
@@ -14,11 +16,13 @@ at::Tensor rows_of(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)}).to(at::kFloat);
 }
 
+/// `kept` is the product when it is there already, else null.
 struct LinearWidened : torch::autograd::Function<LinearWidened> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
+                            const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
     context->save_for_backward({x, weight});
     context->saved_data["has_bias"] = bias.has_value();
+    if (kept != nullptr) return kept->detach();
     const at::Tensor rows = rows_of(x);
     const at::Tensor columns = weight.to(at::kFloat).t();
     const at::Tensor product =
@@ -43,7 +47,37 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
       d_bias = gradient.sum(0).to(weight.scalar_type());
     }
-    return {d_x, d_weight, d_bias};
+    return {d_x, d_weight, d_bias, at::Tensor()};
+  }
+};
+
+/// at::linear whose product is there already. Its gradients are ATen's products, operand for
+/// operand, so that they are the same to the last bit.
+struct LinearKept : torch::autograd::Function<LinearKept> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
+    context->save_for_backward({x, weight});
+    context->saved_data["has_bias"] = bias.has_value();
+    return kept->detach();
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor& weight = saved[1];
+    const at::Tensor gradient = gradients[0].reshape({-1, gradients[0].size(-1)});
+    at::Tensor d_x, d_weight, d_bias;
+    if (context->needs_input_grad(0)) d_x = at::mm(gradient, weight).view(x.sizes());
+    if (context->needs_input_grad(1)) {
+      const at::Tensor rows = x.reshape({-1, x.size(-1)});
+      // A weight that is stored [in, out] gets its gradient in that layout.
+      d_weight =
+          weight.is_contiguous() ? at::mm(gradient.t(), rows) : at::mm(rows.t(), gradient).t();
+    }
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
+      d_bias = gradient.sum(0);
+    }
+    return {d_x, d_weight, d_bias, at::Tensor()};
   }
 };
 
@@ -54,15 +88,23 @@ bool has_fast_bfloat16_products() {
 }
 
 at::Tensor linear_widened(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return LinearWidened::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+  return LinearWidened::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt,
+                              nullptr);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const bool is_narrow = x.scalar_type() == at::kHalf ||
                          (x.scalar_type() == at::kBFloat16 && !has_fast_bfloat16_products());
   const bool is_same_type = x.scalar_type() == weight.scalar_type();
-  if (x.device().is_cpu() && is_narrow && is_same_type) return linear_widened(x, weight, bias);
-  return at::linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+  const bool is_widened = x.device().is_cpu() && is_narrow && is_same_type;
+  const std::optional<at::Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
+  if (const auto kept = take_result(ResultKind::kMatrixProduct)) {
+    return is_widened ? LinearWidened::apply(x, weight, offset, kept->data())
+                      : LinearKept::apply(x, weight, offset, kept->data());
+  }
+  at::Tensor product = is_widened ? linear_widened(x, weight, bias) : at::linear(x, weight, offset);
+  offer_result(ResultKind::kMatrixProduct, {product});
+  return product;
 }
 
 }  // namespace automodel::kernels

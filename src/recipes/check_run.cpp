@@ -44,6 +44,18 @@ void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
+/// Models here are text-only: a scope without the language model selects nothing.
+void check_recomputation(const Recipe& recipe, Diagnostics& diagnostics) {
+  using Mode = distributed::ActivationCheckpointingMode;
+  const distributed::DistributedSetup& setup = recipe.distributed;
+  if (distributed::activation_checkpointing_mode(setup) == Mode::kOff) return;
+  const std::vector<std::string>& scope = distributed::activation_checkpointing_scope(setup);
+  if (distributed::has_language_scope(scope)) return;
+  diagnostics.warning(place_of(recipe, "distributed", "activation_checkpointing_scope"),
+                      cat("Activation checkpointing scope ", join(scope, ", "),
+                          " selected no layers: this model has a language part only"));
+}
+
 void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   for (const auto& finding : distributed::check_setup(recipe.distributed, world_size)) {
     diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
@@ -64,13 +76,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
     check_megatron_fsdp(recipe, diagnostics);
   }
-  using Mode = distributed::ActivationCheckpointingMode;
-  const bool is_selective = setup.fsdp2.activation_checkpointing == Mode::kSelective ||
-                            setup.ddp.activation_checkpointing == Mode::kSelective;
-  if (is_selective) {
-    reject("activation_checkpointing",
-           "selective activation checkpointing is not in this version; use full");
-  }
+  check_recomputation(recipe, diagnostics);
   for (const auto& dtype : {setup.fsdp2.autocast_dtype, setup.ddp.autocast_dtype}) {
     if (dtype) reject("autocast_dtype", "autocast is not in this version");
   }

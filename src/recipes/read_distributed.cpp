@@ -50,6 +50,36 @@ Node without_targets(Node node) {
   return node;
 }
 
+/// The scope of activation checkpointing, as upstream reads it: a string or a list of strings. It
+/// is taken out of the section; a wrong one is told and stays "all".
+std::vector<std::string> take_scope(Node& section, Diagnostics& diagnostics) {
+  const char* const key = "activation_checkpointing_scope";
+  const Node* found = section.find(key);
+  if (found == nullptr) return {"all"};
+  const Node node = *found;
+  section.erase(key);
+  std::vector<std::string> values;
+  if (node.is_string()) {
+    values.push_back(*node.string_value());
+  } else if (node.is_sequence()) {
+    for (const Node& child : node.children()) {
+      if (child.is_string()) {
+        values.push_back(*child.string_value());
+      } else {
+        diagnostics.error(child, "activation_checkpointing_scope entries must be strings.");
+      }
+    }
+  } else if (!node.is_null()) {
+    diagnostics.error(node, "activation_checkpointing_scope must be a string or list of strings.");
+  }
+  try {
+    return distributed::normalize_activation_checkpointing_scope(values);
+  } catch (const UserError& error) {
+    diagnostics.error(node, error.what());
+    return {"all"};
+  }
+}
+
 }  // namespace
 
 distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& diagnostics) {
@@ -79,24 +109,30 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
   }
   std::vector<std::string> own = kSizeKeys;
   own.insert(own.end(), {"strategy", "pipeline", "moe"});
-  const Node rest = without_targets(select(node, own, false));
+  Node rest = without_targets(select(node, own, false));
   const config::BindOptions options{
       .legacy_keys = {{"multimodal", "it is for vision and audio towers"}}};
   switch (setup.strategy) {
-    case Strategy::kFsdp2:
+    case Strategy::kFsdp2: {
+      std::vector<std::string> scope = take_scope(rest, diagnostics);
       setup.fsdp2 = config::bind<distributed::FSDP2Config>(rest, diagnostics, options);
+      setup.fsdp2.activation_checkpointing_scope = std::move(scope);
       check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
       check_dtype(setup.fsdp2.autocast_dtype, &rest, "autocast_dtype", diagnostics);
       break;
+    }
     case Strategy::kMegatronFsdp:
       setup.megatron_fsdp = config::bind<distributed::MegatronFSDPConfig>(rest, diagnostics);
       break;
-    case Strategy::kDdp:
+    case Strategy::kDdp: {
+      std::vector<std::string> scope = take_scope(rest, diagnostics);
       setup.ddp = config::bind<distributed::DDPConfig>(
           rest, diagnostics,
           {.legacy_keys = {{"sequence_parallel", "ddp has no tensor parallelism"}}});
+      setup.ddp.activation_checkpointing_scope = std::move(scope);
       check_dtype(setup.ddp.autocast_dtype, &rest, "autocast_dtype", diagnostics);
       break;
+    }
   }
   return setup;
 }

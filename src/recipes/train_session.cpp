@@ -46,11 +46,9 @@ void TrainSession::build_model() {
 void TrainSession::build_engine() {
   const distributed::DistributedSetup& setup = recipe_.distributed;
   const nn::ParallelPlan plan = model_->parallel_plan();
-  using Mode = distributed::ActivationCheckpointingMode;
-  const bool recomputes = setup.fsdp2.activation_checkpointing != Mode::kOff ||
-                          setup.ddp.activation_checkpointing != Mode::kOff ||
-                          setup.megatron_fsdp.activation_checkpointing;
-  if (recomputes) distributed::recompute_blocks(*model_, plan);
+  if (distributed::has_language_scope(distributed::activation_checkpointing_scope(setup))) {
+    distributed::recompute_blocks(*model_, plan, distributed::activation_checkpointing_mode(setup));
+  }
   using distributed::Strategy;
   const distributed::MegatronFSDPConfig& megatron = setup.megatron_fsdp;
   const bool is_sharded = setup.strategy == Strategy::kFsdp2 ||

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/errors.h"
+
 namespace automodel::distributed {
 namespace {
 
@@ -28,7 +30,7 @@ TEST(DistributedConfigTest, MegatronDefaultsAreTheDocumented) {
   EXPECT_TRUE(config.overlap_param_gather);
   EXPECT_TRUE(config.check_for_nan_in_grad);
   EXPECT_FALSE(config.grad_reduce_in_fp32);
-  EXPECT_FALSE(config.activation_checkpointing);
+  EXPECT_EQ(config.activation_checkpointing, ActivationCheckpointingMode::kOff);
 }
 
 TEST(DistributedConfigTest, SizesThatDoNotMultiplyAreNamed) {
@@ -70,6 +72,46 @@ TEST(DistributedConfigTest, ReplicasMustBeFewerThanDataParallelRanks) {
       first_text(setup, 2),
       "dp_replicate_size: dp_replicate_size=2 must be less than dp_size=2 since DDP usecase is "
       "not supported by FSDP2");
+}
+
+TEST(DistributedConfigTest, MegatronRefusesSelectiveActivationCheckpointing) {
+  DistributedSetup setup;
+  setup.strategy = Strategy::kMegatronFsdp;
+  setup.megatron_fsdp.activation_checkpointing = ActivationCheckpointingMode::kSelective;
+  EXPECT_EQ(first_text(setup, 1),
+            "activation_checkpointing: selective activation checkpointing is supported only for "
+            "FSDP2 and DDP configs.");
+}
+
+using Scope = std::vector<std::string>;
+
+TEST(NormalizeActivationCheckpointingScope, NothingIsAll) {
+  EXPECT_EQ(normalize_activation_checkpointing_scope({}), Scope({"all"}));
+  EXPECT_EQ(normalize_activation_checkpointing_scope({""}), Scope({"all"}));
+  EXPECT_EQ(normalize_activation_checkpointing_scope({" , "}), Scope({"all"}));
+}
+
+TEST(NormalizeActivationCheckpointingScope, DefaultAndAutoAreAll) {
+  EXPECT_EQ(normalize_activation_checkpointing_scope({"default"}), Scope({"all"}));
+  EXPECT_EQ(normalize_activation_checkpointing_scope({"AUTO", "all"}), Scope({"all"}));
+}
+
+TEST(NormalizeActivationCheckpointingScope, CommasAndPlusSignsSeparate) {
+  EXPECT_EQ(normalize_activation_checkpointing_scope({"Vision+Audio, language", "vision"}),
+            Scope({"vision", "audio", "language"}));
+}
+
+TEST(NormalizeActivationCheckpointingScope, OthersAreRefused) {
+  EXPECT_EQ(
+      test::error_of<UserError>([] { normalize_activation_checkpointing_scope({"Text-Only"}); }),
+      "activation_checkpointing_scope must use only: all, audio, language, multimodal, "
+      "vision. Got 'text_only'.");
+}
+
+TEST(NormalizeActivationCheckpointingScope, AllStandsAlone) {
+  EXPECT_EQ(
+      test::error_of<UserError>([] { normalize_activation_checkpointing_scope({"auto,vision"}); }),
+      "activation_checkpointing_scope='all' cannot be combined with other scopes.");
 }
 
 TEST(DistributedConfigTest, AValidSetupHasNoFindings) {

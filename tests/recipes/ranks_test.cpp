@@ -75,6 +75,11 @@ TEST(RanksTest, LossesDoNotDependOnTheSpread) {
       {"activation checkpointing under ddp", {2, {"--distributed.activation_checkpointing=full"}}},
       {"activation checkpointing under fsdp2",
        test::sharded(2, {"--distributed.activation_checkpointing=true"})},
+      {"selective activation checkpointing under ddp",
+       {2, {"--distributed.activation_checkpointing=selective"}}},
+      {"selective activation checkpointing under fsdp2",
+       test::sharded(2, {"--distributed.activation_checkpointing=selective",
+                         "--distributed.activation_checkpointing_scope=language"})},
       {"fsdp2, reduced after every micro-batch",
        test::sharded(2, {"--distributed.defer_fsdp_grad_sync=false"})}};
   for (const auto& [name, spread] : spreads) {

@@ -1,0 +1,324 @@
+// One test for every option of upstream's distributed configuration that is a field here: its
+// default, and what is said about values that it does not take.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "distributed/config.h"
+
+namespace automodel::distributed {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// What upstream's to_dict() lists: the names of all fields, in order.
+template <typename Config>
+Names field_names() {
+  Names names;
+  for_each_field<Config>([&](const auto& field) { names.emplace_back(field.name); });
+  return names;
+}
+
+/// The finding of one strategy's setup on one rank, "" when there is none.
+template <typename Change>
+std::string finding_of(Strategy strategy, const Change& change) {
+  DistributedSetup setup;
+  setup.strategy = strategy;
+  change(setup);
+  const auto findings = check_setup(setup, 1);
+  return findings.empty() ? "" : findings[0].text;
+}
+
+template <typename Config>
+bool names_a_size() {
+  const Names names = field_names<Config>();
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.ends_with("_size"); });
+}
+
+TEST(DistributedConfigRows, SizesAreSeparateFromTheStrategies) {
+  EXPECT_FALSE(names_a_size<FSDP2Config>());
+  EXPECT_FALSE(names_a_size<MegatronFSDPConfig>());
+  EXPECT_FALSE(names_a_size<DDPConfig>());
+  EXPECT_EQ(field_names<ParallelismSizes>(),
+            Names({"dp_size", "dp_replicate_size", "tp_size", "pp_size", "cp_size", "ep_size"}));
+}
+
+TEST(DistributedConfigRows, dp_replicate_size) {
+  for (const Strategy strategy : {Strategy::kMegatronFsdp, Strategy::kDdp}) {
+    DistributedSetup setup;
+    setup.strategy = strategy;
+    setup.sizes.dp_replicate_size = 2;
+    const auto findings = check_setup(setup, 4);
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_EQ(findings[0].text, "dp_replicate_size is only supported with FSDP2Config");
+  }
+}
+
+TEST(DistributedConfigRows, DistributedConfig) {
+  EXPECT_EQ(DistributedSetup().strategy, Strategy::kFsdp2);
+  Names names;
+  for (const Strategy strategy : {Strategy::kFsdp2, Strategy::kMegatronFsdp, Strategy::kDdp}) {
+    names.emplace_back(strategy_name(strategy));
+  }
+  EXPECT_EQ(names, Names({"fsdp2", "megatron_fsdp", "ddp"}));
+}
+
+TEST(FSDP2Config, sequence_parallel) {
+  EXPECT_FALSE(FSDP2Config().sequence_parallel);
+}
+
+TEST(FSDP2Config, tp_plan) {
+  EXPECT_FALSE(FSDP2Config().tp_plan.has_value());
+}
+
+TEST(FSDP2Config, patch_is_packed_sequence) {
+  EXPECT_FALSE(FSDP2Config().patch_is_packed_sequence);
+}
+
+TEST(FSDP2Config, mp_policy) {
+  EXPECT_FALSE(FSDP2Config().mp_policy.has_value());
+  const MixedPrecisionPolicy policy;
+  EXPECT_EQ(policy.param_dtype, "bfloat16");
+  EXPECT_EQ(policy.reduce_dtype, "float32");
+  EXPECT_FALSE(policy.output_dtype.has_value());
+  EXPECT_FALSE(policy.cast_forward_inputs);
+}
+
+TEST(FSDP2Config, offload_policy) {
+  EXPECT_FALSE(FSDP2Config().offload_policy.has_value());
+  EXPECT_TRUE(CPUOffloadPolicy().pin_memory);
+}
+
+TEST(FSDP2Config, autocast_dtype) {
+  EXPECT_FALSE(FSDP2Config().autocast_dtype.has_value());
+}
+
+TEST(FSDP2Config, activation_checkpointing) {
+  EXPECT_EQ(FSDP2Config().activation_checkpointing, ActivationCheckpointingMode::kOff);
+  EXPECT_EQ(FSDP2Config().activation_checkpointing_scope, Names({"all"}));
+  EXPECT_EQ(finding_of(Strategy::kFsdp2,
+                       [](DistributedSetup& setup) {
+                         setup.fsdp2.activation_checkpointing =
+                             ActivationCheckpointingMode::kSelective;
+                       }),
+            "");
+}
+
+TEST(FSDP2Config, defer_fsdp_grad_sync) {
+  EXPECT_TRUE(FSDP2Config().defer_fsdp_grad_sync);
+}
+
+TEST(FSDP2Config, reshard_after_forward) {
+  EXPECT_FALSE(FSDP2Config().reshard_after_forward.has_value());
+}
+
+TEST(FSDP2Config, backend) {
+  EXPECT_EQ(FSDP2Config().backend, "nccl");
+}
+
+TEST(FSDP2Config, enable_async_tensor_parallel) {
+  EXPECT_FALSE(FSDP2Config().enable_async_tensor_parallel);
+}
+
+TEST(FSDP2Config, enable_compile) {
+  EXPECT_FALSE(FSDP2Config().enable_compile);
+}
+
+TEST(FSDP2Config, enable_fsdp2_prefetch) {
+  EXPECT_FALSE(FSDP2Config().enable_fsdp2_prefetch);
+}
+
+TEST(FSDP2Config, fsdp2_backward_prefetch_depth) {
+  EXPECT_EQ(FSDP2Config().fsdp2_backward_prefetch_depth, 2);
+}
+
+TEST(FSDP2Config, fsdp2_forward_prefetch_depth) {
+  EXPECT_EQ(FSDP2Config().fsdp2_forward_prefetch_depth, 1);
+}
+
+TEST(FSDP2Config, to_dict) {
+  EXPECT_EQ(
+      field_names<FSDP2Config>(),
+      Names({"sequence_parallel", "tp_plan", "patch_is_packed_sequence", "mp_policy",
+             "offload_policy", "autocast_dtype", "activation_checkpointing",
+             "activation_checkpointing_scope", "defer_fsdp_grad_sync", "reshard_after_forward",
+             "backend", "enable_async_tensor_parallel", "enable_compile", "enable_fsdp2_prefetch",
+             "fsdp2_backward_prefetch_depth", "fsdp2_forward_prefetch_depth"}));
+}
+
+TEST(MegatronFSDPConfig, sequence_parallel) {
+  EXPECT_FALSE(MegatronFSDPConfig().sequence_parallel);
+  EXPECT_EQ(
+      finding_of(Strategy::kMegatronFsdp,
+                 [](DistributedSetup& setup) { setup.megatron_fsdp.sequence_parallel = true; }),
+      "megatron_fsdp does not yet support sequence_parallel");
+}
+
+TEST(MegatronFSDPConfig, tp_plan) {
+  EXPECT_FALSE(MegatronFSDPConfig().tp_plan.has_value());
+  EXPECT_EQ(finding_of(Strategy::kMegatronFsdp,
+                       [](DistributedSetup& setup) { setup.megatron_fsdp.tp_plan.emplace(); }),
+            "MegatronFSDPConfig does not support custom TP plans. Use FSDP2Config instead.");
+}
+
+TEST(MegatronFSDPConfig, megatron_fsdp_unit_modules) {
+  EXPECT_FALSE(MegatronFSDPConfig().megatron_fsdp_unit_modules.has_value());
+}
+
+TEST(MegatronFSDPConfig, zero_dp_strategy) {
+  EXPECT_EQ(MegatronFSDPConfig().zero_dp_strategy, 3);
+  for_each_field<MegatronFSDPConfig>([](const auto& field) {
+    if (std::string_view(field.name) != "zero_dp_strategy") return;
+    EXPECT_EQ(field.minimum, 0);
+    EXPECT_EQ(field.maximum, 3);
+  });
+}
+
+TEST(MegatronFSDPConfig, init_fsdp_with_meta_device) {
+  EXPECT_FALSE(MegatronFSDPConfig().init_fsdp_with_meta_device);
+}
+
+TEST(MegatronFSDPConfig, grad_reduce_in_fp32) {
+  EXPECT_FALSE(MegatronFSDPConfig().grad_reduce_in_fp32);
+}
+
+TEST(MegatronFSDPConfig, preserve_fp32_weights) {
+  EXPECT_FALSE(MegatronFSDPConfig().preserve_fp32_weights);
+}
+
+TEST(MegatronFSDPConfig, overlap_grad_reduce) {
+  EXPECT_TRUE(MegatronFSDPConfig().overlap_grad_reduce);
+}
+
+TEST(MegatronFSDPConfig, overlap_param_gather) {
+  EXPECT_TRUE(MegatronFSDPConfig().overlap_param_gather);
+}
+
+TEST(MegatronFSDPConfig, check_for_nan_in_grad) {
+  EXPECT_TRUE(MegatronFSDPConfig().check_for_nan_in_grad);
+}
+
+TEST(MegatronFSDPConfig, report_nan_in_param_grad) {
+  EXPECT_FALSE(MegatronFSDPConfig().report_nan_in_param_grad);
+}
+
+TEST(MegatronFSDPConfig, average_in_collective) {
+  EXPECT_FALSE(MegatronFSDPConfig().average_in_collective);
+}
+
+TEST(MegatronFSDPConfig, disable_bucketing) {
+  EXPECT_FALSE(MegatronFSDPConfig().disable_bucketing);
+}
+
+TEST(MegatronFSDPConfig, calculate_per_token_loss) {
+  EXPECT_FALSE(MegatronFSDPConfig().calculate_per_token_loss);
+}
+
+TEST(MegatronFSDPConfig, keep_fp8_transpose_cache) {
+  EXPECT_FALSE(MegatronFSDPConfig().keep_fp8_transpose_cache);
+}
+
+TEST(MegatronFSDPConfig, nccl_ub) {
+  EXPECT_FALSE(MegatronFSDPConfig().nccl_ub);
+}
+
+TEST(MegatronFSDPConfig, fsdp_double_buffer) {
+  EXPECT_FALSE(MegatronFSDPConfig().fsdp_double_buffer);
+}
+
+TEST(MegatronFSDPConfig, activation_checkpointing) {
+  EXPECT_EQ(MegatronFSDPConfig().activation_checkpointing, ActivationCheckpointingMode::kOff);
+  EXPECT_EQ(finding_of(Strategy::kMegatronFsdp,
+                       [](DistributedSetup& setup) {
+                         setup.megatron_fsdp.activation_checkpointing =
+                             ActivationCheckpointingMode::kSelective;
+                       }),
+            "selective activation checkpointing is supported only for FSDP2 and DDP configs.");
+}
+
+TEST(MegatronFSDPConfig, backend) {
+  EXPECT_EQ(MegatronFSDPConfig().backend, "nccl");
+}
+
+TEST(MegatronFSDPConfig, pp_size) {
+  EXPECT_EQ(
+      finding_of(Strategy::kMegatronFsdp, [](DistributedSetup& setup) { setup.sizes.pp_size = 2; }),
+      "megatron_fsdp does not support pipeline parallelism");
+}
+
+TEST(MegatronFSDPConfig, ep_size) {
+  EXPECT_EQ(
+      finding_of(Strategy::kMegatronFsdp, [](DistributedSetup& setup) { setup.sizes.ep_size = 2; }),
+      "megatron_fsdp does not support expert parallelism");
+}
+
+TEST(MegatronFSDPConfig, to_dict) {
+  EXPECT_EQ(field_names<MegatronFSDPConfig>(),
+            Names({"sequence_parallel", "tp_plan", "megatron_fsdp_unit_modules", "zero_dp_strategy",
+                   "init_fsdp_with_meta_device", "grad_reduce_in_fp32", "preserve_fp32_weights",
+                   "overlap_grad_reduce", "overlap_param_gather", "check_for_nan_in_grad",
+                   "report_nan_in_param_grad", "average_in_collective", "disable_bucketing",
+                   "calculate_per_token_loss", "keep_fp8_transpose_cache", "nccl_ub",
+                   "fsdp_double_buffer", "activation_checkpointing", "backend"}));
+}
+
+TEST(DDPConfig, activation_checkpointing) {
+  EXPECT_EQ(DDPConfig().activation_checkpointing, ActivationCheckpointingMode::kOff);
+  EXPECT_EQ(DDPConfig().activation_checkpointing_scope, Names({"all"}));
+  EXPECT_EQ(finding_of(Strategy::kDdp,
+                       [](DistributedSetup& setup) {
+                         setup.ddp.activation_checkpointing =
+                             ActivationCheckpointingMode::kSelective;
+                       }),
+            "");
+}
+
+TEST(DDPConfig, backend) {
+  EXPECT_EQ(DDPConfig().backend, "nccl");
+}
+
+TEST(DDPConfig, broadcast_buffers) {
+  EXPECT_FALSE(DDPConfig().broadcast_buffers);
+}
+
+TEST(DDPConfig, find_unused_parameters) {
+  EXPECT_FALSE(DDPConfig().find_unused_parameters);
+}
+
+TEST(DDPConfig, static_graph) {
+  EXPECT_FALSE(DDPConfig().static_graph);
+}
+
+TEST(DDPConfig, bucket_cap_mb) {
+  EXPECT_FALSE(DDPConfig().bucket_cap_mb.has_value());
+}
+
+TEST(DDPConfig, gradient_as_bucket_view) {
+  EXPECT_FALSE(DDPConfig().gradient_as_bucket_view);
+}
+
+TEST(DDPConfig, autocast_dtype) {
+  EXPECT_FALSE(DDPConfig().autocast_dtype.has_value());
+}
+
+TEST(DDPConfig, OtherAxesAreRefused) {
+  const auto finding = [](std::optional<int64_t> ParallelismSizes::*size) {
+    return finding_of(Strategy::kDdp, [&](DistributedSetup& setup) { setup.sizes.*size = 2; });
+  };
+  EXPECT_EQ(finding(&ParallelismSizes::tp_size), "ddp does not support tensor parallelism");
+  EXPECT_EQ(finding(&ParallelismSizes::pp_size), "ddp does not support pipeline parallelism");
+  EXPECT_EQ(finding(&ParallelismSizes::cp_size), "ddp does not support context parallelism");
+  EXPECT_EQ(finding(&ParallelismSizes::ep_size), "ddp does not support expert parallelism");
+}
+
+TEST(DDPConfig, to_dict) {
+  EXPECT_EQ(field_names<DDPConfig>(),
+            Names({"activation_checkpointing", "activation_checkpointing_scope", "backend",
+                   "broadcast_buffers", "find_unused_parameters", "static_graph", "bucket_cap_mb",
+                   "gradient_as_bucket_view", "autocast_dtype"}));
+}
+
+}  // namespace
+}  // namespace automodel::distributed
