@@ -77,11 +77,11 @@ TEST(ResultKeeperTest, AScopeEndsWithItsLifeAndTheOuterOneIsBack) {
     const ResultKeeperScope outer_scope(outer);
     {
       const ResultKeeperScope inner_scope(inner);
-      linear(x, x, {});
+      linear(x, x, at::Tensor());
     }
-    linear(x, x, {});
+    linear(x, x, at::Tensor());
   }
-  linear(x, x, {});
+  linear(x, x, at::Tensor());
   EXPECT_EQ(inner.kinds.size(), 1u);
   EXPECT_EQ(outer.kinds.size(), 1u);
 }
