@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "checkpoint/parallel.h"
 #include "core/error.h"
@@ -69,6 +69,7 @@ bool is_sound(const tensor::ShardSpec& spec) {
 struct ShardRecord {
   tensor::ShardSpec spec;
   uint64_t checksum = 0;
+  std::string of;  // the tensor's name when the entry's is another: a further box in this file
 };
 
 /// nullopt when the description is malformed or contradicts itself.
@@ -83,7 +84,7 @@ std::optional<ShardRecord> parse_record(const Json& json) {
   const auto value = parse_checksum(checksum->as_string());
   const tensor::ShardSpec spec{*global, *offset, *box, (*flat)[0], (*flat)[1]};
   if (!value || !is_sound(spec)) return std::nullopt;
-  return ShardRecord{spec, *value};
+  return ShardRecord{spec, *value, json.get("of", "")};
 }
 
 /// What a shard file's metadata says of its tensors.
@@ -199,21 +200,25 @@ void save_shards(const std::string& directory, const ShardFile& file,
                  std::span<const ShardGroup> groups) {
   std::vector<TensorInfo> infos;
   std::vector<at::Tensor> values;
-  std::unordered_set<std::string> names;
+  std::unordered_map<std::string, int> counts;
   Json shards = Json::object();
   for (const ShardGroup& group : groups) {
     for (const tensor::FlatShard& shard : group.shards) {
       for (const tensor::FlatSegment& segment : shard.segments) {
         if (segment.spec.numel() == 0 && segment.spec.global_numel() > 0) continue;
-        const std::string name = group.prefix + segment.fqn;
-        AM_CHECK(names.insert(name).second, name);
+        // Boxes of one tensor (q, k and v of a fused projection) are entries of their own.
+        const std::string tensor = group.prefix + segment.fqn;
+        const int number = counts[tensor]++;
+        AM_CHECK(number == 0 || segment.spec.box_shape != segment.spec.global_shape, tensor);
+        const std::string name = number == 0 ? tensor : cat(tensor, "#", number);
         const bool is_box = segment.spec.numel() == segment.spec.box_numel();
         infos.push_back(
             {name, shard.buffer.scalar_type(),
              is_box ? segment.spec.box_shape : std::vector<int64_t>{segment.spec.numel()}});
         values.push_back(shard.view(segment));
-        shards.as_object().emplace_back(
-            name, spec_to_json(segment.spec, checksum_of_tensor(values.back())));
+        Json record = spec_to_json(segment.spec, checksum_of_tensor(values.back()));
+        if (number > 0) record["of"] = Json(tensor);
+        shards.as_object().emplace_back(name, std::move(record));
       }
     }
   }
@@ -283,12 +288,13 @@ void ShardedFolder::add_file(const std::string& path) {
   const ShardTable shards(file);
   for (const TensorEntry& entry : file.tensors()) {
     const ShardRecord& record = shards.at(entry);
-    Tensor& tensor = tensors_[entry.name];
+    const std::string& name = record.of.empty() ? entry.name : record.of;
+    Tensor& tensor = tensors_[name];
     if (tensor.pieces.empty()) {
       tensor.shape = record.spec.global_shape;
       tensor.dtype = entry.dtype;
     } else if (tensor.shape != record.spec.global_shape) {
-      throw InputError(cat(path, ": tensor '", entry.name, "' is part of [",
+      throw InputError(cat(path, ": tensor '", name, "' is part of [",
                            join(record.spec.global_shape), "], in other files of [",
                            join(tensor.shape), "]"));
     }

@@ -32,7 +32,7 @@ struct ShardFile {
 
 /// Writes this rank's file of a sharded directory (which exists): every segment's elements with
 /// their ShardSpec and checksum. All ranks that hold different parts; of replicas only one.
-/// AM_CHECK: no name twice. Throws InputError (e.g. disk full).
+/// AM_CHECK: no tensor twice, unless as several boxes. Throws InputError (e.g. disk full).
 void save_shards(const std::string& directory, const ShardFile& file,
                  std::span<const ShardGroup> groups);
 

@@ -1,8 +1,6 @@
 #include "distributed/flat_units.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include "core/error.h"
 
@@ -21,10 +19,6 @@ std::string unit_of(const std::string& parameter, const nn::ParallelPlan& plan) 
     }
   }
   return "";
-}
-
-int64_t product(const std::vector<int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
 void add_to_group(const std::string& unit, const std::string& name, const at::Tensor& value,
@@ -69,27 +63,45 @@ std::vector<FlatGroup> group_parameters(const std::string& unit,
   return groups;
 }
 
+namespace {
+
+/// The part's box, all of its elements.
+tensor::ShardSpec spec_of(const tensor::ParameterPart& part) {
+  tensor::ShardSpec spec = tensor::ShardSpec::whole(part.shape);
+  if (part.box_shape.empty()) return spec;
+  spec.box_offset = part.box_offset;
+  spec.box_shape = part.box_shape;
+  spec.flat_end = spec.box_numel();
+  return spec;
+}
+
+}  // namespace
+
 std::vector<FlatSegment> segments_in(const FlatLayout& layout, const tensor::KeyMap& keys,
                                      int64_t begin, int64_t end) {
   std::vector<FlatSegment> segments;
   for (const LayoutEntry& entry : layout.entries) {
     int64_t covered = 0;
+    bool is_split = false;
     for (const tensor::ParameterPart& part : keys) {
       if (part.parameter != entry.parameter) continue;
-      const int64_t numel = product(part.shape);
-      const int64_t row = part.shape.empty() || part.shape[0] == 0 ? 1 : numel / part.shape[0];
+      tensor::ShardSpec spec = spec_of(part);
+      is_split = is_split || !part.box_shape.empty();
+      const std::vector<int64_t>& shape = spec.box_shape;
+      const int64_t numel = spec.box_numel();
+      const int64_t row = shape.empty() || shape[0] == 0 ? 1 : numel / shape[0];
       const int64_t first = entry.offset + part.row_begin * row;
       covered += numel;
       const int64_t held_begin = std::max(begin, first);
       const int64_t held_end = std::min(end, first + numel);
       if (held_begin >= held_end) continue;
-      tensor::ShardSpec spec = tensor::ShardSpec::whole(part.shape);
       spec.flat_begin = held_begin - first;
       spec.flat_end = held_end - first;
       segments.push_back({part.name, std::move(spec), held_begin - begin});
     }
-    AM_CHECK(covered == entry.numel, "the key map covers ", covered, " of ", entry.numel,
-             " elements of ", entry.parameter);
+    const bool is_padded = is_split && covered < entry.numel;
+    AM_CHECK(is_padded || covered == entry.numel, "the key map covers ", covered, " of ",
+             entry.numel, " elements of ", entry.parameter);
   }
   return segments;
 }

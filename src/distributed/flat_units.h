@@ -37,7 +37,8 @@ std::vector<FlatGroup> group_parameters(const std::string& unit,
                                         const std::vector<NamedParameter>& parameters);
 
 /// What lies in elements [begin, end) of a flat buffer, by Hugging Face names; offsets count from
-/// `begin`. Every tensor is taken row by row, so a piece is a flat range of the whole tensor.
+/// `begin`. Every tensor (or the box of it that the key map names) is taken row by row, so a piece
+/// is a flat range of it.
 std::vector<tensor::FlatSegment> segments_in(const FlatLayout& layout, const tensor::KeyMap& keys,
                                              int64_t begin, int64_t end);
 

@@ -81,6 +81,12 @@ at::Tensor placeholder(at::IntArrayRef sizes, at::ScalarType dtype) {
   return tensor;
 }
 
+void resize_placeholder(const at::Tensor& placeholder, at::IntArrayRef sizes) {
+  AM_CHECK(is_placeholder(placeholder), "a tensor of [", join(placeholder.sizes().vec()),
+           "] has memory already");
+  placeholder.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+}
+
 bool is_placeholder(const at::Tensor& tensor) {
   return tensor.numel() > 0 && tensor.storage().nbytes() == 0;
 }

@@ -63,6 +63,9 @@ struct FlatShard {
 /// whoever gives them memory (a sharding engine) replaces their data. Reading one crashes.
 at::Tensor placeholder(at::IntArrayRef sizes, at::ScalarType dtype);
 
+/// Gives a placeholder other sizes, in place: whoever holds the tensor sees them.
+void resize_placeholder(const at::Tensor& placeholder, at::IntArrayRef sizes);
+
 /// True when the tensor was made by placeholder() and has not been given memory.
 bool is_placeholder(const at::Tensor& tensor);
 

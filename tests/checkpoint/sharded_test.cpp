@@ -82,6 +82,16 @@ TEST(Sharded, ColumnBoxesFillFlatRangesAndBack) {
   expect_numbered(folder.path(), test_shards::columns, 2);
 }
 
+TEST(Sharded, SeveralBoxesOfATensorInOneFileFillEveryLayout) {
+  const test::TemporaryDirectory folder;
+  save_numbered(folder.path(), test_shards::fused, 2);
+  expect_numbered(folder.path(), test_shards::fused, 2);
+  expect_numbered(folder.path(), test_shards::fused, 3);
+  expect_numbered(folder.path(), test_shards::part, 3);
+  expect_numbered(folder.path(), whole, 1);
+  EXPECT_EQ(ShardedFolder::open(folder.path()).tensors().size(), 2 * shapes().size());
+}
+
 TEST(Sharded, ReshardedTwiceIsTheSame) {
   const test::TemporaryDirectory first;
   const test::TemporaryDirectory second;

@@ -70,6 +70,28 @@ inline tensor::FlatShard columns(const Shapes& shapes, at::ScalarType dtype, int
   return shard;
 }
 
+/// Rank `rank`'s part when the rows of every tensor are those of two matrices and the rows of each
+/// are cut into `world` runs: two boxes of one tensor, if neither is empty.
+inline tensor::FlatShard fused(const Shapes& shapes, at::ScalarType dtype, int rank, int world) {
+  tensor::FlatShard shard;
+  int64_t offset = 0;
+  for (const auto& [name, shape] : shapes) {
+    const int64_t border = shape[0] / 2;
+    std::vector<std::pair<int64_t, int64_t>> matrices = {{0, border}};
+    if (border < shape[0]) matrices.emplace_back(border, shape[0]);
+    for (const auto& [begin, end] : matrices) {
+      tensor::ShardSpec spec = tensor::ShardSpec::whole(shape);
+      spec.box_offset[0] = begin + (end - begin) * rank / world;
+      spec.box_shape[0] = begin + (end - begin) * (rank + 1) / world - spec.box_offset[0];
+      spec.flat_end = spec.box_numel();
+      shard.segments.push_back({name, spec, offset});
+      offset += spec.numel();
+    }
+  }
+  shard.buffer = at::zeros({offset}, at::TensorOptions().dtype(dtype));
+  return shard;
+}
+
 /// Fills every element with a number that its name's place and its global position give.
 inline void number(tensor::FlatShard& shard, const Shapes& shapes, int64_t bias) {
   for (const tensor::FlatSegment& segment : shard.segments) {
