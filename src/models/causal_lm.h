@@ -49,7 +49,8 @@ class CausalLM : public torch::nn::Module {
   /// Final hidden states [B, S, D] (after the last norm).
   virtual at::Tensor hidden_states(const tensor::Batch& batch) = 0;
 
-  /// Logits [..., V] of hidden states [..., D], scaled and capped as the family does.
+  /// Logits [..., V] of hidden states [..., D], scaled and capped as the family does. With a split
+  /// head, those of this rank's rows.
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
 
   /// Sum of cross-entropies over labelled tokens divided by `divisor`; float32 scalar with a graph.

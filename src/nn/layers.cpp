@@ -1,5 +1,7 @@
 #include "nn/layers.h"
 
+#include <ATen/ATen.h>
+
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
 #include "tensor/shard_spec.h"
@@ -7,6 +9,18 @@
 namespace automodel::nn {
 
 using tensor::placeholder;
+
+namespace {
+
+at::Tensor entered(const std::shared_ptr<LayerHook>& hook, const at::Tensor& x) {
+  return hook ? hook->enter(x) : x;
+}
+
+at::Tensor left(const std::shared_ptr<LayerHook>& hook, at::Tensor x) {
+  return hook ? hook->leave(x) : x;
+}
+
+}  // namespace
 
 Linear::Linear(const LinearOptions& options, at::ScalarType dtype) : options_(options) {
   const auto [in, out] = std::pair(options.in_features, options.out_features);
@@ -16,15 +30,39 @@ Linear::Linear(const LinearOptions& options, at::ScalarType dtype) : options_(op
 }
 
 at::Tensor Linear::forward(const at::Tensor& x) const {
-  return kernels::linear(x, options_.is_transposed ? weight_.t() : weight_, bias_);
+  const at::Tensor weight = options_.is_transposed ? weight_.t() : weight_;
+  const at::Tensor in = entered(hook_, x);
+  if (!hook_ || !hook_->sums_outputs() || !bias_.defined()) {
+    return left(hook_, kernels::linear(in, weight, bias_));
+  }
+  return left(hook_, kernels::linear(in, weight, {})) + bias_;
 }
 
-Embedding::Embedding(const EmbeddingOptions& options, at::ScalarType dtype) : options_(options) {
+Embedding::Embedding(const EmbeddingOptions& options, at::ScalarType dtype)
+    : options_(options), num_rows_(options.num_rows) {
   weight_ = register_parameter("weight", placeholder({options.num_rows, options.dim}, dtype));
 }
 
+void Embedding::keep_rows(int64_t first, int64_t count) {
+  first_row_ = first;
+  num_rows_ = count;
+}
+
+at::Tensor Embedding::look_up(const at::Tensor& ids) const {
+  if (num_rows_ == options_.num_rows) {
+    return kernels::embedding(weight_, ids, options_.padding_idx);
+  }
+  const int64_t end = first_row_ + num_rows_;
+  const bool has_padding_row = options_.padding_idx >= first_row_ && options_.padding_idx < end;
+  const at::Tensor is_elsewhere = ids.lt(first_row_).logical_or(ids.ge(end));
+  const at::Tensor rows = (ids - first_row_).masked_fill(is_elsewhere, 0);
+  const at::Tensor found = kernels::embedding(
+      weight_, rows, has_padding_row ? options_.padding_idx - first_row_ : int64_t{-1});
+  return found.masked_fill(is_elsewhere.unsqueeze(-1), 0);
+}
+
 at::Tensor Embedding::forward(const at::Tensor& ids) const {
-  return kernels::embedding(weight_, ids, options_.padding_idx);
+  return left(hook_, look_up(entered(hook_, ids)));
 }
 
 RmsNorm::RmsNorm(int64_t dim, const kernels::NormOptions& options, at::ScalarType dtype)
@@ -33,7 +71,7 @@ RmsNorm::RmsNorm(int64_t dim, const kernels::NormOptions& options, at::ScalarTyp
 }
 
 at::Tensor RmsNorm::forward(const at::Tensor& x) const {
-  return kernels::rms_norm(x, weight_, options_);
+  return left(hook_, kernels::rms_norm(entered(hook_, x), weight_, options_));
 }
 
 std::pair<at::Tensor, at::Tensor> RmsNorm::add(const at::Tensor& x,
@@ -47,7 +85,7 @@ LayerNorm::LayerNorm(int64_t dim, double eps, at::ScalarType dtype) : eps_(eps) 
 }
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) const {
-  return kernels::layer_norm(x, weight_, bias_, eps_);
+  return left(hook_, kernels::layer_norm(entered(hook_, x), weight_, bias_, eps_));
 }
 
 std::pair<at::Tensor, at::Tensor> LayerNorm::add(const at::Tensor& x,

@@ -3,9 +3,12 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "kernels/norm.h"
+#include "nn/tensor_parallel.h"
 
 namespace automodel::nn {
 
@@ -14,21 +17,28 @@ struct LinearOptions {
   int64_t out_features = 0;
   bool has_bias = false;
   bool is_transposed = false;  ///< the weight is stored [in, out] (GPT-2's Conv1D)
+  /// The output features are those of several matrices, this many each (q, k and v), which are
+  /// split one by one; empty: one matrix.
+  std::vector<int64_t> groups = {};
 };
 
 /// y = x W^T + b. Parameters: weight [out, in] (or [in, out]), bias [out]; without memory until
 /// somebody gives it to them.
-class Linear final : public torch::nn::Module {
+class Linear final : public torch::nn::Module, public SplittableLayer {
  public:
   Linear(const LinearOptions& options, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x) const;
   const at::Tensor& weight() const { return weight_; }
+  const LinearOptions& options() const { return options_; }  ///< of the whole, also when split
+
+  void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
 
  private:
   LinearOptions options_;
   at::Tensor weight_;
   at::Tensor bias_;
+  std::shared_ptr<LayerHook> hook_;
 };
 
 struct EmbeddingOptions {
@@ -38,21 +48,34 @@ struct EmbeddingOptions {
 };
 
 /// Rows of a table: weight [rows, dim].
-class Embedding final : public torch::nn::Module {
+class Embedding final : public torch::nn::Module, public SplittableLayer {
  public:
   Embedding(const EmbeddingOptions& options, at::ScalarType dtype);
 
-  /// ids int64 [...] to [..., dim]. Ids must lie inside the table.
+  /// ids int64 [...] to [..., dim]. Ids must lie inside the whole table; rows that are not kept
+  /// here are zero before the hook's leave().
   at::Tensor forward(const at::Tensor& ids) const;
   const at::Tensor& weight() const { return weight_; }
+  const EmbeddingOptions& options() const { return options_; }  ///< of the whole, also when split
+
+  /// The weight holds the rows [first, first + count) of the table; what it has behind them is
+  /// never looked up.
+  void keep_rows(int64_t first, int64_t count);
+  void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
 
  private:
+  at::Tensor look_up(const at::Tensor& ids) const;
+
   EmbeddingOptions options_;
+  int64_t first_row_ = 0;
+  int64_t num_rows_;
   at::Tensor weight_;
+  std::shared_ptr<LayerHook> hook_;
 };
 
-/// A norm over the last dim.
-class Norm : public torch::nn::Module {
+/// A norm over the last dim. A hook acts on forward() only: norms inside a block work on whatever
+/// part of the sequence they are given.
+class Norm : public torch::nn::Module, public SplittableLayer {
  public:
   virtual at::Tensor forward(const at::Tensor& x) const = 0;
   /// {x + residual, norm(x + residual)}, in one pass where there is such a kernel.
@@ -69,10 +92,12 @@ class RmsNorm final : public Norm {
   std::pair<at::Tensor, at::Tensor> add(const at::Tensor& x,
                                         const at::Tensor& residual) const override;
   const at::Tensor& weight() const { return weight_; }
+  void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
 
  private:
   kernels::NormOptions options_;
   at::Tensor weight_;
+  std::shared_ptr<LayerHook> hook_;
 };
 
 /// LayerNorm: weight [dim], bias [dim].
@@ -83,11 +108,13 @@ class LayerNorm final : public Norm {
   at::Tensor forward(const at::Tensor& x) const override;
   std::pair<at::Tensor, at::Tensor> add(const at::Tensor& x,
                                         const at::Tensor& residual) const override;
+  void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
 
  private:
   double eps_;
   at::Tensor weight_;
   at::Tensor bias_;
+  std::shared_ptr<LayerHook> hook_;
 };
 
 }  // namespace automodel::nn

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace automodel::nn {
@@ -27,6 +28,8 @@ struct ParallelPlan {
   std::string head;                         ///< fqn; "" when tied to the embedding
   std::vector<std::string> expert_modules;  ///< fqns of grouped experts
   std::vector<TpRule> tp_rules;
+  /// Patterns of two linear layers: the second one's input features are the first one's outputs.
+  std::vector<std::pair<std::string, std::string>> tp_pairs;
   std::vector<std::string> no_tp_reasons;  ///< why tensor parallelism is refused, if it is
 };
 

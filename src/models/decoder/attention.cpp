@@ -7,20 +7,32 @@
 
 namespace automodel::models::decoder {
 
-at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, at::IntArrayRef shape,
-                        const at::Tensor& like, double p) {
+at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
+                        double p) {
   const DropoutContext& dropout = context.dropout;
   const tensor::RandomKey key(dropout.seed,
                               cat("dropout/", dropout.step, "/", dropout.micro_batch, "/", site));
-  int64_t numel = 1;
-  for (const int64_t size : shape) numel *= size;
-  return tensor::dropout_mask(key, 0, numel, p).view(shape).to(like.options());
+  if (runs.numel == runs.stride) {
+    return tensor::dropout_mask(key, 0, runs.count * runs.numel, p).view({runs.count, runs.numel});
+  }
+  std::vector<at::Tensor> rows;
+  for (int64_t run = 0; run < runs.count; ++run) {
+    const auto first = static_cast<uint64_t>(runs.first + run * runs.stride);
+    rows.push_back(tensor::dropout_mask(key, first, runs.numel, p));
+  }
+  return at::stack(rows);
 }
 
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
                    double p) {
   if (!context.is_training || p == 0) return x;
-  return x * dropout_mask(context, site, x.sizes(), x, p);
+  const int64_t row = x.size(2);
+  MaskRuns runs{x.size(0), 0, x.size(1) * row, x.size(1) * row};
+  if (context.num_sequence_parts > 1) {
+    runs.first = context.sequence_part * x.size(1) * row;
+    runs.stride = context.sequence_length * row;
+  }
+  return x * dropout_mask(context, site, runs, p).view(x.sizes()).to(x.options());
 }
 
 Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
@@ -29,6 +41,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
       dropout_(config.attention_dropout),
       softcap_(config.attention_softcap),
       qk_norm_(config.qk_norm),
+      num_all_heads_(config.num_heads),
       core_(nn::make_local_attention_core()) {
   options_.num_heads = config.num_heads;
   options_.num_kv_heads = config.num_kv_heads;
@@ -37,11 +50,13 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
   qkv_proj_ = register_module(
-      "qkv_proj", std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
-                                                                 .out_features = config.qkv_rows(),
-                                                                 .has_bias = config.has_qkv_bias,
-                                                                 .is_transposed = config.is_conv1d},
-                                               dtype));
+      "qkv_proj",
+      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
+                                                     .out_features = config.qkv_rows(),
+                                                     .has_bias = config.has_qkv_bias,
+                                                     .is_transposed = config.is_conv1d,
+                                                     .groups = {q_size, kv_size, kv_size}},
+                                   dtype));
   if (qk_norm_ != QkNorm::kNone) {
     const bool is_per_head = qk_norm_ == QkNorm::kPerHead;
     const int64_t q_dim = is_per_head ? config.head_dim : q_size;
@@ -89,10 +104,31 @@ kernels::Qkv Attention::heads_normed_whole(const at::Tensor& qkv,
   return out;
 }
 
+void Attention::keep_heads(int part, int num_parts) {
+  options_.num_heads /= num_parts;
+  options_.num_kv_heads /= num_parts;
+  first_head_ = part * options_.num_heads;
+}
+
+/// Of this module's heads [B, N, S, S], out of the mask of all heads.
+at::Tensor Attention::probabilities_mask(const ForwardContext& context,
+                                         const at::Tensor& projected) const {
+  const int64_t batch = projected.size(0);
+  const int64_t length = projected.size(1);
+  const int64_t head = length * length;
+  const int64_t num_heads = options_.num_heads;
+  const MaskRuns runs{batch, first_head_ * head, num_heads * head, num_all_heads_ * head};
+  return dropout_mask(context, dropout_site_, runs, dropout_)
+      .view({batch, num_heads, length, length})
+      .to(projected.options());
+}
+
 at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
-  const kernels::Qkv qkv = heads(qkv_proj_->forward(x), context);
-  const int64_t batch = x.size(0);
-  const int64_t length = x.size(1);
+  // The projection's output has the whole sequence, its input may be a part.
+  const at::Tensor projected = qkv_proj_->forward(x);
+  const kernels::Qkv qkv = heads(projected, context);
+  const int64_t batch = projected.size(0);
+  const int64_t length = projected.size(1);
   kernels::AttentionOptions options;
   options.scale = layer_.attention_scale;
   options.window = layer_.window;
@@ -101,8 +137,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   options.document_ids = context.document_ids;
   if (context.is_training && dropout_ > 0) {
     options.dropout = dropout_;
-    options.dropout_mask = dropout_mask(context, dropout_site_,
-                                        {batch, options_.num_heads, length, length}, x, dropout_);
+    options.dropout_mask = probabilities_mask(context, projected);
   }
   const at::Tensor out = core_->attend(qkv.q, qkv.k, qkv.v, options).out;
   return o_proj_->forward(out.reshape({batch, length, options_.num_heads * options_.head_dim}));

@@ -9,30 +9,36 @@
 #include "models/decoder/forward_context.h"
 #include "nn/attention_core.h"
 #include "nn/layers.h"
+#include "nn/tensor_parallel.h"
 
 namespace automodel::models::decoder {
 
 /// Self-attention. Parameters in this order: qkv_proj (rows: queries, keys, values), q_norm,
 /// k_norm, o_proj.
-class Attention final : public torch::nn::Module {
+class Attention final : public torch::nn::Module, public nn::SplitsHeads {
  public:
   Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
 
   /// x [B, S, D] to [B, S, D].
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
 
+  void keep_heads(int part, int num_parts) override;
+
   void set_core(std::shared_ptr<nn::AttentionCore> core) { core_ = std::move(core); }
 
  private:
   kernels::Qkv heads(const at::Tensor& qkv, const ForwardContext& context) const;
   kernels::Qkv heads_normed_whole(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
+  at::Tensor probabilities_mask(const ForwardContext& context, const at::Tensor& projected) const;
 
   LayerOptions layer_;
   std::string dropout_site_;
   double dropout_;
   double softcap_;
   QkNorm qk_norm_;
-  kernels::QkvOptions options_;
+  kernels::QkvOptions options_;  // of the heads that are computed here
+  int64_t num_all_heads_;
+  int64_t first_head_ = 0;
   std::shared_ptr<nn::Linear> qkv_proj_;
   std::shared_ptr<nn::RmsNorm> q_norm_;
   std::shared_ptr<nn::RmsNorm> k_norm_;

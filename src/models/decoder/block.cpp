@@ -11,10 +11,12 @@ Mlp::Mlp(const DecoderConfig& config, at::ScalarType dtype)
   up_proj_ = register_module(
       is_gated_ ? "gate_up_proj" : "up_proj",
       std::make_shared<nn::Linear>(
-          nn::LinearOptions{.in_features = config.hidden_size,
-                            .out_features = config.intermediate_size * (is_gated_ ? 2 : 1),
-                            .has_bias = config.has_mlp_bias,
-                            .is_transposed = config.is_conv1d},
+          nn::LinearOptions{
+              .in_features = config.hidden_size,
+              .out_features = config.intermediate_size * (is_gated_ ? 2 : 1),
+              .has_bias = config.has_mlp_bias,
+              .is_transposed = config.is_conv1d,
+              .groups = std::vector<int64_t>(is_gated_ ? 2 : 1, config.intermediate_size)},
           dtype));
   down_proj_ = register_module(
       "down_proj",

@@ -18,15 +18,27 @@ struct ForwardContext {
   at::Tensor document_ids;
   std::vector<kernels::RopeTable> ropes;  ///< as in DecoderConfig::ropes
   bool is_training = false;
+  int64_t sequence_length = 0;
+  int64_t sequence_part = 0;  ///< blocks see this one of so many runs of positions
+  int64_t num_sequence_parts = 1;
   DropoutContext dropout;
 };
 
-/// A mask of the given shape on x's device and dtype: 0 or 1 / (1 - p), keyed by the context and
-/// the site ("layers.3.mlp").
-at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, at::IntArrayRef shape,
-                        const at::Tensor& like, double p);
+/// `count` runs of a mask's elements, `numel` each; they begin at `first` and then every `stride`.
+struct MaskRuns {
+  int64_t count = 0;
+  int64_t first = 0;
+  int64_t numel = 0;
+  int64_t stride = 0;
+};
 
-/// x times such a mask in training; x itself otherwise or when p is 0.
+/// Runs of a mask, float32 [count, numel] on the CPU: 0 or 1 / (1 - p), keyed by the context, the
+/// site ("layers.3.mlp") and the position in the whole mask.
+at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
+                        double p);
+
+/// x [B, S, D] times the mask of the positions it holds in training; x itself otherwise or when p
+/// is 0.
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
                    double p);
 

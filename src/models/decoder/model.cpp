@@ -80,6 +80,9 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   context->document_ids = batch.document_ids;
   context->is_training = is_training();
   context->dropout = dropout_;
+  context->sequence_length = batch.sequence_length();
+  context->sequence_part = sequence_part_;
+  context->num_sequence_parts = num_sequence_parts_;
   const int64_t length = needed_positions(batch, config_.max_positions);
   if (config_.has_learned_positions && length > config_.max_positions) {
     throw InputError(cat("sequences of ", length, " positions are longer than the ",
@@ -190,6 +193,11 @@ Json DecoderModel::hf_config() const {
   out["architectures"] = Json(Json::Array{Json(family_.architecture)});
   out["model_type"] = Json(family_.model_type);
   return out;
+}
+
+void DecoderModel::keep_sequence_part(int part, int num_parts) {
+  sequence_part_ = part;
+  num_sequence_parts_ = num_parts;
 }
 
 void DecoderModel::set_attention_core(std::shared_ptr<nn::AttentionCore> core) {

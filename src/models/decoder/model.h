@@ -8,12 +8,13 @@
 #include "models/decoder/block.h"
 #include "models/decoder/family.h"
 #include "nn/rope_tables.h"
+#include "nn/tensor_parallel.h"
 
 namespace automodel::models::decoder {
 
 /// The shared decoder: model.embed_tokens, model.embed_positions, model.layers.N, model.norm,
 /// lm_head (absent when tied), each where the config has it, in this order.
-class DecoderModel final : public CausalLM {
+class DecoderModel final : public CausalLM, public nn::SplitsSequence {
  public:
   /// `hf_config` is kept for hf_config(); `config` is what the family read from it.
   DecoderModel(const Family& family, DecoderConfig config, Json hf_config, at::ScalarType dtype);
@@ -33,6 +34,8 @@ class DecoderModel final : public CausalLM {
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override { loss_head_ = std::move(head); }
 
+  void keep_sequence_part(int part, int num_parts) override;
+
   const DecoderConfig& config() const { return config_; }
 
  private:
@@ -46,6 +49,8 @@ class DecoderModel final : public CausalLM {
   at::ScalarType dtype_;
   tensor::KeyMap key_map_;
   DropoutContext dropout_;
+  int64_t sequence_part_ = 0;
+  int64_t num_sequence_parts_ = 1;
   std::vector<nn::RopeTables> ropes_;
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::shared_ptr<nn::Embedding> embed_positions_;
