@@ -50,6 +50,7 @@ struct CPUOffloadPolicy {
 struct FSDP2Config {
   bool sequence_parallel = false;
   std::optional<std::map<std::string, std::string>> tp_plan;
+  std::optional<std::string> tp_plan_name;  ///< tp_plan as a text
   bool patch_is_packed_sequence = false;
   std::optional<MixedPrecisionPolicy> mp_policy;
   std::optional<CPUOffloadPolicy> offload_policy;
@@ -200,7 +201,8 @@ constexpr auto FSDP2Config::fields() {
   using C = FSDP2Config;
   return std::tuple{
       field("sequence_parallel", &C::sequence_parallel, "sequence parallelism in the TP plan"),
-      field("tp_plan", &C::tp_plan, "module pattern -> parallel style; absent: the model's own"),
+      field("tp_plan", &C::tp_plan,
+            "module pattern -> parallel style, or a plan's name; absent: the model's own"),
       field("patch_is_packed_sequence", &C::patch_is_packed_sequence,
             "skip the probe for packed sequences")
           .without_effect("there is no such probe here: packing is stated by the batch"),

@@ -13,6 +13,8 @@ struct HeldPart {
   int index = 0;
   int count = 1;
   bool is_saved_here = true;  ///< of the ranks that hold the same part, one saves it
+  /// False on tensor-parallel ranks that leave saving what all of them hold whole to another one.
+  bool saves_whole_tensors = true;
 };
 
 /// Owns the memory of a module's parameters and gradients and keeps the ranks of a data-parallel

@@ -5,6 +5,7 @@
 #include "models/catalog.h"
 #include "recipes/recipe.h"
 #include "recipes/targets.h"
+#include "recipes/tp_request.h"
 #include "tokenizers/tokenizer.h"
 
 namespace automodel::recipes {
@@ -64,13 +65,12 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   const auto reject = [&](const char* key, const std::string& text) {
     diagnostics.unsupported(place_of(recipe, "distributed", key), text);
   };
-  const std::pair<const char*, std::optional<int64_t>> axes[] = {{"tp_size", setup.sizes.tp_size},
-                                                                 {"pp_size", setup.sizes.pp_size},
+  const std::pair<const char*, std::optional<int64_t>> axes[] = {{"pp_size", setup.sizes.pp_size},
                                                                  {"cp_size", setup.sizes.cp_size},
                                                                  {"ep_size", setup.sizes.ep_size}};
   for (const auto& [key, size] : axes) {
     if (size.value_or(1) > 1) {
-      reject(key, cat(key, " ", *size, ": only data parallelism is in this version"));
+      reject(key, cat(key, " ", *size, ": only data and tensor parallelism are in this version"));
     }
   }
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
@@ -214,6 +214,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_backend(recipe, diagnostics);
   check_scheduler(recipe, options.world_size, diagnostics);
   check_model(recipe, diagnostics);
+  check_tensor_parallel(recipe, diagnostics);
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
   for (const DatasetSection* section : sections) {

@@ -110,12 +110,18 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
   std::vector<std::string> own = kSizeKeys;
   own.insert(own.end(), {"strategy", "pipeline", "moe"});
   Node rest = without_targets(select(node, own, false));
+  std::optional<std::string> tp_plan_name;
+  if (const Node* plan = rest.find("tp_plan"); plan != nullptr && plan->is_string()) {
+    tp_plan_name = plan->string_value();
+  }
   const config::BindOptions options{
       .legacy_keys = {{"multimodal", "it is for vision and audio towers"}}};
   switch (setup.strategy) {
     case Strategy::kFsdp2: {
+      if (tp_plan_name) rest.erase("tp_plan");
       std::vector<std::string> scope = take_scope(rest, diagnostics);
       setup.fsdp2 = config::bind<distributed::FSDP2Config>(rest, diagnostics, options);
+      setup.fsdp2.tp_plan_name = tp_plan_name;
       setup.fsdp2.activation_checkpointing_scope = std::move(scope);
       check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
       check_dtype(setup.fsdp2.autocast_dtype, &rest, "autocast_dtype", diagnostics);

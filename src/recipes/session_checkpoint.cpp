@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "distributed/split_engine.h"
 
 namespace automodel::recipes {
 
@@ -120,9 +121,15 @@ void SessionCheckpoint::write_rank_files(const SessionState& state,
   checkpoint::write_state(checkpoint::rng_path(folder, group_.rank()), rng);
   const distributed::HeldPart part = state.engine.held_part();
   if (!part.is_saved_here) return;
-  const std::vector<ShardGroup> model = {{"", state.engine.parameters()}};
+  const auto parameters = distributed::saved_shards(state.engine.parameters(), part);
+  const std::vector<ShardGroup> model = {{"", parameters}};
   checkpoint::save_shards(path_join(folder, "model"), {"model", part.index, part.count}, model);
-  const std::vector<ShardGroup> optimizer = optimizer_groups(state.optimizer);
+  std::vector<std::vector<tensor::FlatShard>> kept;
+  std::vector<ShardGroup> optimizer;
+  for (const optim::OptimizerState& moments : state.optimizer.state()) {
+    kept.push_back(distributed::saved_shards(moments.shards, part));
+    optimizer.push_back({moments.name + ".", kept.back()});
+  }
   checkpoint::save_shards(path_join(folder, "optim"), {"optim", part.index, part.count}, optimizer);
 }
 

@@ -8,18 +8,23 @@
 #include "distributed/data_parallel.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/recompute.h"
-#include "mesh/mesh.h"
+#include "distributed/split_engine.h"
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/run_log.h"
+#include "recipes/tp_request.h"
 #include "tensor/memory.h"
 #include "tensor/random.h"
 
 namespace automodel::recipes {
 
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
-    : recipe_(recipe), context_(context) {
+    : recipe_(recipe),
+      context_(context),
+      dp_group_(context.group),
+      tp_group_(comm::ProcessGroup::solo("tp")) {
   signals_.emplace(recipe.step_scheduler.preemption_signal);
+  build_groups();
   build_model();
   build_data();
   build_optimizer();
@@ -43,7 +48,39 @@ void TrainSession::build_model() {
   build_engine();
 }
 
+void TrainSession::build_groups() {
+  const mesh::Mesh mesh(mesh_of(recipe_, context_.group.size()));
+  if (mesh.sizes().tp == 1) return;
+  const auto split = [&](const char* name) {
+    return context_.world->split(name, mesh.groups(*mesh::axes_of(name)));
+  };
+  dp_group_ = split("dp");
+  tp_group_ = split("tp");
+}
+
+std::optional<distributed::SplitModule> TrainSession::split_model() {
+  if (tp_group_.size() == 1) return std::nullopt;
+  const TpRequest request = tp_request(recipe_);
+  const distributed::TpModel what = tp_model(*model_);
+  const auto plan = distributed::plan_layers(
+      *model_, what, distributed::get_parallel_plan(what, request.sequence_parallel, request.plan),
+      {.tp_size = tp_group_.size(), .sequence_parallel = request.sequence_parallel});
+  if (!plan.findings.empty()) throw UserError(plan.findings[0].text);
+  auto split = distributed::split_module(*model_, what, plan, tp_group_, request.sequence_parallel);
+  if (split.loss_head) model_->set_loss_head(split.loss_head);
+  return split;
+}
+
 void TrainSession::build_engine() {
+  // First the parts, then recomputation, then memory: each lies around the ones before.
+  const auto split = split_model();
+  engine_ = make_engine(split ? split->keys : model_->key_map());
+  if (split) {
+    engine_ = std::make_unique<distributed::SplitEngine>(std::move(engine_), tp_group_, *split);
+  }
+}
+
+std::unique_ptr<distributed::Engine> TrainSession::make_engine(const tensor::KeyMap& keys) {
   const distributed::DistributedSetup& setup = recipe_.distributed;
   const nn::ParallelPlan plan = model_->parallel_plan();
   if (distributed::has_language_scope(distributed::activation_checkpointing_scope(setup))) {
@@ -55,14 +92,12 @@ void TrainSession::build_engine() {
                           (setup.strategy == Strategy::kMegatronFsdp &&
                            (megatron.zero_dp_strategy > 0 || megatron.preserve_fp32_weights));
   // A mesh of one has nothing to shard, as upstream.
-  if (is_sharded && context_.group.size() > 1) {
+  if (is_sharded && dp_group_.size() > 1) {
     auto options = setup.strategy == Strategy::kFsdp2
                        ? distributed::sharding_options(setup.fsdp2, context_.device)
                        : distributed::sharding_options(megatron, context_.device);
     options.trace = context_.trace;
-    engine_ = std::make_unique<distributed::FullySharded>(*model_, model_->key_map(),
-                                                          sharding_groups(), options);
-    return;
+    return std::make_unique<distributed::FullySharded>(*model_, keys, sharding_groups(), options);
   }
   distributed::DataParallelOptions options;
   options.device = context_.device;
@@ -70,24 +105,22 @@ void TrainSession::build_engine() {
     options.bucket_bytes = *cap << 20;
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
   }
-  engine_ = std::make_unique<distributed::DataParallel>(*model_, plan, model_->key_map(),
-                                                        context_.group, options);
+  return std::make_unique<distributed::DataParallel>(*model_, plan, keys, dp_group_, options);
 }
 
 distributed::ShardingGroups TrainSession::sharding_groups() {
-  const mesh::Mesh mesh(mesh::infer_sizes(distributed::size_request(recipe_.distributed.sizes),
-                                          context_.group.size()));
+  const mesh::Mesh mesh(mesh_of(recipe_, context_.group.size()));
   const distributed::DistributedSetup& setup = recipe_.distributed;
   if (setup.strategy == distributed::Strategy::kMegatronFsdp &&
       setup.megatron_fsdp.zero_dp_strategy == 0) {
-    return {context_.group, comm::ProcessGroup::solo("dp_shard"), context_.group};
+    return {dp_group_, comm::ProcessGroup::solo("dp_shard"), dp_group_};
   }
-  if (mesh.sizes().dp_replicate == 1) return distributed::ShardingGroups::of(context_.group);
+  if (mesh.sizes().dp_replicate == 1) return distributed::ShardingGroups::of(dp_group_);
   const auto split = [&](mesh::Axis axis) {
     const std::vector<mesh::Axis> axes = {axis};
     return context_.world->split(std::string(mesh::axis_name(axis)), mesh.groups(axes));
   };
-  return {context_.group, split(mesh::Axis::kDpShard), split(mesh::Axis::kDpReplicate)};
+  return {dp_group_, split(mesh::Axis::kDpShard), split(mesh::Axis::kDpReplicate)};
 }
 
 void TrainSession::initialise_weights() {
@@ -128,8 +161,8 @@ std::unique_ptr<datasets::BatchStream> TrainSession::build_stream(const DatasetS
   }
   data.loader = is_training ? recipe_.dataloader : recipe_.validation_dataloader;
   if (!is_training && !data.loader.shuffle) data.loader.shuffle = false;
-  data.context.num_replicas = context_.group.size();
-  data.context.rank = context_.group.rank();
+  data.context.num_replicas = dp_group_.size();
+  data.context.rank = dp_group_.rank();
   data.context.seed = recipe_.seed;
   data.context.local_batch_size = recipe_.step_scheduler.local_batch_size;
   data.context.vocab_size = model_->dims().vocab_size;
@@ -144,7 +177,7 @@ void TrainSession::build_data() {
   for (const DatasetSection& section : recipe_.validation_datasets) {
     validation_sets_.push_back({section.name, build_stream(section, false)});
   }
-  scheduler_.emplace(recipe_.step_scheduler, context_.group.size(), stream_->size());
+  scheduler_.emplace(recipe_.step_scheduler, dp_group_.size(), stream_->size());
 }
 
 void TrainSession::build_optimizer() {
@@ -165,6 +198,7 @@ void TrainSession::build_optimizer() {
   options.max_grad_norm = recipe_.clip.max_norm.value_or(1.0);
   options.ignore_index = recipe_.loss.ignore_index;
   options.stops_on_non_finite = recipe_.stops_on_non_finite;
+  options.ranks_per_replica = tp_group_.size();
   const auto loss = [this](const tensor::Batch& on_cpu, double divisor, int64_t step,
                            int64_t micro_batch) {
     const tensor::Batch batch = on_cpu.to(context_.device);
@@ -190,9 +224,10 @@ void TrainSession::describe() {
                dims.hidden_size, ", vocabulary ", dims.vocab_size, ", ", engine_->num_parameters(),
                " parameters (", engine_->num_trained_parameters(), " trained)"));
   log.info(cat("optimizer: ", optimizer_->describe()));
-  log.info(cat("ranks: ", context_.group.size(), ", ", scheduler_->grad_accumulation_steps(),
+  const std::string split = tp_group_.size() == 1 ? "" : cat(" (", tp_group_.size(), " a replica)");
+  log.info(cat("ranks: ", context_.group.size(), split, ", ", scheduler_->grad_accumulation_steps(),
                " micro-batches of ", recipe_.step_scheduler.local_batch_size,
-               " sequences a step and rank"));
+               " sequences a step and ", split.empty() ? "rank" : "replica"));
   log.info(cat("steps: ", scheduler_->max_steps(), " in at most ", scheduler_->num_epochs(),
                " epochs of ", *scheduler_->epoch_length(), "; checkpoints in ",
                recipe_.checkpoint.enabled ? recipe_.checkpoint.checkpoint_dir : "(off)"));
@@ -301,7 +336,7 @@ double TrainSession::flops_of(const Group& group) const {
     flops += models::training_flops(model_->architecture(), model_->dims(), batch.num_sequences(),
                                     batch.sequence_length());
   }
-  return flops * context_.group.size();
+  return flops * dp_group_.size();
 }
 
 void TrainSession::trace(const std::string& name, std::string_view category, double begin) {

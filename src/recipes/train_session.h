@@ -10,7 +10,9 @@
 #include "core/reporter.h"
 #include "distributed/engine.h"
 #include "distributed/fully_sharded.h"
+#include "distributed/tensor_parallel.h"
 #include "loggers/progress.h"
+#include "mesh/mesh.h"
 #include "models/causal_lm.h"
 #include "recipes/metrics.h"
 #include "recipes/recipe.h"
@@ -55,7 +57,11 @@ class TrainSession final {
   };
 
   void build_model();
+  void build_groups();
+  /// Splits the model over the tensor-parallel ranks, when there are several.
+  std::optional<distributed::SplitModule> split_model();
   void build_engine();
+  std::unique_ptr<distributed::Engine> make_engine(const tensor::KeyMap& keys);
   distributed::ShardingGroups sharding_groups();
   void load_weights();
   void initialise_weights();
@@ -78,6 +84,8 @@ class TrainSession final {
 
   const Recipe& recipe_;
   RunContext context_;
+  comm::ProcessGroup dp_group_;  // ranks that read other data
+  comm::ProcessGroup tp_group_;  // ranks that hold parts of one replica and read the same data
   std::shared_ptr<models::CausalLM> model_;
   std::unique_ptr<distributed::Engine> engine_;
   std::vector<std::unique_ptr<datasets::TextEncoder>> encoders_;

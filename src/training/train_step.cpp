@@ -112,7 +112,10 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
   per_rank = sum_over(ranks, std::move(per_rank));
   std::vector<int64_t> bad;
   for (size_t rank = 0; rank < per_rank.size(); ++rank) {
-    if (per_rank[rank] > 0) bad.push_back(static_cast<int64_t>(rank));
+    // Ranks of a replica are neighbours and compute the same loss.
+    for (int i = 0; per_rank[rank] > 0 && i < options_.ranks_per_replica; ++i) {
+      bad.push_back(static_cast<int64_t>(rank) * options_.ranks_per_replica + i);
+    }
   }
   throw NonFiniteError(cat("step ", step, ": the loss is ", name_of(loss), " (non-finite on rank ",
                            join(bad),

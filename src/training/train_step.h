@@ -24,6 +24,7 @@ struct TrainStepOptions {
   double max_grad_norm = 1.0;
   int64_t ignore_index = -100;
   bool stops_on_non_finite = true;
+  int ranks_per_replica = 1;  ///< of tensor parallelism: for naming ranks in errors
 };
 
 struct StepResult {

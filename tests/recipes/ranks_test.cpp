@@ -81,7 +81,23 @@ TEST(RanksTest, LossesDoNotDependOnTheSpread) {
        test::sharded(2, {"--distributed.activation_checkpointing=selective",
                          "--distributed.activation_checkpointing_scope=language"})},
       {"fsdp2, reduced after every micro-batch",
-       test::sharded(2, {"--distributed.defer_fsdp_grad_sync=false"})}};
+       test::sharded(2, {"--distributed.defer_fsdp_grad_sync=false"})},
+      {"tp2", {2, {"--distributed.strategy=fsdp2", "--distributed.tp_size=2"}}},
+      {"tp2 x fsdp2 on 4", test::sharded(4, {"--distributed.tp_size=2"})},
+      {"tp2 with split sequences",
+       test::sharded(2, {"--distributed.tp_size=2", "--distributed.sequence_parallel=true"})},
+      {"tp2 x fsdp2 on 4 with split sequences and activation checkpointing",
+       test::sharded(4, {"--distributed.tp_size=2", "--distributed.sequence_parallel=true",
+                         "--distributed.activation_checkpointing=true"})},
+      {"tp2 with activation checkpointing",
+       test::sharded(2,
+                     {"--distributed.tp_size=2", "--distributed.activation_checkpointing=true"})},
+      {"megatron_fsdp x tp2 on 4",
+       {4, {"--distributed.strategy=megatron_fsdp", "--distributed.tp_size=2"}}},
+      {"megatron_fsdp without sharding x tp2 on 4",
+       {4,
+        {"--distributed.strategy=megatron_fsdp", "--distributed.zero_dp_strategy=0",
+         "--distributed.tp_size=2"}}}};
   for (const auto& [name, spread] : spreads) {
     SCOPED_TRACE(name);
     const std::vector<Json> records = records_of(spread, folder.file(name));

@@ -1,0 +1,89 @@
+#include "distributed/split_engine.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "kernels/optimizer.h"
+
+namespace automodel::distributed {
+
+using tensor::FlatSegment;
+using tensor::FlatShard;
+
+namespace {
+
+/// Whether every tensor-parallel rank holds all of the tensor (data-parallel pieces aside).
+bool is_whole(const FlatSegment& segment) {
+  return segment.spec.box_shape == segment.spec.global_shape;
+}
+
+}  // namespace
+
+SplitEngine::SplitEngine(std::unique_ptr<Engine> inner, const comm::ProcessGroup& tp_group,
+                         const SplitModule& split)
+    : Engine(inner->group()), inner_(std::move(inner)), tp_group_(tp_group), summed_(split.summed) {
+  parameters_ = inner_->parameters();
+  trained_ = inner_->trained();
+  gradients_ = inner_->gradients();
+  num_parameters_ = split.num_parameters;
+  num_trained_parameters_ = split.num_trained_parameters;
+}
+
+HeldPart SplitEngine::held_part() const {
+  const HeldPart part = inner_->held_part();
+  return {part.index * tp_group_.size() + tp_group_.rank(), part.count * tp_group_.size(),
+          part.is_saved_here, tp_group_.rank() == 0};
+}
+
+void SplitEngine::reduce_gradients() {
+  inner_->reduce_gradients();
+  // Layouts are the same on all ranks of the group, so are the pieces and their order.
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> views;
+  std::vector<at::Tensor> sent;
+  for (const FlatShard& shard : gradients_) {
+    for (const FlatSegment& segment : shard.segments) {
+      if (!is_whole(segment)) continue;
+      const double share = summed_.contains(segment.fqn) ? 1.0 : 1.0 / tp_group_.size();
+      views.push_back(shard.view(segment));
+      sent.push_back(views.back().to(at::kFloat).mul(share));
+    }
+  }
+  if (views.empty()) return;
+  const at::Tensor all = at::cat(sent);
+  tp_group_.all_reduce(all, comm::ReduceOp::kSum);
+  int64_t begin = 0;
+  for (at::Tensor& view : views) {
+    view.copy_(all.narrow(0, begin, view.numel()));
+    begin += view.numel();
+  }
+}
+
+double SplitEngine::gradient_norm() const {
+  double split = 0;
+  double whole = 0;
+  for (const FlatShard& shard : gradients_) {
+    for (const FlatSegment& segment : shard.segments) {
+      (is_whole(segment) ? whole : split) += kernels::sum_of_squares(shard.view(segment));
+    }
+  }
+  at::Tensor sums = at::tensor({split, whole}, at::TensorOptions().dtype(at::kDouble));
+  const HeldPart part = inner_->held_part();
+  if (part.count > 1) {  // else every data-parallel rank holds everything
+    group_.all_reduce(sums, comm::ReduceOp::kSum);
+    sums.mul_(static_cast<double>(part.count) / group_.size());  // replicas hold the same
+  }
+  at::Tensor split_sum = sums.narrow(0, 0, 1);
+  tp_group_.all_reduce(split_sum, comm::ReduceOp::kSum);
+  return std::sqrt(sums.sum().item<double>());
+}
+
+std::vector<FlatShard> saved_shards(const std::vector<FlatShard>& shards, const HeldPart& part) {
+  std::vector<FlatShard> saved = shards;
+  if (part.saves_whole_tensors) return saved;
+  for (FlatShard& shard : saved) std::erase_if(shard.segments, is_whole);
+  return saved;
+}
+
+}  // namespace automodel::distributed

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "nn/parallel_plan.h"
+#include "tensor/key_map.h"
+
+namespace automodel::distributed {
+
+/// How a layer's input or output lies on the ranks: torch's Replicate(), Shard(1), Shard(-1).
+enum class StyleLayout { kReplicate, kShardSequence, kShardLast };
+
+/// torch.distributed.tensor.parallel's ColwiseParallel, RowwiseParallel, SequenceParallel.
+enum class StyleKind { kColwise, kRowwise, kSequence };
+
+struct ParallelStyle {
+  StyleKind kind = StyleKind::kColwise;
+  StyleLayout input = StyleLayout::kReplicate;
+  StyleLayout output = StyleLayout::kShardLast;
+
+  bool operator==(const ParallelStyle&) const = default;
+};
+
+/// Hugging Face module (or a pattern, * for one component) -> style.
+using TpShardPlan = std::map<std::string, ParallelStyle>;
+
+/// The same in the words of `_tp_plan` and of recipes.
+using TpStyleNames = std::map<std::string, std::string>;
+
+/// `distributed.tp_plan`: nothing, a mapping, or a plan's name.
+using TpPlanChoice = std::variant<std::monostate, TpStyleNames, std::string>;
+
+/// What tensor parallelism must know of a model.
+struct TpModel {
+  std::string architecture;  ///< "LlamaForCausalLM"
+  int64_t num_heads = 0;     ///< 0: not known
+  int64_t num_kv_heads = 0;
+  int64_t vocab_size = 0;
+  nn::ParallelPlan plan;
+  tensor::KeyMap keys;  ///< of the whole model
+};
+
+/// The styles that a model's classes state, as transformers' do: `_tp_plan` of the class, of the
+/// instance, and of the inner model, whose names lack the prefix.
+struct StatedTpPlans {
+  TpStyleNames of_class;
+  TpStyleNames of_instance;
+  TpStyleNames of_inner;
+  std::string inner_prefix = "model";
+};
+
+/// "colwise", "rowwise", "colwise_rep" (output gathered), "rowwise_rep" (input whole on every
+/// rank), "sequence_parallel"; nullopt for "replicated_with_grad_allreduce", which splits nothing.
+/// Throws UserError "Unknown parallel style: X" for other words.
+std::optional<ParallelStyle> translate_to_torch_parallel_style(std::string_view style);
+
+/// Throws UserError "num_key_value_heads (x) must be divisible by TP size (y)", or the same for
+/// num_attention_heads, in this order. One rank fits every model; 0 heads fit every size.
+void validate_tp_mesh(const TpModel& model, int64_t tp_size);
+
+/// The rules of our own model in the words of transformers' classes.
+StatedTpPlans stated_tp_plans(const TpModel& model);
+
+/// The plan that a model's classes state: class, then instance, then inner model, later ones win.
+/// The embedding is added as rowwise_rep; an output head that would be gathered keeps its parts.
+/// Throws UserError when nothing is stated.
+TpShardPlan get_hf_tp_shard_plan(const StatedTpPlans& stated);
+
+/// The plan of a recipe: a mapping as it is, a named plan, the model's own, else the llama-style
+/// base plan. Throws UserError for an unknown name.
+TpShardPlan get_parallel_plan(const TpModel& model, bool sequence_parallel,
+                              const TpPlanChoice& tp_shard_plan = {});
+
+/// Embedding, projections and head of a llama-style model.
+TpShardPlan base_tp_plan(bool sequence_parallel);
+
+/// Whether a pattern's components are those of a name.
+bool matches_module(std::string_view pattern, std::string_view name);
+
+}  // namespace automodel::distributed
