@@ -37,12 +37,64 @@ std::array<float, cpu::kNumAdamFactors> factors_of(const AdamOptions& options) {
   return factors;
 }
 
+/// Calls `work` with the pieces of [0, numel) that a CPU does at a time where an update needs
+/// copies in a wider dtype: they stay small whatever the unit. A GPU does all at once.
+template <typename Work>
+void in_pieces(const at::Tensor& flat, Work work) {
+  const int64_t numel = flat.numel();
+  const int64_t piece = flat.is_cpu() ? int64_t{1} << 20 : std::max<int64_t>(numel, 1);
+  for (int64_t begin = 0; begin < numel; begin += piece)
+    work(begin, std::min(piece, numel - begin));
+}
+
+/// The same elements of a tensor that may be undefined.
+at::Tensor piece_of(const at::Tensor& flat, int64_t begin, int64_t count) {
+  return flat.defined() ? flat.narrow(0, begin, count) : flat;
+}
+
+void sgd_piece(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momentum_buffer,
+               const SgdOptions& options) {
+  const at::Tensor p = parameter.to(at::kFloat);
+  at::Tensor g = gradient.to(at::kFloat) * options.grad_scale + p * options.weight_decay;
+  if (momentum_buffer.defined()) {
+    const at::Tensor buffer =
+        options.is_first_step
+            ? g
+            : momentum_buffer.to(at::kFloat) * options.momentum + g * (1 - options.dampening);
+    momentum_buffer.copy_(buffer);
+    g = options.is_nesterov ? g + buffer * options.momentum : buffer;
+  }
+  parameter.copy_(p - g * options.lr);
+}
+
+/// Sums of squares of blocks of a fixed size, appended to `sums`.
+void add_block_sums(const at::Tensor& values, std::vector<double>& sums) {
+  const float* data = values.data_ptr<float>();
+  constexpr int64_t kBlock = 1 << 14;  // fixed: the order of the sum does not depend on threads
+  const int64_t numel = values.numel();
+  const int64_t num_blocks = (numel + kBlock - 1) / kBlock;
+  const size_t first_sum = sums.size();
+  sums.resize(first_sum + static_cast<size_t>(num_blocks), 0.0);
+  at::parallel_for(0, num_blocks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t end = std::min(numel, (block + 1) * kBlock);
+      double sum = 0;
+      for (int64_t i = block * kBlock; i < end; ++i) sum += static_cast<double>(data[i]) * data[i];
+      sums[first_sum + static_cast<size_t>(block)] = sum;
+    }
+  });
+}
+
 }  // namespace
 
 void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options) {
   if (!is_fusable({parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq})) {
-    adam_step_reference(parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq, options);
+    in_pieces(parameter, [&](int64_t begin, int64_t count) {
+      adam_step_reference(piece_of(parameter, begin, count), piece_of(gradient, begin, count),
+                          piece_of(exp_avg, begin, count), piece_of(exp_avg_sq, begin, count),
+                          piece_of(max_exp_avg_sq, begin, count), options);
+    });
     return;
   }
   const auto factors = factors_of(options);
@@ -65,33 +117,17 @@ void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_
 void sgd_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momentum_buffer,
               const SgdOptions& options) {
   at::NoGradGuard no_grad;
-  const at::Tensor p = parameter.to(at::kFloat);
-  at::Tensor g = gradient.to(at::kFloat) * options.grad_scale + p * options.weight_decay;
-  if (momentum_buffer.defined()) {
-    const at::Tensor buffer =
-        options.is_first_step
-            ? g
-            : momentum_buffer.to(at::kFloat) * options.momentum + g * (1 - options.dampening);
-    momentum_buffer.copy_(buffer);
-    g = options.is_nesterov ? g + buffer * options.momentum : buffer;
-  }
-  parameter.copy_(p - g * options.lr);
+  in_pieces(parameter, [&](int64_t begin, int64_t count) {
+    sgd_piece(piece_of(parameter, begin, count), piece_of(gradient, begin, count),
+              piece_of(momentum_buffer, begin, count), options);
+  });
 }
 
 double sum_of_squares(const at::Tensor& flat) {
   if (!flat.is_cpu()) return flat.to(at::kDouble).square().sum().item<double>();
-  const at::Tensor values = flat.to(at::kFloat);
-  const float* data = values.data_ptr<float>();
-  constexpr int64_t kBlock = 1 << 14;  // fixed: the order of the sum does not depend on threads
-  const int64_t num_blocks = (values.numel() + kBlock - 1) / kBlock;
-  std::vector<double> sums(static_cast<size_t>(num_blocks), 0.0);
-  at::parallel_for(0, num_blocks, 1, [&](int64_t first, int64_t last) {
-    for (int64_t block = first; block < last; ++block) {
-      const int64_t end = std::min(values.numel(), (block + 1) * kBlock);
-      double sum = 0;
-      for (int64_t i = block * kBlock; i < end; ++i) sum += static_cast<double>(data[i]) * data[i];
-      sums[static_cast<size_t>(block)] = sum;
-    }
+  std::vector<double> sums;
+  in_pieces(flat, [&](int64_t begin, int64_t count) {
+    add_block_sums(flat.narrow(0, begin, count).to(at::kFloat), sums);
   });
   double total = 0;
   for (const double sum : sums) total += sum;

@@ -73,14 +73,16 @@ void forward_token(const QkvLayout& layout, int64_t token, const float* in,
   std::copy(v, v + layout.num_kv_heads * dim, out[2] + token * layout.num_kv_heads * dim);
 }
 
+/// `in` and `rstd` are null without norms.
 void backward_token(const QkvLayout& layout, int64_t token, const float* in,
                     const std::array<const float*, 3>& grads, const float* rstd, float* d_in,
                     float* d_norms) {
   const int64_t dim = layout.head_dim;
   const int64_t row = layout.row_of(token);
-  const float* x = in + token * layout.width();
+  const float* x = in != nullptr ? in + token * layout.width() : nullptr;
   float* dx = d_in + token * layout.width();
-  const float* scales = rstd + token * (layout.num_heads + layout.num_kv_heads);
+  const float* scales =
+      rstd != nullptr ? rstd + token * (layout.num_heads + layout.num_kv_heads) : nullptr;
   const auto& loops = cpu::loops();
   std::array<float, kMaxHeadDim> scratch;
   for (int64_t head = 0; head < layout.num_heads + layout.num_kv_heads; ++head) {
@@ -89,8 +91,9 @@ void backward_token(const QkvLayout& layout, int64_t token, const float* in,
         is_query ? grads[0] + (token * layout.num_heads + head) * dim
                  : grads[1] + (token * layout.num_kv_heads + head - layout.num_heads) * dim;
     std::copy(grad, grad + dim, scratch.data());
-    loops.head_backward(scratch.data(), x + head * dim, is_query ? layout.q_norm : layout.k_norm,
-                        layout.cos + row, layout.sin + row, scales[head], dx + head * dim,
+    loops.head_backward(scratch.data(), x != nullptr ? x + head * dim : nullptr,
+                        is_query ? layout.q_norm : layout.k_norm, layout.cos + row,
+                        layout.sin + row, scales != nullptr ? scales[head] : 1.0f, dx + head * dim,
                         is_query ? d_norms : d_norms + dim, dim, layout.half, layout.adds_one);
   }
   const float* dv = grads[2] + token * layout.num_kv_heads * dim;
@@ -120,8 +123,11 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
         forward_token(layout, token, in, pointers, scales);
       }
     });
-    context->save_for_backward({qkv, q_norm.value_or(at::Tensor()), k_norm.value_or(at::Tensor()),
-                                rstd, options->rope.cos, options->rope.sin, options->position_ids});
+    // Without norms the backward pass only rotates and needs no values.
+    const bool has_norm = q_norm.has_value() || k_norm.has_value();
+    context->save_for_backward({has_norm ? qkv : at::Tensor(), q_norm.value_or(at::Tensor()),
+                                k_norm.value_or(at::Tensor()), has_norm ? rstd : at::Tensor(),
+                                options->rope.cos, options->rope.sin, options->position_ids});
     context->saved_data["heads"] =
         std::vector<int64_t>{options->num_heads, options->num_kv_heads, options->head_dim};
     context->saved_data["adds_one"] = options->norm.adds_one;
@@ -142,15 +148,16 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
                     context->saved_data["adds_one"].toBool()};
     options.rope = {saved[4], saved[5]};
     options.position_ids = saved[6];
-    const at::Tensor& qkv = saved[0];
-    const QkvLayout layout(qkv, options);
     for (at::Tensor& gradient : gradients) gradient = gradient.contiguous();
-    at::Tensor d_qkv = at::empty_like(qkv);
-    const float* in = qkv.data_ptr<float>();
+    at::Tensor d_qkv = at::empty(
+        {gradients[0].size(0), gradients[0].size(1), (heads[0] + 2 * heads[1]) * heads[2]},
+        gradients[0].options());
+    const QkvLayout layout(d_qkv, options);
+    const float* in = saved[0].defined() ? saved[0].data_ptr<float>() : nullptr;
     const std::array<const float*, 3> grads = {gradients[0].data_ptr<float>(),
                                                gradients[1].data_ptr<float>(),
                                                gradients[2].data_ptr<float>()};
-    const float* scales = saved[3].data_ptr<float>();
+    const float* scales = saved[3].defined() ? saved[3].data_ptr<float>() : nullptr;
     float* d_in = d_qkv.data_ptr<float>();
     const at::Tensor d_norms = sum_over_blocks(
         layout.tokens, 2 * layout.head_dim, [&](int64_t begin, int64_t end, float* partial) {
