@@ -23,7 +23,8 @@ at::Tensor mapped_zeros(int64_t numel, at::ScalarType dtype) {
   if (memory == MAP_FAILED) {
     throw InputError(cat("cannot allocate ", format_bytes(mapped), ": ", std::strerror(errno)));
   }
-  if (bytes >= 2 * kHugePage) ::madvise(memory, mapped, MADV_HUGEPAGE);
+  // Not of the last, partly used one: it would take the rest of its 2 MiB too.
+  if (bytes >= 2 * kHugePage) ::madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return at::from_blob(
       memory, {numel}, [mapped](void* data) { ::munmap(data, mapped); },
       at::TensorOptions().dtype(dtype));
