@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/device_groups.h"
 #include "comm/failure_watch.h"
 #include "comm/gloo_backend.h"
 #include "comm/shared_memory_backend.h"
@@ -106,6 +107,7 @@ struct World::State {
   std::shared_ptr<FailureWatch> watch;
   std::shared_ptr<gloo::transport::Device> device;
   std::map<std::string, std::shared_ptr<GroupBackend>> backends;  // by key_of()
+  std::optional<int> cuda_device;
 
   std::shared_ptr<GroupBackend> backend(const std::string& key, const WatchedGroup& group) {
     std::shared_ptr<GroupBackend>& backend = backends[key];
@@ -114,6 +116,7 @@ struct World::State {
     watch->begin_wait(call);
     try {
       backend = share_memory_of(key, group, connect(key, group));
+      if (cuda_device) backend = route_by_device(backend, connect_device(key, group));
     } catch (const std::exception& error) {
       throw watch->explain(call, reason_of(error.what()));
     }
@@ -133,6 +136,15 @@ struct World::State {
     place.timeout_seconds = group.timeout_seconds;
     place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
     return connect_gloo(store->below(cat("gloo/", key)), device, place);
+  }
+
+  std::shared_ptr<GroupBackend> connect_device(const std::string& key, const WatchedGroup& group) {
+    return connect_nccl(store->below(cat("nccl/", key)),
+                        {.rank = rank_in(group),
+                         .size = static_cast<int>(group.ranks.size()),
+                         .device = *cuda_device,
+                         .timeout_seconds = group.timeout_seconds,
+                         .name = group.name});
   }
 
   /// The same over shared memory where its ranks can.
@@ -200,6 +212,18 @@ World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) 
 }
 
 World::~World() = default;
+
+void World::use_cuda_device(int device) {
+  if (state_ == nullptr) return;
+  AM_CHECK(state_->backends.size() == 1, "groups were split before the device was known");
+  state_->cuda_device = device;
+  // The CPU's group of all ranks is there; what it lacks is put beside it.
+  const std::vector<int> everybody = all_ranks(state_->options.size);
+  const WatchedGroup world{"world", everybody, state_->options.timeout_seconds};
+  auto& [key, backend] = *state_->backends.begin();
+  backend = route_by_device(backend, state_->connect_device(key, world));
+  group_ = state_->group("world", everybody, std::nullopt);
+}
 
 ProcessGroup World::split(const std::string& name, const std::vector<std::vector<int>>& groups,
                           std::optional<double> timeout_seconds) {

@@ -56,6 +56,11 @@ class World final {
   /// The group of all ranks, named "world".
   ProcessGroup group() const { return group_; }
 
+  /// From now on, group() and the groups of split() take tensors of this CUDA device too, over
+  /// NCCL. Every rank calls it once, before any split, after tensor::open_cuda; ranks of one host
+  /// have different devices. A world of one has nothing to do. Throws UnsupportedError.
+  void use_cuda_device(int device);
+
   /// This rank's group of a partition of the world. Every rank calls it with the same name (it is
   /// what errors call the group) and the same groups, which hold each rank once. Waits of the group
   /// end after `timeout_seconds`, or after the world's. Groups of the same ranks in the same order

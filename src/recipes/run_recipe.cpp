@@ -67,26 +67,27 @@ struct RankDevice {
 
 /// What `--device` says, or CUDA for a recipe of NCCL where there is one. Opens CUDA, which cannot
 /// be forked: called in the rank's own process.
-RankDevice choose_device(const PreparedRun& run, int num_ranks, Reporter& reporter) {
+RankDevice choose_device(const PreparedRun& run, int local_rank, Reporter& reporter) {
   const bool is_nccl = to_lower(run.recipe.dist_env.backend) == "nccl";
   const bool is_wanted = run.device == "cuda" || (run.device.empty() && is_nccl);
   RankDevice chosen;
   if (!is_wanted) return chosen;
   std::string reason;
-  if (num_ranks > 1) {
-    reason = "several ranks on CUDA are not in this version";
-  } else {
-    try {
-      chosen.cuda = tensor::open_cuda();
-      if (chosen.cuda->device_count() == 0) reason = "this machine has no CUDA device";
-    } catch (const UnsupportedError& error) {
-      reason = error.what();
+  try {
+    chosen.cuda = tensor::open_cuda();
+    const int count = chosen.cuda->device_count();
+    if (count == 0) reason = "this machine has no CUDA device";
+    if (count > 0 && local_rank >= count) {
+      reason = cat("rank ", local_rank, " of this machine has none of its ", count,
+                   count == 1 ? " device" : " devices");
     }
+  } catch (const UnsupportedError& error) {
+    reason = error.what();
   }
   if (reason.empty()) {
-    chosen.cuda->set_device(0);
-    chosen.device = at::Device(at::kCUDA, 0);
-    reporter.info(cat("device: ", chosen.cuda->device_name(0)));
+    chosen.cuda->set_device(local_rank);
+    chosen.device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
+    reporter.info(cat("device: ", chosen.cuda->device_name(local_rank)));
     return chosen;
   }
   if (run.device == "cuda") throw UnsupportedError(cat("--device cuda: ", reason));
@@ -95,14 +96,29 @@ RankDevice choose_device(const PreparedRun& run, int num_ranks, Reporter& report
   return {};
 }
 
-int run_session(const PreparedRun& run, comm::World& world, Reporter& reporter) {
+/// This rank's place, on a device only when every rank has one.
+RankDevice agree_on_device(const PreparedRun& run, int local_rank, comm::World& world,
+                           Reporter& reporter) {
+  RankDevice place = choose_device(run, local_rank, reporter);
+  const bool is_everywhere = world.group().agree_max(place.device.is_cpu() ? 1 : 0) == 0;
+  if (is_everywhere) {
+    world.use_cuda_device(place.device.index());
+    return place;
+  }
+  if (!place.device.is_cpu()) {
+    reporter.warning("other ranks have no CUDA device: training on the CPU with gloo");
+  }
+  return {};
+}
+
+int run_session(const PreparedRun& run, int local_rank, comm::World& world, Reporter& reporter) {
+  world.group().check_same("recipe or overrides", run.resolved_recipe);
+  const RankDevice place = agree_on_device(run, local_rank, world, reporter);
   const comm::ProcessGroup group = world.group();
-  group.check_same("recipe or overrides", run.resolved_recipe);
   std::optional<loggers::ChromeTrace> trace;
   if (!run.trace_path.empty()) {
     trace.emplace(loggers::trace_path_of_rank(run.trace_path, group.rank()), group.rank());
   }
-  const RankDevice place = choose_device(run, group.size(), reporter);
   RunContext context{.world = &world,
                      .group = group,
                      .reporter = &reporter,
@@ -116,7 +132,8 @@ int run_session(const PreparedRun& run, comm::World& world, Reporter& reporter) 
 }
 
 /// A rank's whole life; every error ends here, with its text left for the peers.
-launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, int num_threads) {
+launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, int local_rank,
+                              int num_threads) {
   ConsoleReporter reporter(place.rank, place.size);
   place.reporter = &reporter;
   at::set_num_threads(num_threads);
@@ -127,7 +144,7 @@ launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, 
     world.emplace(place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.resolved_recipe));
-    const int status = run_session(run, *world, reporter);
+    const int status = run_session(run, local_rank, *world, reporter);
     world->close();
     return status;
   } catch (const UserError& error) {
@@ -163,13 +180,13 @@ int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
   world.store_place = place.store_is_served ? place.source : "rank 0";
   const int threads =
       launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
-  return tell(be_rank(run, world, threads), place.rank, place.world_size);
+  return tell(be_rank(run, world, place.local_rank, threads), place.rank, place.world_size);
 }
 
 int run_here(const PreparedRun& run, int num_ranks) {
   if (num_ranks == 1) {
     const int threads = launcher::threads_per_rank(launcher::process_environment(), 1);
-    return tell(be_rank(run, {}, threads), 0, 1);
+    return tell(be_rank(run, {}, 0, threads), 0, 1);
   }
   launcher::LocalRun local;
   local.rank_main = [&](const launcher::LocalRank& place) {
@@ -178,7 +195,7 @@ int run_here(const PreparedRun& run, int num_ranks) {
     world.size = place.num_ranks;
     world.port = place.port;
     world.timeout_seconds = timeout_of(run);
-    return be_rank(run, world, place.num_threads);
+    return be_rank(run, world, place.rank, place.num_threads);
   };
   local.serve_store = [](int listening_fd, int port, int ranks) -> std::shared_ptr<void> {
     return std::make_shared<comm::StoreServer>(listening_fd, port, ranks);

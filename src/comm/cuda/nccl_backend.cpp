@@ -1,0 +1,122 @@
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "comm/device_groups.h"
+
+namespace automodel::comm {
+
+namespace {
+
+c10d::ReduceOp to_nccl(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kAvg:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+  }
+  AM_CHECK(false);
+}
+
+/// Runs on the group's own stream; waiting is the present stream's.
+class NcclWork final : public BackendWork {
+ public:
+  NcclWork(c10::intrusive_ptr<c10d::Work> work, std::vector<at::Tensor> tensors)
+      : work_(std::move(work)), tensors_(std::move(tensors)) {}
+
+  void wait() override { work_->wait(); }
+  bool is_done() override { return work_->isCompleted(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::vector<at::Tensor> tensors_;  // alive until the operation has been ordered
+};
+
+class NcclBackend final : public GroupBackend {
+ public:
+  NcclBackend(c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl, int device)
+      : nccl_(std::move(nccl)), device_(at::kCUDA, static_cast<c10::DeviceIndex>(device)) {}
+
+  int rank() const override { return nccl_->getRank(); }
+  int size() const override { return nccl_->getSize(); }
+
+  std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::AllreduceOptions options;
+    options.reduceOp = to_nccl(op);
+    return keep(nccl_->allreduce(tensors, options), {tensor});
+  }
+
+  std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) override {
+    std::vector<at::Tensor> tensors{tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return keep(nccl_->broadcast(tensors, options), {tensor});
+  }
+
+  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
+    at::Tensor input = in.view({-1}), output = out.view({-1});
+    return keep(nccl_->_allgather_base(output, input), {out, in});
+  }
+
+  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
+                                              ReduceOp op) override {
+    at::Tensor input = in.view({-1}), output = out.view({-1});
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = to_nccl(op);
+    return keep(nccl_->_reduce_scatter_base(output, input, options), {out, in});
+  }
+
+  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
+                                          const ExchangeCounts& counts) override {
+    at::Tensor input = in, output = out;
+    std::vector<int64_t> out_counts = counts.out, in_counts = counts.in;
+    return keep(nccl_->alltoall_base(output, input, out_counts, in_counts), {out, in});
+  }
+
+  std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) override {
+    std::vector<at::Tensor> tensors{tensor};
+    return keep(nccl_->send(tensors, peer, tag), {tensor});
+  }
+
+  std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) override {
+    std::vector<at::Tensor> tensors{tensor};
+    return keep(nccl_->recv(tensors, peer, tag), {tensor});
+  }
+
+  std::unique_ptr<BackendWork> barrier() override {
+    c10d::BarrierOptions options;
+    options.device = device_;
+    return keep(nccl_->barrier(options), {});
+  }
+
+ private:
+  static std::unique_ptr<BackendWork> keep(c10::intrusive_ptr<c10d::Work> work,
+                                           std::vector<at::Tensor> tensors) {
+    return std::make_unique<NcclWork>(std::move(work), std::move(tensors));
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl_;
+  at::Device device_;
+};
+
+}  // namespace
+
+}  // namespace automodel::comm
+
+/// What connect_nccl() looks for; the caller owns the result.
+extern "C" automodel::comm::GroupBackend* automodel_connect_nccl(
+    c10d::Store* store, const automodel::comm::DevicePlace* place) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(place->timeout_seconds * 1000.0));
+  options->group_name = place->name;
+  auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+      c10::intrusive_ptr<c10d::Store>::reclaim_copy(store), place->rank, place->size, options);
+  return new automodel::comm::NcclBackend(std::move(nccl), place->device);
+}
