@@ -111,22 +111,37 @@ TEST(ResumeTest, CheckpointsFitAnyNumberOfRanksAndStrategy) {
     return test::on(
         spread, test::smoke_run(folder.file(place),
                                 {"--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl",
-                                 "--step_scheduler.global_batch_size=8",
-                                 "--step_scheduler.local_batch_size=2", "--optimizer.lr=1e-3"}));
+                                 "--step_scheduler.global_batch_size=12",
+                                 "--step_scheduler.local_batch_size=1", "--optimizer.lr=1e-3"}));
   };
-  const std::vector<std::pair<std::string, test::Spread>> spreads = {
+  const auto megatron = [](int num_ranks, int stage) {
+    return test::Spread{
+        num_ranks,
+        {"--distributed.strategy=megatron_fsdp", cat("--distributed.zero_dp_strategy=", stage)}};
+  };
+  using Named = std::pair<std::string, test::Spread>;
+  const std::vector<Named> saving = {
       {"one", {1, {}}},
       {"ddp2", {2, {}}},
       {"fsdp2", test::sharded(2)},
       {"fsdp4", test::sharded(4)},
       {"hsdp4", test::sharded(4, {"--distributed.dp_replicate_size=2"})},
       {"tp2", test::sharded(2, {"--distributed.tp_size=2"})},
-      {"tp2fsdp4", test::sharded(4, {"--distributed.tp_size=2"})}};
-  for (const auto& [from, saved] : spreads) {
+      {"tp2fsdp4", test::sharded(4, {"--distributed.tp_size=2"})},
+      {"zero1 on 2", megatron(2, 1)},
+      {"zero2 on 4", megatron(4, 2)}};
+  const std::vector<Named> loading = {
+      {"one", {1, {}}},
+      {"ddp3", {3, {}}},
+      {"fsdp3", test::sharded(3)},
+      {"hsdp4", test::sharded(4, {"--distributed.dp_replicate_size=2"})},
+      {"tp2", test::sharded(2, {"--distributed.tp_size=2"})},
+      {"zero1 on 2", megatron(2, 1)}};
+  for (const auto& [from, saved] : saving) {
     const std::string place = folder.file(from);
     ASSERT_EQ(test::run_program(arguments(saved, from)).status, 0);
     const std::vector<Json> wanted = read_records(path_join(place, "training.jsonl"));
-    for (const auto& [to, loaded] : spreads) {
+    for (const auto& [to, loaded] : loading) {
       SCOPED_TRACE(cat(from, " to ", to));
       const std::string name = cat(from, "-", to);
       std::vector<std::string> again = arguments(loaded, name);
