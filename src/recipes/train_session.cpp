@@ -5,12 +5,9 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "datasets/tokenizer_encoder.h"
-#include "distributed/data_parallel.h"
-#include "distributed/fully_sharded.h"
-#include "distributed/recompute.h"
-#include "distributed/split_engine.h"
 #include "models/catalog.h"
 #include "models/flops.h"
+#include "recipes/build_engine.h"
 #include "recipes/run_log.h"
 #include "recipes/tp_request.h"
 #include "tensor/memory.h"
@@ -45,82 +42,14 @@ void TrainSession::build_model() {
   if (!plan.dtype) dtype = checkpoint_dtype(plan.folder).value_or(at::kFloat);
   model_ = models::build_causal_lm(plan.hf_config, dtype);
   model_->train();
-  build_engine();
+  engine_ = build_engine(recipe_, *model_, *mesh_,
+                         {context_.device, context_.trace, context_.reporter});
 }
 
 void TrainSession::build_groups() {
-  const mesh::Mesh mesh(mesh_of(recipe_, context_.group.size()));
-  if (mesh.sizes().tp == 1) return;
-  const auto split = [&](const char* name) {
-    return context_.world->split(name, mesh.groups(*mesh::axes_of(name)));
-  };
-  dp_group_ = split("dp");
-  tp_group_ = split("tp");
-}
-
-std::optional<distributed::SplitModule> TrainSession::split_model() {
-  if (tp_group_.size() == 1) return std::nullopt;
-  const TpRequest request = tp_request(recipe_);
-  const distributed::TpModel what = tp_model(*model_);
-  const auto plan = distributed::plan_layers(
-      *model_, what, distributed::get_parallel_plan(what, request.sequence_parallel, request.plan),
-      {.tp_size = tp_group_.size(), .sequence_parallel = request.sequence_parallel});
-  if (!plan.findings.empty()) throw UserError(plan.findings[0].text);
-  auto split = distributed::split_module(*model_, what, plan, tp_group_, request.sequence_parallel);
-  if (split.loss_head) model_->set_loss_head(split.loss_head);
-  return split;
-}
-
-void TrainSession::build_engine() {
-  // First the parts, then recomputation, then memory: each lies around the ones before.
-  const auto split = split_model();
-  engine_ = make_engine(split ? split->keys : model_->key_map());
-  if (split) {
-    engine_ = std::make_unique<distributed::SplitEngine>(std::move(engine_), tp_group_, *split);
-  }
-}
-
-std::unique_ptr<distributed::Engine> TrainSession::make_engine(const tensor::KeyMap& keys) {
-  const distributed::DistributedSetup& setup = recipe_.distributed;
-  const nn::ParallelPlan plan = model_->parallel_plan();
-  if (distributed::has_language_scope(distributed::activation_checkpointing_scope(setup))) {
-    distributed::recompute_blocks(*model_, plan, distributed::activation_checkpointing_mode(setup));
-  }
-  using distributed::Strategy;
-  const distributed::MegatronFSDPConfig& megatron = setup.megatron_fsdp;
-  const bool is_sharded = setup.strategy == Strategy::kFsdp2 ||
-                          (setup.strategy == Strategy::kMegatronFsdp &&
-                           (megatron.zero_dp_strategy > 0 || megatron.preserve_fp32_weights));
-  // A mesh of one has nothing to shard, as upstream.
-  if (is_sharded && dp_group_.size() > 1) {
-    auto options = setup.strategy == Strategy::kFsdp2
-                       ? distributed::sharding_options(setup.fsdp2, context_.device)
-                       : distributed::sharding_options(megatron, context_.device);
-    options.trace = context_.trace;
-    return std::make_unique<distributed::FullySharded>(*model_, keys, sharding_groups(), options);
-  }
-  distributed::DataParallelOptions options;
-  options.device = context_.device;
-  if (const auto cap = setup.ddp.bucket_cap_mb) {
-    options.bucket_bytes = *cap << 20;
-    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
-  }
-  return std::make_unique<distributed::DataParallel>(*model_, plan, keys, dp_group_, options);
-}
-
-distributed::ShardingGroups TrainSession::sharding_groups() {
-  const mesh::Mesh mesh(mesh_of(recipe_, context_.group.size()));
-  const distributed::DistributedSetup& setup = recipe_.distributed;
-  if (setup.strategy == distributed::Strategy::kMegatronFsdp &&
-      setup.megatron_fsdp.zero_dp_strategy == 0) {
-    return {dp_group_, comm::ProcessGroup::solo("dp_shard"), dp_group_};
-  }
-  if (mesh.sizes().dp_replicate == 1) return distributed::ShardingGroups::of(dp_group_);
-  const auto split = [&](mesh::Axis axis) {
-    const std::vector<mesh::Axis> axes = {axis};
-    return context_.world->split(std::string(mesh::axis_name(axis)), mesh.groups(axes));
-  };
-  return {dp_group_, split(mesh::Axis::kDpShard), split(mesh::Axis::kDpReplicate)};
+  mesh_.emplace(*context_.world, mesh::Mesh(mesh_of(recipe_, context_.group.size())));
+  dp_group_ = mesh_->group("dp");
+  tp_group_ = mesh_->group("tp");
 }
 
 void TrainSession::initialise_weights() {

@@ -8,11 +8,9 @@
 #include "comm/process_group.h"
 #include "comm/world.h"
 #include "core/reporter.h"
+#include "distributed/device_mesh.h"
 #include "distributed/engine.h"
-#include "distributed/fully_sharded.h"
-#include "distributed/tensor_parallel.h"
 #include "loggers/progress.h"
-#include "mesh/mesh.h"
 #include "models/causal_lm.h"
 #include "recipes/metrics.h"
 #include "recipes/recipe.h"
@@ -58,11 +56,6 @@ class TrainSession final {
 
   void build_model();
   void build_groups();
-  /// Splits the model over the tensor-parallel ranks, when there are several.
-  std::optional<distributed::SplitModule> split_model();
-  void build_engine();
-  std::unique_ptr<distributed::Engine> make_engine(const tensor::KeyMap& keys);
-  distributed::ShardingGroups sharding_groups();
   void load_weights();
   void initialise_weights();
   void build_data();
@@ -84,6 +77,7 @@ class TrainSession final {
 
   const Recipe& recipe_;
   RunContext context_;
+  std::optional<distributed::DeviceMesh> mesh_;
   comm::ProcessGroup dp_group_;  // ranks that read other data
   comm::ProcessGroup tp_group_;  // ranks that hold parts of one replica and read the same data
   std::shared_ptr<models::CausalLM> model_;

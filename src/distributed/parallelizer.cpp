@@ -1,0 +1,212 @@
+#include "distributed/parallelizer.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "distributed/data_parallel.h"
+#include "distributed/fully_sharded.h"
+#include "distributed/recompute.h"
+#include "distributed/split_engine.h"
+#include "distributed/tensor_parallel.h"
+
+namespace automodel::distributed {
+
+namespace {
+
+/// Splits the model over the tensor-parallel ranks; nothing for one rank.
+std::optional<SplitModule> split(const ParallelModel& model, const comm::ProcessGroup& tp,
+                                 const TpPlanChoice& choice, bool sequence_parallel) {
+  if (tp.size() == 1) return std::nullopt;
+  validate_tp_mesh(model.facts, tp.size());
+  const TpShardPlan plan = get_parallel_plan(model.facts, sequence_parallel, choice);
+  const TpLayerPlan layers =
+      plan_layers(model.module, model.facts, plan,
+                  {.tp_size = tp.size(), .sequence_parallel = sequence_parallel});
+  if (!layers.findings.empty()) throw UserError(layers.findings[0].text);
+  SplitModule split = split_module(model.module, model.facts, layers, tp, sequence_parallel);
+  if (split.loss_head) model.set_loss_head(split.loss_head);
+  return split;
+}
+
+/// Gives the model memory: sharded, or, where one rank would hold everything, plain.
+std::unique_ptr<Engine> give_memory(const ParallelModel& model,
+                                    const std::optional<SplitModule>& split,
+                                    const ShardingGroups& groups, const ShardingOptions& options) {
+  const tensor::KeyMap& keys = split ? split->keys : model.facts.keys;
+  if (groups.all.size() > 1) {
+    return std::make_unique<FullySharded>(model.module, keys, groups, options);
+  }
+  return std::make_unique<DataParallel>(model.module, model.facts.plan, keys, groups.all,
+                                        DataParallelOptions{.device = options.device});
+}
+
+std::unique_ptr<Engine> join_ranks(std::unique_ptr<Engine> engine, const comm::ProcessGroup& tp,
+                                   const std::optional<SplitModule>& split) {
+  if (!split) return engine;
+  return std::make_unique<SplitEngine>(std::move(engine), tp, *split);
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
+    const ParallelModel& model, const DeviceMesh& mesh, const ParallelizeOptions& options) const {
+  const comm::ProcessGroup& tp = mesh.group(options.tp_mesh_name);
+  const ShardingGroups groups = sharding_groups(
+      mesh, options.dp_replicate_mesh_name, options.dp_shard_cp_mesh_name, options.dp_mesh_name);
+  if (options.enable_async_tensor_parallel && tp.size() > 1 && !options.sequence_parallel) {
+    throw UserError("enable_async_tensor_parallel requires sequence_parallel");
+  }
+  // Each step lies around what the one before it made.
+  const auto parts = split(model, tp, options.tp_shard_plan, options.sequence_parallel);
+  recompute_blocks(model.module, model.facts.plan, options.activation_checkpointing);
+  ShardingOptions sharding = options.sharding;
+  apply_policy(options.mp_policy.value_or(MixedPrecisionPolicy{}), sharding);
+  sharding.offload_policy = options.offload_policy;
+  return join_ranks(give_memory(model, parts, groups, sharding), tp, parts);
+}
+
+void StrategyRegistry::register_parallel_strategy(
+    const std::string& name, std::unique_ptr<ParallelizationStrategy> strategy) {
+  if (name.empty()) throw UserError("name is required");
+  if (!strategies_.emplace(name, std::move(strategy)).second) {
+    throw UserError(cat(name, " already registered"));
+  }
+}
+
+const ParallelizationStrategy& StrategyRegistry::get_parallelization_strategy(
+    const std::string& name) const {
+  const auto found = strategies_.find(name);
+  if (found == strategies_.end()) return default_;
+  return *found->second;
+}
+
+std::unique_ptr<Engine> fsdp2_strategy_parallelize(const ParallelModel& model,
+                                                   const DeviceMesh& mesh,
+                                                   const ParallelizeOptions& options,
+                                                   const StrategyRegistry& registry) {
+  return registry.get_parallelization_strategy(model.facts.architecture)
+      .parallelize(model, mesh, options);
+}
+
+ShardingOptions nvfsdp_sharding(const NvfsdpOptions& options) {
+  MegatronFSDPConfig config;
+  const std::string& name = options.data_parallel_sharding_strategy;
+  const std::vector<std::string> names = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+  const auto stage = std::find(names.begin(), names.end(), name);
+  if (stage == names.end() && name != "params" && name != "grads_params") {
+    throw UserError(cat("unknown data_parallel_sharding_strategy '", name, "': one of ",
+                        join(names, ", "), ", params, grads_params"));
+  }
+  config.zero_dp_strategy = stage == names.end() ? 3 : stage - names.begin();
+  config.grad_reduce_in_fp32 = options.grad_reduce_in_fp32;
+  config.preserve_fp32_weights = options.preserve_fp32_weights;
+  config.overlap_grad_reduce = options.overlap_grad_reduce;
+  config.overlap_param_gather = options.overlap_param_gather;
+  config.average_in_collective = options.average_in_collective;
+  config.calculate_per_token_loss = options.calculate_per_token_loss;
+  ShardingOptions sharding = sharding_options(config, options.device);
+  if (name == "params") {
+    sharding.gradients = Placement::kReplicated;
+    sharding.defers_gradients = true;
+  }
+  sharding.trace = options.trace;
+  return sharding;
+}
+
+namespace {
+
+/// Throws when the classes that are to be units are none of the model's.
+void check_unit_classes(const ParallelModel& model, const NvfsdpOptions& options,
+                        Reporter& reporter) {
+  if (!options.nvfsdp_unit_modules) return;
+  const std::string layer = layer_class_of(model.facts.architecture);
+  for (const ModuleClass& unit :
+       import_classes_from_paths(*options.nvfsdp_unit_modules, reporter)) {
+    if (unit.name == layer) return;
+  }
+  throw UserError(cat("none of the unit modules is in ", model.facts.architecture,
+                      ", whose layers are of class ", layer));
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> nvfsdp_strategy_parallelize(const ParallelModel& model,
+                                                    const DeviceMesh& mesh,
+                                                    const NvfsdpOptions& options,
+                                                    Reporter& reporter) {
+  if (!options.is_available) {
+    throw UserError("nvFSDP is not installed: this build leaves the engine out");
+  }
+  ShardingOptions sharding = nvfsdp_sharding(options);
+  const bool is_whole = options.data_parallel_sharding_strategy == "no_shard";
+  if (options.init_nvfsdp_with_meta_device && is_whole) {
+    throw UserError("init_nvfsdp_with_meta_device needs parameters or an optimizer to shard");
+  }
+  check_unit_classes(model, options, reporter);
+  const comm::ProcessGroup& tp = mesh.group(options.tp_mesh_name);
+  const bool has_cp = mesh.size(options.cp_mesh_name) > 1;
+  const comm::ProcessGroup& dp = mesh.group(has_cp ? "dp_cp" : options.dp_mesh_name);
+  if (mesh.has("dp_replicate") && mesh.size("dp_replicate") > 1) {
+    throw UserError("Hybrid-sharding not supported");
+  }
+  const auto parts = split(model, tp, options.tp_shard_plan, false);
+  recompute_blocks(model.module, model.facts.plan, options.activation_checkpointing);
+  const ShardingGroups groups = is_whole
+                                    ? ShardingGroups{dp, comm::ProcessGroup::solo("dp_shard"), dp}
+                                    : ShardingGroups::of(dp);
+  auto engine = join_ranks(give_memory(model, parts, groups, sharding), tp, parts);
+  if (options.optimizer) options.optimizer(*engine);
+  return engine;
+}
+
+namespace {
+
+/// Module of transformers, and class of its layers.
+constexpr std::pair<std::string_view, std::string_view> kLayerClasses[] = {
+    {"llama", "LlamaDecoderLayer"},
+    {"qwen2", "Qwen2DecoderLayer"},
+    {"qwen3", "Qwen3DecoderLayer"},
+    {"mistral", "MistralDecoderLayer"},
+    {"phi3", "Phi3DecoderLayer"},
+    {"gemma", "GemmaDecoderLayer"},
+    {"gemma2", "Gemma2DecoderLayer"},
+    {"gemma3", "Gemma3DecoderLayer"},
+    {"gpt2", "GPT2Block"},
+    {"olmo2", "Olmo2DecoderLayer"},
+    {"granite", "GraniteDecoderLayer"}};
+
+}  // namespace
+
+ModuleClass import_class_from_path(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  if (dot == std::string::npos) {
+    throw UserError(cat("'", path, "' is no path of a class: expected module.Class"));
+  }
+  std::vector<std::string> known;
+  for (const auto& [module, name] : kLayerClasses) {
+    known.push_back(cat("transformers.models.", module, ".modeling_", module, ".", name));
+    if (known.back() == path) return {path, path.substr(dot + 1)};
+  }
+  throw UserError(cat("no class ", path, did_you_mean(path, known)));
+}
+
+std::vector<ModuleClass> import_classes_from_paths(const std::vector<std::string>& paths,
+                                                   Reporter& reporter) {
+  std::vector<ModuleClass> classes;
+  for (const std::string& path : paths) {
+    try {
+      classes.push_back(import_class_from_path(path));
+    } catch (const UserError& error) {
+      reporter.warning(cat("Could not import class from path ", path, ": ", error.what()));
+    }
+  }
+  return classes;
+}
+
+std::string layer_class_of(std::string_view architecture) {
+  if (architecture.starts_with("GPT2")) return "GPT2Block";
+  const size_t end = architecture.find("For");
+  return cat(architecture.substr(0, end), "DecoderLayer");
+}
+
+}  // namespace automodel::distributed

@@ -1,0 +1,93 @@
+#include "recipes/build_engine.h"
+
+#include <algorithm>
+
+#include "distributed/data_parallel.h"
+#include "distributed/parallelizer.h"
+#include "distributed/recompute.h"
+#include "recipes/tp_request.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using distributed::ActivationCheckpointingMode;
+using distributed::DistributedSetup;
+using distributed::Engine;
+
+ActivationCheckpointingMode recomputation_of(const DistributedSetup& setup) {
+  const bool is_selected =
+      distributed::has_language_scope(distributed::activation_checkpointing_scope(setup));
+  return is_selected ? distributed::activation_checkpointing_mode(setup)
+                     : ActivationCheckpointingMode::kOff;
+}
+
+distributed::ParallelizeOptions fsdp2_options(const Recipe& recipe, const EnginePlace& place) {
+  const distributed::FSDP2Config& config = recipe.distributed.fsdp2;
+  distributed::ParallelizeOptions options;
+  options.mp_policy = config.mp_policy;
+  options.offload_policy = config.offload_policy;
+  options.sequence_parallel = config.sequence_parallel;
+  options.activation_checkpointing = recomputation_of(recipe.distributed);
+  options.tp_shard_plan = tp_request(recipe).plan;
+  options.enable_async_tensor_parallel = config.enable_async_tensor_parallel;
+  options.sharding = distributed::sharding_options(config, place.device);
+  options.sharding.trace = place.trace;
+  return options;
+}
+
+distributed::NvfsdpOptions megatron_options(const Recipe& recipe, const EnginePlace& place) {
+  constexpr const char* kStrategies[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+  const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;
+  distributed::NvfsdpOptions options;
+  options.nvfsdp_unit_modules = config.megatron_fsdp_unit_modules;
+  options.data_parallel_sharding_strategy = kStrategies[config.zero_dp_strategy];
+  options.init_nvfsdp_with_meta_device = config.init_fsdp_with_meta_device;
+  options.grad_reduce_in_fp32 = config.grad_reduce_in_fp32;
+  options.preserve_fp32_weights = config.preserve_fp32_weights;
+  options.overlap_grad_reduce = config.overlap_grad_reduce;
+  options.overlap_param_gather = config.overlap_param_gather;
+  options.check_for_nan_in_grad = config.check_for_nan_in_grad;
+  options.average_in_collective = config.average_in_collective;
+  options.disable_bucketing = config.disable_bucketing;
+  options.calculate_per_token_loss = config.calculate_per_token_loss;
+  options.activation_checkpointing = recomputation_of(recipe.distributed);
+  options.device = place.device;
+  options.trace = place.trace;
+  return options;
+}
+
+std::unique_ptr<Engine> build_replicas(const Recipe& recipe, models::CausalLM& model,
+                                       const comm::ProcessGroup& group, const EnginePlace& place) {
+  const nn::ParallelPlan plan = model.parallel_plan();
+  distributed::recompute_blocks(model, plan, recomputation_of(recipe.distributed));
+  distributed::DataParallelOptions options;
+  options.device = place.device;
+  if (const auto cap = recipe.distributed.ddp.bucket_cap_mb) {
+    options.bucket_bytes = *cap << 20;
+    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+  }
+  return std::make_unique<distributed::DataParallel>(model, plan, model.key_map(), group, options);
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& model,
+                                     const distributed::DeviceMesh& mesh,
+                                     const EnginePlace& place) {
+  const distributed::ParallelModel parallel{
+      model, tp_model(model),
+      [&model](std::shared_ptr<nn::LossHead> head) { model.set_loss_head(std::move(head)); }};
+  switch (recipe.distributed.strategy) {
+    case distributed::Strategy::kFsdp2:
+      return distributed::fsdp2_strategy_parallelize(parallel, mesh, fsdp2_options(recipe, place));
+    case distributed::Strategy::kMegatronFsdp:
+      return distributed::nvfsdp_strategy_parallelize(
+          parallel, mesh, megatron_options(recipe, place), *place.reporter);
+    case distributed::Strategy::kDdp:
+      break;
+  }
+  return build_replicas(recipe, model, mesh.group("dp"), place);
+}
+
+}  // namespace automodel::recipes

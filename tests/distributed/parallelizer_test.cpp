@@ -1,0 +1,373 @@
+#include "distributed/parallelizer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "comm/ranks.h"
+#include "distributed/fully_sharded.h"
+#include "distributed/toy_modules.h"
+#include "support/errors.h"
+
+namespace automodel::distributed {
+namespace {
+
+using comm::expect;
+using comm::expect_ranks;
+using comm::ProcessGroup;
+using Texts = std::vector<std::string>;
+
+/// A ToyNet and what a parallelizer is told of it.
+struct ToyModel {
+  explicit ToyModel(const std::string& architecture = "ToyForCausalLM") {
+    for (const auto& item : net.named_parameters()) {
+      facts.keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
+    }
+    facts.architecture = architecture;
+    for (int i = 0; i < 3; ++i) facts.plan.blocks.push_back(cat("layers.", i));
+  }
+
+  ParallelModel model() { return {net, facts, {}}; }
+
+  ToyNet net;
+  TpModel facts;
+};
+
+/// One data-parallel axis under upstream's names; the others have one rank.
+DeviceMesh data_mesh(const ProcessGroup& group) {
+  const auto one = ProcessGroup::solo();
+  return DeviceMesh({{"dp_replicate", one},
+                     {"dp_shard_cp", group},
+                     {"dp_cp", group},
+                     {"dp", group},
+                     {"cp", one},
+                     {"tp", one}});
+}
+
+FullySharded& sharded(Engine& engine) {
+  return dynamic_cast<FullySharded&>(engine);
+}
+
+double norm_of_a_step(ToyNet& net, Engine& engine) {
+  engine.begin_micro_batch(true);
+  net.loss(toy_input(0)).backward();
+  engine.end_micro_batch();
+  engine.reduce_gradients();
+  return engine.gradient_norm();
+}
+
+TEST(Fsdp2StrategyParallelize, ShardsLayersAndRootAndTrainsAsThePlainModel) {
+  double plain = 0;
+  {
+    ToyNet net;
+    net.loss(toy_input(0)).backward();
+    for (const at::Tensor& value : net.parameters())
+      plain += value.grad().pow(2).sum().item<double>();
+  }
+  expect_ranks(2, [&](comm::World& world) {
+    ToyModel toy;
+    ParallelizeOptions options;
+    options.mp_policy = MixedPrecisionPolicy{.param_dtype = {}, .reduce_dtype = {}};
+    const auto engine = fsdp2_strategy_parallelize(toy.model(), data_mesh(world.group()), options);
+    expect(sharded(*engine).root().tree_units().size() == 4, "units");
+    const double norm = norm_of_a_step(toy.net, *engine);
+    expect(std::abs(norm - std::sqrt(plain)) < 2e-6 * norm, cat("norm ", norm));
+  });
+}
+
+TEST(Fsdp2StrategyParallelize, AllLayersButTheLastReshardAndTheRootDoesNot) {
+  expect_ranks(2, [](comm::World& world) {
+    ToyModel toy;
+    const auto engine = fsdp2_strategy_parallelize(toy.model(), data_mesh(world.group()), {});
+    Texts found;
+    for (const FSDPModule* unit : sharded(*engine).root().tree_units()) {
+      found.push_back(unit->options().reshard_after_forward == true ? "reshard" : "keep");
+    }
+    expect(found == Texts{"keep", "reshard", "reshard", "keep"}, cat(found[0], found[1], found[2]));
+  });
+}
+
+TEST(Fsdp2StrategyParallelize, WithoutAPolicyParametersAreBfloat16AndReductionsFloat32) {
+  expect_ranks(2, [](comm::World& world) {
+    ToyModel toy;
+    const auto engine = fsdp2_strategy_parallelize(toy.model(), data_mesh(world.group()), {});
+    for (const FSDPModule* unit : sharded(*engine).root().tree_units()) {
+      expect(unit->options().param_dtype == at::kBFloat16, "param_dtype");
+      expect(unit->options().reduce_dtype == at::kFloat, "reduce_dtype");
+      expect(!unit->options().output_dtype && !unit->options().casts_inputs, "casts");
+    }
+    expect(toy.net.parameters()[0].scalar_type() == at::kBFloat16, "gathered dtype");
+    expect(engine->parameters()[0].buffer.scalar_type() == at::kFloat, "stored dtype");
+  });
+}
+
+TEST(Fsdp2StrategyParallelize, OffloadPolicyReachesEveryUnitAndTheRoot) {
+  expect_ranks(2, [](comm::World& world) {
+    ToyModel toy;
+    ParallelizeOptions options;
+    options.offload_policy = CPUOffloadPolicy{};
+    const auto engine = fsdp2_strategy_parallelize(toy.model(), data_mesh(world.group()), options);
+    for (const FSDPModule* unit : sharded(*engine).root().tree_units()) {
+      expect(unit->options().offload_policy.has_value(), "policy");
+      expect(unit->parameters()[0].values.is_cpu(), "residence");
+    }
+  });
+}
+
+TEST(Fsdp2StrategyParallelize, CustomMeshNamesAreOnlyNames) {
+  expect_ranks(2, [](comm::World& world) {
+    const auto one = ProcessGroup::solo();
+    const DeviceMesh mesh(
+        {{"copies", one}, {"parts", world.group()}, {"all", world.group()}, {"tensor", one}});
+    ToyModel toy;
+    ParallelizeOptions options;
+    options.dp_replicate_mesh_name = "copies";
+    options.dp_shard_cp_mesh_name = "parts";
+    options.dp_mesh_name = "all";
+    options.tp_mesh_name = "tensor";
+    const auto engine = fsdp2_strategy_parallelize(toy.model(), mesh, options);
+    expect(engine->held_part().count == 2, "parts");
+  });
+}
+
+TEST(Fsdp2StrategyParallelize, AnAxisThatTheMeshLacksIsNamed) {
+  ToyModel toy;
+  const DeviceMesh mesh({{"tp", ProcessGroup::solo()}, {"dp_cp", ProcessGroup::solo()}});
+  EXPECT_EQ(test::error_of<UserError>([&] { fsdp2_strategy_parallelize(toy.model(), mesh, {}); }),
+            "the mesh has no axis 'dp_shard_cp'; it has dp_cp, tp");
+}
+
+TEST(Fsdp2StrategyParallelize, AMeshOfOneIsNotSharded) {
+  ToyModel toy;
+  const auto engine = fsdp2_strategy_parallelize(toy.model(), data_mesh(ProcessGroup::solo()), {});
+  EXPECT_EQ(dynamic_cast<FullySharded*>(engine.get()), nullptr);
+  EXPECT_EQ(engine->parameters()[0].buffer.scalar_type(), at::kFloat);
+}
+
+TEST(Fsdp2StrategyParallelize, AsyncTensorParallelismNeedsSequenceParallelism) {
+  expect_ranks(2, [](comm::World& world) {
+    const auto one = ProcessGroup::solo();
+    const DeviceMesh mesh(
+        {{"dp_replicate", one}, {"dp_shard_cp", one}, {"dp_cp", one}, {"tp", world.group()}});
+    ToyModel toy;
+    ParallelizeOptions options;
+    options.enable_async_tensor_parallel = true;
+    const std::string text =
+        test::error_of<UserError>([&] { fsdp2_strategy_parallelize(toy.model(), mesh, options); });
+    expect(text == "enable_async_tensor_parallel requires sequence_parallel", text);
+  });
+}
+
+/// Counts what it is asked to do.
+class CountingStrategy final : public DefaultParallelizationStrategy {
+ public:
+  explicit CountingStrategy(int& calls) : calls_(calls) {}
+  std::unique_ptr<Engine> parallelize(const ParallelModel& model, const DeviceMesh& mesh,
+                                      const ParallelizeOptions& options) const override {
+    calls_ += 1;
+    return DefaultParallelizationStrategy::parallelize(model, mesh, options);
+  }
+
+ private:
+  int& calls_;
+};
+
+TEST(RegisterParallelStrategy, TheModelsClassChoosesAndOthersShareTheDefault) {
+  int calls = 0;
+  StrategyRegistry registry;
+  registry.register_parallel_strategy("SpecialForCausalLM",
+                                      std::make_unique<CountingStrategy>(calls));
+  const DeviceMesh mesh = data_mesh(ProcessGroup::solo());
+  ToyModel other;
+  fsdp2_strategy_parallelize(other.model(), mesh, {}, registry);
+  EXPECT_EQ(calls, 0);
+  ToyModel special("SpecialForCausalLM");
+  fsdp2_strategy_parallelize(special.model(), mesh, {}, registry);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(&registry.get_parallelization_strategy("A"),
+            &registry.get_parallelization_strategy("B"));
+}
+
+TEST(RegisterParallelStrategy, NamesAreRequiredAndFree) {
+  StrategyRegistry registry;
+  const auto add = [&](const std::string& name) {
+    return test::error_of<UserError>([&] {
+      registry.register_parallel_strategy(name, std::make_unique<DefaultParallelizationStrategy>());
+    });
+  };
+  EXPECT_EQ(add(""), "name is required");
+  EXPECT_EQ(add("A"), "no error");
+  EXPECT_EQ(add("A"), "A already registered");
+}
+
+TEST(HaveNvfsdp, WithoutTheEngineTheCallSaysSo) {
+  EXPECT_TRUE(HAVE_NVFSDP);
+  ToyModel toy;
+  SilentReporter reporter;
+  NvfsdpOptions options;
+  options.is_available = false;
+  const std::string text = test::error_of<UserError>([&] {
+    nvfsdp_strategy_parallelize(toy.model(), data_mesh(ProcessGroup::solo()), options, reporter);
+  });
+  EXPECT_EQ(text, "nvFSDP is not installed: this build leaves the engine out");
+}
+
+TEST(NvfsdpStrategyParallelize, EveryStrategyGivesTheSameNormAndItsPlacements) {
+  expect_ranks(2, [](comm::World& world) {
+    SilentReporter reporter;
+    std::vector<double> norms;
+    for (const char* name :
+         {"no_shard", "optim", "optim_grads", "optim_grads_params", "params", "grads_params"}) {
+      ToyModel toy;
+      NvfsdpOptions options;
+      options.data_parallel_sharding_strategy = name;
+      const auto engine =
+          nvfsdp_strategy_parallelize(toy.model(), data_mesh(world.group()), options, reporter);
+      norms.push_back(norm_of_a_step(toy.net, *engine));
+      expect(std::abs(norms.back() - norms[0]) < 2e-6 * norms[0], name);
+      expect(engine->held_part().count == (std::string(name) == "no_shard" ? 1 : 2), name);
+    }
+  });
+}
+
+TEST(NvfsdpStrategyParallelize, AnUnknownStrategyIsRefused) {
+  NvfsdpOptions options;
+  options.data_parallel_sharding_strategy = "all";
+  EXPECT_EQ(test::error_of<UserError>([&] { nvfsdp_sharding(options); }),
+            "unknown data_parallel_sharding_strategy 'all': one of no_shard, optim, optim_grads, "
+            "optim_grads_params, params, grads_params");
+}
+
+TEST(NvfsdpStrategyParallelize, TheDefaultsAreThoseOfTheSeed) {
+  const NvfsdpOptions options;
+  EXPECT_FALSE(options.optimizer);
+  EXPECT_FALSE(options.nvfsdp_unit_modules);
+  EXPECT_EQ(options.data_parallel_sharding_strategy, "optim_grads_params");
+  EXPECT_FALSE(options.init_nvfsdp_with_meta_device || options.grad_reduce_in_fp32 ||
+               options.preserve_fp32_weights || options.average_in_collective ||
+               options.disable_bucketing || options.calculate_per_token_loss ||
+               options.keep_fp8_transpose_cache_when_using_custom_fsdp || options.nccl_ub ||
+               options.fsdp_double_buffer);
+  EXPECT_TRUE(options.overlap_grad_reduce && options.overlap_param_gather &&
+              options.check_for_nan_in_grad);
+  EXPECT_EQ(options.dp_mesh_name + options.cp_mesh_name + options.tp_mesh_name, "dpcptp");
+}
+
+TEST(NvfsdpStrategyParallelize, FlagsBecomeDtypesScalingsAndOverlaps) {
+  NvfsdpOptions options;
+  options.grad_reduce_in_fp32 = true;
+  options.preserve_fp32_weights = true;
+  EXPECT_EQ(nvfsdp_sharding(options).reduce_dtype, at::kFloat);
+  EXPECT_EQ(nvfsdp_sharding(options).gradient_dtype, at::kFloat);
+  EXPECT_EQ(nvfsdp_sharding(options).main_dtype, at::kFloat);
+  EXPECT_EQ(nvfsdp_sharding(options).scaling, GradientScaling::kDivideThenSum);
+  options.average_in_collective = true;
+  EXPECT_EQ(nvfsdp_sharding(options).scaling, GradientScaling::kAverage);
+  options.calculate_per_token_loss = true;
+  EXPECT_EQ(nvfsdp_sharding(options).scaling, GradientScaling::kSum);
+  options.overlap_grad_reduce = options.overlap_param_gather = false;
+  EXPECT_TRUE(nvfsdp_sharding(options).overlaps_reductions);  // forced with parameters sharded
+  EXPECT_EQ(nvfsdp_sharding(options).forward_prefetch_depth, 1);
+  options.data_parallel_sharding_strategy = "optim";
+  EXPECT_FALSE(nvfsdp_sharding(options).overlaps_reductions);
+  EXPECT_EQ(nvfsdp_sharding(options).forward_prefetch_depth, 0);
+}
+
+TEST(NvfsdpStrategyParallelize, OverlappedGathersAreStartedBeforeTheUnitAheadRuns) {
+  const auto order = [](bool overlaps) {
+    NvfsdpOptions options;
+    options.overlap_param_gather = overlaps;
+    ShardingOptions sharding = nvfsdp_sharding(options);
+    if (!overlaps) sharding.forward_prefetch_depth = sharding.backward_prefetch_depth = 0;
+    ToyModel toy;
+    const FullySharded engine(toy.net, toy.facts.keys, ShardingGroups::of(ProcessGroup::solo()),
+                              sharding);
+    engine.root().clear_events();
+    toy.net.forward(toy_input(0));
+    return only(take_events(engine.root()), {"gather", "forward"});
+  };
+  EXPECT_EQ(order(true),
+            (Texts{"gather root", "forward root", "gather layers.0", "gather layers.1",
+                   "forward layers.0", "gather layers.2", "forward layers.1", "forward layers.2"}));
+  EXPECT_EQ(order(false),
+            (Texts{"gather root", "forward root", "gather layers.0", "forward layers.0",
+                   "gather layers.1", "forward layers.1", "gather layers.2", "forward layers.2"}));
+}
+
+TEST(NvfsdpStrategyParallelize, ContextParallelRanksMakeDpCpTheAxis) {
+  expect_ranks(2, [](comm::World& world) {
+    const auto one = ProcessGroup::solo();
+    const DeviceMesh mesh(
+        {{"dp", one}, {"cp", world.group()}, {"dp_cp", world.group()}, {"tp", one}});
+    SilentReporter reporter;
+    ToyModel toy;
+    const auto engine = nvfsdp_strategy_parallelize(toy.model(), mesh, {}, reporter);
+    expect(engine->held_part().count == 2, "parts");
+  });
+}
+
+TEST(NvfsdpStrategyParallelize, ReplicasAreRefused) {
+  expect_ranks(2, [](comm::World& world) {
+    const auto one = ProcessGroup::solo();
+    const DeviceMesh mesh(
+        {{"dp", world.group()}, {"dp_replicate", world.group()}, {"cp", one}, {"tp", one}});
+    SilentReporter reporter;
+    ToyModel toy;
+    const std::string text = test::error_of<UserError>(
+        [&] { nvfsdp_strategy_parallelize(toy.model(), mesh, {}, reporter); });
+    expect(text == "Hybrid-sharding not supported", text);
+  });
+}
+
+TEST(NvfsdpStrategyParallelize, AnOptimizerIsMadeOnTheShards) {
+  ToyModel toy;
+  SilentReporter reporter;
+  NvfsdpOptions options;
+  const Engine* seen = nullptr;
+  options.optimizer = [&](Engine& engine) { seen = &engine; };
+  const auto engine =
+      nvfsdp_strategy_parallelize(toy.model(), data_mesh(ProcessGroup::solo()), options, reporter);
+  EXPECT_EQ(seen, engine.get());
+}
+
+TEST(NvfsdpStrategyParallelize, UnitModulesMustBeTheModels) {
+  test::Warnings warnings;
+  NvfsdpOptions options;
+  options.nvfsdp_unit_modules = {{"transformers.models.llama.modeling_llama.LlamaDecoderLayer"}};
+  ToyModel llama("LlamaForCausalLM");
+  nvfsdp_strategy_parallelize(llama.model(), data_mesh(ProcessGroup::solo()), options, warnings);
+  ToyModel qwen("Qwen3ForCausalLM");
+  EXPECT_EQ(test::error_of<UserError>([&] {
+              nvfsdp_strategy_parallelize(qwen.model(), data_mesh(ProcessGroup::solo()), options,
+                                          warnings);
+            }),
+            "none of the unit modules is in Qwen3ForCausalLM, whose layers are of class "
+            "Qwen3DecoderLayer");
+  EXPECT_TRUE(warnings.texts.empty());
+}
+
+TEST(ImportClassFromPath, KnownClassesAreFoundAndOthersSaidToBeUnknown) {
+  EXPECT_EQ(import_class_from_path("transformers.models.gpt2.modeling_gpt2.GPT2Block").name,
+            "GPT2Block");
+  EXPECT_EQ(test::error_of<UserError>([] { import_class_from_path("Block"); }),
+            "'Block' is no path of a class: expected module.Class");
+  EXPECT_EQ(test::error_of<UserError>([] {
+              import_class_from_path("transformers.models.llama.modeling_llama.LlamaDecoderLaye");
+            }),
+            "no class transformers.models.llama.modeling_llama.LlamaDecoderLaye; did you mean "
+            "'transformers.models.llama.modeling_llama.LlamaDecoderLayer'?");
+}
+
+TEST(ImportClassesFromPaths, FailingEntriesAreLeftOutWithAWarning) {
+  test::Warnings warnings;
+  const auto classes = import_classes_from_paths(
+      {"transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer", "a.b.C",
+       "transformers.models.llama.modeling_llama.LlamaDecoderLayer"},
+      warnings);
+  ASSERT_EQ(classes.size(), 2u);
+  EXPECT_EQ(classes[0].name, "Qwen3DecoderLayer");
+  EXPECT_EQ(classes[1].name, "LlamaDecoderLayer");
+  EXPECT_EQ(warnings.texts, (Texts{"Could not import class from path a.b.C: no class a.b.C"}));
+}
+
+}  // namespace
+}  // namespace automodel::distributed
