@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "recipes/parity_command.h"
+#include "recipes/plan_command.h"
 #include "recipes/recipe.h"
 #include "recipes/run_recipe.h"
 #include "tokenizers/tokenizer.h"
@@ -27,6 +28,19 @@ int check_recipe(const CheckArguments& arguments) {
   }
   return recipes::check_recipe(arguments.recipe.path, arguments.recipe.overrides,
                                arguments.world_size);
+}
+
+int plan_memory(const PlanArguments& arguments) {
+  const std::pair<const char*, std::optional<int64_t>> numbers[] = {
+      {"--world-size", arguments.world_size}, {"--sequence-length", arguments.sequence_length}};
+  for (const auto& [option, value] : numbers) {
+    if (value && *value < 1) throw UserError(cat(option, " must be at least 1, found ", *value));
+  }
+  return recipes::run_plan_command({.recipe_path = arguments.recipe.path,
+                                    .overrides = arguments.recipe.overrides,
+                                    .world_size = arguments.world_size,
+                                    .sequence_length = arguments.sequence_length,
+                                    .is_json = arguments.is_json});
 }
 
 int print_schema() {

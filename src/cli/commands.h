@@ -26,6 +26,13 @@ struct CheckArguments {
   std::optional<int64_t> world_size;
 };
 
+struct PlanArguments {
+  RecipeArguments recipe;
+  std::optional<int64_t> world_size;
+  std::optional<int64_t> sequence_length;
+  bool is_json = false;
+};
+
 struct TokenizeArguments {
   std::string folder;
   bool adds_special_tokens = false;
@@ -42,6 +49,7 @@ struct ParityArguments {
 /// The subcommands; each returns the exit status and throws UserError for what is wrong.
 int run_recipe(const RunArguments& arguments);
 int check_recipe(const CheckArguments& arguments);
+int plan_memory(const PlanArguments& arguments);
 int print_schema();
 int explain_key(const std::string& key);
 int tokenize_lines(const TokenizeArguments& arguments);

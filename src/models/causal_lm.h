@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "nn/activation_sizes.h"
 #include "nn/attention_core.h"
 #include "nn/loss_head.h"
 #include "nn/parallel_plan.h"
@@ -62,6 +63,8 @@ class CausalLM : public torch::nn::Module {
   virtual std::vector<ParameterInit> initial_values() const = 0;
   virtual nn::ParallelPlan parallel_plan() const = 0;
   virtual ModelDims dims() const = 0;
+  /// Bytes of one micro-batch's intermediate tensors, for memory plans.
+  virtual nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const = 0;
   /// "LlamaForCausalLM", ...: the key of the strategy registry.
   virtual std::string architecture() const = 0;
   /// The configuration as Hugging Face writes it, for the exported folder.

@@ -215,6 +215,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_scheduler(recipe, options.world_size, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);
+  if (!options.looks_at_data) return;
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
   for (const DatasetSection* section : sections) {

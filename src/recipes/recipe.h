@@ -41,6 +41,7 @@ struct OptimizerPlan {
   double lr = 0;
   double weight_decay = 0;
   std::vector<optim::ParamGroupOverride> param_group_overrides;
+  int64_t num_states = 0;  ///< tensors of state beside each parameter
   config::Node node;
 };
 
@@ -91,6 +92,7 @@ distributed::DistributedSetup read_distributed(const config::Node& node,
 struct CheckOptions {
   int64_t world_size = 1;
   bool loads_tokenizers = true;  ///< a run loads them anyway
+  bool looks_at_data = true;     ///< files of datasets; tokenizers only with them
 };
 
 /// What is wrong with a recipe for a number of ranks, without weights: sizes, batch divisibility,

@@ -32,6 +32,7 @@ OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnos
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
+  plan.num_states = config.amsgrad ? 3 : 2;
   plan.make = [config](auto parameters, auto gradients) {
     return optim::make_adam(config, std::move(parameters), std::move(gradients));
   };
@@ -64,6 +65,7 @@ OptimizerPlan sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
+  plan.num_states = config.momentum > 0 ? 1 : 0;
   plan.make = [config](auto parameters, auto gradients) {
     return optim::make_sgd(config, std::move(parameters), std::move(gradients));
   };

@@ -34,10 +34,10 @@ TEST(CliTest, NothingGivenShowsTheCommandsAndWhatExitStatusesMean) {
 TEST(CliTest, UnknownCommandsGetASuggestion) {
   const ProgramResult run = automodel({"chekc", kSmoke});
   EXPECT_EQ(run.status, 2);
-  EXPECT_EQ(
-      run.err,
-      "unknown command 'chekc'; did you mean 'check'?; commands: run, check, schema, explain, "
-      "tokenize, parity, version; or give a recipe (.yaml)\n");
+  EXPECT_EQ(run.err,
+            "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, schema, "
+            "explain, "
+            "tokenize, parity, version; or give a recipe (.yaml)\n");
 }
 
 TEST(CliTest, AMissingRecipeIsSaid) {
@@ -93,6 +93,68 @@ TEST(CliTest, CheckTakesTheRanksThatTheRecipeNeeds) {
   const ProgramResult run = automodel({"check", kSmoke, "--distributed.dp_size=2"});
   EXPECT_EQ(run.status, 0) << run.out;
   EXPECT_THAT(run.out, HasSubstr("checked for 2 ranks, the fewest that the recipe fits"));
+}
+
+TEST(CliTest, PlanShowsMeshUnitsBytesAndCollectives) {
+  const ProgramResult run =
+      automodel({"plan", "recipes/smoke/mock_pretrain.yaml", "--world-size", "2"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(
+      run.out,
+      "recipes/smoke/mock_pretrain.yaml: Qwen3ForCausalLM, 242112 parameters (242112 trained)\n"
+      "mesh of 2 ranks: pp 1, dp_replicate 1, dp_shard 2, cp 1, tp 1 (the last axis varies "
+      "fastest)\n"
+      "  dp_shard      1 group of 2: 0-1\n"
+      "  dp            1 group of 2: 0-1\n"
+      "  dp_shard_cp   1 group of 2: 0-1\n"
+      "  strategy                  fsdp2, over 2 ranks: parameters sharded, gradients sharded, "
+      "optimizer state sharded\n"
+      "  dtypes                    stored float32, computed bfloat16, reduced float32\n"
+      "  activation checkpointing  off\n"
+      "  tensor parallelism        off (tp_size 1)\n"
+      "  a micro-batch on a rank   4 sequences of 32 tokens\n"
+      "  micro-batches a step      1\n"
+      "  unit                 parameters    dtype  state on a rank  gathered whole\n"
+      "  (root)                   131136  float32          1.0 MiB         256 KiB\n"
+      "  model.layers.0 .. 1  55488 each  float32     434 KiB each    108 KiB each\n"
+      "bytes on every rank, at the fullest moment of a step (the loss)\n"
+      "  parameters                       473 KiB\n"
+      "  gradients                        473 KiB\n"
+      "  optimizer state                  946 KiB\n"
+      "  gathered parameters              364 KiB\n"
+      "  gradients not yet reduced        256 KiB\n"
+      "  kept activations                 1.8 MiB\n"
+      "  logits and their gradients       1.8 MiB\n"
+      "  total                            6.0 MiB\n"
+      "  the program itself is not counted; the largest unit is the root with 131136 parameters\n"
+      "collectives of a step, bytes of the whole tensors\n"
+      "  all-gathers               4, 581 KiB\n"
+      "  reduce-scatters           3, 946 KiB\n");
+}
+
+TEST(CliTest, PlanOfSeventyBillionParametersIsThereAtOnce) {
+  const ProgramResult run = automodel(
+      {"plan", "recipes/llm_pretrain/llama3.3_70b_64_ranks.yaml", "--world-size", "64", "--json"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_LT(run.seconds, 1.0);
+  const Json plan = Json::parse(run.out, "plan");
+  EXPECT_EQ(plan.at("num_parameters").as_int(), 70553706496);
+  EXPECT_EQ(plan.at("units").size(), 2u);
+  EXPECT_EQ(plan.at("units").as_array()[1].at("count").as_int(), 80);
+  // bfloat16; 64 ranges, and nothing to pad at these sizes.
+  EXPECT_EQ(plan.at("bytes").at("parameters").as_int(), 70553706496 * 2 / 64);
+  EXPECT_EQ(plan.at("bytes").at("optimizer").as_int(), 70553706496 * 4 / 64);
+}
+
+TEST(CliTest, PlanRefusesAxesThatItCannotTell) {
+  const ProgramResult run = automodel({"plan", kSmoke, "--world-size", "2",
+                                       "--distributed.strategy=fsdp2", "--distributed.cp_size=2"});
+  EXPECT_EQ(run.status, 6) << run.out;
+  EXPECT_EQ(run.err,
+            "distributed.cp_size 2: plans of more than data parallelism are not in this version\n");
+  const ProgramResult zero = automodel({"plan", kSmoke, "--world-size", "0"});
+  EXPECT_EQ(zero.status, 2);
+  EXPECT_EQ(zero.err, "--world-size must be at least 1, found 0\n");
 }
 
 TEST(CliTest, ExplainGivesMeaningDefaultAndRange) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/causal_lm.h"
+#include "models/decoder/activation_sizes.h"
 #include "models/decoder/block.h"
 #include "models/decoder/family.h"
 #include "nn/rope_tables.h"
@@ -27,6 +28,9 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
   std::vector<ParameterInit> initial_values() const override;
   nn::ParallelPlan parallel_plan() const override { return family_.parallel_plan(config_); }
   ModelDims dims() const override;
+  nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const override {
+    return decoder::activation_sizes(config_, shape);
+  }
   std::string architecture() const override { return std::string(family_.architecture); }
   Json hf_config() const override;
 

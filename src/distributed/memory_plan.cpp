@@ -1,0 +1,402 @@
+#include "distributed/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+
+namespace automodel::distributed {
+
+namespace {
+
+int64_t size_of(at::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+bool shards_parameters(const MemoryOptions& options) {
+  return options.sharding && options.sharding->parameters == Placement::kSharded;
+}
+
+bool shards_gradients(const MemoryOptions& options) {
+  return options.sharding && options.sharding->gradients == Placement::kSharded;
+}
+
+/// The same decisions as FSDPModule::make_flat, in bytes.
+void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, UnitMemory& unit) {
+  const ShardingOptions& sharding = *options.sharding;
+  const FlatLayout layout = group.layout(size_of(group.dtype), options.num_parts);
+  const int64_t range = layout.range_numel(options.num_parts);
+  const at::ScalarType main = sharding.main_dtype.value_or(group.dtype);
+  const at::ScalarType computed = unit.computed_dtype;
+  const at::ScalarType reduced = sharding.reduce_dtype.value_or(computed);
+  if (main != computed) unit.gather_copy = range * size_of(computed);
+  if (shards_parameters(options)) {
+    unit.parameters = range * size_of(main);
+    unit.gathered = layout.numel * size_of(computed);
+  } else {
+    unit.parameters = layout.numel * size_of(computed);
+    if (main != computed) unit.masters = range * size_of(main);
+  }
+  if (!group.is_trained) return;
+  const at::ScalarType kept = sharding.gradient_dtype.value_or(main);
+  unit.optimizer = range * size_of(main) * options.num_optimizer_states;
+  unit.sent = layout.numel * size_of(reduced);
+  const bool has_accumulated = reduced != computed;
+  if (shards_gradients(options)) {
+    unit.gradients = range * size_of(kept);
+    unit.whole_gradients = layout.numel * size_of(computed);
+    if (has_accumulated) unit.accumulated = unit.sent;
+  } else {
+    // The whole buffer stays, and this rank's range in it is what the optimizer reads.
+    unit.gradients = unit.sent + (reduced != kept ? range * size_of(kept) : 0);
+    if (has_accumulated) unit.whole_gradients = layout.numel * size_of(computed);
+  }
+  if (reduced != kept) unit.sum_copy = range * size_of(reduced);
+}
+
+/// Bytes of one flat group on one rank.
+UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
+  UnitMemory unit;
+  unit.unit = group.unit;
+  unit.dtype = group.dtype;
+  unit.computed_dtype = group.dtype;
+  unit.is_trained = group.is_trained;
+  unit.numel = group.numel();
+  if (options.sharding) {
+    unit.computed_dtype = options.sharding->param_dtype.value_or(group.dtype);
+    add_sharded_bytes(group, options, unit);
+    return unit;
+  }
+  unit.parameters = group.layout(size_of(group.dtype), 1).numel * size_of(group.dtype);
+  if (!group.is_trained) return unit;
+  unit.gradients = unit.parameters;
+  unit.optimizer = unit.parameters * options.num_optimizer_states;
+  return unit;
+}
+
+/// Walks through one step as the engines do and keeps its fullest moment.
+class StepWalk final {
+ public:
+  StepWalk(const std::vector<UnitMemory>& units, const MemoryOptions& options,
+           const nn::ActivationSizes& activations)
+      : options_(options), activations_(activations) {
+    for (const UnitMemory& unit : units) {
+      auto it = std::find_if(units_.begin(), units_.end(),
+                             [&](const Unit& known) { return known.name == unit.unit; });
+      if (it == units_.end()) it = units_.insert(units_.end(), Unit{unit.unit, {}});
+      it->flats.push_back({&unit});
+    }
+    for (Unit& unit : units_) (unit.name.empty() ? roots_ : blocks_).push_back(&unit);
+  }
+
+  /// One micro-batch; what it set off.
+  StepCollectives micro_batch(int64_t number, bool is_last) {
+    number_ = number;
+    is_synced_ = is_last || (options_.sharding && !options_.sharding->defers_gradients);
+    counts_ = {};
+    for (Unit* root : roots_) {
+      gather(*root, "start");
+      prepare_gradients(*root);
+    }
+    now_.activations = activations_.embedding;
+    for (size_t i = 0; i < blocks_.size(); ++i) forward(i);
+    head();
+    for (size_t i = blocks_.size(); i-- > 0;) backward(i);
+    now_.activations = 0;
+    for (Unit* root : roots_) finish_backward(*root);
+    if (is_last) finish_reduction();
+    if (is_last && !options_.sharding) reduce_in_buckets();
+    return counts_;
+  }
+
+  const MemoryMoment& peak() const { return peak_; }
+
+ private:
+  struct Flat {
+    const UnitMemory* bytes;
+    bool is_gathered = false;
+    bool has_gradients = false;    // of this micro-batch
+    bool has_accumulated = false;  // of those before
+    bool is_reduced = false;       // once in this step
+  };
+  struct Unit {
+    std::string name;
+    std::vector<Flat> flats;
+  };
+
+  void mark(const std::string& what) {
+    if (now_.total() <= peak_.total()) return;
+    peak_ = now_;
+    peak_.name = options_.num_micro_batches == 1 ? what : cat(what, ", micro-batch ", number_);
+  }
+
+  // The engine's pool: at most kKept freed buffers of a size stay for the next unit.
+  void take(int64_t bytes) {
+    int& idle = idle_[bytes];
+    if (idle == 0) return;
+    --idle;
+    now_.idle -= bytes;
+  }
+
+  void give(int64_t bytes) {
+    constexpr int kKept = 3;
+    int& idle = idle_[bytes];
+    if (idle == kKept) return;
+    ++idle;
+    now_.idle += bytes;
+  }
+
+  void gather(Unit& unit, const std::string& when) {
+    for (Flat& flat : unit.flats) {
+      const UnitMemory& bytes = *flat.bytes;
+      if (!options_.sharding || flat.is_gathered) continue;
+      flat.is_gathered = true;
+      if (bytes.gathered > 0) take(bytes.gathered);
+      now_.gathered += bytes.gathered;
+      counts_.num_gathers += 1;
+      // Replicated parameters are gathered once a step, after their update.
+      counts_.gathered_bytes += bytes.gathered > 0 ? bytes.gathered : bytes.parameters;
+      now_.casts += bytes.gather_copy;
+      mark(cat("gather at ", when));
+      now_.casts -= bytes.gather_copy;
+    }
+  }
+
+  void release(Unit& unit) {
+    for (Flat& flat : unit.flats) {
+      if (!flat.is_gathered || flat.bytes->gathered == 0) continue;
+      flat.is_gathered = false;
+      now_.gathered -= flat.bytes->gathered;
+      give(flat.bytes->gathered);
+    }
+  }
+
+  void prepare_gradients(Unit& unit) {
+    for (Flat& flat : unit.flats) {
+      if (!flat.bytes->is_trained) continue;
+      if (pending_ == &flat) finish_reduction();
+      hold(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
+    }
+  }
+
+  /// Takes a buffer that may be there already.
+  void hold(bool& is_there, int64_t bytes, int64_t& held) {
+    if (std::exchange(is_there, true) || bytes == 0) return;
+    take(bytes);
+    held += bytes;
+  }
+
+  void drop(bool& is_there, int64_t bytes, int64_t& held) {
+    if (!std::exchange(is_there, false) || bytes == 0) return;
+    held -= bytes;
+    give(bytes);
+  }
+
+  bool has_wider_sum(const Flat& flat) const {
+    return flat.bytes->whole_gradients > 0 && flat.bytes->sent != flat.bytes->whole_gradients;
+  }
+
+  /// The micro-batch's gradients are added to those before.
+  void stash(Flat& flat) {
+    hold(flat.has_accumulated, flat.bytes->accumulated, now_.whole_gradients);
+    mark("sum of gradients");
+    drop(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
+  }
+
+  void finish_backward(Unit& unit) {
+    release(unit);
+    if (!options_.sharding) return;
+    for (Flat& flat : unit.flats) {
+      if (!flat.bytes->is_trained) continue;
+      if (!is_synced_) {
+        if (has_wider_sum(flat)) stash(flat);
+        continue;
+      }
+      finish_reduction();
+      if (has_wider_sum(flat)) stash(flat);
+      pending_ = &flat;
+      // The first sum of a step is written straight into the gradients.
+      const bool is_direct = !flat.is_reduced && flat.bytes->sum_copy == 0;
+      pending_copy_ = is_direct || !shards_gradients(options_) ? flat.bytes->sum_copy
+                                                               : flat.bytes->sent / num_parts();
+      now_.casts += pending_copy_;
+      mark(cat("reduction of ", unit.name.empty() ? "the root" : unit.name));
+      if (!options_.sharding->overlaps_reductions) finish_reduction();
+    }
+  }
+
+  void finish_reduction() {
+    if (pending_ == nullptr) return;
+    Flat& flat = *std::exchange(pending_, nullptr);
+    now_.casts -= std::exchange(pending_copy_, 0);
+    flat.is_reduced = true;
+    drop(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
+    drop(flat.has_accumulated, flat.bytes->accumulated, now_.whole_gradients);
+    counts_.num_reductions += 1;
+    counts_.reduced_bytes += flat.bytes->sent;
+    if (options_.num_replicas > 1) {
+      counts_.num_replica_reductions += 1;
+      counts_.replica_reduced_bytes += flat.bytes->sent / num_parts();
+    }
+  }
+
+  int64_t num_parts() const { return options_.num_parts; }
+
+  bool is_kept_after_forward(size_t block) const {
+    if (!options_.sharding) return true;
+    const auto& reshards = options_.sharding->reshard_after_forward;
+    if (reshards) return !*reshards;
+    return block + 1 == blocks_.size();
+  }
+
+  int64_t prefetch_depth(bool is_forward) const {
+    if (!options_.sharding || options_.sharding->reshard_after_forward == false) return 0;
+    return is_forward ? options_.sharding->forward_prefetch_depth
+                      : options_.sharding->backward_prefetch_depth;
+  }
+
+  void forward(size_t i) {
+    const std::string when = cat("forward of ", blocks_[i]->name);
+    gather(*blocks_[i], when);
+    for (int64_t ahead = 1; ahead <= prefetch_depth(true); ++ahead) {
+      const size_t next = i + static_cast<size_t>(ahead);
+      if (next < blocks_.size()) gather(*blocks_[next], when);
+    }
+    now_.working = activations_.block_forward;
+    now_.activations += options_.recomputes ? activations_.block_input : activations_.block_kept;
+    mark(when);
+    now_.working = 0;
+    if (!is_kept_after_forward(i)) release(*blocks_[i]);
+  }
+
+  void head() {
+    now_.activations += activations_.final_norm_kept;
+    now_.logits = activations_.logits + activations_.head_kept;
+    mark("the loss");
+    now_.logits = 0;
+    now_.activations -= activations_.final_norm_kept;
+  }
+
+  void backward(size_t i) {
+    Unit& block = *blocks_[i];
+    const std::string when = cat("backward of ", block.name);
+    gather(block, when);
+    prepare_gradients(block);
+    for (int64_t ahead = 1; ahead <= prefetch_depth(false); ++ahead) {
+      if (ahead <= static_cast<int64_t>(i)) gather(*blocks_[i - static_cast<size_t>(ahead)], when);
+    }
+    now_.working = activations_.block_backward;
+    if (options_.recomputes) now_.working += activations_.block_kept;
+    mark(when);
+    now_.working = 0;
+    now_.activations -= options_.recomputes ? activations_.block_input : activations_.block_kept;
+    finish_backward(block);
+  }
+
+  void reduce_in_buckets() {
+    if (options_.num_replicas == 1) return;
+    std::map<at::ScalarType, int64_t> arenas;
+    for (const Unit& unit : units_) {
+      for (const Flat& flat : unit.flats) {
+        if (flat.bytes->is_trained) arenas[flat.bytes->dtype] += flat.bytes->gradients;
+      }
+    }
+    for (const auto& [dtype, bytes] : arenas) {
+      const int64_t size = size_of(dtype);
+      counts_.num_reductions += static_cast<int64_t>(
+          make_buckets(bytes / size, size, options_.first_bucket_bytes, options_.bucket_bytes)
+              .size());
+      counts_.reduced_bytes += bytes;
+    }
+  }
+
+  const MemoryOptions& options_;
+  const nn::ActivationSizes& activations_;
+  std::vector<Unit> units_;
+  std::vector<Unit*> blocks_;
+  std::vector<Unit*> roots_;
+  std::map<int64_t, int> idle_;
+  MemoryMoment now_;
+  MemoryMoment peak_;
+  StepCollectives counts_;
+  int64_t number_ = 1;
+  bool is_synced_ = true;
+  Flat* pending_ = nullptr;  // a reduction under way
+  int64_t pending_copy_ = 0;
+};
+
+}  // namespace
+
+MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSizes& sizes) {
+  MemoryOptions options;
+  options.recomputes = activation_checkpointing_mode(setup) != ActivationCheckpointingMode::kOff;
+  if (const auto cap = setup.ddp.bucket_cap_mb) {
+    options.bucket_bytes = *cap << 20;
+    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+  }
+  const int64_t ranks = int64_t{sizes.dp()} * sizes.cp;
+  if (ranks == 1) return options;
+  const MegatronFSDPConfig& megatron = setup.megatron_fsdp;
+  switch (setup.strategy) {
+    case Strategy::kFsdp2:
+      options.sharding = sharding_options(setup.fsdp2, at::kCPU);
+      options.num_parts = int64_t{sizes.dp_shard} * sizes.cp;
+      options.num_replicas = sizes.dp_replicate;
+      break;
+    case Strategy::kMegatronFsdp:
+      if (megatron.zero_dp_strategy > 0 || megatron.preserve_fp32_weights) {
+        options.sharding = sharding_options(megatron, at::kCPU);
+      }
+      (megatron.zero_dp_strategy > 0 ? options.num_parts : options.num_replicas) = ranks;
+      break;
+    case Strategy::kDdp:
+      options.num_replicas = ranks;
+      break;
+  }
+  return options;
+}
+
+StepCollectives& StepCollectives::operator+=(const StepCollectives& other) {
+  num_gathers += other.num_gathers;
+  gathered_bytes += other.gathered_bytes;
+  num_reductions += other.num_reductions;
+  reduced_bytes += other.reduced_bytes;
+  num_replica_reductions += other.num_replica_reductions;
+  replica_reduced_bytes += other.replica_reduced_bytes;
+  return *this;
+}
+
+StepCollectives StepCollectives::operator*(int64_t times) const {
+  return {num_gathers * times,   gathered_bytes * times,         num_reductions * times,
+          reduced_bytes * times, num_replica_reductions * times, replica_reduced_bytes * times};
+}
+
+const UnitMemory& MemoryPlan::largest_unit() const {
+  AM_CHECK(!units.empty());
+  return *std::max_element(units.begin(), units.end(),
+                           [](const auto& a, const auto& b) { return a.numel < b.numel; });
+}
+
+MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& options,
+                       const nn::ActivationSizes& activations) {
+  MemoryPlan plan;
+  for (const FlatGroup& group : groups) {
+    plan.units.push_back(unit_memory(group, options));
+    const UnitMemory& unit = plan.units.back();
+    plan.parameters += unit.parameters + unit.masters;
+    plan.gradients += unit.gradients;
+    plan.optimizer += unit.optimizer;
+  }
+  StepWalk walk(plan.units, options, activations);
+  const int64_t count = options.num_micro_batches;
+  plan.per_micro = walk.micro_batch(1, count == 1);
+  plan.per_step = plan.per_micro;
+  // Those between the second and the last are like the second.
+  if (count > 2) plan.per_step += walk.micro_batch(2, false) * (count - 2);
+  if (count > 1) plan.per_step += walk.micro_batch(count, true);
+  plan.peak = walk.peak();
+  return plan;
+}
+
+}  // namespace automodel::distributed

@@ -1,0 +1,159 @@
+#include "models/decoder/activation_sizes.h"
+
+#include <algorithm>
+
+// T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
+// their heads, I intermediate size, e bytes of an element. Per token, a Llama block in float32
+// keeps
+//   input D, norm D + 1, heads Q + 2K, attention Q + N, sum D, norm D + 1, gate and up 2I, their
+//   product I      (elements of 4 bytes; with norms of heads Q + 2K and N + M scales more)
+// and another block of the same sizes in bfloat16, where the plain operations run,
+//   each norm 8D + 4 + 2D, heads in float32 12Q, probabilities 8 N S, attention 2Q,
+//   gate, up, activation and product 8I                     (bytes).
+
+namespace automodel::models::decoder {
+
+namespace {
+
+/// Sizes of one block's parts in bytes.
+class BlockSizes final {
+ public:
+  BlockSizes(const DecoderConfig& config, const nn::ActivationShape& shape)
+      : config_(config),
+        tokens_(shape.tokens()),
+        length_(shape.sequence_length),
+        e_(shape.element_size),
+        is_fused_(shape.element_size == 4),
+        q_(config.num_heads * config.head_dim),
+        k_(config.num_kv_heads * config.head_dim) {}
+
+  int64_t hidden() const { return tokens_ * config_.hidden_size * e_; }
+
+  /// Whether a norm over the hidden size keeps its input as it came.
+  bool norm_keeps_input() const { return is_fused_ || config_.norm == NormKind::kLayer; }
+
+  /// Kept by a norm of `rows` rows of `dim` besides its input and its output.
+  int64_t norm(int64_t rows, int64_t dim) const {
+    if (config_.norm == NormKind::kLayer) return rows * 8;
+    return is_fused_ ? rows * 4 : rows * (8 * dim + 4);
+  }
+
+  int64_t hidden_norm() const { return norm(tokens_, config_.hidden_size); }
+
+  /// From the projection's output to q, k and v.
+  int64_t heads() const {
+    const int64_t rows = tokens_ * config_.num_heads;
+    const int64_t kv_rows = tokens_ * config_.num_kv_heads;
+    switch (config_.qk_norm) {
+      case QkNorm::kWholeProjection:  // the norms' inputs are copies
+        return (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_);
+      case QkNorm::kPerHead:
+        if (!is_fused_) return norm(rows, config_.head_dim) + norm(kv_rows, config_.head_dim);
+        break;
+      case QkNorm::kNone:
+        return 0;  // a rotation is undone without its input
+    }
+    return tokens_ * (q_ + 2 * k_) * e_ + (rows + kv_rows) * 4;
+  }
+
+  bool has_fused_attention() const { return is_fused_ && config_.attention_dropout == 0; }
+  int64_t scores() const { return tokens_ * config_.num_heads * length_ * 4; }
+
+  /// q, k and v as attention keeps them, to the output projection's input.
+  int64_t attention() const {
+    if (has_fused_attention()) {
+      return tokens_ * (2 * q_ + 2 * k_) * e_ + tokens_ * config_.num_heads * 4;
+    }
+    int64_t kept = 2 * scores();  // probabilities, and what the values are weighted with
+    if (config_.attention_softcap > 0) kept += scores();
+    if (config_.attention_dropout > 0) kept += scores() / 4 * e_;  // its mask
+    return kept + length_ * length_ + tokens_ * (12 + e_) * q_;
+  }
+
+  int64_t dropout() const { return config_.residual_dropout > 0 ? hidden() : 0; }
+
+  int64_t up() const { return tokens_ * config_.intermediate_size * e_; }
+
+  /// From the first projection's output to the second's input.
+  int64_t mlp() const {
+    using kernels::Activation;
+    const bool has_loop =
+        config_.activation == Activation::kSilu || config_.activation == Activation::kGeluTanh;
+    if (config_.is_mlp_gated) return (is_fused_ && has_loop ? 3 : 4) * up();
+    return (config_.activation == Activation::kRelu ? 1 : 2) * up();
+  }
+
+  bool has_plain_gate() const { return config_.is_mlp_gated && !is_fused_; }
+
+  int64_t attention_branch() const {
+    int64_t kept = heads() + attention() + dropout();
+    if (config_.norm_placement != NormPlacement::kPost) kept += hidden_norm() + hidden();
+    if (config_.norm_placement != NormPlacement::kPre) kept += post_norm();
+    return kept;
+  }
+
+  int64_t mlp_branch() const {
+    int64_t kept = hidden() + mlp() + dropout();  // the first projection's input
+    if (config_.norm_placement != NormPlacement::kPost) {
+      kept += hidden_norm() + (norm_keeps_input() ? hidden() : 0);
+    }
+    if (config_.norm_placement != NormPlacement::kPre) kept += post_norm();
+    return kept;
+  }
+
+  /// The block's output: the next norm's or, with norms behind, the next projection's input.
+  int64_t output() const {
+    return config_.norm_placement == NormPlacement::kPost || norm_keeps_input() ? hidden() : 0;
+  }
+
+  int64_t forward_working() const {
+    const int64_t attending = has_fused_attention() ? 0 : scores() - mlp_branch();
+    return std::max(2 * hidden(), attending);
+  }
+
+  /// The fullest of the backward passes of the second projection, the activation, the first
+  /// projection and attention; what was freed before counts against it.
+  int64_t backward_working() const {
+    const int64_t width = config_.is_mlp_gated ? 2 : 1;
+    const int64_t weight = config_.hidden_size * config_.intermediate_size * e_;
+    const int64_t down = hidden() + up() + weight;
+    const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
+    const int64_t first = 2 * hidden() + width * up() - mlp() + width * weight;
+    const int64_t attending = has_fused_attention() ? 0 : 3 * scores() - mlp_branch();
+    return std::max({down, activation, first, attending});
+  }
+
+ private:
+  int64_t post_norm() const { return hidden_norm() + (norm_keeps_input() ? hidden() : 0); }
+
+  const DecoderConfig& config_;
+  int64_t tokens_;
+  int64_t length_;
+  int64_t e_;
+  bool is_fused_;
+  int64_t q_;
+  int64_t k_;
+};
+
+}  // namespace
+
+nn::ActivationSizes activation_sizes(const DecoderConfig& config,
+                                     const nn::ActivationShape& shape) {
+  constexpr int64_t kChunkTokens = 512;  // of the head
+  const BlockSizes block(config, shape);
+  const int64_t rows = std::min(kChunkTokens, shape.tokens());
+  const int64_t per_logit = shape.element_size == 4 ? 4 : 4 + shape.element_size;
+  nn::ActivationSizes sizes;
+  sizes.embedding = block.hidden() + (config.embedding_dropout > 0 ? block.hidden() : 0);
+  sizes.block_kept = block.attention_branch() + block.mlp_branch() + block.output();
+  sizes.block_input = block.hidden();
+  sizes.block_forward = block.forward_working();
+  sizes.block_backward = block.backward_working();
+  sizes.final_norm_kept = block.hidden_norm() + block.hidden();
+  sizes.head_kept = block.hidden() + config.vocab_size * config.hidden_size * shape.element_size;
+  sizes.logits = rows * (config.vocab_size * per_logit + config.hidden_size * shape.element_size) +
+                 block.hidden();  // the rows that have labels
+  return sizes;
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+namespace automodel::nn {
+
+/// The batch that activations are estimated for, and the element type they are computed in.
+struct ActivationShape {
+  int64_t num_sequences = 1;
+  int64_t sequence_length = 1;
+  int64_t element_size = 4;  ///< 4: the fused float32 kernels; others: the plain operations
+
+  int64_t tokens() const { return num_sequences * sequence_length; }
+};
+
+/// Bytes of one micro-batch's intermediate tensors on one rank. "Kept" is what autograd saves from
+/// forward to backward; the others come and go and say how much is there at once at most, beyond
+/// what is kept at that time.
+struct ActivationSizes {
+  int64_t embedding = 0;        ///< kept: the embedded tokens, which the first block reads
+  int64_t block_kept = 0;       ///< kept by one block, its output included
+  int64_t block_input = 0;      ///< kept by one block that is computed again in backward
+  int64_t block_forward = 0;    ///< while a block's forward runs
+  int64_t block_backward = 0;   ///< while its backward runs, gradients of single weights included
+  int64_t final_norm_kept = 0;  ///< kept by the last norm, the head's input included
+  int64_t head_kept = 0;        ///< gradients that the head computes in its forward
+  int64_t logits = 0;           ///< a chunk of logits and what is computed beside it
+};
+
+}  // namespace automodel::nn

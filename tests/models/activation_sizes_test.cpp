@@ -1,0 +1,111 @@
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "models/golden_model.h"
+
+namespace automodel {
+namespace {
+
+/// Counts the bytes that this thread's tensors take while it is in force.
+class AllocationCounter final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t live() const { return live_; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t live_ = 0;
+  int64_t peak_ = 0;
+};
+
+constexpr int64_t kSequences = 2, kLength = 96;
+
+struct CountedBytes {
+  int64_t kept = 0;  ///< when the loss is there
+  int64_t peak = 0;
+  nn::ActivationSizes planned;
+};
+
+/// Forward and backward of a family's tiny model with another number of layers.
+CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::ScalarType dtype) {
+  at::set_num_threads(1);
+  Json config = Json::parse_file(test::source_file(cat("configs/tiny/", family, "/config.json")));
+  config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = num_layers;
+  config.erase("layer_types");
+  const auto model = models::build_causal_lm(config, dtype);
+  test::give_memory(*model);
+  for (at::Tensor parameter : model->parameters()) {
+    parameter.mutable_grad() = at::zeros_like(parameter);
+  }
+  model->train();
+  tensor::Batch batch;
+  batch.input_ids = at::arange(kSequences * kLength, at::kLong).view({kSequences, kLength});
+  batch.labels = batch.input_ids.clone();
+  const auto counter = std::make_shared<AllocationCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  CountedBytes counted;
+  {
+    const at::Tensor loss = model->loss(batch, 1.0, -100);
+    counted.kept = counter->live();
+    loss.backward();
+  }
+  counted.peak = counter->peak();
+  counted.planned =
+      model->activation_sizes({kSequences, kLength, static_cast<int64_t>(c10::elementSize(dtype))});
+  return counted;
+}
+
+struct Case {
+  const char* family;
+  at::ScalarType dtype;
+};
+
+class ActivationSizesTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ActivationSizesTest, ABlockKeepsWhatIsPlanned) {
+  const auto [family, dtype] = GetParam();
+  const CountedBytes few = count_bytes(family, 2, dtype);
+  const CountedBytes many = count_bytes(family, 6, dtype);
+  const double block = static_cast<double>(many.kept - few.kept) / 4;
+  // Scales of norms and masks, whose bytes do not grow with the model, may be missing.
+  EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02) << block;
+}
+
+TEST_P(ActivationSizesTest, TheFullestMomentIsNearWhatIsPlanned) {
+  const auto [family, dtype] = GetParam();
+  const CountedBytes counted = count_bytes(family, 6, dtype);
+  const nn::ActivationSizes& sizes = counted.planned;
+  const int64_t blocks = sizes.embedding + 6 * sizes.block_kept;
+  const int64_t peak = std::max(blocks + sizes.final_norm_kept + sizes.head_kept + sizes.logits,
+                                blocks + sizes.block_backward);
+  EXPECT_NEAR(static_cast<double>(peak) / static_cast<double>(counted.peak), 1.0, 0.05)
+      << counted.peak;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "phi3", "gemma", "gemma2",
+                             "gemma3", "gpt2", "olmo2", "granite"}) {
+    all.push_back({family, at::kFloat});
+    all.push_back({family, at::kBFloat16});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ActivationSizesTest, testing::ValuesIn(cases()),
+                         [](const auto& info) {
+                           return cat(info.param.family,
+                                      info.param.dtype == at::kFloat ? "InFloat32" : "InBfloat16");
+                         });
+
+}  // namespace
+}  // namespace automodel
