@@ -42,8 +42,8 @@ void TrainSession::build_model() {
   if (!plan.dtype) dtype = checkpoint_dtype(plan.folder).value_or(at::kFloat);
   model_ = models::build_causal_lm(plan.hf_config, dtype);
   model_->train();
-  engine_ = build_engine(recipe_, *model_, *mesh_,
-                         {context_.device, context_.trace, context_.reporter});
+  engine_ =
+      build_engine(recipe_, *model_, *mesh_, {context_.device, context_.trace, context_.reporter});
 }
 
 void TrainSession::build_groups() {
