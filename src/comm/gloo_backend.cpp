@@ -8,26 +8,14 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
+#include "comm/reduce_op.h"
+
 namespace automodel::comm {
 
 namespace {
 
 constexpr int kNumThreads = 2;
 constexpr std::chrono::milliseconds kPeriod(500);  // of looking after the peers
-
-c10d::ReduceOp to_c10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return c10d::ReduceOp::SUM;
-    case ReduceOp::kAvg:
-      return c10d::ReduceOp::AVG;
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-  }
-  AM_CHECK(false);
-}
 
 /// What a group's works share with it.
 struct GlooState {

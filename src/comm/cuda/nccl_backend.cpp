@@ -4,24 +4,11 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "comm/device_groups.h"
+#include "comm/reduce_op.h"
 
 namespace automodel::comm {
 
 namespace {
-
-c10d::ReduceOp to_nccl(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return c10d::ReduceOp::SUM;
-    case ReduceOp::kAvg:
-      return c10d::ReduceOp::AVG;
-    case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
-    case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
-  }
-  AM_CHECK(false);
-}
 
 /// Runs on the group's own stream; waiting is the present stream's.
 class NcclWork final : public BackendWork {
@@ -48,7 +35,7 @@ class NcclBackend final : public GroupBackend {
   std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
     std::vector<at::Tensor> tensors{tensor};
     c10d::AllreduceOptions options;
-    options.reduceOp = to_nccl(op);
+    options.reduceOp = to_c10d(op);
     return keep(nccl_->allreduce(tensors, options), {tensor});
   }
 
@@ -68,7 +55,7 @@ class NcclBackend final : public GroupBackend {
                                               ReduceOp op) override {
     at::Tensor input = in.view({-1}), output = out.view({-1});
     c10d::ReduceScatterOptions options;
-    options.reduceOp = to_nccl(op);
+    options.reduceOp = to_c10d(op);
     return keep(nccl_->_reduce_scatter_base(output, input, options), {out, in});
   }
 
