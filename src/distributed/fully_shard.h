@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -120,7 +121,6 @@ class FSDPModule final {
 
   void take(std::vector<FlatGroup> groups);
   Flat make_flat(const FlatGroup& group) const;
-  void describe();
   nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body);
   void pre_backward();
   void prefetch(const std::vector<FSDPModule*>& modules);
