@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "distributed/pipeline/schedule.h"
+
+namespace automodel::distributed {
+
+/// Durations of a stage's actions in any unit. A full backward takes both backwards' time.
+struct ActionCosts {
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weight = 1;
+  double transfer = 0;  ///< between the ranks of neighbouring stages
+};
+
+/// What a clock shows that runs a schedule.
+struct Simulation {
+  double duration = 0;              ///< of the step, from the first action to the last rank's end
+  std::vector<double> busy;         ///< of every rank
+  std::vector<double> begin;        ///< when every rank begins
+  std::vector<double> end;          ///< and ends
+  std::vector<int> peak_in_flight;  ///< most (stage, micro-batch) pairs with kept activations
+  int num_sends = 0;                ///< messages between ranks, forward and backward
+  std::string deadlock;             ///< "" when every rank comes to its end
+
+  /// Share of the ranks' time in which they wait, of the whole step.
+  double bubble_fraction() const;
+};
+
+/// Runs a schedule whose lists have no fault. Sends do not wait for their receivers, so the only
+/// deadlocks are orders that wait for each other in a circle; the text names it.
+Simulation simulate(const PipelineSchedule& schedule, const ActionCosts& costs = {});
+
+/// The actions one of which must be done before this one, other than those of its own stage: the
+/// forward of the stage before; the backward of the stage behind, whole or of its input. Empty when
+/// there is no such stage.
+std::vector<PipelineAction> needs_of(const PipelineAction& action, int num_stages);
+
+}  // namespace automodel::distributed
