@@ -57,6 +57,21 @@ class CausalLM : public torch::nn::Module {
   /// Sum of cross-entropies over labelled tokens divided by `divisor`; float32 scalar with a graph.
   virtual at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) = 0;
 
+  /// Makes this one stage of a pipeline: of the embedding, blocks, final norm and head of its
+  /// parallel_plan() only the named ones stay, and parallel_plan() names them only. key_map() and
+  /// dims() stay those of the whole model. Before the parameters have memory. UnsupportedError
+  /// where a family has no stages.
+  virtual void keep_stage(const std::vector<std::string>& modules);
+  /// What this stage makes of the hidden states of the one before (hidden_sizes; undefined for the
+  /// first stage, which embeds the batch's tokens): hidden states for the next one, or, of the last
+  /// stage, the final ones.
+  virtual at::Tensor run_stage(const tensor::Batch& batch, const at::Tensor& input);
+  /// loss() of the final hidden states of a batch. Last stage only.
+  virtual at::Tensor loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden,
+                                    double divisor, int64_t ignore_index);
+  /// Sizes of the hidden states between stages, [B, S, D] or this rank's part of the sequence.
+  virtual std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const;
+
   /// Hugging Face names and the parameters that hold them.
   virtual const tensor::KeyMap& key_map() const = 0;
   /// Initial values of every parameter, upstream's rules.

@@ -14,7 +14,10 @@ namespace automodel::models::decoder {
 namespace {
 
 /// A module that only holds others: "model".
-class Container final : public torch::nn::Module {};
+class Container final : public torch::nn::Module {
+ public:
+  void remove(const std::string& name) { unregister_module(name); }
+};
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.ends_with(end);
@@ -115,10 +118,15 @@ at::Tensor DecoderModel::embed(const tensor::Batch& batch, const ForwardContext&
 }
 
 at::Tensor DecoderModel::hidden_states(const tensor::Batch& batch) {
+  return run_stage(batch, at::Tensor());
+}
+
+at::Tensor DecoderModel::run_stage(const tensor::Batch& batch, const at::Tensor& input) {
+  AM_CHECK(input.defined() != (embed_tokens_ != nullptr), "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
-  at::Tensor x = embed(batch, *context);
+  at::Tensor x = input.defined() ? input : embed(batch, *context);
   for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x, context);
-  return norm_->forward(x);
+  return norm_ ? norm_->forward(x) : x;
 }
 
 const at::Tensor& DecoderModel::head_weight() const {
@@ -133,7 +141,12 @@ at::Tensor DecoderModel::logits(const at::Tensor& hidden) {
 }
 
 at::Tensor DecoderModel::loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) {
-  at::Tensor hidden = hidden_states(batch).reshape({-1, config_.hidden_size});
+  return loss_of_hidden(batch, hidden_states(batch), divisor, ignore_index);
+}
+
+at::Tensor DecoderModel::loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden_BSD,
+                                        double divisor, int64_t ignore_index) {
+  at::Tensor hidden = hidden_BSD.reshape({-1, config_.hidden_size});
   at::Tensor labels = batch.labels.reshape({-1});
   if (labels.is_cpu()) {
     // The head costs hidden_size * vocab_size a row: leave the rows without a label out.
@@ -173,6 +186,54 @@ std::vector<ParameterInit> DecoderModel::initial_values() const {
     out.push_back({name, rule});
   }
   return out;
+}
+
+void DecoderModel::keep_stage(const std::vector<std::string>& modules) {
+  if (config_.is_head_tied) {
+    throw UnsupportedError(cat("Pipeline parallelism does not support tie_word_embeddings=True: ",
+                               "the first and the last stage would hold the same weights"));
+  }
+  kept_.emplace(modules.begin(), modules.end());
+  auto& model = dynamic_cast<Container&>(*named_children()["model"]);
+  auto& layers = dynamic_cast<nn::LayerList&>(*model.named_children()["layers"]);
+  std::vector<std::shared_ptr<Block>> kept_blocks;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (kept_->contains(cat("model.layers.", i))) {
+      kept_blocks.push_back(blocks_[i]);
+    } else {
+      layers.remove(cat(i));
+    }
+  }
+  blocks_ = std::move(kept_blocks);
+  if (!kept_->contains("model.embed_tokens")) {
+    model.remove("embed_tokens");
+    embed_tokens_.reset();
+    if (embed_positions_) model.remove("embed_positions");
+    embed_positions_.reset();
+  }
+  if (!kept_->contains("model.norm")) {
+    model.remove("norm");
+    norm_.reset();
+  }
+  if (!kept_->contains("lm_head")) {
+    unregister_module("lm_head");
+    lm_head_.reset();
+  }
+}
+
+nn::ParallelPlan DecoderModel::parallel_plan() const {
+  nn::ParallelPlan plan = family_.parallel_plan(config_);
+  if (!kept_) return plan;
+  std::erase_if(plan.blocks, [&](const std::string& name) { return !kept_->contains(name); });
+  for (std::string* name : {&plan.embedding, &plan.final_norm, &plan.head}) {
+    if (!kept_->contains(*name)) name->clear();
+  }
+  return plan;
+}
+
+std::vector<int64_t> DecoderModel::hidden_sizes(const tensor::Batch& batch) const {
+  return {batch.num_sequences(), batch.sequence_length() / num_sequence_parts_,
+          config_.hidden_size};
 }
 
 ModelDims DecoderModel::dims() const {

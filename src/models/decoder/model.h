@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,9 +26,15 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
   at::Tensor logits(const at::Tensor& hidden) override;
   at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) override;
 
+  void keep_stage(const std::vector<std::string>& modules) override;
+  at::Tensor run_stage(const tensor::Batch& batch, const at::Tensor& input) override;
+  at::Tensor loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden, double divisor,
+                            int64_t ignore_index) override;
+  std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const override;
+
   const tensor::KeyMap& key_map() const override { return key_map_; }
   std::vector<ParameterInit> initial_values() const override;
-  nn::ParallelPlan parallel_plan() const override { return family_.parallel_plan(config_); }
+  nn::ParallelPlan parallel_plan() const override;
   ModelDims dims() const override;
   nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const override {
     return decoder::activation_sizes(config_, shape);
@@ -53,6 +61,7 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
   at::ScalarType dtype_;
   tensor::KeyMap key_map_;
   DropoutContext dropout_;
+  std::optional<std::set<std::string>> kept_;  // modules of this stage; absent: the whole model
   int64_t sequence_part_ = 0;
   int64_t num_sequence_parts_ = 1;
   std::vector<nn::RopeTables> ropes_;

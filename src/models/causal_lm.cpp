@@ -1,0 +1,32 @@
+#include "models/causal_lm.h"
+
+#include "core/error.h"
+
+namespace automodel::models {
+
+namespace {
+
+[[noreturn]] void refuse_stages(const CausalLM& model) {
+  throw UnsupportedError(cat("pipeline parallelism of ", model.architecture(),
+                             " is not in this version: the family has no stages"));
+}
+
+}  // namespace
+
+void CausalLM::keep_stage(const std::vector<std::string>&) {
+  refuse_stages(*this);
+}
+
+at::Tensor CausalLM::run_stage(const tensor::Batch&, const at::Tensor&) {
+  refuse_stages(*this);
+}
+
+at::Tensor CausalLM::loss_of_hidden(const tensor::Batch&, const at::Tensor&, double, int64_t) {
+  refuse_stages(*this);
+}
+
+std::vector<int64_t> CausalLM::hidden_sizes(const tensor::Batch&) const {
+  refuse_stages(*this);
+}
+
+}  // namespace automodel::models
