@@ -65,9 +65,13 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const at::Tensor gate_up = context->get_saved_variables()[0];
-    const at::Tensor d_out = gradients[0].contiguous();
-    const int64_t half = gate_up.size(-1) / 2;
     const auto act = static_cast<int>(context->saved_data["act"].toInt());
+    return {fused_backward(gradients[0], gate_up, act), at::Tensor()};
+  }
+
+  static at::Tensor fused_backward(const at::Tensor& gradient, const at::Tensor& gate_up, int act) {
+    const at::Tensor d_out = gradient.contiguous();
+    const int64_t half = gate_up.size(-1) / 2;
     at::Tensor d_gate_up = at::empty_like(gate_up);
     const float* in = gate_up.data_ptr<float>();
     const float* grad = d_out.data_ptr<float>();
@@ -76,18 +80,54 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
       cpu::loops().gated_backward(grad + begin * half, in + begin * 2 * half,
                                   result + begin * 2 * half, end - begin, half, act);
     });
-    return {d_gate_up, at::Tensor()};
+    return d_gate_up;
   }
 };
+
+bool has_gated_loop(const at::Tensor& gate_up, Activation activation) {
+  const bool has_loop = activation == Activation::kSilu || activation == Activation::kGeluTanh;
+  return has_loop && is_fusable({gate_up}) && gate_up.numel() > 0;
+}
+
+int loop_index(Activation activation) {
+  return activation == Activation::kSilu ? 0 : 1;
+}
 
 }  // namespace
 
 at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation) {
-  const bool has_loop = activation == Activation::kSilu || activation == Activation::kGeluTanh;
-  if (!has_loop || !is_fusable({gate_up}) || gate_up.numel() == 0) {
-    return gated_activation_reference(gate_up, activation);
+  if (!has_gated_loop(gate_up, activation)) return gated_activation_reference(gate_up, activation);
+  return GatedActivation::apply(gate_up, loop_index(activation));
+}
+
+at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return at::silu_backward(d_out, x);
+    case Activation::kGelu:
+      return at::gelu_backward(d_out, x);
+    case Activation::kGeluTanh:
+      return at::gelu_backward(d_out, x, "tanh");
+    case Activation::kRelu:
+      return at::threshold_backward(d_out, x, 0);
+    case Activation::kReluSquared:
+      return d_out * at::relu(x) * 2;
   }
-  return GatedActivation::apply(gate_up, activation == Activation::kSilu ? 0 : 1);
+  AM_CHECK(false);
+}
+
+at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
+                                     Activation activation) {
+  if (has_gated_loop(gate_up, activation) && is_fusable({d_out})) {
+    return GatedActivation::fused_backward(d_out, gate_up.contiguous(), loop_index(activation));
+  }
+  const int64_t half = gate_up.size(-1) / 2;
+  const at::Tensor gate = gate_up.narrow(-1, 0, half);
+  const at::Tensor up = gate_up.narrow(-1, half, half);
+  at::Tensor d_gate_up = at::empty_like(gate_up);
+  d_gate_up.narrow(-1, 0, half).copy_(activate_backward(d_out * up, gate, activation));
+  d_gate_up.narrow(-1, half, half).copy_(d_out * activate(gate, activation));
+  return d_gate_up;
 }
 
 }  // namespace automodel::kernels

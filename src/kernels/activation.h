@@ -26,4 +26,12 @@ at::Tensor activate(const at::Tensor& x, Activation activation);
 /// [..., I].
 at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation);
 
+/// Gradient of gate_up from that of gated_activation's result, for functions with a backward of
+/// their own.
+at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
+                                     Activation activation);
+
+/// Gradient of x from that of activate's result.
+at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activation activation);
+
 }  // namespace automodel::kernels

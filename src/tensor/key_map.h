@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,7 +10,9 @@ namespace automodel::tensor {
 
 /// Ties a tensor of a Hugging Face checkpoint to the parameter that holds it, or that holds a box
 /// of it: the parameter's rows from row_begin on, as many as the tensor (the box) has. Several
-/// tensors that are multiplied together (q, k, v; gate, up) are the rows of one parameter.
+/// tensors that are multiplied together (q, k, v; gate, up) are the rows of one parameter. A row
+/// has the tensor's trailing dims, also where the parameter has one dim more: a matrix of each
+/// expert is so many rows of [E, out, in].
 struct ParameterPart {
   std::string name;       ///< name in the Hugging Face checkpoint
   std::string parameter;  ///< fqn of the module's parameter
@@ -23,5 +27,9 @@ struct ParameterPart {
 /// (a piece of an uneven split may be longer than its part, by rows that stay zero). A tied tensor
 /// (lm_head.weight) does not appear.
 using KeyMap = std::vector<ParameterPart>;
+
+/// The part's elements of its (contiguous) parameter or gradient, in the part's shape; shares
+/// memory. For parts without a box.
+at::Tensor part_of(const at::Tensor& parameter, const ParameterPart& part);
 
 }  // namespace automodel::tensor

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/activation.h"
+
+namespace automodel::kernels {
+
+/// What stands between the two products of an expert.
+struct ExpertOptions {
+  Activation activation = Activation::kSilu;
+  bool is_gated = true;        ///< act(gate) * up; else act(up)
+  bool is_transposed = false;  ///< weights are stored [E, in, out]
+  /// GPT-OSS: gate and up are the even and the odd columns, gate is clamped above and up to both
+  /// sides by `limit`, and the result is gate * sigmoid(alpha * gate) * (up + 1).
+  bool is_clamped = false;
+  double alpha = 1.702;
+  double limit = 7.0;
+};
+
+/// Weights of E experts of I inner dims over D dims; U is 2 I when gated, else I.
+struct ExpertWeights {
+  at::Tensor up;         ///< [E, U, D]: rows of gate, then of up; [E, D, U] when transposed
+  at::Tensor up_bias;    ///< [E, U] or undefined
+  at::Tensor down;       ///< [E, D, I]; [E, I, D] when transposed
+  at::Tensor down_bias;  ///< [E, D] or undefined
+};
+
+/// x [T, D]; expert_ids [T, k] int64, where -1 stands for none; weights [T, k] float32 or x's
+/// dtype. Returns [T, D]: row t is the sum over j of weights[t, j] * mlp of expert_ids[t, j]
+/// (x[t]). Differentiable in x, weights and the experts' weights. The sum over j is taken in the
+/// order of j, whatever the experts. Rows of one expert are multiplied together, weighted before
+/// the second product, and neither the gathered rows nor the results of single experts are kept.
+at::Tensor expert_mlp(const at::Tensor& x, const at::Tensor& expert_ids, const at::Tensor& weights,
+                      const ExpertWeights& experts, const ExpertOptions& options);
+
+/// The same by ATen's operations and autograd, one expert after the other, weighted at the end.
+at::Tensor expert_mlp_reference(const at::Tensor& x, const at::Tensor& expert_ids,
+                                const at::Tensor& weights, const ExpertWeights& experts,
+                                const ExpertOptions& options);
+
+}  // namespace automodel::kernels

@@ -1,0 +1,13 @@
+#include "tensor/key_map.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::tensor {
+
+at::Tensor part_of(const at::Tensor& parameter, const ParameterPart& part) {
+  std::vector<int64_t> rows = part.shape;
+  rows[0] = -1;
+  return parameter.view(rows).narrow(0, part.row_begin, part.shape[0]);
+}
+
+}  // namespace automodel::tensor

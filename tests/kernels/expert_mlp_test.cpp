@@ -1,0 +1,125 @@
+#include "kernels/expert_mlp.h"
+
+#include "kernels/differentiation.h"
+
+namespace automodel::kernels {
+namespace {
+
+struct Shape {
+  int64_t tokens = 37;
+  int64_t chosen = 3;
+  int64_t experts = 5;
+  int64_t dim = 12;
+  int64_t inner = 9;
+};
+
+using Mlp = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                           const ExpertWeights&, const ExpertOptions&);
+
+/// Inputs: x, weights, up, down and, when there are six, both biases.
+Operation with(Mlp mlp, const at::Tensor& ids, const ExpertOptions& options) {
+  return [=](const Tensors& in) {
+    ExpertWeights experts{in[2], {}, in[3], {}};
+    if (in.size() > 4) {
+      experts.up_bias = in[4];
+      experts.down_bias = in[5];
+    }
+    return Tensors{mlp(in[0], ids, in[1], experts, options)};
+  };
+}
+
+Tensors expert_inputs(const Shape& shape, const ExpertOptions& options, bool has_bias) {
+  Numbers numbers(11);
+  const int64_t width = options.is_gated ? 2 * shape.inner : shape.inner;
+  const auto matrix = [&](int64_t out, int64_t in) {
+    const at::Tensor weight = numbers.normal({shape.experts, out, in}) * 0.4;
+    return options.is_transposed ? weight.transpose(1, 2).contiguous() : weight;
+  };
+  Tensors in{numbers.normal({shape.tokens, shape.dim}),
+             numbers.normal({shape.tokens, shape.chosen}).abs() + 0.1, matrix(width, shape.dim),
+             matrix(shape.dim, shape.inner)};
+  if (has_bias) {
+    in.push_back(numbers.normal({shape.experts, width}));
+    in.push_back(numbers.normal({shape.experts, shape.dim}));
+  }
+  return in;
+}
+
+/// Different experts for each token, one of them never chosen, some choices left out.
+at::Tensor chosen_experts(const Shape& shape) {
+  at::Tensor ids = at::empty({shape.tokens, shape.chosen}, at::TensorOptions().dtype(at::kLong));
+  for (int64_t t = 0; t < shape.tokens; ++t) {
+    for (int64_t j = 0; j < shape.chosen; ++j) {
+      const int64_t id = (t * 7 + j) % (shape.experts - 1);
+      ids[t][j] = t % 6 == 5 && j == 1 ? -1 : id;
+    }
+  }
+  return ids;
+}
+
+void expect_as_reference(const ExpertOptions& options, bool has_bias) {
+  const Shape shape;
+  const at::Tensor ids = chosen_experts(shape);
+  expect_fused_as_close(with(expert_mlp, ids, options), with(expert_mlp_reference, ids, options),
+                        expert_inputs(shape, options, has_bias));
+}
+
+TEST(ExpertMlp, MatchesThePlainPath) {
+  expect_as_reference({}, false);
+  expect_as_reference({.activation = Activation::kGeluTanh}, false);
+}
+
+TEST(ExpertMlp, MatchesThePlainPathWithBiases) {
+  expect_as_reference({}, true);
+}
+
+TEST(ExpertMlp, MatchesThePlainPathWithoutGate) {
+  expect_as_reference({.activation = Activation::kReluSquared, .is_gated = false}, false);
+}
+
+TEST(ExpertMlp, MatchesThePlainPathWithTransposedWeightsAndClampedGate) {
+  expect_as_reference({.is_transposed = true, .is_clamped = true, .limit = 1.0}, true);
+}
+
+TEST(ExpertMlp, TokensWithoutAnExpertGetZeros) {
+  const Shape shape;
+  const Tensors in = expert_inputs(shape, {}, false);
+  const at::Tensor ids = at::full({shape.tokens, shape.chosen}, -1, at::kLong);
+  EXPECT_EQ(with(expert_mlp, ids, {})(in)[0].abs().max().item<float>(), 0.0F);
+}
+
+TEST(ExpertMlp, TakesNoTokens) {
+  const Shape shape{.tokens = 0};
+  const at::Tensor ids = at::empty({0, shape.chosen}, at::kLong);
+  Tensors in = expert_inputs(shape, {}, false);
+  for (at::Tensor& tensor : in) tensor.requires_grad_();
+  const at::Tensor out = with(expert_mlp, ids, {})(in)[0];
+  EXPECT_EQ(out.sizes(), at::zeros({0, shape.dim}).sizes());
+  out.sum().backward();
+  EXPECT_EQ(in[2].grad().abs().max().item<float>(), 0.0F);
+}
+
+TEST(ExpertMlp, ComputesOnlyTheGradientsAskedFor) {
+  const Shape shape;
+  Tensors in = expert_inputs(shape, {}, false);
+  in[0].requires_grad_();
+  with(expert_mlp, chosen_experts(shape), {})(in)[0].sum().backward();
+  EXPECT_TRUE(in[0].grad().defined());
+  EXPECT_FALSE(in[2].grad().defined());
+}
+
+TEST(ExpertMlp, BFloat16StaysNearFloat32) {
+  const Shape shape;
+  const at::Tensor ids = chosen_experts(shape);
+  const Tensors in = expert_inputs(shape, {}, false);
+  Tensors narrow;
+  for (const at::Tensor& tensor : in) narrow.push_back(tensor.to(at::kBFloat16));
+  const at::Tensor expected = with(expert_mlp, ids, {})(in)[0];
+  const at::Tensor ours = with(expert_mlp, ids, {})(narrow)[0];
+  EXPECT_EQ(ours.scalar_type(), at::kBFloat16);
+  EXPECT_LE((ours.to(at::kFloat) - expected).norm().item<double>(),
+            0.02 * expected.norm().item<double>());
+}
+
+}  // namespace
+}  // namespace automodel::kernels
