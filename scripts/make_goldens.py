@@ -221,6 +221,42 @@ MODELS = {
 }
 
 
+MOE = dict(SIZES, num_hidden_layers=3, moe_intermediate_size=24, num_experts_per_tok=2)
+MODELS.update(
+    qwen3_moe=(
+        "qwen3_moe",
+        dict(MOE, head_dim=16, num_experts=6, norm_topk_prob=True, mlp_only_layers=[1]),
+        24,
+    ),
+    qwen3_moe_padding=(
+        "qwen3_moe",
+        dict(MOE, num_experts=5, num_experts_per_tok=3, decoder_sparse_step=2, pad_token_id=3),
+        24,
+    ),
+    mixtral=("mixtral", dict(SIZES, num_local_experts=5, num_experts_per_tok=2, sliding_window=6), 24),
+    glm4_moe=(
+        "glm4_moe",
+        dict(MOE, head_dim=16, n_routed_experts=6, use_qk_norm=True, routed_scaling_factor=1.5),
+        24,
+    ),
+    glm4_moe_groups=(
+        "glm4_moe",
+        dict(
+            MOE,
+            n_routed_experts=8,
+            n_group=4,
+            topk_group=2,
+            num_experts_per_tok=3,
+            n_shared_experts=2,
+            attention_bias=True,
+            first_k_dense_replace=2,
+            norm_topk_prob=False,
+        ),
+        24,
+    ),
+)
+
+
 def fill(model):
     """Random weights large enough for every part to matter."""
     generator = torch.Generator().manual_seed(1234)
@@ -234,6 +270,27 @@ def fill(model):
             parameter.data = 0.1 * noise
         else:
             parameter.data = 0.15 * noise
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.data = 0.3 * torch.randn(buffer.shape, generator=generator)
+
+
+def checkpoint_tensors(config, name, tensor):
+    """A tensor of all experts as those of the checkpoint: one for each expert's projection."""
+    names = dict(gate="gate_proj", up="up_proj", down="down_proj")
+    if config.model_type == "mixtral":
+        names = dict(gate="w1", up="w3", down="w2")
+        name = name.replace(".mlp.", ".block_sparse_moe.")
+    if name.endswith("experts.gate_up_proj"):
+        for e, both in enumerate(tensor):
+            gate, up = both.chunk(2)
+            yield name.replace("gate_up_proj", f"{e}.{names['gate']}.weight"), gate
+            yield name.replace("gate_up_proj", f"{e}.{names['up']}.weight"), up
+    elif name.endswith("experts.down_proj"):
+        for e, down in enumerate(tensor):
+            yield name.replace("down_proj", f"{e}.{names['down']}.weight"), down
+    else:
+        yield name, tensor
 
 
 def loss_of(model, batch):
@@ -283,7 +340,8 @@ def make_model(name):
     loss.backward()
     out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
     for key, parameter in model.named_parameters():
-        out["grad." + key] = parameter.grad.detach().clone().contiguous()
+        for name, gradient in checkpoint_tensors(config, key, parameter.grad.detach()):
+            out["grad." + name] = gradient.clone().contiguous()
 
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01

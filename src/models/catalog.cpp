@@ -9,14 +9,17 @@
 #include "models/gemma/config.h"
 #include "models/gemma2/config.h"
 #include "models/gemma3/config.h"
+#include "models/glm4_moe/config.h"
 #include "models/gpt2/config.h"
 #include "models/granite/config.h"
 #include "models/llama/config.h"
 #include "models/mistral/config.h"
+#include "models/mixtral/config.h"
 #include "models/olmo2/config.h"
 #include "models/phi3/config.h"
 #include "models/qwen2/config.h"
 #include "models/qwen3/config.h"
+#include "models/qwen3_moe/config.h"
 
 namespace automodel::models {
 
@@ -42,6 +45,12 @@ std::span<const Family> families() {
       {"Olmo2ForCausalLM", "olmo2", olmo2::read_config, olmo2::parallel_plan, olmo2::key_map},
       {"GraniteForCausalLM", "granite", granite::read_config, granite::parallel_plan,
        granite::key_map},
+      {"Qwen3MoeForCausalLM", "qwen3_moe", qwen3_moe::read_config, qwen3_moe::parallel_plan,
+       qwen3_moe::key_map},
+      {"MixtralForCausalLM", "mixtral", mixtral::read_config, mixtral::parallel_plan,
+       mixtral::key_map},
+      {"Glm4MoeForCausalLM", "glm4_moe", glm4_moe::read_config, glm4_moe::parallel_plan,
+       glm4_moe::key_map},
   };
   return kFamilies;
 }

@@ -123,7 +123,7 @@ at::Tensor hf_gradient(const CausalLM& model, const tensor::ParameterPart& part)
   const at::Tensor* parameter = parameters.find(part.parameter);
   AM_CHECK(parameter != nullptr, part.parameter);
   if (!parameter->grad().defined()) return at::zeros(part.shape, parameter->options());
-  return parameter->grad().narrow(0, part.row_begin, part.shape[0]);
+  return tensor::part_of(parameter->grad().contiguous(), part);
 }
 
 ParityReport run_parity(CausalLM& model, const tensor::NamedTensors& reference) {

@@ -56,7 +56,7 @@ inline void load_tensors(models::CausalLM& model, const tensor::NamedTensors& te
     AM_CHECK(source->sizes() == at::IntArrayRef(part.shape), part.name);
     const at::Tensor* parameter = parameters.find(part.parameter);
     AM_CHECK(parameter != nullptr, part.parameter);
-    parameter->detach().narrow(0, part.row_begin, part.shape[0]).copy_(*source);
+    tensor::part_of(parameter->detach(), part).copy_(*source);
   }
 }
 

@@ -77,6 +77,7 @@ class BlockSizes final {
   /// From the first projection's output to the second's input.
   int64_t mlp() const {
     using kernels::Activation;
+    if (is_moe()) return experts();
     const bool has_loop =
         config_.activation == Activation::kSilu || config_.activation == Activation::kGeluTanh;
     if (config_.is_mlp_gated) return (is_fused_ && has_loop ? 3 : 4) * up();
@@ -84,6 +85,30 @@ class BlockSizes final {
   }
 
   bool has_plain_gate() const { return config_.is_mlp_gated && !is_fused_; }
+
+  /// Blocks are taken as alike: as layers of experts where the model has any.
+  bool is_moe() const { return config_.moe.has_value(); }
+
+  int64_t choices() const { return tokens_ * config_.moe->n_activated_experts; }
+
+  /// Kept by router and experts: logits, scores, choices and weights, the first products; and by
+  /// the shared experts.
+  int64_t experts() const {
+    const moe::MoEConfig& moe = *config_.moe;
+    const int64_t router = tokens_ * moe.n_routed_experts * 8 + choices() * 20;
+    const int64_t shared = tokens_ * moe.shared_inner_dim() * 3 * e_;
+    return router + choices() * moe.expert_width() * e_ + shared;
+  }
+
+  /// The fullest moment of the experts' backward: four inner rows a choice, then the gathered
+  /// inputs' gradients, and the gradients of their weights.
+  int64_t experts_working() const {
+    const moe::MoEConfig& moe = *config_.moe;
+    const int64_t weights =
+        moe.n_routed_experts * moe.dim * (moe.expert_width() + moe.moe_inter_dim) * e_;
+    const int64_t inner = choices() * (moe.expert_width() + 3 * moe.moe_inter_dim) * e_;
+    return weights + std::max(inner, choices() * (moe.expert_width() + moe.dim) * e_);
+  }
 
   int64_t attention_branch() const {
     int64_t kept = heads() + attention() + dropout();
@@ -108,7 +133,9 @@ class BlockSizes final {
 
   int64_t forward_working() const {
     const int64_t attending = has_fused_attention() ? 0 : scores() - mlp_branch();
-    return std::max(2 * hidden(), attending);
+    if (!is_moe()) return std::max(2 * hidden(), attending);
+    const moe::MoEConfig& moe = *config_.moe;
+    return std::max(choices() * (moe.moe_inter_dim + moe.dim) * e_ + hidden(), attending);
   }
 
   /// The fullest of the backward passes of the second projection, the activation, the first
@@ -120,6 +147,7 @@ class BlockSizes final {
     const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
     const int64_t first = 2 * hidden() + width * up() - mlp() + width * weight;
     const int64_t attending = has_fused_attention() ? 0 : 3 * scores() - mlp_branch();
+    if (is_moe()) return std::max(experts_working() + 2 * hidden(), attending);
     return std::max({down, activation, first, attending});
   }
 

@@ -6,33 +6,6 @@
 
 namespace automodel::models::decoder {
 
-Mlp::Mlp(const DecoderConfig& config, at::ScalarType dtype)
-    : activation_(config.activation), is_gated_(config.is_mlp_gated) {
-  up_proj_ = register_module(
-      is_gated_ ? "gate_up_proj" : "up_proj",
-      std::make_shared<nn::Linear>(
-          nn::LinearOptions{
-              .in_features = config.hidden_size,
-              .out_features = config.intermediate_size * (is_gated_ ? 2 : 1),
-              .has_bias = config.has_mlp_bias,
-              .is_transposed = config.is_conv1d,
-              .groups = std::vector<int64_t>(is_gated_ ? 2 : 1, config.intermediate_size)},
-          dtype));
-  down_proj_ = register_module(
-      "down_proj",
-      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.intermediate_size,
-                                                     .out_features = config.hidden_size,
-                                                     .has_bias = config.has_mlp_bias,
-                                                     .is_transposed = config.is_conv1d},
-                                   dtype));
-}
-
-at::Tensor Mlp::forward(const at::Tensor& x) const {
-  const at::Tensor up = up_proj_->forward(x);
-  return down_proj_->forward(is_gated_ ? kernels::gated_activation(up, activation_)
-                                       : kernels::activate(up, activation_));
-}
-
 std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype) {
   switch (config.norm) {
     case NormKind::kRms:
@@ -60,8 +33,24 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
   attention_ = register_module("attention", std::make_shared<Attention>(config, layer, dtype));
   if (has_post_norms) attention_post_norm_ = norm("attention_post_norm");
   if (has_pre_norms) mlp_pre_norm_ = norm("mlp_pre_norm");
-  mlp_ = register_module("mlp", std::make_shared<Mlp>(config, dtype));
+  add_mlp(config, layer, dtype);
   if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm");
+}
+
+void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType dtype) {
+  if (config.layers[static_cast<size_t>(layer)].is_moe) {
+    moe_ = register_module(
+        "mlp", std::make_shared<moe::MoELayer>(*config.moe, cat("layer ", layer), dtype));
+    return;
+  }
+  mlp_ = register_module(
+      "mlp", std::make_shared<nn::Mlp>(nn::MlpOptions{.dim = config.hidden_size,
+                                                      .inner_dim = config.intermediate_size,
+                                                      .activation = config.activation,
+                                                      .is_gated = config.is_mlp_gated,
+                                                      .has_bias = config.has_mlp_bias,
+                                                      .is_transposed = config.is_conv1d},
+                                       dtype));
 }
 
 at::Tensor Block::forward(const at::Tensor& x,
@@ -92,7 +81,7 @@ at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const 
     residual = x + branch;
     mlp_input = residual;
   }
-  branch = mlp_->forward(mlp_input);
+  branch = moe_ ? moe_->forward(mlp_input, context.padding_mask) : mlp_->forward(mlp_input);
   return residual + finish_branch(std::move(branch), mlp_post_norm_.get(), context, mlp_site_);
 }
 

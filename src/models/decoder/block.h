@@ -6,13 +6,15 @@
 #include <string>
 
 #include "models/decoder/attention.h"
-#include "models/decoder/mlp.h"
+#include "moe/moe_layer.h"
+#include "nn/mlp.h"
 #include "nn/unit_hook.h"
 
 namespace automodel::models::decoder {
 
-/// One layer: attention and MLP, each with its norms and residual sum. Modules: attention_pre_norm,
-/// attention, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm; norms as the placement says.
+/// One layer: attention and MLP (or a mixture of experts in its place), each with its norms and
+/// residual sum. Modules: attention_pre_norm, attention, attention_post_norm, mlp_pre_norm, mlp,
+/// mlp_post_norm; norms as the placement says.
 class Block final : public torch::nn::Module, public nn::HookedModule {
  public:
   Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -25,6 +27,7 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
 
  private:
   at::Tensor run(const at::Tensor& x, const ForwardContext& context) const;
+  void add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
   at::Tensor finish_branch(at::Tensor branch, const nn::Norm* post_norm,
                            const ForwardContext& context, const std::string& site) const;
 
@@ -37,7 +40,8 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   std::shared_ptr<Attention> attention_;
   std::shared_ptr<nn::Norm> attention_post_norm_;
   std::shared_ptr<nn::Norm> mlp_pre_norm_;
-  std::shared_ptr<Mlp> mlp_;
+  std::shared_ptr<nn::Mlp> mlp_;        // "mlp", as is
+  std::shared_ptr<moe::MoELayer> moe_;  // this one
   std::shared_ptr<nn::Norm> mlp_post_norm_;
 };
 

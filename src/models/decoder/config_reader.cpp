@@ -41,6 +41,14 @@ int64_t ConfigReader::size(std::string_view key, int64_t fallback) {
   return 1;
 }
 
+int64_t ConfigReader::count(std::string_view key, int64_t fallback) {
+  const Json* found = find(key);
+  if (found == nullptr) return fallback;
+  if (found->is_int() && found->as_int() >= 0) return found->as_int();
+  wrong_kind(key, "a whole number of at least 0", *found);
+  return fallback;
+}
+
 double ConfigReader::number(std::string_view key, double fallback) {
   const Json* found = find(key);
   if (found == nullptr) return fallback;
@@ -179,8 +187,8 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
     reader.problem(cat("rope_theta is ", options.theta, "; it must be above 1"));
     options.theta = defaults.theta;
   }
-  double partial =
-      rope.number("partial_rotary_factor", reader.number("partial_rotary_factor", 1.0));
+  double partial = rope.number("partial_rotary_factor",
+                               reader.number("partial_rotary_factor", defaults.partial_default));
   if (options.type == nn::RopeType::kDefault && !defaults.has_partial_default) partial = 1.0;
   options.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * partial);
   if (options.rotary_dim < 2 || options.rotary_dim > config.head_dim ||

@@ -25,6 +25,8 @@ class ConfigReader final {
   /// A whole number of at least 1 that must be there; 1 after a finding.
   int64_t size(std::string_view key);
   int64_t size(std::string_view key, int64_t fallback);
+  /// A whole number of at least 0.
+  int64_t count(std::string_view key, int64_t fallback);
   double number(std::string_view key, double fallback);
   /// A number in [0, 1).
   double probability(std::string_view key, double fallback);
@@ -63,6 +65,7 @@ struct RopeDefaults {
   double theta = 10000.0;
   std::string_view theta_key = "rope_theta";  ///< where the old form has theta
   bool has_partial_default = false;           ///< the default type heeds partial_rotary_factor
+  double partial_default = 1.0;               ///< partial_rotary_factor where it is absent
 };
 
 /// Options of one rotary embedding. `parameters` is a `rope_parameters` or `rope_scaling` object,

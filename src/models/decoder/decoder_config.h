@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/activation.h"
+#include "moe/config.h"
 #include "nn/rope_frequencies.h"
 
 namespace automodel::models::decoder {
@@ -32,6 +34,7 @@ struct LayerOptions {
   int64_t window = 0;          ///< a query sees itself and window - 1 tokens before; 0: all
   int rope = -1;               ///< index into DecoderConfig::ropes; -1: no rotation
   double attention_scale = 0;  ///< of the scores; 0: 1 / sqrt(head_dim)
+  bool is_moe = false;         ///< DecoderConfig::moe in the MLP's place
 };
 
 /// A decoder-only transformer, whatever the family: what its modules read.
@@ -73,6 +76,7 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
 
+  std::optional<moe::MoEConfig> moe;
   std::vector<nn::RopeOptions> ropes;
   std::vector<LayerOptions> layers;  ///< one a layer
 

@@ -18,6 +18,11 @@ class KeyMapBuilder final {
     parts_.push_back({name, parameter, 0, std::move(shape)});
   }
 
+  void add_at(const std::string& name, const std::string& parameter, int64_t row,
+              std::vector<int64_t> shape) {
+    parts_.push_back({name, parameter, row, std::move(shape)});
+  }
+
   void add_norm(const std::string& name, const std::string& parameter, int64_t dim) {
     add(name + ".weight", parameter + ".weight", {dim});
     if (config_.norm == NormKind::kLayer) add(name + ".bias", parameter + ".bias", {dim});
@@ -68,6 +73,68 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const Hf
                    config.has_attention_output_bias);
 }
 
+void add_gated_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
+                   const std::string& hf, const std::string& module) {
+  const int64_t size = config.moe->shared_inner_dim();
+  builder.add_rows({{hf + names.gate, size}, {hf + names.up, size}}, module + "gate_up_proj",
+                   config.hidden_size, false);
+  builder.add_rows({{hf + names.down, config.hidden_size}}, module + "down_proj", size, false);
+}
+
+void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfNames& names,
+                 const std::string& hf, const std::string& module) {
+  const std::string up = moe.is_gated() ? "gate_up_proj" : "up_proj";
+  if (names.are_experts_stacked) {
+    const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+      shape.insert(shape.begin(), moe.n_routed_experts);
+      builder.add(hf + name, module + name, shape);
+    };
+    const bool is_transposed = moe.are_experts_transposed;
+    const auto matrix = [&](int64_t out, int64_t in) {
+      return is_transposed ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in};
+    };
+    add(up, matrix(moe.expert_width(), moe.dim));
+    if (moe.expert_bias) add(up + "_bias", {moe.expert_width()});
+    add("down_proj", matrix(moe.dim, moe.moe_inter_dim));
+    if (moe.expert_bias) add("down_proj_bias", {moe.dim});
+    return;
+  }
+  std::vector<std::string> upper{names.expert_gate, names.expert_up};
+  if (!moe.is_gated()) upper = {names.expert_up};
+  int64_t row = 0;
+  for (int64_t e = 0; e < moe.n_routed_experts; ++e) {
+    for (const std::string& name : upper) {
+      builder.add_at(cat(hf, e, ".", name, ".weight"), module + up, row,
+                     {moe.moe_inter_dim, moe.dim});
+      row += moe.moe_inter_dim;
+    }
+  }
+  for (int64_t e = 0; e < moe.n_routed_experts; ++e) {
+    builder.add_at(cat(hf, e, ".", names.expert_down, ".weight"), module + "down_proj", e * moe.dim,
+                   {moe.dim, moe.moe_inter_dim});
+  }
+}
+
+void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
+             const std::string& hf, const std::string& module) {
+  const moe::MoEConfig& moe = *config.moe;
+  const std::string router = hf + names.router + ".";
+  builder.add(router + "weight", module + "router.weight", {moe.n_routed_experts, moe.dim});
+  if (moe.router_bias) builder.add(router + "bias", module + "router.bias", {moe.n_routed_experts});
+  if (moe.has_correction_bias) {
+    builder.add(router + "e_score_correction_bias", module + "router.e_score_correction_bias",
+                {moe.n_routed_experts});
+  }
+  add_experts(builder, moe, names, hf + names.experts + ".", module + "experts.");
+  if (moe.n_shared_experts == 0) return;
+  add_gated_mlp(builder, config, names, hf + names.shared_experts + ".",
+                module + "shared_experts.");
+  if (moe.shared_expert_gate) {
+    builder.add(hf + names.shared_expert_gate + ".weight", module + "shared_expert_gate.weight",
+                {1, moe.dim});
+  }
+}
+
 void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
              const std::string& hf, const std::string& module) {
   const int64_t size = config.intermediate_size;
@@ -105,7 +172,8 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
     add_attention(builder, config, names, hf + names.attention + ".", module + "attention.");
     add_norm(names.attention_post_norm, "attention_post_norm");
     add_norm(names.mlp_pre_norm, "mlp_pre_norm");
-    add_mlp(builder, config, names, hf + names.mlp + ".", module + "mlp.");
+    const auto& add = config.layers[static_cast<size_t>(i)].is_moe ? add_moe : add_mlp;
+    add(builder, config, names, hf + names.mlp + ".", module + "mlp.");
     add_norm(names.mlp_post_norm, "mlp_post_norm");
   }
   builder.add_norm(names.final_norm, "model.norm", config.hidden_size);
@@ -118,7 +186,12 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
 nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   using nn::TpStyle;
   nn::ParallelPlan plan;
-  for (int64_t i = 0; i < config.num_layers(); ++i) plan.blocks.push_back(cat("model.layers.", i));
+  for (int64_t i = 0; i < config.num_layers(); ++i) {
+    plan.blocks.push_back(cat("model.layers.", i));
+    if (config.layers[static_cast<size_t>(i)].is_moe) {
+      plan.expert_modules.push_back(plan.blocks.back() + ".mlp.experts");
+    }
+  }
   plan.embedding = "model.embed_tokens";
   plan.final_norm = "model.norm";
   plan.head = config.is_head_tied ? "" : "lm_head";
@@ -143,6 +216,8 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   if (config.qk_norm == QkNorm::kWholeProjection) {
     plan.no_tp_reasons.push_back("q_norm and k_norm normalise over all heads together");
   }
+  if (config.moe)
+    plan.no_tp_reasons.push_back("a layer of experts is split by ep_size, not tp_size");
   if (config.is_conv1d) {
     plan.no_tp_reasons.push_back("q, k and v are the columns of one tensor (Conv1D)");
   }

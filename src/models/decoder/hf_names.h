@@ -29,6 +29,16 @@ struct HfNames {
   std::string up = "up_proj";
   std::string down = "down_proj";
 
+  std::string router = "gate";  ///< of a mixture of experts, which stands under `mlp` too
+  std::string experts = "experts";
+  bool are_experts_stacked = false;  ///< one tensor for all experts, gate_up and down; else
+                                     ///< one each, of these names
+  std::string expert_gate = "gate_proj";
+  std::string expert_up = "up_proj";
+  std::string expert_down = "down_proj";
+  std::string shared_experts = "shared_experts";
+  std::string shared_expert_gate = "shared_expert_gate";
+
   std::string attention_pre_norm = "input_layernorm";
   std::string attention_post_norm;
   std::string mlp_pre_norm = "post_attention_layernorm";

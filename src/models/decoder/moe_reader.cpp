@@ -1,0 +1,71 @@
+#include "models/decoder/moe_reader.h"
+
+#include "core/text.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+int64_t sized(ConfigReader& reader, std::string_view key, int64_t fallback) {
+  return fallback == 0 ? reader.size(key) : reader.size(key, fallback);
+}
+
+}  // namespace
+
+moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
+                            const MoEKeys& keys) {
+  moe::MoEConfig moe;
+  moe.dim = config.hidden_size;
+  const bool has_alias = !keys.num_experts_alias.empty() && !reader.has(keys.num_experts) &&
+                         reader.has(keys.num_experts_alias);
+  const std::string_view count_key = has_alias ? keys.num_experts_alias : keys.num_experts;
+  moe.n_routed_experts = sized(reader, count_key, keys.default_num_experts);
+  moe.n_activated_experts = sized(reader, keys.num_chosen, keys.default_num_chosen);
+  moe.moe_inter_dim = sized(reader, keys.inner_dim, keys.default_inner_dim);
+  moe.shared_expert_activation = config.activation;
+  switch (config.activation) {
+    case kernels::Activation::kSilu:
+      moe.expert_activation = moe::ExpertActivation::kSwiglu;
+      break;
+    case kernels::Activation::kGeluTanh:
+      moe.expert_activation = moe::ExpertActivation::kGeglu;
+      break;
+    default:
+      reader.problem("hidden_act of a mixture of experts must be silu or gelu_pytorch_tanh here");
+  }
+  if (moe.n_activated_experts > moe.n_routed_experts) {
+    reader.problem(cat(keys.num_chosen, " ", moe.n_activated_experts, " is more than ", count_key,
+                       " ", moe.n_routed_experts));
+    moe.n_activated_experts = moe.n_routed_experts;
+  }
+  return moe;
+}
+
+void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe) {
+  moe.n_expert_groups = reader.size("n_group", 1);
+  moe.n_limited_groups = reader.size("topk_group", 1);
+  if (moe.n_routed_experts % moe.n_expert_groups != 0) {
+    reader.problem(cat("n_group ", moe.n_expert_groups, " does not divide n_routed_experts ",
+                       moe.n_routed_experts));
+    moe.n_expert_groups = 1;
+  }
+  if (moe.n_limited_groups > moe.n_expert_groups) {
+    reader.problem(
+        cat("topk_group ", moe.n_limited_groups, " is more than n_group ", moe.n_expert_groups));
+    moe.n_limited_groups = moe.n_expert_groups;
+  }
+  const int64_t choosable = moe.n_routed_experts / moe.n_expert_groups * moe.n_limited_groups;
+  if (moe.n_activated_experts > choosable) {
+    reader.problem(cat("num_experts_per_tok ", moe.n_activated_experts, " is more than the ",
+                       choosable, " experts of topk_group ", moe.n_limited_groups, " groups"));
+    moe.n_limited_groups = moe.n_expert_groups;
+  }
+}
+
+void use_experts_from(DecoderConfig& config, int64_t first) {
+  for (int64_t i = 0; i < config.num_layers(); ++i) {
+    config.layers[static_cast<size_t>(i)].is_moe = i >= first;
+  }
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "models/decoder/config_reader.h"
+
+namespace automodel::models::decoder {
+
+/// Where a family's config.json has the sizes of its experts, and the values of its config class.
+struct MoEKeys {
+  std::string_view num_experts = "num_experts";
+  std::string_view num_experts_alias;  ///< read when the first is absent; or ""
+  int64_t default_num_experts = 0;     ///< 0: must be there
+  std::string_view inner_dim = "moe_intermediate_size";
+  int64_t default_inner_dim = 0;  ///< 0: must be there
+  std::string_view num_chosen = "num_experts_per_tok";
+  int64_t default_num_chosen = 0;  ///< 0: must be there
+};
+
+/// Sizes of the experts, checked. The activation of experts is `config.activation`'s gated form.
+moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config, const MoEKeys& keys);
+
+/// n_group and topk_group, checked.
+void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe);
+
+/// Layers from `first` on are layers of experts.
+void use_experts_from(DecoderConfig& config, int64_t first);
+
+}  // namespace automodel::models::decoder

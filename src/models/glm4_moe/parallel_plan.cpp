@@ -1,0 +1,10 @@
+#include "models/decoder/hf_names.h"
+#include "models/glm4_moe/config.h"
+
+namespace automodel::models::glm4_moe {
+
+nn::ParallelPlan parallel_plan(const decoder::DecoderConfig& config) {
+  return decoder::make_parallel_plan(config);
+}
+
+}  // namespace automodel::models::glm4_moe

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "kernels/activation.h"
+
+namespace automodel::moe {
+
+/// How a router turns logits into scores, and scores into a choice.
+enum class ScoreFunction {
+  kSoftmax,          ///< "softmax": over all experts, or over the chosen (softmax_before_topk)
+  kSoftmaxWithBias,  ///< "softmax_with_bias": softmax; the choice is made on score + correction
+  kSigmoid,          ///< "sigmoid"; the choice is made on score + correction
+  kSigmoidWithBias,  ///< "sigmoid_with_bias": the same
+  kSqrtSoftplus,  ///< "sqrtsoftplus": sqrt(log(1 + exp)); choice on score + correction, no groups
+};
+
+std::optional<ScoreFunction> parse_score_function(std::string_view name);
+
+/// What experts compute between their products.
+enum class ExpertActivation {
+  kSwiglu,     ///< "swiglu": silu(gate) * up
+  kSwigluOai,  ///< "swigluoai", "quick_geglu": GPT-OSS's clamped gate
+  kGeglu,      ///< "geglu": gelu by tanh (gate) * up
+  kRelu2,      ///< "relu2": relu(up)^2, no gate
+};
+
+std::optional<ExpertActivation> parse_expert_activation(std::string_view name);
+
+/// A layer of experts. Field names and meaning are those of upstream's MoEConfig.
+struct MoEConfig {
+  int64_t dim = 0;            ///< hidden size
+  int64_t moe_inter_dim = 0;  ///< of one routed expert
+  int64_t n_routed_experts = 0;
+  int64_t n_shared_experts = 0;     ///< one MLP of n_shared_experts * the shared size; 0: none
+  int64_t n_activated_experts = 0;  ///< a token
+  int64_t n_expert_groups = 1;
+  int64_t n_limited_groups = 1;  ///< groups a token may choose from
+
+  ScoreFunction score_func = ScoreFunction::kSoftmax;
+  bool softmax_before_topk = false;
+  bool norm_topk_prob = false;  ///< chosen scores are divided by their sum when more than one
+  double route_scale = 1.0;
+  bool router_bias = false;
+  bool is_router_float32 = false;    ///< logits in float32, whatever the model's dtype
+  bool has_correction_bias = false;  ///< e_score_correction_bias, float32, moved by the load
+  bool router_weight_uses_score_correction_bias = false;
+  bool train_gate = true;
+  double gate_bias_update_factor = 0;
+  double aux_loss_coeff = 0;
+  bool fake_balanced_gate = false;  ///< every expert gets equally many tokens, for measurements
+
+  ExpertActivation expert_activation = ExpertActivation::kSwiglu;
+  bool expert_bias = false;
+  bool are_experts_transposed = false;  ///< stored [E, in, out]
+  double activation_alpha = 1.702;
+  double activation_limit = 7.0;
+
+  bool shared_expert_gate = false;      ///< the shared MLP is weighted with a sigmoid of its own
+  int64_t shared_expert_inter_dim = 0;  ///< of one shared expert; 0: moe_inter_dim
+  kernels::Activation shared_expert_activation = kernels::Activation::kSilu;
+
+  int64_t shared_inner_dim() const {
+    return n_shared_experts *
+           (shared_expert_inter_dim > 0 ? shared_expert_inter_dim : moe_inter_dim);
+  }
+  bool is_gated() const { return expert_activation != ExpertActivation::kRelu2; }
+  /// Rows of an expert's first product.
+  int64_t expert_width() const { return (is_gated() ? 2 : 1) * moe_inter_dim; }
+};
+
+}  // namespace automodel::moe

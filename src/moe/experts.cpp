@@ -1,0 +1,60 @@
+#include "moe/experts.h"
+
+#include <ATen/core/Tensor.h>
+
+#include "tensor/shard_spec.h"
+
+namespace automodel::moe {
+
+namespace {
+
+kernels::ExpertOptions kernel_options(const MoEConfig& config) {
+  kernels::ExpertOptions options;
+  options.is_gated = config.is_gated();
+  options.is_transposed = config.are_experts_transposed;
+  options.alpha = config.activation_alpha;
+  options.limit = config.activation_limit;
+  switch (config.expert_activation) {
+    case ExpertActivation::kSwiglu:
+      options.activation = kernels::Activation::kSilu;
+      break;
+    case ExpertActivation::kSwigluOai:
+      options.is_clamped = true;
+      break;
+    case ExpertActivation::kGeglu:
+      options.activation = kernels::Activation::kGeluTanh;
+      break;
+    case ExpertActivation::kRelu2:
+      options.activation = kernels::Activation::kReluSquared;
+      break;
+  }
+  return options;
+}
+
+}  // namespace
+
+Experts::Experts(const MoEConfig& config, at::ScalarType dtype) : options_(kernel_options(config)) {
+  const auto add = [&](const std::string& name, std::vector<int64_t> sizes) {
+    sizes.insert(sizes.begin(), config.n_routed_experts);
+    return register_parameter(name, tensor::placeholder(sizes, dtype));
+  };
+  const std::string up = config.is_gated() ? "gate_up_proj" : "up_proj";
+  const int64_t width = config.expert_width();
+  const bool is_transposed = config.are_experts_transposed;
+  const auto matrix = [&](int64_t out, int64_t in) {
+    return is_transposed ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in};
+  };
+  weights_.up = add(up, matrix(width, config.dim));
+  if (config.expert_bias) weights_.up_bias = add(up + "_bias", {width});
+  weights_.down = add("down_proj", matrix(config.dim, config.moe_inter_dim));
+  if (config.expert_bias) weights_.down_bias = add("down_proj_bias", {config.dim});
+}
+
+at::Tensor Experts::forward(const nn::DispatchedTokens& tokens) const {
+  const at::Tensor ids = tokens.expert_ids;
+  return hook_({tokens.tokens, tokens.weights}, [this, ids](const nn::TensorList& in) {
+    return nn::TensorList{kernels::expert_mlp(in[0], ids, in[1], weights_, options_)};
+  })[0];
+}
+
+}  // namespace automodel::moe

@@ -1,0 +1,41 @@
+#include "moe/moe_layer.h"
+
+#include <ATen/ATen.h>
+
+namespace automodel::moe {
+
+MoELayer::MoELayer(const MoEConfig& config, const std::string& name, at::ScalarType dtype)
+    : dispatcher_(nn::make_local_token_dispatcher()) {
+  router_ = register_module("router", std::make_shared<Router>(config, name, dtype));
+  experts_ = register_module("experts", std::make_shared<Experts>(config, dtype));
+  if (config.n_shared_experts == 0) return;
+  shared_experts_ = register_module(
+      "shared_experts",
+      std::make_shared<nn::Mlp>(nn::MlpOptions{.dim = config.dim,
+                                               .inner_dim = config.shared_inner_dim(),
+                                               .activation = config.shared_expert_activation},
+                                dtype));
+  if (config.shared_expert_gate) {
+    shared_expert_gate_ =
+        register_module("shared_expert_gate",
+                        std::make_shared<nn::Linear>(nn::LinearOptions{config.dim, 1}, dtype));
+  }
+}
+
+at::Tensor MoELayer::shared(const at::Tensor& x) const {
+  const at::Tensor out = shared_experts_->forward(x);
+  return shared_expert_gate_ ? out * shared_expert_gate_->forward(x).sigmoid() : out;
+}
+
+at::Tensor MoELayer::forward(const at::Tensor& x, const at::Tensor& padding_mask) const {
+  const at::Tensor tokens = x.reshape({-1, x.size(-1)});
+  const at::Tensor is_padding = padding_mask.defined() ? padding_mask.reshape({-1}) : at::Tensor();
+  const Routing routing = router_->forward(tokens, is_padding);
+  const nn::DispatchedTokens dispatched =
+      dispatcher_->dispatch(tokens, routing.expert_ids, routing.weights);
+  const at::Tensor out =
+      dispatcher_->combine(experts_->forward(dispatched), dispatched).view(x.sizes());
+  return shared_experts_ ? out + shared(x) : out;
+}
+
+}  // namespace automodel::moe

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+
+#include "moe/experts.h"
+#include "moe/router.h"
+#include "nn/mlp.h"
+
+namespace automodel::moe {
+
+/// A mixture of experts in an MLP's place. Modules: router, experts, shared_experts,
+/// shared_expert_gate [1, D], each where the config has it.
+class MoELayer final : public torch::nn::Module, public nn::SplitsExperts {
+ public:
+  /// `name` stands in errors: "layer 3".
+  MoELayer(const MoEConfig& config, const std::string& name, at::ScalarType dtype);
+
+  /// x [B, S, D]; padding_mask [B, S] bool, true where a token is padding (in training it
+  /// gets the shared experts only), or undefined. Returns [B, S, D].
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& padding_mask) const;
+
+  int64_t num_experts() const override { return router_->config().n_routed_experts; }
+  void set_token_dispatcher(std::shared_ptr<nn::TokenDispatcher> dispatcher) override {
+    dispatcher_ = std::move(dispatcher);
+  }
+
+  Router& router() const { return *router_; }
+
+ private:
+  at::Tensor shared(const at::Tensor& x) const;
+
+  std::shared_ptr<Router> router_;
+  std::shared_ptr<Experts> experts_;
+  std::shared_ptr<nn::Mlp> shared_experts_;
+  std::shared_ptr<nn::Linear> shared_expert_gate_;
+  std::shared_ptr<nn::TokenDispatcher> dispatcher_;
+};
+
+}  // namespace automodel::moe

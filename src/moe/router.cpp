@@ -1,0 +1,229 @@
+#include "moe/router.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <limits>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "kernels/linear.h"
+#include "tensor/shard_spec.h"
+
+// T tokens choose k of E experts, which lie in G equal groups.
+
+namespace automodel::moe {
+
+std::optional<ScoreFunction> parse_score_function(std::string_view name) {
+  if (name == "softmax") return ScoreFunction::kSoftmax;
+  if (name == "softmax_with_bias") return ScoreFunction::kSoftmaxWithBias;
+  if (name == "sigmoid") return ScoreFunction::kSigmoid;
+  if (name == "sigmoid_with_bias") return ScoreFunction::kSigmoidWithBias;
+  if (name == "sqrtsoftplus") return ScoreFunction::kSqrtSoftplus;
+  return std::nullopt;
+}
+
+std::optional<ExpertActivation> parse_expert_activation(std::string_view name) {
+  if (name == "swiglu") return ExpertActivation::kSwiglu;
+  if (name == "swigluoai" || name == "quick_geglu") return ExpertActivation::kSwigluOai;
+  if (name == "geglu") return ExpertActivation::kGeglu;
+  if (name == "relu2") return ExpertActivation::kRelu2;
+  return std::nullopt;
+}
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+/// Weights as they are; a loss beside them gets a constant gradient.
+struct AttachLoss : torch::autograd::Function<AttachLoss> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& weights,
+                            const at::Tensor& loss, double scale) {
+    context->saved_data["scale"] = scale;
+    context->save_for_backward({loss});
+    return weights.view_as(weights);
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const at::Tensor loss = context->get_saved_variables()[0];
+    return {gradients[0], at::full_like(loss, context->saved_data["scale"].toDouble()),
+            at::Tensor()};
+  }
+};
+
+/// Scores of experts outside the best groups become -inf. A group is as good as its two best
+/// experts together (its best one without a correction).
+at::Tensor limited_to_groups(const at::Tensor& scores, const MoEConfig& config) {
+  if (config.n_expert_groups <= 1) return scores;
+  const int64_t size = config.n_routed_experts / config.n_expert_groups;
+  const at::Tensor grouped = scores.view({scores.size(0), config.n_expert_groups, size});
+  const at::Tensor group_scores =
+      config.has_correction_bias ? std::get<0>(grouped.topk(std::min<int64_t>(2, size), -1)).sum(-1)
+                                 : grouped.amax(-1);
+  const at::Tensor best = std::get<1>(group_scores.topk(config.n_limited_groups, -1));
+  const at::Tensor is_left_out = at::ones_like(group_scores, at::kBool).scatter_(1, best, false);
+  return grouped.masked_fill(is_left_out.unsqueeze(-1), -std::numeric_limits<double>::infinity())
+      .flatten(1);
+}
+
+}  // namespace
+
+at::Tensor aux_loss(const at::Tensor& scores, const at::Tensor& load, const at::Tensor& is_counted,
+                    int64_t num_chosen) {
+  const at::Tensor wide = scores.to(at::kFloat);
+  const int64_t num_experts = scores.size(1);
+  at::Tensor num_tokens = at::scalar_tensor(scores.size(0), wide.options());
+  at::Tensor sums = wide.sum(0);
+  if (is_counted.defined()) {
+    num_tokens = is_counted.sum().to(at::kFloat);
+    sums = (wide * is_counted.unsqueeze(1)).sum(0);
+  }
+  num_tokens = num_tokens.clamp_min(1);
+  const at::Tensor fraction = load.to(at::kFloat) * num_experts / (num_tokens * num_chosen);
+  return (fraction * (sums / num_tokens)).sum();
+}
+
+Router::Router(const MoEConfig& config, std::string name, at::ScalarType dtype)
+    : config_(config), name_(std::move(name)) {
+  using tensor::placeholder;
+  const bool is_trained = config.train_gate;
+  weight_ = register_parameter("weight", placeholder({config.n_routed_experts, config.dim}, dtype),
+                               is_trained);
+  if (config.router_bias) {
+    bias_ = register_parameter("bias", placeholder({config.n_routed_experts}, dtype), is_trained);
+  }
+  if (config.has_correction_bias) {
+    e_score_correction_bias_ = register_parameter(
+        "e_score_correction_bias", placeholder({config.n_routed_experts}, at::kFloat), false);
+  }
+}
+
+at::Tensor Router::logits(const at::Tensor& x) const {
+  const auto dtype =
+      config_.is_router_float32 && x.scalar_type() != at::kDouble ? at::kFloat : x.scalar_type();
+  const at::Tensor bias = bias_.defined() ? bias_.to(dtype) : bias_;
+  const at::Tensor out = kernels::linear(x.to(dtype), weight_.to(dtype), bias);
+  if (out.is_cpu() && !out.sum().isfinite().item<bool>()) {
+    throw UserError(cat("the router of ", name_,
+                        " computed logits that are not finite: the hidden states or the router's "
+                        "weights have diverged"),
+                    ExitCode::kNonFinite);
+  }
+  return out.scalar_type() == at::kDouble ? out : out.to(at::kFloat);
+}
+
+/// [T, E]: probabilities in the widest sense.
+at::Tensor Router::all_scores(const at::Tensor& logits) const {
+  switch (config_.score_func) {
+    case ScoreFunction::kSoftmax:
+    case ScoreFunction::kSoftmaxWithBias:
+      return logits.softmax(-1);
+    case ScoreFunction::kSigmoid:
+    case ScoreFunction::kSigmoidWithBias:
+      return logits.sigmoid();
+    case ScoreFunction::kSqrtSoftplus:
+      return at::softplus(logits).sqrt();
+  }
+  AM_CHECK(false);
+}
+
+at::Tensor Router::choose(const at::Tensor& scores, const at::Tensor& logits) const {
+  const at::NoGradGuard no_grad;
+  const int64_t k = config_.n_activated_experts;
+  if (config_.fake_balanced_gate) {
+    return at::arange(scores.size(0) * k, scores.options().dtype(at::kLong))
+        .view({-1, k})
+        .remainder(config_.n_routed_experts);
+  }
+  const bool is_by_logits =
+      config_.score_func == ScoreFunction::kSoftmax && !config_.softmax_before_topk;
+  at::Tensor ranking = is_by_logits ? logits : scores;
+  if (e_score_correction_bias_.defined()) ranking = ranking + e_score_correction_bias_;
+  if (config_.score_func != ScoreFunction::kSqrtSoftplus) {
+    ranking = limited_to_groups(ranking, config_);
+  }
+  return std::get<1>(ranking.topk(k, -1));
+}
+
+at::Tensor Router::chosen_weights(const at::Tensor& scores, const at::Tensor& logits,
+                                  const at::Tensor& ids) const {
+  if (config_.fake_balanced_gate) {
+    return at::full(ids.sizes(), 1.0 / static_cast<double>(ids.size(1)), scores.options());
+  }
+  at::Tensor weights;
+  if (config_.score_func == ScoreFunction::kSoftmax && !config_.softmax_before_topk) {
+    weights = logits.gather(1, ids).softmax(-1);
+  } else if (config_.router_weight_uses_score_correction_bias &&
+             e_score_correction_bias_.defined()) {
+    weights = (scores + e_score_correction_bias_).gather(1, ids);
+  } else {
+    weights = scores.gather(1, ids);
+  }
+  if (config_.norm_topk_prob && ids.size(1) > 1) {
+    weights = weights / (weights.sum(-1, true) + 1e-20);
+  }
+  return config_.route_scale == 1.0 ? weights : weights * config_.route_scale;
+}
+
+void Router::count(const at::Tensor& ids) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor chosen = ids.flatten();
+  const at::Tensor counts =
+      at::bincount(chosen.masked_select(chosen.ge(0)), {}, config_.n_routed_experts).to(at::kFloat);
+  load_ = load_.defined() ? load_ + counts : counts;
+}
+
+at::Tensor Router::balanced(const at::Tensor& scores, const at::Tensor& ids,
+                            const at::Tensor& weights, const at::Tensor& is_padding) {
+  at::Tensor shares = scores;
+  const bool has_logit_choice =
+      config_.score_func == ScoreFunction::kSoftmax && !config_.softmax_before_topk;
+  if (config_.norm_topk_prob && ids.size(1) > 1 && !has_logit_choice) {
+    shares = shares / (shares.sum(-1, true) + 1e-20);
+  }
+  const at::Tensor chosen = ids.flatten();
+  const at::Tensor load =
+      at::bincount(chosen.masked_select(chosen.ge(0)), {}, config_.n_routed_experts);
+  const at::Tensor is_counted = is_padding.defined() ? is_padding.logical_not() : at::Tensor();
+  const at::Tensor loss = aux_loss(shares, load, is_counted, ids.size(1));
+  aux_loss_ += loss.item<double>();
+  ++num_aux_losses_;
+  return AttachLoss::apply(weights, loss, aux_loss_scale_ * config_.aux_loss_coeff);
+}
+
+Routing Router::forward(const at::Tensor& x, const at::Tensor& is_padding) {
+  const at::Tensor raw = logits(x);
+  const at::Tensor scores = all_scores(raw);
+  Routing routing;
+  routing.expert_ids = choose(scores, raw);
+  routing.weights = chosen_weights(scores, raw, routing.expert_ids);
+  if (is_padding.defined() && is_training()) {
+    routing.expert_ids = routing.expert_ids.masked_fill(is_padding.unsqueeze(1), -1);
+  }
+  // A block that is computed again in backward runs its first forward without gradients: what
+  // counts is the one forward with them.
+  if (is_training() && at::GradMode::is_enabled()) {
+    count(routing.expert_ids);
+    if (aux_loss_scale_ > 0 && config_.aux_loss_coeff > 0 && !config_.fake_balanced_gate) {
+      routing.weights = balanced(scores, routing.expert_ids, routing.weights, is_padding);
+    }
+  }
+  routing.weights = routing.weights.to(x.scalar_type());
+  return routing;
+}
+
+at::Tensor Router::take_load() {
+  at::Tensor load = load_.defined() ? load_ : at::zeros({config_.n_routed_experts});
+  load_ = at::Tensor();
+  return load;
+}
+
+double Router::take_aux_loss() {
+  const double mean = num_aux_losses_ > 0 ? aux_loss_ / static_cast<double>(num_aux_losses_) : 0;
+  aux_loss_ = 0;
+  num_aux_losses_ = 0;
+  return mean;
+}
+
+}  // namespace automodel::moe

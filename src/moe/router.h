@@ -1,0 +1,71 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <string>
+
+#include "moe/config.h"
+
+namespace automodel::moe {
+
+/// Each token's experts, best first where the family sorts them.
+struct Routing {
+  at::Tensor expert_ids;  ///< [T, k] int64; -1: none
+  at::Tensor weights;     ///< [T, k], dtype of x; differentiable
+};
+
+/// Chooses experts: upstream's Gate. Parameters: weight [E, D], bias [E], and
+/// e_score_correction_bias [E] float32, which no gradient reaches: it is moved by the load after
+/// each step (load_balance.h).
+class Router final : public torch::nn::Module {
+ public:
+  /// `name` stands in errors: "layer 3".
+  Router(const MoEConfig& config, std::string name, at::ScalarType dtype);
+
+  /// x [T, D]; is_padding [T] bool or undefined: tokens that choose nothing in training and are
+  /// not counted.
+  /// In training the aux loss acts on the gradient of the weights, when it has a scale.
+  /// UserError with the exit code of non-finite losses when logits are not finite.
+  Routing forward(const at::Tensor& x, const at::Tensor& is_padding);
+
+  /// The aux loss's coefficient is multiplied by this: context ranks / micro-batches of a step
+  /// (the loss is a mean over them). 0, as at first: no aux loss.
+  void set_aux_loss_scale(double scale) { aux_loss_scale_ = scale; }
+
+  /// Tokens of this rank that each expert got in training forwards since the last call, float32
+  /// [E]; forwards that are repeated in the backward pass count once.
+  at::Tensor take_load();
+  /// Mean of the aux losses (without coefficient) of those forwards; 0 when there was none.
+  double take_aux_loss();
+
+  const MoEConfig& config() const { return config_; }
+  const std::string& layer_name() const { return name_; }
+
+ private:
+  at::Tensor logits(const at::Tensor& x) const;
+  at::Tensor all_scores(const at::Tensor& logits) const;
+  at::Tensor choose(const at::Tensor& scores, const at::Tensor& logits) const;
+  at::Tensor chosen_weights(const at::Tensor& scores, const at::Tensor& logits,
+                            const at::Tensor& ids) const;
+  at::Tensor balanced(const at::Tensor& scores, const at::Tensor& ids, const at::Tensor& weights,
+                      const at::Tensor& is_padding);
+  void count(const at::Tensor& ids);
+
+  MoEConfig config_;
+  std::string name_;
+  double aux_loss_scale_ = 0;
+  at::Tensor weight_;
+  at::Tensor bias_;
+  at::Tensor e_score_correction_bias_;
+  at::Tensor load_;  // float32 [E], where the ids are
+  double aux_loss_ = 0;
+  int64_t num_aux_losses_ = 0;
+};
+
+/// sum_i f_i P_i with f_i = load_i E / (k T) and P_i the mean score of expert i over T tokens.
+/// scores [T, E] (padding rows are left out by `is_counted` [T] bool or undefined), load [E].
+/// Differentiable in scores. Upstream's Gate._compute_aux_loss.
+at::Tensor aux_loss(const at::Tensor& scores, const at::Tensor& load, const at::Tensor& is_counted,
+                    int64_t num_chosen);
+
+}  // namespace automodel::moe

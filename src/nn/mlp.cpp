@@ -1,0 +1,36 @@
+#include "nn/mlp.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace automodel::nn {
+
+Mlp::Mlp(const MlpOptions& options, at::ScalarType dtype)
+    : activation_(options.activation), is_gated_(options.is_gated) {
+  const int num_parts = is_gated_ ? 2 : 1;
+  up_proj_ = register_module(
+      is_gated_ ? "gate_up_proj" : "up_proj",
+      std::make_shared<Linear>(
+          LinearOptions{
+              .in_features = options.dim,
+              .out_features = options.inner_dim * num_parts,
+              .has_bias = options.has_bias,
+              .is_transposed = options.is_transposed,
+              .groups = std::vector<int64_t>(static_cast<size_t>(num_parts), options.inner_dim)},
+          dtype));
+  down_proj_ = register_module(
+      "down_proj", std::make_shared<Linear>(LinearOptions{.in_features = options.inner_dim,
+                                                          .out_features = options.dim,
+                                                          .has_bias = options.has_bias,
+                                                          .is_transposed = options.is_transposed},
+                                            dtype));
+}
+
+at::Tensor Mlp::forward(const at::Tensor& x) const {
+  const at::Tensor up = up_proj_->forward(x);
+  return down_proj_->forward(is_gated_ ? kernels::gated_activation(up, activation_)
+                                       : kernels::activate(up, activation_));
+}
+
+}  // namespace automodel::nn

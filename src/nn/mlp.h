@@ -1,0 +1,36 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+
+#include "kernels/activation.h"
+#include "nn/layers.h"
+
+namespace automodel::nn {
+
+struct MlpOptions {
+  int64_t dim = 0;
+  int64_t inner_dim = 0;
+  kernels::Activation activation = kernels::Activation::kSilu;
+  bool is_gated = true;
+  bool has_bias = false;
+  bool is_transposed = false;  ///< weights are stored [in, out]
+};
+
+/// down(act(gate(x)) * up(x)) with gate and up as the rows of gate_up_proj, or down(act(up(x))).
+class Mlp final : public torch::nn::Module {
+ public:
+  Mlp(const MlpOptions& options, at::ScalarType dtype);
+
+  /// x [..., D] to [..., D].
+  at::Tensor forward(const at::Tensor& x) const;
+
+ private:
+  kernels::Activation activation_;
+  bool is_gated_;
+  std::shared_ptr<Linear> up_proj_;  ///< "gate_up_proj" when gated
+  std::shared_ptr<Linear> down_proj_;
+};
+
+}  // namespace automodel::nn
