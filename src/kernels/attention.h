@@ -15,6 +15,9 @@ struct AttentionOptions {
   at::Tensor dropout_mask;  ///< [B, N, S, S] scaled mask; needed when dropout > 0
   at::Tensor padding_mask;  ///< [B, S] bool, true where keys are padding; or undefined
   at::Tensor document_ids;  ///< [B, S]: attention stays inside equal ids; or undefined
+  /// [B, S, 2] in place of the two above where the keys are more than these S tokens: positions of
+  /// the first key that each query may see and of the one behind the last; or undefined.
+  at::Tensor visible_keys;
 };
 
 struct AttentionResult {

@@ -122,25 +122,40 @@ TEST(CausalAttention, TakesHeadsThatAreNotContiguous) {
                          numbers.normal({2, 2, 20, 8})});
 }
 
-TEST(CausalAttention, TakesPaddingAtTheFrontByThePlainPath) {
+TEST(CausalAttention, MatchesThePlainPathWithPaddingAtTheFront) {
   const AttentionOptions options{.padding_mask = padding(70, {20, 0}, false)};
+  expect_match(options, inputs(70));
   const Tensors qkv = inputs(70);
-  at::set_num_threads(1);
-  const Tensors actual = differentiate(attend(causal_attention, options), qkv, at::kFloat);
-  const Tensors expected =
-      differentiate(attend(causal_attention_reference, options), qkv, at::kFloat);
-  for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_TRUE(at::equal(actual[i], expected[i])) << "tensor " << i;
-  }
-  EXPECT_TRUE(actual[0][0].narrow(0, 0, 20).eq(0).all().item<bool>());
+  const at::Tensor out = causal_attention(qkv[0], qkv[1], qkv[2], options).out;
+  EXPECT_TRUE(out[0].narrow(0, 0, 20).eq(0).all().item<bool>());
 }
 
-TEST(CausalAttention, TakesDocumentsByThePlainPath) {
-  const at::Tensor ids = at::arange(70, at::kLong).floor_divide(25).expand({2, 70});
-  const AttentionOptions options{.document_ids = ids};
+/// Documents of 25 tokens.
+at::Tensor documents(int64_t length) {
+  return at::arange(length, at::kLong).floor_divide(25).expand({2, length});
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithDocuments) {
+  expect_match({.document_ids = documents(70)}, inputs(70));
+  expect_match({.window = 10, .softcap = 20, .document_ids = documents(150)}, inputs(150));
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithDocumentsThatArePadded) {
+  at::Tensor mask = padding(70, {5, 30}, true).clone();
+  mask.narrow(1, 21, 4).fill_(true);
+  expect_match({.padding_mask = mask, .document_ids = documents(70)}, inputs(70));
+}
+
+TEST(CausalAttention, TakesKeysInSeveralRunsByThePlainPath) {
+  const at::Tensor ids = at::remainder(documents(70), 2);
+  at::Tensor mask = padding(70, {5, 0}, true).clone();
+  mask.narrow(1, 30, 4).fill_(true);
   const Tensors qkv = inputs(70);
-  EXPECT_TRUE(at::equal(causal_attention(qkv[0], qkv[1], qkv[2], options).out,
-                        causal_attention_reference(qkv[0], qkv[1], qkv[2], options).out));
+  for (const AttentionOptions& options :
+       {AttentionOptions{.document_ids = ids}, AttentionOptions{.padding_mask = mask}}) {
+    EXPECT_TRUE(at::equal(causal_attention(qkv[0], qkv[1], qkv[2], options).out,
+                          causal_attention_reference(qkv[0], qkv[1], qkv[2], options).out));
+  }
 }
 
 TEST(CausalAttention, GivesTheLogOfTheSumOfExponentials) {

@@ -1,0 +1,385 @@
+#include "kernels/attention_block.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "kernels/cpu/loops.h"
+#include "kernels/fused.h"
+
+// LibTorch exports its BLAS with the Fortran interface (column-major).
+extern "C" void sgemm_(const char* trans_a, const char* trans_b, const int* m, const int* n,
+                       const int* k, const float* alpha, const float* a, const int* lda,
+                       const float* b, const int* ldb, const float* beta, float* c, const int* ldc);
+
+namespace automodel::kernels {
+
+namespace {
+
+constexpr int64_t kBlockQueries = 64;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// A row-major matrix inside a larger one.
+struct Matrix {
+  float* data;
+  int64_t stride;  ///< elements between rows
+};
+
+/// c [m, n] = alpha * op(a) op(b) + beta * c, all row-major: the transposes of a column-major call.
+void multiply(const Matrix& a, bool transposes_a, const Matrix& b, bool transposes_b,
+              const Matrix& c, int64_t m, int64_t n, int64_t k, float alpha, float beta) {
+  const int rows = static_cast<int>(m), columns = static_cast<int>(n), inner = static_cast<int>(k);
+  const int lda = static_cast<int>(a.stride), ldb = static_cast<int>(b.stride),
+            ldc = static_cast<int>(c.stride);
+  sgemm_(transposes_b ? "T" : "N", transposes_a ? "T" : "N", &columns, &rows, &inner, &alpha,
+         b.data, &ldb, a.data, &lda, &beta, c.data, &ldc);
+}
+
+/// Rows of one head of x [B, S, heads, dim].
+Matrix rows_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
+  // A dim of size 1 may have any stride, BLAS wants one that holds a row.
+  return {x.data_ptr<float>() + b * x.stride(0) + row * x.stride(1) + head * x.stride(2),
+          std::max(x.stride(1), x.size(3))};
+}
+
+/// A block's shapes, and which keys a query sees, counted from the block's first key.
+struct Rectangle {
+  int64_t batch, num_queries, num_keys, num_heads, num_kv_heads, dim, value_dim, window, offset,
+      first_key;
+  float scale, cap;
+  at::Tensor visible;
+
+  Rectangle(const AttentionBlock& block, const Qkv& qkv)
+      : batch(qkv.q.size(0)),
+        num_queries(qkv.q.size(1)),
+        num_keys(qkv.k.size(1)),
+        num_heads(qkv.q.size(2)),
+        num_kv_heads(qkv.k.size(2)),
+        dim(qkv.q.size(3)),
+        value_dim(qkv.v.size(3)),
+        window(block.window > 0 ? block.window : std::numeric_limits<int64_t>::max() / 2),
+        offset(block.first_query - block.first_key),
+        first_key(block.first_key),
+        scale(static_cast<float>(block.scale)),
+        cap(static_cast<float>(block.softcap)),
+        visible(block.visible_keys) {}
+
+  int64_t group() const { return num_heads / num_kv_heads; }
+  const int64_t* run_of(int64_t b, int64_t query) const {
+    return visible.data_ptr<int64_t>() + b * visible.stride(0) + query * visible.stride(1);
+  }
+  int64_t begin_key(int64_t b, int64_t query) const {
+    int64_t begin = query + offset - window + 1;
+    if (visible.defined()) begin = std::max(begin, run_of(b, query)[0] - first_key);
+    return std::max<int64_t>(0, begin);
+  }
+  /// One past the last key that a query sees; may be before begin_key().
+  int64_t end_key(int64_t b, int64_t query) const {
+    int64_t end = query + offset + 1;
+    if (visible.defined()) end = std::min(end, run_of(b, query)[1] - first_key);
+    return std::min(end, num_keys);
+  }
+};
+
+/// Some queries of one head and the run of keys that holds all they see.
+struct Tile {
+  int64_t b, head, kv_head, first_query, num_queries, first_key, num_keys;
+
+  Tile(const Rectangle& shape, int64_t b, int64_t head, int64_t first)
+      : b(b),
+        head(head),
+        kv_head(head / shape.group()),
+        first_query(first),
+        num_queries(std::min(kBlockQueries, shape.num_queries - first)),
+        first_key(shape.num_keys) {
+    int64_t end = 0;
+    for (int64_t query = first; query < first + num_queries; ++query) {
+      first_key = std::min(first_key, shape.begin_key(b, query));
+      end = std::max(end, shape.end_key(b, query));
+    }
+    num_keys = end - first_key;
+  }
+
+  bool is_blind() const { return num_keys <= 0; }
+};
+
+void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult& result,
+                float* lse) {
+  const Matrix out = rows_of(result.out, tile.b, tile.head, tile.first_query);
+  for (int64_t row = 0; row < tile.num_queries; ++row) {
+    std::fill_n(out.data + row * out.stride, shape.value_dim, 0.0f);
+    lse[row] = -kInfinity;
+  }
+}
+
+/// Weights the row's earlier result and its new probabilities by their shares of the sum.
+void merge_row(const Rectangle& shape, float new_lse, float* lse, float* out, float* probabilities,
+               int64_t num_keys) {
+  if (new_lse == -kInfinity) return;
+  const float largest = std::max(*lse, new_lse);
+  const float sum = std::exp(*lse - largest) + std::exp(new_lse - largest);
+  const float merged = largest + std::log(sum);
+  const float old_share = std::exp(*lse - merged);
+  const float new_share = std::exp(new_lse - merged);
+  for (int64_t i = 0; i < shape.value_dim; ++i) out[i] *= old_share;
+  for (int64_t i = 0; i < num_keys; ++i) probabilities[i] *= new_share;
+  *lse = merged;
+}
+
+void forward_tile(const Rectangle& shape, const Tile& tile, bool adds, const Qkv& qkv,
+                  const AttentionResult& result, float* scratch) {
+  float* lse = result.lse.data_ptr<float>() + tile.b * result.lse.stride(0) +
+               tile.head * result.lse.stride(1) + tile.first_query;
+  if (tile.is_blind()) {
+    if (!adds) clear_rows(shape, tile, result, lse);
+    return;
+  }
+  const Matrix scores{scratch, tile.num_keys};
+  const Matrix out = rows_of(result.out, tile.b, tile.head, tile.first_query);
+  multiply(rows_of(qkv.q, tile.b, tile.head, tile.first_query), false,
+           rows_of(qkv.k, tile.b, tile.kv_head, tile.first_key), true, scores, tile.num_queries,
+           tile.num_keys, shape.dim, shape.scale, 0.0f);
+  for (int64_t row = 0; row < tile.num_queries; ++row) {
+    const int64_t query = tile.first_query + row;
+    float* row_scores = scratch + row * tile.num_keys;
+    const float row_lse = cpu::loops().softmax_row(
+        row_scores, shape.begin_key(tile.b, query) - tile.first_key,
+        shape.end_key(tile.b, query) - tile.first_key, tile.num_keys, shape.cap);
+    if (adds) {
+      merge_row(shape, row_lse, lse + row, out.data + row * out.stride, row_scores, tile.num_keys);
+    } else {
+      lse[row] = row_lse;
+    }
+  }
+  multiply(scores, false, rows_of(qkv.v, tile.b, tile.kv_head, tile.first_key), false, out,
+           tile.num_queries, shape.value_dim, tile.num_keys, 1.0f, adds ? 1.0f : 0.0f);
+}
+
+/// What backward reads and writes.
+struct BackwardTensors {
+  const Qkv& qkv;
+  const AttentionResult& result;
+  const at::Tensor& d_out;
+  const Qkv& gradients;
+};
+
+void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTensors& x,
+                   float* scratch) {
+  if (tile.is_blind()) return;
+  const int64_t keys = tile.num_keys;
+  const Matrix probabilities{scratch, keys};
+  const Matrix grads{scratch + kBlockQueries * shape.num_keys, keys};
+  const Matrix q = rows_of(x.qkv.q, tile.b, tile.head, tile.first_query);
+  const Matrix d_out = rows_of(x.d_out, tile.b, tile.head, tile.first_query);
+  const Matrix out = rows_of(x.result.out, tile.b, tile.head, tile.first_query);
+  const Matrix k = rows_of(x.qkv.k, tile.b, tile.kv_head, tile.first_key);
+  multiply(q, false, k, true, probabilities, tile.num_queries, keys, shape.dim, shape.scale, 0.0f);
+  multiply(d_out, false, rows_of(x.qkv.v, tile.b, tile.kv_head, tile.first_key), true, grads,
+           tile.num_queries, keys, shape.value_dim, 1.0f, 0.0f);
+  const float* lse = x.result.lse.data_ptr<float>() + tile.b * x.result.lse.stride(0) +
+                     tile.head * x.result.lse.stride(1) + tile.first_query;
+  for (int64_t row = 0; row < tile.num_queries; ++row) {
+    const int64_t query = tile.first_query + row;
+    float delta = 0;
+    for (int64_t i = 0; i < shape.value_dim; ++i) {
+      delta += d_out.data[row * d_out.stride + i] * out.data[row * out.stride + i];
+    }
+    cpu::loops().softmax_backward_row(probabilities.data + row * keys, grads.data + row * keys,
+                                      shape.begin_key(tile.b, query) - tile.first_key,
+                                      shape.end_key(tile.b, query) - tile.first_key, keys, lse[row],
+                                      delta, shape.scale, shape.cap);
+  }
+  multiply(grads, false, k, false, rows_of(x.gradients.q, tile.b, tile.head, tile.first_query),
+           tile.num_queries, shape.dim, keys, 1.0f, 1.0f);
+  multiply(grads, true, q, false, rows_of(x.gradients.k, tile.b, tile.kv_head, tile.first_key),
+           keys, shape.dim, tile.num_queries, 1.0f, 1.0f);
+  multiply(probabilities, true, d_out, false,
+           rows_of(x.gradients.v, tile.b, tile.kv_head, tile.first_key), keys, shape.value_dim,
+           tile.num_queries, 1.0f, 1.0f);
+}
+
+/// The parts of the plain path: keys and values a query head, [B, N, T, H].
+at::Tensor by_query_head(const at::Tensor& x, int64_t num_heads, at::ScalarType dtype) {
+  return x.to(dtype).transpose(1, 2).repeat_interleave(num_heads / x.size(2), 1);
+}
+
+/// Back to [B, T, K, H]: heads that share keys are summed.
+at::Tensor by_kv_head(const at::Tensor& x, int64_t num_kv_heads) {
+  const at::Tensor grouped =
+      x.view({x.size(0), num_kv_heads, x.size(1) / num_kv_heads, x.size(2), x.size(3)});
+  return grouped.sum(2).transpose(1, 2);
+}
+
+/// [B or 1, 1, Q, T]: what a query sees.
+at::Tensor visible_pairs(const AttentionBlock& block, const Qkv& qkv) {
+  const at::TensorOptions options = qkv.q.options().dtype(at::kLong);
+  const at::Tensor queries = at::arange(qkv.q.size(1), options) + block.first_query;
+  const at::Tensor keys = (at::arange(qkv.k.size(1), options) + block.first_key).unsqueeze(0);
+  const at::Tensor distance = queries.unsqueeze(1) - keys;
+  at::Tensor mask = distance.ge(0);
+  if (block.window > 0) mask = mask.logical_and(distance.lt(block.window));
+  mask = mask.unsqueeze(0);
+  if (block.visible_keys.defined()) {
+    const at::Tensor runs = block.visible_keys.to(qkv.q.device());
+    mask = mask.logical_and(keys.unsqueeze(0).ge(runs.narrow(-1, 0, 1)));
+    mask = mask.logical_and(keys.unsqueeze(0).lt(runs.narrow(-1, 1, 1)));
+  }
+  return mask.unsqueeze(1);
+}
+
+/// Scores [B, N, Q, T] of what is visible, -inf elsewhere, and the slope of the cap.
+struct PlainScores {
+  at::Tensor scores, slope;
+};
+
+PlainScores plain_scores(const AttentionBlock& block, const Qkv& qkv, at::ScalarType dtype) {
+  const at::Tensor keys = by_query_head(qkv.k, qkv.q.size(2), dtype);
+  const at::Tensor queries = qkv.q.to(dtype).transpose(1, 2);
+  PlainScores out{at::matmul(queries, keys.transpose(-1, -2)) * block.scale, {}};
+  if (block.softcap > 0) {
+    const at::Tensor t = at::tanh(out.scores / block.softcap);
+    out.scores = t * block.softcap;
+    out.slope = 1 - t * t;
+  }
+  out.scores = out.scores.masked_fill(visible_pairs(block, qkv).logical_not(), -kInfinity);
+  return out;
+}
+
+void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
+  const at::ScalarType dtype = result.lse.scalar_type();
+  const at::Tensor scores = plain_scores(block, qkv, dtype).scores;
+  const at::Tensor lse = scores.logsumexp(-1);
+  const at::Tensor merged = block.adds ? at::logaddexp(result.lse, lse) : lse;
+  const auto share = [&](const at::Tensor& x) {  // of what has seen nothing yet: 0
+    return at::exp(x - merged).masked_fill(x.eq(-kInfinity), 0.0);
+  };
+  const at::Tensor probabilities =
+      at::exp(scores - merged.unsqueeze(-1)).masked_fill(scores.eq(-kInfinity), 0.0);
+  at::Tensor out =
+      at::matmul(probabilities, by_query_head(qkv.v, qkv.q.size(2), dtype)).transpose(1, 2);
+  if (block.adds) out = out + result.out * share(result.lse).transpose(1, 2).unsqueeze(-1);
+  result.out.copy_(out);
+  result.lse.copy_(merged);
+}
+
+void attend_plain_backward(const AttentionBlock& block, const Qkv& qkv,
+                           const AttentionResult& result, const at::Tensor& d_out,
+                           const Qkv& gradients) {
+  const at::ScalarType dtype = result.lse.scalar_type();
+  const int64_t num_heads = qkv.q.size(2), num_kv_heads = qkv.k.size(2);
+  const PlainScores plain = plain_scores(block, qkv, dtype);
+  const at::Tensor p = at::exp(plain.scores - result.lse.unsqueeze(-1))
+                           .masked_fill(plain.scores.eq(-kInfinity), 0.0);
+  const at::Tensor d = d_out.to(dtype).transpose(1, 2);
+  const at::Tensor delta = (d * result.out.transpose(1, 2)).sum(-1, true);
+  const at::Tensor values = by_query_head(qkv.v, num_heads, dtype);
+  at::Tensor d_scores = p * (at::matmul(d, values.transpose(-1, -2)) - delta) * block.scale;
+  if (plain.slope.defined()) d_scores = d_scores * plain.slope;
+  const at::Tensor keys = by_query_head(qkv.k, num_heads, dtype);
+  const at::Tensor queries = qkv.q.to(dtype).transpose(1, 2);
+  gradients.q.add_(at::matmul(d_scores, keys).transpose(1, 2));
+  gradients.k.add_(by_kv_head(at::matmul(d_scores.transpose(-1, -2), queries), num_kv_heads));
+  gradients.v.add_(by_kv_head(at::matmul(p.transpose(-1, -2), d), num_kv_heads));
+}
+
+/// The keys of one document's tokens: the run between the padding at its two ends. False when
+/// there is padding inside.
+bool find_tokens(const bool* padding, int64_t begin, int64_t end, int64_t* run) {
+  run[0] = begin;
+  run[1] = end;
+  if (padding == nullptr) return true;
+  while (run[0] < end && padding[run[0]]) ++run[0];
+  while (run[1] > run[0] && padding[run[1] - 1]) --run[1];
+  return std::none_of(padding + run[0], padding + run[1],
+                      [](bool is_padding) { return is_padding; });
+}
+
+/// One sequence's runs; false when a document's keys are none.
+bool fill_runs(const bool* padding, const int64_t* ids, int64_t length, int64_t* out) {
+  std::set<int64_t> seen;
+  for (int64_t begin = 0, end = 0; begin < length; begin = end) {
+    end = length;
+    if (ids != nullptr) {
+      end = std::find_if(ids + begin, ids + length, [&](int64_t id) { return id != ids[begin]; }) -
+            ids;
+      if (!seen.insert(ids[begin]).second) return false;
+    }
+    int64_t run[2];
+    if (!find_tokens(padding, begin, end, run)) return false;
+    for (int64_t query = begin; query < end; ++query) std::copy_n(run, 2, out + 2 * query);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t num_keys) {
+  const int64_t last_query = block.first_query + num_queries - 1;
+  const int64_t last_key = block.first_key + num_keys - 1;
+  if (num_queries <= 0 || num_keys <= 0 || last_query < block.first_key) return false;
+  return block.window <= 0 || block.first_query - last_key < block.window;
+}
+
+void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
+  if (!is_fusable({qkv.q, qkv.k, qkv.v})) return attend_plain(block, qkv, result);
+  const Rectangle shape(block, qkv);
+  const AttentionResult to = result;
+  at::parallel_for(0, shape.batch * shape.num_heads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(static_cast<size_t>(kBlockQueries * shape.num_keys));
+    for (int64_t item = begin; item < end; ++item) {
+      for (int64_t first = 0; first < shape.num_queries; first += kBlockQueries) {
+        const Tile tile(shape, item / shape.num_heads, item % shape.num_heads, first);
+        forward_tile(shape, tile, block.adds, qkv, to, scratch.data());
+      }
+    }
+  });
+}
+
+void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
+                           const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients) {
+  if (!is_fusable({qkv.q, qkv.k, qkv.v, d_out})) {
+    return attend_plain_backward(block, qkv, result, d_out, gradients);
+  }
+  const Rectangle shape(block, qkv);
+  const BackwardTensors x{qkv, result, d_out, gradients};
+  // A task is a kv head with all its query heads: they add to the same keys' gradients.
+  at::parallel_for(0, shape.batch * shape.num_kv_heads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch(static_cast<size_t>(2 * kBlockQueries * shape.num_keys));
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t b = item / shape.num_kv_heads;
+      const int64_t first_head = item % shape.num_kv_heads * shape.group();
+      for (int64_t head = first_head; head < first_head + shape.group(); ++head) {
+        for (int64_t first = 0; first < shape.num_queries; first += kBlockQueries) {
+          backward_tile(shape, Tile(shape, b, head, first), x, scratch.data());
+        }
+      }
+    }
+  });
+}
+
+std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
+                                       const at::Tensor& document_ids) {
+  if (!padding_mask.defined() && !document_ids.defined()) return at::Tensor();
+  const at::Tensor padding =
+      padding_mask.defined() ? padding_mask.cpu().contiguous() : at::Tensor();
+  const at::Tensor ids =
+      document_ids.defined() ? document_ids.to(at::kCPU, at::kLong).contiguous() : at::Tensor();
+  const at::Tensor& shaped = padding.defined() ? padding : ids;
+  const int64_t length = shaped.size(1);
+  at::Tensor runs = at::empty({shaped.size(0), length, 2}, at::TensorOptions().dtype(at::kLong));
+  for (int64_t row = 0; row < shaped.size(0); ++row) {
+    const bool is_run =
+        fill_runs(padding.defined() ? padding.data_ptr<bool>() + row * length : nullptr,
+                  ids.defined() ? ids.data_ptr<int64_t>() + row * length : nullptr, length,
+                  runs.data_ptr<int64_t>() + 2 * row * length);
+    if (!is_run) return std::nullopt;
+  }
+  return runs;
+}
+
+}  // namespace automodel::kernels

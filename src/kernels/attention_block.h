@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "kernels/attention.h"
+#include "kernels/rope.h"
+
+namespace automodel::kernels {
+
+/// A run of queries against a run of keys of the same sequences: the piece that attention over
+/// split sequences is put together from. A query sees the keys up to its own position, inside the
+/// window and among its visible ones.
+struct AttentionBlock {
+  double scale = 1;
+  int64_t window = 0;       ///< 0: all
+  double softcap = 0;       ///< 0: off
+  int64_t first_query = 0;  ///< position in the whole sequence
+  int64_t first_key = 0;
+  /// [B, queries, 2] int64, on the CPU or where q is: positions of the first key that a query may
+  /// see and of the one behind the last; undefined: all keys.
+  at::Tensor visible_keys;
+  bool adds = false;  ///< to what other blocks have given
+};
+
+/// Whether any of the queries comes behind any of the keys, inside the window.
+bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t num_keys);
+
+/// q [B, Q, N, H], k [B, T, K, H], v [B, T, K, V]; the last dims are contiguous. Writes result.out
+/// [B, Q, N, V] and result.lse [B, N, Q], float32 (float64 for float64 queries), or, when the block
+/// adds, merges into what they hold: the result then is that of the keys of all blocks. Queries
+/// that have seen nothing have zeros and -inf. Not differentiable.
+void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result);
+
+/// Adds the block's share to the gradients of q, k and v. `result` is that of all blocks, d_out
+/// [B, Q, N, V] its gradient; all tensors are of result's dtype.
+void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
+                           const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients);
+
+/// What padding [B, S] and document ids [B, S] (either may be undefined) leave visible, as
+/// AttentionBlock has it; undefined when neither is given; nullopt when the keys of some query are
+/// no single run: documents that begin again, or padding between the tokens of one.
+std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
+                                       const at::Tensor& document_ids);
+
+}  // namespace automodel::kernels
