@@ -153,12 +153,26 @@ struct ParallelismSizes {
   static constexpr auto fields();
 };
 
+/// How keys and values of other context-parallel ranks come to a rank's queries; torch's names.
+enum class CpRotateMethod {
+  kAllGather,  ///< all at once, while the rank attends to its own
+  kAllToAll    ///< in a ring: one rank's are under way while another's are attended to
+};
+
+/// Options of context parallelism, whatever the strategy.
+struct ContextParallelConfig {
+  CpRotateMethod cp_rotate_method = CpRotateMethod::kAllGather;
+
+  static constexpr auto fields();
+};
+
 enum class Strategy { kFsdp2, kMegatronFsdp, kDdp };
 
 /// Everything under `distributed`: one strategy's options are meant, the others stay default.
 struct DistributedSetup {
   Strategy strategy = Strategy::kFsdp2;
   ParallelismSizes sizes;
+  ContextParallelConfig context;
   FSDP2Config fsdp2;
   MegatronFSDPConfig megatron_fsdp;
   DDPConfig ddp;
@@ -332,9 +346,22 @@ constexpr auto ParallelismSizes::fields() {
       field("ep_size", &C::ep_size, "expert-parallel ranks").at_least(1)};
 }
 
+constexpr auto ContextParallelConfig::fields() {
+  return std::tuple{field("cp_rotate_method", &ContextParallelConfig::cp_rotate_method,
+                          "how keys and values reach the queries of other context-parallel ranks: "
+                          "allgather, or alltoall in a ring")};
+}
+
 }  // namespace automodel::distributed
 
 namespace automodel {
+
+template <>
+struct EnumNames<distributed::CpRotateMethod> {
+  using M = distributed::CpRotateMethod;
+  static constexpr std::array<std::pair<std::string_view, M>, 2> values = {
+      {{"allgather", M::kAllGather}, {"alltoall", M::kAllToAll}}};
+};
 
 template <>
 struct EnumNames<distributed::ActivationCheckpointingMode> {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "distributed/context_parallel.h"
 #include "distributed/data_parallel.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/recompute.h"
@@ -26,6 +27,13 @@ std::optional<SplitModule> split(const ParallelModel& model, const comm::Process
   SplitModule split = split_module(model.module, model.facts, layers, tp, sequence_parallel);
   if (split.loss_head) model.set_loss_head(split.loss_head);
   return split;
+}
+
+/// Lets the model's attention reach over the context-parallel ranks.
+void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const std::string& axis,
+                      CpRotateMethod method) {
+  if (!model.set_attention_core || !mesh.has(axis) || mesh.size(axis) == 1) return;
+  model.set_attention_core(make_context_parallel_core(mesh.group(axis), method));
 }
 
 /// Gives the model memory: sharded, or, where one rank would hold everything, plain.
@@ -58,6 +66,7 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   }
   // Each step lies around what the one before it made.
   const auto parts = split(model, tp, options.tp_shard_plan, options.sequence_parallel);
+  spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
   recompute_blocks(model.module, model.facts.plan, options.activation_checkpointing);
   ShardingOptions sharding = options.sharding;
   apply_policy(options.mp_policy.value_or(MixedPrecisionPolicy{}), sharding);
@@ -150,6 +159,7 @@ std::unique_ptr<Engine> nvfsdp_strategy_parallelize(const ParallelModel& model,
     throw UserError("Hybrid-sharding not supported");
   }
   const auto parts = split(model, tp, options.tp_shard_plan, false);
+  spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
   recompute_blocks(model.module, model.facts.plan, options.activation_checkpointing);
   const ShardingGroups groups = is_whole
                                     ? ShardingGroups{dp, comm::ProcessGroup::solo("dp_shard"), dp}

@@ -16,6 +16,7 @@
 #include "distributed/engine.h"
 #include "distributed/sharding_options.h"
 #include "distributed/tp_plan.h"
+#include "nn/attention_core.h"
 #include "nn/loss_head.h"
 
 namespace automodel::distributed {
@@ -27,6 +28,9 @@ struct ParallelModel {
   TpModel facts;  ///< architecture, heads, plan, names of the parameters
   /// Takes the head of a split vocabulary; may be empty when there is no tensor parallelism.
   std::function<void(std::shared_ptr<nn::LossHead>)> set_loss_head;
+  /// Takes the attention over the tokens of all context-parallel ranks; empty for a model whose
+  /// tokens do not look at each other.
+  std::function<void(std::shared_ptr<nn::AttentionCore>)> set_attention_core;
 };
 
 /// Arguments of fsdp2_strategy_parallelize beside the model and the mesh; upstream's names and
@@ -40,6 +44,8 @@ struct ParallelizeOptions {
   std::string dp_replicate_mesh_name = "dp_replicate";
   std::string dp_shard_cp_mesh_name = "dp_shard_cp";
   std::string tp_mesh_name = "tp";
+  std::string cp_mesh_name = "cp";  ///< the mesh may be without
+  CpRotateMethod cp_rotate_method = CpRotateMethod::kAllGather;
   std::string dp_mesh_name = "dp_cp";  ///< ranks whose gradients are averaged
   bool enable_async_tensor_parallel = false;
   /// Everything else about the units: device, prefetching, resharding, trace. The policies above
@@ -58,8 +64,8 @@ class ParallelizationStrategy {
                                               const ParallelizeOptions& options) const = 0;
 };
 
-/// What every model gets that has no strategy of its own: tensor parallelism, then activation
-/// checkpointing, then sharding of the layer lists and of the root.
+/// What every model gets that has no strategy of its own: tensor parallelism, context parallelism,
+/// then activation checkpointing, then sharding of the layer lists and of the root.
 class DefaultParallelizationStrategy : public ParallelizationStrategy {
  public:
   std::unique_ptr<Engine> parallelize(const ParallelModel& model, const DeviceMesh& mesh,
@@ -120,15 +126,16 @@ struct NvfsdpOptions {
   std::string dp_mesh_name = "dp";
   std::string cp_mesh_name = "cp";
   std::string tp_mesh_name = "tp";
+  CpRotateMethod cp_rotate_method = CpRotateMethod::kAllGather;
   at::Device device = at::kCPU;
   TraceSink* trace = nullptr;
   bool is_available = HAVE_NVFSDP;  ///< false: as in a build without the engine
 };
 
-/// Megatron-FSDP: tensor parallelism, then sharding as data_parallel_sharding_strategy says, over
-/// the axis dp_mesh_name, or "dp_cp" when there are context-parallel ranks. Throws UserError
-/// "nvFSDP is not installed ..." when it is not available, "Hybrid-sharding not supported" on a
-/// mesh with replicas, and when no unit class is the model's.
+/// Megatron-FSDP: tensor and context parallelism, then sharding as data_parallel_sharding_strategy
+/// says, over the axis dp_mesh_name, or "dp_cp" when there are context-parallel ranks. Throws
+/// UserError "nvFSDP is not installed ..." when it is not available, "Hybrid-sharding not
+/// supported" on a mesh with replicas, and when no unit class is the model's.
 std::unique_ptr<Engine> nvfsdp_strategy_parallelize(const ParallelModel& model,
                                                     const DeviceMesh& mesh,
                                                     const NvfsdpOptions& options,

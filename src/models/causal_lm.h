@@ -28,6 +28,7 @@ struct ModelDims {
   int64_t head_dim = 0;
   int64_t intermediate_size = 0;
   int64_t max_positions = 0;
+  double attention_dropout = 0;  ///< of attention probabilities in training
 };
 
 /// Where dropout masks come from: keyed by these, never by the mesh.

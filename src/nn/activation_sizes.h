@@ -9,6 +9,7 @@ struct ActivationShape {
   int64_t num_sequences = 1;
   int64_t sequence_length = 1;
   int64_t element_size = 4;  ///< 4: the fused float32 kernels; others: the plain operations
+  bool is_part = false;      ///< of longer sequences: attention goes by blocks in float32
 
   int64_t tokens() const { return num_sequences * sequence_length; }
 };

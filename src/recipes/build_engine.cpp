@@ -30,6 +30,7 @@ distributed::ParallelizeOptions fsdp2_options(const Recipe& recipe, const Engine
   options.sequence_parallel = config.sequence_parallel;
   options.activation_checkpointing = recomputation_of(recipe.distributed);
   options.tp_shard_plan = tp_request(recipe).plan;
+  options.cp_rotate_method = recipe.distributed.context.cp_rotate_method;
   options.enable_async_tensor_parallel = config.enable_async_tensor_parallel;
   options.sharding = distributed::sharding_options(config, place.device);
   options.sharding.trace = place.trace;
@@ -52,6 +53,7 @@ distributed::NvfsdpOptions megatron_options(const Recipe& recipe, const EnginePl
   options.disable_bucketing = config.disable_bucketing;
   options.calculate_per_token_loss = config.calculate_per_token_loss;
   options.activation_checkpointing = recomputation_of(recipe.distributed);
+  options.cp_rotate_method = recipe.distributed.context.cp_rotate_method;
   options.device = place.device;
   options.trace = place.trace;
   return options;
@@ -77,7 +79,10 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
                                      const EnginePlace& place) {
   const distributed::ParallelModel parallel{
       model, tp_model(model),
-      [&model](std::shared_ptr<nn::LossHead> head) { model.set_loss_head(std::move(head)); }};
+      [&model](std::shared_ptr<nn::LossHead> head) { model.set_loss_head(std::move(head)); },
+      [&model](std::shared_ptr<nn::AttentionCore> core) {
+        model.set_attention_core(std::move(core));
+      }};
   switch (recipe.distributed.strategy) {
     case distributed::Strategy::kFsdp2:
       return distributed::fsdp2_strategy_parallelize(parallel, mesh, fsdp2_options(recipe, place));

@@ -66,11 +66,11 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
     diagnostics.unsupported(place_of(recipe, "distributed", key), text);
   };
   const std::pair<const char*, std::optional<int64_t>> axes[] = {{"pp_size", setup.sizes.pp_size},
-                                                                 {"cp_size", setup.sizes.cp_size},
                                                                  {"ep_size", setup.sizes.ep_size}};
   for (const auto& [key, size] : axes) {
     if (size.value_or(1) > 1) {
-      reject(key, cat(key, " ", *size, ": only data and tensor parallelism are in this version"));
+      reject(key, cat(key, " ", *size,
+                      ": only data, tensor and context parallelism are in this version"));
     }
   }
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
@@ -120,6 +120,18 @@ void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
   for (const std::string& text : models::check_config(config)) {
     diagnostics.error(place, cat("config.json: ", text));
   }
+}
+
+/// What keeps a model's attention from reaching over several ranks' tokens.
+void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Json& config = recipe.model.hf_config;
+  if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return;
+  if (!models::find_family(config).is_known || !models::check_config(config).empty()) return;
+  const double dropout = models::build_causal_lm(config, at::kFloat)->dims().attention_dropout;
+  if (dropout == 0) return;
+  diagnostics.unsupported(place_of(recipe, "distributed", "cp_size"),
+                          cat("the model drops attention probabilities (", dropout,
+                              "), which is not in this version with cp_size > 1"));
 }
 
 /// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
@@ -215,6 +227,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_scheduler(recipe, options.world_size, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);
+  check_context_parallel(recipe, diagnostics);
   if (!options.looks_at_data) return;
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);

@@ -6,6 +6,7 @@
 #include "config/load.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "distributed/context_split.h"
 #include "distributed/memory_plan.h"
 #include "mesh/mesh.h"
 #include "models/catalog.h"
@@ -32,7 +33,8 @@ struct RecipePlan {
   int64_t num_parameters = 0;
   int64_t num_trained = 0;
   at::ScalarType dtype = at::kFloat;
-  nn::ActivationShape shape;
+  nn::ActivationShape shape;  ///< of a rank's share
+  int64_t whole_length = 0;   ///< tokens of a sequence on all context-parallel ranks
   nn::ParallelPlan parallel;
   MemoryOptions options;
   MemoryPlan memory;
@@ -75,6 +77,20 @@ nn::ActivationShape batch_shape(const Recipe& recipe, const PlanRequest& request
   return shape;
 }
 
+/// The keys and values of other context-parallel ranks while a block attends, and in backward their
+/// gradients in float32.
+void add_travelling_keys(const Recipe& recipe, const models::ModelDims& dims,
+                         const nn::ActivationShape& shape, int cp_size,
+                         nn::ActivationSizes& activations) {
+  if (cp_size == 1) return;
+  const bool is_ring =
+      recipe.distributed.context.cp_rotate_method == distributed::CpRotateMethod::kAllToAll;
+  const int64_t own = shape.tokens() * 2 * dims.num_kv_heads * dims.head_dim;
+  const int64_t num_shares = is_ring ? 2 : cp_size + 1;  // the own ones as they are sent
+  activations.block_forward += num_shares * own * shape.element_size;
+  activations.block_backward += num_shares * own * (shape.element_size + 4);
+}
+
 RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t world_size) {
   RecipePlan plan;
   plan.recipe = request.recipe_path;
@@ -91,8 +107,15 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
       std::max<int64_t>(recipe.step_scheduler.global_batch_size / per_micro_batch, 1);
   plan.shape = batch_shape(recipe, request, model->dims());
   plan.shape.element_size = static_cast<int64_t>(c10::elementSize(plan.computed_dtype()));
+  const distributed::SequenceShare share{0, plan.sizes.cp};
+  plan.whole_length = plan.shape.sequence_length;
+  if (share.size > 1) {
+    plan.shape.sequence_length = distributed::padded_length(plan.whole_length, share) / share.size;
+  }
+  nn::ActivationSizes activations = model->activation_sizes(plan.shape);
+  add_travelling_keys(recipe, model->dims(), plan.shape, share.size, activations);
   plan.memory = distributed::plan_memory(distributed::group_parameters(*model, plan.parallel),
-                                         plan.options, model->activation_sizes(plan.shape));
+                                         plan.options, activations);
   for (const UnitMemory& unit : plan.memory.units) {
     plan.num_parameters += unit.numel;
     plan.num_trained += unit.is_trained ? unit.numel : 0;
@@ -223,7 +246,8 @@ std::string strategy_text(const RecipePlan& plan) {
   lines.add("a micro-batch on a rank",
             cat(plan.shape.num_sequences,
                 plan.shape.num_sequences == 1 ? " sequence of " : " sequences of ",
-                plan.shape.sequence_length, " tokens"));
+                plan.shape.sequence_length, " tokens",
+                plan.sizes.cp == 1 ? "" : cat(" (its share of ", plan.whole_length, ")")));
   lines.add("micro-batches a step", cat(options.num_micro_batches));
   return lines.text();
 }
@@ -381,14 +405,13 @@ Json plan_json(const RecipePlan& plan) {
 /// Axes whose bytes this version cannot tell.
 void check_axes(const Recipe& recipe) {
   const auto& sizes = recipe.distributed.sizes;
-  const std::pair<const char*, std::optional<int64_t>> axes[] = {{"tp_size", sizes.tp_size},
-                                                                 {"pp_size", sizes.pp_size},
-                                                                 {"cp_size", sizes.cp_size},
-                                                                 {"ep_size", sizes.ep_size}};
+  const std::pair<const char*, std::optional<int64_t>> axes[] = {
+      {"tp_size", sizes.tp_size}, {"pp_size", sizes.pp_size}, {"ep_size", sizes.ep_size}};
   for (const auto& [key, size] : axes) {
     if (size.value_or(1) > 1) {
       throw UnsupportedError(cat("distributed.", key, " ", *size,
-                                 ": plans of more than data parallelism are not in this version"));
+                                 ": plans of more than data and context parallelism are not in "
+                                 "this version"));
     }
   }
 }

@@ -15,6 +15,8 @@ using distributed::Strategy;
 const std::vector<std::string> kSizeKeys = {"dp_size", "dp_replicate_size", "tp_size",
                                             "pp_size", "cp_size",           "ep_size"};
 
+const std::vector<std::string> kContextKeys = {"cp_rotate_method"};
+
 /// The part of `node` that has (or has not) the given keys.
 Node select(const Node& node, const std::vector<std::string>& keys, bool keeps) {
   Node part = node;
@@ -93,6 +95,12 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
   }
   setup.sizes =
       config::bind<distributed::ParallelismSizes>(select(node, kSizeKeys, true), diagnostics);
+  setup.context = config::bind<distributed::ContextParallelConfig>(select(node, kContextKeys, true),
+                                                                   diagnostics);
+  if (setup.sizes.cp_size.value_or(1) == 1 && node.find("cp_rotate_method") != nullptr) {
+    diagnostics.warning(*node.find("cp_rotate_method"),
+                        "cp_rotate_method has no effect while cp_size is 1");
+  }
   const int64_t pp = setup.sizes.pp_size.value_or(1);
   const int64_t ep = setup.sizes.ep_size.value_or(1);
   if (const Node* pipeline = node.find("pipeline"); pipeline != nullptr && !pipeline->is_null()) {
@@ -108,6 +116,7 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
         config::bind<distributed::MoEParallelizerConfig>(without_targets(*moe), diagnostics);
   }
   std::vector<std::string> own = kSizeKeys;
+  own.insert(own.end(), kContextKeys.begin(), kContextKeys.end());
   own.insert(own.end(), {"strategy", "pipeline", "moe"});
   Node rest = without_targets(select(node, own, false));
   std::optional<std::string> tp_plan_name;

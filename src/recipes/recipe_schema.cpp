@@ -51,6 +51,7 @@ void add_properties(Json& schema, const Json& other) {
 
 Json distributed_schema() {
   Json schema = section<distributed::ParallelismSizes>("how ranks share the work");
+  add_properties(schema, config::schema_of<distributed::ContextParallelConfig>());
   add_properties(schema, config::schema_of<distributed::FSDP2Config>());
   add_properties(schema, config::schema_of<distributed::MegatronFSDPConfig>());
   add_properties(schema, config::schema_of<distributed::DDPConfig>());

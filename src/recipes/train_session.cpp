@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "datasets/tokenizer_encoder.h"
+#include "distributed/context_parallel.h"
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/build_engine.h"
@@ -19,7 +20,8 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
     : recipe_(recipe),
       context_(context),
       dp_group_(context.group),
-      tp_group_(comm::ProcessGroup::solo("tp")) {
+      tp_group_(comm::ProcessGroup::solo("tp")),
+      cp_group_(comm::ProcessGroup::solo("cp")) {
   signals_.emplace(recipe.step_scheduler.preemption_signal);
   build_groups();
   build_model();
@@ -50,6 +52,7 @@ void TrainSession::build_groups() {
   mesh_.emplace(*context_.world, mesh::Mesh(mesh_of(recipe_, context_.group.size())));
   dp_group_ = mesh_->group("dp");
   tp_group_ = mesh_->group("tp");
+  cp_group_ = mesh_->group("cp");
 }
 
 void TrainSession::initialise_weights() {
@@ -128,9 +131,11 @@ void TrainSession::build_optimizer() {
   options.ignore_index = recipe_.loss.ignore_index;
   options.stops_on_non_finite = recipe_.stops_on_non_finite;
   options.ranks_per_replica = tp_group_.size();
-  const auto loss = [this](const tensor::Batch& on_cpu, double divisor, int64_t step,
-                           int64_t micro_batch) {
-    const tensor::Batch batch = on_cpu.to(context_.device);
+  options.data_ranks = dp_group_;
+  const distributed::ContextParallelSharder sharder(cp_group_, recipe_.loss.ignore_index);
+  const auto loss = [this, sharder](const tensor::Batch& on_cpu, double divisor, int64_t step,
+                                    int64_t micro_batch) {
+    const tensor::Batch batch = sharder.shard(on_cpu).to(context_.device);
     model_->set_dropout_context({static_cast<uint64_t>(recipe_.seed), step, micro_batch});
     return model_->loss(batch, divisor, recipe_.loss.ignore_index);
   };
@@ -153,7 +158,8 @@ void TrainSession::describe() {
                dims.hidden_size, ", vocabulary ", dims.vocab_size, ", ", engine_->num_parameters(),
                " parameters (", engine_->num_trained_parameters(), " trained)"));
   log.info(cat("optimizer: ", optimizer_->describe()));
-  const std::string split = tp_group_.size() == 1 ? "" : cat(" (", tp_group_.size(), " a replica)");
+  const int per_replica = tp_group_.size() * cp_group_.size();
+  const std::string split = per_replica == 1 ? "" : cat(" (", per_replica, " a replica)");
   log.info(cat("ranks: ", context_.group.size(), split, ", ", scheduler_->grad_accumulation_steps(),
                " micro-batches of ", recipe_.step_scheduler.local_batch_size,
                " sequences a step and ", split.empty() ? "rank" : "replica"));

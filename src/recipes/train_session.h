@@ -80,6 +80,7 @@ class TrainSession final {
   std::optional<distributed::DeviceMesh> mesh_;
   comm::ProcessGroup dp_group_;  // ranks that read other data
   comm::ProcessGroup tp_group_;  // ranks that hold parts of one replica and read the same data
+  comm::ProcessGroup cp_group_;  // ranks that have parts of the same sequences
   std::shared_ptr<models::CausalLM> model_;
   std::unique_ptr<distributed::Engine> engine_;
   std::vector<std::unique_ptr<datasets::TextEncoder>> encoders_;

@@ -8,8 +8,8 @@ Batch Batch::to(at::Device device) const {
   const auto move = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.to(device) : tensor;
   };
-  return {move(input_ids), move(labels), move(position_ids), move(padding_mask),
-          move(document_ids)};
+  return {move(input_ids),    move(labels), move(position_ids), move(padding_mask),
+          move(document_ids), part,         move(visible_keys)};
 }
 
 }  // namespace automodel::tensor

@@ -67,8 +67,10 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
     local.num_tokens += counts.num_tokens;
     local.num_label_tokens += counts.num_label_tokens;
   }
+  const comm::ProcessGroup& readers = data_ranks();
   const std::vector<double> counts = sum_over(
-      ranks, {static_cast<double>(local.num_tokens), static_cast<double>(local.num_label_tokens)});
+      readers,
+      {static_cast<double>(local.num_tokens), static_cast<double>(local.num_label_tokens)});
   StepResult result;
   result.counts = {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1])};
 
@@ -78,7 +80,7 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   const double divisor = std::max(counts[1], 1.0) / num_ranks;
   double local_loss = 0;
   for (size_t i = 0; i < group.size(); ++i) {
-    const auto micro_batch = static_cast<int64_t>(i) * ranks.size() + ranks.rank();
+    const auto micro_batch = static_cast<int64_t>(i) * readers.size() + readers.rank();
     engine_.begin_micro_batch(i + 1 == group.size());
     const at::Tensor loss = loss_(group[i], divisor, step, micro_batch);
     local_loss += loss.item<double>() / num_ranks;
@@ -102,6 +104,10 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   engine_.zero_gradients();
   result.lr = lr();
   return result;
+}
+
+const comm::ProcessGroup& TrainStep::data_ranks() const {
+  return options_.data_ranks ? *options_.data_ranks : engine_.group();
 }
 
 void TrainStep::check_finite(double local_loss, double loss, int64_t step) const {
@@ -134,8 +140,9 @@ TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch
     engine_.end_micro_batch();
     num_labels += static_cast<double>(count_tokens(batch, options_.ignore_index).num_label_tokens);
   }
-  const std::vector<double> sums = sum_over(engine_.group(), {loss_sum, num_labels});
-  return {sums[0] / std::max(sums[1], 1e-8), static_cast<int64_t>(sums[1])};
+  loss_sum = sum_over(engine_.group(), {loss_sum})[0];
+  num_labels = sum_over(data_ranks(), {num_labels})[0];
+  return {loss_sum / std::max(num_labels, 1e-8), static_cast<int64_t>(num_labels)};
 }
 
 }  // namespace automodel::training

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -12,8 +13,9 @@
 
 namespace automodel::training {
 
-/// Sum of the cross-entropies of a micro-batch divided by `divisor`: a float32 scalar with a graph.
-/// `micro_batch` is its global index inside the step (what dropout is keyed by).
+/// Sum of the cross-entropies of a micro-batch, or of this rank's share of it, divided by
+/// `divisor`: a float32 scalar with a graph. `micro_batch` is its global index inside the step
+/// (what dropout is keyed by).
 using LossFunction = std::function<at::Tensor(const tensor::Batch& batch, double divisor,
                                               int64_t step, int64_t micro_batch)>;
 
@@ -24,6 +26,9 @@ struct TrainStepOptions {
   double max_grad_norm = 1.0;
   int64_t ignore_index = -100;
   bool stops_on_non_finite = true;
+  /// Ranks that read different data, this one among them; absent: the engine's, which also average
+  /// gradients. Context-parallel ranks read the same.
+  std::optional<comm::ProcessGroup> data_ranks;
   int ranks_per_replica = 1;  ///< of tensor parallelism: for naming ranks in errors
 };
 
@@ -40,7 +45,8 @@ class NonFiniteError final : public UserError {
   explicit NonFiniteError(const std::string& text) : UserError(text, ExitCode::kNonFinite) {}
 };
 
-/// One optimizer step over a group of micro-batches: forward and backward of each with the loss
+/// One optimizer step over a group of micro-batches, given whole to every rank that has a share of
+/// them: forward and backward of each with the loss
 /// divided by the label tokens of the whole step on all ranks, reduction, clipping, update. Every
 /// data-parallel rank calls it with the same number of micro-batches.
 class TrainStep final {
@@ -66,6 +72,7 @@ class TrainStep final {
 
  private:
   void check_finite(double local_loss, double loss, int64_t step) const;
+  const comm::ProcessGroup& data_ranks() const;
 
   distributed::Engine& engine_;
   optim::Optimizer& optimizer_;

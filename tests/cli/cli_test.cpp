@@ -146,12 +146,32 @@ TEST(CliTest, PlanOfSeventyBillionParametersIsThereAtOnce) {
   EXPECT_EQ(plan.at("bytes").at("optimizer").as_int(), 70553706496 * 4 / 64);
 }
 
+TEST(CliTest, PlanGivesContextParallelRanksTheirShareOfTheTokens) {
+  const auto plan_of = [](const std::string& cp_size) {
+    const ProgramResult run =
+        automodel({"plan", "recipes/smoke/mock_pretrain.yaml", "--world-size", "2", "--json",
+                   cat("--distributed.cp_size=", cp_size), "--dataset.seq_len=2046"});
+    EXPECT_EQ(run.status, 0) << run.err;
+    return Json::parse(run.out, "plan");
+  };
+  const Json one = plan_of("1");
+  const Json two = plan_of("2");
+  EXPECT_EQ(one.at("sequence_length").as_int(), 2046);
+  EXPECT_EQ(two.at("sequence_length").as_int(), 1024);  // of 2048: a multiple of 2 cp
+  EXPECT_EQ(two.at("num_parts").as_int(), 2);
+  EXPECT_EQ(two.at("bytes").at("state").as_int(), one.at("bytes").at("state").as_int());
+  const double share =
+      two.at("bytes").at("activations").as_double() / one.at("bytes").at("activations").as_double();
+  EXPECT_NEAR(share, 0.5, 0.01);
+}
+
 TEST(CliTest, PlanRefusesAxesThatItCannotTell) {
   const ProgramResult run = automodel({"plan", kSmoke, "--world-size", "2",
-                                       "--distributed.strategy=fsdp2", "--distributed.cp_size=2"});
+                                       "--distributed.strategy=fsdp2", "--distributed.tp_size=2"});
   EXPECT_EQ(run.status, 6) << run.out;
   EXPECT_EQ(run.err,
-            "distributed.cp_size 2: plans of more than data parallelism are not in this version\n");
+            "distributed.tp_size 2: plans of more than data and context parallelism are not in "
+            "this version\n");
   const ProgramResult zero = automodel({"plan", kSmoke, "--world-size", "0"});
   EXPECT_EQ(zero.status, 2);
   EXPECT_EQ(zero.err, "--world-size must be at least 1, found 0\n");

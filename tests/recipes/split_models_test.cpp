@@ -8,6 +8,7 @@
 #include "distributed/recompute.h"
 #include "distributed/split_engine.h"
 #include "models/catalog.h"
+#include "recipes/engine_values.h"
 #include "recipes/tp_request.h"
 
 namespace automodel::recipes {
@@ -42,17 +43,6 @@ std::shared_ptr<models::CausalLM> build(const SplitCase& split_case) {
   model->train();
   model->set_dropout_context({5, 3, 1});
   return model;
-}
-
-void fill(const distributed::Engine& engine) {
-  for (const tensor::FlatShard& shard : engine.parameters()) {
-    for (const tensor::FlatSegment& segment : shard.segments) {
-      const double mean = segment.fqn.find("norm") == std::string::npos ? 0.0 : 1.0;
-      tensor::fill_initial_values(shard.view(segment), segment.spec,
-                                  tensor::InitRule::normal(mean, 0.2),
-                                  tensor::RandomKey(9, segment.fqn));
-    }
-  }
 }
 
 tensor::Batch batch_of(const models::CausalLM& model, int64_t length) {
@@ -108,25 +98,11 @@ std::unique_ptr<distributed::Engine> split_engine(models::CausalLM& model,
       group, split);
 }
 
-/// The elements of a shard's piece, out of the whole tensor.
-at::Tensor piece_of(const at::Tensor& whole, const tensor::ShardSpec& spec) {
-  const at::Tensor flat = whole.reshape({-1});
-  std::vector<at::Tensor> runs;
-  for (const tensor::ShardRun& run : tensor::shard_runs(spec)) {
-    runs.push_back(flat.narrow(0, run.global, run.numel));
-  }
-  return runs.empty() ? flat.narrow(0, 0, 0) : at::cat(runs);
-}
-
-double distance(const at::Tensor& found, const at::Tensor& wanted, double scale) {
-  return (found - wanted).norm().item<double>() / std::max(scale, 1e-12);
-}
-
 void expect_as_whole(const SplitCase& split_case, const comm::ProcessGroup& group) {
   const std::string name = name_of(split_case);
   const auto whole = build(split_case);
   const auto whole_one = whole_engine(*whole);
-  fill(*whole_one);
+  fill_by_name(*whole_one);
   const double wanted_loss = train(*whole, *whole_one, split_case.length);
   std::map<std::string, at::Tensor> wanted;
   for (const tensor::FlatShard& shard : whole_one->gradients()) {
@@ -136,7 +112,7 @@ void expect_as_whole(const SplitCase& split_case, const comm::ProcessGroup& grou
   }
   const auto model = build(split_case);
   const auto engine = split_engine(*model, split_case, group);
-  fill(*engine);
+  fill_by_name(*engine);
   const double loss = train(*model, *engine, split_case.length);
   comm::expect(std::abs(loss / wanted_loss - 1) < 2e-6,
                cat(name, ": loss ", loss, " instead of ", wanted_loss));

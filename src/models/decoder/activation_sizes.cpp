@@ -24,6 +24,7 @@ class BlockSizes final {
         length_(shape.sequence_length),
         e_(shape.element_size),
         is_fused_(shape.element_size == 4),
+        is_part_(shape.is_part),
         q_(config.num_heads * config.head_dim),
         k_(config.num_kv_heads * config.head_dim) {}
 
@@ -56,13 +57,16 @@ class BlockSizes final {
     return tokens_ * (q_ + 2 * k_) * e_ + (rows + kv_rows) * 4;
   }
 
-  bool has_fused_attention() const { return is_fused_ && config_.attention_dropout == 0; }
+  bool has_fused_attention() const {
+    return (is_fused_ || is_part_) && config_.attention_dropout == 0;
+  }
   int64_t scores() const { return tokens_ * config_.num_heads * length_ * 4; }
 
   /// q, k and v as attention keeps them, to the output projection's input.
   int64_t attention() const {
     if (has_fused_attention()) {
-      return tokens_ * (2 * q_ + 2 * k_) * e_ + tokens_ * config_.num_heads * 4;
+      const int64_t widened = is_fused_ ? 0 : tokens_ * q_ * 4;  // the result of a part's blocks
+      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * config_.num_heads * 4;
     }
     int64_t kept = 2 * scores();  // probabilities, and what the values are weighted with
     if (config_.attention_softcap > 0) kept += scores();
@@ -159,6 +163,7 @@ class BlockSizes final {
   int64_t length_;
   int64_t e_;
   bool is_fused_;
+  bool is_part_;
   int64_t q_;
   int64_t k_;
 };

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "core/text.h"
 #include "tensor/random.h"
 
@@ -12,7 +14,7 @@ at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, co
   const DropoutContext& dropout = context.dropout;
   const tensor::RandomKey key(dropout.seed,
                               cat("dropout/", dropout.step, "/", dropout.micro_batch, "/", site));
-  if (runs.numel == runs.stride) {
+  if (runs.first == 0 && runs.numel == runs.stride) {
     return tensor::dropout_mask(key, 0, runs.count * runs.numel, p).view({runs.count, runs.numel});
   }
   std::vector<at::Tensor> rows;
@@ -23,16 +25,35 @@ at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, co
   return at::stack(rows);
 }
 
+/// Where the tokens of x, this run of the batch's or all of them, stand in the whole sequences.
+/// The last run of split sequences goes on behind their end.
+static std::vector<tensor::PositionRun> positions_of(const at::Tensor& x,
+                                                     const ForwardContext& context) {
+  std::vector<tensor::PositionRun> runs;
+  int64_t skipped = context.sequence_part * x.size(1);
+  int64_t missing = x.size(1);
+  for (const tensor::PositionRun& run : context.sequence.runs) {
+    const int64_t begin = std::min(skipped, run.count);
+    const int64_t count = std::min(run.count - begin, missing);
+    if (count > 0) runs.push_back({run.first + begin, count});
+    skipped -= begin;
+    missing -= count;
+  }
+  if (missing > 0) runs.push_back({context.sequence.length + skipped, missing});
+  return runs;
+}
+
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
                    double p) {
   if (!context.is_training || p == 0) return x;
   const int64_t row = x.size(2);
-  MaskRuns runs{x.size(0), 0, x.size(1) * row, x.size(1) * row};
-  if (context.num_sequence_parts > 1) {
-    runs.first = context.sequence_part * x.size(1) * row;
-    runs.stride = context.sequence_length * row;
+  std::vector<at::Tensor> masks;
+  for (const tensor::PositionRun& run : positions_of(x, context)) {
+    const MaskRuns runs{x.size(0), run.first * row, run.count * row, context.sequence.length * row};
+    masks.push_back(dropout_mask(context, site, runs, p));
   }
-  return x * dropout_mask(context, site, runs, p).view(x.sizes()).to(x.options());
+  const at::Tensor mask = masks.size() == 1 ? masks[0] : at::cat(masks, 1);
+  return x * mask.view(x.sizes()).to(x.options());
 }
 
 Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
@@ -135,6 +156,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   options.softcap = softcap_;
   options.padding_mask = context.padding_mask;
   options.document_ids = context.document_ids;
+  options.visible_keys = context.visible_keys;
   if (context.is_training && dropout_ > 0) {
     options.dropout = dropout_;
     options.dropout_mask = probabilities_mask(context, projected);

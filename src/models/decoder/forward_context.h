@@ -16,10 +16,11 @@ struct ForwardContext {
   at::Tensor position_ids;
   at::Tensor padding_mask;
   at::Tensor document_ids;
+  at::Tensor visible_keys;
   std::vector<kernels::RopeTable> ropes;  ///< as in DecoderConfig::ropes
   bool is_training = false;
-  int64_t sequence_length = 0;
-  int64_t sequence_part = 0;  ///< blocks see this one of so many runs of positions
+  tensor::SequencePart sequence;  ///< of the batch: everything, or a part of longer sequences
+  int64_t sequence_part = 0;      ///< blocks see this one of so many runs of the batch's tokens
   int64_t num_sequence_parts = 1;
   DropoutContext dropout;
 };

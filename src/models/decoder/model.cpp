@@ -26,6 +26,7 @@ bool ends_with(std::string_view text, std::string_view end) {
 /// Positions that the rotary tables must cover. On an accelerator the ids are not read back: the
 /// model's maximum covers them.
 int64_t needed_positions(const tensor::Batch& batch, int64_t max_positions) {
+  if (batch.part) return batch.part->num_positions;
   if (!batch.position_ids.defined()) return batch.sequence_length();
   if (!batch.position_ids.is_cpu()) return std::max(batch.sequence_length(), max_positions);
   return batch.position_ids.max().item<int64_t>() + 1;
@@ -81,9 +82,12 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   context->position_ids = batch.position_ids;
   context->padding_mask = batch.padding_mask;
   context->document_ids = batch.document_ids;
+  context->visible_keys = batch.visible_keys;
   context->is_training = is_training();
   context->dropout = dropout_;
-  context->sequence_length = batch.sequence_length();
+  const int64_t num_tokens = batch.sequence_length();
+  context->sequence =
+      batch.part.value_or(tensor::SequencePart{num_tokens, num_tokens, {{0, num_tokens}}});
   context->sequence_part = sequence_part_;
   context->num_sequence_parts = num_sequence_parts_;
   const int64_t length = needed_positions(batch, config_.max_positions);
@@ -244,7 +248,8 @@ ModelDims DecoderModel::dims() const {
           .num_kv_heads = config_.num_kv_heads,
           .head_dim = config_.head_dim,
           .intermediate_size = config_.intermediate_size,
-          .max_positions = config_.max_positions};
+          .max_positions = config_.max_positions,
+          .attention_dropout = config_.attention_dropout};
 }
 
 Json DecoderModel::hf_config() const {
