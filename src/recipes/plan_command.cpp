@@ -110,6 +110,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   const distributed::SequenceShare share{0, plan.sizes.cp};
   plan.whole_length = plan.shape.sequence_length;
   if (share.size > 1) {
+    plan.shape.is_part = true;
     plan.shape.sequence_length = distributed::padded_length(plan.whole_length, share) / share.size;
   }
   nn::ActivationSizes activations = model->activation_sizes(plan.shape);

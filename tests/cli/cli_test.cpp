@@ -150,7 +150,8 @@ TEST(CliTest, PlanGivesContextParallelRanksTheirShareOfTheTokens) {
   const auto plan_of = [](const std::string& cp_size) {
     const ProgramResult run =
         automodel({"plan", "recipes/smoke/mock_pretrain.yaml", "--world-size", "2", "--json",
-                   cat("--distributed.cp_size=", cp_size), "--dataset.seq_len=2046"});
+                   cat("--distributed.cp_size=", cp_size), "--dataset.seq_len=2046",
+                   "--distributed.mp_policy.param_dtype=float32"});
     EXPECT_EQ(run.status, 0) << run.err;
     return Json::parse(run.out, "plan");
   };
