@@ -234,8 +234,73 @@ MODELS.update(
         24,
     ),
     mixtral=("mixtral", dict(SIZES, num_local_experts=5, num_experts_per_tok=2, sliding_window=6), 24),
-    glm4_moe=(
-        "glm4_moe",
+    deepseek_v3=(
+        "deepseek_v3",
+        dict(
+            MOE,
+            num_key_value_heads=4,
+            n_routed_experts=8,
+            n_group=4,
+            topk_group=2,
+            q_lora_rank=20,
+            kv_lora_rank=12,
+            qk_nope_head_dim=6,
+            qk_rope_head_dim=8,
+            v_head_dim=10,
+            first_k_dense_replace=1,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=10000.0,
+                factor=4.0,
+                original_max_position_embeddings=16,
+                beta_fast=16.0,
+                beta_slow=1.0,
+                mscale=0.7,
+                mscale_all_dim=1.3,
+            ),
+        ),
+        24,
+    ),
+    deepseek_v3_plain_queries=(
+        "deepseek_v3",
+        dict(
+            MOE,
+            num_key_value_heads=4,
+            n_routed_experts=6,
+            n_group=1,
+            topk_group=1,
+            q_lora_rank=None,
+            kv_lora_rank=12,
+            qk_nope_head_dim=8,
+            qk_rope_head_dim=4,
+            v_head_dim=8,
+            first_k_dense_replace=0,
+            rope_interleave=False,
+            attention_bias=True,
+        ),
+        24,
+    ),
+    gpt_oss=(
+        "gpt_oss",
+        dict(
+            SIZES,
+            head_dim=16,
+            num_local_experts=5,
+            num_experts_per_tok=2,
+            sliding_window=6,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=150000.0,
+                factor=4.0,
+                original_max_position_embeddings=16,
+                beta_fast=32.0,
+                beta_slow=1.0,
+                truncate=False,
+            ),
+        ),
+        24,
+    ),
+    glm4_moe=(        "glm4_moe",
         dict(MOE, head_dim=16, n_routed_experts=6, use_qk_norm=True, routed_scaling_factor=1.5),
         24,
     ),
@@ -266,7 +331,7 @@ def fill(model):
         if "norm" in name or ".ln_" in name:
             center = 0.0 if plus_one or name.endswith("bias") else 1.0
             parameter.data = center + 0.2 * noise
-        elif name.endswith("bias"):
+        elif name.endswith("bias") or name.endswith("sinks"):
             parameter.data = 0.1 * noise
         else:
             parameter.data = 0.15 * noise
@@ -277,6 +342,9 @@ def fill(model):
 
 def checkpoint_tensors(config, name, tensor):
     """A tensor of all experts as those of the checkpoint: one for each expert's projection."""
+    if config.model_type == "gpt_oss":  # stored as it is
+        yield name, tensor
+        return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")
     if config.model_type == "mixtral":
         names = dict(gate="w1", up="w3", down="w2")
@@ -323,7 +391,7 @@ def make_batch(config, length, is_padded):
 def make_model(name):
     model_type, options, length = MODELS[name]
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k == "sliding_window"})
+    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k in ("sliding_window", "q_lora_rank")})
     config._attn_implementation = "eager"
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     fill(model)

@@ -28,23 +28,40 @@ tensor_list attend(const AttentionBlock& block, const tensor_list& qkv) {
   return {result.out, result.lse};
 }
 
+/// Lets each head's sink take part in the softmax of {out, lse}.
+void add_sinks(const at::Tensor& sinks, at::Tensor& out, at::Tensor& lse) {
+  const at::Tensor sink = sinks.to(lse.scalar_type()).view({1, -1, 1});
+  out.mul_(at::sigmoid(lse - sink).transpose(1, 2).unsqueeze(-1));
+  lse = at::logaddexp(lse, sink.expand_as(lse));
+}
+
+/// Of the sinks, from the results that they took part in.
+at::Tensor sinks_gradient(const at::Tensor& sinks, const at::Tensor& out, const at::Tensor& lse,
+                          const at::Tensor& d_out) {
+  const at::Tensor share = at::exp(sinks.to(lse.scalar_type()).view({1, -1, 1}) - lse);
+  const at::Tensor delta = (d_out * out).sum(-1).transpose(1, 2);  // [B, N, S]
+  return (share * delta).sum(at::IntArrayRef{0, 2}).neg().to(sinks.scalar_type());
+}
+
 /// {out, lse}, which are not computed when a keeper has them.
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& q_in,
                              const at::Tensor& k_in, const at::Tensor& v_in,
-                             const AttentionBlock* block) {
+                             const std::optional<at::Tensor>& sinks, const AttentionBlock* block) {
     const tensor_list qkv = {q_in.contiguous(), k_in.contiguous(), v_in.contiguous()};
     at::Tensor out, lse;
     if (const auto kept = take_result(ResultKind::kAttention)) {
       out = (*kept)[0].detach();
       lse = (*kept)[1].detach();
     } else {
-      const tensor_list result = attend(*block, qkv);
+      tensor_list result = attend(*block, qkv);
+      if (sinks) add_sinks(*sinks, result[0], result[1]);
       offer_result(ResultKind::kAttention, result);
       out = result[0];
       lse = result[1];
     }
-    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys});
+    context->save_for_backward(
+        {qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys, sinks.value_or(at::Tensor())});
     context->saved_data["window"] = block->window;
     context->saved_data["scale"] = block->scale;
     context->saved_data["cap"] = block->softcap;
@@ -60,9 +77,12 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     block.softcap = context->saved_data["cap"].toDouble();
     block.visible_keys = saved[5];
     Qkv d{at::zeros_like(saved[0]), at::zeros_like(saved[1]), at::zeros_like(saved[2])};
-    attend_block_backward(block, {saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
-                          gradients[0].contiguous(), d);
-    return {d.q, d.k, d.v, at::Tensor()};
+    const at::Tensor d_out = gradients[0].contiguous();
+    attend_block_backward(block, {saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, d_out, d);
+    const at::Tensor& sinks = saved[6];
+    at::Tensor d_sinks;
+    if (sinks.defined()) d_sinks = sinks_gradient(sinks, saved[3], saved[4], d_out);
+    return {d.q, d.k, d.v, d_sinks, at::Tensor()};
   }
 };
 
@@ -81,7 +101,8 @@ AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const
   block.window = options.window;
   block.softcap = options.softcap;
   block.visible_keys = *visible;
-  tensor_list result = CausalAttention::apply(q, k, v, &block);
+  const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
+  tensor_list result = CausalAttention::apply(q, k, v, sinks, &block);
   return {result[0], result[1]};
 }
 

@@ -13,6 +13,8 @@ struct AttentionOptions {
   double softcap = 0;       ///< scores become cap * tanh(scores / cap); 0: off
   double dropout = 0;       ///< on the probabilities
   at::Tensor dropout_mask;  ///< [B, N, S, S] scaled mask; needed when dropout > 0
+  at::Tensor sinks;         ///< [N], float32 or q's dtype: a score beside the keys' whose value is
+                            ///< zero (GPT-OSS); differentiable; or undefined
   at::Tensor padding_mask;  ///< [B, S] bool, true where keys are padding; or undefined
   at::Tensor document_ids;  ///< [B, S]: attention stays inside equal ids; or undefined
   /// [B, S, 2] in place of the two above where the keys are more than these S tokens: positions of
@@ -21,14 +23,14 @@ struct AttentionOptions {
 };
 
 struct AttentionResult {
-  at::Tensor out;  ///< [B, S, N, H], dtype of q
+  at::Tensor out;  ///< [B, S, N, V], dtype of q
   at::Tensor lse;  ///< [B, N, S] float32: log of the sum of exp(scores); may be undefined when the
                    ///< plain path was taken and nobody asked
 };
 
-/// q [B, S, N, H]; k, v [B, S, K, H], N a multiple of K (query head n uses kv head n / (N / K)).
-/// Differentiable in q, k and v (lse carries no gradient). Chooses the fastest exact implementation
-/// that has the options. Queries that see no key but padding come out as zeros.
+/// q [B, S, N, H]; k [B, S, K, H]; v [B, S, K, V], N a multiple of K (query head n uses kv head n /
+/// (N / K)). Differentiable in q, k and v (lse carries no gradient). Chooses the fastest exact
+/// implementation that has the options. Queries that see no key but padding come out as zeros.
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options);
 

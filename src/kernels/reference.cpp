@@ -116,9 +116,15 @@ AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor
   // A query that sees nothing gets finite scores and then zeros, so that no NaN arises.
   scores = scores.masked_fill(mask.logical_not().logical_and(is_blind.logical_not()),
                               -std::numeric_limits<float>::infinity());
+  const int64_t num_keys = scores.size(-1);
+  if (options.sinks.defined()) {
+    const at::Tensor sinks = options.sinks.to(wide).view({1, -1, 1, 1});
+    scores = at::cat({scores, sinks.expand({scores.size(0), -1, scores.size(2), 1})}, -1);
+  }
   AttentionResult result;
   result.lse = scores.logsumexp(-1);
   at::Tensor probabilities = at::softmax(scores, -1).masked_fill(is_blind, 0.0);
+  if (options.sinks.defined()) probabilities = probabilities.narrow(-1, 0, num_keys);
   if (options.dropout > 0) probabilities = probabilities * options.dropout_mask;
   result.out = at::matmul(probabilities, values).transpose(1, 2).to(q.scalar_type());
   return result;

@@ -6,11 +6,13 @@
 #include "core/error.h"
 #include "models/causal_lm.h"
 #include "models/decoder/model.h"
+#include "models/deepseek_v3/config.h"
 #include "models/gemma/config.h"
 #include "models/gemma2/config.h"
 #include "models/gemma3/config.h"
 #include "models/glm4_moe/config.h"
 #include "models/gpt2/config.h"
+#include "models/gpt_oss/config.h"
 #include "models/granite/config.h"
 #include "models/llama/config.h"
 #include "models/mistral/config.h"
@@ -49,6 +51,10 @@ std::span<const Family> families() {
        qwen3_moe::key_map},
       {"MixtralForCausalLM", "mixtral", mixtral::read_config, mixtral::parallel_plan,
        mixtral::key_map},
+      {"DeepseekV3ForCausalLM", "deepseek_v3", deepseek_v3::read_config, deepseek_v3::parallel_plan,
+       deepseek_v3::key_map},
+      {"GptOssForCausalLM", "gpt_oss", gpt_oss::read_config, gpt_oss::parallel_plan,
+       gpt_oss::key_map},
       {"Glm4MoeForCausalLM", "glm4_moe", glm4_moe::read_config, glm4_moe::parallel_plan,
        glm4_moe::key_map},
   };
@@ -107,6 +113,13 @@ std::vector<std::string> known_architectures() {
   for (const Family& family : families()) names.emplace_back(family.architecture);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::optional<int64_t> num_routed_experts(const Json& hf_config) {
+  if (!hf_config.is_object() || !find_family(hf_config).is_known) return std::nullopt;
+  ConfigReader reader(hf_config);
+  const decoder::DecoderConfig config = find(hf_config)->read_config(reader);
+  return config.moe ? config.moe->n_routed_experts : 0;
 }
 
 std::vector<std::string> check_config(const Json& hf_config) {

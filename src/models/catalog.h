@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ FamilyCheck find_family(const Json& hf_config);
 
 /// All architectures this version builds, sorted.
 std::vector<std::string> known_architectures();
+
+/// Routed experts of each layer that has some; 0 for models without; nullopt when config.json is
+/// none of a family built here.
+std::optional<int64_t> num_routed_experts(const Json& hf_config);
 
 /// Parses and validates a config.json of a known family (old and new key forms) and returns what is
 /// wrong with it: one text per finding, empty when it is right.

@@ -88,6 +88,26 @@ TEST(CausalAttention, MatchesThePlainPathWithCappedScores) {
   }
 }
 
+TEST(CausalAttention, MatchesThePlainPathWithSinks) {
+  const auto with_sinks = [](Path path) {
+    return [path](const Tensors& in) {
+      AttentionOptions options;
+      options.window = 30;
+      options.sinks = in[3];
+      return Tensors{path(in[0], in[1], in[2], options).out};
+    };
+  };
+  Tensors in = inputs(70);
+  in.push_back(Numbers(8).normal({4}) * 3);
+  expect_fused_as_close(with_sinks(causal_attention), with_sinks(causal_attention_reference), in);
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithNarrowerValues) {
+  Tensors in = inputs(70);
+  in[2] = in[2].narrow(-1, 0, 6).contiguous();
+  expect_match({}, in);
+}
+
 TEST(CausalAttention, MatchesThePlainPathWithPaddingAtTheEnd) {
   for (const int64_t num_padding : {1, 60, 69, 70}) {
     SCOPED_TRACE(num_padding);

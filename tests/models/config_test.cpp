@@ -37,8 +37,9 @@ int64_t num_parameters(const models::CausalLM& model) {
 TEST(Catalog, KnowsItsArchitectures) {
   EXPECT_THAT(
       models::known_architectures(),
-      ElementsAre("GPT2LMHeadModel", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "GemmaForCausalLM",
-                  "Glm4MoeForCausalLM", "GraniteForCausalLM", "LlamaForCausalLM",
+      ElementsAre("DeepseekV3ForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM",
+                  "Gemma3ForCausalLM", "GemmaForCausalLM", "Glm4MoeForCausalLM",
+                  "GptOssForCausalLM", "GraniteForCausalLM", "LlamaForCausalLM",
                   "MistralForCausalLM", "MixtralForCausalLM", "Olmo2ForCausalLM", "Phi3ForCausalLM",
                   "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"));
 }
@@ -65,10 +66,11 @@ TEST(Catalog, UnknownArchitectureIsUnsupportedAndNamesTheNearest) {
 }
 
 TEST(Catalog, ConfigWithoutAnyNameSaysSo) {
-  EXPECT_EQ(models::find_family(Json::object()).reason,
-            "config.json has neither architectures nor model_type; built: gemma, gemma2, "
-            "gemma3_text, glm4_moe, gpt2, granite, llama, mistral, mixtral, olmo2, phi3, qwen2, "
-            "qwen3, qwen3_moe");
+  EXPECT_EQ(
+      models::find_family(Json::object()).reason,
+      "config.json has neither architectures nor model_type; built: deepseek_v3, gemma, gemma2, "
+      "gemma3_text, glm4_moe, gpt2, gpt_oss, granite, llama, mistral, mixtral, olmo2, phi3, qwen2, "
+      "qwen3, qwen3_moe");
 }
 
 TEST(CheckConfig, MissingSizesAreAllNamed) {

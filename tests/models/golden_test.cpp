@@ -103,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "phi3_default", "phi3_longrope_short", "phi3_longrope_long_partial", "gemma",
                     "gemma2", "gemma3_text", "gpt2", "gpt2_inner_untied", "olmo2",
                     "olmo2_bias_tied", "granite", "granite_biases", "qwen3_moe",
-                    "qwen3_moe_padding", "mixtral", "glm4_moe", "glm4_moe_groups"),
+                    "qwen3_moe_padding", "mixtral", "glm4_moe", "glm4_moe_groups", "deepseek_v3",
+                    "deepseek_v3_plain_queries", "gpt_oss"),
     [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -25,8 +25,8 @@ class BlockSizes final {
         e_(shape.element_size),
         is_fused_(shape.element_size == 4),
         is_part_(shape.is_part),
-        q_(config.num_heads * config.head_dim),
-        k_(config.num_kv_heads * config.head_dim) {}
+        q_(config.num_heads * config.qk_dim()),
+        k_((config.latent_attention ? config.num_heads : config.num_kv_heads) * config.qk_dim()) {}
 
   int64_t hidden() const { return tokens_ * config_.hidden_size * e_; }
 

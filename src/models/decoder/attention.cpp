@@ -6,6 +6,7 @@
 
 #include "core/text.h"
 #include "tensor/random.h"
+#include "tensor/shard_spec.h"
 
 namespace automodel::models::decoder {
 
@@ -70,6 +71,9 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
   options_.norm = {config.norm_eps, config.norm == NormKind::kRmsPlusOne};
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  if (config.has_attention_sinks) {
+    sinks_ = register_parameter("sinks", tensor::placeholder({config.num_heads}, dtype));
+  }
   qkv_proj_ = register_module(
       "qkv_proj",
       std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
@@ -154,6 +158,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   options.scale = layer_.attention_scale;
   options.window = layer_.window;
   options.softcap = softcap_;
+  options.sinks = sinks_;
   options.padding_mask = context.padding_mask;
   options.document_ids = context.document_ids;
   options.visible_keys = context.visible_keys;

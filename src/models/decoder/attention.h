@@ -13,18 +13,25 @@
 
 namespace automodel::models::decoder {
 
-/// Self-attention. Parameters in this order: qkv_proj (rows: queries, keys, values), q_norm,
+/// The attention of a block.
+class AttentionLayer : public torch::nn::Module {
+ public:
+  /// x [B, S, D] to [B, S, D].
+  virtual at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const = 0;
+  virtual void set_core(std::shared_ptr<nn::AttentionCore> core) = 0;
+};
+
+/// Self-attention. Parameters in this order: sinks, qkv_proj (rows: queries, keys, values), q_norm,
 /// k_norm, o_proj.
-class Attention final : public torch::nn::Module, public nn::SplitsHeads {
+class Attention final : public AttentionLayer, public nn::SplitsHeads {
  public:
   Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
 
-  /// x [B, S, D] to [B, S, D].
-  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const override;
 
   void keep_heads(int part, int num_parts) override;
 
-  void set_core(std::shared_ptr<nn::AttentionCore> core) { core_ = std::move(core); }
+  void set_core(std::shared_ptr<nn::AttentionCore> core) override { core_ = std::move(core); }
 
  private:
   kernels::Qkv heads(const at::Tensor& qkv, const ForwardContext& context) const;
@@ -39,6 +46,7 @@ class Attention final : public torch::nn::Module, public nn::SplitsHeads {
   kernels::QkvOptions options_;  // of the heads that are computed here
   int64_t num_all_heads_;
   int64_t first_head_ = 0;
+  at::Tensor sinks_;
   std::shared_ptr<nn::Linear> qkv_proj_;
   std::shared_ptr<nn::RmsNorm> q_norm_;
   std::shared_ptr<nn::RmsNorm> k_norm_;

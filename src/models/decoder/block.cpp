@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/text.h"
+#include "models/decoder/latent_attention.h"
 
 namespace automodel::models::decoder {
 
@@ -30,11 +31,20 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
     return register_module(name, make_norm(config, dtype));
   };
   if (has_pre_norms) attention_pre_norm_ = norm("attention_pre_norm");
-  attention_ = register_module("attention", std::make_shared<Attention>(config, layer, dtype));
+  add_attention(config, layer, dtype);
   if (has_post_norms) attention_post_norm_ = norm("attention_post_norm");
   if (has_pre_norms) mlp_pre_norm_ = norm("mlp_pre_norm");
   add_mlp(config, layer, dtype);
   if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm");
+}
+
+void Block::add_attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype) {
+  if (config.latent_attention) {
+    attention_ =
+        register_module("attention", std::make_shared<LatentAttention>(config, layer, dtype));
+  } else {
+    attention_ = register_module("attention", std::make_shared<Attention>(config, layer, dtype));
+  }
 }
 
 void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType dtype) {

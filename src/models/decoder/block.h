@@ -23,10 +23,11 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   at::Tensor forward(const at::Tensor& x, std::shared_ptr<const ForwardContext> context) const;
 
   nn::UnitHook& unit_hook() override { return hook_; }
-  Attention& attention() { return *attention_; }
+  AttentionLayer& attention() { return *attention_; }
 
  private:
   at::Tensor run(const at::Tensor& x, const ForwardContext& context) const;
+  void add_attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
   void add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
   at::Tensor finish_branch(at::Tensor branch, const nn::Norm* post_norm,
                            const ForwardContext& context, const std::string& site) const;
@@ -37,7 +38,7 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   std::string mlp_site_;
   nn::UnitHook hook_;
   std::shared_ptr<nn::Norm> attention_pre_norm_;
-  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<AttentionLayer> attention_;
   std::shared_ptr<nn::Norm> attention_post_norm_;
   std::shared_ptr<nn::Norm> mlp_pre_norm_;
   std::shared_ptr<nn::Mlp> mlp_;        // "mlp", as is

@@ -37,6 +37,19 @@ struct LayerOptions {
   bool is_moe = false;         ///< DecoderConfig::moe in the MLP's place
 };
 
+/// Attention whose keys and values come from a narrow projection that they share (DeepSeek's MLA).
+/// A head's q and k are parts without and with rotation.
+struct LatentAttentionOptions {
+  int64_t q_rank = 0;  ///< of the queries' own narrow projection; 0: one projection
+  int64_t kv_rank = 0;
+  int64_t plain_dim = 0;            ///< of q and k of a head, not rotated (qk_nope_head_dim)
+  int64_t rotated_dim = 0;          ///< of q and k of a head; k's is shared by all heads
+  int64_t value_dim = 0;            ///< of v of a head
+  bool is_rope_interleaved = true;  ///< pairs to rotate are neighbours
+
+  int64_t qk_dim() const { return plain_dim + rotated_dim; }
+};
+
 /// A decoder-only transformer, whatever the family: what its modules read.
 struct DecoderConfig {
   int64_t vocab_size = 0;
@@ -76,12 +89,16 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
 
+  bool has_attention_sinks = false;  ///< a learned score a head beside the keys' (GPT-OSS)
+  std::optional<LatentAttentionOptions> latent_attention;  ///< then head_dim is its rotated_dim
   std::optional<moe::MoEConfig> moe;
   std::vector<nn::RopeOptions> ropes;
   std::vector<LayerOptions> layers;  ///< one a layer
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   int64_t qkv_rows() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
+  /// Dims of a head of q and k.
+  int64_t qk_dim() const { return latent_attention ? latent_attention->qk_dim() : head_dim; }
 };
 
 }  // namespace automodel::models::decoder

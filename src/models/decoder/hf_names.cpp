@@ -51,10 +51,43 @@ class KeyMapBuilder final {
   tensor::KeyMap parts_;
 };
 
+void add_latent_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
+                          const std::string& hf, const std::string& module) {
+  const LatentAttentionOptions& sizes = *config.latent_attention;
+  const auto add = [&](const std::string& name, const char* to, int64_t out, int64_t in,
+                       bool has_bias = false) {
+    builder.add_rows({{hf + name, out}}, module + to, in, has_bias);
+  };
+  const auto add_norm = [&](const char* name, const char* to, int64_t dim) {
+    builder.add(cat(hf, name, ".weight"), cat(module, to, ".weight"), {dim});
+  };
+  const bool has_bias = config.has_qkv_bias;
+  const int64_t q_size = config.num_heads * sizes.qk_dim();
+  if (sizes.q_rank == 0) {
+    add(names.q, "q_proj", q_size, config.hidden_size);
+  } else {
+    add("q_a_proj", "q_a_proj", sizes.q_rank, config.hidden_size, has_bias);
+    add_norm("q_a_layernorm", "q_a_norm", sizes.q_rank);
+    add("q_b_proj", "q_b_proj", q_size, sizes.q_rank);
+  }
+  add("kv_a_proj_with_mqa", "kv_a_proj", sizes.kv_rank + sizes.rotated_dim, config.hidden_size,
+      has_bias);
+  add_norm("kv_a_layernorm", "kv_a_norm", sizes.kv_rank);
+  add("kv_b_proj", "kv_b_proj", config.num_heads * (sizes.plain_dim + sizes.value_dim),
+      sizes.kv_rank);
+  add(names.output, "o_proj", config.hidden_size, config.num_heads * sizes.value_dim,
+      config.has_attention_output_bias);
+}
+
 void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                    const std::string& hf, const std::string& module) {
+  if (config.latent_attention) {
+    add_latent_attention(builder, config, names, hf, module);
+    return;
+  }
   const int64_t q_rows = config.num_heads * config.head_dim;
   const int64_t kv_rows = config.num_kv_heads * config.head_dim;
+  if (config.has_attention_sinks) builder.add(hf + "sinks", module + "sinks", {config.num_heads});
   std::vector<std::pair<std::string, int64_t>> rows;
   if (names.qkv.empty()) {
     rows = {{hf + names.q, q_rows}, {hf + names.k, kv_rows}, {hf + names.v, kv_rows}};
@@ -218,6 +251,10 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   }
   if (config.moe)
     plan.no_tp_reasons.push_back("a layer of experts is split by ep_size, not tp_size");
+  if (config.latent_attention) {
+    plan.no_tp_reasons.push_back("latent attention has projections that all heads share");
+  }
+  if (config.has_attention_sinks) plan.no_tp_reasons.push_back("attention sinks are not split");
   if (config.is_conv1d) {
     plan.no_tp_reasons.push_back("q, k and v are the columns of one tensor (Conv1D)");
   }

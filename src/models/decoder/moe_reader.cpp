@@ -41,9 +41,9 @@ moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
   return moe;
 }
 
-void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe) {
-  moe.n_expert_groups = reader.size("n_group", 1);
-  moe.n_limited_groups = reader.size("topk_group", 1);
+void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe, const GroupDefaults& defaults) {
+  moe.n_expert_groups = reader.size("n_group", defaults.num_groups);
+  moe.n_limited_groups = reader.size("topk_group", defaults.num_limited);
   if (moe.n_routed_experts % moe.n_expert_groups != 0) {
     reader.problem(cat("n_group ", moe.n_expert_groups, " does not divide n_routed_experts ",
                        moe.n_routed_experts));

@@ -22,8 +22,15 @@ struct MoEKeys {
 /// Sizes of the experts, checked. The activation of experts is `config.activation`'s gated form.
 moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config, const MoEKeys& keys);
 
+/// Values of a family's config class.
+struct GroupDefaults {
+  int64_t num_groups = 1;
+  int64_t num_limited = 1;
+};
+
 /// n_group and topk_group, checked.
-void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe);
+void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe,
+                        const GroupDefaults& defaults = {});
 
 /// Layers from `first` on are layers of experts.
 void use_experts_from(DecoderConfig& config, int64_t first);

@@ -21,7 +21,6 @@ decoder::DecoderConfig read_config(decoder::ConfigReader& reader) {
                                               .default_num_chosen = 2});
   moe.softmax_before_topk = true;
   moe.norm_topk_prob = true;
-  moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
   if (reader.number("router_jitter_noise", 0) != 0) {
     reader.problem("router_jitter_noise is not built in this version; 0 turns it off");
   }

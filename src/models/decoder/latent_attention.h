@@ -1,0 +1,37 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/decoder/attention.h"
+
+namespace automodel::models::decoder {
+
+/// Multi-head latent attention (DeepSeek-V2, V3). Parameters in this order: q_proj, or q_a_proj,
+/// q_a_norm and q_b_proj; kv_a_proj (rows: the latent, the shared rotated key), kv_a_norm,
+/// kv_b_proj (of each head: plain key, value), o_proj. Keys and values are expanded for all heads.
+class LatentAttention final : public AttentionLayer {
+ public:
+  LatentAttention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
+
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const override;
+  void set_core(std::shared_ptr<nn::AttentionCore> core) override { core_ = std::move(core); }
+
+ private:
+  at::Tensor queries(const at::Tensor& x) const;
+  at::Tensor rotated(const at::Tensor& x, const ForwardContext& context) const;
+
+  LatentAttentionOptions sizes_;
+  LayerOptions layer_;
+  int64_t num_heads_;
+  std::shared_ptr<nn::Linear> q_proj_;  // of x, or of the queries' latent ("q_b_proj")
+  std::shared_ptr<nn::Linear> q_a_proj_;
+  std::shared_ptr<nn::RmsNorm> q_a_norm_;
+  std::shared_ptr<nn::Linear> kv_a_proj_;
+  std::shared_ptr<nn::RmsNorm> kv_a_norm_;
+  std::shared_ptr<nn::Linear> kv_b_proj_;
+  std::shared_ptr<nn::Linear> o_proj_;
+  std::shared_ptr<nn::AttentionCore> core_;
+};
+
+}  // namespace automodel::models::decoder

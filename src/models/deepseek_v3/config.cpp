@@ -1,0 +1,72 @@
+#include "models/deepseek_v3/config.h"
+
+#include <cmath>
+
+#include "models/decoder/moe_reader.h"
+
+namespace automodel::models::deepseek_v3 {
+
+namespace {
+
+using decoder::ConfigReader;
+using decoder::DecoderConfig;
+
+decoder::LatentAttentionOptions read_latent_attention(ConfigReader& reader) {
+  decoder::LatentAttentionOptions sizes;
+  // A null is a meaning of its own here: queries have no narrow projection.
+  const bool has_null = reader.json().contains("q_lora_rank") && !reader.has("q_lora_rank");
+  sizes.q_rank = has_null ? 0 : reader.size("q_lora_rank", 1536);
+  sizes.kv_rank = reader.size("kv_lora_rank", 512);
+  sizes.plain_dim = reader.size("qk_nope_head_dim", 128);
+  sizes.rotated_dim = reader.size("qk_rope_head_dim", 64);
+  sizes.value_dim = reader.size("v_head_dim", 128);
+  sizes.is_rope_interleaved = reader.flag("rope_interleave", true);
+  return sizes;
+}
+
+/// Of the scores: 1 / sqrt(dims of a head of q), times the square of YaRN's factor where there is
+/// one.
+double attention_scale(const DecoderConfig& config) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(config.qk_dim()));
+  const nn::RopeOptions& rope = config.ropes[0];
+  const bool is_scaled = rope.type != nn::RopeType::kDefault && rope.mscale_all_dim != 0 &&
+                         rope.factor.value_or(1.0) > 1.0;
+  if (!is_scaled) return scale;
+  const double factor = 0.1 * rope.mscale_all_dim * std::log(*rope.factor) + 1.0;
+  return scale * factor * factor;
+}
+
+}  // namespace
+
+DecoderConfig read_config(ConfigReader& reader) {
+  DecoderConfig config = decoder::read_common(
+      reader, {.requires_kv_heads = false, .head_dim = 64, .max_positions = 4096});
+  config.latent_attention = read_latent_attention(reader);
+  config.head_dim = config.latent_attention->rotated_dim;
+  config.num_kv_heads = config.num_heads;
+  config.has_qkv_bias = reader.flag("attention_bias", false);
+  config.has_attention_output_bias = config.has_qkv_bias;
+  decoder::add_rope(reader, config, {});
+  for (decoder::LayerOptions& layer : config.layers)
+    layer.attention_scale = attention_scale(config);
+
+  moe::MoEConfig moe = decoder::read_experts(reader, config,
+                                             {.num_experts = "n_routed_experts",
+                                              .num_experts_alias = "num_local_experts",
+                                              .default_num_experts = 256,
+                                              .default_inner_dim = 2048,
+                                              .default_num_chosen = 8});
+  moe.n_shared_experts = reader.size("n_shared_experts", 1);
+  decoder::read_expert_groups(reader, moe, {.num_groups = 8, .num_limited = 4});
+  moe.score_func = moe::ScoreFunction::kSigmoid;
+  moe.has_correction_bias = true;
+  moe.is_router_float32 = true;
+  moe.norm_topk_prob = reader.flag("norm_topk_prob", true);
+  moe.route_scale = reader.number("routed_scaling_factor", 2.5);
+  moe.gate_bias_update_factor = 1e-3;
+  config.moe = moe;
+  decoder::use_experts_from(config, reader.count("first_k_dense_replace", 3));
+  return config;
+}
+
+}  // namespace automodel::models::deepseek_v3
