@@ -2,6 +2,7 @@
 """Times automodel beside transformers, alternating, in one run, and prints ratios.
 
 Usage: scripts/bench/run.py --automodel build/release/automodel --peer-python PYTHON [--rounds 3]
+       [--shape qwen3_shape | qwen3_moe_shape]
 
 Needs a Python with torch and transformers for the peer. Times on a shared machine are noisy: read
 the ratios, not the numbers.
@@ -18,7 +19,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECIPE = ROOT / "scripts" / "bench" / "qwen3_shape.yaml"
-CONFIG = ROOT / "scripts" / "bench" / "qwen3_shape"
+SHAPES = ROOT / "scripts" / "bench"
 
 
 def peak_rss_mb(arguments, **options):
@@ -33,9 +34,10 @@ def peak_rss_mb(arguments, **options):
     return seconds, usage.ru_maxrss / 1024, output
 
 
-def run_ours(binary, steps, extra=()):
+def run_ours(binary, shape, steps, extra=()):
     with tempfile.TemporaryDirectory() as folder:
         command = [binary, "run", str(RECIPE), f"--step_scheduler.max_steps={steps}",
+                   f"--model.config.pretrained_model_name_or_path={SHAPES / shape}",
                    f"--checkpoint.checkpoint_dir={folder}", *extra]
         seconds, memory, _ = peak_rss_mb(command)
         lines = (pathlib.Path(folder) / "training.jsonl").read_text().splitlines()
@@ -48,8 +50,8 @@ def run_ours(binary, steps, extra=()):
         }
 
 
-def run_peer(python, steps):
-    command = [python, str(ROOT / "scripts/bench/peer_transformers.py"), "--config", str(CONFIG),
+def run_peer(python, shape, steps):
+    command = [python, str(ROOT / "scripts/bench/peer_transformers.py"), "--config", str(SHAPES / shape),
                "--steps", str(steps)]
     seconds, memory, output = peak_rss_mb(command, stderr=subprocess.DEVNULL)
     result = json.loads(output.strip().splitlines()[-1])
@@ -68,17 +70,18 @@ def main():
     parser.add_argument("--peer-python", required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=14)
+    parser.add_argument("--shape", default="qwen3_shape", help="folder beside this file")
     arguments = parser.parse_args()
     ours, peer, first_ours, first_peer, four = [], [], [], [], []
     for _ in range(arguments.rounds):
-        ours.append(run_ours(arguments.automodel, arguments.steps))
-        peer.append(run_peer(arguments.peer_python, arguments.steps))
+        ours.append(run_ours(arguments.automodel, arguments.shape, arguments.steps))
+        peer.append(run_peer(arguments.peer_python, arguments.shape, arguments.steps))
         tiny = ["--dataset.seq_len=16", "--dataset.batch_size=2"]
-        first_ours.append(run_ours(arguments.automodel, 1, tiny)["whole_run_seconds"])
-        four.append(run_ours(arguments.automodel, 1, [
+        first_ours.append(run_ours(arguments.automodel, arguments.shape, 1, tiny)["whole_run_seconds"])
+        four.append(run_ours(arguments.automodel, arguments.shape, 1, [
             *tiny, "--nproc-per-node", "4", "--step_scheduler.local_batch_size=2",
         ])["whole_run_seconds"])
-        first_peer.append(run_peer(arguments.peer_python, 1)["first_step_seconds"])
+        first_peer.append(run_peer(arguments.peer_python, arguments.shape, 1)["first_step_seconds"])
     rows = [
         ("tokens/s", median_of(ours, "tokens_per_second"), median_of(peer, "tokens_per_second")),
         ("peak MB", median_of(ours, "peak_rss_mb"), median_of(peer, "peak_rss_mb")),

@@ -4,11 +4,16 @@
 
 namespace automodel::distributed {
 
-DeviceMesh::DeviceMesh(comm::World& world, const mesh::Mesh& mesh) {
+DeviceMesh::DeviceMesh(comm::World& world, const mesh::Mesh& mesh, int ep) {
   for (const char* name :
        {"pp", "dp_replicate", "dp_shard", "cp", "tp", "dp", "dp_shard_cp", "dp_cp"}) {
     groups_.emplace(name, world.split(name, mesh.groups(*mesh::axes_of(name))));
   }
+  if (ep == 1) return;
+  using mesh::ExpertAxis;
+  groups_.emplace("ep", world.split("ep", expert_groups(mesh, ep, ExpertAxis::kEp)));
+  groups_.emplace("ep_shard",
+                  world.split("ep_shard", expert_groups(mesh, ep, ExpertAxis::kEpShard)));
 }
 
 DeviceMesh::DeviceMesh(std::map<std::string, comm::ProcessGroup> groups)

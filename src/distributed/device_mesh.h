@@ -14,8 +14,9 @@ namespace automodel::distributed {
 /// dp_shard_cp, dp_cp. Axes with the same ranks share a group.
 class DeviceMesh final {
  public:
-  /// Makes the groups; every rank of the world does so at the same time, in the same order.
-  DeviceMesh(comm::World& world, const mesh::Mesh& mesh);
+  /// Makes the groups; every rank of the world does so at the same time, in the same order. With
+  /// `ep` above 1 there are the axes ep and ep_shard too.
+  DeviceMesh(comm::World& world, const mesh::Mesh& mesh, int ep = 1);
   /// Of given groups under any names.
   explicit DeviceMesh(std::map<std::string, comm::ProcessGroup> groups);
 

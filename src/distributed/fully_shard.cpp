@@ -241,8 +241,9 @@ void FSDPModule::Tree::finish_reduction() {
   if (groups.replicate.size() > 1) {
     groups.replicate.all_reduce(done.sum, is_average ? comm::ReduceOp::kAvg : comm::ReduceOp::kSum);
   }
-  if (options.scaling == GradientScaling::kSumThenDivide && groups.all.size() > 1) {
-    done.sum.mul_(1.0 / groups.all.size());
+  const int num_averaged = options.num_averaged.value_or(groups.all.size());
+  if (options.scaling == GradientScaling::kSumThenDivide && num_averaged > 1) {
+    done.sum.mul_(1.0 / num_averaged);
   }
   if (!done.sum.is_same(flat.what.gradients)) {
     flat.what.gradients.add_(done.sum.to(flat.what.gradients.device()));

@@ -130,9 +130,13 @@ void FullySharded::collect(const tensor::KeyMap& keys) {
       const FlatLayout layout = named_below_root(*unit, part.layout);
       parameters_.push_back(
           {unit->name(), part.values, segments_in(layout, keys, part.range_begin, part.range_end)});
-      num_parameters_ += part.numel;
+      // Of experts every expert-parallel rank has others.
+      const int num_ranks = unit->groups().all.size();
+      const int64_t numel =
+          part.numel * (unit->options().num_averaged.value_or(num_ranks) / num_ranks);
+      num_parameters_ += numel;
       if (!part.is_trained) continue;
-      num_trained_parameters_ += part.numel;
+      num_trained_parameters_ += numel;
       trained_.push_back(parameters_.back());
       gradients_.push_back({unit->name(), part.gradients, parameters_.back().segments});
     }

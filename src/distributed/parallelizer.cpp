@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "distributed/context_parallel.h"
 #include "distributed/data_parallel.h"
+#include "distributed/expert_parallel.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/recompute.h"
 #include "distributed/split_engine.h"
@@ -36,16 +37,33 @@ void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const 
   model.set_attention_core(make_context_parallel_core(mesh.group(axis), method));
 }
 
+/// Leaves this rank its experts; nothing on a mesh without an ep axis.
+std::optional<SplitExperts> take_experts(const ParallelModel& model, const DeviceMesh& mesh,
+                                         const ParallelizeOptions& options) {
+  if (!mesh.has(options.ep_mesh_name)) return std::nullopt;
+  const bool is_simple =
+      mesh.size(options.tp_mesh_name) == 1 && mesh.size(options.dp_replicate_mesh_name) == 1;
+  if (!is_simple) {
+    throw UnsupportedError(
+        "ep_size above 1 together with tp_size or dp_replicate_size above 1 is not in this "
+        "version");
+  }
+  return split_experts(model.module, model.facts.plan, model.facts.keys,
+                       mesh.group(options.ep_mesh_name));
+}
+
 /// Gives the model memory: sharded, or, where one rank would hold everything, plain.
-std::unique_ptr<Engine> give_memory(const ParallelModel& model,
-                                    const std::optional<SplitModule>& split,
+std::unique_ptr<Engine> give_memory(const ParallelModel& model, const tensor::KeyMap& keys,
                                     const ShardingGroups& groups, const ShardingOptions& options) {
-  const tensor::KeyMap& keys = split ? split->keys : model.facts.keys;
   if (groups.all.size() > 1) {
     return std::make_unique<FullySharded>(model.module, keys, groups, options);
   }
   return std::make_unique<DataParallel>(model.module, model.facts.plan, keys, groups.all,
                                         DataParallelOptions{.device = options.device});
+}
+
+const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<SplitModule>& split) {
+  return split ? split->keys : model.facts.keys;
 }
 
 std::unique_ptr<Engine> join_ranks(std::unique_ptr<Engine> engine, const comm::ProcessGroup& tp,
@@ -67,11 +85,17 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   // Each step lies around what the one before it made.
   const auto parts = split(model, tp, options.tp_shard_plan, options.sequence_parallel);
   spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
+  const auto experts = take_experts(model, mesh, options);
   recompute_blocks(model.module, model.facts.plan, options.activation_checkpointing);
   ShardingOptions sharding = options.sharding;
   apply_policy(options.mp_policy.value_or(MixedPrecisionPolicy{}), sharding);
   sharding.offload_policy = options.offload_policy;
-  return join_ranks(give_memory(model, parts, groups, sharding), tp, parts);
+  if (experts) {
+    sharding.reshard_after_forward = options.moe.reshard_after_forward;
+    shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), sharding, groups.all.size());
+    return give_memory(model, experts->keys, groups, sharding);
+  }
+  return join_ranks(give_memory(model, keys_of(model, parts), groups, sharding), tp, parts);
 }
 
 void StrategyRegistry::register_parallel_strategy(
@@ -164,7 +188,7 @@ std::unique_ptr<Engine> nvfsdp_strategy_parallelize(const ParallelModel& model,
   const ShardingGroups groups = is_whole
                                     ? ShardingGroups{dp, comm::ProcessGroup::solo("dp_shard"), dp}
                                     : ShardingGroups::of(dp);
-  auto engine = join_ranks(give_memory(model, parts, groups, sharding), tp, parts);
+  auto engine = join_ranks(give_memory(model, keys_of(model, parts), groups, sharding), tp, parts);
   if (options.optimizer) options.optimizer(*engine);
   return engine;
 }
@@ -183,7 +207,12 @@ constexpr std::pair<std::string_view, std::string_view> kLayerClasses[] = {
     {"gemma3", "Gemma3DecoderLayer"},
     {"gpt2", "GPT2Block"},
     {"olmo2", "Olmo2DecoderLayer"},
-    {"granite", "GraniteDecoderLayer"}};
+    {"granite", "GraniteDecoderLayer"},
+    {"qwen3_moe", "Qwen3MoeDecoderLayer"},
+    {"mixtral", "MixtralDecoderLayer"},
+    {"glm4_moe", "Glm4MoeDecoderLayer"},
+    {"deepseek_v3", "DeepseekV3DecoderLayer"},
+    {"gpt_oss", "GptOssDecoderLayer"}};
 
 }  // namespace
 

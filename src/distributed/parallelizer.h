@@ -48,6 +48,11 @@ struct ParallelizeOptions {
   CpRotateMethod cp_rotate_method = CpRotateMethod::kAllGather;
   std::string dp_mesh_name = "dp_cp";  ///< ranks whose gradients are averaged
   bool enable_async_tensor_parallel = false;
+  /// Experts are split over `ep_mesh_name` and sharded over `ep_shard_mesh_name` where the mesh has
+  /// them; `moe` says how.
+  std::string ep_mesh_name = "ep";
+  std::string ep_shard_mesh_name = "ep_shard";
+  MoEParallelizerConfig moe;
   /// Everything else about the units: device, prefetching, resharding, trace. The policies above
   /// win over its dtypes and offloading.
   ShardingOptions sharding;
@@ -64,8 +69,8 @@ class ParallelizationStrategy {
                                               const ParallelizeOptions& options) const = 0;
 };
 
-/// What every model gets that has no strategy of its own: tensor parallelism, context parallelism,
-/// then activation checkpointing, then sharding of the layer lists and of the root.
+/// What every model gets that has no strategy of its own: tensor, context and expert parallelism,
+/// activation checkpointing, then sharding of the experts, of the layer lists and of the root.
 class DefaultParallelizationStrategy : public ParallelizationStrategy {
  public:
   std::unique_ptr<Engine> parallelize(const ParallelModel& model, const DeviceMesh& mesh,

@@ -53,6 +53,9 @@ struct ShardingOptions {
   Placement parameters = Placement::kSharded;
   Placement gradients = Placement::kSharded;
   GradientScaling scaling = GradientScaling::kSumThenDivide;
+  /// Ranks that gradients are averaged over when they are more than the groups' `all`: those of
+  /// experts have the tokens of all expert-parallel ranks in them. For kSumThenDivide.
+  std::optional<int> num_averaged;
 
   /// A unit gives its gathered parameters up between forward and backward. Absent: all but the
   /// root, and of a list of blocks all but the last, which backward needs first.

@@ -203,4 +203,22 @@ std::vector<std::vector<int>> Mesh::groups(std::span<const Axis> axes) const {
   return all;
 }
 
+std::vector<std::vector<int>> expert_groups(const Mesh& mesh, int ep, ExpertAxis axis) {
+  constexpr std::array kStageAxes = {Axis::kDpReplicate, Axis::kDpShard, Axis::kCp, Axis::kTp};
+  std::vector<std::vector<int>> groups;
+  for (const std::vector<int>& stage : mesh.groups(kStageAxes)) {
+    const int size = static_cast<int>(stage.size());
+    AM_CHECK(size % ep == 0, ep, " of ", size);
+    const bool is_ep = axis == ExpertAxis::kEp;
+    const int num_groups = is_ep ? size / ep : ep;
+    for (int group = 0; group < num_groups; ++group) {
+      std::vector<int>& ranks = groups.emplace_back();
+      for (int i = 0; i < size / num_groups; ++i) {
+        ranks.push_back(stage[static_cast<size_t>(is_ep ? group * ep + i : i * ep + group)]);
+      }
+    }
+  }
+  return groups;
+}
+
 }  // namespace automodel::mesh

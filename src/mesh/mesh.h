@@ -93,4 +93,12 @@ class Mesh final {
   std::vector<int> ranks_;
 };
 
+/// The axes of a mixture's experts: `ep` ranks hold different experts, `ep_shard` ranks share them.
+enum class ExpertAxis { kEpShard, kEp };
+
+/// All groups along an axis when the ranks of each pipeline stage, in row-major order, are taken as
+/// [ep_shard, ep]; `ep` divides their number. Replicas and tensor-parallel ranks hold different
+/// experts too. Ordered by their first rank.
+std::vector<std::vector<int>> expert_groups(const Mesh& mesh, int ep, ExpertAxis axis);
+
 }  // namespace automodel::mesh

@@ -57,6 +57,27 @@ void check_recomputation(const Recipe& recipe, Diagnostics& diagnostics) {
                           " selected no layers: this model has a language part only"));
 }
 
+/// ep_size against the strategy and the model's experts.
+void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
+  const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
+  const int64_t ep = sizes.ep_size.value_or(1);
+  if (ep == 1) return;
+  const Node& place = place_of(recipe, "distributed", "ep_size");
+  if (sizes.tp_size.value_or(1) > 1 || sizes.dp_replicate_size.value_or(1) > 1) {
+    diagnostics.unsupported(place, cat("ep_size ", ep,
+                                       " together with tp_size or "
+                                       "dp_replicate_size above 1 is not in this version"));
+  }
+  const std::optional<int64_t> num_experts = models::num_routed_experts(recipe.model.hf_config);
+  if (!num_experts) return;  // no config.json to know it from
+  if (*num_experts == 0) {
+    diagnostics.error(place, cat("ep_size ", ep, ": the model has no experts"));
+  } else if (*num_experts % ep != 0) {
+    diagnostics.error(
+        place, cat("ep_size ", ep, " does not divide the model's ", *num_experts, " experts"));
+  }
+}
+
 void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   for (const auto& finding : distributed::check_setup(recipe.distributed, world_size)) {
     diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
@@ -65,14 +86,12 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   const auto reject = [&](const char* key, const std::string& text) {
     diagnostics.unsupported(place_of(recipe, "distributed", key), text);
   };
-  const std::pair<const char*, std::optional<int64_t>> axes[] = {{"pp_size", setup.sizes.pp_size},
-                                                                 {"ep_size", setup.sizes.ep_size}};
-  for (const auto& [key, size] : axes) {
-    if (size.value_or(1) > 1) {
-      reject(key, cat(key, " ", *size,
-                      ": only data, tensor and context parallelism are in this version"));
-    }
+  if (const int64_t pp = setup.sizes.pp_size.value_or(1); pp > 1) {
+    reject("pp_size",
+           cat("pp_size ", pp,
+               ": only data, tensor, context and expert parallelism are in this version"));
   }
+  check_expert_parallel(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
     check_megatron_fsdp(recipe, diagnostics);
   }

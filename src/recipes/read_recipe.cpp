@@ -44,7 +44,6 @@ constexpr UnsupportedSection kUnsupportedSections[] = {
     {"qat", "enabled", "quantization-aware training is not in this version"},
     {"fp8", "enabled", "fp8 is not in this version"},
     {"neftune", "", "NEFTune is not in this version"},
-    {"moe_metrics", "enabled", "mixture-of-experts metrics are not in this version"},
     {"embedding_row_repair", "enabled", "embedding row repair is not in this version"},
     {"tool_call_eval", "", "tool-call evaluation is not in this version"},
     {"domain_mixture", "", "domain mixtures are not in this version"},
@@ -75,7 +74,7 @@ const std::vector<std::string> kSections = {
     "recipe",          "seed",    "step_scheduler",     "dist_env",     "distributed",
     "model",           "dataset", "validation_dataset", "dataloader",   "validation_dataloader",
     "packed_sequence", "loss_fn", "optimizer",          "lr_scheduler", "clip_grad_norm",
-    "checkpoint",      "mfu",     "stop_on_non_finite"};
+    "checkpoint",      "mfu",     "stop_on_non_finite", "moe_metrics"};
 
 bool is_off(const Node& node, const char* switch_key) {
   if (node.is_null()) return true;
@@ -362,6 +361,11 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   read_clip(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
   recipe.mfu = read_section<MfuSection>(root, "mfu", diagnostics);
+  recipe.moe_metrics = read_section<MoeMetricsSection>(root, "moe_metrics", diagnostics);
+  if (recipe.moe_metrics.mode != "brief" && recipe.moe_metrics.mode != "detailed") {
+    diagnostics.error(*root.find("moe_metrics")->find("mode"),
+                      cat("mode takes brief or detailed, found '", recipe.moe_metrics.mode, "'"));
+  }
   return recipe;
 }
 

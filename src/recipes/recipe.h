@@ -67,6 +67,7 @@ struct Recipe {
   ClipSection clip;
   CheckpointSection checkpoint;
   MfuSection mfu;
+  MoeMetricsSection moe_metrics;
   bool stops_on_non_finite = true;
   config::Node root;
 };

@@ -191,6 +191,27 @@ struct MfuSection {
   }
 };
 
+/// `moe_metrics`.
+struct MoeMetricsSection {
+  bool enabled = false;
+  std::string mode = "brief";
+  std::optional<int64_t> detailed_every_steps;
+  int64_t top_k_experts = 0;
+
+  static constexpr auto fields() {
+    using S = MoeMetricsSection;
+    return std::tuple{
+        field("enabled", &S::enabled, "add the experts' load to every training record"),
+        field("mode", &S::mode, "brief, or detailed: also of every layer"),
+        field("detailed_every_steps", &S::detailed_every_steps,
+              "steps between detailed records; absent: all of them are")
+            .at_least(1),
+        field("top_k_experts", &S::top_k_experts,
+              "tell so many of each layer's most and least used experts")
+            .at_least(0)};
+  }
+};
+
 /// Keys of `model` that are read here; others must be names of the model configuration.
 struct ModelSection {
   std::optional<std::string> pretrained_model_name_or_path;

@@ -1,6 +1,8 @@
 #include "recipes/train_session.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -49,7 +51,8 @@ void TrainSession::build_model() {
 }
 
 void TrainSession::build_groups() {
-  mesh_.emplace(*context_.world, mesh::Mesh(mesh_of(recipe_, context_.group.size())));
+  const int ep = static_cast<int>(recipe_.distributed.sizes.ep_size.value_or(1));
+  mesh_.emplace(*context_.world, mesh::Mesh(mesh_of(recipe_, context_.group.size())), ep);
   dp_group_ = mesh_->group("dp");
   tp_group_ = mesh_->group("tp");
   cp_group_ = mesh_->group("cp");
@@ -57,12 +60,13 @@ void TrainSession::build_groups() {
 
 void TrainSession::initialise_weights() {
   const auto rules = model_->initial_values();
+  std::map<std::string_view, const tensor::ParameterPart*> parts;
+  for (const tensor::ParameterPart& part : model_->key_map()) parts.emplace(part.name, &part);
   for (const auto& shard : engine_->parameters()) {
     for (const auto& segment : shard.segments) {
-      const auto part = std::find_if(
-          model_->key_map().begin(), model_->key_map().end(),
-          [&](const tensor::ParameterPart& candidate) { return candidate.name == segment.fqn; });
-      AM_CHECK(part != model_->key_map().end(), segment.fqn);
+      const auto found = parts.find(segment.fqn);
+      AM_CHECK(found != parts.end(), segment.fqn);
+      const tensor::ParameterPart* part = found->second;
       const auto rule = std::find_if(
           rules.begin(), rules.end(),
           [&](const models::ParameterInit& init) { return init.parameter == part->parameter; });
@@ -140,6 +144,7 @@ void TrainSession::build_optimizer() {
     return model_->loss(batch, divisor, recipe_.loss.ignore_index);
   };
   train_step_.emplace(*engine_, *optimizer_, schedule, loss, options);
+  balance_.emplace(*model_, mesh_->size("cp"));
 }
 
 void TrainSession::resume() {
@@ -220,9 +225,13 @@ ExitCode TrainSession::run() {
 bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const int64_t step = scheduler_->step();
   const double begin = monotonic_seconds();
+  balance_->begin_step(static_cast<int64_t>(group.batches.size()));
   const training::StepResult result = train_step_->run(group.batches, step);
+  balance_->end_step(*engine_, mesh_->group("dp_cp"));
   trace(cat("step ", step), "step", begin);
-  log_->train(meter_->record(result, step, scheduler_->epoch(), flops_of(group)));
+  Json record = meter_->record(result, step, scheduler_->epoch(), flops_of(group));
+  balance_->describe(recipe_.moe_metrics, step, record);
+  log_->train(record);
   context_.reporter->progress(
       progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
 

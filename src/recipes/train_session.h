@@ -12,6 +12,7 @@
 #include "distributed/engine.h"
 #include "loggers/progress.h"
 #include "models/causal_lm.h"
+#include "recipes/expert_balance.h"
 #include "recipes/metrics.h"
 #include "recipes/recipe.h"
 #include "recipes/run_log.h"
@@ -89,6 +90,7 @@ class TrainSession final {
   std::optional<training::StepScheduler> scheduler_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<training::TrainStep> train_step_;
+  std::optional<ExpertBalance> balance_;
   std::optional<SessionCheckpoint> checkpoint_;
   std::optional<StepMeter> meter_;
   std::optional<loggers::ProgressBar> progress_;

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "moe/router.h"
+#include "tensor/key_map.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::moe {
+
+/// A model's layers of experts, in order, each by the fqn of its router.
+struct LayerRouter {
+  std::string fqn;
+  Router* router;
+};
+std::vector<LayerRouter> routers_of(const torch::nn::Module& model);
+
+/// What a layer's experts got in one step.
+struct LayerLoad {
+  std::string layer;  ///< "layer 3"
+  at::Tensor load;    ///< tokens of all ranks by expert, float32 [E] on the CPU
+  double aux_loss = 0;
+};
+
+/// Takes the routers' counts and sums them over ranks: `sum` adds a float32 tensor in place, once,
+/// and is called on every rank. Aux losses are this rank's.
+std::vector<LayerLoad> take_loads(const std::vector<LayerRouter>& routers,
+                                  const std::function<void(at::Tensor)>& sum);
+
+/// Moves each layer's e_score_correction_bias by gate_bias_update_factor towards even load:
+/// bias += factor * sign(mean(load) - load). `parameters` are this rank's shards, `keys` names the
+/// biases. Returns whether anything changed. Upstream's Gate.update_bias, but on the load of all
+/// ranks on every mesh.
+bool update_correction_biases(const std::vector<LayerRouter>& routers,
+                              const std::vector<LayerLoad>& loads, const tensor::KeyMap& keys,
+                              const std::vector<tensor::FlatShard>& parameters);
+
+}  // namespace automodel::moe
