@@ -86,10 +86,7 @@ class EmbeddingHook final : public nn::LayerHook {
   EmbeddingHook(StreamPtr stream, bool is_split)
       : stream_(std::move(stream)), is_split_(is_split) {}
 
-  at::Tensor enter(const at::Tensor& ids) override {
-    stream_->length = ids.size(1);
-    return ids;
-  }
+  at::Tensor enter(const at::Tensor& ids) override { return ids; }
 
   at::Tensor leave(const at::Tensor& y) override {
     if (!stream_->is_sequence_split) return is_split_ ? sum_parts(y, stream_->group) : y;
@@ -160,7 +157,8 @@ class ModuleSplitter final {
   void split_sequence() {
     auto* model = dynamic_cast<nn::SplitsSequence*>(&module_);
     AM_CHECK(model != nullptr, "the model's blocks cannot work on a part of the sequence");
-    model->keep_sequence_part(rank_, num_ranks_);
+    model->keep_sequence_part(rank_, num_ranks_,
+                              [stream = stream_](int64_t length) { stream->length = length; });
   }
 
   /// Modules with heads whose projection gives each rank its own heads.

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace automodel::nn {
@@ -44,8 +45,10 @@ class SplitsSequence {
   virtual ~SplitsSequence() = default;
 
   /// From now on blocks and dropout see the `part`-th of `num_parts` equal runs of positions, the
-  /// last one padded at its end when the length is not divisible. Hooks do the cutting.
-  virtual void keep_sequence_part(int part, int num_parts) = 0;
+  /// last one padded at its end when the length is not divisible. Hooks do the cutting;
+  /// `on_length` is called with the whole length before each forward.
+  virtual void keep_sequence_part(int part, int num_parts,
+                                  std::function<void(int64_t)> on_length) = 0;
 };
 
 }  // namespace automodel::nn

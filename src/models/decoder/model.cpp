@@ -128,6 +128,7 @@ at::Tensor DecoderModel::hidden_states(const tensor::Batch& batch) {
 at::Tensor DecoderModel::run_stage(const tensor::Batch& batch, const at::Tensor& input) {
   AM_CHECK(input.defined() != (embed_tokens_ != nullptr), "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
+  if (on_length_) on_length_(batch.sequence_length());
   at::Tensor x = input.defined() ? input : embed(batch, *context);
   for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x, context);
   return norm_ ? norm_->forward(x) : x;
@@ -236,8 +237,8 @@ nn::ParallelPlan DecoderModel::parallel_plan() const {
 }
 
 std::vector<int64_t> DecoderModel::hidden_sizes(const tensor::Batch& batch) const {
-  return {batch.num_sequences(), batch.sequence_length() / num_sequence_parts_,
-          config_.hidden_size};
+  const int64_t length = batch.sequence_length() + num_sequence_parts_ - 1;
+  return {batch.num_sequences(), length / num_sequence_parts_, config_.hidden_size};
 }
 
 ModelDims DecoderModel::dims() const {
@@ -261,9 +262,11 @@ Json DecoderModel::hf_config() const {
   return out;
 }
 
-void DecoderModel::keep_sequence_part(int part, int num_parts) {
+void DecoderModel::keep_sequence_part(int part, int num_parts,
+                                      std::function<void(int64_t)> on_length) {
   sequence_part_ = part;
   num_sequence_parts_ = num_parts;
+  on_length_ = std::move(on_length);
 }
 
 void DecoderModel::set_attention_core(std::shared_ptr<nn::AttentionCore> core) {

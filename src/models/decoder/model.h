@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -46,7 +47,7 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override { loss_head_ = std::move(head); }
 
-  void keep_sequence_part(int part, int num_parts) override;
+  void keep_sequence_part(int part, int num_parts, std::function<void(int64_t)> on_length) override;
 
   const DecoderConfig& config() const { return config_; }
 
@@ -64,6 +65,7 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
   std::optional<std::set<std::string>> kept_;  // modules of this stage; absent: the whole model
   int64_t sequence_part_ = 0;
   int64_t num_sequence_parts_ = 1;
+  std::function<void(int64_t)> on_length_;
   std::vector<nn::RopeTables> ropes_;
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::shared_ptr<nn::Embedding> embed_positions_;
