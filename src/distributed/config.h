@@ -312,25 +312,35 @@ constexpr auto MoEParallelizerConfig::fields() {
 
 constexpr auto PipelineConfig::fields() {
   using C = PipelineConfig;
+  constexpr const char* kNoPatches = "stages run the model's own forward here";
   return std::tuple{
-      field("pp_schedule", &C::pp_schedule, "schedule by name"),
-      field("pp_schedule_csv", &C::pp_schedule_csv, "file with a schedule; overrides the name"),
+      field("pp_schedule", &C::pp_schedule,
+            "1F1B, GPipe, Interleaved1F1B, LoopedBFS, InterleavedZeroBubble or ZBVZeroBubble"),
+      field("pp_schedule_csv", &C::pp_schedule_csv,
+            "file with a schedule in torch's compute-only form; overrides the name"),
       field("pp_microbatch_size", &C::pp_microbatch_size, "sequences per pipeline micro-batch")
           .at_least(1),
       field("pp_batch_size", &C::pp_batch_size, "overwritten by local_batch_size").at_least(1),
       field("layers_per_stage", &C::layers_per_stage, "layers of a stage").at_least(1),
       field("round_virtual_stages_to_pp_multiple", &C::round_virtual_stages_to_pp_multiple,
-            "up or down"),
+            "up or down, where the stages are no multiple of pp_size"),
       field("module_fqns_per_model_part", &C::module_fqns_per_model_part,
             "modules of every stage, by name"),
-      field("patch_inner_model", &C::patch_inner_model, "forward of the inner model"),
-      field("patch_causal_lm_model", &C::patch_causal_lm_model, "forward of the outer model"),
+      field("patch_inner_model", &C::patch_inner_model, "forward of the inner model")
+          .without_effect(kNoPatches),
+      field("patch_causal_lm_model", &C::patch_causal_lm_model, "forward of the outer model")
+          .without_effect(kNoPatches),
       field("patch_stage_backward_maybe_with_nosync", &C::patch_stage_backward_maybe_with_nosync,
-            "backward that defers reductions"),
-      field("dtype", &C::dtype, "dtype between stages"),
-      field("scale_grads_in_schedule", &C::scale_grads_in_schedule, "divide by micro-batches"),
-      field("pp_seq_len", &C::pp_seq_len, "sequence length between stages").at_least(1),
-      field("pp_recv_buffer_pool", &C::pp_recv_buffer_pool, "reuse receive buffers"),
+            "backward that defers reductions")
+          .without_effect("defer_fsdp_grad_sync says when gradients are reduced"),
+      field("dtype", &C::dtype, "dtype between stages; absent: that of the stages' outputs"),
+      field("scale_grads_in_schedule", &C::scale_grads_in_schedule,
+            "divide gradients by the number of micro-batches too"),
+      field("pp_seq_len", &C::pp_seq_len, "sequence length between stages")
+          .at_least(1)
+          .without_effect("lengths are those of the batches"),
+      field("pp_recv_buffer_pool", &C::pp_recv_buffer_pool, "reuse receive buffers")
+          .without_effect("the allocator reuses memory"),
       field("pp_recv_buffer_pool_slack", &C::pp_recv_buffer_pool_slack, "spare receive buffers")
           .at_least(0)};
 }

@@ -17,6 +17,9 @@ struct HeldPart {
   bool saves_whole_tensors = true;
 };
 
+/// Which gradients a backward computes; zero-bubble schedules of pipelines do the second two apart.
+enum class BackwardKind { kFull, kInput, kWeight };
+
 /// Owns the memory of a module's parameters and gradients and keeps the ranks of a data-parallel
 /// group together. Optimizers, clipping, loading and saving work on its shards only. Every rank of
 /// the group calls every function, in the same order.
@@ -41,6 +44,17 @@ class Engine {
   virtual void begin_micro_batch(bool is_last) = 0;
   /// After its backward (after its forward in validation).
   virtual void end_micro_batch() = 0;
+
+  // Where forwards and backwards of several micro-batches take turns (pipelines), these stand in
+  // place of begin_micro_batch; end_micro_batch() is called after each backward.
+
+  /// Before a forward whose backward comes later.
+  virtual void begin_forward() {}
+  /// Before a backward. `is_last`: after it, all gradients of the step are there. A kWeight comes
+  /// after the kInput of its micro-batch and not through the module's output.
+  virtual void begin_backward(BackwardKind kind, bool is_last) {
+    begin_micro_batch(is_last && kind != BackwardKind::kInput);
+  }
 
   /// After somebody has written parameters(): an optimizer's step, loading.
   virtual void parameters_changed() {}

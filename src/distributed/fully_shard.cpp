@@ -275,6 +275,13 @@ void FSDPModule::root_post_backward() {
   tree.is_sweep_queued = false;
 }
 
+void FSDPModule::unshard_for_gradients() {
+  for (FSDPModule* unit : tree_->units) {
+    unit->unshard();
+    unit->prepare_gradients();
+  }
+}
+
 void FSDPModule::begin_by_hand() {
   tree_->is_by_hand = true;
   unshard();

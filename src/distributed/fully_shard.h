@@ -107,6 +107,10 @@ class FSDPModule final {
   /// The optimizer (or a load) has written `values`: replicated parameters are gathered anew.
   void parameters_changed();
 
+  /// Gathers all units of the tree and makes room for their gradients: for a backward that does not
+  /// come through their outputs. root_post_backward() ends it. Collective.
+  void unshard_for_gradients();
+
   // For roots whose forward goes through no hook: called around each forward and backward.
   void begin_by_hand();
   void end_by_hand();

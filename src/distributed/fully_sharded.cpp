@@ -158,6 +158,20 @@ void FullySharded::end_micro_batch() {
   if (own_root_ != nullptr) root_->end_by_hand();
 }
 
+void FullySharded::begin_forward() {
+  const at::NoGradGuard no_backward_yet;  // only gathers
+  if (own_root_ != nullptr) root_->begin_by_hand();
+}
+
+void FullySharded::begin_backward(BackwardKind kind, bool is_last) {
+  const bool has_gradients = kind != BackwardKind::kInput;
+  root_->set_requires_gradient_sync(has_gradients &&
+                                    (is_last || !root_->options().defers_gradients));
+  root_->set_is_last_backward(has_gradients && is_last);
+  if (own_root_ != nullptr) root_->begin_by_hand();
+  if (kind == BackwardKind::kWeight) root_->unshard_for_gradients();
+}
+
 void FullySharded::zero_gradients() {
   for (FSDPModule* unit : root_->tree_units()) unit->zero_gradients();
 }

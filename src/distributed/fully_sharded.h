@@ -30,6 +30,8 @@ class FullySharded final : public Engine {
   HeldPart held_part() const override;
   void begin_micro_batch(bool is_last) override;
   void end_micro_batch() override;
+  void begin_forward() override;
+  void begin_backward(BackwardKind kind, bool is_last) override;
   void zero_gradients() override;
   void reduce_gradients() override;
   void parameters_changed() override;

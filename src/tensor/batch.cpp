@@ -12,4 +12,12 @@ Batch Batch::to(at::Device device) const {
           move(document_ids), part,         move(visible_keys)};
 }
 
+Batch Batch::sequences(int64_t first, int64_t count) const {
+  const auto rows = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.narrow(0, first, count) : tensor;
+  };
+  return {rows(input_ids),    rows(labels), rows(position_ids), rows(padding_mask),
+          rows(document_ids), part,         rows(visible_keys)};
+}
+
 }  // namespace automodel::tensor

@@ -41,6 +41,9 @@ struct Batch {
   /// The batch on a device; itself where it is there already.
   Batch to(at::Device device) const;
 
+  /// `count` of the sequences from `first` on; they share the batch's memory.
+  Batch sequences(int64_t first, int64_t count) const;
+
   int64_t num_sequences() const { return input_ids.size(0); }
   int64_t sequence_length() const { return input_ids.size(1); }
 };

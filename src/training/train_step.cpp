@@ -26,7 +26,41 @@ std::vector<double> sum_over(const comm::ProcessGroup& group, std::vector<double
   return {data, data + tensor.numel()};
 }
 
+class PlainPass final : public BatchPass {
+ public:
+  PlainPass(distributed::Engine& engine, LossFunction loss)
+      : engine_(engine), loss_(std::move(loss)) {}
+
+  double train(const tensor::Batch& batch, double divisor, const BatchPlace& place) override {
+    engine_.begin_micro_batch(place.is_last);
+    const at::Tensor loss = loss_(batch, divisor, place.step, place.micro_batch);
+    const double value = loss.item<double>();
+    if (loss.requires_grad()) loss.backward();
+    engine_.end_micro_batch();
+    return value;
+  }
+
+  void finish(double) override {}
+
+  double evaluate(const tensor::Batch& batch, int64_t index) override {
+    engine_.begin_micro_batch(true);
+    const double value = loss_(batch, 1.0, 0, index).item<double>();
+    engine_.end_micro_batch();
+    return value;
+  }
+
+  double known_everywhere(double loss) override { return loss; }
+
+ private:
+  distributed::Engine& engine_;
+  LossFunction loss_;
+};
+
 }  // namespace
+
+std::unique_ptr<BatchPass> make_plain_pass(distributed::Engine& engine, LossFunction loss) {
+  return std::make_unique<PlainPass>(engine, std::move(loss));
+}
 
 tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index) {
   tensor::TokenCounts counts;
@@ -53,10 +87,16 @@ tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_inde
 
 TrainStep::TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer,
                      optim::LrSchedule schedule, LossFunction loss, const TrainStepOptions& options)
+    : TrainStep(engine, optimizer, std::move(schedule), make_plain_pass(engine, std::move(loss)),
+                options) {}
+
+TrainStep::TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer,
+                     optim::LrSchedule schedule, std::unique_ptr<BatchPass> pass,
+                     const TrainStepOptions& options)
     : engine_(engine),
       optimizer_(optimizer),
       schedule_(std::move(schedule)),
-      loss_(std::move(loss)),
+      pass_(std::move(pass)),
       options_(options) {}
 
 StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step) {
@@ -81,13 +121,12 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   double local_loss = 0;
   for (size_t i = 0; i < group.size(); ++i) {
     const auto micro_batch = static_cast<int64_t>(i) * readers.size() + readers.rank();
-    engine_.begin_micro_batch(i + 1 == group.size());
-    const at::Tensor loss = loss_(group[i], divisor, step, micro_batch);
-    local_loss += loss.item<double>() / num_ranks;
-    if (loss.requires_grad()) loss.backward();
-    engine_.end_micro_batch();
+    const BatchPlace place{step, micro_batch, i + 1 == group.size()};
+    local_loss += pass_->train(group[i], divisor, place) / num_ranks;
   }
   engine_.reduce_gradients();
+  pass_->finish(divisor);
+  local_loss = pass_->known_everywhere(local_loss);
   result.loss = sum_over(ranks, {local_loss})[0];
   check_finite(local_loss, result.loss, step);
   result.grad_norm = engine_.gradient_norm();
@@ -120,7 +159,8 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
   for (size_t rank = 0; rank < per_rank.size(); ++rank) {
     // Ranks of a replica are neighbours and compute the same loss.
     for (int i = 0; per_rank[rank] > 0 && i < options_.ranks_per_replica; ++i) {
-      bad.push_back(static_cast<int64_t>(rank) * options_.ranks_per_replica + i);
+      bad.push_back(options_.first_loss_rank +
+                    static_cast<int64_t>(rank) * options_.ranks_per_replica + i);
     }
   }
   throw NonFiniteError(cat("step ", step, ": the loss is ", name_of(loss), " (non-finite on rank ",
@@ -135,11 +175,10 @@ TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch
   double num_labels = 0;
   tensor::Batch batch;
   for (int64_t i = 0; next_batch(batch); ++i) {
-    engine_.begin_micro_batch(true);
-    loss_sum += loss_(batch, 1.0, 0, i).item<double>();
-    engine_.end_micro_batch();
+    loss_sum += pass_->evaluate(batch, i);
     num_labels += static_cast<double>(count_tokens(batch, options_.ignore_index).num_label_tokens);
   }
+  loss_sum = pass_->known_everywhere(loss_sum);
   loss_sum = sum_over(engine_.group(), {loss_sum})[0];
   num_labels = sum_over(data_ranks(), {num_labels})[0];
   return {loss_sum / std::max(num_labels, 1e-8), static_cast<int64_t>(num_labels)};

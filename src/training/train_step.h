@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,31 @@ namespace automodel::training {
 using LossFunction = std::function<at::Tensor(const tensor::Batch& batch, double divisor,
                                               int64_t step, int64_t micro_batch)>;
 
+/// Which batch of a step is computed.
+struct BatchPlace {
+  int64_t step = 0;
+  int64_t micro_batch = 0;  ///< global index inside the step
+  bool is_last = false;     ///< of this rank's batches of the step
+};
+
+/// Computes a rank's batches: forward, backward and what gradients need before they are reduced.
+class BatchPass {
+ public:
+  virtual ~BatchPass() = default;
+
+  /// Adds a batch's gradients; its sum of cross-entropies / divisor (0 where it is not known).
+  virtual double train(const tensor::Batch& batch, double divisor, const BatchPlace& place) = 0;
+  /// After the gradients are reduced: divides them if train() has not.
+  virtual void finish(double divisor) = 0;
+  /// Its sum of cross-entropies, without gradients.
+  virtual double evaluate(const tensor::Batch& batch, int64_t index) = 0;
+  /// A sum of losses on every rank that computes the same batches.
+  virtual double known_everywhere(double loss) = 0;
+};
+
+/// The whole model on this rank (or its tensor-parallel part).
+std::unique_ptr<BatchPass> make_plain_pass(distributed::Engine& engine, LossFunction loss);
+
 /// Labels that count, and tokens without the padding at the ends of sequences.
 tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index);
 
@@ -29,7 +55,8 @@ struct TrainStepOptions {
   /// Ranks that read different data, this one among them; absent: the engine's, which also average
   /// gradients. Context-parallel ranks read the same.
   std::optional<comm::ProcessGroup> data_ranks;
-  int ranks_per_replica = 1;  ///< of tensor parallelism: for naming ranks in errors
+  int ranks_per_replica = 1;    ///< of tensor parallelism: for naming ranks in errors
+  int64_t first_loss_rank = 0;  ///< of the last pipeline stage, which computes losses: likewise
 };
 
 struct StepResult {
@@ -54,6 +81,8 @@ class TrainStep final {
   /// `engine` and `optimizer` outlive this.
   TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer, optim::LrSchedule schedule,
             LossFunction loss, const TrainStepOptions& options);
+  TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer, optim::LrSchedule schedule,
+            std::unique_ptr<BatchPass> pass, const TrainStepOptions& options);
 
   /// Throws NonFiniteError before the update when the loss or the norm is not finite.
   StepResult run(const std::vector<tensor::Batch>& group, int64_t step);
@@ -77,7 +106,7 @@ class TrainStep final {
   distributed::Engine& engine_;
   optim::Optimizer& optimizer_;
   optim::LrSchedule schedule_;
-  LossFunction loss_;
+  std::unique_ptr<BatchPass> pass_;
   TrainStepOptions options_;
 };
 

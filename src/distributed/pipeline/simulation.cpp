@@ -134,6 +134,21 @@ std::vector<PipelineAction> needs_of(const PipelineAction& action, int num_stage
           {action.stage + 1, PipelineOp::kBackwardInput, action.microbatch}};
 }
 
+int64_t peak_kept(const PipelineSchedule& schedule, int rank,
+                  std::span<const int64_t> kept_by_stage) {
+  int64_t kept = 0;
+  int64_t peak = 0;
+  for (const PipelineAction& action : schedule.actions[static_cast<size_t>(rank)]) {
+    const int64_t size = kept_by_stage[static_cast<size_t>(action.stage)];
+    if (action.op == PipelineOp::kForward) kept += size;
+    peak = std::max(peak, kept);
+    const bool is_released =
+        action.op == PipelineOp::kFullBackward || action.op == PipelineOp::kBackwardWeight;
+    if (is_released) kept -= size;
+  }
+  return peak;
+}
+
 double Simulation::bubble_fraction() const {
   const double total = duration * static_cast<double>(busy.size());
   return total == 0 ? 0 : 1.0 - std::accumulate(busy.begin(), busy.end(), 0.0) / total;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,11 @@ struct Simulation {
 /// Runs a schedule whose lists have no fault. Sends do not wait for their receivers, so the only
 /// deadlocks are orders that wait for each other in a circle; the text names it.
 Simulation simulate(const PipelineSchedule& schedule, const ActionCosts& costs = {});
+
+/// Most of what a rank keeps at once when every stage keeps so much of a micro-batch from its
+/// forward to the end of its backward.
+int64_t peak_kept(const PipelineSchedule& schedule, int rank,
+                  std::span<const int64_t> kept_by_stage);
 
 /// The actions one of which must be done before this one, other than those of its own stage: the
 /// forward of the stage before; the backward of the stage behind, whole or of its input. Empty when

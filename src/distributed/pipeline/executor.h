@@ -1,0 +1,104 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "core/reporter.h"
+#include "distributed/engine.h"
+#include "distributed/pipeline/schedule.h"
+#include "distributed/pipeline/stage_backward.h"
+#include "tensor/batch.h"
+
+namespace automodel::distributed {
+
+/// A stage of the model as the executor sees it.
+class PipelineStage {
+ public:
+  virtual ~PipelineStage() = default;
+
+  /// Hidden states behind this stage. `input` is undefined for the first one. `microbatch` counts
+  /// inside the batch.
+  virtual at::Tensor run(const tensor::Batch& batch, int microbatch, const at::Tensor& input) = 0;
+  /// Sum of the cross-entropies of final hidden states: a float32 scalar. Last stage only.
+  virtual at::Tensor loss(const tensor::Batch& batch, const at::Tensor& hidden) = 0;
+  /// Sizes of the hidden states that come in and go out.
+  virtual std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const = 0;
+  /// Owner of the stage's parameters.
+  virtual Engine& engine() = 0;
+};
+
+struct PipelineOptions {
+  at::ScalarType dtype = at::kFloat;  ///< of hidden states between stages
+  at::Device device = at::kCPU;
+  TraceSink* trace = nullptr;  ///< may be null
+};
+
+/// What a rank has done since its start, for tests and reports.
+struct PipelineCounts {
+  int64_t forwards = 0;
+  int64_t backwards = 0;  ///< full ones and those of inputs
+  int64_t weight_backwards = 0;
+  int64_t sends = 0;
+  int64_t receives = 0;
+  int peak_in_flight = 0;  ///< (stage, micro-batch) pairs whose graphs were kept at once
+};
+
+/// Runs a rank's list of a schedule. Messages are started when their tensor is there and waited for
+/// when it is needed, one receive ahead; they go through the CPU's memory. The last stage computes
+/// head and loss at the beginning of a backward, so that only one micro-batch's logits' gradients
+/// exist. Every rank of the pp group calls every function, with the same batches.
+class PipelineExecutor final {
+ public:
+  /// `stages` are the schedule's of this rank, ascending; they outlive this.
+  PipelineExecutor(comm::ProcessGroup pp_group, PipelineSchedule schedule,
+                   std::vector<PipelineStage*> stages, const PipelineOptions& options);
+
+  /// Forward and backward of a batch's micro-batches; gradients are of the sum of the
+  /// cross-entropies. `is_last`: of the step's batches. Returns that sum where the last stage is, 0
+  /// elsewhere. Another number of micro-batches than the schedule's gets a schedule of its own.
+  double train(const std::vector<tensor::Batch>& microbatches, bool is_last);
+  /// Forward only.
+  double evaluate(const std::vector<tensor::Batch>& microbatches);
+  /// A number of the last stage's rank, on all ranks.
+  double from_last_stage(double value) const;
+
+  const PipelineSchedule& schedule() const { return schedule_; }
+  const PipelineCounts& counts() const { return counts_; }
+
+ private:
+  struct Pass;
+  struct Message {
+    int peer = 0;
+    int tag = 0;
+    at::Tensor tensor;
+    comm::Work work;
+  };
+
+  PipelineSchedule schedule_for(int num_microbatches) const;
+  void run_action(Pass& pass, const PipelineAction& action, bool is_last);
+  void forward(Pass& pass, const PipelineAction& action);
+  void backward(Pass& pass, const PipelineAction& action, bool is_last);
+  void weight_backward(Pass& pass, const PipelineAction& action, bool is_last);
+  at::Tensor take_input(Pass& pass, const PipelineAction& action);
+  void pass_on(Pass& pass, const PipelineAction& action, int to_stage, const at::Tensor& tensor);
+  void post_receive(Pass& pass);
+  void trace(const PipelineAction& action, double begin);
+  PipelineStage& stage(int index) const { return *stages_.at(index); }
+  int num_stages() const { return schedule_.shape.num_stages(); }
+  int rank_of(int stage) const { return schedule_.rank_of_stage[static_cast<size_t>(stage)]; }
+
+  comm::ProcessGroup group_;
+  PipelineSchedule schedule_;
+  std::map<int, PipelineStage*> stages_;
+  PipelineOptions options_;
+  PipelineCounts counts_;
+};
+
+}  // namespace automodel::distributed

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "distributed/engine.h"
+
+namespace automodel::distributed {
+
+/// The engines of a rank's pipeline stages as one: its shards are theirs, in the order of the
+/// stages, and the norm is that of all ranks' stages. The stages' own engines are told of forwards
+/// and backwards by the executor.
+class PipelineEngine final : public Engine {
+ public:
+  /// Collective over the pp group.
+  PipelineEngine(std::vector<std::unique_ptr<Engine>> stages, comm::ProcessGroup pp_group);
+
+  /// The engine of this rank's i-th stage.
+  Engine& stage(size_t i) const { return *stages_[i]; }
+
+  HeldPart held_part() const override;
+  void begin_micro_batch(bool is_last) override;
+  void end_micro_batch() override;
+  void parameters_changed() override;
+  void zero_gradients() override;
+  void reduce_gradients() override;
+  double gradient_norm() const override;
+
+ private:
+  std::vector<std::unique_ptr<Engine>> stages_;
+  comm::ProcessGroup pp_group_;
+};
+
+}  // namespace automodel::distributed

@@ -1,0 +1,100 @@
+#include "distributed/pipeline/stage_backward.h"
+
+#include <gtest/gtest.h>
+
+#include "distributed/pipeline/staged_model.h"
+#include "distributed/recompute.h"
+
+namespace automodel::distributed {
+namespace {
+
+constexpr const char* kFamilies[] = {"llama_default", "qwen3_tied", "gemma2",      "gpt2",
+                                     "olmo2",         "granite",    "phi3_default"};
+
+/// A stage's graph from a leaf, and the gradient that comes back from behind.
+struct StageRun {
+  StagedModel stage;
+  StageGraph graph;
+
+  StageRun(const Json& config, const std::vector<std::string>& modules)
+      : stage(config, modules, comm::ProcessGroup::solo()) {
+    const tensor::Batch batch = microbatches_of(stage.model().dims().vocab_size, 1)[0];
+    const bool is_first = modules[0] == "model.embed_tokens";
+    const bool is_last = modules.back() == "lm_head";
+    const auto options = at::TensorOptions().dtype(at::kFloat);
+    if (!is_first) {
+      graph.input = at::linspace(-1, 1, 20 * stage.model().dims().hidden_size, options)
+                        .sin()
+                        .view(stage.hidden_sizes(batch))
+                        .requires_grad_();
+    }
+    graph.output = stage.run(batch, 0, graph.input);
+    if (is_last) {
+      graph.output = stage.loss(batch, graph.output);
+    } else {
+      graph.output_gradient =
+          at::linspace(0, 3, graph.output.numel(), options).cos().view(graph.output.sizes());
+    }
+  }
+};
+
+void expect_split_is_full(const Json& config, const std::vector<std::string>& modules) {
+  StageRun full(config, modules);
+  const at::Tensor wanted = stage_backward(full.graph);
+  const auto wanted_gradients = gradients_of(full.stage.engine());
+
+  StageRun split(config, modules);
+  auto [gradient, rest] = stage_backward_input(split.graph);
+  split.graph = {};
+  for (const auto& [name, value] : gradients_of(split.stage.engine())) {
+    EXPECT_EQ(value.abs().sum().item<float>(), 0) << name << " before its turn";
+  }
+  rest.run();
+  ASSERT_EQ(gradient.defined(), wanted.defined());
+  if (wanted.defined()) EXPECT_TRUE(at::allclose(gradient, wanted, 1e-6, 1e-7));
+  const auto gradients = gradients_of(split.stage.engine());
+  ASSERT_EQ(gradients.size(), wanted_gradients.size());
+  for (const auto& [name, value] : wanted_gradients) {
+    EXPECT_GT(value.abs().sum().item<float>(), 0) << name;
+    EXPECT_TRUE(at::allclose(gradients.at(name), value, 1e-6, 1e-7)) << name;
+  }
+}
+
+/// First the input's gradient and no others, then the parameters': what a whole backward gives.
+TEST(StageBackwardTest, InputAndWeightBackwardsTogetherAreTheWholeOne) {
+  at::set_num_threads(1);
+  for (const char* family : kFamilies) {
+    SCOPED_TRACE(family);
+    const Json config = untied_config(family, 3);
+    const auto stages =
+        split_into_stages(models::build_causal_lm(config, at::kFloat)->parallel_plan(), 3);
+    for (const std::vector<std::string>& modules : stages) {
+      SCOPED_TRACE(modules[0]);
+      expect_split_is_full(config, modules);
+    }
+  }
+}
+
+/// Recomputed blocks hide their parameters: their gradients come with the input's.
+TEST(StageBackwardTest, RecomputedBlocksAreWholeInTheInputsBackward) {
+  at::set_num_threads(1);
+  const Json config = untied_config("llama_default", 3);
+  const std::vector<std::string> modules = {"model.layers.1"};
+  StageRun plain(config, modules);
+  const at::Tensor wanted = stage_backward(plain.graph);
+
+  StageRun run(config, modules);
+  recompute_blocks(run.stage.model(), run.stage.model().parallel_plan(),
+                   ActivationCheckpointingMode::kFull);
+  const tensor::Batch batch = microbatches_of(run.stage.model().dims().vocab_size, 1)[0];
+  run.graph.output = run.stage.run(batch, 0, run.graph.input);
+  auto [gradient, rest] = stage_backward_input(run.graph);
+  rest.run();
+  EXPECT_TRUE(at::allclose(gradient, wanted, 1e-6, 1e-7));
+  for (const auto& [name, value] : gradients_of(plain.stage.engine())) {
+    EXPECT_TRUE(at::allclose(gradients_of(run.stage.engine()).at(name), value, 1e-6, 1e-7)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace automodel::distributed

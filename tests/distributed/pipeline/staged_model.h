@@ -1,0 +1,130 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "distributed/data_parallel.h"
+#include "distributed/fully_sharded.h"
+#include "distributed/pipeline/executor.h"
+#include "distributed/pipeline/stage_split.h"
+#include "models/catalog.h"
+#include "models/causal_lm.h"
+#include "support/program.h"
+#include "tensor/random.h"
+
+namespace automodel::distributed {
+
+/// The config of a model of tests/golden with an untied head and this many layers.
+inline Json untied_config(const std::string& golden, int num_layers) {
+  Json config = Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json")));
+  config["tie_word_embeddings"] = false;
+  config[config.find("n_layer") != nullptr ? "n_layer" : "num_hidden_layers"] = num_layers;
+  if (const Json* types = config.find("layer_types"); types != nullptr && types->is_array()) {
+    Json longer = Json::array();
+    for (int i = 0; i < num_layers; ++i) {
+      longer.push_back(types->as_array()[static_cast<size_t>(i) % types->size()]);
+    }
+    config["layer_types"] = longer;
+  }
+  return config;
+}
+
+/// Values that depend on names only, so that stages hold those of the whole model.
+inline void fill_by_name(const Engine& engine) {
+  for (const tensor::FlatShard& shard : engine.parameters()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      const double mean = segment.fqn.find("norm") == std::string::npos ? 0.0 : 1.0;
+      tensor::fill_initial_values(shard.view(segment), segment.spec,
+                                  tensor::InitRule::normal(mean, 0.2),
+                                  tensor::RandomKey(9, segment.fqn));
+    }
+  }
+}
+
+inline std::vector<tensor::Batch> microbatches_of(int64_t vocab_size, int count) {
+  std::vector<tensor::Batch> batches;
+  for (int i = 0; i < count; ++i) {
+    tensor::Batch batch;
+    batch.input_ids =
+        at::remainder((at::arange(20) + 3 * i).pow(2) * 7 + 3, vocab_size).view({2, 10});
+    batch.labels = at::remainder(batch.input_ids * 5 + 1, vocab_size);
+    batch.labels.select(1, i % 10).fill_(-100);
+    batches.push_back(std::move(batch));
+  }
+  return batches;
+}
+
+/// What a rank's engines hold of the gradients, by the Hugging Face names of whole tensors.
+inline std::map<std::string, at::Tensor> gradients_of(const Engine& engine) {
+  std::map<std::string, at::Tensor> gradients;
+  for (const tensor::FlatShard& shard : engine.gradients()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      gradients[segment.fqn] = shard.view(segment).clone();
+    }
+  }
+  return gradients;
+}
+
+/// A stage of a model, on replicas or sharded over a group.
+class StagedModel final : public PipelineStage {
+ public:
+  StagedModel(const Json& config, const std::vector<std::string>& modules,
+              const comm::ProcessGroup& group)
+      : model_(models::build_causal_lm(config, at::kFloat)) {
+    model_->keep_stage(modules);
+    model_->train();
+    if (group.size() > 1) {
+      engine_ = std::make_unique<FullySharded>(*model_, model_->key_map(),
+                                               ShardingGroups::of(group), ShardingOptions{});
+    } else {
+      engine_ = std::make_unique<DataParallel>(*model_, model_->parallel_plan(), model_->key_map(),
+                                               group, DataParallelOptions{});
+    }
+    fill_by_name(*engine_);
+    engine_->parameters_changed();
+    engine_->zero_gradients();
+  }
+
+  at::Tensor run(const tensor::Batch& batch, int, const at::Tensor& input) override {
+    return model_->run_stage(batch, input);
+  }
+  at::Tensor loss(const tensor::Batch& batch, const at::Tensor& hidden) override {
+    return model_->loss_of_hidden(batch, hidden, 1.0, -100);
+  }
+  std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const override {
+    return model_->hidden_sizes(batch);
+  }
+  Engine& engine() override { return *engine_; }
+  models::CausalLM& model() { return *model_; }
+
+ private:
+  std::shared_ptr<models::CausalLM> model_;
+  std::unique_ptr<Engine> engine_;
+};
+
+/// The whole model's gradients and loss after these micro-batches.
+inline std::pair<double, std::map<std::string, at::Tensor>> whole_model(
+    const Json& config, const std::vector<tensor::Batch>& batches) {
+  const auto model = models::build_causal_lm(config, at::kFloat);
+  model->train();
+  DataParallel engine(*model, model->parallel_plan(), model->key_map(), comm::ProcessGroup::solo(),
+                      {});
+  fill_by_name(engine);
+  engine.zero_gradients();
+  double loss = 0;
+  for (const tensor::Batch& batch : batches) {
+    const at::Tensor part = model->loss(batch, 1.0, -100);
+    loss += part.item<double>();
+    part.backward();
+  }
+  return {loss, gradients_of(engine)};
+}
+
+}  // namespace automodel::distributed
