@@ -3,6 +3,7 @@
 #include "config/bind.h"
 #include "core/file.h"
 #include "models/catalog.h"
+#include "recipes/pipeline_request.h"
 #include "recipes/recipe.h"
 #include "recipes/targets.h"
 #include "recipes/tp_request.h"
@@ -86,10 +87,9 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   const auto reject = [&](const char* key, const std::string& text) {
     diagnostics.unsupported(place_of(recipe, "distributed", key), text);
   };
-  if (const int64_t pp = setup.sizes.pp_size.value_or(1); pp > 1) {
-    reject("pp_size",
-           cat("pp_size ", pp,
-               ": only data, tensor, context and expert parallelism are in this version"));
+  const int64_t pp = setup.sizes.pp_size.value_or(1);
+  if (pp > 1 && models::num_routed_experts(recipe.model.hf_config).value_or(0) > 0) {
+    reject("pp_size", cat("pp_size ", pp, " of a mixture of experts is not in this version"));
   }
   check_expert_parallel(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
@@ -247,6 +247,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);
   check_context_parallel(recipe, diagnostics);
+  check_pipeline(recipe, diagnostics);
   if (!options.looks_at_data) return;
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);

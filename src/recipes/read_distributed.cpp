@@ -107,6 +107,7 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
     if (pp > 1) {
       setup.pipeline =
           config::bind<distributed::PipelineConfig>(without_targets(*pipeline), diagnostics);
+      check_dtype(setup.pipeline->dtype, pipeline, "dtype", diagnostics);
     } else {
       diagnostics.warning(*pipeline, "pipeline has no effect while pp_size is 1");
     }

@@ -75,8 +75,14 @@ TpRequest tp_request(const Recipe& recipe) {
 
 TpModel tp_model(const models::CausalLM& model) {
   const models::ModelDims dims = model.dims();
+  // A pipeline stage has some of the parameters only.
+  const auto parameters = model.named_parameters();
+  tensor::KeyMap keys = model.key_map();
+  std::erase_if(keys, [&](const tensor::ParameterPart& part) {
+    return parameters.find(part.parameter) == nullptr;
+  });
   return {model.architecture(), dims.num_heads,        dims.num_kv_heads,
-          dims.vocab_size,      model.parallel_plan(), model.key_map()};
+          dims.vocab_size,      model.parallel_plan(), std::move(keys)};
 }
 
 mesh::MeshSizes mesh_of(const Recipe& recipe, int64_t world_size) {

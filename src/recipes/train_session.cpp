@@ -11,6 +11,7 @@
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/build_engine.h"
+#include "recipes/pipeline_pass.h"
 #include "recipes/run_log.h"
 #include "recipes/tp_request.h"
 #include "tensor/memory.h"
@@ -44,10 +45,24 @@ void TrainSession::build_model() {
   }
   at::ScalarType dtype = plan.dtype.value_or(at::kFloat);
   if (!plan.dtype) dtype = checkpoint_dtype(plan.folder).value_or(at::kFloat);
-  model_ = models::build_causal_lm(plan.hf_config, dtype);
-  model_->train();
-  engine_ =
-      build_engine(recipe_, *model_, *mesh_, {context_.device, context_.trace, context_.reporter});
+  const EnginePlace place{context_.device, context_.trace, context_.reporter};
+  if (mesh_->size("pp") > 1) {
+    build_stages(dtype, place);
+  } else {
+    parts_ = {models::build_causal_lm(plan.hf_config, dtype)};
+    engine_ = build_engine(recipe_, *parts_[0], *mesh_, place);
+  }
+  model_ = parts_[0];
+  for (const auto& part : parts_) part->train();
+}
+
+void TrainSession::build_stages(at::ScalarType dtype, const EnginePlace& place) {
+  const auto whole = models::build_causal_lm(recipe_.model.hf_config, dtype);
+  pipeline_ = pipeline_request(recipe_, whole->parallel_plan());
+  BuiltPipeline built = build_pipeline(recipe_, *pipeline_, dtype, *mesh_, place);
+  pass_ = make_pipeline_pass(recipe_, *pipeline_, built, *mesh_, place);
+  parts_ = std::move(built.parts);
+  engine_ = std::move(built.engine);
 }
 
 void TrainSession::build_groups() {
@@ -59,7 +74,10 @@ void TrainSession::build_groups() {
 }
 
 void TrainSession::initialise_weights() {
-  const auto rules = model_->initial_values();
+  std::vector<models::ParameterInit> rules;
+  for (const auto& part : parts_) {
+    for (models::ParameterInit& rule : part->initial_values()) rules.push_back(std::move(rule));
+  }
   std::map<std::string_view, const tensor::ParameterPart*> parts;
   for (const tensor::ParameterPart& part : model_->key_map()) parts.emplace(part.name, &part);
   for (const auto& shard : engine_->parameters()) {
@@ -117,10 +135,16 @@ void TrainSession::build_data() {
 }
 
 void TrainSession::build_optimizer() {
-  const auto parameters = model_->named_parameters();
-  std::vector<std::string> trained_names;
+  std::vector<std::string> frozen;
+  for (const auto& part : parts_) {
+    for (const auto& item : part->named_parameters()) {
+      if (!item.value().requires_grad()) frozen.push_back(item.key());
+    }
+  }
+  std::vector<std::string> trained_names;  // of all stages
   for (const tensor::ParameterPart& part : model_->key_map()) {
-    if (parameters[part.parameter].requires_grad()) trained_names.push_back(part.name);
+    const bool is_frozen = std::find(frozen.begin(), frozen.end(), part.parameter) != frozen.end();
+    if (!is_frozen) trained_names.push_back(part.name);
   }
   optim::check_overrides(recipe_.optimizer.param_group_overrides, trained_names);
   optimizer_ = recipe_.optimizer.make(engine_->trained(), engine_->gradients());
@@ -136,6 +160,14 @@ void TrainSession::build_optimizer() {
   options.stops_on_non_finite = recipe_.stops_on_non_finite;
   options.ranks_per_replica = tp_group_.size();
   options.data_ranks = dp_group_;
+  if (pipeline_) {
+    // Ranks of a stage are neighbours.
+    const int64_t ranks_per_stage = context_.group.size() / mesh_->size("pp");
+    options.first_loss_rank = pipeline_->schedule.rank_of_stage.back() * ranks_per_stage;
+    train_step_.emplace(*engine_, *optimizer_, schedule, std::move(pass_), options);
+    balance_.emplace(*model_, mesh_->size("cp"));
+    return;
+  }
   const distributed::ContextParallelSharder sharder(cp_group_, recipe_.loss.ignore_index);
   const auto loss = [this, sharder](const tensor::Batch& on_cpu, double divisor, int64_t step,
                                     int64_t micro_batch) {
@@ -162,6 +194,12 @@ void TrainSession::describe() {
   log.info(cat("model: ", model_->architecture(), ", ", dims.num_layers, " layers, hidden ",
                dims.hidden_size, ", vocabulary ", dims.vocab_size, ", ", engine_->num_parameters(),
                " parameters (", engine_->num_trained_parameters(), " trained)"));
+  if (pipeline_) {
+    const distributed::PipelineSchedule& schedule = pipeline_->schedule;
+    log.info(cat("pipeline: ", distributed::schedule_name(schedule.kind), ", ",
+                 schedule.shape.num_stages(), " stages on ", schedule.shape.num_ranks, " ranks, ",
+                 schedule.shape.num_microbatches, " micro-batches"));
+  }
   log.info(cat("optimizer: ", optimizer_->describe()));
   const int per_replica = tp_group_.size() * cp_group_.size();
   const std::string split = per_replica == 1 ? "" : cat(" (", per_replica, " a replica)");
@@ -257,7 +295,7 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
   std::vector<std::pair<std::string, double>> losses;
   if (validation_sets_.empty()) return losses;
   const double begin = monotonic_seconds();
-  model_->eval();
+  for (const auto& part : parts_) part->eval();
   for (ValidationSet& set : validation_sets_) {
     set.stream->rewind();
     const auto evaluation = train_step_->evaluate([&](tensor::Batch& batch) {
@@ -269,7 +307,7 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
     log_->validation(set.name, meter_->validation_record(evaluation, train_step_->lr(),
                                                          scheduler_->step(), scheduler_->epoch()));
   }
-  model_->train();
+  for (const auto& part : parts_) part->train();
   trace("validation", "step", begin);
   return losses;
 }

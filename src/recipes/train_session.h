@@ -12,8 +12,10 @@
 #include "distributed/engine.h"
 #include "loggers/progress.h"
 #include "models/causal_lm.h"
+#include "recipes/build_engine.h"
 #include "recipes/expert_balance.h"
 #include "recipes/metrics.h"
+#include "recipes/pipeline_request.h"
 #include "recipes/recipe.h"
 #include "recipes/run_log.h"
 #include "recipes/session_checkpoint.h"
@@ -56,6 +58,7 @@ class TrainSession final {
   };
 
   void build_model();
+  void build_stages(at::ScalarType dtype, const EnginePlace& place);
   void build_groups();
   void load_weights();
   void initialise_weights();
@@ -82,7 +85,10 @@ class TrainSession final {
   comm::ProcessGroup dp_group_;  // ranks that read other data
   comm::ProcessGroup tp_group_;  // ranks that hold parts of one replica and read the same data
   comm::ProcessGroup cp_group_;  // ranks that have parts of the same sequences
-  std::shared_ptr<models::CausalLM> model_;
+  std::shared_ptr<models::CausalLM> model_;               // the first of the parts
+  std::vector<std::shared_ptr<models::CausalLM>> parts_;  // several where stages are a pipeline's
+  std::optional<PipelineRequest> pipeline_;
+  std::unique_ptr<training::BatchPass> pass_;  // of a pipeline, until train_step_ takes it
   std::unique_ptr<distributed::Engine> engine_;
   std::vector<std::unique_ptr<datasets::TextEncoder>> encoders_;
   std::unique_ptr<datasets::BatchStream> stream_;

@@ -82,7 +82,7 @@ TEST(MistakesTest, EveryMistakeIsToldInFull) {
     for (const auto& [from, to] : test_case.edits) {
       const size_t at = text.find(from);
       ASSERT_NE(at, std::string::npos) << test_case.name << ": no '" << from << "'";
-      text.replace(at, from.size(), to);
+      text.replace(at, from.size(), replace_all(to, "ROOT/", root));
     }
     const std::string found = replace_all(findings_of(text, test_case), root, "ROOT/");
     EXPECT_EQ(found, test_case.expected) << test_case.name;
