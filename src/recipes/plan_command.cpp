@@ -11,6 +11,7 @@
 #include "mesh/mesh.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "recipes/pipeline_plan.h"
 #include "recipes/recipe.h"
 #include "recipes/session_checkpoint.h"
 #include "tensor/dtype.h"
@@ -37,7 +38,8 @@ struct RecipePlan {
   int64_t whole_length = 0;   ///< tokens of a sequence on all context-parallel ranks
   nn::ParallelPlan parallel;
   MemoryOptions options;
-  MemoryPlan memory;
+  MemoryPlan memory;                     ///< of the whole model: not of a pipeline's stages
+  std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
 
   at::ScalarType computed_dtype() const {
     return options.sharding ? options.sharding->param_dtype.value_or(dtype) : dtype;
@@ -120,6 +122,9 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   for (const UnitMemory& unit : plan.memory.units) {
     plan.num_parameters += unit.numel;
     plan.num_trained += unit.is_trained ? unit.numel : 0;
+  }
+  if (plan.sizes.pp > 1) {
+    plan.pipeline = plan_pipeline(recipe, {plan.dtype, plan.shape, plan.options});
   }
   return plan;
 }
@@ -328,9 +333,11 @@ std::string collectives_text(const RecipePlan& plan) {
 }
 
 std::string plan_text(const RecipePlan& plan) {
-  return cat(plan.recipe, ": ", plan.architecture, ", ", plan.num_parameters, " parameters (",
-             plan.num_trained, " trained)\n", mesh_text(plan), strategy_text(plan),
-             units_text(plan), memory_text(plan), collectives_text(plan));
+  const std::string beginning =
+      cat(plan.recipe, ": ", plan.architecture, ", ", plan.num_parameters, " parameters (",
+          plan.num_trained, " trained)\n", mesh_text(plan), strategy_text(plan));
+  if (plan.pipeline) return beginning + pipeline_text(*plan.pipeline);
+  return cat(beginning, units_text(plan), memory_text(plan), collectives_text(plan));
 }
 
 Json units_json(const RecipePlan& plan) {
@@ -377,6 +384,10 @@ Json plan_json(const RecipePlan& plan) {
   out["num_sequences"] = plan.shape.num_sequences;
   out["sequence_length"] = plan.shape.sequence_length;
   out["num_micro_batches"] = plan.options.num_micro_batches;
+  if (plan.pipeline) {
+    out["pipeline"] = pipeline_json(*plan.pipeline);
+    return out;
+  }
   out["units"] = units_json(plan);
   Json& bytes = out["bytes"];
   bytes["parameters"] = memory.parameters;
@@ -406,13 +417,13 @@ Json plan_json(const RecipePlan& plan) {
 /// Axes whose bytes this version cannot tell.
 void check_axes(const Recipe& recipe) {
   const auto& sizes = recipe.distributed.sizes;
-  const std::pair<const char*, std::optional<int64_t>> axes[] = {
-      {"tp_size", sizes.tp_size}, {"pp_size", sizes.pp_size}, {"ep_size", sizes.ep_size}};
+  const std::pair<const char*, std::optional<int64_t>> axes[] = {{"tp_size", sizes.tp_size},
+                                                                 {"ep_size", sizes.ep_size}};
   for (const auto& [key, size] : axes) {
     if (size.value_or(1) > 1) {
       throw UnsupportedError(cat("distributed.", key, " ", *size,
-                                 ": plans of more than data and context parallelism are not in "
-                                 "this version"));
+                                 ": plans of more than data, pipeline and context parallelism are "
+                                 "not in this version"));
     }
   }
 }

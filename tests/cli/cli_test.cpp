@@ -166,13 +166,54 @@ TEST(CliTest, PlanGivesContextParallelRanksTheirShareOfTheTokens) {
   EXPECT_NEAR(share, 0.5, 0.01);
 }
 
+TEST(CliTest, PlanPrintsStagesScheduleBubbleAndPeaksOfAPipeline) {
+  const ProgramResult run =
+      automodel({"plan", "recipes/smoke/pipeline_pretrain.yaml", "--world-size", "2"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  const size_t begin = run.out.find("pipeline: ");
+  ASSERT_NE(begin, std::string::npos) << run.out;
+  EXPECT_EQ(
+      run.out.substr(begin),
+      "pipeline: 1F1B, 2 stages on 2 ranks, 4 micro-batches of 1 sequence\n"
+      "  bubble 20.0 % of the ranks' time (stages of equal time, a backward twice a forward)\n"
+      "  8 messages a batch, 64 KiB\n"
+      "  stage  pp rank  parameters    state  kept of a micro-batch                              "
+      "modules\n"
+      "  0            0      174208  2.7 MiB                125 KiB   model.embed_tokens, "
+      "model.layers.0\n"
+      "  1            1      174272  2.7 MiB                125 KiB  model.layers.1, model.norm, "
+      "lm_head\n"
+      "bytes on a rank of each stage, at the fullest moment of a step\n"
+      "  pp rank  in flight  kept activations    state    total\n"
+      "  0                2           250 KiB  2.7 MiB  3.7 MiB\n"
+      "  1                1           125 KiB  2.7 MiB  3.6 MiB\n");
+}
+
+TEST(CliTest, PlanOfSeventyBillionParametersOnAPipeline) {
+  const ProgramResult run =
+      automodel({"plan", "recipes/llm_pretrain/llama3.3_70b_pipeline_64_ranks.yaml", "--world-size",
+                 "64", "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json pipeline = Json::parse(run.out, "plan").at("pipeline");
+  EXPECT_EQ(pipeline.at("num_stages").as_int(), 8);
+  EXPECT_NEAR(pipeline.at("bubble").as_double(), 3.0 / (2 * 8 + 3), 1e-12);
+  int64_t num_parameters = 0, state = 0;
+  for (const Json& stage : pipeline.at("stages").as_array()) {
+    num_parameters += stage.at("num_parameters").as_int();
+  }
+  for (const Json& rank : pipeline.at("ranks").as_array()) state += rank.at("state").as_int();
+  EXPECT_EQ(num_parameters, 70553706496);
+  // bfloat16 weights, gradients and two moments over 16 ranks; padding is small.
+  EXPECT_NEAR(static_cast<double>(state), num_parameters * 8.0 / 16, 1e6);
+}
+
 TEST(CliTest, PlanRefusesAxesThatItCannotTell) {
   const ProgramResult run = automodel({"plan", kSmoke, "--world-size", "2",
                                        "--distributed.strategy=fsdp2", "--distributed.tp_size=2"});
   EXPECT_EQ(run.status, 6) << run.out;
   EXPECT_EQ(run.err,
-            "distributed.tp_size 2: plans of more than data and context parallelism are not in "
-            "this version\n");
+            "distributed.tp_size 2: plans of more than data, pipeline and context parallelism are "
+            "not in this version\n");
   const ProgramResult zero = automodel({"plan", kSmoke, "--world-size", "0"});
   EXPECT_EQ(zero.status, 2);
   EXPECT_EQ(zero.err, "--world-size must be at least 1, found 0\n");

@@ -1,0 +1,188 @@
+#include "recipes/pipeline_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/text.h"
+#include "distributed/pipeline/simulation.h"
+#include "models/catalog.h"
+#include "models/causal_lm.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using distributed::PipelineSchedule;
+
+StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
+                     std::vector<std::string> modules) {
+  const auto model = models::build_causal_lm(recipe.model.hf_config, options.dtype);
+  model->keep_stage(modules);
+  const nn::ParallelPlan parts = model->parallel_plan();
+  const nn::ActivationSizes sizes = model->activation_sizes(options.shape);
+  const auto memory =
+      distributed::plan_memory(distributed::group_parameters(*model, parts), options.memory, sizes);
+  StagePlan plan;
+  plan.modules = std::move(modules);
+  for (const distributed::UnitMemory& unit : memory.units) plan.num_parameters += unit.numel;
+  plan.state = memory.state();
+  const int64_t block = options.memory.recomputes ? sizes.block_input : sizes.block_kept;
+  plan.kept = block * static_cast<int64_t>(parts.blocks.size());
+  if (!parts.embedding.empty()) plan.kept += sizes.embedding;
+  if (!parts.final_norm.empty()) plan.kept += sizes.final_norm_kept;
+  const distributed::MemoryMoment& peak = memory.peak;
+  plan.unreduced = peak.whole_gradients;
+  plan.working = std::max<int64_t>(peak.total() - peak.activations - plan.unreduced, 0);
+  return plan;
+}
+
+/// "model.embed_tokens, model.layers.0 .. 3"
+std::string modules_text(const std::vector<std::string>& modules) {
+  std::vector<std::string> texts;
+  std::string first_layer, last_layer;
+  const auto end_layers = [&] {
+    if (first_layer.empty()) return;
+    const std::string last = last_layer.substr(last_layer.rfind('.') + 1);
+    texts.push_back(first_layer == last_layer ? first_layer : cat(first_layer, " .. ", last));
+    first_layer.clear();
+  };
+  for (const std::string& name : modules) {
+    const bool is_layer = parse_int(name.substr(name.rfind('.') + 1)).has_value();
+    if (!is_layer) {
+      end_layers();
+      texts.push_back(name);
+      continue;
+    }
+    if (first_layer.empty()) first_layer = name;
+    last_layer = name;
+  }
+  end_layers();
+  return join(texts, ", ");
+}
+
+std::string size_text(int64_t bytes) {
+  return format_bytes(static_cast<uint64_t>(bytes));
+}
+
+/// Rows of cells below a line of titles; the first column is left, the others are right.
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows[0].size(), 0);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = cat("  ", row[0], std::string(widths[0] - row[0].size(), ' '));
+    for (size_t i = 1; i < row.size(); ++i) {
+      line += cat("  ", std::string(widths[i] - row[i].size(), ' '), row[i]);
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& options) {
+  const auto whole = models::build_causal_lm(recipe.model.hf_config, options.dtype);
+  PipelineRequest request = pipeline_request(recipe, whole->parallel_plan());
+  PipelinePlan plan;
+  plan.schedule = std::move(request.schedule);
+  const PipelineSchedule& schedule = plan.schedule;
+  plan.microbatch_size = options.shape.num_sequences / schedule.shape.num_microbatches;
+  PipelinePlanOptions per_stage = options;
+  per_stage.shape.num_sequences = plan.microbatch_size;
+  per_stage.memory.num_micro_batches *= schedule.shape.num_microbatches;
+  const distributed::Simulation simulation = distributed::simulate(schedule);
+  plan.bubble = simulation.bubble_fraction();
+  plan.num_sends = simulation.num_sends;
+  plan.sent_bytes = plan.num_sends * per_stage.shape.tokens() * whole->dims().hidden_size *
+                    options.shape.element_size;
+  std::vector<int64_t> kept;
+  for (size_t stage = 0; stage < request.stages.size(); ++stage) {
+    plan.stages.push_back(plan_stage(recipe, per_stage, std::move(request.stages[stage])));
+    plan.stages.back().stage = static_cast<int>(stage);
+    plan.stages.back().pp_rank = schedule.rank_of_stage[stage];
+    kept.push_back(plan.stages.back().kept);
+  }
+  for (int rank = 0; rank < schedule.shape.num_ranks; ++rank) {
+    PipelineRankPlan own;
+    int64_t unreduced = 0;
+    int64_t working = 0;  // of one stage at a time
+    for (const int index : schedule.stages_of(rank)) {
+      const StagePlan& stage = plan.stages[static_cast<size_t>(index)];
+      own.state += stage.state;
+      unreduced += stage.unreduced;
+      working = std::max(working, stage.working);
+    }
+    own.in_flight = simulation.peak_in_flight[static_cast<size_t>(rank)];
+    own.kept = distributed::peak_kept(schedule, rank, kept);
+    own.total = own.state + own.kept + unreduced + working;
+    plan.ranks.push_back(own);
+  }
+  return plan;
+}
+
+std::string pipeline_text(const PipelinePlan& plan) {
+  const distributed::ScheduleShape& shape = plan.schedule.shape;
+  std::string text =
+      cat("pipeline: ", distributed::schedule_name(plan.schedule.kind), ", ", shape.num_stages(),
+          " stages on ", shape.num_ranks, " ranks, ", shape.num_microbatches, " micro-batches of ",
+          plan.microbatch_size, plan.microbatch_size == 1 ? " sequence" : " sequences", "\n");
+  text += cat("  bubble ", format_fixed(100 * plan.bubble, 1),
+              " % of the ranks' time (stages of equal time, a backward twice a forward)\n  ",
+              plan.num_sends, " messages a batch, ", size_text(plan.sent_bytes), "\n");
+  std::vector<std::vector<std::string>> stages = {
+      {"stage", "pp rank", "parameters", "state", "kept of a micro-batch", "modules"}};
+  for (const StagePlan& stage : plan.stages) {
+    stages.push_back({cat(stage.stage), cat(stage.pp_rank), cat(stage.num_parameters),
+                      size_text(stage.state), size_text(stage.kept), modules_text(stage.modules)});
+  }
+  std::vector<std::vector<std::string>> ranks = {
+      {"pp rank", "in flight", "kept activations", "state", "total"}};
+  for (size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    const PipelineRankPlan& own = plan.ranks[rank];
+    ranks.push_back({cat(rank), cat(own.in_flight), size_text(own.kept), size_text(own.state),
+                     size_text(own.total)});
+  }
+  return cat(text, table(stages),
+             "bytes on a rank of each stage, at the fullest moment of a step\n", table(ranks));
+}
+
+Json pipeline_json(const PipelinePlan& plan) {
+  const distributed::ScheduleShape& shape = plan.schedule.shape;
+  Json out = Json::object();
+  out["schedule"] = distributed::schedule_name(plan.schedule.kind);
+  out["num_stages"] = shape.num_stages();
+  out["num_microbatches"] = shape.num_microbatches;
+  out["microbatch_size"] = plan.microbatch_size;
+  out["bubble"] = plan.bubble;
+  out["num_sends"] = plan.num_sends;
+  out["sent_bytes"] = plan.sent_bytes;
+  Json stages = Json::array();
+  for (const StagePlan& stage : plan.stages) {
+    Json entry = Json::object();
+    entry["pp_rank"] = stage.pp_rank;
+    Json modules = Json::array();
+    for (const std::string& name : stage.modules) modules.push_back(name);
+    entry["modules"] = modules;
+    entry["num_parameters"] = stage.num_parameters;
+    entry["state"] = stage.state;
+    entry["kept"] = stage.kept;
+    stages.push_back(std::move(entry));
+  }
+  out["stages"] = stages;
+  Json ranks = Json::array();
+  for (const PipelineRankPlan& rank : plan.ranks) {
+    Json entry = Json::object();
+    entry["in_flight"] = rank.in_flight;
+    entry["kept"] = rank.kept;
+    entry["state"] = rank.state;
+    entry["total"] = rank.total;
+    ranks.push_back(std::move(entry));
+  }
+  out["ranks"] = ranks;
+  return out;
+}
+
+}  // namespace automodel::recipes
