@@ -1,6 +1,11 @@
 #include "distributed/pipeline/stage_backward.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
 
 #include "distributed/pipeline/staged_model.h"
 #include "distributed/recompute.h"
@@ -73,6 +78,38 @@ TEST(StageBackwardTest, InputAndWeightBackwardsTogetherAreTheWholeOne) {
       expect_split_is_full(config, modules);
     }
   }
+}
+
+/// Calls of an operation on this thread while a body runs.
+int64_t count_calls(const std::string& operation, const std::function<void()>& body) {
+  static thread_local int64_t count;  // callbacks carry no state of their own
+  static thread_local std::string wanted;
+  count = 0;
+  wanted = operation;
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(
+      [](const at::RecordFunction& called) -> std::unique_ptr<at::ObserverContext> {
+        if (called.name() == wanted) count += 1;
+        return nullptr;
+      }));
+  body();
+  at::removeCallback(handle);
+  return count;
+}
+
+TEST(StageBackwardTest, NoProductIsComputedTwice) {
+  at::set_num_threads(1);
+  const Json config = untied_config("llama_default", 3);
+  const std::vector<std::string> modules = {"model.layers.1"};
+  StageRun full(config, modules);
+  const int64_t wanted = count_calls("aten::mm", [&] { stage_backward(full.graph); });
+  EXPECT_EQ(wanted, 2 * 4);  // qkv, output, gate and up, down: two gradients each
+  StageRun split(config, modules);
+  std::optional<WeightBackward> rest;
+  const int64_t of_input =
+      count_calls("aten::mm", [&] { rest = std::move(stage_backward_input(split.graph).second); });
+  const int64_t of_weights = count_calls("aten::mm", [&] { rest->run(); });
+  EXPECT_EQ(of_input, wanted / 2);
+  EXPECT_EQ(of_weights, wanted / 2);
 }
 
 /// Recomputed blocks hide their parameters: their gradients come with the input's.
