@@ -262,15 +262,17 @@ struct KeptCall : torch::CustomClassHolder {
 /// out [B, s, N, V] and lse of q, k, v of this rank's tokens.
 struct ContextAttention : torch::autograd::Function<ContextAttention> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-                             const at::Tensor& v, const c10::intrusive_ptr<KeptCall>& kept) {
+                             const at::Tensor& v, const std::optional<at::Tensor>& sinks,
+                             const c10::intrusive_ptr<KeptCall>& kept) {
     AttentionResult result;
     if (const auto found = kernels::take_result(kernels::ResultKind::kAttention)) {
       result = {(*found)[0].detach(), (*found)[1].detach()};
     } else {
       result = attend_all(kept->call, {q, k, v});
+      if (sinks) kernels::add_sinks(*sinks, result);
       kernels::offer_result(kernels::ResultKind::kAttention, {result.out, result.lse});
     }
-    context->save_for_backward({q, k, v, result.out, result.lse});
+    context->save_for_backward({q, k, v, result.out, result.lse, sinks.value_or(at::Tensor())});
     context->saved_data["call"] = c10::IValue::make_capsule(kept);
     context->mark_non_differentiable({result.lse});
     return {result.out.to(q.scalar_type()), result.lse};
@@ -279,10 +281,15 @@ struct ContextAttention : torch::autograd::Function<ContextAttention> {
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
     const auto holder = context->saved_data["call"].toCapsule();
-    const Qkv d =
-        attend_all_backward(static_cast<const KeptCall&>(*holder).call,
-                            {saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, gradients[0]);
-    return {d.q, d.k, d.v, at::Tensor()};
+    const AttentionResult result{saved[3], saved[4]};
+    const Qkv d = attend_all_backward(static_cast<const KeptCall&>(*holder).call,
+                                      {saved[0], saved[1], saved[2]}, result, gradients[0]);
+    const at::Tensor& sinks = saved[5];
+    at::Tensor d_sinks;  // of the queries here: ranks' gradients are averaged, as of any parameter
+    if (sinks.defined()) {
+      d_sinks = kernels::sinks_gradient(sinks, result, gradients[0].to(result.out.scalar_type()));
+    }
+    return {d.q, d.k, d.v, d_sinks, at::Tensor()};
   }
 };
 
@@ -304,8 +311,9 @@ class ContextParallelCore final : public nn::AttentionCore {
     block.window = options.window;
     block.softcap = options.softcap;
     block.visible_keys = options.visible_keys;
+    const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
     const tensor_list result = ContextAttention::apply(
-        q, k, v,
+        q, k, v, sinks,
         c10::make_intrusive<KeptCall>(ContextCall{group_, method_, layout_, std::move(block)}));
     return {result[0], result[1]};
   }

@@ -18,29 +18,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// {out, lse} of whole sequences.
-tensor_list attend(const AttentionBlock& block, const tensor_list& qkv) {
+/// Of whole sequences.
+AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv) {
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];
   AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)}, q.options()),
                          at::empty({q.size(0), q.size(2), q.size(1)}, q.options())};
   attend_block(block, {q, qkv[1], qkv[2]}, result);
-  return {result.out, result.lse};
-}
-
-/// Lets each head's sink take part in the softmax of {out, lse}.
-void add_sinks(const at::Tensor& sinks, at::Tensor& out, at::Tensor& lse) {
-  const at::Tensor sink = sinks.to(lse.scalar_type()).view({1, -1, 1});
-  out.mul_(at::sigmoid(lse - sink).transpose(1, 2).unsqueeze(-1));
-  lse = at::logaddexp(lse, sink.expand_as(lse));
-}
-
-/// Of the sinks, from the results that they took part in.
-at::Tensor sinks_gradient(const at::Tensor& sinks, const at::Tensor& out, const at::Tensor& lse,
-                          const at::Tensor& d_out) {
-  const at::Tensor share = at::exp(sinks.to(lse.scalar_type()).view({1, -1, 1}) - lse);
-  const at::Tensor delta = (d_out * out).sum(-1).transpose(1, 2);  // [B, N, S]
-  return (share * delta).sum(at::IntArrayRef{0, 2}).neg().to(sinks.scalar_type());
+  return result;
 }
 
 /// {out, lse}, which are not computed when a keeper has them.
@@ -54,11 +39,11 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       out = (*kept)[0].detach();
       lse = (*kept)[1].detach();
     } else {
-      tensor_list result = attend(*block, qkv);
-      if (sinks) add_sinks(*sinks, result[0], result[1]);
-      offer_result(ResultKind::kAttention, result);
-      out = result[0];
-      lse = result[1];
+      AttentionResult result = attend(*block, qkv);
+      if (sinks) add_sinks(*sinks, result);
+      offer_result(ResultKind::kAttention, {result.out, result.lse});
+      out = result.out;
+      lse = result.lse;
     }
     context->save_for_backward(
         {qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys, sinks.value_or(at::Tensor())});
@@ -81,7 +66,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     attend_block_backward(block, {saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, d_out, d);
     const at::Tensor& sinks = saved[6];
     at::Tensor d_sinks;
-    if (sinks.defined()) d_sinks = sinks_gradient(sinks, saved[3], saved[4], d_out);
+    if (sinks.defined()) d_sinks = sinks_gradient(sinks, {saved[3], saved[4]}, d_out);
     return {d.q, d.k, d.v, d_sinks, at::Tensor()};
   }
 };

@@ -362,6 +362,20 @@ void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
   });
 }
 
+void add_sinks(const at::Tensor& sinks, AttentionResult& result) {
+  const at::Tensor sink = sinks.to(result.lse.scalar_type()).view({1, -1, 1});
+  result.out.mul_(at::sigmoid(result.lse - sink).transpose(1, 2).unsqueeze(-1));
+  result.lse = at::logaddexp(result.lse, sink.expand_as(result.lse));
+}
+
+at::Tensor sinks_gradient(const at::Tensor& sinks, const AttentionResult& result,
+                          const at::Tensor& d_out) {
+  const at::Tensor share =
+      at::exp(sinks.to(result.lse.scalar_type()).view({1, -1, 1}) - result.lse);
+  const at::Tensor delta = (d_out * result.out).sum(-1).transpose(1, 2);  // [B, N, S]
+  return (share * delta).sum(at::IntArrayRef{0, 2}).neg().to(sinks.scalar_type());
+}
+
 std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
                                        const at::Tensor& document_ids) {
   if (!padding_mask.defined() && !document_ids.defined()) return at::Tensor();

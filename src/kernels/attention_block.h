@@ -38,6 +38,13 @@ void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
                            const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients);
 
+/// Lets each head's sink [N] take part in the softmax of a result that is complete.
+void add_sinks(const at::Tensor& sinks, AttentionResult& result);
+
+/// The sinks' gradient, from the result that they took part in and its gradient.
+at::Tensor sinks_gradient(const at::Tensor& sinks, const AttentionResult& result,
+                          const at::Tensor& d_out);
+
 /// What padding [B, S] and document ids [B, S] (either may be undefined) leave visible, as
 /// AttentionBlock has it; undefined when neither is given; nullopt when the keys of some query are
 /// no single run: documents that begin again, or padding between the tokens of one.

@@ -179,7 +179,8 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
   for (const char* golden :
        {"llama_default", "llama_dynamic_padding", "mistral_window", "qwen2_window", "qwen3_tied",
         "qwen3_bias_window_yarn", "gemma", "gemma2", "gemma3_text", "granite_biases",
-        "phi3_default", "phi3_longrope_long_partial", "olmo2_bias_tied"}) {
+        "phi3_default", "phi3_longrope_long_partial", "olmo2_bias_tied", "qwen3_moe", "mixtral",
+        "glm4_moe", "gpt_oss", "deepseek_v3"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);
