@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "distributed/moe_fsdp_mixin.h"
 #include "kernels/optimizer.h"
 #include "nn/layer_list.h"
 
@@ -88,7 +89,7 @@ void apply_fsdp2_sharding_recursively(torch::nn::Module& module, const ShardingG
 
 FullySharded::FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys,
                            const ShardingGroups& groups, const ShardingOptions& options)
-    : Engine(groups.all) {
+    : Engine(groups.all), module_(module) {
   apply_fsdp2_sharding_recursively(module, groups, options);
   ShardingOptions root_options = options;
   root_options.reshard_after_forward = false;
@@ -114,7 +115,7 @@ const ShardingGroups& groups_of(const torch::nn::Module& module) {
 }  // namespace
 
 FullySharded::FullySharded(torch::nn::Module& module)
-    : Engine(groups_of(module).all), root_(fsdp_module(module)) {
+    : Engine(groups_of(module).all), root_(fsdp_module(module)), module_(module) {
   tensor::KeyMap keys;
   for (const auto& item : module.named_parameters()) {
     keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
@@ -148,7 +149,38 @@ HeldPart FullySharded::held_part() const {
   return {groups.shard.rank(), groups.shard.size(), groups.replicate.rank() == 0};
 }
 
+namespace {
+
+/// A model whose outermost unit may be in no module.
+class EngineSync final : public MoEFSDPSyncMixin {
+ public:
+  EngineSync(FSDPModule& root, torch::nn::Module& module) : root_(root), module_(module) {}
+
+ protected:
+  bool enables_fsdp_optimizations() const override { return true; }
+  std::vector<FSDPModule*> fsdp_modules() override {
+    std::vector<FSDPModule*> units = {&root_};
+    for (FSDPModule* unit : iter_fsdp_modules(module_)) {
+      if (unit != &root_) units.push_back(unit);
+    }
+    return units;
+  }
+
+ private:
+  FSDPModule& root_;
+  torch::nn::Module& module_;
+};
+
+}  // namespace
+
+void FullySharded::keep_between_micro_batches() {
+  sync_ = std::make_unique<EngineSync>(*root_, module_);
+}
+
 void FullySharded::begin_micro_batch(bool is_last) {
+  if (sync_ != nullptr) {
+    is_last ? sync_->prepare_for_final_backward() : sync_->prepare_for_grad_accumulation();
+  }
   root_->set_requires_gradient_sync(is_last || !root_->options().defers_gradients);
   root_->set_is_last_backward(is_last);
   if (own_root_ != nullptr) root_->begin_by_hand();

@@ -12,6 +12,8 @@
 
 namespace automodel::distributed {
 
+class MoEFSDPSyncMixin;
+
 /// The engine over a tree of units (fully_shard.h): ZeRO 1 to 3, HSDP, mixed precision. Blocks are
 /// gathered just before they are used and freed after; the root stays gathered while a micro-batch
 /// runs.
@@ -26,6 +28,10 @@ class FullySharded final : public Engine {
   /// module is no unit.
   explicit FullySharded(torch::nn::Module& module);
   ~FullySharded() override;
+
+  /// From now on units keep parameters and whole gradients between the micro-batches of a step, as
+  /// MoEFSDPSyncMixin has it.
+  void keep_between_micro_batches();
 
   HeldPart held_part() const override;
   void begin_micro_batch(bool is_last) override;
@@ -45,6 +51,8 @@ class FullySharded final : public Engine {
 
   std::unique_ptr<FSDPModule> own_root_;  // of a module whose forward goes through no hook
   FSDPModule* root_ = nullptr;
+  torch::nn::Module& module_;
+  std::unique_ptr<MoEFSDPSyncMixin> sync_;  // null: nothing is kept
 };
 
 /// Makes units of what stands in layer lists (nn::LayerList, torch's ModuleList and ModuleDict)

@@ -54,9 +54,13 @@ std::optional<SplitExperts> take_experts(const ParallelModel& model, const Devic
 
 /// Gives the model memory: sharded, or, where one rank would hold everything, plain.
 std::unique_ptr<Engine> give_memory(const ParallelModel& model, const tensor::KeyMap& keys,
-                                    const ShardingGroups& groups, const ShardingOptions& options) {
+                                    const ShardingGroups& groups, const ShardingOptions& options,
+                                    bool enables_fsdp_optimizations = false) {
   if (groups.all.size() > 1) {
-    return std::make_unique<FullySharded>(model.module, keys, groups, options);
+    auto engine = std::make_unique<FullySharded>(model.module, keys, groups, options);
+    const bool is_moe = !model.facts.plan.expert_modules.empty();
+    if (enables_fsdp_optimizations && is_moe) engine->keep_between_micro_batches();
+    return engine;
   }
   return std::make_unique<DataParallel>(model.module, model.facts.plan, keys, groups.all,
                                         DataParallelOptions{.device = options.device});
@@ -90,12 +94,13 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   ShardingOptions sharding = options.sharding;
   apply_policy(options.mp_policy.value_or(MixedPrecisionPolicy{}), sharding);
   sharding.offload_policy = options.offload_policy;
+  const bool keeps = options.enable_fsdp_optimizations;
   if (experts) {
     sharding.reshard_after_forward = options.moe.reshard_after_forward;
     shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), sharding, groups.all.size());
-    return give_memory(model, experts->keys, groups, sharding);
+    return give_memory(model, experts->keys, groups, sharding, keeps);
   }
-  return join_ranks(give_memory(model, keys_of(model, parts), groups, sharding), tp, parts);
+  return join_ranks(give_memory(model, keys_of(model, parts), groups, sharding, keeps), tp, parts);
 }
 
 void StrategyRegistry::register_parallel_strategy(

@@ -53,6 +53,9 @@ struct ParallelizeOptions {
   std::string ep_mesh_name = "ep";
   std::string ep_shard_mesh_name = "ep_shard";
   MoEParallelizerConfig moe;
+  /// Models with experts keep gathered parameters and whole gradients between the micro-batches of
+  /// a step (MoEFSDPSyncMixin); others do not look at it. Upstream's backend option.
+  bool enable_fsdp_optimizations = false;
   /// Everything else about the units: device, prefetching, resharding, trace. The policies above
   /// win over its dtypes and offloading.
   ShardingOptions sharding;

@@ -33,6 +33,7 @@ distributed::ParallelizeOptions fsdp2_options(const Recipe& recipe, const Engine
   options.cp_rotate_method = recipe.distributed.context.cp_rotate_method;
   options.enable_async_tensor_parallel = config.enable_async_tensor_parallel;
   options.moe = recipe.distributed.moe.value_or(distributed::MoEParallelizerConfig{});
+  options.enable_fsdp_optimizations = recipe.model.enables_fsdp_optimizations;
   options.sharding = distributed::sharding_options(config, place.device);
   options.sharding.trace = place.trace;
   return options;

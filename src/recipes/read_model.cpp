@@ -270,7 +270,15 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
   }
   plan.section = config::bind<ModelSection>(own, diagnostics);
   plan.source = plan.section.pretrained_model_name_or_path.value_or("");
-  if (const Node* backend = target->arguments.find("backend")) check_backend(*backend, diagnostics);
+  if (const Node* backend = target->arguments.find("backend")) {
+    check_backend(*backend, diagnostics);
+    const Node* enabled =
+        backend->is_mapping() ? backend->find("enable_fsdp_optimizations") : nullptr;
+    if (enabled != nullptr) {
+      plan.enables_fsdp_optimizations =
+          config::read_value<bool>(*enabled, diagnostics).value_or(false);
+    }
+  }
   const Node* config = target->arguments.find("config");
   if (config != nullptr && !config->is_null()) {
     read_config_node(*config, plan, changes, diagnostics);

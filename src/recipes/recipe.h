@@ -29,7 +29,8 @@ struct ModelPlan {
   std::string source;  ///< folder or hub name that the configuration comes from; "" when inline
   std::string folder;  ///< where it is on this machine; "" when it is not here
   Json hf_config;      ///< the configuration with the recipe's overrides; null when not here
-  std::optional<at::ScalarType> dtype;  ///< storage; absent: the checkpoint's ("auto")
+  bool enables_fsdp_optimizations = false;  ///< backend.enable_fsdp_optimizations
+  std::optional<at::ScalarType> dtype;      ///< storage; absent: the checkpoint's ("auto")
   config::Node node;
 };
 
