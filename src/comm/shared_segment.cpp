@@ -14,27 +14,12 @@
 #include <ctime>
 #include <stdexcept>
 
+#include "core/descriptor.h"
 #include "core/text.h"
 
 namespace automodel::comm {
 
 namespace {
-
-/// A file descriptor that is closed.
-class Descriptor final {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string reason_of_errno(const char* call) {
   return cat(call, ": ", std::strerror(errno));

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 
 namespace automodel {
@@ -22,21 +23,6 @@ namespace fs = std::filesystem;
 [[noreturn]] void fail(const char* verb, const std::string& path, int error) {
   throw InputError(cat("cannot ", verb, " ", path, ": ", std::strerror(error)));
 }
-
-/// Closes a file descriptor unless release() took it.
-class Descriptor final {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {

@@ -1,0 +1,19 @@
+#pragma once
+
+namespace automodel {
+
+/// Owns a file descriptor and closes it; a negative one is none.
+class Descriptor final {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace automodel
