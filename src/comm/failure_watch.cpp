@@ -88,6 +88,14 @@ std::string channel_name(int rank, bool is_receiver) {
   return cat(is_receiver ? ">" : "<", rank);
 }
 
+/// How long a rank has been waiting for others; nothing when it computes.
+std::optional<double> waited_seconds(const Beat& beat) {
+  for (const BeatLine& line : beat.lines) {
+    if (!line.waited.empty()) return line.wait_seconds;
+  }
+  return std::nullopt;
+}
+
 /// What a rank that did not come is doing instead.
 std::string whereabouts(const Beat& beat) {
   for (const BeatLine& line : beat.lines) {
@@ -286,11 +294,22 @@ std::string FailureWatch::last_beat(int64_t rank) {
   return store_->get(beat_key(rank), kStoreSeconds).value_or("");
 }
 
-std::string FailureWatch::describe_late(const WatchedCall& call) {
+/// The ranks that did not come to a call: "" when all did.
+struct FailureWatch::Late {
+  std::string text;
+  /// All of them wait for somebody else, and say whom they miss within this time.
+  double seconds_until_known = 0;
+};
+
+FailureWatch::Late FailureWatch::find_late(const WatchedCall& call) {
   const WatchedGroup& group = call.group;
   // What a rank that has come counts: the same collectives, or the messages' other direction.
   const std::string counted =
       call.peer ? channel_name(options_.rank, !call.peer->is_receiver) : std::string();
+  constexpr double kMarginSeconds = 0.5;
+  const double most = group.timeout_seconds + options_.silence_seconds + kMarginSeconds;
+  double until_known = 0;
+  bool all_wait = true;
   std::vector<int64_t> late;
   std::vector<std::string> places;
   for (const int rank : group.ranks) {
@@ -302,16 +321,31 @@ std::string FailureWatch::describe_late(const WatchedCall& call) {
     if (line != beat.lines.end() && line->num_started >= call.number) continue;
     late.push_back(rank);
     places.push_back(cat("rank ", rank, " ", whereabouts(beat)));
+    const std::optional<double> waited = waited_seconds(beat);
+    all_wait = all_wait && waited.has_value();
+    until_known = std::max(until_known, most - waited.value_or(0));
   }
-  if (late.empty()) return "";
+  if (late.empty()) return {};
   if (late.size() == 1) places[0] = cat("it", places[0].substr(places[0].find(" has")));
   if (places.size() > kMaxPlaces) {
     const size_t num_more = places.size() - kMaxPlaces;
     places.resize(kMaxPlaces);
     places.push_back(cat(num_more, " more"));
   }
-  return cat(name_ranks(late), " did not come to ", call.operation, " of group ", group.name,
-             " within ", format_duration(group.timeout_seconds), " (", join(places, "; "), ")");
+  return {cat(name_ranks(late), " did not come to ", call.operation, " of group ", group.name,
+              " within ", format_duration(group.timeout_seconds), " (", join(places, "; "), ")"),
+          all_wait ? until_known : 0.0};
+}
+
+/// The failure that a rank leaves within some seconds.
+std::optional<std::string> FailureWatch::await_failure(double seconds) {
+  const double deadline = monotonic_seconds() + seconds;
+  std::optional<std::string> failure = first_failure(*store_);
+  while (!failure && monotonic_seconds() < deadline) {
+    pause(kPollSeconds);
+    failure = first_failure(*store_);
+  }
+  return failure;
 }
 
 std::string FailureWatch::find_cause(const WatchedCall& call, const std::string& reason) {
@@ -341,8 +375,9 @@ std::string FailureWatch::find_cause(const WatchedCall& call, const std::string&
                        format_duration(options_.silence_seconds), ")"));
   }
   if (begin - call.begin_seconds >= group.timeout_seconds) {
-    const std::string late = describe_late(call);
-    if (!late.empty()) return publish(late);
+    const Late late = find_late(call);
+    if (const auto failure = await_failure(late.seconds_until_known)) return *failure;
+    if (!late.text.empty()) return publish(late.text);
   }
   return publish(cat(call.operation, " of group ", group.name, " failed: ", reason));
 }

@@ -79,8 +79,8 @@ class FailureWatch final {
   bool has_lost_peer(const WatchedGroup& group) const;
 
   /// The cause of an operation that ended with `reason`: a peer's own text, the ranks that
-  /// vanished, or those that did not come. Takes up to 2.5 s; leaves the cause in the store for the
-  /// others.
+  /// vanished, or those that did not come. Takes up to 2.5 s, and a timeout more where all that did
+  /// not come wait for somebody else; leaves the cause in the store for the others.
   PeerFailure explain(const WatchedCall& call, const std::string& reason);
 
   /// Leaves this rank's failure for the others, unless it only repeats theirs.
@@ -113,7 +113,9 @@ class FailureWatch final {
   std::string find_cause(const WatchedCall& call, const std::string& reason);
   std::vector<int64_t> ended_ranks(const WatchedGroup& group) const;
   std::string last_beat(int64_t rank);
-  std::string describe_late(const WatchedCall& call);
+  struct Late;
+  Late find_late(const WatchedCall& call);
+  std::optional<std::string> await_failure(double seconds);
   void wait_until_peers_know();
 
   WatchOptions options_;

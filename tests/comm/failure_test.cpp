@@ -307,5 +307,29 @@ TEST(SilentRankTest, IsNamedToPeersThatWaitForWhatTheyStarted) {
   EXPECT_LT(monotonic_seconds() - begin, 10.0);
 }
 
+TEST(SilentRankTest, IsNamedToPeersOfThoseThatWaitForIt) {
+  RanksOptions options;
+  options.timeout_seconds = 1;
+  options.grace_seconds = 0.5;
+  const RanksResult result = run_ranks(
+      3,
+      [](World& world) {
+        const ProcessGroup low = world.split("low", {{0, 1}, {2}});
+        const ProcessGroup high = world.split("high", {{1, 2}, {0}});
+        const int rank = world.group().rank();
+        all_reduce(world.group());
+        if (rank == 2) ::raise(SIGSTOP);
+        // Rank 0 has waited for rank 1 for longer than rank 1 for rank 2.
+        if (rank == 1) ::usleep(700'000);
+        if (rank == 1) all_reduce(high);
+        all_reduce(low);
+      },
+      options);
+  for (const size_t rank : {0U, 1U}) {
+    EXPECT_EQ(result.errors[rank],
+              "rank 2 vanished during all_reduce of group high (no sign of life for 2.0 s)");
+  }
+}
+
 }  // namespace
 }  // namespace automodel::comm
