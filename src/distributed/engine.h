@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -19,6 +20,13 @@ struct HeldPart {
 
 /// Which gradients a backward computes; zero-bubble schedules of pipelines do the second two apart.
 enum class BackwardKind { kFull, kInput, kWeight };
+
+/// Gradients that stop a step before its update, whatever a recipe says about the loss.
+enum class GradientCheck {
+  kNone,
+  kNan,       ///< check_for_nan_in_grad
+  kNonFinite  ///< report_nan_in_param_grad: infinite ones too
+};
 
 /// Owns the memory of a module's parameters and gradients and keeps the ranks of a data-parallel
 /// group together. Optimizers, clipping, loading and saving work on its shards only. Every rank of
@@ -64,6 +72,10 @@ class Engine {
   virtual void reduce_gradients() = 0;
   /// Norm of all ranks' gradients in float64.
   virtual double gradient_norm() const = 0;
+  /// What the strategy asks of the reduced gradients; the training step sees to it.
+  virtual GradientCheck gradient_check() const { return GradientCheck::kNone; }
+  /// Tensors whose reduced gradients are not finite on some rank, each once, sorted.
+  virtual std::vector<std::string> non_finite_gradients() const;
 
   const comm::ProcessGroup& group() const { return group_; }
 
@@ -77,5 +89,9 @@ class Engine {
   int64_t num_parameters_ = 0;
   int64_t num_trained_parameters_ = 0;
 };
+
+/// The names of all ranks of a group, each once, sorted; none has a line break. Collective.
+std::vector<std::string> union_over(const comm::ProcessGroup& group,
+                                    const std::vector<std::string>& names);
 
 }  // namespace automodel::distributed

@@ -60,6 +60,10 @@ void SplitEngine::reduce_gradients() {
   }
 }
 
+std::vector<std::string> SplitEngine::non_finite_gradients() const {
+  return union_over(tp_group_, inner_->non_finite_gradients());
+}
+
 double SplitEngine::gradient_norm() const {
   double split = 0;
   double whole = 0;

@@ -30,6 +30,8 @@ class SplitEngine final : public Engine {
   void zero_gradients() override { inner_->zero_gradients(); }
   void reduce_gradients() override;
   double gradient_norm() const override;
+  GradientCheck gradient_check() const override { return inner_->gradient_check(); }
+  std::vector<std::string> non_finite_gradients() const override;
 
  private:
   std::unique_ptr<Engine> inner_;

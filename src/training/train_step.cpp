@@ -130,12 +130,7 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   result.loss = sum_over(ranks, {local_loss})[0];
   check_finite(local_loss, result.loss, step);
   result.grad_norm = engine_.gradient_norm();
-  if (options_.stops_on_non_finite && !std::isfinite(result.grad_norm)) {
-    throw NonFiniteError(cat("step ", step, ": the gradient norm is ", name_of(result.grad_norm),
-                             " while the loss is ", result.loss,
-                             "; nothing was updated. Lower the learning rate, check the data, or "
-                             "train in float32"));
-  }
+  check_gradients(result, step);
   const double coefficient = options_.max_grad_norm / (result.grad_norm + 1e-6);
   const int64_t done = optimizer_.num_steps();
   optimizer_.step({schedule_.lr(done), schedule_.weight_decay(done), std::min(1.0, coefficient)});
@@ -167,6 +162,26 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
                            join(bad),
                            "); nothing was updated. Lower the learning rate, check the "
                            "data, or train in float32"));
+}
+
+void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
+  if (std::isfinite(result.grad_norm)) return;
+  const distributed::GradientCheck check = engine_.gradient_check();
+  const bool is_stopped_by_strategy =
+      check == distributed::GradientCheck::kNonFinite ||
+      (check == distributed::GradientCheck::kNan && std::isnan(result.grad_norm));
+  if (!options_.stops_on_non_finite && !is_stopped_by_strategy) return;
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> names = engine_.non_finite_gradients();
+  const size_t count = names.size();
+  if (count > kNamed) names.resize(kNamed);
+  std::string where = names.empty() ? "" : cat(" (not finite in ", join(names, ", "));
+  if (count > kNamed) where += cat(" and ", count - kNamed, " more");
+  if (!where.empty()) where += ")";
+  throw NonFiniteError(cat("step ", step, ": the gradient norm is ", name_of(result.grad_norm),
+                           where, " while the loss is ", name_of(result.loss),
+                           "; nothing was updated. Lower the learning rate, check the data, or "
+                           "train in float32"));
 }
 
 TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch&)>& next_batch) {

@@ -102,6 +102,8 @@ class TrainStep final {
  private:
   void check_finite(double local_loss, double loss, int64_t step) const;
   const comm::ProcessGroup& data_ranks() const;
+  /// Stops a step whose norm is not finite as the recipe and the strategy ask, naming tensors.
+  void check_gradients(const StepResult& result, int64_t step) const;
 
   distributed::Engine& engine_;
   optim::Optimizer& optimizer_;
