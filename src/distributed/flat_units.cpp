@@ -10,13 +10,36 @@ namespace {
 
 using tensor::FlatSegment;
 
-/// The plan's block that a parameter belongs to; "" for the root.
-std::string unit_of(const std::string& parameter, const nn::ParallelPlan& plan) {
+bool is_below(const std::string& parameter, const std::string& module) {
+  return !module.empty() && parameter.starts_with(module) && parameter.size() > module.size() &&
+         parameter[module.size()] == '.';
+}
+
+/// The plan's block or the table that a parameter belongs to; "" for the root.
+std::string unit_of(const std::string& parameter, const nn::ParallelPlan& plan,
+                    const TableUnits& tables) {
   for (const std::string& block : plan.blocks) {
-    if (parameter.starts_with(block) && parameter.size() > block.size() &&
-        parameter[block.size()] == '.') {
-      return block;
-    }
+    if (is_below(parameter, block)) return block;
+  }
+  for (const std::string& table : {tables.embedding, tables.head}) {
+    if (is_below(parameter, table)) return table;
+  }
+  return "";
+}
+
+torch::nn::Module* find_module(torch::nn::Module& root, const std::string& fqn) {
+  for (const auto& item : root.named_modules("", false)) {
+    if (item.key() == fqn) return item.value().get();
+  }
+  return nullptr;
+}
+
+/// The name of a module that is there and has something to train, else "".
+std::string if_trained(torch::nn::Module& root, const std::string& fqn) {
+  torch::nn::Module* const module = find_module(root, fqn);
+  if (module == nullptr) return "";
+  for (const at::Tensor& parameter : module->parameters()) {
+    if (parameter.requires_grad()) return fqn;
   }
   return "";
 }
@@ -48,10 +71,16 @@ int64_t FlatGroup::numel() const {
   return count;
 }
 
-std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan) {
+TableUnits untied_tables(torch::nn::Module& module, const nn::ParallelPlan& plan) {
+  if (plan.head.empty()) return {};
+  return {if_trained(module, plan.embedding), if_trained(module, plan.head)};
+}
+
+std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan,
+                                        const TableUnits& tables) {
   std::vector<FlatGroup> groups;
   for (const auto& item : module.named_parameters()) {
-    add_to_group(unit_of(item.key(), plan), item.key(), item.value(), groups);
+    add_to_group(unit_of(item.key(), plan, tables), item.key(), item.value(), groups);
   }
   return groups;
 }
@@ -107,10 +136,9 @@ std::vector<FlatSegment> segments_in(const FlatLayout& layout, const tensor::Key
 }
 
 torch::nn::Module& module_at(torch::nn::Module& root, const std::string& fqn) {
-  for (const auto& item : root.named_modules("", false)) {
-    if (item.key() == fqn) return *item.value();
-  }
-  AM_CHECK(false, "there is no module ", fqn);
+  torch::nn::Module* const found = find_module(root, fqn);
+  AM_CHECK(found != nullptr, "there is no module ", fqn);
+  return *found;
 }
 
 }  // namespace automodel::distributed

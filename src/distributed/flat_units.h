@@ -19,7 +19,7 @@ using NamedParameter = std::pair<std::string, at::Tensor>;
 
 /// Parameters that share a flat buffer: same unit, dtype and whether they are trained.
 struct FlatGroup {
-  std::string unit;  ///< fqn of the plan's block; "" for the root
+  std::string unit;  ///< fqn of the plan's block or table; "" for the root
   at::ScalarType dtype;
   bool is_trained;
   std::vector<NamedParameter> parameters;  ///< in registration order
@@ -29,8 +29,19 @@ struct FlatGroup {
   int64_t numel() const;  ///< padding not counted
 };
 
-/// The parameters of a module by unit: the plan's blocks and, for all others, the root.
-std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan);
+/// Embedding and head as units of their own; "" for one that stays in the root.
+struct TableUnits {
+  std::string embedding;
+  std::string head;
+};
+
+/// Those of a model whose head is not the embedding, as far as they are trained: a buffer for each
+/// instead of the root's for both, as upstream. A tied or frozen table stays in the root.
+TableUnits untied_tables(torch::nn::Module& module, const nn::ParallelPlan& plan);
+
+/// The parameters of a module by unit: the plan's blocks, `tables` and, for all others, the root.
+std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan,
+                                        const TableUnits& tables = {});
 
 /// Those of one unit.
 std::vector<FlatGroup> group_parameters(const std::string& unit,
