@@ -222,7 +222,8 @@ constexpr auto FSDP2Config::fields() {
           .without_effect("there is no such probe here: packing is stated by the batch"),
       field("mp_policy", &C::mp_policy, "mixed precision"),
       field("offload_policy", &C::offload_policy, "keep sharded parameters in CPU memory"),
-      field("autocast_dtype", &C::autocast_dtype, "dtype that the forward is autocast to"),
+      field("autocast_dtype", &C::autocast_dtype, "dtype that the forward is autocast to")
+          .without_effect("layers compute in mp_policy.param_dtype; set that"),
       field("activation_checkpointing", &C::activation_checkpointing,
             "recompute activations: false, true (full) or selective"),
       field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
@@ -265,7 +266,7 @@ constexpr auto MegatronFSDPConfig::fields() {
       field("overlap_param_gather", &C::overlap_param_gather, "gather parameters ahead"),
       field("check_for_nan_in_grad", &C::check_for_nan_in_grad, "stop at a NaN in a gradient"),
       field("report_nan_in_param_grad", &C::report_nan_in_param_grad,
-            "name the parameter whose gradient has a NaN"),
+            "stop at an infinite gradient too"),
       field("average_in_collective", &C::average_in_collective, "average in the collective"),
       field("disable_bucketing", &C::disable_bucketing, "one collective per parameter group"),
       field("calculate_per_token_loss", &C::calculate_per_token_loss,
@@ -297,7 +298,8 @@ constexpr auto DDPConfig::fields() {
           .at_least(1),
       field("gradient_as_bucket_view", &C::gradient_as_bucket_view, "gradients are bucket views")
           .without_effect("gradients always are views of the buckets"),
-      field("autocast_dtype", &C::autocast_dtype, "dtype that the forward is autocast to")};
+      field("autocast_dtype", &C::autocast_dtype, "dtype that the forward is autocast to")
+          .without_effect("layers compute in the stored dtype; set model.torch_dtype")};
 }
 
 constexpr auto MoEParallelizerConfig::fields() {

@@ -52,7 +52,7 @@ at::DataPtr FlatPool::take(const at::Tensor& like) {
 
 void FlatPool::give(at::DataPtr piece, size_t bytes) {
   std::vector<at::DataPtr>& pieces = free_[bytes];
-  if (pieces.size() < kKept) pieces.push_back(std::move(piece));
+  if (pieces.size() < num_kept_) pieces.push_back(std::move(piece));
 }
 
 FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, at::Device device,

@@ -20,13 +20,19 @@ at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes
 /// pieces serve all of them, and fresh pages cost more than the copying done in them.
 class FlatPool final {
  public:
+  /// At most `num_kept` released pieces of a size stay: as many as are in use together, which are
+  /// parameters, gradients, gradients being reduced, and parameters gathered ahead.
+  explicit FlatPool(int64_t num_kept = kWithoutPrefetch)
+      : num_kept_(static_cast<size_t>(num_kept)) {}
+  static constexpr int64_t kWithoutPrefetch = 3;
+
   at::DataPtr take(const at::Tensor& like);
   void give(at::DataPtr piece, size_t bytes);
   /// Pieces that had to be made anew; constant from the second step on.
   int64_t num_made() const { return num_made_; }
 
  private:
-  static constexpr size_t kKept = 3;  // parameters, gradients, gradients being reduced
+  size_t num_kept_;
   std::map<size_t, std::vector<at::DataPtr>> free_;  // by bytes; a pool has one device
   int64_t num_made_ = 0;
 };

@@ -72,7 +72,7 @@ void FSDPModule::unshard() {
   if (is_gathered) record(UnitTransition::kUnsharded);
 }
 
-void FSDPModule::release() {
+void FSDPModule::reshard() {
   if (options_.parameters == Placement::kReplicated) return;
   bool is_released = false;
   for (Flat& flat : flats_) {
@@ -86,10 +86,6 @@ void FSDPModule::release() {
     flat.is_stale = true;
   }
   if (is_released) record(UnitTransition::kReshard);
-}
-
-void FSDPModule::reshard() {
-  release();
 }
 
 void FSDPModule::prefetch(const std::vector<FSDPModule*>& modules) {
@@ -126,10 +122,10 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
     throw;
   }
   tree.forward_depth -= 1;
-  if (!has_backward || !keeps_after_forward()) release();
+  if (!has_backward || !keeps_after_forward()) reshard();
   if (!has_backward) {
     if (is_outermost) {
-      for (FSDPModule* unit : tree.units) unit->release();  // also what was gathered ahead
+      for (FSDPModule* unit : tree.units) unit->reshard();  // also what was gathered ahead
     }
     return out;
   }
@@ -149,17 +145,19 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
 }
 
 void FSDPModule::pre_backward() {
-  start_unshard();
+  if (options_.gathers_in_backward) start_unshard();
   if (!backward_prefetch_.empty()) {
     prefetch(backward_prefetch_);
   } else if (options_.prefetches_implicitly.value_or(!options_.device.is_cpu())) {
     auto& order = tree_->forward_order;
     const auto last = std::find(order.rbegin(), order.rend(), this);
-    if (last != order.rend() && std::next(last) != order.rend())
+    if (last != order.rend() && std::next(last) != order.rend() &&
+        (*std::next(last))->options_.gathers_in_backward) {
       (*std::next(last))->start_unshard();
+    }
     if (last != order.rend()) order.erase(std::next(last).base(), order.end());
   }
-  unshard();
+  if (options_.gathers_in_backward) unshard();
   prepare_gradients();
   record(UnitTransition::kBackward);
 }
@@ -174,7 +172,7 @@ void FSDPModule::prepare_gradients() {
 }
 
 void FSDPModule::post_backward() {
-  if (reshards_after_backward_) release();
+  if (reshards_after_backward_) reshard();
   at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     if (!flat.what.is_trained || !flat.has_new_gradient) continue;

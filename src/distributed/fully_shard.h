@@ -129,7 +129,6 @@ class FSDPModule final {
   void pre_backward();
   void prefetch(const std::vector<FSDPModule*>& modules);
   bool keeps_after_forward() const;
-  void release();
   void prepare_gradients();
   void stash(Flat& flat);
   void reduce(Flat& flat);

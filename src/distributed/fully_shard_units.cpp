@@ -16,6 +16,7 @@ class ModuleSharder final {
                 const ShardingOptions& options)
       : module_(module), unit_(new FSDPModule(module.name(), groups, options)) {
     unit_->tree_ = std::make_shared<FSDPModule::Tree>();
+    unit_->tree_->pool = FlatPool(num_kept_buffers(options));
     unit_->tree_->root = unit_.get();
     unit_->tree_->units = {unit_.get()};
   }

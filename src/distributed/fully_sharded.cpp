@@ -87,10 +87,34 @@ void apply_fsdp2_sharding_recursively(torch::nn::Module& module, const ShardingG
   }
 }
 
+namespace {
+
+/// The embedding is freed after its forward as blocks are; the head is the last to compute, so it
+/// stays gathered, and what its unit gives is the loss, which no policy casts.
+void shard_tables(torch::nn::Module& module, const TableUnits& tables, const ShardingGroups& groups,
+                  const ShardingOptions& options) {
+  ShardingOptions own = options;
+  if (!tables.embedding.empty()) {
+    own.reshard_after_forward = options.reshard_after_forward.value_or(true);
+    own.gathers_in_backward = false;
+    fully_shard(module_at(module, tables.embedding), groups, own);
+  }
+  if (!tables.head.empty()) {
+    own = options;
+    own.reshard_after_forward = false;
+    own.output_dtype.reset();
+    fully_shard(module_at(module, tables.head), groups, own);
+  }
+}
+
+}  // namespace
+
 FullySharded::FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys,
-                           const ShardingGroups& groups, const ShardingOptions& options)
+                           const ShardingGroups& groups, const ShardingOptions& options,
+                           const TableUnits& tables)
     : Engine(groups.all), module_(module) {
   apply_fsdp2_sharding_recursively(module, groups, options);
+  shard_tables(module, tables, groups, options);
   ShardingOptions root_options = options;
   root_options.reshard_after_forward = false;
   if (dynamic_cast<nn::HookedModule*>(&module) != nullptr) {

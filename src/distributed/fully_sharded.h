@@ -19,10 +19,10 @@ class MoEFSDPSyncMixin;
 /// runs.
 class FullySharded final : public Engine {
  public:
-  /// Shards a model: the elements of its layer lists, then the rest. Segments are named by `keys`.
-  /// Collective over the groups.
+  /// Shards a model: the elements of its layer lists, `tables`, then the rest. Segments are named
+  /// by `keys`. Collective over the groups.
   FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys, const ShardingGroups& groups,
-               const ShardingOptions& options);
+               const ShardingOptions& options, const TableUnits& tables = {});
   /// Over a module that fully_shard was called on, as were modules below it; names are the
   /// module's own. begin_micro_batch and end_micro_batch need not be called. UserError when the
   /// module is no unit.
@@ -42,6 +42,7 @@ class FullySharded final : public Engine {
   void reduce_gradients() override;
   void parameters_changed() override;
   double gradient_norm() const override;
+  GradientCheck gradient_check() const override { return root_->options().gradient_check; }
 
   FSDPModule& root() const { return *root_; }
   const ShardingCounts& counts() const { return root_->counts(); }

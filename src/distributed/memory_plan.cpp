@@ -87,7 +87,17 @@ class StepWalk final {
       if (it == units_.end()) it = units_.insert(units_.end(), Unit{unit.unit, {}});
       it->flats.push_back({&unit});
     }
-    for (Unit& unit : units_) (unit.name.empty() ? roots_ : blocks_).push_back(&unit);
+    for (Unit& unit : units_) {
+      if (unit.name.empty()) {
+        roots_.push_back(&unit);
+      } else if (unit.name == options.tables.embedding) {
+        embedding_ = &unit;
+      } else if (unit.name == options.tables.head) {
+        head_ = &unit;
+      } else {
+        blocks_.push_back(&unit);
+      }
+    }
   }
 
   /// One micro-batch; what it set off.
@@ -100,11 +110,17 @@ class StepWalk final {
       prepare_gradients(*root);
     }
     now_.activations = activations_.embedding;
+    if (embedding_ != nullptr) embed();
     for (size_t i = 0; i < blocks_.size(); ++i) forward(i);
     head();
     for (size_t i = blocks_.size(); i-- > 0;) backward(i);
     now_.activations = 0;
+    if (embedding_ != nullptr) {
+      prepare_gradients(*embedding_);
+      mark("backward of the embedding");
+    }
     for (Unit* root : roots_) finish_backward(*root);
+    if (embedding_ != nullptr) finish_backward(*embedding_);
     if (is_last) finish_reduction();
     if (is_last && !options_.sharding) reduce_in_buckets();
     return counts_;
@@ -131,18 +147,17 @@ class StepWalk final {
     peak_.name = options_.num_micro_batches == 1 ? what : cat(what, ", micro-batch ", number_);
   }
 
-  // The engine's pool: at most kKept freed buffers of a size stay for the next unit.
+  // The engine's pool: some freed buffers of a size stay for the next unit.
   void take(int64_t bytes) {
-    int& idle = idle_[bytes];
+    int64_t& idle = idle_[bytes];
     if (idle == 0) return;
     --idle;
     now_.idle -= bytes;
   }
 
   void give(int64_t bytes) {
-    constexpr int kKept = 3;
-    int& idle = idle_[bytes];
-    if (idle == kKept) return;
+    int64_t& idle = idle_[bytes];
+    if (!options_.sharding || idle == num_kept_buffers(*options_.sharding)) return;
     ++idle;
     now_.idle += bytes;
   }
@@ -270,12 +285,26 @@ class StepWalk final {
     if (!is_kept_after_forward(i)) release(*blocks_[i]);
   }
 
+  void embed() {
+    gather(*embedding_, "forward of the embedding");
+    if (options_.sharding && options_.sharding->reshard_after_forward != false) {
+      release(*embedding_);
+    }
+  }
+
   void head() {
+    if (head_ != nullptr) gather(*head_, "the loss");
     now_.activations += activations_.final_norm_kept;
     now_.logits = activations_.logits + activations_.head_kept;
     mark("the loss");
+    if (head_ != nullptr) {
+      prepare_gradients(*head_);
+      now_.logits = activations_.head_kept;
+      mark("backward of the head");
+    }
     now_.logits = 0;
     now_.activations -= activations_.final_norm_kept;
+    if (head_ != nullptr) finish_backward(*head_);
   }
 
   void backward(size_t i) {
@@ -316,7 +345,9 @@ class StepWalk final {
   std::vector<Unit> units_;
   std::vector<Unit*> blocks_;
   std::vector<Unit*> roots_;
-  std::map<int64_t, int> idle_;
+  Unit* embedding_ = nullptr;  // of its own
+  Unit* head_ = nullptr;
+  std::map<int64_t, int64_t> idle_;
   MemoryMoment now_;
   MemoryMoment peak_;
   StepCollectives counts_;

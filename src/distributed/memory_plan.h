@@ -23,6 +23,7 @@ struct MemoryOptions {
   int64_t num_replicas = 1;                 ///< ranks that hold the same
   int64_t num_optimizer_states = 2;  ///< tensors a parameter: Adam 2, with amsgrad 3; plain SGD 0
   bool recomputes = false;           ///< activation checkpointing of whole blocks
+  TableUnits tables;                 ///< that are units of their own
   int64_t num_micro_batches = 1;
   int64_t bucket_bytes = int64_t{25} << 20;  ///< of replicas' all-reduces
   int64_t first_bucket_bytes = int64_t{1} << 20;

@@ -52,18 +52,26 @@ std::optional<SplitExperts> take_experts(const ParallelModel& model, const Devic
                        mesh.group(options.ep_mesh_name));
 }
 
+/// What a strategy chooses of sharded units beside their options.
+struct UnitChoices {
+  TableUnits tables;
+  bool enables_fsdp_optimizations = false;
+};
+
 /// Gives the model memory: sharded, or, where one rank would hold everything, plain.
 std::unique_ptr<Engine> give_memory(const ParallelModel& model, const tensor::KeyMap& keys,
                                     const ShardingGroups& groups, const ShardingOptions& options,
-                                    bool enables_fsdp_optimizations = false) {
+                                    const UnitChoices& choices = {}) {
   if (groups.all.size() > 1) {
-    auto engine = std::make_unique<FullySharded>(model.module, keys, groups, options);
+    auto engine =
+        std::make_unique<FullySharded>(model.module, keys, groups, options, choices.tables);
     const bool is_moe = !model.facts.plan.expert_modules.empty();
-    if (enables_fsdp_optimizations && is_moe) engine->keep_between_micro_batches();
+    if (choices.enables_fsdp_optimizations && is_moe) engine->keep_between_micro_batches();
     return engine;
   }
-  return std::make_unique<DataParallel>(model.module, model.facts.plan, keys, groups.all,
-                                        DataParallelOptions{.device = options.device});
+  return std::make_unique<DataParallel>(
+      model.module, model.facts.plan, keys, groups.all,
+      DataParallelOptions{.device = options.device, .gradient_check = options.gradient_check});
 }
 
 const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<SplitModule>& split) {
@@ -83,9 +91,9 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   const comm::ProcessGroup& tp = mesh.group(options.tp_mesh_name);
   const ShardingGroups groups = sharding_groups(
       mesh, options.dp_replicate_mesh_name, options.dp_shard_cp_mesh_name, options.dp_mesh_name);
-  if (options.enable_async_tensor_parallel && tp.size() > 1 && !options.sequence_parallel) {
-    throw UserError("enable_async_tensor_parallel requires sequence_parallel");
-  }
+  const std::string finding =
+      async_tp_finding(options.enable_async_tensor_parallel, options.sequence_parallel);
+  if (tp.size() > 1 && !finding.empty()) throw UserError(finding);
   // Each step lies around what the one before it made.
   const auto parts = split(model, tp, options.tp_shard_plan, options.sequence_parallel);
   spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
@@ -98,9 +106,12 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   if (experts) {
     sharding.reshard_after_forward = options.moe.reshard_after_forward;
     shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), sharding, groups.all.size());
-    return give_memory(model, experts->keys, groups, sharding, keeps);
+    return give_memory(model, experts->keys, groups, sharding,
+                       {.enables_fsdp_optimizations = keeps});
   }
-  return join_ranks(give_memory(model, keys_of(model, parts), groups, sharding, keeps), tp, parts);
+  const UnitChoices choices{untied_tables(model.module, model.facts.plan), keeps};
+  return join_ranks(give_memory(model, keys_of(model, parts), groups, sharding, choices), tp,
+                    parts);
 }
 
 void StrategyRegistry::register_parallel_strategy(
@@ -126,29 +137,90 @@ std::unique_ptr<Engine> fsdp2_strategy_parallelize(const ParallelModel& model,
       .parallelize(model, mesh, options);
 }
 
+namespace {
+
+/// By zero_dp_strategy.
+constexpr const char* kZeroStrategies[] = {"no_shard", "optim", "optim_grads",
+                                           "optim_grads_params"};
+
+struct ZeroPlacement {
+  Placement parameters;
+  Placement gradients;
+};
+
+ZeroPlacement placement_of(const std::string& strategy) {
+  using enum Placement;
+  if (strategy == "no_shard" || strategy == "optim") return {kReplicated, kReplicated};
+  if (strategy == "optim_grads") return {kReplicated, kSharded};
+  if (strategy == "params") return {kSharded, kReplicated};
+  if (strategy == "optim_grads_params" || strategy == "grads_params") return {kSharded, kSharded};
+  throw UserError(cat(
+      "unknown data_parallel_sharding_strategy '", strategy, "': one of ",
+      join(std::vector<std::string>(std::begin(kZeroStrategies), std::end(kZeroStrategies)), ", "),
+      ", params, grads_params"));
+}
+
+GradientCheck gradient_check_of(const NvfsdpOptions& options) {
+  if (options.report_nan_in_param_grad) return GradientCheck::kNonFinite;
+  return options.check_for_nan_in_grad ? GradientCheck::kNan : GradientCheck::kNone;
+}
+
+}  // namespace
+
 ShardingOptions nvfsdp_sharding(const NvfsdpOptions& options) {
-  MegatronFSDPConfig config;
-  const std::string& name = options.data_parallel_sharding_strategy;
-  const std::vector<std::string> names = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
-  const auto stage = std::find(names.begin(), names.end(), name);
-  if (stage == names.end() && name != "params" && name != "grads_params") {
-    throw UserError(cat("unknown data_parallel_sharding_strategy '", name, "': one of ",
-                        join(names, ", "), ", params, grads_params"));
-  }
-  config.zero_dp_strategy = stage == names.end() ? 3 : stage - names.begin();
-  config.grad_reduce_in_fp32 = options.grad_reduce_in_fp32;
-  config.preserve_fp32_weights = options.preserve_fp32_weights;
-  config.overlap_grad_reduce = options.overlap_grad_reduce;
-  config.overlap_param_gather = options.overlap_param_gather;
-  config.average_in_collective = options.average_in_collective;
-  config.calculate_per_token_loss = options.calculate_per_token_loss;
-  ShardingOptions sharding = sharding_options(config, options.device);
-  if (name == "params") {
-    sharding.gradients = Placement::kReplicated;
-    sharding.defers_gradients = true;
-  }
+  const auto [parameters, gradients] = placement_of(options.data_parallel_sharding_strategy);
+  ShardingOptions sharding;
+  sharding.device = options.device;
   sharding.trace = options.trace;
+  sharding.parameters = parameters;
+  sharding.gradients = gradients;
+  // Sharded gradients add up in the part that a rank keeps.
+  sharding.defers_gradients = gradients == Placement::kReplicated;
+  if (options.preserve_fp32_weights) sharding.main_dtype = at::kFloat;
+  if (options.grad_reduce_in_fp32) {
+    sharding.reduce_dtype = at::kFloat;
+    sharding.gradient_dtype = at::kFloat;
+  }
+  sharding.scaling = options.calculate_per_token_loss ? GradientScaling::kSum
+                     : options.average_in_collective  ? GradientScaling::kAverage
+                                                      : GradientScaling::kDivideThenSum;
+  sharding.reshard_after_forward = true;
+  sharding.overlaps_reductions = options.overlap_grad_reduce || gradients == Placement::kSharded ||
+                                 parameters == Placement::kSharded;
+  if (options.overlap_param_gather || parameters == Placement::kSharded) {
+    sharding.forward_prefetch_depth = 1;
+    sharding.backward_prefetch_depth = 1;
+  }
+  sharding.gradient_check = gradient_check_of(options);
   return sharding;
+}
+
+NvfsdpOptions nvfsdp_options(const MegatronFSDPConfig& config) {
+  NvfsdpOptions options;
+  options.nvfsdp_unit_modules = config.megatron_fsdp_unit_modules;
+  options.data_parallel_sharding_strategy =
+      kZeroStrategies[static_cast<size_t>(config.zero_dp_strategy)];
+  options.init_nvfsdp_with_meta_device = config.init_fsdp_with_meta_device;
+  options.grad_reduce_in_fp32 = config.grad_reduce_in_fp32;
+  options.preserve_fp32_weights = config.preserve_fp32_weights;
+  options.overlap_grad_reduce = config.overlap_grad_reduce;
+  options.overlap_param_gather = config.overlap_param_gather;
+  options.check_for_nan_in_grad = config.check_for_nan_in_grad;
+  options.report_nan_in_param_grad = config.report_nan_in_param_grad;
+  options.average_in_collective = config.average_in_collective;
+  options.disable_bucketing = config.disable_bucketing;
+  options.calculate_per_token_loss = config.calculate_per_token_loss;
+  options.keep_fp8_transpose_cache_when_using_custom_fsdp = config.keep_fp8_transpose_cache;
+  options.nccl_ub = config.nccl_ub;
+  options.fsdp_double_buffer = config.fsdp_double_buffer;
+  options.activation_checkpointing = config.activation_checkpointing;
+  return options;
+}
+
+ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device device) {
+  NvfsdpOptions options = nvfsdp_options(config);
+  options.device = device;
+  return nvfsdp_sharding(options);
 }
 
 namespace {

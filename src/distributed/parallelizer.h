@@ -124,6 +124,7 @@ struct NvfsdpOptions {
   bool overlap_grad_reduce = true;
   bool overlap_param_gather = true;
   bool check_for_nan_in_grad = true;
+  bool report_nan_in_param_grad = false;
   bool average_in_collective = false;
   bool disable_bucketing = false;
   bool calculate_per_token_loss = false;
@@ -149,8 +150,11 @@ std::unique_ptr<Engine> nvfsdp_strategy_parallelize(const ParallelModel& model,
                                                     const NvfsdpOptions& options,
                                                     Reporter& reporter);
 
-/// The sharding that a strategy's name means. UserError naming the valid ones.
+/// The sharding that the options mean. UserError naming the valid strategies.
 ShardingOptions nvfsdp_sharding(const NvfsdpOptions& options);
+
+/// A recipe's megatron_fsdp section as arguments.
+NvfsdpOptions nvfsdp_options(const MegatronFSDPConfig& config);
 
 /// A class that recipes may name by its path in transformers.
 struct ModuleClass {

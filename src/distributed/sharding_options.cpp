@@ -1,9 +1,17 @@
 #include "distributed/sharding_options.h"
 
+#include <algorithm>
+
 #include "core/error.h"
+#include "distributed/flat_memory.h"
 #include "tensor/dtype.h"
 
 namespace automodel::distributed {
+
+int64_t num_kept_buffers(const ShardingOptions& options) {
+  return FlatPool::kWithoutPrefetch +
+         std::max(options.forward_prefetch_depth, options.backward_prefetch_depth);
+}
 
 void apply_policy(const MixedPrecisionPolicy& policy, ShardingOptions& options) {
   const auto dtype = [](const std::optional<std::string>& name) -> std::optional<at::ScalarType> {
@@ -28,30 +36,6 @@ ShardingOptions sharding_options(const FSDP2Config& config, at::Device device) {
   if (config.enable_fsdp2_prefetch) {
     options.forward_prefetch_depth = config.fsdp2_forward_prefetch_depth;
     options.backward_prefetch_depth = config.fsdp2_backward_prefetch_depth;
-  }
-  return options;
-}
-
-ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device device) {
-  ShardingOptions options;
-  options.device = device;
-  const int64_t zero = config.zero_dp_strategy;
-  options.parameters = zero == 3 ? Placement::kSharded : Placement::kReplicated;
-  options.gradients = zero >= 2 ? Placement::kSharded : Placement::kReplicated;
-  options.defers_gradients = zero <= 1;  // 2 and 3 add up in the part that a rank keeps
-  if (config.preserve_fp32_weights) options.main_dtype = at::kFloat;
-  if (config.grad_reduce_in_fp32) {
-    options.reduce_dtype = at::kFloat;
-    options.gradient_dtype = at::kFloat;
-  }
-  options.scaling = config.calculate_per_token_loss ? GradientScaling::kSum
-                    : config.average_in_collective  ? GradientScaling::kAverage
-                                                    : GradientScaling::kDivideThenSum;
-  options.reshard_after_forward = true;
-  options.overlaps_reductions = config.overlap_grad_reduce || zero >= 2;
-  if (config.overlap_param_gather || zero == 3) {
-    options.forward_prefetch_depth = 1;
-    options.backward_prefetch_depth = 1;
   }
   return options;
 }

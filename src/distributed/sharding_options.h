@@ -8,6 +8,7 @@
 #include "comm/process_group.h"
 #include "core/reporter.h"
 #include "distributed/config.h"
+#include "distributed/engine.h"
 
 namespace automodel::distributed {
 
@@ -60,6 +61,8 @@ struct ShardingOptions {
   /// A unit gives its gathered parameters up between forward and backward. Absent: all but the
   /// root, and of a list of blocks all but the last, which backward needs first.
   std::optional<bool> reshard_after_forward;
+  /// Backward reads the parameters. An embedding's does not: its unit is not gathered for it.
+  bool gathers_in_backward = true;
   /// Gradients of a step's micro-batches are reduced once, whole (defer_fsdp_grad_sync).
   bool defers_gradients = true;
   /// A reduction runs while the next unit's backward does; its input stays for as long.
@@ -71,14 +74,18 @@ struct ShardingOptions {
   int64_t forward_prefetch_depth = 0;
   int64_t backward_prefetch_depth = 0;
 
+  GradientCheck gradient_check = GradientCheck::kNone;
   std::optional<CPUOffloadPolicy> offload_policy;  ///< parameters and gradients rest on the CPU
   TraceSink* trace = nullptr;  ///< receives every gather and reduction; may be null
 };
 
+/// Freed buffers of a size that stay for the next unit.
+int64_t num_kept_buffers(const ShardingOptions& options);
+
 /// Those of a recipe's fsdp2 section. Throws UserError for an unknown dtype.
 ShardingOptions sharding_options(const FSDP2Config& config, at::Device device);
 
-/// Those of a recipe's megatron_fsdp section at its zero_dp_strategy.
+/// Those of a recipe's megatron_fsdp section, as nvfsdp_sharding reads them.
 ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device device);
 
 /// The policy's dtypes in options that hold everything else already.

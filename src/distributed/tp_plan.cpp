@@ -85,6 +85,11 @@ void split_sequence(TpShardPlan& plan) {
 
 }  // namespace
 
+std::string async_tp_finding(bool is_enabled, bool sequence_parallel) {
+  if (!is_enabled || sequence_parallel) return "";
+  return "enable_async_tensor_parallel needs sequence_parallel: true";
+}
+
 std::optional<ParallelStyle> translate_to_torch_parallel_style(std::string_view style) {
   using enum StyleLayout;
   if (style == "colwise") return ParallelStyle{StyleKind::kColwise, kReplicate, kShardLast};

@@ -46,6 +46,10 @@ struct TpModel {
   tensor::KeyMap keys;  ///< of the whole model
 };
 
+/// Why enable_async_tensor_parallel cannot be, "" when it can: it needs split sequences.
+/// (Upstream's code refuses it too; its documentation would turn them on.)
+std::string async_tp_finding(bool is_enabled, bool sequence_parallel);
+
 /// The styles that a model's classes state, as transformers' do: `_tp_plan` of the class, of the
 /// instance, and of the inner model, whose names lack the prefix.
 struct StatedTpPlans {

@@ -30,6 +30,11 @@ Linear::Linear(const LinearOptions& options, at::ScalarType dtype) : options_(op
 }
 
 at::Tensor Linear::forward(const at::Tensor& x) const {
+  if (!unit_hook_.has_behavior()) return multiply(x);
+  return unit_hook_({x}, [this](const TensorList& in) { return TensorList{multiply(in[0])}; })[0];
+}
+
+at::Tensor Linear::multiply(const at::Tensor& x) const {
   const at::Tensor weight = options_.is_transposed ? weight_.t() : weight_;
   const at::Tensor in = entered(hook_, x);
   if (!hook_ || !hook_->sums_outputs() || !bias_.defined()) {
@@ -62,7 +67,9 @@ at::Tensor Embedding::look_up(const at::Tensor& ids) const {
 }
 
 at::Tensor Embedding::forward(const at::Tensor& ids) const {
-  return left(hook_, look_up(entered(hook_, ids)));
+  return unit_hook_({ids}, [this](const TensorList& in) {
+    return TensorList{left(hook_, look_up(entered(hook_, in[0])))};
+  })[0];
 }
 
 RmsNorm::RmsNorm(int64_t dim, const kernels::NormOptions& options, at::ScalarType dtype)

@@ -9,6 +9,7 @@
 
 #include "kernels/norm.h"
 #include "nn/tensor_parallel.h"
+#include "nn/unit_hook.h"
 
 namespace automodel::nn {
 
@@ -23,8 +24,9 @@ struct LinearOptions {
 };
 
 /// y = x W^T + b. Parameters: weight [out, in] (or [in, out]), bias [out]; without memory until
-/// somebody gives it to them.
-class Linear final : public torch::nn::Module, public SplittableLayer {
+/// somebody gives it to them. An output head, whose weight is used beside forward(), may be a unit
+/// of its own: what uses it goes through the hook.
+class Linear final : public torch::nn::Module, public SplittableLayer, public HookedModule {
  public:
   Linear(const LinearOptions& options, at::ScalarType dtype);
 
@@ -33,12 +35,16 @@ class Linear final : public torch::nn::Module, public SplittableLayer {
   const LinearOptions& options() const { return options_; }  ///< of the whole, also when split
 
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
+  UnitHook& unit_hook() override { return unit_hook_; }
 
  private:
+  at::Tensor multiply(const at::Tensor& x) const;
+
   LinearOptions options_;
   at::Tensor weight_;
   at::Tensor bias_;
   std::shared_ptr<LayerHook> hook_;
+  UnitHook unit_hook_;
 };
 
 struct EmbeddingOptions {
@@ -48,7 +54,7 @@ struct EmbeddingOptions {
 };
 
 /// Rows of a table: weight [rows, dim].
-class Embedding final : public torch::nn::Module, public SplittableLayer {
+class Embedding final : public torch::nn::Module, public SplittableLayer, public HookedModule {
  public:
   Embedding(const EmbeddingOptions& options, at::ScalarType dtype);
 
@@ -62,6 +68,7 @@ class Embedding final : public torch::nn::Module, public SplittableLayer {
   /// never looked up.
   void keep_rows(int64_t first, int64_t count);
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
+  UnitHook& unit_hook() override { return unit_hook_; }
 
  private:
   at::Tensor look_up(const at::Tensor& ids) const;
@@ -71,6 +78,7 @@ class Embedding final : public torch::nn::Module, public SplittableLayer {
   int64_t num_rows_;
   at::Tensor weight_;
   std::shared_ptr<LayerHook> hook_;
+  UnitHook unit_hook_;
 };
 
 /// A norm over the last dim. A hook acts on forward() only: norms inside a block work on whatever

@@ -40,20 +40,8 @@ distributed::ParallelizeOptions fsdp2_options(const Recipe& recipe, const Engine
 }
 
 distributed::NvfsdpOptions megatron_options(const Recipe& recipe, const EnginePlace& place) {
-  constexpr const char* kStrategies[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
-  const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;
-  distributed::NvfsdpOptions options;
-  options.nvfsdp_unit_modules = config.megatron_fsdp_unit_modules;
-  options.data_parallel_sharding_strategy = kStrategies[config.zero_dp_strategy];
-  options.init_nvfsdp_with_meta_device = config.init_fsdp_with_meta_device;
-  options.grad_reduce_in_fp32 = config.grad_reduce_in_fp32;
-  options.preserve_fp32_weights = config.preserve_fp32_weights;
-  options.overlap_grad_reduce = config.overlap_grad_reduce;
-  options.overlap_param_gather = config.overlap_param_gather;
-  options.check_for_nan_in_grad = config.check_for_nan_in_grad;
-  options.average_in_collective = config.average_in_collective;
-  options.disable_bucketing = config.disable_bucketing;
-  options.calculate_per_token_loss = config.calculate_per_token_loss;
+  distributed::NvfsdpOptions options =
+      distributed::nvfsdp_options(recipe.distributed.megatron_fsdp);
   options.activation_checkpointing = recomputation_of(recipe.distributed);
   options.cp_rotate_method = recipe.distributed.context.cp_rotate_method;
   options.device = place.device;
@@ -67,6 +55,7 @@ std::unique_ptr<Engine> build_replicas(const Recipe& recipe, models::CausalLM& m
   distributed::recompute_blocks(model, plan, recomputation_of(recipe.distributed));
   distributed::DataParallelOptions options;
   options.device = place.device;
+  options.trace = place.trace;
   if (const auto cap = recipe.distributed.ddp.bucket_cap_mb) {
     options.bucket_bytes = *cap << 20;
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);

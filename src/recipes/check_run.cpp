@@ -96,9 +96,6 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
     check_megatron_fsdp(recipe, diagnostics);
   }
   check_recomputation(recipe, diagnostics);
-  for (const auto& dtype : {setup.fsdp2.autocast_dtype, setup.ddp.autocast_dtype}) {
-    if (dtype) reject("autocast_dtype", "autocast is not in this version");
-  }
 }
 
 void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {

@@ -50,9 +50,9 @@ void check_flags(const Recipe& recipe, const TpRequest& request, Diagnostics& di
   if (!config.enable_async_tensor_parallel) return;
   const Node& section = *recipe.root.find("distributed");
   const Node* place = section.find("enable_async_tensor_parallel");
-  if (!request.sequence_parallel) {
-    diagnostics.error(place != nullptr ? *place : section,
-                      "enable_async_tensor_parallel needs sequence_parallel: true");
+  const std::string finding = distributed::async_tp_finding(true, request.sequence_parallel);
+  if (!finding.empty()) {
+    diagnostics.error(place != nullptr ? *place : section, finding);
   } else {
     diagnostics.warning(place != nullptr ? *place : section,
                         "enable_async_tensor_parallel changes nothing here: collectives of tensor "

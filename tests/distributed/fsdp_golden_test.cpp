@@ -32,6 +32,7 @@ class Subject {
   virtual tensor::Batch rows(int64_t first, int64_t count) const = 0;
   virtual at::Tensor loss(const tensor::Batch& batch, double divisor) = 0;
   virtual int64_t sample_stride() const = 0;
+  virtual TableUnits tables() { return {}; }
 };
 
 class ToySubject final : public Subject {
@@ -80,6 +81,7 @@ class LlamaSubject final : public Subject {
     return model_->loss(batch, divisor, kIgnoreIndex);
   }
   int64_t sample_stride() const override { return 16; }
+  TableUnits tables() override { return untied_tables(*model_, model_->parallel_plan()); }
 
  private:
   std::shared_ptr<models::CausalLM> model_;
@@ -148,7 +150,7 @@ Outcome train_subject(const std::string& name, const ShardingGroups& groups,
                       const ShardingOptions& options, int64_t num_micro_batches) {
   const auto subject = make_subject(name);
   subject->module().train();
-  FullySharded engine(subject->module(), subject->keys(), groups, options);
+  FullySharded engine(subject->module(), subject->keys(), groups, options, subject->tables());
   load(engine, subject->initial_values());
   engine.parameters_changed();
   Outcome outcome;

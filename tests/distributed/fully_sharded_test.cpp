@@ -7,70 +7,20 @@
 
 #include "core/error.h"
 #include "distributed/data_parallel.h"
-#include "nn/layer_list.h"
+#include "distributed/golden_toy.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::distributed {
 namespace {
 
-/// x + relu(x w1 + b) w2, whose forward goes through a hook.
-class ToyBlock final : public torch::nn::Module, public nn::HookedModule {
- public:
-  ToyBlock() {
-    in_ = register_parameter("in", tensor::placeholder({6, 5}, at::kFloat));
-    bias_ = register_parameter("bias", tensor::placeholder({5}, at::kFloat));
-    out_ = register_parameter("out", tensor::placeholder({5, 6}, at::kFloat));
-  }
-
-  nn::UnitHook& unit_hook() override { return hook_; }
-
-  at::Tensor forward(const at::Tensor& x) {
-    return hook_({x}, [this](const nn::TensorList& in) {
-      return nn::TensorList{in[0] + at::relu(at::addmm(bias_, in[0], in_)).matmul(out_)};
-    })[0];
-  }
-
- private:
-  nn::UnitHook hook_;
-  at::Tensor in_, bias_, out_;
-};
-
-/// Three blocks between an input and an output scale, which belong to the root.
-class Toy final : public torch::nn::Module {
- public:
-  Toy() {
-    scale_ = register_parameter("scale", tensor::placeholder({6}, at::kFloat));
-    auto layers = register_module("layers", std::make_shared<nn::LayerList>());
-    for (const char* name : {"a", "b", "c"}) {
-      blocks_.push_back(layers->register_module(name, std::make_shared<ToyBlock>()));
-    }
-  }
-
-  at::Tensor loss(const at::Tensor& x) {
-    at::Tensor hidden = x * scale_;
-    for (const auto& block : blocks_) hidden = block->forward(hidden);
-    return (hidden * scale_).pow(2).mean();
-  }
-
-  static nn::ParallelPlan plan() {
-    nn::ParallelPlan plan;
-    plan.blocks = {"layers.a", "layers.b", "layers.c"};
-    return plan;
-  }
-
-  tensor::KeyMap keys() const {
-    tensor::KeyMap keys;
-    for (const auto& item : named_parameters()) {
-      keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
-    }
-    return keys;
-  }
-
- private:
-  at::Tensor scale_;
-  std::vector<std::shared_ptr<ToyBlock>> blocks_;
-};
+// Blocks of 65 elements in three parameters, and a root of a scale and a head, 36 elements, whose
+// forward goes through no hook.
+nn::ParallelPlan toy_plan() {
+  nn::ParallelPlan plan;
+  plan.blocks = {"blocks.0", "blocks.1", "blocks.2"};
+  return plan;
+}
 
 /// The same numbers for the same names, whoever owns the memory.
 void fill(const Engine& engine) {
@@ -83,16 +33,17 @@ void fill(const Engine& engine) {
   }
 }
 
-at::Tensor input(int64_t number) {
-  return at::sin(at::arange(24, at::kFloat) + static_cast<double>(number)).view({4, 6});
+at::Tensor loss_of(GoldenToy& toy, int64_t number) {
+  return toy.loss(GoldenToy::rows(4 * number, 4), 4);
 }
 
 /// name -> gradient after `num_micro_batches`.
-std::map<std::string, at::Tensor> gradients_of(Engine& engine, Toy& toy, int num_micro_batches) {
+std::map<std::string, at::Tensor> gradients_of(Engine& engine, GoldenToy& toy,
+                                               int num_micro_batches) {
   fill(engine);
   for (int i = 0; i < num_micro_batches; ++i) {
     engine.begin_micro_batch(i + 1 == num_micro_batches);
-    toy.loss(input(i)).backward();
+    loss_of(toy, i).backward();
     engine.end_micro_batch();
   }
   engine.reduce_gradients();
@@ -109,21 +60,21 @@ struct Sharded {
   explicit Sharded(const ShardingOptions& options)
       : engine(toy, toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()), options) {}
 
-  Toy toy;
+  GoldenToy toy;
   FullySharded engine;
 };
 
 class FullyShardedPolicyTest : public testing::TestWithParam<ShardingOptions> {};
 
 TEST_P(FullyShardedPolicyTest, GradientsAreThoseOfAModuleThatOwnsItsMemory) {
-  Toy whole;
-  DataParallel plain(whole, Toy::plan(), whole.keys(), comm::ProcessGroup::solo(), {});
+  GoldenToy whole;
+  DataParallel plain(whole, toy_plan(), whole.keys(), comm::ProcessGroup::solo(), {});
   for (const int num_micro_batches : {1, 3}) {
     plain.zero_gradients();
     const auto wanted = gradients_of(plain, whole, num_micro_batches);
     Sharded sharded(GetParam());
     const auto found = gradients_of(sharded.engine, sharded.toy, num_micro_batches);
-    ASSERT_EQ(found.size(), 10u);
+    ASSERT_EQ(found.size(), 11u);
     for (const auto& [name, gradient] : wanted) {
       EXPECT_TRUE(at::allclose(found.at(name), gradient, 1e-6, 1e-7)) << name;
       EXPECT_GT(gradient.abs().sum().item<float>(), 0) << name;
@@ -146,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, FullyShardedPolicyTest,
 TEST(FullyShardedCountsTest, AllBlocksButTheLastAreGatheredTwice) {
   Sharded sharded(with({}, true));
   gradients_of(sharded.engine, sharded.toy, 1);
-  EXPECT_EQ(sharded.engine.counts().gathers, 1 + 2 + 2 + 1);  // root, a, b, c
+  EXPECT_EQ(sharded.engine.counts().gathers, 1 + 2 + 2 + 1);  // the root, the blocks
   EXPECT_EQ(sharded.engine.counts().reductions, 4);
 }
 
@@ -171,7 +122,7 @@ TEST(FullyShardedTest, ForwardsWithoutGradientsLeaveNothingGathered) {
   at::NoGradGuard no_grad;
   for (int i = 0; i < 2; ++i) {
     sharded.engine.begin_micro_batch(true);
-    sharded.toy.loss(input(0));
+    loss_of(sharded.toy, 0);
     sharded.engine.end_micro_batch();
     EXPECT_EQ(sharded.engine.counts().gathers, 4 * (i + 1));
   }
@@ -182,7 +133,6 @@ TEST(FullyShardedTest, BlocksAreComputedInTheParametersDtype) {
   options.param_dtype = at::kBFloat16;
   options.reduce_dtype = at::kFloat;
   options.casts_inputs = true;
-  options.output_dtype = at::kFloat;
   Sharded sharded(options);
   gradients_of(sharded.engine, sharded.toy, 1);
   for (const tensor::FlatShard& shard : sharded.engine.gradients()) {
@@ -191,21 +141,35 @@ TEST(FullyShardedTest, BlocksAreComputedInTheParametersDtype) {
   for (const at::Tensor& parameter : sharded.toy.parameters()) {
     EXPECT_EQ(parameter.scalar_type(), at::kBFloat16);
   }
-  // A block of 65 elements takes 30, 5 and 30 on borders of 16; the root's 6 take one of 16.
-  const int64_t block = 32 + 16 + 32, root = 16;
+  // A block of 65 elements takes 30, 5 and 30 on borders of 16; the root's 6 and 30 take 16 and 32.
+  const int64_t block = 32 + 16 + 32, root = 16 + 32;
   EXPECT_EQ(sharded.engine.counts().gathered_bytes, 2 * (5 * block + root));
   EXPECT_EQ(sharded.engine.counts().reduced_bytes, 4 * (3 * block + root));
 }
 
+TEST(FullyShardedTest, OutputsHaveThePolicysDtype) {
+  ShardingOptions options;
+  options.param_dtype = at::kBFloat16;
+  options.casts_inputs = true;
+  const auto dtype_of_output = [&] {
+    ToyNet net;
+    shard_toy(net, comm::ProcessGroup::solo(), options);
+    return net.forward(toy_input(0)).scalar_type();
+  };
+  EXPECT_EQ(dtype_of_output(), at::kBFloat16);
+  options.output_dtype = at::kFloat;
+  EXPECT_EQ(dtype_of_output(), at::kFloat);
+}
+
 TEST(FullyShardedTest, FrozenParametersAreGatheredAndGetNoGradients) {
-  Toy toy;
+  GoldenToy toy;
   for (const auto& item : toy.named_parameters()) {
-    if (item.key().starts_with("layers.b.")) at::Tensor(item.value()).set_requires_grad(false);
+    if (item.key().starts_with("blocks.1.")) at::Tensor(item.value()).set_requires_grad(false);
   }
   FullySharded engine(toy, toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()), {});
   const auto gradients = gradients_of(engine, toy, 1);
-  EXPECT_EQ(gradients.size(), 7u);
-  EXPECT_EQ(gradients.count("layers.b.in"), 0u);
+  EXPECT_EQ(gradients.size(), 8u);
+  EXPECT_EQ(gradients.count("blocks.1.w1"), 0u);
   EXPECT_EQ(engine.num_trained_parameters(), engine.num_parameters() - 65);
 }
 

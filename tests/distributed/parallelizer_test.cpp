@@ -4,8 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/ranks.h"
-#include "distributed/fully_sharded.h"
-#include "distributed/toy_modules.h"
+#include "distributed/toy_model.h"
 #include "support/errors.h"
 
 namespace automodel::distributed {
@@ -15,45 +14,6 @@ using comm::expect;
 using comm::expect_ranks;
 using comm::ProcessGroup;
 using Texts = std::vector<std::string>;
-
-/// A ToyNet and what a parallelizer is told of it.
-struct ToyModel {
-  explicit ToyModel(const std::string& architecture = "ToyForCausalLM") {
-    for (const auto& item : net.named_parameters()) {
-      facts.keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
-    }
-    facts.architecture = architecture;
-    for (int i = 0; i < 3; ++i) facts.plan.blocks.push_back(cat("layers.", i));
-  }
-
-  ParallelModel model() { return {net, facts, {}}; }
-
-  ToyNet net;
-  TpModel facts;
-};
-
-/// One data-parallel axis under upstream's names; the others have one rank.
-DeviceMesh data_mesh(const ProcessGroup& group) {
-  const auto one = ProcessGroup::solo();
-  return DeviceMesh({{"dp_replicate", one},
-                     {"dp_shard_cp", group},
-                     {"dp_cp", group},
-                     {"dp", group},
-                     {"cp", one},
-                     {"tp", one}});
-}
-
-FullySharded& sharded(Engine& engine) {
-  return dynamic_cast<FullySharded&>(engine);
-}
-
-double norm_of_a_step(ToyNet& net, Engine& engine) {
-  engine.begin_micro_batch(true);
-  net.loss(toy_input(0)).backward();
-  engine.end_micro_batch();
-  engine.reduce_gradients();
-  return engine.gradient_norm();
-}
 
 TEST(Fsdp2StrategyParallelize, ShardsLayersAndRootAndTrainsAsThePlainModel) {
   double plain = 0;
@@ -153,7 +113,7 @@ TEST(Fsdp2StrategyParallelize, AsyncTensorParallelismNeedsSequenceParallelism) {
     options.enable_async_tensor_parallel = true;
     const std::string text =
         test::error_of<UserError>([&] { fsdp2_strategy_parallelize(toy.model(), mesh, options); });
-    expect(text == "enable_async_tensor_parallel requires sequence_parallel", text);
+    expect(text == "enable_async_tensor_parallel needs sequence_parallel: true", text);
   });
 }
 

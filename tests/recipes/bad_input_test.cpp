@@ -100,6 +100,18 @@ TEST_F(BadInputTest, ANonFiniteLossStopsTheRunBeforeAnUpdate) {
             "learning rate, check the data, or train in float32\n");
 }
 
+TEST_F(BadInputTest, CheckForNanInGradStopsARunThatGoesOnOtherwise) {
+  const std::vector<std::string> arguments = {"--optimizer.lr=1e38", "--stop_on_non_finite=false",
+                                              "--distributed.strategy=megatron_fsdp"};
+  const ProgramResult checked = run(arguments);
+  EXPECT_EQ(checked.status, 5);
+  EXPECT_THAT(checked.err, testing::StartsWith("step 1: the gradient norm is nan (not finite in "));
+  EXPECT_THAT(checked.err, HasSubstr(" more) while the loss is nan; nothing was updated."));
+  std::vector<std::string> unchecked = arguments;
+  unchecked.push_back("--distributed.check_for_nan_in_grad=false");
+  EXPECT_EQ(run(unchecked).status, 0);
+}
+
 TEST_F(BadInputTest, CudaWhereThereIsNoneIsSaid) {
   const ProgramResult result = run({"--device=cuda"});
   EXPECT_EQ(result.status, 6);

@@ -49,5 +49,26 @@ TEST(DistributedSectionTest, ActivationCheckpointingScopeIsNormalised) {
             Scope({"language"}));
 }
 
+TEST(DistributedSectionTest, AutocastSaysWhatToSetInstead) {
+  const auto warning_of = [](const std::string& strategy) {
+    const config::Document document = config::load_text(
+        cat("strategy: ", strategy, "\nautocast_dtype: bfloat16\n"), "distributed.yaml", {});
+    config::Diagnostics diagnostics(document.sources);
+    read_distributed(document.root, diagnostics);
+    const auto warnings = diagnostics.render_all(config::Severity::kWarning);
+    return warnings.size() == 1 ? warnings[0] : cat(warnings.size(), " warnings");
+  };
+  EXPECT_EQ(warning_of("fsdp2"),
+            "distributed.yaml:2:1: warning: 'autocast_dtype' has no effect here: layers compute in "
+            "mp_policy.param_dtype; set that [autocast_dtype]\n"
+            "  autocast_dtype: bfloat16\n"
+            "  ^");
+  EXPECT_EQ(warning_of("ddp"),
+            "distributed.yaml:2:1: warning: 'autocast_dtype' has no effect here: layers compute in "
+            "the stored dtype; set model.torch_dtype [autocast_dtype]\n"
+            "  autocast_dtype: bfloat16\n"
+            "  ^");
+}
+
 }  // namespace
 }  // namespace automodel::recipes

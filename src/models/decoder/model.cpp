@@ -134,12 +134,18 @@ at::Tensor DecoderModel::run_stage(const tensor::Batch& batch, const at::Tensor&
   return norm_ ? norm_->forward(x) : x;
 }
 
-const at::Tensor& DecoderModel::head_weight() const {
-  return lm_head_ ? lm_head_->weight() : embed_tokens_->weight();
+template <typename Body>
+at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) const {
+  if (!lm_head_) return body(hidden, embed_tokens_->weight());
+  return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
+    return nn::TensorList{body(in[0], lm_head_->weight())};
+  })[0];
 }
 
 at::Tensor DecoderModel::logits(const at::Tensor& hidden) {
-  at::Tensor out = kernels::linear(hidden, head_weight(), {});
+  at::Tensor out = with_head(hidden, [](const at::Tensor& x, const at::Tensor& weight) {
+    return kernels::linear(x, weight, {});
+  });
   if (config_.logit_scale != 1.0) out = out * config_.logit_scale;
   if (config_.final_softcap == 0) return out;
   return at::tanh(out / config_.final_softcap) * config_.final_softcap;
@@ -166,7 +172,9 @@ at::Tensor DecoderModel::loss_of_hidden(const tensor::Batch& batch, const at::Te
   options.softcap = config_.final_softcap;
   options.logit_scale = config_.logit_scale;
   options.divisor = divisor;
-  return loss_head_->loss(hidden, head_weight(), labels, options);
+  return with_head(hidden, [&](const at::Tensor& x, const at::Tensor& weight) {
+    return loss_head_->loss(x, weight, labels, options);
+  });
 }
 
 std::vector<ParameterInit> DecoderModel::initial_values() const {

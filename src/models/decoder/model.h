@@ -54,7 +54,9 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
  private:
   std::shared_ptr<const ForwardContext> make_context(const tensor::Batch& batch);
   at::Tensor embed(const tensor::Batch& batch, const ForwardContext& context) const;
-  const at::Tensor& head_weight() const;
+  /// What the head computes from hidden states and its weight, in its unit when it has its own.
+  template <typename Body>
+  at::Tensor with_head(const at::Tensor& hidden, const Body& body) const;
 
   Family family_;
   DecoderConfig config_;
