@@ -11,6 +11,12 @@ struct ActivationShape {
   int64_t element_size = 4;  ///< 4: the fused float32 kernels; others: the plain operations
   bool is_part = false;      ///< of longer sequences: attention goes by blocks in float32
 
+  // Equal parts that tensor parallelism makes, of which this rank computes one.
+  int64_t num_head_parts = 1;
+  int64_t num_mlp_parts = 1;
+  int64_t num_vocab_parts = 1;
+  int64_t num_sequence_parts = 1;  ///< of the stream between the layers
+
   int64_t tokens() const { return num_sequences * sequence_length; }
 };
 

@@ -20,8 +20,11 @@ StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
   model->keep_stage(modules);
   const nn::ParallelPlan parts = model->parallel_plan();
   const nn::ActivationSizes sizes = model->activation_sizes(options.shape);
-  const auto memory =
-      distributed::plan_memory(distributed::group_parameters(*model, parts), options.memory, sizes);
+  distributed::MemoryOptions own = options.memory;
+  const bool has_tables = !own.tables.embedding.empty() || !own.tables.head.empty();
+  own.tables = has_tables ? distributed::untied_tables(*model, parts) : distributed::TableUnits{};
+  const auto memory = distributed::plan_memory(
+      distributed::group_parameters(*model, parts, own.tables), own, sizes);
   StagePlan plan;
   plan.modules = std::move(modules);
   for (const distributed::UnitMemory& unit : memory.units) plan.num_parameters += unit.numel;

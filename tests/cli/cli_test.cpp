@@ -118,14 +118,14 @@ TEST(CliTest, PlanShowsMeshUnitsBytesAndCollectives) {
       "  (root)                   131136  float32          1.0 MiB         256 KiB\n"
       "  model.layers.0 .. 1  55488 each  float32     434 KiB each    108 KiB each\n"
       "bytes on every rank, at the fullest moment of a step (the loss)\n"
-      "  parameters                       473 KiB\n"
-      "  gradients                        473 KiB\n"
-      "  optimizer state                  946 KiB\n"
-      "  gathered parameters              364 KiB\n"
-      "  gradients not yet reduced        256 KiB\n"
-      "  kept activations                 1.8 MiB\n"
-      "  logits and their gradients       1.8 MiB\n"
-      "  total                            6.0 MiB\n"
+      "  parameters                  473 KiB\n"
+      "  gradients                   473 KiB\n"
+      "  optimizer state             946 KiB\n"
+      "  gathered parameters         364 KiB\n"
+      "  gradients not yet reduced   256 KiB\n"
+      "  kept activations            1.8 MiB\n"
+      "  logits and their gradients  1.8 MiB\n"
+      "  total                       6.0 MiB\n"
       "  the program itself is not counted; the largest unit is the root with 131136 parameters\n"
       "collectives of a step, bytes of the whole tensors\n"
       "  all-gathers               4, 581 KiB\n"
@@ -139,7 +139,7 @@ TEST(CliTest, PlanOfSeventyBillionParametersIsThereAtOnce) {
   EXPECT_LT(run.seconds, 1.0);
   const Json plan = Json::parse(run.out, "plan");
   EXPECT_EQ(plan.at("num_parameters").as_int(), 70553706496);
-  EXPECT_EQ(plan.at("units").size(), 2u);
+  EXPECT_EQ(plan.at("units").size(), 4u);  // the embedding, the layers, the last norm, the head
   EXPECT_EQ(plan.at("units").as_array()[1].at("count").as_int(), 80);
   // bfloat16; 64 ranges, and nothing to pad at these sizes.
   EXPECT_EQ(plan.at("bytes").at("parameters").as_int(), 70553706496 * 2 / 64);
@@ -207,13 +207,37 @@ TEST(CliTest, PlanOfSeventyBillionParametersOnAPipeline) {
   EXPECT_NEAR(static_cast<double>(state), num_parameters * 8.0 / 16, 1e6);
 }
 
+TEST(CliTest, PlanShowsTheTensorParallelPlanAndARanksPart) {
+  const std::vector<std::string> arguments = {"plan", "recipes/smoke/mock_pretrain.yaml",
+                                              "--world-size", "4", "--distributed.tp_size=2"};
+  const ProgramResult run = automodel(arguments);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("  tensor parallelism        over 2 ranks\n"));
+  EXPECT_THAT(
+      run.out,
+      HasSubstr(
+          "tensor-parallel plan; what it does not name is whole on every rank\n"
+          "  lm_head                          colwise: input whole, output split by features\n"
+          "  model.embed_tokens               rowwise: input whole, output whole\n"
+          "  model.layers.*.mlp.down_proj     rowwise: input split by features, output whole\n"));
+  // Half of 55296 elements of projections and all of 192 of norms; half of a table of 131072.
+  EXPECT_THAT(run.out, HasSubstr("  model.layers.0 .. 1  27840 each  float32     218 KiB each"));
+  EXPECT_THAT(run.out, HasSubstr("  (root)                    65600  float32          512 KiB"));
+  std::vector<std::string> by_positions = arguments;
+  by_positions.insert(by_positions.end(), {"--distributed.sequence_parallel=true", "--json"});
+  const Json plan = Json::parse(automodel(by_positions).out, "plan");
+  EXPECT_EQ(plan.at("num_parameters").as_int(), 242112);
+  EXPECT_TRUE(plan.at("sequence_parallel").as_bool());
+  EXPECT_EQ(plan.at("tp_plan").at("model.norm").as_string(), "sequence_parallel");
+  EXPECT_EQ(plan.at("units").as_array()[1].at("num_parameters").as_int(), 27840);
+}
+
 TEST(CliTest, PlanRefusesAxesThatItCannotTell) {
   const ProgramResult run = automodel({"plan", kSmoke, "--world-size", "2",
-                                       "--distributed.strategy=fsdp2", "--distributed.tp_size=2"});
+                                       "--distributed.strategy=fsdp2", "--distributed.ep_size=2"});
   EXPECT_EQ(run.status, 6) << run.out;
   EXPECT_EQ(run.err,
-            "distributed.tp_size 2: plans of more than data, pipeline and context parallelism are "
-            "not in this version\n");
+            "distributed.ep_size 2: plans of expert parallelism are not in this version\n");
   const ProgramResult zero = automodel({"plan", kSmoke, "--world-size", "0"});
   EXPECT_EQ(zero.status, 2);
   EXPECT_EQ(zero.err, "--world-size must be at least 1, found 0\n");

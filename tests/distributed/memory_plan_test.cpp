@@ -4,8 +4,12 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "comm/imagined_group.h"
+#include "comm/ranks.h"
 #include "distributed/data_parallel.h"
 #include "distributed/fully_sharded.h"
+#include "distributed/small_llama.h"
+#include "distributed/tensor_parallel.h"
 #include "nn/layer_list.h"
 #include "tensor/shard_spec.h"
 
@@ -359,6 +363,32 @@ TEST(MemoryPlanTest, StrategiesSetTheOptionsThatTheirEnginesTake) {
   EXPECT_FALSE(ddp.sharding);
   EXPECT_EQ(ddp.num_replicas, 8);
   EXPECT_EQ(ddp.bucket_bytes, int64_t{2} << 20);
+}
+
+TEST(MemoryPlanTest, StateOfASplitModelIsWhatItsRanksHold) {
+  comm::expect_ranks(4, [](comm::World& world) {
+    const auto dp = world.split("dp", {{0, 2}, {1, 3}});
+    const auto tp = world.split("tp", {{0, 1}, {2, 3}});
+    const auto one = comm::ProcessGroup::solo();
+    const DeviceMesh mesh({{"dp_replicate", one}, {"dp_shard_cp", dp}, {"dp_cp", dp}, {"tp", tp}});
+    // An uneven vocabulary: the first rank has a row more, and all have room for it.
+    const std::vector<std::pair<std::string, Json>> changes = {{"vocab_size", Json(129)}};
+    SmallLlama llama(changes);
+    const auto engine = fsdp2_strategy_parallelize(llama.parallel(), mesh, {});
+    SmallLlama planned(changes);
+    const TpLayerPlan layers = plan_layers(*planned.model, planned.facts,
+                                           get_parallel_plan(planned.facts, false), {.tp_size = 2});
+    split_module(*planned.model, planned.facts, layers, comm::imagined_group("tp", 0, 2), false);
+    MemoryOptions options = sharded_over(2, sharding_options(FSDP2Config{}, at::kCPU));
+    options.tables = untied_tables(*planned.model, planned.facts.plan);
+    const MemoryPlan plan = plan_memory(
+        group_parameters(*planned.model, planned.facts.plan, options.tables), options, {});
+    int64_t parameters = 0, gradients = 0;
+    for (const auto& shard : engine->parameters()) parameters += int64_t(shard.buffer.nbytes());
+    for (const auto& shard : engine->gradients()) gradients += int64_t(shard.buffer.nbytes());
+    comm::expect(plan.parameters == parameters, cat(plan.parameters, " not ", parameters));
+    comm::expect(plan.gradients == gradients, cat(plan.gradients, " not ", gradients));
+  });
 }
 
 TEST(MemoryPlanTest, ReplicasReduceInBucketsOnceAStep) {

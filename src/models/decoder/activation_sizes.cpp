@@ -25,10 +25,17 @@ class BlockSizes final {
         e_(shape.element_size),
         is_fused_(shape.element_size == 4),
         is_part_(shape.is_part),
-        q_(config.num_heads * config.qk_dim()),
-        k_((config.latent_attention ? config.num_heads : config.num_kv_heads) * config.qk_dim()) {}
+        parts_(shape.num_sequence_parts),
+        num_heads_(config.num_heads / shape.num_head_parts),
+        num_kv_heads_(config.num_kv_heads / shape.num_head_parts),
+        q_(num_heads_ * config.qk_dim()),
+        k_((config.latent_attention ? num_heads_ : num_kv_heads_) * config.qk_dim()),
+        intermediate_(config.intermediate_size / shape.num_mlp_parts) {}
 
+  /// Inputs of projections: all positions.
   int64_t hidden() const { return tokens_ * config_.hidden_size * e_; }
+  /// The stream between layers: this rank's positions.
+  int64_t stream() const { return hidden() / parts_; }
 
   /// Whether a norm over the hidden size keeps its input as it came.
   bool norm_keeps_input() const { return is_fused_ || config_.norm == NormKind::kLayer; }
@@ -39,12 +46,12 @@ class BlockSizes final {
     return is_fused_ ? rows * 4 : rows * (8 * dim + 4);
   }
 
-  int64_t hidden_norm() const { return norm(tokens_, config_.hidden_size); }
+  int64_t hidden_norm() const { return norm(tokens_ / parts_, config_.hidden_size); }
 
   /// From the projection's output to q, k and v.
   int64_t heads() const {
-    const int64_t rows = tokens_ * config_.num_heads;
-    const int64_t kv_rows = tokens_ * config_.num_kv_heads;
+    const int64_t rows = tokens_ * num_heads_;
+    const int64_t kv_rows = tokens_ * num_kv_heads_;
     switch (config_.qk_norm) {
       case QkNorm::kWholeProjection:  // the norms' inputs are copies
         return (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_);
@@ -60,13 +67,13 @@ class BlockSizes final {
   bool has_fused_attention() const {
     return (is_fused_ || is_part_) && config_.attention_dropout == 0;
   }
-  int64_t scores() const { return tokens_ * config_.num_heads * length_ * 4; }
+  int64_t scores() const { return tokens_ * num_heads_ * length_ * 4; }
 
   /// q, k and v as attention keeps them, to the output projection's input.
   int64_t attention() const {
     if (has_fused_attention()) {
       const int64_t widened = is_fused_ ? 0 : tokens_ * q_ * 4;  // the result of a part's blocks
-      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * config_.num_heads * 4;
+      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4;
     }
     int64_t kept = 2 * scores();  // probabilities, and what the values are weighted with
     if (config_.attention_softcap > 0) kept += scores();
@@ -74,9 +81,9 @@ class BlockSizes final {
     return kept + length_ * length_ + tokens_ * (12 + e_) * q_;
   }
 
-  int64_t dropout() const { return config_.residual_dropout > 0 ? hidden() : 0; }
+  int64_t dropout() const { return config_.residual_dropout > 0 ? stream() : 0; }
 
-  int64_t up() const { return tokens_ * config_.intermediate_size * e_; }
+  int64_t up() const { return tokens_ * intermediate_ * e_; }
 
   /// From the first projection's output to the second's input.
   int64_t mlp() const {
@@ -124,7 +131,7 @@ class BlockSizes final {
   int64_t mlp_branch() const {
     int64_t kept = hidden() + mlp() + dropout();  // the first projection's input
     if (config_.norm_placement != NormPlacement::kPost) {
-      kept += hidden_norm() + (norm_keeps_input() ? hidden() : 0);
+      kept += hidden_norm() + (norm_keeps_input() ? stream() : 0);
     }
     if (config_.norm_placement != NormPlacement::kPre) kept += post_norm();
     return kept;
@@ -132,7 +139,7 @@ class BlockSizes final {
 
   /// The block's output: the next norm's or, with norms behind, the next projection's input.
   int64_t output() const {
-    return config_.norm_placement == NormPlacement::kPost || norm_keeps_input() ? hidden() : 0;
+    return config_.norm_placement == NormPlacement::kPost || norm_keeps_input() ? stream() : 0;
   }
 
   int64_t forward_working() const {
@@ -146,7 +153,7 @@ class BlockSizes final {
   /// projection and attention; what was freed before counts against it.
   int64_t backward_working() const {
     const int64_t width = config_.is_mlp_gated ? 2 : 1;
-    const int64_t weight = config_.hidden_size * config_.intermediate_size * e_;
+    const int64_t weight = config_.hidden_size * intermediate_ * e_;
     const int64_t down = hidden() + up() + weight;
     const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
     const int64_t first = 2 * hidden() + width * up() - mlp() + width * weight;
@@ -156,7 +163,7 @@ class BlockSizes final {
   }
 
  private:
-  int64_t post_norm() const { return hidden_norm() + (norm_keeps_input() ? hidden() : 0); }
+  int64_t post_norm() const { return hidden_norm() + (norm_keeps_input() ? stream() : 0); }
 
   const DecoderConfig& config_;
   int64_t tokens_;
@@ -164,8 +171,12 @@ class BlockSizes final {
   int64_t e_;
   bool is_fused_;
   bool is_part_;
+  int64_t parts_;
+  int64_t num_heads_;
+  int64_t num_kv_heads_;
   int64_t q_;
   int64_t k_;
+  int64_t intermediate_;
 };
 
 }  // namespace
@@ -176,15 +187,17 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   const BlockSizes block(config, shape);
   const int64_t rows = std::min(kChunkTokens, shape.tokens());
   const int64_t per_logit = shape.element_size == 4 ? 4 : 4 + shape.element_size;
+  const int64_t vocab_size =
+      (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
   nn::ActivationSizes sizes;
-  sizes.embedding = block.hidden() + (config.embedding_dropout > 0 ? block.hidden() : 0);
+  sizes.embedding = block.stream() * (config.embedding_dropout > 0 ? 2 : 1);
   sizes.block_kept = block.attention_branch() + block.mlp_branch() + block.output();
-  sizes.block_input = block.hidden();
+  sizes.block_input = block.stream();
   sizes.block_forward = block.forward_working();
   sizes.block_backward = block.backward_working();
   sizes.final_norm_kept = block.hidden_norm() + block.hidden();
-  sizes.head_kept = block.hidden() + config.vocab_size * config.hidden_size * shape.element_size;
-  sizes.logits = rows * (config.vocab_size * per_logit + config.hidden_size * shape.element_size) +
+  sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
+  sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
                  block.hidden();  // the rows that have labels
   return sizes;
 }

@@ -1,0 +1,333 @@
+#include "recipes/plan_text.h"
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "tensor/dtype.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using distributed::MemoryOptions;
+using distributed::MemoryPlan;
+using distributed::Placement;
+using distributed::UnitMemory;
+
+/// Consecutive units that differ in nothing but their number.
+struct UnitRun {
+  const UnitMemory* first = nullptr;
+  const UnitMemory* last = nullptr;
+  int64_t count = 0;
+
+  std::string name() const {
+    if (first->unit.empty()) return "(root)";
+    if (count == 1) return first->unit;
+    return cat(first->unit, " .. ", last->unit.substr(last->unit.rfind('.') + 1));
+  }
+};
+
+bool is_alike(const UnitMemory& a, const UnitMemory& b) {
+  return !a.unit.empty() && !b.unit.empty() && a.numel == b.numel && a.dtype == b.dtype &&
+         a.is_trained == b.is_trained && a.state() == b.state();
+}
+
+std::vector<UnitRun> fold(const std::vector<UnitMemory>& units) {
+  std::vector<UnitRun> runs;
+  for (const UnitMemory& unit : units) {
+    if (runs.empty() || !is_alike(*runs.back().first, unit)) runs.push_back({&unit, &unit, 0});
+    runs.back().last = &unit;
+    runs.back().count += 1;
+  }
+  return runs;
+}
+
+const char* placement_name(Placement placement) {
+  return placement == Placement::kSharded ? "sharded" : "replicated";
+}
+
+/// "0-7", "0, 8, 16, 24, .. 56": ranks of a group, evenly spaced as a mesh's are.
+std::string ranks_text(const std::vector<int>& ranks) {
+  const size_t count = ranks.size();
+  if (count == 1) return cat(ranks[0]);
+  const int stride = ranks[1] - ranks[0];
+  const bool is_even = ranks.back() - ranks.front() == stride * static_cast<int>(count - 1);
+  if (is_even && stride == 1) return cat(ranks.front(), "-", ranks.back());
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < std::min<size_t>(count, 4); ++i) texts.push_back(cat(ranks[i]));
+  if (count > 5) texts.emplace_back("..");
+  if (count > 4) texts.push_back(cat(ranks.back()));
+  return replace_all(join(texts, ", "), "..,", "..");
+}
+
+constexpr const char* kGroupNames[] = {"pp", "dp_replicate", "dp_shard",   "cp",
+                                       "tp", "dp",           "dp_shard_cp"};
+
+using Rows = std::vector<std::vector<std::string>>;
+
+/// How the columns behind the first, which is left-aligned, are written.
+enum class Alignment { kLeft, kRight };
+
+/// Lines of columns two blanks apart, indented; the first is at least `width` wide.
+std::string columns(const Rows& rows, Alignment alignment, size_t width = 0) {
+  std::vector<size_t> widths = {width};
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string blanks(widths[i] - row[i].size(), ' ');
+      const bool is_last = i + 1 == row.size();
+      const bool is_right = i > 0 && alignment == Alignment::kRight;
+      line += cat("  ", is_right ? blanks : "", row[i], is_right || is_last ? "" : blanks);
+    }
+    text += cat(line, "\n");
+  }
+  return text;
+}
+
+constexpr size_t kNameWidth = 24;  // of the sections' first columns
+
+std::string bytes_text(int64_t bytes) {
+  return format_bytes(static_cast<uint64_t>(bytes));
+}
+
+std::string mesh_text(const RecipePlan& plan) {
+  const mesh::Mesh mesh(plan.sizes);
+  std::vector<std::string> axes;
+  for (int i = 0; i < mesh::kNumAxes; ++i) {
+    const auto axis = static_cast<mesh::Axis>(i);
+    axes.push_back(cat(mesh::axis_name(axis), " ", plan.sizes.size(axis)));
+  }
+  std::string text = cat("mesh of ", plan.sizes.world_size(), " ranks: ", join(axes, ", "),
+                         " (the last axis varies fastest)\n");
+  Rows rows;
+  for (const char* name : kGroupNames) {
+    const auto groups = mesh.groups(*mesh::axes_of(name));
+    if (groups[0].size() == 1) continue;
+    std::string value = cat(groups.size(), groups.size() == 1 ? " group of " : " groups of ",
+                            groups[0].size(), ": ", ranks_text(groups[0]));
+    if (groups.size() > 1) value += cat("; ", ranks_text(groups[1]));
+    if (groups.size() > 2) value += "; ..";
+    rows.push_back({name, value});
+  }
+  return text + columns(rows, Alignment::kLeft, 12);
+}
+
+std::string strategy_text(const RecipePlan& plan) {
+  const MemoryOptions& options = plan.options;
+  std::string parts = options.num_replicas > 1
+                          ? cat(options.num_replicas, " replicas: everything whole on each")
+                      : plan.sizes.tp > 1 ? "one rank of every part: nothing sharded"
+                                          : "one rank: everything whole";
+  at::ScalarType reduced = plan.dtype;
+  if (const auto& sharding = options.sharding) {
+    parts =
+        cat("over ", options.num_parts, " ranks: parameters ", placement_name(sharding->parameters),
+            ", gradients ", placement_name(sharding->gradients), ", optimizer state sharded");
+    if (options.num_replicas > 1) parts += cat("; ", options.num_replicas, " replicas");
+    reduced = sharding->reduce_dtype.value_or(plan.computed_dtype());
+  }
+  const char* const masters =
+      options.sharding && options.sharding->main_dtype ? ", float32 masters" : "";
+  const char* const sequences = plan.sequence_parallel ? ", sequences split between layers" : "";
+  const nn::ActivationShape& shape = plan.shape;
+  return columns(
+      {{"strategy", cat(plan.strategy, ", ", parts)},
+       {"dtypes", cat("stored ", tensor::dtype_name(plan.dtype), ", computed ",
+                      tensor::dtype_name(plan.computed_dtype()), ", reduced ",
+                      tensor::dtype_name(reduced), masters)},
+       {"activation checkpointing",
+        options.recomputes ? "full: blocks keep their input and are computed again" : "off"},
+       {"tensor parallelism",
+        plan.sizes.tp == 1 ? "off (tp_size 1)" : cat("over ", plan.sizes.tp, " ranks", sequences)},
+       {"a micro-batch on a rank",
+        cat(shape.num_sequences, shape.num_sequences == 1 ? " sequence of " : " sequences of ",
+            shape.sequence_length, " tokens",
+            plan.sizes.cp == 1 ? "" : cat(" (its share of ", plan.whole_length, ")"))},
+       {"micro-batches a step", cat(options.num_micro_batches)}},
+      Alignment::kLeft, kNameWidth);
+}
+
+/// A style in the words of recipes, and how its input and output lie on the ranks.
+std::string style_text(const distributed::ParallelStyle& style) {
+  using distributed::StyleKind;
+  using distributed::StyleLayout;
+  const auto layout = [](StyleLayout of) {
+    switch (of) {
+      case StyleLayout::kReplicate:
+        return "whole";
+      case StyleLayout::kShardSequence:
+        return "split by positions";
+      case StyleLayout::kShardLast:
+        return "split by features";
+    }
+    return "";
+  };
+  if (style.kind == StyleKind::kSequence) return "sequence_parallel";
+  return cat(style.kind == StyleKind::kColwise ? "colwise" : "rowwise", ": input ",
+             layout(style.input), ", output ", layout(style.output));
+}
+
+std::string tp_text(const RecipePlan& plan) {
+  if (plan.tp_rules.empty()) return "";
+  Rows rows;
+  for (const auto& [module, style] : plan.tp_rules) rows.push_back({module, style_text(style)});
+  return "tensor-parallel plan; what it does not name is whole on every rank\n" +
+         columns(rows, Alignment::kLeft);
+}
+
+std::string units_text(const RecipePlan& plan) {
+  Rows rows = {{"unit", "parameters", "dtype", "state on a rank", "gathered whole"}};
+  for (const UnitRun& run : fold(plan.memory.units)) {
+    const UnitMemory& unit = *run.first;
+    const std::string each = run.count > 1 ? " each" : "";
+    rows.push_back({run.name(), cat(unit.numel, each),
+                    cat(tensor::dtype_name(unit.dtype), unit.is_trained ? "" : " (frozen)"),
+                    bytes_text(unit.state()) + each,
+                    unit.gathered == 0 ? "always" : bytes_text(unit.gathered) + each});
+  }
+  return columns(rows, Alignment::kRight);
+}
+
+std::string memory_text(const RecipePlan& plan) {
+  const MemoryPlan& memory = plan.memory;
+  const distributed::MemoryMoment& peak = memory.peak;
+  const UnitMemory& largest = memory.largest_unit();
+  const std::pair<const char*, int64_t> parts[] = {
+      {"parameters", memory.parameters},
+      {"gradients", memory.gradients},
+      {"optimizer state", memory.optimizer},
+      {"gathered parameters", peak.gathered},
+      {"gradients not yet reduced", peak.whole_gradients},
+      {"buffers kept for reuse", peak.idle},
+      {"copies for collectives", peak.casts},
+      {"kept activations", peak.activations},
+      {"other activations", peak.working},
+      {"logits and their gradients", peak.logits},
+      {"total", memory.total()}};
+  Rows rows;
+  for (const auto& [name, bytes] : parts) {
+    if (bytes != 0) rows.push_back({name, bytes_text(bytes)});
+  }
+  return cat("bytes on every rank, at the fullest moment of a step (", peak.name, ")\n",
+             columns(rows, Alignment::kRight, kNameWidth),
+             "  the program itself is not counted; the largest unit is ",
+             largest.unit.empty() ? "the root" : largest.unit, " with ", largest.numel,
+             " parameters\n");
+}
+
+std::string collectives_text(const RecipePlan& plan) {
+  const distributed::StepCollectives& step = plan.memory.per_step;
+  Rows rows;
+  if (step.num_gathers > 0) {
+    rows.push_back({"all-gathers", cat(step.num_gathers, ", ", bytes_text(step.gathered_bytes))});
+  }
+  if (step.num_reductions > 0) {
+    rows.push_back({plan.options.sharding ? "reduce-scatters" : "all-reduces",
+                    cat(step.num_reductions, ", ", bytes_text(step.reduced_bytes))});
+  }
+  if (step.num_replica_reductions > 0) {
+    rows.push_back({"all-reduces over replicas", cat(step.num_replica_reductions, ", ",
+                                                     bytes_text(step.replica_reduced_bytes))});
+  }
+  if (rows.empty()) return "no collectives on parameters or gradients\n";
+  return "collectives of a step, bytes of the whole tensors\n" +
+         columns(rows, Alignment::kLeft, kNameWidth);
+}
+
+}  // namespace
+
+std::string plan_text(const RecipePlan& plan) {
+  const std::string beginning =
+      cat(plan.recipe, ": ", plan.architecture, ", ", plan.num_parameters, " parameters (",
+          plan.num_trained, " trained)\n", mesh_text(plan), strategy_text(plan), tp_text(plan));
+  if (plan.pipeline) return beginning + pipeline_text(*plan.pipeline);
+  return cat(beginning, units_text(plan), memory_text(plan), collectives_text(plan));
+}
+
+namespace {
+
+Json units_json(const RecipePlan& plan) {
+  Json units = Json::array();
+  for (const UnitRun& run : fold(plan.memory.units)) {
+    const UnitMemory& unit = *run.first;
+    Json entry = Json::object();
+    entry["first"] = unit.unit;
+    entry["last"] = run.last->unit;
+    entry["count"] = run.count;
+    entry["num_parameters"] = unit.numel;
+    entry["is_trained"] = unit.is_trained;
+    entry["dtype"] = tensor::dtype_name(unit.dtype);
+    entry["computed_dtype"] = tensor::dtype_name(unit.computed_dtype);
+    entry["parameters"] = unit.parameters + unit.masters;
+    entry["gradients"] = unit.gradients;
+    entry["optimizer"] = unit.optimizer;
+    entry["gathered"] = unit.gathered;
+    entry["whole_gradients"] = unit.whole_gradients;
+    entry["accumulated"] = unit.accumulated;
+    entry["reduced"] = unit.sent;
+    units.push_back(std::move(entry));
+  }
+  return units;
+}
+
+}  // namespace
+
+Json plan_json(const RecipePlan& plan) {
+  const MemoryPlan& memory = plan.memory;
+  const distributed::MemoryMoment& peak = memory.peak;
+  Json out = Json::object();
+  out["recipe"] = plan.recipe;
+  out["architecture"] = plan.architecture;
+  out["num_parameters"] = plan.num_parameters;
+  out["num_trained_parameters"] = plan.num_trained;
+  out["world_size"] = plan.sizes.world_size();
+  for (int i = 0; i < mesh::kNumAxes; ++i) {
+    const auto axis = static_cast<mesh::Axis>(i);
+    out["mesh"][mesh::axis_name(axis)] = plan.sizes.size(axis);
+  }
+  out["strategy"] = plan.strategy;
+  out["sequence_parallel"] = plan.sequence_parallel;
+  out["tp_plan"] = Json::object();
+  for (const auto& [module, style] : plan.tp_rules) out["tp_plan"][module] = style_text(style);
+  out["num_parts"] = plan.options.num_parts;
+  out["num_replicas"] = plan.options.num_replicas;
+  out["recomputes"] = plan.options.recomputes;
+  out["num_sequences"] = plan.shape.num_sequences;
+  out["sequence_length"] = plan.shape.sequence_length;
+  out["num_micro_batches"] = plan.options.num_micro_batches;
+  if (plan.pipeline) {
+    out["pipeline"] = pipeline_json(*plan.pipeline);
+    return out;
+  }
+  out["units"] = units_json(plan);
+  Json& bytes = out["bytes"];
+  bytes["parameters"] = memory.parameters;
+  bytes["gradients"] = memory.gradients;
+  bytes["optimizer"] = memory.optimizer;
+  bytes["state"] = memory.state();
+  bytes["moment"] = peak.name;
+  bytes["gathered"] = peak.gathered;
+  bytes["whole_gradients"] = peak.whole_gradients;
+  bytes["idle"] = peak.idle;
+  bytes["casts"] = peak.casts;
+  bytes["activations"] = peak.activations;
+  bytes["working"] = peak.working;
+  bytes["logits"] = peak.logits;
+  bytes["total"] = memory.total();
+  const distributed::StepCollectives& step = memory.per_step;
+  Json& collectives = out["collectives_of_a_step"];
+  collectives["num_gathers"] = step.num_gathers;
+  collectives["gathered_bytes"] = step.gathered_bytes;
+  collectives["num_reductions"] = step.num_reductions;
+  collectives["reduced_bytes"] = step.reduced_bytes;
+  collectives["num_replica_reductions"] = step.num_replica_reductions;
+  collectives["replica_reduced_bytes"] = step.replica_reduced_bytes;
+  return out;
+}
+
+}  // namespace automodel::recipes
