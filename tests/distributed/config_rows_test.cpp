@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "distributed/config.h"
+#include "distributed/data_parallel.h"
+#include "distributed/parallelizer.h"
 
 namespace automodel::distributed {
 namespace {
@@ -28,6 +30,16 @@ std::string finding_of(Strategy strategy, const Change& change) {
   change(setup);
   const auto findings = check_setup(setup, 1);
   return findings.empty() ? "" : findings[0].text;
+}
+
+/// What a person who sets a field is told: why it changes nothing; "" when it does.
+template <typename Config>
+std::string no_effect_of(std::string_view name) {
+  std::string reason;
+  for_each_field<Config>([&](const auto& field) {
+    if (name == field.name && field.no_effect != nullptr) reason = field.no_effect;
+  });
+  return reason;
 }
 
 template <typename Config>
@@ -65,6 +77,19 @@ TEST(DistributedConfigRows, DistributedConfig) {
   EXPECT_EQ(names, Names({"fsdp2", "megatron_fsdp", "ddp"}));
 }
 
+TEST(DistributedConfigRows, ParallelizersTakeAConfigAndAMesh) {
+  using Fsdp2 = std::unique_ptr<Engine>(const ParallelModel&, const DeviceMesh&,
+                                        const ParallelizeOptions&, const StrategyRegistry&);
+  using Megatron = std::unique_ptr<Engine>(const ParallelModel&, const DeviceMesh&,
+                                           const NvfsdpOptions&, Reporter&);
+  static_assert(std::is_same_v<decltype(fsdp2_strategy_parallelize), Fsdp2>);
+  static_assert(std::is_same_v<decltype(nvfsdp_strategy_parallelize), Megatron>);
+  // Of ddp the mesh is one group.
+  static_assert(
+      std::is_constructible_v<DataParallel, torch::nn::Module&, const nn::ParallelPlan&,
+                              const tensor::KeyMap&, comm::ProcessGroup, DataParallelOptions>);
+}
+
 TEST(FSDP2Config, sequence_parallel) {
   EXPECT_FALSE(FSDP2Config().sequence_parallel);
 }
@@ -75,6 +100,8 @@ TEST(FSDP2Config, tp_plan) {
 
 TEST(FSDP2Config, patch_is_packed_sequence) {
   EXPECT_FALSE(FSDP2Config().patch_is_packed_sequence);
+  EXPECT_EQ(no_effect_of<FSDP2Config>("patch_is_packed_sequence"),
+            "there is no such probe here: packing is stated by the batch");
 }
 
 TEST(FSDP2Config, mp_policy) {
@@ -124,6 +151,7 @@ TEST(FSDP2Config, enable_async_tensor_parallel) {
 
 TEST(FSDP2Config, enable_compile) {
   EXPECT_FALSE(FSDP2Config().enable_compile);
+  EXPECT_EQ(no_effect_of<FSDP2Config>("enable_compile"), "kernels are fused ahead of time here");
 }
 
 TEST(FSDP2Config, enable_fsdp2_prefetch) {

@@ -122,23 +122,13 @@ TEST(RanksTest, ShardingComputesInBfloat16ByDefaultAsUpstream) {
   expect_equal_records(one, two, 2e-2);
 }
 
-/// The processes that a process started.
-std::vector<pid_t> children_of(pid_t pid) {
-  std::vector<pid_t> children;
-  for (const std::string& word :
-       split(trim(read_file(cat("/proc/", pid, "/task/", pid, "/children"))), ' ')) {
-    if (const auto child = parse_int(word)) children.push_back(static_cast<pid_t>(*child));
-  }
-  return children;
-}
-
 TEST(RanksTest, AKilledRankEndsTheRunAndIsNamed) {
   const TemporaryDirectory folder;
   Program program(test::smoke_run(
       folder.file("run"), {"--nproc-per-node=2", "--step_scheduler.max_steps=1000000",
                            "--step_scheduler.num_epochs=1000000", "--checkpoint.enabled=false"}));
   test::wait_for_records(folder.file("run/training.jsonl"));
-  const std::vector<pid_t> ranks = children_of(program.pid());
+  const std::vector<pid_t> ranks = test::children_of(program.pid());
   ASSERT_EQ(ranks.size(), 2u);
   const double begin = monotonic_seconds();
   ::kill(ranks[1], SIGKILL);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -41,6 +43,16 @@ inline void wait_for_records(const std::string& path) {
     if (monotonic_seconds() > deadline) throw std::runtime_error("no record in " + path);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+}
+
+/// The processes that a process started.
+inline std::vector<pid_t> children_of(pid_t pid) {
+  std::vector<pid_t> children;
+  for (const std::string& word :
+       split(trim(read_file(cat("/proc/", pid, "/task/", pid, "/children"))), ' ')) {
+    if (const auto child = parse_int(word)) children.push_back(static_cast<pid_t>(*child));
+  }
+  return children;
 }
 
 /// How a run is spread over processes.

@@ -1,0 +1,458 @@
+// What the arguments of fsdp2_strategy_parallelize and nvfsdp_strategy_parallelize do, one by one;
+// conformance.md lists them beside the tests of parallelizer_test.cpp.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "comm/ranks.h"
+#include "distributed/counted_group.h"
+#include "distributed/data_parallel.h"
+#include "distributed/small_llama.h"
+#include "distributed/toy_model.h"
+#include "support/errors.h"
+
+namespace automodel::distributed {
+namespace {
+
+using comm::expect;
+using comm::expect_ranks;
+using comm::ProcessGroup;
+using Texts = std::vector<std::string>;
+
+/// Axes under upstream's names; `dp` ranks share the parameters, `tp` ranks split them.
+DeviceMesh row_mesh(const ProcessGroup& dp, const ProcessGroup& tp) {
+  const auto one = ProcessGroup::solo();
+  return DeviceMesh({{"dp_replicate", one},
+                     {"dp_shard_cp", dp},
+                     {"dp_cp", dp},
+                     {"dp", dp},
+                     {"cp", one},
+                     {"tp", tp}});
+}
+
+ParallelizeOptions in_float32() {
+  ParallelizeOptions options;
+  options.mp_policy = MixedPrecisionPolicy{.param_dtype = {}, .reduce_dtype = {}};
+  return options;
+}
+
+double whole_norm() {
+  SmallLlama llama;
+  DataParallel engine(*llama.model, llama.facts.plan, llama.facts.keys, ProcessGroup::solo(), {});
+  fill_by_name(engine);
+  return norm_of_micro_batches(llama, engine);
+}
+
+/// Inside everything that was installed later: sees a block's own inputs, every time it computes.
+class Watcher final : public nn::UnitBehavior {
+ public:
+  explicit Watcher(std::vector<std::vector<int64_t>>& seen) : seen_(seen) {}
+
+  nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body) override {
+    seen_.push_back(inputs[0].sizes().vec());
+    return body(inputs);
+  }
+
+ private:
+  std::vector<std::vector<int64_t>>& seen_;
+};
+
+void watch_blocks(torch::nn::Module& module, const nn::ParallelPlan& plan,
+                  std::vector<std::vector<int64_t>>& seen) {
+  for (const std::string& block : plan.blocks) {
+    dynamic_cast<nn::HookedModule&>(module_at(module, block))
+        .unit_hook()
+        .install(std::make_unique<Watcher>(seen));
+  }
+}
+
+TEST(fsdp2_strategy_parallelize, splits_then_recomputes_then_shards_layers_then_the_root) {
+  const double wanted = whole_norm();
+  expect_ranks(4, [&](comm::World& world) {
+    const DeviceMesh mesh =
+        row_mesh(world.split("dp", {{0, 2}, {1, 3}}), world.split("tp", {{0, 1}, {2, 3}}));
+    SmallLlama llama;
+    ParallelizeOptions options = in_float32();
+    options.activation_checkpointing = ActivationCheckpointingMode::kFull;
+    const auto engine = fsdp2_strategy_parallelize(llama.parallel(), mesh, options);
+    fill_by_name(*engine);
+    const double norm = norm_of_micro_batches(llama, *engine);
+    expect(std::abs(norm / wanted - 1) < 2e-6, cat("norm ", norm, " instead of ", wanted));
+    // What was sharded are the split parameters, and recomputation found them gathered.
+    expect(llama.parameter("model.layers.0.mlp.down_proj.weight").size(1) == 28, "not split");
+    expect(engine->held_part().count == 4, "parts");
+  });
+}
+
+TEST(fsdp2_strategy_parallelize, model) {
+  // A model without memory gets this rank's part only, and is whole when it is gathered.
+  expect_ranks(2, [](comm::World& world) {
+    SmallLlama llama;
+    const auto engine =
+        fsdp2_strategy_parallelize(llama.parallel(), data_mesh(world.group()), in_float32());
+    fill_by_name(*engine);
+    int64_t held = 0;
+    for (const tensor::FlatShard& shard : engine->parameters()) held += shard.buffer.numel();
+    expect(held < engine->num_parameters() * 6 / 10, cat(held, " of ", engine->num_parameters()));
+    SmallLlama whole;
+    DataParallel plain(*whole.model, whole.facts.plan, whole.facts.keys, ProcessGroup::solo(), {});
+    fill_by_name(plain);
+    sharded(*engine).root().unshard();
+    unshard_fsdp2_model(*llama.model, [&] {
+      for (const auto& item : whole.model->named_parameters()) {
+        expect(at::equal(item.value(), llama.parameter(item.key())), item.key());
+      }
+    });
+  });
+}
+
+TEST(fsdp2_strategy_parallelize, device_mesh) {
+  const auto one = ProcessGroup::solo();
+  ToyModel toy;
+  const auto refusal = [&](const DeviceMesh& mesh) {
+    return test::error_of<UserError>([&] { fsdp2_strategy_parallelize(toy.model(), mesh, {}); });
+  };
+  EXPECT_EQ(refusal(DeviceMesh({{"dp_replicate", one}, {"dp_shard_cp", one}, {"dp_cp", one}})),
+            "the mesh has no axis 'tp'; it has dp_cp, dp_replicate, dp_shard_cp");
+  EXPECT_EQ(refusal(DeviceMesh({{"tp", one}, {"dp_shard_cp", one}, {"dp_cp", one}})),
+            "the mesh has no axis 'dp_replicate'; it has dp_cp, dp_shard_cp, tp");
+}
+
+TEST(fsdp2_strategy_parallelize, sequence_parallel) {
+  const double wanted = whole_norm();
+  expect_ranks(2, [&](comm::World& world) {
+    for (const bool is_split : {false, true}) {
+      SmallLlama llama;
+      std::vector<std::vector<int64_t>> seen;
+      watch_blocks(*llama.model, llama.facts.plan, seen);
+      ParallelizeOptions options = in_float32();
+      options.sequence_parallel = is_split;
+      const auto engine = fsdp2_strategy_parallelize(
+          llama.parallel(), row_mesh(ProcessGroup::solo(), world.group()), options);
+      fill_by_name(*engine);
+      const double norm = norm_of_micro_batches(llama, *engine);
+      expect(std::abs(norm / wanted - 1) < 2e-6, cat("norm ", norm, " instead of ", wanted));
+      const std::vector<int64_t> sizes = {2, is_split ? 6 : 12, 32};
+      expect(seen.size() == 2 && seen[0] == sizes && seen[1] == sizes, cat("sizes ", seen[0][1]));
+    }
+  });
+}
+
+TEST(fsdp2_strategy_parallelize, activation_checkpointing) {
+  using Mode = ActivationCheckpointingMode;
+  expect_ranks(2, [](comm::World& world) {
+    for (const Mode mode : {Mode::kOff, Mode::kFull, Mode::kSelective}) {
+      SmallLlama llama;
+      std::vector<std::vector<int64_t>> seen;
+      watch_blocks(*llama.model, llama.facts.plan, seen);
+      ParallelizeOptions options;
+      options.activation_checkpointing = mode;
+      const auto engine =
+          fsdp2_strategy_parallelize(llama.parallel(), data_mesh(world.group()), options);
+      fill_by_name(*engine);
+      norm_of_micro_batches(llama, *engine);
+      const size_t wanted = mode == Mode::kOff ? 2 : 4;
+      expect(seen.size() == wanted, cat(seen.size(), " forwards of blocks"));
+    }
+  });
+}
+
+TEST(fsdp2_strategy_parallelize, tp_shard_plan) {
+  expect_ranks(2, [](comm::World& world) {
+    SmallLlama llama;
+    ParallelizeOptions options = in_float32();
+    const std::string mlp = "model.layers.*.mlp.";
+    options.tp_shard_plan = TpStyleNames{{mlp + "gate_proj", "colwise"},
+                                         {mlp + "up_proj", "colwise"},
+                                         {mlp + "down_proj", "rowwise"}};
+    const auto engine = fsdp2_strategy_parallelize(
+        llama.parallel(), row_mesh(ProcessGroup::solo(), world.group()), options);
+    const auto rows = [&](const char* name, int64_t dim) {
+      return llama.parameter(cat("model.layers.1.", name)).size(dim);
+    };
+    expect(rows("mlp.down_proj.weight", 1) == 56 / 2, "down_proj");
+    expect(rows("mlp.gate_up_proj.weight", 0) == 2 * 56 / 2, "gate and up");
+    expect(llama.parameter("model.embed_tokens.weight").size(0) == 128, "the model's plan is used");
+  });
+}
+
+TEST(fsdp2_strategy_parallelize, heads_are_checked_before_anything_is_sent) {
+  expect_ranks(2, [](comm::World& world) {
+    const CountedGroup tp(world.group());
+    SmallLlama llama({{"num_attention_heads", Json(3)}, {"num_key_value_heads", Json(3)}});
+    const std::string text = test::error_of<UserError>([&] {
+      fsdp2_strategy_parallelize(llama.parallel(), row_mesh(ProcessGroup::solo(), tp.group), {});
+    });
+    expect(text == "num_key_value_heads (3) must be divisible by TP size (2)", text);
+    expect(tp.counts->empty(), text_of(*tp.counts));
+  });
+  // One tensor-parallel rank fits every model.
+  SmallLlama llama({{"num_attention_heads", Json(3)}, {"num_key_value_heads", Json(3)}});
+  fsdp2_strategy_parallelize(llama.parallel(), data_mesh(ProcessGroup::solo()), {});
+}
+
+TEST(fsdp2_strategy_parallelize, get_hf_tp_shard_plan_gives_the_loss_of_the_whole_model) {
+  const auto loss_of = [](SmallLlama& llama, Engine& engine) {
+    fill_by_name(engine);
+    const at::NoGradGuard no_grad;
+    engine.begin_micro_batch(true);
+    const double loss = llama.loss().item<double>();
+    engine.end_micro_batch();
+    return loss;
+  };
+  SmallLlama whole;
+  DataParallel plain(*whole.model, whole.facts.plan, whole.facts.keys, ProcessGroup::solo(), {});
+  const double wanted = loss_of(whole, plain);
+  expect_ranks(2, [&](comm::World& world) {
+    SmallLlama llama;
+    const auto engine = fsdp2_strategy_parallelize(
+        llama.parallel(), row_mesh(ProcessGroup::solo(), world.group()), {});
+    const double loss = loss_of(llama, *engine);
+    expect(std::abs(loss / wanted - 1) < 2e-6, cat("loss ", loss, " instead of ", wanted));
+  });
+}
+
+// ---- Megatron-FSDP ------------------------------------------------------------------------------
+
+std::unique_ptr<Engine> parallelize_toy(ToyModel& toy, const ProcessGroup& group,
+                                        const NvfsdpOptions& options) {
+  SilentReporter reporter;
+  return nvfsdp_strategy_parallelize(toy.model(), data_mesh(group), options, reporter);
+}
+
+TEST(nvfsdp_strategy_parallelize, optimizer) {
+  expect_ranks(2, [](comm::World& world) {
+    std::vector<double> norms;
+    for (const bool is_given : {false, true}) {
+      ToyModel toy;
+      NvfsdpOptions options;
+      std::vector<const void*> seen;
+      const auto look = [&](Engine& engine) {
+        for (const auto& shard : engine.trained()) seen.push_back(shard.buffer.data_ptr());
+      };
+      if (is_given) options.optimizer = look;
+      const auto engine = parallelize_toy(toy, world.group(), options);
+      expect(seen.size() == (is_given ? 4u : 0u), "an optimizer that nobody gave");
+      norms.push_back(norm_of_a_step(toy.net, *engine));
+      const std::vector<const void*> at_wrapping = seen;
+      seen.clear();
+      look(*engine);  // an optimizer that is made later gets the same memory
+      expect(!is_given || seen == at_wrapping, "other memory");
+    }
+    expect(norms[0] == norms[1], "norms");
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, nvfsdp_unit_modules) {
+  expect_ranks(2, [](comm::World& world) {
+    ToyModel toy;  // no classes given: the model's layers, and the root
+    const auto engine = parallelize_toy(toy, world.group(), {});
+    const at::NoGradGuard no_grad;
+    toy.net.forward(toy_input(0));
+    expect(sharded(*engine).root().tree_units().size() == 4, "units");
+    expect(sharded(*engine).counts().gathers == 4, "gathers of a forward");
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, tp_shard_plan) {
+  SilentReporter reporter;
+  NvfsdpOptions options;
+  options.tp_shard_plan = TpStyleNames{{"no.such.module", "sideways"}};
+  ToyModel toy;  // one tensor-parallel rank: nobody looks at the plan
+  nvfsdp_strategy_parallelize(toy.model(), data_mesh(ProcessGroup::solo()), options, reporter);
+  const double wanted = whole_norm();
+  expect_ranks(2, [&](comm::World& world) {
+    SmallLlama llama;
+    NvfsdpOptions split;
+    const auto engine = nvfsdp_strategy_parallelize(
+        llama.parallel(), row_mesh(ProcessGroup::solo(), world.group()), split, reporter);
+    expect(llama.parameter("lm_head.weight").size(0) == 64, "the head is not split");
+    fill_by_name(*engine);
+    const double norm = norm_of_micro_batches(llama, *engine);
+    expect(std::abs(norm / wanted - 1) < 2e-6, cat("norm ", norm, " instead of ", wanted));
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, init_nvfsdp_with_meta_device) {
+  NvfsdpOptions options;
+  options.init_nvfsdp_with_meta_device = true;
+  options.data_parallel_sharding_strategy = "no_shard";
+  ToyModel toy;
+  EXPECT_EQ(test::error_of<UserError>([&] { parallelize_toy(toy, ProcessGroup::solo(), options); }),
+            "init_nvfsdp_with_meta_device needs parameters or an optimizer to shard");
+  options.data_parallel_sharding_strategy = "optim_grads_params";
+  expect_ranks(2, [&](comm::World& world) {
+    SilentReporter reporter;
+    SmallLlama llama;  // without memory until it is sharded
+    const auto engine =
+        nvfsdp_strategy_parallelize(llama.parallel(), data_mesh(world.group()), options, reporter);
+    int64_t resting = 0;
+    for (const FSDPModule* unit : sharded(*engine).root().tree_units()) {
+      resting += unit->resting_bytes();
+    }
+    expect(resting < 2 * 4 * engine->num_parameters() * 6 / 10, "the whole model was made");
+    fill_by_name(*engine);
+    expect(std::isfinite(norm_of_micro_batches(llama, *engine)), "weights");
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, grad_reduce_in_fp32) {
+  expect_ranks(2, [](comm::World& world) {
+    std::vector<int64_t> bytes;
+    for (const bool is_set : {false, true}) {
+      ToyModel toy("ToyForCausalLM", at::kBFloat16);
+      NvfsdpOptions options;
+      options.grad_reduce_in_fp32 = is_set;
+      const auto engine = parallelize_toy(toy, world.group(), options);
+      engine->begin_micro_batch(true);
+      toy.net.loss(toy_input(0).to(at::kBFloat16)).backward();
+      engine->end_micro_batch();
+      engine->reduce_gradients();
+      bytes.push_back(sharded(*engine).counts().reduced_bytes);
+      const auto dtype = is_set ? at::kFloat : at::kBFloat16;
+      expect(engine->gradients()[0].buffer.scalar_type() == dtype, "kept gradients");
+    }
+    expect(bytes[1] == 2 * bytes[0], cat(bytes[0], " and ", bytes[1], " bytes"));
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, preserve_fp32_weights) {
+  expect_ranks(2, [](comm::World& world) {
+    for (const bool is_set : {false, true}) {
+      ToyModel toy("ToyForCausalLM", at::kBFloat16);
+      NvfsdpOptions options;
+      options.preserve_fp32_weights = is_set;
+      const auto engine = parallelize_toy(toy, world.group(), options);
+      const auto updated = engine->trained()[0].buffer.scalar_type();
+      expect(updated == (is_set ? at::kFloat : at::kBFloat16), "what the optimizer updates");
+      expect(toy.net.parameters()[0].scalar_type() == at::kBFloat16, "what is computed with");
+    }
+  });
+}
+
+/// Backwards and reductions of a step, in order.
+Texts reductions_of_a_step(const ProcessGroup& group, const NvfsdpOptions& options) {
+  ToyModel toy;
+  const auto engine = parallelize_toy(toy, group, options);
+  FSDPModule& root = sharded(*engine).root();
+  root.clear_events();
+  norm_of_a_step(toy.net, *engine);
+  return only(take_events(root), {"backward", "reduce", "reduced"});
+}
+
+TEST(nvfsdp_strategy_parallelize, overlap_grad_reduce) {
+  expect_ranks(2, [](comm::World& world) {
+    const Texts overlapped = {"backward root",     "backward layers.2", "reduce layers.2",
+                              "backward layers.1", "reduced layers.2",  "reduce layers.1",
+                              "backward layers.0", "reduced layers.1",  "reduce layers.0",
+                              "reduced layers.0",  "reduce root",       "reduced root"};
+    const Texts waiting = {"backward root",    "backward layers.2", "reduce layers.2",
+                           "reduced layers.2", "backward layers.1", "reduce layers.1",
+                           "reduced layers.1", "backward layers.0", "reduce layers.0",
+                           "reduced layers.0", "reduce root",       "reduced root"};
+    for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"}) {
+      for (const bool is_set : {false, true}) {
+        NvfsdpOptions options;
+        options.data_parallel_sharding_strategy = strategy;
+        options.overlap_grad_reduce = is_set;
+        const bool is_forced = std::string(strategy) != "optim";
+        const Texts found = reductions_of_a_step(world.group(), options);
+        expect(found == (is_set || is_forced ? overlapped : waiting),
+               cat(strategy, ": ", join(found, ", ")));
+      }
+    }
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, average_in_collective) {
+  expect_ranks(2, [](comm::World& world) {
+    std::vector<double> norms;
+    for (const bool is_set : {false, true}) {
+      ToyModel toy;
+      NvfsdpOptions options;
+      options.average_in_collective = is_set;
+      const auto engine = parallelize_toy(toy, world.group(), options);
+      norms.push_back(norm_of_a_step(toy.net, *engine));
+    }
+    expect(std::abs(norms[1] / norms[0] - 1) < 1e-6, cat(norms[0], " and ", norms[1]));
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, calculate_per_token_loss) {
+  expect_ranks(2, [](comm::World& world) {
+    std::vector<double> norms;
+    for (const bool is_set : {false, true}) {
+      ToyModel toy;
+      NvfsdpOptions options;
+      options.calculate_per_token_loss = is_set;
+      const auto engine = parallelize_toy(toy, world.group(), options);
+      norms.push_back(norm_of_a_step(toy.net, *engine));
+    }
+    expect(std::abs(norms[1] / norms[0] - 2) < 1e-6, cat(norms[0], " and ", norms[1]));
+  });
+}
+
+/// Everything that happens in two steps, and buffers that the second one had to make.
+std::pair<Texts, int64_t> life_of(const ProcessGroup& group, const NvfsdpOptions& options) {
+  ToyModel toy;
+  const auto engine = parallelize_toy(toy, group, options);
+  norm_of_a_step(toy.net, *engine);
+  const int64_t made = sharded(*engine).counts().fresh_buffers;
+  engine->zero_gradients();
+  norm_of_a_step(toy.net, *engine);
+  return {take_events(sharded(*engine).root()), sharded(*engine).counts().fresh_buffers - made};
+}
+
+/// Flags of buffers that this engine has no use for: setting one changes nothing that happens.
+void expect_no_effect(bool NvfsdpOptions::*flag) {
+  expect_ranks(2, [flag](comm::World& world) {
+    NvfsdpOptions options;
+    const auto plain = life_of(world.group(), options);
+    options.*flag = true;
+    expect(life_of(world.group(), options) == plain, "another life");
+    expect(plain.second == 0, cat(plain.second, " buffers made in the second step"));
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, disable_bucketing) {
+  expect_no_effect(&NvfsdpOptions::disable_bucketing);  // a unit is one collective either way
+}
+
+TEST(nvfsdp_strategy_parallelize, keep_fp8_transpose_cache_when_using_custom_fsdp) {
+  expect_no_effect(&NvfsdpOptions::keep_fp8_transpose_cache_when_using_custom_fsdp);
+}
+
+TEST(nvfsdp_strategy_parallelize, nccl_ub) {
+  expect_no_effect(&NvfsdpOptions::nccl_ub);
+}
+
+TEST(nvfsdp_strategy_parallelize, fsdp_double_buffer) {
+  expect_no_effect(&NvfsdpOptions::fsdp_double_buffer);  // no buffer is made after the first step
+}
+
+TEST(nvfsdp_strategy_parallelize, dp_mesh_name_cp_mesh_name_tp_mesh_name) {
+  expect_ranks(2, [](comm::World& world) {
+    const auto one = ProcessGroup::solo();
+    SilentReporter reporter;
+    NvfsdpOptions options;
+    options.dp_mesh_name = "data";
+    options.cp_mesh_name = "context";
+    options.tp_mesh_name = "tensor";
+    ToyModel toy;
+    const auto engine = nvfsdp_strategy_parallelize(
+        toy.model(), DeviceMesh({{"data", world.group()}, {"context", one}, {"tensor", one}}),
+        options, reporter);
+    expect(engine->held_part().count == 2, "parts");
+    // Only the axis of context-parallel ranks is named by the caller; the joined one is "dp_cp".
+    ToyModel joined;
+    const auto over_both = nvfsdp_strategy_parallelize(
+        joined.model(),
+        DeviceMesh(
+            {{"data", one}, {"context", world.group()}, {"dp_cp", world.group()}, {"tensor", one}}),
+        options, reporter);
+    expect(over_both->held_part().count == 2, "parts over data and context");
+  });
+}
+
+}  // namespace
+}  // namespace automodel::distributed

@@ -1,0 +1,147 @@
+// Ranks of a recipe that stop or die, as processes: in training and while a checkpoint is written.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::Program;
+using test::ProgramResult;
+using test::TemporaryDirectory;
+
+struct FailureSpread {
+  const char* name;
+  test::Spread spread;
+};
+
+std::vector<FailureSpread> failure_spreads() {
+  return {{"Tp2Fsdp2", test::sharded(4, {"--distributed.tp_size=2"})},
+          {"Tp2Sp",
+           test::sharded(2, {"--distributed.tp_size=2", "--distributed.sequence_parallel=true"})},
+          {"Hsdp", test::sharded(4, {"--distributed.dp_replicate_size=2",
+                                     "--step_scheduler.local_batch_size=1"})}};
+}
+
+class RecipeFailureTest : public testing::TestWithParam<FailureSpread> {};
+
+/// A run without an end and without checkpoints whose ranks have trained a step.
+std::unique_ptr<Program> endless_run(const TemporaryDirectory& folder, const test::Spread& spread) {
+  auto program = std::make_unique<Program>(test::on(
+      spread,
+      test::smoke_run(folder.file("run"),
+                      {"--step_scheduler.max_steps=1000000", "--step_scheduler.num_epochs=1000000",
+                       "--checkpoint.enabled=false", "--dist_env.timeout_minutes=0.05"})));
+  test::wait_for_records(folder.file("run/training.jsonl"));
+  return program;
+}
+
+TEST_P(RecipeFailureTest, AStoppedRankIsNamedByTheOthersInTime) {
+  const TemporaryDirectory folder;
+  const auto program = endless_run(folder, GetParam().spread);
+  const std::vector<pid_t> ranks = test::children_of(program->pid());
+  ASSERT_EQ(ranks.size(), static_cast<size_t>(GetParam().spread.num_ranks));
+  const double begin = monotonic_seconds();
+  ::kill(ranks[1], SIGSTOP);
+  const ProgramResult run = program->wait();
+  // The timeout of 3 s, then the grace that the launcher gives the stopped rank to end.
+  EXPECT_LT(monotonic_seconds() - begin, 15.0);
+  EXPECT_EQ(run.status, 4) << run.err;
+  EXPECT_THAT(run.err, testing::HasSubstr("rank 1 vanished during "));
+  EXPECT_THAT(run.err, testing::HasSubstr("no sign of life for "));
+}
+
+TEST_P(RecipeFailureTest, AKilledRankIsNamedByTheOthersInTime) {
+  const TemporaryDirectory folder;
+  const auto program = endless_run(folder, GetParam().spread);
+  const std::vector<pid_t> ranks = test::children_of(program->pid());
+  ASSERT_EQ(ranks.size(), static_cast<size_t>(GetParam().spread.num_ranks));
+  const double begin = monotonic_seconds();
+  ::kill(ranks[1], SIGKILL);
+  const ProgramResult run = program->wait();
+  EXPECT_LT(monotonic_seconds() - begin, 10.0);
+  EXPECT_EQ(run.status, 128 + SIGKILL) << run.err;
+  EXPECT_THAT(run.err, testing::HasSubstr(
+                           cat("rank 1 (pid ", ranks[1], ") was killed by signal 9 (Killed)")));
+}
+
+/// Twelve steps that save after every one.
+std::vector<std::string> saving_run(const std::string& folder, const test::Spread& spread) {
+  return test::on(spread, test::smoke_run(folder, {"--step_scheduler.max_steps=12",
+                                                   "--step_scheduler.num_epochs=10",
+                                                   "--step_scheduler.ckpt_every_steps=1",
+                                                   "--checkpoint.max_recent_checkpoints=2"}));
+}
+
+/// Checkpoints below a folder that are not finished.
+int64_t num_unfinished(const std::string& folder) {
+  if (!path_exists(folder)) return 0;
+  int64_t count = 0;
+  std::error_code is_gone;  // the run moves folders about
+  for (const auto& entry : std::filesystem::directory_iterator(folder, is_gone)) {
+    const bool is_checkpoint = entry.path().filename().string().starts_with("epoch_");
+    if (is_checkpoint && path_exists((entry.path() / ".incomplete").string())) ++count;
+  }
+  return count;
+}
+
+/// Kills one rank when a checkpoint after the first one is being written. False when the save was
+/// faster than the signal, or the run than the look.
+bool kill_while_saving(const std::string& folder, const test::Spread& spread, pid_t rank_number) {
+  Program program(saving_run(folder, spread));
+  const std::string first = path_join(folder, "LATEST");
+  const double deadline = monotonic_seconds() + 30;
+  bool is_killed = false;
+  while (!is_killed && monotonic_seconds() < deadline &&
+         !path_exists(path_join(folder, "epoch_1_step_11"))) {
+    if (!path_exists(first) || num_unfinished(folder) == 0) continue;
+    const std::vector<pid_t> ranks = test::children_of(program.pid());
+    if (ranks.size() != static_cast<size_t>(spread.num_ranks)) break;
+    ::kill(ranks[static_cast<size_t>(rank_number)], SIGKILL);
+    is_killed = true;
+  }
+  const ProgramResult run = program.wait();
+  if (!is_killed || run.status == 0) return false;
+  EXPECT_EQ(run.status, 128 + SIGKILL) << run.err;
+  return num_unfinished(folder) > 0;
+}
+
+std::vector<std::string> losses_of(const std::string& folder) {
+  std::vector<std::string> losses;
+  for (const Json& record : test::read_records(path_join(folder, "training.jsonl"))) {
+    losses.push_back(cat(record.at("step").as_int(), ": ", record.at("loss").as_double()));
+  }
+  return losses;
+}
+
+TEST_P(RecipeFailureTest, KilledWhileSavingItContinuesFromTheCheckpointBefore) {
+  const TemporaryDirectory folder;
+  const test::Spread& spread = GetParam().spread;
+  ASSERT_EQ(test::run_program(saving_run(folder.file("whole"), spread)).status, 0);
+  const std::vector<std::string> wanted = losses_of(folder.file("whole"));
+  ASSERT_EQ(wanted.size(), 12U);
+  constexpr int kMostTries = 12;
+  bool is_interrupted = false;
+  for (int i = 0; i < kMostTries && !is_interrupted; ++i) {
+    const std::string place = folder.file(cat("run", i));
+    is_interrupted = kill_while_saving(place, spread, i % spread.num_ranks);
+    const ProgramResult run = test::run_program(saving_run(place, spread));
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_EQ(losses_of(place), wanted);
+    EXPECT_EQ(num_unfinished(place), 0);
+  }
+  EXPECT_TRUE(is_interrupted) << "no save was interrupted in " << kMostTries << " tries";
+}
+
+INSTANTIATE_TEST_SUITE_P(Spreads, RecipeFailureTest, testing::ValuesIn(failure_spreads()),
+                         [](const testing::TestParamInfo<FailureSpread>& info) {
+                           return info.param.name;
+                         });
+
+}  // namespace
+}  // namespace automodel::recipes
