@@ -233,11 +233,11 @@ TEST(CliTest, PlanShowsTheTensorParallelPlanAndARanksPart) {
 }
 
 TEST(CliTest, PlanRefusesAxesThatItCannotTell) {
-  const ProgramResult run = automodel({"plan", kSmoke, "--world-size", "2",
-                                       "--distributed.strategy=fsdp2", "--distributed.ep_size=2"});
+  const ProgramResult run = automodel({"plan", "recipes/smoke/pipeline_pretrain.yaml",
+                                       "--world-size", "4", "--distributed.tp_size=2"});
   EXPECT_EQ(run.status, 6) << run.out;
   EXPECT_EQ(run.err,
-            "distributed.ep_size 2: plans of expert parallelism are not in this version\n");
+            "distributed.tp_size 2: plans of stages that are split are not in this version\n");
   const ProgramResult zero = automodel({"plan", kSmoke, "--world-size", "0"});
   EXPECT_EQ(zero.status, 2);
   EXPECT_EQ(zero.err, "--world-size must be at least 1, found 0\n");
