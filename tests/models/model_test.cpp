@@ -182,9 +182,11 @@ TEST(Block, ForwardGoesThroughItsUnitHook) {
   model->train();
   const double expected = loss_of(*model, batch);
   int count = 0;
-  for (const auto& item : model->named_modules()) {
-    if (auto* hooked = dynamic_cast<nn::HookedModule*>(item.value().get())) {
-      hooked->unit_hook().install(std::make_unique<RunningTwice>(count));
+  for (const std::string& block : model->parallel_plan().blocks) {
+    for (const auto& item : model->named_modules("", false)) {
+      if (item.key() != block) continue;
+      auto& hooked = dynamic_cast<nn::HookedModule&>(*item.value());
+      hooked.unit_hook().install(std::make_unique<RunningTwice>(count));
     }
   }
   EXPECT_EQ(loss_of(*model, batch), expected);
