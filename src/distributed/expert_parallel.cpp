@@ -1,9 +1,11 @@
 #include "distributed/expert_parallel.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "distributed/fully_shard.h"
+#include "distributed/tp_layers.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::distributed {
@@ -48,10 +50,6 @@ void keep_experts(const std::string& name, at::Tensor parameter, const tensor::K
   tensor::resize_placeholder(parameter, sizes);
 }
 
-std::string parent_of(const std::string& fqn) {
-  return fqn.substr(0, fqn.rfind('.'));
-}
-
 }  // namespace
 
 SplitExperts split_experts(torch::nn::Module& model, const nn::ParallelPlan& plan,
@@ -60,11 +58,9 @@ SplitExperts split_experts(torch::nn::Module& model, const nn::ParallelPlan& pla
     throw UserError(cat("ep_size ", ep.size(), ": the model has no experts"));
   }
   SplitExperts split;
+  const std::set<std::string> grouped(plan.expert_modules.begin(), plan.expert_modules.end());
   for (const tensor::ParameterPart& part : keys) {
-    const bool is_expert = std::ranges::any_of(plan.expert_modules, [&](const std::string& fqn) {
-      return parent_of(part.parameter) == fqn;
-    });
-    if (!is_expert) split.keys.push_back(part);
+    if (!grouped.contains(parent_of(part.parameter))) split.keys.push_back(part);
   }
   for (const std::string& fqn : plan.expert_modules) {
     auto* layer = dynamic_cast<nn::SplitsExperts*>(&module_at(model, parent_of(fqn)));

@@ -135,6 +135,14 @@ std::vector<FlatSegment> segments_in(const FlatLayout& layout, const tensor::Key
   return segments;
 }
 
+tensor::KeyMap own_names(const torch::nn::Module& module) {
+  tensor::KeyMap keys;
+  for (const auto& item : module.named_parameters()) {
+    keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
+  }
+  return keys;
+}
+
 torch::nn::Module& module_at(torch::nn::Module& root, const std::string& fqn) {
   torch::nn::Module* const found = find_module(root, fqn);
   AM_CHECK(found != nullptr, "there is no module ", fqn);

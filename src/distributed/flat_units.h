@@ -53,6 +53,9 @@ std::vector<FlatGroup> group_parameters(const std::string& unit,
 std::vector<tensor::FlatSegment> segments_in(const FlatLayout& layout, const tensor::KeyMap& keys,
                                              int64_t begin, int64_t end);
 
+/// The key map of a module whose tensors are saved under its own parameters' names.
+tensor::KeyMap own_names(const torch::nn::Module& module);
+
 /// The module of a dotted name below `root`.
 torch::nn::Module& module_at(torch::nn::Module& root, const std::string& fqn);
 

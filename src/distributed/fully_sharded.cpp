@@ -140,11 +140,7 @@ const ShardingGroups& groups_of(const torch::nn::Module& module) {
 
 FullySharded::FullySharded(torch::nn::Module& module)
     : Engine(groups_of(module).all), root_(fsdp_module(module)), module_(module) {
-  tensor::KeyMap keys;
-  for (const auto& item : module.named_parameters()) {
-    keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
-  }
-  collect(keys);
+  collect(own_names(module));
 }
 
 FullySharded::~FullySharded() = default;

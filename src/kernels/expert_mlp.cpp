@@ -278,8 +278,10 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     at::Tensor weighted = inner(raised, *options);
     weighted.mul_(weight.unsqueeze(1));
     const at::Tensor out = sum_choices(products.down(weighted, weight), rows);
-    context->save_for_backward({x, expert_ids, weights, up, up_bias.value_or(at::Tensor()), down,
-                                down_bias.value_or(at::Tensor()), raised});
+    context->save_for_backward({x, weights, up, up_bias.value_or(at::Tensor()), down,
+                                down_bias.value_or(at::Tensor()), raised, rows.token, rows.choice,
+                                rows.row});
+    context->saved_data["begins"] = rows.begins;
     save_options(context, *options);
     return out;
   }
@@ -287,11 +289,12 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
-    const at::Tensor& weights = saved[2];
-    const at::Tensor& raised = saved[7];
-    const ExpertWeights experts{saved[3], saved[4], saved[5], saved[6]};
+    const at::Tensor& weights = saved[1];
+    const ExpertWeights experts{saved[2], saved[3], saved[4], saved[5]};
+    const at::Tensor& raised = saved[6];
+    const ExpertRows rows{saved[7], saved[8], saved[9],
+                          context->saved_data["begins"].toIntVector()};
     const ExpertOptions options = saved_options(context);
-    const ExpertRows rows = sort_by_expert(saved[1], experts.up.size(0));
     const ExpertProducts products(experts, options, rows);
     const at::Tensor d_out = gradients[0].contiguous();
     const at::Tensor weight = row_weights(weights, rows, x.scalar_type());

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
 
 #include "kernels/activation.h"
 
@@ -17,8 +15,6 @@ enum class ScoreFunction {
   kSqrtSoftplus,  ///< "sqrtsoftplus": sqrt(log(1 + exp)); choice on score + correction, no groups
 };
 
-std::optional<ScoreFunction> parse_score_function(std::string_view name);
-
 /// What experts compute between their products.
 enum class ExpertActivation {
   kSwiglu,     ///< "swiglu": silu(gate) * up
@@ -26,8 +22,6 @@ enum class ExpertActivation {
   kGeglu,      ///< "geglu": gelu by tanh (gate) * up
   kRelu2,      ///< "relu2": relu(up)^2, no gate
 };
-
-std::optional<ExpertActivation> parse_expert_activation(std::string_view name);
 
 /// A layer of experts. Field names and meaning are those of upstream's MoEConfig.
 struct MoEConfig {

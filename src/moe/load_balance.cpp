@@ -2,17 +2,36 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <map>
+#include <string_view>
+
 #include "core/error.h"
 #include "core/text.h"
 
 namespace automodel::moe {
 
-std::vector<LayerRouter> routers_of(const torch::nn::Module& model) {
+namespace {
+
+bool is_corrected(const MoEConfig& config) {
+  return config.has_correction_bias && config.gate_bias_update_factor > 0 && config.train_gate;
+}
+
+std::string name_of(const std::string& parameter, const tensor::KeyMap& keys) {
+  const auto part = std::ranges::find(keys, parameter, &tensor::ParameterPart::parameter);
+  AM_CHECK(part != keys.end(), parameter);
+  return part->name;
+}
+
+}  // namespace
+
+std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor::KeyMap& keys) {
   std::vector<LayerRouter> routers;
   for (const auto& item : model.named_modules("", false)) {
-    if (auto* router = dynamic_cast<Router*>(item.value().get())) {
-      routers.push_back({item.key(), router});
-    }
+    auto* router = dynamic_cast<Router*>(item.value().get());
+    if (router == nullptr) continue;
+    const std::string bias = cat(item.key(), ".e_score_correction_bias");
+    routers.push_back({router, is_corrected(router->config()) ? name_of(bias, keys) : ""});
   }
   return routers;
 }
@@ -33,31 +52,26 @@ std::vector<LayerLoad> take_loads(const std::vector<LayerRouter>& routers,
 }
 
 bool update_correction_biases(const std::vector<LayerRouter>& routers,
-                              const std::vector<LayerLoad>& loads, const tensor::KeyMap& keys,
+                              const std::vector<LayerLoad>& loads,
                               const std::vector<tensor::FlatShard>& parameters) {
   const at::NoGradGuard no_grad;
-  bool has_changed = false;
+  std::map<std::string_view, at::Tensor> changes;
   for (size_t i = 0; i < routers.size(); ++i) {
-    const MoEConfig& config = routers[i].router->config();
-    const bool is_moved =
-        config.has_correction_bias && config.gate_bias_update_factor > 0 && config.train_gate;
-    if (!is_moved) continue;
+    if (routers[i].correction.empty()) continue;
     const at::Tensor& load = loads[i].load;
-    const at::Tensor change = at::sign(load.mean() - load) * config.gate_bias_update_factor;
-    const std::string parameter = cat(routers[i].fqn, ".e_score_correction_bias");
-    for (const tensor::ParameterPart& part : keys) {
-      if (part.parameter != parameter) continue;
-      for (const tensor::FlatShard& shard : parameters) {
-        for (const tensor::FlatSegment& segment : shard.segments) {
-          if (segment.fqn != part.name) continue;
-          at::Tensor held = shard.view(segment);
-          held.add_(change.narrow(0, segment.spec.flat_begin, segment.spec.numel()).to(held));
-        }
-      }
-    }
-    has_changed = true;
+    changes.emplace(routers[i].correction, at::sign(load.mean() - load) *
+                                               routers[i].router->config().gate_bias_update_factor);
   }
-  return has_changed;
+  if (changes.empty()) return false;
+  for (const tensor::FlatShard& shard : parameters) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      const auto change = changes.find(segment.fqn);
+      if (change == changes.end()) continue;
+      at::Tensor held = shard.view(segment);
+      held.add_(change->second.narrow(0, segment.spec.flat_begin, segment.spec.numel()).to(held));
+    }
+  }
+  return true;
 }
 
 }  // namespace automodel::moe

@@ -12,12 +12,15 @@
 
 namespace automodel::moe {
 
-/// A model's layers of experts, in order, each by the fqn of its router.
+/// A layer of experts, and the Hugging Face name of the correction that its load moves; "" when
+/// nothing does.
 struct LayerRouter {
-  std::string fqn;
   Router* router;
+  std::string correction;
 };
-std::vector<LayerRouter> routers_of(const torch::nn::Module& model);
+
+/// A model's layers of experts, in order.
+std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor::KeyMap& keys);
 
 /// What a layer's experts got in one step.
 struct LayerLoad {
@@ -32,11 +35,10 @@ std::vector<LayerLoad> take_loads(const std::vector<LayerRouter>& routers,
                                   const std::function<void(at::Tensor)>& sum);
 
 /// Moves each layer's e_score_correction_bias by gate_bias_update_factor towards even load:
-/// bias += factor * sign(mean(load) - load). `parameters` are this rank's shards, `keys` names the
-/// biases. Returns whether anything changed. Upstream's Gate.update_bias, but on the load of all
-/// ranks on every mesh.
+/// bias += factor * sign(mean(load) - load). `parameters` are this rank's shards. Returns whether
+/// anything changed. Upstream's Gate.update_bias, but on the load of all ranks on every mesh.
 bool update_correction_biases(const std::vector<LayerRouter>& routers,
-                              const std::vector<LayerLoad>& loads, const tensor::KeyMap& keys,
+                              const std::vector<LayerLoad>& loads,
                               const std::vector<tensor::FlatShard>& parameters);
 
 }  // namespace automodel::moe

@@ -14,23 +14,6 @@
 
 namespace automodel::moe {
 
-std::optional<ScoreFunction> parse_score_function(std::string_view name) {
-  if (name == "softmax") return ScoreFunction::kSoftmax;
-  if (name == "softmax_with_bias") return ScoreFunction::kSoftmaxWithBias;
-  if (name == "sigmoid") return ScoreFunction::kSigmoid;
-  if (name == "sigmoid_with_bias") return ScoreFunction::kSigmoidWithBias;
-  if (name == "sqrtsoftplus") return ScoreFunction::kSqrtSoftplus;
-  return std::nullopt;
-}
-
-std::optional<ExpertActivation> parse_expert_activation(std::string_view name) {
-  if (name == "swiglu") return ExpertActivation::kSwiglu;
-  if (name == "swigluoai" || name == "quick_geglu") return ExpertActivation::kSwigluOai;
-  if (name == "geglu") return ExpertActivation::kGeglu;
-  if (name == "relu2") return ExpertActivation::kRelu2;
-  return std::nullopt;
-}
-
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -166,28 +149,28 @@ at::Tensor Router::chosen_weights(const at::Tensor& scores, const at::Tensor& lo
   return config_.route_scale == 1.0 ? weights : weights * config_.route_scale;
 }
 
-void Router::count(const at::Tensor& ids) {
+/// Adds the tokens of each expert to the load, and returns them.
+at::Tensor Router::count(const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
   const at::Tensor chosen = ids.flatten();
   const at::Tensor counts =
       at::bincount(chosen.masked_select(chosen.ge(0)), {}, config_.n_routed_experts).to(at::kFloat);
   load_ = load_.defined() ? load_ + counts : counts;
+  return counts;
 }
 
-at::Tensor Router::balanced(const at::Tensor& scores, const at::Tensor& ids,
+at::Tensor Router::balanced(const at::Tensor& scores, const at::Tensor& load,
                             const at::Tensor& weights, const at::Tensor& is_padding) {
   at::Tensor shares = scores;
+  const int64_t num_chosen = weights.size(1);
   const bool has_logit_choice =
       config_.score_func == ScoreFunction::kSoftmax && !config_.softmax_before_topk;
-  if (config_.norm_topk_prob && ids.size(1) > 1 && !has_logit_choice) {
+  if (config_.norm_topk_prob && num_chosen > 1 && !has_logit_choice) {
     shares = shares / (shares.sum(-1, true) + 1e-20);
   }
-  const at::Tensor chosen = ids.flatten();
-  const at::Tensor load =
-      at::bincount(chosen.masked_select(chosen.ge(0)), {}, config_.n_routed_experts);
   const at::Tensor is_counted = is_padding.defined() ? is_padding.logical_not() : at::Tensor();
-  const at::Tensor loss = aux_loss(shares, load, is_counted, ids.size(1));
-  aux_loss_ += loss.item<double>();
+  const at::Tensor loss = aux_loss(shares, load, is_counted, num_chosen);
+  aux_loss_ = aux_loss_.defined() ? aux_loss_ + loss.detach() : loss.detach();
   ++num_aux_losses_;
   return AttachLoss::apply(weights, loss, aux_loss_scale_ * config_.aux_loss_coeff);
 }
@@ -204,9 +187,9 @@ Routing Router::forward(const at::Tensor& x, const at::Tensor& is_padding) {
   // A block that is computed again in backward runs its first forward without gradients: what
   // counts is the one forward with them.
   if (is_training() && at::GradMode::is_enabled()) {
-    count(routing.expert_ids);
+    const at::Tensor load = count(routing.expert_ids);
     if (aux_loss_scale_ > 0 && config_.aux_loss_coeff > 0 && !config_.fake_balanced_gate) {
-      routing.weights = balanced(scores, routing.expert_ids, routing.weights, is_padding);
+      routing.weights = balanced(scores, load, routing.weights, is_padding);
     }
   }
   routing.weights = routing.weights.to(x.scalar_type());
@@ -220,8 +203,9 @@ at::Tensor Router::take_load() {
 }
 
 double Router::take_aux_loss() {
-  const double mean = num_aux_losses_ > 0 ? aux_loss_ / static_cast<double>(num_aux_losses_) : 0;
-  aux_loss_ = 0;
+  const double mean =
+      num_aux_losses_ > 0 ? aux_loss_.item<double>() / static_cast<double>(num_aux_losses_) : 0;
+  aux_loss_ = at::Tensor();
   num_aux_losses_ = 0;
   return mean;
 }

@@ -47,9 +47,9 @@ class Router final : public torch::nn::Module {
   at::Tensor choose(const at::Tensor& scores, const at::Tensor& logits) const;
   at::Tensor chosen_weights(const at::Tensor& scores, const at::Tensor& logits,
                             const at::Tensor& ids) const;
-  at::Tensor balanced(const at::Tensor& scores, const at::Tensor& ids, const at::Tensor& weights,
+  at::Tensor balanced(const at::Tensor& scores, const at::Tensor& load, const at::Tensor& weights,
                       const at::Tensor& is_padding);
-  void count(const at::Tensor& ids);
+  at::Tensor count(const at::Tensor& ids);
 
   MoEConfig config_;
   std::string name_;
@@ -57,8 +57,8 @@ class Router final : public torch::nn::Module {
   at::Tensor weight_;
   at::Tensor bias_;
   at::Tensor e_score_correction_bias_;
-  at::Tensor load_;  // float32 [E], where the ids are
-  double aux_loss_ = 0;
+  at::Tensor load_;      // float32 [E], where the ids are
+  at::Tensor aux_loss_;  // the sum of them, float32, where the load is
   int64_t num_aux_losses_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace automodel::recipes {
 
 ExpertBalance::ExpertBalance(const models::CausalLM& model, int context_ranks)
-    : model_(model), routers_(moe::routers_of(model)), context_ranks_(context_ranks) {}
+    : routers_(moe::routers_of(model, model.key_map())), context_ranks_(context_ranks) {}
 
 void ExpertBalance::begin_step(int64_t num_micro_batches) {
   const double scale = static_cast<double>(context_ranks_) / static_cast<double>(num_micro_batches);
@@ -18,7 +18,7 @@ void ExpertBalance::end_step(distributed::Engine& engine, const comm::ProcessGro
   if (routers_.empty()) return;
   loads_ = moe::take_loads(
       routers_, [&](at::Tensor counts) { tokens.all_reduce(counts, comm::ReduceOp::kSum); });
-  if (moe::update_correction_biases(routers_, loads_, model_.key_map(), engine.parameters())) {
+  if (moe::update_correction_biases(routers_, loads_, engine.parameters())) {
     engine.parameters_changed();
   }
 }

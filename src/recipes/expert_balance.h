@@ -26,7 +26,6 @@ class ExpertBalance final {
   void describe(const MoeMetricsSection& section, int64_t step, Json& record) const;
 
  private:
-  const models::CausalLM& model_;
   std::vector<moe::LayerRouter> routers_;
   int context_ranks_;
   std::vector<moe::LayerLoad> loads_;

@@ -7,6 +7,7 @@
 #include "distributed/pipeline/simulation.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "recipes/columns.h"
 
 namespace automodel::recipes {
 
@@ -63,27 +64,6 @@ std::string modules_text(const std::vector<std::string>& modules) {
   return join(texts, ", ");
 }
 
-std::string size_text(int64_t bytes) {
-  return format_bytes(static_cast<uint64_t>(bytes));
-}
-
-/// Rows of cells below a line of titles; the first column is left, the others are right.
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths(rows[0].size(), 0);
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line = cat("  ", row[0], std::string(widths[0] - row[0].size(), ' '));
-    for (size_t i = 1; i < row.size(); ++i) {
-      line += cat("  ", std::string(widths[i] - row[i].size(), ' '), row[i]);
-    }
-    text += line + "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& options) {
@@ -134,22 +114,22 @@ std::string pipeline_text(const PipelinePlan& plan) {
           plan.microbatch_size, plan.microbatch_size == 1 ? " sequence" : " sequences", "\n");
   text += cat("  bubble ", format_fixed(100 * plan.bubble, 1),
               " % of the ranks' time (stages of equal time, a backward twice a forward)\n  ",
-              plan.num_sends, " messages a batch, ", size_text(plan.sent_bytes), "\n");
-  std::vector<std::vector<std::string>> stages = {
-      {"stage", "pp rank", "parameters", "state", "kept of a micro-batch", "modules"}};
+              plan.num_sends, " messages a batch, ", bytes_text(plan.sent_bytes), "\n");
+  Rows stages = {{"stage", "pp rank", "parameters", "state", "kept of a micro-batch", "modules"}};
   for (const StagePlan& stage : plan.stages) {
     stages.push_back({cat(stage.stage), cat(stage.pp_rank), cat(stage.num_parameters),
-                      size_text(stage.state), size_text(stage.kept), modules_text(stage.modules)});
+                      bytes_text(stage.state), bytes_text(stage.kept),
+                      modules_text(stage.modules)});
   }
-  std::vector<std::vector<std::string>> ranks = {
-      {"pp rank", "in flight", "kept activations", "state", "total"}};
+  Rows ranks = {{"pp rank", "in flight", "kept activations", "state", "total"}};
   for (size_t rank = 0; rank < plan.ranks.size(); ++rank) {
     const PipelineRankPlan& own = plan.ranks[rank];
-    ranks.push_back({cat(rank), cat(own.in_flight), size_text(own.kept), size_text(own.state),
-                     size_text(own.total)});
+    ranks.push_back({cat(rank), cat(own.in_flight), bytes_text(own.kept), bytes_text(own.state),
+                     bytes_text(own.total)});
   }
-  return cat(text, table(stages),
-             "bytes on a rank of each stage, at the fullest moment of a step\n", table(ranks));
+  return cat(text, columns(stages, Alignment::kRight),
+             "bytes on a rank of each stage, at the fullest moment of a step\n",
+             columns(ranks, Alignment::kRight));
 }
 
 Json pipeline_json(const PipelinePlan& plan) {

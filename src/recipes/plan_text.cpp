@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "recipes/columns.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -63,37 +64,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 constexpr const char* kGroupNames[] = {"pp", "dp_replicate", "dp_shard",   "cp",
                                        "tp", "dp",           "dp_shard_cp"};
 
-using Rows = std::vector<std::vector<std::string>>;
-
-/// How the columns behind the first, which is left-aligned, are written.
-enum class Alignment { kLeft, kRight };
-
-/// Lines of columns two blanks apart, indented; the first is at least `width` wide.
-std::string columns(const Rows& rows, Alignment alignment, size_t width = 0) {
-  std::vector<size_t> widths = {width};
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string blanks(widths[i] - row[i].size(), ' ');
-      const bool is_last = i + 1 == row.size();
-      const bool is_right = i > 0 && alignment == Alignment::kRight;
-      line += cat("  ", is_right ? blanks : "", row[i], is_right || is_last ? "" : blanks);
-    }
-    text += cat(line, "\n");
-  }
-  return text;
-}
-
 constexpr size_t kNameWidth = 24;  // of the sections' first columns
-
-std::string bytes_text(int64_t bytes) {
-  return format_bytes(static_cast<uint64_t>(bytes));
-}
 
 std::string mesh_text(const RecipePlan& plan) {
   const mesh::Mesh mesh(plan.sizes);

@@ -74,9 +74,11 @@ void TrainSession::build_groups() {
 }
 
 void TrainSession::initialise_weights() {
-  std::vector<models::ParameterInit> rules;
+  std::map<std::string, tensor::InitRule> rules;
   for (const auto& part : parts_) {
-    for (models::ParameterInit& rule : part->initial_values()) rules.push_back(std::move(rule));
+    for (const models::ParameterInit& init : part->initial_values()) {
+      rules.emplace(init.parameter, init.rule);
+    }
   }
   std::map<std::string_view, const tensor::ParameterPart*> parts;
   for (const tensor::ParameterPart& part : model_->key_map()) parts.emplace(part.name, &part);
@@ -84,13 +86,10 @@ void TrainSession::initialise_weights() {
     for (const auto& segment : shard.segments) {
       const auto found = parts.find(segment.fqn);
       AM_CHECK(found != parts.end(), segment.fqn);
-      const tensor::ParameterPart* part = found->second;
-      const auto rule = std::find_if(
-          rules.begin(), rules.end(),
-          [&](const models::ParameterInit& init) { return init.parameter == part->parameter; });
-      AM_CHECK(rule != rules.end(), part->parameter);
+      const auto rule = rules.find(found->second->parameter);
+      AM_CHECK(rule != rules.end(), found->second->parameter);
       const tensor::RandomKey key(static_cast<uint64_t>(recipe_.seed), segment.fqn);
-      tensor::fill_initial_values(shard.view(segment), segment.spec, rule->rule, key);
+      tensor::fill_initial_values(shard.view(segment), segment.spec, rule->second, key);
     }
   }
 }

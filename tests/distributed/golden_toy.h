@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "distributed/flat_units.h"
 #include "distributed/toy_modules.h"
 #include "nn/layer_list.h"
 #include "tensor/batch.h"
@@ -45,13 +46,7 @@ class GoldenToy final : public torch::nn::Module {
     }
   }
 
-  tensor::KeyMap keys() const {
-    tensor::KeyMap keys;
-    for (const auto& item : named_parameters()) {
-      keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
-    }
-    return keys;
-  }
+  tensor::KeyMap keys() const { return own_names(*this); }
 
   tensor::NamedTensors initial_values() const {
     tensor::NamedTensors values;

@@ -1,4 +1,5 @@
 #include "distributed/memory_plan.h"
+#include "distributed/flat_units.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -83,13 +84,7 @@ class PlannedModule final : public torch::nn::Module {
     plan.blocks = {"layers.0", "layers.1", "layers.2"};
     return plan;
   }
-  tensor::KeyMap keys() const {
-    tensor::KeyMap keys;
-    for (const auto& item : named_parameters()) {
-      keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
-    }
-    return keys;
-  }
+  tensor::KeyMap keys() const { return own_names(*this); }
 
  private:
   at::Tensor scale_;

@@ -1,4 +1,5 @@
 #include "distributed/recompute.h"
+#include "distributed/flat_units.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -93,13 +94,7 @@ class RecomputedModel final : public torch::nn::Module {
     return plan;
   }
 
-  tensor::KeyMap keys() const {
-    tensor::KeyMap keys;
-    for (const auto& item : named_parameters()) {
-      keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
-    }
-    return keys;
-  }
+  tensor::KeyMap keys() const { return own_names(*this); }
 
  private:
   LayerKind kind_;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/fill_by_name.h"
 #include "distributed/parallelizer.h"
 #include "models/golden_model.h"
 #include "tensor/random.h"
@@ -43,19 +44,6 @@ struct SmallLlama {
   std::shared_ptr<models::CausalLM> model;
   TpModel facts;
 };
-
-/// The same numbers for the same names, whoever holds which part.
-inline void fill_by_name(Engine& engine) {
-  for (const tensor::FlatShard& shard : engine.parameters()) {
-    for (const tensor::FlatSegment& segment : shard.segments) {
-      const double mean = segment.fqn.find("norm") == std::string::npos ? 0.0 : 1.0;
-      tensor::fill_initial_values(shard.view(segment), segment.spec,
-                                  tensor::InitRule::normal(mean, 0.2),
-                                  tensor::RandomKey(9, segment.fqn));
-    }
-  }
-  engine.parameters_changed();
-}
 
 /// Micro-batches that are all alike, and what they add up to.
 inline double norm_of_micro_batches(SmallLlama& llama, Engine& engine, int count = 1,

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "distributed/flat_units.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/parallelizer.h"
 #include "distributed/toy_modules.h"
@@ -13,9 +14,7 @@ struct ToyModel {
   explicit ToyModel(const std::string& architecture = "ToyForCausalLM",
                     at::ScalarType dtype = at::kFloat) {
     net.to(dtype);
-    for (const auto& item : net.named_parameters()) {
-      facts.keys.push_back({item.key(), item.key(), 0, item.value().sizes().vec()});
-    }
+    facts.keys = own_names(net);
     facts.architecture = architecture;
     for (int i = 0; i < 3; ++i) facts.plan.blocks.push_back(cat("layers.", i));
   }

@@ -68,7 +68,9 @@ TEST(CorrectionBias, MovesTowardsEvenLoadOnTheSliceHeldHere) {
   config.n_activated_experts = 1;
   config.has_correction_bias = true;
   config.gate_bias_update_factor = 0.125;
-  const auto router = std::make_shared<Router>(config, "layer 0", at::kFloat);
+  torch::nn::Module model;
+  const auto mlp = model.register_module("mlp", std::make_shared<torch::nn::Module>());
+  mlp->register_module("router", std::make_shared<Router>(config, "layer 0", at::kFloat));
   const tensor::KeyMap keys = {
       {"mlp.gate.e_score_correction_bias", "mlp.router.e_score_correction_bias", 0, {4}}};
   tensor::FlatShard shard;
@@ -76,9 +78,9 @@ TEST(CorrectionBias, MovesTowardsEvenLoadOnTheSliceHeldHere) {
   tensor::ShardSpec spec = tensor::ShardSpec::whole({4});
   spec.flat_begin = 1;
   spec.flat_end = 4;
-  shard.segments = {{keys[0].name, spec, 0}};
+  shard.segments = {{"mlp.gate.e_score_correction_bias", spec, 0}};
   const std::vector<LayerLoad> loads = {{"layer 0", at::tensor({9.0F, 3.0F, 4.0F, 0.0F}), 0.0}};
-  EXPECT_TRUE(update_correction_biases({{"mlp.router", router.get()}}, loads, keys, {shard}));
+  EXPECT_TRUE(update_correction_biases(routers_of(model, keys), loads, {shard}));
   EXPECT_TRUE(shard.buffer.equal(at::tensor({0.125F, 0.0F, 0.125F})));
 }
 
@@ -87,9 +89,10 @@ TEST(CorrectionBias, StaysWithoutAFactor) {
   config.dim = 4;
   config.n_routed_experts = 4;
   config.has_correction_bias = true;
-  const auto router = std::make_shared<Router>(config, "layer 0", at::kFloat);
-  EXPECT_FALSE(update_correction_biases({{"mlp.router", router.get()}},
-                                        {{"layer 0", at::ones({4}), 0.0}}, {}, {}));
+  torch::nn::Module mlp;
+  mlp.register_module("router", std::make_shared<Router>(config, "layer 0", at::kFloat));
+  EXPECT_FALSE(
+      update_correction_biases(routers_of(mlp, {}), {{"layer 0", at::ones({4}), 0.0}}, {}));
 }
 
 }  // namespace

@@ -6,22 +6,13 @@
 #include <vector>
 
 #include "distributed/engine.h"
+#include "distributed/fill_by_name.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::recipes {
 
-/// Gives parameters values that depend on their names only.
-inline void fill_by_name(const distributed::Engine& engine) {
-  for (const tensor::FlatShard& shard : engine.parameters()) {
-    for (const tensor::FlatSegment& segment : shard.segments) {
-      const double mean = segment.fqn.find("norm") == std::string::npos ? 0.0 : 1.0;
-      tensor::fill_initial_values(shard.view(segment), segment.spec,
-                                  tensor::InitRule::normal(mean, 0.2),
-                                  tensor::RandomKey(9, segment.fqn));
-    }
-  }
-}
+using distributed::fill_by_name;
 
 /// The elements of a shard's piece, out of the whole tensor.
 inline at::Tensor piece_of(const at::Tensor& whole, const tensor::ShardSpec& spec) {

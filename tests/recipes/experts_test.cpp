@@ -8,6 +8,7 @@
 namespace automodel::recipes {
 namespace {
 
+using test::expect_equal_records;
 using test::ProgramResult;
 using test::read_records;
 using test::Spread;
@@ -31,18 +32,6 @@ Spread without_aux_loss(int num_ranks, std::vector<std::string> options = {}) {
   return {num_ranks, std::move(options)};
 }
 
-void expect_equal_losses(const std::vector<Json>& one, const std::vector<Json>& other,
-                         double tolerance) {
-  ASSERT_EQ(other.size(), one.size());
-  for (size_t i = 0; i < one.size(); ++i) {
-    for (const char* key : {"loss", "grad_norm"}) {
-      const double wanted = one[i].at(key).as_double();
-      EXPECT_NEAR(other[i].at(key).as_double(), wanted, tolerance * std::abs(wanted))
-          << key << " of step " << i;
-    }
-  }
-}
-
 TEST(ExpertsTest, LossesDoNotDependOnWhereExpertsAre) {
   const TemporaryDirectory folder;
   const std::vector<Json> one = moe_records(folder.file("one"), without_aux_loss(1));
@@ -63,7 +52,7 @@ TEST(ExpertsTest, LossesDoNotDependOnWhereExpertsAre) {
                         {"--distributed.ep_size=2", "--distributed.defer_fsdp_grad_sync=false"})}};
   for (const auto& [name, spread] : spreads) {
     SCOPED_TRACE(name);
-    expect_equal_losses(one, moe_records(folder.file(name), spread), 1e-5);
+    expect_equal_records(one, moe_records(folder.file(name), spread), 1e-5);
   }
 }
 
@@ -104,7 +93,7 @@ TEST(ExpertsTest, CheckpointsLoadOnOtherSpreads) {
     SCOPED_TRACE(i);
     const std::string target = folder.file(cat("run", i));
     moe_records(target, saving);
-    expect_equal_losses(whole, moe_records(target, loading), 1e-5);
+    expect_equal_records(whole, moe_records(target, loading), 1e-5);
   }
 }
 

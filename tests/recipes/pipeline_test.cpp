@@ -43,20 +43,6 @@ Spread staged(int num_ranks, const std::string& schedule, const Options& more = 
   return test::sharded(num_ranks, options);
 }
 
-void expect_same_steps(const std::vector<Json>& wanted, const std::vector<Json>& found) {
-  ASSERT_EQ(found.size(), wanted.size());
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    for (const char* key : {"loss", "grad_norm"}) {
-      const double value = wanted[i].at(key).as_double();
-      EXPECT_NEAR(found[i].at(key).as_double(), value, 2e-6 * std::abs(value))
-          << key << " of step " << i;
-    }
-    for (const char* key : {"num_tokens_per_step", "num_label_tokens"}) {
-      EXPECT_EQ(found[i].at(key).as_int(), wanted[i].at(key).as_int()) << key;
-    }
-  }
-}
-
 using NamedSpread = std::pair<const char*, Spread>;
 
 void expect_losses_of_one_process(const std::vector<NamedSpread>& spreads) {
@@ -65,7 +51,7 @@ void expect_losses_of_one_process(const std::vector<NamedSpread>& spreads) {
   ASSERT_EQ(one.size(), 6u);
   for (const auto& [name, spread] : spreads) {
     SCOPED_TRACE(name);
-    expect_same_steps(one, records_of_deep_run(folder.file(name), spread));
+    test::expect_equal_records(one, records_of_deep_run(folder.file(name), spread), 2e-6);
   }
 }
 
@@ -164,7 +150,8 @@ TEST(PipelineRunTest, ASmallerLastBatchIsTrained) {
   const std::vector<Json> one = records_of_deep_run(folder.file("one"), {1, {}}, rows);
   ASSERT_EQ(one.size(), 3u);
   for (const char* schedule : {"1f1b", "InterleavedZeroBubble", "ZBVZeroBubble"}) {
-    expect_same_steps(one, records_of_deep_run(folder.file(schedule), staged(2, schedule), rows));
+    test::expect_equal_records(
+        one, records_of_deep_run(folder.file(schedule), staged(2, schedule), rows), 2e-6);
   }
 }
 
@@ -186,7 +173,7 @@ TEST(PipelineRunTest, CheckpointsFitAnyPipeline) {
           deep_run(place, loaded,
                    {cat("--checkpoint.restore_from=", folder.file(from), "/epoch_0_step_2")}));
       ASSERT_EQ(run.status, 0) << run.err;
-      expect_same_steps(wanted, read_records(path_join(place, "training.jsonl")));
+      test::expect_equal_records(wanted, read_records(path_join(place, "training.jsonl")), 2e-6);
     }
   }
 }
@@ -208,7 +195,7 @@ TEST(PipelineRunTest, EveryRankLoadsItsStagesOfAFolderThatAPipelineExported) {
   };
   const std::vector<Json> one = losses_from("one", {1, {}});
   ASSERT_EQ(one.size(), 6u);
-  expect_same_steps(one, losses_from("two", staged(2, "1f1b")));
+  test::expect_equal_records(one, losses_from("two", staged(2, "1f1b")), 2e-6);
 }
 
 TEST(PipelineRunTest, ALossThatIsNotFiniteNamesTheLastStagesRank) {

@@ -9,6 +9,7 @@
 namespace automodel::recipes {
 namespace {
 
+using test::expect_equal_records;
 using test::Program;
 using test::ProgramResult;
 using test::read_records;
@@ -23,21 +24,6 @@ std::vector<Json> records_of(const test::Spread& spread, const std::string& fold
                                "--step_scheduler.local_batch_size=2"})));
   EXPECT_EQ(run.status, 0) << run.err;
   return read_records(path_join(folder, "training.jsonl"));
-}
-
-void expect_equal_records(const std::vector<Json>& one, const std::vector<Json>& other,
-                          double tolerance) {
-  ASSERT_EQ(other.size(), one.size());
-  for (size_t i = 0; i < one.size(); ++i) {
-    for (const char* key : {"loss", "grad_norm"}) {
-      const double wanted = one[i].at(key).as_double();
-      EXPECT_NEAR(other[i].at(key).as_double(), wanted, tolerance * std::abs(wanted))
-          << key << " of step " << i;
-    }
-    for (const char* key : {"num_tokens_per_step", "num_label_tokens"}) {
-      EXPECT_EQ(other[i].at(key).as_int(), one[i].at(key).as_int()) << key;
-    }
-  }
 }
 
 /// Six steps of several micro-batches on any spread give the numbers of one process.

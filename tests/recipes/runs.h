@@ -2,7 +2,10 @@
 
 #include <sys/types.h>
 
+#include <gtest/gtest.h>
+
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -53,6 +56,22 @@ inline std::vector<pid_t> children_of(pid_t pid) {
     if (const auto child = parse_int(word)) children.push_back(static_cast<pid_t>(*child));
   }
   return children;
+}
+
+/// Losses and gradient norms within a relative tolerance of each other, numbers of tokens equal.
+inline void expect_equal_records(const std::vector<Json>& wanted, const std::vector<Json>& found,
+                                 double tolerance) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    for (const char* key : {"loss", "grad_norm"}) {
+      const double value = wanted[i].at(key).as_double();
+      EXPECT_NEAR(found[i].at(key).as_double(), value, tolerance * std::abs(value))
+          << key << " of step " << i;
+    }
+    for (const char* key : {"num_tokens_per_step", "num_label_tokens"}) {
+      EXPECT_EQ(found[i].at(key).as_int(), wanted[i].at(key).as_int()) << key;
+    }
+  }
 }
 
 /// How a run is spread over processes.

@@ -10,6 +10,28 @@ int64_t sized(ConfigReader& reader, std::string_view key, int64_t fallback) {
   return fallback == 0 ? reader.size(key) : reader.size(key, fallback);
 }
 
+/// n_group and topk_group, checked.
+void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe, const GroupDefaults& defaults) {
+  moe.n_expert_groups = reader.size("n_group", defaults.num_groups);
+  moe.n_limited_groups = reader.size("topk_group", defaults.num_limited);
+  if (moe.n_routed_experts % moe.n_expert_groups != 0) {
+    reader.problem(cat("n_group ", moe.n_expert_groups, " does not divide n_routed_experts ",
+                       moe.n_routed_experts));
+    moe.n_expert_groups = 1;
+  }
+  if (moe.n_limited_groups > moe.n_expert_groups) {
+    reader.problem(
+        cat("topk_group ", moe.n_limited_groups, " is more than n_group ", moe.n_expert_groups));
+    moe.n_limited_groups = moe.n_expert_groups;
+  }
+  const int64_t choosable = moe.n_routed_experts / moe.n_expert_groups * moe.n_limited_groups;
+  if (moe.n_activated_experts > choosable) {
+    reader.problem(cat("num_experts_per_tok ", moe.n_activated_experts, " is more than the ",
+                       choosable, " experts of topk_group ", moe.n_limited_groups, " groups"));
+    moe.n_limited_groups = moe.n_expert_groups;
+  }
+}
+
 }  // namespace
 
 moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
@@ -41,31 +63,25 @@ moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
   return moe;
 }
 
-void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe, const GroupDefaults& defaults) {
-  moe.n_expert_groups = reader.size("n_group", defaults.num_groups);
-  moe.n_limited_groups = reader.size("topk_group", defaults.num_limited);
-  if (moe.n_routed_experts % moe.n_expert_groups != 0) {
-    reader.problem(cat("n_group ", moe.n_expert_groups, " does not divide n_routed_experts ",
-                       moe.n_routed_experts));
-    moe.n_expert_groups = 1;
-  }
-  if (moe.n_limited_groups > moe.n_expert_groups) {
-    reader.problem(
-        cat("topk_group ", moe.n_limited_groups, " is more than n_group ", moe.n_expert_groups));
-    moe.n_limited_groups = moe.n_expert_groups;
-  }
-  const int64_t choosable = moe.n_routed_experts / moe.n_expert_groups * moe.n_limited_groups;
-  if (moe.n_activated_experts > choosable) {
-    reader.problem(cat("num_experts_per_tok ", moe.n_activated_experts, " is more than the ",
-                       choosable, " experts of topk_group ", moe.n_limited_groups, " groups"));
-    moe.n_limited_groups = moe.n_expert_groups;
-  }
-}
-
 void use_experts_from(DecoderConfig& config, int64_t first) {
   for (int64_t i = 0; i < config.num_layers(); ++i) {
     config.layers[static_cast<size_t>(i)].is_moe = i >= first;
   }
+}
+
+void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
+                           const CorrectedDefaults& defaults) {
+  moe::MoEConfig moe = read_experts(reader, config, defaults.keys);
+  moe.n_shared_experts = reader.size("n_shared_experts", 1);
+  read_expert_groups(reader, moe, defaults.groups);
+  moe.score_func = moe::ScoreFunction::kSigmoid;
+  moe.has_correction_bias = true;
+  moe.is_router_float32 = true;
+  moe.norm_topk_prob = reader.flag("norm_topk_prob", true);
+  moe.route_scale = reader.number("routed_scaling_factor", defaults.route_scale);
+  moe.gate_bias_update_factor = 1e-3;
+  config.moe = moe;
+  use_experts_from(config, reader.count("first_k_dense_replace", defaults.num_dense));
 }
 
 }  // namespace automodel::models::decoder

@@ -28,9 +28,16 @@ struct GroupDefaults {
   int64_t num_limited = 1;
 };
 
-/// n_group and topk_group, checked.
-void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe,
-                        const GroupDefaults& defaults = {});
+/// DeepSeek V3's layers of experts: sigmoid scores with a correction for the choice, groups, shared
+/// experts, the layers before first_k_dense_replace dense.
+struct CorrectedDefaults {
+  MoEKeys keys;
+  GroupDefaults groups;
+  double route_scale = 1.0;
+  int64_t num_dense = 1;
+};
+void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
+                           const CorrectedDefaults& defaults);
 
 /// Layers from `first` on are layers of experts.
 void use_experts_from(DecoderConfig& config, int64_t first);

@@ -50,22 +50,15 @@ DecoderConfig read_config(ConfigReader& reader) {
   for (decoder::LayerOptions& layer : config.layers)
     layer.attention_scale = attention_scale(config);
 
-  moe::MoEConfig moe = decoder::read_experts(reader, config,
-                                             {.num_experts = "n_routed_experts",
-                                              .num_experts_alias = "num_local_experts",
-                                              .default_num_experts = 256,
-                                              .default_inner_dim = 2048,
-                                              .default_num_chosen = 8});
-  moe.n_shared_experts = reader.size("n_shared_experts", 1);
-  decoder::read_expert_groups(reader, moe, {.num_groups = 8, .num_limited = 4});
-  moe.score_func = moe::ScoreFunction::kSigmoid;
-  moe.has_correction_bias = true;
-  moe.is_router_float32 = true;
-  moe.norm_topk_prob = reader.flag("norm_topk_prob", true);
-  moe.route_scale = reader.number("routed_scaling_factor", 2.5);
-  moe.gate_bias_update_factor = 1e-3;
-  config.moe = moe;
-  decoder::use_experts_from(config, reader.count("first_k_dense_replace", 3));
+  decoder::add_corrected_experts(reader, config,
+                                 {.keys = {.num_experts = "n_routed_experts",
+                                           .num_experts_alias = "num_local_experts",
+                                           .default_num_experts = 256,
+                                           .default_inner_dim = 2048,
+                                           .default_num_chosen = 8},
+                                  .groups = {.num_groups = 8, .num_limited = 4},
+                                  .route_scale = 2.5,
+                                  .num_dense = 3});
   return config;
 }
 

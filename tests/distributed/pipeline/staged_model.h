@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "distributed/data_parallel.h"
+#include "distributed/fill_by_name.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/pipeline/executor.h"
 #include "distributed/pipeline/stage_split.h"
@@ -34,18 +35,6 @@ inline Json untied_config(const std::string& golden, int num_layers) {
     config["layer_types"] = longer;
   }
   return config;
-}
-
-/// Values that depend on names only, so that stages hold those of the whole model.
-inline void fill_by_name(const Engine& engine) {
-  for (const tensor::FlatShard& shard : engine.parameters()) {
-    for (const tensor::FlatSegment& segment : shard.segments) {
-      const double mean = segment.fqn.find("norm") == std::string::npos ? 0.0 : 1.0;
-      tensor::fill_initial_values(shard.view(segment), segment.spec,
-                                  tensor::InitRule::normal(mean, 0.2),
-                                  tensor::RandomKey(9, segment.fqn));
-    }
-  }
 }
 
 inline std::vector<tensor::Batch> microbatches_of(int64_t vocab_size, int count) {

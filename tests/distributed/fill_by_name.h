@@ -1,0 +1,22 @@
+#pragma once
+
+#include "distributed/engine.h"
+#include "tensor/random.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::distributed {
+
+/// The same numbers for the same names, whoever holds which part.
+inline void fill_by_name(Engine& engine) {
+  for (const tensor::FlatShard& shard : engine.parameters()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      const double mean = segment.fqn.find("norm") == std::string::npos ? 0.0 : 1.0;
+      tensor::fill_initial_values(shard.view(segment), segment.spec,
+                                  tensor::InitRule::normal(mean, 0.2),
+                                  tensor::RandomKey(9, segment.fqn));
+    }
+  }
+  engine.parameters_changed();
+}
+
+}  // namespace automodel::distributed
