@@ -4,6 +4,9 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <atomic>
+#include <functional>
 #include <vector>
 
 #include "core/error.h"
@@ -28,6 +31,7 @@ struct ExpertRows {
   std::vector<int64_t> begins;  ///< [E + 1]: first row of each expert
 
   int64_t num_rows() const { return begins.back(); }
+  int64_t num_experts() const { return static_cast<int64_t>(begins.size()) - 1; }
 };
 
 /// Tokens of one expert stay in order. On an accelerator the ids are read back.
@@ -152,108 +156,135 @@ at::Tensor inner_backward(const at::Tensor& d_inner, const at::Tensor& up,
                           : activate_backward(d_inner, up, options.activation);
 }
 
-/// The products of all experts, forward and backward.
+/// Runs `body(expert, first row, rows)` for every expert that has rows: on an accelerator or where
+/// one expert has most of the rows one after the other, with all threads inside; else each thread
+/// takes whole experts, the largest first, so that their rows stay in its cache.
+void for_each_expert(const ExpertRows& rows, bool is_cpu,
+                     const std::function<void(int64_t, int64_t, int64_t)>& body) {
+  std::vector<int64_t> experts;
+  const auto count = [&](int64_t e) {
+    return rows.begins[static_cast<size_t>(e) + 1] - rows.begins[static_cast<size_t>(e)];
+  };
+  for (int64_t e = 0; e < rows.num_experts(); ++e) {
+    if (count(e) > 0) experts.push_back(e);
+  }
+  if (experts.empty()) return;
+  const auto run = [&](int64_t e) { body(e, rows.begins[static_cast<size_t>(e)], count(e)); };
+  std::ranges::stable_sort(experts, std::greater<>(), count);
+  const int64_t num_threads = is_cpu && !at::in_parallel_region() ? at::get_num_threads() : 1;
+  const bool is_even = 4 * num_threads * count(experts.front()) <= 5 * rows.num_rows();
+  if (num_threads == 1 || !is_even) {
+    for (const int64_t e : experts) run(e);
+    return;
+  }
+  std::atomic<size_t> next = 0;
+  at::parallel_for(0, num_threads, 1, [&](int64_t begin, int64_t end) {
+    const at::NoGradGuard no_grad;  // the caller's guard is the caller's thread's
+    for (size_t i = next++; i < experts.size(); i = next++) run(experts[i]);
+  });
+}
+
+/// What the experts do with their rows, forward and backward.
 class ExpertProducts final {
  public:
   ExpertProducts(ExpertWeights weights, const ExpertOptions& options, const ExpertRows& rows)
       : weights_(std::move(weights)), options_(options), rows_(rows) {}
 
-  at::Tensor up(const at::Tensor& x) const {
+  struct Forward {
+    at::Tensor raised;  ///< [A, U]: after the first product
+    at::Tensor out;     ///< [A, D]: weighted results
+  };
+
+  /// x [T, D], weight [A].
+  Forward forward(const at::Tensor& x, const at::Tensor& weight) const {
     const int64_t width = weights_.up.size(options_.is_transposed ? 2 : 1);
-    at::Tensor out = at::empty({rows_.num_rows(), width}, x.options());
-    for_each_expert([&](int64_t e, int64_t begin, int64_t count) {
-      const at::Tensor mine = out.narrow(0, begin, count);
-      multiply(gathered(x, begin, count), in_out(weights_.up, e), mine);
-      if (weights_.up_bias.defined()) mine.add_(weights_.up_bias.select(0, e));
+    const Forward all{at::empty({rows_.num_rows(), width}, x.options()),
+                      at::empty({rows_.num_rows(), x.size(1)}, x.options())};
+    for_each_expert(rows_, x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
+      const at::Tensor raised = all.raised.narrow(0, begin, count);
+      multiply(gathered(x, begin, count), in_out(weights_.up, e), raised);
+      if (weights_.up_bias.defined()) raised.add_(weights_.up_bias.select(0, e));
+      const at::Tensor mine = weight.narrow(0, begin, count).unsqueeze(1);
+      const at::Tensor out = all.out.narrow(0, begin, count);
+      multiply(inner(raised, options_).mul_(mine), in_out(weights_.down, e), out);
+      if (weights_.down_bias.defined()) out.add_(mine * weights_.down_bias.select(0, e));
     });
-    return out;
+    return all;
   }
 
-  /// weighted_inner [A, I], weight [A] to [A, D].
-  at::Tensor down(const at::Tensor& weighted_inner, const at::Tensor& weight) const {
-    const int64_t dim = weights_.down.size(options_.is_transposed ? 2 : 1);
-    at::Tensor out = at::empty({rows_.num_rows(), dim}, weighted_inner.options());
-    for_each_expert([&](int64_t e, int64_t begin, int64_t count) {
-      const at::Tensor mine = out.narrow(0, begin, count);
-      multiply(weighted_inner.narrow(0, begin, count), in_out(weights_.down, e), mine);
-      if (weights_.down_bias.defined()) {
-        mine.add_(weight.narrow(0, begin, count).unsqueeze(1) * weights_.down_bias.select(0, e));
+  /// What backward has to give; undefined where nobody asks.
+  struct Gradients {
+    at::Tensor rows;    ///< [A, D]
+    at::Tensor weight;  ///< [A]
+    ExpertWeights experts;
+  };
+
+  struct BackwardInput {
+    at::Tensor x;       ///< [T, D]
+    at::Tensor raised;  ///< [A, U]
+    at::Tensor weight;  ///< [A]
+    at::Tensor d_out;   ///< [T, D]
+  };
+
+  void backward(const BackwardInput& in, const Gradients& to) const {
+    for_each_expert(rows_, in.x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
+      const at::Tensor d_rows = gathered(in.d_out, begin, count);
+      const at::Tensor d_raised = down_backward(e, begin, d_rows, in, to);
+      if (to.experts.up.defined()) {
+        weight_gradient(gathered(in.x, begin, count), d_raised, to.experts.up.select(0, e));
+      }
+      if (to.experts.up_bias.defined()) to.experts.up_bias.select(0, e).copy_(d_raised.sum(0));
+      if (to.rows.defined()) {
+        multiply(d_raised, in_out(weights_.up, e).t(), to.rows.narrow(0, begin, count));
       }
     });
-    return out;
   }
 
-  /// From d_out [T, D] to d of weighted inner [A, I]; adds what the second bias gives to d_weight
-  /// [A] when that is defined.
-  at::Tensor down_backward(const at::Tensor& d_out, const at::Tensor& d_weight) const {
-    const int64_t width = weights_.down.size(options_.is_transposed ? 1 : 2);
-    at::Tensor out = at::empty({rows_.num_rows(), width}, d_out.options());
-    for_each_expert([&](int64_t e, int64_t begin, int64_t count) {
-      const at::Tensor d_rows = gathered(d_out, begin, count);
-      multiply(d_rows, in_out(weights_.down, e).t(), out.narrow(0, begin, count));
-      if (weights_.down_bias.defined() && d_weight.defined()) {
-        d_weight.narrow(0, begin, count).add_(at::mv(d_rows, weights_.down_bias.select(0, e)));
+ private:
+  /// From an expert's d_out by rows [count, D] to the gradient of its first product [count, U].
+  at::Tensor down_backward(int64_t e, int64_t begin, const at::Tensor& d_rows,
+                           const BackwardInput& in, const Gradients& to) const {
+    const int64_t count = d_rows.size(0);
+    const at::Tensor weight = in.weight.narrow(0, begin, count).unsqueeze(1);
+    const at::Tensor raised = in.raised.narrow(0, begin, count);
+    const int64_t inner_dim = weights_.down.size(options_.is_transposed ? 1 : 2);
+    at::Tensor d_inner = at::empty({count, inner_dim}, d_rows.options());
+    multiply(d_rows, in_out(weights_.down, e).t(), d_inner);
+    if (to.weight.defined() || to.experts.down.defined()) {
+      at::Tensor plain = inner(raised, options_);
+      if (to.weight.defined()) {
+        at::Tensor d_weight = (d_inner * plain).sum(1);
+        if (weights_.down_bias.defined()) {
+          d_weight.add_(at::mv(d_rows, weights_.down_bias.select(0, e)));
+        }
+        to.weight.narrow(0, begin, count).copy_(d_weight);
       }
-    });
-    return out;
-  }
-
-  /// From d_up [A, U] to d of the rows [A, D].
-  at::Tensor up_backward(const at::Tensor& d_up) const {
-    const int64_t dim = weights_.up.size(options_.is_transposed ? 1 : 2);
-    at::Tensor out = at::empty({rows_.num_rows(), dim}, d_up.options());
-    for_each_expert([&](int64_t e, int64_t begin, int64_t count) {
-      multiply(d_up.narrow(0, begin, count), in_out(weights_.up, e).t(),
-               out.narrow(0, begin, count));
-    });
-    return out;
-  }
-
-  /// Gradient of one of the two weights: row by row `input` (gathered from tokens or not) times
-  /// `d_output`.
-  template <typename Rows, typename DRows>
-  at::Tensor weight_gradient(const at::Tensor& weight, Rows&& input, DRows&& d_output) const {
-    at::Tensor out = at::empty_like(weight);
-    for (int64_t e = 0; e < weight.size(0); ++e) {
-      const int64_t begin = rows_.begins[static_cast<size_t>(e)];
-      const int64_t count = rows_.begins[static_cast<size_t>(e) + 1] - begin;
-      at::Tensor mine = out.select(0, e);
-      if (count == 0) {
-        mine.zero_();
-      } else if (options_.is_transposed) {
-        multiply(input(begin, count).t(), d_output(begin, count), mine);
-      } else {
-        multiply(d_output(begin, count).t(), input(begin, count), mine);
+      if (to.experts.down.defined()) {
+        weight_gradient(plain.mul_(weight), d_rows, to.experts.down.select(0, e));
       }
     }
-    return out;
+    if (to.experts.down_bias.defined()) {
+      to.experts.down_bias.select(0, e).copy_((d_rows * weight).sum(0));
+    }
+    return inner_backward(d_inner.mul_(weight), raised, options_);
   }
 
-  template <typename DRows>
-  at::Tensor bias_gradient(const at::Tensor& bias, DRows&& d_output) const {
-    at::Tensor out = at::zeros_like(bias);
-    for_each_expert([&](int64_t e, int64_t begin, int64_t count) {
-      out.select(0, e).copy_(d_output(begin, count).sum(0));
-    });
-    return out;
+  /// The gradient of one expert's matrix, of the rows that went in and what came back.
+  void weight_gradient(const at::Tensor& input, const at::Tensor& d_output, at::Tensor to) const {
+    if (options_.is_transposed) {
+      multiply(input.t(), d_output, to);
+    } else {
+      multiply(d_output.t(), input, to);
+    }
   }
 
   at::Tensor gathered(const at::Tensor& x, int64_t begin, int64_t count) const {
     return x.index_select(0, rows_.token.narrow(0, begin, count));
   }
 
- private:
   /// One expert's matrix as [in, out].
   at::Tensor in_out(const at::Tensor& weight, int64_t e) const {
     return options_.is_transposed ? weight.select(0, e) : weight.select(0, e).t();
-  }
-
-  template <typename Body>
-  void for_each_expert(Body&& body) const {
-    for (size_t e = 0; e + 1 < rows_.begins.size(); ++e) {
-      const int64_t count = rows_.begins[e + 1] - rows_.begins[e];
-      if (count > 0) body(static_cast<int64_t>(e), rows_.begins[e], count);
-    }
   }
 
   ExpertWeights weights_;
@@ -273,17 +304,13 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     const ExpertProducts products(
         {up, up_bias.value_or(at::Tensor()), down, down_bias.value_or(at::Tensor())}, *options,
         rows);
-    const at::Tensor raised = products.up(x);
-    const at::Tensor weight = row_weights(weights, rows, x.scalar_type());
-    at::Tensor weighted = inner(raised, *options);
-    weighted.mul_(weight.unsqueeze(1));
-    const at::Tensor out = sum_choices(products.down(weighted, weight), rows);
+    const auto [raised, out] = products.forward(x, row_weights(weights, rows, x.scalar_type()));
     context->save_for_backward({x, weights, up, up_bias.value_or(at::Tensor()), down,
                                 down_bias.value_or(at::Tensor()), raised, rows.token, rows.choice,
                                 rows.row});
     context->saved_data["begins"] = rows.begins;
     save_options(context, *options);
-    return out;
+    return sum_choices(out, rows);
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
@@ -291,57 +318,47 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     const at::Tensor& x = saved[0];
     const at::Tensor& weights = saved[1];
     const ExpertWeights experts{saved[2], saved[3], saved[4], saved[5]};
-    const at::Tensor& raised = saved[6];
     const ExpertRows rows{saved[7], saved[8], saved[9],
                           context->saved_data["begins"].toIntVector()};
     const ExpertOptions options = saved_options(context);
-    const ExpertProducts products(experts, options, rows);
-    const at::Tensor d_out = gradients[0].contiguous();
     const at::Tensor weight = row_weights(weights, rows, x.scalar_type());
-
+    const auto wanted = [&](size_t input, const at::Tensor& like) {
+      const bool is_wanted = like.defined() && context->needs_input_grad(input);
+      return is_wanted ? gradient_of(like, rows) : at::Tensor();
+    };
+    const ExpertProducts::Gradients to{
+        context->needs_input_grad(0) ? at::empty({rows.num_rows(), x.size(1)}, x.options())
+                                     : at::Tensor(),
+        context->needs_input_grad(2) ? at::empty_like(weight) : at::Tensor(),
+        {wanted(3, experts.up), wanted(5, experts.up_bias), wanted(4, experts.down),
+         wanted(6, experts.down_bias)}};
+    ExpertProducts(experts, options, rows)
+        .backward({x, saved[6], weight, gradients[0].contiguous()}, to);
     tensor_list result(8);
-    at::Tensor d_row_weight;
-    if (context->needs_input_grad(2)) d_row_weight = at::zeros_like(weight);
-    at::Tensor d_inner = products.down_backward(d_out, d_row_weight);
-    const at::Tensor plain = inner(raised, options);
-    if (d_row_weight.defined()) {
-      d_row_weight.add_((d_inner * plain).sum(1));
+    if (to.rows.defined()) result[0] = sum_choices(to.rows, rows);
+    if (to.weight.defined()) {
       result[2] = at::zeros({weights.numel()}, weights.options())
-                      .index_copy_(0, rows.choice, d_row_weight.to(weights.scalar_type()))
+                      .index_copy_(0, rows.choice, to.weight.to(weights.scalar_type()))
                       .view(weights.sizes());
     }
-    const auto d_result = [&](int64_t begin, int64_t count) {
-      return products.gathered(d_out, begin, count);
-    };
-    if (context->needs_input_grad(4)) {
-      const at::Tensor weighted = plain * weight.unsqueeze(1);
-      result[4] = products.weight_gradient(
-          experts.down,
-          [&](int64_t begin, int64_t count) { return weighted.narrow(0, begin, count); }, d_result);
-    }
-    if (experts.down_bias.defined() && context->needs_input_grad(6)) {
-      result[6] = products.bias_gradient(experts.down_bias, [&](int64_t begin, int64_t count) {
-        return d_result(begin, count) * weight.narrow(0, begin, count).unsqueeze(1);
-      });
-    }
-    d_inner.mul_(weight.unsqueeze(1));
-    const at::Tensor d_raised = inner_backward(d_inner, raised, options);
-    const auto d_rows = [&](int64_t begin, int64_t count) {
-      return d_raised.narrow(0, begin, count);
-    };
-    if (context->needs_input_grad(3)) {
-      result[3] = products.weight_gradient(
-          experts.up,
-          [&](int64_t begin, int64_t count) { return products.gathered(x, begin, count); }, d_rows);
-    }
-    if (experts.up_bias.defined() && context->needs_input_grad(5)) {
-      result[5] = products.bias_gradient(experts.up_bias, d_rows);
-    }
-    if (context->needs_input_grad(0)) result[0] = sum_choices(products.up_backward(d_raised), rows);
+    result[3] = to.experts.up;
+    result[4] = to.experts.down;
+    result[5] = to.experts.up_bias;
+    result[6] = to.experts.down_bias;
     return result;
   }
 
  private:
+  /// Room for the gradient of [E, …], zero for the experts that have no rows.
+  static at::Tensor gradient_of(const at::Tensor& weight, const ExpertRows& rows) {
+    at::Tensor out = at::empty_like(weight);
+    for (int64_t e = 0; e < rows.num_experts(); ++e) {
+      const auto at = static_cast<size_t>(e);
+      if (rows.begins[at] == rows.begins[at + 1]) out.select(0, e).zero_();
+    }
+    return out;
+  }
+
   static void save_options(AutogradContext* context, const ExpertOptions& options) {
     context->saved_data["activation"] = static_cast<int64_t>(options.activation);
     context->saved_data["is_gated"] = options.is_gated;

@@ -81,6 +81,15 @@ TEST(ExpertMlp, MatchesThePlainPathWithTransposedWeightsAndClampedGate) {
   expect_as_reference({.is_transposed = true, .is_clamped = true, .limit = 1.0}, true);
 }
 
+TEST(ExpertMlp, IsTheSameOnTwoThreads) {
+  const Shape shape;
+  const Tensors in = expert_inputs(shape, {}, true);
+  expect_same_on_two_threads(with(expert_mlp, chosen_experts(shape), {}), in);
+  const at::Tensor uneven = at::zeros({shape.tokens, shape.chosen}, at::kLong);
+  uneven.narrow(0, 0, 4).fill_(2);
+  expect_same_on_two_threads(with(expert_mlp, uneven, {}), in);
+}
+
 TEST(ExpertMlp, TokensWithoutAnExpertGetZeros) {
   const Shape shape;
   const Tensors in = expert_inputs(shape, {}, false);
