@@ -35,7 +35,7 @@ class DataParallel final : public Engine {
   DataParallel(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys,
                comm::ProcessGroup group, const DataParallelOptions& options);
 
-  HeldPart held_part() const override { return {0, 1, group_.rank() == 0}; }
+  HeldPart held_part() const override { return {0, 1, group_.size(), group_.rank() == 0}; }
   void begin_micro_batch(bool is_last) override { reductions_->begin_micro_batch(is_last); }
   void end_micro_batch() override {}
   void zero_gradients() override;

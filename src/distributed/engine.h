@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,13 @@ namespace automodel::distributed {
 struct HeldPart {
   int index = 0;
   int count = 1;
+  int num_holders = 1;        ///< ranks of the engine's group that hold the same part
   bool is_saved_here = true;  ///< of the ranks that hold the same part, one saves it
   /// False on tensor-parallel ranks that leave saving what all of them hold whole to another one.
   bool saves_whole_tensors = true;
+  /// Each rank may have own_units() beside its part, and then saves them: `index` and `count` tell
+  /// all ranks apart.
+  bool has_own_units = false;
 };
 
 /// Which gradients a backward computes; zero-bubble schedules of pipelines do the second two apart.
@@ -47,6 +52,10 @@ class Engine {
 
   /// One part for replicas, one a rank of a sharded group.
   virtual HeldPart held_part() const = 0;
+
+  /// Units (FlatShard::unit) of which no other rank holds any element, replicas and tensor-parallel
+  /// ranks among them: experts that are split over ranks.
+  const std::set<std::string>& own_units() const { return own_units_; }
 
   /// Before the forward of a micro-batch (or of a validation batch). `is_last`: of the step.
   virtual void begin_micro_batch(bool is_last) = 0;
@@ -86,6 +95,7 @@ class Engine {
   std::vector<tensor::FlatShard> parameters_;
   std::vector<tensor::FlatShard> trained_;
   std::vector<tensor::FlatShard> gradients_;
+  std::set<std::string> own_units_;
   int64_t num_parameters_ = 0;
   int64_t num_trained_parameters_ = 0;
 };

@@ -53,10 +53,8 @@ void keep_experts(const std::string& name, at::Tensor parameter, const tensor::K
 }  // namespace
 
 SplitExperts split_experts(torch::nn::Module& model, const nn::ParallelPlan& plan,
-                           const tensor::KeyMap& keys, const comm::ProcessGroup& ep) {
-  if (plan.expert_modules.empty()) {
-    throw UserError(cat("ep_size ", ep.size(), ": the model has no experts"));
-  }
+                           const tensor::KeyMap& keys, const ExpertGroups& groups) {
+  const comm::ProcessGroup& ep = groups.ep;
   SplitExperts split;
   const std::set<std::string> grouped(plan.expert_modules.begin(), plan.expert_modules.end());
   for (const tensor::ParameterPart& part : keys) {
@@ -76,7 +74,7 @@ SplitExperts split_experts(torch::nn::Module& model, const nn::ParallelPlan& pla
       keep_experts(cat(fqn, ".", item.key()), item.value(), keys, {ep.rank() * count, count},
                    split.keys);
     }
-    layer->set_token_dispatcher(make_all_to_all_dispatcher(ep, num_experts));
+    layer->set_token_dispatcher(make_all_to_all_dispatcher(groups, num_experts));
     split.modules.push_back(&experts);
   }
   return split;
@@ -85,13 +83,8 @@ SplitExperts split_experts(torch::nn::Module& model, const nn::ParallelPlan& pla
 void shard_experts(const SplitExperts& experts, const comm::ProcessGroup& ep_shard,
                    const ShardingOptions& options, int num_averaged) {
   AM_CHECK(options.scaling == GradientScaling::kSumThenDivide);
-  ShardingOptions own = options;
+  ShardingOptions own = fitted_to(options, ep_shard.size());
   own.num_averaged = num_averaged;
-  if (ep_shard.size() == 1) {  // nothing to gather: parameters stay where they are
-    own.parameters = Placement::kReplicated;
-    // Gradients too, unless each micro-batch's are averaged before the next ones are added.
-    if (options.defers_gradients) own.gradients = Placement::kReplicated;
-  }
   for (torch::nn::Module* module : experts.modules) {
     fully_shard(*module, ShardingGroups::of(ep_shard), own);
   }

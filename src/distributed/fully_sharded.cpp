@@ -111,10 +111,10 @@ void shard_tables(torch::nn::Module& module, const TableUnits& tables, const Sha
 
 FullySharded::FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys,
                            const ShardingGroups& groups, const ShardingOptions& options,
-                           const TableUnits& tables)
-    : Engine(groups.all), module_(module) {
+                           const UnitChoices& choices)
+    : Engine(groups.all), module_(module), has_split_experts_(choices.has_split_experts) {
   apply_fsdp2_sharding_recursively(module, groups, options);
-  shard_tables(module, tables, groups, options);
+  shard_tables(module, choices.tables, groups, options);
   ShardingOptions root_options = options;
   root_options.reshard_after_forward = false;
   if (dynamic_cast<nn::HookedModule*>(&module) != nullptr) {
@@ -153,8 +153,12 @@ void FullySharded::collect(const tensor::KeyMap& keys) {
           {unit->name(), part.values, segments_in(layout, keys, part.range_begin, part.range_end)});
       // Of experts every expert-parallel rank has others.
       const int num_ranks = unit->groups().all.size();
-      const int64_t numel =
-          part.numel * (unit->options().num_averaged.value_or(num_ranks) / num_ranks);
+      const bool is_own = unit->options().num_averaged.has_value();
+      const int64_t numel = is_own ? part.numel * group_.size() / num_ranks : part.numel;
+      if (is_own) {
+        own_units_.insert(unit->name());
+        has_split_experts_ = true;
+      }
       num_parameters_ += numel;
       if (!part.is_trained) continue;
       num_trained_parameters_ += numel;
@@ -166,7 +170,14 @@ void FullySharded::collect(const tensor::KeyMap& keys) {
 
 HeldPart FullySharded::held_part() const {
   const ShardingGroups& groups = root_->groups();
-  return {groups.shard.rank(), groups.shard.size(), groups.replicate.rank() == 0};
+  HeldPart part{groups.shard.rank(), groups.shard.size(), groups.replicate.size(),
+                groups.replicate.rank() == 0};
+  if (has_split_experts_) {
+    part.index = groups.all.rank();
+    part.count = groups.all.size();
+    part.has_own_units = true;
+  }
+  return part;
 }
 
 namespace {
@@ -239,11 +250,20 @@ void FullySharded::parameters_changed() {
 }
 
 double FullySharded::gradient_norm() const {
-  double sum = 0;
-  for (const FlatShard& shard : gradients_) sum += kernels::sum_of_squares(shard.buffer);
-  at::Tensor total = at::tensor({sum}, at::TensorOptions().dtype(at::kDouble));
-  root_->groups().shard.all_reduce(total, comm::ReduceOp::kSum);  // replicas hold the same
-  return std::sqrt(total.item<double>());
+  double own = 0;
+  double shared = 0;
+  for (const FlatShard& shard : gradients_) {
+    (own_units_.contains(shard.unit) ? own : shared) += kernels::sum_of_squares(shard.buffer);
+  }
+  const ShardingGroups& groups = root_->groups();
+  const auto sum_over = [](const comm::ProcessGroup& ranks, double value) {
+    at::Tensor total = at::tensor({value}, at::TensorOptions().dtype(at::kDouble));
+    ranks.all_reduce(total, comm::ReduceOp::kSum);
+    return total.item<double>();
+  };
+  // Replicas hold the same but for experts.
+  return std::sqrt(has_split_experts_ ? sum_over(groups.all, own + shared / groups.replicate.size())
+                                      : sum_over(groups.shard, own + shared));
 }
 
 }  // namespace automodel::distributed

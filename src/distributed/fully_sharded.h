@@ -14,15 +14,22 @@ namespace automodel::distributed {
 
 class MoEFSDPSyncMixin;
 
+/// Which units a model has beside its blocks and the rest.
+struct UnitChoices {
+  TableUnits tables;
+  /// The model's experts, if it has some, are units already, over ranks of their own.
+  bool has_split_experts = false;
+};
+
 /// The engine over a tree of units (fully_shard.h): ZeRO 1 to 3, HSDP, mixed precision. Blocks are
 /// gathered just before they are used and freed after; the root stays gathered while a micro-batch
 /// runs.
 class FullySharded final : public Engine {
  public:
-  /// Shards a model: the elements of its layer lists, `tables`, then the rest. Segments are named
-  /// by `keys`. Collective over the groups.
+  /// Shards a model: the elements of its layer lists, tables, then the rest. Segments are named by
+  /// `keys`. Collective over the groups.
   FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys, const ShardingGroups& groups,
-               const ShardingOptions& options, const TableUnits& tables = {});
+               const ShardingOptions& options, const UnitChoices& choices = {});
   /// Over a module that fully_shard was called on, as were modules below it; names are the
   /// module's own. begin_micro_batch and end_micro_batch need not be called. UserError when the
   /// module is no unit.
@@ -53,6 +60,7 @@ class FullySharded final : public Engine {
   std::unique_ptr<FSDPModule> own_root_;  // of a module whose forward goes through no hook
   FSDPModule* root_ = nullptr;
   torch::nn::Module& module_;
+  bool has_split_experts_ = false;
   std::unique_ptr<MoEFSDPSyncMixin> sync_;  // null: nothing is kept
 };
 

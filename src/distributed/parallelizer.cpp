@@ -30,6 +30,10 @@ std::optional<SplitModule> split(const ParallelModel& model, const comm::Process
   return split;
 }
 
+const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<SplitModule>& split) {
+  return split ? split->keys : model.facts.keys;
+}
+
 /// Lets the model's attention reach over the context-parallel ranks.
 void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const std::string& axis,
                       CpRotateMethod method) {
@@ -38,44 +42,31 @@ void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const 
 }
 
 /// Leaves this rank its experts; nothing on a mesh without an ep axis.
-std::optional<SplitExperts> take_experts(const ParallelModel& model, const DeviceMesh& mesh,
+std::optional<SplitExperts> take_experts(const ParallelModel& model, const tensor::KeyMap& keys,
+                                         const DeviceMesh& mesh,
                                          const ParallelizeOptions& options) {
   if (!mesh.has(options.ep_mesh_name)) return std::nullopt;
-  const bool is_simple =
-      mesh.size(options.tp_mesh_name) == 1 && mesh.size(options.dp_replicate_mesh_name) == 1;
-  if (!is_simple) {
-    throw UnsupportedError(
-        "ep_size above 1 together with tp_size or dp_replicate_size above 1 is not in this "
-        "version");
-  }
-  return split_experts(model.module, model.facts.plan, model.facts.keys,
-                       mesh.group(options.ep_mesh_name));
+  const comm::ProcessGroup& tp = mesh.group(options.tp_mesh_name);
+  // Ranks with their own part of the sequence have their own tokens.
+  const ExpertGroups groups{mesh.group(options.ep_mesh_name),
+                            options.sequence_parallel ? comm::ProcessGroup::solo("tp") : tp};
+  return split_experts(model.module, model.facts.plan, keys, groups);
 }
-
-/// What a strategy chooses of sharded units beside their options.
-struct UnitChoices {
-  TableUnits tables;
-  bool enables_fsdp_optimizations = false;
-};
 
 /// Gives the model memory: sharded, or, where one rank would hold everything, plain.
 std::unique_ptr<Engine> give_memory(const ParallelModel& model, const tensor::KeyMap& keys,
                                     const ShardingGroups& groups, const ShardingOptions& options,
-                                    const UnitChoices& choices = {}) {
-  if (groups.all.size() > 1) {
-    auto engine =
-        std::make_unique<FullySharded>(model.module, keys, groups, options, choices.tables);
-    const bool is_moe = !model.facts.plan.expert_modules.empty();
-    if (choices.enables_fsdp_optimizations && is_moe) engine->keep_between_micro_batches();
+                                    const UnitChoices& choices = {}, bool keeps = false) {
+  const int num_ranks = groups.all.size();
+  if (num_ranks > 1 || choices.has_split_experts) {
+    auto engine = std::make_unique<FullySharded>(model.module, keys, groups,
+                                                 fitted_to(options, num_ranks), choices);
+    if (keeps) engine->keep_between_micro_batches();
     return engine;
   }
   return std::make_unique<DataParallel>(
       model.module, model.facts.plan, keys, groups.all,
       DataParallelOptions{.device = options.device, .gradient_check = options.gradient_check});
-}
-
-const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<SplitModule>& split) {
-  return split ? split->keys : model.facts.keys;
 }
 
 std::unique_ptr<Engine> join_ranks(std::unique_ptr<Engine> engine, const comm::ProcessGroup& tp,
@@ -97,21 +88,21 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   // Each step lies around what the one before it made.
   const auto parts = split(model, tp, options.tp_shard_plan, options.sequence_parallel);
   spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
-  const auto experts = take_experts(model, mesh, options);
+  const auto experts = take_experts(model, keys_of(model, parts), mesh, options);
   recompute_blocks(model.module, model.facts.plan, options.activation_checkpointing);
   ShardingOptions sharding = options.sharding;
   apply_policy(options.mp_policy.value_or(MixedPrecisionPolicy{}), sharding);
   sharding.offload_policy = options.offload_policy;
-  const bool keeps = options.enable_fsdp_optimizations;
   if (experts) {
     sharding.reshard_after_forward = options.moe.reshard_after_forward;
     shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), sharding, groups.all.size());
-    return give_memory(model, experts->keys, groups, sharding,
-                       {.enables_fsdp_optimizations = keeps});
   }
-  const UnitChoices choices{untied_tables(model.module, model.facts.plan), keeps};
-  return join_ranks(give_memory(model, keys_of(model, parts), groups, sharding, choices), tp,
-                    parts);
+  const UnitChoices choices{experts ? TableUnits{} : untied_tables(model.module, model.facts.plan),
+                            experts.has_value()};
+  const bool keeps = options.enable_fsdp_optimizations && !model.facts.plan.expert_modules.empty();
+  return join_ranks(give_memory(model, experts ? experts->keys : keys_of(model, parts), groups,
+                                sharding, choices, keeps),
+                    tp, parts);
 }
 
 void StrategyRegistry::register_parallel_strategy(

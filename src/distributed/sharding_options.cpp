@@ -8,6 +8,13 @@
 
 namespace automodel::distributed {
 
+ShardingOptions fitted_to(ShardingOptions options, int group_size) {
+  if (group_size > 1) return options;
+  options.parameters = Placement::kReplicated;
+  if (options.defers_gradients) options.gradients = Placement::kReplicated;
+  return options;
+}
+
 int64_t num_kept_buffers(const ShardingOptions& options) {
   return FlatPool::kWithoutPrefetch +
          std::max(options.forward_prefetch_depth, options.backward_prefetch_depth);

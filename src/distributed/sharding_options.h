@@ -79,6 +79,11 @@ struct ShardingOptions {
   TraceSink* trace = nullptr;  ///< receives every gather and reduction; may be null
 };
 
+/// The options for units over a group of one, where there is nothing to gather: parameters stay
+/// where they are, and so do gradients unless each micro-batch's are averaged before the next ones
+/// are added. For larger groups as they are.
+ShardingOptions fitted_to(ShardingOptions options, int group_size);
+
 /// Freed buffers of a size that stay for the next unit.
 int64_t num_kept_buffers(const ShardingOptions& options);
 

@@ -26,14 +26,17 @@ SplitEngine::SplitEngine(std::unique_ptr<Engine> inner, const comm::ProcessGroup
   parameters_ = inner_->parameters();
   trained_ = inner_->trained();
   gradients_ = inner_->gradients();
+  own_units_ = inner_->own_units();
   num_parameters_ = split.num_parameters;
   num_trained_parameters_ = split.num_trained_parameters;
 }
 
 HeldPart SplitEngine::held_part() const {
-  const HeldPart part = inner_->held_part();
-  return {part.index * tp_group_.size() + tp_group_.rank(), part.count * tp_group_.size(),
-          part.is_saved_here, tp_group_.rank() == 0};
+  HeldPart part = inner_->held_part();
+  part.index = part.index * tp_group_.size() + tp_group_.rank();
+  part.count *= tp_group_.size();
+  part.saves_whole_tensors = tp_group_.rank() == 0;
+  return part;
 }
 
 void SplitEngine::reduce_gradients() {
@@ -43,6 +46,7 @@ void SplitEngine::reduce_gradients() {
   std::vector<at::Tensor> views;
   std::vector<at::Tensor> sent;
   for (const FlatShard& shard : gradients_) {
+    if (own_units_.contains(shard.unit)) continue;
     for (const FlatSegment& segment : shard.segments) {
       if (!is_whole(segment)) continue;
       const double share = summed_.contains(segment.fqn) ? 1.0 : 1.0 / tp_group_.size();
@@ -65,28 +69,35 @@ std::vector<std::string> SplitEngine::non_finite_gradients() const {
 }
 
 double SplitEngine::gradient_norm() const {
-  double split = 0;
-  double whole = 0;
+  // What several ranks hold is counted on each of them, in shares.
+  const double share = 1.0 / inner_->held_part().num_holders;
+  double sum = 0;
   for (const FlatShard& shard : gradients_) {
+    const bool is_own = own_units_.contains(shard.unit);
     for (const FlatSegment& segment : shard.segments) {
-      (is_whole(segment) ? whole : split) += kernels::sum_of_squares(shard.view(segment));
+      const double squares = kernels::sum_of_squares(shard.view(segment));
+      sum += is_own              ? squares
+             : is_whole(segment) ? squares * share / tp_group_.size()
+                                 : squares * share;
     }
   }
-  at::Tensor sums = at::tensor({split, whole}, at::TensorOptions().dtype(at::kDouble));
-  const HeldPart part = inner_->held_part();
-  if (part.count > 1) {  // else every data-parallel rank holds everything
-    group_.all_reduce(sums, comm::ReduceOp::kSum);
-    sums.mul_(static_cast<double>(part.count) / group_.size());  // replicas hold the same
-  }
-  at::Tensor split_sum = sums.narrow(0, 0, 1);
-  tp_group_.all_reduce(split_sum, comm::ReduceOp::kSum);
-  return std::sqrt(sums.sum().item<double>());
+  at::Tensor total = at::tensor({sum}, at::TensorOptions().dtype(at::kDouble));
+  group_.all_reduce(total, comm::ReduceOp::kSum);
+  tp_group_.all_reduce(total, comm::ReduceOp::kSum);
+  return std::sqrt(total.item<double>());
 }
 
-std::vector<FlatShard> saved_shards(const std::vector<FlatShard>& shards, const HeldPart& part) {
+std::vector<FlatShard> saved_shards(const std::vector<FlatShard>& shards, const Engine& engine) {
+  const HeldPart part = engine.held_part();
   std::vector<FlatShard> saved = shards;
-  if (part.saves_whole_tensors) return saved;
-  for (FlatShard& shard : saved) std::erase_if(shard.segments, is_whole);
+  for (FlatShard& shard : saved) {
+    if (engine.own_units().contains(shard.unit)) continue;
+    if (!part.is_saved_here) {
+      shard.segments.clear();
+    } else if (!part.saves_whole_tensors) {
+      std::erase_if(shard.segments, is_whole);
+    }
+  }
   return saved;
 }
 

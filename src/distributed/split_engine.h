@@ -13,7 +13,8 @@ namespace automodel::distributed {
 /// An engine of a module that is split over tensor-parallel ranks. The inner engine keeps the
 /// data-parallel ranks together, each of which holds the same part of the module; this one adds
 /// what the tensor-parallel ranks owe each other: parameters that all of them hold whole get the
-/// same gradient (in one collective a step), and the norm counts every element once.
+/// same gradient (in one collective a step), and the norm counts every element once. Its own units
+/// are the inner engine's: they owe nobody anything.
 class SplitEngine final : public Engine {
  public:
   SplitEngine(std::unique_ptr<Engine> inner, const comm::ProcessGroup& tp_group,
@@ -39,8 +40,9 @@ class SplitEngine final : public Engine {
   std::set<std::string> summed_;
 };
 
-/// The shards as a rank saves them: without the tensors that another tensor-parallel rank saves.
+/// An engine's shards as this rank saves them: its own units, and of the others what no other rank
+/// saves.
 std::vector<tensor::FlatShard> saved_shards(const std::vector<tensor::FlatShard>& shards,
-                                            const HeldPart& part);
+                                            const Engine& engine);
 
 }  // namespace automodel::distributed

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "distributed/expert_parallel.h"
+#include "distributed/tp_collectives.h"
 
 // T tokens of D dims choose k of E experts; N = rows that this rank sends, M = rows that it gets.
 
@@ -21,7 +22,8 @@ struct TokenRoute final : torch::CustomClassHolder {
   comm::ProcessGroup group;
   at::Tensor token;  ///< [N] int64: the token of each row sent, by receiving rank
   comm::ExchangeCounts counts;
-  int64_t num_tokens = 0;  ///< T
+  int64_t num_tokens = 0;        ///< T
+  int64_t num_whole_tokens = 0;  ///< those of all ranks with the same tokens
   int64_t num_received = 0;
 
   /// [N, W] to [M, W].
@@ -85,19 +87,36 @@ struct RoutePlan final : nn::DispatchPlan {
   RoutePointer route;
 };
 
+/// This rank's run of rows that all ranks of a group have; ids of rows behind the end are -1.
+at::Tensor run_of_ids(const at::Tensor& ids, const comm::ProcessGroup& group) {
+  const int64_t count = (ids.size(0) + group.size() - 1) / group.size();
+  const int64_t begin = std::min(group.rank() * count, ids.size(0));
+  const int64_t end = std::min(begin + count, ids.size(0));
+  at::Tensor run = at::full({count, ids.size(1)}, -1, ids.options());
+  run.narrow(0, 0, end - begin).copy_(ids.narrow(0, begin, end - begin));
+  return run;
+}
+
 class AllToAllDispatcher final : public nn::TokenDispatcher {
  public:
-  AllToAllDispatcher(const comm::ProcessGroup& ep, int64_t num_experts)
-      : group_(ep), num_local_(num_experts / ep.size()) {}
+  AllToAllDispatcher(const ExpertGroups& groups, int64_t num_experts)
+      : group_(groups.ep),
+        same_tokens_(groups.same_tokens),
+        num_local_(num_experts / groups.ep.size()) {}
 
   nn::DispatchedTokens dispatch(const at::Tensor& x, const at::Tensor& expert_ids,
                                 const at::Tensor& weights) override {
-    const RoutePointer route = plan(expert_ids);
+    const at::Tensor own_ids =
+        same_tokens_.size() == 1 ? expert_ids : run_of_ids(expert_ids, same_tokens_);
+    const RoutePointer route = plan(own_ids);
+    route->num_whole_tokens = x.size(0);
     const int64_t k = expert_ids.size(1);
-    const at::Tensor ids = route->there(route->rows_of(expert_ids)) - group_.rank() * num_local_;
+    const at::Tensor ids = route->there(route->rows_of(own_ids)) - group_.rank() * num_local_;
     const at::Tensor is_elsewhere = ids.lt(0).logical_or(ids.ge(num_local_));
     // One exchange for the tokens and their weights.
-    const at::Tensor received = SendTokens::apply(at::cat({x, weights}, 1), route);
+    at::Tensor rows = at::cat({x, weights}, 1);
+    if (same_tokens_.size() > 1) rows = take_sequence(rows.unsqueeze(0), same_tokens_).squeeze(0);
+    const at::Tensor received = SendTokens::apply(rows, route);
     return {received.narrow(1, 0, x.size(1)).contiguous(), ids.masked_fill(is_elsewhere, -1),
             received.narrow(1, x.size(1), k), std::make_shared<RoutePlan>(route)};
   }
@@ -105,7 +124,11 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
   at::Tensor combine(const at::Tensor& y, const nn::DispatchedTokens& dispatched) override {
     const auto* plan = dynamic_cast<const RoutePlan*>(dispatched.plan.get());
     AM_CHECK(plan != nullptr);
-    return ReturnTokens::apply(y, plan->route);
+    const at::Tensor own = ReturnTokens::apply(y, plan->route);
+    if (same_tokens_.size() == 1) return own;
+    return gather_sequence(own.unsqueeze(0), plan->route->num_whole_tokens, same_tokens_,
+                           OutputGradient::kWhole)
+        .squeeze(0);
   }
 
  private:
@@ -138,14 +161,15 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
   }
 
   comm::ProcessGroup group_;
+  comm::ProcessGroup same_tokens_;
   int64_t num_local_;
 };
 
 }  // namespace
 
-std::shared_ptr<nn::TokenDispatcher> make_all_to_all_dispatcher(const comm::ProcessGroup& ep,
+std::shared_ptr<nn::TokenDispatcher> make_all_to_all_dispatcher(const ExpertGroups& groups,
                                                                 int64_t num_experts) {
-  return std::make_shared<AllToAllDispatcher>(ep, num_experts);
+  return std::make_shared<AllToAllDispatcher>(groups, num_experts);
 }
 
 }  // namespace automodel::distributed

@@ -64,11 +64,6 @@ void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const int64_t ep = sizes.ep_size.value_or(1);
   if (ep == 1) return;
   const Node& place = place_of(recipe, "distributed", "ep_size");
-  if (sizes.tp_size.value_or(1) > 1 || sizes.dp_replicate_size.value_or(1) > 1) {
-    diagnostics.unsupported(place, cat("ep_size ", ep,
-                                       " together with tp_size or "
-                                       "dp_replicate_size above 1 is not in this version"));
-  }
   const std::optional<int64_t> num_experts = models::num_routed_experts(recipe.model.hf_config);
   if (!num_experts) return;  // no config.json to know it from
   if (*num_experts == 0) {
@@ -87,10 +82,6 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   const auto reject = [&](const char* key, const std::string& text) {
     diagnostics.unsupported(place_of(recipe, "distributed", key), text);
   };
-  const int64_t pp = setup.sizes.pp_size.value_or(1);
-  if (pp > 1 && models::num_routed_experts(recipe.model.hf_config).value_or(0) > 0) {
-    reject("pp_size", cat("pp_size ", pp, " of a mixture of experts is not in this version"));
-  }
   check_expert_parallel(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
     check_megatron_fsdp(recipe, diagnostics);

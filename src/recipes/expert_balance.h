@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -10,24 +11,39 @@
 
 namespace automodel::recipes {
 
+/// Ranks between which a step's tokens and layers are spread.
+struct BalanceRanks {
+  comm::ProcessGroup tokens;    ///< different tokens, context-parallel ranks among them
+  comm::ProcessGroup sequence;  ///< different parts of a sequence by tensor parallelism
+  comm::ProcessGroup stages;    ///< different layers
+  int context_size = 1;         ///< context-parallel ranks
+};
+
 /// What a mixture of experts needs around each optimizer step: the aux loss's scale before, the
 /// experts' load and the correction of the routers after. Nothing for other models.
 class ExpertBalance final {
  public:
-  /// `model` outlives this. `context_ranks`: ranks that share a sequence.
-  ExpertBalance(const models::CausalLM& model, int context_ranks);
+  using Parts = std::vector<std::shared_ptr<models::CausalLM>>;
+
+  /// `parts` are this rank's stages, and outlive this.
+  ExpertBalance(const Parts& parts, BalanceRanks ranks);
 
   void begin_step(int64_t num_micro_batches);
-  /// After the optimizer's update. `tokens` are the ranks with different tokens; all of them call
-  /// it.
-  void end_step(distributed::Engine& engine, const comm::ProcessGroup& tokens);
+  /// Before a batch whose gradients will be divided by `divisor`, of `num_micro_batches` forwards
+  /// that share it (pipelines); else they are gradients as the optimizer gets them.
+  void begin_batch(double divisor, int64_t num_micro_batches);
+  /// After the optimizer's update. All ranks call it.
+  void end_step(distributed::Engine& engine);
 
-  /// Adds what the section asks for of the last step to its record.
+  /// Adds what the section asks for of the last step to its record. All ranks call it.
   void describe(const MoeMetricsSection& section, int64_t step, Json& record) const;
 
  private:
+  void set_aux_loss_scale(double scale);
+
   std::vector<moe::LayerRouter> routers_;
-  int context_ranks_;
+  BalanceRanks ranks_;
+  double scale_ = 0;
   std::vector<moe::LayerLoad> loads_;
 };
 

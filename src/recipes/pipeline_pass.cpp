@@ -54,6 +54,7 @@ struct PassOptions {
   uint64_t seed = 0;
   bool divides_by_microbatches = false;
   at::Device device = at::kCPU;
+  BatchListener on_batch;
 };
 
 class PipelinePass final : public training::BatchPass {
@@ -72,15 +73,13 @@ class PipelinePass final : public training::BatchPass {
     for (const auto& stage : stages_) {
       stage->set_dropout({options_.seed, place.step, place.micro_batch * usual});
     }
+    options_.on_batch(gradient_divisor(divisor), static_cast<int64_t>(microbatches.size()));
     return executor_.train(microbatches, place.is_last) / divisor;
   }
 
   void finish(double divisor) override {
     const at::NoGradGuard no_grad;
-    double scale = 1.0 / divisor;
-    if (options_.divides_by_microbatches) {
-      scale /= executor_.schedule().shape.num_microbatches;
-    }
+    const double scale = 1.0 / gradient_divisor(divisor);
     for (const tensor::FlatShard& shard : engine_.gradients()) {
       at::Tensor gradients = shard.buffer;
       gradients.mul_(scale);
@@ -94,6 +93,11 @@ class PipelinePass final : public training::BatchPass {
   double known_everywhere(double loss) override { return executor_.from_last_stage(loss); }
 
  private:
+  double gradient_divisor(double divisor) const {
+    return options_.divides_by_microbatches ? divisor * executor_.schedule().shape.num_microbatches
+                                            : divisor;
+  }
+
   std::vector<tensor::Batch> cut(const tensor::Batch& on_cpu) const {
     const tensor::Batch batch = options_.sharder.shard(on_cpu).to(options_.device);
     std::vector<tensor::Batch> microbatches;
@@ -140,11 +144,9 @@ BuiltPipeline build_pipeline(const Recipe& recipe, const PipelineRequest& reques
   return built;
 }
 
-std::unique_ptr<training::BatchPass> make_pipeline_pass(const Recipe& recipe,
-                                                        const PipelineRequest& request,
-                                                        const BuiltPipeline& built,
-                                                        const distributed::DeviceMesh& mesh,
-                                                        const EnginePlace& place) {
+std::unique_ptr<training::BatchPass> make_pipeline_pass(
+    const Recipe& recipe, const PipelineRequest& request, const BuiltPipeline& built,
+    const distributed::DeviceMesh& mesh, const EnginePlace& place, BatchListener on_batch) {
   std::vector<std::unique_ptr<ModelStage>> stages;
   std::vector<PipelineStage*> seen;
   for (size_t i = 0; i < built.parts.size(); ++i) {
@@ -161,7 +163,7 @@ std::unique_ptr<training::BatchPass> make_pipeline_pass(const Recipe& recipe,
       *built.engine, std::move(stages), std::move(executor),
       PassOptions{distributed::ContextParallelSharder(mesh.group("cp"), recipe.loss.ignore_index),
                   config.pp_microbatch_size, static_cast<uint64_t>(recipe.seed),
-                  config.scale_grads_in_schedule, place.device});
+                  config.scale_grads_in_schedule, place.device, std::move(on_batch)});
 }
 
 }  // namespace automodel::recipes

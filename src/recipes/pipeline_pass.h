@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,13 +25,14 @@ BuiltPipeline build_pipeline(const Recipe& recipe, const PipelineRequest& reques
                              at::ScalarType dtype, const distributed::DeviceMesh& mesh,
                              const EnginePlace& place);
 
+using BatchListener = std::function<void(double divisor, int64_t num_micro_batches)>;
+
 /// The pass of TrainStep over a pipeline: batches are cut into pp_microbatch_size sequences, the
 /// last stage's losses are plain sums, gradients are divided once they are reduced. Sequences are
-/// split over context-parallel ranks before.
-std::unique_ptr<training::BatchPass> make_pipeline_pass(const Recipe& recipe,
-                                                        const PipelineRequest& request,
-                                                        const BuiltPipeline& built,
-                                                        const distributed::DeviceMesh& mesh,
-                                                        const EnginePlace& place);
+/// split over context-parallel ranks before. `on_batch` is told before each batch what its
+/// gradients will be divided by, and its number of micro-batches.
+std::unique_ptr<training::BatchPass> make_pipeline_pass(
+    const Recipe& recipe, const PipelineRequest& request, const BuiltPipeline& built,
+    const distributed::DeviceMesh& mesh, const EnginePlace& place, BatchListener on_batch);
 
 }  // namespace automodel::recipes

@@ -120,14 +120,14 @@ void SessionCheckpoint::write_rank_files(const SessionState& state,
   rng["seed"] = recipe_.seed;
   checkpoint::write_state(checkpoint::rng_path(folder, group_.rank()), rng);
   const distributed::HeldPart part = state.engine.held_part();
-  if (!part.is_saved_here) return;
-  const auto parameters = distributed::saved_shards(state.engine.parameters(), part);
+  if (!part.is_saved_here && !part.has_own_units) return;
+  const auto parameters = distributed::saved_shards(state.engine.parameters(), state.engine);
   const std::vector<ShardGroup> model = {{"", parameters}};
   checkpoint::save_shards(path_join(folder, "model"), {"model", part.index, part.count}, model);
   std::vector<std::vector<tensor::FlatShard>> kept;
   std::vector<ShardGroup> optimizer;
   for (const optim::OptimizerState& moments : state.optimizer.state()) {
-    kept.push_back(distributed::saved_shards(moments.shards, part));
+    kept.push_back(distributed::saved_shards(moments.shards, state.engine));
     optimizer.push_back({moments.name + ".", kept.back()});
   }
   checkpoint::save_shards(path_join(folder, "optim"), {"optim", part.index, part.count}, optimizer);

@@ -54,13 +54,21 @@ void TrainSession::build_model() {
   }
   model_ = parts_[0];
   for (const auto& part : parts_) part->train();
+  const bool splits_sequence = tp_request(recipe_).sequence_parallel;
+  balance_.emplace(parts_,
+                   BalanceRanks{mesh_->group("dp_cp"),
+                                splits_sequence ? tp_group_ : comm::ProcessGroup::solo("tp"),
+                                mesh_->group("pp"), mesh_->size("cp")});
 }
 
 void TrainSession::build_stages(at::ScalarType dtype, const EnginePlace& place) {
   const auto whole = models::build_causal_lm(recipe_.model.hf_config, dtype);
   pipeline_ = pipeline_request(recipe_, whole->parallel_plan());
   BuiltPipeline built = build_pipeline(recipe_, *pipeline_, dtype, *mesh_, place);
-  pass_ = make_pipeline_pass(recipe_, *pipeline_, built, *mesh_, place);
+  pass_ = make_pipeline_pass(recipe_, *pipeline_, built, *mesh_, place,
+                             [this](double divisor, int64_t num_micro_batches) {
+                               balance_->begin_batch(divisor, num_micro_batches);
+                             });
   parts_ = std::move(built.parts);
   engine_ = std::move(built.engine);
 }
@@ -164,7 +172,6 @@ void TrainSession::build_optimizer() {
     const int64_t ranks_per_stage = context_.group.size() / mesh_->size("pp");
     options.first_loss_rank = pipeline_->schedule.rank_of_stage.back() * ranks_per_stage;
     train_step_.emplace(*engine_, *optimizer_, schedule, std::move(pass_), options);
-    balance_.emplace(*model_, mesh_->size("cp"));
     return;
   }
   const distributed::ContextParallelSharder sharder(cp_group_, recipe_.loss.ignore_index);
@@ -175,7 +182,6 @@ void TrainSession::build_optimizer() {
     return model_->loss(batch, divisor, recipe_.loss.ignore_index);
   };
   train_step_.emplace(*engine_, *optimizer_, schedule, loss, options);
-  balance_.emplace(*model_, mesh_->size("cp"));
 }
 
 void TrainSession::resume() {
@@ -264,7 +270,7 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const double begin = monotonic_seconds();
   balance_->begin_step(static_cast<int64_t>(group.batches.size()));
   const training::StepResult result = train_step_->run(group.batches, step);
-  balance_->end_step(*engine_, mesh_->group("dp_cp"));
+  balance_->end_step(*engine_);
   trace(cat("step ", step), "step", begin);
   Json record = meter_->record(result, step, scheduler_->epoch(), flops_of(group));
   balance_->describe(recipe_.moe_metrics, step, record);

@@ -150,7 +150,8 @@ Outcome train_subject(const std::string& name, const ShardingGroups& groups,
                       const ShardingOptions& options, int64_t num_micro_batches) {
   const auto subject = make_subject(name);
   subject->module().train();
-  FullySharded engine(subject->module(), subject->keys(), groups, options, subject->tables());
+  FullySharded engine(subject->module(), subject->keys(), groups, options,
+                      UnitChoices{subject->tables()});
   load(engine, subject->initial_values());
   engine.parameters_changed();
   Outcome outcome;

@@ -28,9 +28,9 @@ struct ShardedLlama {
                         const std::string& frozen = "")
       : llama(changes) {
     if (!frozen.empty()) at::Tensor(llama.parameter(frozen)).set_requires_grad(false);
-    engine = std::make_unique<FullySharded>(*llama.model, llama.facts.keys,
-                                            ShardingGroups::of(ProcessGroup::solo()), options,
-                                            untied_tables(*llama.model, llama.facts.plan));
+    engine = std::make_unique<FullySharded>(
+        *llama.model, llama.facts.keys, ShardingGroups::of(ProcessGroup::solo()), options,
+        UnitChoices{untied_tables(*llama.model, llama.facts.plan)});
     fill_by_name(*engine);
   }
 

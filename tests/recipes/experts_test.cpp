@@ -56,6 +56,80 @@ TEST(ExpertsTest, LossesDoNotDependOnWhereExpertsAre) {
   }
 }
 
+Spread tensor_parallel(int num_ranks, int ep, std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"--distributed.tp_size=2", cat("--distributed.ep_size=", ep)});
+  return without_aux_loss(num_ranks, more);
+}
+
+Spread staged(int num_ranks, std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"--distributed.pp_size=2", "--distributed.pipeline.pp_schedule=1f1b",
+                           "--distributed.pipeline.pp_microbatch_size=1"});
+  return without_aux_loss(num_ranks, more);
+}
+
+constexpr const char* kSplitSequences = "--distributed.sequence_parallel=true";
+
+std::vector<std::pair<const char*, Spread>> composed_spreads() {
+  return {{"tp2", tensor_parallel(2, 1)},
+          {"tp2 with split sequences", tensor_parallel(2, 1, {kSplitSequences})},
+          {"ep2 over tensor-parallel ranks", tensor_parallel(2, 2)},
+          {"ep2 x tp2 on 4", tensor_parallel(4, 2)},
+          {"ep4 x tp2 on 4 with split sequences", tensor_parallel(4, 4, {kSplitSequences})},
+          {"ep4 over cp2 x tp2", tensor_parallel(4, 4, {"--distributed.cp_size=2"})},
+          {"ep2 inside replicas",
+           without_aux_loss(4, {"--distributed.ep_size=2", "--distributed.dp_replicate_size=2"})},
+          {"ep4 over replicas",
+           without_aux_loss(4, {"--distributed.ep_size=4", "--distributed.dp_replicate_size=2"})},
+          {"pp2", staged(2)},
+          {"pp2 x ep2", staged(4, {"--distributed.ep_size=2"})},
+          {"pp2 x tp2 x ep2", staged(4, {"--distributed.tp_size=2", "--distributed.ep_size=2"})}};
+}
+
+TEST(ExpertsTest, LossesDoNotDependOnTensorParallelRanksReplicasAndStages) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> one = moe_records(folder.file("one"), without_aux_loss(1));
+  ASSERT_EQ(one.size(), 6u);
+  for (const auto& [name, spread] : composed_spreads()) {
+    SCOPED_TRACE(name);
+    expect_equal_records(one, moe_records(folder.file(name), spread), 1e-5);
+  }
+}
+
+/// GLM 4 MoE: a dense layer, a shared expert, and a correction that each step's load moves.
+TEST(ExpertsTest, TheCorrectionFollowsTheLoadOfAllRanks) {
+  const TemporaryDirectory folder;
+  const auto corrected = [](Spread spread) {
+    spread.options.insert(spread.options.end(),
+                          {"--model.config.pretrained_model_name_or_path=tests/golden/glm4_moe",
+                           "--model.config.vocab_size=2048"});
+    return spread;
+  };
+  const std::vector<Json> one = moe_records(folder.file("one"), corrected(without_aux_loss(1)));
+  ASSERT_EQ(one.size(), 6u);
+  for (const auto& [name, spread] : composed_spreads()) {
+    SCOPED_TRACE(name);
+    if (name == std::string("ep4 x tp2 on 4 with split sequences") ||
+        name == std::string("ep4 over cp2 x tp2") || name == std::string("ep4 over replicas")) {
+      continue;  // six experts
+    }
+    expect_equal_records(one, moe_records(folder.file(name), corrected(spread)), 1e-5);
+  }
+}
+
+/// Micro-batches of one sequence everywhere: then the aux loss is a mean over the same tokens.
+TEST(ExpertsTest, TheAuxLossIsTheSameInStagesAndOverTensorParallelRanks) {
+  const TemporaryDirectory folder;
+  const auto with_aux = [&](const char* name, Spread spread, int batch) {
+    spread.options.push_back("--model.config.router_aux_loss_coef=0.1");
+    spread.options.push_back(cat("--step_scheduler.local_batch_size=", batch));
+    return moe_records(folder.file(name), spread);
+  };
+  const std::vector<Json> one = with_aux("one", {1, {}}, 1);
+  expect_equal_records(one, with_aux("pp2", staged(2), 2), 1e-5);
+  expect_equal_records(one, with_aux("pp2 x ep2", staged(4, {"--distributed.ep_size=2"}), 2), 1e-5);
+  expect_equal_records(one, with_aux("ep2 x tp2", tensor_parallel(2, 2), 1), 1e-5);
+}
+
 TEST(ExpertsTest, TheAuxLossChangesGradientsAndNotTheLoss) {
   const TemporaryDirectory folder;
   const std::vector<Json> plain = moe_records(folder.file("plain"), without_aux_loss(1));
@@ -64,6 +138,20 @@ TEST(ExpertsTest, TheAuxLossChangesGradientsAndNotTheLoss) {
   ASSERT_EQ(plain.size(), with_aux.size());
   EXPECT_EQ(plain[0].at("loss").as_double(), with_aux[0].at("loss").as_double());
   EXPECT_NE(plain[0].at("grad_norm").as_double(), with_aux[0].at("grad_norm").as_double());
+}
+
+TEST(ExpertsTest, MetricsAreOfTheLayersOfAllStages) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> metrics = {"--moe_metrics.enabled=true",
+                                            "--moe_metrics.mode=detailed"};
+  const std::vector<Json> one = moe_records(folder.file("one"), without_aux_loss(1, metrics));
+  const std::vector<Json> two = moe_records(folder.file("two"), staged(2, metrics));
+  ASSERT_EQ(two.size(), one.size());
+  for (size_t i = 0; i < one.size(); ++i) {
+    for (const char* key : {"moe/cv_mean", "moe/layer_0/cv", "moe/layer_1/cv"}) {
+      EXPECT_NEAR(two[i].at(key).as_double(), one[i].at(key).as_double(), 1e-3) << key;
+    }
+  }
 }
 
 TEST(ExpertsTest, MetricsOfTheLoadAreInTheRecords) {
@@ -84,8 +172,15 @@ TEST(ExpertsTest, MetricsOfTheLoadAreInTheRecords) {
 TEST(ExpertsTest, CheckpointsLoadOnOtherSpreads) {
   const TemporaryDirectory folder;
   const std::vector<Json> whole = moe_records(folder.file("whole"), without_aux_loss(1));
-  const Spread spreads[] = {without_aux_loss(1), without_aux_loss(2, {"--distributed.ep_size=2"}),
-                            without_aux_loss(4, {"--distributed.ep_size=2"}), without_aux_loss(2)};
+  const Spread spreads[] = {
+      without_aux_loss(1),
+      without_aux_loss(2, {"--distributed.ep_size=2"}),
+      without_aux_loss(4, {"--distributed.ep_size=2"}),
+      without_aux_loss(2),
+      tensor_parallel(4, 2),
+      without_aux_loss(4, {"--distributed.ep_size=2", "--distributed.dp_replicate_size=2"}),
+      staged(4, {"--distributed.ep_size=2"}),
+      tensor_parallel(2, 2)};
   for (size_t i = 0; i < std::size(spreads); ++i) {
     Spread saving = spreads[i];
     saving.options.push_back("--step_scheduler.max_steps=3");

@@ -81,11 +81,8 @@ TEST(PipelineRunTest, EveryScheduleGivesTheLossesOfOneProcess) {
 
 TEST(PipelineRunTest, StagesAreShardedSplitAndRecomputed) {
   expect_losses_of_one_process(
-      {{"pp2 x fsdp2, 1F1B", staged(4, "1f1b")},
-       {"pp2 x fsdp2, ZBVZeroBubble", staged(4, "ZBVZeroBubble")},
-       {"pp2 x fsdp2, reduced after every micro-batch",
+      {{"pp2 x fsdp2, reduced after every micro-batch",
         staged(4, "InterleavedZeroBubble", {"--distributed.defer_fsdp_grad_sync=false"})},
-       {"pp2 x tp2", staged(4, "Interleaved1F1B", {"--distributed.tp_size=2"})},
        {"pp2 x tp2 with split sequences",
         staged(4, "ZBVZeroBubble",
                {"--distributed.tp_size=2", "--distributed.sequence_parallel=true"})},
@@ -96,6 +93,16 @@ TEST(PipelineRunTest, StagesAreShardedSplitAndRecomputed) {
         staged(4, "ZBVZeroBubble", {"--distributed.activation_checkpointing=true"})},
        {"pp4",
         test::sharded(4, {"--distributed.pp_size=4", "--distributed.pipeline.pp_schedule=1f1b"})}});
+}
+
+TEST(PipelineRunTest, EveryScheduleIsShardedAndSplitOverTensorParallelRanks) {
+  std::vector<NamedSpread> spreads;
+  for (const char* schedule : {"1f1b", "gpipe", "Interleaved1F1B", "LoopedBFS",
+                               "InterleavedZeroBubble", "ZBVZeroBubble"}) {
+    spreads.emplace_back(schedule, staged(4, schedule));
+    spreads.emplace_back(schedule, staged(4, schedule, {"--distributed.tp_size=2"}));
+  }
+  expect_losses_of_one_process(spreads);
 }
 
 TEST(PipelineRunTest, ComputesInBfloat16ByDefaultWhereStagesAreSharded) {

@@ -142,10 +142,20 @@ void expect_all_as_whole(int num_ranks, const std::vector<SplitCase>& cases) {
   });
 }
 
-const std::vector<std::string> kSplittable = {
-    "llama_default", "llama_llama3_tied", "llama_linear_biases",    "mistral_window",
-    "qwen2_tied",    "qwen3_tied",        "qwen3_bias_window_yarn", "gemma2",
-    "gemma3_text",   "granite_biases",    "phi3_default",           "phi3_longrope_long_partial"};
+const std::vector<std::string> kSplittable = {"llama_default",
+                                              "llama_llama3_tied",
+                                              "llama_linear_biases",
+                                              "mistral_window",
+                                              "qwen2_tied",
+                                              "qwen3_tied",
+                                              "qwen3_bias_window_yarn",
+                                              "gemma2",
+                                              "gemma3_text",
+                                              "granite_biases",
+                                              "phi3_default",
+                                              "phi3_longrope_long_partial",
+                                              "qwen3_moe",
+                                              "mixtral"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;

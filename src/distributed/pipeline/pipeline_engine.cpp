@@ -19,6 +19,7 @@ PipelineEngine::PipelineEngine(std::vector<std::unique_ptr<Engine>> stages,
     add(parameters_, stage->parameters());
     add(trained_, stage->trained());
     add(gradients_, stage->gradients());
+    own_units_.insert(stage->own_units().begin(), stage->own_units().end());
     num_parameters_ += stage->num_parameters();
     num_trained_parameters_ += stage->num_trained_parameters();
   }

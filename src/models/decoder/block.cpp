@@ -91,7 +91,7 @@ at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const 
     residual = x + branch;
     mlp_input = residual;
   }
-  branch = moe_ ? moe_->forward(mlp_input, context.padding_mask) : mlp_->forward(mlp_input);
+  branch = moe_ ? moe_->forward(mlp_input, context.no_token) : mlp_->forward(mlp_input);
   return residual + finish_branch(std::move(branch), mlp_post_norm_.get(), context, mlp_site_);
 }
 

@@ -15,6 +15,9 @@ namespace automodel::models::decoder {
 struct ForwardContext {
   at::Tensor position_ids;
   at::Tensor padding_mask;
+  /// Of the positions that blocks see here, for layers of experts: true [B, S] where there is no
+  /// token; or undefined.
+  at::Tensor no_token;
   at::Tensor document_ids;
   at::Tensor visible_keys;
   std::vector<kernels::RopeTable> ropes;  ///< as in DecoderConfig::ropes

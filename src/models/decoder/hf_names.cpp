@@ -249,8 +249,6 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   if (config.qk_norm == QkNorm::kWholeProjection) {
     plan.no_tp_reasons.push_back("q_norm and k_norm normalise over all heads together");
   }
-  if (config.moe)
-    plan.no_tp_reasons.push_back("a layer of experts is split by ep_size, not tp_size");
   if (config.latent_attention) {
     plan.no_tp_reasons.push_back("latent attention has projections that all heads share");
   }

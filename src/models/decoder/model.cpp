@@ -77,6 +77,27 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
   }
 }
 
+namespace {
+
+/// The context's run of a mask of padding; what fills the last run up is padding too.
+at::Tensor padding_of_part(const tensor::Batch& batch, const ForwardContext& context) {
+  const int64_t num_parts = context.num_sequence_parts;
+  if (num_parts == 1) return batch.padding_mask;
+  const int64_t length = batch.sequence_length();
+  const int64_t count = (length + num_parts - 1) / num_parts;
+  if (!batch.padding_mask.defined() && count * num_parts == length) return {};
+  at::Tensor mask = at::ones({batch.num_sequences(), count * num_parts},
+                             batch.input_ids.options().dtype(at::kBool));
+  if (batch.padding_mask.defined()) {
+    mask.narrow(1, 0, length).copy_(batch.padding_mask);
+  } else {
+    mask.narrow(1, 0, length).fill_(false);
+  }
+  return mask.narrow(1, context.sequence_part * count, count);
+}
+
+}  // namespace
+
 std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::Batch& batch) {
   auto context = std::make_shared<ForwardContext>();
   context->position_ids = batch.position_ids;
@@ -90,6 +111,7 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
       batch.part.value_or(tensor::SequencePart{num_tokens, num_tokens, {{0, num_tokens}}});
   context->sequence_part = sequence_part_;
   context->num_sequence_parts = num_sequence_parts_;
+  if (config_.moe) context->no_token = padding_of_part(batch, *context);
   const int64_t length = needed_positions(batch, config_.max_positions);
   if (config_.has_learned_positions && length > config_.max_positions) {
     throw InputError(cat("sequences of ", length, " positions are longer than the ",
@@ -238,6 +260,9 @@ nn::ParallelPlan DecoderModel::parallel_plan() const {
   nn::ParallelPlan plan = family_.parallel_plan(config_);
   if (!kept_) return plan;
   std::erase_if(plan.blocks, [&](const std::string& name) { return !kept_->contains(name); });
+  std::erase_if(plan.expert_modules, [&](const std::string& name) {
+    return !kept_->contains(name.substr(0, name.rfind(".mlp.")));
+  });
   for (std::string* name : {&plan.embedding, &plan.final_norm, &plan.head}) {
     if (!kept_->contains(*name)) name->clear();
   }

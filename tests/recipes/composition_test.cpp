@@ -1,0 +1,87 @@
+// Runs over three axes that are killed and go on over others.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::ProgramResult;
+using test::read_records;
+using test::Spread;
+using test::TemporaryDirectory;
+
+using Options = std::vector<std::string>;
+
+constexpr const char* kStageSchedule = "--distributed.pipeline.pp_schedule=Interleaved1F1B";
+
+/// Twelve steps that save after every second one.
+Options saved_run(const std::string& recipe, const std::string& folder, const Spread& spread) {
+  return test::on(spread,
+                  {test::automodel_binary(), "run", test::source_file(recipe),
+                   cat("--checkpoint.checkpoint_dir=", folder), "--step_scheduler.max_steps=12",
+                   "--step_scheduler.global_batch_size=8", "--step_scheduler.local_batch_size=2",
+                   "--step_scheduler.ckpt_every_steps=2", "--checkpoint.max_recent_checkpoints=2"});
+}
+
+/// Kills a run once it has saved. False when it was done before.
+bool kill_after_a_save(const Options& arguments, const std::string& folder) {
+  test::Program program(arguments);
+  const double deadline = monotonic_seconds() + 60;
+  while (!path_exists(path_join(folder, "LATEST")) && monotonic_seconds() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_TRUE(path_exists(path_join(folder, "LATEST")));
+  ::kill(program.pid(), SIGKILL);
+  const ProgramResult run = program.wait();
+  EXPECT_EQ(run.status, 128 + SIGKILL) << run.err;
+  return run.status == 128 + SIGKILL;
+}
+
+/// Starts a run on one spread, kills it, lets the second continue, kills it, and so on: the records
+/// are those of one process.
+void expect_continued(const std::string& recipe, const Options& model,
+                      const std::vector<Spread>& spreads, double tolerance) {
+  const TemporaryDirectory folder;
+  const auto arguments = [&](const std::string& place, Spread spread) {
+    spread.options.insert(spread.options.end(), model.begin(), model.end());
+    return saved_run(recipe, folder.file(place), spread);
+  };
+  const ProgramResult whole = test::run_program(arguments("one", {1, {}}));
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const std::vector<Json> wanted = read_records(folder.file("one/training.jsonl"));
+  ASSERT_EQ(wanted.size(), 12u);
+  ASSERT_TRUE(kill_after_a_save(arguments("run", spreads[0]), folder.file("run")));
+  for (size_t i = 1; i < spreads.size(); ++i) {
+    const ProgramResult run = test::run_program(arguments("run", spreads[i]));
+    ASSERT_EQ(run.status, 0) << run.err;
+    EXPECT_NE(run.out.find("resumed from"), std::string::npos) << run.out;
+  }
+  test::expect_equal_records(wanted, read_records(folder.file("run/training.jsonl")), tolerance);
+}
+
+TEST(CompositionTest, StagesShardsAndTensorParallelRanksGoOnAsAnotherMesh) {
+  const Options llama = {"--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config",
+                         "--model.config=tests/recipes/data/llama_8_layers",
+                         "--model.pretrained_model_name_or_path=",
+                         "--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl"};
+  expect_continued(
+      "recipes/smoke/tiny_llama_sft.yaml", llama,
+      {test::sharded(8, {"--distributed.pp_size=2", "--distributed.tp_size=2", kStageSchedule}),
+       test::sharded(4, {"--distributed.tp_size=2"})},
+      2e-6);
+}
+
+TEST(CompositionTest, StagesOfExpertsGoOnAsTensorParallelRanks) {
+  expect_continued(
+      "recipes/smoke/tiny_qwen3_moe.yaml", {"--model.config.router_aux_loss_coef=0"},
+      {{4,
+        {"--distributed.pp_size=2", "--distributed.ep_size=2",
+         "--distributed.pipeline.pp_schedule=1f1b", "--distributed.pipeline.pp_microbatch_size=1"}},
+       {2, {"--distributed.tp_size=2", "--distributed.ep_size=2"}}},
+      1e-5);
+}
+
+}  // namespace
+}  // namespace automodel::recipes

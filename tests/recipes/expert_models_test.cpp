@@ -1,0 +1,162 @@
+// Models whose experts lie on several ranks, against the same models on one.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "comm/ranks.h"
+#include "distributed/data_parallel.h"
+#include "distributed/parallelizer.h"
+#include "models/catalog.h"
+#include "recipes/engine_values.h"
+#include "recipes/tp_request.h"
+#include "support/program.h"
+
+namespace automodel::recipes {
+namespace {
+
+using distributed::Engine;
+
+constexpr int64_t kSequences = 4;
+constexpr int64_t kLength = 11;
+
+/// Where experts and everything else lie.
+struct ExpertMesh {
+  const char* name;
+  mesh::MeshSizes sizes;
+  int ep = 1;
+  bool sequence_parallel = false;
+};
+
+/// A model of tests/golden with eight experts.
+std::shared_ptr<models::CausalLM> build_golden(const std::string& golden) {
+  Json config = Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json")));
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    if (config.contains(key)) config[key] = Json(8);
+  }
+  auto model = models::build_causal_lm(config, at::kFloat);
+  model->train();
+  return model;
+}
+
+/// The sequences that rank `part` of `num_parts` reads.
+tensor::Batch part_of_batch(const models::CausalLM& model, int part, int num_parts) {
+  const int64_t vocab_size = model.dims().vocab_size;
+  tensor::Batch batch;
+  batch.input_ids = at::remainder(at::arange(kSequences * kLength).pow(2) * 7 + 3, vocab_size)
+                        .view({kSequences, kLength});
+  batch.labels = at::remainder(batch.input_ids * 5 + 1, vocab_size);
+  batch.labels.select(1, 0).fill_(-100);
+  return batch.sequences(part * kSequences / num_parts, kSequences / num_parts);
+}
+
+/// One micro-batch. Gradients are averaged over `num_parts` ranks.
+double train(models::CausalLM& model, Engine& engine, int part, int num_parts) {
+  fill_by_name(engine);
+  engine.parameters_changed();
+  engine.begin_micro_batch(true);
+  const at::Tensor loss = model.loss(part_of_batch(model, part, num_parts), 40.0 / num_parts, -100);
+  loss.backward();
+  engine.end_micro_batch();
+  engine.reduce_gradients();
+  return loss.item<double>() / num_parts;
+}
+
+std::unique_ptr<Engine> spread(models::CausalLM& model, const ExpertMesh& place,
+                               const distributed::DeviceMesh& mesh) {
+  const distributed::ParallelModel parallel{
+      model, tp_model(model),
+      [&](std::shared_ptr<nn::LossHead> head) { model.set_loss_head(std::move(head)); },
+      [&](std::shared_ptr<nn::AttentionCore> core) { model.set_attention_core(std::move(core)); }};
+  distributed::ParallelizeOptions options;
+  options.mp_policy =
+      distributed::MixedPrecisionPolicy{.param_dtype = "float32", .reduce_dtype = "float32"};
+  options.sequence_parallel = place.sequence_parallel;
+  return distributed::fsdp2_strategy_parallelize(parallel, mesh, options);
+}
+
+std::map<std::string, at::Tensor> whole_gradients(const Engine& engine) {
+  std::map<std::string, at::Tensor> gradients;
+  for (const tensor::FlatShard& shard : engine.gradients()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      gradients[segment.fqn] = shard.view(segment);
+    }
+  }
+  return gradients;
+}
+
+void expect_as_dense(comm::World& world, const std::string& golden, const ExpertMesh& place) {
+  const std::string name = cat(golden, " on ", place.name);
+  const auto whole = build_golden(golden);
+  distributed::DataParallel whole_engine(*whole, whole->parallel_plan(), whole->key_map(),
+                                         comm::ProcessGroup::solo(), {});
+  const double wanted_loss = train(*whole, whole_engine, 0, 1);
+  const auto wanted = whole_gradients(whole_engine);
+
+  const distributed::DeviceMesh mesh(world, mesh::Mesh(place.sizes), place.ep);
+  const auto model = build_golden(golden);
+  const auto engine = spread(*model, place, mesh);
+  const comm::ProcessGroup& dp = mesh.group("dp");
+  double loss = train(*model, *engine, dp.rank(), dp.size());
+  at::Tensor sum = at::tensor({loss}, at::kDouble);
+  dp.all_reduce(sum, comm::ReduceOp::kSum);
+  loss = sum.item<double>();
+  comm::expect(std::abs(loss / wanted_loss - 1) < 2e-6,
+               cat(name, ": loss ", loss, " instead of ", wanted_loss));
+  for (const tensor::FlatShard& shard : engine->gradients()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      const at::Tensor& all = wanted.at(segment.fqn);
+      const double off =
+          distance(shard.view(segment), piece_of(all, segment.spec), all.norm().item<double>());
+      comm::expect(off < 1e-5, cat(name, ": gradient of ", segment.fqn, " is off by ", off));
+    }
+  }
+  comm::expect(engine->num_parameters() == whole_engine.num_parameters(),
+               cat(name, ": ", engine->num_parameters(), " parameters instead of ",
+                   whole_engine.num_parameters()));
+  const double norm = engine->gradient_norm();
+  comm::expect(std::abs(norm / whole_engine.gradient_norm() - 1) < 2e-6,
+               cat(name, ": norm ", norm, " instead of ", whole_engine.gradient_norm()));
+}
+
+void expect_all_as_dense(int num_ranks, const std::vector<std::string>& goldens,
+                         const std::vector<ExpertMesh>& places) {
+  comm::expect_ranks(num_ranks, [&](comm::World& world) {
+    for (const std::string& golden : goldens) {
+      for (const ExpertMesh& place : places) expect_as_dense(world, golden, place);
+    }
+  });
+}
+
+const std::vector<std::string> kFamilies = {"qwen3_moe", "mixtral", "deepseek_v3", "glm4_moe",
+                                            "gpt_oss"};
+/// Those whose attention is split over tensor-parallel ranks.
+const std::vector<std::string> kSplitFamilies = {"qwen3_moe", "mixtral", "glm4_moe"};
+
+TEST(ExpertModelsTest, EveryFamilyOnTwoRanksIsTheDenseModel) {
+  expect_all_as_dense(2, kFamilies, {{"fsdp2", {.dp_shard = 2}}, {"ep2", {.dp_shard = 2}, 2}});
+  expect_all_as_dense(2, kSplitFamilies,
+                      {{"tp2", {.tp = 2}},
+                       {"tp2 with split sequences", {.tp = 2}, 1, true},
+                       {"tp2 x ep2", {.tp = 2}, 2},
+                       {"tp2 x ep2 with split sequences", {.tp = 2}, 2, true}});
+}
+
+TEST(ExpertModelsTest, EveryFamilyOnFourRanksIsTheDenseModel) {
+  expect_all_as_dense(4, kFamilies,
+                      {{"ep2 x ep_shard2", {.dp_shard = 4}, 2},
+                       {"ep2 inside replicas", {.dp_replicate = 2, .dp_shard = 2}, 2}});
+  expect_all_as_dense(4, kSplitFamilies,
+                      {{"tp2 x ep2 x ep_shard2", {.dp_shard = 2, .tp = 2}, 2},
+                       {"the same with split sequences", {.dp_shard = 2, .tp = 2}, 2, true}});
+}
+
+TEST(ExpertModelsTest, ExpertsOverAllOfFourRanksAreTheDenseModel) {
+  expect_all_as_dense(
+      4, {"qwen3_moe", "mixtral", "gpt_oss"},
+      {{"ep4", {.dp_shard = 4}, 4}, {"ep4 over replicas", {.dp_replicate = 2, .dp_shard = 2}, 4}});
+}
+
+}  // namespace
+}  // namespace automodel::recipes
