@@ -456,6 +456,8 @@ ROPES = [
         attention_factor=1.5,
         partial_rotary_factor=0.5,
     ),
+    dict(rope_type="proportional", rope_theta=1000000.0, partial_rotary_factor=0.25),
+    dict(rope_type="proportional", rope_theta=10000.0, partial_rotary_factor=0.5, factor=2.0),
 ]
 
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -204,10 +206,52 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   return writer.take();
 }
 
+namespace {
+
+/// A source and, beside its tensors, those of a folder whose names begin with some prefixes.
+class SourceWithKeptTensors final : public TensorSource {
+ public:
+  SourceWithKeptTensors(const TensorSource& source, const HfExport& what)
+      : source_(source), original_(HfFolder::open(what.original_folder)) {
+    for (const std::string& name : original_.names()) {
+      const bool is_kept = std::ranges::any_of(
+          what.kept_prefixes, [&](const std::string& prefix) { return name.starts_with(prefix); });
+      if (is_kept) kept_.insert(name);
+    }
+  }
+
+  std::vector<TensorInfo> tensors() const override {
+    std::vector<TensorInfo> tensors = source_.tensors();
+    for (const std::string& name : kept_) {
+      const TensorEntry& entry = *original_.find(name)->entry;
+      tensors.push_back({name, entry.dtype, entry.shape});
+    }
+    return tensors;
+  }
+
+  void read(std::string_view name, int64_t first, at::Tensor out) const override {
+    if (!kept_.contains(name)) return source_.read(name, first, out);
+    const HfFolder::Place place = *original_.find(name);
+    original_.file(place.file).read_elements(*place.entry, first, out);
+  }
+
+ private:
+  const TensorSource& source_;
+  HfFolder original_;
+  std::set<std::string, std::less<>> kept_;
+};
+
+}  // namespace
+
 std::vector<FileRecord> save_hf_folder(const std::string& folder, const TensorSource& source,
                                        const HfExport& what) {
-  const std::vector<HfFile> files = plan_hf_files(source.tensors(), what);
-  std::vector<FileRecord> records = write_hf_weights(folder, files, source, 0, 1);
+  std::optional<SourceWithKeptTensors> joined;
+  const bool has_kept = !what.kept_prefixes.empty() && !what.original_folder.empty() &&
+                        has_weights(what.original_folder);
+  if (has_kept) joined.emplace(source, what);
+  const TensorSource& all = joined ? static_cast<const TensorSource&>(*joined) : source;
+  const std::vector<HfFile> files = plan_hf_files(all.tensors(), what);
+  std::vector<FileRecord> records = write_hf_weights(folder, files, all, 0, 1);
   for (FileRecord& record : write_hf_texts(folder, files, what)) {
     records.push_back(std::move(record));
   }

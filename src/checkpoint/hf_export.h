@@ -15,10 +15,12 @@ namespace automodel::checkpoint {
 
 /// What a Hugging Face folder is made of besides the values.
 struct HfExport {
-  Json config;                   ///< becomes config.json, with the exported dtype
-  std::string original_folder;   ///< model the training began with, "" for none: split into files,
-                                 ///< dtypes and generation_config.json are taken from it
-  std::string tokenizer_folder;  ///< tokenizer files are copied from here, "" for none
+  Json config;                  ///< becomes config.json, with the exported dtype
+  std::string original_folder;  ///< model the training began with, "" for none: split into files,
+                                ///< dtypes and generation_config.json are taken from it
+  /// Tensors of the original whose names begin with one of these are written as they are.
+  std::vector<std::string> kept_prefixes;
+  std::string tokenizer_folder;               ///< tokenizer files are copied from here, "" for none
   int64_t max_file_bytes = int64_t{5} << 30;  ///< when there is no original to follow
 };
 

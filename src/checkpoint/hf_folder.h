@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,6 +71,8 @@ struct LoadOptions {
   int num_threads = 4;
   /// Names that begin with one of these are neither loaded nor missed.
   std::vector<std::string> skipped_prefixes;
+  /// For names that a folder may leave out, the names of the tensors that are read instead.
+  std::map<std::string, std::string> stand_ins;
 };
 
 struct LoadReport {

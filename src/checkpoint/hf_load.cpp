@@ -45,6 +45,15 @@ std::string first_names(const std::vector<std::string>& names) {
   return text;
 }
 
+/// The folder's name of a model's tensor or of what stands in for it.
+std::optional<std::string> find_name_or_stand_in(const HfFolder& folder, const std::string& name,
+                                                 const LoadOptions& options) {
+  auto found = find_name(folder, name);
+  const auto stand_in = options.stand_ins.find(name);
+  if (!found && stand_in != options.stand_ins.end()) found = find_name(folder, stand_in->second);
+  return found;
+}
+
 /// How a model's tensors and a folder's fit together.
 struct Match {
   std::unordered_map<std::string, HfFolder::Place> places;  // of the model's names
@@ -103,7 +112,7 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
       match.skipped.push_back(key.name);
       continue;
     }
-    const std::optional<std::string> name = find_name(folder, key.name);
+    const std::optional<std::string> name = find_name_or_stand_in(folder, key.name, options);
     if (name) {
       used.insert(*name);
       add_place(match, key, *folder.find(*name));

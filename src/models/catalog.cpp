@@ -7,6 +7,8 @@
 #include "models/causal_lm.h"
 #include "models/decoder/model.h"
 #include "models/deepseek_v3/config.h"
+#include "models/diffusion_gemma/config.h"
+#include "models/diffusion_gemma/model.h"
 #include "models/gemma/config.h"
 #include "models/gemma2/config.h"
 #include "models/gemma3/config.h"
@@ -57,6 +59,11 @@ std::span<const Family> families() {
        gpt_oss::key_map},
       {"Glm4MoeForCausalLM", "glm4_moe", glm4_moe::read_config, glm4_moe::parallel_plan,
        glm4_moe::key_map},
+      {.architecture = "DiffusionGemmaForBlockDiffusion",
+       .model_type = "diffusion_gemma",
+       .read_config = diffusion_gemma::read_config,
+       .parallel_plan = diffusion_gemma::parallel_plan,
+       .build = diffusion_gemma::build},
   };
   return kFamilies;
 }
@@ -134,6 +141,7 @@ std::shared_ptr<CausalLM> build_causal_lm(const Json& hf_config, at::ScalarType 
   const FamilyCheck check = find_family(hf_config);
   if (!check.is_known) throw UnsupportedError(check.reason);
   const Family& family = *find(hf_config);
+  if (family.build != nullptr) return family.build(hf_config, dtype);
   ConfigReader reader(hf_config);
   decoder::DecoderConfig config = family.read_config(reader);
   if (!reader.problems().empty()) {

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -85,6 +86,11 @@ class CausalLM : public torch::nn::Module {
   virtual std::string architecture() const = 0;
   /// The configuration as Hugging Face writes it, for the exported folder.
   virtual Json hf_config() const = 0;
+  /// Beginnings of the names of tensors that its checkpoints have and it does not (towers of other
+  /// modalities): left alone when loaded, taken over as they are when saved.
+  virtual std::vector<std::string> kept_prefixes() const { return {}; }
+  /// Tensors that some checkpoints leave out, by the names of those that stand in for them.
+  virtual std::map<std::string, std::string> stand_ins() const { return {}; }
 
   virtual void set_dropout_context(const DropoutContext& context) = 0;
   virtual void set_attention_core(std::shared_ptr<nn::AttentionCore> core) = 0;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "models/diffusion_gemma/parity.h"
 
 namespace automodel::models {
 
@@ -126,30 +127,49 @@ at::Tensor hf_gradient(const CausalLM& model, const tensor::ParameterPart& part)
   return tensor::part_of(parameter->grad().contiguous(), part);
 }
 
+namespace {
+
+ParityPass text_pass(CausalLM& model, const tensor::NamedTensors& reference) {
+  tensor::Batch batch = parity_batch(reference).to(model.parameters().front().device());
+  ParityPass pass;
+  pass.logits = [&model, batch] {
+    return tensor::NamedTensors{{"logits", model.logits(model.hidden_states(batch))}};
+  };
+  pass.loss = [&model, batch] {
+    if (!batch.labels.defined()) throw InputError("the reference file has no tensor 'labels'");
+    const auto num_labels =
+        static_cast<double>(batch.labels.ne(kIgnoreIndex).sum().item<int64_t>());
+    return model.loss(batch, std::max(num_labels, 1.0), kIgnoreIndex);
+  };
+  return pass;
+}
+
+}  // namespace
+
+ParityPass parity_pass(CausalLM& model, const tensor::NamedTensors& reference) {
+  auto* const diffusion = dynamic_cast<diffusion_gemma::DiffusionGemmaModel*>(&model);
+  if (diffusion != nullptr) return diffusion_gemma::parity_pass(*diffusion, reference);
+  return text_pass(model, reference);
+}
+
 ParityReport run_parity(CausalLM& model, const tensor::NamedTensors& reference) {
   const EvaluationMode evaluation(model);
-  const tensor::Batch on_cpu = parity_batch(reference);
-  const at::Device device = model.parameters().front().device();
-  tensor::Batch batch = on_cpu;
-  batch.input_ids = on_cpu.input_ids.to(device);
-  if (batch.padding_mask.defined()) batch.padding_mask = on_cpu.padding_mask.to(device);
-
+  const ParityPass pass = parity_pass(model, reference);
   ParityReport report;
-  if (const at::Tensor* theirs = find(reference, "logits")) {
-    const at::Tensor ours = model.logits(model.hidden_states(batch)).detach().cpu();
-    compare(report.logits.emplace(), "logits", ours, theirs->cpu().reshape_as(ours));
-    report.logits->worst_relative =
-        report.logits->worst_absolute / std::max(theirs->abs().max().item<double>(), 1e-30);
+  double largest_logit = 1e-30;
+  for (const auto& [name, ours] : pass.logits()) {
+    const at::Tensor* theirs = find(reference, name);
+    if (theirs == nullptr) continue;
+    if (!report.logits) report.logits.emplace();
+    compare(*report.logits, name, ours.detach().cpu(), theirs->cpu().reshape_as(ours));
+    largest_logit = std::max(largest_logit, theirs->abs().max().item<double>());
   }
+  if (report.logits) report.logits->worst_relative = report.logits->worst_absolute / largest_logit;
   const at::Tensor* theirs = find(reference, "loss");
   const bool has_grad = has_gradients(reference);
   if (theirs == nullptr && !has_grad) return report;
-  required(reference, "labels");
-  batch.labels = on_cpu.labels.to(device);
-  const double num_labels =
-      static_cast<double>(on_cpu.labels.ne(kIgnoreIndex).sum().item<int64_t>());
   clear_gradients(model);
-  const at::Tensor loss = model.loss(batch, std::max(num_labels, 1.0), kIgnoreIndex);
+  const at::Tensor loss = pass.loss();
   if (theirs != nullptr) {
     compare(report.loss.emplace(), "loss", loss.detach().cpu().reshape({}),
             theirs->cpu().reshape({}));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,9 +27,24 @@ struct ParityReport {
   std::optional<ParityDifference> gradients;
 };
 
+/// What a model computes from a reference's batch.
+struct ParityPass {
+  /// Tensors that the reference may hold by these names.
+  std::function<tensor::NamedTensors()> logits;
+  /// With a graph.
+  std::function<at::Tensor()> loss;
+};
+
+/// The pass of a model over a reference's batch; `model` outlives it. Block diffusion reads
+/// input_ids, text_labels, prefix_lengths, response_lengths, canvas_ids, canvas_labels,
+/// is_conditioned, block_size and text_weight, and gives encoder_logits (0 at padding),
+/// first_logits (nothing conditioned) and logits. Throws InputError when the reference lacks what
+/// it needs.
+ParityPass parity_pass(CausalLM& model, const tensor::NamedTensors& reference);
+
 /// Runs the model, whose parameters have memory, in evaluation mode on the reference's input_ids
 /// and labels (already shifted, -100 ignored; attention_mask optional), and compares with whichever
-/// of `logits`, `loss` and `grad.<Hugging Face name>` it holds. The loss is the sum of
+/// of the pass's logits, `loss` and `grad.<Hugging Face name>` it holds. The loss is the sum of
 /// cross-entropies by the number of labels. Leaves its gradients in the parameters, and the model
 /// in the mode it was in. Throws InputError when the reference lacks input_ids, lacks labels for a
 /// loss or gradient, names a parameter the model has not, or has a wrong shape.

@@ -122,16 +122,27 @@ RopeFrequencies longrope(const RopeOptions& options, int64_t length) {
   return out;
 }
 
+/// Wavelengths as if all pairs turned; the others stand still.
+RopeFrequencies proportional(const RopeOptions& options) {
+  RopeFrequencies out{plain(options.theta, options.rotary_dim), 1.0};
+  for (size_t i = 0; i < out.values.size(); ++i) {
+    const bool is_turning = static_cast<int64_t>(i) < options.num_turning_pairs;
+    out.values[i] = is_turning ? out.values[i] / static_cast<float>(options.factor.value_or(1)) : 0;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::optional<RopeType> parse_rope_type(std::string_view name) {
   using Entry = std::pair<std::string_view, RopeType>;
-  static constexpr std::array<Entry, 6> kTypes = {{{"default", RopeType::kDefault},
+  static constexpr std::array<Entry, 7> kTypes = {{{"default", RopeType::kDefault},
                                                    {"linear", RopeType::kLinear},
                                                    {"dynamic", RopeType::kDynamic},
                                                    {"llama3", RopeType::kLlama3},
                                                    {"yarn", RopeType::kYarn},
-                                                   {"longrope", RopeType::kLongrope}}};
+                                                   {"longrope", RopeType::kLongrope},
+                                                   {"proportional", RopeType::kProportional}}};
   for (const auto& [text, type] : kTypes) {
     if (text == name) return type;
   }
@@ -156,6 +167,8 @@ RopeFrequencies rope_frequencies(const RopeOptions& options, int64_t length) {
       return yarn(options);
     case RopeType::kLongrope:
       return longrope(options, length);
+    case RopeType::kProportional:
+      return proportional(options);
   }
   AM_CHECK(false);
 }
@@ -170,6 +183,7 @@ int64_t rope_length_class(const RopeOptions& options, int64_t length) {
     case RopeType::kLinear:
     case RopeType::kLlama3:
     case RopeType::kYarn:
+    case RopeType::kProportional:
       return 0;
   }
   AM_CHECK(false);

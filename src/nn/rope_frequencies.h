@@ -10,11 +10,12 @@ namespace automodel::nn {
 /// Kinds of rotary embeddings, by the names of Hugging Face's `rope_type`.
 enum class RopeType {
   kDefault,
-  kLinear,    ///< positions divided by `factor`
-  kDynamic,   ///< NTK: a larger theta beyond max_positions
-  kLlama3,    ///< low frequencies divided, a smooth band between
-  kYarn,      ///< NTK by parts (Peng et al. 2023)
-  kLongrope,  ///< one divisor a frequency, another list for long sequences (Phi-3)
+  kLinear,        ///< positions divided by `factor`
+  kDynamic,       ///< NTK: a larger theta beyond max_positions
+  kLlama3,        ///< low frequencies divided, a smooth band between
+  kYarn,          ///< NTK by parts (Peng et al. 2023)
+  kLongrope,      ///< one divisor a frequency, another list for long sequences (Phi-3)
+  kProportional,  ///< of rotary_dim / 2 pairs only the first turn (Gemma 4)
 };
 
 /// nullopt for a name not known.
@@ -36,6 +37,7 @@ struct RopeOptions {
   double mscale_all_dim = 0;           ///< yarn; 0: absent
   bool is_truncated = true;            ///< yarn: the band's borders are whole numbers
   std::optional<double> attention_factor;
+  int64_t num_turning_pairs = 0;     ///< proportional
   std::vector<double> short_factor;  ///< longrope, rotary_dim / 2 numbers
   std::vector<double> long_factor;   ///< longrope, used beyond original_max_positions
 };

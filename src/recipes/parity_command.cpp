@@ -31,7 +31,10 @@ LoadedModel load_model(const std::string& path) {
   loaded.engine = std::make_unique<distributed::DataParallel>(
       *loaded.model, loaded.model->parallel_plan(), loaded.model->key_map(),
       comm::ProcessGroup::solo(), distributed::DataParallelOptions{});
-  checkpoint::load_weights(folder, loaded.model->key_map(), loaded.engine->parameters(), {});
+  checkpoint::LoadOptions options;
+  options.skipped_prefixes = loaded.model->kept_prefixes();
+  options.stand_ins = loaded.model->stand_ins();
+  checkpoint::load_weights(folder, loaded.model->key_map(), loaded.engine->parameters(), options);
   return loaded;
 }
 
@@ -60,13 +63,12 @@ double worst_training_loss(LoadedModel& loaded, const tensor::NamedTensors& refe
   config.weight_decay = 0.01;
   const auto optimizer =
       optim::make_adam(config, loaded.engine->trained(), loaded.engine->gradients());
-  const tensor::Batch batch = models::parity_batch(reference);
-  const auto num_labels = static_cast<double>(batch.labels.ne(-100).sum().item<int64_t>());
+  const models::ParityPass pass = models::parity_pass(*loaded.model, reference);
   loaded.model->eval();
   double worst = 0;
   for (int64_t step = 0; step < losses.numel(); ++step) {
     loaded.engine->zero_gradients();
-    const at::Tensor loss = loaded.model->loss(batch, num_labels, -100);
+    const at::Tensor loss = pass.loss();
     loss.backward();
     const double expected = losses[step].item<double>();
     worst = std::max(worst, std::abs(loss.item<double>() - expected) / std::abs(expected));

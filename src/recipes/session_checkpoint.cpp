@@ -1,5 +1,7 @@
 #include "recipes/session_checkpoint.h"
 
+#include <algorithm>
+
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/lifecycle.h"
@@ -156,6 +158,7 @@ void SessionCheckpoint::export_model(const SessionState& state, const std::strin
   what.config = state.model.hf_config();
   const std::string& base = recipe_.model.folder;
   if (!recipe_.model.is_from_config && checkpoint::has_weights(base)) what.original_folder = base;
+  what.kept_prefixes = state.model.kept_prefixes();
   what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
   const std::string target = path_join(folder, "model/consolidated");
   if (state.engine.held_part().count > 1) {
@@ -170,13 +173,29 @@ std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder) {
   return checkpoint::HfFolder::open(folder).storage_dtype();
 }
 
+/// One line about tensors that are no part of the model here and are saved as they came.
+static void report_kept_tensors(const checkpoint::HfFolder& folder,
+                                const std::vector<std::string>& prefixes, Reporter& reporter) {
+  int64_t count = 0;
+  for (const std::string& name : folder.names()) {
+    count += std::ranges::any_of(
+        prefixes, [&](const std::string& prefix) { return name.starts_with(prefix); });
+  }
+  if (count == 0) return;
+  reporter.info(cat("weights: ", count, " tensors of ", join(prefixes, " and "),
+                    " are not trained; they are saved as they came"));
+}
+
 void load_base_weights(const std::string& folder, const models::CausalLM& model,
                        const std::vector<tensor::FlatShard>& parameters, Reporter& reporter) {
   const double begin = monotonic_seconds();
   checkpoint::LoadOptions options;
   options.reporter = &reporter;
-  const auto report = checkpoint::load_weights(checkpoint::HfFolder::open(folder), model.key_map(),
-                                               parameters, options);
+  options.skipped_prefixes = model.kept_prefixes();
+  options.stand_ins = model.stand_ins();
+  const auto opened = checkpoint::HfFolder::open(folder);
+  const auto report = checkpoint::load_weights(opened, model.key_map(), parameters, options);
+  report_kept_tensors(opened, options.skipped_prefixes, reporter);
   reporter.info(cat("weights: ", report.num_tensors, " tensors, ", format_bytes(report.num_bytes),
                     " from ", folder, " in ", format_duration(monotonic_seconds() - begin)));
 }

@@ -35,13 +35,13 @@ int64_t num_parameters(const models::CausalLM& model) {
 }
 
 TEST(Catalog, KnowsItsArchitectures) {
-  EXPECT_THAT(
-      models::known_architectures(),
-      ElementsAre("DeepseekV3ForCausalLM", "GPT2LMHeadModel", "Gemma2ForCausalLM",
-                  "Gemma3ForCausalLM", "GemmaForCausalLM", "Glm4MoeForCausalLM",
-                  "GptOssForCausalLM", "GraniteForCausalLM", "LlamaForCausalLM",
-                  "MistralForCausalLM", "MixtralForCausalLM", "Olmo2ForCausalLM", "Phi3ForCausalLM",
-                  "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"));
+  EXPECT_THAT(models::known_architectures(),
+              ElementsAre("DeepseekV3ForCausalLM", "DiffusionGemmaForBlockDiffusion",
+                          "GPT2LMHeadModel", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+                          "GemmaForCausalLM", "Glm4MoeForCausalLM", "GptOssForCausalLM",
+                          "GraniteForCausalLM", "LlamaForCausalLM", "MistralForCausalLM",
+                          "MixtralForCausalLM", "Olmo2ForCausalLM", "Phi3ForCausalLM",
+                          "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"));
 }
 
 TEST(Catalog, FindsAFamilyByModelTypeWithoutArchitectures) {
@@ -68,7 +68,8 @@ TEST(Catalog, UnknownArchitectureIsUnsupportedAndNamesTheNearest) {
 TEST(Catalog, ConfigWithoutAnyNameSaysSo) {
   EXPECT_EQ(
       models::find_family(Json::object()).reason,
-      "config.json has neither architectures nor model_type; built: deepseek_v3, gemma, gemma2, "
+      "config.json has neither architectures nor model_type; built: deepseek_v3, diffusion_gemma, "
+      "gemma, gemma2, "
       "gemma3_text, glm4_moe, gpt2, gpt_oss, granite, llama, mistral, mixtral, olmo2, phi3, qwen2, "
       "qwen3, qwen3_moe");
 }
@@ -128,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "tie_word_embeddings must be true or false, not an integer (1)"},
         WrongValue{"rope_scaling", R"({"rope_type": "spiral", "factor": 2})",
                    "rope_type 'spiral' is not known here; known: default, linear, dynamic, llama3, "
-                   "yarn, longrope"},
+                   "yarn, longrope, proportional"},
         WrongValue{"rope_scaling", R"({"type": "linear"})", "rope_parameters.factor is missing"},
         WrongValue{"rope_scaling", R"({"type": "linear", "factor": -1})",
                    "rope_parameters.factor is -1; it must be above 0"},

@@ -6,7 +6,8 @@ namespace automodel::models::decoder {
 
 namespace {
 
-constexpr std::string_view kRopeTypes = "default, linear, dynamic, llama3, yarn, longrope";
+constexpr std::string_view kRopeTypes =
+    "default, linear, dynamic, llama3, yarn, longrope, proportional";
 constexpr std::string_view kActivations =
     "silu, swish, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, relu2";
 
@@ -191,6 +192,10 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
                                reader.number("partial_rotary_factor", defaults.partial_default));
   if (options.type == nn::RopeType::kDefault && !defaults.has_partial_default) partial = 1.0;
   options.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * partial);
+  if (options.type == nn::RopeType::kProportional) {
+    options.num_turning_pairs = options.rotary_dim / 2;
+    options.rotary_dim = config.head_dim;
+  }
   if (options.rotary_dim < 2 || options.rotary_dim > config.head_dim ||
       options.rotary_dim % 2 != 0) {
     reader.problem(cat("rotary embeddings turn pairs of dims: head_dim ", config.head_dim,

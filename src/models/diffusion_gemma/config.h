@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/decoder/config_reader.h"
+#include "models/decoder/decoder_config.h"
+#include "nn/parallel_plan.h"
+#include "tensor/key_map.h"
+
+namespace automodel::models::diffusion_gemma {
+
+/// What differs between the layers of one model.
+struct LayerShape {
+  int64_t head_dim = 0;
+  int64_t num_kv_heads = 0;
+  bool is_sliding = false;  ///< full layers have no v_proj: their values are the keys, normed alone
+};
+
+/// DiffusionGemmaForBlockDiffusion. `text` has the sizes that all layers share, head sizes of
+/// sliding layers, and two rotary embeddings: of full and of sliding layers.
+struct DiffusionGemmaConfig {
+  decoder::DecoderConfig text;
+  std::vector<LayerShape> layers;
+  int64_t window = 0;         ///< of sliding layers
+  int64_t canvas_length = 0;  ///< tokens that are denoised together
+  bool has_self_conditioning = true;
+  bool is_router_frozen = true;
+};
+
+/// Reads a config.json: `text_config` with global_head_dim and num_global_key_value_heads, or with
+/// transformers' per_layer_config; canvas_length; and self_conditioning and freeze_router, which
+/// are the recipe's (transformers does not know them).
+DiffusionGemmaConfig read_diffusion_gemma(decoder::ConfigReader& reader);
+
+/// Its text part, for who asks about sizes only.
+decoder::DecoderConfig read_config(decoder::ConfigReader& reader);
+
+nn::ParallelPlan parallel_plan(const decoder::DecoderConfig& text);
+tensor::KeyMap key_map(const DiffusionGemmaConfig& config);
+
+}  // namespace automodel::models::diffusion_gemma

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+
+#include "models/diffusion_gemma/attention.h"
+#include "models/diffusion_gemma/router.h"
+#include "moe/experts.h"
+#include "nn/mlp.h"
+#include "nn/token_dispatcher.h"
+#include "nn/unit_hook.h"
+
+namespace automodel::models::diffusion_gemma {
+
+/// Experts whose router reads another state than they do. Modules: router, experts.
+class DiffusionMoE final : public torch::nn::Module, public nn::SplitsExperts {
+ public:
+  DiffusionMoE(const DiffusionGemmaConfig& config, size_t layer, at::ScalarType dtype);
+
+  /// What the experts make of x [B, S, D], chosen by `residual` [B, S, D].
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
+                     const at::Tensor& padding_mask) const;
+
+  int64_t num_experts() const override { return num_experts_; }
+  void set_token_dispatcher(std::shared_ptr<nn::TokenDispatcher> dispatcher) override {
+    dispatcher_ = std::move(dispatcher);
+  }
+
+ private:
+  int64_t num_experts_;
+  std::shared_ptr<Gemma4Router> router_;
+  std::shared_ptr<moe::Experts> experts_;
+  std::shared_ptr<nn::TokenDispatcher> dispatcher_;
+};
+
+/// A layer of both passes: attention, then an MLP and experts beside each other on the same
+/// residual, norms around each, and a scalar in the end: layer_scalar when denoising,
+/// encoder_layer_scalar when reading text; neither is trained.
+class DiffusionLayer final : public torch::nn::Module, public nn::HookedModule {
+ public:
+  DiffusionLayer(const DiffusionGemmaConfig& config, size_t layer, at::ScalarType dtype);
+
+  /// Reads text x [B, S, D]; `own` becomes its keys and values. Through the unit's hook, as is
+  /// decode(). Contexts live as long as the graph.
+  at::Tensor encode(const at::Tensor& x, std::shared_ptr<const PassContext> context,
+                    KeysValues& own) const;
+  /// Denoises a canvas x [B, R, D] behind the text.
+  at::Tensor decode(const at::Tensor& x, std::shared_ptr<const PassContext> context,
+                    const KeysValues& text) const;
+
+  nn::UnitHook& unit_hook() override { return hook_; }
+
+ private:
+  at::Tensor finish(const at::Tensor& x, const at::Tensor& attended, const PassContext& context,
+                    const at::Tensor& scalar) const;
+
+  nn::UnitHook hook_;
+  at::Tensor layer_scalar_;
+  at::Tensor encoder_layer_scalar_;
+  std::shared_ptr<nn::RmsNorm> attention_pre_norm_;
+  std::shared_ptr<DiffusionAttention> attention_;
+  std::shared_ptr<nn::RmsNorm> attention_post_norm_;
+  std::shared_ptr<nn::RmsNorm> mlp_pre_norm_;
+  std::shared_ptr<nn::Mlp> mlp_;
+  std::shared_ptr<nn::RmsNorm> mlp_post_norm_;
+  std::shared_ptr<nn::RmsNorm> moe_pre_norm_;
+  std::shared_ptr<DiffusionMoE> moe_;
+  std::shared_ptr<nn::RmsNorm> moe_post_norm_;
+  std::shared_ptr<nn::RmsNorm> post_norm_;
+};
+
+/// Adds what the pass before expected to the embedded canvas. Modules: pre_norm, mlp.
+class SelfConditioning final : public torch::nn::Module {
+ public:
+  SelfConditioning(const DiffusionGemmaConfig& config, at::ScalarType dtype);
+
+  /// embedded and expected [B, R, D]; expected undefined: nothing is expected.
+  at::Tensor forward(const at::Tensor& embedded, const at::Tensor& expected) const;
+
+ private:
+  kernels::NormOptions norm_;
+  std::shared_ptr<nn::RmsNorm> pre_norm_;
+  std::shared_ptr<nn::Mlp> mlp_;
+};
+
+}  // namespace automodel::models::diffusion_gemma

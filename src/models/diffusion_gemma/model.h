@@ -1,0 +1,99 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/causal_lm.h"
+#include "models/diffusion_gemma/canvas.h"
+#include "models/diffusion_gemma/layer.h"
+#include "nn/rope_tables.h"
+
+namespace automodel::models::diffusion_gemma {
+
+/// What reading a text leaves behind.
+struct EncodedText {
+  at::Tensor hidden;             ///< [B, S, D], after the last norm
+  std::vector<KeysValues> keys;  ///< of each layer
+};
+
+/// What a batch's losses are divided by and weighted with.
+struct BlockDiffusionScale {
+  double canvas_divisor = 1;
+  double text_divisor = 1;
+  double text_weight = 1;  ///< of the text's loss beside the canvas's
+};
+
+/// Sums of cross-entropies by their divisors.
+struct BlockDiffusionLoss {
+  at::Tensor total;   ///< float32 scalar with a graph, both losses
+  at::Tensor canvas;  ///< the canvas's share of it, detached
+};
+
+/// DiffusionGemmaForBlockDiffusion without its vision tower: one stack of layers that reads text
+/// causally and denoises a canvas behind it in both directions. Modules: model.embed_tokens (the
+/// head too), model.layers.N, model.norm, model.self_conditioning. As a CausalLM it reads text.
+class DiffusionGemmaModel final : public CausalLM {
+ public:
+  /// `hf_config` is kept for hf_config(); `config` is what was read from it.
+  DiffusionGemmaModel(DiffusionGemmaConfig config, Json hf_config, at::ScalarType dtype);
+
+  EncodedText encode(const at::Tensor& input_ids, const at::Tensor& padding_mask);
+  /// Final hidden states [B, R, D] of the batch's canvas. `expected` [B, R, D]: what a pass before
+  /// expected to be embedded (expected_canvas); undefined: nothing.
+  at::Tensor decode(const BlockDiffusionBatch& batch, const EncodedText& text,
+                    const at::Tensor& expected);
+  /// What the hidden states [B, R, D] of a pass expect, zero in rows that are not conditioned.
+  at::Tensor expected_canvas(const at::Tensor& hidden, const at::Tensor& is_conditioned) const;
+
+  /// Reads the text, denoises its canvas once without a graph (where is_conditioned is defined) and
+  /// once with it.
+  BlockDiffusionLoss block_diffusion_loss(const BlockDiffusionBatch& batch,
+                                          const BlockDiffusionScale& scale, int64_t ignore_index);
+
+  at::Tensor hidden_states(const tensor::Batch& batch) override;
+  /// float32, capped.
+  at::Tensor logits(const at::Tensor& hidden) override;
+  at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) override;
+
+  const tensor::KeyMap& key_map() const override { return key_map_; }
+  std::vector<ParameterInit> initial_values() const override;
+  nn::ParallelPlan parallel_plan() const override {
+    return diffusion_gemma::parallel_plan(config_.text);
+  }
+  ModelDims dims() const override;
+  nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const override;
+  std::string architecture() const override { return "DiffusionGemmaForBlockDiffusion"; }
+  Json hf_config() const override;
+  std::vector<std::string> kept_prefixes() const override;
+  std::map<std::string, std::string> stand_ins() const override;
+
+  void set_dropout_context(const DropoutContext&) override {}  // there is none
+  void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
+  void set_loss_head(std::shared_ptr<nn::LossHead> head) override;
+
+  const DiffusionGemmaConfig& config() const { return config_; }
+
+ private:
+  std::shared_ptr<PassContext> make_context(int64_t num_positions, at::Device device);
+  at::Tensor embed(const at::Tensor& ids) const;
+  at::Tensor loss_of(const at::Tensor& hidden, const at::Tensor& labels, double divisor,
+                     int64_t ignore_index) const;
+
+  DiffusionGemmaConfig config_;
+  Json hf_config_;
+  at::ScalarType dtype_;
+  tensor::KeyMap key_map_;
+  double embedding_scale_;
+  std::vector<nn::RopeTables> ropes_;
+  std::shared_ptr<nn::Embedding> embed_tokens_;
+  std::vector<std::shared_ptr<DiffusionLayer>> layers_;
+  std::shared_ptr<nn::RmsNorm> norm_;
+  std::shared_ptr<SelfConditioning> self_conditioning_;
+};
+
+/// Builds the model of a config.json. Throws InputError when it is wrong.
+std::shared_ptr<CausalLM> build(const Json& hf_config, at::ScalarType dtype);
+
+}  // namespace automodel::models::diffusion_gemma
