@@ -47,11 +47,11 @@ void chain_prefetches(const std::vector<FSDPModule*>& units, const ShardingOptio
 }
 
 void shard_elements(torch::nn::Module& list, const ShardingGroups& groups,
-                    const ShardingOptions& options) {
+                    const ShardingOptions& options, const ShardFunction& shard) {
   std::vector<torch::nn::Module*> elements;
   for (const auto& child : list.named_children()) {
     if (is_container(*child.value())) {
-      apply_fsdp2_sharding_recursively(*child.value(), groups, options);
+      apply_fsdp2_sharding_recursively(*child.value(), groups, options, shard);
     } else {
       elements.push_back(child.value().get());
     }
@@ -60,7 +60,7 @@ void shard_elements(torch::nn::Module& list, const ShardingGroups& groups,
   for (torch::nn::Module* element : elements) {
     ShardingOptions own = options;
     if (!own.reshard_after_forward) own.reshard_after_forward = element != elements.back();
-    units.push_back(&fully_shard(*element, groups, own));
+    units.push_back(&shard(*element, groups, own));
   }
   chain_prefetches(units, options);
 }
@@ -77,13 +77,13 @@ FlatLayout named_below_root(const FSDPModule& unit, FlatLayout layout) {
 }  // namespace
 
 void apply_fsdp2_sharding_recursively(torch::nn::Module& module, const ShardingGroups& groups,
-                                      const ShardingOptions& options) {
+                                      const ShardingOptions& options, const ShardFunction& shard) {
   if (is_container(module)) {
-    shard_elements(module, groups, options);
+    shard_elements(module, groups, options, shard);
     return;
   }
   for (const auto& child : module.named_children()) {
-    apply_fsdp2_sharding_recursively(*child.value(), groups, options);
+    apply_fsdp2_sharding_recursively(*child.value(), groups, options, shard);
   }
 }
 
@@ -113,7 +113,7 @@ FullySharded::FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys
                            const ShardingGroups& groups, const ShardingOptions& options,
                            const UnitChoices& choices)
     : Engine(groups.all), module_(module), has_split_experts_(choices.has_split_experts) {
-  apply_fsdp2_sharding_recursively(module, groups, options);
+  apply_fsdp2_sharding_recursively(module, groups, options, choices.shard);
   shard_tables(module, choices.tables, groups, options);
   ShardingOptions root_options = options;
   root_options.reshard_after_forward = false;

@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,11 +15,17 @@ namespace automodel::distributed {
 
 class MoEFSDPSyncMixin;
 
-/// Which units a model has beside its blocks and the rest.
+/// Makes units of an element of a layer list and returns that of the element: fully_shard, or what
+/// a family has in its place. Collective over the groups.
+using ShardFunction = std::function<FSDPModule&(
+    torch::nn::Module& module, const ShardingGroups& groups, const ShardingOptions& options)>;
+
+/// Which units a model has beside its blocks and the rest, and how blocks become units.
 struct UnitChoices {
   TableUnits tables;
   /// The model's experts, if it has some, are units already, over ranks of their own.
   bool has_split_experts = false;
+  ShardFunction shard = fully_shard;
 };
 
 /// The engine over a tree of units (fully_shard.h): ZeRO 1 to 3, HSDP, mixed precision. Blocks are
@@ -67,9 +74,11 @@ class FullySharded final : public Engine {
 /// Makes units of what stands in layer lists (nn::LayerList, torch's ModuleList and ModuleDict)
 /// anywhere below `module`: of a list, lists in it first, then every other element; all but the
 /// last free their parameters after forward unless options.reshard_after_forward says otherwise.
-/// Other modules are looked into only. With prefetch depths the elements gather each other ahead.
-/// Upstream's apply_fsdp2_sharding_recursively. Collective over the groups.
+/// Elements are given to `shard`. Other modules are looked into only. With prefetch depths the
+/// elements gather each other ahead. Upstream's apply_fsdp2_sharding_recursively. Collective over
+/// the groups.
 void apply_fsdp2_sharding_recursively(torch::nn::Module& module, const ShardingGroups& groups,
-                                      const ShardingOptions& options);
+                                      const ShardingOptions& options,
+                                      const ShardFunction& shard = fully_shard);
 
 }  // namespace automodel::distributed

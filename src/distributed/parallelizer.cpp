@@ -98,11 +98,16 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
     shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), sharding, groups.all.size());
   }
   const UnitChoices choices{experts ? TableUnits{} : untied_tables(model.module, model.facts.plan),
-                            experts.has_value()};
+                            experts.has_value(),
+                            experts ? ShardFunction(fully_shard) : shard_function()};
   const bool keeps = options.enable_fsdp_optimizations && !model.facts.plan.expert_modules.empty();
   return join_ranks(give_memory(model, experts ? experts->keys : keys_of(model, parts), groups,
                                 sharding, choices, keeps),
                     tp, parts);
+}
+
+ShardFunction DefaultParallelizationStrategy::shard_function() const {
+  return fully_shard;
 }
 
 void StrategyRegistry::register_parallel_strategy(
@@ -280,7 +285,8 @@ constexpr std::pair<std::string_view, std::string_view> kLayerClasses[] = {
     {"mixtral", "MixtralDecoderLayer"},
     {"glm4_moe", "Glm4MoeDecoderLayer"},
     {"deepseek_v3", "DeepseekV3DecoderLayer"},
-    {"gpt_oss", "GptOssDecoderLayer"}};
+    {"gpt_oss", "GptOssDecoderLayer"},
+    {"diffusion_gemma", "DiffusionGemmaDecoderTextLayer"}};
 
 }  // namespace
 
@@ -312,6 +318,7 @@ std::vector<ModuleClass> import_classes_from_paths(const std::vector<std::string
 
 std::string layer_class_of(std::string_view architecture) {
   if (architecture.starts_with("GPT2")) return "GPT2Block";
+  if (architecture.starts_with("DiffusionGemma")) return "DiffusionGemmaDecoderTextLayer";
   const size_t end = architecture.find("For");
   return cat(architecture.substr(0, end), "DecoderLayer");
 }

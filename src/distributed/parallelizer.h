@@ -14,6 +14,7 @@
 #include "distributed/config.h"
 #include "distributed/device_mesh.h"
 #include "distributed/engine.h"
+#include "distributed/fully_sharded.h"
 #include "distributed/sharding_options.h"
 #include "distributed/tp_plan.h"
 #include "nn/attention_core.h"
@@ -78,6 +79,10 @@ class DefaultParallelizationStrategy : public ParallelizationStrategy {
  public:
   std::unique_ptr<Engine> parallelize(const ParallelModel& model, const DeviceMesh& mesh,
                                       const ParallelizeOptions& options) const override;
+
+ protected:
+  /// What shards an element of a layer list when experts are not split: for strategies of classes.
+  virtual ShardFunction shard_function() const;
 };
 
 /// Strategies by the name of the model's class ("LlamaForCausalLM").
