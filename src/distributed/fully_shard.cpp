@@ -112,7 +112,10 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
   record(UnitTransition::kForward);
   nn::TensorList in =
       cast_floating(inputs, options_.casts_inputs ? options_.param_dtype : std::nullopt);
-  if (has_backward) in = when_differentiated(in, after_backward_);
+  if (has_backward) {
+    in = when_differentiated(in, after_backward_);
+    for (Flat& flat : flats_) flat.num_open_forwards += 1;
+  }
   tree.forward_depth += 1;
   nn::TensorList out;
   try {
@@ -176,6 +179,9 @@ void FSDPModule::post_backward() {
   at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     if (!flat.what.is_trained || !flat.has_new_gradient) continue;
+    // Whole gradients are averaged in place, so once: after the last of several forwards.
+    const bool is_whole = options_.gradients == Placement::kReplicated;
+    if (is_whole && requires_sync_ && flat.num_open_forwards > 0) continue;
     if (requires_sync_) {
       reduce(flat);
     } else if (flat.accumulated.is_defined()) {
@@ -264,7 +270,10 @@ void FSDPModule::Tree::finish_reduction() {
 
 void FSDPModule::root_post_backward() {
   Tree& tree = *tree_;
-  for (FSDPModule* unit : tree.units) unit->post_backward();
+  for (FSDPModule* unit : tree.units) {
+    for (Flat& flat : unit->flats_) flat.num_open_forwards = 0;
+    unit->post_backward();
+  }
   if (tree.is_last_backward) {
     tree.finish_reduction();
     tree.forward_order.clear();

@@ -22,6 +22,7 @@ struct FSDPModule::Flat {
   FlatBuffer accumulated;  // micro-batches' gradients in `reduced`, where that is another dtype
   bool is_stale = true;    // `gathered` lacks the latest values
   bool has_new_gradient = false;  // that was not reduced
+  int64_t num_open_forwards = 0;  // of the unit, whose backward has not ended
   bool is_clean = true;           // `what.gradients` holds nothing yet
   std::optional<comm::Work> gathering;
   at::Tensor gather_input;

@@ -76,7 +76,11 @@ FSDPModule::FSDPModule(std::string type, const ShardingGroups& groups,
       groups_(groups),
       options_(options),
       reshards_after_forward_(options.reshard_after_forward) {
-  after_backward_ = [this] { post_backward(); };
+  after_backward_ = [this] {
+    for (Flat& flat : flats_)
+      flat.num_open_forwards = std::max<int64_t>(0, flat.num_open_forwards - 1);
+    post_backward();
+  };
 }
 
 FSDPModule::~FSDPModule() = default;
