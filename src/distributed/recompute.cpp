@@ -98,53 +98,68 @@ struct KeptBody : torch::CustomClassHolder {
   bool is_selective = false;
 };
 
-/// Of blocks with one input and one output, which decoder layers are.
+/// Inputs as they are saved, then what the forward kept.
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
-                            const c10::intrusive_ptr<KeptBody>& kept) {
+  static tensor_list forward(AutogradContext* context, at::TensorList inputs,
+                             const c10::intrusive_ptr<KeptBody>& kept) {
     context->saved_data["body"] = c10::IValue::make_capsule(kept);
+    context->saved_data["inputs"] = static_cast<int64_t>(inputs.size());
+    context->set_materialize_grads(false);
     // The grad mode is off in here: nothing is saved but what this function saves.
-    tensor_list saved = {input};
-    at::Tensor output;
+    tensor_list saved = inputs.vec();
+    tensor_list outputs;
     if (kept->is_selective) {
       Keeping keeping;
       const ResultKeeperScope scope(keeping);
-      output = kept->body({input})[0];
+      outputs = kept->body(inputs.vec());
       saved.insert(saved.end(), keeping.kept().begin(), keeping.kept().end());
     } else {
-      output = kept->body({input})[0];
+      outputs = kept->body(inputs.vec());
     }
     context->save_for_backward(std::move(saved));
-    return output;
+    return outputs;
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto holder = context->saved_data["body"].toCapsule();
     const auto& kept = static_cast<const KeptBody&>(*holder);
     tensor_list saved = context->get_saved_variables();
-    at::Tensor input = saved[0].detach().requires_grad_();
-    saved.erase(saved.begin());
-    const at::Tensor output =
-        kept.is_selective ? recompute_selectively(kept, input, saved) : recompute(kept, input);
-    torch::autograd::backward({output}, {gradients[0]});
-    return {input.grad(), at::Tensor()};
+    const auto num_inputs = static_cast<std::ptrdiff_t>(context->saved_data["inputs"].toInt());
+    tensor_list inputs(saved.begin(), saved.begin() + num_inputs);
+    saved.erase(saved.begin(), saved.begin() + num_inputs);
+    for (at::Tensor& input : inputs) {
+      input = input.detach().requires_grad_(input.requires_grad());
+    }
+    const tensor_list outputs =
+        kept.is_selective ? recompute_selectively(kept, inputs, saved) : recompute(kept, inputs);
+    tensor_list reached, gradients_there;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      reached.push_back(outputs[i]);
+      gradients_there.push_back(gradients[i]);
+    }
+    torch::autograd::backward(reached, gradients_there);
+    tensor_list found;
+    for (const at::Tensor& input : inputs) found.push_back(input.grad());
+    found.emplace_back();  // of the body
+    return found;
   }
 
-  static at::Tensor recompute(const KeptBody& kept, const at::Tensor& input) {
+  static tensor_list recompute(const KeptBody& kept, const tensor_list& inputs) {
     const at::AutoGradMode with_gradients(true);
-    return kept.body({input})[0];
+    return kept.body(inputs);
   }
 
-  static at::Tensor recompute_selectively(const KeptBody& kept, const at::Tensor& input,
-                                          tensor_list& results) {
+  static tensor_list recompute_selectively(const KeptBody& kept, const tensor_list& inputs,
+                                           tensor_list& results) {
     Taking taking(std::move(results));
-    at::Tensor output;
+    tensor_list outputs;
     {
       const ResultKeeperScope scope(taking);
-      output = recompute(kept, input);
+      outputs = recompute(kept, inputs);
     }
     AM_CHECK(taking.is_used_up(), "a recomputation has fewer results than its forward");
-    return output;
+    return outputs;
   }
 };
 
@@ -153,12 +168,13 @@ class RecomputeBehavior final : public nn::UnitBehavior {
   explicit RecomputeBehavior(bool is_selective) : is_selective_(is_selective) {}
 
   nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body) override {
-    AM_CHECK(inputs.size() == 1, "recomputed blocks have one input, this one has ", inputs.size());
-    if (!at::GradMode::is_enabled() || !inputs[0].requires_grad()) return body(inputs);
+    const bool has_backward =
+        at::GradMode::is_enabled() && std::ranges::any_of(inputs, &at::Tensor::requires_grad);
+    if (!has_backward) return body(inputs);
     auto kept = c10::make_intrusive<KeptBody>();
     kept->body = body;
     kept->is_selective = is_selective_;
-    return {Recomputed::apply(inputs[0], kept)};
+    return Recomputed::apply(at::TensorList(inputs), kept);
   }
 
  private:
