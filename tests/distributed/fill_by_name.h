@@ -10,9 +10,10 @@ namespace automodel::distributed {
 inline void fill_by_name(Engine& engine) {
   for (const tensor::FlatShard& shard : engine.parameters()) {
     for (const tensor::FlatSegment& segment : shard.segments) {
-      const double mean = segment.fqn.find("norm") == std::string::npos ? 0.0 : 1.0;
+      const bool is_factor = segment.fqn.find("norm") != std::string::npos ||
+                             segment.fqn.find("scal") != std::string::npos;
       tensor::fill_initial_values(shard.view(segment), segment.spec,
-                                  tensor::InitRule::normal(mean, 0.2),
+                                  tensor::InitRule::normal(is_factor ? 1.0 : 0.0, 0.2),
                                   tensor::RandomKey(9, segment.fqn));
     }
   }
