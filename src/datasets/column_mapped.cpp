@@ -32,7 +32,7 @@ SourceOptions ColumnMappedTextInstructionDatasetConfig::source() const {
 }
 
 FormatOptions ColumnMappedTextInstructionDatasetConfig::format() const {
-  return {seq_length, padding, truncation, answer_only_loss_mask};
+  return {seq_length, padding, truncation, answer_only_loss_mask, unshifted};
 }
 
 SourceDescription check(const ColumnMappedTextInstructionDatasetConfig& config) {

@@ -37,6 +37,7 @@ struct ColumnMappedTextInstructionDatasetConfig {
   Truncation truncation = Truncation::kNone;
   std::optional<int64_t> limit_dataset_samples = std::nullopt;
   bool use_hf_chat_template = false;
+  bool unshifted = false;
 
   static constexpr auto fields() {
     using Config = ColumnMappedTextInstructionDatasetConfig;
@@ -58,7 +59,10 @@ struct ColumnMappedTextInstructionDatasetConfig {
         field("limit_dataset_samples", &Config::limit_dataset_samples, "use only the first rows")
             .at_least(1),
         field("use_hf_chat_template", &Config::use_hf_chat_template,
-              "write samples with the tokenizer's chat template when it has one")};
+              "write samples with the tokenizer's chat template when it has one"),
+        field("unshifted", &Config::unshifted,
+              "samples for diffusion: every token with whether it counts, instead of shifted "
+              "labels")};
   }
 
   SourceOptions source() const;

@@ -23,6 +23,7 @@ struct FormatOptions {
   Padding padding = Padding::kNone;
   Truncation truncation = Truncation::kNone;
   bool answer_only_loss_mask = true;
+  bool is_unshifted = false;  ///< labels[i] is the token at input_ids[i] where it counts
 
   /// Throws UserError when padding or truncation lacks its seq_length.
   void validate() const;
@@ -33,7 +34,7 @@ struct FormatOptions {
 /// the first. With answer_only_loss_mask labels of the prompt's tokens are kIgnoreIndex; the
 /// prompt's length is that of its own tokenization, plus one when the tokenizer is configured to
 /// add BOS. Truncation keeps seq_length tokens before the shift; padding fills to seq_length after
-/// it.
+/// it. Unshifted samples keep all tokens.
 Sample format_prompt_completion(const TextEncoder& encoder, const std::string& prompt,
                                 const std::string& answer, const FormatOptions& options);
 

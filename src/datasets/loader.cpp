@@ -87,6 +87,10 @@ PreparedBatch DataLoader::make(int64_t batch) const {
               "its place, here and wherever this happens again");
     }
   }
+  if (context_.window_collater) {
+    prepared.batch = window_collater(samples, *context_.window_collater);
+    return prepared;
+  }
   prepared.batch =
       context_.stacks ? stack_collater(samples) : default_collater(samples, context_.collater);
   return prepared;

@@ -12,6 +12,7 @@
 #include "datasets/dataset.h"
 #include "datasets/prefetcher.h"
 #include "datasets/sampler.h"
+#include "datasets/window_collate.h"
 
 namespace automodel::datasets {
 
@@ -63,6 +64,7 @@ struct LoaderContext {
   int64_t vocab_size = 0;        ///< of the model: larger ids are an error; 0 does not look
   bool stacks = false;           ///< collate with stack_collater
   CollaterConfig collater = {};
+  std::optional<WindowCollaterConfig> window_collater;  ///< in its place
   Reporter* reporter = nullptr;  ///< warnings go there; may be null, must outlive the loader
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "distributed/data_parallel.h"
+#include "distributed/diffusion_gemma_strategy.h"
 #include "distributed/parallelizer.h"
 #include "distributed/recompute.h"
 #include "recipes/tp_request.h"
@@ -75,8 +76,12 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
         model.set_attention_core(std::move(core));
       }};
   switch (recipe.distributed.strategy) {
-    case distributed::Strategy::kFsdp2:
-      return distributed::fsdp2_strategy_parallelize(parallel, mesh, fsdp2_options(recipe, place));
+    case distributed::Strategy::kFsdp2: {
+      distributed::StrategyRegistry strategies;
+      distributed::register_diffusion_gemma_parallel_strategy(strategies);
+      return distributed::fsdp2_strategy_parallelize(parallel, mesh, fsdp2_options(recipe, place),
+                                                     strategies);
+    }
     case distributed::Strategy::kMegatronFsdp:
       return distributed::nvfsdp_strategy_parallelize(
           parallel, mesh, megatron_options(recipe, place), *place.reporter);

@@ -157,7 +157,9 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
   try {
     const auto tokenizer = tokenizers::Tokenizer::load(folder);
     if (!recipe.model.hf_config.is_object()) return;
-    const int64_t vocab_size = recipe.model.hf_config.get("vocab_size", 0);
+    const Json* text = recipe.model.hf_config.find("text_config");
+    const Json& sizes = text != nullptr && text->is_object() ? *text : recipe.model.hf_config;
+    const int64_t vocab_size = sizes.get("vocab_size", 0);
     if (vocab_size > 0 && tokenizer.id_bound() > vocab_size) {
       diagnostics.error(section.node,
                         cat("the tokenizer of ", folder, " has ids up to ",
@@ -236,6 +238,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_tensor_parallel(recipe, diagnostics);
   check_context_parallel(recipe, diagnostics);
   check_pipeline(recipe, diagnostics);
+  check_dllm(recipe, diagnostics);
   if (!options.looks_at_data) return;
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);

@@ -142,9 +142,14 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   return plan;
 }
 
-/// Axes whose bytes this version cannot tell.
-void check_axes(const Recipe& recipe) {
+/// What this version cannot tell the bytes of.
+void check_plannable(const Recipe& recipe) {
   const auto& sizes = recipe.distributed.sizes;
+  if (recipe.dllm) {
+    throw UnsupportedError(
+        cat("recipe ", recipe.class_name,
+            ": plans of models whose layers run several times a step are not in this version"));
+  }
   if (sizes.ep_size.value_or(1) > 1) {
     throw UnsupportedError(cat("distributed.ep_size ", *sizes.ep_size,
                                ": plans of expert parallelism are not in this version"));
@@ -171,7 +176,7 @@ int run_plan_command(const PlanRequest& request) {
                          "' is not on this machine: a plan needs "
                          "its config.json"));
   }
-  check_axes(recipe);
+  check_plannable(recipe);
   const RecipePlan plan = make_plan(recipe, request, ranks);
   std::cout << (request.is_json ? plan_json(plan).dump(2) + "\n" : plan_text(plan));
   const auto missing = diagnostics.render_all(Severity::kUnsupported);

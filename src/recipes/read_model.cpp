@@ -75,7 +75,10 @@ const std::vector<std::string> kConfigKeys = {"architectures",
                                               "layer_norm_epsilon",
                                               "resid_pdrop",
                                               "embd_pdrop",
-                                              "attn_pdrop"};
+                                              "attn_pdrop",
+                                              "canvas_length",
+                                              "self_conditioning",
+                                              "freeze_router"};
 
 /// Keys of upstream's BackendConfig: they choose kernels of other libraries.
 const std::vector<std::string> kBackendKeys = {"_target_",

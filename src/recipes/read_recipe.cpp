@@ -55,7 +55,6 @@ constexpr UnsupportedSection kUnsupportedSections[] = {
     {"separate_meshes", "separate_meshes", "knowledge distillation is not in this version"},
     {"offload_teacher_model", "offload_teacher_model",
      "knowledge distillation is not in this version"},
-    {"dllm", "", "diffusion language models are not in this version"},
     {"wandb", "enable",
      "Weights & Biases is not in this version; metrics are in training.jsonl; "
      "set wandb.enable: false"},
@@ -74,7 +73,7 @@ const std::vector<std::string> kSections = {
     "recipe",          "seed",    "step_scheduler",     "dist_env",     "distributed",
     "model",           "dataset", "validation_dataset", "dataloader",   "validation_dataloader",
     "packed_sequence", "loss_fn", "optimizer",          "lr_scheduler", "clip_grad_norm",
-    "checkpoint",      "mfu",     "stop_on_non_finite", "moe_metrics"};
+    "checkpoint",      "mfu",     "stop_on_non_finite", "moe_metrics",  "dllm"};
 
 bool is_off(const Node& node, const char* switch_key) {
   if (node.is_null()) return true;
@@ -360,6 +359,11 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   }
   read_clip(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
+  if (recipe.class_name == "DiffusionGemmaSFTRecipe") {
+    recipe.dllm = read_dllm(root, diagnostics);
+  } else if (const Node* dllm = root.find("dllm"); dllm != nullptr && !dllm->is_null()) {
+    diagnostics.error_at_key(*dllm, "the section 'dllm' is for recipe: DiffusionGemmaSFTRecipe");
+  }
   recipe.mfu = read_section<MfuSection>(root, "mfu", diagnostics);
   recipe.moe_metrics = read_section<MoeMetricsSection>(root, "moe_metrics", diagnostics);
   if (recipe.moe_metrics.mode != "brief" && recipe.moe_metrics.mode != "detailed") {

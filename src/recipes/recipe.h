@@ -17,6 +17,7 @@
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "recipes/dataset_plan.h"
+#include "recipes/dllm_section.h"
 #include "recipes/sections.h"
 #include "training/step_scheduler.h"
 
@@ -69,6 +70,7 @@ struct Recipe {
   CheckpointSection checkpoint;
   MfuSection mfu;
   MoeMetricsSection moe_metrics;
+  std::optional<DllmSection> dllm;  ///< of recipes that train by diffusion
   bool stops_on_non_finite = true;
   config::Node root;
 };
@@ -89,6 +91,12 @@ loss::LossSettings read_loss(const config::Node* node, config::Diagnostics& diag
 /// Reads the `distributed` section alone (part of read_recipe).
 distributed::DistributedSetup read_distributed(const config::Node& node,
                                                config::Diagnostics& diagnostics);
+
+/// Reads the `dllm` section of a recipe that trains by diffusion (part of read_recipe).
+DllmSection read_dllm(const config::Node& root, config::Diagnostics& diagnostics);
+
+/// What keeps a recipe that trains by diffusion, or its model, from running (part of check_run).
+void check_dllm(const Recipe& recipe, config::Diagnostics& diagnostics);
 
 /// How deeply check_run() looks.
 struct CheckOptions {

@@ -137,6 +137,7 @@ Json recipe_schema() {
   properties["clip_grad_norm"] = section<ClipSection>("gradient clipping; absent: at 1");
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["mfu"] = section<MfuSection>("what model FLOPs utilisation is measured against");
+  properties["dllm"] = section<DllmSection>("how a diffusion language model is trained");
   properties["moe_metrics"] = section<MoeMetricsSection>("how evenly experts are used");
   Json schema = Json::object();
   schema["type"] = "object";

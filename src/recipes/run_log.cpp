@@ -70,14 +70,20 @@ void RunLog::validation(const std::string& set, const Json& record) {
 }
 
 std::string train_line(const Json& record) {
+  const Json* const dllm_loss = record.find("dllm_loss");
+  const bool is_diffusion = dllm_loss != nullptr;
+  const std::string canvas =
+      is_diffusion ? cat(" | dllm_loss ", format_fixed(dllm_loss->as_double(), 4)) : "";
+  const std::string end = is_diffusion
+                              ? cat("mode ", record.at("mode").as_string())
+                              : cat("num_label_tokens ", record.at("num_label_tokens").as_int());
   return cat("step ", record.at("step").as_int(), " | epoch ", record.at("epoch").as_int(),
-             " | loss ", format_fixed(record.at("loss").as_double(), 4), " | grad_norm ",
+             " | loss ", format_fixed(record.at("loss").as_double(), 4), canvas, " | grad_norm ",
              format_fixed(record.at("grad_norm").as_double(), 4), " | lr ",
              format_scientific(record.at("lr").as_double(), 2), " | mem ",
              format_fixed(record.at("mem").as_double(), 2), " GiB | tps ",
              format_fixed(record.at("tps").as_double(), 2), "(",
-             format_fixed(record.at("tps_per_gpu").as_double(), 2), "/gpu) | num_label_tokens ",
-             record.at("num_label_tokens").as_int());
+             format_fixed(record.at("tps_per_gpu").as_double(), 2), "/gpu) | ", end);
 }
 
 std::string validation_line(const std::string& set, const Json& record) {

@@ -182,10 +182,14 @@ config::TargetRegistry<AcceptedTarget> recipe_targets() {
   registry.add_unsupported("BenchmarkingRecipeForNextTokenPrediction",
                            "the benchmark recipe is not in this version",
                            names("llm.benchmark", "BenchmarkingRecipeForNextTokenPrediction"));
-  registry.add_unsupported("DiffusionLMSFTRecipe", "diffusion models are not in this version",
+  registry.add({.name = "DiffusionGemmaSFTRecipe",
+                .aliases = names("dllm.train_ft", "DiffusionGemmaSFTRecipe"),
+                .doc = "fine-tuning of DiffusionGemma by block diffusion"},
+               {});
+  registry.add_unsupported("DiffusionLMSFTRecipe",
+                           "masked diffusion is not in this version; DiffusionGemma is trained by "
+                           "recipe: DiffusionGemmaSFTRecipe",
                            names("dllm.train_ft", "DiffusionLMSFTRecipe"));
-  registry.add_unsupported("DiffusionGemmaSFTRecipe", "diffusion models are not in this version",
-                           names("dllm.train_ft", "DiffusionGemmaSFTRecipe"));
   registry.add_unsupported("FinetuneRecipeForVLM", "vision-language models are not in this version",
                            names("vlm.finetune", "FinetuneRecipeForVLM"));
   return registry;

@@ -129,6 +129,7 @@ std::unique_ptr<datasets::BatchStream> TrainSession::build_stream(const DatasetS
   data.context.vocab_size = model_->dims().vocab_size;
   data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
   data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;
+  if (recipe_.dllm) data.context.window_collater = window_collater_of(recipe_, *data.encoder);
   data.context.reporter = context_.reporter;
   return section.plan->build(data);
 }
@@ -171,7 +172,25 @@ void TrainSession::build_optimizer() {
     // Ranks of a stage are neighbours.
     const int64_t ranks_per_stage = context_.group.size() / mesh_->size("pp");
     options.first_loss_rank = pipeline_->schedule.rank_of_stage.back() * ranks_per_stage;
+  }
+  build_train_step(schedule, options);
+}
+
+void TrainSession::build_train_step(const optim::LrSchedule& schedule,
+                                    const training::TrainStepOptions& options) {
+  if (pipeline_) {
     train_step_.emplace(*engine_, *optimizer_, schedule, std::move(pass_), options);
+    return;
+  }
+  if (recipe_.dllm) {
+    auto& model = dynamic_cast<models::diffusion_gemma::DiffusionGemmaModel&>(*model_);
+    BlockDiffusionPassOptions diffusion = block_diffusion_options(recipe_, model);
+    diffusion.grad_acc_steps = scheduler_->grad_accumulation_steps();
+    diffusion.data_ranks = dp_group_;
+    diffusion.device = context_.device;
+    auto pass = std::make_unique<BlockDiffusionPass>(model, *engine_, std::move(diffusion));
+    diffusion_ = pass.get();
+    train_step_.emplace(*engine_, *optimizer_, schedule, std::move(pass), options);
     return;
   }
   const distributed::ContextParallelSharder sharder(cp_group_, recipe_.loss.ignore_index);
@@ -269,11 +288,14 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const int64_t step = scheduler_->step();
   const double begin = monotonic_seconds();
   balance_->begin_step(static_cast<int64_t>(group.batches.size()));
-  const training::StepResult result = train_step_->run(group.batches, step);
+  if (diffusion_ != nullptr) diffusion_->begin_step(group.batches, step);
+  training::StepResult result = train_step_->run(group.batches, step);
+  if (diffusion_ != nullptr) result.counts.num_tokens = diffusion_->num_tokens();
   balance_->end_step(*engine_);
   trace(cat("step ", step), "step", begin);
   Json record = meter_->record(result, step, scheduler_->epoch(), flops_of(group));
   balance_->describe(recipe_.moe_metrics, step, record);
+  if (diffusion_ != nullptr) diffusion_->describe(record);
   log_->train(record);
   context_.reporter->progress(
       progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
@@ -306,6 +328,7 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
     const auto evaluation = train_step_->evaluate([&](tensor::Batch& batch) {
       auto next = set.stream->next();
       if (next) batch = std::move(*next);
+      if (next && diffusion_ != nullptr) diffusion_->begin_validation(batch, scheduler_->step());
       return next.has_value();
     });
     losses.emplace_back(set.name, evaluation.loss);

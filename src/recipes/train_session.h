@@ -12,6 +12,7 @@
 #include "distributed/engine.h"
 #include "loggers/progress.h"
 #include "models/causal_lm.h"
+#include "recipes/block_diffusion_pass.h"
 #include "recipes/build_engine.h"
 #include "recipes/expert_balance.h"
 #include "recipes/metrics.h"
@@ -66,6 +67,8 @@ class TrainSession final {
   std::unique_ptr<datasets::BatchStream> build_stream(const DatasetSection& section,
                                                       bool is_training);
   void build_optimizer();
+  void build_train_step(const optim::LrSchedule& schedule,
+                        const training::TrainStepOptions& options);
   void describe();
   void resume();
 
@@ -89,6 +92,7 @@ class TrainSession final {
   std::vector<std::shared_ptr<models::CausalLM>> parts_;  // several where stages are a pipeline's
   std::optional<PipelineRequest> pipeline_;
   std::unique_ptr<training::BatchPass> pass_;  // of a pipeline, until train_step_ takes it
+  BlockDiffusionPass* diffusion_ = nullptr;    // train_step_'s, of a recipe that denoises
   std::unique_ptr<distributed::Engine> engine_;
   std::vector<std::unique_ptr<datasets::TextEncoder>> encoders_;
   std::unique_ptr<datasets::BatchStream> stream_;

@@ -1,0 +1,423 @@
+// Block diffusion: batches and losses against AutoModel's recipe (tests/golden/dllm/SOURCE.md),
+// folders, and runs as processes.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "checkpoint/hf_export.h"
+#include "checkpoint/hf_folder.h"
+#include "datasets/window_collate.h"
+#include "distributed/data_parallel.h"
+#include "distributed/fill_by_name.h"
+#include "models/diffusion_gemma/model.h"
+#include "models/golden_model.h"
+#include "recipes/block_diffusion.h"
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using models::diffusion_gemma::BlockDiffusionBatch;
+using models::diffusion_gemma::DiffusionGemmaModel;
+using test::ProgramResult;
+using test::read_records;
+using test::Spread;
+using test::TemporaryDirectory;
+using testing::HasSubstr;
+
+constexpr int64_t kIgnored = -100;
+constexpr BlockDiffusionOptions kGoldenOptions = {.vocab_size = 96, .block_size = 8};
+constexpr datasets::WindowCollaterConfig kGoldenCollater = {
+    .pad_id = 0, .eos_id = 1, .block_size = 8, .pad_seq_len_divisible = 4};
+
+/// The tensors of AutoModel's recipe.
+class RecipeGolden final {
+ public:
+  RecipeGolden()
+      : tensors_(test::read_trusted_safetensors(test::golden_file("dllm", "recipe.safetensors"))) {}
+
+  at::Tensor at(const std::string& name) const {
+    for (const auto& [key, value] : tensors_) {
+      if (key == name) return value;
+    }
+    throw std::runtime_error("no tensor " + name);
+  }
+
+  /// The collated samples of a step's micro-batch.
+  tensor::Batch batch(const std::string& place) const {
+    std::vector<datasets::Sample> samples;
+    for (int i = 0; i < 2; ++i) {
+      const at::Tensor ids = at(cat(place, "sample", i));
+      const auto prompt = at(cat(place, "prompt", i)).item<int64_t>();
+      datasets::Sample sample;
+      sample.input_ids.assign(ids.data_ptr<int64_t>(), ids.data_ptr<int64_t>() + ids.numel());
+      sample.labels = sample.input_ids;
+      std::fill_n(sample.labels.begin(), prompt, kIgnored);
+      sample.num_attended = ids.numel();
+      samples.push_back(std::move(sample));
+    }
+    return datasets::window_collater(samples, kGoldenCollater);
+  }
+
+ private:
+  tensor::NamedTensors tensors_;
+};
+
+MicroBatchPlace golden_place(int64_t step, int64_t micro_batch) {
+  return {.step = step, .micro_batch = micro_batch, .grad_acc_steps = 2};
+}
+
+TEST(BlockDiffusionBatches, AreThoseOfAutoModelsRecipe) {
+  at::set_num_threads(1);
+  const RecipeGolden golden;
+  for (const int64_t step : {0, 3}) {
+    for (const int64_t micro_batch : {0, 1}) {
+      const std::string place = cat("s", step, ".", micro_batch, ".");
+      SCOPED_TRACE(place);
+      const tensor::Batch batch = golden.batch(place);
+      EXPECT_TRUE(at::equal(batch.input_ids, golden.at(place + "input_ids")));
+      EXPECT_TRUE(at::equal(batch.labels.ne(kIgnored), golden.at(place + "loss_mask").ne(0)));
+      EXPECT_TRUE(at::equal(batch.padding_mask, golden.at(place + "attention_mask").eq(0)));
+      const BlockDiffusionBatch found = make_block_diffusion_batch(
+          batch, golden_place(step, micro_batch), kGoldenOptions, kIgnored);
+      EXPECT_TRUE(at::equal(found.canvas_ids, golden.at(place + "canvas_ids")));
+      EXPECT_TRUE(at::equal(found.canvas_labels, golden.at(place + "canvas_labels")));
+      EXPECT_TRUE(at::equal(found.is_conditioned, golden.at(place + "is_conditioned").ne(0)));
+    }
+  }
+}
+
+TEST(BlockDiffusionBatches, LossesOfAStepAreThoseOfAutoModelsRecipe) {
+  at::set_num_threads(1);
+  const RecipeGolden golden;
+  const auto loaded = test::load_golden_model("diffusion_gemma");
+  auto& model = dynamic_cast<DiffusionGemmaModel&>(*loaded);
+  model.train();
+  const auto parameters = model.named_parameters();
+  for (int i = 0; i < 4; ++i) {  // upstream takes the decoder's scalars for both passes
+    const std::string layer = cat("model.layers.", i, ".");
+    parameters[layer + "encoder_layer_scalar"].detach().copy_(
+        parameters[layer + "layer_scalar"].detach());
+  }
+  for (const int64_t step : {0, 3}) {
+    std::vector<BlockDiffusionBatch> batches;
+    models::diffusion_gemma::BlockDiffusionScale scale{0, 0, 0.7};
+    for (const int64_t micro_batch : {0, 1}) {
+      batches.push_back(
+          make_block_diffusion_batch(golden.batch(cat("s", step, ".", micro_batch, ".")),
+                                     golden_place(step, micro_batch), kGoldenOptions, kIgnored));
+      scale.canvas_divisor += batches.back().canvas_labels.ne(kIgnored).sum().item<double>();
+      scale.text_divisor += batches.back().text_labels.ne(kIgnored).sum().item<double>();
+    }
+    double total = 0;
+    double canvas = 0;
+    for (const BlockDiffusionBatch& batch : batches) {
+      const auto loss = model.block_diffusion_loss(batch, scale, kIgnored);
+      total += loss.total.item<double>();
+      canvas += loss.canvas.item<double>();
+    }
+    const auto wanted = golden.at(cat("s", step, ".loss")).item<double>();
+    const auto wanted_canvas = golden.at(cat("s", step, ".dllm_loss")).item<double>();
+    EXPECT_LE(std::abs(total - wanted) / wanted, 1e-5) << "step " << step;
+    EXPECT_LE(std::abs(canvas - wanted_canvas) / wanted_canvas, 1e-5) << "step " << step;
+  }
+}
+
+TEST(BlockDiffusionBatches, NoiseDoesNotDependOnHowRowsAreDealt) {
+  // Rows 0 to 3 of step 2: as two micro-batches of two on one rank, and one each on two ranks.
+  const MicroBatchPlace one{.step = 2, .micro_batch = 1, .grad_acc_steps = 2};
+  const MicroBatchPlace two{.step = 2, .dp_rank = 1, .dp_size = 2, .grad_acc_steps = 1};
+  EXPECT_EQ(corruption_sample_seed(42, one, 2, 1), corruption_sample_seed(42, two, 2, 1));
+  EXPECT_EQ(corruption_sample_seed(42, {.step = 2}, 4, 1), corruption_sample_seed(42, two, 2, 0));
+}
+
+TEST(WindowCollater, SeveralRunsOfLabelsAreRefused) {
+  datasets::Sample sample;
+  sample.input_ids = {5, 6, 7, 8};
+  sample.labels = {kIgnored, 6, kIgnored, 8};
+  sample.num_attended = 4;
+  sample.row = 7;
+  try {
+    datasets::window_collater(std::vector{sample}, kGoldenCollater);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "row 7 has 2 runs of tokens that count in the loss; block diffusion denoises one "
+                 "response behind one prompt");
+  }
+}
+
+TEST(WindowCollater, LongSamplesAreCutAndNothingIsFilledBehindThem) {
+  datasets::Sample sample;
+  sample.input_ids = {5, 6, 7, 8, 9};
+  sample.labels = {kIgnored, 6, 7, 8, 9};
+  sample.num_attended = 5;
+  const tensor::Batch batch = datasets::window_collater(
+      std::vector{sample}, {.pad_id = 0, .eos_id = 1, .block_size = 8, .max_length = 4});
+  EXPECT_TRUE(at::equal(batch.input_ids, at::tensor({5, 6, 7, 8}, at::kLong).unsqueeze(0)));
+  EXPECT_FALSE(batch.padding_mask.any().item<bool>());
+}
+
+// ---- folders ------------------------------------------------------------------------------------
+
+/// Every byte of a folder's tensors, by name.
+std::map<std::string, std::string> bytes_of(const std::string& path) {
+  const auto folder = checkpoint::HfFolder::open(path);
+  std::map<std::string, std::string> all;
+  for (const std::string& name : folder.names()) {
+    const checkpoint::HfFolder::Place place = *folder.find(name);
+    const at::Tensor values =
+        at::empty({place.entry->numel()}, at::TensorOptions().dtype(place.entry->dtype));
+    folder.file(place.file).read_elements(*place.entry, 0, values);
+    all[name].assign(static_cast<const char*>(values.data_ptr()), values.nbytes());
+  }
+  return all;
+}
+
+std::string golden_folder() {
+  return test::source_file("tests/golden/diffusion_gemma");
+}
+
+/// Loads a folder, and saves it.
+void save_again(const std::string& from, const std::string& to) {
+  const auto folder = checkpoint::HfFolder::open(from);
+  const auto model = models::build_causal_lm(folder.config(), at::kFloat);
+  distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
+                                   comm::ProcessGroup::solo(), {});
+  checkpoint::LoadOptions options;
+  options.skipped_prefixes = model->kept_prefixes();
+  options.stand_ins = model->stand_ins();
+  checkpoint::load_weights(folder, model->key_map(), engine.parameters(), options);
+  checkpoint::save_hf_folder(to, checkpoint::ShardSource(engine.parameters()),
+                             {.config = model->hf_config(),
+                              .original_folder = from,
+                              .kept_prefixes = model->kept_prefixes()});
+}
+
+TEST(DiffusionGemmaFolder, TensorsComeBackByteForByte) {
+  const TemporaryDirectory folder;
+  save_again(golden_folder(), folder.file("saved"));
+  EXPECT_EQ(bytes_of(folder.file("saved")), bytes_of(golden_folder()));
+}
+
+TEST(DiffusionGemmaFolder, AbsentScalarsOfTheEncoderAreTheDecoders) {
+  const TemporaryDirectory folder;
+  const auto original = checkpoint::HfFolder::open(golden_folder());
+  const auto model = models::build_causal_lm(original.config(), at::kFloat);
+  distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
+                                   comm::ProcessGroup::solo(), {});
+  checkpoint::LoadOptions options{.skipped_prefixes = model->kept_prefixes()};
+  checkpoint::load_weights(original, model->key_map(), engine.parameters(), options);
+  std::vector<tensor::FlatShard> without = engine.parameters();
+  for (tensor::FlatShard& shard : without) {
+    std::erase_if(shard.segments, [](const tensor::FlatSegment& segment) {
+      return segment.fqn.starts_with("model.encoder.language_model.");
+    });
+  }
+  const std::string bare = folder.file("bare");
+  checkpoint::save_hf_folder(bare, checkpoint::ShardSource(without),
+                             {.config = model->hf_config()});
+  save_again(bare, folder.file("saved"));
+  const auto saved = bytes_of(folder.file("saved"));
+  EXPECT_EQ(saved.at("model.encoder.language_model.layers.2.layer_scalar"),
+            saved.at("model.decoder.layers.2.layer_scalar"));
+}
+
+// ---- runs ---------------------------------------------------------------------------------------
+
+std::vector<std::string> diffusion_run(const std::string& folder, const Spread& spread = {}) {
+  return test::on(spread, {test::automodel_binary(), "run",
+                           test::source_file("recipes/smoke/tiny_diffusion_gemma.yaml"),
+                           cat("--checkpoint.checkpoint_dir=", folder)});
+}
+
+std::vector<Json> diffusion_records(const std::string& folder, const Spread& spread = {}) {
+  const ProgramResult run = test::run_program(diffusion_run(folder, spread));
+  EXPECT_EQ(run.status, 0) << run.err;
+  return read_records(path_join(folder, "training.jsonl"));
+}
+
+/// One block a response, one length and every row conditioned: what upstream draws by micro-batch
+/// and not by row then is the same on any number of ranks. In float64: choices of experts flip with
+/// the last bit, and single precision then runs apart.
+Spread without_draws_by_micro_batch(int num_ranks, std::vector<std::string> options = {}) {
+  const bool has_own_section = !options.empty() && options[0].starts_with("--distributed={");
+  for (const char* option :
+       {"--dllm.block_size=128", "--dllm.pad_seq_len_divisible=128", "--dataset.seq_length=128",
+        "--dllm.self_conditioning_p=1", "--model.torch_dtype=float64"}) {
+    options.emplace_back(option);
+  }
+  for (const char* key : {"param_dtype", "reduce_dtype"}) {
+    if (!has_own_section) options.push_back(cat("--distributed.mp_policy.", key, "=float64"));
+  }
+  return {num_ranks, std::move(options)};
+}
+
+void expect_equal_diffusion(const std::vector<Json>& wanted, const std::vector<Json>& found,
+                            double tolerance) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    for (const char* key : {"loss", "dllm_loss", "grad_norm"}) {
+      const double value = wanted[i].at(key).as_double();
+      EXPECT_NEAR(found[i].at(key).as_double(), value, tolerance * std::abs(value))
+          << key << " of step " << i;
+    }
+    for (const char* key : {"tokens_per_step", "supervised_tokens"}) {
+      EXPECT_EQ(found[i].at(key).as_int(), wanted[i].at(key).as_int()) << key;
+    }
+  }
+}
+
+TEST(DiffusionGemmaRun, LearnsAndLogsUpstreamsKeys) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> records = diffusion_records(folder.file("run"));
+  ASSERT_EQ(records.size(), 6u);
+  EXPECT_LT(records[5].at("loss").as_double(), records[0].at("loss").as_double());
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : records[0].as_object()) keys.push_back(key);
+  EXPECT_THAT(keys, testing::UnorderedElementsAre("step", "epoch", "timestamp", "loss", "dllm_loss",
+                                                  "grad_norm", "lr", "mem", "tps", "tps_per_gpu",
+                                                  "mfu", "tokens_per_step", "supervised_tokens",
+                                                  "draft_acc", "mode"));
+  EXPECT_EQ(records[0].at("mode").as_string(), "block_diffusion");
+  EXPECT_TRUE(records[0].at("draft_acc").is_null());
+  // Random weights over 2048 tokens: each of the two losses is near log(2048).
+  EXPECT_NEAR(records[0].at("dllm_loss").as_double(), std::log(2048.0), 0.5);
+  EXPECT_NEAR(records[0].at("loss").as_double(), 2 * std::log(2048.0), 1.0);
+}
+
+TEST(DiffusionGemmaRun, LossesDoNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  const auto shortened = [](Spread spread) {
+    spread.options.emplace_back("--step_scheduler.max_steps=3");
+    return spread;
+  };
+  const std::vector<Json> one =
+      diffusion_records(folder.file("one"), shortened(without_draws_by_micro_batch(1)));
+  ASSERT_EQ(one.size(), 3u);
+  const std::vector<std::pair<const char*, Spread>> spreads = {
+      {"fsdp2 on 2", without_draws_by_micro_batch(2)},
+      {"fsdp2 on 2, reduced after every micro-batch",
+       without_draws_by_micro_batch(
+           2, {"--step_scheduler.local_batch_size=1", "--distributed.defer_fsdp_grad_sync=false"})},
+      {"fsdp2 on 2, recomputed",
+       without_draws_by_micro_batch(2, {"--distributed.activation_checkpointing=true"})},
+      {"ep2 on 2", without_draws_by_micro_batch(2, {"--distributed.ep_size=2"})},
+      {"ddp on 2", without_draws_by_micro_batch(2, {"--distributed={'strategy': 'ddp'}"})},
+      {"zero 1 on 2",
+       without_draws_by_micro_batch(
+           2, {"--distributed={'strategy': 'megatron_fsdp', 'zero_dp_strategy': 1}"})}};
+  for (const auto& [name, spread] : spreads) {
+    SCOPED_TRACE(name);
+    expect_equal_diffusion(one, diffusion_records(folder.file(name), shortened(spread)), 1e-6);
+  }
+}
+
+TEST(DiffusionGemmaRun, AContinuedRunHasTheLossesOfOneThatWasNotStopped) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> whole = diffusion_records(folder.file("whole"));
+  diffusion_records(folder.file("run"), {1, {"--step_scheduler.max_steps=3"}});
+  expect_equal_diffusion(whole, diffusion_records(folder.file("run")), 0);
+}
+
+TEST(DiffusionGemmaRun, CheckpointsLoadOnOtherSpreads) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> whole =
+      diffusion_records(folder.file("whole"), without_draws_by_micro_batch(1));
+  const Spread spreads[] = {
+      without_draws_by_micro_batch(1), without_draws_by_micro_batch(2),
+      without_draws_by_micro_batch(2, {"--distributed.ep_size=2"}),
+      without_draws_by_micro_batch(4, {"--step_scheduler.local_batch_size=1"})};
+  for (size_t i = 0; i < std::size(spreads); ++i) {
+    SCOPED_TRACE(i);
+    Spread saving = spreads[i];
+    saving.options.push_back("--step_scheduler.max_steps=3");
+    const std::string target = folder.file(cat("run", i));
+    diffusion_records(target, saving);
+    expect_equal_diffusion(whole, diffusion_records(target, spreads[(i + 1) % std::size(spreads)]),
+                           1e-6);
+  }
+}
+
+/// A folder of the smoke recipe's model with random weights and two tensors of a vision tower.
+void write_folder_with_tower(const std::string& path) {
+  const auto model = models::build_causal_lm(
+      Json::parse_file(test::source_file("configs/tiny/diffusion_gemma/config.json")), at::kFloat);
+  distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
+                                   comm::ProcessGroup::solo(), {});
+  distributed::fill_by_name(engine);
+  std::vector<tensor::FlatShard> shards = engine.parameters();
+  const auto whole = [](const char* name, int64_t offset) {
+    return tensor::FlatSegment{name, tensor::ShardSpec::whole({3}), offset};
+  };
+  shards.push_back({"",
+                    at::arange(6, at::kFloat),
+                    {whole("model.encoder.vision_tower.a.weight", 0),
+                     whole("model.encoder.embed_vision.b.weight", 3)}});
+  checkpoint::save_hf_folder(path, checkpoint::ShardSource(shards), {.config = model->hf_config()});
+}
+
+TEST(DiffusionGemmaRun, AFolderIsTrainedAndExportedWithItsVisionTower) {
+  const TemporaryDirectory folder;
+  const std::string base = folder.file("base");
+  write_folder_with_tower(base);
+  const auto before = bytes_of(base);
+  for (const int num_ranks : {1, 2}) {
+    SCOPED_TRACE(num_ranks);
+    const std::string target = folder.file(cat("run", num_ranks));
+    std::vector<std::string> arguments = diffusion_run(target, {num_ranks, {}});
+    for (const std::string& more :
+         {std::string("--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained"),
+          cat("--model.pretrained_model_name_or_path=", base), std::string("--model.config=None"),
+          std::string("--step_scheduler.max_steps=2")}) {
+      arguments.push_back(more);
+    }
+    const ProgramResult run = test::run_program(arguments);
+    ASSERT_EQ(run.status, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr("weights: 2 tensors of model.encoder.vision_tower. and "
+                                   "model.encoder.embed_vision. are not trained; they are saved "
+                                   "as they came"));
+    const auto after = bytes_of(target + "/LATEST/model/consolidated");
+    ASSERT_EQ(after.size(), before.size());
+    for (const auto& [name, bytes] : before) {
+      const bool is_kept = name.find("vision") != std::string::npos ||
+                           name.find("router") != std::string::npos ||
+                           name.ends_with("layer_scalar");
+      EXPECT_EQ(after.at(name) == bytes, is_kept) << name;
+    }
+  }
+}
+
+TEST(DiffusionGemmaRun, ValidationScoresTheCanvasAlone) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> arguments = diffusion_run(folder.file("run"));
+  for (const std::string& more :
+       {std::string("--validation_dataset._target_=nemo_automodel.components.datasets.llm."
+                    "column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset"),
+        std::string("--validation_dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl"),
+        std::string("--validation_dataset.column_mapping.question=question"),
+        std::string("--validation_dataset.column_mapping.answer=answer"),
+        std::string("--validation_dataset.unshifted=true"),
+        std::string("--validation_dataset.limit_dataset_samples=4"),
+        std::string("--validation_dataset.tokenizer.pretrained_model_name_or_path=configs/"
+                    "quickstart_tokenizer"),
+        std::string("--step_scheduler.val_every_steps=3")}) {
+    arguments.push_back(more);
+  }
+  const ProgramResult run = test::run_program(arguments);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto records = read_records(folder.file("run/validation.jsonl"));
+  ASSERT_EQ(records.size(), 2u);
+  for (const Json& record : records) {
+    EXPECT_LT(record.at("val_loss").as_double(), 9.0);         // one loss, not two
+    EXPECT_EQ(record.at("num_label_tokens").as_int() % 8, 0);  // whole blocks
+  }
+}
+
+}  // namespace
+}  // namespace automodel::recipes
