@@ -36,14 +36,16 @@ struct AttachLoss : torch::autograd::Function<AttachLoss> {
 };
 
 /// Scores of experts outside the best groups become -inf. A group is as good as its two best
-/// experts together (its best one without a correction).
+/// experts together (its best one for plain sigmoids without a correction).
 at::Tensor limited_to_groups(const at::Tensor& scores, const MoEConfig& config) {
   if (config.n_expert_groups <= 1) return scores;
   const int64_t size = config.n_routed_experts / config.n_expert_groups;
   const at::Tensor grouped = scores.view({scores.size(0), config.n_expert_groups, size});
+  const bool is_by_best =
+      config.score_func == ScoreFunction::kSigmoid && !config.has_correction_bias;
   const at::Tensor group_scores =
-      config.has_correction_bias ? std::get<0>(grouped.topk(std::min<int64_t>(2, size), -1)).sum(-1)
-                                 : grouped.amax(-1);
+      is_by_best ? grouped.amax(-1)
+                 : std::get<0>(grouped.topk(std::min<int64_t>(2, size), -1)).sum(-1);
   const at::Tensor best = std::get<1>(group_scores.topk(config.n_limited_groups, -1));
   const at::Tensor is_left_out = at::ones_like(group_scores, at::kBool).scatter_(1, best, false);
   return grouped.masked_fill(is_left_out.unsqueeze(-1), -std::numeric_limits<double>::infinity())
@@ -53,7 +55,7 @@ at::Tensor limited_to_groups(const at::Tensor& scores, const MoEConfig& config) 
 }  // namespace
 
 at::Tensor aux_loss(const at::Tensor& scores, const at::Tensor& load, const at::Tensor& is_counted,
-                    int64_t num_chosen) {
+                    int64_t num_chosen, const SumOverSequence& sum) {
   const at::Tensor wide = scores.to(at::kFloat);
   const int64_t num_experts = scores.size(1);
   at::Tensor num_tokens = at::scalar_tensor(scores.size(0), wide.options());
@@ -62,8 +64,17 @@ at::Tensor aux_loss(const at::Tensor& scores, const at::Tensor& load, const at::
     num_tokens = is_counted.sum().to(at::kFloat);
     sums = (wide * is_counted.unsqueeze(1)).sum(0);
   }
+  at::Tensor loads = load.to(at::kFloat);
+  if (sum) {
+    // One exchange; the gradient goes to this rank's scores, those of the others to theirs.
+    const at::Tensor all = at::cat({loads, sums.detach(), num_tokens.view({1})});
+    sum(all);
+    loads = all.narrow(0, 0, num_experts);
+    sums = sums + (all.narrow(0, num_experts, num_experts) - sums.detach());
+    num_tokens = all[2 * num_experts];
+  }
   num_tokens = num_tokens.clamp_min(1);
-  const at::Tensor fraction = load.to(at::kFloat) * num_experts / (num_tokens * num_chosen);
+  const at::Tensor fraction = loads * num_experts / (num_tokens * num_chosen);
   return (fraction * (sums / num_tokens)).sum();
 }
 
@@ -129,6 +140,10 @@ at::Tensor Router::choose(const at::Tensor& scores, const at::Tensor& logits) co
   return std::get<1>(ranking.topk(k, -1));
 }
 
+bool Router::weighs_corrected() const {
+  return config_.router_weight_uses_score_correction_bias && e_score_correction_bias_.defined();
+}
+
 at::Tensor Router::chosen_weights(const at::Tensor& scores, const at::Tensor& logits,
                                   const at::Tensor& ids) const {
   if (config_.fake_balanced_gate) {
@@ -137,8 +152,7 @@ at::Tensor Router::chosen_weights(const at::Tensor& scores, const at::Tensor& lo
   at::Tensor weights;
   if (config_.score_func == ScoreFunction::kSoftmax && !config_.softmax_before_topk) {
     weights = logits.gather(1, ids).softmax(-1);
-  } else if (config_.router_weight_uses_score_correction_bias &&
-             e_score_correction_bias_.defined()) {
+  } else if (weighs_corrected()) {
     weights = (scores + e_score_correction_bias_).gather(1, ids);
   } else {
     weights = scores.gather(1, ids);
@@ -161,7 +175,7 @@ at::Tensor Router::count(const at::Tensor& ids) {
 
 at::Tensor Router::balanced(const at::Tensor& scores, const at::Tensor& load,
                             const at::Tensor& weights, const at::Tensor& is_padding) {
-  at::Tensor shares = scores;
+  at::Tensor shares = weighs_corrected() ? scores + e_score_correction_bias_ : scores;
   const int64_t num_chosen = weights.size(1);
   const bool has_logit_choice =
       config_.score_func == ScoreFunction::kSoftmax && !config_.softmax_before_topk;
@@ -169,7 +183,7 @@ at::Tensor Router::balanced(const at::Tensor& scores, const at::Tensor& load,
     shares = shares / (shares.sum(-1, true) + 1e-20);
   }
   const at::Tensor is_counted = is_padding.defined() ? is_padding.logical_not() : at::Tensor();
-  const at::Tensor loss = aux_loss(shares, load, is_counted, num_chosen);
+  const at::Tensor loss = aux_loss(shares, load, is_counted, num_chosen, sum_over_sequence_);
   aux_loss_ = aux_loss_.defined() ? aux_loss_ + loss.detach() : loss.detach();
   ++num_aux_losses_;
   return AttachLoss::apply(weights, loss, aux_loss_scale_ * config_.aux_loss_coeff);

@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <string>
 
 #include "moe/config.h"
@@ -13,6 +14,10 @@ struct Routing {
   at::Tensor expert_ids;  ///< [T, k] int64; -1: none
   at::Tensor weights;     ///< [T, k], dtype of x; differentiable
 };
+
+/// Adds a float32 tensor up, in place, over the ranks that have parts of the same sequences; all of
+/// them call it. Empty: no such ranks.
+using SumOverSequence = std::function<void(at::Tensor)>;
 
 /// Chooses experts: upstream's Gate. Parameters: weight [E, D], bias [E], and
 /// e_score_correction_bias [E] float32, which no gradient reaches: it is moved by the load after
@@ -31,6 +36,10 @@ class Router final : public torch::nn::Module {
   /// The aux loss's coefficient is multiplied by this: context ranks / micro-batches of a step
   /// (the loss is a mean over them). 0, as at first: no aux loss.
   void set_aux_loss_scale(double scale) { aux_loss_scale_ = scale; }
+  /// Has the aux loss take whole sequences, whose parts lie on several ranks.
+  void set_sum_over_sequence(SumOverSequence sum) { sum_over_sequence_ = std::move(sum); }
+  /// Gives every expert equally many tokens from now on (upstream's FakeBalancedGate).
+  void use_fake_balanced_gate() { config_.fake_balanced_gate = true; }
 
   /// Tokens of this rank that each expert got in training forwards since the last call, float32
   /// [E]; forwards that are repeated in the backward pass count once.
@@ -45,6 +54,7 @@ class Router final : public torch::nn::Module {
   at::Tensor logits(const at::Tensor& x) const;
   at::Tensor all_scores(const at::Tensor& logits) const;
   at::Tensor choose(const at::Tensor& scores, const at::Tensor& logits) const;
+  bool weighs_corrected() const;
   at::Tensor chosen_weights(const at::Tensor& scores, const at::Tensor& logits,
                             const at::Tensor& ids) const;
   at::Tensor balanced(const at::Tensor& scores, const at::Tensor& load, const at::Tensor& weights,
@@ -54,6 +64,7 @@ class Router final : public torch::nn::Module {
   MoEConfig config_;
   std::string name_;
   double aux_loss_scale_ = 0;
+  SumOverSequence sum_over_sequence_;
   at::Tensor weight_;
   at::Tensor bias_;
   at::Tensor e_score_correction_bias_;
@@ -64,8 +75,9 @@ class Router final : public torch::nn::Module {
 
 /// sum_i f_i P_i with f_i = load_i E / (k T) and P_i the mean score of expert i over T tokens.
 /// scores [T, E] (padding rows are left out by `is_counted` [T] bool or undefined), load [E].
-/// Differentiable in scores. Upstream's Gate._compute_aux_loss.
+/// With `sum` T and both sums are over all ranks' tokens. Differentiable in this rank's scores.
+/// Upstream's Gate._compute_aux_loss.
 at::Tensor aux_loss(const at::Tensor& scores, const at::Tensor& load, const at::Tensor& is_counted,
-                    int64_t num_chosen);
+                    int64_t num_chosen, const SumOverSequence& sum = {});
 
 }  // namespace automodel::moe

@@ -53,6 +53,13 @@ ExpertBalance::ExpertBalance(const Parts& parts, BalanceRanks ranks) : ranks_(st
     const auto routers = moe::routers_of(*part, part->key_map());
     routers_.insert(routers_.end(), routers.begin(), routers.end());
   }
+  if (ranks_.context.size() == 1 && ranks_.sequence.size() == 1) return;
+  for (const moe::LayerRouter& layer : routers_) {
+    layer.router->set_sum_over_sequence([ranks = ranks_](at::Tensor values) {
+      ranks.context.all_reduce(values, comm::ReduceOp::kSum);
+      ranks.sequence.all_reduce(values, comm::ReduceOp::kSum);
+    });
+  }
 }
 
 void ExpertBalance::set_aux_loss_scale(double scale) {
@@ -60,9 +67,8 @@ void ExpertBalance::set_aux_loss_scale(double scale) {
 }
 
 void ExpertBalance::begin_step(int64_t num_micro_batches) {
-  // Gradients are averaged over context-parallel ranks and summed over parts of a sequence.
-  scale_ = static_cast<double>(ranks_.context_size) / ranks_.sequence.size() /
-           static_cast<double>(num_micro_batches);
+  // Gradients are averaged over context-parallel ranks, of which each gives its tokens' share.
+  scale_ = static_cast<double>(ranks_.context.size()) / static_cast<double>(num_micro_batches);
   set_aux_loss_scale(scale_);
 }
 

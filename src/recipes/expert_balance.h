@@ -14,9 +14,9 @@ namespace automodel::recipes {
 /// Ranks between which a step's tokens and layers are spread.
 struct BalanceRanks {
   comm::ProcessGroup tokens;    ///< different tokens, context-parallel ranks among them
+  comm::ProcessGroup context;   ///< different parts of a sequence, which are averaged over
   comm::ProcessGroup sequence;  ///< different parts of a sequence by tensor parallelism
   comm::ProcessGroup stages;    ///< different layers
-  int context_size = 1;         ///< context-parallel ranks
 };
 
 /// What a mixture of experts needs around each optimizer step: the aux loss's scale before, the

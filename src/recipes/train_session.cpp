@@ -56,9 +56,9 @@ void TrainSession::build_model() {
   for (const auto& part : parts_) part->train();
   const bool splits_sequence = tp_request(recipe_).sequence_parallel;
   balance_.emplace(parts_,
-                   BalanceRanks{mesh_->group("dp_cp"),
+                   BalanceRanks{mesh_->group("dp_cp"), cp_group_,
                                 splits_sequence ? tp_group_ : comm::ProcessGroup::solo("tp"),
-                                mesh_->group("pp"), mesh_->size("cp")});
+                                mesh_->group("pp")});
 }
 
 void TrainSession::build_stages(at::ScalarType dtype, const EnginePlace& place) {

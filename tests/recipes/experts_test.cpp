@@ -117,7 +117,7 @@ TEST(ExpertsTest, TheCorrectionFollowsTheLoadOfAllRanks) {
 }
 
 /// Micro-batches of one sequence everywhere: then the aux loss is a mean over the same tokens.
-TEST(ExpertsTest, TheAuxLossIsTheSameInStagesAndOverTensorParallelRanks) {
+TEST(ExpertsTest, TheAuxLossIsTheSameWhereverSequencesAndLayersLie) {
   const TemporaryDirectory folder;
   const auto with_aux = [&](const char* name, Spread spread, int batch) {
     spread.options.push_back("--model.config.router_aux_loss_coef=0.1");
@@ -128,6 +128,9 @@ TEST(ExpertsTest, TheAuxLossIsTheSameInStagesAndOverTensorParallelRanks) {
   expect_equal_records(one, with_aux("pp2", staged(2), 2), 1e-5);
   expect_equal_records(one, with_aux("pp2 x ep2", staged(4, {"--distributed.ep_size=2"}), 2), 1e-5);
   expect_equal_records(one, with_aux("ep2 x tp2", tensor_parallel(2, 2), 1), 1e-5);
+  expect_equal_records(one, with_aux("split", tensor_parallel(2, 2, {kSplitSequences}), 1), 1e-5);
+  expect_equal_records(one, with_aux("cp2", without_aux_loss(2, {"--distributed.cp_size=2"}), 1),
+                       1e-5);
 }
 
 TEST(ExpertsTest, TheAuxLossChangesGradientsAndNotTheLoss) {
