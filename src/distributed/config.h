@@ -305,10 +305,12 @@ constexpr auto DDPConfig::fields() {
 constexpr auto MoEParallelizerConfig::fields() {
   using C = MoEParallelizerConfig;
   return std::tuple{
-      field("ignore_router_for_ac", &C::ignore_router_for_ac, "do not recompute the router"),
+      field("ignore_router_for_ac", &C::ignore_router_for_ac, "do not recompute the router")
+          .without_effect("a router that is computed again chooses the same experts here"),
       field("reshard_after_forward", &C::reshard_after_forward, "free experts after forward"),
       field("lm_head_precision", &C::lm_head_precision, "dtype of the output head"),
-      field("wrap_outer_model", &C::wrap_outer_model, "the outer model is a unit"),
+      field("wrap_outer_model", &C::wrap_outer_model, "the outer model is a unit")
+          .without_effect("the outermost unit always holds what no other one does"),
       field("mp_policy", &C::mp_policy, "mixed precision of the experts")};
 }
 

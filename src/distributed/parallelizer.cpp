@@ -95,7 +95,12 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   sharding.offload_policy = options.offload_policy;
   if (experts) {
     sharding.reshard_after_forward = options.moe.reshard_after_forward;
-    shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), sharding, groups.all.size());
+    ShardingOptions own = sharding;
+    if (options.moe.mp_policy) {
+      apply_policy(*options.moe.mp_policy, own);
+      own.casts_inputs = true;  // tokens come in the dtype of the layers around
+    }
+    shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), own, groups.all.size());
   }
   const UnitChoices choices{experts ? TableUnits{} : untied_tables(model.module, model.facts.plan),
                             experts.has_value(),

@@ -62,6 +62,10 @@ ExpertBalance::ExpertBalance(const Parts& parts, BalanceRanks ranks) : ranks_(st
   }
 }
 
+void ExpertBalance::use_fake_balanced_gates() {
+  for (const moe::LayerRouter& layer : routers_) layer.router->use_fake_balanced_gate();
+}
+
 void ExpertBalance::set_aux_loss_scale(double scale) {
   for (const moe::LayerRouter& layer : routers_) layer.router->set_aux_loss_scale(scale);
 }

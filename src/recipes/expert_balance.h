@@ -28,6 +28,9 @@ class ExpertBalance final {
   /// `parts` are this rank's stages, and outlive this.
   ExpertBalance(const Parts& parts, BalanceRanks ranks);
 
+  /// Has every expert get equally many tokens, for measurements.
+  void use_fake_balanced_gates();
+
   void begin_step(int64_t num_micro_batches);
   /// Before a batch whose gradients will be divided by `divisor`, of `num_micro_batches` forwards
   /// that share it (pipelines); else they are gradients as the optimizer gets them.

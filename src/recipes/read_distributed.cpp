@@ -115,6 +115,11 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
   if (const Node* moe = node.find("moe"); moe != nullptr && !moe->is_null() && ep > 1) {
     setup.moe =
         config::bind<distributed::MoEParallelizerConfig>(without_targets(*moe), diagnostics);
+    check_policy(setup.moe->mp_policy, moe->find("mp_policy"), diagnostics);
+    if (setup.moe->lm_head_precision) {
+      diagnostics.unsupported(*moe->find("lm_head_precision"),
+                              "another dtype for the output head is not in this version");
+    }
   }
   std::vector<std::string> own = kSizeKeys;
   own.insert(own.end(), kContextKeys.begin(), kContextKeys.end());

@@ -119,7 +119,7 @@ bool contains(const std::vector<std::string>& values, const std::string& value) 
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-void check_backend(const Node& backend, Diagnostics& diagnostics) {
+void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics) {
   if (!backend.is_mapping()) {
     if (!backend.is_null()) {
       diagnostics.error(backend, cat("expected a mapping, found ", backend.describe()));
@@ -134,6 +134,21 @@ void check_backend(const Node& backend, Diagnostics& diagnostics) {
   }
   if (backend.has("te_fp8")) {
     diagnostics.unsupported(*backend.find("te_fp8"), "fp8 is not in this version");
+  }
+  const auto read = [&](const char* key, auto otherwise) {
+    const Node* value = backend.find(key);
+    if (value == nullptr || value->is_null()) return otherwise;
+    return config::read_value<decltype(otherwise)>(*value, diagnostics).value_or(otherwise);
+  };
+  plan.enables_fsdp_optimizations = read("enable_fsdp_optimizations", false);
+  plan.has_fake_balanced_gate = read("fake_balanced_gate", false);
+  if (read("fake_gate_noise", 0.0) != 0) {
+    diagnostics.unsupported(*backend.find("fake_gate_noise"),
+                            "noise on a balanced gate is not in this version");
+  }
+  if (read("benchmark_static_routing", false) && !plan.has_fake_balanced_gate) {
+    diagnostics.error(*backend.find("benchmark_static_routing"),
+                      "benchmark_static_routing needs fake_balanced_gate: true");
   }
 }
 
@@ -274,13 +289,7 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
   plan.section = config::bind<ModelSection>(own, diagnostics);
   plan.source = plan.section.pretrained_model_name_or_path.value_or("");
   if (const Node* backend = target->arguments.find("backend")) {
-    check_backend(*backend, diagnostics);
-    const Node* enabled =
-        backend->is_mapping() ? backend->find("enable_fsdp_optimizations") : nullptr;
-    if (enabled != nullptr) {
-      plan.enables_fsdp_optimizations =
-          config::read_value<bool>(*enabled, diagnostics).value_or(false);
-    }
+    read_backend(*backend, plan, diagnostics);
   }
   const Node* config = target->arguments.find("config");
   if (config != nullptr && !config->is_null()) {

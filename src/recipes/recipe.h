@@ -31,6 +31,7 @@ struct ModelPlan {
   std::string folder;  ///< where it is on this machine; "" when it is not here
   Json hf_config;      ///< the configuration with the recipe's overrides; null when not here
   bool enables_fsdp_optimizations = false;  ///< backend.enable_fsdp_optimizations
+  bool has_fake_balanced_gate = false;      ///< backend.fake_balanced_gate
   std::optional<at::ScalarType> dtype;      ///< storage; absent: the checkpoint's ("auto")
   config::Node node;
 };

@@ -59,6 +59,7 @@ void TrainSession::build_model() {
                    BalanceRanks{mesh_->group("dp_cp"), cp_group_,
                                 splits_sequence ? tp_group_ : comm::ProcessGroup::solo("tp"),
                                 mesh_->group("pp")});
+  if (plan.has_fake_balanced_gate) balance_->use_fake_balanced_gates();
 }
 
 void TrainSession::build_stages(at::ScalarType dtype, const EnginePlace& place) {

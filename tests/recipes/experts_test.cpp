@@ -157,6 +157,29 @@ TEST(ExpertsTest, MetricsAreOfTheLayersOfAllStages) {
   }
 }
 
+TEST(ExpertsTest, AFakeBalancedGateGivesEveryExpertAsMuch) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> records =
+      moe_records(folder.file("run"), {2,
+                                       {"--model.backend.fake_balanced_gate=true",
+                                        "--moe_metrics.enabled=true", "--distributed.ep_size=2"}});
+  ASSERT_EQ(records.size(), 6u);
+  for (const Json& record : records) EXPECT_LT(record.at("moe/cv_max").as_double(), 0.01);
+}
+
+/// Experts in bfloat16 beside a model in float32.
+TEST(ExpertsTest, ExpertsHaveAPolicyOfTheirOwn) {
+  const TemporaryDirectory folder;
+  const Spread plain = without_aux_loss(2, {"--distributed.ep_size=2"});
+  const std::vector<Json> one = moe_records(folder.file("plain"), plain);
+  Spread narrow = plain;
+  narrow.options.push_back("--distributed.moe.mp_policy.param_dtype=bfloat16");
+  const std::vector<Json> two = moe_records(folder.file("narrow"), narrow);
+  ASSERT_EQ(two.size(), one.size());
+  EXPECT_NE(two[0].at("loss").as_double(), one[0].at("loss").as_double());
+  EXPECT_NEAR(two[0].at("loss").as_double() / one[0].at("loss").as_double(), 1, 1e-4);
+}
+
 TEST(ExpertsTest, MetricsOfTheLoadAreInTheRecords) {
   const TemporaryDirectory folder;
   const std::vector<Json> records = moe_records(
