@@ -1,6 +1,7 @@
 #include "checkpoint/hf_folder.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/remainder.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -197,6 +198,17 @@ TEST(HfFolder, SkippedPrefixesAreNeitherLoadedNorMissed) {
   EXPECT_EQ(report.skipped, std::vector<std::string>{"lm_head.weight"});
 }
 
+TEST(HfFolder, AnAbsentTensorIsReadFromItsStandIn) {
+  const test::TemporaryDirectory folder;
+  save_folder(folder.path(), "{}", {{"model.a", at::ones({2})}});
+  const Shapes shapes = {{"model.a", {2}}, {"model.b", {2}}};
+  tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
+  LoadOptions options;
+  options.stand_ins = {{"model.b", "model.a"}};
+  load_weights(HfFolder::open(folder.path()), keys_of(shapes), std::span(&shard, 1), options);
+  EXPECT_EQ(shard.view(shard.segments[1]).sum().item<float>(), 2.0F);
+}
+
 TEST(HfFolder, FoldersThatAreNoneAreRefused) {
   const test::TemporaryDirectory folder;
   EXPECT_EQ(test::error_of<InputError>([&] { HfFolder::open(folder.file("none")); }),
@@ -272,6 +284,25 @@ TEST(HfExport, FollowsTheOriginalsFilesAndDtypes) {
     EXPECT_EQ(record.num_bytes, file_size(record.path));
   }
   EXPECT_EQ(records.size(), list_directory(out.path()).size());
+}
+
+TEST(HfExport, KeptTensorsAreTheOriginalsByteForByte) {
+  const test::TemporaryDirectory folder;
+  const test::TemporaryDirectory out;
+  const at::Tensor tower = at::ones({2}).mul_(-0.3).to(at::kBFloat16);
+  save_folder(folder.path(), "{}",
+              {{"model.a", at::ones({2})}, {"tower.w", tower}, {"other.w", tower}});
+  const Shapes shapes = {{"model.a", {2}}};
+  tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
+  HfExport what;
+  what.original_folder = folder.path();
+  what.kept_prefixes = {"tower."};
+  save_hf_folder(out.path(), ShardSource(std::span(&shard, 1)), what);
+  const HfFolder saved = HfFolder::open(out.path());
+  EXPECT_EQ(saved.names(), (std::vector<std::string>{"model.a", "tower.w"}));
+  const HfFolder::Place place = *saved.find("tower.w");
+  EXPECT_EQ(place.entry->dtype, at::kBFloat16);
+  EXPECT_TRUE(at::equal(saved.file(place.file).read("tower.w"), tower));
 }
 
 TEST(HfExport, WithoutOriginalSplitsBySizeAndCopiesTheTokenizer) {

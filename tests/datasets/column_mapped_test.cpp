@@ -61,6 +61,32 @@ TEST(ColumnMappedTest, JoinsContextAndQuestionWithSpaces) {
   EXPECT_EQ(sample.num_attended, 6);
 }
 
+TEST(ColumnMappedTest, UnshiftedSamplesKeepEveryTokenAndSayWhichCount) {
+  const TemporaryDirectory directory;
+  Config config =
+      config_for(directory.write("x.jsonl", "{\"question\": \"AB\", \"answer\": \"DE\"}\n"));
+  config.unshifted = true;
+  const test::ByteEncoder encoder;
+  const Sample sample = ColumnMappedTextInstructionDataset(config, encoder).at(0);
+  EXPECT_THAT(sample.input_ids, ElementsAre('A', 'B', ' ', 'D', 'E'));
+  EXPECT_THAT(sample.labels, ElementsAre(-100, -100, -100, 'D', 'E'));
+  EXPECT_EQ(sample.num_attended, 5);
+}
+
+TEST(ColumnMappedTest, UnshiftedSamplesArePaddedBehindWhatIsAttendedTo) {
+  const TemporaryDirectory directory;
+  Config config =
+      config_for(directory.write("x.jsonl", "{\"question\": \"AB\", \"answer\": \"DE\"}\n"));
+  config.unshifted = true;
+  config.seq_length = 7;
+  config.padding = Padding::kMaxLength;
+  const test::ByteEncoder encoder;
+  const Sample sample = ColumnMappedTextInstructionDataset(config, encoder).at(0);
+  EXPECT_EQ(sample.input_ids.size(), 7u);
+  EXPECT_EQ(sample.num_attended, 5 + (encoder.eos_token_id() == sample.pad_id ? 1 : 0));
+  EXPECT_EQ(sample.labels[6], -100);
+}
+
 TEST(ColumnMappedTest, LeavesOutAPartThatIsNullOrAbsentInARow) {
   const TemporaryDirectory directory;
   Config config = config_for(directory.write(

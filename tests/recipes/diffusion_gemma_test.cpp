@@ -136,33 +136,6 @@ TEST(BlockDiffusionBatches, NoiseDoesNotDependOnHowRowsAreDealt) {
   EXPECT_EQ(corruption_sample_seed(42, {.step = 2}, 4, 1), corruption_sample_seed(42, two, 2, 0));
 }
 
-TEST(WindowCollater, SeveralRunsOfLabelsAreRefused) {
-  datasets::Sample sample;
-  sample.input_ids = {5, 6, 7, 8};
-  sample.labels = {kIgnored, 6, kIgnored, 8};
-  sample.num_attended = 4;
-  sample.row = 7;
-  try {
-    datasets::window_collater(std::vector{sample}, kGoldenCollater);
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_STREQ(error.what(),
-                 "row 7 has 2 runs of tokens that count in the loss; block diffusion denoises one "
-                 "response behind one prompt");
-  }
-}
-
-TEST(WindowCollater, LongSamplesAreCutAndNothingIsFilledBehindThem) {
-  datasets::Sample sample;
-  sample.input_ids = {5, 6, 7, 8, 9};
-  sample.labels = {kIgnored, 6, 7, 8, 9};
-  sample.num_attended = 5;
-  const tensor::Batch batch = datasets::window_collater(
-      std::vector{sample}, {.pad_id = 0, .eos_id = 1, .block_size = 8, .max_length = 4});
-  EXPECT_TRUE(at::equal(batch.input_ids, at::tensor({5, 6, 7, 8}, at::kLong).unsqueeze(0)));
-  EXPECT_FALSE(batch.padding_mask.any().item<bool>());
-}
-
 // ---- folders ------------------------------------------------------------------------------------
 
 /// Every byte of a folder's tensors, by name.
