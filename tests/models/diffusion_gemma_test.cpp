@@ -149,6 +149,33 @@ TEST_F(DiffusionGemmaTest, RowsThatAreNotConditionedAreAsWithoutAFirstPass) {
   EXPECT_GT(second[1].abs().max().item<double>(), 0.0);
 }
 
+TEST_F(DiffusionGemmaTest, ScoresThatAreNotFiniteNameTheLayer) {
+  model_->named_parameters()["model.layers.2.moe.router.proj.weight"].detach().fill_(NAN);
+  const tensor::NamedTensors reference = golden_tensors("reference.safetensors");
+  try {
+    diffusion().encode(tensor_named(reference, "input_ids"), {});
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kNonFinite);
+    EXPECT_STREQ(error.what(),
+                 "the router of layer 2 computed scores that are not finite: the hidden states or "
+                 "the router's weights have diverged");
+  }
+}
+
+TEST_F(DiffusionGemmaTest, PaddingChangesNoTokenWhetherItsExpertsAreComputedOrNot) {
+  const at::NoGradGuard no_grad;
+  const tensor::NamedTensors reference = golden_tensors("reference.safetensors");
+  const at::Tensor ids = tensor_named(reference, "input_ids");
+  const at::Tensor padding = tensor_named(reference, "attention_mask").eq(0);
+  const at::Tensor in_evaluation = diffusion().encode(ids, padding).hidden;
+  model_->train();  // padding then chooses no experts
+  const at::Tensor in_training = diffusion().encode(ids, padding).hidden;
+  const at::Tensor off = (in_training - in_evaluation).abs().amax(-1);
+  EXPECT_EQ(off.masked_select(padding.logical_not()).max().item<float>(), 0.0F);
+  EXPECT_GT(off.masked_select(padding).max().item<float>(), 0.0F);
+}
+
 TEST_F(DiffusionGemmaTest, KeyMapCoversEveryRowOfEveryParameterInOrder) {
   auto part = model_->key_map().begin();
   for (const auto& item : model_->named_parameters()) {

@@ -280,6 +280,10 @@ TEST(DiffusionGemmaRun, LossesDoNotDependOnTheSpread) {
            2, {"--step_scheduler.local_batch_size=1", "--distributed.defer_fsdp_grad_sync=false"})},
       {"fsdp2 on 2, recomputed",
        without_draws_by_micro_batch(2, {"--distributed.activation_checkpointing=true"})},
+      {"ep2 on 4, two replicas",
+       without_draws_by_micro_batch(
+           4, {"--step_scheduler.local_batch_size=1", "--distributed.dp_replicate_size=2",
+               "--distributed.ep_size=2"})},
       {"ep2 on 2", without_draws_by_micro_batch(2, {"--distributed.ep_size=2"})},
       {"ddp on 2", without_draws_by_micro_batch(2, {"--distributed={'strategy': 'ddp'}"})},
       {"zero 1 on 2",
