@@ -15,6 +15,7 @@
 #include "loggers/console.h"
 #include "recipes/recipe.h"
 #include "recipes/train_session.h"
+#include "tensor/page_arena.h"
 
 namespace automodel::recipes {
 
@@ -114,6 +115,7 @@ RankDevice agree_on_device(const PreparedRun& run, int local_rank, comm::World& 
 int run_session(const PreparedRun& run, int local_rank, comm::World& world, Reporter& reporter) {
   world.group().check_same("recipe or overrides", run.resolved_recipe);
   const RankDevice place = agree_on_device(run, local_rank, world, reporter);
+  if (place.device.is_cpu()) tensor::use_page_arena_for_tensors();
   const comm::ProcessGroup group = world.group();
   std::optional<loggers::ChromeTrace> trace;
   if (!run.trace_path.empty()) {
