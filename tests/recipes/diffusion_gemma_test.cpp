@@ -17,6 +17,7 @@
 #include "models/diffusion_gemma/model.h"
 #include "models/golden_model.h"
 #include "recipes/block_diffusion.h"
+#include "recipes/folders.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {
@@ -24,8 +25,10 @@ namespace {
 
 using models::diffusion_gemma::BlockDiffusionBatch;
 using models::diffusion_gemma::DiffusionGemmaModel;
+using test::bytes_of;
 using test::ProgramResult;
 using test::read_records;
+using test::save_again;
 using test::Spread;
 using test::TemporaryDirectory;
 using testing::HasSubstr;
@@ -138,44 +141,8 @@ TEST(BlockDiffusionBatches, NoiseDoesNotDependOnHowRowsAreDealt) {
 
 // ---- folders ------------------------------------------------------------------------------------
 
-/// Every byte of a folder's tensors, by name.
-std::map<std::string, std::string> bytes_of(const std::string& path) {
-  const auto folder = checkpoint::HfFolder::open(path);
-  std::map<std::string, std::string> all;
-  for (const std::string& name : folder.names()) {
-    const checkpoint::HfFolder::Place place = *folder.find(name);
-    const at::Tensor values =
-        at::empty({place.entry->numel()}, at::TensorOptions().dtype(place.entry->dtype));
-    folder.file(place.file).read_elements(*place.entry, 0, values);
-    all[name].assign(static_cast<const char*>(values.data_ptr()), values.nbytes());
-  }
-  return all;
-}
-
 std::string golden_folder() {
   return test::source_file("tests/golden/diffusion_gemma");
-}
-
-/// Loads a folder, and saves it.
-void save_again(const std::string& from, const std::string& to) {
-  const auto folder = checkpoint::HfFolder::open(from);
-  const auto model = models::build_causal_lm(folder.config(), at::kFloat);
-  distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
-                                   comm::ProcessGroup::solo(), {});
-  checkpoint::LoadOptions options;
-  options.skipped_prefixes = model->kept_prefixes();
-  options.stand_ins = model->stand_ins();
-  checkpoint::load_weights(folder, model->key_map(), engine.parameters(), options);
-  checkpoint::save_hf_folder(to, checkpoint::ShardSource(engine.parameters()),
-                             {.config = model->hf_config(),
-                              .original_folder = from,
-                              .kept_prefixes = model->kept_prefixes()});
-}
-
-TEST(DiffusionGemmaFolder, TensorsComeBackByteForByte) {
-  const TemporaryDirectory folder;
-  save_again(golden_folder(), folder.file("saved"));
-  EXPECT_EQ(bytes_of(folder.file("saved")), bytes_of(golden_folder()));
 }
 
 TEST(DiffusionGemmaFolder, AbsentScalarsOfTheEncoderAreTheDecoders) {
