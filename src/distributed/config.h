@@ -311,7 +311,7 @@ constexpr auto MoEParallelizerConfig::fields() {
       field("lm_head_precision", &C::lm_head_precision, "dtype of the output head"),
       field("wrap_outer_model", &C::wrap_outer_model, "the outer model is a unit")
           .without_effect("the outermost unit always holds what no other one does"),
-      field("mp_policy", &C::mp_policy, "mixed precision of the experts")};
+      field("mp_policy", &C::mp_policy, "mixed precision; absent: distributed.mp_policy")};
 }
 
 constexpr auto PipelineConfig::fields() {

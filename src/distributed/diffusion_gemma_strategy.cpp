@@ -1,4 +1,5 @@
 #include "distributed/diffusion_gemma_strategy.h"
+#include "distributed/tp_layers.h"
 
 #include <memory>
 #include <string>
@@ -8,13 +9,6 @@ namespace automodel::distributed {
 namespace {
 
 constexpr const char* kDiffusionGemma = "DiffusionGemmaForBlockDiffusion";
-
-torch::nn::Module* child_named(torch::nn::Module* module, const std::string& name) {
-  if (module == nullptr) return nullptr;
-  const auto& children = module->named_children();
-  const auto* found = children.find(name);
-  return found == nullptr ? nullptr : found->get();
-}
 
 }  // namespace
 
@@ -32,7 +26,7 @@ torch::nn::Module& fully_shard_diffusion_gemma(torch::nn::Module& module,
                                                const ShardingGroups& groups,
                                                const ShardingOptions& options,
                                                const ShardFunction& shard) {
-  fully_shard_once(child_named(child_named(&module, "moe"), "experts"), groups, options, shard);
+  fully_shard_once(child_of(child_of(&module, "moe"), "experts"), groups, options, shard);
   return *fully_shard_once(&module, groups, options, shard);
 }
 

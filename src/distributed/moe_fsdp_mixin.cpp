@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "distributed/tp_layers.h"
 
 namespace automodel::distributed {
 
@@ -29,13 +30,6 @@ constexpr std::string_view kMultimodalNames[] = {"visual",
                                                  "vision_projector",
                                                  "vit_large_projector",
                                                  "audio_projector"};
-
-torch::nn::Module* child_of(const torch::nn::Module* module, const std::string& name) {
-  if (module == nullptr) return nullptr;
-  const auto& children = module->named_children();
-  const auto* found = children.find(name);
-  return found == nullptr ? nullptr : found->get();
-}
 
 /// Units in the order they are found, each once; null and modules that are none are passed over.
 class FoundUnits final {

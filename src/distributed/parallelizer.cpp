@@ -53,6 +53,12 @@ std::optional<SplitExperts> take_experts(const ParallelModel& model, const tenso
   return split_experts(model.module, model.facts.plan, keys, groups);
 }
 
+/// That of the `moe` section, where it acts and has one, is the whole model's, as upstream.
+MixedPrecisionPolicy policy_of(const ParallelizeOptions& options, bool splits_experts) {
+  if (splits_experts && options.moe.mp_policy) return *options.moe.mp_policy;
+  return options.mp_policy.value_or(MixedPrecisionPolicy{});
+}
+
 /// Gives the model memory: sharded, or, where one rank would hold everything, plain.
 std::unique_ptr<Engine> give_memory(const ParallelModel& model, const tensor::KeyMap& keys,
                                     const ShardingGroups& groups, const ShardingOptions& options,
@@ -91,15 +97,14 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   const auto experts = take_experts(model, keys_of(model, parts), mesh, options);
   recompute_blocks(model.module, model.facts.plan, options.activation_checkpointing);
   ShardingOptions sharding = options.sharding;
-  apply_policy(options.mp_policy.value_or(MixedPrecisionPolicy{}), sharding);
+  apply_policy(policy_of(options, experts.has_value()), sharding);
   sharding.offload_policy = options.offload_policy;
   if (experts) {
-    sharding.reshard_after_forward = options.moe.reshard_after_forward;
-    ShardingOptions own = sharding;
-    if (options.moe.mp_policy) {
-      apply_policy(*options.moe.mp_policy, own);
-      own.casts_inputs = true;  // tokens come in the dtype of the layers around
+    if (!sharding.reshard_after_forward) {
+      sharding.reshard_after_forward = options.moe.reshard_after_forward;
     }
+    ShardingOptions own = sharding;
+    own.output_dtype.reset();  // the layer around them goes on in its own
     shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), own, groups.all.size());
   }
   const UnitChoices choices{experts ? TableUnits{} : untied_tables(model.module, model.facts.plan),

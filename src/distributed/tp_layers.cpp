@@ -8,6 +8,13 @@
 
 namespace automodel::distributed {
 
+torch::nn::Module* child_of(const torch::nn::Module* module, const std::string& name) {
+  if (module == nullptr) return nullptr;
+  const auto& children = module->named_children();
+  const auto* found = children.find(name);
+  return found == nullptr ? nullptr : found->get();
+}
+
 std::string parent_of(const std::string& name) {
   const size_t dot = name.rfind('.');
   return dot == std::string::npos ? "" : name.substr(0, dot);

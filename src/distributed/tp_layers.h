@@ -10,6 +10,9 @@
 
 namespace automodel::distributed {
 
+/// A child by its name; null for none, also of a null module.
+torch::nn::Module* child_of(const torch::nn::Module* module, const std::string& name);
+
 /// "a.b" of "a.b.c"; "" without a dot.
 std::string parent_of(const std::string& name);
 

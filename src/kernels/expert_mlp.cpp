@@ -156,9 +156,10 @@ at::Tensor inner_backward(const at::Tensor& d_inner, const at::Tensor& up,
                           : activate_backward(d_inner, up, options.activation);
 }
 
-/// Runs `body(expert, first row, rows)` for every expert that has rows: on an accelerator or where
-/// one expert has most of the rows one after the other, with all threads inside; else each thread
-/// takes whole experts, the largest first, so that their rows stay in its cache.
+/// Runs `body(expert, first row, rows)` for every expert that has rows. Each of n threads takes
+/// whole experts, the largest first, so that their rows stay in its cache; unless the largest has
+/// more than 1.25 / n of all rows, or on an accelerator: then one after the other, with all threads
+/// inside.
 void for_each_expert(const ExpertRows& rows, bool is_cpu,
                      const std::function<void(int64_t, int64_t, int64_t)>& body) {
   std::vector<int64_t> experts;

@@ -74,6 +74,23 @@ void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
+/// Flags that only layers of experts act on.
+void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (recipe.model.has_fake_balanced_gate) {
+    const Node& place = place_of(recipe, "model", "backend");
+    if (recipe.dllm) {
+      diagnostics.unsupported(
+          place, "fake_balanced_gate of DiffusionGemma's routers is not in this version");
+    } else if (models::num_routed_experts(recipe.model.hf_config) == 0) {
+      diagnostics.warning(place, "fake_balanced_gate has no effect: the model has no experts");
+    }
+  }
+  if (recipe.moe_metrics.enabled && recipe.dllm) {
+    diagnostics.unsupported(place_of(recipe, "moe_metrics", "enabled"),
+                            "moe_metrics of DiffusionGemma's experts are not in this version");
+  }
+}
+
 void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   for (const auto& finding : distributed::check_setup(recipe.distributed, world_size)) {
     diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
@@ -83,6 +100,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
     diagnostics.unsupported(place_of(recipe, "distributed", key), text);
   };
   check_expert_parallel(recipe, diagnostics);
+  check_expert_flags(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
     check_megatron_fsdp(recipe, diagnostics);
   }

@@ -82,6 +82,37 @@ std::vector<std::string> take_scope(Node& section, Diagnostics& diagnostics) {
   }
 }
 
+void read_pipeline(const Node& node, distributed::DistributedSetup& setup,
+                   Diagnostics& diagnostics) {
+  const Node* pipeline = node.find("pipeline");
+  if (pipeline == nullptr || pipeline->is_null()) return;
+  if (setup.sizes.pp_size.value_or(1) == 1) {
+    diagnostics.warning(*pipeline, "pipeline has no effect while pp_size is 1");
+    return;
+  }
+  setup.pipeline =
+      config::bind<distributed::PipelineConfig>(without_targets(*pipeline), diagnostics);
+  check_dtype(setup.pipeline->dtype, pipeline, "dtype", diagnostics);
+}
+
+/// Without expert parallelism upstream drops the section, whatever is in it.
+void read_moe(const Node& node, distributed::DistributedSetup& setup, Diagnostics& diagnostics) {
+  const Node* moe = node.find("moe");
+  if (moe == nullptr || moe->is_null()) return;
+  const auto section =
+      config::bind<distributed::MoEParallelizerConfig>(without_targets(*moe), diagnostics);
+  check_policy(section.mp_policy, moe->find("mp_policy"), diagnostics);
+  if (setup.sizes.ep_size.value_or(1) == 1) {
+    diagnostics.warning(*moe, "moe has no effect while ep_size is 1");
+    return;
+  }
+  if (section.lm_head_precision) {
+    diagnostics.unsupported(*moe->find("lm_head_precision"),
+                            "another dtype for the output head is not in this version");
+  }
+  setup.moe = section;
+}
+
 }  // namespace
 
 distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& diagnostics) {
@@ -101,26 +132,8 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
     diagnostics.warning(*node.find("cp_rotate_method"),
                         "cp_rotate_method has no effect while cp_size is 1");
   }
-  const int64_t pp = setup.sizes.pp_size.value_or(1);
-  const int64_t ep = setup.sizes.ep_size.value_or(1);
-  if (const Node* pipeline = node.find("pipeline"); pipeline != nullptr && !pipeline->is_null()) {
-    if (pp > 1) {
-      setup.pipeline =
-          config::bind<distributed::PipelineConfig>(without_targets(*pipeline), diagnostics);
-      check_dtype(setup.pipeline->dtype, pipeline, "dtype", diagnostics);
-    } else {
-      diagnostics.warning(*pipeline, "pipeline has no effect while pp_size is 1");
-    }
-  }
-  if (const Node* moe = node.find("moe"); moe != nullptr && !moe->is_null() && ep > 1) {
-    setup.moe =
-        config::bind<distributed::MoEParallelizerConfig>(without_targets(*moe), diagnostics);
-    check_policy(setup.moe->mp_policy, moe->find("mp_policy"), diagnostics);
-    if (setup.moe->lm_head_precision) {
-      diagnostics.unsupported(*moe->find("lm_head_precision"),
-                              "another dtype for the output head is not in this version");
-    }
-  }
+  read_pipeline(node, setup, diagnostics);
+  read_moe(node, setup, diagnostics);
   std::vector<std::string> own = kSizeKeys;
   own.insert(own.end(), kContextKeys.begin(), kContextKeys.end());
   own.insert(own.end(), {"strategy", "pipeline", "moe"});

@@ -146,7 +146,10 @@ class ArenaAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes < kLargeBytes) return small_->allocate(bytes);
     void* const data = tensor_arena().take(bytes);
-    if (data == nullptr) throw InputError(cat("cannot allocate ", format_bytes(bytes)));
+    if (data == nullptr)
+      throw InputError(cat("cannot allocate ", format_bytes(bytes),
+                           ": the machine has no memory left; fewer or shorter sequences a batch, "
+                           "more ranks or activation checkpointing take less"));
     return {data, data, &give, c10::Device(c10::kCPU)};
   }
 

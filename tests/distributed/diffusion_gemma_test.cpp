@@ -446,14 +446,20 @@ TEST(DiffusionGemmaUnits, TheMixinFindsTheExpertsOfEveryLayer) {
 TEST(DiffusionGemmaUnits, KeptBetweenMicroBatchesUnitsReduceOnceAPass) {
   expect_ranks(2, [](comm::World& world) {
     std::vector<double> norms;
+    std::vector<int64_t> gathers;
     for (const bool keeps : {false, true}) {
+      CountedGroup counted(world.group());
       TinyDiffusion tiny;
       ParallelizeOptions options = float32_options();
       options.enable_fsdp_optimizations = keeps;
-      const auto engine = parallelized(tiny, world.group(), true, options);
+      const auto engine = parallelized(tiny, counted.group, true, options);
+      counted.counts->clear();
       train_step(tiny, *engine, {world.group().rank(), world.group().rank() + 2});
+      expect(counted.counts->at("reduce_scatter").calls == 17, text_of(*counted.counts));
+      gathers.push_back(counted.counts->at("all_gather").calls);
       norms.push_back(engine->gradient_norm());
     }
+    expect(gathers[1] < gathers[0], cat(gathers[1], " gathers, ", gathers[0], " without"));
     expect(std::abs(norms[0] - norms[1]) < 1e-6 * norms[0], cat(norms[0], " ", norms[1]));
   });
 }

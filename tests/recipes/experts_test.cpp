@@ -101,17 +101,13 @@ TEST(ExpertsTest, TheCorrectionFollowsTheLoadOfAllRanks) {
   const auto corrected = [](Spread spread) {
     spread.options.insert(spread.options.end(),
                           {"--model.config.pretrained_model_name_or_path=tests/golden/glm4_moe",
-                           "--model.config.vocab_size=2048"});
+                           "--model.config.n_routed_experts=8", "--model.config.vocab_size=2048"});
     return spread;
   };
   const std::vector<Json> one = moe_records(folder.file("one"), corrected(without_aux_loss(1)));
   ASSERT_EQ(one.size(), 6u);
   for (const auto& [name, spread] : composed_spreads()) {
     SCOPED_TRACE(name);
-    if (name == std::string("ep4 x tp2 on 4 with split sequences") ||
-        name == std::string("ep4 over cp2 x tp2") || name == std::string("ep4 over replicas")) {
-      continue;  // six experts
-    }
     expect_equal_records(one, moe_records(folder.file(name), corrected(spread)), 1e-5);
   }
 }
@@ -167,17 +163,23 @@ TEST(ExpertsTest, AFakeBalancedGateGivesEveryExpertAsMuch) {
   for (const Json& record : records) EXPECT_LT(record.at("moe/cv_max").as_double(), 0.01);
 }
 
-/// Experts in bfloat16 beside a model in float32.
-TEST(ExpertsTest, ExpertsHaveAPolicyOfTheirOwn) {
+/// As upstream: with expert parallelism the moe section's policy is the whole model's.
+TEST(ExpertsTest, ThePolicyOfTheMoeSectionIsTheModels) {
   const TemporaryDirectory folder;
-  const Spread plain = without_aux_loss(2, {"--distributed.ep_size=2"});
-  const std::vector<Json> one = moe_records(folder.file("plain"), plain);
-  Spread narrow = plain;
-  narrow.options.push_back("--distributed.moe.mp_policy.param_dtype=bfloat16");
-  const std::vector<Json> two = moe_records(folder.file("narrow"), narrow);
-  ASSERT_EQ(two.size(), one.size());
-  EXPECT_NE(two[0].at("loss").as_double(), one[0].at("loss").as_double());
-  EXPECT_NEAR(two[0].at("loss").as_double() / one[0].at("loss").as_double(), 1, 1e-4);
+  const auto with_policies = [&](const char* name, const char* model, const char* moe) {
+    return moe_records(folder.file(name),
+                       without_aux_loss(2, {"--distributed.ep_size=2",
+                                            cat("--distributed.mp_policy.param_dtype=", model),
+                                            cat("--distributed.moe.mp_policy.param_dtype=", moe),
+                                            "--distributed.moe.mp_policy.reduce_dtype=float32"}));
+  };
+  const std::vector<Json> wide = with_policies("wide", "float32", "float32");
+  const std::vector<Json> narrow = with_policies("narrow", "float32", "bfloat16");
+  expect_equal_records(wide, with_policies("widened", "bfloat16", "float32"), 1e-7);
+  expect_equal_records(narrow, with_policies("narrowed", "bfloat16", "bfloat16"), 1e-7);
+  ASSERT_EQ(wide.size(), 6u);
+  EXPECT_NE(wide[0].at("loss").as_double(), narrow[0].at("loss").as_double());
+  EXPECT_NEAR(wide[0].at("loss").as_double() / narrow[0].at("loss").as_double(), 1, 1e-3);
 }
 
 TEST(ExpertsTest, MetricsOfTheLoadAreInTheRecords) {
