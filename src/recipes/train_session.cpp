@@ -256,9 +256,10 @@ ExitCode TrainSession::run() {
   const tensor::CudaRuntime* cuda = context_.cuda;
   const int index = context_.device.index();
   const std::string device = cuda == nullptr ? "cpu" : cuda->device_name(index);
-  const auto peak = recipe_.mfu.peak_tflops
-                        ? recipe_.mfu.peak_tflops
-                        : models::peak_tflops(recipe_.mfu.device.value_or(device));
+  std::optional<double> peak = recipe_.mfu.peak_tflops
+                                   ? recipe_.mfu.peak_tflops
+                                   : models::peak_tflops(recipe_.mfu.device.value_or(device));
+  if (recipe_.dllm) peak.reset();  // operations are counted for one pass of a decoder
   meter_.emplace(context_.group.size(), peak, [cuda, index] {
     return cuda == nullptr ? tensor::peak_resident_bytes() : cuda->peak_allocated_bytes(index);
   });
