@@ -10,7 +10,8 @@ function(automodel_add_room line)
   set(has_torch "${CMAKE_MATCH_2}")
   separate_arguments(uses UNIX_COMMAND "${CMAKE_MATCH_3}")
 
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${room}/*.cpp")
+  file(GLOB_RECURSE sources RELATIVE "${CMAKE_SOURCE_DIR}" CONFIGURE_DEPENDS
+       "${CMAKE_SOURCE_DIR}/src/${room}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "/(cli/main|cli/start|cuda/.*)\\.cpp$")
   if(NOT sources)
     add_library(am_${room} INTERFACE)
