@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "comm/ranks.h"
+#include "comm/recorded_runs.h"
 #include "support/errors.h"
 
 namespace automodel::distributed {
@@ -68,8 +68,9 @@ AttentionOptions share_of(const ContextCase& context_case, const SequenceShare& 
   return options;
 }
 
-void expect_whole(const ContextCase& context_case, CpRotateMethod method, SequenceLayout layout,
-                  const comm::ProcessGroup& group) {
+/// {out, dq, dk, dv} of this rank's tokens.
+std::vector<at::Tensor> split_results(const ContextCase& context_case, CpRotateMethod method,
+                                      SequenceLayout layout, const comm::ProcessGroup& group) {
   const SequenceShare share{group.rank(), group.size(), layout};
   const auto core = make_context_parallel_core(group, method, layout);
   std::vector<at::Tensor> own;
@@ -79,8 +80,13 @@ void expect_whole(const ContextCase& context_case, CpRotateMethod method, Sequen
       core->attend(own[0], own[1], own[2], share_of(context_case, share));
   result.out.backward(own[3]);
   comm::expect(result.out.scalar_type() == context_case.dtype, "dtype of the result");
-  const std::vector<at::Tensor> found = {result.out.detach(), own[0].grad(), own[1].grad(),
-                                         own[2].grad()};
+  return {result.out.detach(), own[0].grad(), own[1].grad(), own[2].grad()};
+}
+
+void expect_whole(const ContextCase& context_case, CpRotateMethod method, SequenceLayout layout,
+                  const comm::ProcessGroup& group) {
+  const SequenceShare share{group.rank(), group.size(), layout};
+  const auto found = split_results(context_case, method, layout, group);
   const auto wanted = exact_results(context_case);
   const char* const names[] = {"out", "dq", "dk", "dv"};
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -125,6 +131,19 @@ TEST(ContextParallelTest, ContiguousSharesGiveTheSame) {
   comm::expect_ranks(2, [](comm::World& world) {
     for (const auto method : {CpRotateMethod::kAllGather, CpRotateMethod::kAllToAll}) {
       expect_whole(cases()[8], method, SequenceLayout::kContiguous, world.group());
+    }
+  });
+}
+
+TEST(ContextParallelTest, OverStreamsValuesAreTheSameToTheBit) {
+  comm::expect_ranks(4, [](comm::World& world) {
+    for (const ContextCase& context_case : cases()) {
+      for (const auto method : {CpRotateMethod::kAllGather, CpRotateMethod::kAllToAll}) {
+        comm::expect_same_when_recorded(context_case.name, [&](const comm::Groups& over) {
+          return split_results(context_case, method, SequenceLayout::kHeadTail,
+                               over(world.group()));
+        });
+      }
     }
   });
 }

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "comm/ranks.h"
+#include "comm/recorded_runs.h"
 #include "distributed/device_mesh.h"
 #include "distributed/pipeline/pipeline_engine.h"
 #include "distributed/pipeline/simulation.h"
@@ -167,6 +167,33 @@ TEST(PipelineExecutorTest, EvaluationGivesTheWholeModelsLoss) {
       const auto all = microbatches_of(rank.stages[0]->model().dims().vocab_size, 3);
       const double loss = rank.executor->from_last_stage(rank.executor->evaluate(all));
       expect(std::abs(loss / whole_model(config, all).first - 1) < 1e-6, cat("loss ", loss));
+    });
+  }
+}
+
+TEST(PipelineExecutorTest, OverStreamsValuesAreTheSameToTheBit) {
+  for (const ScheduleKind kind :
+       {kGPipe, k1F1B, kInterleaved1F1B, kInterleavedZeroBubble, kZBVZeroBubble}) {
+    comm::expect_ranks(4, [&](comm::World& world) {
+      const DeviceMesh plain(world, mesh::Mesh({.pp = 2, .dp_shard = 2}));
+      comm::expect_same_when_recorded(
+          std::string(schedule_name(kind)), [&](const comm::Groups& over) {
+            std::map<std::string, comm::ProcessGroup> groups;
+            for (const char* axis : {"pp", "dp_shard_cp"})
+              groups.emplace(axis, over(plain.group(axis)));
+            const Json config = untied_config("llama_default", kNumLayers);
+            RankPipeline rank({.kind = kind, .dp = 2}, DeviceMesh(groups), config);
+            const auto all = microbatches_of(rank.stages[0]->model().dims().vocab_size, 4);
+            std::vector<at::Tensor> values = {
+                at::scalar_tensor(rank.executor->train(all, true), at::kDouble)};
+            for (const auto& stage : rank.stages) {
+              stage->engine().reduce_gradients();
+              for (const tensor::FlatShard& shard : stage->engine().gradients()) {
+                values.push_back(shard.buffer.clone());
+              }
+            }
+            return values;
+          });
     });
   }
 }
