@@ -214,9 +214,7 @@ class SourceWithKeptTensors final : public TensorSource {
   SourceWithKeptTensors(const TensorSource& source, const HfExport& what)
       : source_(source), original_(HfFolder::open(what.original_folder)) {
     for (const std::string& name : original_.names()) {
-      const bool is_kept = std::ranges::any_of(
-          what.kept_prefixes, [&](const std::string& prefix) { return name.starts_with(prefix); });
-      if (is_kept) kept_.insert(name);
+      if (has_prefix(name, what.kept_prefixes)) kept_.insert(name);
     }
   }
 

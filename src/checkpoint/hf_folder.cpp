@@ -37,6 +37,11 @@ void check_file_name(const std::string& name, const std::string& index_path) {
 
 }  // namespace
 
+bool has_prefix(std::string_view name, const std::vector<std::string>& prefixes) {
+  return std::ranges::any_of(prefixes,
+                             [&](const std::string& prefix) { return name.starts_with(prefix); });
+}
+
 bool has_weights(const std::string& folder) {
   return path_exists(path_join(folder, kSingleFile)) || path_exists(path_join(folder, kIndexFile));
 }

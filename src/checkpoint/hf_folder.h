@@ -62,6 +62,9 @@ class HfFolder final {
 /// prefix; nullopt when it is not there.
 std::optional<std::string> find_name(const HfFolder& folder, const std::string& name);
 
+/// Whether a name begins with one of the prefixes.
+bool has_prefix(std::string_view name, const std::vector<std::string>& prefixes);
+
 /// True when the folder has weights that HfFolder reads (config.json alone is a folder to build a
 /// model from, not to load one).
 bool has_weights(const std::string& folder);

@@ -25,11 +25,6 @@ bool is_known_buffer(std::string_view name) {
          name.ends_with(".attn.masked_bias");
 }
 
-bool is_skipped(std::string_view name, const LoadOptions& options) {
-  return std::any_of(options.skipped_prefixes.begin(), options.skipped_prefixes.end(),
-                     [&](const std::string& prefix) { return name.starts_with(prefix); });
-}
-
 bool is_readable(at::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf ||
          dtype == at::kDouble;
@@ -108,7 +103,7 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
   bool has_head = false;
   for (const tensor::ParameterPart& key : keys) {
     has_head = has_head || key.name == kHead;
-    if (is_skipped(key.name, options)) {
+    if (has_prefix(key.name, options.skipped_prefixes)) {
       match.skipped.push_back(key.name);
       continue;
     }
@@ -130,7 +125,8 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
     match.missing.push_back(kHead);
   }
   for (const std::string& name : folder.names()) {
-    if (used.contains(name) || is_known_buffer(name) || is_skipped(name, options)) continue;
+    if (used.contains(name) || is_known_buffer(name) || has_prefix(name, options.skipped_prefixes))
+      continue;
     if (name == kHead && !has_head && embedding != match.places.end() &&
         folder.find(name)->entry->shape == embedding->second.entry->shape) {
       match.has_redundant_head = true;

@@ -81,21 +81,16 @@ Sample format_prompt_completion(const TextEncoder& encoder, const std::string& p
   sample.pad_id = sample_pad_id(encoder);
   sample.labels = ids;
   std::fill_n(sample.labels.begin(), std::min(num_prompt_ids, ids.size()), kIgnoreIndex);
-  if (options.is_unshifted) {
-    if (options.padding == Padding::kMaxLength && num_ids < *options.seq_length) {
-      ids.resize(static_cast<size_t>(*options.seq_length), sample.pad_id);
-    }
-    sample.num_attended = content_length(ids, sample.pad_id, encoder.eos_token_id());
-    sample.labels.resize(ids.size(), kIgnoreIndex);
-    sample.input_ids = std::move(ids);
-    return sample;
-  }
   if (options.padding == Padding::kMaxLength && num_ids < *options.seq_length) {
     ids.resize(static_cast<size_t>(*options.seq_length), sample.pad_id);
   }
-  sample.num_attended =
-      std::max<int64_t>(content_length(ids, sample.pad_id, encoder.eos_token_id()) - 1, 0);
+  sample.num_attended = content_length(ids, sample.pad_id, encoder.eos_token_id());
   sample.labels.resize(ids.size(), kIgnoreIndex);
+  if (options.is_unshifted) {
+    sample.input_ids = std::move(ids);
+    return sample;
+  }
+  sample.num_attended = std::max<int64_t>(sample.num_attended - 1, 0);
   if (!ids.empty()) {
     ids.pop_back();
     sample.labels.erase(sample.labels.begin());

@@ -1,8 +1,8 @@
 #include "distributed/diffusion_gemma_strategy.h"
-#include "distributed/tp_layers.h"
 
 #include <memory>
-#include <string>
+
+#include "distributed/tp_layers.h"
 
 namespace automodel::distributed {
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "comm/sums.h"
 #include "core/error.h"
 #include "distributed/moe_fsdp_mixin.h"
 #include "kernels/optimizer.h"
@@ -256,14 +257,10 @@ double FullySharded::gradient_norm() const {
     (own_units_.contains(shard.unit) ? own : shared) += kernels::sum_of_squares(shard.buffer);
   }
   const ShardingGroups& groups = root_->groups();
-  const auto sum_over = [](const comm::ProcessGroup& ranks, double value) {
-    at::Tensor total = at::tensor({value}, at::TensorOptions().dtype(at::kDouble));
-    ranks.all_reduce(total, comm::ReduceOp::kSum);
-    return total.item<double>();
-  };
   // Replicas hold the same but for experts.
-  return std::sqrt(has_split_experts_ ? sum_over(groups.all, own + shared / groups.replicate.size())
-                                      : sum_over(groups.shard, own + shared));
+  return std::sqrt(has_split_experts_
+                       ? comm::sum_over(groups.all, own + shared / groups.replicate.size())
+                       : comm::sum_over(groups.shard, own + shared));
 }
 
 }  // namespace automodel::distributed

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "comm/sums.h"
 #include "kernels/optimizer.h"
 
 namespace automodel::distributed {
@@ -81,10 +82,7 @@ double SplitEngine::gradient_norm() const {
                                  : squares * share;
     }
   }
-  at::Tensor total = at::tensor({sum}, at::TensorOptions().dtype(at::kDouble));
-  group_.all_reduce(total, comm::ReduceOp::kSum);
-  tp_group_.all_reduce(total, comm::ReduceOp::kSum);
-  return std::sqrt(total.item<double>());
+  return std::sqrt(comm::sum_over(tp_group_, comm::sum_over(group_, sum)));
 }
 
 std::vector<FlatShard> saved_shards(const std::vector<FlatShard>& shards, const Engine& engine) {

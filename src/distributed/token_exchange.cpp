@@ -87,16 +87,6 @@ struct RoutePlan final : nn::DispatchPlan {
   RoutePointer route;
 };
 
-/// This rank's run of rows that all ranks of a group have; ids of rows behind the end are -1.
-at::Tensor run_of_ids(const at::Tensor& ids, const comm::ProcessGroup& group) {
-  const int64_t count = (ids.size(0) + group.size() - 1) / group.size();
-  const int64_t begin = std::min(group.rank() * count, ids.size(0));
-  const int64_t end = std::min(begin + count, ids.size(0));
-  at::Tensor run = at::full({count, ids.size(1)}, -1, ids.options());
-  run.narrow(0, 0, end - begin).copy_(ids.narrow(0, begin, end - begin));
-  return run;
-}
-
 class AllToAllDispatcher final : public nn::TokenDispatcher {
  public:
   AllToAllDispatcher(const ExpertGroups& groups, int64_t num_experts)
@@ -106,17 +96,15 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
 
   nn::DispatchedTokens dispatch(const at::Tensor& x, const at::Tensor& expert_ids,
                                 const at::Tensor& weights) override {
-    const at::Tensor own_ids =
-        same_tokens_.size() == 1 ? expert_ids : run_of_ids(expert_ids, same_tokens_);
+    // Zeros fill the last run up: ids are moved up by one meanwhile, so that they choose nothing.
+    const at::Tensor own_ids = same_tokens_.size() == 1 ? expert_ids : run_of(expert_ids + 1) - 1;
     const RoutePointer route = plan(own_ids);
     route->num_whole_tokens = x.size(0);
     const int64_t k = expert_ids.size(1);
     const at::Tensor ids = route->there(route->rows_of(own_ids)) - group_.rank() * num_local_;
     const at::Tensor is_elsewhere = ids.lt(0).logical_or(ids.ge(num_local_));
     // One exchange for the tokens and their weights.
-    at::Tensor rows = at::cat({x, weights}, 1);
-    if (same_tokens_.size() > 1) rows = take_sequence(rows.unsqueeze(0), same_tokens_).squeeze(0);
-    const at::Tensor received = SendTokens::apply(rows, route);
+    const at::Tensor received = SendTokens::apply(run_of(at::cat({x, weights}, 1)), route);
     return {received.narrow(1, 0, x.size(1)).contiguous(), ids.masked_fill(is_elsewhere, -1),
             received.narrow(1, x.size(1), k), std::make_shared<RoutePlan>(route)};
   }
@@ -132,6 +120,12 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
   }
 
  private:
+  /// This rank's run of rows that all ranks with the same tokens have.
+  at::Tensor run_of(const at::Tensor& rows) const {
+    if (same_tokens_.size() == 1) return rows;
+    return take_sequence(rows.unsqueeze(0), same_tokens_).squeeze(0);
+  }
+
   RoutePointer plan(const at::Tensor& expert_ids) const {
     const at::NoGradGuard no_grad;
     const int num_ranks = group_.size();

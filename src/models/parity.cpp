@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "models/diffusion_gemma/parity.h"
 
@@ -9,21 +11,9 @@ namespace automodel::models {
 
 namespace {
 
-constexpr int64_t kIgnoreIndex = -100;
+using tensor::find_tensor;
+
 constexpr std::string_view kGradPrefix = "grad.";
-
-const at::Tensor* find(const tensor::NamedTensors& tensors, std::string_view name) {
-  for (const auto& [key, value] : tensors) {
-    if (key == name) return &value;
-  }
-  return nullptr;
-}
-
-const at::Tensor& required(const tensor::NamedTensors& tensors, const char* name) {
-  const at::Tensor* found = find(tensors, name);
-  if (found == nullptr) throw InputError(cat("the reference file has no tensor '", name, "'"));
-  return *found;
-}
 
 std::string shape_text(const at::Tensor& tensor) {
   return cat("[", join(std::span<const int64_t>(tensor.sizes().data(), tensor.sizes().size())),
@@ -102,18 +92,29 @@ class EvaluationMode final {
 
 }  // namespace
 
+const at::Tensor& reference_tensor(const tensor::NamedTensors& reference, const std::string& name) {
+  const at::Tensor* found = find_tensor(reference, name);
+  if (found == nullptr) throw InputError(cat("the reference file has no tensor '", name, "'"));
+  return *found;
+}
+
+double num_parity_labels(const at::Tensor& labels) {
+  const int64_t count = labels.ne(kParityIgnoreIndex).sum().item<int64_t>();
+  return static_cast<double>(std::max<int64_t>(count, 1));
+}
+
 tensor::Batch parity_batch(const tensor::NamedTensors& reference) {
   tensor::Batch batch;
-  batch.input_ids = required(reference, "input_ids").to(at::kLong);
+  batch.input_ids = reference_tensor(reference, "input_ids").to(at::kLong);
   if (batch.input_ids.dim() == 1) batch.input_ids = batch.input_ids.unsqueeze(0);
   if (batch.input_ids.dim() != 2) {
     throw InputError(cat("the reference's input_ids have shape ", shape_text(batch.input_ids),
                          "; [batch, sequence] is needed"));
   }
-  if (const at::Tensor* labels = find(reference, "labels")) {
+  if (const at::Tensor* labels = find_tensor(reference, "labels")) {
     batch.labels = labels->to(at::kLong).reshape_as(batch.input_ids);
   }
-  if (const at::Tensor* mask = find(reference, "attention_mask")) {
+  if (const at::Tensor* mask = find_tensor(reference, "attention_mask")) {
     batch.padding_mask = mask->reshape_as(batch.input_ids).eq(0);
   }
   return batch;
@@ -132,14 +133,14 @@ namespace {
 ParityPass text_pass(CausalLM& model, const tensor::NamedTensors& reference) {
   tensor::Batch batch = parity_batch(reference).to(model.parameters().front().device());
   ParityPass pass;
-  pass.logits = [&model, batch] {
-    return tensor::NamedTensors{{"logits", model.logits(model.hidden_states(batch))}};
-  };
+  if (find_tensor(reference, "logits") != nullptr) {
+    pass.logits = [&model, batch] {
+      return tensor::NamedTensors{{"logits", model.logits(model.hidden_states(batch))}};
+    };
+  }
   pass.loss = [&model, batch] {
     if (!batch.labels.defined()) throw InputError("the reference file has no tensor 'labels'");
-    const auto num_labels =
-        static_cast<double>(batch.labels.ne(kIgnoreIndex).sum().item<int64_t>());
-    return model.loss(batch, std::max(num_labels, 1.0), kIgnoreIndex);
+    return model.loss(batch, num_parity_labels(batch.labels), kParityIgnoreIndex);
   };
   return pass;
 }
@@ -158,14 +159,14 @@ ParityReport run_parity(CausalLM& model, const tensor::NamedTensors& reference) 
   ParityReport report;
   double largest_logit = 1e-30;
   for (const auto& [name, ours] : pass.logits()) {
-    const at::Tensor* theirs = find(reference, name);
+    const at::Tensor* theirs = find_tensor(reference, name);
     if (theirs == nullptr) continue;
     if (!report.logits) report.logits.emplace();
     compare(*report.logits, name, ours.detach().cpu(), theirs->cpu().reshape_as(ours));
     largest_logit = std::max(largest_logit, theirs->abs().max().item<double>());
   }
   if (report.logits) report.logits->worst_relative = report.logits->worst_absolute / largest_logit;
-  const at::Tensor* theirs = find(reference, "loss");
+  const at::Tensor* theirs = find_tensor(reference, "loss");
   const bool has_grad = has_gradients(reference);
   if (theirs == nullptr && !has_grad) return report;
   clear_gradients(model);

@@ -29,8 +29,8 @@ struct ParityReport {
 
 /// What a model computes from a reference's batch.
 struct ParityPass {
-  /// Tensors that the reference may hold by these names.
-  std::function<tensor::NamedTensors()> logits;
+  /// Tensors that the reference may hold by these names; none unless it holds one of them.
+  std::function<tensor::NamedTensors()> logits = [] { return tensor::NamedTensors{}; };
   /// With a graph.
   std::function<at::Tensor()> loss;
 };
@@ -49,6 +49,15 @@ ParityPass parity_pass(CausalLM& model, const tensor::NamedTensors& reference);
 /// in the mode it was in. Throws InputError when the reference lacks input_ids, lacks labels for a
 /// loss or gradient, names a parameter the model has not, or has a wrong shape.
 ParityReport run_parity(CausalLM& model, const tensor::NamedTensors& reference);
+
+/// The label of positions that a reference's loss leaves out.
+constexpr int64_t kParityIgnoreIndex = -100;
+
+/// What a reference's loss divides by: the labels that count, at least 1.
+double num_parity_labels(const at::Tensor& labels);
+
+/// A tensor that a reference must hold; InputError when it does not.
+const at::Tensor& reference_tensor(const tensor::NamedTensors& reference, const std::string& name);
 
 /// The batch of a reference file. Throws InputError as run_parity does.
 tensor::Batch parity_batch(const tensor::NamedTensors& reference);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/sums.h"
 #include "core/error.h"
 
 namespace automodel::recipes {
@@ -14,14 +15,6 @@ using models::diffusion_gemma::BlockDiffusionBatch;
 
 double num_labelled(const at::Tensor& labels, int64_t ignore_index) {
   return static_cast<double>(labels.ne(ignore_index).sum().item<int64_t>());
-}
-
-std::vector<double> summed(const comm::ProcessGroup& group, std::vector<double> values) {
-  if (group.size() == 1) return values;
-  at::Tensor tensor = at::tensor(values, at::TensorOptions().dtype(at::kDouble));
-  group.all_reduce(tensor, comm::ReduceOp::kSum);
-  const double* data = tensor.data_ptr<double>();
-  return {data, data + tensor.numel()};
 }
 
 }  // namespace
@@ -78,7 +71,7 @@ void BlockDiffusionPass::begin_step(const std::vector<tensor::Batch>& group, int
     counts[1] += num_labelled(prepared_.back().text_labels, options_.ignore_index);
     counts[2] += static_cast<double>(group[i].input_ids.numel());
   }
-  counts = summed(options_.data_ranks, std::move(counts));
+  counts = comm::sum_over(options_.data_ranks, std::move(counts));
   // Gradients are averaged over the ranks: dividing by their share makes sums over them of that.
   const double num_ranks = engine_.group().size();
   scale_.canvas_divisor = std::max(counts[0], 1.0) / num_ranks;
@@ -102,7 +95,7 @@ double BlockDiffusionPass::train(const tensor::Batch&, double, const training::B
 
 void BlockDiffusionPass::describe(Json& record) const {
   const double num_ranks = engine_.group().size();
-  const double canvas_loss = summed(engine_.group(), {canvas_loss_ / num_ranks})[0];
+  const double canvas_loss = comm::sum_over(engine_.group(), canvas_loss_ / num_ranks);
   Json out = Json::object();
   for (const auto& [key, value] : record.as_object()) {
     if (key == "num_tokens_per_step") {

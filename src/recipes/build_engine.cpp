@@ -66,15 +66,18 @@ std::unique_ptr<Engine> build_replicas(const Recipe& recipe, models::CausalLM& m
 
 }  // namespace
 
+distributed::ParallelModel parallel_model(models::CausalLM& model) {
+  return {model, tp_model(model),
+          [&model](std::shared_ptr<nn::LossHead> head) { model.set_loss_head(std::move(head)); },
+          [&model](std::shared_ptr<nn::AttentionCore> core) {
+            model.set_attention_core(std::move(core));
+          }};
+}
+
 std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& model,
                                      const distributed::DeviceMesh& mesh,
                                      const EnginePlace& place) {
-  const distributed::ParallelModel parallel{
-      model, tp_model(model),
-      [&model](std::shared_ptr<nn::LossHead> head) { model.set_loss_head(std::move(head)); },
-      [&model](std::shared_ptr<nn::AttentionCore> core) {
-        model.set_attention_core(std::move(core));
-      }};
+  const distributed::ParallelModel parallel = parallel_model(model);
   switch (recipe.distributed.strategy) {
     case distributed::Strategy::kFsdp2: {
       distributed::StrategyRegistry strategies;

@@ -5,6 +5,7 @@
 #include "core/reporter.h"
 #include "distributed/device_mesh.h"
 #include "distributed/engine.h"
+#include "distributed/parallelizer.h"
 #include "models/causal_lm.h"
 #include "recipes/recipe.h"
 
@@ -16,6 +17,9 @@ struct EnginePlace {
   TraceSink* trace = nullptr;  ///< may be null
   Reporter* reporter = nullptr;
 };
+
+/// A model as strategies see it; `model` outlives it.
+distributed::ParallelModel parallel_model(models::CausalLM& model);
 
 /// Spreads a model over the mesh as the recipe's `distributed` section says and gives it memory.
 /// Called by every rank.

@@ -13,6 +13,7 @@
 #include "models/catalog.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
+#include "recipes/session_checkpoint.h"
 
 namespace automodel::recipes {
 
@@ -31,10 +32,8 @@ LoadedModel load_model(const std::string& path) {
   loaded.engine = std::make_unique<distributed::DataParallel>(
       *loaded.model, loaded.model->parallel_plan(), loaded.model->key_map(),
       comm::ProcessGroup::solo(), distributed::DataParallelOptions{});
-  checkpoint::LoadOptions options;
-  options.skipped_prefixes = loaded.model->kept_prefixes();
-  options.stand_ins = loaded.model->stand_ins();
-  checkpoint::load_weights(folder, loaded.model->key_map(), loaded.engine->parameters(), options);
+  checkpoint::load_weights(folder, loaded.model->key_map(), loaded.engine->parameters(),
+                           load_options(*loaded.model));
   return loaded;
 }
 
@@ -45,13 +44,6 @@ tensor::NamedTensors read_reference(const std::string& path) {
     tensors.emplace_back(entry.name, file.read(entry.name));
   }
   return tensors;
-}
-
-const at::Tensor* find(const tensor::NamedTensors& tensors, const std::string& name) {
-  for (const auto& [candidate, tensor] : tensors) {
-    if (candidate == name) return &tensor;
-  }
-  return nullptr;
 }
 
 /// Largest relative difference to the reference's `losses`: AdamW with lr 1e-3, eps 1e-8, betas 0.9
@@ -108,7 +100,7 @@ int run_parity_command(const std::string& model_folder, const std::string& refer
     is_good &= print_kind("gradients", *report.gradients, report.gradients->worst_relative,
                           tolerances.grad);
   }
-  if (const at::Tensor* losses = find(reference, "losses")) {
+  if (const at::Tensor* losses = tensor::find_tensor(reference, "losses")) {
     const double worst = worst_training_loss(loaded, reference, losses->to(at::kDouble));
     const bool is_close = worst <= tolerances.loss;
     is_good &= is_close;

@@ -1,7 +1,5 @@
 #include "recipes/session_checkpoint.h"
 
-#include <algorithm>
-
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/lifecycle.h"
@@ -173,26 +171,34 @@ std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder) {
   return checkpoint::HfFolder::open(folder).storage_dtype();
 }
 
+checkpoint::LoadOptions load_options(const models::CausalLM& model) {
+  checkpoint::LoadOptions options;
+  options.skipped_prefixes = model.kept_prefixes();
+  options.stand_ins = model.stand_ins();
+  return options;
+}
+
+namespace {
+
 /// One line about tensors that are no part of the model here and are saved as they came.
-static void report_kept_tensors(const checkpoint::HfFolder& folder,
-                                const std::vector<std::string>& prefixes, Reporter& reporter) {
+void report_kept_tensors(const checkpoint::HfFolder& folder,
+                         const std::vector<std::string>& prefixes, Reporter& reporter) {
   int64_t count = 0;
   for (const std::string& name : folder.names()) {
-    count += std::ranges::any_of(
-        prefixes, [&](const std::string& prefix) { return name.starts_with(prefix); });
+    count += checkpoint::has_prefix(name, prefixes) ? 1 : 0;
   }
   if (count == 0) return;
   reporter.info(cat("weights: ", count, " tensors of ", join(prefixes, " and "),
                     " are not trained; they are saved as they came"));
 }
 
+}  // namespace
+
 void load_base_weights(const std::string& folder, const models::CausalLM& model,
                        const std::vector<tensor::FlatShard>& parameters, Reporter& reporter) {
   const double begin = monotonic_seconds();
-  checkpoint::LoadOptions options;
+  checkpoint::LoadOptions options = load_options(model);
   options.reporter = &reporter;
-  options.skipped_prefixes = model.kept_prefixes();
-  options.stand_ins = model.stand_ins();
   const auto opened = checkpoint::HfFolder::open(folder);
   const auto report = checkpoint::load_weights(opened, model.key_map(), parameters, options);
   report_kept_tensors(opened, options.skipped_prefixes, reporter);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/hf_folder.h"
 #include "comm/process_group.h"
 #include "core/reporter.h"
 #include "distributed/engine.h"
@@ -61,6 +62,9 @@ class SessionCheckpoint final {
 
 /// dtype of the first floating tensor of a Hugging Face folder, as `torch_dtype: auto` means.
 std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder);
+
+/// How a model's folders are read: what it keeps as it came, and what stands in for what.
+checkpoint::LoadOptions load_options(const models::CausalLM& model);
 
 /// Reads a Hugging Face folder's weights into the parameters; each rank reads what it holds.
 void load_base_weights(const std::string& folder, const models::CausalLM& model,

@@ -1,11 +1,11 @@
 #include "training/train_step.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "comm/sums.h"
 #include "core/error.h"
 
 namespace automodel::training {
@@ -15,15 +15,6 @@ namespace {
 /// "nan" whatever its sign, "inf", "-inf", or the number.
 std::string name_of(double value) {
   return std::isnan(value) ? "nan" : cat(value);
-}
-
-/// Sums numbers over the ranks of a group, exactly as float64 sums do.
-std::vector<double> sum_over(const comm::ProcessGroup& group, std::vector<double> values) {
-  if (group.size() == 1) return values;
-  at::Tensor tensor = at::tensor(values, at::TensorOptions().dtype(at::kDouble));
-  group.all_reduce(tensor, comm::ReduceOp::kSum);
-  const double* data = tensor.data_ptr<double>();
-  return {data, data + tensor.numel()};
 }
 
 class PlainPass final : public BatchPass {
@@ -108,7 +99,7 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
     local.num_label_tokens += counts.num_label_tokens;
   }
   const comm::ProcessGroup& readers = data_ranks();
-  const std::vector<double> counts = sum_over(
+  const std::vector<double> counts = comm::sum_over(
       readers,
       {static_cast<double>(local.num_tokens), static_cast<double>(local.num_label_tokens)});
   StepResult result;
@@ -127,7 +118,7 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   engine_.reduce_gradients();
   pass_->finish(divisor);
   local_loss = pass_->known_everywhere(local_loss);
-  result.loss = sum_over(ranks, {local_loss})[0];
+  result.loss = comm::sum_over(ranks, local_loss);
   check_finite(local_loss, result.loss, step);
   result.grad_norm = engine_.gradient_norm();
   check_gradients(result, step);
@@ -149,7 +140,7 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
   const comm::ProcessGroup& ranks = engine_.group();
   std::vector<double> per_rank(static_cast<size_t>(ranks.size()), 0.0);
   per_rank[static_cast<size_t>(ranks.rank())] = std::isfinite(local_loss) ? 0.0 : 1.0;
-  per_rank = sum_over(ranks, std::move(per_rank));
+  per_rank = comm::sum_over(ranks, std::move(per_rank));
   std::vector<int64_t> bad;
   for (size_t rank = 0; rank < per_rank.size(); ++rank) {
     // Ranks of a replica are neighbours and compute the same loss.
@@ -194,8 +185,8 @@ TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch
     num_labels += static_cast<double>(count_tokens(batch, options_.ignore_index).num_label_tokens);
   }
   loss_sum = pass_->known_everywhere(loss_sum);
-  loss_sum = sum_over(engine_.group(), {loss_sum})[0];
-  num_labels = sum_over(data_ranks(), {num_labels})[0];
+  loss_sum = comm::sum_over(engine_.group(), loss_sum);
+  num_labels = comm::sum_over(data_ranks(), num_labels);
   return {loss_sum / std::max(num_labels, 1e-8), static_cast<int64_t>(num_labels)};
 }
 

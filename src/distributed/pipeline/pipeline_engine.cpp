@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "comm/sums.h"
 #include "core/error.h"
 
 namespace automodel::distributed {
@@ -63,9 +64,7 @@ double PipelineEngine::gradient_norm() const {
     const double norm = stage->gradient_norm();
     squares += norm * norm;
   }
-  at::Tensor sum = at::tensor({squares}, at::TensorOptions().dtype(at::kDouble));
-  pp_group_.all_reduce(sum, comm::ReduceOp::kSum);
-  return std::sqrt(sum.item<double>());
+  return std::sqrt(comm::sum_over(pp_group_, squares));
 }
 
 }  // namespace automodel::distributed

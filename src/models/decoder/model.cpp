@@ -86,14 +86,12 @@ at::Tensor padding_of_part(const tensor::Batch& batch, const ForwardContext& con
   const int64_t length = batch.sequence_length();
   const int64_t count = (length + num_parts - 1) / num_parts;
   if (!batch.padding_mask.defined() && count * num_parts == length) return {};
-  at::Tensor mask = at::ones({batch.num_sequences(), count * num_parts},
-                             batch.input_ids.options().dtype(at::kBool));
-  if (batch.padding_mask.defined()) {
-    mask.narrow(1, 0, length).copy_(batch.padding_mask);
-  } else {
-    mask.narrow(1, 0, length).fill_(false);
-  }
-  return mask.narrow(1, context.sequence_part * count, count);
+  const at::Tensor mask =
+      batch.padding_mask.defined()
+          ? batch.padding_mask
+          : at::zeros_like(batch.input_ids, batch.input_ids.options().dtype(at::kBool));
+  return at::constant_pad_nd(mask, {0, count * num_parts - length}, 1)
+      .narrow(1, context.sequence_part * count, count);
 }
 
 }  // namespace

@@ -25,9 +25,8 @@ struct KeysValues {
 /// ones.
 struct PassContext {
   std::array<kernels::RopeTable, 2> ropes;
-  at::Tensor position_ids;  ///< of the pass's tokens; undefined: 0, 1, ...
-  at::Tensor padding_mask;  ///< of the pass's tokens, bool, or undefined
-  bool is_canvas = false;   ///< the pass denoises a canvas: it sees the text and itself
+  at::Tensor position_ids;                 ///< of the pass's tokens; undefined: 0, 1, ...
+  at::Tensor padding_mask;                 ///< of the pass's tokens, bool, or undefined
   std::array<at::Tensor, 2> visible_text;  ///< [B, R, 2]
   at::Tensor visible_canvas;               ///< [B, R, 2]
 };

@@ -29,8 +29,7 @@ DiffusionGemmaModel::DiffusionGemmaModel(DiffusionGemmaConfig config, Json hf_co
     : config_(std::move(config)),
       hf_config_(std::move(hf_config)),
       dtype_(dtype),
-      key_map_(diffusion_gemma::key_map(config_)),
-      embedding_scale_(config_.text.embedding_scale) {
+      key_map_(diffusion_gemma::key_map(config_)) {
   const decoder::DecoderConfig& text = config_.text;
   for (const nn::RopeOptions& rope : text.ropes) ropes_.emplace_back(rope);
   auto model = register_module("model", std::make_shared<ModelContainer>());
@@ -61,9 +60,12 @@ std::shared_ptr<PassContext> DiffusionGemmaModel::make_context(int64_t num_posit
 
 at::Tensor DiffusionGemmaModel::embed(const at::Tensor& ids) const {
   const at::Tensor x = embed_tokens_->forward(ids);
-  // The factor is a number of the embedding's dtype.
-  return x * at::scalar_tensor(embedding_scale_, at::TensorOptions().dtype(x.scalar_type()))
-                 .item<double>();
+  return x * embedding_scale(x.scalar_type());
+}
+
+double DiffusionGemmaModel::embedding_scale(at::ScalarType dtype) const {
+  return at::scalar_tensor(config_.text.embedding_scale, at::TensorOptions().dtype(dtype))
+      .item<double>();
 }
 
 EncodedText DiffusionGemmaModel::encode(const at::Tensor& input_ids,
@@ -97,9 +99,7 @@ at::Tensor DiffusionGemmaModel::expected_canvas(const at::Tensor& hidden,
   if (rows.size(0) == 0) return {};
   kernels::ExpectedEmbeddingOptions options;
   options.softcap = config_.text.final_softcap;
-  options.scale =
-      at::scalar_tensor(embedding_scale_, at::TensorOptions().dtype(hidden.scalar_type()))
-          .item<double>();
+  options.scale = embedding_scale(hidden.scalar_type());
   const at::Tensor chosen = hidden.index_select(0, rows);
   const at::Tensor expected = kernels::expected_embedding(chosen.reshape({-1, chosen.size(-1)}),
                                                           embed_tokens_->weight(), options)

@@ -78,6 +78,8 @@ class DiffusionGemmaModel final : public CausalLM {
  private:
   std::shared_ptr<PassContext> make_context(int64_t num_positions, at::Device device);
   at::Tensor embed(const at::Tensor& ids) const;
+  /// A number of the embedding's dtype.
+  double embedding_scale(at::ScalarType dtype) const;
   at::Tensor loss_of(const at::Tensor& hidden, const at::Tensor& labels, double divisor,
                      int64_t ignore_index) const;
 
@@ -85,7 +87,6 @@ class DiffusionGemmaModel final : public CausalLM {
   Json hf_config_;
   at::ScalarType dtype_;
   tensor::KeyMap key_map_;
-  double embedding_scale_;
   std::vector<nn::RopeTables> ropes_;
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::vector<std::shared_ptr<DiffusionLayer>> layers_;
