@@ -200,17 +200,9 @@ Spread without_draws_by_micro_batch(int num_ranks, std::vector<std::string> opti
 
 void expect_equal_diffusion(const std::vector<Json>& wanted, const std::vector<Json>& found,
                             double tolerance) {
-  ASSERT_EQ(found.size(), wanted.size());
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    for (const char* key : {"loss", "dllm_loss", "grad_norm"}) {
-      const double value = wanted[i].at(key).as_double();
-      EXPECT_NEAR(found[i].at(key).as_double(), value, tolerance * std::abs(value))
-          << key << " of step " << i;
-    }
-    for (const char* key : {"tokens_per_step", "supervised_tokens"}) {
-      EXPECT_EQ(found[i].at(key).as_int(), wanted[i].at(key).as_int()) << key;
-    }
-  }
+  test::expect_equal_records(
+      wanted, found, tolerance,
+      {{"loss", "dllm_loss", "grad_norm"}, {"tokens_per_step", "supervised_tokens"}});
 }
 
 TEST(DiffusionGemmaRun, LearnsAndLogsUpstreamsKeys) {

@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "comm/ranks.h"
 #include "distributed/engine.h"
 #include "distributed/fill_by_name.h"
 #include "tensor/random.h"
@@ -27,6 +30,32 @@ inline at::Tensor piece_of(const at::Tensor& whole, const tensor::ShardSpec& spe
 /// |found - wanted| / scale.
 inline double distance(const at::Tensor& found, const at::Tensor& wanted, double scale) {
   return (found - wanted).norm().item<double>() / std::max(scale, 1e-12);
+}
+
+/// The gradients of an engine that holds everything, by Hugging Face names.
+inline std::map<std::string, at::Tensor> whole_gradients(const distributed::Engine& engine) {
+  std::map<std::string, at::Tensor> gradients;
+  for (const tensor::FlatShard& shard : engine.gradients()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      gradients[segment.fqn] = shard.view(segment);
+    }
+  }
+  return gradients;
+}
+
+/// A rank's gradients are those of the whole model, each to `tolerance` of its norm. In ranks of
+/// expect_ranks.
+inline void expect_gradients(const distributed::Engine& engine,
+                             const std::map<std::string, at::Tensor>& wanted, double tolerance,
+                             const std::string& name) {
+  for (const tensor::FlatShard& shard : engine.gradients()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      const at::Tensor& all = wanted.at(segment.fqn);
+      const double off =
+          distance(shard.view(segment), piece_of(all, segment.spec), all.norm().item<double>());
+      comm::expect(off < tolerance, cat(name, ": gradient of ", segment.fqn, " is off by ", off));
+    }
+  }
 }
 
 }  // namespace automodel::recipes

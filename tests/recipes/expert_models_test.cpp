@@ -9,8 +9,8 @@
 #include "distributed/data_parallel.h"
 #include "distributed/parallelizer.h"
 #include "models/catalog.h"
+#include "recipes/build_engine.h"
 #include "recipes/engine_values.h"
-#include "recipes/tp_request.h"
 #include "support/program.h"
 
 namespace automodel::recipes {
@@ -65,25 +65,11 @@ double train(models::CausalLM& model, Engine& engine, int part, int num_parts) {
 
 std::unique_ptr<Engine> spread(models::CausalLM& model, const ExpertMesh& place,
                                const distributed::DeviceMesh& mesh) {
-  const distributed::ParallelModel parallel{
-      model, tp_model(model),
-      [&](std::shared_ptr<nn::LossHead> head) { model.set_loss_head(std::move(head)); },
-      [&](std::shared_ptr<nn::AttentionCore> core) { model.set_attention_core(std::move(core)); }};
   distributed::ParallelizeOptions options;
   options.mp_policy =
       distributed::MixedPrecisionPolicy{.param_dtype = "float32", .reduce_dtype = "float32"};
   options.sequence_parallel = place.sequence_parallel;
-  return distributed::fsdp2_strategy_parallelize(parallel, mesh, options);
-}
-
-std::map<std::string, at::Tensor> whole_gradients(const Engine& engine) {
-  std::map<std::string, at::Tensor> gradients;
-  for (const tensor::FlatShard& shard : engine.gradients()) {
-    for (const tensor::FlatSegment& segment : shard.segments) {
-      gradients[segment.fqn] = shard.view(segment);
-    }
-  }
-  return gradients;
+  return distributed::fsdp2_strategy_parallelize(parallel_model(model), mesh, options);
 }
 
 void expect_as_dense(comm::World& world, const std::string& golden, const ExpertMesh& place) {
@@ -104,14 +90,7 @@ void expect_as_dense(comm::World& world, const std::string& golden, const Expert
   loss = sum.item<double>();
   comm::expect(std::abs(loss / wanted_loss - 1) < 2e-6,
                cat(name, ": loss ", loss, " instead of ", wanted_loss));
-  for (const tensor::FlatShard& shard : engine->gradients()) {
-    for (const tensor::FlatSegment& segment : shard.segments) {
-      const at::Tensor& all = wanted.at(segment.fqn);
-      const double off =
-          distance(shard.view(segment), piece_of(all, segment.spec), all.norm().item<double>());
-      comm::expect(off < 1e-5, cat(name, ": gradient of ", segment.fqn, " is off by ", off));
-    }
-  }
+  expect_gradients(*engine, wanted, 1e-5, name);
   comm::expect(engine->num_parameters() == whole_engine.num_parameters(),
                cat(name, ": ", engine->num_parameters(), " parameters instead of ",
                    whole_engine.num_parameters()));

@@ -11,6 +11,7 @@
 #include "distributed/data_parallel.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "recipes/session_checkpoint.h"
 
 namespace automodel::test {
 
@@ -34,10 +35,8 @@ inline void save_again(const std::string& from, const std::string& to) {
   const auto model = models::build_causal_lm(folder.config(), at::kFloat);
   distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
                                    comm::ProcessGroup::solo(), {});
-  checkpoint::LoadOptions options;
-  options.skipped_prefixes = model->kept_prefixes();
-  options.stand_ins = model->stand_ins();
-  checkpoint::load_weights(folder, model->key_map(), engine.parameters(), options);
+  checkpoint::load_weights(folder, model->key_map(), engine.parameters(),
+                           recipes::load_options(*model));
   checkpoint::save_hf_folder(to, checkpoint::ShardSource(engine.parameters()),
                              {.config = model->hf_config(),
                               .original_folder = from,

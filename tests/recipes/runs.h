@@ -58,17 +58,23 @@ inline std::vector<pid_t> children_of(pid_t pid) {
   return children;
 }
 
-/// Losses and gradient norms within a relative tolerance of each other, numbers of tokens equal.
+/// Keys of records: of numbers, and of counts.
+struct RecordKeys {
+  std::vector<const char*> numbers = {"loss", "grad_norm"};
+  std::vector<const char*> counts = {"num_tokens_per_step", "num_label_tokens"};
+};
+
+/// Numbers within a relative tolerance of each other, counts equal.
 inline void expect_equal_records(const std::vector<Json>& wanted, const std::vector<Json>& found,
-                                 double tolerance) {
+                                 double tolerance, const RecordKeys& keys = {}) {
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
-    for (const char* key : {"loss", "grad_norm"}) {
+    for (const char* key : keys.numbers) {
       const double value = wanted[i].at(key).as_double();
       EXPECT_NEAR(found[i].at(key).as_double(), value, tolerance * std::abs(value))
           << key << " of step " << i;
     }
-    for (const char* key : {"num_tokens_per_step", "num_label_tokens"}) {
+    for (const char* key : keys.counts) {
       EXPECT_EQ(found[i].at(key).as_int(), wanted[i].at(key).as_int()) << key;
     }
   }

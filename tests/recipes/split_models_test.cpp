@@ -104,12 +104,7 @@ void expect_as_whole(const SplitCase& split_case, const comm::ProcessGroup& grou
   const auto whole_one = whole_engine(*whole);
   fill_by_name(*whole_one);
   const double wanted_loss = train(*whole, *whole_one, split_case.length);
-  std::map<std::string, at::Tensor> wanted;
-  for (const tensor::FlatShard& shard : whole_one->gradients()) {
-    for (const tensor::FlatSegment& segment : shard.segments) {
-      wanted[segment.fqn] = shard.view(segment);
-    }
-  }
+  const auto wanted = whole_gradients(*whole_one);
   const auto model = build(split_case);
   const auto engine = split_engine(*model, split_case, group);
   fill_by_name(*engine);
