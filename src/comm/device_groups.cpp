@@ -40,6 +40,13 @@ class RoutedBackend final : public GroupBackend {
     return of(tensor).recv(tensor, peer, tag);
   }
   std::unique_ptr<BackendWork> barrier() override { return on_cpu_->barrier(); }
+  void abort() override {
+    on_device_->abort();
+    on_cpu_->abort();
+  }
+  std::unique_ptr<StreamMark> mark(at::Device device) override {
+    return device.is_cpu() ? on_cpu_->mark(device) : on_device_->mark(device);
+  }
 
  private:
   GroupBackend& of(const at::Tensor& tensor) const {

@@ -246,6 +246,7 @@ void FailureWatch::post(const std::string& text) {
       if (!options_.serves_store) return;
     }
   }
+  const std::lock_guard store_lock(store_mutex_);
   publish(cat("rank ", options_.rank, " failed: ", text));
   if (options_.serves_store) wait_until_peers_know();
 }
@@ -259,13 +260,17 @@ void FailureWatch::wait_until_peers_know() {
 }
 
 PeerFailure FailureWatch::explain(const WatchedCall& call, const std::string& reason) {
+  const std::lock_guard store_lock(store_mutex_);
   std::string cause;
   try {
     cause = find_cause(call, reason);
   } catch (const StoreGone&) {
     const std::lock_guard lock(mutex_);
-    cause = failure_.value_or(cat(options_.store_place, " vanished during ", call.operation,
-                                  " of group ", call.group.name, " (it served the run's store)"));
+    if (!failure_) {
+      failure_ = cat(options_.store_place, " vanished during ", call.operation, " of group ",
+                     call.group.name, " (it served the run's store)");
+    }
+    cause = *failure_;
   }
   const std::lock_guard lock(mutex_);
   verdict_ = cause;
@@ -288,6 +293,16 @@ bool FailureWatch::has_lost_peer(const WatchedGroup& group) const {
     if (failure_ || is_store_gone_) return true;
   }
   return !ended_ranks(group).empty();
+}
+
+std::optional<std::string> FailureWatch::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::string FailureWatch::beat_of(int rank) {
+  const std::lock_guard lock(store_mutex_);
+  return last_beat(rank);
 }
 
 std::string FailureWatch::last_beat(int64_t rank) {

@@ -75,12 +75,19 @@ class FailureWatch final {
   void begin_wait(const WatchedCall& call);
   void leave(const WatchedCall& call);
 
+  int rank() const { return options_.rank; }
+  /// The first failure of any rank, once it is known here.
+  std::optional<std::string> failure() const;
+  /// A rank's latest sign of life. From any thread. Throws StoreGone.
+  std::string beat_of(int rank);
+
   /// Whether a rank is known to have failed, or a process of the group on this host has ended.
   bool has_lost_peer(const WatchedGroup& group) const;
 
   /// The cause of an operation that ended with `reason`: a peer's own text, the ranks that
   /// vanished, or those that did not come. Takes up to 2.5 s, and a timeout more where all that did
-  /// not come wait for somebody else; leaves the cause in the store for the others.
+  /// not come wait for somebody else; leaves the cause in the store for the others. From any
+  /// thread.
   PeerFailure explain(const WatchedCall& call, const std::string& reason);
 
   /// Leaves this rank's failure for the others, unless it only repeats theirs.
@@ -120,7 +127,8 @@ class FailureWatch final {
 
   WatchOptions options_;
   std::vector<RankProcess> processes_;
-  std::unique_ptr<Store> store_;       // of the rank's own thread
+  std::mutex store_mutex_;             // held by whoever explains a failure
+  std::unique_ptr<Store> store_;       // for explaining
   std::unique_ptr<Store> beat_store_;  // of the thread
   mutable std::mutex mutex_;           // guards what follows
   std::condition_variable stopped_;

@@ -29,6 +29,15 @@ class BackendWork {
   virtual bool is_done() = 0;
 };
 
+/// A place in what a device has been asked to do.
+class StreamMark {
+ public:
+  virtual ~StreamMark() = default;
+  /// Behind everything that its stream has been asked for so far. From any thread.
+  virtual void set() = 0;
+  virtual bool is_reached() = 0;
+};
+
 /// Rows of dim 0 that go to each rank and come from each.
 struct ExchangeCounts {
   std::vector<int64_t> out;  ///< by the rank they come from
@@ -52,6 +61,13 @@ class GroupBackend {
   virtual std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) = 0;
   virtual std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) = 0;
   virtual std::unique_ptr<BackendWork> barrier() = 0;
+
+  /// Something has failed and nothing of the group will be used any more: ends waits that would
+  /// never end, of the device too, whatever the peers do. From any thread; called at most once.
+  virtual void abort() {}
+  /// Of a backend whose wait() lets the host go on before the operation is done: a mark of the
+  /// present stream of its device, to be set. Null for all others.
+  virtual std::unique_ptr<StreamMark> mark(at::Device) { return nullptr; }
 };
 
 /// Handle of an operation that has been started; a default one is done. Copies share the

@@ -11,9 +11,13 @@ namespace {
 
 class WatchedWork final : public BackendWork {
  public:
+  /// `follow`: empty where nothing is left to do once the wait is over.
   WatchedWork(std::unique_ptr<BackendWork> inner, std::shared_ptr<FailureWatch> watch,
-              WatchedCall call)
-      : inner_(std::move(inner)), watch_(std::move(watch)), call_(std::move(call)) {}
+              WatchedCall call, std::function<void(const WatchedCall&)> follow)
+      : inner_(std::move(inner)),
+        watch_(std::move(watch)),
+        call_(std::move(call)),
+        follow_(std::move(follow)) {}
   ~WatchedWork() override { watch_->leave(call_); }
   WatchedWork(const WatchedWork&) = delete;
   WatchedWork& operator=(const WatchedWork&) = delete;
@@ -28,63 +32,76 @@ class WatchedWork final : public BackendWork {
       throw watch_->explain(call_, reason_of(error.what()));
     }
     watch_->leave(call_);
+    if (follow_) follow_(call_);
   }
 
  private:
   std::unique_ptr<BackendWork> inner_;
   std::shared_ptr<FailureWatch> watch_;
   WatchedCall call_;
+  std::function<void(const WatchedCall&)> follow_;
 };
 
 class WatchedBackend final : public GroupBackend {
  public:
   WatchedBackend(std::shared_ptr<GroupBackend> inner, std::shared_ptr<FailureWatch> watch,
-                 WatchedGroup group)
-      : inner_(std::move(inner)), watch_(std::move(watch)), group_(std::move(group)) {}
+                 WatchedGroup group, std::shared_ptr<DeviceWatch> device_watch)
+      : inner_(std::move(inner)),
+        watch_(std::move(watch)),
+        group_(std::move(group)),
+        device_watch_(std::move(device_watch)) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
+  void abort() override { inner_->abort(); }
+  std::unique_ptr<StreamMark> mark(at::Device device) override { return inner_->mark(device); }
 
   std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
-    return watched("all_reduce", [&] { return inner_->all_reduce(std::move(tensor), op); });
+    return watched("all_reduce", tensor, [&] { return inner_->all_reduce(std::move(tensor), op); });
   }
   std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) override {
-    return watched("broadcast", [&] { return inner_->broadcast(std::move(tensor), root); });
+    return watched("broadcast", tensor, [&] { return inner_->broadcast(std::move(tensor), root); });
   }
   std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
-    return watched("all_gather", [&] { return inner_->all_gather(std::move(out), in); });
+    return watched("all_gather", in, [&] { return inner_->all_gather(std::move(out), in); });
   }
   std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
                                               ReduceOp op) override {
-    return watched("reduce_scatter",
+    return watched("reduce_scatter", in,
                    [&] { return inner_->reduce_scatter(std::move(out), in, op); });
   }
   std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
                                           const ExchangeCounts& counts) override {
-    return watched("all_to_all", [&] { return inner_->all_to_all(std::move(out), in, counts); });
+    return watched("all_to_all", in,
+                   [&] { return inner_->all_to_all(std::move(out), in, counts); });
   }
   std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) override {
     const WatchedPeer receiver{global(peer), true};
     return watched(
-        cat("send to rank ", receiver.rank), [&] { return inner_->send(tensor, peer, tag); },
-        receiver);
+        cat("send to rank ", receiver.rank), tensor,
+        [&] { return inner_->send(tensor, peer, tag); }, receiver);
   }
   std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) override {
     const WatchedPeer sender{global(peer), false};
     return watched(
-        cat("recv from rank ", sender.rank),
+        cat("recv from rank ", sender.rank), tensor,
         [&] { return inner_->recv(std::move(tensor), peer, tag); }, sender);
   }
   std::unique_ptr<BackendWork> barrier() override {
-    return watched("barrier", [&] { return inner_->barrier(); });
+    return watched("barrier", {}, [&] { return inner_->barrier(); });
   }
 
  private:
   int global(int rank) const { return group_.ranks[static_cast<size_t>(rank)]; }
 
   template <typename Start>
-  std::unique_ptr<BackendWork> watched(const std::string& operation, Start start,
+  std::unique_ptr<BackendWork> watched(const std::string& operation, const at::Tensor& tensor,
+                                       Start start,
                                        const std::optional<WatchedPeer>& peer = std::nullopt) {
+    if (device_watch_ != nullptr) {
+      if (const auto failure = watch_->failure()) throw PeerFailure(*failure);
+    }
+    const at::Device device = tensor.defined() ? tensor.device() : at::Device(at::kCPU);
     WatchedCall call = watch_->enter(group_, operation, peer);
     std::unique_ptr<BackendWork> work;
     try {
@@ -96,20 +113,29 @@ class WatchedBackend final : public GroupBackend {
       watch_->leave(call);
       return nullptr;
     }
-    return std::make_unique<WatchedWork>(std::move(work), watch_, std::move(call));
+    std::function<void(const WatchedCall&)> follow;
+    if (device_watch_ != nullptr && !device.is_cpu()) {
+      follow = [inner = inner_, devices = device_watch_, device](const WatchedCall& it) {
+        devices->follow(it, [&] { return inner->mark(device); });
+      };
+    }
+    return std::make_unique<WatchedWork>(std::move(work), watch_, std::move(call),
+                                         std::move(follow));
   }
 
   std::shared_ptr<GroupBackend> inner_;
   std::shared_ptr<FailureWatch> watch_;
   WatchedGroup group_;
+  std::shared_ptr<DeviceWatch> device_watch_;
 };
 
 }  // namespace
 
 std::shared_ptr<GroupBackend> watch_backend(std::shared_ptr<GroupBackend> backend,
-                                            std::shared_ptr<FailureWatch> watch,
-                                            WatchedGroup group) {
-  return std::make_shared<WatchedBackend>(std::move(backend), std::move(watch), std::move(group));
+                                            std::shared_ptr<FailureWatch> watch, WatchedGroup group,
+                                            std::shared_ptr<DeviceWatch> device_watch) {
+  return std::make_shared<WatchedBackend>(std::move(backend), std::move(watch), std::move(group),
+                                          std::move(device_watch));
 }
 
 }  // namespace automodel::comm

@@ -2,15 +2,16 @@
 
 #include <memory>
 
-#include "comm/failure_watch.h"
+#include "comm/device_watch.h"
 #include "comm/process_group.h"
 
 namespace automodel::comm {
 
 /// A backend whose operations are known to the watch from their start to the end of their wait, and
-/// whose failures it explains: they become PeerFailure.
+/// whose failures it explains: they become PeerFailure. With a `device_watch` operations on a
+/// device are followed beyond their waits, and none is started once anything has failed.
 std::shared_ptr<GroupBackend> watch_backend(std::shared_ptr<GroupBackend> backend,
-                                            std::shared_ptr<FailureWatch> watch,
-                                            WatchedGroup group);
+                                            std::shared_ptr<FailureWatch> watch, WatchedGroup group,
+                                            std::shared_ptr<DeviceWatch> device_watch = nullptr);
 
 }  // namespace automodel::comm

@@ -108,6 +108,7 @@ struct World::State {
   std::shared_ptr<gloo::transport::Device> device;
   std::map<std::string, std::shared_ptr<GroupBackend>> backends;  // by key_of()
   std::optional<int> cuda_device;
+  std::shared_ptr<DeviceWatch> device_watch;  // with a device only
 
   std::shared_ptr<GroupBackend> backend(const std::string& key, const WatchedGroup& group) {
     std::shared_ptr<GroupBackend>& backend = backends[key];
@@ -139,12 +140,14 @@ struct World::State {
   }
 
   std::shared_ptr<GroupBackend> connect_device(const std::string& key, const WatchedGroup& group) {
-    return connect_nccl(store->below(cat("nccl/", key)),
-                        {.rank = rank_in(group),
-                         .size = static_cast<int>(group.ranks.size()),
-                         .device = *cuda_device,
-                         .timeout_seconds = group.timeout_seconds,
-                         .name = group.name});
+    auto backend =
+        connect_nccl(store->below(cat("nccl/", key)), {.rank = rank_in(group),
+                                                       .size = static_cast<int>(group.ranks.size()),
+                                                       .device = *cuda_device,
+                                                       .timeout_seconds = group.timeout_seconds,
+                                                       .name = group.name});
+    device_watch->guard(backend);
+    return backend;
   }
 
   /// The same over shared memory where its ranks can.
@@ -182,8 +185,8 @@ struct World::State {
                      const std::optional<double>& own_timeout) {
     if (ranks.size() == 1) return ProcessGroup::solo(name);
     const WatchedGroup watched{name, ranks, own_timeout.value_or(options.timeout_seconds)};
-    return ProcessGroup(
-        name, watch_backend(backend(key_of(ranks, own_timeout), watched), watch, watched));
+    return ProcessGroup(name, watch_backend(backend(key_of(ranks, own_timeout), watched), watch,
+                                            watched, device_watch));
   }
 };
 
@@ -220,6 +223,8 @@ void World::use_cuda_device(int device) {
   // The CPU's group of all ranks is there; what it lacks is put beside it.
   const std::vector<int> everybody = all_ranks(state_->options.size);
   const WatchedGroup world{"world", everybody, state_->options.timeout_seconds};
+  state_->device_watch = std::make_shared<DeviceWatch>(
+      state_->watch, world, DeviceWatchOptions{.lost_seconds = state_->options.lost_seconds});
   auto& [key, backend] = *state_->backends.begin();
   backend = route_by_device(backend, state_->connect_device(key, world));
   group_ = state_->group("world", everybody, std::nullopt);
@@ -255,6 +260,7 @@ void World::fail(const std::string& text) noexcept {
 
 void World::close() {
   if (state_ == nullptr) return;
+  if (state_->device_watch != nullptr) state_->device_watch->stop();
   group_.barrier();
   state_->watch->stop();
   // Who serves the store leaves last: a rank that still talks to it would see a failure.

@@ -22,6 +22,8 @@ struct WorldOptions {
   std::string network_interface;  ///< "eth0": for ranks on several hosts; "": by the host's name
   std::string store_place = "the launcher";  ///< who serves the store, in texts: "rank 0"
   bool may_share_memory = true;  ///< else groups of one host's ranks talk over its loopback too
+  /// While devices work, a rank without a sign of life for so long counts as vanished.
+  double lost_seconds = 10;
   Reporter* reporter = nullptr;  ///< hears why ranks of one host do not share memory
 };
 

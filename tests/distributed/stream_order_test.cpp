@@ -339,6 +339,21 @@ TEST(StreamOrderTest, ReductionsWithoutOverlapAreWaitedForAtOnce) {
   });
 }
 
+TEST(StreamOrderTest, WhatWasGatheredAheadInVainIsWaitedForBeforeItIsFreed) {
+  expect_ranks(2, [](comm::World& world) {
+    const auto record = std::make_shared<Recording>();
+    ToyNet net;
+    FSDPModule& root = shard_toy(net, recorded(world.group(), record));
+    fsdp_module(*net.blocks()[0])->start_unshard();
+    fsdp_module(*net.blocks()[0])->reshard();
+    expect(record->mistakes().empty(), join(record->mistakes(), "\n"));
+    const at::NoGradGuard no_grad;
+    root.set_modules_to_forward_prefetch({fsdp_module(*net.blocks()[2])});
+    net.forward(toy_input(0));
+    expect(record->mistakes().empty(), join(record->mistakes(), "\n"));
+  });
+}
+
 TEST(StreamOrderTest, BucketsAreWaitedForWhenBackwardIsOver) {
   expect_ranks(2, [](comm::World& world) {
     const auto record = std::make_shared<Recording>();

@@ -1,6 +1,10 @@
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAStream.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "comm/device_groups.h"
@@ -16,7 +20,10 @@ class NcclWork final : public BackendWork {
   NcclWork(c10::intrusive_ptr<c10d::Work> work, std::vector<at::Tensor> tensors)
       : work_(std::move(work)), tensors_(std::move(tensors)) {}
 
-  void wait() override { work_->wait(); }
+  void wait() override {
+    work_->wait();
+    tensors_.clear();  // what the present stream does with their memory comes behind
+  }
   bool is_done() override { return work_->isCompleted(); }
 
  private:
@@ -24,10 +31,31 @@ class NcclWork final : public BackendWork {
   std::vector<at::Tensor> tensors_;  // alive until the operation has been ordered
 };
 
+class CudaMark final : public StreamMark {
+ public:
+  explicit CudaMark(c10::cuda::CUDAStream stream) : stream_(stream) {}
+  void set() override { event_.record(stream_); }
+  bool is_reached() override { return event_.query(); }
+
+ private:
+  c10::cuda::CUDAStream stream_;
+  at::cuda::CUDAEvent event_;
+};
+
 class NcclBackend final : public GroupBackend {
  public:
   NcclBackend(c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl, int device)
       : nccl_(std::move(nccl)), device_(at::kCUDA, static_cast<c10::DeviceIndex>(device)) {}
+  /// Gives the communicators up without the peers, who may be gone.
+  ~NcclBackend() override {
+    try {
+      abort();
+    } catch (const std::exception&) {
+      // Its memory stays until the process ends, which is near.
+    }
+  }
+  NcclBackend(const NcclBackend&) = delete;
+  NcclBackend& operator=(const NcclBackend&) = delete;
 
   int rank() const override { return nccl_->getRank(); }
   int size() const override { return nccl_->getSize(); }
@@ -82,6 +110,14 @@ class NcclBackend final : public GroupBackend {
     return keep(nccl_->barrier(options), {});
   }
 
+  void abort() override {
+    if (!is_aborted_.exchange(true)) nccl_->abort();
+  }
+
+  std::unique_ptr<StreamMark> mark(at::Device device) override {
+    return std::make_unique<CudaMark>(c10::cuda::getCurrentCUDAStream(device.index()));
+  }
+
  private:
   static std::unique_ptr<BackendWork> keep(c10::intrusive_ptr<c10d::Work> work,
                                            std::vector<at::Tensor> tensors) {
@@ -90,7 +126,18 @@ class NcclBackend final : public GroupBackend {
 
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl_;
   at::Device device_;
+  std::atomic<bool> is_aborted_ = false;
 };
+
+/// c10d looks after its groups too: its threads end the process, with a text of their own, when an
+/// operation takes too long, a device fails or they have been idle. That is DeviceWatch's here. The
+/// variables are the only way to say so; what the user has set stays.
+void leave_watching_to_us() {
+  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING",
+                           "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_RETHROW_CUDA_ERRORS"}) {
+    ::setenv(name, "0", 0);
+  }
+}
 
 }  // namespace
 
@@ -99,6 +146,7 @@ class NcclBackend final : public GroupBackend {
 /// What connect_nccl() looks for; the caller owns the result.
 extern "C" automodel::comm::GroupBackend* automodel_connect_nccl(
     c10d::Store* store, const automodel::comm::DevicePlace* place) {
+  automodel::comm::leave_watching_to_us();
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout =
       std::chrono::milliseconds(static_cast<int64_t>(place->timeout_seconds * 1000.0));
