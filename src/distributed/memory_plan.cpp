@@ -100,6 +100,16 @@ class StepWalk final {
     }
   }
 
+  /// Replicated parameters have been updated; gradients begin anew.
+  void begin_step() {
+    for (Unit& unit : units_) {
+      for (Flat& flat : unit.flats) {
+        if (flat.bytes->gathered == 0) flat.is_gathered = false;
+        flat.is_reduced = false;
+      }
+    }
+  }
+
   /// One micro-batch; what it set off.
   StepCollectives micro_batch(int64_t number, bool is_last) {
     number_ = number;
@@ -421,11 +431,15 @@ MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& o
   }
   StepWalk walk(plan.units, options, activations);
   const int64_t count = options.num_micro_batches;
-  plan.per_micro = walk.micro_batch(1, count == 1);
-  plan.per_step = plan.per_micro;
-  // Those between the second and the last are like the second.
-  if (count > 2) plan.per_step += walk.micro_batch(2, false) * (count - 2);
-  if (count > 1) plan.per_step += walk.micro_batch(count, true);
+  // The second step finds the buffers that the first has freed, as all later ones do.
+  for (int step = 0; step < 2; ++step) {
+    walk.begin_step();
+    plan.per_micro = walk.micro_batch(1, count == 1);
+    plan.per_step = plan.per_micro;
+    // Those between the second and the last are like the second.
+    if (count > 2) plan.per_step += walk.micro_batch(2, false) * (count - 2);
+    if (count > 1) plan.per_step += walk.micro_batch(count, true);
+  }
   plan.peak = walk.peak();
   return plan;
 }
