@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/product.h"
 
 namespace automodel::distributed {
 
@@ -93,14 +94,14 @@ struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossE
     for (int64_t begin = 0; begin < hidden.size(0); begin += kVocabChunkTokens) {
       const int64_t count = std::min(kVocabChunkTokens, hidden.size(0) - begin);
       const at::Tensor tokens = hidden.narrow(0, begin, count);
-      const at::Tensor logits = at::matmul(tokens, rows.t()).to(at::kFloat);
+      const at::Tensor logits = kernels::product(tokens, rows.t()).to(at::kFloat);
       const ChunkResult chunk =
           chunk_loss_of(logits, labels.narrow(0, begin, count), *options, *place);
       loss += chunk.loss;
       if (!has_gradients) continue;
       const at::Tensor gradient = chunk.gradient.to(weight.scalar_type());
-      hidden_grad.narrow(0, begin, count).copy_(at::matmul(gradient, rows));
-      rows_grad.addmm_(gradient.t(), tokens);
+      kernels::product_into(gradient, rows, hidden_grad.narrow(0, begin, count));
+      kernels::product_into(gradient.t(), tokens, rows_grad, {.adds = true});
     }
     if (has_gradients) {
       if (place->sums_hidden_gradient) {

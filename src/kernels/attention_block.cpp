@@ -11,11 +11,7 @@
 
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
-
-// LibTorch exports its BLAS with the Fortran interface (column-major).
-extern "C" void sgemm_(const char* trans_a, const char* trans_b, const int* m, const int* n,
-                       const int* k, const float* alpha, const float* a, const int* lda,
-                       const float* b, const int* ldb, const float* beta, float* c, const int* ldc);
+#include "kernels/product.h"
 
 namespace automodel::kernels {
 
@@ -24,27 +20,39 @@ namespace {
 constexpr int64_t kBlockQueries = 64;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// A row-major matrix inside a larger one.
-struct Matrix {
-  float* data;
-  int64_t stride;  ///< elements between rows
-};
+using Matrix = cpu::ProductOperand;
 
-/// c [m, n] = alpha * op(a) op(b) + beta * c, all row-major: the transposes of a column-major call.
-void multiply(const Matrix& a, bool transposes_a, const Matrix& b, bool transposes_b,
-              const Matrix& c, int64_t m, int64_t n, int64_t k, float alpha, float beta) {
-  const int rows = static_cast<int>(m), columns = static_cast<int>(n), inner = static_cast<int>(k);
-  const int lda = static_cast<int>(a.stride), ldb = static_cast<int>(b.stride),
-            ldc = static_cast<int>(c.stride);
-  sgemm_(transposes_b ? "T" : "N", transposes_a ? "T" : "N", &columns, &rows, &inner, &alpha,
-         b.data, &ldb, a.data, &lda, &beta, c.data, &ldc);
+Matrix turned(Matrix matrix) {
+  matrix.is_transposed = true;
+  return matrix;
 }
 
-/// Rows of one head of x [B, S, heads, dim].
+/// A product's result: rows of some columns of a larger matrix.
+struct Target {
+  float* data;
+  int64_t stride;  ///< elements between rows
+  int64_t num_rows, num_columns;
+  bool adds = false;
+};
+
+/// target = alpha a b (+ target).
+void multiply(const Matrix& a, const Matrix& b, int64_t depth, const Target& target,
+              float alpha = 1) {
+  multiply_part({a, b, target.data, target.stride, depth, 0, target.num_rows, 0, target.num_columns,
+                 alpha, target.adds});
+}
+
+/// Where the rows of one head of x [B, S, heads, dim] begin.
+float* head_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
+  return x.data_ptr<float>() + b * x.stride(0) + row * x.stride(1) + head * x.stride(2);
+}
+
 Matrix rows_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
-  // A dim of size 1 may have any stride, BLAS wants one that holds a row.
-  return {x.data_ptr<float>() + b * x.stride(0) + row * x.stride(1) + head * x.stride(2),
-          std::max(x.stride(1), x.size(3))};
+  return {head_of(x, b, head, row), x.stride(1)};
+}
+
+Target target_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row, int64_t num_rows) {
+  return {head_of(x, b, head, row), x.stride(1), num_rows, x.size(3)};
 }
 
 /// A block's shapes, and which keys a query sees, counted from the block's first key.
@@ -110,9 +118,9 @@ struct Tile {
 
 void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult& result,
                 float* lse) {
-  const Matrix out = rows_of(result.out, tile.b, tile.head, tile.first_query);
   for (int64_t row = 0; row < tile.num_queries; ++row) {
-    std::fill_n(out.data + row * out.stride, shape.value_dim, 0.0f);
+    std::fill_n(head_of(result.out, tile.b, tile.head, tile.first_query + row), shape.value_dim,
+                0.0f);
     lse[row] = -kInfinity;
   }
 }
@@ -139,11 +147,11 @@ void forward_tile(const Rectangle& shape, const Tile& tile, bool adds, const Qkv
     if (!adds) clear_rows(shape, tile, result, lse);
     return;
   }
-  const Matrix scores{scratch, tile.num_keys};
-  const Matrix out = rows_of(result.out, tile.b, tile.head, tile.first_query);
-  multiply(rows_of(qkv.q, tile.b, tile.head, tile.first_query), false,
-           rows_of(qkv.k, tile.b, tile.kv_head, tile.first_key), true, scores, tile.num_queries,
-           tile.num_keys, shape.dim, shape.scale, 0.0f);
+  Target out = target_of(result.out, tile.b, tile.head, tile.first_query, tile.num_queries);
+  out.adds = adds;
+  multiply(rows_of(qkv.q, tile.b, tile.head, tile.first_query),
+           turned(rows_of(qkv.k, tile.b, tile.kv_head, tile.first_key)), shape.dim,
+           {scratch, tile.num_keys, tile.num_queries, tile.num_keys}, shape.scale);
   for (int64_t row = 0; row < tile.num_queries; ++row) {
     const int64_t query = tile.first_query + row;
     float* row_scores = scratch + row * tile.num_keys;
@@ -156,8 +164,8 @@ void forward_tile(const Rectangle& shape, const Tile& tile, bool adds, const Qkv
       lse[row] = row_lse;
     }
   }
-  multiply(scores, false, rows_of(qkv.v, tile.b, tile.kv_head, tile.first_key), false, out,
-           tile.num_queries, shape.value_dim, tile.num_keys, 1.0f, adds ? 1.0f : 0.0f);
+  multiply({scratch, tile.num_keys}, rows_of(qkv.v, tile.b, tile.kv_head, tile.first_key),
+           tile.num_keys, out);
 }
 
 /// What backward reads and writes.
@@ -172,35 +180,36 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
                    float* scratch) {
   if (tile.is_blind()) return;
   const int64_t keys = tile.num_keys;
-  const Matrix probabilities{scratch, keys};
-  const Matrix grads{scratch + kBlockQueries * shape.num_keys, keys};
+  float* p = scratch;
+  float* grads = scratch + kBlockQueries * shape.num_keys;
   const Matrix q = rows_of(x.qkv.q, tile.b, tile.head, tile.first_query);
   const Matrix d_out = rows_of(x.d_out, tile.b, tile.head, tile.first_query);
   const Matrix out = rows_of(x.result.out, tile.b, tile.head, tile.first_query);
   const Matrix k = rows_of(x.qkv.k, tile.b, tile.kv_head, tile.first_key);
-  multiply(q, false, k, true, probabilities, tile.num_queries, keys, shape.dim, shape.scale, 0.0f);
-  multiply(d_out, false, rows_of(x.qkv.v, tile.b, tile.kv_head, tile.first_key), true, grads,
-           tile.num_queries, keys, shape.value_dim, 1.0f, 0.0f);
+  multiply(q, turned(k), shape.dim, {p, keys, tile.num_queries, keys}, shape.scale);
+  multiply(d_out, turned(rows_of(x.qkv.v, tile.b, tile.kv_head, tile.first_key)), shape.value_dim,
+           {grads, keys, tile.num_queries, keys});
   const float* lse = x.result.lse.data_ptr<float>() + tile.b * x.result.lse.stride(0) +
                      tile.head * x.result.lse.stride(1) + tile.first_query;
   for (int64_t row = 0; row < tile.num_queries; ++row) {
     const int64_t query = tile.first_query + row;
-    float delta = 0;
-    for (int64_t i = 0; i < shape.value_dim; ++i) {
-      delta += d_out.data[row * d_out.stride + i] * out.data[row * out.stride + i];
-    }
-    cpu::loops().softmax_backward_row(probabilities.data + row * keys, grads.data + row * keys,
+    const float delta = cpu::loops().dot(d_out.row(row), out.row(row), shape.value_dim);
+    cpu::loops().softmax_backward_row(p + row * keys, grads + row * keys,
                                       shape.begin_key(tile.b, query) - tile.first_key,
                                       shape.end_key(tile.b, query) - tile.first_key, keys, lse[row],
                                       delta, shape.scale, shape.cap);
   }
-  multiply(grads, false, k, false, rows_of(x.gradients.q, tile.b, tile.head, tile.first_query),
-           tile.num_queries, shape.dim, keys, 1.0f, 1.0f);
-  multiply(grads, true, q, false, rows_of(x.gradients.k, tile.b, tile.kv_head, tile.first_key),
-           keys, shape.dim, tile.num_queries, 1.0f, 1.0f);
-  multiply(probabilities, true, d_out, false,
-           rows_of(x.gradients.v, tile.b, tile.kv_head, tile.first_key), keys, shape.value_dim,
-           tile.num_queries, 1.0f, 1.0f);
+  const auto add = [&](const Matrix& a, const Matrix& b, int64_t depth, Target to) {
+    to.adds = true;
+    multiply(a, b, depth, to);
+  };
+  const Matrix d_scores{grads, keys}, probabilities{p, keys};
+  add(d_scores, k, keys,
+      target_of(x.gradients.q, tile.b, tile.head, tile.first_query, tile.num_queries));
+  add(turned(d_scores), q, tile.num_queries,
+      target_of(x.gradients.k, tile.b, tile.kv_head, tile.first_key, keys));
+  add(turned(probabilities), d_out, tile.num_queries,
+      target_of(x.gradients.v, tile.b, tile.kv_head, tile.first_key, keys));
 }
 
 /// The parts of the plain path: keys and values a query head, [B, N, T, H].

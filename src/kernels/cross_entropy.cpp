@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
+#include "kernels/product.h"
 
 namespace automodel::kernels {
 
@@ -87,12 +88,12 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     for (int64_t begin = 0; begin < hidden.size(0); begin += kChunkTokens) {
       const int64_t count = std::min(kChunkTokens, hidden.size(0) - begin);
       const at::Tensor rows = hidden.narrow(0, begin, count);
-      at::Tensor logits = at::matmul(rows, weight.t()).to(at::kFloat);
+      at::Tensor logits = product(rows, weight.t()).to(at::kFloat);
       loss += chunk_loss(logits, labels.narrow(0, begin, count), *options);
       if (!has_gradients) continue;
       const at::Tensor gradient = logits.to(weight.scalar_type());
-      hidden_grad.narrow(0, begin, count).copy_(at::matmul(gradient, weight));
-      weight_grad.addmm_(gradient.t(), rows);
+      product_into(gradient, weight, hidden_grad.narrow(0, begin, count));
+      product_into(gradient.t(), rows, weight_grad, {.adds = true});
     }
     if (has_gradients) context->save_for_backward({hidden_grad, weight_grad});
     return at::scalar_tensor(loss, hidden.options().dtype(at::kFloat));

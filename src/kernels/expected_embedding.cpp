@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "kernels/product.h"
+
 namespace automodel::kernels {
 
 namespace {
@@ -13,7 +15,7 @@ constexpr int64_t kExpectedRows = 512;  // a chunk
 
 /// Probabilities of some rows, in the dtype of the weight.
 at::Tensor row_probabilities(const at::Tensor& rows, const at::Tensor& weight, double softcap) {
-  at::Tensor logits = at::matmul(rows, weight.t()).to(at::kFloat);
+  at::Tensor logits = product(rows, weight.t()).to(at::kFloat);
   if (softcap > 0) logits = logits.div_(softcap).tanh_().mul_(softcap);
   return logits.softmax(-1).to(weight.scalar_type());
 }
@@ -25,8 +27,8 @@ struct ExpectedEmbedding : torch::autograd::Function<ExpectedEmbedding> {
     for (int64_t begin = 0; begin < hidden.size(0); begin += kExpectedRows) {
       const int64_t count = std::min(kExpectedRows, hidden.size(0) - begin);
       const at::Tensor rows = hidden.narrow(0, begin, count);
-      out.narrow(0, begin, count)
-          .copy_(at::matmul(row_probabilities(rows, weight, softcap), weight).mul_(scale));
+      product_into(row_probabilities(rows, weight, softcap), weight, out.narrow(0, begin, count),
+                   {.alpha = scale});
     }
     context->save_for_backward({hidden, weight});
     context->saved_data["softcap"] = softcap;
@@ -44,7 +46,7 @@ struct ExpectedEmbedding : torch::autograd::Function<ExpectedEmbedding> {
       const int64_t count = std::min(kExpectedRows, hidden.size(0) - begin);
       const at::Tensor probabilities = row_probabilities(hidden.narrow(0, begin, count), saved[1],
                                                          context->saved_data["softcap"].toDouble());
-      d_weight.addmm_(probabilities.t(), d_out.narrow(0, begin, count));
+      product_into(probabilities.t(), d_out.narrow(0, begin, count), d_weight, {.adds = true});
     }
     return {at::Tensor(), d_weight, at::Tensor(), at::Tensor()};
   }

@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "kernels/fused.h"
-#include "kernels/linear.h"
+#include "kernels/product.h"
 
 // T tokens of D dims choose k of E experts with I inner dims; A is the number of choices, which lie
 // in rows, expert after expert.
@@ -65,17 +65,6 @@ ExpertRows sort_by_expert(const at::Tensor& expert_ids, int64_t num_experts) {
   rows.token = rows.token.to(expert_ids.device());
   rows.choice = rows.choice.to(expert_ids.device());
   return rows;
-}
-
-/// out = a b, in float32 where the CPU is slow at 16 bits.
-void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor out) {
-  const bool is_narrow = out.scalar_type() == at::kHalf ||
-                         (out.scalar_type() == at::kBFloat16 && !has_fast_bfloat16_products());
-  if (out.is_cpu() && is_narrow) {
-    out.copy_(at::mm(a.to(at::kFloat), b.to(at::kFloat)));
-  } else {
-    at::mm_out(out, a, b);
-  }
 }
 
 /// Row t of the result is the sum of the rows of t's choices, in their order.
@@ -203,11 +192,11 @@ class ExpertProducts final {
                       at::empty({rows_.num_rows(), x.size(1)}, x.options())};
     for_each_expert(rows_, x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
       const at::Tensor raised = all.raised.narrow(0, begin, count);
-      multiply(gathered(x, begin, count), in_out(weights_.up, e), raised);
+      product_into(gathered(x, begin, count), in_out(weights_.up, e), raised);
       if (weights_.up_bias.defined()) raised.add_(weights_.up_bias.select(0, e));
       const at::Tensor mine = weight.narrow(0, begin, count).unsqueeze(1);
       const at::Tensor out = all.out.narrow(0, begin, count);
-      multiply(inner(raised, options_).mul_(mine), in_out(weights_.down, e), out);
+      product_into(inner(raised, options_).mul_(mine), in_out(weights_.down, e), out);
       if (weights_.down_bias.defined()) out.add_(mine * weights_.down_bias.select(0, e));
     });
     return all;
@@ -229,34 +218,34 @@ class ExpertProducts final {
 
   void backward(const BackwardInput& in, const Gradients& to) const {
     for_each_expert(rows_, in.x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
-      const at::Tensor d_rows = gathered(in.d_out, begin, count);
+      const Factor d_rows = gathered(in.d_out, begin, count);
       const at::Tensor d_raised = down_backward(e, begin, d_rows, in, to);
       if (to.experts.up.defined()) {
         weight_gradient(gathered(in.x, begin, count), d_raised, to.experts.up.select(0, e));
       }
       if (to.experts.up_bias.defined()) to.experts.up_bias.select(0, e).copy_(d_raised.sum(0));
       if (to.rows.defined()) {
-        multiply(d_raised, in_out(weights_.up, e).t(), to.rows.narrow(0, begin, count));
+        product_into(d_raised, in_out(weights_.up, e).t(), to.rows.narrow(0, begin, count));
       }
     });
   }
 
  private:
   /// From an expert's d_out by rows [count, D] to the gradient of its first product [count, U].
-  at::Tensor down_backward(int64_t e, int64_t begin, const at::Tensor& d_rows,
-                           const BackwardInput& in, const Gradients& to) const {
+  at::Tensor down_backward(int64_t e, int64_t begin, const Factor& d_rows, const BackwardInput& in,
+                           const Gradients& to) const {
     const int64_t count = d_rows.size(0);
     const at::Tensor weight = in.weight.narrow(0, begin, count).unsqueeze(1);
     const at::Tensor raised = in.raised.narrow(0, begin, count);
     const int64_t inner_dim = weights_.down.size(options_.is_transposed ? 1 : 2);
-    at::Tensor d_inner = at::empty({count, inner_dim}, d_rows.options());
-    multiply(d_rows, in_out(weights_.down, e).t(), d_inner);
+    at::Tensor d_inner = at::empty({count, inner_dim}, in.d_out.options());
+    product_into(d_rows, in_out(weights_.down, e).t(), d_inner);
     if (to.weight.defined() || to.experts.down.defined()) {
       at::Tensor plain = inner(raised, options_);
       if (to.weight.defined()) {
         at::Tensor d_weight = (d_inner * plain).sum(1);
         if (weights_.down_bias.defined()) {
-          d_weight.add_(at::mv(d_rows, weights_.down_bias.select(0, e)));
+          d_weight.add_(at::mv(d_rows.tensor(), weights_.down_bias.select(0, e)));
         }
         to.weight.narrow(0, begin, count).copy_(d_weight);
       }
@@ -265,22 +254,24 @@ class ExpertProducts final {
       }
     }
     if (to.experts.down_bias.defined()) {
-      to.experts.down_bias.select(0, e).copy_((d_rows * weight).sum(0));
+      to.experts.down_bias.select(0, e).copy_((d_rows.tensor() * weight).sum(0));
     }
     return inner_backward(d_inner.mul_(weight), raised, options_);
   }
 
   /// The gradient of one expert's matrix, of the rows that went in and what came back.
-  void weight_gradient(const at::Tensor& input, const at::Tensor& d_output, at::Tensor to) const {
+  void weight_gradient(const Factor& input, const Factor& d_output, const at::Tensor& to) const {
     if (options_.is_transposed) {
-      multiply(input.t(), d_output, to);
+      product_into(input.t(), d_output, to);
     } else {
-      multiply(d_output.t(), input, to);
+      product_into(d_output.t(), input, to);
     }
   }
 
-  at::Tensor gathered(const at::Tensor& x, int64_t begin, int64_t count) const {
-    return x.index_select(0, rows_.token.narrow(0, begin, count));
+  /// Some tokens' rows; products in float32 read them where they are.
+  Factor gathered(const at::Tensor& x, int64_t begin, int64_t count) const {
+    const Factor rows(x, rows_.token.narrow(0, begin, count));
+    return is_fusable({x}) ? rows : Factor(rows.tensor());
   }
 
   /// One expert's matrix as [in, out].

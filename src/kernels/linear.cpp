@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/fused.h"
+#include "kernels/product.h"
 #include "kernels/result_keeper.h"
 
 namespace automodel::kernels {
@@ -24,12 +26,11 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
     context->saved_data["has_bias"] = bias.has_value();
     if (kept != nullptr) return kept->detach();
     const at::Tensor rows = rows_of(x);
-    const at::Tensor columns = weight.to(at::kFloat).t();
-    const at::Tensor product =
-        bias ? at::addmm(bias->to(at::kFloat), rows, columns) : at::mm(rows, columns);
+    at::Tensor out = product(rows, weight.to(at::kFloat).t());
+    if (bias) out.add_(bias->to(at::kFloat));
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(0);
-    return product.to(x.scalar_type()).view(sizes);
+    return out.to(x.scalar_type()).view(sizes);
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
@@ -39,10 +40,10 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
     const at::Tensor gradient = rows_of(gradients[0]);
     at::Tensor d_x, d_weight, d_bias;
     if (context->needs_input_grad(0)) {
-      d_x = at::mm(gradient, weight.to(at::kFloat)).to(x.scalar_type()).view(x.sizes());
+      d_x = product(gradient, weight.to(at::kFloat)).to(x.scalar_type()).view(x.sizes());
     }
     if (context->needs_input_grad(1)) {
-      d_weight = at::mm(gradient.t(), rows_of(x)).to(weight.scalar_type());
+      d_weight = product(gradient.t(), rows_of(x)).to(weight.scalar_type());
     }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
       d_bias = gradient.sum(0).to(weight.scalar_type());
@@ -51,14 +52,19 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
   }
 };
 
-/// at::linear whose product is there already. Its gradients are ATen's products, operand for
-/// operand, so that they are the same to the last bit.
-struct LinearKept : torch::autograd::Function<LinearKept> {
+/// Operands of one dtype. `kept` is the product when it is there already, else null.
+struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
     context->save_for_backward({x, weight});
     context->saved_data["has_bias"] = bias.has_value();
-    return kept->detach();
+    if (kept != nullptr) return kept->detach();
+    if (!is_fusable({x, weight})) return at::linear(x, weight, bias);
+    at::Tensor out = product(x.reshape({-1, x.size(-1)}), weight.t());
+    if (bias) out.add_(*bias);
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() = weight.size(0);
+    return out.view(sizes);
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
@@ -67,12 +73,12 @@ struct LinearKept : torch::autograd::Function<LinearKept> {
     const at::Tensor& weight = saved[1];
     const at::Tensor gradient = gradients[0].reshape({-1, gradients[0].size(-1)});
     at::Tensor d_x, d_weight, d_bias;
-    if (context->needs_input_grad(0)) d_x = at::mm(gradient, weight).view(x.sizes());
+    if (context->needs_input_grad(0)) d_x = product(gradient, weight).view(x.sizes());
     if (context->needs_input_grad(1)) {
       const at::Tensor rows = x.reshape({-1, x.size(-1)});
       // A weight that is stored [in, out] gets its gradient in that layout.
       d_weight =
-          weight.is_contiguous() ? at::mm(gradient.t(), rows) : at::mm(rows.t(), gradient).t();
+          weight.is_contiguous() ? product(gradient.t(), rows) : product(rows.t(), gradient).t();
     }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
       d_bias = gradient.sum(0);
@@ -95,16 +101,15 @@ at::Tensor linear_widened(const at::Tensor& x, const at::Tensor& weight, const a
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const bool is_narrow = x.scalar_type() == at::kHalf ||
                          (x.scalar_type() == at::kBFloat16 && !has_fast_bfloat16_products());
-  const bool is_same_type = x.scalar_type() == weight.scalar_type();
-  const bool is_widened = x.device().is_cpu() && is_narrow && is_same_type;
   const std::optional<at::Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
-  if (const auto kept = take_result(ResultKind::kMatrixProduct)) {
-    return is_widened ? LinearWidened::apply(x, weight, offset, kept->data())
-                      : LinearKept::apply(x, weight, offset, kept->data());
-  }
-  at::Tensor product = is_widened ? linear_widened(x, weight, bias) : at::linear(x, weight, offset);
-  offer_result(ResultKind::kMatrixProduct, {product});
-  return product;
+  if (x.scalar_type() != weight.scalar_type()) return at::linear(x, weight, offset);  // its error
+  const bool is_widened = x.device().is_cpu() && is_narrow;
+  const auto kept = take_result(ResultKind::kMatrixProduct);
+  const at::Tensor* there = kept ? kept->data() : nullptr;
+  at::Tensor out = is_widened ? LinearWidened::apply(x, weight, offset, there)
+                              : Linear::apply(x, weight, offset, there);
+  if (!kept) offer_result(ResultKind::kMatrixProduct, {out});
+  return out;
 }
 
 }  // namespace automodel::kernels

@@ -4,6 +4,35 @@
 
 namespace automodel::kernels::cpu {
 
+/// A float32 matrix for a product: rows [R, C] of C neighbours, all of them or those that `rows`
+/// names, taken as they are or as columns.
+struct ProductOperand {
+  const float* data = nullptr;
+  int64_t stride = 0;             ///< elements between rows
+  const int64_t* rows = nullptr;  ///< which; null: all
+  bool is_transposed = false;
+
+  const float* row(int64_t r) const { return data + (rows != nullptr ? rows[r] : r) * stride; }
+};
+
+/// Some rows and columns of c [m, n] = alpha * a [m, depth] b [depth, n] (+ c), depth > 0.
+struct ProductPart {
+  ProductOperand a, b;
+  float* c = nullptr;
+  int64_t c_stride = 0;
+  int64_t depth = 0;
+  int64_t row_begin = 0, row_end = 0;
+  int64_t column_begin = 0, column_end = 0;
+  float alpha = 1;
+  bool adds = false;
+};
+
+/// What a product works on at a time fits a core's cache: this many steps of the inner dimension,
+/// and columns.
+constexpr int64_t kProductDepth = 256;
+constexpr int64_t kProductColumns = 512;
+constexpr int64_t kMostTileColumns = 32;
+
 /// Inner loops over float32 rows, compiled for several instruction sets and chosen once at run
 /// time. No loop allocates, locks or starts threads; callers split rows over threads.
 struct LoopTable {
@@ -39,6 +68,10 @@ struct LoopTable {
   /// Adam over a range; v_max null unless amsgrad.
   void (*adam)(float* p, const float* g, float* m, float* v, float* v_max, const float* factors,
                int64_t count);
+  float (*dot)(const float* a, const float* b, int64_t count);
+  /// `scratch` holds min(depth, kProductDepth) rows of the part's columns, at most kProductColumns,
+  /// rounded up to kMostTileColumns. Each number's bits are those of any other cut.
+  void (*multiply)(const ProductPart& part, float* scratch);
 };
 
 /// Order of LoopTable::adam's factors. 1 - beta comes rounded from float64: subtracted in float32

@@ -3,6 +3,9 @@
 namespace automodel::kernels::cpu {
 
 namespace {
+constexpr int64_t kLanes = 16;
+constexpr int64_t kTileRows = 14;
+constexpr int64_t kTileVectors = 2;
 #include "kernels/cpu/loops_body.inc"
 }  // namespace
 

@@ -1,0 +1,156 @@
+#include "kernels/product.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/fused.h"
+#include "kernels/linear.h"
+
+namespace automodel::kernels {
+
+namespace {
+
+/// Products below this many multiplications are not worth a second thread.
+constexpr int64_t kSmallProduct = int64_t{1} << 18;
+
+/// What the loops read; `kept` keeps a copy alive where the matrix had no contiguous rows.
+cpu::ProductOperand operand_of(const Factor& factor, at::Tensor& kept) {
+  cpu::ProductOperand operand;
+  const bool has_columns = factor.matrix.stride(1) != 1 && factor.matrix.stride(0) == 1;
+  operand.is_transposed = factor.is_transposed;
+  if (has_columns && !factor.rows.defined()) {
+    kept = factor.matrix.t();
+    operand.is_transposed = !factor.is_transposed;
+  } else {
+    kept = factor.matrix;
+  }
+  if (kept.stride(1) != 1 && kept.size(1) > 1) kept = kept.contiguous();
+  operand.data = kept.data_ptr<float>();
+  operand.stride = kept.stride(0);
+  if (factor.rows.defined()) operand.rows = factor.rows.data_ptr<int64_t>();
+  return operand;
+}
+
+/// How many parts the rows, and the columns, of a product are cut into: one a thread, as square as
+/// can be, since every part reads all of its rows and columns.
+std::pair<int64_t, int64_t> parts_of(int64_t m, int64_t n, int64_t num_threads) {
+  std::pair<int64_t, int64_t> best{num_threads, 1};
+  double least = 0;
+  for (int64_t rows = 1; rows <= num_threads; ++rows) {
+    if (num_threads % rows != 0) continue;
+    const int64_t columns = num_threads / rows;
+    const double read = static_cast<double>(m) / static_cast<double>(rows) +
+                        static_cast<double>(n) / static_cast<double>(columns);
+    if (least == 0 || read < least) {
+      least = read;
+      best = {rows, columns};
+    }
+  }
+  return best;
+}
+
+int64_t round_up_columns(int64_t columns) {
+  return (columns + cpu::kMostTileColumns - 1) / cpu::kMostTileColumns * cpu::kMostTileColumns;
+}
+
+void multiply_float(const Factor& a, const Factor& b, const at::Tensor& out,
+                    const ProductOptions& options) {
+  RECORD_FUNCTION("automodel::product", c10::ArrayRef<const c10::IValue>{});
+  at::Tensor a_kept, b_kept;
+  cpu::ProductPart whole;
+  whole.a = operand_of(a, a_kept);
+  whole.b = operand_of(b, b_kept);
+  whole.c = out.data_ptr<float>();
+  whole.c_stride = out.stride(0);
+  whole.depth = a.size(1);
+  whole.row_end = out.size(0);
+  whole.column_end = out.size(1);
+  whole.alpha = static_cast<float>(options.alpha);
+  whole.adds = options.adds;
+  const bool is_alone =
+      at::in_parallel_region() || whole.row_end * whole.column_end * whole.depth < kSmallProduct;
+  const auto [row_parts, column_parts] =
+      parts_of(whole.row_end, whole.column_end, is_alone ? 1 : at::get_num_threads());
+  const int64_t rows = (whole.row_end + row_parts - 1) / row_parts;
+  const int64_t columns = round_up_columns((whole.column_end + column_parts - 1) / column_parts);
+  at::parallel_for(0, row_parts * column_parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      cpu::ProductPart part = whole;
+      part.row_begin = i / column_parts * rows;
+      part.row_end = std::min(whole.row_end, part.row_begin + rows);
+      part.column_begin = i % column_parts * columns;
+      part.column_end = std::min(whole.column_end, part.column_begin + columns);
+      if (part.row_begin < part.row_end && part.column_begin < part.column_end) {
+        multiply_part(part);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Factor Factor::t() const {
+  Factor other = *this;
+  other.is_transposed = !is_transposed;
+  return other;
+}
+
+int64_t Factor::size(int64_t dim) const {
+  const bool is_rows = (dim == 0) != is_transposed;
+  return is_rows && rows.defined() ? rows.size(0) : matrix.size(is_rows ? 0 : 1);
+}
+
+at::Tensor Factor::tensor() const {
+  const at::Tensor picked = rows.defined() ? matrix.index_select(0, rows) : matrix;
+  return is_transposed ? picked.t() : picked;
+}
+
+void multiply_part(const cpu::ProductPart& part) {
+  const int64_t columns =
+      std::min(cpu::kProductColumns, round_up_columns(part.column_end - part.column_begin));
+  const int64_t depth = std::min(cpu::kProductDepth, part.depth);
+  const at::Tensor scratch = at::empty({depth * columns}, at::TensorOptions().dtype(at::kFloat));
+  cpu::loops().multiply(part, scratch.data_ptr<float>());
+}
+
+void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
+                  const ProductOptions& options) {
+  AM_CHECK(a.size(1) == b.size(0) && out.size(0) == a.size(0) && out.size(1) == b.size(1),
+           "a product of [", a.size(0), ", ", a.size(1), "] and [", b.size(0), ", ", b.size(1),
+           "] into [", out.size(0), ", ", out.size(1), "]");
+  if (out.numel() == 0) return;
+  if (a.size(1) == 0) {
+    if (!options.adds) out.zero_();
+    return;
+  }
+  const at::ScalarType dtype = out.scalar_type();
+  if (is_fusable({a.matrix, b.matrix, out}) && (out.stride(1) == 1 || out.size(1) == 1)) {
+    multiply_float(a, b, out, options);
+    return;
+  }
+  const bool is_narrow =
+      dtype == at::kHalf || (dtype == at::kBFloat16 && !has_fast_bfloat16_products());
+  if (out.is_cpu() && is_narrow) {
+    const at::Tensor wide = at::empty(out.sizes(), out.options().dtype(at::kFloat));
+    multiply_float(a.tensor().to(at::kFloat), b.tensor().to(at::kFloat), wide,
+                   {.alpha = options.alpha});
+    options.adds ? out.add_(wide) : out.copy_(wide);
+  } else if (options.adds || options.alpha != 1) {
+    at::Tensor(out).addmm_(a.tensor(), b.tensor(), options.adds ? 1 : 0, options.alpha);
+  } else {
+    at::mm_out(const_cast<at::Tensor&>(out), a.tensor(), b.tensor());
+  }
+}
+
+at::Tensor product(const Factor& a, const Factor& b) {
+  at::Tensor out = at::empty({a.size(0), b.size(1)}, a.matrix.options());
+  product_into(a, b, out);
+  return out;
+}
+
+}  // namespace automodel::kernels

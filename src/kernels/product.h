@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+namespace automodel::kernels {
+
+namespace cpu {
+struct ProductPart;
+}
+
+/// A matrix of a product: [R, C], or of a larger matrix the rows that ids name.
+struct Factor {
+  at::Tensor matrix;
+  at::Tensor rows = {};  ///< int64 on matrix's device, or undefined: all of them
+  bool is_transposed = false;
+
+  Factor(at::Tensor matrix, at::Tensor rows = {})  // NOLINT: a tensor is a factor
+      : matrix(std::move(matrix)), rows(std::move(rows)) {}
+
+  Factor t() const;
+  int64_t size(int64_t dim) const;
+  /// As a matrix of its own; named rows are copied.
+  at::Tensor tensor() const;
+};
+
+/// How a product is written.
+struct ProductOptions {
+  bool adds = false;  ///< to what `out` holds
+  double alpha = 1;   ///< times the product
+};
+
+/// out [m, n] = a [m, k] b [k, n], all of one dtype. Float32 on the CPU goes through loops of our
+/// own, on all threads unless the caller is one of several: the same bits on any number of them.
+/// 16-bit matrices on a CPU that is slow at them are multiplied in float32. The rest is ATen's.
+/// `out` may be any view with contiguous rows.
+void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
+                  const ProductOptions& options = {});
+
+/// Float32 matrices in memory, on the calling thread.
+void multiply_part(const cpu::ProductPart& part);
+
+/// The same as product_into() into a new matrix.
+at::Tensor product(const Factor& a, const Factor& b);
+
+}  // namespace automodel::kernels

@@ -1,0 +1,197 @@
+#include "kernels/product.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/text.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/differentiation.h"
+#include "kernels/linear.h"
+
+namespace automodel::kernels {
+namespace {
+
+struct ProductSizes {
+  int64_t m, n, k;
+};
+
+/// Around the sizes of tiles (14 and 6 rows, 32, 16 and 8 columns) and of what the cache gets (512
+/// columns, 256 steps).
+const std::vector<ProductSizes> kProductSizes = {
+    {1, 1, 1},      {1, 33, 7},    {13, 31, 15}, {14, 32, 16},   {15, 33, 17},
+    {28, 64, 256},  {5, 7, 257},   {29, 513, 3}, {100, 544, 40}, {2, 1030, 258},
+    {300, 96, 513}, {64, 32, 200}, {200, 17, 64}};
+
+std::string text_of(const ProductSizes& s) {
+  return cat("[", s.m, ", ", s.k, "] x [", s.k, ", ", s.n, "]");
+}
+
+/// A matrix in the layout asked for: contiguous rows, contiguous columns, or rows inside longer
+/// ones.
+at::Tensor laid_out(const at::Tensor& matrix, int layout) {
+  if (layout == 0) return matrix.contiguous();
+  if (layout == 1) return matrix.t().contiguous().t();
+  at::Tensor wide = at::full({matrix.size(0), matrix.size(1) + 5}, NAN, matrix.options());
+  wide.narrow(1, 2, matrix.size(1)).copy_(matrix);
+  return wide.narrow(1, 2, matrix.size(1));
+}
+
+/// At most twice as far from the product in float64 as ATen's, or 1e-6.
+void expect_product(const at::Tensor& actual, const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor truth = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+  EXPECT_LE(relative_error(actual, truth), std::max(1e-6, 2 * relative_error(at::mm(a, b), truth)));
+}
+
+TEST(Product, EqualsAtensInAnyLayout) {
+  Numbers numbers(1);
+  for (const ProductSizes& s : kProductSizes) {
+    const at::Tensor a = numbers.normal({s.m, s.k}), b = numbers.normal({s.k, s.n});
+    for (int layout = 0; layout < 9; ++layout) {
+      SCOPED_TRACE(cat(text_of(s), ", layouts ", layout / 3, " and ", layout % 3));
+      const at::Tensor left = laid_out(a, layout / 3), right = laid_out(b, layout % 3);
+      expect_product(product(left, right), a, b);
+      expect_product(product(Factor(left.t()).t(), Factor(right.t()).t()), a, b);
+    }
+  }
+}
+
+TEST(Product, AddsAndScalesIntoPartOfAMatrix) {
+  Numbers numbers(2);
+  for (const ProductSizes& s : kProductSizes) {
+    SCOPED_TRACE(text_of(s));
+    const at::Tensor a = numbers.normal({s.m, s.k}), b = numbers.normal({s.k, s.n});
+    const at::Tensor before = numbers.normal({s.m + 2, s.n + 3});
+    const at::Tensor all = before.clone();
+    product_into(a, b, all.narrow(0, 1, s.m).narrow(1, 2, s.n), {.adds = true, .alpha = 0.5});
+    at::Tensor expected = before.to(at::kDouble);
+    expected.narrow(0, 1, s.m).narrow(1, 2, s.n).add_(at::mm(a.to(at::kDouble), b.to(at::kDouble)),
+                                                      0.5);
+    EXPECT_LE(relative_error(all, expected), 1e-6);
+    all.narrow(0, 1, s.m).narrow(1, 2, s.n).copy_(before.narrow(0, 1, s.m).narrow(1, 2, s.n));
+    EXPECT_TRUE(at::equal(all, before)) << "written beside the result";
+  }
+}
+
+TEST(Product, ReadsNamedRows) {
+  Numbers numbers(3);
+  const at::Tensor x = numbers.normal({40, 30}), ids = at::randint(40, {53}, at::kLong);
+  const at::Tensor rows = x.index_select(0, ids);
+  const at::Tensor right = numbers.normal({30, 50}), left = numbers.normal({20, 53});
+  expect_product(product(Factor(x, ids), right), rows, right);
+  expect_product(product(left, Factor(x, ids)), left, rows);
+  expect_product(product(Factor(x, ids).t(), left.t()), rows.t(), left.t());
+  expect_product(product(right.t(), Factor(x, ids).t()), right.t(), rows.t());
+}
+
+/// The bits must not depend on who computes what.
+TEST(Product, HasTheSameBitsHoweverItIsCut) {
+  Numbers numbers(4);
+  const at::Tensor a = numbers.normal({300, 700}), b = numbers.normal({700, 200});
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor whole = product(a, b);
+  for (const int count : {2, 3, 4, 6}) {
+    at::set_num_threads(count);
+    EXPECT_TRUE(at::equal(product(a, b), whole)) << count << " threads";
+  }
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::equal(product(a.narrow(0, 5, 38), b.narrow(1, 3, 77)),
+                        whole.narrow(0, 5, 38).narrow(1, 3, 77)));
+  at::Tensor sum = numbers.normal({300, 200});
+  at::Tensor part = sum.narrow(0, 7, 9).clone();
+  product_into(a.narrow(0, 7, 9), b, part, {.adds = true, .alpha = 0.3});
+  product_into(a, b, sum, {.adds = true, .alpha = 0.3});
+  EXPECT_TRUE(at::equal(part, sum.narrow(0, 7, 9)));
+}
+
+TEST(Product, KeepsNaNAndInfWhereTheyBelong) {
+  Numbers numbers(5);
+  at::Tensor a = numbers.normal({20, 40}), b = numbers.normal({40, 50});
+  a[3][2] = NAN;
+  b[7][45] = std::numeric_limits<float>::infinity();
+  const at::Tensor result = product(a, b);
+  EXPECT_TRUE(at::equal(result.isfinite(), at::mm(a, b).isfinite()));
+  EXPECT_TRUE(result.select(0, 3).isnan().all().item<bool>());
+  EXPECT_FALSE(result.select(0, 4).narrow(0, 0, 45).isnan().any().item<bool>());
+}
+
+TEST(Product, OfNothingIsZeroOrWhatWasThere) {
+  const at::Tensor a = at::empty({3, 0}), b = at::empty({0, 4}), out = at::ones({3, 4});
+  product_into(a, b, out, {.adds = true});
+  EXPECT_TRUE(at::equal(out, at::ones({3, 4})));
+  product_into(a, b, out);
+  EXPECT_TRUE(at::equal(out, at::zeros({3, 4})));
+  EXPECT_EQ(product(at::empty({0, 5}), at::empty({5, 2})).sizes(), at::IntArrayRef({0, 2}));
+}
+
+TEST(Product, OfOtherDtypesIsAtens) {
+  Numbers numbers(6);
+  const at::Tensor a = numbers.normal({9, 20}), b = numbers.normal({20, 11});
+  const at::Tensor wide_a = a.to(at::kDouble), wide_b = b.to(at::kDouble);
+  EXPECT_TRUE(at::equal(product(wide_a, wide_b), at::mm(wide_a, wide_b)));
+  const at::Tensor narrow_a = a.to(at::kBFloat16), narrow_b = b.to(at::kBFloat16);
+  at::Tensor out = at::ones({9, 11}, narrow_a.options());
+  product_into(narrow_a, narrow_b, out, {.adds = true, .alpha = 2});
+  const at::Tensor truth = 1 + 2 * at::mm(narrow_a.to(at::kDouble), narrow_b.to(at::kDouble));
+  EXPECT_LE(relative_error(out, truth), 6e-3);  // rounded to 8 bits, perhaps twice
+}
+
+TEST(Product, HasTheSameNumbersInEveryInstructionSet) {
+  Numbers numbers(7);
+  std::vector<const cpu::LoopTable*> tables = {&cpu::baseline_loops(), &cpu::loops()};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    tables.push_back(&cpu::avx2_loops());
+  }
+  for (const ProductSizes& s : kProductSizes) {
+    const at::Tensor a = numbers.normal({s.k, s.m}), b = numbers.normal({s.n, s.k});
+    for (const cpu::LoopTable* table : tables) {
+      SCOPED_TRACE(cat(table->isa, ": ", text_of(s)));
+      at::Tensor out = at::empty({s.m, s.n});
+      at::Tensor scratch = at::empty({cpu::kProductDepth * cpu::kProductColumns});
+      cpu::ProductPart part;
+      part.a = {a.data_ptr<float>(), s.m, nullptr, true};
+      part.b = {b.data_ptr<float>(), s.k, nullptr, true};
+      part.c = out.data_ptr<float>();
+      part.c_stride = s.n;
+      part.depth = s.k;
+      part.row_end = s.m;
+      part.column_end = s.n;
+      table->multiply(part, scratch.data_ptr<float>());
+      expect_product(out, a.t(), b.t());
+    }
+  }
+}
+
+TEST(Linear, GivesAtensResultsAndGradients) {
+  Numbers numbers(8);
+  const Tensors inputs = {numbers.normal({3, 70, 40}), numbers.normal({50, 40}),
+                          numbers.normal({50})};
+  const Operation ours = [](const Tensors& x) { return Tensors{linear(x[0], x[1], x[2])}; };
+  const Operation atens = [](const Tensors& x) { return Tensors{at::linear(x[0], x[1], x[2])}; };
+  const Tensors truth = differentiate(atens, inputs, at::kDouble);
+  const Tensors actual = differentiate(ours, inputs, at::kFloat);
+  const Tensors peer = differentiate(atens, inputs, at::kFloat);
+  for (size_t i = 0; i < truth.size(); ++i) {
+    EXPECT_LE(relative_error(actual[i], truth[i]),
+              std::max(1e-6, 2 * relative_error(peer[i], truth[i])))
+        << i;
+  }
+}
+
+TEST(Linear, GivesGradientsToThoseWhoWantThem) {
+  Numbers numbers(9);
+  const at::Tensor x = numbers.normal({6, 5}).requires_grad_();
+  const at::Tensor weight = numbers.normal({4, 5});
+  linear(x, weight, at::Tensor()).sum().backward();
+  EXPECT_LE(relative_error(x.grad(), weight.sum(0).expand({6, 5})), 1e-6);
+  EXPECT_FALSE(weight.grad().defined());
+}
+
+}  // namespace
+}  // namespace automodel::kernels
