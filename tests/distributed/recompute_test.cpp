@@ -189,7 +189,7 @@ class CallCounts final {
   ~CallCounts() { at::removeCallback(handle_); }
 
   int64_t attentions() const { return counts()["automodel::causal_attention"]; }
-  int64_t products() const { return counts()["aten::mm"] + counts()["aten::addmm"]; }
+  int64_t products() const { return counts()["automodel::product"]; }
 
  private:
   static std::map<std::string, int64_t>& counts() {
