@@ -15,9 +15,12 @@ bool is_below(const std::string& parameter, const std::string& module) {
          parameter[module.size()] == '.';
 }
 
-/// The plan's block or the table that a parameter belongs to; "" for the root.
+/// The experts, the plan's block or the table that a parameter belongs to; "" for the root.
 std::string unit_of(const std::string& parameter, const nn::ParallelPlan& plan,
-                    const TableUnits& tables) {
+                    const TableUnits& tables, const std::vector<std::string>& experts) {
+  for (const std::string& module : experts) {
+    if (is_below(parameter, module)) return module;
+  }
   for (const std::string& block : plan.blocks) {
     if (is_below(parameter, block)) return block;
   }
@@ -77,10 +80,11 @@ TableUnits untied_tables(torch::nn::Module& module, const nn::ParallelPlan& plan
 }
 
 std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan,
-                                        const TableUnits& tables) {
+                                        const TableUnits& tables,
+                                        const std::vector<std::string>& experts) {
   std::vector<FlatGroup> groups;
   for (const auto& item : module.named_parameters()) {
-    add_to_group(unit_of(item.key(), plan, tables), item.key(), item.value(), groups);
+    add_to_group(unit_of(item.key(), plan, tables, experts), item.key(), item.value(), groups);
   }
   return groups;
 }

@@ -39,9 +39,11 @@ struct TableUnits {
 /// instead of the root's for both, as upstream. A tied or frozen table stays in the root.
 TableUnits untied_tables(torch::nn::Module& module, const nn::ParallelPlan& plan);
 
-/// The parameters of a module by unit: the plan's blocks, `tables` and, for all others, the root.
+/// The parameters of a module by unit: `experts` (fqns of modules), the plan's blocks, `tables`
+/// and, for all others, the root.
 std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan,
-                                        const TableUnits& tables = {});
+                                        const TableUnits& tables = {},
+                                        const std::vector<std::string>& experts = {});
 
 /// Those of one unit.
 std::vector<FlatGroup> group_parameters(const std::string& unit,

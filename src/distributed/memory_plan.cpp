@@ -55,6 +55,16 @@ void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, Uni
   if (reduced != kept) unit.sum_copy = range * size_of(reduced);
 }
 
+/// How experts that are units of their own are kept, as shard_experts sets them up.
+MemoryOptions expert_options(const MemoryOptions& options) {
+  MemoryOptions own = options;
+  if (!options.experts.sharding) return own;
+  own.sharding = options.experts.sharding;
+  own.num_parts = options.experts.num_parts;
+  own.num_replicas = 1;
+  return own;
+}
+
 /// Bytes of one flat group on one rank.
 UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
   UnitMemory unit;
@@ -80,14 +90,19 @@ class StepWalk final {
  public:
   StepWalk(const std::vector<UnitMemory>& units, const MemoryOptions& options,
            const nn::ActivationSizes& activations)
-      : options_(options), activations_(activations) {
+      : options_(options), expert_options_(expert_options(options)), activations_(activations) {
     for (const UnitMemory& unit : units) {
       auto it = std::find_if(units_.begin(), units_.end(),
                              [&](const Unit& known) { return known.name == unit.unit; });
-      if (it == units_.end()) it = units_.insert(units_.end(), Unit{unit.unit, {}});
+      if (it == units_.end()) {
+        it = units_.insert(units_.end(), Unit{unit.unit});
+        it->options = unit.is_expert ? &expert_options_ : &options_;
+        it->is_expert = unit.is_expert;
+      }
       it->flats.push_back({&unit});
     }
     for (Unit& unit : units_) {
+      if (unit.is_expert) continue;
       if (unit.name.empty()) {
         roots_.push_back(&unit);
       } else if (unit.name == options.tables.embedding) {
@@ -98,7 +113,15 @@ class StepWalk final {
         blocks_.push_back(&unit);
       }
     }
+    for (Unit& unit : units_) {
+      if (!unit.is_expert) continue;
+      for (Unit* block : blocks_) {
+        if (unit.name.starts_with(block->name + ".")) block->experts = &unit;
+      }
+    }
   }
+  StepWalk(const StepWalk&) = delete;  // units point to the options
+  StepWalk& operator=(const StepWalk&) = delete;
 
   /// Replicated parameters have been updated; gradients begin anew.
   void begin_step() {
@@ -148,7 +171,10 @@ class StepWalk final {
   };
   struct Unit {
     std::string name;
-    std::vector<Flat> flats;
+    std::vector<Flat> flats = {};
+    const MemoryOptions* options = nullptr;
+    bool is_expert = false;
+    Unit* experts = nullptr;  // of a block, that are a unit
   };
 
   void mark(const std::string& what) {
@@ -179,13 +205,19 @@ class StepWalk final {
       flat.is_gathered = true;
       if (bytes.gathered > 0) take(bytes.gathered);
       now_.gathered += bytes.gathered;
-      counts_.num_gathers += 1;
-      // Replicated parameters are gathered once a step, after their update.
-      counts_.gathered_bytes += bytes.gathered > 0 ? bytes.gathered : bytes.parameters;
+      count_gather(unit, bytes);
       now_.casts += bytes.gather_copy;
       mark(cat("gather at ", when));
       now_.casts -= bytes.gather_copy;
     }
+  }
+
+  void count_gather(const Unit& unit, const UnitMemory& bytes) {
+    if (unit.options->num_parts == 1) return;  // nobody to gather from
+    // Replicated parameters are gathered once a step, after their update.
+    const int64_t whole = bytes.gathered > 0 ? bytes.gathered : bytes.parameters;
+    (unit.is_expert ? counts_.num_expert_gathers : counts_.num_gathers) += 1;
+    (unit.is_expert ? counts_.expert_gathered_bytes : counts_.gathered_bytes) += whole;
   }
 
   void release(Unit& unit) {
@@ -200,7 +232,7 @@ class StepWalk final {
   void prepare_gradients(Unit& unit) {
     for (Flat& flat : unit.flats) {
       if (!flat.bytes->is_trained) continue;
-      if (pending_ == &flat) finish_reduction();
+      if (pending_flat_ == &flat) finish_reduction();
       hold(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
     }
   }
@@ -240,11 +272,13 @@ class StepWalk final {
       }
       finish_reduction();
       if (has_wider_sum(flat)) stash(flat);
-      pending_ = &flat;
+      pending_ = &unit;
+      pending_flat_ = &flat;
       // The first sum of a step is written straight into the gradients.
       const bool is_direct = !flat.is_reduced && flat.bytes->sum_copy == 0;
-      pending_copy_ = is_direct || !shards_gradients(options_) ? flat.bytes->sum_copy
-                                                               : flat.bytes->sent / num_parts();
+      pending_copy_ = is_direct || !shards_gradients(*unit.options)
+                          ? flat.bytes->sum_copy
+                          : flat.bytes->sent / unit.options->num_parts;
       now_.casts += pending_copy_;
       mark(cat("reduction of ", unit.name.empty() ? "the root" : unit.name));
       if (!options_.sharding->overlaps_reductions) finish_reduction();
@@ -253,20 +287,28 @@ class StepWalk final {
 
   void finish_reduction() {
     if (pending_ == nullptr) return;
-    Flat& flat = *std::exchange(pending_, nullptr);
+    const Unit& unit = *std::exchange(pending_, nullptr);
+    Flat& flat = *std::exchange(pending_flat_, nullptr);
     now_.casts -= std::exchange(pending_copy_, 0);
     flat.is_reduced = true;
     drop(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
     drop(flat.has_accumulated, flat.bytes->accumulated, now_.whole_gradients);
-    counts_.num_reductions += 1;
-    counts_.reduced_bytes += flat.bytes->sent;
-    if (options_.num_replicas > 1) {
+    if (unit.options->num_parts > 1) {
+      (unit.is_expert ? counts_.num_expert_reductions : counts_.num_reductions) += 1;
+      (unit.is_expert ? counts_.expert_reduced_bytes : counts_.reduced_bytes) += flat.bytes->sent;
+    }
+    if (unit.options->num_replicas > 1) {
       counts_.num_replica_reductions += 1;
-      counts_.replica_reduced_bytes += flat.bytes->sent / num_parts();
+      counts_.replica_reduced_bytes += flat.bytes->sent / unit.options->num_parts;
     }
   }
 
-  int64_t num_parts() const { return options_.num_parts; }
+  /// All-to-alls of a layer of experts that are on several ranks.
+  void exchange(const Unit& block, int64_t times, int64_t bytes) {
+    if (block.experts == nullptr || !options_.experts.sharding) return;
+    counts_.num_exchanges += times;
+    counts_.exchanged_bytes += bytes;
+  }
 
   bool is_kept_after_forward(size_t block) const {
     if (!options_.sharding) return true;
@@ -288,11 +330,21 @@ class StepWalk final {
       const size_t next = i + static_cast<size_t>(ahead);
       if (next < blocks_.size()) gather(*blocks_[next], when);
     }
+    run_experts_forward(i, when);
     now_.working = activations_.block_forward;
     now_.activations += options_.recomputes ? activations_.block_input : activations_.block_kept;
     mark(when);
     now_.working = 0;
+    Unit* const experts = blocks_[i]->experts;
+    // A forward without a graph gives everything up.
+    if (experts != nullptr && (options_.recomputes || !is_kept_after_forward(i))) release(*experts);
     if (!is_kept_after_forward(i)) release(*blocks_[i]);
+  }
+
+  void run_experts_forward(size_t i, const std::string& when) {
+    if (blocks_[i]->experts == nullptr) return;
+    gather(*blocks_[i]->experts, when);
+    exchange(*blocks_[i], kExchangesForward, activations_.exchanged_forward);
   }
 
   void embed() {
@@ -325,9 +377,22 @@ class StepWalk final {
     for (int64_t ahead = 1; ahead <= prefetch_depth(false); ++ahead) {
       if (ahead <= static_cast<int64_t>(i)) gather(*blocks_[i - static_cast<size_t>(ahead)], when);
     }
-    now_.working = activations_.block_backward;
-    if (options_.recomputes) now_.working += activations_.block_kept;
+    if (block.experts != nullptr && options_.recomputes) {
+      run_experts_forward(i, when);
+      if (!is_kept_after_forward(i)) release(*block.experts);
+    }
+    const int64_t kept_again = options_.recomputes ? activations_.block_kept : 0;
+    if (block.experts != nullptr) {
+      gather(*block.experts, when);
+      prepare_gradients(*block.experts);
+      exchange(block, kExchangesBackward, activations_.exchanged_backward);
+    }
+    now_.working = activations_.block_backward + kept_again;
     mark(when);
+    if (block.experts != nullptr) {
+      now_.working = activations_.experts_input + kept_again;
+      finish_backward(*block.experts);
+    }
     now_.working = 0;
     now_.activations -= options_.recomputes ? activations_.block_input : activations_.block_kept;
     finish_backward(block);
@@ -350,7 +415,12 @@ class StepWalk final {
     }
   }
 
+  // The dispatcher's all-to-alls: numbers, experts, tokens, results; and the gradients' ways.
+  static constexpr int64_t kExchangesForward = 4;
+  static constexpr int64_t kExchangesBackward = 2;
+
   const MemoryOptions& options_;
+  const MemoryOptions expert_options_;
   const nn::ActivationSizes& activations_;
   std::vector<Unit> units_;
   std::vector<Unit*> blocks_;
@@ -363,25 +433,46 @@ class StepWalk final {
   StepCollectives counts_;
   int64_t number_ = 1;
   bool is_synced_ = true;
-  Flat* pending_ = nullptr;  // a reduction under way
+  const Unit* pending_ = nullptr;  // a reduction under way
+  Flat* pending_flat_ = nullptr;
   int64_t pending_copy_ = 0;
 };
 
 }  // namespace
 
+namespace {
+
+/// Experts on ranks of their own, of which `num_parts` share the same: as the default strategy sets
+/// up everything then, also where one rank holds all the rest.
+void split_experts_in(const DistributedSetup& setup, int64_t num_parts, MemoryOptions& options) {
+  const MoEParallelizerConfig moe = setup.moe.value_or(MoEParallelizerConfig{});
+  ShardingOptions sharding = sharding_options(setup.fsdp2, at::kCPU);
+  if (moe.mp_policy) apply_policy(*moe.mp_policy, sharding);
+  if (!sharding.reshard_after_forward) sharding.reshard_after_forward = moe.reshard_after_forward;
+  options.sharding = sharding;
+  options.experts.sharding = fitted_to(sharding, static_cast<int>(num_parts));
+  options.experts.num_parts = num_parts;
+}
+
+}  // namespace
+
 MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSizes& sizes) {
   MemoryOptions options;
-  options.recomputes = activation_checkpointing_mode(setup) != ActivationCheckpointingMode::kOff;
+  options.recomputes = activation_checkpointing_mode(setup) != ActivationCheckpointingMode::kOff &&
+                       has_language_scope(activation_checkpointing_scope(setup));
   if (const auto cap = setup.ddp.bucket_cap_mb) {
     options.bucket_bytes = *cap << 20;
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
   }
   const int64_t ranks = int64_t{sizes.dp()} * sizes.cp;
-  if (ranks == 1) return options;
+  const int64_t ep = setup.sizes.ep_size.value_or(1);
+  if (ep > 1) split_experts_in(setup, sizes.world_size() / sizes.pp / ep, options);
+  if (ranks == 1 && ep == 1) return options;
   const MegatronFSDPConfig& megatron = setup.megatron_fsdp;
   switch (setup.strategy) {
     case Strategy::kFsdp2:
-      options.sharding = sharding_options(setup.fsdp2, at::kCPU);
+      if (!options.sharding) options.sharding = sharding_options(setup.fsdp2, at::kCPU);
+      options.sharding = fitted_to(*options.sharding, static_cast<int>(ranks));
       options.num_parts = int64_t{sizes.dp_shard} * sizes.cp;
       options.num_replicas = sizes.dp_replicate;
       break;
@@ -405,12 +496,21 @@ StepCollectives& StepCollectives::operator+=(const StepCollectives& other) {
   reduced_bytes += other.reduced_bytes;
   num_replica_reductions += other.num_replica_reductions;
   replica_reduced_bytes += other.replica_reduced_bytes;
+  num_expert_gathers += other.num_expert_gathers;
+  expert_gathered_bytes += other.expert_gathered_bytes;
+  num_expert_reductions += other.num_expert_reductions;
+  expert_reduced_bytes += other.expert_reduced_bytes;
+  num_exchanges += other.num_exchanges;
+  exchanged_bytes += other.exchanged_bytes;
   return *this;
 }
 
 StepCollectives StepCollectives::operator*(int64_t times) const {
-  return {num_gathers * times,   gathered_bytes * times,         num_reductions * times,
-          reduced_bytes * times, num_replica_reductions * times, replica_reduced_bytes * times};
+  return {
+      num_gathers * times,          gathered_bytes * times,         num_reductions * times,
+      reduced_bytes * times,        num_replica_reductions * times, replica_reduced_bytes * times,
+      num_expert_gathers * times,   expert_gathered_bytes * times,  num_expert_reductions * times,
+      expert_reduced_bytes * times, num_exchanges * times,          exchanged_bytes * times};
 }
 
 const UnitMemory& MemoryPlan::largest_unit() const {
@@ -422,9 +522,13 @@ const UnitMemory& MemoryPlan::largest_unit() const {
 MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& options,
                        const nn::ActivationSizes& activations) {
   MemoryPlan plan;
+  const std::vector<std::string>& experts = options.experts.modules;
+  const MemoryOptions of_experts = expert_options(options);
   for (const FlatGroup& group : groups) {
-    plan.units.push_back(unit_memory(group, options));
-    const UnitMemory& unit = plan.units.back();
+    const bool is_expert = std::find(experts.begin(), experts.end(), group.unit) != experts.end();
+    plan.units.push_back(unit_memory(group, is_expert ? of_experts : options));
+    UnitMemory& unit = plan.units.back();
+    unit.is_expert = is_expert;
     plan.parameters += unit.parameters + unit.masters;
     plan.gradients += unit.gradients;
     plan.optimizer += unit.optimizer;

@@ -16,6 +16,15 @@
 
 namespace automodel::distributed {
 
+/// Grouped experts that are units of their own.
+struct ExpertUnits {
+  std::vector<std::string> modules;  ///< fqns; none: experts are part of their blocks
+  /// Where other ranks have other experts: their options, and the ranks with the same ones (the
+  /// ep_shard axis). Absent: they are placed as everything else.
+  std::optional<ShardingOptions> sharding;
+  int64_t num_parts = 1;
+};
+
 /// How an engine keeps a model's state: everything that its bytes depend on.
 struct MemoryOptions {
   std::optional<ShardingOptions> sharding;  ///< of FullySharded; absent: DataParallel's replicas
@@ -24,19 +33,22 @@ struct MemoryOptions {
   int64_t num_optimizer_states = 2;  ///< tensors a parameter: Adam 2, with amsgrad 3; plain SGD 0
   bool recomputes = false;           ///< activation checkpointing of whole blocks
   TableUnits tables;                 ///< that are units of their own
+  ExpertUnits experts;
   int64_t num_micro_batches = 1;
   int64_t bucket_bytes = int64_t{25} << 20;  ///< of replicas' all-reduces
   int64_t first_bucket_bytes = int64_t{1} << 20;
 };
 
 /// What a recipe's strategy does on a mesh, as the engines are set up for it. On one rank nothing
-/// is sharded and no policy applies. Throws UserError for an unknown dtype.
+/// is sharded and no policy applies. With `ep_size` above 1 `experts` is set but for the modules,
+/// which are the model's to name. Throws UserError for an unknown dtype.
 MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSizes& sizes);
 
 /// One unit's parameters of one dtype and kind; bytes are one rank's, padding included. Every rank
 /// holds the same number: ranges are equal.
 struct UnitMemory {
-  std::string unit;  ///< "" for the root
+  std::string unit;        ///< "" for the root
+  bool is_expert = false;  ///< a unit of experts
   at::ScalarType dtype = at::kFloat;
   at::ScalarType computed_dtype = at::kFloat;
   bool is_trained = true;
@@ -80,6 +92,14 @@ struct StepCollectives {
   int64_t reduced_bytes = 0;
   int64_t num_replica_reductions = 0;  ///< all-reduces of a part over HSDP's replicas
   int64_t replica_reduced_bytes = 0;
+  // Of experts that are units of their own: not in those above.
+  int64_t num_expert_gathers = 0;
+  int64_t expert_gathered_bytes = 0;
+  int64_t num_expert_reductions = 0;
+  int64_t expert_reduced_bytes = 0;
+  // All-to-alls of tokens, of which bytes are what this rank sends, its own part included.
+  int64_t num_exchanges = 0;
+  int64_t exchanged_bytes = 0;
 
   StepCollectives& operator+=(const StepCollectives& other);
   StepCollectives operator*(int64_t times) const;

@@ -105,8 +105,9 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
     const at::Tensor is_elsewhere = ids.lt(0).logical_or(ids.ge(num_local_));
     // One exchange for the tokens and their weights.
     const at::Tensor received = SendTokens::apply(run_of(at::cat({x, weights}, 1)), route);
+    // Copies, both: a view would keep what was received until backward.
     return {received.narrow(1, 0, x.size(1)).contiguous(), ids.masked_fill(is_elsewhere, -1),
-            received.narrow(1, x.size(1), k), std::make_shared<RoutePlan>(route)};
+            received.narrow(1, x.size(1), k).contiguous(), std::make_shared<RoutePlan>(route)};
   }
 
   at::Tensor combine(const at::Tensor& y, const nn::DispatchedTokens& dispatched) override {

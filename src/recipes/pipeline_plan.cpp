@@ -8,6 +8,7 @@
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "recipes/columns.h"
+#include "recipes/rank_model.h"
 
 namespace automodel::recipes {
 
@@ -15,25 +16,36 @@ namespace {
 
 using distributed::PipelineSchedule;
 
+/// Those of a stage's own modules.
+nn::ActivationSizes activations_of(const nn::ParallelPlan& parts, const models::CausalLM& model,
+                                   const nn::ActivationShape& shape) {
+  nn::ActivationSizes sizes = model.activation_sizes(shape);
+  if (parts.embedding.empty()) sizes.embedding = 0;
+  if (parts.final_norm.empty()) sizes.final_norm_kept = 0;
+  if (parts.head.empty()) sizes.head_kept = sizes.logits = 0;
+  return sizes;
+}
+
 StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
                      std::vector<std::string> modules) {
   const auto model = models::build_causal_lm(recipe.model.hf_config, options.dtype);
   model->keep_stage(modules);
   const nn::ParallelPlan parts = model->parallel_plan();
-  const nn::ActivationSizes sizes = model->activation_sizes(options.shape);
+  const nn::ActivationSizes sizes = activations_of(parts, *model, options.shape);
+  split_for_a_rank(recipe, options.sizes, *model);
   distributed::MemoryOptions own = options.memory;
+  if (!own.experts.modules.empty()) own.experts.modules = parts.expert_modules;
   const bool has_tables = !own.tables.embedding.empty() || !own.tables.head.empty();
   own.tables = has_tables ? distributed::untied_tables(*model, parts) : distributed::TableUnits{};
   const auto memory = distributed::plan_memory(
-      distributed::group_parameters(*model, parts, own.tables), own, sizes);
+      distributed::group_parameters(*model, parts, own.tables, own.experts.modules), own, sizes);
   StagePlan plan;
   plan.modules = std::move(modules);
   for (const distributed::UnitMemory& unit : memory.units) plan.num_parameters += unit.numel;
   plan.state = memory.state();
   const int64_t block = options.memory.recomputes ? sizes.block_input : sizes.block_kept;
   plan.kept = block * static_cast<int64_t>(parts.blocks.size());
-  if (!parts.embedding.empty()) plan.kept += sizes.embedding;
-  if (!parts.final_norm.empty()) plan.kept += sizes.final_norm_kept;
+  plan.kept += sizes.embedding + sizes.final_norm_kept;
   const distributed::MemoryMoment& peak = memory.peak;
   plan.unreduced = peak.whole_gradients;
   plan.working = std::max<int64_t>(peak.total() - peak.activations - plan.unreduced, 0);
@@ -79,8 +91,8 @@ PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& opti
   const distributed::Simulation simulation = distributed::simulate(schedule);
   plan.bubble = simulation.bubble_fraction();
   plan.num_sends = simulation.num_sends;
-  plan.sent_bytes = plan.num_sends * per_stage.shape.tokens() * whole->dims().hidden_size *
-                    options.shape.element_size;
+  plan.sent_bytes = plan.num_sends * per_stage.shape.tokens() / per_stage.shape.num_sequence_parts *
+                    whole->dims().hidden_size * options.shape.element_size;
   std::vector<int64_t> kept;
   for (size_t stage = 0; stage < request.stages.size(); ++stage) {
     plan.stages.push_back(plan_stage(recipe, per_stage, std::move(request.stages[stage])));

@@ -49,6 +49,7 @@ struct PipelinePlanOptions {
   at::ScalarType dtype = at::kFloat;  ///< of storage
   nn::ActivationShape shape;          ///< of the local batch
   distributed::MemoryOptions memory;
+  mesh::MeshSizes sizes;
 };
 
 PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& options);

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <iostream>
 
-#include "comm/imagined_group.h"
 #include "config/load.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "distributed/context_split.h"
-#include "distributed/tensor_parallel.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "recipes/plan_text.h"
+#include "recipes/rank_model.h"
 #include "recipes/recipe.h"
 #include "recipes/session_checkpoint.h"
 #include "recipes/tp_request.h"
@@ -69,36 +68,24 @@ void add_travelling_keys(const Recipe& recipe, const models::ModelDims& dims,
   activations.block_backward += num_shares * own * (shape.element_size + 4);
 }
 
-/// The equal parts of a block's two pairs of projections, by the styles of the second ones.
-void count_parts(const nn::ParallelPlan& model, const distributed::TpLayerPlan& layers,
-                 int64_t tp_size, nn::ActivationShape& shape) {
-  for (const auto& [fqn, style] : layers.styles) {
-    const bool takes_part = style.kind == distributed::StyleKind::kRowwise &&
-                            style.input == distributed::StyleLayout::kShardLast;
-    for (const auto& [first, second] : model.tp_pairs) {
-      if (!takes_part || !distributed::matches_module(second, fqn)) continue;
-      const bool is_attention = second.find("attention") != std::string::npos;
-      (is_attention ? shape.num_head_parts : shape.num_mlp_parts) = tp_size;
-    }
+/// What a run has or does that is not in the plan's numbers.
+std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan) {
+  std::vector<std::string> all;
+  if (plan.sizes.tp > 1) all.emplace_back("collectives between tensor-parallel ranks");
+  if (plan.sizes.cp > 1) all.emplace_back("collectives of keys and values");
+  if (plan.sizes.pp > 1) all.emplace_back("collectives inside the stages, messages' buffers");
+  const auto mode = distributed::activation_checkpointing_mode(recipe.distributed);
+  if (mode == distributed::ActivationCheckpointingMode::kSelective) {
+    all.emplace_back("what selective checkpointing keeps (planned as full)");
   }
-  if (layers.splits_vocabulary) shape.num_vocab_parts = tp_size;
-}
-
-/// Gives the model the sizes of a tensor-parallel rank. Ranks differ in the rows of an uneven
-/// vocabulary only, for which all keep room alike.
-void split_for_a_rank(const Recipe& recipe, models::CausalLM& model, RecipePlan& plan) {
-  const TpRequest request = tp_request(recipe);
-  const distributed::TpModel what = tp_model(model);
-  const int tp_size = static_cast<int>(request.size);
-  plan.sequence_parallel = request.sequence_parallel;
-  plan.tp_rules = distributed::get_parallel_plan(what, request.sequence_parallel, request.plan);
-  const auto layers = distributed::plan_layers(
-      model, what, plan.tp_rules,
-      {.tp_size = tp_size, .sequence_parallel = request.sequence_parallel});
-  count_parts(plan.parallel, layers, tp_size, plan.shape);
-  if (request.sequence_parallel) plan.shape.num_sequence_parts = tp_size;
-  distributed::split_module(model, what, layers, comm::imagined_group("tp", 0, tp_size),
-                            request.sequence_parallel);
+  const size_t num_moe = plan.parallel.expert_modules.size();
+  if (num_moe > 0 && recipe.model.enables_fsdp_optimizations && plan.options.sharding) {
+    all.emplace_back("enable_fsdp_optimizations: units that stay whole between micro-batches");
+  }
+  if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
+    all.emplace_back("that layers without experts keep other activations than those with them");
+  }
+  return all;
 }
 
 RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t world_size) {
@@ -121,8 +108,14 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
     plan.num_parameters += parameter.numel();
     plan.num_trained += parameter.requires_grad() ? parameter.numel() : 0;
   }
-  if (plan.sizes.tp > 1) split_for_a_rank(recipe, *model, plan);
-  if (plan.options.sharding && recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
+  plan.ep = expert_ranks(recipe);
+  RankSplit split = split_for_a_rank(recipe, plan.sizes, *model);
+  count_parts(recipe, plan.sizes, plan.parallel, split, plan.shape);
+  plan.tp_rules = std::move(split.tp_rules);
+  plan.sequence_parallel = plan.sizes.tp > 1 && tp_request(recipe).sequence_parallel;
+  if (plan.ep > 1) plan.options.experts.modules = plan.parallel.expert_modules;
+  if (plan.options.sharding && plan.ep == 1 &&
+      recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
     plan.options.tables = distributed::untied_tables(*model, plan.parallel);
   }
   const distributed::SequenceShare share{0, plan.sizes.cp};
@@ -134,29 +127,22 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   nn::ActivationSizes activations = model->activation_sizes(plan.shape);
   add_travelling_keys(recipe, model->dims(), plan.shape, share.size, activations);
   plan.memory = distributed::plan_memory(
-      distributed::group_parameters(*model, plan.parallel, plan.options.tables), plan.options,
-      activations);
+      distributed::group_parameters(*model, plan.parallel, plan.options.tables,
+                                    plan.options.experts.modules),
+      plan.options, activations);
+  plan.not_counted = uncounted(recipe, plan);
   if (plan.sizes.pp > 1) {
-    plan.pipeline = plan_pipeline(recipe, {plan.dtype, plan.shape, plan.options});
+    plan.pipeline = plan_pipeline(recipe, {plan.dtype, plan.shape, plan.options, plan.sizes});
   }
   return plan;
 }
 
 /// What this version cannot tell the bytes of.
 void check_plannable(const Recipe& recipe) {
-  const auto& sizes = recipe.distributed.sizes;
   if (recipe.dllm) {
     throw UnsupportedError(
         cat("recipe ", recipe.class_name,
             ": plans of models whose layers run several times a step are not in this version"));
-  }
-  if (sizes.ep_size.value_or(1) > 1) {
-    throw UnsupportedError(cat("distributed.ep_size ", *sizes.ep_size,
-                               ": plans of expert parallelism are not in this version"));
-  }
-  if (sizes.tp_size.value_or(1) > 1 && sizes.pp_size.value_or(1) > 1) {
-    throw UnsupportedError(cat("distributed.tp_size ", *sizes.tp_size,
-                               ": plans of stages that are split are not in this version"));
   }
 }
 

@@ -15,6 +15,14 @@ using distributed::MemoryPlan;
 using distributed::Placement;
 using distributed::UnitMemory;
 
+/// The layer's number in "model.layers.3.mlp.experts".
+std::string number_of(const std::string& unit) {
+  for (const std::string& part : split(unit, '.')) {
+    if (parse_int(part)) return part;
+  }
+  return unit;
+}
+
 /// Consecutive units that differ in nothing but their number.
 struct UnitRun {
   const UnitMemory* first = nullptr;
@@ -24,21 +32,25 @@ struct UnitRun {
   std::string name() const {
     if (first->unit.empty()) return "(root)";
     if (count == 1) return first->unit;
-    return cat(first->unit, " .. ", last->unit.substr(last->unit.rfind('.') + 1));
+    return cat(first->unit, " .. ", number_of(last->unit));
   }
 };
 
 bool is_alike(const UnitMemory& a, const UnitMemory& b) {
-  return !a.unit.empty() && !b.unit.empty() && a.numel == b.numel && a.dtype == b.dtype &&
-         a.is_trained == b.is_trained && a.state() == b.state();
+  return !a.unit.empty() && !b.unit.empty() && a.is_expert == b.is_expert && a.numel == b.numel &&
+         a.dtype == b.dtype && a.is_trained == b.is_trained && a.state() == b.state();
 }
 
+/// Experts last: they lie between the blocks.
 std::vector<UnitRun> fold(const std::vector<UnitMemory>& units) {
   std::vector<UnitRun> runs;
-  for (const UnitMemory& unit : units) {
-    if (runs.empty() || !is_alike(*runs.back().first, unit)) runs.push_back({&unit, &unit, 0});
-    runs.back().last = &unit;
-    runs.back().count += 1;
+  for (const bool is_expert : {false, true}) {
+    for (const UnitMemory& unit : units) {
+      if (unit.is_expert != is_expert) continue;
+      if (runs.empty() || !is_alike(*runs.back().first, unit)) runs.push_back({&unit, &unit, 0});
+      runs.back().last = &unit;
+      runs.back().count += 1;
+    }
   }
   return runs;
 }
@@ -66,6 +78,16 @@ constexpr const char* kGroupNames[] = {"pp", "dp_replicate", "dp_shard",   "cp",
 
 constexpr size_t kNameWidth = 24;  // of the sections' first columns
 
+/// A row of the groups along an axis.
+void add_groups(const std::string& name, const std::vector<std::vector<int>>& groups, Rows& rows) {
+  if (groups[0].size() == 1) return;
+  std::string value = cat(groups.size(), groups.size() == 1 ? " group of " : " groups of ",
+                          groups[0].size(), ": ", ranks_text(groups[0]));
+  if (groups.size() > 1) value += cat("; ", ranks_text(groups[1]));
+  if (groups.size() > 2) value += "; ..";
+  rows.push_back({name, value});
+}
+
 std::string mesh_text(const RecipePlan& plan) {
   const mesh::Mesh mesh(plan.sizes);
   std::vector<std::string> axes;
@@ -77,15 +99,22 @@ std::string mesh_text(const RecipePlan& plan) {
                          " (the last axis varies fastest)\n");
   Rows rows;
   for (const char* name : kGroupNames) {
-    const auto groups = mesh.groups(*mesh::axes_of(name));
-    if (groups[0].size() == 1) continue;
-    std::string value = cat(groups.size(), groups.size() == 1 ? " group of " : " groups of ",
-                            groups[0].size(), ": ", ranks_text(groups[0]));
-    if (groups.size() > 1) value += cat("; ", ranks_text(groups[1]));
-    if (groups.size() > 2) value += "; ..";
-    rows.push_back({name, value});
+    add_groups(name, mesh.groups(*mesh::axes_of(name)), rows);
+  }
+  if (plan.ep > 1) {
+    using mesh::ExpertAxis;
+    const int ep = static_cast<int>(plan.ep);
+    add_groups("ep_shard", expert_groups(mesh, ep, ExpertAxis::kEpShard), rows);
+    add_groups("ep", expert_groups(mesh, ep, ExpertAxis::kEp), rows);
   }
   return text + columns(rows, Alignment::kLeft, 12);
+}
+
+std::string experts_text(const RecipePlan& plan) {
+  const int64_t parts = plan.options.experts.num_parts;
+  return cat("over ", plan.ep, " ranks, experts ",
+             parts == 1 ? "whole on theirs" : cat("sharded over ", parts, " (ep_shard)"),
+             "; tokens planned as if all experts were chosen equally often");
 }
 
 std::string strategy_text(const RecipePlan& plan) {
@@ -96,9 +125,11 @@ std::string strategy_text(const RecipePlan& plan) {
                                           : "one rank: everything whole";
   at::ScalarType reduced = plan.dtype;
   if (const auto& sharding = options.sharding) {
-    parts =
-        cat("over ", options.num_parts, " ranks: parameters ", placement_name(sharding->parameters),
-            ", gradients ", placement_name(sharding->gradients), ", optimizer state sharded");
+    if (options.num_parts > 1) {
+      parts = cat("over ", options.num_parts, " ranks: parameters ",
+                  placement_name(sharding->parameters), ", gradients ",
+                  placement_name(sharding->gradients), ", optimizer state sharded");
+    }
     if (options.num_replicas > 1) parts += cat("; ", options.num_replicas, " replicas");
     reduced = sharding->reduce_dtype.value_or(plan.computed_dtype());
   }
@@ -106,21 +137,23 @@ std::string strategy_text(const RecipePlan& plan) {
       options.sharding && options.sharding->main_dtype ? ", float32 masters" : "";
   const char* const sequences = plan.sequence_parallel ? ", sequences split between layers" : "";
   const nn::ActivationShape& shape = plan.shape;
-  return columns(
-      {{"strategy", cat(plan.strategy, ", ", parts)},
-       {"dtypes", cat("stored ", tensor::dtype_name(plan.dtype), ", computed ",
-                      tensor::dtype_name(plan.computed_dtype()), ", reduced ",
-                      tensor::dtype_name(reduced), masters)},
-       {"activation checkpointing",
-        options.recomputes ? "full: blocks keep their input and are computed again" : "off"},
-       {"tensor parallelism",
-        plan.sizes.tp == 1 ? "off (tp_size 1)" : cat("over ", plan.sizes.tp, " ranks", sequences)},
-       {"a micro-batch on a rank",
-        cat(shape.num_sequences, shape.num_sequences == 1 ? " sequence of " : " sequences of ",
-            shape.sequence_length, " tokens",
-            plan.sizes.cp == 1 ? "" : cat(" (its share of ", plan.whole_length, ")"))},
-       {"micro-batches a step", cat(options.num_micro_batches)}},
-      Alignment::kLeft, kNameWidth);
+  Rows rows = {
+      {"strategy", cat(plan.strategy, ", ", parts)},
+      {"dtypes", cat("stored ", tensor::dtype_name(plan.dtype), ", computed ",
+                     tensor::dtype_name(plan.computed_dtype()), ", reduced ",
+                     tensor::dtype_name(reduced), masters)},
+      {"activation checkpointing",
+       options.recomputes ? "full: blocks keep their input and are computed again" : "off"},
+      {"tensor parallelism",
+       plan.sizes.tp == 1 ? "off (tp_size 1)" : cat("over ", plan.sizes.tp, " ranks", sequences)}};
+  if (plan.ep > 1) rows.push_back({"expert parallelism", experts_text(plan)});
+  rows.push_back(
+      {"a micro-batch on a rank",
+       cat(shape.num_sequences, shape.num_sequences == 1 ? " sequence of " : " sequences of ",
+           shape.sequence_length, " tokens",
+           plan.sizes.cp == 1 ? "" : cat(" (its share of ", plan.whole_length, ")"))});
+  rows.push_back({"micro-batches a step", cat(options.num_micro_batches)});
+  return columns(rows, Alignment::kLeft, kNameWidth);
 }
 
 /// A style in the words of recipes, and how its input and output lie on the ranks.
@@ -205,6 +238,12 @@ std::string collectives_text(const RecipePlan& plan) {
     rows.push_back({"all-reduces over replicas", cat(step.num_replica_reductions, ", ",
                                                      bytes_text(step.replica_reduced_bytes))});
   }
+  const auto add = [&](const char* name, int64_t count, int64_t bytes) {
+    if (count > 0) rows.push_back({name, cat(count, ", ", bytes_text(bytes))});
+  };
+  add("experts' all-gathers", step.num_expert_gathers, step.expert_gathered_bytes);
+  add("experts' reduce-scatters", step.num_expert_reductions, step.expert_reduced_bytes);
+  add("all-to-alls of tokens", step.num_exchanges, step.exchanged_bytes);
   if (rows.empty()) return "no collectives on parameters or gradients\n";
   return "collectives of a step, bytes of the whole tensors\n" +
          columns(rows, Alignment::kLeft, kNameWidth);
@@ -216,8 +255,10 @@ std::string plan_text(const RecipePlan& plan) {
   const std::string beginning =
       cat(plan.recipe, ": ", plan.architecture, ", ", plan.num_parameters, " parameters (",
           plan.num_trained, " trained)\n", mesh_text(plan), strategy_text(plan), tp_text(plan));
-  if (plan.pipeline) return beginning + pipeline_text(*plan.pipeline);
-  return cat(beginning, units_text(plan), memory_text(plan), collectives_text(plan));
+  const std::string end =
+      plan.not_counted.empty() ? "" : cat("not counted: ", join(plan.not_counted, "; "), "\n");
+  if (plan.pipeline) return cat(beginning, pipeline_text(*plan.pipeline), end);
+  return cat(beginning, units_text(plan), memory_text(plan), collectives_text(plan), end);
 }
 
 namespace {
@@ -261,6 +302,10 @@ Json plan_json(const RecipePlan& plan) {
     const auto axis = static_cast<mesh::Axis>(i);
     out["mesh"][mesh::axis_name(axis)] = plan.sizes.size(axis);
   }
+  if (plan.ep > 1) {
+    out["mesh"]["ep"] = plan.ep;
+    out["mesh"]["ep_shard"] = plan.options.experts.num_parts;
+  }
   out["strategy"] = plan.strategy;
   out["sequence_parallel"] = plan.sequence_parallel;
   out["tp_plan"] = Json::object();
@@ -271,6 +316,8 @@ Json plan_json(const RecipePlan& plan) {
   out["num_sequences"] = plan.shape.num_sequences;
   out["sequence_length"] = plan.shape.sequence_length;
   out["num_micro_batches"] = plan.options.num_micro_batches;
+  out["not_counted"] = Json::array();
+  for (const std::string& what : plan.not_counted) out["not_counted"].push_back(what);
   if (plan.pipeline) {
     out["pipeline"] = pipeline_json(*plan.pipeline);
     return out;
@@ -298,6 +345,14 @@ Json plan_json(const RecipePlan& plan) {
   collectives["reduced_bytes"] = step.reduced_bytes;
   collectives["num_replica_reductions"] = step.num_replica_reductions;
   collectives["replica_reduced_bytes"] = step.replica_reduced_bytes;
+  if (plan.ep > 1) {
+    collectives["num_expert_gathers"] = step.num_expert_gathers;
+    collectives["expert_gathered_bytes"] = step.expert_gathered_bytes;
+    collectives["num_expert_reductions"] = step.num_expert_reductions;
+    collectives["expert_reduced_bytes"] = step.expert_reduced_bytes;
+    collectives["num_token_exchanges"] = step.num_exchanges;
+    collectives["exchanged_bytes"] = step.exchanged_bytes;
+  }
   return out;
 }
 

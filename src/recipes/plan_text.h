@@ -18,6 +18,7 @@ namespace automodel::recipes {
 struct RecipePlan {
   std::string recipe;
   mesh::MeshSizes sizes;
+  int64_t ep = 1;  ///< ranks that hold different experts
   std::string strategy;
   std::string architecture;
   int64_t num_parameters = 0;
@@ -31,6 +32,7 @@ struct RecipePlan {
   distributed::MemoryOptions options;
   distributed::MemoryPlan memory;        ///< of the whole model: not of a pipeline's stages
   std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
+  std::vector<std::string> not_counted;  ///< what a run has or does beside what is planned
 
   at::ScalarType computed_dtype() const {
     return options.sharding ? options.sharding->param_dtype.value_or(dtype) : dtype;

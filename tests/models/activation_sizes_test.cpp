@@ -98,6 +98,7 @@ std::vector<Case> cases() {
     all.push_back({family, at::kFloat});
     all.push_back({family, at::kBFloat16});
   }
+  all.push_back({"qwen3_moe", at::kFloat});
   return all;
 }
 

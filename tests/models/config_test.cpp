@@ -158,11 +158,11 @@ TEST(CheckConfig, ShippedConfigsAreRight) {
 
 TEST(BuildCausalLm, ShippedSizesHaveThePublishedParameterCounts) {
   const std::pair<const char*, int64_t> sizes[] = {
-      {"llama3.2-1b", 1235814400},   {"llama3.2-3b", 3212749824}, {"llama3.1-8b", 8030261248},
-      {"llama3.3-70b", 70553706496}, {"qwen2.5-0.5b", 494032768}, {"qwen2.5-1.5b", 1543714304},
-      {"qwen2.5-7b", 7615616512},    {"qwen3-0.6b", 596049920},   {"qwen3-1.7b", 1720574976},
-      {"qwen3-4b", 4022468096},      {"qwen3-8b", 8190735360},    {"qwen3-14b", 14768307200},
-      {"qwen3-32b", 32762123264}};
+      {"llama3.2-1b", 1235814400},   {"llama3.2-3b", 3212749824},   {"llama3.1-8b", 8030261248},
+      {"llama3.3-70b", 70553706496}, {"qwen2.5-0.5b", 494032768},   {"qwen2.5-1.5b", 1543714304},
+      {"qwen2.5-7b", 7615616512},    {"qwen3-0.6b", 596049920},     {"qwen3-1.7b", 1720574976},
+      {"qwen3-4b", 4022468096},      {"qwen3-8b", 8190735360},      {"qwen3-14b", 14768307200},
+      {"qwen3-32b", 32762123264},    {"qwen3-30b-a3b", 30532122624}};
   for (const auto& [name, count] : sizes) {
     EXPECT_EQ(num_parameters(*models::build_causal_lm(shipped(name), at::kBFloat16)), count)
         << name;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "moe/expert_sizes.h"
+
 // T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
 // their heads, I intermediate size, e bytes of an element. Per token, a Llama block in float32
 // keeps
@@ -12,6 +14,8 @@
 //   gate, up, activation and product 8I                     (bytes).
 
 namespace automodel::models::decoder {
+
+using moe::ExpertSizes;
 
 namespace {
 
@@ -30,7 +34,9 @@ class BlockSizes final {
         num_kv_heads_(config.num_kv_heads / shape.num_head_parts),
         q_(num_heads_ * config.qk_dim()),
         k_((config.latent_attention ? num_heads_ : num_kv_heads_) * config.qk_dim()),
-        intermediate_(config.intermediate_size / shape.num_mlp_parts) {}
+        intermediate_(config.intermediate_size / shape.num_mlp_parts),
+        num_expert_ranks_(shape.num_expert_ranks),
+        num_same_token_ranks_(shape.num_same_token_ranks) {}
 
   /// Inputs of projections: all positions.
   int64_t hidden() const { return tokens_ * config_.hidden_size * e_; }
@@ -88,7 +94,7 @@ class BlockSizes final {
   /// From the first projection's output to the second's input.
   int64_t mlp() const {
     using kernels::Activation;
-    if (is_moe()) return experts();
+    if (is_moe()) return experts().kept();
     const bool has_loop =
         config_.activation == Activation::kSilu || config_.activation == Activation::kGeluTanh;
     if (config_.is_mlp_gated) return (is_fused_ && has_loop ? 3 : 4) * up();
@@ -100,25 +106,8 @@ class BlockSizes final {
   /// Blocks are taken as alike: as layers of experts where the model has any.
   bool is_moe() const { return config_.moe.has_value(); }
 
-  int64_t choices() const { return tokens_ * config_.moe->n_activated_experts; }
-
-  /// Kept by router and experts: logits, scores, choices and weights, the first products; and by
-  /// the shared experts.
-  int64_t experts() const {
-    const moe::MoEConfig& moe = *config_.moe;
-    const int64_t router = tokens_ * moe.n_routed_experts * 8 + choices() * 20;
-    const int64_t shared = tokens_ * moe.shared_inner_dim() * 3 * e_;
-    return router + choices() * moe.expert_width() * e_ + shared;
-  }
-
-  /// The fullest moment of the experts' backward: four inner rows a choice, then the gathered
-  /// inputs' gradients, and the gradients of their weights.
-  int64_t experts_working() const {
-    const moe::MoEConfig& moe = *config_.moe;
-    const int64_t weights =
-        moe.n_routed_experts * moe.dim * (moe.expert_width() + moe.moe_inter_dim) * e_;
-    const int64_t inner = choices() * (moe.expert_width() + 3 * moe.moe_inter_dim) * e_;
-    return weights + std::max(inner, choices() * (moe.expert_width() + moe.dim) * e_);
+  ExpertSizes experts() const {
+    return {*config_.moe, {tokens_ / parts_, num_expert_ranks_, num_same_token_ranks_, e_}};
   }
 
   int64_t attention_branch() const {
@@ -129,7 +118,8 @@ class BlockSizes final {
   }
 
   int64_t mlp_branch() const {
-    int64_t kept = hidden() + mlp() + dropout();  // the first projection's input
+    // The first projection's input; experts take the stream as it is.
+    int64_t kept = (is_moe() ? stream() : hidden()) + mlp() + dropout();
     if (config_.norm_placement != NormPlacement::kPost) {
       kept += hidden_norm() + (norm_keeps_input() ? stream() : 0);
     }
@@ -145,8 +135,7 @@ class BlockSizes final {
   int64_t forward_working() const {
     const int64_t attending = has_fused_attention() ? 0 : scores() - mlp_branch();
     if (!is_moe()) return std::max(2 * hidden(), attending);
-    const moe::MoEConfig& moe = *config_.moe;
-    return std::max(choices() * (moe.moe_inter_dim + moe.dim) * e_ + hidden(), attending);
+    return std::max(experts().forward_working(), attending);
   }
 
   /// The fullest of the backward passes of the second projection, the activation, the first
@@ -158,7 +147,7 @@ class BlockSizes final {
     const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
     const int64_t first = 2 * hidden() + width * up() - mlp() + width * weight;
     const int64_t attending = has_fused_attention() ? 0 : 3 * scores() - mlp_branch();
-    if (is_moe()) return std::max(experts_working() + 2 * hidden(), attending);
+    if (is_moe()) return std::max(experts().backward_working() + 2 * stream(), attending);
     return std::max({down, activation, first, attending});
   }
 
@@ -177,6 +166,8 @@ class BlockSizes final {
   int64_t q_;
   int64_t k_;
   int64_t intermediate_;
+  int64_t num_expert_ranks_;
+  int64_t num_same_token_ranks_;
 };
 
 }  // namespace
@@ -199,6 +190,11 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
                  block.hidden();  // the rows that have labels
+  if (!block.is_moe()) return sizes;
+  const moe::ExpertSizes experts = block.experts();
+  sizes.experts_input = 3 * block.stream();
+  sizes.exchanged_forward = experts.sent_forward();
+  sizes.exchanged_backward = experts.sent_backward();
   return sizes;
 }
 
