@@ -92,8 +92,9 @@ namespace {
 
 /// The embedding is freed after its forward as blocks are; the head is the last to compute, so it
 /// stays gathered, and what its unit gives is the loss, which no policy casts.
-void shard_tables(torch::nn::Module& module, const TableUnits& tables, const ShardingGroups& groups,
-                  const ShardingOptions& options) {
+void shard_tables(torch::nn::Module& module, const UnitChoices& choices,
+                  const ShardingGroups& groups, const ShardingOptions& options) {
+  const TableUnits& tables = choices.tables;
   ShardingOptions own = options;
   if (!tables.embedding.empty()) {
     own.reshard_after_forward = options.reshard_after_forward.value_or(true);
@@ -104,6 +105,11 @@ void shard_tables(torch::nn::Module& module, const TableUnits& tables, const Sha
     own = options;
     own.reshard_after_forward = false;
     own.output_dtype.reset();
+    if (choices.head_dtype) {
+      own.param_dtype = choices.head_dtype;
+      own.reduce_dtype = choices.head_dtype;
+      own.casts_inputs = true;
+    }
     fully_shard(module_at(module, tables.head), groups, own);
   }
 }
@@ -115,7 +121,7 @@ FullySharded::FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys
                            const UnitChoices& choices)
     : Engine(groups.all), module_(module), has_split_experts_(choices.has_split_experts) {
   apply_fsdp2_sharding_recursively(module, groups, options, choices.shard);
-  shard_tables(module, choices.tables, groups, options);
+  shard_tables(module, choices, groups, options);
   ShardingOptions root_options = options;
   root_options.reshard_after_forward = false;
   if (dynamic_cast<nn::HookedModule*>(&module) != nullptr) {

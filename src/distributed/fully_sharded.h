@@ -23,6 +23,8 @@ using ShardFunction = std::function<FSDPModule&(
 /// Which units a model has beside its blocks and the rest, and how blocks become units.
 struct UnitChoices {
   TableUnits tables;
+  /// The untied head computes, and its gradients are reduced, in a dtype of its own.
+  std::optional<at::ScalarType> head_dtype = {};
   /// The model's experts, if it has some, are units already, over ranks of their own.
   bool has_split_experts = false;
   ShardFunction shard = fully_shard;

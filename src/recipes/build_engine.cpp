@@ -80,6 +80,11 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
   const distributed::ParallelModel parallel = parallel_model(model);
   switch (recipe.distributed.strategy) {
     case distributed::Strategy::kFsdp2: {
+      const auto& moe = recipe.distributed.moe;
+      if (moe && moe->lm_head_precision && parallel.facts.plan.head.empty()) {
+        place.reporter->warning(
+            "distributed.moe.lm_head_precision has no effect: the head is the embedding");
+      }
       distributed::StrategyRegistry strategies;
       distributed::register_diffusion_gemma_parallel_strategy(strategies);
       return distributed::fsdp2_strategy_parallelize(parallel, mesh, fsdp2_options(recipe, place),

@@ -106,10 +106,7 @@ void read_moe(const Node& node, distributed::DistributedSetup& setup, Diagnostic
     diagnostics.warning(*moe, "moe has no effect while ep_size is 1");
     return;
   }
-  if (section.lm_head_precision) {
-    diagnostics.unsupported(*moe->find("lm_head_precision"),
-                            "another dtype for the output head is not in this version");
-  }
+  check_dtype(section.lm_head_precision, moe, "lm_head_precision", diagnostics);
   setup.moe = section;
 }
 

@@ -254,6 +254,23 @@ TEST(DiffusionGemmaRun, LossesDoNotDependOnTheSpread) {
   }
 }
 
+TEST(DiffusionGemmaRun, WithoutTheTextsShareALossIsTheCanvassOnAnySpread) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::string& name, int num_ranks, const char* option) {
+    return diffusion_records(
+        folder.file(name),
+        without_draws_by_micro_batch(
+            num_ranks, {"--dllm.encoder_loss_weight=0", "--step_scheduler.max_steps=2", option}));
+  };
+  const std::vector<Json> one = run("one", 1, "--distributed.ep_size=1");
+  ASSERT_EQ(one.size(), 2u);
+  for (const Json& record : one) {
+    EXPECT_EQ(record.at("loss").as_double(), record.at("dllm_loss").as_double());
+  }
+  expect_equal_diffusion(one, run("fsdp2", 2, "--distributed.ep_size=1"), 1e-6);
+  expect_equal_diffusion(one, run("ep2", 2, "--distributed.ep_size=2"), 1e-6);
+}
+
 TEST(DiffusionGemmaRun, AContinuedRunHasTheLossesOfOneThatWasNotStopped) {
   const TemporaryDirectory folder;
   const std::vector<Json> whole = diffusion_records(folder.file("whole"));

@@ -113,6 +113,38 @@ const std::vector<std::string> kFamilies = {"qwen3_moe", "mixtral", "deepseek_v3
 /// Those whose attention is split over tensor-parallel ranks.
 const std::vector<std::string> kSplitFamilies = {"qwen3_moe", "mixtral", "glm4_moe"};
 
+TEST(ExpertModelsTest, AHeadOfItsOwnPrecisionComputesInIt) {
+  comm::expect_ranks(2, [](comm::World& world) {
+    const distributed::DeviceMesh mesh(world, mesh::Mesh({.dp_shard = 2}), 2);
+    const auto run = [&](const char* dtype, std::optional<std::string> head) {
+      const auto model = build_golden("qwen3_moe");
+      distributed::ParallelizeOptions options;
+      options.mp_policy = distributed::MixedPrecisionPolicy{.param_dtype = dtype};
+      options.moe.lm_head_precision = std::move(head);
+      const auto engine =
+          distributed::fsdp2_strategy_parallelize(parallel_model(*model), mesh, options);
+      const double loss = train(*model, *engine, mesh.group("dp").rank(), 2);
+      std::vector<at::ScalarType> dtypes;
+      for (const char* name : {"lm_head", "model.embed_tokens"}) {
+        const auto module = model->named_modules()[name];
+        distributed::FSDPModule* unit = distributed::fsdp_module(*module);
+        comm::expect(unit != nullptr, cat(name, " is no unit"));
+        unit->unshard();
+        dtypes.push_back(module->parameters()[0].scalar_type());
+        unit->reshard();
+      }
+      return std::pair{loss, dtypes};
+    };
+    const auto [whole_loss, whole] = run("float32", std::nullopt);
+    const auto [narrow_loss, narrow] = run("bfloat16", std::nullopt);
+    const auto [loss, dtypes] = run("bfloat16", "float32");
+    comm::expect(narrow == std::vector{at::kBFloat16, at::kBFloat16}, "the policy's");
+    comm::expect(dtypes == std::vector{at::kFloat, at::kBFloat16}, "the head's own");
+    comm::expect(loss != narrow_loss, "the head computed in bfloat16");
+    comm::expect(std::abs(loss / whole_loss - 1) < 0.02, cat(loss, " and ", whole_loss));
+  });
+}
+
 TEST(ExpertModelsTest, EveryFamilyOnTwoRanksIsTheDenseModel) {
   expect_all_as_dense(2, kFamilies, {{"fsdp2", {.dp_shard = 2}}, {"ep2", {.dp_shard = 2}, 2}});
   expect_all_as_dense(2, kSplitFamilies,

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace automodel::tensor {
@@ -120,6 +124,35 @@ TEST(PageArenaTest, PiecesNeverOverlapWhateverTheOrder) {
     ASSERT_LE(counts.in_use + counts.kept, counts.peak_in_use);
   }
   EXPECT_GT(arena.counts().num_returned, 0U);
+}
+
+TEST(PageArenaTest, ThreadsTakeAndGiveAtOnce) {
+  PageArena arena;
+  std::atomic<int64_t> num_torn = 0;
+  const auto work = [&](unsigned char mark) {
+    std::mt19937 random(mark);
+    std::vector<std::pair<unsigned char*, size_t>> pieces;
+    for (int i = 0; i < 3000; ++i) {
+      if (pieces.size() < 8 && random() % 2 == 0) {
+        const size_t bytes = 1 + random() % (6 * kPage);
+        pieces.emplace_back(static_cast<unsigned char*>(arena.take(bytes)), bytes);
+        std::memset(pieces.back().first, mark, bytes);
+      } else if (!pieces.empty()) {
+        const auto [data, bytes] = pieces.back();
+        const bool is_whole =
+            std::all_of(data, data + bytes, [&](unsigned char byte) { return byte == mark; });
+        if (!is_whole) ++num_torn;
+        arena.give(data);
+        pieces.pop_back();
+      }
+    }
+    for (const auto& [data, bytes] : pieces) arena.give(data);
+  };
+  std::vector<std::thread> threads;
+  for (unsigned char mark = 1; mark <= 4; ++mark) threads.emplace_back(work, mark);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_torn, 0);
+  EXPECT_EQ(arena.counts().in_use, 0U);
 }
 
 }  // namespace
