@@ -43,12 +43,24 @@ void FSDPModule::start_unshard() {
     const at::Tensor& full = flat.gathered.flat();
     const at::Tensor& values = flat.what.values;
     flat.gather_begin = monotonic_seconds();
-    flat.gather_input = values.to(full.options());
+    const auto start = [&] {
+      flat.gathering = groups_.shard.start_all_gather(full, flat.gather_input);
+    };
+    flat.gather_input = options_.offload_policy ? tree_->copies.to_device(values, full.options())
+                                                : values.to(full.options());
     if (!flat.gather_input.is_same(values)) {
       tree_->counts.copied_bytes += static_cast<int64_t>(flat.gather_input.nbytes());
     }
-    flat.gathering = groups_.shard.start_all_gather(full, flat.gather_input);
+    options_.offload_policy ? tree_->copies.start_behind(start) : start();
   }
+}
+
+/// The present stream waits for a gather.
+void FSDPModule::finish_gather(Flat& flat) {
+  flat.gathering->wait();
+  flat.gathering.reset();
+  if (options_.offload_policy) tree_->copies.release(flat.gather_input);
+  flat.gather_input.reset();
 }
 
 void FSDPModule::unshard() {
@@ -56,9 +68,7 @@ void FSDPModule::unshard() {
   bool is_gathered = false;
   for (Flat& flat : flats_) {
     if (!flat.gathering) continue;
-    flat.gathering->wait();
-    flat.gathering.reset();
-    flat.gather_input.reset();
+    finish_gather(flat);
     flat.is_stale = false;
     is_gathered = true;
     const auto bytes = static_cast<int64_t>(flat.gathered.bytes());
@@ -76,11 +86,7 @@ void FSDPModule::reshard() {
   if (options_.parameters == Placement::kReplicated) return;
   bool is_released = false;
   for (Flat& flat : flats_) {
-    if (flat.gathering) {  // gathered ahead and not used
-      flat.gathering->wait();
-      flat.gathering.reset();
-      flat.gather_input.reset();
-    }
+    if (flat.gathering) finish_gather(flat);  // gathered ahead and not used
     is_released = is_released || flat.gathered.is_there();
     flat.gathered.release(tree_->pool);
     flat.is_stale = true;
@@ -232,6 +238,21 @@ void FSDPModule::reduce(Flat& flat) {
   if (!options_.overlaps_reductions) tree.finish_reduction();
 }
 
+/// What the rank's range of gradients gets.
+void FSDPModule::Tree::add_reduced(Flat& flat, const at::Tensor& sum) {
+  at::Tensor& gradients = flat.what.gradients;
+  if (gradients.device() == sum.device()) {
+    gradients.add_(sum);
+  } else if (flat.is_clean) {
+    copies.to_host(gradients, sum);  // root_post_backward() has the host wait
+  } else {
+    const at::Tensor arrived = at::empty_like(gradients);
+    copies.to_host(arrived, sum);
+    copies.synchronize();
+    gradients.add_(arrived);
+  }
+}
+
 void FSDPModule::Tree::finish_reduction() {
   if (!pending) return;
   at::NoGradGuard no_grad;
@@ -250,7 +271,7 @@ void FSDPModule::Tree::finish_reduction() {
     done.sum.mul_(1.0 / num_averaged);
   }
   if (!done.sum.is_same(flat.what.gradients)) {
-    flat.what.gradients.add_(done.sum.to(flat.what.gradients.device()));
+    add_reduced(flat, done.sum);
     counts.copied_bytes += static_cast<int64_t>(flat.what.gradients.nbytes());
   }
   flat.is_clean = false;
@@ -276,6 +297,7 @@ void FSDPModule::root_post_backward() {
   }
   if (tree.is_last_backward) {
     tree.finish_reduction();
+    tree.copies.synchronize();
     tree.forward_order.clear();
   }
   tree.is_in_backward = false;
@@ -305,6 +327,7 @@ void FSDPModule::zero_gradients() {
   for (Flat& flat : flats_) {
     if (!flat.what.is_trained) continue;
     if (tree_->pending && tree_->pending->flat == &flat) tree_->finish_reduction();
+    tree_->copies.synchronize();
     flat.what.gradients.zero_();
     flat.is_clean = true;
     flat.has_new_gradient = false;

@@ -130,6 +130,7 @@ class FSDPModule final {
   void prefetch(const std::vector<FSDPModule*>& modules);
   bool keeps_after_forward() const;
   void prepare_gradients();
+  void finish_gather(Flat& flat);
   void stash(Flat& flat);
   void reduce(Flat& flat);
   void record(UnitTransition what);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "distributed/copy_stream.h"
 #include "distributed/fully_shard.h"
 
 namespace automodel::distributed {
@@ -43,6 +44,7 @@ struct FSDPModule::Tree {
   FSDPModule* root = nullptr;
   std::vector<FSDPModule*> units;
   FlatPool pool;
+  CopyStream copies{at::kCPU};  // of offloaded units
   ShardingCounts counts;
   std::deque<UnitEvent> events;
   std::vector<FSDPModule*> forward_order;
@@ -54,6 +56,7 @@ struct FSDPModule::Tree {
   bool is_by_hand = false;
 
   void finish_reduction();
+  void add_reduced(Flat& flat, const at::Tensor& sum);
 };
 
 /// Sends a module's forward through its unit, which it owns.

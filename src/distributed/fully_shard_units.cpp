@@ -17,6 +17,7 @@ class ModuleSharder final {
       : module_(module), unit_(new FSDPModule(module.name(), groups, options)) {
     unit_->tree_ = std::make_shared<FSDPModule::Tree>();
     unit_->tree_->pool = FlatPool(num_kept_buffers(options));
+    unit_->tree_->copies = CopyStream(options.device);
     unit_->tree_->root = unit_.get();
     unit_->tree_->units = {unit_.get()};
   }
@@ -102,6 +103,10 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatGroup& group) const {
   flat.computed = options_.param_dtype.value_or(group.dtype);
   flat.reduced = options_.reduce_dtype.value_or(flat.computed);
   const at::Device resting = options_.offload_policy ? at::Device(at::kCPU) : options_.device;
+  const bool is_pinned = resting != options_.device && options_.offload_policy->pin_memory;
+  const auto own_zeros = [&](at::ScalarType dtype) {
+    return is_pinned ? pinned_zeros(range, dtype) : flat_zeros(range, dtype, resting);
+  };
   const auto whole = [&](at::ScalarType dtype) {
     return FlatBuffer(what.layout.numel, dtype, options_.device, absent);
   };
@@ -112,7 +117,7 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatGroup& group) const {
   flat.gathered = whole(flat.computed);
   const bool is_in_place = options_.parameters == Placement::kReplicated && flat.computed == main &&
                            resting == options_.device;
-  what.values = is_in_place ? own_range(flat.gathered) : flat_zeros(range, main, resting);
+  what.values = is_in_place ? own_range(flat.gathered) : own_zeros(main);
   if (group.is_trained) {
     const at::ScalarType dtype = options_.gradient_dtype.value_or(main);
     flat.gathered_gradient = whole(flat.computed);
@@ -121,7 +126,7 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatGroup& group) const {
         flat.accumulated.is_defined() ? flat.accumulated : flat.gathered_gradient;
     const bool is_kept = options_.gradients == Placement::kReplicated &&
                          last.flat().scalar_type() == dtype && resting == options_.device;
-    what.gradients = is_kept ? own_range(last) : flat_zeros(range, dtype, resting);
+    what.gradients = is_kept ? own_range(last) : own_zeros(dtype);
   }
   return flat;
 }
