@@ -303,6 +303,19 @@ TEST(StreamOrderTest, WithoutListsAcceleratorsGatherTheUnitThatRanBefore) {
   });
 }
 
+TEST(StreamOrderTest, AcceleratorsGatherOneBlockAheadUnasked) {
+  expect_ranks(2, [](comm::World& world) {
+    FSDP2Config config;
+    config.mp_policy = MixedPrecisionPolicy{.param_dtype = {}, .reduce_dtype = {}};
+    ShardingOptions options = sharding_options(config, at::kCUDA);
+    options.prefetches_implicitly = !options.device.is_cpu();
+    options.device = at::kCPU;
+    const Texts ahead = lines_about(lines_of(world, prefetching(1, 1)), "all_gather");
+    expect_lines(lines_about(lines_of(world, options), "all_gather"), ahead);
+    expect(sharding_options(config, at::kCPU).forward_prefetch_depth == 0, "on the CPU");
+  });
+}
+
 TEST(StreamOrderTest, AReductionIsWaitedForOnceTheNextUnitIsDifferentiated) {
   const Texts wanted = {"backward root",
                         "backward layers.2",
