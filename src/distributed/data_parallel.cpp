@@ -121,7 +121,7 @@ void DataParallel::reduce_gradients() {
 
 double DataParallel::gradient_norm() const {
   double sum = 0;
-  for (const FlatShard& shard : gradients_) sum += kernels::sum_of_squares(shard.buffer);
+  for (const double squares : kernels::sums_of_squares(gradients_)) sum += squares;
   return std::sqrt(sum);
 }
 

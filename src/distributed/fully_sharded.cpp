@@ -259,8 +259,9 @@ void FullySharded::parameters_changed() {
 double FullySharded::gradient_norm() const {
   double own = 0;
   double shared = 0;
-  for (const FlatShard& shard : gradients_) {
-    (own_units_.contains(shard.unit) ? own : shared) += kernels::sum_of_squares(shard.buffer);
+  const std::vector<double> squares = kernels::sums_of_squares(gradients_);
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    (own_units_.contains(gradients_[i].unit) ? own : shared) += squares[i];
   }
   const ShardingGroups& groups = root_->groups();
   // Replicas hold the same but for experts.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "comm/sums.h"
 #include "kernels/optimizer.h"
@@ -72,16 +73,17 @@ std::vector<std::string> SplitEngine::non_finite_gradients() const {
 double SplitEngine::gradient_norm() const {
   // What several ranks hold is counted on each of them, in shares.
   const double share = 1.0 / inner_->held_part().num_holders;
-  double sum = 0;
+  std::vector<at::Tensor> views;
+  std::vector<double> shares;
   for (const FlatShard& shard : gradients_) {
     const bool is_own = own_units_.contains(shard.unit);
     for (const FlatSegment& segment : shard.segments) {
-      const double squares = kernels::sum_of_squares(shard.view(segment));
-      sum += is_own              ? squares
-             : is_whole(segment) ? squares * share / tp_group_.size()
-                                 : squares * share;
+      views.push_back(shard.view(segment));
+      shares.push_back(is_own ? 1.0 : is_whole(segment) ? share / tp_group_.size() : share);
     }
   }
+  const std::vector<double> squares = kernels::sums_of_squares(views);
+  const double sum = std::inner_product(squares.begin(), squares.end(), shares.begin(), 0.0);
   return std::sqrt(comm::sum_over(tp_group_, comm::sum_over(group_, sum)));
 }
 

@@ -25,7 +25,9 @@ struct VocabPlace {
   bool sums_hidden_gradient;
 };
 
+/// An accelerator's labels are not read back, as in kernels/cross_entropy.cpp.
 void check_vocab_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index) {
+  if (!labels.is_cpu()) return;
   const at::Tensor is_wrong =
       labels.ne(ignore_index).logical_and(labels.lt(0).logical_or(labels.ge(vocab_size)));
   if (!is_wrong.any().item<bool>()) return;
@@ -43,7 +45,7 @@ std::pair<at::Tensor, at::Tensor> cap(const at::Tensor& logits,
 }
 
 struct ChunkResult {
-  double loss = 0;
+  at::Tensor loss;      // float64, on the device
   at::Tensor gradient;  // of the raw logits, [n, rows]
 };
 
@@ -70,7 +72,7 @@ ChunkResult chunk_loss_of(const at::Tensor& logits, const at::Tensor& labels,
   const at::Tensor target = all.select(1, 2).sum(0);
   ChunkResult result;
   const at::Tensor losses = (max - target + at::log(sum)) * is_counted;
-  result.loss = losses.sum(at::kDouble).item<double>() / options.divisor;
+  result.loss = losses.sum(at::kDouble) / options.divisor;
   result.gradient = exponentials.mul_((at::exp(own_max - max) / sum).unsqueeze(1));
   result.gradient.scatter_add_(1, targets, -is_here.to(at::kFloat).unsqueeze(1));
   result.gradient.mul_(is_counted.unsqueeze(1)).mul_(options.logit_scale / options.divisor);
@@ -90,14 +92,14 @@ struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossE
       weight_grad = at::zeros_like(weight);
       rows_grad = weight_grad.narrow(0, 0, place->range.count);
     }
-    double loss = 0;
+    at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kDouble));
     for (int64_t begin = 0; begin < hidden.size(0); begin += kVocabChunkTokens) {
       const int64_t count = std::min(kVocabChunkTokens, hidden.size(0) - begin);
       const at::Tensor tokens = hidden.narrow(0, begin, count);
       const at::Tensor logits = kernels::product(tokens, rows.t()).to(at::kFloat);
       const ChunkResult chunk =
           chunk_loss_of(logits, labels.narrow(0, begin, count), *options, *place);
-      loss += chunk.loss;
+      loss.add_(chunk.loss);
       if (!has_gradients) continue;
       const at::Tensor gradient = chunk.gradient.to(weight.scalar_type());
       kernels::product_into(gradient, rows, hidden_grad.narrow(0, begin, count));
@@ -109,7 +111,7 @@ struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossE
       }
       context->save_for_backward({hidden_grad, weight_grad});
     }
-    return at::scalar_tensor(loss, hidden.options().dtype(at::kFloat));
+    return loss.to(at::kFloat);
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {

@@ -19,8 +19,10 @@ namespace {
 
 constexpr int64_t kChunkTokens = 512;
 
+/// An accelerator's labels are not read back: its own kernels refuse a wrong one.
 void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index) {
-  const at::Tensor on_cpu = labels.cpu().contiguous();
+  if (!labels.is_cpu()) return;
+  const at::Tensor on_cpu = labels.contiguous();
   const int64_t* data = on_cpu.data_ptr<int64_t>();
   for (int64_t i = 0; i < on_cpu.numel(); ++i) {
     if (data[i] == ignore_index || (data[i] >= 0 && data[i] < vocab_size)) continue;
@@ -52,10 +54,12 @@ double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   return std::accumulate(losses.begin(), losses.end(), 0.0) / options.divisor;
 }
 
-/// Loss of one chunk of logits (float32, changed into their gradients).
-double chunk_loss(at::Tensor& logits, const at::Tensor& labels,
-                  const CrossEntropyOptions& options) {
-  if (is_fusable({logits})) return fused_chunk_loss(logits, labels, options);
+/// Loss (float64, on the device) of one chunk of logits (float32, changed into their gradients).
+at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
+                      const CrossEntropyOptions& options) {
+  if (is_fusable({logits})) {
+    return at::scalar_tensor(fused_chunk_loss(logits, labels, options), at::kDouble);
+  }
   at::Tensor capped = logits * options.logit_scale;
   at::Tensor slope;
   if (options.softcap > 0) {
@@ -67,7 +71,7 @@ double chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   const at::Tensor is_counted = labels.ne(options.ignore_index);
   const at::Tensor targets = labels.masked_fill(is_counted.logical_not(), 0).unsqueeze(1);
   const at::Tensor losses = log_probabilities.gather(1, targets).squeeze(1).neg();
-  const double loss = (losses * is_counted).sum(at::kDouble).item<double>() / options.divisor;
+  const at::Tensor loss = (losses * is_counted).sum(at::kDouble) / options.divisor;
   logits = log_probabilities.exp_();
   logits.scatter_add_(1, targets, at::full_like(targets, -1.0, logits.options()));
   logits.mul_(is_counted.unsqueeze(1)).mul_(options.logit_scale / options.divisor);
@@ -84,19 +88,19 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       hidden_grad = at::empty_like(hidden);
       weight_grad = at::zeros_like(weight);
     }
-    double loss = 0;
+    at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kDouble));
     for (int64_t begin = 0; begin < hidden.size(0); begin += kChunkTokens) {
       const int64_t count = std::min(kChunkTokens, hidden.size(0) - begin);
       const at::Tensor rows = hidden.narrow(0, begin, count);
       at::Tensor logits = product(rows, weight.t()).to(at::kFloat);
-      loss += chunk_loss(logits, labels.narrow(0, begin, count), *options);
+      loss.add_(chunk_loss(logits, labels.narrow(0, begin, count), *options));
       if (!has_gradients) continue;
       const at::Tensor gradient = logits.to(weight.scalar_type());
       product_into(gradient, weight, hidden_grad.narrow(0, begin, count));
       product_into(gradient.t(), rows, weight_grad, {.adds = true});
     }
     if (has_gradients) context->save_for_backward({hidden_grad, weight_grad});
-    return at::scalar_tensor(loss, hidden.options().dtype(at::kFloat));
+    return loss.to(at::kFloat);
   }
 
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,

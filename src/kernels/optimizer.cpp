@@ -12,6 +12,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
 #include "kernels/reference.h"
+#include "tensor/shard_spec.h"
 
 namespace automodel::kernels {
 
@@ -132,6 +133,28 @@ double sum_of_squares(const at::Tensor& flat) {
   double total = 0;
   for (const double sum : sums) total += sum;
   return total;
+}
+
+std::vector<double> sums_of_squares(const std::vector<at::Tensor>& flats) {
+  std::vector<double> sums;
+  std::vector<at::Tensor> on_device;
+  for (const at::Tensor& flat : flats) {
+    sums.push_back(flat.is_cpu() ? sum_of_squares(flat) : 0);
+    if (!flat.is_cpu()) on_device.push_back(flat.to(at::kDouble).square().sum());
+  }
+  if (on_device.empty()) return sums;
+  const at::Tensor read = at::stack(on_device).cpu();
+  const double* next = read.const_data_ptr<double>();
+  for (size_t i = 0; i < flats.size(); ++i) {
+    if (!flats[i].is_cpu()) sums[i] = *next++;
+  }
+  return sums;
+}
+
+std::vector<double> sums_of_squares(const std::vector<tensor::FlatShard>& shards) {
+  std::vector<at::Tensor> buffers;
+  for (const tensor::FlatShard& shard : shards) buffers.push_back(shard.buffer);
+  return sums_of_squares(buffers);
 }
 
 }  // namespace automodel::kernels

@@ -2,6 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
+namespace automodel::tensor {
+struct FlatShard;
+}
+
 namespace automodel::kernels {
 
 /// One Adam or AdamW step, torch.optim's formula: m and v are exponential averages of the gradient
@@ -40,5 +46,10 @@ void sgd_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momen
 /// Sum of squares of a flat tensor, accumulated in float64, in an order that does not depend on the
 /// number of threads.
 double sum_of_squares(const at::Tensor& flat);
+
+/// Of each of several flat tensors; those of a device (all on the same one) are read back together.
+std::vector<double> sums_of_squares(const std::vector<at::Tensor>& flats);
+/// The same of each shard's buffer.
+std::vector<double> sums_of_squares(const std::vector<tensor::FlatShard>& shards);
 
 }  // namespace automodel::kernels

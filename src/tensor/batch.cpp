@@ -2,11 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tensor/memory.h"
+
 namespace automodel::tensor {
 
 Batch Batch::to(at::Device device) const {
   const auto move = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? tensor.to(device) : tensor;
+    return tensor.defined() ? moved_to(tensor, device) : tensor;
   };
   return {move(input_ids),    move(labels), move(position_ids), move(padding_mask),
           move(document_ids), part,         move(visible_keys)};

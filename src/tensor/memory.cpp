@@ -30,6 +30,11 @@ at::Tensor mapped_zeros(int64_t numel, at::ScalarType dtype) {
       at::TensorOptions().dtype(dtype));
 }
 
+at::Tensor moved_to(const at::Tensor& tensor, at::Device device) {
+  if (!device.is_cuda() || !tensor.is_cpu()) return tensor.to(device);
+  return tensor.pin_memory().to(device, /*non_blocking=*/true);
+}
+
 uint64_t peak_resident_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);

@@ -9,6 +9,10 @@ namespace automodel::tensor {
 /// (glibc would keep it), so that sharding really saves memory.
 at::Tensor mapped_zeros(int64_t numel, at::ScalarType dtype);
 
+/// A tensor of the host on a device; itself where it is there already. CUDA devices copy it from
+/// page-locked memory while the host goes on.
+at::Tensor moved_to(const at::Tensor& tensor, at::Device device);
+
 /// Peak and present resident memory of this process, in bytes.
 uint64_t peak_resident_bytes();
 uint64_t resident_bytes();

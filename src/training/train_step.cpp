@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "comm/sums.h"
 #include "core/error.h"
@@ -25,10 +26,13 @@ class PlainPass final : public BatchPass {
   double train(const tensor::Batch& batch, double divisor, const BatchPlace& place) override {
     engine_.begin_micro_batch(place.is_last);
     const at::Tensor loss = loss_(batch, divisor, place.step, place.micro_batch);
-    const double value = loss.item<double>();
     if (loss.requires_grad()) loss.backward();
     engine_.end_micro_batch();
-    return value;
+    const at::Tensor value = loss.detach().to(at::kDouble);
+    if (value.is_cpu()) return value.item<double>();
+    // Reading it now would have the host wait for the device before every micro-batch.
+    on_device_ = on_device_.defined() ? on_device_.add(value) : value;
+    return 0;
   }
 
   void finish(double) override {}
@@ -40,11 +44,15 @@ class PlainPass final : public BatchPass {
     return value;
   }
 
-  double known_everywhere(double loss) override { return loss; }
+  double known_everywhere(double loss) override {
+    if (!on_device_.defined()) return loss;
+    return loss + std::exchange(on_device_, at::Tensor()).item<double>() / engine_.group().size();
+  }
 
  private:
   distributed::Engine& engine_;
   LossFunction loss_;
+  at::Tensor on_device_;  // the step's losses so far
 };
 
 }  // namespace
