@@ -74,8 +74,12 @@ UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
   unit.is_trained = group.is_trained;
   unit.numel = group.numel();
   if (options.sharding) {
-    unit.computed_dtype = options.sharding->param_dtype.value_or(group.dtype);
-    add_sharded_bytes(group, options, unit);
+    MemoryOptions own = options;
+    if (options.head_dtype && group.unit == options.tables.head) {
+      own.sharding->param_dtype = own.sharding->reduce_dtype = options.head_dtype;
+    }
+    unit.computed_dtype = own.sharding->param_dtype.value_or(group.dtype);
+    add_sharded_bytes(group, own, unit);
     return unit;
   }
   unit.parameters = group.layout(size_of(group.dtype), 1).numel * size_of(group.dtype);
@@ -450,6 +454,7 @@ void split_experts_in(const DistributedSetup& setup, int64_t num_parts, MemoryOp
   if (moe.mp_policy) apply_policy(*moe.mp_policy, sharding);
   if (!sharding.reshard_after_forward) sharding.reshard_after_forward = moe.reshard_after_forward;
   options.sharding = sharding;
+  options.head_dtype = own_head_dtype(moe);
   options.experts.sharding = fitted_to(sharding, static_cast<int>(num_parts));
   options.experts.num_parts = num_parts;
 }

@@ -33,6 +33,7 @@ struct MemoryOptions {
   int64_t num_optimizer_states = 2;  ///< tensors a parameter: Adam 2, with amsgrad 3; plain SGD 0
   bool recomputes = false;           ///< activation checkpointing of whole blocks
   TableUnits tables;                 ///< that are units of their own
+  std::optional<at::ScalarType> head_dtype;  ///< of the head's unit, where it has its own
   ExpertUnits experts;
   int64_t num_micro_batches = 1;
   int64_t bucket_bytes = int64_t{25} << 20;  ///< of replicas' all-reduces

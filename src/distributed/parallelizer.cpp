@@ -10,7 +10,6 @@
 #include "distributed/recompute.h"
 #include "distributed/split_engine.h"
 #include "distributed/tensor_parallel.h"
-#include "tensor/dtype.h"
 
 namespace automodel::distributed {
 
@@ -58,13 +57,6 @@ std::optional<SplitExperts> take_experts(const ParallelModel& model, const tenso
 MixedPrecisionPolicy policy_of(const ParallelizeOptions& options, bool splits_experts) {
   if (splits_experts && options.moe.mp_policy) return *options.moe.mp_policy;
   return options.mp_policy.value_or(MixedPrecisionPolicy{});
-}
-
-/// Upstream gives the head a policy of its own for float32 only.
-std::optional<at::ScalarType> head_dtype(const ParallelizeOptions& options, bool splits_experts) {
-  if (!splits_experts || !options.moe.lm_head_precision) return std::nullopt;
-  const auto dtype = tensor::parse_dtype(*options.moe.lm_head_precision);
-  return dtype == at::kFloat ? dtype : std::nullopt;
 }
 
 /// Gives the model memory: sharded, or, where one rank would hold everything, plain.
@@ -116,7 +108,8 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
     shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), own, groups.all.size());
   }
   const UnitChoices choices{untied_tables(model.module, model.facts.plan),
-                            head_dtype(options, experts.has_value()), experts.has_value(),
+                            experts ? own_head_dtype(options.moe) : std::nullopt,
+                            experts.has_value(),
                             experts ? ShardFunction(fully_shard) : shard_function()};
   const bool keeps = options.enable_fsdp_optimizations && !model.facts.plan.expert_modules.empty();
   return join_ranks(give_memory(model, experts ? experts->keys : keys_of(model, parts), groups,

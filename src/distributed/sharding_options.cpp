@@ -49,4 +49,10 @@ ShardingOptions sharding_options(const FSDP2Config& config, at::Device device) {
   return options;
 }
 
+std::optional<at::ScalarType> own_head_dtype(const MoEParallelizerConfig& moe) {
+  if (!moe.lm_head_precision) return std::nullopt;
+  const auto dtype = tensor::parse_dtype(*moe.lm_head_precision);
+  return dtype == at::kFloat ? dtype : std::nullopt;
+}
+
 }  // namespace automodel::distributed

@@ -96,4 +96,7 @@ ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device de
 /// The policy's dtypes in options that hold everything else already.
 void apply_policy(const MixedPrecisionPolicy& policy, ShardingOptions& options);
 
+/// The dtype that the `moe` section gives an untied head. Upstream heeds float32 only.
+std::optional<at::ScalarType> own_head_dtype(const MoEParallelizerConfig& moe);
+
 }  // namespace automodel::distributed

@@ -82,6 +82,7 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (num_moe > 0 && recipe.model.enables_fsdp_optimizations && plan.options.sharding) {
     all.emplace_back("enable_fsdp_optimizations: units that stay whole between micro-batches");
   }
+  if (plan.options.head_dtype) all.emplace_back("the head's tensors in another dtype");
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
     all.emplace_back("that layers without experts keep other activations than those with them");
   }
@@ -114,8 +115,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   plan.tp_rules = std::move(split.tp_rules);
   plan.sequence_parallel = plan.sizes.tp > 1 && tp_request(recipe).sequence_parallel;
   if (plan.ep > 1) plan.options.experts.modules = plan.parallel.expert_modules;
-  if (plan.options.sharding && plan.ep == 1 &&
-      recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
+  if (plan.options.sharding && recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
     plan.options.tables = distributed::untied_tables(*model, plan.parallel);
   }
   const distributed::SequenceShare share{0, plan.sizes.cp};
