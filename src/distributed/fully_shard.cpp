@@ -120,17 +120,24 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
       cast_floating(inputs, options_.casts_inputs ? options_.param_dtype : std::nullopt);
   if (has_backward) {
     in = when_differentiated(in, after_backward_);
+  }
+  // What a block computes again in backward was counted when it ran first, then without a graph.
+  const bool has_later_backward = has_backward ? !tree.is_in_backward : tree.graph_depth > 0;
+  if (has_later_backward) {
     for (Flat& flat : flats_) flat.num_open_forwards += 1;
   }
   tree.forward_depth += 1;
+  tree.graph_depth += has_backward ? 1 : 0;
   nn::TensorList out;
   try {
     out = cast_floating(body(in), options_.output_dtype);
   } catch (...) {
     tree.forward_depth -= 1;
+    tree.graph_depth -= has_backward ? 1 : 0;
     throw;
   }
   tree.forward_depth -= 1;
+  tree.graph_depth -= has_backward ? 1 : 0;
   if (!has_backward || !keeps_after_forward()) reshard();
   if (!has_backward) {
     if (is_outermost) {

@@ -50,6 +50,7 @@ struct FSDPModule::Tree {
   std::vector<FSDPModule*> forward_order;
   std::optional<Pending> pending;
   int forward_depth = 0;
+  int graph_depth = 0;  // of forwards under way that will have a backward
   bool is_last_backward = true;
   bool is_in_backward = false;
   bool is_sweep_queued = false;
