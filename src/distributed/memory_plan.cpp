@@ -148,9 +148,7 @@ class StepWalk final {
     }
     now_.activations = activations_.embedding;
     if (embedding_ != nullptr) embed();
-    for (size_t i = 0; i < blocks_.size(); ++i) forward(i);
-    head();
-    for (size_t i = blocks_.size(); i-- > 0;) backward(i);
+    run_passes();
     now_.activations = 0;
     if (embedding_ != nullptr) {
       prepare_gradients(*embedding_);
@@ -166,6 +164,21 @@ class StepWalk final {
   const MemoryMoment& peak() const { return peak_; }
 
  private:
+  void run_passes() {
+    for (int64_t pass = 1; pass <= options_.num_passes; ++pass) {
+      for (int64_t more = options_.num_graphless_passes; pass == options_.num_passes && more > 0;
+           --more) {
+        for (size_t i = 0; i < blocks_.size(); ++i) forward_without_graph(i);
+      }
+      for (size_t i = 0; i < blocks_.size(); ++i) forward(i);
+    }
+    head();
+    for (int64_t pass = options_.num_passes; pass > 0; --pass) {
+      is_last_backward_ = pass == 1;
+      for (size_t i = blocks_.size(); i-- > 0;) backward(i);
+    }
+  }
+
   struct Flat {
     const UnitMemory* bytes;
     bool is_gathered = false;
@@ -274,6 +287,8 @@ class StepWalk final {
         if (has_wider_sum(flat)) stash(flat);
         continue;
       }
+      // Whole gradients are averaged in place: once.
+      if (!is_last_backward_ && !shards_gradients(*unit.options)) continue;
       finish_reduction();
       if (has_wider_sum(flat)) stash(flat);
       pending_ = &unit;
@@ -327,14 +342,29 @@ class StepWalk final {
                       : options_.sharding->backward_prefetch_depth;
   }
 
-  void forward(size_t i) {
-    const std::string when = cat("forward of ", blocks_[i]->name);
+  void begin_forward(size_t i, const std::string& when) {
     gather(*blocks_[i], when);
     for (int64_t ahead = 1; ahead <= prefetch_depth(true); ++ahead) {
       const size_t next = i + static_cast<size_t>(ahead);
       if (next < blocks_.size()) gather(*blocks_[next], when);
     }
     run_experts_forward(i, when);
+  }
+
+  void forward_without_graph(size_t i) {
+    const std::string when = cat("forward of ", blocks_[i]->name, " without a graph");
+    begin_forward(i, when);
+    now_.working = activations_.block_forward;
+    mark(when);
+    now_.working = 0;
+    if (!options_.sharding) return;
+    if (blocks_[i]->experts != nullptr) release(*blocks_[i]->experts);
+    release(*blocks_[i]);
+  }
+
+  void forward(size_t i) {
+    const std::string when = cat("forward of ", blocks_[i]->name);
+    begin_forward(i, when);
     now_.working = activations_.block_forward;
     now_.activations += options_.recomputes ? activations_.block_input : activations_.block_kept;
     mark(when);
@@ -437,6 +467,7 @@ class StepWalk final {
   StepCollectives counts_;
   int64_t number_ = 1;
   bool is_synced_ = true;
+  bool is_last_backward_ = true;   // of the passes of a micro-batch
   const Unit* pending_ = nullptr;  // a reduction under way
   Flat* pending_flat_ = nullptr;
   int64_t pending_copy_ = 0;

@@ -36,6 +36,10 @@ struct MemoryOptions {
   std::optional<at::ScalarType> head_dtype;  ///< of the head's unit, where it has its own
   ExpertUnits experts;
   int64_t num_micro_batches = 1;
+  /// Forwards with a graph through all blocks a micro-batch, whose backwards come in the opposite
+  /// order, and forwards without one before the last of those.
+  int64_t num_passes = 1;
+  int64_t num_graphless_passes = 0;
   int64_t bucket_bytes = int64_t{25} << 20;  ///< of replicas' all-reduces
   int64_t first_bucket_bytes = int64_t{1} << 20;
 };

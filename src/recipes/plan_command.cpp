@@ -9,6 +9,7 @@
 #include "distributed/context_split.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "models/diffusion_gemma/model.h"
 #include "recipes/plan_text.h"
 #include "recipes/rank_model.h"
 #include "recipes/recipe.h"
@@ -86,7 +87,32 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
     all.emplace_back("that layers without experts keep other activations than those with them");
   }
+  if (!plan.counts_activations) {
+    all.emplace_back("activations of layers that run several times a micro-batch");
+    if (plan.ep > 1) all.emplace_back("that canvases are shorter than their texts");
+  }
   return all;
+}
+
+/// DiffusionGemma reads a text, denoises its canvas without a graph, and denoises it again; sharded
+/// layers have their experts as units of their own.
+void plan_passes(const Recipe& recipe, const models::CausalLM& model, RecipePlan& plan) {
+  const auto* diffusion = dynamic_cast<const models::diffusion_gemma::DiffusionGemmaModel*>(&model);
+  if (diffusion == nullptr || !recipe.dllm) return;
+  plan.counts_activations = false;
+  plan.options.num_passes = 2;
+  plan.options.num_graphless_passes = diffusion->config().has_self_conditioning ? 1 : 0;
+  if (plan.options.sharding && recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
+    plan.options.experts.modules = plan.parallel.expert_modules;
+  }
+}
+
+/// What is sent alone.
+nn::ActivationSizes only_exchanged(const nn::ActivationSizes& all) {
+  nn::ActivationSizes sizes;
+  sizes.exchanged_forward = all.exchanged_forward;
+  sizes.exchanged_backward = all.exchanged_backward;
+  return sizes;
 }
 
 RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t world_size) {
@@ -115,6 +141,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   plan.tp_rules = std::move(split.tp_rules);
   plan.sequence_parallel = plan.sizes.tp > 1 && tp_request(recipe).sequence_parallel;
   if (plan.ep > 1) plan.options.experts.modules = plan.parallel.expert_modules;
+  plan_passes(recipe, *model, plan);
   if (plan.options.sharding && recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
     plan.options.tables = distributed::untied_tables(*model, plan.parallel);
   }
@@ -126,6 +153,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   }
   nn::ActivationSizes activations = model->activation_sizes(plan.shape);
   add_travelling_keys(recipe, model->dims(), plan.shape, share.size, activations);
+  if (!plan.counts_activations) activations = only_exchanged(activations);
   plan.memory = distributed::plan_memory(
       distributed::group_parameters(*model, plan.parallel, plan.options.tables,
                                     plan.options.experts.modules),
@@ -135,15 +163,6 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
     plan.pipeline = plan_pipeline(recipe, {plan.dtype, plan.shape, plan.options, plan.sizes});
   }
   return plan;
-}
-
-/// What this version cannot tell the bytes of.
-void check_plannable(const Recipe& recipe) {
-  if (recipe.dllm) {
-    throw UnsupportedError(
-        cat("recipe ", recipe.class_name,
-            ": plans of models whose layers run several times a step are not in this version"));
-  }
 }
 
 }  // namespace
@@ -162,7 +181,6 @@ int run_plan_command(const PlanRequest& request) {
                          "' is not on this machine: a plan needs "
                          "its config.json"));
   }
-  check_plannable(recipe);
   const RecipePlan plan = make_plan(recipe, request, ranks);
   std::cout << (request.is_json ? plan_json(plan).dump(2) + "\n" : plan_text(plan));
   const auto missing = diagnostics.render_all(Severity::kUnsupported);

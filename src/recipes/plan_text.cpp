@@ -212,7 +212,7 @@ std::string memory_text(const RecipePlan& plan) {
       {"kept activations", peak.activations},
       {"other activations", peak.working},
       {"logits and their gradients", peak.logits},
-      {"total", memory.total()}};
+      {plan.counts_activations ? "total" : "total but activations", memory.total()}};
   Rows rows;
   for (const auto& [name, bytes] : parts) {
     if (bytes != 0) rows.push_back({name, bytes_text(bytes)});
@@ -333,10 +333,12 @@ Json plan_json(const RecipePlan& plan) {
   bytes["whole_gradients"] = peak.whole_gradients;
   bytes["idle"] = peak.idle;
   bytes["casts"] = peak.casts;
-  bytes["activations"] = peak.activations;
-  bytes["working"] = peak.working;
-  bytes["logits"] = peak.logits;
-  bytes["total"] = memory.total();
+  if (plan.counts_activations) {
+    bytes["activations"] = peak.activations;
+    bytes["working"] = peak.working;
+    bytes["logits"] = peak.logits;
+    bytes["total"] = memory.total();
+  }
   const distributed::StepCollectives& step = memory.per_step;
   Json& collectives = out["collectives_of_a_step"];
   collectives["num_gathers"] = step.num_gathers;
@@ -345,7 +347,7 @@ Json plan_json(const RecipePlan& plan) {
   collectives["reduced_bytes"] = step.reduced_bytes;
   collectives["num_replica_reductions"] = step.num_replica_reductions;
   collectives["replica_reduced_bytes"] = step.replica_reduced_bytes;
-  if (plan.ep > 1) {
+  if (!plan.options.experts.modules.empty()) {
     collectives["num_expert_gathers"] = step.num_expert_gathers;
     collectives["expert_gathered_bytes"] = step.expert_gathered_bytes;
     collectives["num_expert_reductions"] = step.num_expert_reductions;

@@ -32,6 +32,7 @@ struct RecipePlan {
   distributed::MemoryOptions options;
   distributed::MemoryPlan memory;        ///< of the whole model: not of a pipeline's stages
   std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
+  bool counts_activations = true;
   std::vector<std::string> not_counted;  ///< what a run has or does beside what is planned
 
   at::ScalarType computed_dtype() const {

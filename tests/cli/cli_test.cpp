@@ -320,6 +320,24 @@ TEST(CliTest, PlanOfExpertsOnStagesAndSplitRanks) {
   EXPECT_EQ(stages.as_array()[1].at("num_parameters").as_int(), 65536 + 36864 + 12992 + 64);
 }
 
+TEST(CliTest, PlanOfLayersThatRunThreeTimesLeavesActivationsOut) {
+  const std::vector<std::string> arguments = {"plan", "recipes/smoke/tiny_diffusion_gemma.yaml",
+                                              "--world-size", "2"};
+  const ProgramResult run = automodel(arguments);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("  model.layers.0.moe.experts .. 3  36864 each"));
+  EXPECT_THAT(run.out, HasSubstr("  total but activations "));
+  EXPECT_THAT(run.out, testing::EndsWith("not counted: activations of layers that run several "
+                                         "times a micro-batch\n"));
+  std::vector<std::string> as_json = arguments;
+  as_json.emplace_back("--json");
+  const Json plan = Json::parse(automodel(as_json).out, "plan");
+  EXPECT_FALSE(plan.at("bytes").contains("activations"));
+  EXPECT_FALSE(plan.at("bytes").contains("total"));
+  EXPECT_GT(plan.at("bytes").at("state").as_int(), 0);
+  EXPECT_EQ(plan.at("collectives_of_a_step").at("num_expert_gathers").as_int(), 36);
+}
+
 TEST(CliTest, PlanRefusesNoRanks) {
   const ProgramResult zero = automodel({"plan", kSmoke, "--world-size", "0"});
   EXPECT_EQ(zero.status, 2);

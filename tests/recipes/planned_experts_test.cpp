@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "comm/ranks.h"
 #include "distributed/counted_group.h"
 #include "distributed/memory_plan.h"
 #include "distributed/parallelizer.h"
 #include "models/catalog.h"
+#include "models/diffusion_gemma/model.h"
+#include "recipes/block_diffusion.h"
 #include "recipes/build_engine.h"
 #include "recipes/rank_model.h"
 #include "support/program.h"
@@ -35,10 +39,13 @@ struct PlannedSpread {
   bool defers = true;
   bool is_narrow = false;
   int num_micro_batches = 1;
+  bool is_diffusion = false;
 };
 
-std::shared_ptr<models::CausalLM> build_planned() {
-  const Json config = Json::parse_file(test::source_file("configs/tiny/qwen3_moe/config.json"));
+std::shared_ptr<models::CausalLM> build_planned(const PlannedSpread& spread) {
+  const char* family = spread.is_diffusion ? "diffusion_gemma" : "qwen3_moe";
+  const Json config =
+      Json::parse_file(test::source_file(cat("configs/tiny/", family, "/config.json")));
   auto model = models::build_causal_lm(config, at::kFloat);
   model->train();
   return model;
@@ -63,7 +70,9 @@ MemoryPlan plan_of_spread(const PlannedSpread& spread) {
   const Recipe recipe = recipe_of(spread);
   auto options = distributed::memory_options(recipe.distributed, spread.sizes);
   options.num_micro_batches = spread.num_micro_batches;
-  const auto model = build_planned();
+  options.num_passes = spread.is_diffusion ? 2 : 1;
+  options.num_graphless_passes = spread.is_diffusion ? 1 : 0;
+  const auto model = build_planned(spread);
   const nn::ParallelPlan parts = model->parallel_plan();
   options.experts.modules = parts.expert_modules;
   nn::ActivationShape shape{.num_sequences = kPlannedSequences,
@@ -71,6 +80,7 @@ MemoryPlan plan_of_spread(const PlannedSpread& spread) {
                             .element_size = spread.is_narrow ? 2 : 4};
   const RankSplit split = split_for_a_rank(recipe, spread.sizes, *model);
   count_parts(recipe, spread.sizes, parts, split, shape);
+  options.tables = distributed::untied_tables(*model, parts);
   return plan_memory(
       distributed::group_parameters(*model, parts, options.tables, options.experts.modules),
       options, model->activation_sizes(shape));
@@ -81,15 +91,23 @@ struct CountedMesh {
   explicit CountedMesh(const DeviceMesh& mesh)
       : parts(mesh.group("dp_shard_cp")),
         replicas(mesh.group("dp_replicate")),
-        ep(mesh.group("ep")),
-        ep_shard(mesh.group("ep_shard")),
-        groups({{"dp_replicate", replicas.group},
-                {"dp_shard_cp", parts.group},
-                {"dp_cp", mesh.group("dp_cp")},
-                {"dp", mesh.group("dp")},
-                {"tp", mesh.group("tp")},
-                {"ep", ep.group},
-                {"ep_shard", ep_shard.group}}) {}
+        ep(group_or_solo(mesh, "ep")),
+        ep_shard(group_or_solo(mesh, "ep_shard")),
+        groups(all_groups(mesh)) {}
+
+  static comm::ProcessGroup group_or_solo(const DeviceMesh& mesh, const std::string& name) {
+    return mesh.has(name) ? mesh.group(name) : comm::ProcessGroup::solo();
+  }
+
+  std::map<std::string, comm::ProcessGroup> all_groups(const DeviceMesh& mesh) const {
+    std::map<std::string, comm::ProcessGroup> all = {{"dp_replicate", replicas.group},
+                                                     {"dp_shard_cp", parts.group}};
+    for (const char* name : {"dp_cp", "dp", "tp"}) all.emplace(name, mesh.group(name));
+    if (!mesh.has("ep")) return all;
+    all.emplace("ep", ep.group);
+    all.emplace("ep_shard", ep_shard.group);
+    return all;
+  }
 
   void clear() const {
     for (const CountedGroup* group : {&parts, &replicas, &ep, &ep_shard}) group->counts->clear();
@@ -98,6 +116,21 @@ struct CountedMesh {
   CountedGroup parts, replicas, ep, ep_shard;
   DeviceMesh groups;
 };
+
+/// The second half of every text is its response, all of it one block.
+at::Tensor diffusion_loss(models::CausalLM& model, tensor::Batch batch) {
+  batch.labels.narrow(1, 0, kPlannedLength / 2).fill_(-100);
+  const BlockDiffusionOptions options{.vocab_size = model.dims().vocab_size,
+                                      .block_size = kPlannedLength / 2};
+  return dynamic_cast<models::diffusion_gemma::DiffusionGemmaModel&>(model)
+      .block_diffusion_loss(make_block_diffusion_batch(batch, {}, options, -100), {}, -100)
+      .total;
+}
+
+at::Tensor loss_of(models::CausalLM& model, const tensor::Batch& batch) {
+  const bool is_diffusion = model.architecture().starts_with("DiffusionGemma");
+  return is_diffusion ? diffusion_loss(model, batch) : model.loss(batch, 1.0, -100);
+}
 
 void step_of(models::CausalLM& model, distributed::Engine& engine, int64_t num_micro_batches) {
   engine.zero_gradients();
@@ -109,7 +142,7 @@ void step_of(models::CausalLM& model, distributed::Engine& engine, int64_t num_m
   batch.labels = batch.input_ids.clone();
   for (int64_t i = 0; i < num_micro_batches; ++i) {
     engine.begin_micro_batch(i + 1 == num_micro_batches);
-    model.loss(batch, 1.0, -100).backward();
+    loss_of(model, batch).backward();
     engine.end_micro_batch();
   }
   engine.reduce_gradients();
@@ -138,7 +171,7 @@ void expect_as_planned(comm::World& world, const PlannedSpread& spread) {
   const Recipe recipe = recipe_of(spread);
   const MemoryPlan plan = plan_of_spread(spread);
   const CountedMesh mesh(DeviceMesh(world, mesh::Mesh(spread.sizes), spread.ep));
-  const auto model = build_planned();
+  const auto model = build_planned(spread);
   SilentReporter reporter;
   const auto engine = build_engine(recipe, *model, mesh.groups, {at::kCPU, nullptr, &reporter});
   at::manual_seed(world.group().rank());
@@ -157,7 +190,13 @@ void expect_as_planned(comm::World& world, const PlannedSpread& spread) {
   }
   mesh.clear();
   step_of(*model, *engine, spread.num_micro_batches);
-  const distributed::StepCollectives& step = plan.per_step;
+  distributed::StepCollectives step = plan.per_step;
+  if (spread.ep == 1) {  // experts are gathered and reduced over the same ranks as all else
+    step.num_gathers += std::exchange(step.num_expert_gathers, 0);
+    step.gathered_bytes += std::exchange(step.expert_gathered_bytes, 0);
+    step.num_reductions += std::exchange(step.num_expert_reductions, 0);
+    step.reduced_bytes += std::exchange(step.expert_reduced_bytes, 0);
+  }
   expect_count(name, mesh.parts, "all_gather", {step.num_gathers, step.gathered_bytes});
   expect_count(name, mesh.parts, "reduce_scatter", {step.num_reductions, step.reduced_bytes});
   expect_count(name, mesh.replicas, "all_reduce",
@@ -166,9 +205,10 @@ void expect_as_planned(comm::World& world, const PlannedSpread& spread) {
                {step.num_expert_gathers, step.expert_gathered_bytes});
   expect_count(name, mesh.ep_shard, "reduce_scatter",
                {step.num_expert_reductions, step.expert_reduced_bytes});
-  const CallCount& sent = mesh.ep.counts->at("all_to_all");
+  const CallCount sent = (*mesh.ep.counts)["all_to_all"];
   comm::expect(sent.calls == step.num_exchanges,
                cat(name, ": ", step.num_exchanges, " exchanges, not ", sent.calls));
+  if (spread.is_diffusion) return;  // canvases are planned as long as their texts
   // Which rank gets more than others is chance.
   at::Tensor all_sent = at::tensor({double(sent.bytes)}, at::kDouble);
   world.group().all_reduce(all_sent, comm::ReduceOp::kAvg);
@@ -180,6 +220,29 @@ void expect_all_as_planned(int num_ranks, const std::vector<PlannedSpread>& spre
   comm::expect_ranks(num_ranks, [&](comm::World& world) {
     for (const PlannedSpread& spread : spreads) expect_as_planned(world, spread);
   });
+}
+
+PlannedSpread diffusion(const char* name, int ep, PlannedSpread spread) {
+  spread.name = name;
+  spread.ep = ep;
+  spread.is_diffusion = true;
+  return spread;
+}
+
+TEST(PlannedExpertsTest, StateAndCollectivesOfLayersThatRunThreeTimes) {
+  const mesh::MeshSizes two{.dp_shard = 2};
+  const PlannedSpread plain{"", two};
+  const PlannedSpread eager{"", two, 1, false, false, false, false, 3};
+  const PlannedSpread recomputed{"", two, 1, true, false, true, false, 2};
+  const PlannedSpread narrow{"", two, 1, false, false, true, true, 2};
+  expect_all_as_planned(2,
+                        {diffusion("plain", 1, plain), diffusion("reduced each time", 1, eager),
+                         diffusion("recomputed", 1, recomputed), diffusion("bfloat16", 1, narrow),
+                         diffusion("ep2", 2, plain), diffusion("ep2, recomputed", 2, recomputed)});
+  const PlannedSpread on_four{"", {.dp_shard = 4}, 1, false, false, true, false, 2};
+  const PlannedSpread given_up{"", {.dp_shard = 4}, 1, true, true, true, false, 2};
+  expect_all_as_planned(4, {diffusion("ep2 x ep_shard2", 2, on_four),
+                            diffusion("the same, recomputed and given up", 2, given_up)});
 }
 
 TEST(PlannedExpertsTest, StateAndCollectivesOfTwoRanks) {
