@@ -276,8 +276,8 @@ TEST(CliTest, PlanShowsWhereExpertsLieAndHowTokensTravel) {
           "each\n"
           "  model.layers.0.mlp.experts .. 1  36864 each  float32     288 KiB each    144 KiB "
           "each\n"));
-  EXPECT_THAT(run.out, HasSubstr("  all-gathers               6, 2.4 MiB\n"
-                                 "  reduce-scatters           3, 1.2 MiB\n"
+  EXPECT_THAT(run.out, HasSubstr("  all-gathers               10, 2.4 MiB\n"
+                                 "  reduce-scatters           5, 1.2 MiB\n"
                                  "  experts' all-gathers      4, 576 KiB\n"
                                  "  experts' reduce-scatters  2, 288 KiB\n"
                                  "  all-to-alls of tokens     24, 6.5 MiB\n"));
