@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+
 #include "recipes/runs.h"
 
 namespace automodel::recipes {
@@ -25,14 +27,22 @@ Options saved_run(const std::string& recipe, const std::string& folder, const Sp
                    "--step_scheduler.ckpt_every_steps=2", "--checkpoint.max_recent_checkpoints=2"});
 }
 
+/// Whether a second checkpoint is being written: the first one is complete then.
+bool is_saving_again(const std::string& folder) {
+  if (!path_exists(path_join(folder, "LATEST"))) return false;
+  const std::vector<std::string> entries = list_directory(folder);
+  return std::ranges::count_if(
+             entries, [](const std::string& entry) { return entry.starts_with("epoch_"); }) > 1;
+}
+
 /// Starts a run and kills it once it has saved. False when it was done before.
 bool kill_after_a_save(const Options& arguments, const std::string& folder) {
   test::Program program(arguments);
   const double deadline = monotonic_seconds() + 60;
-  while (!path_exists(path_join(folder, "LATEST")) && monotonic_seconds() < deadline) {
+  while (!is_saving_again(folder) && monotonic_seconds() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  EXPECT_TRUE(path_exists(path_join(folder, "LATEST")));
+  EXPECT_TRUE(is_saving_again(folder));
   ::kill(program.pid(), SIGKILL);
   const ProgramResult run = program.wait();
   return run.status == 128 + SIGKILL;
