@@ -165,13 +165,14 @@ class StepWalk final {
 
  private:
   void run_passes() {
-    for (int64_t pass = 1; pass <= options_.num_passes; ++pass) {
-      for (int64_t more = options_.num_graphless_passes; pass == options_.num_passes && more > 0;
-           --more) {
-        for (size_t i = 0; i < blocks_.size(); ++i) forward_without_graph(i);
+    const auto run_blocks = [&](int64_t times, void (StepWalk::*run)(size_t)) {
+      for (int64_t pass = 0; pass < times; ++pass) {
+        for (size_t i = 0; i < blocks_.size(); ++i) (this->*run)(i);
       }
-      for (size_t i = 0; i < blocks_.size(); ++i) forward(i);
-    }
+    };
+    run_blocks(options_.num_passes - 1, &StepWalk::forward);
+    run_blocks(options_.num_graphless_passes, &StepWalk::forward_without_graph);
+    run_blocks(1, &StepWalk::forward);
     head();
     for (int64_t pass = options_.num_passes; pass > 0; --pass) {
       is_last_backward_ = pass == 1;
@@ -472,10 +473,6 @@ class StepWalk final {
   Flat* pending_flat_ = nullptr;
   int64_t pending_copy_ = 0;
 };
-
-}  // namespace
-
-namespace {
 
 /// Experts on ranks of their own, of which `num_parts` share the same: as the default strategy sets
 /// up everything then, also where one rank holds all the rest.
