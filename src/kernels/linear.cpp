@@ -99,15 +99,12 @@ at::Tensor linear_widened(const at::Tensor& x, const at::Tensor& weight, const a
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const bool is_narrow = x.scalar_type() == at::kHalf ||
-                         (x.scalar_type() == at::kBFloat16 && !has_fast_bfloat16_products());
   const std::optional<at::Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
   if (x.scalar_type() != weight.scalar_type()) return at::linear(x, weight, offset);  // its error
-  const bool is_widened = x.device().is_cpu() && is_narrow;
   const auto kept = take_result(ResultKind::kMatrixProduct);
   const at::Tensor* there = kept ? kept->data() : nullptr;
-  at::Tensor out = is_widened ? LinearWidened::apply(x, weight, offset, there)
-                              : Linear::apply(x, weight, offset, there);
+  at::Tensor out = is_slow_to_multiply(x) ? LinearWidened::apply(x, weight, offset, there)
+                                          : Linear::apply(x, weight, offset, there);
   if (!kept) offer_result(ResultKind::kMatrixProduct, {out});
   return out;
 }

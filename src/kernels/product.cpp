@@ -110,6 +110,12 @@ at::Tensor Factor::tensor() const {
   return is_transposed ? picked.t() : picked;
 }
 
+bool is_slow_to_multiply(const at::Tensor& tensor) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  return tensor.is_cpu() &&
+         (dtype == at::kHalf || (dtype == at::kBFloat16 && !has_fast_bfloat16_products()));
+}
+
 void multiply_part(const cpu::ProductPart& part) {
   const int64_t columns =
       std::min(cpu::kProductColumns, round_up_columns(part.column_end - part.column_begin));
@@ -128,14 +134,11 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
     if (!options.adds) out.zero_();
     return;
   }
-  const at::ScalarType dtype = out.scalar_type();
   if (is_fusable({a.matrix, b.matrix, out}) && (out.stride(1) == 1 || out.size(1) == 1)) {
     multiply_float(a, b, out, options);
     return;
   }
-  const bool is_narrow =
-      dtype == at::kHalf || (dtype == at::kBFloat16 && !has_fast_bfloat16_products());
-  if (out.is_cpu() && is_narrow) {
+  if (is_slow_to_multiply(out)) {
     const at::Tensor wide = at::empty(out.sizes(), out.options().dtype(at::kFloat));
     multiply_float(a.tensor().to(at::kFloat), b.tensor().to(at::kFloat), wide,
                    {.alpha = options.alpha});

@@ -31,6 +31,9 @@ struct ProductOptions {
   double alpha = 1;   ///< times the product
 };
 
+/// Whether this is a tensor of the CPU whose 16 bits it multiplies faster in float32.
+bool is_slow_to_multiply(const at::Tensor& tensor);
+
 /// out [m, n] = a [m, k] b [k, n], all of one dtype. Float32 on the CPU goes through loops of our
 /// own, on all threads unless the caller is one of several: the same bits on any number of them.
 /// 16-bit matrices on a CPU that is slow at them are multiplied in float32. The rest is ATen's.
