@@ -14,9 +14,6 @@ jobs=$(nproc)
 ((jobs * 3 > memory_gb * 2)) && jobs=$((memory_gb * 2 / 3))
 ((jobs > 0)) || jobs=1
 
-# Compilation results are the same in every clone, whatever its path.
-export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
-
 mkdir -p "$build"
 exec 9>"$build/.lock"
 flock 9 # two starts at once: the second finds the work done

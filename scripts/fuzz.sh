@@ -21,7 +21,6 @@ if ((!${#names[@]})); then
 fi
 
 scripts/setup.sh --dev
-export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
 mkdir -p build/fuzz
 cmake --preset fuzz >build/fuzz/configure.log 2>&1 || {
   tail -n 20 build/fuzz/configure.log >&2
