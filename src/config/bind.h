@@ -160,10 +160,10 @@ std::optional<T> read_value(const Node& node, Diagnostics& diagnostics,
   if constexpr (std::same_as<T, Node>) {
     return node;
   } else if constexpr (IsOptional<T>::value) {
-    if (node.is_null()) return std::optional<T>(T());
+    if (node.is_null()) return std::optional<T>(std::in_place);
     auto value = read_value<typename T::value_type>(node, diagnostics, range);
     if (!value) return std::nullopt;
-    return std::optional<T>(T(std::move(*value)));
+    return std::optional<T>(std::in_place, std::move(*value));
   } else if constexpr (std::same_as<T, bool>) {
     return read_bool(node, diagnostics);
   } else if constexpr (std::integral<T>) {

@@ -45,13 +45,14 @@ void resolve_strings(Node& node, const Environment& environment, Diagnostics& di
 }
 
 /// \r\n and \r become \n, so that every part of the reader counts the same lines.
-std::string normalise_line_ends(std::string text) {
+std::string normalise_line_ends(std::string_view text) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  if (text.find('\r') == std::string::npos) return text;
-  text = replace_all(std::move(text), "\r\n", "\n");
-  std::replace(text.begin(), text.end(), '\r', '\n');
-  return text;
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  std::string lines(text);
+  if (lines.find('\r') == std::string::npos) return lines;
+  lines = replace_all(std::move(lines), "\r\n", "\n");
+  std::replace(lines.begin(), lines.end(), '\r', '\n');
+  return lines;
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ std::string normalise_line_ends(std::string text) {
 Document load_text(std::string text, std::string name, std::span<const std::string> overrides,
                    const Environment& environment) {
   Document document;
-  document.sources.push_back({std::move(name), normalise_line_ends(std::move(text)), false});
+  document.sources.push_back({std::move(name), normalise_line_ends(text), false});
   Diagnostics diagnostics(document.sources);
   document.root = read_yaml(document.sources, 0, diagnostics);
   const std::vector<Override> parsed = parse_overrides(overrides, document.sources, diagnostics);

@@ -185,6 +185,8 @@ void dump_value(std::string& out, const Json& value, int indent, int depth) {
 
 }  // namespace
 
+Json::Json(double value) : value_(value) {}
+
 Json::Json(uint64_t value) {
   if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
     value_ = static_cast<int64_t>(value);

@@ -25,7 +25,7 @@ class Json {
   Json(int value) : value_(static_cast<int64_t>(value)) {}
   Json(int64_t value) : value_(value) {}
   Json(uint64_t value);
-  Json(double value) : value_(value) {}
+  Json(double value);
   Json(const char* value) : value_(std::string(value)) {}
   Json(std::string value) : value_(std::move(value)) {}
   Json(std::string_view value) : value_(std::string(value)) {}

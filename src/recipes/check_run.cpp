@@ -96,9 +96,6 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
     diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
   }
   const auto& setup = recipe.distributed;
-  const auto reject = [&](const char* key, const std::string& text) {
-    diagnostics.unsupported(place_of(recipe, "distributed", key), text);
-  };
   check_expert_parallel(recipe, diagnostics);
   check_expert_flags(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {

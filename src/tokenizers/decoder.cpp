@@ -195,7 +195,7 @@ class WordPieceDecoder final : public Decoder {
         if (token.starts_with(prefix_)) {
           token.erase(0, prefix_.size());
         } else {
-          token.insert(0, " ");
+          token.insert(token.begin(), ' ');
         }
       }
       if (cleans_up_) token = clean_up(std::move(token));
