@@ -47,17 +47,19 @@ function(automodel_precompile_torch_headers)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     return()
   endif()
-  file(WRITE "${CMAKE_BINARY_DIR}/torch_tests.cpp" "int main() {}\n")
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/torch_tests.cpp" CONTENT "int main() {}\n")
   add_executable(am_torch_tests "${CMAKE_BINARY_DIR}/torch_tests.cpp")
   target_link_libraries(am_torch_tests PRIVATE libtorch::torch_cpu GTest::gtest GTest::gmock)
   target_compile_options(am_torch_tests PRIVATE ${AUTOMODEL_TEST_OPTIONS} -fpch-preprocess)
   set(header "${CMAKE_SOURCE_DIR}/tests/support/torch_tests.h")
   target_precompile_headers(am_torch_tests PRIVATE "${header}")
   file(SHA256 "${header}" sum)
-  file(WRITE "${CMAKE_BINARY_DIR}/CMakeFiles/am_torch_tests.dir/cmake_pch.hxx.gch.sum"
-       "${sum} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${CMAKE_CXX_FLAGS}\n")
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/CMakeFiles/am_torch_tests.dir/cmake_pch.hxx.gch.sum"
+       CONTENT "${sum} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${CMAKE_CXX_FLAGS}\n")
 endfunction()
 
+# A room's tests are one executable. `AUTOMODEL_TEST_SHARDS` of its tests.cmake cuts them into as many
+# runs of some of the cases each, <room>_1 and on, for ctest to spread over the cores.
 function(automodel_add_tests room)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${room}/*_test.cpp")
   if(NOT sources)
@@ -70,13 +72,23 @@ function(automodel_add_tests room)
     target_precompile_headers(test_${room} REUSE_FROM am_torch_tests)
     target_compile_options(test_${room} PRIVATE -fpch-preprocess)
   endif()
+  set(AUTOMODEL_TEST_SHARDS 1)
   if(EXISTS "${CMAKE_SOURCE_DIR}/tests/${room}/tests.cmake")
     include("${CMAKE_SOURCE_DIR}/tests/${room}/tests.cmake")  # other rooms that the tests use
   endif()
-  add_test(NAME ${room} COMMAND test_${room}
-           --gtest_output=xml:${CMAKE_BINARY_DIR}/test-results/${room}.xml)
-  set_tests_properties(${room} PROPERTIES
-    ENVIRONMENT "AUTOMODEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};AUTOMODEL_BINARY=${CMAKE_BINARY_DIR}/automodel;GOMP_SPINCOUNT=1000")
+  set(name ${room})
+  set(environment "AUTOMODEL_SOURCE_DIR=${CMAKE_SOURCE_DIR}"
+                  "AUTOMODEL_BINARY=${CMAKE_BINARY_DIR}/automodel" "GOMP_SPINCOUNT=1000")
+  foreach(shard RANGE 1 ${AUTOMODEL_TEST_SHARDS})
+    if(AUTOMODEL_TEST_SHARDS GREATER 1)
+      set(name ${room}_${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${name} COMMAND test_${room}
+             --gtest_output=xml:${CMAKE_BINARY_DIR}/test-results/${name}.xml)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT
+      "${environment};GTEST_TOTAL_SHARDS=${AUTOMODEL_TEST_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 foreach(line IN LISTS _room_lines)

@@ -29,11 +29,10 @@ rm -rf "$build/test-results"
 mkdir -p "$build/test-results"
 echo "test: running${filter:+ $filter}" >&2
 status=0
+# A line as each part ends: passing ones short, failing ones with all they printed.
 ctest --test-dir "$build" -j "$(nproc)" --timeout 900 --output-on-failure --no-tests=error \
-  --output-junit "$build/test-results/ctest.xml" "${ctest_arguments[@]}" </dev/null \
-  >"$build/test-results/log.txt" 2>&1 || status=$?
-# Passing tests in one line each, failing ones with all they printed.
-grep -v '^ *Start ' "$build/test-results/log.txt" || true
+  --output-junit "$build/test-results/ctest.xml" "${ctest_arguments[@]}" </dev/null 2>&1 |
+  tee "$build/test-results/log.txt" | { grep --line-buffered -v '^ *Start ' || true; } || status=$?
 python3 "$root/scripts/test_report.py" "$build/test-results" "$(<"$root/scripts/skip_limit")" ||
   status=1
 exit "$status"
