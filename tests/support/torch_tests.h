@@ -1,3 +1,5 @@
+#pragma once
+
 // What most tests of rooms with LibTorch include, precompiled once for all of them: three quarters of
 // such a file's compile time. Third-party headers only, for compiled tests are cached by its list.
 #include <ATen/ATen.h>
