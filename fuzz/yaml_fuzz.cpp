@@ -1,6 +1,6 @@
 // rooms: config
-// A recipe's text and one override, then printing and reading back. The first line of the input is
-// the override, the rest the recipe.
+// A recipe's text and overrides, then printing and reading back. Lines of the input that begin with
+// two dashes are overrides while nothing else has come; the rest is the recipe.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -41,13 +41,13 @@ void check_round_trip(const config::Document& document) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view input(reinterpret_cast<const char*>(data), size);
-  const size_t line = input.find('\n');
+  std::string_view input(reinterpret_cast<const char*>(data), size);
   std::vector<std::string> overrides;
-  if (line != std::string_view::npos && line > 0) {
-    overrides.push_back("--" + std::string(input.substr(0, line)));
+  while (input.starts_with("--") && input.find('\n') != std::string_view::npos) {
+    overrides.emplace_back(input.substr(0, input.find('\n')));
+    input.remove_prefix(input.find('\n') + 1);
   }
-  const std::string text(line == std::string_view::npos ? input : input.substr(line + 1));
+  const std::string text(input);
   std::optional<config::Document> document;
   try {
     document = config::load_text(text, "recipe.yaml", overrides, environment());

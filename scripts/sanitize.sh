@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Builds rooms' tests with a sanitizer for our own code and runs them.
+# usage: scripts/sanitize.sh asan|tsan SECONDS ROOM...
+#   asan: addresses and undefined behaviour; tsan: data races (LibTorch itself is not instrumented).
+# Tests that start the program are left out: it is not built. After SECONDS of testing, no further part of
+# a room begins, and what was left out is said. Exit status 1 when anything was found.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+kind=${1:?asan or tsan}
+seconds=${2:?seconds of testing}
+shift 2
+build=$root/build/$kind
+
+mkdir -p "$build"
+[[ -e $build/build.ninja ]] || cmake --preset "$kind" >"$build/configure.log" 2>&1 || {
+  tail -n 20 "$build/configure.log" >&2
+  exit 1
+}
+echo "sanitize: building $* with $kind" >&2
+cmake --build "$build" --target "${@/#/test_}" >"$build/build.log" 2>&1 || {
+  grep -E -A5 'error|FAILED' "$build/build.log" | head -n 60 >&2
+  exit 1
+}
+
+export OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000
+export AUTOMODEL_SOURCE_DIR=$root AUTOMODEL_BINARY=/nonexistent
+# LibTorch's one-time allocations are no leaks, and its containers are not annotated.
+export ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0:allocator_may_return_null=1
+export UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=0
+
+work=$build/sanitize
+rm -rf "$work"
+mkdir -p "$work"
+end=$(($(date +%s) + seconds))
+run_part() { # run_part ROOM SHARD COUNT
+  local name=$1_$2 status=0
+  if (($(date +%s) > end)); then
+    echo "$name" >>"$work/left_out"
+    return 0
+  fi
+  (cd "$build" && GTEST_TOTAL_SHARDS=$3 GTEST_SHARD_INDEX=$2 timeout -k 10 600 "./test_$1" \
+    --gtest_brief=1 --gtest_filter="${AUTOMODEL_SANITIZE_FILTER:-*}") \
+    </dev/null >"$work/$name.txt" 2>&1 || status=$?
+  if ((status != 0)); then
+    echo "$name" >>"$work/failed"
+    grep -m 1 -A 40 -E 'Sanitizer|runtime error|Failure$' "$work/$name.txt" || tail -n 40 "$work/$name.txt"
+  fi
+}
+export -f run_part
+export build work end
+parts=8
+for room in "$@"; do
+  for ((part = 0; part < parts; part++)); do echo "$room $part $parts"; done
+done | xargs -P "$(nproc)" -L 1 bash -c 'run_part "$@"' part
+num_tests=$(cat "$work"/*.txt | awk '/^\[==========\] [0-9]+ tests? from/ {n += $2} END {print n + 0}')
+[[ -e $work/left_out ]] && echo "sanitize: no time for $(tr '\n' ' ' <"$work/left_out")" >&2
+if [[ -e $work/failed ]]; then
+  echo "sanitize: $kind found something in $(tr '\n' ' ' <"$work/failed")" >&2
+  exit 1
+fi
+echo "sanitize: $num_tests tests of $* with $kind, nothing found" >&2
