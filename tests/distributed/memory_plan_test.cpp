@@ -64,8 +64,8 @@ class PlannedBlock final : public torch::nn::Module, public nn::HookedModule {
   at::Tensor weight_, bias_;
 };
 
-/// Three blocks and a scale of 6 elements at the root, whose forward goes through no hook.
-class PlannedModule final : public torch::nn::Module {
+/// Three blocks and a scale of 6 elements at the root.
+class PlannedModule final : public torch::nn::Module, public nn::HookedModule {
  public:
   explicit PlannedModule(at::ScalarType dtype = at::kFloat) {
     scale_ = register_parameter("scale", tensor::placeholder({6}, dtype));
@@ -74,10 +74,13 @@ class PlannedModule final : public torch::nn::Module {
       blocks_.push_back(layers->register_module(name, std::make_shared<PlannedBlock>(dtype)));
     }
   }
+  nn::UnitHook& unit_hook() override { return hook_; }
   at::Tensor loss(const at::Tensor& x) {
-    at::Tensor hidden = x * scale_;
-    for (const auto& block : blocks_) hidden = block->forward(hidden);
-    return hidden.sum();
+    return hook_({x}, [this](const nn::TensorList& in) {
+      at::Tensor hidden = in[0] * scale_;
+      for (const auto& block : blocks_) hidden = block->forward(hidden);
+      return nn::TensorList{hidden.sum()};
+    })[0];
   }
   static nn::ParallelPlan plan() {
     nn::ParallelPlan plan;
@@ -87,6 +90,7 @@ class PlannedModule final : public torch::nn::Module {
   tensor::KeyMap keys() const { return own_names(*this); }
 
  private:
+  nn::UnitHook hook_;
   at::Tensor scale_;
   std::vector<std::shared_ptr<PlannedBlock>> blocks_;
 };
