@@ -108,11 +108,22 @@ void BucketedReductions::begin_micro_batch(bool is_last) {
   for (State::Unit& unit : state_->units) unit = {};
 }
 
-void BucketedReductions::finish() {
+void BucketedReductions::prepare_for_backward() {
+  begin_micro_batch(true);
+  for (State::Unit& unit : state_->units) unit.num_forwards = 1;
+}
+
+void BucketedReductions::start() {
   State& state = *state_;
   state.is_last = false;
   if (state.group.size() == 1) return;
   while (state.num_started < state.buckets.size()) state.start_next();
+}
+
+void BucketedReductions::finish() {
+  State& state = *state_;
+  start();
+  if (state.group.size() == 1) return;
   for (State::Bucket& bucket : state.buckets) {
     bucket.work.wait();
     bucket.work = {};

@@ -48,7 +48,13 @@ class BucketedReductions final {
   /// forward of a unit then precedes the end of its backward.
   void begin_micro_batch(bool is_last);
 
-  /// Starts what was not, and waits for all.
+  /// Before a step's last backward, when its forwards lie behind; the backward ends every unit once
+  /// at most.
+  void prepare_for_backward();
+
+  /// Starts what was not.
+  void start();
+  /// The same, and waits for all.
   void finish();
 
  private:

@@ -38,6 +38,12 @@ class DataParallel final : public Engine {
   HeldPart held_part() const override { return {0, 1, group_.size(), group_.rank() == 0}; }
   void begin_micro_batch(bool is_last) override { reductions_->begin_micro_batch(is_last); }
   void end_micro_batch() override {}
+  BackwardStage backward_stage() override { return {.replicas = this}; }
+  /// Before the last backward of a step whose forwards lie behind: gradients are averaged while it
+  /// runs, and those of units that it does not end when start_reductions() is called.
+  /// reduce_gradients() waits for them.
+  void prepare_for_backward() { reductions_->prepare_for_backward(); }
+  void start_reductions() { reductions_->start(); }
   void zero_gradients() override;
   void reduce_gradients() override;
   double gradient_norm() const override;

@@ -23,8 +23,18 @@ struct HeldPart {
   bool has_own_units = false;
 };
 
-/// Which gradients a backward computes; zero-bubble schedules of pipelines do the second two apart.
-enum class BackwardKind { kFull, kInput, kWeight };
+class DataParallel;
+class FSDPModule;
+class MoEFSDPSyncMixin;
+
+/// A pipeline stage as its backward sees it (patched_backward_maybe_with_nosync): replicas (DDP), a
+/// mixin, a unit, looked for in this order, or none of them.
+struct BackwardStage {
+  DataParallel* replicas = nullptr;
+  MoEFSDPSyncMixin* mixin = nullptr;
+  FSDPModule* unit = nullptr;
+  bool reduce_grad_per_microbatch = false;  ///< of a unit: defer_fsdp_grad_sync is false
+};
 
 /// Gradients that stop a step before its update, whatever a recipe says about the loss.
 enum class GradientCheck {
@@ -62,16 +72,9 @@ class Engine {
   /// After its backward (after its forward in validation).
   virtual void end_micro_batch() = 0;
 
-  // Where forwards and backwards of several micro-batches take turns (pipelines), these stand in
-  // place of begin_micro_batch; end_micro_batch() is called after each backward.
-
-  /// Before a forward whose backward comes later.
-  virtual void begin_forward() {}
-  /// Before a backward. `is_last`: after it, all gradients of the step are there. A kWeight comes
-  /// after the kInput of its micro-batch and not through the module's output.
-  virtual void begin_backward(BackwardKind kind, bool is_last) {
-    begin_micro_batch(is_last && kind != BackwardKind::kInput);
-  }
+  /// Where forwards and backwards of several micro-batches take turns (pipelines), the calls above
+  /// are left out: each backward goes through patched_backward_maybe_with_nosync of this.
+  virtual BackwardStage backward_stage() { return {}; }
 
   /// After somebody has written parameters(): an optimizer's step, loading.
   virtual void parameters_changed() {}

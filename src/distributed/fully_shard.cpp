@@ -110,7 +110,7 @@ bool FSDPModule::keeps_after_forward() const {
 
 nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody& body) {
   Tree& tree = *tree_;
-  const bool is_outermost = tree.forward_depth == 0 && !tree.is_by_hand && !tree.is_in_backward;
+  const bool is_outermost = tree.forward_depth == 0 && !tree.is_in_backward;
   const bool has_backward = at::GradMode::is_enabled();
   start_unshard();
   prefetch(forward_prefetch_);
@@ -126,18 +126,20 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
   if (has_later_backward) {
     for (Flat& flat : flats_) flat.num_open_forwards += 1;
   }
+  // Nobody computes a root again: what has no graph directly in it is a pass of its own.
+  const int depth_of_graph = has_backward && tree.root != this ? 1 : 0;
   tree.forward_depth += 1;
-  tree.graph_depth += has_backward ? 1 : 0;
+  tree.graph_depth += depth_of_graph;
   nn::TensorList out;
   try {
     out = cast_floating(body(in), options_.output_dtype);
   } catch (...) {
     tree.forward_depth -= 1;
-    tree.graph_depth -= has_backward ? 1 : 0;
+    tree.graph_depth -= depth_of_graph;
     throw;
   }
   tree.forward_depth -= 1;
-  tree.graph_depth -= has_backward ? 1 : 0;
+  tree.graph_depth -= depth_of_graph;
   if (!has_backward || !keeps_after_forward()) reshard();
   if (!has_backward) {
     if (is_outermost) {
@@ -311,22 +313,13 @@ void FSDPModule::root_post_backward() {
   tree.is_sweep_queued = false;
 }
 
-void FSDPModule::unshard_for_gradients() {
+void FSDPModule::begin_backward_of_weights() {
+  tree_->is_in_backward = true;
+  tree_->is_sweep_queued = true;  // by the caller: it may pass outputs on its way several times
   for (FSDPModule* unit : tree_->units) {
     unit->unshard();
     unit->prepare_gradients();
   }
-}
-
-void FSDPModule::begin_by_hand() {
-  tree_->is_by_hand = true;
-  unshard();
-  if (at::GradMode::is_enabled()) prepare_gradients();
-}
-
-void FSDPModule::end_by_hand() {
-  root_post_backward();
-  tree_->is_by_hand = false;
 }
 
 void FSDPModule::zero_gradients() {

@@ -107,13 +107,9 @@ class FSDPModule final {
   /// The optimizer (or a load) has written `values`: replicated parameters are gathered anew.
   void parameters_changed();
 
-  /// Gathers all units of the tree and makes room for their gradients: for a backward that does not
-  /// come through their outputs. root_post_backward() ends it. Collective.
-  void unshard_for_gradients();
-
-  // For roots whose forward goes through no hook: called around each forward and backward.
-  void begin_by_hand();
-  void end_by_hand();
+  /// Begins a backward of the tree that does not come through its outputs: gathers all units and
+  /// makes room for their gradients. root_post_backward() ends it. Collective.
+  void begin_backward_of_weights();
 
  private:
   friend class ModuleSharder;
@@ -166,12 +162,6 @@ FSDPModule& fully_shard(torch::nn::Module& module, const ShardingGroups& groups,
 
 /// The unit that a module is; null when it is none.
 FSDPModule* fsdp_module(const torch::nn::Module& module);
-
-/// fully_shard for the root of a tree whose forward goes through no hook: the caller, which keeps
-/// the unit, calls begin_by_hand() and end_by_hand().
-std::unique_ptr<FSDPModule> fully_shard_root(torch::nn::Module& module,
-                                             const ShardingGroups& groups,
-                                             const ShardingOptions& options);
 
 /// Gathers all units of a module for as long as it lives, e.g. to read whole parameters; reshards
 /// them whatever happens. Other modules are left alone. Upstream's unshard_fsdp2_model. Collective.

@@ -50,11 +50,10 @@ struct FSDPModule::Tree {
   std::vector<FSDPModule*> forward_order;
   std::optional<Pending> pending;
   int forward_depth = 0;
-  int graph_depth = 0;  // of forwards under way that will have a backward
+  int graph_depth = 0;  // of units' forwards under way, but the root's, that will have a backward
   bool is_last_backward = true;
   bool is_in_backward = false;
   bool is_sweep_queued = false;
-  bool is_by_hand = false;
 
   void finish_reduction();
   void add_reduced(Flat& flat, const at::Tensor& sum);

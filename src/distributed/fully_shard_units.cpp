@@ -186,10 +186,4 @@ FSDPModule& fully_shard(torch::nn::Module& module, const ShardingGroups& groups,
   return made;
 }
 
-std::unique_ptr<FSDPModule> fully_shard_root(torch::nn::Module& module,
-                                             const ShardingGroups& groups,
-                                             const ShardingOptions& options) {
-  return ModuleSharder(module, groups, options).shard();
-}
-
 }  // namespace automodel::distributed

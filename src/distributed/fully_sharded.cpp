@@ -124,12 +124,8 @@ FullySharded::FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys
   shard_tables(module, choices, groups, options);
   ShardingOptions root_options = options;
   root_options.reshard_after_forward = false;
-  if (dynamic_cast<nn::HookedModule*>(&module) != nullptr) {
-    root_ = &fully_shard(module, groups, root_options);
-  } else {
-    own_root_ = fully_shard_root(module, groups, root_options);
-    root_ = own_root_.get();
-  }
+  root_options.output_dtype.reset();
+  root_ = &fully_shard(module, groups, root_options);
   collect(keys);
 }
 
@@ -189,30 +185,23 @@ HeldPart FullySharded::held_part() const {
 
 namespace {
 
-/// A model whose outermost unit may be in no module.
+/// Models are not of this room: their engine is their mixin.
 class EngineSync final : public MoEFSDPSyncMixin {
  public:
-  EngineSync(FSDPModule& root, torch::nn::Module& module) : root_(root), module_(module) {}
+  explicit EngineSync(torch::nn::Module& module) : module_(module) {}
 
  protected:
   bool enables_fsdp_optimizations() const override { return true; }
-  std::vector<FSDPModule*> fsdp_modules() override {
-    std::vector<FSDPModule*> units = {&root_};
-    for (FSDPModule* unit : iter_fsdp_modules(module_)) {
-      if (unit != &root_) units.push_back(unit);
-    }
-    return units;
-  }
+  torch::nn::Module& synced_module() override { return module_; }
 
  private:
-  FSDPModule& root_;
   torch::nn::Module& module_;
 };
 
 }  // namespace
 
 void FullySharded::keep_between_micro_batches() {
-  sync_ = std::make_unique<EngineSync>(*root_, module_);
+  sync_ = std::make_unique<EngineSync>(module_);
 }
 
 void FullySharded::begin_micro_batch(bool is_last) {
@@ -221,25 +210,12 @@ void FullySharded::begin_micro_batch(bool is_last) {
   }
   root_->set_requires_gradient_sync(is_last || !root_->options().defers_gradients);
   root_->set_is_last_backward(is_last);
-  if (own_root_ != nullptr) root_->begin_by_hand();
 }
 
-void FullySharded::end_micro_batch() {
-  if (own_root_ != nullptr) root_->end_by_hand();
-}
-
-void FullySharded::begin_forward() {
-  const at::NoGradGuard no_backward_yet;  // only gathers
-  if (own_root_ != nullptr) root_->begin_by_hand();
-}
-
-void FullySharded::begin_backward(BackwardKind kind, bool is_last) {
-  const bool has_gradients = kind != BackwardKind::kInput;
-  root_->set_requires_gradient_sync(has_gradients &&
-                                    (is_last || !root_->options().defers_gradients));
-  root_->set_is_last_backward(has_gradients && is_last);
-  if (own_root_ != nullptr) root_->begin_by_hand();
-  if (kind == BackwardKind::kWeight) root_->unshard_for_gradients();
+BackwardStage FullySharded::backward_stage() {
+  return {.mixin = sync_.get(),
+          .unit = root_,
+          .reduce_grad_per_microbatch = !root_->options().defers_gradients};
 }
 
 void FullySharded::zero_gradients() {

@@ -31,17 +31,17 @@ struct UnitChoices {
 };
 
 /// The engine over a tree of units (fully_shard.h): ZeRO 1 to 3, HSDP, mixed precision. Blocks are
-/// gathered just before they are used and freed after; the root stays gathered while a micro-batch
-/// runs.
+/// gathered just before they are used and freed after; the root, which is the module itself, stays
+/// gathered while a micro-batch runs.
 class FullySharded final : public Engine {
  public:
-  /// Shards a model: the elements of its layer lists, tables, then the rest. Segments are named by
-  /// `keys`. Collective over the groups.
+  /// Shards a model: the elements of its layer lists, tables, then the module itself, which takes
+  /// the rest and whose output, a loss, is never cast. Segments are named by `keys`. Collective
+  /// over the groups.
   FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys, const ShardingGroups& groups,
                const ShardingOptions& options, const UnitChoices& choices = {});
   /// Over a module that fully_shard was called on, as were modules below it; names are the
-  /// module's own. begin_micro_batch and end_micro_batch need not be called. UserError when the
-  /// module is no unit.
+  /// module's own. begin_micro_batch need not be called. UserError when the module is no unit.
   explicit FullySharded(torch::nn::Module& module);
   ~FullySharded() override;
 
@@ -51,9 +51,8 @@ class FullySharded final : public Engine {
 
   HeldPart held_part() const override;
   void begin_micro_batch(bool is_last) override;
-  void end_micro_batch() override;
-  void begin_forward() override;
-  void begin_backward(BackwardKind kind, bool is_last) override;
+  void end_micro_batch() override {}
+  BackwardStage backward_stage() override;
   void zero_gradients() override;
   void reduce_gradients() override;
   void parameters_changed() override;
@@ -66,7 +65,6 @@ class FullySharded final : public Engine {
  private:
   void collect(const tensor::KeyMap& keys);
 
-  std::unique_ptr<FSDPModule> own_root_;  // of a module whose forward goes through no hook
   FSDPModule* root_ = nullptr;
   torch::nn::Module& module_;
   bool has_split_experts_ = false;

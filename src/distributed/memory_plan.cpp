@@ -140,12 +140,12 @@ class StepWalk final {
   /// One micro-batch; what it set off.
   StepCollectives micro_batch(int64_t number, bool is_last) {
     number_ = number;
-    is_synced_ = is_last || (options_.sharding && !options_.sharding->defers_gradients);
+    const bool defers = !options_.sharding || options_.sharding->defers_gradients;
+    const bool ends_by_hand = options_.is_stage && (defers || options_.keeps_after_backward);
+    is_kept_ = ends_by_hand || (options_.keeps_after_backward && !is_last);
+    is_synced_ = !ends_by_hand && (is_last || !defers);
     counts_ = {};
-    for (Unit* root : roots_) {
-      gather(*root, "start");
-      prepare_gradients(*root);
-    }
+    for (Unit* root : roots_) gather(*root, "start");
     now_.activations = activations_.embedding;
     if (embedding_ != nullptr) embed();
     run_passes();
@@ -156,6 +156,7 @@ class StepWalk final {
     }
     for (Unit* root : roots_) finish_backward(*root);
     if (embedding_ != nullptr) finish_backward(*embedding_);
+    if (is_last && ends_by_hand) finish_by_hand();
     if (is_last) finish_reduction();
     if (is_last && !options_.sharding) reduce_in_buckets();
     return counts_;
@@ -279,8 +280,15 @@ class StepWalk final {
     drop(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
   }
 
+  /// What the hooks have left undone.
+  void finish_by_hand() {
+    is_kept_ = false;
+    is_synced_ = true;
+    for (Unit& unit : units_) finish_backward(unit);
+  }
+
   void finish_backward(Unit& unit) {
-    release(unit);
+    if (!is_kept_) release(unit);
     if (!options_.sharding) return;
     for (Flat& flat : unit.flats) {
       if (!flat.bytes->is_trained) continue;
@@ -394,11 +402,10 @@ class StepWalk final {
     now_.activations += activations_.final_norm_kept;
     now_.logits = activations_.logits + activations_.head_kept;
     mark("the loss");
-    if (head_ != nullptr) {
-      prepare_gradients(*head_);
-      now_.logits = activations_.head_kept;
-      mark("backward of the head");
-    }
+    for (Unit* root : roots_) prepare_gradients(*root);
+    if (head_ != nullptr) prepare_gradients(*head_);
+    now_.logits = activations_.head_kept;
+    mark("backward of the head");
     now_.logits = 0;
     now_.activations -= activations_.final_norm_kept;
     if (head_ != nullptr) finish_backward(*head_);
@@ -468,6 +475,7 @@ class StepWalk final {
   StepCollectives counts_;
   int64_t number_ = 1;
   bool is_synced_ = true;
+  bool is_kept_ = false;           // gathered, after a backward
   bool is_last_backward_ = true;   // of the passes of a micro-batch
   const Unit* pending_ = nullptr;  // a reduction under way
   Flat* pending_flat_ = nullptr;

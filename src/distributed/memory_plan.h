@@ -36,6 +36,11 @@ struct MemoryOptions {
   std::optional<at::ScalarType> head_dtype;  ///< of the head's unit, where it has its own
   ExpertUnits experts;
   int64_t num_micro_batches = 1;
+  /// MoEFSDPSyncMixin: units stay gathered from their first backward of a step to their last.
+  bool keeps_after_backward = false;
+  /// A pipeline's stage: the same, unless gradients are reduced each time, and all units reduce and
+  /// free when the last backward is over.
+  bool is_stage = false;
   /// Forwards with a graph through all blocks a micro-batch, whose backwards come in the opposite
   /// order, and forwards without one before the last of those.
   int64_t num_passes = 1;

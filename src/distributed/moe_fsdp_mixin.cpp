@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "distributed/data_parallel.h"
 #include "distributed/tp_layers.h"
 
 namespace automodel::distributed {
@@ -73,21 +74,6 @@ void configure_all(const std::vector<FSDPModule*>& units, const BackwardSwitches
   for (FSDPModule* unit : units) configure_fsdp_module(*unit, switches);
 }
 
-BackwardOutcome perform_backward(const std::string& backward_type,
-                                 const BackwardArguments& arguments) {
-  if (backward_type == "full") return {stage_backward(arguments.graph), std::nullopt};
-  if (backward_type == "input") {
-    auto [grads, rest] = stage_backward_input(arguments.graph);
-    return {grads, std::move(rest)};
-  }
-  if (backward_type == "weight") {
-    AM_CHECK(arguments.param_groups != nullptr, "a weight backward without an input backward");
-    arguments.param_groups->run();
-    return {};
-  }
-  throw UserError(cat("Unknown backward type: ", backward_type));
-}
-
 }  // namespace
 
 std::vector<FSDPModule*> iter_fsdp_modules(torch::nn::Module& module) {
@@ -131,56 +117,80 @@ void run_post_backward_for_moe_module(torch::nn::Module& module) {
 }
 
 void MoEFSDPSyncMixin::prepare_for_grad_accumulation(bool) {
-  if (enables_fsdp_optimizations()) configure_all(fsdp_modules(), kDeferredBackward);
+  if (enables_fsdp_optimizations()) disable_fsdp_for_moe_module(synced_module());
 }
 
 void MoEFSDPSyncMixin::prepare_for_final_backward(bool) {
-  if (enables_fsdp_optimizations()) configure_all(fsdp_modules(), kFinalBackward);
+  if (!enables_fsdp_optimizations()) return;
+  configure_all(iter_fsdp_modules(synced_module()), kFinalBackward);
 }
 
-void prepare_for_grad_accumulation(const std::vector<MoEFSDPSyncMixin*>& model_parts,
-                                   bool pp_enabled, GradAccumulationState& state) {
-  state = {.is_optim_step = false, .is_first_microbatch = true};
-  if (pp_enabled) return;
-  for (MoEFSDPSyncMixin* part : model_parts) part->prepare_for_grad_accumulation(pp_enabled);
+namespace {
+
+BackwardOutcome perform_backward(const std::string& backward_type,
+                                 const BackwardArguments& arguments) {
+  if (backward_type == "full") return {stage_backward(arguments.graph), std::nullopt};
+  if (backward_type == "input") {
+    auto [grads, rest] = stage_backward_input(arguments.graph);
+    return {grads, std::move(rest)};
+  }
+  if (backward_type == "weight") {
+    AM_CHECK(arguments.param_groups != nullptr, "a weight backward without an input backward");
+    arguments.param_groups->run();
+    return {};
+  }
+  throw UserError(cat("Unknown backward type: ", backward_type));
 }
 
-void prepare_after_first_microbatch(GradAccumulationState& state) {
-  state.is_first_microbatch = false;
+/// Over units, of whose hooks those of a "weight" do not run.
+BackwardOutcome perform_over(const std::vector<FSDPModule*>& units,
+                             const std::string& backward_type, const BackwardArguments& arguments) {
+  const bool runs_hooks = backward_type != "weight" || arguments.param_groups == nullptr ||
+                          arguments.param_groups->is_whole();
+  if (runs_hooks) return perform_backward(backward_type, arguments);
+  std::vector<FSDPModule*> roots;
+  for (const FSDPModule* unit : units) {
+    FSDPModule* root = unit->tree_units().front();
+    if (std::find(roots.begin(), roots.end(), root) == roots.end()) roots.push_back(root);
+  }
+  for (FSDPModule* root : roots) root->begin_backward_of_weights();
+  BackwardOutcome outcome = perform_backward(backward_type, arguments);
+  for (FSDPModule* root : roots) root->root_post_backward();
+  return outcome;
 }
 
-void prepare_for_final_backward(const std::vector<MoEFSDPSyncMixin*>& model_parts, bool pp_enabled,
-                                GradAccumulationState& state) {
-  state.is_optim_step = true;
-  if (pp_enabled) return;
-  for (MoEFSDPSyncMixin* part : model_parts) part->prepare_for_final_backward(pp_enabled);
+BackwardSwitches switches_of(const BackwardStage& stage, const std::string& backward_type) {
+  if (!stage.reduce_grad_per_microbatch) return kDeferredBackward;
+  if (backward_type != "input") return kFinalBackward;
+  return {
+      .is_last_backward = false, .reshard_after_backward = true, .requires_gradient_sync = false};
 }
+
+}  // namespace
 
 BackwardOutcome patched_backward_maybe_with_nosync(const BackwardStage& stage,
                                                    const std::string& backward_type,
                                                    const BackwardArguments& arguments,
                                                    bool last_backward) {
-  if (stage.replicas != nullptr) {
+  if (DataParallel* replicas = stage.replicas) {
+    last_backward ? replicas->prepare_for_backward() : replicas->begin_micro_batch(false);
     BackwardOutcome outcome = perform_backward(backward_type, arguments);
-    if (last_backward) stage.replicas->reduce_gradients();
+    if (last_backward) replicas->start_reductions();
     return outcome;
   }
-  if (FSDPModule* unit = fsdp_module(*stage.submod)) {
-    configure_fsdp_module(*unit,
-                          stage.reduce_grad_per_microbatch ? kFinalBackward : kDeferredBackward);
-    BackwardOutcome outcome = perform_backward(backward_type, arguments);
+  if (stage.mixin != nullptr) {
+    torch::nn::Module& module = stage.mixin->synced_module();
+    disable_fsdp_for_moe_module(module);
+    BackwardOutcome outcome = perform_over(iter_fsdp_modules(module), backward_type, arguments);
+    if (last_backward) run_post_backward_for_moe_module(module);
+    return outcome;
+  }
+  if (FSDPModule* unit = stage.unit) {
+    configure_fsdp_module(*unit, switches_of(stage, backward_type));
+    BackwardOutcome outcome = perform_over({unit}, backward_type, arguments);
     if (last_backward) {
       configure_fsdp_module(*unit, kFinalBackward);
       run_post_backward_hooks (*unit)();
-    }
-    return outcome;
-  }
-  if (dynamic_cast<MoEFSDPSyncMixin*>(stage.submod) != nullptr) {
-    AM_CHECK(stage.state != nullptr, "a stage without the step's state");
-    disable_fsdp_for_moe_module(*stage.submod);
-    BackwardOutcome outcome = perform_backward(backward_type, arguments);
-    if (last_backward && stage.state->is_optim_step) {
-      run_post_backward_for_moe_module(*stage.submod);
     }
     return outcome;
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/data_parallel.h"
+#include "distributed/engine.h"
 #include "distributed/fully_shard.h"
 #include "distributed/pipeline/stage_backward.h"
 
@@ -65,8 +65,8 @@ std::function<void()> run_post_backward_hooks(FSDPModule& unit);
 void run_post_backward_for_moe_module(torch::nn::Module& module);
 
 /// For models with experts: defers gradient sync and resharding to the last backward of a step.
-/// Has no state of its own. As a base class it also says to patched_backward_maybe_with_nosync how
-/// the model is to be treated.
+/// Has no state of its own. A pipeline stage that has one (Engine::backward_stage) is treated by
+/// patched_backward_maybe_with_nosync as its row there says.
 ///
 /// Without pipeline parallelism the two calls go around the micro-batches and the units' own hooks
 /// do the rest; with it patched_backward_maybe_with_nosync does.
@@ -80,33 +80,12 @@ class MoEFSDPSyncMixin {
   /// (T, T, T), likewise.
   void prepare_for_final_backward(bool pp_enabled = false);
 
+  /// Whose iter_fsdp_modules are driven.
+  virtual torch::nn::Module& synced_module() = 0;
+
  protected:
   /// backend.enable_fsdp_optimizations.
   virtual bool enables_fsdp_optimizations() const = 0;
-  virtual std::vector<FSDPModule*> fsdp_modules() = 0;
-};
-
-/// Where the present optimizer step is: upstream's two global flags, handed around.
-struct GradAccumulationState {
-  bool is_optim_step = false;
-  bool is_first_microbatch = false;
-};
-
-/// At the beginning of a step. With pipeline parallelism only the state changes.
-void prepare_for_grad_accumulation(const std::vector<MoEFSDPSyncMixin*>& model_parts,
-                                   bool pp_enabled, GradAccumulationState& state);
-/// After the first micro-batch.
-void prepare_after_first_microbatch(GradAccumulationState& state);
-/// Before the last micro-batch. With pipeline parallelism only the state changes.
-void prepare_for_final_backward(const std::vector<MoEFSDPSyncMixin*>& model_parts, bool pp_enabled,
-                                GradAccumulationState& state);
-
-/// A pipeline stage as its backward sees it.
-struct BackwardStage {
-  torch::nn::Module* submod = nullptr;
-  DataParallel* replicas = nullptr;  ///< owner of a replicated submod (DDP); else null
-  bool reduce_grad_per_microbatch = false;
-  const GradAccumulationState* state = nullptr;  ///< asked for mixins
 };
 
 /// One micro-batch's graph of a stage, or, for the weights, what its input's backward has left.
@@ -120,15 +99,18 @@ struct BackwardOutcome {
   std::optional<WeightBackward> param_groups;  ///< after "input": for the "weight" that follows
 };
 
-/// A stage's backward and what its data parallelism wants around it. `backward_type`: "full",
-/// "input", "weight"; UserError "Unknown backward type: ..." for another. `last_backward`: of the
-/// stage's micro-batches.
-///   replicas: gradients add up; after the last one they are all-reduced, once a bucket
-///   a unit: (F, F, F), after the last one (T, T, T), every unit's post_backward and the end of the
-///     tree's backward; with reduce_grad_per_microbatch (T, T, T) before each
-///   a MoEFSDPSyncMixin that is no unit: (F, F, F) on its units; after the last one, when the state
-///     says that an optimizer step follows, run_post_backward_for_moe_module
-///   other modules: the backward alone
+/// A stage's backward and what its data parallelism wants around it; the pipeline's executor calls
+/// it for every backward. `backward_type`: "full", "input", "weight"; UserError "Unknown backward
+/// type: ..." for another. `last_backward`: of the stage before the optimizer step.
+///   replicas: gradients add up; the last one has them all-reduced, once a bucket, which
+///     reduce_gradients() waits for
+///   a mixin: (F, F, F) on its units; after the last one run_post_backward_for_moe_module
+///   a unit: (F, F, F); after the last one (T, T, T), every unit's post_backward and the end of the
+///     tree's backward; with reduce_grad_per_microbatch (T, T, T) before each, but of the input,
+///     which has nothing to reduce: (F, T, F)
+///   others: the backward alone
+/// A "weight" comes through no unit's output, so units are gathered for it and their post_backward
+/// is run after it.
 BackwardOutcome patched_backward_maybe_with_nosync(const BackwardStage& stage,
                                                    const std::string& backward_type,
                                                    const BackwardArguments& arguments,

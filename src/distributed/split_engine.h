@@ -23,10 +23,7 @@ class SplitEngine final : public Engine {
   HeldPart held_part() const override;
   void begin_micro_batch(bool is_last) override { inner_->begin_micro_batch(is_last); }
   void end_micro_batch() override { inner_->end_micro_batch(); }
-  void begin_forward() override { inner_->begin_forward(); }
-  void begin_backward(BackwardKind kind, bool is_last) override {
-    inner_->begin_backward(kind, is_last);
-  }
+  BackwardStage backward_stage() override { return inner_->backward_stage(); }
   void parameters_changed() override { inner_->parameters_changed(); }
   void zero_gradients() override { inner_->zero_gradients(); }
   void reduce_gradients() override;

@@ -13,6 +13,15 @@ namespace {
 
 }  // namespace
 
+nn::TensorList CausalLM::forward_through_hook(
+    const std::function<nn::TensorList()>& forward) const {
+  return hook_({}, [forward](const nn::TensorList&) { return forward(); });
+}
+
+at::Tensor CausalLM::through_hook(const std::function<at::Tensor()>& forward) const {
+  return forward_through_hook([forward] { return nn::TensorList{forward()}; })[0];
+}
+
 void CausalLM::keep_stage(const std::vector<std::string>&) {
   refuse_stages(*this);
 }

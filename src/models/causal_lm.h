@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "nn/attention_core.h"
 #include "nn/loss_head.h"
 #include "nn/parallel_plan.h"
+#include "nn/unit_hook.h"
 #include "tensor/batch.h"
 #include "tensor/key_map.h"
 #include "tensor/random.h"
@@ -47,8 +49,13 @@ struct ParameterInit {
 
 /// A decoder-only language model. It is built without memory behind its parameters
 /// (tensor::placeholder); whoever owns the memory gives it to them before the first forward.
-class CausalLM : public torch::nn::Module {
+///
+/// Every forward (hidden_states, logits, loss, run_stage, loss_of_hidden) goes through unit_hook()
+/// as a whole, so that the model itself may be a unit.
+class CausalLM : public torch::nn::Module, public nn::HookedModule {
  public:
+  nn::UnitHook& unit_hook() override { return hook_; }
+
   /// Final hidden states [B, S, D] (after the last norm).
   virtual at::Tensor hidden_states(const tensor::Batch& batch) = 0;
 
@@ -95,6 +102,16 @@ class CausalLM : public torch::nn::Module {
   virtual void set_dropout_context(const DropoutContext& context) = 0;
   virtual void set_attention_core(std::shared_ptr<nn::AttentionCore> core) = 0;
   virtual void set_loss_head(std::shared_ptr<nn::LossHead> head) = 0;
+
+ protected:
+  /// Sends a whole forward through unit_hook(); forwards do not call each other. What it reads is
+  /// captured, not handed in: the unit's backward then ends with the whole graph's, also where
+  /// several forwards make one graph.
+  nn::TensorList forward_through_hook(const std::function<nn::TensorList()>& forward) const;
+  at::Tensor through_hook(const std::function<at::Tensor()>& forward) const;
+
+ private:
+  nn::UnitHook hook_;
 };
 
 }  // namespace automodel::models

@@ -34,6 +34,7 @@ StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
   const nn::ActivationSizes sizes = activations_of(parts, *model, options.shape);
   split_for_a_rank(recipe, options.sizes, *model);
   distributed::MemoryOptions own = options.memory;
+  own.is_stage = true;
   if (!own.experts.modules.empty()) own.experts.modules = parts.expert_modules;
   const bool has_tables = !own.tables.embedding.empty() || !own.tables.head.empty();
   own.tables = has_tables ? distributed::untied_tables(*model, parts) : distributed::TableUnits{};

@@ -80,9 +80,6 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
     all.emplace_back("what selective checkpointing keeps (planned as full)");
   }
   const size_t num_moe = plan.parallel.expert_modules.size();
-  if (num_moe > 0 && recipe.model.enables_fsdp_optimizations && plan.options.sharding) {
-    all.emplace_back("enable_fsdp_optimizations: units that stay whole between micro-batches");
-  }
   if (plan.options.head_dtype) all.emplace_back("the head's tensors in another dtype");
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
     all.emplace_back("that layers without experts keep other activations than those with them");
@@ -141,6 +138,10 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   plan.tp_rules = std::move(split.tp_rules);
   plan.sequence_parallel = plan.sizes.tp > 1 && tp_request(recipe).sequence_parallel;
   if (plan.ep > 1) plan.options.experts.modules = plan.parallel.expert_modules;
+  plan.options.keeps_after_backward =
+      recipe.model.enables_fsdp_optimizations &&
+      recipe.distributed.strategy == distributed::Strategy::kFsdp2 &&
+      !plan.parallel.expert_modules.empty();
   plan_passes(recipe, *model, plan);
   if (plan.options.sharding && recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
     plan.options.tables = distributed::untied_tables(*model, plan.parallel);

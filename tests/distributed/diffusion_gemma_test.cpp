@@ -431,15 +431,29 @@ TEST(DiffusionGemmaUnits, EveryPlacementAveragesTheGradientsOfBothPassesOnce) {
   });
 }
 
-TEST(DiffusionGemmaUnits, TheMixinFindsTheExpertsOfEveryLayer) {
+TEST(DiffusionGemmaUnits, TheMixinFindsTheModelAndTheExpertsOfEveryLayer) {
   expect_ranks(2, [](comm::World& world) {
     TinyDiffusion tiny;
     const auto engine = parallelized(tiny, world.group());
     Texts names;
     for (const FSDPModule* unit : iter_fsdp_modules(*tiny.model)) names.push_back(unit->name());
-    Texts wanted;
+    Texts wanted = {""};
     for (int i = 0; i < 4; ++i) wanted.push_back(cat("model.layers.", i, ".moe.experts"));
     expect(names == wanted, join(names, ","));
+  });
+}
+
+TEST(DiffusionGemmaUnits, UnshardingTheModelGathersNormsAndTheTiedEmbeddingToo) {
+  expect_ranks(2, [](comm::World& world) {
+    TinyDiffusion tiny, whole;
+    const auto engine = parallelized(tiny, world.group());
+    const auto plain = parallelized(whole, ProcessGroup::solo());
+    unshard_fsdp2_model(*tiny.model, [&] {
+      const auto found = tiny.model->named_parameters();
+      for (const auto& item : whole.model->named_parameters()) {
+        expect(at::equal(item.value(), found[item.key()]), item.key());
+      }
+    });
   });
 }
 

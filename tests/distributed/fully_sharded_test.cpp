@@ -14,8 +14,7 @@
 namespace automodel::distributed {
 namespace {
 
-// Blocks of 65 elements in three parameters, and a root of a scale and a head, 36 elements, whose
-// forward goes through no hook.
+// Blocks of 65 elements in three parameters, and a root of a scale and a head, 36 elements.
 nn::ParallelPlan toy_plan() {
   nn::ParallelPlan plan;
   plan.blocks = {"blocks.0", "blocks.1", "blocks.2"};

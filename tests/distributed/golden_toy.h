@@ -35,7 +35,7 @@ class GoldenToyBlock final : public HookedToy {
 };
 
 /// The toy of scripts/make_fsdp_goldens.py: three blocks between a scale and a head.
-class GoldenToy final : public torch::nn::Module {
+class GoldenToy final : public torch::nn::Module, public nn::HookedModule {
  public:
   GoldenToy()
       : scale_(register_parameter("scale", tensor::placeholder({6}, at::kFloat))),
@@ -46,6 +46,7 @@ class GoldenToy final : public torch::nn::Module {
     }
   }
 
+  nn::UnitHook& unit_hook() override { return hook_; }
   tensor::KeyMap keys() const { return own_names(*this); }
 
   tensor::NamedTensors initial_values() const {
@@ -72,6 +73,13 @@ class GoldenToy final : public torch::nn::Module {
   }
 
   at::Tensor loss(const tensor::Batch& batch, double divisor) {
+    return hook_({}, [this, batch, divisor](const nn::TensorList&) {
+      return nn::TensorList{run(batch, divisor)};
+    })[0];
+  }
+
+ private:
+  at::Tensor run(const tensor::Batch& batch, double divisor) {
     const at::Tensor n = batch.input_ids.to(at::kDouble);
     const at::Tensor x = at::sin(n * 0.7 + at::arange(6, at::kDouble) * 1.3).to(at::kFloat);
     at::Tensor hidden = x.to(scale_.scalar_type()) * scale_;
@@ -80,7 +88,7 @@ class GoldenToy final : public torch::nn::Module {
     return at::nll_loss(scores, batch.labels.view(-1), {}, at::Reduction::Sum, -100) / divisor;
   }
 
- private:
+  nn::UnitHook hook_;
   at::Tensor scale_, head_;
   std::vector<std::shared_ptr<GoldenToyBlock>> blocks_;
 };

@@ -9,6 +9,7 @@
 #include "comm/ranks.h"
 #include "distributed/data_parallel.h"
 #include "distributed/fully_sharded.h"
+#include "distributed/moe_fsdp_mixin.h"
 #include "distributed/small_llama.h"
 #include "distributed/tensor_parallel.h"
 #include "nn/layer_list.h"
@@ -64,8 +65,8 @@ class PlannedBlock final : public torch::nn::Module, public nn::HookedModule {
   at::Tensor weight_, bias_;
 };
 
-/// Three blocks and a scale of 6 elements at the root, whose forward goes through no hook.
-class PlannedModule final : public torch::nn::Module {
+/// Three blocks and a scale of 6 elements at the root.
+class PlannedModule final : public torch::nn::Module, public nn::HookedModule {
  public:
   explicit PlannedModule(at::ScalarType dtype = at::kFloat) {
     scale_ = register_parameter("scale", tensor::placeholder({6}, dtype));
@@ -74,10 +75,13 @@ class PlannedModule final : public torch::nn::Module {
       blocks_.push_back(layers->register_module(name, std::make_shared<PlannedBlock>(dtype)));
     }
   }
+  nn::UnitHook& unit_hook() override { return hook_; }
   at::Tensor loss(const at::Tensor& x) {
-    at::Tensor hidden = x * scale_;
-    for (const auto& block : blocks_) hidden = block->forward(hidden);
-    return hidden.sum();
+    return hook_({x}, [this](const nn::TensorList& in) {
+      at::Tensor hidden = in[0] * scale_;
+      for (const auto& block : blocks_) hidden = block->forward(hidden);
+      return nn::TensorList{hidden.sum()};
+    })[0];
   }
   static nn::ParallelPlan plan() {
     nn::ParallelPlan plan;
@@ -87,6 +91,7 @@ class PlannedModule final : public torch::nn::Module {
   tensor::KeyMap keys() const { return own_names(*this); }
 
  private:
+  nn::UnitHook hook_;
   at::Tensor scale_;
   std::vector<std::shared_ptr<PlannedBlock>> blocks_;
 };
@@ -222,15 +227,29 @@ TEST(MemoryPlanTest, PrefetchedUnitsAreThereTogether) {
   EXPECT_EQ(plan_of(options, activations).peak.gathered, one + 4 * kBlockOver4);
 }
 
+/// Who sets a unit's switches between micro-batches.
+struct UnitDriver {
+  bool is_mixin = false;
+  bool is_stage = false;
+};
+
 /// What an engine over `size` ranks counts in a step, as the first of them.
-ShardingCounts count_step(const ShardingOptions& options, int size, int num_micro_batches) {
+ShardingCounts count_step(const ShardingOptions& options, int size, int num_micro_batches,
+                          const UnitDriver& driver) {
   at::set_num_threads(1);
   PlannedModule module;
   FullySharded engine(module, module.keys(), ShardingGroups::of(numbered_group(0, size)), options);
+  if (driver.is_mixin) engine.keep_between_micro_batches();
   engine.zero_gradients();
   engine.parameters_changed();
   for (int i = 0; i < num_micro_batches; ++i) {
-    engine.begin_micro_batch(i + 1 == num_micro_batches);
+    const bool is_last = i + 1 == num_micro_batches;
+    if (driver.is_stage) {
+      const StageGraph graph{.output = module.loss(at::ones({2, 6}))};
+      patched_backward_maybe_with_nosync(engine.backward_stage(), "full", {graph}, is_last);
+      continue;
+    }
+    engine.begin_micro_batch(is_last);
     module.loss(at::ones({2, 6})).backward();
     engine.end_micro_batch();
   }
@@ -238,10 +257,13 @@ ShardingCounts count_step(const ShardingOptions& options, int size, int num_micr
   return engine.counts();
 }
 
-void expect_planned(const ShardingOptions& sharding, int num_micro_batches) {
-  const ShardingCounts counts = count_step(sharding, 2, num_micro_batches);
+void expect_planned(const ShardingOptions& sharding, int num_micro_batches,
+                    const UnitDriver& driver = {}) {
+  const ShardingCounts counts = count_step(sharding, 2, num_micro_batches, driver);
   MemoryOptions options = sharded_over(2, sharding);
   options.num_micro_batches = num_micro_batches;
+  options.keeps_after_backward = driver.is_mixin;
+  options.is_stage = driver.is_stage;
   const StepCollectives planned = plan_of(options).per_step;
   EXPECT_EQ(planned.num_gathers, counts.gathers);
   EXPECT_EQ(planned.gathered_bytes, counts.gathered_bytes);
@@ -259,6 +281,39 @@ TEST(MemoryPlanTest, CollectivesOfFsdp2AreThoseOfTheEngine) {
         expect_planned(sharding_options(config, at::kCPU), num_micro_batches);
       }
     }
+  }
+}
+
+TEST(MemoryPlanTest, CollectivesOfUnitsThatStayGatheredAreThoseOfTheEngine) {
+  for (const UnitDriver& driver :
+       {UnitDriver{.is_mixin = true}, {.is_stage = true}, {.is_mixin = true, .is_stage = true}}) {
+    for (const auto& reshards : {std::optional<bool>(), std::optional(false)}) {
+      for (const bool defers : {true, false}) {
+        for (const int num_micro_batches : {1, 4}) {
+          FSDP2Config config;
+          config.reshard_after_forward = reshards;
+          config.defer_fsdp_grad_sync = defers;
+          SCOPED_TRACE(cat(driver.is_mixin, driver.is_stage, defers, num_micro_batches));
+          expect_planned(sharding_options(config, at::kCPU), num_micro_batches, driver);
+        }
+      }
+    }
+  }
+}
+
+/// All blocks are there at once when those of the second micro-batch's backward are.
+TEST(MemoryPlanTest, UnitsThatStayGatheredAreThereTogether) {
+  nn::ActivationSizes activations;
+  activations.block_backward = 1;
+  MemoryOptions options = sharded_over(4);
+  options.sharding->reshard_after_forward = true;
+  options.num_micro_batches = 2;
+  EXPECT_EQ(plan_of(options, activations).peak.gathered, 4 * (kRootOver4 + kBlockOver4));
+  for (bool MemoryOptions::*kept :
+       {&MemoryOptions::keeps_after_backward, &MemoryOptions::is_stage}) {
+    MemoryOptions own = options;
+    own.*kept = true;
+    EXPECT_EQ(plan_of(own, activations).peak.gathered, 4 * (kRootOver4 + 3 * kBlockOver4));
   }
 }
 

@@ -97,12 +97,13 @@ TEST(fsdp2_strategy_parallelize, model) {
     SmallLlama whole;
     DataParallel plain(*whole.model, whole.facts.plan, whole.facts.keys, ProcessGroup::solo(), {});
     fill_by_name(plain);
-    sharded(*engine).root().unshard();
+    const std::vector<FSDPModule*> units = sharded(*engine).root().tree_units();
     unshard_fsdp2_model(*llama.model, [&] {
       for (const auto& item : whole.model->named_parameters()) {
         expect(at::equal(item.value(), llama.parameter(item.key())), item.key());
       }
     });
+    for (const FSDPModule* unit : units) expect(!unit->is_unsharded(), unit->name());
   });
 }
 

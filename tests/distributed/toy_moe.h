@@ -119,6 +119,7 @@ class MoeToy final : public HookedToy, public MoEFSDPSyncMixin {
   }
 
   at::Tensor loss(const at::Tensor& x) { return forward(x).pow(2).mean(); }
+  torch::nn::Module& synced_module() override { return *this; }
 
   std::shared_ptr<MoeInnerToy> model;
   std::shared_ptr<LinearToy> lm_head;
@@ -129,7 +130,6 @@ class MoeToy final : public HookedToy, public MoEFSDPSyncMixin {
  protected:
   at::Tensor run(const at::Tensor& x) override { return lm_head->forward(model->forward(x)); }
   bool enables_fsdp_optimizations() const override { return options_.enables_optimizations; }
-  std::vector<FSDPModule*> fsdp_modules() override { return iter_fsdp_modules(*this); }
 
  private:
   MoeToyOptions options_;

@@ -133,8 +133,12 @@ TEST(UntiedTablesTest, AnOutputDtypeDoesNotRoundTheLoss) {
   options.param_dtype = at::kBFloat16;
   options.output_dtype = at::kBFloat16;
   ShardedLlama rounded(options);
-  rounded.engine->begin_micro_batch(true);
   EXPECT_EQ(rounded.llama.loss().scalar_type(), at::kFloat);
+  // A tied head is the root's, whose output is the loss too.
+  SmallLlama tied({{"tie_word_embeddings", true}});
+  FullySharded engine(*tied.model, tied.facts.keys, ShardingGroups::of(ProcessGroup::solo()),
+                      options);
+  EXPECT_EQ(tied.loss().scalar_type(), at::kFloat);
 }
 
 TEST(UntiedTablesTest, ThePlanCountsTheirCollectives) {

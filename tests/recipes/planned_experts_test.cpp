@@ -40,6 +40,7 @@ struct PlannedSpread {
   bool is_narrow = false;
   int num_micro_batches = 1;
   bool is_diffusion = false;
+  bool is_kept = false;  ///< enable_fsdp_optimizations
 };
 
 std::shared_ptr<models::CausalLM> build_planned(const PlannedSpread& spread) {
@@ -57,6 +58,7 @@ Recipe recipe_of(const PlannedSpread& spread) {
   setup.sizes.ep_size = spread.ep;
   setup.sizes.tp_size = spread.sizes.tp;
   setup.fsdp2.defer_fsdp_grad_sync = spread.defers;
+  recipe.model.enables_fsdp_optimizations = spread.is_kept;
   setup.fsdp2.mp_policy = distributed::MixedPrecisionPolicy{
       .param_dtype = spread.is_narrow ? "bfloat16" : "float32", .reduce_dtype = "float32"};
   setup.moe = distributed::MoEParallelizerConfig{.reshard_after_forward = spread.reshards};
@@ -72,6 +74,7 @@ MemoryPlan plan_of_spread(const PlannedSpread& spread) {
   options.num_micro_batches = spread.num_micro_batches;
   options.num_passes = spread.is_diffusion ? 2 : 1;
   options.num_graphless_passes = spread.is_diffusion ? 1 : 0;
+  options.keeps_after_backward = spread.is_kept;
   const auto model = build_planned(spread);
   const nn::ParallelPlan parts = model->parallel_plan();
   options.experts.modules = parts.expert_modules;
@@ -255,6 +258,18 @@ TEST(PlannedExpertsTest, StateAndCollectivesOfTwoRanks) {
                             {"ep2 in bfloat16", two, 2, false, false, true, true, 2},
                             {"tp2 x ep2", {.tp = 2}},
                             {"tp2 x ep2, recomputed", {.tp = 2}, 2, true, false, true, false, 2}});
+}
+
+TEST(PlannedExpertsTest, StateAndCollectivesOfUnitsThatStayGathered) {
+  PlannedSpread kept{"kept", {.dp_shard = 2}, 2, false, true, true, false, 3};
+  kept.is_kept = true;
+  PlannedSpread each = kept;
+  each.name = "kept, reduced each time";
+  each.defers = false;
+  PlannedSpread twice = diffusion("kept, two passes", 1, kept);
+  expect_all_as_planned(2, {kept, each, twice});
+  kept.sizes = {.dp_shard = 4};
+  expect_all_as_planned(4, {kept});
 }
 
 TEST(PlannedExpertsTest, StateAndCollectivesOfFourRanks) {

@@ -8,6 +8,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "distributed/moe_fsdp_mixin.h"
 #include "distributed/pipeline/simulation.h"
 
 namespace automodel::distributed {
@@ -154,15 +155,12 @@ void PipelineExecutor::forward(Pass& pass, const PipelineAction& action) {
   const bool is_end = action.stage + 1 == num_stages();
   counts_.forwards += 1;
   if (!pass.is_training) {
-    own.engine().begin_micro_batch(true);
     const at::Tensor output = own.run(batch, action.microbatch, input);
     if (is_end) pass.loss += own.loss(batch, output).item<double>();
-    own.engine().end_micro_batch();
     if (!is_end) pass_on(pass, action, action.stage + 1, output);
     return;
   }
   if (input.defined()) input.requires_grad_();
-  own.engine().begin_forward();
   const at::Tensor output = own.run(batch, action.microbatch, input);
   Pass::InFlight& kept = pass.in_flight[{action.stage, action.microbatch}];
   kept.input = input;
@@ -181,43 +179,26 @@ void PipelineExecutor::backward(Pass& pass, const PipelineAction& action, bool i
   StageGraph graph{kept.input, kept.output, at::Tensor()};
   if (!is_end) {
     graph.output_gradient = take_input(pass, action).to(kept.output.scalar_type());
-  }
-  // The first stage has no input to differentiate: all is left to the weights' backward.
-  const bool is_postponed = !is_full && action.stage == 0;
-  if (is_postponed) {
-    own.engine().begin_forward();
   } else {
-    own.engine().begin_backward(is_full ? BackwardKind::kFull : BackwardKind::kInput, is_last);
-  }
-  if (is_end) {
     graph.output = own.loss(pass.batches[static_cast<size_t>(action.microbatch)], kept.output);
     pass.loss += graph.output.item<double>();
   }
-  at::Tensor gradient;
-  if (is_full) {
-    gradient = stage_backward(graph);
-    kept = {};
-  } else {
-    std::tie(gradient, kept.weights) = stage_backward_input(graph);
-    kept.input.reset();
-    kept.output.reset();
-  }
-  graph = {};
-  if (!is_postponed) own.engine().end_micro_batch();
+  kept.input.reset();
+  kept.output.reset();
+  BackwardOutcome outcome = patched_backward_maybe_with_nosync(
+      own.engine().backward_stage(), is_full ? "full" : "input", {std::move(graph)}, is_last);
+  if (outcome.param_groups) kept.weights = std::move(*outcome.param_groups);
   if (is_full) pass.in_flight.erase(key);
   counts_.backwards += 1;
-  if (action.stage > 0) pass_on(pass, action, action.stage - 1, gradient);
+  if (action.stage > 0) pass_on(pass, action, action.stage - 1, outcome.grads);
 }
 
 void PipelineExecutor::weight_backward(Pass& pass, const PipelineAction& action, bool is_last) {
   PipelineStage& own = stage(action.stage);
   const auto kept = pass.in_flight.find({action.stage, action.microbatch});
   AM_CHECK(kept != pass.in_flight.end(), action.text());
-  // Without an input everything is left to do, which goes through the stage's output.
-  const bool is_whole = action.stage == 0;
-  own.engine().begin_backward(is_whole ? BackwardKind::kFull : BackwardKind::kWeight, is_last);
-  kept->second.weights.run();
-  own.engine().end_micro_batch();
+  patched_backward_maybe_with_nosync(own.engine().backward_stage(), "weight",
+                                     {.param_groups = &kept->second.weights}, is_last);
   pass.in_flight.erase(kept);
   counts_.weight_backwards += 1;
 }

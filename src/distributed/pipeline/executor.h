@@ -61,8 +61,9 @@ class PipelineExecutor final {
                    std::vector<PipelineStage*> stages, const PipelineOptions& options);
 
   /// Forward and backward of a batch's micro-batches; gradients are of the sum of the
-  /// cross-entropies. `is_last`: of the step's batches. Returns that sum where the last stage is, 0
-  /// elsewhere. Another number of micro-batches than the schedule's gets a schedule of its own.
+  /// cross-entropies. `is_last`: of the step's batches, so that each stage's last backward in it
+  /// reduces the stage's gradients. Returns that sum where the last stage is, 0 elsewhere. Another
+  /// number of micro-batches than the schedule's gets a schedule of its own.
   double train(const std::vector<tensor::Batch>& microbatches, bool is_last);
   /// Forward only.
   double evaluate(const std::vector<tensor::Batch>& microbatches);

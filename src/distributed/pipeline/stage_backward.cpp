@@ -143,6 +143,10 @@ std::pair<at::Tensor, WeightBackward> stage_backward_input(const StageGraph& gra
   return {gradients[0], std::move(rest)};
 }
 
+bool WeightBackward::is_whole() const {
+  return state_ != nullptr && !state_->graph.input.defined();
+}
+
 void WeightBackward::run() {
   AM_CHECK(state_ != nullptr, "a stage's weight backward runs once, after its input backward");
   const std::unique_ptr<State> state = std::move(state_);

@@ -28,6 +28,8 @@ class WeightBackward final {
 
   /// Adds the parameters' gradients to theirs and gives the graph up. Once.
   void run();
+  /// Whether run() goes through the stage's output: nothing was computed before.
+  bool is_whole() const;
 
  private:
   friend std::pair<at::Tensor, WeightBackward> stage_backward_input(const StageGraph& graph);

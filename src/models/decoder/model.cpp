@@ -146,6 +146,10 @@ at::Tensor DecoderModel::hidden_states(const tensor::Batch& batch) {
 }
 
 at::Tensor DecoderModel::run_stage(const tensor::Batch& batch, const at::Tensor& input) {
+  return through_hook([this, batch, input] { return run_blocks(batch, input); });
+}
+
+at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor& input) {
   AM_CHECK(input.defined() != (embed_tokens_ != nullptr), "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
   if (on_length_) on_length_(batch.sequence_length());
@@ -163,8 +167,10 @@ at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) c
 }
 
 at::Tensor DecoderModel::logits(const at::Tensor& hidden) {
-  at::Tensor out = with_head(hidden, [](const at::Tensor& x, const at::Tensor& weight) {
-    return kernels::linear(x, weight, {});
+  at::Tensor out = through_hook([this, hidden] {
+    return with_head(hidden, [](const at::Tensor& x, const at::Tensor& weight) {
+      return kernels::linear(x, weight, {});
+    });
   });
   if (config_.logit_scale != 1.0) out = out * config_.logit_scale;
   if (config_.final_softcap == 0) return out;
@@ -172,11 +178,20 @@ at::Tensor DecoderModel::logits(const at::Tensor& hidden) {
 }
 
 at::Tensor DecoderModel::loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) {
-  return loss_of_hidden(batch, hidden_states(batch), divisor, ignore_index);
+  return through_hook([this, batch, divisor, ignore_index] {
+    return cross_entropy(batch, run_blocks(batch, at::Tensor()), divisor, ignore_index);
+  });
 }
 
-at::Tensor DecoderModel::loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden_BSD,
+at::Tensor DecoderModel::loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden,
                                         double divisor, int64_t ignore_index) {
+  return through_hook([this, batch, hidden, divisor, ignore_index] {
+    return cross_entropy(batch, hidden, divisor, ignore_index);
+  });
+}
+
+at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Tensor& hidden_BSD,
+                                       double divisor, int64_t ignore_index) const {
   at::Tensor hidden = hidden_BSD.reshape({-1, config_.hidden_size});
   at::Tensor labels = batch.labels.reshape({-1});
   if (labels.is_cpu()) {

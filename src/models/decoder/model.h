@@ -54,6 +54,10 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
  private:
   std::shared_ptr<const ForwardContext> make_context(const tensor::Batch& batch);
   at::Tensor embed(const tensor::Batch& batch, const ForwardContext& context) const;
+  /// run_stage() and loss_of_hidden(), as parts of a forward.
+  at::Tensor run_blocks(const tensor::Batch& batch, const at::Tensor& input);
+  at::Tensor cross_entropy(const tensor::Batch& batch, const at::Tensor& hidden, double divisor,
+                           int64_t ignore_index) const;
   /// What the head computes from hidden states and its weight, in its unit when it has its own.
   template <typename Body>
   at::Tensor with_head(const at::Tensor& hidden, const Body& body) const;

@@ -128,6 +128,16 @@ at::Tensor DiffusionGemmaModel::loss_of(const at::Tensor& hidden, const at::Tens
 BlockDiffusionLoss DiffusionGemmaModel::block_diffusion_loss(const BlockDiffusionBatch& batch,
                                                              const BlockDiffusionScale& scale,
                                                              int64_t ignore_index) {
+  const nn::TensorList losses = forward_through_hook([this, batch, scale, ignore_index] {
+    const BlockDiffusionLoss loss = losses_of(batch, scale, ignore_index);
+    return nn::TensorList{loss.total, loss.canvas};
+  });
+  return {losses[0], losses[1]};
+}
+
+BlockDiffusionLoss DiffusionGemmaModel::losses_of(const BlockDiffusionBatch& batch,
+                                                  const BlockDiffusionScale& scale,
+                                                  int64_t ignore_index) {
   const EncodedText text = encode(batch.input_ids, batch.padding_mask);
   at::Tensor first;
   if (config_.has_self_conditioning && batch.is_conditioned.defined()) {
@@ -150,18 +160,23 @@ BlockDiffusionLoss DiffusionGemmaModel::block_diffusion_loss(const BlockDiffusio
 }
 
 at::Tensor DiffusionGemmaModel::hidden_states(const tensor::Batch& batch) {
-  return encode(batch.input_ids, batch.padding_mask).hidden;
+  return through_hook([this, batch] { return encode(batch.input_ids, batch.padding_mask).hidden; });
 }
 
 at::Tensor DiffusionGemmaModel::logits(const at::Tensor& hidden) {
-  const at::Tensor out = kernels::linear(hidden, embed_tokens_->weight(), {}).to(at::kFloat);
+  const at::Tensor out = through_hook([this, hidden] {
+    return kernels::linear(hidden, embed_tokens_->weight(), {}).to(at::kFloat);
+  });
   const double cap = config_.text.final_softcap;
   return cap == 0 ? out : at::tanh(out / cap) * cap;
 }
 
 at::Tensor DiffusionGemmaModel::loss(const tensor::Batch& batch, double divisor,
                                      int64_t ignore_index) {
-  return loss_of(hidden_states(batch), batch.labels, divisor, ignore_index);
+  return through_hook([this, batch, divisor, ignore_index] {
+    return loss_of(encode(batch.input_ids, batch.padding_mask).hidden, batch.labels, divisor,
+                   ignore_index);
+  });
 }
 
 std::vector<ParameterInit> DiffusionGemmaModel::initial_values() const {

@@ -39,6 +39,8 @@ class DiffusionGemmaModel final : public CausalLM {
   /// `hf_config` is kept for hf_config(); `config` is what was read from it.
   DiffusionGemmaModel(DiffusionGemmaConfig config, Json hf_config, at::ScalarType dtype);
 
+  /// encode, decode and expected_canvas are parts of a forward, which go through no hook of the
+  /// model's own.
   EncodedText encode(const at::Tensor& input_ids, const at::Tensor& padding_mask);
   /// Final hidden states [B, R, D] of the batch's canvas. `expected` [B, R, D]: what a pass before
   /// expected to be embedded (expected_canvas); undefined: nothing.
@@ -82,6 +84,8 @@ class DiffusionGemmaModel final : public CausalLM {
   double embedding_scale(at::ScalarType dtype) const;
   at::Tensor loss_of(const at::Tensor& hidden, const at::Tensor& labels, double divisor,
                      int64_t ignore_index) const;
+  BlockDiffusionLoss losses_of(const BlockDiffusionBatch& batch, const BlockDiffusionScale& scale,
+                               int64_t ignore_index);
 
   DiffusionGemmaConfig config_;
   Json hf_config_;

@@ -14,37 +14,6 @@ namespace {
 using comm::expect;
 using enum ScheduleKind;
 
-constexpr int kNumLayers = 4;
-
-struct PipelineCase {
-  ScheduleKind kind;
-  int pp = 2;
-  int dp = 1;
-  int microbatches = 4;
-  bool in_two_batches = false;
-};
-
-/// A rank's stages, their executor and what it did.
-struct RankPipeline {
-  PipelineSchedule schedule;
-  std::vector<std::unique_ptr<StagedModel>> stages;
-  std::optional<PipelineExecutor> executor;
-
-  RankPipeline(const PipelineCase& what, const DeviceMesh& mesh, const Json& config) {
-    const int per_rank = is_multi_stage(what.kind) ? 2 : 1;
-    schedule = make_schedule(what.kind, {what.pp, per_rank, what.microbatches});
-    const auto modules = split_into_stages(
-        models::build_causal_lm(config, at::kFloat)->parallel_plan(), schedule.shape.num_stages());
-    std::vector<PipelineStage*> own;
-    for (const int stage : schedule.stages_of(mesh.group("pp").rank())) {
-      stages.push_back(std::make_unique<StagedModel>(config, modules[static_cast<size_t>(stage)],
-                                                     mesh.group("dp_shard_cp")));
-      own.push_back(stages.back().get());
-    }
-    executor.emplace(mesh.group("pp"), schedule, own, PipelineOptions{});
-  }
-};
-
 bool is_near(const at::Tensor& found, const at::Tensor& wanted) {
   return at::allclose(found, wanted, 1e-5, 1e-6);
 }

@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "distributed/data_parallel.h"
+#include "distributed/device_mesh.h"
 #include "distributed/fill_by_name.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/pipeline/executor.h"
@@ -61,21 +64,35 @@ inline std::map<std::string, at::Tensor> gradients_of(const Engine& engine) {
   return gradients;
 }
 
-/// A stage of a model, on replicas or sharded over a group.
+/// Gives a stage its memory, over a group.
+using StageEngine =
+    std::function<std::unique_ptr<Engine>(models::CausalLM& model, const comm::ProcessGroup&)>;
+
+inline StageEngine sharded_stage(const ShardingOptions& options = {}, bool keeps = false) {
+  return [options, keeps](models::CausalLM& model, const comm::ProcessGroup& group) {
+    auto engine =
+        std::make_unique<FullySharded>(model, model.key_map(), ShardingGroups::of(group), options);
+    if (keeps) engine->keep_between_micro_batches();
+    return engine;
+  };
+}
+
+inline std::unique_ptr<Engine> replicated_stage(models::CausalLM& model,
+                                                const comm::ProcessGroup& group) {
+  return std::make_unique<DataParallel>(model, model.parallel_plan(), model.key_map(), group,
+                                        DataParallelOptions{});
+}
+
+/// A stage of a model; without a word on its engine replicas of one, or sharded over a group.
 class StagedModel final : public PipelineStage {
  public:
   StagedModel(const Json& config, const std::vector<std::string>& modules,
-              const comm::ProcessGroup& group)
+              const comm::ProcessGroup& group, const StageEngine& make_engine = {})
       : model_(models::build_causal_lm(config, at::kFloat)) {
     model_->keep_stage(modules);
     model_->train();
-    if (group.size() > 1) {
-      engine_ = std::make_unique<FullySharded>(*model_, model_->key_map(),
-                                               ShardingGroups::of(group), ShardingOptions{});
-    } else {
-      engine_ = std::make_unique<DataParallel>(*model_, model_->parallel_plan(), model_->key_map(),
-                                               group, DataParallelOptions{});
-    }
+    const StageEngine usual = group.size() > 1 ? sharded_stage() : StageEngine(replicated_stage);
+    engine_ = (make_engine ? make_engine : usual)(*model_, group);
     fill_by_name(*engine_);
     engine_->parameters_changed();
     engine_->zero_gradients();
@@ -96,6 +113,39 @@ class StagedModel final : public PipelineStage {
  private:
   std::shared_ptr<models::CausalLM> model_;
   std::unique_ptr<Engine> engine_;
+};
+
+/// Of the models that tests cut into stages.
+inline constexpr int kNumLayers = 4;
+
+/// A schedule and the ranks it runs on.
+struct PipelineCase {
+  ScheduleKind kind;
+  int pp = 2;
+  int dp = 1;
+  int microbatches = 4;
+};
+
+/// A rank's stages, their executor and what it did.
+struct RankPipeline {
+  PipelineSchedule schedule;
+  std::vector<std::unique_ptr<StagedModel>> stages;
+  std::optional<PipelineExecutor> executor;
+
+  RankPipeline(const PipelineCase& what, const DeviceMesh& mesh, const Json& config,
+               const StageEngine& make_engine = {}) {
+    const int per_rank = is_multi_stage(what.kind) ? 2 : 1;
+    schedule = make_schedule(what.kind, {what.pp, per_rank, what.microbatches});
+    const auto modules = split_into_stages(
+        models::build_causal_lm(config, at::kFloat)->parallel_plan(), schedule.shape.num_stages());
+    std::vector<PipelineStage*> own;
+    for (const int stage : schedule.stages_of(mesh.group("pp").rank())) {
+      stages.push_back(std::make_unique<StagedModel>(config, modules[static_cast<size_t>(stage)],
+                                                     mesh.group("dp_shard_cp"), make_engine));
+      own.push_back(stages.back().get());
+    }
+    executor.emplace(mesh.group("pp"), schedule, own, PipelineOptions{});
+  }
 };
 
 /// The whole model's gradients and loss after these micro-batches.
