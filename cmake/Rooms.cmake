@@ -103,6 +103,12 @@ if(AUTOMODEL_TESTS)
   target_include_directories(am_test_support PUBLIC "${CMAKE_SOURCE_DIR}/tests")
   target_compile_definitions(am_test_support PRIVATE AUTOMODEL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_link_libraries(am_test_support PUBLIC am_core GTest::gtest GTest::gmock GTest::gmock_main)
+  # Stands between the program and the kernel in tests of failing disks.
+  add_library(am_failing_calls MODULE tests/support/shim/failing_calls.cpp)
+  set_target_properties(am_failing_calls PROPERTIES PREFIX "" OUTPUT_NAME failing_calls
+                        LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
+  target_link_libraries(am_failing_calls PRIVATE ${CMAKE_DL_LIBS})
+  add_dependencies(am_test_support am_failing_calls)
   # Test code runs once: in a release too, compiling it quickly is worth more than running it fast.
   set(AUTOMODEL_TEST_OPTIONS ${AUTOMODEL_WARNINGS} $<$<CONFIG:Release>:-O0>)
   automodel_precompile_torch_headers()

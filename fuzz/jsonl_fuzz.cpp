@@ -1,6 +1,7 @@
 // rooms: datasets
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "core/error.h"
@@ -12,7 +13,7 @@ namespace {
 /// Reads every row and its place; bad input may only end in UserError.
 void read_all(std::string_view text, const char* name) {
   try {
-    const automodel::datasets::RowIndex rows(text, name);
+    const automodel::datasets::RowIndex rows(std::string(text), name);
     for (int64_t i = 0; i < rows.size(); ++i) {
       try {
         rows.row(i);

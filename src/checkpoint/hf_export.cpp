@@ -157,12 +157,13 @@ std::vector<HfFile> plan_hf_files(std::span<const TensorInfo> tensors, const HfE
 }
 
 std::vector<FileRecord> write_hf_weights(const std::string& folder, std::span<const HfFile> files,
-                                         const TensorSource& source, int rank, int world) {
+                                         const TensorSource& source, const ExportShare& share) {
   create_directories(folder);
   std::vector<FileRecord> records;
-  for (size_t i = static_cast<size_t>(rank); i < files.size(); i += static_cast<size_t>(world)) {
-    SafetensorsWriter writer(path_join(folder, files[i].name), files[i].tensors,
-                             {{"format", "pt"}});
+  const auto step = static_cast<size_t>(share.world);
+  for (size_t i = static_cast<size_t>(share.rank); i < files.size(); i += step) {
+    SafetensorsWriter writer(path_join(folder, files[i].name), files[i].tensors, {{"format", "pt"}},
+                             share.progress);
     for (const TensorInfo& tensor : files[i].tensors) {
       const int64_t numel = tensor.numel();
       const at::Tensor buffer =
@@ -249,7 +250,8 @@ std::vector<FileRecord> save_hf_folder(const std::string& folder, const TensorSo
   if (has_kept) joined.emplace(source, what);
   const TensorSource& all = joined ? static_cast<const TensorSource&>(*joined) : source;
   const std::vector<HfFile> files = plan_hf_files(all.tensors(), what);
-  std::vector<FileRecord> records = write_hf_weights(folder, files, all, 0, 1);
+  std::vector<FileRecord> records =
+      write_hf_weights(folder, files, all, {.progress = what.progress});
   for (FileRecord& record : write_hf_texts(folder, files, what)) {
     records.push_back(std::move(record));
   }

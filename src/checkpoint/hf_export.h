@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checksum.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/tensor_source.h"
+#include "core/checksum.h"
 #include "core/json.h"
 
 namespace automodel::checkpoint {
@@ -22,6 +22,7 @@ struct HfExport {
   std::vector<std::string> kept_prefixes;
   std::string tokenizer_folder;               ///< tokenizer files are copied from here, "" for none
   int64_t max_file_bytes = int64_t{5} << 30;  ///< when there is no original to follow
+  ByteCounter* progress = nullptr;            ///< counts what has been written
 };
 
 /// One weight file to be written and what goes into it.
@@ -34,10 +35,17 @@ struct HfFile {
 /// file), or greedily by size. Floating tensors get the original's dtype back.
 std::vector<HfFile> plan_hf_files(std::span<const TensorInfo> tensors, const HfExport& what);
 
+/// The part of an export that falls to one of several ranks.
+struct ExportShare {
+  int rank = 0;
+  int world = 1;
+  ByteCounter* progress = nullptr;  ///< counts what has been written
+};
+
 /// Writes the files that fall to this rank (file i to rank i mod world). Any number of ranks of one
 /// export may run at once.
 std::vector<FileRecord> write_hf_weights(const std::string& folder, std::span<const HfFile> files,
-                                         const TensorSource& source, int rank, int world);
+                                         const TensorSource& source, const ExportShare& share);
 
 /// Writes index, config.json, generation_config.json and the tokenizer's files; one rank, after all
 /// weight files are there.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "core/file.h"
 #include "core/json.h"
 #include "core/reporter.h"
 #include "tensor/key_map.h"
@@ -76,6 +77,7 @@ struct LoadOptions {
   std::vector<std::string> skipped_prefixes;
   /// For names that a folder may leave out, the names of the tensors that are read instead.
   std::map<std::string, std::string> stand_ins;
+  ByteCounter* progress = nullptr;  ///< counts what has been read
 };
 
 struct LoadReport {

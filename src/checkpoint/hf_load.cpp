@@ -218,6 +218,10 @@ LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
     const Task& task = tasks[i];
     folder.file(task.place.file)
         .read_shard(*task.place.entry, task.segment->spec, task.shard->view(*task.segment));
+    if (options.progress != nullptr) {
+      *options.progress += static_cast<uint64_t>(task.segment->spec.numel()) *
+                           c10::elementSize(task.place.entry->dtype);
+    }
   });
   return report;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <random>
 #include <set>
 
 #include "checkpoint/manifest.h"
@@ -19,19 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLatest = "LATEST";
 constexpr const char* kLowest = "LOWEST_VAL";
-
-/// Distinguishes this process's temporary names from any other's.
-std::string unique_suffix() {
-  std::random_device device;
-  const uint64_t high = device();
-  return format_checksum(high << 32 | device());
-}
-
-void rename_path(const std::string& from, const std::string& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  if (error) throw InputError(cat("cannot rename ", from, " to ", to, ": ", error.message()));
-}
 
 bool is_incomplete(const std::string& directory) {
   return path_exists(path_join(directory, kIncompleteMarker));
@@ -90,7 +76,10 @@ std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
   return name;
 }
 
-std::optional<std::string> find_fault(const std::string& checkpoint) {
+namespace {
+
+/// What can be told of a checkpoint without reading its bytes.
+std::optional<std::string> find_plain_fault(const std::string& checkpoint) {
   if (is_incomplete(checkpoint)) {
     return cat("its save was interrupted (", kIncompleteMarker, " is there)");
   }
@@ -101,7 +90,20 @@ std::optional<std::string> find_fault(const std::string& checkpoint) {
             "run code; choose another checkpoint.checkpoint_dir or checkpoint.restore_from (its "
             "model/consolidated folder, when there, can be a model to begin from)"));
   }
-  return find_damage(checkpoint);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> find_fault(const std::string& checkpoint) {
+  const auto fault = find_plain_fault(checkpoint);
+  return fault ? fault : find_damage(checkpoint);
+}
+
+std::optional<std::string> Lifecycle::find_fault(const std::string& checkpoint) const {
+  const auto fault = find_plain_fault(checkpoint);
+  if (fault) return fault;
+  return options_.find_damage ? options_.find_damage(checkpoint) : find_damage(checkpoint);
 }
 
 Lifecycle::Lifecycle(LifecycleOptions options, Reporter& reporter)
@@ -210,7 +212,7 @@ void Lifecycle::move_pointer(std::string_view pointer, const std::string& target
   const std::string link = path_join(options_.root, pointer);
   const std::string text_file = cat(link, ".txt");
   const std::string temporary =
-      path_join(options_.root, cat(".", pointer, ".tmp-", unique_suffix()));
+      path_join(options_.root, cat(".", pointer, kTemporaryEnding, unique_suffix()));
   std::error_code error;
   fs::create_directory_symlink(target, temporary, error);
   if (!error) fs::rename(temporary, link, error);
@@ -251,8 +253,11 @@ void Lifecycle::remove_leftovers() {
     const bool is_directory_leftover =
         CheckpointName::parse(std::string_view(name).substr(0, dot)) &&
         (suffix.starts_with(".reserving-") || suffix.starts_with(".removing-"));
-    const bool is_pointer_leftover = name.starts_with(cat(".", kLatest, ".tmp-")) ||
-                                     name.starts_with(cat(".", kLowest, ".tmp-"));
+    const auto is_leftover_of = [&](const char* pointer) {
+      return name.starts_with(cat(".", pointer, kTemporaryEnding)) ||
+             name.starts_with(cat(pointer, ".txt", kTemporaryEnding));
+    };
+    const bool is_pointer_leftover = is_leftover_of(kLatest) || is_leftover_of(kLowest);
     if (is_directory_leftover || is_pointer_leftover) {
       remove_tree(path_join(options_.root, name));
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/checksum.h"
 #include "checkpoint/signature.h"
+#include "core/checksum.h"
 #include "core/reporter.h"
 
 namespace automodel::checkpoint {
@@ -31,13 +32,16 @@ struct LifecycleOptions {
   std::string best_metric_key = "default";  ///< with several validation sets
   std::optional<int64_t> max_recent_checkpoints;
   bool is_coordinator = true;  ///< rank 0: the only one that changes directories
+  /// Verifies a checkpoint's bytes as checkpoint::find_damage does, by all ranks when they are at
+  /// hand; absent: by this process alone.
+  std::function<std::optional<std::string>(const std::string& checkpoint)> find_damage;
 };
 
 /// The checkpoints of a run: how they come to be, which are kept, which one is continued from.
 ///
 /// A save is  reserve() on all ranks | barrier | every rank writes its files | barrier | publish()
 /// on all ranks. What ranks other than the coordinator do here is compute paths. The caller makes
-/// the barriers and tells the others when the coordinator throws.
+/// the barriers, tells the others when the coordinator throws, and holds the folder's FolderLock.
 class Lifecycle final {
  public:
   Lifecycle(LifecycleOptions options, Reporter& reporter);
@@ -77,6 +81,7 @@ class Lifecycle final {
   std::optional<std::string> pointer_target(std::string_view pointer) const;
 
  private:
+  std::optional<std::string> find_fault(const std::string& checkpoint) const;
   void move_pointer(std::string_view pointer, const std::string& target);
   void write_losses(const std::string& directory, const std::optional<double>& train_loss,
                     const NamedLosses& validation_losses);

@@ -71,8 +71,67 @@ std::optional<ManifestEntry> parse_entry(const Json& json) {
                        covers->as_string() == "header"};
 }
 
+/// A file, or those tensors of a shard file that begin in the piece-th of its num_pieces parts.
+struct VerifyTask {
+  size_t entry = 0;
+  uint64_t piece = 0;
+  uint64_t num_pieces = 1;
+  uint64_t num_bytes = 0;
+};
+
+/// All tasks of a verification: the same on every rank.
+std::vector<VerifyTask> verify_tasks(const std::vector<ManifestEntry>& entries, int world) {
+  uint64_t total = 0;
+  for (const ManifestEntry& entry : entries) total += entry.num_bytes;
+  const uint64_t fair_share = total / static_cast<uint64_t>(world) + 1;
+  std::vector<VerifyTask> tasks;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const uint64_t bytes = entries[i].num_bytes;
+    const uint64_t num_pieces = entries[i].covers_header_only ? bytes / fair_share + 1 : 1;
+    for (uint64_t piece = 0; piece < num_pieces; ++piece) {
+      tasks.push_back({i, piece, num_pieces, bytes / num_pieces});
+    }
+  }
+  return tasks;
+}
+
+/// The tasks of one rank: the largest go first, each to the rank that has the least to do.
+std::vector<VerifyTask> tasks_of(std::vector<VerifyTask> tasks, const VerifyShare& share) {
+  std::stable_sort(tasks.begin(), tasks.end(), [](const VerifyTask& a, const VerifyTask& b) {
+    return a.num_bytes > b.num_bytes;
+  });
+  std::vector<uint64_t> loads(static_cast<size_t>(share.world));
+  std::vector<VerifyTask> own;
+  for (const VerifyTask& task : tasks) {
+    const auto least = std::min_element(loads.begin(), loads.end());
+    *least += task.num_bytes + 1;
+    if (least - loads.begin() == share.rank) own.push_back(task);
+  }
+  std::stable_sort(own.begin(), own.end(),
+                   [](const VerifyTask& a, const VerifyTask& b) { return a.entry < b.entry; });
+  return own;
+}
+
+/// One line on a tensor of a task that is not as it was written, "" when all are.
+std::string check_tensors(const SafetensorsFile& file, const VerifyTask& task,
+                          ByteCounter* progress) {
+  const std::vector<uint64_t> written = written_checksums(file);
+  for (size_t i = 0; i < written.size(); ++i) {
+    const TensorEntry& entry = file.tensors()[i];
+    const auto piece = static_cast<uint64_t>(static_cast<double>(entry.begin) *
+                                             static_cast<double>(task.num_pieces) /
+                                             static_cast<double>(file.num_bytes()));
+    if (std::min(piece, task.num_pieces - 1) != task.piece) continue;
+    if (file.checksum(entry, progress) != written[i]) {
+      return cat("tensor '", entry.name, "' differs from its checksum");
+    }
+  }
+  return "";
+}
+
 /// One line on what is wrong with a file, "" when nothing is.
-std::string check_file(const std::string& directory, const ManifestEntry& entry) {
+std::string check_file(const std::string& directory, const ManifestEntry& entry,
+                       const VerifyTask& task, ByteCounter* progress) {
   const std::string path = path_join(directory, entry.path);
   if (!path_exists(path)) return cat(entry.path, ": missing");
   try {
@@ -80,14 +139,15 @@ std::string check_file(const std::string& directory, const ManifestEntry& entry)
       return cat(entry.path, ": ", file_size(path), " bytes, ", entry.num_bytes, " were written");
     }
     if (!entry.covers_header_only) {
-      return checksum_of_file(path) == entry.checksum ? ""
-                                                      : cat(entry.path, ": its checksum differs");
+      return checksum_of_file(path, progress) == entry.checksum
+                 ? ""
+                 : cat(entry.path, ": its checksum differs");
     }
     const SafetensorsFile file(path);
     if (file.header_checksum() != entry.checksum) {
       return cat(entry.path, ": its header's checksum differs");
     }
-    const std::string damage = find_damaged_tensor(file);
+    const std::string damage = check_tensors(file, task, progress);
     return damage.empty() ? "" : cat(entry.path, ": ", damage);
   } catch (const UserError& error) {
     return error.what();  // unreadable is one way of being damaged
@@ -125,7 +185,7 @@ void write_manifest(const std::string& directory, std::span<const FileRecord> kn
   sync_directory(directory);
 }
 
-std::optional<std::string> find_damage(const std::string& directory) {
+std::optional<std::string> find_damage(const std::string& directory, const VerifyShare& share) {
   const std::string path = path_join(directory, kManifestName);
   if (!path_exists(path)) return cat(kManifestName, ": missing");
   std::vector<ManifestEntry> entries;
@@ -146,9 +206,11 @@ std::optional<std::string> find_damage(const std::string& directory) {
   } catch (const UserError& error) {
     return error.what();  // unreadable is one way of being damaged
   }
-  std::vector<std::string> damages(entries.size());
-  run_tasks(entries.size(), kNumThreads,
-            [&](size_t i) { damages[i] = check_file(directory, entries[i]); });
+  const std::vector<VerifyTask> tasks = tasks_of(verify_tasks(entries, share.world), share);
+  std::vector<std::string> damages(tasks.size());
+  run_tasks(tasks.size(), kNumThreads, [&](size_t i) {
+    damages[i] = check_file(directory, entries[tasks[i].entry], tasks[i], share.progress);
+  });
   const auto first = std::find_if(damages.begin(), damages.end(),
                                   [](const std::string& damage) { return !damage.empty(); });
   if (first == damages.end()) return std::nullopt;

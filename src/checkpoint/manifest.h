@@ -5,7 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/checksum.h"
+#include "core/checksum.h"
+#include "core/file.h"
 
 namespace automodel::checkpoint {
 
@@ -17,8 +18,16 @@ inline constexpr std::string_view kIncompleteMarker = ".incomplete";
 /// read; `known` spares reading other files again. Syncs every directory first. Throws InputError.
 void write_manifest(const std::string& directory, std::span<const FileRecord> known);
 
-/// Verifies every file of the manifest; nullopt when all is well, else one line on the first thing
-/// that is wrong ("model/x.safetensors: 10 bytes, 20 were written"). Reads every byte.
-std::optional<std::string> find_damage(const std::string& directory);
+/// The part of a verification that falls to one of several ranks. Together their parts are all.
+struct VerifyShare {
+  int rank = 0;
+  int world = 1;
+  ByteCounter* progress = nullptr;  ///< counts what has been read
+};
+
+/// Verifies the files of the manifest; nullopt when all is well, else one line on the first thing
+/// that is wrong ("model/x.safetensors: 10 bytes, 20 were written"). The shares of all ranks read
+/// every byte once, about as many each; the tensors of a large shard file go to several ranks.
+std::optional<std::string> find_damage(const std::string& directory, const VerifyShare& share = {});
 
 }  // namespace automodel::checkpoint

@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "tensor/shard_runs.h"
 
 namespace automodel::checkpoint {
 
@@ -115,9 +116,9 @@ void SafetensorsFile::read_shard(const TensorEntry& entry, const tensor::ShardSp
   const auto offset_of = [&](int64_t element) {
     return entry.begin + static_cast<uint64_t>(element) * item_bytes;
   };
-  const std::vector<tensor::ShardRun> runs = tensor::shard_runs(spec);
   if (out.is_cpu() && out.scalar_type() == entry.dtype) {
-    for (const tensor::ShardRun& run : runs) {
+    for (tensor::ShardRunCursor runs(spec); !runs.is_at_end(); runs.step()) {
+      const tensor::ShardRun& run = runs.run();
       read_bytes(offset_of(run.global), bytes_of(out.narrow(0, run.local, run.numel)));
     }
     return;
@@ -133,7 +134,8 @@ void SafetensorsFile::read_shard(const TensorEntry& entry, const tensor::ShardSp
     staged_from += staged;
     staged = 0;
   };
-  for (const tensor::ShardRun& run : runs) {
+  for (tensor::ShardRunCursor runs(spec); !runs.is_at_end(); runs.step()) {
+    const tensor::ShardRun& run = runs.run();
     for (int64_t done = 0; done < run.numel;) {
       const int64_t count = std::min(run.numel - done, piece - staged);
       read_bytes(offset_of(run.global + done), bytes_of(staging.narrow(0, staged, count)));
@@ -152,7 +154,7 @@ at::Tensor SafetensorsFile::read(std::string_view name) const {
   return out;
 }
 
-uint64_t SafetensorsFile::checksum(const TensorEntry& entry) const {
+uint64_t SafetensorsFile::checksum(const TensorEntry& entry, ByteCounter* progress) const {
   std::vector<std::byte> buffer(std::min<uint64_t>(entry.num_bytes(), uint64_t{1} << 20));
   Checksum checksum;
   for (uint64_t position = entry.begin; position < entry.end;) {
@@ -160,6 +162,7 @@ uint64_t SafetensorsFile::checksum(const TensorEntry& entry) const {
     read_bytes(position, std::span(buffer).first(count));
     checksum.add(std::span(buffer).first(count));
     position += count;
+    if (progress != nullptr) *progress += count;
   }
   return checksum.value();
 }
@@ -173,39 +176,25 @@ uint64_t SafetensorsFile::header_checksum() const {
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const TensorInfo> tensors,
-                                     const Metadata& metadata)
-    : path_(path),
-      temporary_(cat(path, ".tmp-", static_cast<int64_t>(::getpid()))),
-      tensors_(tensors.begin(), tensors.end()) {
+                                     const Metadata& metadata, ByteCounter* progress)
+    : path_(path), file_(path), progress_(progress), tensors_(tensors.begin(), tensors.end()) {
   std::vector<TensorEntry> entries;
   for (const TensorInfo& tensor : tensors_)
     entries.push_back({tensor.name, tensor.dtype, tensor.shape});
   const std::string header = format_safetensors_header(entries, metadata);
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw InputError(cat("cannot write ", path_, ": ", std::strerror(errno)));
   append(std::as_bytes(std::span(header)));
 }
 
-SafetensorsWriter::~SafetensorsWriter() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(temporary_.c_str());
-}
-
-void SafetensorsWriter::fail(int error) {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  ::unlink(temporary_.c_str());
-  throw InputError(cat("cannot write ", path_, ": ", std::strerror(error)));
-}
-
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
-  checksum_.add(bytes);
-  num_bytes_ += bytes.size();
+  // Piece by piece, so that a slow disk is seen to move.
+  constexpr size_t kPieceBytes = size_t{64} << 20;
   while (!bytes.empty()) {
-    const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail(errno);
-    bytes = bytes.subspan(static_cast<size_t>(count));
+    const auto piece = bytes.first(std::min(bytes.size(), kPieceBytes));
+    checksum_.add(piece);
+    file_.write({reinterpret_cast<const char*>(piece.data()), piece.size()});
+    num_bytes_ += piece.size();
+    if (progress_ != nullptr) *progress_ += piece.size();
+    bytes = bytes.subspan(piece.size());
   }
 }
 
@@ -241,10 +230,7 @@ FileRecord SafetensorsWriter::finish() {
     current_written_ = 0;
   }
   AM_CHECK(current_ == tensors_.size(), "values of ", path_, " are missing");
-  AM_CHECK(fd_ >= 0, path_);
-  if (::fsync(fd_) != 0) fail(errno);
-  if (::close(std::exchange(fd_, -1)) != 0) fail(errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
+  file_.finish();
   return {path_, num_bytes_, checksum_.value()};
 }
 

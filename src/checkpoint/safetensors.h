@@ -11,9 +11,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "checkpoint/checksum.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/tensor_source.h"
+#include "core/checksum.h"
+#include "core/file.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::checkpoint {
@@ -49,8 +50,9 @@ class SafetensorsFile final {
   /// The whole tensor in new CPU memory, in the file's dtype.
   at::Tensor read(std::string_view name) const;
 
-  /// Checksum of a tensor's bytes, of the header with its length field, and of the whole file.
-  uint64_t checksum(const TensorEntry& entry) const;
+  /// Checksum of a tensor's bytes, and of the header with its length field. `progress` counts what
+  /// has been read.
+  uint64_t checksum(const TensorEntry& entry, ByteCounter* progress = nullptr) const;
   uint64_t header_checksum() const;
 
  private:
@@ -68,11 +70,9 @@ class SafetensorsFile final {
 class SafetensorsWriter final {
  public:
   /// The tensors in the order in which their values will come. Throws InputError "cannot write
-  /// ...".
+  /// ...". `progress` counts what has been written.
   SafetensorsWriter(const std::string& path, std::span<const TensorInfo> tensors,
-                    const Metadata& metadata);
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
+                    const Metadata& metadata, ByteCounter* progress = nullptr);
 
   /// Appends the next elements of the file (any device, any shape, contiguous), converted to the
   /// dtype of the declared tensor they belong to. They may not reach beyond that tensor.
@@ -84,11 +84,10 @@ class SafetensorsWriter final {
 
  private:
   void append(std::span<const std::byte> bytes);
-  [[noreturn]] void fail(int error);
 
   std::string path_;
-  std::string temporary_;
-  int fd_ = -1;
+  AtomicFile file_;
+  ByteCounter* progress_;
   std::vector<TensorInfo> tensors_;
   size_t current_ = 0;           // tensor that is being written
   int64_t current_written_ = 0;  // elements of it

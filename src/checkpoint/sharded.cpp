@@ -11,6 +11,7 @@
 #include "checkpoint/parallel.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "tensor/shard_runs.h"
 
 namespace automodel::checkpoint {
 
@@ -151,7 +152,13 @@ tensor::ShardRun overlap(const tensor::ShardRun& wanted, const tensor::ShardRun&
 /// Ranges [begin, end) of local elements, merged.
 class Coverage final {
  public:
-  void add(int64_t begin, int64_t end) { ranges_.emplace_back(begin, end); }
+  void add(int64_t begin, int64_t end) {
+    if (!ranges_.empty() && ranges_.back().second == begin) {
+      ranges_.back().second = end;  // rows of a box often follow each other
+    } else {
+      ranges_.emplace_back(begin, end);
+    }
+  }
 
   /// The first range of [0, numel) that nothing covers.
   std::optional<std::pair<int64_t, int64_t>> first_gap(int64_t numel) {
@@ -197,7 +204,7 @@ std::string ShardFile::name() const {
 }
 
 void save_shards(const std::string& directory, const ShardFile& file,
-                 std::span<const ShardGroup> groups) {
+                 std::span<const ShardGroup> groups, ByteCounter* progress) {
   std::vector<TensorInfo> infos;
   std::vector<at::Tensor> values;
   std::unordered_map<std::string, int> counts;
@@ -226,7 +233,7 @@ void save_shards(const std::string& directory, const ShardFile& file,
                              {"automodel.rank", cat(file.rank)},
                              {"automodel.world", cat(file.world)},
                              {kShardsKey, shards.dump()}};
-  SafetensorsWriter writer(path_join(directory, file.name()), infos, metadata);
+  SafetensorsWriter writer(path_join(directory, file.name()), infos, metadata, progress);
   for (const at::Tensor& value : values) writer.write(value);
   writer.finish();
 }
@@ -333,12 +340,12 @@ void ShardedFolder::verify(const Piece& piece) const {
 }
 
 void ShardedFolder::fill(const Target& target, const ShardLoadOptions& options) const {
-  const std::vector<tensor::ShardRun> wanted = tensor::shard_runs(*target.spec);
   Coverage coverage;
   for (const Piece& piece : tensors_.at(target.name).pieces) {
     const SafetensorsFile& file = files_[piece.file];
     if (piece.spec == *target.spec) {
       file.read_elements(*piece.entry, 0, target.out);
+      if (options.progress != nullptr) *options.progress += target.out.nbytes();
       const bool is_same = target.out.scalar_type() == piece.entry->dtype;
       if (!is_same) {
         verify(piece);
@@ -350,21 +357,25 @@ void ShardedFolder::fill(const Target& target, const ShardLoadOptions& options) 
     }
     // Both lists are in the order of the global tensor.
     bool is_used = false;
-    const std::vector<tensor::ShardRun> held = tensor::shard_runs(piece.spec);
-    for (size_t i = 0, j = 0; i < wanted.size() && j < held.size();) {
-      const tensor::ShardRun part = overlap(wanted[i], held[j]);
+    tensor::ShardRunCursor wanted(*target.spec);
+    tensor::ShardRunCursor held(piece.spec);
+    while (!wanted.is_at_end() && !held.is_at_end()) {
+      const tensor::ShardRun& want = wanted.run();
+      const tensor::ShardRun& have = held.run();
+      const tensor::ShardRun part = overlap(want, have);
       if (part.numel > 0) {
-        const int64_t in_piece = held[j].local + (part.global - held[j].global);
+        const int64_t in_piece = have.local + (part.global - have.global);
         file.read_elements(*piece.entry, in_piece, target.out.narrow(0, part.local, part.numel));
         coverage.add(part.local, part.local + part.numel);
+        if (options.progress != nullptr) {
+          *options.progress += static_cast<uint64_t>(part.numel) * target.out.itemsize();
+        }
         is_used = true;
       }
-      const bool wanted_ends_first =
-          wanted[i].global + wanted[i].numel <= held[j].global + held[j].numel;
-      if (wanted_ends_first) {
-        ++i;
+      if (want.global + want.numel <= have.global + have.numel) {
+        wanted.step();
       } else {
-        ++j;
+        held.step();
       }
     }
     if (is_used && options.verify_partial_pieces) verify(piece);
@@ -417,14 +428,11 @@ void load_shards(const std::string& directory, std::span<const ShardGroup> wante
   ShardedFolder::open(directory).load(wanted, options);
 }
 
-std::string find_damaged_tensor(const SafetensorsFile& file) {
+std::vector<uint64_t> written_checksums(const SafetensorsFile& file) {
   const ShardTable shards(file);
-  for (const TensorEntry& entry : file.tensors()) {
-    if (file.checksum(entry) != shards.at(entry).checksum) {
-      return cat("tensor '", entry.name, "' differs from its checksum");
-    }
-  }
-  return "";
+  std::vector<uint64_t> checksums;
+  for (const TensorEntry& entry : file.tensors()) checksums.push_back(shards.at(entry).checksum);
+  return checksums;
 }
 
 }  // namespace automodel::checkpoint

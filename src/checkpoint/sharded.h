@@ -9,6 +9,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_source.h"
+#include "core/file.h"
 #include "core/json.h"
 #include "tensor/shard_spec.h"
 
@@ -32,9 +33,10 @@ struct ShardFile {
 
 /// Writes this rank's file of a sharded directory (which exists): every segment's elements with
 /// their ShardSpec and checksum. All ranks that hold different parts; of replicas only one.
-/// AM_CHECK: no tensor twice, unless as several boxes. Throws InputError (e.g. disk full).
+/// `progress` counts what has been written. AM_CHECK: no tensor twice, unless as several boxes.
+/// Throws InputError (e.g. disk full).
 void save_shards(const std::string& directory, const ShardFile& file,
-                 std::span<const ShardGroup> groups);
+                 std::span<const ShardGroup> groups, ByteCounter* progress = nullptr);
 
 /// Writes the directory's index.json: which files belong to it. One rank, after all have saved.
 void finish_shards(const std::string& directory, const ShardFile& any_file);
@@ -44,6 +46,7 @@ struct ShardLoadOptions {
   /// Verify pieces that are only partly needed too, which reads them whole. Off when the
   /// checkpoint has just been verified.
   bool verify_partial_pieces = true;
+  ByteCounter* progress = nullptr;  ///< counts what has been read
 };
 
 /// A sharded directory, open for reading. Written by any number of ranks.
@@ -96,8 +99,8 @@ class ShardedFolder final : public TensorSource {
 void load_shards(const std::string& directory, std::span<const ShardGroup> wanted,
                  const ShardLoadOptions& options = {});
 
-/// Verifies every tensor of one shard file against the checksums in its header; "" when all is
-/// well, else what is wrong. Throws InputError when the file cannot be opened as safetensors.
-std::string find_damaged_tensor(const SafetensorsFile& file);
+/// The checksums that a shard file's header tells of its tensors, in the order of file.tensors().
+/// Throws InputError when it does not describe them rightly.
+std::vector<uint64_t> written_checksums(const SafetensorsFile& file);
 
 }  // namespace automodel::checkpoint

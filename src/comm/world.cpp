@@ -249,6 +249,16 @@ ProcessGroup World::split(const std::string& name, const std::vector<std::vector
   return state_->group(name, *own, timeout_seconds);
 }
 
+SlowWork& World::slow_work(const SlowWorkOptions& options) {
+  if (slow_work_ == nullptr && state_ == nullptr) slow_work_ = std::make_unique<SlowWork>();
+  if (slow_work_ == nullptr) {
+    const WatchedGroup world{"world", all_ranks(state_->options.size),
+                             state_->options.timeout_seconds};
+    slow_work_ = std::make_unique<SlowWork>(*state_->store, state_->watch, world, options);
+  }
+  return *slow_work_;
+}
+
 void World::fail(const std::string& text) noexcept {
   if (state_ == nullptr) return;
   try {
@@ -262,6 +272,7 @@ void World::close() {
   if (state_ == nullptr) return;
   if (state_->device_watch != nullptr) state_->device_watch->stop();
   group_.barrier();
+  slow_work_.reset();  // it talks to the store
   state_->watch->stop();
   // Who serves the store leaves last: a rank that still talks to it would see a failure.
   const int64_t num_others = state_->options.size - 1;

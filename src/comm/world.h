@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/process_group.h"
+#include "comm/slow_work.h"
 #include "core/reporter.h"
 
 namespace automodel::comm {
@@ -70,6 +71,10 @@ class World final {
   ProcessGroup split(const std::string& name, const std::vector<std::vector<int>>& groups,
                      std::optional<double> timeout_seconds = std::nullopt);
 
+  /// How all ranks wait for each other's work on files. Made at the first call, with these options;
+  /// every rank calls it.
+  SlowWork& slow_work(const SlowWorkOptions& options = {});
+
   /// Leaves a failure's text for the peers, whose collectives then end with it. Called once, by a
   /// rank that is about to end. Never throws.
   void fail(const std::string& text) noexcept;
@@ -81,6 +86,7 @@ class World final {
   struct State;
   std::shared_ptr<State> state_;
   ProcessGroup group_;
+  std::unique_ptr<SlowWork> slow_work_;
 };
 
 }  // namespace automodel::comm

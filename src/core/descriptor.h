@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 namespace automodel {
 
 /// Owns a file descriptor and closes it; a negative one is none.
@@ -7,6 +9,7 @@ class Descriptor final {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
   ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
 

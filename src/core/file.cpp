@@ -1,7 +1,6 @@
 #include "core/file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,8 +8,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <utility>
 
+#include "core/checksum.h"
 #include "core/descriptor.h"
 #include "core/error.h"
 
@@ -58,21 +59,47 @@ std::string read_file(const std::string& path) {
   }
 }
 
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  temporary_ = cat(path_, kTemporaryEnding, unique_suffix());
+  // Exclusive: neither a link that lies there nor another's file is written to.
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (fd_ < 0) automodel::fail("write", path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail(int error) {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  ::unlink(temporary_.c_str());
+  automodel::fail("write", path_, error);
+}
+
+void AtomicFile::write(std::string_view bytes) {
+  const int error = write_all(fd_, bytes);
+  if (error != 0) fail(error);
+}
+
+void AtomicFile::finish() {
+  AM_CHECK(fd_ >= 0, path_);
+  if (::fsync(fd_) != 0) fail(errno);
+  if (::close(std::exchange(fd_, -1)) != 0) fail(errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
+}
+
 void write_file_atomic(const std::string& path, std::string_view bytes) {
-  const std::string temporary = cat(path, ".tmp-", static_cast<int64_t>(::getpid()));
-  int error = 0;
-  {
-    const Descriptor file(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.get() < 0) fail("write", path, errno);
-    error = write_all(file.get(), bytes);
-    if (error == 0 && ::fsync(file.get()) != 0) error = errno;
-  }
-  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) {
-    ::unlink(temporary.c_str());
-    fail("write", path, error);
-  }
+  AtomicFile file(path);
+  file.write(bytes);
+  file.finish();
+}
+
+std::string unique_suffix() {
+  std::random_device device;
+  const uint64_t high = device();
+  return format_checksum(high << 32 | device());
 }
 
 LineWriter::LineWriter(const std::string& path)
@@ -89,27 +116,58 @@ void LineWriter::append(std::string_view line) {
   if (error != 0) fail("write", path_, error);
 }
 
-MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) fail("read", path, errno);
+namespace {
+
+DataFile::State state_of(int fd, const std::string& path) {
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) fail("read", path, errno);
+  if (::fstat(fd, &info) != 0) fail("read", path, errno);
   if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
-  size_ = static_cast<size_t>(info.st_size);
-  if (size_ == 0) return;
-  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) fail("read", path, errno);
-  data_ = static_cast<const std::byte*>(data);
+  return {static_cast<uint64_t>(info.st_size),
+          int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}  // namespace
+
+DataFile::DataFile(const std::string& path)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_ < 0) fail("read", path, errno);
+  try {
+    state_ = state_of(fd_, path_);
+  } catch (const InputError&) {
+    ::close(fd_);
+    throw;
+  }
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+DataFile::~DataFile() {
+  ::close(fd_);
+}
+
+void DataFile::check_unchanged() const {
+  const State now = state_of(fd_, path_);
+  if (now == state_) return;
+  const std::string how = now.num_bytes == state_.num_bytes
+                              ? "it was written to"
+                              : cat("it had ", state_.num_bytes, " bytes, it has ", now.num_bytes);
+  throw InputError(cat(path_, " changed while it was in use: ", how));
+}
+
+std::string DataFile::read(uint64_t offset, uint64_t size) const {
+  std::string bytes(std::min(size, state_.num_bytes - std::min(offset, state_.num_bytes)), '\0');
+  uint64_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count =
+        ::pread(fd_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail("read", path_, errno);
+    if (count == 0) break;
+    done += static_cast<uint64_t>(count);
+  }
+  // Behind the read: whatever was written before it is noticed.
+  check_unchanged();
+  AM_CHECK(done == bytes.size(), path_, " ended early");
+  return bytes;
+}
 
 bool path_exists(const std::string& path) {
   std::error_code error;
@@ -148,6 +206,11 @@ std::vector<std::string> list_directory(const std::string& path) {
 void sync_directory(const std::string& path) {
   const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0 || ::fsync(directory.get()) != 0) fail("sync directory", path, errno);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return;
+  throw InputError(cat("cannot rename ", from, " to ", to, ": ", std::strerror(errno)));
 }
 
 void remove_tree(const std::string& path) {

@@ -208,8 +208,7 @@ Json Json::parse(std::string_view text, std::string_view name) {
 }
 
 Json Json::parse_file(const std::string& path) {
-  const MappedFile file(path);
-  return parse(file.text(), path);
+  return parse(read_file(path), path);
 }
 
 const char* Json::kind() const {

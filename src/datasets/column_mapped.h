@@ -86,6 +86,7 @@ class ColumnMappedTextInstructionDataset final : public Dataset {
   int64_t size() const override { return source_.size(); }
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override { return source_.origin(row); }
+  std::vector<DataFingerprint> files() const override { return source_.files(); }
 
  private:
   Sample format_row(int64_t row) const;

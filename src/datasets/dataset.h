@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "datasets/fingerprint.h"
 #include "tensor/batch.h"
 
 namespace automodel::datasets {
@@ -36,6 +37,10 @@ class Dataset {
 
   /// Where a row came from, for messages: "data.jsonl:17".
   virtual std::string origin(int64_t row) const = 0;
+
+  /// The files that the samples are made of, so that a checkpoint can tell whether a run continues
+  /// with the same ones.
+  virtual std::vector<DataFingerprint> files() const = 0;
 };
 
 /// Batches in the order in which this rank trains on them, epoch after epoch. Used from one thread.

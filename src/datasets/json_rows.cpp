@@ -1,8 +1,11 @@
 #include "datasets/json_rows.h"
 
 #include <algorithm>
+#include <span>
+#include <string_view>
 #include <utility>
 
+#include "core/checksum.h"
 #include "core/error.h"
 
 namespace automodel::datasets {
@@ -10,112 +13,195 @@ namespace automodel::datasets {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
 
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-size_t skip_space(std::string_view text, size_t at) {
-  while (at < text.size() && is_space(text[at])) ++at;
-  return at;
-}
+class MemoryText final : public RowText {
+ public:
+  explicit MemoryText(std::string text) : text_(std::move(text)) {}
 
-/// The byte after the string that begins at `at`; the text's size when it does not end.
-size_t skip_string(std::string_view text, size_t at) {
-  for (++at; at < text.size(); ++at) {
-    if (text[at] == '\\') {
-      ++at;
-    } else if (text[at] == '"') {
-      return at + 1;
-    }
+  uint64_t size() const override { return text_.size(); }
+  std::string read(uint64_t offset, uint64_t size) const override {
+    return text_.substr(std::min<uint64_t>(offset, text_.size()), size);
   }
-  return text.size();
-}
 
-/// The byte after the value that begins at `at`, judged by brackets and strings only; nullopt when
-/// the text ends inside it.
-std::optional<size_t> skip_value(std::string_view text, size_t at) {
-  size_t depth = 0;
-  while (at < text.size()) {
-    const char c = text[at];
-    if (c == '"') {
-      at = skip_string(text, at);
-      if (depth == 0) return at;
-      continue;
-    }
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') {
-      if (depth == 0) return at;  // the end of what holds this value
-      if (--depth == 0) return at + 1;
-    }
-    if (depth == 0 && (c == ',' || is_space(c))) return at;
-    ++at;
-  }
-  return std::nullopt;
-}
-
-std::string_view line_at(std::string_view text, size_t begin) {
-  const size_t end = text.find('\n', begin);
-  return text.substr(begin, end == std::string_view::npos ? end : end - begin);
-}
-
-size_t line_number(std::string_view text, size_t at) {
-  return 1 +
-         static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'));
-}
+ private:
+  std::string text_;
+};
 
 }  // namespace
 
-RowIndex::RowIndex(std::string_view text, std::string name, int64_t max_rows)
-    : text_(text), name_(std::move(name)) {
-  const size_t start = text_.substr(0, 3) == kByteOrderMark ? 3 : 0;
-  const size_t first = skip_space(text_, start);
-  if (first == text_.size()) return;
-  if (text_[first] == '[') {
+/// Goes forward through a text, a window at a time, and sums up the bytes on the way.
+class RowIndex::Scan final {
+ public:
+  explicit Scan(const RowText& text) : text_(text), size_(text.size()) {}
+
+  uint64_t at() const { return at_; }
+  bool is_at_end() const { return at_ >= size_; }
+  void seek(uint64_t at) { at_ = at; }
+  void step() { ++at_; }
+
+  char here() {
+    if (at_ < begin_ || at_ - begin_ >= window_.size()) load();
+    return window_[at_ - begin_];
+  }
+
+  void skip_space() {
+    while (!is_at_end() && is_space(here())) ++at_;
+  }
+
+  /// Goes behind the line; whether it held anything but spaces.
+  bool skip_line() {
+    bool has_text = false;
+    while (!is_at_end()) {
+      const char c = here();
+      const size_t inside = at_ - begin_;
+      if (has_text) {
+        const size_t end = window_.find('\n', inside);
+        at_ = begin_ + (end == std::string::npos ? window_.size() : end + 1);
+        if (end != std::string::npos) return true;
+        continue;
+      }
+      ++at_;
+      if (c == '\n') return false;
+      has_text = !is_space(c);
+    }
+    return has_text;
+  }
+
+  /// Goes behind the value that begins here, judged by brackets and strings only; false when the
+  /// text ends inside it.
+  bool skip_value() {
+    size_t depth = 0;
+    while (!is_at_end()) {
+      const char c = here();
+      if (c == '"') {
+        skip_string();
+        if (depth == 0) return true;
+        continue;
+      }
+      if (c == '{' || c == '[') ++depth;
+      if (c == '}' || c == ']') {
+        if (depth == 0) return true;  // the end of what holds this value
+        if (--depth == 0) {
+          ++at_;
+          return true;
+        }
+      }
+      if (depth == 0 && (c == ',' || is_space(c))) return true;
+      ++at_;
+    }
+    return false;
+  }
+
+  /// Of all bytes of the text.
+  uint64_t checksum() {
+    while (num_summed_ < size_) {
+      at_ = num_summed_;
+      load();
+    }
+    return checksum_.value();
+  }
+
+ private:
+  void skip_string() {
+    for (++at_; !is_at_end(); ++at_) {
+      const char c = here();
+      if (c == '\\') {
+        ++at_;
+      } else if (c == '"') {
+        ++at_;
+        return;
+      }
+    }
+  }
+
+  void load() {
+    begin_ = at_;
+    window_ = text_.read(begin_, kWindowBytes);
+    AM_CHECK(!window_.empty());
+    if (begin_ > num_summed_ || begin_ + window_.size() <= num_summed_) return;
+    checksum_.add(std::as_bytes(std::span(window_)).subspan(num_summed_ - begin_));
+    num_summed_ = begin_ + window_.size();
+  }
+
+  const RowText& text_;
+  uint64_t size_;
+  uint64_t at_ = 0;
+  uint64_t begin_ = 0;  // of the window
+  std::string window_;
+  uint64_t num_summed_ = 0;
+  Checksum checksum_;
+};
+
+RowIndex::RowIndex(std::string text, std::string name, int64_t max_rows)
+    : RowIndex(std::make_shared<MemoryText>(std::move(text)), std::move(name), max_rows) {}
+
+RowIndex::RowIndex(std::shared_ptr<const RowText> text, std::string name, int64_t max_rows)
+    : text_(std::move(text)), name_(std::move(name)) {
+  Scan scan(*text_);
+  const uint64_t start = text_->read(0, kByteOrderMark.size()) == kByteOrderMark ? 3 : 0;
+  scan.seek(start);
+  scan.skip_space();
+  const uint64_t first = scan.at();
+  const char first_char = scan.is_at_end() ? '\n' : scan.here();
+  bool is_indexed = false;
+  if (first_char == '[') {
     layout_ = Layout::kArray;
-    index_array(first + 1, max_rows);
-    return;
+    scan.step();
+    index_array(scan, max_rows);
+    is_indexed = true;
+  } else if (first_char == '{' && !name_.ends_with(".jsonl")) {
+    const bool is_closed = scan.skip_value();
+    scan.skip_space();
+    is_indexed = is_closed && scan.is_at_end() && read_columns(first);
   }
-  if (text_[first] == '{' && !name_.ends_with(".jsonl")) {
-    const std::optional<size_t> end = skip_value(text_, first);
-    if (end && skip_space(text_, *end) == text_.size() && read_columns(first, *end)) return;
+  if (!is_indexed) {
+    scan.seek(start);
+    index_lines(scan, max_rows);
   }
-  index_lines(start, max_rows);
+  if (max_rows < 0) checksum_ = scan.checksum();
 }
 
-void RowIndex::index_lines(size_t begin, int64_t max_rows) {
-  while (begin < text_.size() && static_cast<int64_t>(begins_.size()) != max_rows) {
-    const std::string_view line = line_at(text_, begin);
-    if (!trim(line).empty()) begins_.push_back(begin);
-    begin += line.size() + 1;
+void RowIndex::index_lines(Scan& scan, int64_t max_rows) {
+  while (!scan.is_at_end() && static_cast<int64_t>(begins_.size()) != max_rows) {
+    const uint64_t begin = scan.at();
+    if (scan.skip_line()) begins_.push_back(begin);
+    end_ = scan.at();
   }
 }
 
-void RowIndex::index_array(size_t begin, int64_t max_rows) {
-  const auto fail = [this](size_t at, std::string_view reason) {
-    throw InputError(cat(name_, ":", line_number(text_, std::min(at, text_.size())), ": ", reason));
+void RowIndex::index_array(Scan& scan, int64_t max_rows) {
+  const auto fail = [this](uint64_t at, std::string_view reason) {
+    throw InputError(cat(name_, ":", line_number(at), ": ", reason));
   };
-  size_t at = skip_space(text_, begin);
-  bool is_closed = at < text_.size() && text_[at] == ']';
+  scan.skip_space();
+  bool is_closed = !scan.is_at_end() && scan.here() == ']';
   while (!is_closed) {
+    const uint64_t begin = scan.at();
     if (static_cast<int64_t>(begins_.size()) == max_rows) return;
-    const std::optional<size_t> end = skip_value(text_, at);
-    if (!end) fail(at, "the array of rows is not closed");
-    if (*end == at) fail(at, "a row was expected here");
-    begins_.push_back(at);
-    at = skip_space(text_, *end);
-    if (at == text_.size()) fail(at, "the array of rows is not closed");
-    is_closed = text_[at] == ']';
+    if (!scan.skip_value()) fail(begin, "the array of rows is not closed");
+    if (scan.at() == begin) fail(begin, "a row was expected here");
+    begins_.push_back(begin);
+    end_ = scan.at();
+    scan.skip_space();
+    if (scan.is_at_end()) fail(scan.at(), "the array of rows is not closed");
+    is_closed = scan.here() == ']';
     if (is_closed) break;
-    if (text_[at] != ',') fail(at, "',' or ']' was expected after a row");
-    at = skip_space(text_, at + 1);
+    if (scan.here() != ',') fail(scan.at(), "',' or ']' was expected after a row");
+    scan.step();
+    scan.skip_space();
   }
-  at = skip_space(text_, at + 1);
-  if (at != text_.size()) fail(at, "text follows the array of rows");
+  scan.step();
+  scan.skip_space();
+  if (!scan.is_at_end()) fail(scan.at(), "text follows the array of rows");
 }
 
-bool RowIndex::read_columns(size_t begin, size_t end) {
-  Json object = Json::parse(text_.substr(begin, end - begin), name_);
+bool RowIndex::read_columns(uint64_t begin) {
+  Json object = Json::parse(trim(text_->read(begin, text_->size())), name_);
   if (object.size() == 0) return false;
   const size_t num_rows = object.as_object().front().second.size();
   for (const auto& [column, values] : object.as_object()) {
@@ -146,21 +232,20 @@ Json RowIndex::row(int64_t index) const {
     }
     return row;
   }
-  const size_t begin = begins_[static_cast<size_t>(index)];
-  // Counting lines costs a pass over the file, so the name of a good row is never made.
-  const auto parse = [&](std::string_view piece) {
-    try {
-      return Json::parse(piece, "");
-    } catch (const InputError&) {
-      return Json::parse(piece, origin(index));
-    }
-  };
+  const auto i = static_cast<size_t>(index);
+  const uint64_t end = i + 1 < begins_.size() ? begins_[i + 1] : end_;
+  const std::string text = text_->read(begins_[i], end - begins_[i]);
+  std::string_view piece = trim(text);
   if (layout_ == Layout::kLines) {
-    std::string_view line = line_at(text_, begin);
-    if (begin == 0 && line.substr(0, 3) == kByteOrderMark) line.remove_prefix(3);
-    row = parse(trim(line));
-  } else {
-    row = parse(text_.substr(begin, skip_value(text_, begin).value_or(text_.size()) - begin));
+    piece = trim(piece.substr(0, piece.find('\n')));
+  } else if (piece.ends_with(',')) {
+    piece = trim(piece.substr(0, piece.size() - 1));
+  }
+  // Counting lines costs a pass over the file, so the name of a good row is never made.
+  try {
+    row = Json::parse(piece, "");
+  } catch (const InputError&) {
+    row = Json::parse(piece, origin(index));
   }
   if (!row.is_object()) {
     throw InputError(cat(origin(index), ": a row must be a JSON object, this is ", row.kind()));
@@ -170,10 +255,39 @@ Json RowIndex::row(int64_t index) const {
 
 std::string RowIndex::origin(int64_t index) const {
   if (layout_ == Layout::kColumns) return cat(name_, " row ", index);
-  return cat(name_, ":", line_number(text_, begins_[static_cast<size_t>(index)]));
+  return cat(name_, ":", line_number(begins_[static_cast<size_t>(index)]));
 }
 
+int64_t RowIndex::line_number(uint64_t at) const {
+  int64_t number = 1;
+  for (uint64_t begin = 0; begin < at; begin += kWindowBytes) {
+    const std::string window = text_->read(begin, std::min(kWindowBytes, at - begin));
+    number += std::count(window.begin(), window.end(), '\n');
+  }
+  return number;
+}
+
+class JsonFile::FileText final : public RowText {
+ public:
+  explicit FileText(const std::string& path) : file_(path) {}
+
+  const DataFile& file() const { return file_; }
+  uint64_t size() const override { return file_.size(); }
+  std::string read(uint64_t offset, uint64_t size) const override {
+    return file_.read(offset, size);
+  }
+
+ private:
+  DataFile file_;
+};
+
 JsonFile::JsonFile(const std::string& path, int64_t max_rows)
-    : file_(path), rows_(file_.text(), path, max_rows) {}
+    : text_(std::make_shared<FileText>(path)), rows_(text_, path, max_rows) {}
+
+JsonFile::~JsonFile() = default;
+
+DataFingerprint JsonFile::fingerprint() const {
+  return {text_->file().path(), text_->file().state(), rows_.checksum()};
+}
 
 }  // namespace automodel::datasets

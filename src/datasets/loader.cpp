@@ -11,6 +11,8 @@ namespace automodel::datasets {
 
 namespace {
 
+constexpr const char* kFilesKey = "files";
+
 const Dataset& checked(const std::unique_ptr<const Dataset>& dataset) {
   AM_CHECK(dataset != nullptr, "a loader without a dataset");
   if (dataset->size() == 0) throw InputError("the dataset is empty");
@@ -29,7 +31,8 @@ DataLoader::DataLoader(std::unique_ptr<const Dataset> dataset, const DataloaderC
       num_threads_(std::max<int64_t>(config.num_workers, 1)),
       capacity_(num_threads_ * config.prefetch_factor.value_or(2)),
       sampler_(
-          {checked(dataset_).size(), context.num_replicas, context.rank, shuffle_, context.seed}) {
+          {checked(dataset_).size(), context.num_replicas, context.rank, shuffle_, context.seed}),
+      files_(fingerprints_to_json(dataset_->files())) {
   AM_CHECK(batch_size_ > 0, "batch_size is ", batch_size_);
   if (config.group_by_length) {
     throw UnsupportedError(
@@ -124,14 +127,18 @@ void DataLoader::rewind() {
 
 Json DataLoader::state() const {
   const int64_t rest = sampler_.size() - consumed_;
-  return Position{.epoch = epoch_,
-                  .consumed = consumed_ * context_.num_replicas,
-                  .is_exhausted = is_exhausted_ || num_batches(rest) == 0,
-                  .num_rows = dataset_->size()}
-      .to_json();
+  Json state = Position{.epoch = epoch_,
+                        .consumed = consumed_ * context_.num_replicas,
+                        .is_exhausted = is_exhausted_ || num_batches(rest) == 0,
+                        .num_rows = dataset_->size()}
+                   .to_json();
+  if (files_.size() > 0) state[kFilesKey] = files_;
+  return state;
 }
 
 void DataLoader::load_state(const Json& state) {
+  const Json* const files = state.find(kFilesKey);
+  if (files != nullptr) check_fingerprints(*files, dataset_->files());
   const Position position = Position::from_json(state, dataset_->size(), context_.num_replicas);
   if (position.consumed > position.num_rows) {
     throw InputError(cat("the saved data position is damaged: sample ", position.consumed, " of ",

@@ -99,6 +99,7 @@ class DataLoader final : public BatchStream {
   int64_t num_threads_;
   int64_t capacity_;
   DistributedSampler sampler_;
+  Json files_;  ///< fingerprints of the dataset's files
 
   int64_t epoch_ = 0;
   int64_t consumed_ = 0;  ///< samples handed out in this epoch, on this rank

@@ -281,6 +281,12 @@ std::string RowSource::origin(int64_t index) const {
   return rows->origin(row);
 }
 
+std::vector<DataFingerprint> RowSource::files() const {
+  std::vector<DataFingerprint> files;
+  for (const auto& file : files_) files.push_back(file->fingerprint());
+  return files;
+}
+
 std::optional<std::string> missing_column(const std::string& column,
                                           const std::vector<std::string>& columns) {
   if (std::find(columns.begin(), columns.end(), column) != columns.end()) return std::nullopt;

@@ -70,6 +70,7 @@ class RowSource final {
   int64_t size() const { return end_ - begin_; }
   Json row(int64_t index) const;
   std::string origin(int64_t index) const;  ///< "file:line"
+  std::vector<DataFingerprint> files() const;
 
  private:
   std::pair<const RowIndex*, int64_t> locate(int64_t index) const;

@@ -56,6 +56,7 @@ class SquadDataset final : public Dataset {
   int64_t size() const override { return source_.size(); }
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override { return source_.origin(row); }
+  std::vector<DataFingerprint> files() const override { return source_.files(); }
 
  private:
   FormatOptions format_;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string_view>
 
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
 
@@ -47,17 +48,20 @@ const std::string* document_text(const RowIndex& rows, const Json& row, int64_t 
   return &text->as_string();
 }
 
-void for_each_document(const std::string& path, const std::string& column,
-                       const std::function<void(std::string_view)>& visit) {
+DataFingerprint for_each_document(const std::string& path, const std::string& column,
+                                  const std::function<void(std::string_view)>& visit) {
   if (!is_json_file(path)) {
-    visit(MappedFile(path).text());
-    return;
+    const DataFile file(path);
+    const std::string text = file.read(0, file.size());
+    visit(text);
+    return {path, file.state(), checksum_of(text)};
   }
   const JsonFile file(path);
   for (int64_t i = 0; i < file.rows().size(); ++i) {
     const Json row = file.rows().row(i);
     if (const std::string* text = document_text(file.rows(), row, i, column)) visit(*text);
   }
+  return file.fingerprint();
 }
 
 /// Errors of the tokenizer (text that is not UTF-8) do not know the file.
@@ -93,14 +97,14 @@ TextFileDataset::TextFileDataset(const TextFileDatasetConfig& config, const Text
   const std::optional<int64_t> bos = config.add_bos ? encoder.bos_token_id() : std::nullopt;
   const std::optional<int64_t> eos = config.add_eos ? encoder.eos_token_id() : std::nullopt;
   for (const std::string& path : expand(config)) {
-    for_each_document(path, config.text_column, [&](std::string_view text) {
+    files_.push_back(for_each_document(path, config.text_column, [&](std::string_view text) {
       if (text.empty()) return;
       if (bos) tokens_.push_back(static_cast<int32_t>(*bos));
       for (const int64_t id : encode(encoder, text, path)) {
         tokens_.push_back(static_cast<int32_t>(id));
       }
       if (eos) tokens_.push_back(static_cast<int32_t>(*eos));
-    });
+    }));
   }
   const int64_t num_samples = (num_tokens() - 1) / seq_length_;
   if (num_tokens() == 0) throw InputError(cat("dataset ", name_, " is empty"));

@@ -55,6 +55,7 @@ class TextFileDataset final : public Dataset {
   int64_t size() const override { return num_samples_; }
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override;
+  std::vector<DataFingerprint> files() const override { return files_; }
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens_.size()); }
 
@@ -64,6 +65,7 @@ class TextFileDataset final : public Dataset {
   int64_t first_sample_ = 0;
   int64_t num_samples_ = 0;
   std::vector<int32_t> tokens_;
+  std::vector<DataFingerprint> files_;
 };
 
 }  // namespace automodel::datasets

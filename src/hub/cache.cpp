@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
 
@@ -23,10 +24,27 @@ bool looks_like_hub_name(std::string_view name) {
   return slashes <= 1;
 }
 
+/// Whether a name, joined to a folder, stays inside it.
+bool is_inside(std::string_view name) {
+  for (const std::string& part : split(name, '/')) {
+    if (part.empty() || part == "." || part == "..") return false;
+  }
+  return true;
+}
+
 /// The snapshot of a branch, tag or commit in a repository's cache folder.
 std::optional<std::string> find_snapshot(const std::string& repository, std::string commit) {
+  if (!is_inside(commit)) {
+    throw UserError(cat("revision '", commit, "' is no branch, tag or commit: it must be a name ",
+                        "without '..', such as main, refs/pr/1 or a commit's hash"));
+  }
   const std::string reference = path_join(repository, "refs/" + commit);
-  if (path_exists(reference)) commit = std::string(trim(read_file(reference)));
+  if (path_exists(reference)) {
+    commit = std::string(trim(read_file(reference)));
+    if (!is_inside(commit) || commit.find('/') != std::string::npos) {
+      throw InputError(cat(reference, ": holds no commit: '", commit, "'"));
+    }
+  }
   const std::string snapshot = path_join(repository, "snapshots/" + commit);
   if (is_directory(snapshot)) return snapshot;
   return std::nullopt;

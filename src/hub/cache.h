@@ -15,7 +15,8 @@ struct Lookup {
 /// A path to a folder as it is; otherwise the newest snapshot of a model of that name in the
 /// Hugging Face cache (`cache_dir`, else HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub), of
 /// `revision`
-/// ("main" when empty; a commit, branch or tag). Nothing is downloaded.
+/// ("main" when empty; a commit, branch or tag). Nothing is downloaded. Throws UserError for a
+/// revision that leads out of the cache, InputError for a cache whose reference does.
 Lookup find_model(std::string_view name_or_path, const std::optional<std::string>& cache_dir,
                   const std::optional<std::string>& revision);
 

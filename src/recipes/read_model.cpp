@@ -216,8 +216,13 @@ void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostic
 }
 
 void find_source(const Node& place, ModelPlan& plan, Diagnostics& diagnostics) {
-  const hub::Lookup lookup =
-      hub::find_model(plan.source, plan.section.cache_dir, plan.section.revision);
+  hub::Lookup lookup;
+  try {
+    lookup = hub::find_model(plan.source, plan.section.cache_dir, plan.section.revision);
+  } catch (const UserError& error) {
+    diagnostics.error(place, error.what());
+    return;
+  }
   if (lookup.folder.empty()) {
     if (lookup.is_hub_name) {
       diagnostics.note(place, cat("'", plan.source, "' is not in the local Hugging Face cache (",

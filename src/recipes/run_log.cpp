@@ -1,7 +1,5 @@
 #include "recipes/run_log.h"
 
-#include <filesystem>
-
 #include "core/error.h"
 
 namespace automodel::recipes {
@@ -10,7 +8,7 @@ namespace {
 
 /// A fresh run must not write behind the records of another: they stay beside it, renamed.
 void set_aside(const std::string& path) {
-  if (path_exists(path) && file_size(path) > 0) std::filesystem::rename(path, path + ".old");
+  if (path_exists(path) && file_size(path) > 0) rename_path(path, path + ".old");
 }
 
 /// Keeps the records of a JSONL file whose step is below `first_step`; a torn last line goes too.
@@ -28,6 +26,16 @@ void drop_records_from(const std::string& path, int64_t first_step) {
   write_file_atomic(path, kept);
 }
 
+/// What a killed run left while it rewrote a log.
+void remove_leftovers(const std::string& folder) {
+  for (const std::string& name : list_directory(folder)) {
+    const bool is_log = name.starts_with("training.jsonl") || name.starts_with("validation");
+    if (is_log && name.find(cat(".jsonl", kTemporaryEnding)) != std::string::npos) {
+      remove_tree(path_join(folder, name));
+    }
+  }
+}
+
 }  // namespace
 
 RunLog::RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& reporter,
@@ -39,6 +47,7 @@ RunLog::RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& 
       is_resumed_(is_resumed) {
   if (!is_writing_) return;
   create_directories(folder_);
+  remove_leftovers(folder_);
   writer("training.jsonl");
 }
 

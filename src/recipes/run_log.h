@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,6 +18,7 @@ class RunLog final {
  public:
   /// Continuing from a checkpoint drops the records of steps that will be done again: those from
   /// `first_step` on. A fresh run begins new files; those of an earlier run get the ending .old.
+  /// The folder is locked by the caller. Throws InputError.
   RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& reporter,
          int64_t first_step, bool is_resumed);
 

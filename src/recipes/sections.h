@@ -130,8 +130,10 @@ struct CheckpointSection {
         field("diffusers_compatible", &S::diffusers_compatible, "diffusers file names"),
         field("legacy_paramwrapper_layout", &S::legacy_paramwrapper_layout,
               "PEFT 0.18 layout of expert adapters"),
-        field("consolidation_timeout_minutes", &S::consolidation_timeout_minutes,
-              "how long ranks wait for an export")
+        field(
+            "consolidation_timeout_minutes", &S::consolidation_timeout_minutes,
+            "how long ranks wait for one that makes no progress in saving, exporting, verifying or "
+            "loading files; while it does, they wait as long as it takes")
             .above(0),
         field("model_cache_dir", &S::model_cache_dir, "set by the model section"),
         field("model_repo_id", &S::model_repo_id, "set by the model section"),

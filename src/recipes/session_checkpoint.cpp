@@ -2,7 +2,7 @@
 
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
-#include "checkpoint/lifecycle.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/sharded.h"
 #include "checkpoint/signature.h"
 #include "checkpoint/state_files.h"
@@ -46,24 +46,34 @@ std::vector<ShardGroup> optimizer_groups(optim::Optimizer& optimizer) {
 }  // namespace
 
 SessionCheckpoint::SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group,
-                                     Reporter& reporter, std::string resolved_recipe)
+                                     comm::SlowWork& slow_work, Reporter& reporter,
+                                     std::string resolved_recipe)
     : recipe_(recipe),
       group_(std::move(group)),
+      slow_work_(slow_work),
       reporter_(reporter),
-      resolved_recipe_(std::move(resolved_recipe)) {}
+      resolved_recipe_(std::move(resolved_recipe)) {
+  lock_folder();
+}
+
+void SessionCheckpoint::lock_folder() {
+  const std::string& folder = recipe_.checkpoint.checkpoint_dir;
+  const bool is_coordinator = group_.rank() == 0;
+  const std::string name = "locking the checkpoint folder";
+  slow_work_.run(name, [&] {
+    if (is_coordinator) lock_.emplace(checkpoint::FolderLock::of_run(folder, reporter_));
+  });
+  slow_work_.run(name, [&] {
+    if (!is_coordinator) lock_.emplace(checkpoint::FolderLock::of_rank(folder));
+  });
+}
 
 bool SessionCheckpoint::restore(const SessionState& state) {
   if (!recipe_.checkpoint.enabled && !recipe_.checkpoint.restore_from) return false;
-  const bool is_coordinator = group_.rank() == 0;
-  std::string chosen;
-  if (is_coordinator) {
-    checkpoint::Lifecycle lifecycle(lifecycle_options(recipe_.checkpoint, true), reporter_);
-    chosen = lifecycle.choose(recipe_.checkpoint.restore_from, signature_of(recipe_)).value_or("");
-  }
-  chosen = group_.broadcast_text(chosen, 0);
-  if (chosen.empty()) return false;
   const double begin = monotonic_seconds();
-  load(state, chosen);
+  const std::string chosen = choose();
+  if (chosen.empty()) return false;
+  slow_work_.run("loading the checkpoint", [&] { load(state, chosen); });
   reporter_.info(cat("resumed from ", chosen, " (",
                      recipe_.checkpoint.restore_from ? "restore_from" : "the newest checkpoint",
                      "), next step ", state.scheduler.step(), ", in ",
@@ -71,9 +81,57 @@ bool SessionCheckpoint::restore(const SessionState& state) {
   return true;
 }
 
+namespace {
+
+constexpr std::string_view kVerify = "verify ";
+constexpr std::string_view kTake = "take ";
+
+}  // namespace
+
+std::string SessionCheckpoint::choose() {
+  if (group_.rank() != 0) return verify_candidates();
+  checkpoint::LifecycleOptions options = lifecycle_options(recipe_.checkpoint, true);
+  options.find_damage = [this](const std::string& candidate) {
+    hear_rank_0(cat(kVerify, candidate));
+    return verify(candidate);
+  };
+  checkpoint::Lifecycle lifecycle(options, reporter_);
+  const std::string chosen =
+      lifecycle.choose(recipe_.checkpoint.restore_from, signature_of(recipe_)).value_or("");
+  hear_rank_0(cat(kTake, chosen));
+  return chosen;
+}
+
+std::string SessionCheckpoint::verify_candidates() {
+  std::string told = hear_rank_0("");
+  while (told.starts_with(kVerify)) {
+    verify(told.substr(kVerify.size()));
+    told = hear_rank_0("");
+  }
+  return told.substr(kTake.size());
+}
+
+std::string SessionCheckpoint::hear_rank_0(const std::string& told) {
+  slow_work_.run("choosing a checkpoint", [] {});
+  return group_.broadcast_text(told, 0);
+}
+
+std::optional<std::string> SessionCheckpoint::verify(const std::string& checkpoint) {
+  std::string damage;
+  slow_work_.run(cat("verifying ", checkpoint), [&] {
+    const checkpoint::VerifyShare share{group_.rank(), group_.size(), &slow_work_.progress()};
+    damage = checkpoint::find_damage(checkpoint, share).value_or("");
+  });
+  for (const std::string& found : group_.all_gather_text(damage)) {
+    if (!found.empty()) return found;
+  }
+  return std::nullopt;
+}
+
 void SessionCheckpoint::load(const SessionState& state, const std::string& folder) const {
   // choose() has read and verified every byte already.
-  const checkpoint::ShardLoadOptions options{.verify_partial_pieces = false};
+  const checkpoint::ShardLoadOptions options{.verify_partial_pieces = false,
+                                             .progress = &slow_work_.progress()};
   const std::vector<ShardGroup> model = {{"", state.engine.parameters()}};
   checkpoint::load_shards(path_join(folder, "model"), model, options);
   const std::vector<ShardGroup> optimizer = optimizer_groups(state.optimizer);
@@ -97,21 +155,32 @@ void SessionCheckpoint::save(const SessionState& state, const SaveRequest& reque
   const bool is_coordinator = group_.rank() == 0;
   checkpoint::Lifecycle lifecycle(lifecycle_options(recipe_.checkpoint, is_coordinator), reporter_);
   const CheckpointName name{state.scheduler.epoch(), state.scheduler.step()};
-  const std::string folder = lifecycle.reserve(name);
-  group_.barrier();
+  const std::string folder = lifecycle.path(name);
   try {
-    write_rank_files(state, folder);
-    group_.barrier();  // who finishes the folder looks at all ranks' files
-    if (is_coordinator) write_shared_files(state, request, folder);
-    group_.barrier();
-    lifecycle.publish(name, request.train_loss, request.validation_losses, {});
-  } catch (const InputError&) {
-    // A failed save (disk full) leaves no half checkpoint behind; the error goes on.
-    lifecycle.abandon(name);
+    slow_work_.run(cat("reserving ", folder), [&] { lifecycle.reserve(name); });
+    slow_work_.run(cat("saving ", folder), [&] { write_rank_files(state, folder); });
+    // Who finishes the folder looks at all ranks' files.
+    slow_work_.run(cat("finishing ", folder), [&] {
+      if (!is_coordinator) return;
+      const auto known = write_shared_files(state, request, folder);
+      lifecycle.publish(name, request.train_loss, request.validation_losses, known);
+    });
+  } catch (const std::exception&) {
+    // A save that failed (disk full) leaves no half checkpoint behind; the error goes on. Where a
+    // rank was lost, others may still be writing: what they leave is replaced by the next save.
+    if (slow_work_.has_met()) abandon(lifecycle, name);
     throw;
   }
-  group_.barrier();
   reporter_.info(cat("saved ", folder, " in ", format_duration(monotonic_seconds() - begin)));
+}
+
+void SessionCheckpoint::abandon(checkpoint::Lifecycle& lifecycle,
+                                const CheckpointName& name) const {
+  try {
+    lifecycle.abandon(name);
+  } catch (const UserError& error) {
+    reporter_.warning(cat("the unfinished ", lifecycle.path(name), " stays there: ", error.what()));
+  }
 }
 
 void SessionCheckpoint::write_rank_files(const SessionState& state,
@@ -123,18 +192,21 @@ void SessionCheckpoint::write_rank_files(const SessionState& state,
   if (!part.is_saved_here && !part.has_own_units) return;
   const auto parameters = distributed::saved_shards(state.engine.parameters(), state.engine);
   const std::vector<ShardGroup> model = {{"", parameters}};
-  checkpoint::save_shards(path_join(folder, "model"), {"model", part.index, part.count}, model);
+  checkpoint::save_shards(path_join(folder, "model"), {"model", part.index, part.count}, model,
+                          &slow_work_.progress());
   std::vector<std::vector<tensor::FlatShard>> kept;
   std::vector<ShardGroup> optimizer;
   for (const optim::OptimizerState& moments : state.optimizer.state()) {
     kept.push_back(distributed::saved_shards(moments.shards, state.engine));
     optimizer.push_back({moments.name + ".", kept.back()});
   }
-  checkpoint::save_shards(path_join(folder, "optim"), {"optim", part.index, part.count}, optimizer);
+  checkpoint::save_shards(path_join(folder, "optim"), {"optim", part.index, part.count}, optimizer,
+                          &slow_work_.progress());
 }
 
-void SessionCheckpoint::write_shared_files(const SessionState& state, const SaveRequest& request,
-                                           const std::string& folder) const {
+std::vector<FileRecord> SessionCheckpoint::write_shared_files(const SessionState& state,
+                                                              const SaveRequest& request,
+                                                              const std::string& folder) const {
   const int world = state.engine.held_part().count;
   checkpoint::finish_shards(path_join(folder, "model"), {"model", 0, world});
   checkpoint::finish_shards(path_join(folder, "optim"), {"optim", 0, world});
@@ -148,23 +220,26 @@ void SessionCheckpoint::write_shared_files(const SessionState& state, const Save
   checkpoint::write_state(checkpoint::signature_path(folder), signature_of(recipe_).to_json());
   write_file_atomic(checkpoint::recipe_path(folder), resolved_recipe_);
   const std::string& when = recipe_.checkpoint.save_consolidated;
-  if (when == "every" || (when == "final" && request.is_final)) export_model(state, folder);
+  if (when == "every" || (when == "final" && request.is_final)) return export_model(state, folder);
+  return {};
 }
 
-void SessionCheckpoint::export_model(const SessionState& state, const std::string& folder) const {
+std::vector<FileRecord> SessionCheckpoint::export_model(const SessionState& state,
+                                                        const std::string& folder) const {
   checkpoint::HfExport what;
   what.config = state.model.hf_config();
   const std::string& base = recipe_.model.folder;
   if (!recipe_.model.is_from_config && checkpoint::has_weights(base)) what.original_folder = base;
   what.kept_prefixes = state.model.kept_prefixes();
   what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
+  what.progress = &slow_work_.progress();
   const std::string target = path_join(folder, "model/consolidated");
   if (state.engine.held_part().count > 1) {
     const auto saved = checkpoint::ShardedFolder::open(path_join(folder, "model"));
-    checkpoint::save_hf_folder(target, saved, what);
-  } else {
-    checkpoint::save_hf_folder(target, checkpoint::ShardSource(state.engine.parameters()), what);
+    return checkpoint::save_hf_folder(target, saved, what);
   }
+  return checkpoint::save_hf_folder(target, checkpoint::ShardSource(state.engine.parameters()),
+                                    what);
 }
 
 std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder) {
@@ -195,10 +270,12 @@ void report_kept_tensors(const checkpoint::HfFolder& folder,
 }  // namespace
 
 void load_base_weights(const std::string& folder, const models::CausalLM& model,
-                       const std::vector<tensor::FlatShard>& parameters, Reporter& reporter) {
+                       const std::vector<tensor::FlatShard>& parameters, Reporter& reporter,
+                       ByteCounter* progress) {
   const double begin = monotonic_seconds();
   checkpoint::LoadOptions options = load_options(model);
   options.reporter = &reporter;
+  options.progress = progress;
   const auto opened = checkpoint::HfFolder::open(folder);
   const auto report = checkpoint::load_weights(opened, model.key_map(), parameters, options);
   report_kept_tensors(opened, options.skipped_prefixes, reporter);

@@ -7,8 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/folder_lock.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/lifecycle.h"
 #include "comm/process_group.h"
+#include "comm/slow_work.h"
 #include "core/reporter.h"
 #include "distributed/engine.h"
 #include "models/causal_lm.h"
@@ -35,11 +38,14 @@ struct SaveRequest {
   bool is_final = false;  ///< the run's last checkpoint
 };
 
-/// Saves and restores sessions in upstream's layout. All ranks call save() and restore() together.
+/// Saves and restores sessions in upstream's layout. All ranks call save() and restore() together,
+/// and wait for each other however long a disk takes.
 class SessionCheckpoint final {
  public:
-  SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group, Reporter& reporter,
-                    std::string resolved_recipe);
+  /// Locks the folder of checkpoints and logs as long as it lives. Throws InputError when another
+  /// run has it.
+  SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group, comm::SlowWork& slow_work,
+                    Reporter& reporter, std::string resolved_recipe);
 
   /// Continues from the checkpoint that restore_from or the newest good one means. False when there
   /// is none and the run starts afresh.
@@ -49,15 +55,25 @@ class SessionCheckpoint final {
 
  private:
   void write_rank_files(const SessionState& state, const std::string& folder) const;
-  void write_shared_files(const SessionState& state, const SaveRequest& request,
-                          const std::string& folder) const;
-  void export_model(const SessionState& state, const std::string& folder) const;
+  /// Returns records of large files, whose checksums the manifest then need not compute.
+  std::vector<FileRecord> write_shared_files(const SessionState& state, const SaveRequest& request,
+                                             const std::string& folder) const;
+  std::vector<FileRecord> export_model(const SessionState& state, const std::string& folder) const;
   void load(const SessionState& state, const std::string& folder) const;
+  void lock_folder();
+  /// The checkpoint to continue from, "" for none. All ranks verify it, each a share.
+  std::string choose();
+  std::string verify_candidates();
+  std::optional<std::string> verify(const std::string& checkpoint);
+  std::string hear_rank_0(const std::string& told);
+  void abandon(checkpoint::Lifecycle& lifecycle, const checkpoint::CheckpointName& name) const;
 
   const Recipe& recipe_;
   comm::ProcessGroup group_;
+  comm::SlowWork& slow_work_;
   Reporter& reporter_;
   std::string resolved_recipe_;
+  std::optional<checkpoint::FolderLock> lock_;
 };
 
 /// dtype of the first floating tensor of a Hugging Face folder, as `torch_dtype: auto` means.
@@ -66,8 +82,10 @@ std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder);
 /// How a model's folders are read: what it keeps as it came, and what stands in for what.
 checkpoint::LoadOptions load_options(const models::CausalLM& model);
 
-/// Reads a Hugging Face folder's weights into the parameters; each rank reads what it holds.
+/// Reads a Hugging Face folder's weights into the parameters; each rank reads what it holds, and
+/// `progress` counts it.
 void load_base_weights(const std::string& folder, const models::CausalLM& model,
-                       const std::vector<tensor::FlatShard>& parameters, Reporter& reporter);
+                       const std::vector<tensor::FlatShard>& parameters, Reporter& reporter,
+                       ByteCounter* progress = nullptr);
 
 }  // namespace automodel::recipes

@@ -108,7 +108,10 @@ void TrainSession::load_weights() {
     initialise_weights();
     return;
   }
-  load_base_weights(recipe_.model.folder, *model_, engine_->parameters(), *context_.reporter);
+  slow_work().run("loading the weights", [&] {
+    load_base_weights(recipe_.model.folder, *model_, engine_->parameters(), *context_.reporter,
+                      &slow_work().progress());
+  });
 }
 
 std::unique_ptr<datasets::BatchStream> TrainSession::build_stream(const DatasetSection& section,
@@ -205,12 +208,21 @@ void TrainSession::build_train_step(const optim::LrSchedule& schedule,
 }
 
 void TrainSession::resume() {
-  checkpoint_.emplace(recipe_, context_.group, *context_.reporter, context_.resolved_recipe);
+  checkpoint_.emplace(recipe_, context_.group, slow_work(), *context_.reporter,
+                      context_.resolved_recipe);
   const SessionState state{*engine_, *optimizer_, *train_step_, *scheduler_, *stream_, *model_};
   const bool is_resumed = checkpoint_->restore(state);
   if (!is_resumed) load_weights();
-  log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_->step() : 0,
-               is_resumed);
+  slow_work().run("opening the logs", [&] {
+    log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_->step() : 0,
+                 is_resumed);
+  });
+}
+
+comm::SlowWork& TrainSession::slow_work() {
+  return context_.world->slow_work(
+      {.stall_seconds = recipe_.checkpoint.consolidation_timeout_minutes * 60,
+       .reporter = context_.reporter});
 }
 
 void TrainSession::describe() {

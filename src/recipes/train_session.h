@@ -71,6 +71,8 @@ class TrainSession final {
                         const training::TrainStepOptions& options);
   void describe();
   void resume();
+  /// How ranks wait for each other's files.
+  comm::SlowWork& slow_work();
 
   Group next_group();
   /// One optimizer step with everything around it; true when the run ends here.

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "tensor/shard_runs.h"
 
 namespace automodel::tensor {
 
@@ -38,35 +39,8 @@ bool ShardSpec::is_whole() const {
 
 std::vector<ShardRun> shard_runs(const ShardSpec& spec) {
   std::vector<ShardRun> runs;
-  if (spec.numel() <= 0) return runs;
-  // Dims behind `split` are whole in the box, so boxes rows of `row` elements are contiguous.
-  const auto dims = static_cast<int64_t>(spec.global_shape.size());
-  int64_t row = 1;
-  int64_t split = dims;
-  while (split > 0) {
-    --split;
-    row *= spec.box_shape[split];
-    if (spec.box_shape[split] != spec.global_shape[split]) break;
-  }
-  for (int64_t local = spec.flat_begin; local < spec.flat_end;) {
-    const int64_t box_row = local / row;
-    const int64_t inside = local % row;
-    const int64_t count = std::min(row - inside, spec.flat_end - local);
-    // Coordinates of the row's first element: those of dims < split come from the row number.
-    int64_t global = 0;
-    int64_t stride = 1;
-    int64_t rest = box_row;
-    for (int64_t dim = dims - 1; dim >= 0; --dim) {
-      int64_t coordinate = spec.box_offset[dim];
-      if (dim < split) {
-        coordinate += rest % spec.box_shape[dim];
-        rest /= spec.box_shape[dim];
-      }
-      global += coordinate * stride;
-      stride *= spec.global_shape[dim];
-    }
-    runs.push_back({global + inside, local - spec.flat_begin, count});
-    local += count;
+  for (ShardRunCursor cursor(spec); !cursor.is_at_end(); cursor.step()) {
+    runs.push_back(cursor.run());
   }
   return runs;
 }

@@ -149,9 +149,9 @@ Tokenizer Tokenizer::load(const std::string& folder) {
                                      ? ": there is no tokenizer.json in this folder"
                                      : ": there is no such folder"));
   }
-  const MappedFile file(path);
+  const std::string text = read_file(path);
   FolderSettings settings = read_folder(folder);
-  Document document = read_document(file.text(), path);
+  Document document = read_document(text, path);
   apply_class(settings, read_tokenizer_config(folder), document);
   std::shared_ptr<State> state = build(std::move(document), std::move(settings));
   state->folder = folder;

@@ -354,8 +354,8 @@ TEST(HfExport, RanksShareTheFiles) {
   HfExport what;
   what.max_file_bytes = 400;
   const std::vector<HfFile> files = plan_hf_files(source.tensors(), what);
-  EXPECT_EQ(write_hf_weights(out.path(), files, source, 0, 2).size(), 2u);
-  EXPECT_EQ(write_hf_weights(out.path(), files, source, 1, 2).size(), 1u);
+  EXPECT_EQ(write_hf_weights(out.path(), files, source, {0, 2}).size(), 2u);
+  EXPECT_EQ(write_hf_weights(out.path(), files, source, {1, 2}).size(), 1u);
   write_hf_texts(out.path(), files, what);
   EXPECT_EQ(HfFolder::open(out.path()).names(), (std::vector<std::string>{"a", "b", "c"}));
 }

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -14,6 +18,8 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "support/errors.h"
+#include "support/failing_calls.h"
+#include "support/program.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::checkpoint {
@@ -147,41 +153,65 @@ void copy_tree(const std::string& from, const std::string& to) {
   fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
 }
 
-TEST_F(LifecycleTest, KillAtAnyMomentOfASaveLeavesTheLastGoodOne) {
-  Lifecycle lifecycle = make();
-  const std::string good = save(lifecycle, 9);
-  const std::string next = lifecycle.reserve({0, 19});
-  std::vector<std::string> moments;
-  const auto remember = [&] {
-    moments.push_back(folder_.file(cat("moment_", moments.size())));
-    copy_tree(root_, moments.back());
+/// One save of the folder that the environment names: run by the test below, in a process of its
+/// own that ends somewhere in the middle.
+TEST_F(LifecycleTest, DISABLED_OneSave) {
+  const char* root = std::getenv("FAILING_CALLS_FOLDER");
+  ASSERT_NE(root, nullptr);
+  root_ = root;
+  Lifecycle lifecycle = make(1);
+  save(lifecycle, 19);
+}
+
+TEST_F(LifecycleTest, KillAtAnyCallOfASaveLeavesTheLastGoodOne) {
+  Lifecycle first = make();
+  save(first, 9);
+  const std::string pristine = folder_.file("pristine");
+  copy_tree(root_, pristine);
+  const std::vector<std::string> arguments = {fs::read_symlink("/proc/self/exe").string(),
+                                              "--gtest_also_run_disabled_tests",
+                                              "--gtest_filter=LifecycleTest.DISABLED_OneSave"};
+  test::FailingCalls failing{.folder = root_, .log = folder_.file("log")};
+  ASSERT_EQ(test::run_program(arguments, failing.environment()).status, 0);
+  const std::vector<test::CountedCall> calls = test::read_calls(failing.log);
+  ASSERT_GT(calls.size(), 50U);
+  const auto find = [&](const std::string& call, const std::string& ending) {
+    const auto found = std::find_if(calls.begin(), calls.end(), [&](const test::CountedCall& it) {
+      return it.call == call && it.path.ends_with(ending);
+    });
+    return found == calls.end() ? int64_t{0} : found->number;
   };
-  remember();  // nothing written
-  fill(next);
-  remember();  // all files, no manifest
-  write_manifest(next, {});
-  remember();  // the manifest
-  remove_tree(path_join(root_, "LATEST"));
-  fs::create_directory_symlink("epoch_0_step_19", path_join(root_, "LATEST"));
-  remember();  // LATEST moved, marker there
-  for (const std::string& moment : moments) {
-    LifecycleOptions options;
-    options.root = moment;
-    Lifecycle restarted(options, warnings_);
+  const int64_t latest = find("rename", "LATEST");
+  const int64_t published = find("unlink", "epoch_0_step_19/.incomplete");
+  ASSERT_TRUE(0 < latest && latest < published);
+  failing.action = "kill";
+  failing.log = "";
+  for (int64_t at = 1; at <= static_cast<int64_t>(calls.size()); ++at) {
+    const test::CountedCall& call = calls[static_cast<size_t>(at - 1)];
+    SCOPED_TRACE(cat(at, ": ", call.call, " ", call.path));
+    remove_tree(root_);
+    copy_tree(pristine, root_);
+    failing.at = at;
+    ASSERT_EQ(test::run_program(arguments, failing.environment()).status, 128 + SIGKILL);
+    Lifecycle restarted = make(1);
+    const bool is_published = at > published;
     warnings_.texts.clear();
-    EXPECT_EQ(restarted.choose(std::nullopt, signature()), path_join(moment, "epoch_0_step_9"));
-    EXPECT_THAT(warnings_.texts,
-                ElementsAre("checkpoint " + path_join(moment, "epoch_0_step_19") +
-                            " is passed over: its save was interrupted (.incomplete is there)"));
-    // And the restarted run reaches that step again.
-    const std::string again = restarted.reserve({0, 19});
-    fill(again);
-    restarted.publish({0, 19}, 1.5, {}, {});
+    const auto chosen = restarted.choose(std::nullopt, signature());
+    ASSERT_EQ(chosen, path_join(root_, is_published ? "epoch_0_step_19" : "epoch_0_step_9"));
+    const bool is_there = path_exists(path_join(root_, "epoch_0_step_19"));
+    if (is_published || !is_there) {
+      EXPECT_THAT(warnings_.texts, IsEmpty());
+    } else {
+      EXPECT_THAT(warnings_.texts,
+                  ElementsAre("checkpoint " + path_join(root_, "epoch_0_step_19") +
+                              " is passed over: its save was interrupted (.incomplete is there)"));
+    }
+    // The restarted run goes on, and what was left in between goes.
+    const int64_t next = is_published ? 29 : 19;
+    const std::string again = save(restarted, next);
     EXPECT_EQ(restarted.choose(std::nullopt, signature()), again);
-    EXPECT_THAT(list_directory(moment), ElementsAre("LATEST", "epoch_0_step_19", "epoch_0_step_9"));
+    EXPECT_THAT(list_directory(root_), ElementsAre("LATEST", file_name(again)));
   }
-  remove_tree(path_join(next, ".incomplete"));  // the moment after
-  EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), next);
 }
 
 TEST_F(LifecycleTest, KillInsideReserveAndRemovalLeavesNoCheckpoint) {
@@ -237,6 +267,58 @@ TEST_F(LifecycleTest, EveryKindOfDamageIsFoundAndTheOlderOneTaken) {
     copy_tree(pristine, newest);
   }
   EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), newest);
+}
+
+TEST_F(LifecycleTest, RanksVerifyEveryByteOnceAndShareTheWork) {
+  Lifecycle lifecycle = make();
+  const std::string directory = lifecycle.reserve({0, 3});
+  fill(directory);
+  // A file of many tensors, which several ranks share.
+  test_shards::Shapes shapes;
+  for (int i = 0; i < 40; ++i) shapes.emplace_back(cat("t", i), std::vector<int64_t>{1000});
+  tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
+  test_shards::number(shard, shapes, 0);
+  const ShardGroup group{"", std::span(&shard, 1)};
+  save_shards(path_join(directory, "model"), {"model", 0, 1}, std::span(&group, 1));
+  finish_shards(path_join(directory, "model"), {"model", 0, 1});
+  lifecycle.publish({0, 3}, 1.0, {}, {});
+  for (const int world : {1, 2, 3, 7}) {
+    uint64_t total = 0;
+    uint64_t most = 0;
+    for (int rank = 0; rank < world; ++rank) {
+      ByteCounter count = 0;
+      EXPECT_EQ(find_damage(directory, {rank, world, &count}), std::nullopt);
+      total += count;
+      most = std::max<uint64_t>(most, count);
+    }
+    ByteCounter alone = 0;
+    find_damage(directory, {0, 1, &alone});
+    EXPECT_EQ(total, alone) << world;
+    EXPECT_LT(most, alone / static_cast<uint64_t>(world) * 5 / 4 + 4000) << world;
+  }
+  // Whatever is damaged, one rank sees it.
+  const std::string file =
+      path_join(directory, "model/shard-00001-model-00001-of-00001.safetensors");
+  const std::string bytes = read_file(file);
+  for (size_t at = bytes.size() - 160000; at < bytes.size(); at += 7000) {
+    std::string damaged = bytes;
+    damaged[at] ^= 1;
+    write_file_atomic(file, damaged);
+    int num_found = 0;
+    for (int rank = 0; rank < 3; ++rank) num_found += find_damage(directory, {rank, 3}).has_value();
+    EXPECT_EQ(num_found, 1) << at;
+  }
+}
+
+TEST_F(LifecycleTest, KnownFilesAreNotReadForTheManifest) {
+  Lifecycle lifecycle = make();
+  const std::string directory = lifecycle.reserve({0, 3});
+  fill(directory);
+  const std::string file = path_join(directory, "export");
+  write_file_atomic(file, "four");
+  const FileRecord record{file, 4, 0x1234};  // not its checksum
+  lifecycle.publish({0, 3}, 1.0, {}, std::span(&record, 1));
+  EXPECT_THAT(read_file(path_join(directory, "manifest.json")), HasSubstr("0000000000001234"));
 }
 
 TEST_F(LifecycleTest, LatestWinsOverHigherSteps) {

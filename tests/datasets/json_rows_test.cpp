@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
 #include <functional>
 
+#include "core/checksum.h"
 #include "core/error.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
@@ -90,7 +93,58 @@ TEST(JsonRowsTest, LooksForNoMoreRowsThanAsked) {
   EXPECT_EQ(RowIndex("[{\"a\": 1}, {\"a\": 2}", "x.json", 1).size(), 1);
 }
 
-TEST(JsonRowsTest, MapsFiles) {
+TEST(JsonRowsTest, FindsRowsWhereverTheWindowsOfALargeFileEnd) {
+  const automodel::test::TemporaryDirectory directory;
+  std::string lines;
+  std::string array = "[";
+  for (int i = 0; i < 3000; ++i) {
+    const std::string row =
+        cat("{\"a\": ", i, ", \"b\": \"", std::string(static_cast<size_t>(i % 1400), 'x'), "\"}");
+    lines += row + "\n";
+    array += row + (i == 2999 ? "]" : ",\n");
+  }
+  for (const auto& [name, text] : {std::pair("x.jsonl", lines), std::pair("x.json", array)}) {
+    const JsonFile file(directory.write(name, text));
+    ASSERT_EQ(file.rows().size(), 3000);
+    for (int64_t i = 0; i < 3000; ++i) ASSERT_EQ(file.rows().row(i).at("a").as_int(), i);
+    EXPECT_EQ(file.rows().origin(2999), cat(directory.file(name), ":3000"));
+    EXPECT_EQ(file.fingerprint().checksum, checksum_of(text));
+  }
+}
+
+TEST(JsonRowsTest, AFileThatChangesIsAnErrorThatNamesIt) {
+  const automodel::test::TemporaryDirectory directory;
+  const std::string rows = "{\"a\": 1}\n{\"a\": 2}\n";
+  const std::string path = directory.write("x.jsonl", rows);
+  const auto error_after = [&](const std::function<void()>& change) {
+    directory.write("x.jsonl", rows);
+    const JsonFile file(path);
+    EXPECT_EQ(file.rows().row(1).at("a").as_int(), 2);
+    change();
+    return error_of<InputError>([&] { file.rows().row(1); });
+  };
+  const std::string changed = path + " changed while it was in use: ";
+  EXPECT_EQ(error_after([&] { std::filesystem::resize_file(path, 12); }),
+            changed + "it had 18 bytes, it has 12");
+  EXPECT_EQ(error_after([&] { std::filesystem::resize_file(path, 0); }),
+            changed + "it had 18 bytes, it has 0");
+  EXPECT_EQ(error_after([&] { std::filesystem::resize_file(path, 20); }),
+            changed + "it had 18 bytes, it has 20");
+  EXPECT_EQ(error_after([&] {
+              directory.write("x.jsonl", "{\"a\": 1}\n{\"a\": 3}\n");
+              const auto time = std::filesystem::last_write_time(path);
+              std::filesystem::last_write_time(path, time + std::chrono::seconds(1));
+            }),
+            changed + "it was written to");
+  // Another file in its place is another file: the one that is open stays as it was.
+  EXPECT_EQ(error_after([&] {
+              const std::string other = directory.write("other.jsonl", "{}\n");
+              std::filesystem::rename(other, path);
+            }),
+            "no error");
+}
+
+TEST(JsonRowsTest, ReadsFiles) {
   const automodel::test::TemporaryDirectory directory;
   const std::string path = directory.write("x.jsonl", "{\"a\": 5}\n");
   EXPECT_THAT(values(JsonFile(path).rows()), testing::ElementsAre(5));

@@ -22,8 +22,10 @@ struct CountingDataset final : Dataset {
             static_cast<int64_t>(length), 0, index};
   }
   std::string origin(int64_t row) const override { return cat("data.jsonl:", row + 1); }
+  std::vector<DataFingerprint> files() const override { return files_read; }
   int64_t num_rows;
   int64_t bad_row;
+  std::vector<DataFingerprint> files_read;
 };
 
 DataLoader make_loader(int64_t num_rows, LoaderContext context = {}, DataloaderConfig config = {}) {
@@ -69,6 +71,26 @@ TEST(LoaderTest, ReadsInOrderWithoutShuffle) {
   EXPECT_THAT(rest_of(loader),
               testing::ElementsAre(testing::ElementsAre(0, 1), testing::ElementsAre(2, 3),
                                    testing::ElementsAre(4)));
+}
+
+TEST(LoaderTest, APositionInOtherDataIsRefused) {
+  const auto loader = [](uint64_t checksum) {
+    auto dataset = std::make_unique<CountingDataset>(8);
+    dataset->files_read = {{"data.jsonl", {7, 0}, checksum}};
+    return DataLoader(std::move(dataset), {}, {});
+  };
+  DataLoader first = loader(17);
+  first.next();
+  DataLoader same = loader(17);
+  same.load_state(first.state());
+  DataLoader other = loader(18);
+  try {
+    other.load_state(first.state());
+    FAIL() << "it was taken";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::StartsWith("data.jsonl is not the data file that the "
+                                                  "checkpoint was made with"));
+  }
 }
 
 TEST(LoaderTest, ContinuesExactlyFromEveryPosition) {

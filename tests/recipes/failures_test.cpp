@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <filesystem>
-
-#include "recipes/runs.h"
+#include "recipes/saving_runs.h"
 
 namespace automodel::recipes {
 namespace {
@@ -78,39 +76,6 @@ std::vector<std::string> saving_run(const std::string& folder, const test::Sprea
                                                    "--checkpoint.max_recent_checkpoints=2"}));
 }
 
-/// Checkpoints below a folder that are not finished.
-int64_t num_unfinished(const std::string& folder) {
-  if (!path_exists(folder)) return 0;
-  int64_t count = 0;
-  std::error_code is_gone;  // the run moves folders about
-  for (const auto& entry : std::filesystem::directory_iterator(folder, is_gone)) {
-    const bool is_checkpoint = entry.path().filename().string().starts_with("epoch_");
-    if (is_checkpoint && path_exists((entry.path() / ".incomplete").string())) ++count;
-  }
-  return count;
-}
-
-/// Kills one rank when a checkpoint after the first one is being written. False when the save was
-/// faster than the signal, or the run than the look.
-bool kill_while_saving(const std::string& folder, const test::Spread& spread, pid_t rank_number) {
-  Program program(saving_run(folder, spread));
-  const std::string first = path_join(folder, "LATEST");
-  const double deadline = monotonic_seconds() + 30;
-  bool is_killed = false;
-  while (!is_killed && monotonic_seconds() < deadline &&
-         !path_exists(path_join(folder, "epoch_1_step_11"))) {
-    if (!path_exists(first) || num_unfinished(folder) == 0) continue;
-    const std::vector<pid_t> ranks = test::children_of(program.pid());
-    if (ranks.size() != static_cast<size_t>(spread.num_ranks)) break;
-    ::kill(ranks[static_cast<size_t>(rank_number)], SIGKILL);
-    is_killed = true;
-  }
-  const ProgramResult run = program.wait();
-  if (!is_killed || run.status == 0) return false;
-  EXPECT_EQ(run.status, 128 + SIGKILL) << run.err;
-  return num_unfinished(folder) > 0;
-}
-
 std::vector<std::string> losses_of(const std::string& folder) {
   std::vector<std::string> losses;
   for (const Json& record : test::read_records(path_join(folder, "training.jsonl"))) {
@@ -122,20 +87,30 @@ std::vector<std::string> losses_of(const std::string& folder) {
 TEST_P(RecipeFailureTest, KilledWhileSavingItContinuesFromTheCheckpointBefore) {
   const TemporaryDirectory folder;
   const test::Spread& spread = GetParam().spread;
-  ASSERT_EQ(test::run_program(saving_run(folder.file("whole"), spread)).status, 0);
-  const std::vector<std::string> wanted = losses_of(folder.file("whole"));
+  const std::string whole = folder.file("whole");
+  const test::FailingCalls counted{.folder = whole, .log = folder.file("whole.log")};
+  ASSERT_EQ(test::run_program(saving_run(whole, spread), counted.environment()).status, 0);
+  const std::vector<std::string> wanted = losses_of(whole);
   ASSERT_EQ(wanted.size(), 12U);
-  constexpr int kMostTries = 12;
-  bool is_interrupted = false;
-  for (int i = 0; i < kMostTries && !is_interrupted; ++i) {
-    const std::string place = folder.file(cat("run", i));
-    is_interrupted = kill_while_saving(place, spread, i % spread.num_ranks);
+  const std::vector<test::CountedCall> calls = test::read_calls(counted.log);
+  for (int rank = 0; rank < spread.num_ranks; ++rank) {
+    const std::string place = folder.file(cat("run", rank));
+    // Every rank writes this file in every save; this is the fifth.
+    const auto moments =
+        test::numbers_of(calls, rank, "rename", cat("rng_global_rank_", rank, ".json"));
+    ASSERT_EQ(moments.size(), 12U);
+    const test::FailingCalls failing{
+        .folder = place, .rank = rank, .at = moments[4], .action = "kill"};
+    const ProgramResult killed =
+        test::run_program(saving_run(place, spread), failing.environment());
+    EXPECT_EQ(killed.status, 128 + SIGKILL) << killed.err;
+    EXPECT_THAT(test::checkpoints_in(place, false), testing::SizeIs(1));
     const ProgramResult run = test::run_program(saving_run(place, spread));
     EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_THAT(run.out, testing::HasSubstr("resumed from "));
     EXPECT_EQ(losses_of(place), wanted);
-    EXPECT_EQ(num_unfinished(place), 0);
+    EXPECT_THAT(test::checkpoints_in(place, false), testing::IsEmpty());
   }
-  EXPECT_TRUE(is_interrupted) << "no save was interrupted in " << kMostTries << " tries";
 }
 
 INSTANTIATE_TEST_SUITE_P(Spreads, RecipeFailureTest, testing::ValuesIn(failure_spreads()),

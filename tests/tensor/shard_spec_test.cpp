@@ -5,6 +5,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include "tensor/shard_runs.h"
+
 namespace automodel::tensor {
 namespace {
 
@@ -27,6 +29,18 @@ std::vector<int64_t> selected_by_slicing(const ShardSpec& spec) {
   }
   tensor = tensor.reshape({-1}).slice(0, spec.flat_begin, spec.flat_end).contiguous();
   return {tensor.data_ptr<int64_t>(), tensor.data_ptr<int64_t>() + tensor.numel()};
+}
+
+TEST(ShardSpecTest, ACursorHoldsOneOfHoweverManyRuns) {
+  constexpr int64_t kRows = int64_t{1} << 40;
+  const ShardSpec spec{{kRows, 2}, {0, 1}, {kRows, 1}, 0, kRows};
+  ShardRunCursor cursor(spec);
+  for (int64_t row = 0; row < 3; ++row, cursor.step()) {
+    EXPECT_EQ(cursor.run().global, 2 * row + 1);
+    EXPECT_EQ(cursor.run().local, row);
+    EXPECT_EQ(cursor.run().numel, 1);
+    EXPECT_FALSE(cursor.is_at_end());
+  }
 }
 
 TEST(ShardSpecTest, AWholeTensorIsOneRun) {

@@ -1,4 +1,4 @@
-#include "checkpoint/checksum.h"
+#include "core/checksum.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 
-namespace automodel::checkpoint {
+namespace automodel {
 
 struct Checksum::State {
   State() : xxh(XXH3_createState()) {
@@ -41,7 +41,7 @@ uint64_t checksum_of(std::string_view bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-uint64_t checksum_of_file(const std::string& path) {
+uint64_t checksum_of_file(const std::string& path, std::atomic<uint64_t>* progress) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw InputError(cat("cannot read ", path, ": ", std::strerror(errno)));
   std::vector<std::byte> buffer(size_t{1} << 20);
@@ -53,6 +53,7 @@ uint64_t checksum_of_file(const std::string& path) {
     if (count < 0) error = errno;
     if (count <= 0) break;
     checksum.add({buffer.data(), static_cast<size_t>(count)});
+    if (progress != nullptr) *progress += static_cast<uint64_t>(count);
   }
   ::close(fd);
   if (error != 0) throw InputError(cat("cannot read ", path, ": ", std::strerror(error)));
@@ -76,4 +77,4 @@ std::optional<uint64_t> parse_checksum(std::string_view text) {
   return value;
 }
 
-}  // namespace automodel::checkpoint
+}  // namespace automodel

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace automodel::checkpoint {
+namespace automodel {
 
 /// XXH3, 64 bits, over bytes that come piece by piece.
 class Checksum final {
@@ -28,8 +29,8 @@ class Checksum final {
 
 uint64_t checksum_of(std::string_view bytes);
 
-/// Checksum of a whole file; throws InputError.
-uint64_t checksum_of_file(const std::string& path);
+/// Checksum of a whole file; `progress` counts what has been read. Throws InputError.
+uint64_t checksum_of_file(const std::string& path, std::atomic<uint64_t>* progress = nullptr);
 
 /// 16 lower-case hexadecimal digits, as `xxhsum -H3` prints them, and back.
 std::string format_checksum(uint64_t checksum);
@@ -42,4 +43,4 @@ struct FileRecord {
   uint64_t checksum = 0;  ///< of all bytes
 };
 
-}  // namespace automodel::checkpoint
+}  // namespace automodel

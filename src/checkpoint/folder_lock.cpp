@@ -1,0 +1,110 @@
+#include "checkpoint/folder_lock.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/file.h"
+
+namespace automodel::checkpoint {
+
+namespace {
+
+/// Bytes of the file that stand for the run and for its further ranks.
+constexpr off_t kRunByte = 0;
+constexpr off_t kRanksByte = 1;
+
+struct flock byte_lock(short type, off_t byte) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return lock;
+}
+
+/// 0, or why not: EAGAIN when another has it.
+int try_lock(int fd, short type, off_t byte) {
+  struct flock lock = byte_lock(type, byte);
+  if (::fcntl(fd, F_OFD_SETLK, &lock) == 0) return 0;
+  return errno == EACCES ? EAGAIN : errno;
+}
+
+int open_lock(const std::string& folder) {
+  const std::string path = path_join(folder, kLockName);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  if (fd < 0) throw InputError(cat("cannot write ", path, ": ", std::strerror(errno)));
+  return fd;
+}
+
+/// "process 17 on host a since 2026-01-31T12:00:00Z".
+std::string owner_text() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return cat("process ", int64_t{::getpid()}, " on host ", host.data(), " since ", utc_timestamp());
+}
+
+void write_owner(int fd, const std::string& folder) {
+  const std::string text = owner_text() + "\n";
+  if (::ftruncate(fd, 0) == 0 &&
+      ::pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) {
+    return;
+  }
+  throw InputError(cat("cannot write ", path_join(folder, kLockName), ": ", std::strerror(errno)));
+}
+
+[[noreturn]] void refuse(const std::string& folder, const std::string& who) {
+  throw InputError(cat("checkpoint folder ", folder, " is in use by ", who,
+                       "; wait until it has ended, or choose another checkpoint.checkpoint_dir"));
+}
+
+std::string owner_of(const std::string& folder) {
+  const std::string owner(trim(read_file(path_join(folder, kLockName))));
+  return owner.empty() ? "another run" : cat("another run (", owner, ")");
+}
+
+}  // namespace
+
+FolderLock FolderLock::of_run(const std::string& folder, Reporter& reporter,
+                              double ranks_end_seconds) {
+  if (!is_directory(folder)) {
+    create_directories(folder);
+    sync_directory(parent_path(std::filesystem::absolute(folder).lexically_normal().string()));
+  }
+  const int fd = open_lock(folder);
+  FolderLock lock(fd);
+  const int error = try_lock(fd, F_WRLCK, kRunByte);
+  if (error == EAGAIN) refuse(folder, owner_of(folder));
+  if (error != 0) {
+    reporter.warning(cat("checkpoint folder ", folder, " cannot be locked (", std::strerror(error),
+                         "): a second run in it would not be noticed"));
+    return lock;
+  }
+  const double deadline = monotonic_seconds() + ranks_end_seconds;
+  while (try_lock(fd, F_WRLCK, kRanksByte) == EAGAIN) {
+    if (monotonic_seconds() > deadline) {
+      refuse(folder, cat("ranks that are left of ", owner_of(folder)));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  try_lock(fd, F_UNLCK, kRanksByte);
+  write_owner(fd, folder);
+  return lock;
+}
+
+FolderLock FolderLock::of_rank(const std::string& folder) {
+  if (!is_directory(folder)) return FolderLock(-1);  // a host that does not see it writes nothing
+  const int fd = open_lock(folder);
+  try_lock(fd, F_RDLCK, kRanksByte);
+  return FolderLock(fd);
+}
+
+}  // namespace automodel::checkpoint

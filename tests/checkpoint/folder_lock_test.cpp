@@ -1,0 +1,58 @@
+#include "checkpoint/folder_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::checkpoint {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class FolderLockTest : public testing::Test {
+ protected:
+  test::TemporaryDirectory folder_;
+  std::string root_ = folder_.file("a/b");
+  test::Warnings warnings_;
+};
+
+TEST_F(FolderLockTest, KeepsASecondRunOutAsLongAsItLives) {
+  std::optional<FolderLock> first = FolderLock::of_run(root_, warnings_);
+  const std::string error =
+      test::error_of<InputError>([&] { FolderLock::of_run(root_, warnings_); });
+  EXPECT_THAT(error, AllOf(StartsWith(cat("checkpoint folder ", root_,
+                                          " is in use by another run (process ",
+                                          int64_t{::getpid()}, " on host ")),
+                           HasSubstr("; wait until it has ended, or choose another "
+                                     "checkpoint.checkpoint_dir")));
+  first.reset();
+  FolderLock::of_run(root_, warnings_);
+  EXPECT_THAT(warnings_.texts, testing::IsEmpty());
+}
+
+TEST_F(FolderLockTest, WaitsForRanksThatARunHasLeft) {
+  constexpr double kSeconds = 0.1;
+  std::optional<FolderLock> run = FolderLock::of_run(root_, warnings_);
+  std::optional<FolderLock> rank_1 = FolderLock::of_rank(root_);
+  std::optional<FolderLock> rank_2 = FolderLock::of_rank(root_);  // they share it
+  run.reset();
+  rank_1.reset();
+  EXPECT_THAT(test::error_of<InputError>([&] { FolderLock::of_run(root_, warnings_, kSeconds); }),
+              StartsWith(cat("checkpoint folder ", root_,
+                             " is in use by ranks that are left of another ")));
+  rank_2.reset();
+  EXPECT_EQ(test::error_of<InputError>([&] { FolderLock::of_run(root_, warnings_, kSeconds); }),
+            "no error");
+}
+
+}  // namespace
+}  // namespace automodel::checkpoint

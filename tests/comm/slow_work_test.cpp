@@ -1,0 +1,142 @@
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "comm/ranks.h"
+
+namespace automodel::comm {
+namespace {
+
+using Texts = std::vector<std::string>;
+using testing::HasSubstr;
+
+/// Work that takes longer than any timeout, and moves bytes meanwhile.
+void work_slowly(SlowWork& slow, double seconds) {
+  const double end = monotonic_seconds() + seconds;
+  while (monotonic_seconds() < end) {
+    slow.progress() += 1000;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+RanksOptions with_timeout(double seconds) {
+  RanksOptions options;
+  options.timeout_seconds = seconds;
+  return options;
+}
+
+TEST(SlowWorkTest, AWorldOfOneJustWorks) {
+  SlowWork slow;
+  int calls = 0;
+  slow.run("saving", [&] { ++calls; });
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(slow.has_met());
+  EXPECT_THROW(slow.run("saving", [] { throw InputError("no"); }), InputError);
+}
+
+TEST(SlowWorkTest, PeersWaitLongerThanATimeout) {
+  expect_ranks(
+      3,
+      [](World& world) {
+        SlowWork& slow = world.slow_work({.stall_seconds = 1});
+        for (int slowest = 0; slowest < 3; ++slowest) {
+          const double begin = monotonic_seconds();
+          slow.run("saving", [&] {
+            if (world.group().rank() == slowest) work_slowly(slow, 2.5);
+          });
+          expect(monotonic_seconds() - begin > 2.4, "somebody did not wait");
+          expect(slow.has_met(), "not met");
+          world.group().barrier();
+        }
+      },
+      with_timeout(1));
+}
+
+TEST(SlowWorkTest, AFailureIsTheSameForAllOnceNobodyIsAtWork) {
+  const RanksResult result = run_ranks(
+      3,
+      [](World& world) {
+        SlowWork& slow = world.slow_work();
+        const int rank = world.group().rank();
+        bool is_through = false;
+        try {
+          slow.run("saving", [&] {
+            if (rank == 1) throw InputError("the disk is full");
+            if (rank == 2) work_slowly(slow, 1.5);
+            is_through = true;
+          });
+        } catch (const std::exception&) {
+          expect(slow.has_met(), "somebody may still be at work");
+          expect(is_through == (rank != 1), "the work was cut off");
+          throw;
+        }
+      },
+      with_timeout(1));
+  EXPECT_THAT(result.errors[1], testing::Eq("the disk is full"));
+  for (const size_t rank : {0U, 2U}) {
+    EXPECT_THAT(result.errors[rank], HasSubstr("rank 1 failed: the disk is full"));
+    EXPECT_EQ(result.kinds[rank], "PeerFailure");
+  }
+}
+
+TEST(SlowWorkTest, ARankThatEndsIsNamedInTime) {
+  const double begin = monotonic_seconds();
+  const RanksResult result = run_ranks(3, [](World& world) {
+    SlowWork& slow = world.slow_work();
+    slow.run("saving", [&] {
+      if (world.group().rank() == 2) ::raise(SIGKILL);
+    });
+  });
+  EXPECT_LT(monotonic_seconds() - begin, 10.0);
+  const std::string text = "rank 2 vanished during saving of group world (its process has ended)";
+  EXPECT_EQ(result.errors, (Texts{text, text, ""}));
+}
+
+TEST(SlowWorkTest, ARankThatStandsStillIsGivenUp) {
+  const RanksResult result = run_ranks(2, [](World& world) {
+    SlowWork& slow = world.slow_work({.stall_seconds = 1.5});
+    slow.run("exporting", [&] {
+      if (world.group().rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(6));
+    });
+  });
+  EXPECT_THAT(result.errors[0],
+              testing::MatchesRegex("rank 1 has made no progress in exporting for 1..* s"));
+  EXPECT_EQ(result.kinds[0], "PeerFailure");
+}
+
+class Lines final : public Reporter {
+ public:
+  void info(std::string_view text) override {
+    const std::lock_guard lock(mutex_);
+    all_ += cat(text, "\n");
+  }
+  void warning(std::string_view) override {}
+  void error(std::string_view) override {}
+  std::string all() {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string all_;
+};
+
+TEST(SlowWorkTest, LongWorkIsToldWithItsProgress) {
+  Lines lines;  // a copy of it in each process
+  expect_ranks(2, [&](World& world) {
+    SlowWork& slow = world.slow_work({.report_seconds = 0.5, .reporter = &lines});
+    slow.run("saving x", [&] {
+      if (world.group().rank() == 1) work_slowly(slow, 2.5);
+    });
+    expect(lines.all().find("saving x for ") != std::string::npos, "no line: " + lines.all());
+    expect(lines.all().find(" on rank 1") != std::string::npos, "no bytes: " + lines.all());
+    slow.run("nothing", [] {});
+    world.group().barrier();
+  });
+}
+
+}  // namespace
+}  // namespace automodel::comm
