@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <cerrno>
 #include <charconv>
@@ -12,34 +11,6 @@
 #include "core/error.h"
 
 namespace automodel::checkpoint {
-
-struct Checksum::State {
-  State() : xxh(XXH3_createState()) {
-    AM_CHECK(xxh != nullptr && XXH3_64bits_reset(xxh) == XXH_OK);
-  }
-  ~State() { XXH3_freeState(xxh); }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
-  XXH3_state_t* xxh;
-};
-
-Checksum::Checksum() : state_(std::make_unique<State>()) {}
-Checksum::~Checksum() = default;
-Checksum::Checksum(Checksum&&) noexcept = default;
-Checksum& Checksum::operator=(Checksum&&) noexcept = default;
-
-void Checksum::add(std::span<const std::byte> bytes) {
-  XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size());
-}
-
-uint64_t Checksum::value() const {
-  return XXH3_64bits_digest(state_->xxh);
-}
-
-uint64_t checksum_of(std::string_view bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
 
 uint64_t checksum_of_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

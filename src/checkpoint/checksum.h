@@ -1,32 +1,13 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
+#include "core/checksum.h"
+
 namespace automodel::checkpoint {
-
-/// XXH3, 64 bits, over bytes that come piece by piece.
-class Checksum final {
- public:
-  Checksum();
-  ~Checksum();
-  Checksum(Checksum&&) noexcept;
-  Checksum& operator=(Checksum&&) noexcept;
-
-  void add(std::span<const std::byte> bytes);
-  uint64_t value() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-uint64_t checksum_of(std::string_view bytes);
 
 /// Checksum of a whole file; throws InputError.
 uint64_t checksum_of_file(const std::string& path);
