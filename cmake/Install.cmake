@@ -17,7 +17,12 @@ install(DIRECTORY "${_cuda_lib}/" DESTINATION lib/nvidia/cu13/lib
         FILES_MATCHING REGEX "/lib(cudart|cupti)\\.so\\.[0-9]+$")
 install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch-2.11.0.dist-info/" DESTINATION share/doc/libtorch)
 install(FILES LICENSE README.md DESTINATION share/doc/automodel)
-install(DIRECTORY configs recipes schemas DESTINATION share/automodel)
+install(DIRECTORY configs recipes schemas DESTINATION share/automodel COMPONENT data)
+# What recipes/smoke/tiny_llama_sft.yaml reads.
+install(DIRECTORY tests/recipes/data/tiny_llama DESTINATION share/automodel/tests/recipes/data
+        COMPONENT data)
+install(FILES tests/recipes/data/rows.jsonl DESTINATION share/automodel/tests/recipes/data
+        COMPONENT data)
 
 set(_libtorch_directories "${_torch_lib}" "${_cuda_lib}")
 install(CODE "set(libtorch_directories \"${_libtorch_directories}\")")

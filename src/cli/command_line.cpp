@@ -35,10 +35,11 @@ constexpr const char* kPlanFooter =
     "holds of\n"
     "them (parameters, gradients, optimizer state), what comes on top at the fullest moment of a "
     "step, and\n"
-    "the collectives of a step. Sizes of state are exact; activations are those of the CPU kernels "
-    "with\n"
-    "every token labelled. The program's own memory (about 0.1 GiB on a CPU) is not in the total. "
-    "Reads\n"
+    "the collectives of a step. Sizes of state are exact; activations are those of the device's "
+    "kernels\n"
+    "with every token labelled. With --device-memory the plan says whether it fits, the program's "
+    "own\n"
+    "memory included, and what changes of the recipe would make of it. Reads\n"
     "the recipe and the model's config.json; weights, tokenizers and data may be elsewhere. Status "
     "6: the\n"
     "plan is printed, and the run would need what this version does not have.\n\n";
@@ -99,6 +100,7 @@ int dispatch(std::vector<std::string> arguments) {
   run_command->add_option("--device", run.device, "cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   run_command->add_option("--trace", run.trace_path, "write a Chrome trace to this file");
+  run_command->add_option("--log-file", run.log_path, "append the lines of all ranks to this file");
 
   CheckArguments check;
   CLI::App* check_command =
@@ -116,6 +118,15 @@ int dispatch(std::vector<std::string> arguments) {
   plan_command->add_option("--sequence-length", plan.sequence_length,
                            "tokens of a sequence (default: the dataset's seq_len or seq_length, "
                            "else the model's positions, at most 2048)");
+  plan_command->add_option(
+      "--device-memory", plan.device_memory,
+      "memory of a rank's device (80GiB, h100, ...): whether the run fits, and "
+      "what would help");
+  plan_command
+      ->add_option("--device", plan.device,
+                   "what the ranks compute on (default: cuda with --device-memory or for a "
+                   "recipe of nccl, else cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   plan_command->add_flag("--json", plan.is_json, "print JSON with exact numbers");
   plan_command->footer(cat(kPlanFooter, plan_command->get_footer()));
 

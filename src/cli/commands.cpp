@@ -19,6 +19,7 @@ int run_recipe(const RunArguments& arguments) {
   options.num_local_ranks = arguments.num_local_ranks;
   options.device = arguments.device;
   options.trace_path = arguments.trace_path;
+  options.log_path = arguments.log_path;
   return recipes::run_recipe(options);
 }
 
@@ -40,6 +41,8 @@ int plan_memory(const PlanArguments& arguments) {
                                     .overrides = arguments.recipe.overrides,
                                     .world_size = arguments.world_size,
                                     .sequence_length = arguments.sequence_length,
+                                    .device = arguments.device,
+                                    .device_memory = arguments.device_memory,
                                     .is_json = arguments.is_json});
 }
 

@@ -19,6 +19,7 @@ struct RunArguments {
   std::optional<int> num_local_ranks;
   std::string device;  ///< "": CUDA where the library and a device are, else CPU
   std::string trace_path;
+  std::string log_path;  ///< "": the terminal only
 };
 
 struct CheckArguments {
@@ -30,6 +31,8 @@ struct PlanArguments {
   RecipeArguments recipe;
   std::optional<int64_t> world_size;
   std::optional<int64_t> sequence_length;
+  std::string device;         ///< "": what a run would choose
+  std::string device_memory;  ///< a size or a device's name; "": not asked
   bool is_json = false;
 };
 

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/checksum.h"
+
 namespace automodel::comm {
 
 namespace {
@@ -45,15 +47,6 @@ at::Tensor bytes_of(const std::string& text, int64_t size) {
   at::Tensor bytes = at::zeros({size}, at::TensorOptions().dtype(at::kByte));
   std::memcpy(bytes.data_ptr<uint8_t>(), text.data(), text.size());
   return bytes;
-}
-
-/// FNV-1a: the same on every machine.
-int64_t fnv1a(std::string_view bytes) {
-  uint64_t hash = 14695981039346656037ULL;
-  for (const char byte : bytes) {
-    hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
-  }
-  return std::bit_cast<int64_t>(hash);
 }
 
 std::string text_of(const at::Tensor& bytes, int64_t begin, int64_t size) {
@@ -180,7 +173,8 @@ int64_t ProcessGroup::agree_max(int64_t value) const {
 void ProcessGroup::check_same(const std::string& what, std::string_view value) const {
   if (size() == 1) return;
   at::Tensor hashes = at::zeros({size()}, at::TensorOptions().dtype(at::kLong));
-  all_gather(hashes, at::full({1}, fnv1a(value), hashes.options()));
+  const auto own = std::bit_cast<int64_t>(checksum_of(value));  // the same on every machine
+  all_gather(hashes, at::full({1}, own, hashes.options()));
   std::vector<int64_t> others;
   for (int64_t rank = 1; rank < size(); ++rank) {
     if (hashes[rank].item<int64_t>() != hashes[0].item<int64_t>()) others.push_back(rank);

@@ -54,6 +54,7 @@ class Diagnostics final {
   void add(Finding finding) { findings_.push_back(std::move(finding)); }
 
   const std::vector<Finding>& findings() const { return findings_; }
+  const Sources& sources() const { return *sources_; }
   /// Errors and unsupported findings.
   bool has_errors() const;
   size_t count(Severity severity) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "core/utf8.h"
 
 namespace automodel::config {
 
@@ -22,24 +23,6 @@ bool is_digit(char c) {
 bool is_name_part(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;
-}
-
-void append_utf8(uint32_t code, std::string& out) {
-  if (code < 0x80) {
-    out.push_back(static_cast<char>(code));
-  } else if (code < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | (code >> 6)));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3F)));
-  } else if (code < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | (code >> 12)));
-    out.push_back(static_cast<char>(0x80 | ((code >> 6) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3F)));
-  } else {
-    out.push_back(static_cast<char>(0xF0 | (code >> 18)));
-    out.push_back(static_cast<char>(0x80 | ((code >> 12) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | ((code >> 6) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (code & 0x3F)));
-  }
 }
 
 /// A value and what the grammar needs to know of it.
@@ -463,7 +446,7 @@ class Parser {
       for (int i = 0; i < 2 && peek() >= '0' && peek() <= '7'; ++i) {
         code = code * 8 + static_cast<uint32_t>(text_[at_++] - '0');
       }
-      append_utf8(code, out);
+      append_utf8(out, code);
       return true;
     }
     out.push_back('\\');
@@ -482,7 +465,7 @@ class Parser {
     }
     const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
     if (code > 0x10FFFF || is_surrogate) return false;
-    append_utf8(code, out);
+    append_utf8(out, code);
     return true;
   }
 

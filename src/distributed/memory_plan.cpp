@@ -22,6 +22,28 @@ bool shards_gradients(const MemoryOptions& options) {
   return options.sharding && options.sharding->gradients == Placement::kSharded;
 }
 
+/// Copies in float32 that a device makes of what it updates at once: parameter, gradient, moments
+/// and what is between them.
+constexpr int64_t kUpdateCopies = 9;
+
+/// What rests on the host: this rank's ranges. The device has a copy of them while it gathers, and
+/// of a reduction's result.
+void offload(const FlatGroup& group, const MemoryOptions& options, int64_t range,
+             UnitMemory& unit) {
+  const ShardingOptions& sharding = *options.sharding;
+  const at::ScalarType main = sharding.main_dtype.value_or(group.dtype);
+  const at::ScalarType reduced = sharding.reduce_dtype.value_or(unit.computed_dtype);
+  unit.gather_copy = range * size_of(unit.computed_dtype);
+  unit.host = range * size_of(main) + unit.optimizer;
+  unit.masters = unit.optimizer = 0;
+  if (shards_parameters(options)) unit.parameters = 0;
+  if (!group.is_trained) return;
+  unit.host += range * size_of(sharding.gradient_dtype.value_or(main));
+  unit.gradients = shards_gradients(options) ? 0 : unit.sent;
+  unit.sum_copy = range * size_of(reduced);
+  unit.updated = 0;
+}
+
 /// The same decisions as FSDPModule::make_flat, in bytes.
 void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, UnitMemory& unit) {
   const ShardingOptions& sharding = *options.sharding;
@@ -38,8 +60,13 @@ void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, Uni
     unit.parameters = layout.numel * size_of(computed);
     if (main != computed) unit.masters = range * size_of(main);
   }
-  if (!group.is_trained) return;
+  const bool offloads = sharding.offload_policy && !options.device.is_cpu();
+  if (!group.is_trained) {
+    if (offloads) offload(group, options, range, unit);
+    return;
+  }
   const at::ScalarType kept = sharding.gradient_dtype.value_or(main);
+  unit.updated = range;
   unit.optimizer = range * size_of(main) * options.num_optimizer_states;
   unit.sent = layout.numel * size_of(reduced);
   const bool has_accumulated = reduced != computed;
@@ -53,6 +80,7 @@ void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, Uni
     if (has_accumulated) unit.whole_gradients = layout.numel * size_of(computed);
   }
   if (reduced != kept) unit.sum_copy = range * size_of(reduced);
+  if (offloads) offload(group, options, range, unit);
 }
 
 /// How experts that are units of their own are kept, as shard_experts sets them up.
@@ -85,6 +113,7 @@ UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
   unit.parameters = group.layout(size_of(group.dtype), 1).numel * size_of(group.dtype);
   if (!group.is_trained) return unit;
   unit.gradients = unit.parameters;
+  unit.updated = unit.parameters / size_of(group.dtype);
   unit.optimizer = unit.parameters * options.num_optimizer_states;
   return unit;
 }
@@ -162,7 +191,22 @@ class StepWalk final {
     return counts_;
   }
 
+  /// The optimizer's, one unit after the other.
+  void update() {
+    if (options_.device.is_cpu()) return;  // goes in small pieces
+    for (const Unit& unit : units_) {
+      for (const Flat& flat : unit.flats) {
+        now_.working = flat.bytes->updated * kUpdateCopies * 4;
+        if (now_.total() <= peak_.total()) continue;
+        peak_ = now_;
+        peak_.name = "the update";
+      }
+    }
+    now_.working = 0;
+  }
+
   const MemoryMoment& peak() const { return peak_; }
+  int64_t resting() const { return now_.total(); }
 
  private:
   void run_passes() {
@@ -347,8 +391,10 @@ class StepWalk final {
 
   int64_t prefetch_depth(bool is_forward) const {
     if (!options_.sharding || options_.sharding->reshard_after_forward == false) return 0;
-    return is_forward ? options_.sharding->forward_prefetch_depth
-                      : options_.sharding->backward_prefetch_depth;
+    const ShardingOptions& sharding = *options_.sharding;
+    if (is_forward) return sharding.forward_prefetch_depth;
+    const bool is_implicit = sharding.prefetches_implicitly.value_or(!options_.device.is_cpu());
+    return std::max<int64_t>(sharding.backward_prefetch_depth, is_implicit ? 1 : 0);
   }
 
   void begin_forward(size_t i, const std::string& when) {
@@ -486,7 +532,7 @@ class StepWalk final {
 /// up everything then, also where one rank holds all the rest.
 void split_experts_in(const DistributedSetup& setup, int64_t num_parts, MemoryOptions& options) {
   const MoEParallelizerConfig moe = setup.moe.value_or(MoEParallelizerConfig{});
-  ShardingOptions sharding = sharding_options(setup.fsdp2, at::kCPU);
+  ShardingOptions sharding = sharding_options(setup.fsdp2, options.device);
   if (moe.mp_policy) apply_policy(*moe.mp_policy, sharding);
   if (!sharding.reshard_after_forward) sharding.reshard_after_forward = moe.reshard_after_forward;
   options.sharding = sharding;
@@ -497,8 +543,10 @@ void split_experts_in(const DistributedSetup& setup, int64_t num_parts, MemoryOp
 
 }  // namespace
 
-MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSizes& sizes) {
+MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSizes& sizes,
+                             at::Device device) {
   MemoryOptions options;
+  options.device = device;
   options.recomputes = activation_checkpointing_mode(setup) != ActivationCheckpointingMode::kOff &&
                        has_language_scope(activation_checkpointing_scope(setup));
   if (const auto cap = setup.ddp.bucket_cap_mb) {
@@ -512,14 +560,14 @@ MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSize
   const MegatronFSDPConfig& megatron = setup.megatron_fsdp;
   switch (setup.strategy) {
     case Strategy::kFsdp2:
-      if (!options.sharding) options.sharding = sharding_options(setup.fsdp2, at::kCPU);
+      if (!options.sharding) options.sharding = sharding_options(setup.fsdp2, device);
       options.sharding = fitted_to(*options.sharding, static_cast<int>(ranks));
       options.num_parts = int64_t{sizes.dp_shard} * sizes.cp;
       options.num_replicas = sizes.dp_replicate;
       break;
     case Strategy::kMegatronFsdp:
       if (megatron.zero_dp_strategy > 0 || megatron.preserve_fp32_weights) {
-        options.sharding = sharding_options(megatron, at::kCPU);
+        options.sharding = sharding_options(megatron, device);
       }
       (megatron.zero_dp_strategy > 0 ? options.num_parts : options.num_replicas) = ranks;
       break;
@@ -573,6 +621,10 @@ MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& o
     plan.parameters += unit.parameters + unit.masters;
     plan.gradients += unit.gradients;
     plan.optimizer += unit.optimizer;
+    plan.host += unit.host;
+    // Buffers are there once when they are made.
+    plan.building =
+        std::max(plan.building, unit.gathered + unit.whole_gradients + unit.accumulated);
   }
   StepWalk walk(plan.units, options, activations);
   const int64_t count = options.num_micro_batches;
@@ -584,8 +636,10 @@ MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& o
     // Those between the second and the last are like the second.
     if (count > 2) plan.per_step += walk.micro_batch(2, false) * (count - 2);
     if (count > 1) plan.per_step += walk.micro_batch(count, true);
+    walk.update();
   }
   plan.peak = walk.peak();
+  plan.resting = walk.resting();
   return plan;
 }
 

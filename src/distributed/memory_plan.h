@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -45,14 +46,17 @@ struct MemoryOptions {
   /// order, and forwards without one before the last of those.
   int64_t num_passes = 1;
   int64_t num_graphless_passes = 0;
+  at::Device device = at::kCPU;              ///< that computes
   int64_t bucket_bytes = int64_t{25} << 20;  ///< of replicas' all-reduces
   int64_t first_bucket_bytes = int64_t{1} << 20;
 };
 
 /// What a recipe's strategy does on a mesh, as the engines are set up for it. On one rank nothing
 /// is sharded and no policy applies. With `ep_size` above 1 `experts` is set but for the modules,
-/// which are the model's to name. Throws UserError for an unknown dtype.
-MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSizes& sizes);
+/// which are the model's to name. `device` is what computes: a CPU offloads nothing, a device
+/// gathers ahead. Throws UserError for an unknown dtype.
+MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSizes& sizes,
+                             at::Device device = at::kCPU);
 
 /// One unit's parameters of one dtype and kind; bytes are one rank's, padding included. Every rank
 /// holds the same number: ranges are equal.
@@ -74,6 +78,8 @@ struct UnitMemory {
   int64_t accumulated = 0;      ///< sum of micro-batches in the dtype of the reduction; 0: none
   int64_t sent = 0;             ///< what the unit's reduction sends
   int64_t sum_copy = 0;         ///< its result where it cannot be written into the gradients
+  int64_t host = 0;             ///< what rests in the host's memory beside a device (offloading)
+  int64_t updated = 0;          ///< elements that this rank updates there where it computes
 
   int64_t state() const { return parameters + masters + gradients + optimizer; }
 };
@@ -116,12 +122,15 @@ struct StepCollectives {
   bool operator==(const StepCollectives&) const = default;
 };
 
-/// A rank's memory before anything runs.
+/// A rank's memory before anything runs: of its device, and of the host where that is another.
 struct MemoryPlan {
   std::vector<UnitMemory> units;  ///< the order of their first parameters
   int64_t parameters = 0;         ///< masters included
   int64_t gradients = 0;
   int64_t optimizer = 0;
+  int64_t host = 0;           ///< offloaded parameters, gradients and optimizer state
+  int64_t building = 0;       ///< beside the state while weights are loaded: a unit's buffers
+  int64_t resting = 0;        ///< beside the state between steps: buffers kept for the next one
   MemoryMoment peak;          ///< the fullest moment of a step
   StepCollectives per_step;   ///< of all micro-batches and the update
   StepCollectives per_micro;  ///< of one that is not the last

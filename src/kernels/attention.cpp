@@ -18,12 +18,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Of whole sequences.
+/// Of whole sequences; the result is float32, float64 for float64 queries.
 AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv) {
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];
-  AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)}, q.options()),
-                         at::empty({q.size(0), q.size(2), q.size(1)}, q.options())};
+  const auto wide = q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)}, wide),
+                         at::empty({q.size(0), q.size(2), q.size(1)}, wide)};
   attend_block(block, {q, qkv[1], qkv[2]}, result);
   return result;
 }
@@ -51,7 +52,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     context->saved_data["scale"] = block->scale;
     context->saved_data["cap"] = block->softcap;
     context->mark_non_differentiable({lse});
-    return {out, lse};
+    return {out.to(q_in.scalar_type()), lse};
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
@@ -61,25 +62,27 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     block.scale = context->saved_data["scale"].toDouble();
     block.softcap = context->saved_data["cap"].toDouble();
     block.visible_keys = saved[5];
-    Qkv d{at::zeros_like(saved[0]), at::zeros_like(saved[1]), at::zeros_like(saved[2])};
-    const at::Tensor d_out = gradients[0].contiguous();
+    const auto wide = [&](const at::Tensor& x) { return at::zeros(x.sizes(), saved[4].options()); };
+    Qkv d{wide(saved[0]), wide(saved[1]), wide(saved[2])};
+    const at::Tensor d_out = gradients[0].to(saved[4].scalar_type()).contiguous();
     attend_block_backward(block, {saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, d_out, d);
     const at::Tensor& sinks = saved[6];
     at::Tensor d_sinks;
     if (sinks.defined()) d_sinks = sinks_gradient(sinks, {saved[3], saved[4]}, d_out);
-    return {d.q, d.k, d.v, d_sinks, at::Tensor()};
+    const at::ScalarType dtype = saved[0].scalar_type();
+    return {d.q.to(dtype), d.k.to(dtype), d.v.to(dtype), d_sinks, at::Tensor()};
   }
 };
 
 }  // namespace
 
-AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                 const AttentionOptions& options) {
-  AM_CHECK(!options.visible_keys.defined(), "a part of sequences needs a core that sees the rest");
-  const bool is_fused = is_fusable({q, k, v}) && q.numel() > 0 && options.dropout == 0;
-  std::optional<at::Tensor> visible;
-  if (is_fused) visible = visible_keys(options.padding_mask, options.document_ids);
-  if (!visible) return causal_attention_reference(q, k, v, options);
+std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
+                                                          const at::Tensor& v,
+                                                          const AttentionOptions& options) {
+  if (q.numel() == 0 || options.dropout > 0) return std::nullopt;
+  const std::optional<at::Tensor> visible =
+      visible_keys(options.padding_mask, options.document_ids);
+  if (!visible) return std::nullopt;
   AttentionBlock block;
   block.scale =
       options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
@@ -88,7 +91,16 @@ AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const
   block.visible_keys = *visible;
   const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
   tensor_list result = CausalAttention::apply(q, k, v, sinks, &block);
-  return {result[0], result[1]};
+  return AttentionResult{result[0], result[1]};
+}
+
+AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const AttentionOptions& options) {
+  AM_CHECK(!options.visible_keys.defined(), "a part of sequences needs a core that sees the rest");
+  if (is_fusable({q, k, v}) || !q.device().is_cpu()) {
+    if (auto result = causal_attention_by_blocks(q, k, v, options)) return *result;
+  }
+  return causal_attention_reference(q, k, v, options);
 }
 
 }  // namespace automodel::kernels

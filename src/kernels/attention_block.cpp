@@ -224,56 +224,98 @@ at::Tensor by_kv_head(const at::Tensor& x, int64_t num_kv_heads) {
   return grouped.sum(2).transpose(1, 2);
 }
 
-/// [B or 1, 1, Q, T]: what a query sees.
-at::Tensor visible_pairs(const AttentionBlock& block, const Qkv& qkv) {
-  const at::TensorOptions options = qkv.q.options().dtype(at::kLong);
-  const at::Tensor queries = at::arange(qkv.q.size(1), options) + block.first_query;
-  const at::Tensor keys = (at::arange(qkv.k.size(1), options) + block.first_key).unsqueeze(0);
+/// [B or 1, 1, Q, T]: what a query sees of `num_keys` keys.
+at::Tensor visible_pairs(const AttentionBlock& block, const at::Tensor& q, int64_t num_keys) {
+  const at::TensorOptions options = q.options().dtype(at::kLong);
+  const at::Tensor queries = at::arange(q.size(1), options) + block.first_query;
+  const at::Tensor keys = (at::arange(num_keys, options) + block.first_key).unsqueeze(0);
   const at::Tensor distance = queries.unsqueeze(1) - keys;
   at::Tensor mask = distance.ge(0);
   if (block.window > 0) mask = mask.logical_and(distance.lt(block.window));
   mask = mask.unsqueeze(0);
   if (block.visible_keys.defined()) {
-    const at::Tensor runs = block.visible_keys.to(qkv.q.device());
+    const at::Tensor runs = block.visible_keys.to(q.device());
     mask = mask.logical_and(keys.unsqueeze(0).ge(runs.narrow(-1, 0, 1)));
     mask = mask.logical_and(keys.unsqueeze(0).lt(runs.narrow(-1, 1, 1)));
   }
   return mask.unsqueeze(1);
 }
 
-/// Scores [B, N, Q, T] of what is visible, -inf elsewhere, and the slope of the cap.
-struct PlainScores {
-  at::Tensor scores, slope;
+/// Some queries against the first keys, a piece of a block that ATen's operations compute.
+struct PlainPiece {
+  AttentionBlock block;  ///< of these queries
+  int64_t first_query, num_queries, num_keys;
+
+  at::Tensor queries_of(const at::Tensor& x) const { return x.narrow(1, first_query, num_queries); }
+  /// Of a log-sum-exp [B, N, Q].
+  at::Tensor rows_of(const at::Tensor& x) const { return x.narrow(2, first_query, num_queries); }
 };
 
-PlainScores plain_scores(const AttentionBlock& block, const Qkv& qkv, at::ScalarType dtype) {
-  const at::Tensor keys = by_query_head(qkv.k, qkv.q.size(2), dtype);
-  const at::Tensor queries = qkv.q.to(dtype).transpose(1, 2);
-  PlainScores out{at::matmul(queries, keys.transpose(-1, -2)) * block.scale, {}};
-  if (block.softcap > 0) {
-    const at::Tensor t = at::tanh(out.scores / block.softcap);
-    out.scores = t * block.softcap;
-    out.slope = 1 - t * t;
+/// Pieces of so many queries that their scores are few enough. One that is not the whole leaves
+/// out the keys behind its last query.
+std::vector<PlainPiece> plain_pieces(const AttentionBlock& block, const Qkv& qkv) {
+  const int64_t num_queries = qkv.q.size(1), num_keys = qkv.k.size(1);
+  const int64_t at_once =
+      num_queries_at_once(num_queries, qkv.q.size(0) * qkv.q.size(2) * num_keys, block.max_scores);
+  std::vector<PlainPiece> pieces;
+  for (int64_t first = 0; first < num_queries; first += at_once) {
+    PlainPiece piece{block, first, std::min(at_once, num_queries - first), num_keys};
+    piece.block.first_query += first;
+    if (block.visible_keys.defined()) {
+      piece.block.visible_keys = piece.queries_of(block.visible_keys);
+    }
+    if (at_once < num_queries) {
+      const int64_t end = piece.block.first_query + piece.num_queries - block.first_key;
+      piece.num_keys = std::clamp<int64_t>(end, 1, num_keys);
+    }
+    pieces.push_back(std::move(piece));
   }
-  out.scores = out.scores.masked_fill(visible_pairs(block, qkv).logical_not(), -kInfinity);
-  return out;
+  return pieces;
+}
+
+/// Scores [B, N, Q, T] of what is visible, -inf elsewhere; `slope`, where it is wanted, is that of
+/// the cap. `queries` and `keys` are by query head.
+at::Tensor plain_scores(const PlainPiece& piece, const at::Tensor& q, const at::Tensor& keys,
+                        at::Tensor* slope) {
+  const AttentionBlock& block = piece.block;
+  const at::Tensor own = piece.queries_of(q);
+  at::Tensor scores = at::matmul(own.to(keys.scalar_type()).transpose(1, 2),
+                                 keys.narrow(2, 0, piece.num_keys).transpose(-1, -2))
+                          .mul_(block.scale);
+  if (block.softcap > 0) {
+    scores.div_(block.softcap).tanh_();
+    if (slope != nullptr) *slope = 1 - scores * scores;
+    scores.mul_(block.softcap);
+  }
+  return scores.masked_fill_(visible_pairs(block, own, piece.num_keys).logical_not(), -kInfinity);
+}
+
+/// exp(scores - lse), 0 for what is not visible. Takes the memory of `scores`.
+at::Tensor to_probabilities(at::Tensor scores, const at::Tensor& lse) {
+  const at::Tensor is_hidden = scores.eq(-kInfinity);
+  return scores.sub_(lse.unsqueeze(-1)).exp_().masked_fill_(is_hidden, 0.0);
 }
 
 void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
   const at::ScalarType dtype = result.lse.scalar_type();
-  const at::Tensor scores = plain_scores(block, qkv, dtype).scores;
-  const at::Tensor lse = scores.logsumexp(-1);
-  const at::Tensor merged = block.adds ? at::logaddexp(result.lse, lse) : lse;
-  const auto share = [&](const at::Tensor& x) {  // of what has seen nothing yet: 0
-    return at::exp(x - merged).masked_fill(x.eq(-kInfinity), 0.0);
-  };
-  const at::Tensor probabilities =
-      at::exp(scores - merged.unsqueeze(-1)).masked_fill(scores.eq(-kInfinity), 0.0);
-  at::Tensor out =
-      at::matmul(probabilities, by_query_head(qkv.v, qkv.q.size(2), dtype)).transpose(1, 2);
-  if (block.adds) out = out + result.out * share(result.lse).transpose(1, 2).unsqueeze(-1);
-  result.out.copy_(out);
-  result.lse.copy_(merged);
+  const at::Tensor keys = by_query_head(qkv.k, qkv.q.size(2), dtype);
+  const at::Tensor values = by_query_head(qkv.v, qkv.q.size(2), dtype);
+  for (const PlainPiece& piece : plain_pieces(block, qkv)) {
+    at::Tensor all_out = piece.queries_of(result.out);
+    at::Tensor all_lse = piece.rows_of(result.lse);
+    const at::Tensor scores = plain_scores(piece, qkv.q, keys, nullptr);
+    const at::Tensor lse = scores.logsumexp(-1);
+    const at::Tensor merged = block.adds ? at::logaddexp(all_lse, lse) : lse;
+    at::Tensor out =
+        at::matmul(to_probabilities(scores, merged), values.narrow(2, 0, piece.num_keys))
+            .transpose(1, 2);
+    if (block.adds) {  // what has seen nothing yet counts nothing
+      const at::Tensor share = at::exp(all_lse - merged).masked_fill(all_lse.eq(-kInfinity), 0.0);
+      out = out + all_out * share.transpose(1, 2).unsqueeze(-1);
+    }
+    all_out.copy_(out);
+    all_lse.copy_(merged);
+  }
 }
 
 void attend_plain_backward(const AttentionBlock& block, const Qkv& qkv,
@@ -281,19 +323,27 @@ void attend_plain_backward(const AttentionBlock& block, const Qkv& qkv,
                            const Qkv& gradients) {
   const at::ScalarType dtype = result.lse.scalar_type();
   const int64_t num_heads = qkv.q.size(2), num_kv_heads = qkv.k.size(2);
-  const PlainScores plain = plain_scores(block, qkv, dtype);
-  const at::Tensor p = at::exp(plain.scores - result.lse.unsqueeze(-1))
-                           .masked_fill(plain.scores.eq(-kInfinity), 0.0);
-  const at::Tensor d = d_out.to(dtype).transpose(1, 2);
-  const at::Tensor delta = (d * result.out.transpose(1, 2)).sum(-1, true);
-  const at::Tensor values = by_query_head(qkv.v, num_heads, dtype);
-  at::Tensor d_scores = p * (at::matmul(d, values.transpose(-1, -2)) - delta) * block.scale;
-  if (plain.slope.defined()) d_scores = d_scores * plain.slope;
   const at::Tensor keys = by_query_head(qkv.k, num_heads, dtype);
-  const at::Tensor queries = qkv.q.to(dtype).transpose(1, 2);
-  gradients.q.add_(at::matmul(d_scores, keys).transpose(1, 2));
-  gradients.k.add_(by_kv_head(at::matmul(d_scores.transpose(-1, -2), queries), num_kv_heads));
-  gradients.v.add_(by_kv_head(at::matmul(p.transpose(-1, -2), d), num_kv_heads));
+  const at::Tensor values = by_query_head(qkv.v, num_heads, dtype);
+  for (const PlainPiece& piece : plain_pieces(block, qkv)) {
+    at::Tensor slope;
+    const at::Tensor p =
+        to_probabilities(plain_scores(piece, qkv.q, keys, &slope), piece.rows_of(result.lse));
+    const at::Tensor d = piece.queries_of(d_out).to(dtype).transpose(1, 2);
+    const at::Tensor delta = (d * piece.queries_of(result.out).transpose(1, 2)).sum(-1, true);
+    at::Tensor d_scores =
+        at::matmul(d, values.narrow(2, 0, piece.num_keys).transpose(-1, -2)).sub_(delta);
+    d_scores.mul_(p).mul_(block.scale);
+    if (slope.defined()) d_scores.mul_(slope);
+    const at::Tensor queries = piece.queries_of(qkv.q).to(dtype).transpose(1, 2);
+    const auto add = [&](const at::Tensor& to, const at::Tensor& by_head) {
+      to.narrow(1, 0, piece.num_keys).add_(by_kv_head(by_head, num_kv_heads));
+    };
+    add(gradients.v, at::matmul(p.transpose(-1, -2), d));
+    add(gradients.k, at::matmul(d_scores.transpose(-1, -2), queries));
+    piece.queries_of(gradients.q)
+        .add_(at::matmul(d_scores, keys.narrow(2, 0, piece.num_keys)).transpose(1, 2));
+  }
 }
 
 /// The keys of one document's tokens: the run between the padding at its two ends. False when
@@ -326,6 +376,13 @@ bool fill_runs(const bool* padding, const int64_t* ids, int64_t length, int64_t*
 }
 
 }  // namespace
+
+int64_t num_queries_at_once(int64_t num_queries, int64_t scores_per_query, int64_t max_scores) {
+  constexpr int64_t kFewest = 16;  // fewer would leave a device idle
+  const int64_t fitting = max_scores / std::max<int64_t>(scores_per_query, 1);
+  return std::clamp<int64_t>(fitting, std::min(kFewest, num_queries),
+                             std::max<int64_t>(num_queries, 1));
+}
 
 bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t num_keys) {
   const int64_t last_query = block.first_query + num_queries - 1;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "kernels/attention.h"
@@ -22,7 +23,15 @@ struct AttentionBlock {
   /// see and of the one behind the last; undefined: all keys.
   at::Tensor visible_keys;
   bool adds = false;  ///< to what other blocks have given
+  /// Scores that are there at once where ATen's operations compute them: queries go piece by piece.
+  int64_t max_scores = kMaxScores;
+
+  static constexpr int64_t kMaxScores = int64_t{1} << 25;
 };
+
+/// Queries that are computed at once where ATen's operations do it, of `num_queries` with
+/// `scores_per_query` scores each (sequences x heads x keys).
+int64_t num_queries_at_once(int64_t num_queries, int64_t scores_per_query, int64_t max_scores);
 
 /// Whether any of the queries comes behind any of the keys, inside the window.
 bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t num_keys);
@@ -32,6 +41,13 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 /// adds, merges into what they hold: the result then is that of the keys of all blocks. Queries
 /// that have seen nothing have zeros and -inf. Not differentiable.
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result);
+
+/// causal_attention where not all of the scores are there at once, on any device and in any dtype:
+/// what devices other than the CPU run. nullopt where it cannot be: with dropout, and with padding
+/// or documents that leave some query's keys in several runs.
+std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
+                                                          const at::Tensor& v,
+                                                          const AttentionOptions& options);
 
 /// Adds the block's share to the gradients of q, k and v. `result` is that of all blocks, d_out
 /// [B, Q, N, V] its gradient; all tensors are of result's dtype.

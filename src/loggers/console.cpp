@@ -1,11 +1,15 @@
 #include "loggers/console.h"
 
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/clock.h"
+#include "core/error.h"
 #include "core/text.h"
 
 namespace automodel::loggers {
@@ -30,14 +34,51 @@ int level_from_environment() {
   return name == "error" ? kErrorLevel : kInfoLevel;
 }
 
-const char* level_name(int level) {
-  if (level >= kErrorLevel) return "ERROR";
-  return level >= kWarningLevel ? "WARNING" : "INFO";
+/// spdlog's level of one of Python's numbers, or the lowest that such a number lets through.
+spdlog::level::level_enum level_of(int number) {
+  if (number > kErrorLevel) return spdlog::level::critical;
+  if (number > kWarningLevel) return spdlog::level::err;
+  return number > kInfoLevel ? spdlog::level::warn : spdlog::level::info;
 }
 
-const char* level_color(int level) {
-  if (level >= kErrorLevel) return "\033[31m";
-  return level >= kWarningLevel ? "\033[33m" : "\033[32m";
+/// A line's level in Python's words. Coloured here and not by spdlog's sinks: they write a line in
+/// pieces, which those of other ranks would come between.
+class LevelName final : public spdlog::custom_flag_formatter {
+ public:
+  explicit LevelName(bool has_color) : has_color_(has_color) {}
+
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& line) override {
+    const bool is_error = message.level >= spdlog::level::err;
+    const bool is_warning = message.level == spdlog::level::warn;
+    const char* const name = is_error ? "ERROR" : is_warning ? "WARNING" : "INFO";
+    const char* const color = is_error ? "\033[31m" : is_warning ? "\033[33m" : "\033[32m";
+    const std::string text = has_color_ ? cat(color, name, "\033[0m") : name;
+    line.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<LevelName>(has_color_);
+  }
+
+ private:
+  bool has_color_;
+};
+
+std::unique_ptr<spdlog::formatter> line_formatter(bool has_color) {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<LevelName>('*', has_color);
+  formatter->set_pattern("%Y-%m-%d %H:%M:%S | %* | automodel | %v");
+  return formatter;
+}
+
+spdlog::sink_ptr open_file(const std::string& path) {
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    sink->set_formatter(line_formatter(false));
+    return sink;
+  } catch (const spdlog::spdlog_ex& error) {
+    throw InputError(cat("cannot write the log file ", path, ": ", error.what()));
+  }
 }
 
 void write_all(std::FILE* out, std::string_view text) {
@@ -60,7 +101,29 @@ ConsoleOptions ConsoleOptions::from_environment(int rank, int world_size) {
 ConsoleReporter::ConsoleReporter(int rank, int world_size)
     : ConsoleReporter(ConsoleOptions::from_environment(rank, world_size)) {}
 
-ConsoleReporter::ConsoleReporter(const ConsoleOptions& options) : options_(options) {}
+/// Two loggers that share the file: what is said, and what is wrong.
+struct ConsoleReporter::Sinks {
+  explicit Sinks(const ConsoleOptions& options)
+      : out("automodel", std::make_shared<spdlog::sinks::stdout_sink_mt>()),
+        err("automodel", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+    const spdlog::sink_ptr file = options.file.empty() ? nullptr : open_file(options.file);
+    for (spdlog::logger* logger : {&out, &err}) {
+      logger->set_formatter(line_formatter(options.has_color));
+      if (file != nullptr) logger->sinks().push_back(file);
+      logger->set_level(level_of(options.level));
+      logger->flush_on(spdlog::level::trace);
+      // A full disk ends no run: what is said stays on the terminal.
+      logger->set_error_handler([](const std::string& text) {
+        write_all(stderr, cat("a line of the log could not be written: ", text, "\n"));
+      });
+    }
+  }
+
+  spdlog::logger out, err;
+};
+
+ConsoleReporter::ConsoleReporter(const ConsoleOptions& options)
+    : options_(options), sinks_(std::make_unique<Sinks>(options)) {}
 
 ConsoleReporter::~ConsoleReporter() {
   progress("");
@@ -87,17 +150,13 @@ void ConsoleReporter::progress(std::string_view text) {
 }
 
 void ConsoleReporter::print(int level, std::string_view text) {
-  if (level < options_.level) return;
-  const std::string name = options_.has_color
-                               ? cat(level_color(level), level_name(level), "\033[0m")
-                               : level_name(level);
-  const std::string rank = level >= kErrorLevel && options_.world_size > 1
-                               ? cat("rank ", options_.rank, ": ")
-                               : std::string();
+  spdlog::logger& logger = level >= kWarningLevel ? sinks_->err : sinks_->out;
+  if (!logger.should_log(level_of(level))) return;
+  const bool has_rank = level >= kErrorLevel && options_.world_size > 1;
+  const std::string line = cat(has_rank ? cat("rank ", options_.rank, ": ") : "", text);
   const std::lock_guard lock(mutex_);
   if (!progress_.empty()) write_all(stderr, kEraseLine);
-  write_all(level >= kWarningLevel ? stderr : stdout,
-            cat(local_timestamp(), " | ", name, " | automodel | ", rank, text, "\n"));
+  logger.log(level_of(level), line);
   if (!progress_.empty()) write_all(stderr, progress_);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@ struct ConsoleOptions {
   int level = kInfoLevel;  ///< lines below it are not printed
   bool has_color = false;
   bool has_progress = false;  ///< stderr is a terminal, whose last line shows progress
+  std::string file = "";      ///< that lines are appended to, without colors; "": none
 
   /// From the terminal, NO_COLOR, FORCE_COLOR and LOGGING_LEVEL.
   static ConsoleOptions from_environment(int rank, int world_size);
@@ -26,9 +28,11 @@ struct ConsoleOptions {
 
 /// Lines on the terminal: `2026-08-01 12:00:00 | INFO | automodel | text`. Rank 0 prints
 /// everything; the others print errors only, with their rank. Warnings and errors go to stderr.
+/// With a file, each line is at its end too.
 class ConsoleReporter final : public Reporter {
  public:
   ConsoleReporter(int rank, int world_size);
+  /// Throws InputError when the file cannot be opened.
   explicit ConsoleReporter(const ConsoleOptions& options);
   ~ConsoleReporter() override;
   ConsoleReporter(const ConsoleReporter&) = delete;
@@ -43,9 +47,11 @@ class ConsoleReporter final : public Reporter {
   void progress(std::string_view text) override;
 
  private:
+  struct Sinks;
   void print(int level, std::string_view text);
 
   ConsoleOptions options_;
+  std::unique_ptr<Sinks> sinks_;
   std::mutex mutex_;      // lines come from the loader's thread too
   std::string progress_;  // shown now
 };

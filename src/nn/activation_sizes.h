@@ -10,6 +10,7 @@ struct ActivationShape {
   int64_t sequence_length = 1;
   int64_t element_size = 4;  ///< 4: the fused float32 kernels; others: the plain operations
   bool is_part = false;      ///< of longer sequences: attention goes by blocks in float32
+  bool on_device = false;    ///< no CPU: plain operations in any dtype, attention by blocks
 
   // Equal parts that tensor parallelism makes, of which this rank computes one.
   int64_t num_head_parts = 1;

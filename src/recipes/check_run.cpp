@@ -5,6 +5,7 @@
 #include "models/catalog.h"
 #include "recipes/pipeline_request.h"
 #include "recipes/recipe.h"
+#include "recipes/recipe_paths.h"
 #include "recipes/targets.h"
 #include "recipes/tp_request.h"
 #include "tokenizers/tokenizer.h"
@@ -211,11 +212,15 @@ const Node& place_of_text(const Node& section, const std::string& text) {
 void check_dataset(const DatasetSection& section, Diagnostics& diagnostics) {
   if (section.plan == nullptr) return;
   try {
-    if (const auto note = section.plan->check()) diagnostics.note(section.node, *note);
+    if (const auto note = section.plan->check()) {
+      diagnostics.note(section.node,
+                       cat(*note, looked_for_below(section.node, *note, diagnostics)));
+    }
   } catch (const UnsupportedError& error) {
     diagnostics.unsupported(place_of_text(section.node, error.what()), error.what());
   } catch (const UserError& error) {
-    diagnostics.error(place_of_text(section.node, error.what()), error.what());
+    diagnostics.error(place_of_text(section.node, error.what()),
+                      cat(error.what(), looked_for_below(section.node, error.what(), diagnostics)));
   }
 }
 

@@ -50,6 +50,9 @@ StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
   const distributed::MemoryMoment& peak = memory.peak;
   plan.unreduced = peak.whole_gradients;
   plan.working = std::max<int64_t>(peak.total() - peak.activations - plan.unreduced, 0);
+  plan.host = memory.host;
+  plan.building = memory.building;
+  plan.resting = memory.resting;
   return plan;
 }
 
@@ -103,17 +106,18 @@ PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& opti
   }
   for (int rank = 0; rank < schedule.shape.num_ranks; ++rank) {
     PipelineRankPlan own;
-    int64_t unreduced = 0;
-    int64_t working = 0;  // of one stage at a time
     for (const int index : schedule.stages_of(rank)) {
       const StagePlan& stage = plan.stages[static_cast<size_t>(index)];
       own.state += stage.state;
-      unreduced += stage.unreduced;
-      working = std::max(working, stage.working);
+      own.unreduced += stage.unreduced;
+      own.working = std::max(own.working, stage.working);
+      own.host += stage.host;
+      own.building = std::max(own.building, stage.building);
+      own.resting += stage.resting;
     }
     own.in_flight = simulation.peak_in_flight[static_cast<size_t>(rank)];
     own.kept = distributed::peak_kept(schedule, rank, kept);
-    own.total = own.state + own.kept + unreduced + working;
+    own.total = own.state + own.kept + own.unreduced + own.working;
     plan.ranks.push_back(own);
   }
   return plan;

@@ -24,13 +24,21 @@ struct StagePlan {
   int64_t kept = 0;       ///< activations of a micro-batch between forward and backward
   int64_t unreduced = 0;  ///< gradients that wait for the step's last micro-batch
   int64_t working = 0;    ///< what else a step needs at its fullest moment
+  int64_t host = 0;       ///< offloaded state
+  int64_t building = 0;   ///< beside the state while weights are loaded
+  int64_t resting = 0;    ///< and between steps
 };
 
 struct PipelineRankPlan {
   int64_t state = 0;
   int64_t in_flight = 0;  ///< most (stage, micro-batch) pairs at once
   int64_t kept = 0;       ///< their activations
+  int64_t unreduced = 0;
+  int64_t working = 0;  ///< of one stage at a time
   int64_t total = 0;
+  int64_t host = 0;  ///< as of stages
+  int64_t building = 0;
+  int64_t resting = 0;
 };
 
 /// A pipeline before anything runs.

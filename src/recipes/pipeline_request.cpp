@@ -7,6 +7,7 @@
 #include "distributed/pipeline/simulation.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "recipes/recipe_paths.h"
 
 namespace automodel::recipes {
 
@@ -213,7 +214,7 @@ void check_pipeline(const Recipe& recipe, Diagnostics& diagnostics) {
     if (finding.is_unsupported) {
       diagnostics.unsupported(place, finding.text);
     } else {
-      diagnostics.error(place, finding.text);
+      diagnostics.error(place, cat(finding.text, looked_for_text(place, diagnostics)));
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "models/diffusion_gemma/model.h"
+#include "recipes/plan_fit.h"
 #include "recipes/plan_text.h"
 #include "recipes/rank_model.h"
 #include "recipes/recipe.h"
@@ -84,6 +85,9 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
     all.emplace_back("that layers without experts keep other activations than those with them");
   }
+  if (!plan.options.device.is_cpu() && num_moe > 0) {
+    all.emplace_back("what experts keep on a device beside what they keep on a CPU");
+  }
   if (!plan.counts_activations) {
     all.emplace_back("activations of layers that run several times a micro-batch");
     if (plan.ep > 1) all.emplace_back("that canvases are shorter than their texts");
@@ -112,6 +116,32 @@ nn::ActivationSizes only_exchanged(const nn::ActivationSizes& all) {
   return sizes;
 }
 
+/// What a block keeps in each of the passes that the walk through a step takes it through.
+nn::ActivationSizes of_one_pass(nn::ActivationSizes sizes,
+                                const distributed::MemoryOptions& options) {
+  sizes.block_kept /= options.num_passes;
+  sizes.block_input /= options.num_passes;
+  return sizes;
+}
+
+/// What stands between files and parameters (checkpoint/safetensors.cpp): pieces of a tensor, of
+/// four threads that read and of one that writes and one that sums.
+void count_staging(RecipePlan& plan) {
+  constexpr int64_t kReaders = 4, kWriters = 2, kLargestElement = 4;
+  const int64_t piece = plan.options.device.is_cpu() ? int64_t{1} << 15 : int64_t{4} << 20;
+  plan.loading_host = kReaders * piece * kLargestElement;
+  plan.saving_host = kWriters * piece * kLargestElement;
+}
+
+/// What `--device` says, else a CUDA device where its memory is asked about or the recipe is for
+/// NCCL, as a run chooses.
+at::Device planned_device(const Recipe& recipe, const PlanRequest& request) {
+  const bool is_nccl = to_lower(recipe.dist_env.backend).find("nccl") != std::string::npos;
+  const bool is_asked = !request.device_memory.empty() || is_nccl;
+  const bool is_cuda = request.device.empty() ? is_asked : request.device == "cuda";
+  return is_cuda ? at::Device(at::kCUDA) : at::Device(at::kCPU);
+}
+
 RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t world_size) {
   RecipePlan plan;
   plan.recipe = request.recipe_path;
@@ -121,13 +151,15 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   const auto model = models::build_causal_lm(recipe.model.hf_config, plan.dtype);
   plan.architecture = model->architecture();
   plan.parallel = model->parallel_plan();
-  plan.options = distributed::memory_options(recipe.distributed, plan.sizes);
+  const at::Device device = planned_device(recipe, request);
+  plan.options = distributed::memory_options(recipe.distributed, plan.sizes, device);
   plan.options.num_optimizer_states = recipe.optimizer.num_states;
   const int64_t per_micro_batch = recipe.step_scheduler.local_batch_size * plan.sizes.dp();
   plan.options.num_micro_batches =
       std::max<int64_t>(recipe.step_scheduler.global_batch_size / per_micro_batch, 1);
   plan.shape = batch_shape(recipe, request, model->dims());
   plan.shape.element_size = static_cast<int64_t>(c10::elementSize(plan.computed_dtype()));
+  plan.shape.on_device = !device.is_cpu();
   for (const at::Tensor& parameter : model->parameters()) {
     plan.num_parameters += parameter.numel();
     plan.num_trained += parameter.requires_grad() ? parameter.numel() : 0;
@@ -154,16 +186,39 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   }
   nn::ActivationSizes activations = model->activation_sizes(plan.shape);
   add_travelling_keys(recipe, model->dims(), plan.shape, share.size, activations);
-  if (!plan.counts_activations) activations = only_exchanged(activations);
-  plan.memory = distributed::plan_memory(
-      distributed::group_parameters(*model, plan.parallel, plan.options.tables,
-                                    plan.options.experts.modules),
-      plan.options, activations);
+  const auto groups = distributed::group_parameters(*model, plan.parallel, plan.options.tables,
+                                                    plan.options.experts.modules);
+  const auto with = [&](const nn::ActivationSizes& sizes) {
+    return distributed::plan_memory(groups, plan.options, sizes);
+  };
+  plan.memory = with(plan.counts_activations ? activations : only_exchanged(activations));
+  if (!plan.counts_activations) {
+    plan.activations_at_most =
+        with(of_one_pass(activations, plan.options)).total() - plan.memory.total();
+  }
+  count_staging(plan);
   plan.not_counted = uncounted(recipe, plan);
   if (plan.sizes.pp > 1) {
     plan.pipeline = plan_pipeline(recipe, {plan.dtype, plan.shape, plan.options, plan.sizes});
   }
   return plan;
+}
+
+/// The plan of a changed recipe, where it is right.
+std::optional<RecipePlan> plan_again(PlanRequest request, const std::vector<std::string>& overrides,
+                                     int64_t world_size) {
+  request.overrides.insert(request.overrides.end(), overrides.begin(), overrides.end());
+  try {
+    const config::Document document = config::load_recipe(request.recipe_path, request.overrides);
+    config::Diagnostics diagnostics(document.sources);
+    const Recipe recipe = read_recipe(document.root, diagnostics);
+    check_run(recipe, {.world_size = world_size, .loads_tokenizers = false, .looks_at_data = false},
+              diagnostics);
+    if (diagnostics.has_errors()) return std::nullopt;
+    return make_plan(recipe, request, world_size);
+  } catch (const UserError&) {
+    return std::nullopt;  // the change and the recipe exclude each other
+  }
 }
 
 }  // namespace
@@ -180,9 +235,16 @@ int run_plan_command(const PlanRequest& request) {
   if (!recipe.model.hf_config.is_object()) {
     throw InputError(cat("model '", recipe.model.source,
                          "' is not on this machine: a plan needs "
-                         "its config.json"));
+                         "its config.json",
+                         recipe.model.looked_for));
   }
-  const RecipePlan plan = make_plan(recipe, request, ranks);
+  RecipePlan plan = make_plan(recipe, request, ranks);
+  if (!request.device_memory.empty()) {
+    plan.fit = fit_plan(plan, recipe, parse_device_memory(request.device_memory),
+                        [&](const std::vector<std::string>& overrides, int64_t world_size) {
+                          return plan_again(request, overrides, world_size);
+                        });
+  }
   std::cout << (request.is_json ? plan_json(plan).dump(2) + "\n" : plan_text(plan));
   const auto missing = diagnostics.render_all(Severity::kUnsupported);
   for (const std::string& text : missing) std::cerr << text << "\n";

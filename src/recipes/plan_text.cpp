@@ -201,27 +201,32 @@ std::string memory_text(const RecipePlan& plan) {
   const MemoryPlan& memory = plan.memory;
   const distributed::MemoryMoment& peak = memory.peak;
   const UnitMemory& largest = memory.largest_unit();
-  const std::pair<const char*, int64_t> parts[] = {
-      {"parameters", memory.parameters},
-      {"gradients", memory.gradients},
-      {"optimizer state", memory.optimizer},
-      {"gathered parameters", peak.gathered},
-      {"gradients not yet reduced", peak.whole_gradients},
-      {"buffers kept for reuse", peak.idle},
-      {"copies for collectives", peak.casts},
-      {"kept activations", peak.activations},
-      {"other activations", peak.working},
-      {"logits and their gradients", peak.logits},
-      {plan.counts_activations ? "total" : "total but activations", memory.total()}};
   Rows rows;
-  for (const auto& [name, bytes] : parts) {
-    if (bytes != 0) rows.push_back({name, bytes_text(bytes)});
+  for (const PlanPart& part : plan.parts()) {
+    const bool is_counted = part.bytes != 0 && part.name != kActivationsAtMost;
+    if (is_counted) rows.push_back({part.name, bytes_text(part.bytes)});
   }
+  rows.push_back(
+      {plan.counts_activations ? "total" : "total but activations", bytes_text(memory.total())});
   return cat("bytes on every rank, at the fullest moment of a step (", peak.name, ")\n",
              columns(rows, Alignment::kRight, kNameWidth),
              "  the program itself is not counted; the largest unit is ",
              largest.unit.empty() ? "the root" : largest.unit, " with ", largest.numel,
              " parameters\n");
+}
+
+/// What a rank holds at the times that are no step, and what of it is the host's.
+std::string moments_text(const RecipePlan& plan) {
+  const bool has_device = !plan.options.device.is_cpu();
+  Rows rows = {{"bytes of the fullest rank", has_device ? "device" : "", has_device ? "host" : ""}};
+  const auto add = [&](const char* name, int64_t bytes, int64_t host) {
+    rows.push_back({name, bytes_text(has_device ? bytes : bytes + host),
+                    has_device ? bytes_text(plan.host_bytes() + host) : ""});
+  };
+  add("loading weights", plan.loading_bytes(), plan.loading_host);
+  add(plan.counts_activations ? "a step" : "a step, at most", plan.step_bytes(), 0);
+  add("saving a checkpoint", plan.saving_bytes(), plan.saving_host);
+  return columns(rows, Alignment::kRight, kNameWidth);
 }
 
 std::string collectives_text(const RecipePlan& plan) {
@@ -256,7 +261,8 @@ std::string plan_text(const RecipePlan& plan) {
       cat(plan.recipe, ": ", plan.architecture, ", ", plan.num_parameters, " parameters (",
           plan.num_trained, " trained)\n", mesh_text(plan), strategy_text(plan), tp_text(plan));
   const std::string end =
-      plan.not_counted.empty() ? "" : cat("not counted: ", join(plan.not_counted, "; "), "\n");
+      cat(moments_text(plan), plan.fit ? fit_text(*plan.fit) : "",
+          plan.not_counted.empty() ? "" : cat("not counted: ", join(plan.not_counted, "; "), "\n"));
   if (plan.pipeline) return cat(beginning, pipeline_text(*plan.pipeline), end);
   return cat(beginning, units_text(plan), memory_text(plan), collectives_text(plan), end);
 }
@@ -316,6 +322,17 @@ Json plan_json(const RecipePlan& plan) {
   out["num_sequences"] = plan.shape.num_sequences;
   out["sequence_length"] = plan.shape.sequence_length;
   out["num_micro_batches"] = plan.options.num_micro_batches;
+  out["device"] = plan.options.device.is_cpu() ? "cpu" : "cuda";
+  Json& moments = out["moments"];
+  moments["loading"] = plan.loading_bytes();
+  moments["step"] = plan.step_bytes();
+  moments["saving"] = plan.saving_bytes();
+  Json& host = out["host"];
+  host["resting"] = plan.host_bytes();
+  host["loading"] = plan.loading_host;
+  host["saving"] = plan.saving_host;
+  if (!plan.counts_activations) out["activations_at_most"] = plan.activations_at_most;
+  if (plan.fit) out["fit"] = fit_json(*plan.fit);
   out["not_counted"] = Json::array();
   for (const std::string& what : plan.not_counted) out["not_counted"].push_back(what);
   if (plan.pipeline) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "distributed/memory_plan.h"
@@ -11,8 +12,12 @@
 #include "nn/activation_sizes.h"
 #include "nn/parallel_plan.h"
 #include "recipes/pipeline_plan.h"
+#include "recipes/plan_fit.h"
 
 namespace automodel::recipes {
+
+/// The part that stands for activations which are not counted.
+inline constexpr const char* kActivationsAtMost = "activations, at most";
 
 /// What `automodel plan` prints.
 struct RecipePlan {
@@ -33,11 +38,26 @@ struct RecipePlan {
   distributed::MemoryPlan memory;        ///< of the whole model: not of a pipeline's stages
   std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
   bool counts_activations = true;
+  int64_t activations_at_most = 0;  ///< where they are not counted
+  int64_t loading_host = 0;    ///< of the host while weights are loaded, beside what rests there
+  int64_t saving_host = 0;     ///< and while a checkpoint is saved and exported
+  std::optional<PlanFit> fit;  ///< against the device that was asked for
   std::vector<std::string> not_counted;  ///< what a run has or does beside what is planned
 
   at::ScalarType computed_dtype() const {
     return options.sharding ? options.sharding->param_dtype.value_or(dtype) : dtype;
   }
+
+  /// Of the fullest rank's device, in bytes: while weights are loaded, at the fullest moment of a
+  /// step, and while a checkpoint is saved.
+  int64_t loading_bytes() const;
+  int64_t step_bytes() const;
+  int64_t saving_bytes() const;
+  int64_t most_bytes() const;
+  /// Of its host's memory beside a device.
+  int64_t host_bytes() const;
+  /// What step_bytes() is the sum of.
+  std::vector<PlanPart> parts() const;
 };
 
 /// For people.

@@ -4,6 +4,7 @@
 #include "core/file.h"
 #include "hub/cache.h"
 #include "recipes/recipe.h"
+#include "recipes/recipe_paths.h"
 #include "recipes/targets.h"
 #include "tensor/dtype.h"
 
@@ -224,12 +225,13 @@ void find_source(const Node& place, ModelPlan& plan, Diagnostics& diagnostics) {
     return;
   }
   if (lookup.folder.empty()) {
+    plan.looked_for = looked_for_text(place, diagnostics);
     if (lookup.is_hub_name) {
       diagnostics.note(place, cat("'", plan.source, "' is not in the local Hugging Face cache (",
                                   hub::cache_folder(plan.section.cache_dir),
-                                  "): nothing about the model could be checked"));
+                                  "): nothing about the model could be checked", plan.looked_for));
     } else {
-      diagnostics.error(place, cat("no such folder: ", plan.source));
+      diagnostics.error(place, cat("no such folder: ", plan.source, plan.looked_for));
     }
     return;
   }

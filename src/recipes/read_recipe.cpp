@@ -4,6 +4,7 @@
 #include "core/file.h"
 #include "hub/cache.h"
 #include "recipes/recipe.h"
+#include "recipes/recipe_paths.h"
 #include "recipes/targets.h"
 #include "training/signals.h"
 
@@ -210,10 +211,13 @@ std::optional<std::string> read_tokenizer(const Node& dataset, Diagnostics& diag
   if (!name) return std::nullopt;
   const hub::Lookup lookup = hub::find_model(*name, std::nullopt, std::nullopt);
   if (lookup.folder.empty() && lookup.is_hub_name) {
-    diagnostics.note(*path, cat("'", *name, "' is not in the local Hugging Face cache"));
+    diagnostics.note(*path, cat("'", *name, "' is not in the local Hugging Face cache",
+                                looked_for_text(*path, diagnostics)));
     return "";
   }
-  if (lookup.folder.empty()) diagnostics.error(*path, cat("no such folder: ", *name));
+  if (lookup.folder.empty()) {
+    diagnostics.error(*path, cat("no such folder: ", *name, looked_for_text(*path, diagnostics)));
+  }
   return lookup.folder;
 }
 
@@ -320,7 +324,8 @@ void read_clip(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
 }  // namespace
 
 Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
-  const Node root = with_boolean_text(original);
+  Node root = with_boolean_text(original);
+  find_paths(root, diagnostics);
   Recipe recipe;
   recipe.root = original;
   check_sections(root, diagnostics);

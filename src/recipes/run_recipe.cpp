@@ -30,6 +30,7 @@ struct PreparedRun {
   std::string resolved_recipe;
   std::vector<std::string> warnings;
   std::string trace_path;
+  std::string log_path;
   std::string device;        ///< "cpu", "cuda" or "": whatever is there
   double begin_seconds = 0;  ///< monotonic_seconds() when the launching process started
 };
@@ -42,10 +43,18 @@ double start_seconds() {
   return seconds.value_or(monotonic_seconds() - seconds_since_process_start());
 }
 
+loggers::ConsoleOptions console_of(const PreparedRun& run, int rank, int world_size) {
+  loggers::ConsoleOptions options = loggers::ConsoleOptions::from_environment(rank, world_size);
+  options.file = run.log_path;
+  return options;
+}
+
 PreparedRun prepare(const RunOptions& options, int world_size) {
   PreparedRun run;
   run.begin_seconds = start_seconds();
   run.trace_path = options.trace_path;
+  run.log_path = options.log_path;
+  const ConsoleReporter can_be_opened(console_of(run, 0, world_size));
   run.device = options.device;
   run.document = config::load_recipe(options.recipe_path, options.overrides);
   config::Diagnostics diagnostics(run.document.sources);
@@ -136,7 +145,7 @@ int run_session(const PreparedRun& run, int local_rank, comm::World& world, Repo
 /// A rank's whole life; every error ends here, with its text left for the peers.
 launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, int local_rank,
                               int num_threads) {
-  ConsoleReporter reporter(place.rank, place.size);
+  ConsoleReporter reporter(console_of(run, place.rank, place.size));
   place.reporter = &reporter;
   at::set_num_threads(num_threads);
   std::optional<comm::World> world;
@@ -160,8 +169,10 @@ launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, 
 }
 
 /// Says why a rank failed that nobody here launched.
-int tell(const launcher::RankOutcome& outcome, int rank, int world_size) {
-  if (!outcome.failure.empty()) ConsoleReporter(rank, world_size).error(outcome.failure);
+int tell(const PreparedRun& run, const launcher::RankOutcome& outcome, int rank, int world_size) {
+  if (!outcome.failure.empty()) {
+    ConsoleReporter(console_of(run, rank, world_size)).error(outcome.failure);
+  }
   return outcome.status;
 }
 
@@ -182,13 +193,13 @@ int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
   world.store_place = place.store_is_served ? place.source : "rank 0";
   const int threads =
       launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
-  return tell(be_rank(run, world, place.local_rank, threads), place.rank, place.world_size);
+  return tell(run, be_rank(run, world, place.local_rank, threads), place.rank, place.world_size);
 }
 
 int run_here(const PreparedRun& run, int num_ranks) {
   if (num_ranks == 1) {
     const int threads = launcher::threads_per_rank(launcher::process_environment(), 1);
-    return tell(be_rank(run, {}, 0, threads), 0, 1);
+    return tell(run, be_rank(run, {}, 0, threads), 0, 1);
   }
   launcher::LocalRun local;
   local.rank_main = [&](const launcher::LocalRank& place) {
@@ -202,7 +213,9 @@ int run_here(const PreparedRun& run, int num_ranks) {
   local.serve_store = [](int listening_fd, int port, int ranks) -> std::shared_ptr<void> {
     return std::make_shared<comm::StoreServer>(listening_fd, port, ranks);
   };
-  local.report = [](const std::string& text) { ConsoleReporter(0, 1).error(text); };
+  local.report = [&](const std::string& text) {
+    ConsoleReporter(console_of(run, 0, 1)).error(text);
+  };
   return launcher::run_local_ranks(num_ranks, local);
 }
 

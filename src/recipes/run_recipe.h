@@ -14,6 +14,7 @@ struct RunOptions {
   std::optional<int> num_local_ranks;  ///< ranks to start here
   std::string device;                  ///< "cpu", "cuda" or "": whatever is there
   std::string trace_path;              ///< Chrome trace; "": none
+  std::string log_path;                ///< file that all ranks' lines are appended to; "": none
 };
 
 /// Reads, checks and runs a recipe: in this process, in ranks that it starts, or as one rank of a

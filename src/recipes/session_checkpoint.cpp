@@ -30,9 +30,12 @@ checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,
 
 checkpoint::ModelSignature signature_of(const Recipe& recipe) {
   const bool has_name = !recipe.model.is_from_config && !recipe.model.source.empty();
-  return checkpoint::ModelSignature(
-      has_name ? std::optional<std::string>(recipe.model.source) : std::nullopt,
-      recipe.model.hf_config, false);
+  // As written: the same from whichever folder the run is started.
+  const config::Node* written = recipe.root.find_path("model.pretrained_model_name_or_path");
+  const bool is_text = written != nullptr && written->is_string();
+  const std::string name = is_text ? *written->string_value() : recipe.model.source;
+  return checkpoint::ModelSignature(has_name ? std::optional(name) : std::nullopt,
+                                    recipe.model.hf_config, false);
 }
 
 std::vector<ShardGroup> optimizer_groups(optim::Optimizer& optimizer) {

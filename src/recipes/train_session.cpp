@@ -41,7 +41,8 @@ void TrainSession::build_model() {
   if (!plan.hf_config.is_object()) {
     throw InputError(cat("model '", plan.source,
                          "' is not on this machine: give a folder, or put "
-                         "it into the Hugging Face cache"));
+                         "it into the Hugging Face cache",
+                         plan.looked_for));
   }
   at::ScalarType dtype = plan.dtype.value_or(at::kFloat);
   if (!plan.dtype) dtype = checkpoint_dtype(plan.folder).value_or(at::kFloat);

@@ -24,11 +24,12 @@ TEST(PrintTest, WritesBlockStyleInTheOrderOfTheFile) {
             "b:\n"
             "  x: 1\n"
             "  y:\n"
-            "  - 1\n"
-            "  - - 2\n"
-            "    - 3\n"
-            "  - z: 4\n"
-            "    w: 5\n"
+            "    - 1\n"
+            "    -\n"
+            "      - 2\n"
+            "      - 3\n"
+            "    - z: 4\n"
+            "      w: 5\n"
             "a: []\n"
             "c: {}\n");
 }
@@ -40,11 +41,11 @@ TEST(PrintTest, KeepsWhatWasWritten) {
             "lr: 1e-8\n"
             "n: 0x10\n"
             "b: abc\n"
-            "t: '1,2'\n"
+            "t: 1,2\n"
             "y: yes\n"
             "z: null\n"
             "q: '5'\n"
-            "p: '${N}/x'\n"
+            "p: ${N}/x\n"
             "d: 12:30:45\n");
 }
 
@@ -54,10 +55,10 @@ TEST(PrintTest, HidesSecretsByKey) {
             "hf_token: '******'\n"
             "comet:\n"
             "  api_key:\n"
-            "  - '******'\n"
-            "  - y: '******'\n"
+            "    - '******'\n"
+            "    - y: '******'\n"
             "use_auth_token: true\n"
-            "my_token: '${TOKEN}'\n"
+            "my_token: ${TOKEN}\n"
             "tokenizer: gpt2\n");
 }
 
@@ -102,7 +103,7 @@ TEST(PrintTest, EveryScalarReadsBackToItsValue) {
 
 TEST(PrintTest, LongKeysTakeTheExplicitForm) {
   const std::string key(200, 'k');
-  const std::string text = "a:\n- ? " + key + "\n  : 1\n";
+  const std::string text = "a:\n  - ? " + key + "\n    : 1\n";
   EXPECT_EQ(to_yaml(load(text)), text);
 }
 

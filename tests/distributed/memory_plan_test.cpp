@@ -12,7 +12,10 @@
 #include "distributed/moe_fsdp_mixin.h"
 #include "distributed/small_llama.h"
 #include "distributed/tensor_parallel.h"
+#include "kernels/optimizer.h"
+#include "kernels/reference.h"
 #include "nn/layer_list.h"
+#include "support/allocation_counter.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::distributed {
@@ -413,6 +416,73 @@ TEST(MemoryPlanTest, StrategiesSetTheOptionsThatTheirEnginesTake) {
   EXPECT_FALSE(ddp.sharding);
   EXPECT_EQ(ddp.num_replicas, 8);
   EXPECT_EQ(ddp.bucket_bytes, int64_t{2} << 20);
+}
+
+MemoryOptions on_a_device(const FSDP2Config& config = {}) {
+  DistributedSetup setup;
+  setup.fsdp2 = config;
+  return memory_options(setup, mesh::MeshSizes{.dp_shard = 4}, at::kCUDA);
+}
+
+// Ranges of a flat buffer in bytes, and whole ones; computed in bfloat16, reduced in float32.
+constexpr int64_t kBlockRange = 4 * kBlockOver4 / 4, kBlockGathered = 2 * kBlockOver4;
+
+TEST(MemoryPlanTest, ADeviceGathersTheBlockBeforeAheadInBackward) {
+  FSDP2Config config;
+  config.reshard_after_forward = true;
+  const auto gathered = [](MemoryOptions options) {
+    options.num_optimizer_states = 0;
+    nn::ActivationSizes only_backward;
+    only_backward.block_backward = int64_t{1} << 20;
+    return plan_of(options, only_backward).peak.gathered;
+  };
+  MemoryOptions device = on_a_device(config);
+  const int64_t ahead = gathered(device);
+  device.sharding->prefetches_implicitly = false;
+  EXPECT_EQ(ahead, gathered(device) + kBlockGathered);
+}
+
+TEST(MemoryPlanTest, OffloadedStateIsTheHosts) {
+  FSDP2Config config;
+  const MemoryPlan resting = plan_of(on_a_device(config));
+  EXPECT_EQ(resting.host, 0);
+  config.offload_policy = CPUOffloadPolicy{};
+  const MemoryPlan offloaded = plan_of(on_a_device(config));
+  EXPECT_EQ(offloaded.host, resting.state());
+  EXPECT_EQ(offloaded.state(), 0);
+  EXPECT_EQ(offloaded.units[1].gather_copy, kBlockGathered / 4);  // the range, cast and copied
+  EXPECT_EQ(offloaded.units[1].sum_copy, kBlockRange);
+  MemoryOptions cpu = on_a_device(config);
+  cpu.device = cpu.sharding->device = at::kCPU;
+  EXPECT_EQ(plan_of(cpu).host, 0);
+}
+
+TEST(MemoryPlanTest, ADeviceUpdatesAUnitAtOnce) {
+  MemoryOptions options;  // replicas: all of a block
+  options.device = at::kCUDA;
+  const MemoryPlan plan = plan_of(options);
+  EXPECT_EQ(plan.peak.name, "the update");
+  EXPECT_EQ(plan.peak.working, 9 * 4 * kBlockAlone);
+  // What the update in ATen's operations takes, in the dtype that needs most copies.
+  constexpr int64_t kNumel = 4096;
+  const auto zeros = [] { return at::zeros({kNumel}, at::kBFloat16); };
+  const std::vector<at::Tensor> values = {zeros(), zeros(), zeros(), zeros()};
+  const auto counter = std::make_shared<test::AllocationCounter>();
+  {
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+    kernels::adam_step_reference(values[0], values[1], values[2], values[3], at::Tensor(),
+                                 {.step = 1});
+  }
+  EXPECT_LE(counter->peak(), 9 * 4 * kNumel);
+  EXPECT_GT(counter->peak(), 5 * 4 * kNumel);
+}
+
+TEST(MemoryPlanTest, BuffersAreCountedWhileWeightsAreLoadedAndBetweenSteps) {
+  const MemoryPlan plan = plan_of(on_a_device());
+  // A block's: gathered, its gradients, their sum in float32.
+  EXPECT_EQ(plan.building, (2 + 2 + 4) * kBlockOver4);
+  EXPECT_GT(plan.resting, 0);
+  EXPECT_LE(plan.resting, plan.peak.total());
 }
 
 TEST(MemoryPlanTest, StateOfASplitModelIsWhatItsRanksHold) {

@@ -1,6 +1,10 @@
 #include "kernels/attention_block.h"
 
+#include <functional>
+#include <memory>
+
 #include "kernels/differentiation.h"
+#include "support/allocation_counter.h"
 
 namespace automodel::kernels {
 namespace {
@@ -159,6 +163,109 @@ TEST(VisibleKeys, AreNoRunsWhereADocumentBeginsAgainOrHasPaddingInside) {
   EXPECT_FALSE(
       visible_keys(at::tensor({0, 1, 0}, at::kLong).to(at::kBool).unsqueeze(0), {}).has_value());
   EXPECT_FALSE(visible_keys({}, {})->defined());
+}
+
+// Where ATen's operations compute: what devices run, here in dtypes that have no loops.
+
+/// {out, lse, dq, dk, dv} of one block whose scores are `max_scores` at a time.
+Tensors in_pieces(AttentionBlock block, const Tensors& in, int64_t max_scores) {
+  block.max_scores = max_scores;
+  const Qkv qkv{in[0], in[1], in[2]};
+  AttentionResult result{at::full_like(in[0], 0.5),
+                         at::full({2, 4, in[0].size(1)}, 1.5, in[0].options())};
+  attend_block(block, qkv, result);
+  Qkv d{at::zeros_like(in[0]), at::zeros_like(in[1]), at::zeros_like(in[2])};
+  attend_block_backward(block, qkv, result, in[3], d);
+  return {result.out, result.lse, d.q, d.k, d.v};
+}
+
+TEST(AttentionPieces, GiveWhatAllQueriesAtOnceGive) {
+  constexpr int64_t kLength = 70;
+  const Tensors in = heads(kLength, at::kDouble);
+  const at::Tensor padding = at::arange(kLength, at::kLong).ge(50).expand({2, kLength});
+  std::vector<AttentionBlock> blocks(6);
+  blocks[1].window = 9;
+  blocks[2].softcap = 3;
+  blocks[3].visible_keys = *visible_keys(padding, {});
+  blocks[4].adds = true;
+  blocks[5].first_query = 30;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i].scale = 0.25;
+    const Tensors whole = in_pieces(blocks[i], in, AttentionBlock::kMaxScores);
+    // 16 queries at least, and 25: the last piece is shorter.
+    for (const int64_t max_scores : {int64_t{1}, 2 * 4 * kLength * 25}) {
+      const Tensors pieces = in_pieces(blocks[i], in, max_scores);
+      for (size_t tensor = 0; tensor < whole.size(); ++tensor) {
+        EXPECT_TRUE(at::allclose(pieces[tensor], whole[tensor], 1e-12, 1e-13))
+            << "block " << i << " tensor " << tensor;
+      }
+    }
+  }
+}
+
+TEST(AttentionPieces, HoldNoMoreScoresThanTheyMay) {
+  EXPECT_EQ(num_queries_at_once(1000, 100, 2500), 25);
+  EXPECT_EQ(num_queries_at_once(1000, 100, 1), 16);
+  EXPECT_EQ(num_queries_at_once(1000, 100, 1 << 20), 1000);
+  EXPECT_EQ(num_queries_at_once(5, 100, 1), 5);
+  constexpr int64_t kLength = 600;
+  const Tensors in = heads(kLength, at::kDouble);
+  AttentionBlock block;
+  const auto peak_of = [&](int64_t max_scores) {
+    const auto counter = std::make_shared<test::AllocationCounter>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+    in_pieces(block, in, max_scores);
+    return counter->peak();
+  };
+  constexpr int64_t kWholeScores = 2 * 4 * kLength * kLength * 8;
+  EXPECT_GT(peak_of(AttentionBlock::kMaxScores), 2 * kWholeScores);
+  EXPECT_LT(peak_of(2 * 4 * kLength * 16), kWholeScores / 2);
+}
+
+TEST(CausalAttentionByBlocks, IsAsCloseAsWholeScoresInEveryDtype) {
+  using Path = std::function<at::Tensor(const Tensors&, const AttentionOptions&)>;
+  const Path reference = [](const Tensors& in, const AttentionOptions& options) {
+    return causal_attention_reference(in[0], in[1], in[2], options).out;
+  };
+  const Path blocks = [](const Tensors& in, const AttentionOptions& options) {
+    return causal_attention_by_blocks(in[0], in[1], in[2], options)->out;
+  };
+  Tensors in = heads(70, at::kFloat);
+  in[3] = Numbers(8).normal({4});  // sinks
+  const at::Tensor padding = at::arange(70, at::kLong).ge(60).expand({2, 70});
+  for (const AttentionOptions& options :
+       {AttentionOptions{}, AttentionOptions{.window = 9}, AttentionOptions{.softcap = 4},
+        AttentionOptions{.padding_mask = padding}}) {
+    for (const bool has_sinks : {false, true}) {
+      const auto with = [&](const Path& path) {
+        return [&](const Tensors& leaves) {
+          AttentionOptions own = options;
+          if (has_sinks) own.sinks = leaves[3];
+          return Tensors{path(leaves, own)};
+        };
+      };
+      const Tensors exact = differentiate(with(reference), in, at::kDouble);
+      const Tensors same = differentiate(with(blocks), in, at::kDouble);
+      const Tensors narrow = differentiate(with(blocks), in, at::kBFloat16);
+      const Tensors plain = differentiate(with(reference), in, at::kBFloat16);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        EXPECT_LE(relative_error(same[i], exact[i]), 1e-12) << i;
+        EXPECT_EQ(narrow[i].scalar_type(), at::kBFloat16);
+        EXPECT_LE(relative_error(narrow[i], exact[i]), 2 * relative_error(plain[i], exact[i])) << i;
+      }
+    }
+  }
+}
+
+TEST(CausalAttentionByBlocks, LeavesDropoutAndKeysInSeveralRunsToOthers) {
+  const Tensors in = heads(8, at::kDouble);
+  const auto is_done = [&](const AttentionOptions& options) {
+    return causal_attention_by_blocks(in[0], in[1], in[2], options).has_value();
+  };
+  EXPECT_TRUE(is_done({}));
+  EXPECT_FALSE(is_done({.dropout = 0.5}));
+  const at::Tensor again = at::remainder(at::arange(8, at::kLong), 2).expand({2, 8});
+  EXPECT_FALSE(is_done({.document_ids = again}));
 }
 
 }  // namespace

@@ -7,7 +7,11 @@
 #include <optional>
 #include <string>
 
+#include "core/error.h"
+#include "core/file.h"
 #include "core/text.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
 
 namespace automodel::loggers {
 namespace {
@@ -96,6 +100,38 @@ TEST(ConsoleTest, ColorsTheLevelOnly) {
   EXPECT_EQ(output.err,
             "T | \033[33mWARNING\033[0m | automodel | a warning\n"
             "T | \033[31mERROR\033[0m | automodel | an error\n");
+}
+
+TEST(ConsoleTest, AFileHasTheLinesOfAllRanksWithoutColors) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.file("run.log");
+  tell({.rank = 0, .world_size = 2, .has_color = true, .file = path});
+  tell({.rank = 1, .world_size = 2, .has_progress = true, .file = path});
+  tell({.level = kErrorLevel, .file = path});
+  std::string found;
+  for (const std::string& line : split(read_file(path), '\n')) {
+    if (!line.empty()) found += line.substr(19) + "\n";
+  }
+  EXPECT_EQ(found,
+            " | INFO | automodel | an info\n"
+            " | WARNING | automodel | a warning\n"
+            " | ERROR | automodel | rank 0: an error\n"
+            " | ERROR | automodel | rank 1: an error\n"
+            " | ERROR | automodel | an error\n");
+}
+
+TEST(ConsoleTest, AFileThatCannotBeOpenedIsSaid) {
+  const std::string path = "/proc/nowhere/run.log";
+  const std::string error =
+      test::error_of<InputError>([&] { ConsoleReporter(ConsoleOptions{.file = path}); });
+  EXPECT_THAT(error, testing::StartsWith(cat("cannot write the log file ", path, ": ")));
+}
+
+TEST(ConsoleTest, TextsAreWrittenAsTheyAre) {
+  testing::internal::CaptureStdout();
+  ConsoleReporter(ConsoleOptions{}).info("{} %v {0}\n  second line");
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              testing::EndsWith(" | INFO | automodel | {} %v {0}\n  second line\n"));
 }
 
 TEST(ConsoleTest, TheLevelComesFromTheEnvironment) {

@@ -1,31 +1,16 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
+#include "kernels/attention_block.h"
 #include "models/golden_model.h"
+#include "nn/attention_core.h"
+#include "support/allocation_counter.h"
 
 namespace automodel {
 namespace {
-
-/// Counts the bytes that this thread's tensors take while it is in force.
-class AllocationCounter final : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-    live_ += bytes;
-    peak_ = std::max(peak_, live_);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-
-  int64_t live() const { return live_; }
-  int64_t peak() const { return peak_; }
-
- private:
-  int64_t live_ = 0;
-  int64_t peak_ = 0;
-};
 
 constexpr int64_t kSequences = 2, kLength = 96;
 
@@ -35,8 +20,18 @@ struct CountedBytes {
   nn::ActivationSizes planned;
 };
 
+/// Attention as devices compute it.
+class DeviceCore final : public nn::AttentionCore {
+ public:
+  kernels::AttentionResult attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const kernels::AttentionOptions& options) override {
+    return *kernels::causal_attention_by_blocks(q, k, v, options);
+  }
+};
+
 /// Forward and backward of a family's tiny model with another number of layers.
-CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::ScalarType dtype) {
+CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::ScalarType dtype,
+                         bool on_device) {
   at::set_num_threads(1);
   Json config = Json::parse_file(test::source_file(cat("configs/tiny/", family, "/config.json")));
   config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = num_layers;
@@ -47,10 +42,11 @@ CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::Scal
     parameter.mutable_grad() = at::zeros_like(parameter);
   }
   model->train();
+  if (on_device) model->set_attention_core(std::make_shared<DeviceCore>());
   tensor::Batch batch;
   batch.input_ids = at::arange(kSequences * kLength, at::kLong).view({kSequences, kLength});
   batch.labels = batch.input_ids.clone();
-  const auto counter = std::make_shared<AllocationCounter>();
+  const auto counter = std::make_shared<test::AllocationCounter>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   CountedBytes counted;
   {
@@ -59,30 +55,32 @@ CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::Scal
     loss.backward();
   }
   counted.peak = counter->peak();
-  counted.planned =
-      model->activation_sizes({kSequences, kLength, static_cast<int64_t>(c10::elementSize(dtype))});
+  nn::ActivationShape shape{kSequences, kLength, static_cast<int64_t>(c10::elementSize(dtype))};
+  shape.on_device = on_device;
+  counted.planned = model->activation_sizes(shape);
   return counted;
 }
 
 struct Case {
   const char* family;
   at::ScalarType dtype;
+  bool on_device = false;  ///< attention is what a device runs; the rest is in bfloat16 anyway
 };
 
 class ActivationSizesTest : public testing::TestWithParam<Case> {};
 
 TEST_P(ActivationSizesTest, ABlockKeepsWhatIsPlanned) {
-  const auto [family, dtype] = GetParam();
-  const CountedBytes few = count_bytes(family, 2, dtype);
-  const CountedBytes many = count_bytes(family, 6, dtype);
+  const auto [family, dtype, on_device] = GetParam();
+  const CountedBytes few = count_bytes(family, 2, dtype, on_device);
+  const CountedBytes many = count_bytes(family, 6, dtype, on_device);
   const double block = static_cast<double>(many.kept - few.kept) / 4;
   // Scales of norms and masks, whose bytes do not grow with the model, may be missing.
   EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02) << block;
 }
 
 TEST_P(ActivationSizesTest, TheFullestMomentIsNearWhatIsPlanned) {
-  const auto [family, dtype] = GetParam();
-  const CountedBytes counted = count_bytes(family, 6, dtype);
+  const auto [family, dtype, on_device] = GetParam();
+  const CountedBytes counted = count_bytes(family, 6, dtype, on_device);
   const nn::ActivationSizes& sizes = counted.planned;
   const int64_t blocks = sizes.embedding + 6 * sizes.block_kept;
   const int64_t peak = std::max(blocks + sizes.final_norm_kept + sizes.head_kept + sizes.logits,
@@ -97,6 +95,7 @@ std::vector<Case> cases() {
                              "gemma3", "gpt2", "olmo2", "granite"}) {
     all.push_back({family, at::kFloat});
     all.push_back({family, at::kBFloat16});
+    all.push_back({family, at::kBFloat16, true});
   }
   all.push_back({"qwen3_moe", at::kFloat});
   return all;
@@ -105,7 +104,8 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Families, ActivationSizesTest, testing::ValuesIn(cases()),
                          [](const auto& info) {
                            return cat(info.param.family,
-                                      info.param.dtype == at::kFloat ? "InFloat32" : "InBfloat16");
+                                      info.param.dtype == at::kFloat ? "InFloat32" : "InBfloat16",
+                                      info.param.on_device ? "OnADevice" : "");
                          });
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention_block.h"
 #include "moe/expert_sizes.h"
 
 // T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
@@ -27,8 +28,9 @@ class BlockSizes final {
         tokens_(shape.tokens()),
         length_(shape.sequence_length),
         e_(shape.element_size),
-        is_fused_(shape.element_size == 4),
+        is_fused_(shape.element_size == 4 && !shape.on_device),
         is_part_(shape.is_part),
+        on_device_(shape.on_device),
         parts_(shape.num_sequence_parts),
         num_heads_(config.num_heads / shape.num_head_parts),
         num_kv_heads_(config.num_kv_heads / shape.num_head_parts),
@@ -70,15 +72,34 @@ class BlockSizes final {
     return tokens_ * (q_ + 2 * k_) * e_ + (rows + kv_rows) * 4;
   }
 
-  bool has_fused_attention() const {
-    return (is_fused_ || is_part_) && config_.attention_dropout == 0;
+  /// Without whole scores.
+  bool attends_by_blocks() const {
+    return (is_fused_ || is_part_ || on_device_) && config_.attention_dropout == 0;
   }
   int64_t scores() const { return tokens_ * num_heads_ * length_ * 4; }
+  /// Of the queries that a device computes at once.
+  int64_t scores_at_once() const {
+    const int64_t per_query = tokens_ * num_heads_;
+    return 4 * per_query *
+           kernels::num_queries_at_once(length_, per_query, kernels::AttentionBlock::kMaxScores);
+  }
+  /// Beside what is kept while a device attends: keys and values of every head in float32, some
+  /// scores, a copy of them and their mask.
+  int64_t attending_forward() const {
+    if (!attends_by_blocks()) return scores();
+    return on_device_ ? tokens_ * 8 * q_ + scores_at_once() * 9 / 4 : 0;
+  }
+  /// Keys, values and queries in float32, the gradients of q, k and v, of the result, and of keys
+  /// before and after heads that share them are summed; scores and their gradients.
+  int64_t attending_backward() const {
+    if (!attends_by_blocks()) return 3 * scores();
+    return on_device_ ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
+  }
 
   /// q, k and v as attention keeps them, to the output projection's input.
   int64_t attention() const {
-    if (has_fused_attention()) {
-      const int64_t widened = is_fused_ ? 0 : tokens_ * q_ * 4;  // the result of a part's blocks
+    if (attends_by_blocks()) {
+      const int64_t widened = e_ == 4 ? 0 : tokens_ * q_ * 4;  // the blocks' result
       return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4;
     }
     int64_t kept = 2 * scores();  // probabilities, and what the values are weighted with
@@ -133,7 +154,7 @@ class BlockSizes final {
   }
 
   int64_t forward_working() const {
-    const int64_t attending = has_fused_attention() ? 0 : scores() - mlp_branch();
+    const int64_t attending = attending_forward() - mlp_branch();
     if (!is_moe()) return std::max(2 * hidden(), attending);
     return std::max(experts().forward_working(), attending);
   }
@@ -146,7 +167,7 @@ class BlockSizes final {
     const int64_t down = hidden() + up() + weight;
     const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
     const int64_t first = 2 * hidden() + width * up() - mlp() + width * weight;
-    const int64_t attending = has_fused_attention() ? 0 : 3 * scores() - mlp_branch();
+    const int64_t attending = attending_backward() - mlp_branch();
     if (is_moe()) return std::max(experts().backward_working() + 2 * stream(), attending);
     return std::max({down, activation, first, attending});
   }
@@ -160,6 +181,7 @@ class BlockSizes final {
   int64_t e_;
   bool is_fused_;
   bool is_part_;
+  bool on_device_;
   int64_t parts_;
   int64_t num_heads_;
   int64_t num_kv_heads_;
@@ -177,7 +199,8 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   constexpr int64_t kChunkTokens = 512;  // of the head
   const BlockSizes block(config, shape);
   const int64_t rows = std::min(kChunkTokens, shape.tokens());
-  const int64_t per_logit = shape.element_size == 4 ? 4 : 4 + shape.element_size;
+  const bool is_fused = shape.element_size == 4 && !shape.on_device;
+  const int64_t per_logit = is_fused ? 4 : 4 + shape.element_size;
   const int64_t vocab_size =
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
   nn::ActivationSizes sizes;

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace automodel::recipes {
+
+/// The memory of one rank's device.
+struct DeviceMemory {
+  std::string name;  ///< as it was asked for: "h100", "80GiB"
+  int64_t bytes = 0;
+};
+
+/// A size ("80GiB", "80 GB", "40960MiB") or the name of a device ("h100", "a100-40g"), whose bytes
+/// are what its driver says is there. Throws UserError for anything else.
+DeviceMemory parse_device_memory(std::string_view text);
+
+}  // namespace automodel::recipes

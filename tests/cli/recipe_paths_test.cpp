@@ -1,0 +1,184 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/file.h"
+#include "core/text.h"
+#include "support/program.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::cli {
+namespace {
+
+using test::ProgramResult;
+using test::TemporaryDirectory;
+using testing::HasSubstr;
+
+/// The program, started in a folder.
+ProgramResult automodel_in(const std::string& folder, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {"/bin/sh", "-c", "cd \"$0\" && exec \"$@\"", folder,
+                                  test::automodel_binary()};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return test::run_program(all);
+}
+
+std::vector<std::string> recipes_below(const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".yaml") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+/// `check` says of every recipe what it says in the repository.
+void expect_right_from(const std::string& folder, const std::string& recipes) {
+  const std::vector<std::string> paths = recipes_below(recipes);
+  EXPECT_GE(paths.size(), 10u) << recipes;
+  for (const std::string& path : paths) {
+    if (path.ends_with("own_folder_own_jsonl.yaml")) continue;  // names files of the user's
+    const ProgramResult run = automodel_in(folder, {"check", path});
+    EXPECT_EQ(run.status, 0) << path << "\n" << run.out << run.err;
+    const bool needs_hub = path.ends_with("diffusiongemma_26b_gsm8k.yaml");
+    EXPECT_EQ(run.out.find("cache") != std::string::npos, needs_hub) << run.out;
+  }
+}
+
+TEST(RecipePathsTest, ShippedRecipesAreRightFromAnyFolder) {
+  const TemporaryDirectory elsewhere;
+  expect_right_from(elsewhere.path(), test::source_file("recipes"));
+}
+
+TEST(RecipePathsTest, InstalledRecipesAreRightFromAnyFolder) {
+  const TemporaryDirectory elsewhere;
+  const std::string build = parent_path(test::automodel_binary());
+  const ProgramResult install =
+      test::run_program({"/usr/bin/env", "cmake", "--install", build, "--component", "data",
+                         "--prefix", elsewhere.file("installed")});
+  ASSERT_EQ(install.status, 0) << install.err;
+  const std::string recipes = elsewhere.file("installed/share/automodel/recipes");
+  expect_right_from(elsewhere.path(), recipes);
+  const ProgramResult run = automodel_in(
+      elsewhere.path(),
+      {"run", path_join(recipes, "smoke/tiny_llama_sft.yaml"), "--step_scheduler.max_steps=1"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  // What is written is below the current folder.
+  EXPECT_TRUE(is_directory(elsewhere.file("checkpoints"))) << run.out;
+  EXPECT_FALSE(path_exists(elsewhere.file("installed/share/automodel/checkpoints")));
+}
+
+/// A recipe of a tiny model on the rows of `data`, in a folder `recipes/mine` of the project.
+std::string write_recipe(const TemporaryDirectory& project, const std::string& config,
+                         const std::string& data) {
+  return project.write(
+      "recipes/mine/recipe.yaml",
+      cat("recipe: TrainFinetuneRecipeForNextTokenPrediction\n"
+          "step_scheduler: {global_batch_size: 4, local_batch_size: 2, max_steps: 1}\n"
+          "dist_env: {backend: gloo}\n"
+          "model:\n"
+          "  _target_: NeMoAutoModelForCausalLM.from_config\n"
+          "  config: ",
+          config,
+          "\n"
+          "distributed: {strategy: ddp}\n"
+          "dataset:\n"
+          "  _target_: ColumnMappedTextInstructionDataset\n"
+          "  path_or_dataset_id: ",
+          data,
+          "\n"
+          "  column_mapping: {question: question, answer: answer}\n"
+          "  tokenizer: ",
+          test::source_file("configs/quickstart_tokenizer"),
+          "\n"
+          "optimizer: {_target_: torch.optim.AdamW, lr: 1.0e-3}\n"
+          "checkpoint: {enabled: false}\n"));
+}
+
+constexpr const char* kRow = "{\"question\": \"q\", \"answer\": \"a\"}\n";
+
+void add_project_files(const TemporaryDirectory& project) {
+  project.write("data/rows.jsonl", kRow);
+  project.write("configs/own/config.json",
+                read_file(test::source_file("configs/tiny/llama/config.json")));
+}
+
+TEST(RecipePathsTest, TheCurrentFolderComesBeforeTheRecipesHome) {
+  const TemporaryDirectory project, elsewhere;
+  add_project_files(project);
+  const std::string recipe = write_recipe(project, "configs/own", "data/rows.jsonl");
+  EXPECT_EQ(automodel_in(elsewhere.path(), {"check", recipe}).status, 0);
+  // Of the same name, and not fit for the recipe.
+  elsewhere.write("data/rows.jsonl", "{\"text\": \"t\"}\n");
+  const ProgramResult there = automodel_in(elsewhere.path(), {"check", recipe});
+  EXPECT_EQ(there.status, 2);
+  EXPECT_THAT(there.out, HasSubstr("data/rows.jsonl: no column 'question'"));
+  EXPECT_THAT(there.out, HasSubstr(cat("note: the current folder's is meant, not ",
+                                       project.file("data/rows.jsonl"))));
+}
+
+TEST(RecipePathsTest, EveryKindOfPathIsLookedForInTheRecipesHome) {
+  const TemporaryDirectory project, elsewhere;
+  add_project_files(project);
+  std::filesystem::copy(test::source_file("configs/quickstart_tokenizer"), project.file("words"));
+  project.write("schedule.csv",
+                read_file(test::source_file("tests/recipes/data/schedule_deadlock.csv")));
+  const std::string recipe = write_recipe(project, "configs/own", "[data/rows.jsonl]");
+  const std::string text = replace_all(
+      read_file(recipe), test::source_file("configs/quickstart_tokenizer"),
+      "{pretrained_model_name_or_path: words}\nvalidation_dataset:\n"
+      "  _target_: automodel.TextFileDataset\n  path: [data/rows.jsonl]\n  text_column: question\n"
+      "  tokenizer: words");
+  project.write("recipes/mine/recipe.yaml",
+                replace_all(text, "{strategy: ddp}",
+                            "{strategy: fsdp2, pp_size: 2, pipeline: {pp_schedule_csv: "
+                            "schedule.csv, pp_microbatch_size: 1}}"));
+  const ProgramResult run = automodel_in(elsewhere.path(), {"check", recipe});
+  // All files are found: what is left is what the schedule itself says.
+  EXPECT_THAT(run.out, HasSubstr("schedule.csv: a deadlock")) << run.out;
+  EXPECT_THAT(run.out, HasSubstr(": 1 mistake\n"));
+}
+
+TEST(RecipePathsTest, WhatIsNowhereNamesBothPlaces) {
+  const TemporaryDirectory project, elsewhere;
+  add_project_files(project);
+  const std::string places =
+      cat("; looked for in ", elsewhere.path(), " and in ", project.path(), " [");
+  const auto said = [&](const std::string& config, const std::string& data) {
+    return automodel_in(elsewhere.path(), {"check", write_recipe(project, config, data)}).out;
+  };
+  EXPECT_THAT(said("a/b/c", "data/rows.jsonl"),
+              HasSubstr(cat("error: no such folder: a/b/c", places, "model.config]")));
+  EXPECT_THAT(said("configs/own", "data/rowz.jsonl"),
+              HasSubstr(cat("error: dataset file data/rowz.jsonl does not exist", places,
+                            "dataset.path_or_dataset_id]")));
+  // A plan says so of what could be a hub's name too.
+  const ProgramResult plan =
+      automodel_in(elsewhere.path(), {"plan", write_recipe(project, "configs/other", "x")});
+  EXPECT_EQ(plan.status, 3);
+  EXPECT_THAT(plan.err, HasSubstr(cat("; looked for in ", elsewhere.path(), " and in ")));
+}
+
+TEST(RecipePathsTest, ArgumentsMeanTheCurrentFolderOnly) {
+  const TemporaryDirectory project, elsewhere;
+  add_project_files(project);
+  const std::string recipe = write_recipe(project, "configs/own", "nothing.jsonl");
+  const std::vector<std::string> arguments = {"check", recipe,
+                                              "--dataset.path_or_dataset_id=data/rows.jsonl"};
+  const ProgramResult there = automodel_in(elsewhere.path(), arguments);
+  EXPECT_EQ(there.status, 2);
+  EXPECT_THAT(there.out, HasSubstr("dataset file data/rows.jsonl does not exist [dataset."));
+  EXPECT_EQ(automodel_in(project.path(), arguments).status, 0);
+}
+
+TEST(RecipePathsTest, AFileOutsideOfAFolderOfRecipesHasItsOwnFolder) {
+  const TemporaryDirectory project, elsewhere;
+  add_project_files(project);
+  const std::string recipe = write_recipe(project, "configs/own", "data/rows.jsonl");
+  std::filesystem::rename(recipe, project.file("mine.yaml"));
+  const ProgramResult run = automodel_in(elsewhere.path(), {"check", project.file("mine.yaml")});
+  EXPECT_EQ(run.status, 0) << run.out;
+}
+
+}  // namespace
+}  // namespace automodel::cli
