@@ -154,7 +154,8 @@ at::Tensor DiffusionGemmaModel::hidden_states(const tensor::Batch& batch) {
 }
 
 at::Tensor DiffusionGemmaModel::logits(const at::Tensor& hidden) {
-  const at::Tensor out = kernels::linear(hidden, embed_tokens_->weight(), {}).to(at::kFloat);
+  const auto wide = at::promote_types(hidden.scalar_type(), at::kFloat);
+  const at::Tensor out = kernels::linear(hidden, embed_tokens_->weight(), {}).to(wide);
   const double cap = config_.text.final_softcap;
   return cap == 0 ? out : at::tanh(out / cap) * cap;
 }
