@@ -15,7 +15,12 @@ float32, eager attention, evaluation mode (no dropout), torch.optim.AdamW with l
 
 rope_frequencies.json holds what transformers' ROPE_INIT_FUNCTIONS return.
 
+bfloat16.json holds how far transformers in bfloat16 (the worse of eager attention and sdpa) is from itself in
+float32, of the folders' weights rounded to bfloat16 in both: relative L2 differences of the logits, of the gradient
+of all parameters together and the worst of a single one's; root of the mean square difference of a token's loss.
+
 Run: python scripts/make_goldens.py [name ...]; needs torch, transformers, safetensors.
+     python scripts/make_goldens.py --bfloat16 makes bfloat16.json from the folders that are there.
 """
 
 import json
@@ -26,7 +31,7 @@ import sys
 import safetensors
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -426,6 +431,66 @@ def make_model(name):
     print(f"{name:28s} loss {loss.item():.6f} losses {[round(x.item(), 6) for x in losses]}")
 
 
+def passes(model, batch):
+    """What bfloat16.json compares, in float64."""
+    logits, loss = loss_of(model, batch)
+    loss.backward()
+    labels = batch["labels"].view(-1)
+    rows = logits.detach().double().view(-1, logits.shape[-1])
+    losses = torch.nn.functional.cross_entropy(rows, labels, ignore_index=-100, reduction="none")
+    gradients = {name: p.grad.double() for name, p in model.named_parameters() if p.grad is not None}
+    return rows, losses[labels != -100], gradients
+
+
+def distance(ours, theirs):
+    return ((ours - theirs).norm() / theirs.norm()).item()
+
+
+def make_rounded(name, dtype, attention):
+    """The model of a folder, its weights rounded to bfloat16."""
+    folder = os.path.join(ROOT, name)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation=attention)
+    return (model.float() if dtype == torch.float32 else model).eval()  # to() would round tables of angles
+
+
+def bfloat16_errors(name):
+    """The worst of each figure over transformers' two ways of attention, where it has both: which activations
+    and experts' choices turn, and so a figure of such models, differs between equivalent roundings."""
+    batch = load_file(os.path.join(ROOT, name, "reference.safetensors"))
+    kept = ("input_ids", "labels", "attention_mask")
+    batch = {key: value for key, value in batch.items() if key in kept}
+    wanted = passes(make_rounded(name, torch.float32, "eager"), batch)
+    worst = {}
+    for attention in ("eager", "sdpa"):
+        try:
+            same = passes(make_rounded(name, torch.float32, attention), batch)
+            if distance(same[0], wanted[0]) > 1e-5:
+                continue  # it leaves something out
+        except ValueError:
+            continue  # there is no such way for this family
+        found = passes(make_rounded(name, torch.bfloat16, attention), batch)
+        joined = [torch.cat([g.flatten() for _, g in sorted(p[2].items())]) for p in (found, wanted)]
+        errors = dict(
+            logits=distance(found[0], wanted[0]),
+            token_loss=(found[1] - wanted[1]).pow(2).mean().sqrt().item(),
+            gradient=distance(*joined),
+            worst_gradient=max(distance(found[2][key], g) for key, g in wanted[2].items() if g.norm() > 0),
+        )
+        worst = {key: max(value, worst.get(key, 0)) for key, value in errors.items()}
+    return worst
+
+
+def make_bfloat16():
+    errors = {}
+    for name in MODELS:
+        errors[name] = {key: float(f"{value:.4g}") for key, value in bfloat16_errors(name).items()}
+        print(f"{name:28s}", errors[name])
+    made_with = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, one thread of a CPU"
+    with open(os.path.join(ROOT, "bfloat16.json"), "w") as out:
+        json.dump(dict(made_with=made_with, errors=errors), out, indent=1)
+        out.write("\n")
+
+
 ROPES = [
     dict(rope_type="linear", rope_theta=10000.0, factor=4.0),
     dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0),
@@ -507,6 +572,9 @@ def make_ropes():
 def main():
     os.makedirs(ROOT, exist_ok=True)
     torch.set_num_threads(1)
+    if sys.argv[1:] == ["--bfloat16"]:
+        make_bfloat16()
+        return
     for name in sys.argv[1:] or MODELS:
         make_model(name)
     if len(sys.argv) == 1:

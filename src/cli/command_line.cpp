@@ -157,6 +157,10 @@ int dispatch(std::vector<std::string> arguments) {
                              "largest relative difference of a loss");
   parity_command->add_option("--tolerance-grad", parity.tolerance_grad,
                              "largest relative L2 difference of a gradient");
+  parity_command
+      ->add_option("--kernels", parity.kernels,
+                   "fused: what a run on this CPU takes; plain: what a run on a device takes")
+      ->check(CLI::IsMember({"fused", "plain"}));
 
   CLI::App* version_command = app.add_subcommand("version", "print the version");
 

@@ -79,9 +79,9 @@ int tokenize_lines(const TokenizeArguments& arguments) {
 }
 
 int check_parity(const ParityArguments& arguments) {
-  return recipes::run_parity_command(
-      arguments.model, arguments.reference,
-      {arguments.tolerance_logits, arguments.tolerance_loss, arguments.tolerance_grad});
+  return recipes::run_parity_command(arguments.model, arguments.reference,
+                                     {arguments.tolerance_logits, arguments.tolerance_loss,
+                                      arguments.tolerance_grad, arguments.kernels == "plain"});
 }
 
 std::string version_text() {

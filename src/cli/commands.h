@@ -47,6 +47,7 @@ struct ParityArguments {
   double tolerance_logits = 1e-4;
   double tolerance_loss = 1e-5;
   double tolerance_grad = 1e-3;
+  std::string kernels = "fused";
 };
 
 /// The subcommands; each returns the exit status and throws UserError for what is wrong.

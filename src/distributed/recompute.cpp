@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
 #include "distributed/flat_units.h"
 #include "kernels/result_keeper.h"
+#include "nn/repeated_block.h"
 #include "nn/unit_hook.h"
 
 namespace automodel::distributed {
@@ -92,6 +94,31 @@ class Taking final : public kernels::ResultKeeper {
   size_t next_ = 0;
 };
 
+tensor_list detached(at::TensorList inputs) {
+  tensor_list out;
+  for (const at::Tensor& input : inputs) {
+    out.push_back(input.detach().requires_grad_(input.requires_grad()));
+  }
+  return out;
+}
+
+/// Backward of a graph of its own, whose parameters' gradients are added up here. Returns those of
+/// its inputs, and nothing for the argument behind them.
+tensor_list run_backward(const tensor_list& inputs, const tensor_list& outputs,
+                         const tensor_list& gradients) {
+  tensor_list reached, gradients_there;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    reached.push_back(outputs[i]);
+    gradients_there.push_back(gradients[i]);
+  }
+  torch::autograd::backward(reached, gradients_there);
+  tensor_list found;
+  for (const at::Tensor& input : inputs) found.push_back(input.grad());
+  found.emplace_back();
+  return found;
+}
+
 /// The body of a block's forward, kept until its backward.
 struct KeptBody : torch::CustomClassHolder {
   nn::UnitBody body;
@@ -127,22 +154,10 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     const auto num_inputs = static_cast<std::ptrdiff_t>(context->saved_data["inputs"].toInt());
     tensor_list inputs(saved.begin(), saved.begin() + num_inputs);
     saved.erase(saved.begin(), saved.begin() + num_inputs);
-    for (at::Tensor& input : inputs) {
-      input = input.detach().requires_grad_(input.requires_grad());
-    }
+    inputs = detached(inputs);
     const tensor_list outputs =
         kept.is_selective ? recompute_selectively(kept, inputs, saved) : recompute(kept, inputs);
-    tensor_list reached, gradients_there;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (!gradients[i].defined()) continue;
-      reached.push_back(outputs[i]);
-      gradients_there.push_back(gradients[i]);
-    }
-    torch::autograd::backward(reached, gradients_there);
-    tensor_list found;
-    for (const at::Tensor& input : inputs) found.push_back(input.grad());
-    found.emplace_back();  // of the body
-    return found;
+    return run_backward(inputs, outputs, gradients);
   }
 
   static tensor_list recompute(const KeptBody& kept, const tensor_list& inputs) {
@@ -163,14 +178,53 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   }
 };
 
+/// One run of a block, kept until its backward.
+struct OwnGraph : torch::CustomClassHolder {
+  tensor_list inputs, outputs;
+};
+
+/// A run of a block in a graph of its own.
+struct Separated : torch::autograd::Function<Separated> {
+  static tensor_list forward(AutogradContext* context, at::TensorList inputs,
+                             const nn::UnitBody* body) {
+    auto graph = c10::make_intrusive<OwnGraph>();
+    context->saved_data["graph"] = c10::IValue::make_capsule(graph);
+    context->set_materialize_grads(false);
+    graph->inputs = detached(inputs);
+    const at::AutoGradMode with_gradients(true);
+    graph->outputs = (*body)(graph->inputs);
+    tensor_list out;
+    for (const at::Tensor& output : graph->outputs) out.push_back(output.detach());
+    return out;
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto holder = context->saved_data["graph"].toCapsule();
+    auto& graph = static_cast<OwnGraph&>(*holder);
+    const tensor_list inputs = std::exchange(graph.inputs, {});
+    const tensor_list outputs = std::exchange(graph.outputs, {});
+    return run_backward(inputs, outputs, gradients);
+  }
+};
+
+bool has_backward(const nn::TensorList& inputs) {
+  return at::GradMode::is_enabled() && std::ranges::any_of(inputs, &at::Tensor::requires_grad);
+}
+
+class SeparateRuns final : public nn::UnitBehavior {
+ public:
+  nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body) override {
+    if (!has_backward(inputs)) return body(inputs);
+    return Separated::apply(at::TensorList(inputs), &body);
+  }
+};
+
 class RecomputeBehavior final : public nn::UnitBehavior {
  public:
   explicit RecomputeBehavior(bool is_selective) : is_selective_(is_selective) {}
 
   nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body) override {
-    const bool has_backward =
-        at::GradMode::is_enabled() && std::ranges::any_of(inputs, &at::Tensor::requires_grad);
-    if (!has_backward) return body(inputs);
+    if (!has_backward(inputs)) return body(inputs);
     auto kept = c10::make_intrusive<KeptBody>();
     kept->body = body;
     kept->is_selective = is_selective_;
@@ -199,12 +253,15 @@ std::vector<torch::nn::Module*> get_lm_ac_layers(torch::nn::Module& model,
 int64_t recompute_blocks(torch::nn::Module& model, const nn::ParallelPlan& plan,
                          ActivationCheckpointingMode mode) {
   using Mode = ActivationCheckpointingMode;
-  if (mode == Mode::kOff) return 0;
   int64_t num_blocks = 0;
   for (torch::nn::Module* layer : get_lm_ac_layers(model, plan)) {
     if (!has_trained_parameters(*layer)) continue;
     auto* hooked = dynamic_cast<nn::HookedModule*>(layer);
     AM_CHECK(hooked != nullptr, "a ", layer->name(), " is a block without a UnitHook");
+    if (mode == Mode::kOff && dynamic_cast<nn::RepeatedBlock*>(layer) != nullptr) {
+      hooked->unit_hook().install(std::make_unique<SeparateRuns>());
+    }
+    if (mode == Mode::kOff) continue;
     hooked->unit_hook().install(std::make_unique<RecomputeBehavior>(mode == Mode::kSelective));
     num_blocks += 1;
   }

@@ -18,10 +18,13 @@ std::vector<torch::nn::Module*> get_lm_ac_layers(torch::nn::Module& model,
 /// Activation checkpointing of whole blocks: a block keeps its input and computes its forward again
 /// in backward. `kFull` keeps nothing else; `kSelective` also keeps what upstream's policy keeps:
 /// the fused attention's result and, counted anew in the forward and in the recomputation, the
-/// first, third, fifth ... matrix product of a block. `kOff` does nothing.
+/// first, third, fifth ... matrix product of a block. `kOff` recomputes nothing.
 ///
 /// Values and gradients are those of plain training to the last bit: dropout is keyed by step and
-/// position, not drawn from a stream. Blocks without trained parameters are left out, as upstream;
+/// position, not drawn from a stream. Where one loss runs the blocks more than once
+/// (nn/repeated_block.h), every mode adds each run's gradients to the parameters when that run has
+/// been differentiated: autograd by itself would add the runs up first, in other roundings, and
+/// hold the gradients of whole layers until the last one. Blocks without trained parameters are left out, as upstream;
 /// a block whose input carries no gradient runs as before. Returns the number of blocks that
 /// recompute.
 ///

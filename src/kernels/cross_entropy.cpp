@@ -54,7 +54,13 @@ double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   return std::accumulate(losses.begin(), losses.end(), 0.0) / options.divisor;
 }
 
-/// Loss (float64, on the device) of one chunk of logits (float32, changed into their gradients).
+/// Of logits, and of what is computed from them.
+at::ScalarType wide_type(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// Loss (float64, on the device) of one chunk of logits (float32 or float64, changed into their
+/// gradients).
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                       const CrossEntropyOptions& options) {
   if (is_fusable({logits})) {
@@ -92,7 +98,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     for (int64_t begin = 0; begin < hidden.size(0); begin += kChunkTokens) {
       const int64_t count = std::min(kChunkTokens, hidden.size(0) - begin);
       const at::Tensor rows = hidden.narrow(0, begin, count);
-      at::Tensor logits = product(rows, weight.t()).to(at::kFloat);
+      at::Tensor logits = product(rows, weight.t()).to(wide_type(weight));
       loss.add_(chunk_loss(logits, labels.narrow(0, begin, count), *options));
       if (!has_gradients) continue;
       const at::Tensor gradient = logits.to(weight.scalar_type());
@@ -100,14 +106,14 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       product_into(gradient.t(), rows, weight_grad, {.adds = true});
     }
     if (has_gradients) context->save_for_backward({hidden_grad, weight_grad});
-    return loss.to(at::kFloat);
+    return loss.to(wide_type(weight));
   }
 
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
                                                torch::autograd::tensor_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor scale = gradients[0];
-    if (scale.is_cpu() && scale.item<float>() == 1.0F) {  // the usual case needs no copies
+    if (scale.is_cpu() && scale.item<double>() == 1.0) {  // the usual case needs no copies
       return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor()};
     }
     return {saved[0] * scale.to(saved[0].scalar_type()),

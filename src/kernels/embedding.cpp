@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/fused.h"
 
 namespace automodel::kernels {
 
@@ -114,7 +115,9 @@ struct Embedding : torch::autograd::Function<Embedding> {
 
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids, int64_t padding_idx) {
   const bool has_type = weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16;
-  if (!weight.device().is_cpu() || !has_type) return at::embedding(weight, ids, padding_idx);
+  if (!weight.device().is_cpu() || !has_type || is_plain_path_asked()) {
+    return at::embedding(weight, ids, padding_idx);
+  }
   return Embedding::apply(weight, ids, padding_idx);
 }
 

@@ -15,7 +15,8 @@ constexpr int64_t kExpectedRows = 512;  // a chunk
 
 /// Probabilities of some rows, in the dtype of the weight.
 at::Tensor row_probabilities(const at::Tensor& rows, const at::Tensor& weight, double softcap) {
-  at::Tensor logits = product(rows, weight.t()).to(at::kFloat);
+  const bool is_double = weight.scalar_type() == at::kDouble;
+  at::Tensor logits = product(rows, weight.t()).to(is_double ? at::kDouble : at::kFloat);
   if (softcap > 0) logits = logits.div_(softcap).tanh_().mul_(softcap);
   return logits.softmax(-1).to(weight.scalar_type());
 }

@@ -168,8 +168,10 @@ void for_each_expert(const ExpertRows& rows, bool is_cpu,
     return;
   }
   std::atomic<size_t> next = 0;
+  const bool is_plain = is_plain_path_asked();
   at::parallel_for(0, num_threads, 1, [&](int64_t begin, int64_t end) {
-    const at::NoGradGuard no_grad;  // the caller's guard is the caller's thread's
+    const at::NoGradGuard no_grad;  // the caller's guards are the caller's thread's
+    const PlainPathScope path(is_plain);
     for (size_t i = next++; i < experts.size(); i = next++) run(experts[i]);
   });
 }

@@ -7,7 +7,26 @@
 
 namespace automodel::kernels {
 
+namespace {
+
+thread_local bool is_plain_asked = false;
+
+}  // namespace
+
+PlainPathScope::PlainPathScope(bool is_asked) : was_asked_(is_plain_asked) {
+  is_plain_asked = is_asked;
+}
+
+PlainPathScope::~PlainPathScope() {
+  is_plain_asked = was_asked_;
+}
+
+bool is_plain_path_asked() {
+  return is_plain_asked;
+}
+
 bool is_fusable(std::initializer_list<at::Tensor> tensors) {
+  if (is_plain_asked) return false;
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
     return !tensor.defined() || (tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat);
   });

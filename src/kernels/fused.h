@@ -8,8 +8,29 @@
 
 namespace automodel::kernels {
 
-/// True when every defined tensor is float32 on the CPU: the fused loops' domain.
+/// True when every defined tensor is float32 on the CPU, the fused loops' domain, and nobody asked
+/// for the plain path.
 bool is_fusable(std::initializer_list<at::Tensor> tensors);
+
+/// While it lives, kernels that this thread calls take the plain path, that of other devices, with
+/// float32 and 16 bits on the CPU too. For those who compare the two: forward and backward of a
+/// comparison lie inside one scope; nothing that trains makes one.
+///
+/// A thread-local switch and not a parameter: between whoever compares and the kernels lie the
+/// layers of every model.
+class PlainPathScope final {
+ public:
+  explicit PlainPathScope(bool is_asked = true);
+  ~PlainPathScope();
+  PlainPathScope(const PlainPathScope&) = delete;
+  PlainPathScope& operator=(const PlainPathScope&) = delete;
+
+ private:
+  bool was_asked_;
+};
+
+/// Whether a scope of this thread asks for the plain path.
+bool is_plain_path_asked();
 
 /// Runs `body(block_begin, block_end, partial)` over blocks of rows on all threads; `partial` is a
 /// zeroed row of `width` floats per block. Returns the sum of the rows, taken in the order of the

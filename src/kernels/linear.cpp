@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/cpu/kind.h"
 #include "kernels/fused.h"
 #include "kernels/product.h"
 #include "kernels/result_keeper.h"
@@ -18,7 +19,8 @@ at::Tensor rows_of(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)}).to(at::kFloat);
 }
 
-/// `kept` is the product when it is there already, else null.
+/// Every product in float32 from 16-bit operands, rounded once at the end; x and weight are saved
+/// in 16 bits. `kept` is the product when it is there already, else null.
 struct LinearWidened : torch::autograd::Function<LinearWidened> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
@@ -90,7 +92,7 @@ struct Linear : torch::autograd::Function<Linear> {
 }  // namespace
 
 bool has_fast_bfloat16_products() {
-  return __builtin_cpu_supports("avx512bf16");  // every CPU with AMX has it too
+  return cpu::cpu_kind() == cpu::CpuKind::kAvx512Bf16;
 }
 
 at::Tensor linear_widened(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -112,7 +112,7 @@ at::Tensor Factor::tensor() const {
 
 bool is_slow_to_multiply(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
-  return tensor.is_cpu() &&
+  return tensor.is_cpu() && !is_plain_path_asked() &&
          (dtype == at::kHalf || (dtype == at::kBFloat16 && !has_fast_bfloat16_products()));
 }
 

@@ -31,18 +31,19 @@ at::Tensor embedding_reference(const at::Tensor& weight, const at::Tensor& ids,
 at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids) {
   const int64_t half = rope.cos.size(1);
   const int64_t length = x.size(1);
+  const at::ScalarType wide = at::promote_types(x.scalar_type(), rope.cos.scalar_type());
   // [B or 1, S, 1, R / 2]
   const auto rows = [&](const at::Tensor& table) {
     const at::Tensor picked = position_ids.defined()
                                   ? table.index_select(0, position_ids.reshape({-1}))
                                         .view({position_ids.size(0), length, half})
                                   : table.narrow(0, 0, length).unsqueeze(0);
-    return picked.unsqueeze(2);
+    return picked.unsqueeze(2).to(wide);
   };
   const at::Tensor cos = rows(rope.cos);
   const at::Tensor sin = rows(rope.sin);
-  const at::Tensor first = x.narrow(-1, 0, half).to(cos.scalar_type());
-  const at::Tensor second = x.narrow(-1, half, half).to(cos.scalar_type());
+  const at::Tensor first = x.narrow(-1, 0, half).to(wide);
+  const at::Tensor second = x.narrow(-1, half, half).to(wide);
   std::vector<at::Tensor> parts = {(first * cos - second * sin).to(x.scalar_type()),
                                    (second * cos + first * sin).to(x.scalar_type())};
   const int64_t rest = x.size(-1) - 2 * half;

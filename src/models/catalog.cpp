@@ -87,6 +87,15 @@ const Family* find(const Json& hf_config) {
   return nullptr;
 }
 
+/// What a family makes of its config.json and of the recipe's moe_overrides in it.
+decoder::DecoderConfig read(const Family& family, ConfigReader& reader) {
+  decoder::DecoderConfig config = family.read_config(reader);
+  if (reader.has("moe_overrides") && !(config.moe && config.moe->has_correction_bias)) {
+    reader.problem(cat("moe_overrides: a ", family.architecture, " has no correction to move"));
+  }
+  return config;
+}
+
 std::string unknown_reason(const Json& hf_config) {
   const std::string architecture = named_architecture(hf_config);
   if (!architecture.empty()) {
@@ -133,7 +142,7 @@ std::vector<std::string> check_config(const Json& hf_config) {
   const FamilyCheck check = find_family(hf_config);
   if (!check.is_known) return {check.reason};
   ConfigReader reader(hf_config);
-  find(hf_config)->read_config(reader);
+  read(*find(hf_config), reader);
   return reader.problems();
 }
 
@@ -143,7 +152,7 @@ std::shared_ptr<CausalLM> build_causal_lm(const Json& hf_config, at::ScalarType 
   const Family& family = *find(hf_config);
   if (family.build != nullptr) return family.build(hf_config, dtype);
   ConfigReader reader(hf_config);
-  decoder::DecoderConfig config = family.read_config(reader);
+  decoder::DecoderConfig config = read(family, reader);
   if (!reader.problems().empty()) {
     throw InputError(
         cat("config.json of a ", family.architecture, ": ", join(reader.problems(), "; ")));

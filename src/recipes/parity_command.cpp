@@ -10,6 +10,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "distributed/data_parallel.h"
+#include "kernels/fused.h"
 #include "models/catalog.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
@@ -84,29 +85,29 @@ bool print_kind(const char* kind, const models::ParityDifference& difference, do
 }  // namespace
 
 int run_parity_command(const std::string& model_folder, const std::string& reference_path,
-                       const ParityTolerances& tolerances) {
+                       const ParityOptions& options) {
+  const kernels::PlainPathScope path(options.takes_plain_path);
   LoadedModel loaded = load_model(model_folder);
   const tensor::NamedTensors reference = read_reference(reference_path);
   const models::ParityReport report = models::run_parity(*loaded.model, reference);
   bool is_good = true;
   if (report.logits) {
-    is_good &=
-        print_kind("logits", *report.logits, report.logits->worst_absolute, tolerances.logits);
+    is_good &= print_kind("logits", *report.logits, report.logits->worst_absolute, options.logits);
   }
   if (report.loss) {
-    is_good &= print_kind("loss", *report.loss, report.loss->worst_relative, tolerances.loss);
+    is_good &= print_kind("loss", *report.loss, report.loss->worst_relative, options.loss);
   }
   if (report.gradients) {
-    is_good &= print_kind("gradients", *report.gradients, report.gradients->worst_relative,
-                          tolerances.grad);
+    is_good &=
+        print_kind("gradients", *report.gradients, report.gradients->worst_relative, options.grad);
   }
   if (const at::Tensor* losses = tensor::find_tensor(reference, "losses")) {
     const double worst = worst_training_loss(loaded, reference, losses->to(at::kDouble));
-    const bool is_close = worst <= tolerances.loss;
+    const bool is_close = worst <= options.loss;
     is_good &= is_close;
     std::cout << "training: " << losses->numel() << " AdamW steps, worst relative loss "
               << format_scientific(worst, 3) << "; " << (is_close ? "ok" : "TOO LARGE")
-              << " (tolerance " << tolerances.loss << ")\n";
+              << " (tolerance " << options.loss << ")\n";
   }
   return is_good ? 0 : 1;
 }

@@ -153,6 +153,66 @@ void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics
   }
 }
 
+/// Fields of upstream's MoEConfig.
+const std::vector<std::string> kMoEKeys = {"n_routed_experts",
+                                           "n_shared_experts",
+                                           "n_activated_experts",
+                                           "n_expert_groups",
+                                           "n_limited_groups",
+                                           "train_gate",
+                                           "gate_bias_update_factor",
+                                           "aux_loss_coeff",
+                                           "score_func",
+                                           "route_scale",
+                                           "dim",
+                                           "inter_dim",
+                                           "moe_inter_dim",
+                                           "norm_topk_prob",
+                                           "router_bias",
+                                           "expert_bias",
+                                           "expert_activation",
+                                           "activation_alpha",
+                                           "activation_limit",
+                                           "swiglu_limit",
+                                           "apply_router_weight_after_down",
+                                           "softmax_before_topk",
+                                           "router_weight_uses_score_correction_bias",
+                                           "router_weights_fp32",
+                                           "dtype",
+                                           "gate_dtype",
+                                           "shared_expert_gate",
+                                           "shared_expert_inter_dim",
+                                           "shared_expert_activation",
+                                           "force_e_score_correction_bias",
+                                           "moe_latent_size",
+                                           "enable_routing_replay"};
+
+/// `model.moe_overrides`, which the family reads as a part of its configuration.
+void read_moe_overrides(const Node& overrides, ModelPlan& plan, Diagnostics& diagnostics) {
+  if (overrides.is_null()) return;
+  if (!overrides.is_mapping()) {
+    diagnostics.error(overrides, cat("expected a mapping, found ", overrides.describe()));
+    return;
+  }
+  Json changes = Json::object();
+  for (const Node& child : overrides.children()) {
+    if (!contains(kMoEKeys, child.key())) {
+      diagnostics.error_at_key(
+          child, cat("unknown key '", child.key(), "'", did_you_mean(child.key(), kMoEKeys)));
+    } else if (child.key() != "gate_bias_update_factor") {
+      diagnostics.unsupported(child,
+                              "of moe_overrides only gate_bias_update_factor is in this version");
+    } else if (const auto factor = config::read_value<double>(child, diagnostics)) {
+      if (*factor < 0) {
+        diagnostics.error(child, cat("must be at least 0, not ", *factor));
+      } else {
+        changes[child.key()] = *factor;
+      }
+    }
+  }
+  if (changes.size() > 0 && plan.hf_config.is_object()) plan.hf_config["moe_overrides"] = changes;
+}
+
 /// The configuration's source and what the recipe changes in it, from `model.config`.
 void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& changes,
                       Diagnostics& diagnostics) {
@@ -290,7 +350,7 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
   for (const Node& child : target->arguments.children()) {
     if (contains(fields, child.key())) continue;
     own.erase(child.key());
-    if (child.key() == "config" || child.key() == "backend") continue;
+    if (contains({"config", "backend", "moe_overrides"}, child.key())) continue;
     changes.push_back(child);
   }
   plan.section = config::bind<ModelSection>(own, diagnostics);
@@ -313,6 +373,9 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
     diagnostics.missing(*node, key, cat("missing key '", key, "': which model"));
   }
   apply_changes(changes, plan, diagnostics);
+  if (const Node* overrides = target->arguments.find("moe_overrides")) {
+    read_moe_overrides(*overrides, plan, diagnostics);
+  }
   read_dtype(*node, plan, diagnostics);
   return plan;
 }

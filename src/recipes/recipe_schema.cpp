@@ -75,6 +75,10 @@ Json model_schema() {
   schema["properties"]["config"] = anything;
   anything["description"] = "kernels of other libraries; no effect here";
   schema["properties"]["backend"] = anything;
+  anything["description"] =
+      "upstream's MoEConfig: gate_bias_update_factor, by which each step moves the correction of "
+      "the choice of experts towards even load (absent: 0.001 for DeepSeek-V3, 0 for GLM-4.5)";
+  schema["properties"]["moe_overrides"] = anything;
   schema.erase("additionalProperties");
   return schema;
 }

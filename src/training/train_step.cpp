@@ -66,19 +66,11 @@ tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_inde
   const at::Tensor labels = batch.labels.cpu().contiguous();
   const int64_t* data = labels.data_ptr<int64_t>();
   const int64_t length = labels.size(1);
-  at::Tensor padding;
-  if (batch.padding_mask.defined()) padding = batch.padding_mask.cpu().contiguous();
   for (int64_t row = 0; row < labels.size(0); ++row) {
     const int64_t* first = data + row * length;
     counts.num_label_tokens += length - std::count(first, first + length, ignore_index);
     int64_t used = length;
-    if (padding.defined()) {
-      const bool* mask = padding.data_ptr<bool>() + row * length;
-      while (used > 0 && mask[used - 1]) --used;
-    } else {
-      // Upstream counts the labels' tail of ignored positions as padding.
-      while (used > 0 && first[used - 1] == ignore_index) --used;
-    }
+    while (used > 0 && first[used - 1] == ignore_index) --used;
     counts.num_tokens += used;
   }
   return counts;

@@ -375,6 +375,19 @@ TEST(CliTest, ParityFailsAboveATolerance) {
   EXPECT_EQ(automodel(strict).status, 1);
 }
 
+TEST(CliTest, ParityTakesThePlainPathWhenAsked) {
+  std::vector<std::string> arguments = {"parity", "--model", "tests/golden/qwen3_tied",
+                                        "--reference",
+                                        "tests/golden/qwen3_tied/reference.safetensors"};
+  const ProgramResult fused = automodel(arguments);
+  arguments.insert(arguments.end(), {"--kernels", "plain"});
+  const ProgramResult plain = automodel(arguments);
+  EXPECT_EQ(plain.status, 0) << plain.out;
+  EXPECT_NE(plain.out, fused.out);  // other roundings
+  arguments.back() = "fast";
+  EXPECT_EQ(automodel(arguments).status, 2);
+}
+
 TEST(CliTest, VersionIsOneLine) {
   const ProgramResult run = automodel({"version"});
   EXPECT_EQ(run.status, 0);

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
 #include <set>
+#include <thread>
 
 #include "core/error.h"
 
@@ -215,10 +218,29 @@ TEST(LoaderTest, RefusesAnEmptyDatasetAndGrouping) {
   EXPECT_THROW(make_loader(3, {}, {.group_by_length = true}), UnsupportedError);
 }
 
-TEST(LoaderTest, EndsWhileBatchesAreBeingPrepared) {
+std::ptrdiff_t num_threads_of_process() {
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return std::distance(begin(threads), end(threads));
+}
+
+/// A thread that was joined is listed until the kernel has cleared it away.
+bool comes_to_threads(std::ptrdiff_t count) {
+  for (int i = 0; i < 1'000'000; ++i) {
+    if (num_threads_of_process() == count) return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+TEST(LoaderTest, EndsItsThreadsWhileBatchesAreBeingPrepared) {
+  const std::ptrdiff_t num_before = num_threads_of_process();
   for (int i = 0; i < 50; ++i) {
-    DataLoader loader = make_loader(1000, {}, {.num_workers = 3});
-    loader.next();
+    {
+      DataLoader loader = make_loader(1000, {}, {.num_workers = 3});
+      EXPECT_TRUE(loader.next());
+      EXPECT_EQ(num_threads_of_process(), num_before + 3);
+    }
+    ASSERT_TRUE(comes_to_threads(num_before));
   }
 }
 

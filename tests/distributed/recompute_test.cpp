@@ -8,6 +8,7 @@
 
 #include <map>
 
+#include "comm/ranks.h"
 #include "distributed/data_parallel.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/memory_ledger.h"
@@ -15,6 +16,7 @@
 #include "kernels/attention.h"
 #include "nn/layer_list.h"
 #include "nn/layers.h"
+#include "nn/repeated_block.h"
 #include "nn/unit_hook.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
@@ -36,7 +38,7 @@ struct LayerKind {
 };
 
 /// Attention and a gated MLP with residual sums: four products and one attention.
-class RecomputedBlock final : public torch::nn::Module, public nn::HookedModule {
+class RecomputedBlock : public torch::nn::Module, public nn::HookedModule {
  public:
   explicit RecomputedBlock(const LayerKind& kind) {
     const auto linear = [&](const char* name, int64_t in, int64_t out) {
@@ -70,21 +72,35 @@ class RecomputedBlock final : public torch::nn::Module, public nn::HookedModule 
   std::shared_ptr<nn::Linear> qkv_, o_, gate_up_, down_;
 };
 
+class TwiceRunBlock final : public RecomputedBlock, public nn::RepeatedBlock {
+ public:
+  using RecomputedBlock::RecomputedBlock;
+};
+
 /// Three blocks between an input and an output scale, which belong to the root.
 class RecomputedModel final : public torch::nn::Module {
  public:
-  explicit RecomputedModel(const LayerKind& kind) : kind_(kind) {
+  explicit RecomputedModel(const LayerKind& kind, int num_runs = 1, bool is_marked = false)
+      : kind_(kind), num_runs_(num_runs) {
     scale_ = register_parameter("scale", tensor::placeholder({kD}, kind.dtype));
     auto layers = register_module("layers", std::make_shared<nn::LayerList>());
     for (const char* name : {"a", "b", "c"}) {
-      blocks_.push_back(layers->register_module(name, std::make_shared<RecomputedBlock>(kind)));
+      std::shared_ptr<RecomputedBlock> block;
+      if (is_marked) {
+        block = std::make_shared<TwiceRunBlock>(kind);
+      } else {
+        block = std::make_shared<RecomputedBlock>(kind);
+      }
+      blocks_.push_back(layers->register_module(name, block));
     }
   }
 
   at::Tensor loss(int64_t number) {
     const at::Tensor x = at::sin(at::arange(kB * kS * kD, at::kFloat) + double(number));
     at::Tensor hidden = x.view({kB, kS, kD}).to(kind_.dtype) * scale_;
-    for (const auto& block : blocks_) hidden = block->forward(hidden);
+    for (int run = 0; run < num_runs_; ++run) {
+      for (const auto& block : blocks_) hidden = block->forward(hidden);
+    }
     return (hidden * scale_).pow(2).mean();
   }
 
@@ -98,6 +114,7 @@ class RecomputedModel final : public torch::nn::Module {
 
  private:
   LayerKind kind_;
+  int num_runs_;  // of the blocks
   at::Tensor scale_;
   std::vector<std::shared_ptr<RecomputedBlock>> blocks_;
 };
@@ -174,6 +191,53 @@ INSTANTIATE_TEST_SUITE_P(Kinds, RecomputeLayersTest,
                                          LayerKind{"Transposed", true, true, at::kFloat},
                                          LayerKind{"Bfloat16", true, false, at::kBFloat16}),
                          [](const auto& info) { return info.param.name; });
+
+/// This rank's gradients of three micro-batches whose loss runs the blocks twice.
+std::map<std::string, at::Tensor> gradients_of_repeated_blocks(Mode mode,
+                                                               const comm::ProcessGroup& ranks) {
+  at::set_num_threads(1);
+  RecomputedModel model(kPlainLayers, 2, true);
+  recompute_blocks(model, RecomputedModel::plan(), mode);
+  FullySharded engine(model, model.keys(), ShardingGroups::of(ranks), {});
+  Trained::initialise(engine);
+  return step_gradients(engine, model, 3);
+}
+
+TEST(RecomputeTest, BlocksThatALossRunsTwiceHaveTheBitsOfPlainTraining) {
+  const comm::ProcessGroup solo = comm::ProcessGroup::solo();
+  const auto plain = gradients_of_repeated_blocks(Mode::kOff, solo);
+  for (const Mode mode : {Mode::kFull, Mode::kSelective}) {
+    SCOPED_TRACE(enum_name(mode));
+    expect_same_bits(gradients_of_repeated_blocks(mode, solo), plain);
+  }
+}
+
+TEST(RecomputeTest, BlocksThatALossRunsTwiceHaveTheBitsOfPlainTrainingOnTwoRanks) {
+  comm::expect_ranks(2, [](comm::World& world) {
+    const auto plain = gradients_of_repeated_blocks(Mode::kOff, world.group());
+    for (const Mode mode : {Mode::kFull, Mode::kSelective}) {
+      for (const auto& [name, found] : gradients_of_repeated_blocks(mode, world.group())) {
+        comm::expect(at::equal(found, plain.at(name)), cat(name, ", ", enum_name(mode)));
+      }
+    }
+  });
+}
+
+/// Plain training of repeated blocks, against autograd's own sums.
+TEST(RecomputeTest, RunsThatAreDifferentiatedApartHaveTheSameGradients) {
+  const auto gradients = [](bool is_marked) {
+    const nn::ParallelPlan plan = RecomputedModel::plan();
+    RecomputedModel model(kPlainLayers, 2, is_marked);
+    EXPECT_EQ(recompute_blocks(model, plan, Mode::kOff), 0);
+    DataParallel engine(model, plan, model.keys(), comm::ProcessGroup::solo(), {});
+    Trained::initialise(engine);
+    return step_gradients(engine, model, 2);
+  };
+  const auto apart = gradients(true);
+  for (const auto& [name, wanted] : gradients(false)) {
+    EXPECT_TRUE(at::allclose(apart.at(name), wanted, 1e-5, 1e-6)) << name;
+  }
+}
 
 /// Calls by operator, of this thread while it lives.
 class CallCounts final {

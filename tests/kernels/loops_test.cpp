@@ -9,25 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
+#include "kernels/cpu/kind.h"
+#include "kernels/linear.h"
+
 namespace automodel::kernels::cpu {
 namespace {
 
 using Floats = std::vector<float>;
 
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-}
-
 /// Every table that this CPU can run.
 std::vector<const LoopTable*> tables() {
   std::vector<const LoopTable*> all = {&baseline_loops()};
-  if (has_avx2()) all.push_back(&avx2_loops());
-  if (has_avx512()) all.push_back(&avx512_loops());
+  if (best_kind() >= CpuKind::kAvx2) all.push_back(&avx2_loops());
+  if (best_kind() >= CpuKind::kAvx512) all.push_back(&avx512_loops());
   return all;
 }
 
@@ -255,6 +250,25 @@ TEST(Loops, ShowRowsOfMinusInfinity) {
     EXPECT_TRUE(std::isnan(table->softmax_row(scores.data(), 0, 40, 40, 0.0f)));
     EXPECT_FALSE(std::isfinite(table->cross_entropy_row(logits.data(), 5, 40, 1.0f, 0.0f, 1.0f)));
   }
+}
+
+TEST(CpuKinds, ALesserKindCanBeNamed) {
+  EXPECT_EQ(chosen_kind("", CpuKind::kAvx512), CpuKind::kAvx512);
+  EXPECT_EQ(chosen_kind("baseline", CpuKind::kAvx512), CpuKind::kBaseline);
+  EXPECT_EQ(chosen_kind("avx512_bf16", CpuKind::kAvx512Bf16), CpuKind::kAvx512Bf16);
+  try {
+    chosen_kind("avx512", CpuKind::kAvx2);
+    FAIL() << "chosen";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "AUTOMODEL_CPU is 'avx512'; this CPU can be: baseline, avx2");
+  }
+}
+
+/// Which table is taken, and whether 16-bit products are: by the kind of the run.
+TEST(CpuKinds, TheLoopsAreThoseOfTheKind) {
+  const char* names[] = {"baseline", "avx2", "avx512", "avx512"};
+  EXPECT_STREQ(loops().isa, names[static_cast<size_t>(cpu_kind())]);
+  EXPECT_EQ(has_fast_bfloat16_products(), cpu_kind() == CpuKind::kAvx512Bf16);
 }
 
 }  // namespace

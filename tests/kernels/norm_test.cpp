@@ -94,9 +94,11 @@ TEST(RmsNorm, HidesNeitherNaNNorInf) {
   }
 }
 
+// From two columns on, as above; and the weight's gradient of one column is a single number whose
+// terms cancel: how near the plain path comes to it is luck, other with other instructions.
 TEST(AddRmsNorm, MatchesThePlainPath) {
   for (const bool adds_one : {false, true}) {
-    for (const int64_t dim : {1, 37, 64}) {
+    for (const int64_t dim : {2, 37, 64}) {
       SCOPED_TRACE(testing::Message() << dim << (adds_one ? " with one added" : ""));
       const NormOptions options{.eps = 1e-6, .adds_one = adds_one};
       expect_fused_as_close(fused_add_norm(options), plain_add_norm(options), add_norm_inputs(dim));

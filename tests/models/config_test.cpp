@@ -259,5 +259,27 @@ TEST(ParallelPlan, NamesModulesThatExist) {
       ElementsAre("q_norm and k_norm normalise over all heads together"));
 }
 
+/// Upstream 0.7: DeepSeek V3's class has an update of its correction, GLM 4's has none.
+TEST(MoEOverrides, SetByHowMuchTheCorrectionMoves) {
+  const auto factor = [](const char* name, const char* overrides) {
+    Json config = Json::parse_file(test::source_file(cat("tests/golden/", name, "/config.json")));
+    if (*overrides != '\0') config["moe_overrides"] = Json::parse(overrides, "overrides");
+    const auto model = models::build_causal_lm(config, at::kFloat);
+    EXPECT_FALSE(model->hf_config().contains("moe_overrides"));
+    return decoder_config(*model).moe->gate_bias_update_factor;
+  };
+  EXPECT_EQ(factor("deepseek_v3", ""), 1e-3);
+  EXPECT_EQ(factor("glm4_moe", ""), 0);
+  EXPECT_EQ(factor("glm4_moe", R"({"gate_bias_update_factor": 0.01})"), 0.01);
+  EXPECT_EQ(factor("deepseek_v3", R"({"gate_bias_update_factor": 0})"), 0);
+}
+
+TEST(MoEOverrides, NeedACorrection) {
+  Json config = Json::parse_file(test::source_file("tests/golden/qwen3_moe/config.json"));
+  config["moe_overrides"] = Json::parse(R"({"gate_bias_update_factor": 0.01})", "overrides");
+  EXPECT_THAT(models::check_config(config),
+              ElementsAre("moe_overrides: a Qwen3MoeForCausalLM has no correction to move"));
+}
+
 }  // namespace
 }  // namespace automodel

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <set>
 
+#include "kernels/fused.h"
 #include "kernels/optimizer.h"
 #include "models/diffusion_gemma/canvas.h"
 #include "models/golden_model.h"
@@ -72,6 +73,17 @@ TEST_F(DiffusionGemmaTest, LogitsLossAndEveryGradientMatchTransformers) {
   }
   const auto is_trained = [&](const auto& part) { return !frozen.contains(part.parameter); };
   EXPECT_EQ(report.gradients->num_compared, std::ranges::count_if(model_->key_map(), is_trained));
+}
+
+/// As a device computes.
+TEST_F(DiffusionGemmaTest, ThePlainPathMatchesTransformers) {
+  const kernels::PlainPathScope path;
+  const models::ParityReport report =
+      models::run_parity(*model_, golden_tensors("reference.safetensors"));
+  ASSERT_TRUE(report.logits && report.loss && report.gradients);
+  EXPECT_LE(report.logits->worst_absolute, 1e-4) << report.logits->absolute_culprit;
+  EXPECT_LE(report.loss->worst_relative, 1e-5);
+  EXPECT_LE(report.gradients->worst_relative, 1e-3) << report.gradients->relative_culprit;
 }
 
 TEST_F(DiffusionGemmaTest, LossesOfThreeAdamWStepsMatchTransformers) {

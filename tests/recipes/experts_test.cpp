@@ -101,7 +101,8 @@ TEST(ExpertsTest, TheCorrectionFollowsTheLoadOfAllRanks) {
   const auto corrected = [](Spread spread) {
     spread.options.insert(spread.options.end(),
                           {"--model.config.pretrained_model_name_or_path=tests/golden/glm4_moe",
-                           "--model.config.n_routed_experts=8", "--model.config.vocab_size=2048"});
+                           "--model.config.n_routed_experts=8", "--model.config.vocab_size=2048",
+                           "--model.moe_overrides.gate_bias_update_factor=0.001"});
     return spread;
   };
   const std::vector<Json> one = moe_records(folder.file("one"), corrected(without_aux_loss(1)));
@@ -110,6 +111,27 @@ TEST(ExpertsTest, TheCorrectionFollowsTheLoadOfAllRanks) {
     SCOPED_TRACE(name);
     expect_equal_records(one, moe_records(folder.file(name), corrected(spread)), 1e-5);
   }
+}
+
+/// Upstream's GLM-4.5 has a correction and never moves it.
+TEST(ExpertsTest, Glm4sCorrectionMovesWhenTheRecipeAsks) {
+  const TemporaryDirectory folder;
+  const auto losses = [&](const char* name, std::vector<std::string> more) {
+    more.insert(more.end(), {"--model.config.pretrained_model_name_or_path=tests/golden/glm4_moe",
+                             "--model.config.vocab_size=2048", "--step_scheduler.max_steps=3"});
+    std::vector<double> found;
+    for (const Json& record : moe_records(folder.file(name), {1, more})) {
+      found.push_back(record.at("loss").as_double());
+    }
+    return found;
+  };
+  const std::vector<double> plain = losses("plain", {});
+  ASSERT_EQ(plain.size(), 3u);
+  EXPECT_EQ(losses("zero", {"--model.moe_overrides.gate_bias_update_factor=0"}), plain);
+  const auto moved = losses("moved", {"--model.moe_overrides.gate_bias_update_factor=0.5"});
+  ASSERT_EQ(moved.size(), 3u);
+  EXPECT_EQ(moved[0], plain[0]);
+  EXPECT_NE(moved[1], plain[1]);
 }
 
 /// Micro-batches of one sequence everywhere: then the aux loss is a mean over the same tokens.

@@ -301,7 +301,7 @@ ModelDims DecoderModel::dims() const {
 
 Json DecoderModel::hf_config() const {
   Json out = hf_config_;
-  out.erase("torch_dtype");
+  for (const char* key : {"torch_dtype", "moe_overrides"}) out.erase(key);
   out["dtype"] = tensor::dtype_name(dtype_);
   out["architectures"] = Json(Json::Array{Json(family_.architecture)});
   out["model_type"] = Json(family_.model_type);

@@ -79,7 +79,12 @@ void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
   moe.is_router_float32 = true;
   moe.norm_topk_prob = reader.flag("norm_topk_prob", true);
   moe.route_scale = reader.number("routed_scaling_factor", defaults.route_scale);
-  moe.gate_bias_update_factor = 1e-3;
+  moe.gate_bias_update_factor = defaults.bias_update_factor;
+  if (const Json* overrides = reader.find("moe_overrides"); overrides && overrides->is_object()) {
+    ConfigReader own(*overrides);
+    moe.gate_bias_update_factor =
+        own.number("gate_bias_update_factor", defaults.bias_update_factor);
+  }
   config.moe = moe;
   use_experts_from(config, reader.count("first_k_dense_replace", defaults.num_dense));
 }

@@ -29,12 +29,14 @@ struct GroupDefaults {
 };
 
 /// DeepSeek V3's layers of experts: sigmoid scores with a correction for the choice, groups, shared
-/// experts, the layers before first_k_dense_replace dense.
+/// experts, the layers before first_k_dense_replace dense. A recipe's moe_overrides may set
+/// gate_bias_update_factor.
 struct CorrectedDefaults {
   MoEKeys keys;
   GroupDefaults groups;
   double route_scale = 1.0;
   int64_t num_dense = 1;
+  double bias_update_factor = 0;  ///< by which each step moves the correction
 };
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults);

@@ -58,7 +58,8 @@ DecoderConfig read_config(ConfigReader& reader) {
                                            .default_num_chosen = 8},
                                   .groups = {.num_groups = 8, .num_limited = 4},
                                   .route_scale = 2.5,
-                                  .num_dense = 3});
+                                  .num_dense = 3,
+                                  .bias_update_factor = 1e-3});
   return config;
 }
 

@@ -9,6 +9,7 @@
 #include "models/diffusion_gemma/router.h"
 #include "moe/experts.h"
 #include "nn/mlp.h"
+#include "nn/repeated_block.h"
 #include "nn/token_dispatcher.h"
 #include "nn/unit_hook.h"
 
@@ -38,7 +39,9 @@ class DiffusionMoE final : public torch::nn::Module, public nn::SplitsExperts {
 /// A layer of both passes: attention, then an MLP and experts beside each other on the same
 /// residual, norms around each, and a scalar in the end: layer_scalar when denoising,
 /// encoder_layer_scalar when reading text; neither is trained.
-class DiffusionLayer final : public torch::nn::Module, public nn::HookedModule {
+class DiffusionLayer final : public torch::nn::Module,
+                             public nn::HookedModule,
+                             public nn::RepeatedBlock {
  public:
   DiffusionLayer(const DiffusionGemmaConfig& config, size_t layer, at::ScalarType dtype);
 

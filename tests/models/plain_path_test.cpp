@@ -1,0 +1,183 @@
+// Every family by the kernels' plain path, which is what a device runs, in float32, float64 and
+// bfloat16. The truth is our own float64 run, held to the reference of transformers.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "kernels/fused.h"
+#include "models/golden_families.h"
+#include "models/golden_model.h"
+#include "models/parity.h"
+
+namespace automodel {
+namespace {
+
+/// In float64, of one pass over a reference's batch.
+struct Pass {
+  at::Tensor logits;  ///< [rows, V]
+  at::Tensor token_losses;
+  double loss = 0;
+  std::map<std::string, at::Tensor> gradients;
+};
+
+at::Tensor flat_rows(const at::Tensor& logits) {
+  return logits.detach().to(at::kDouble).reshape({-1, logits.size(-1)});
+}
+
+at::Tensor losses_of(const at::Tensor& rows, const at::Tensor& labels) {
+  const at::Tensor places = labels.ne(models::kParityIgnoreIndex).nonzero().squeeze(1);
+  const at::Tensor targets = labels.index_select(0, places).unsqueeze(1);
+  return rows.index_select(0, places).log_softmax(-1).gather(1, targets).squeeze(1).neg();
+}
+
+Pass run_plain(models::CausalLM& model, const tensor::NamedTensors& reference) {
+  const kernels::PlainPathScope path;
+  model.eval();
+  const tensor::Batch batch = models::parity_batch(reference);
+  const models::ParityPass pass = models::parity_pass(model, reference);
+  Pass out;
+  out.logits = flat_rows(pass.logits().front().second);
+  out.token_losses = losses_of(out.logits, batch.labels.reshape({-1}));
+  const at::Tensor loss = pass.loss();
+  out.loss = loss.item<double>();
+  loss.backward();
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    out.gradients[part.name] = models::hf_gradient(model, part).to(at::kDouble);
+  }
+  return out;
+}
+
+/// What transformers computed in float32.
+Pass stored_pass(const tensor::NamedTensors& reference) {
+  Pass out;
+  for (const auto& [name, value] : reference) {
+    if (name == "logits") out.logits = flat_rows(value);
+    if (name == "loss") out.loss = value.item<double>();
+    if (name.starts_with("grad.")) out.gradients[name.substr(5)] = value.to(at::kDouble);
+  }
+  const at::Tensor labels = models::parity_batch(reference).labels.reshape({-1});
+  out.token_losses = losses_of(out.logits, labels);
+  return out;
+}
+
+/// |found - wanted| / |wanted| in the L2 norm.
+double distance(const at::Tensor& found, const at::Tensor& wanted) {
+  return (found - wanted).norm().item<double>() / wanted.norm().item<double>();
+}
+
+struct Errors {
+  double logits = 0;
+  double token_loss = 0;  ///< root of the mean square, absolute
+  double loss = 0;        ///< absolute
+  double gradient = 0;    ///< of all parameters together
+  double worst_gradient = 0;
+};
+
+/// Over the parameters of `wanted` that are trained.
+Errors errors_of(const Pass& found, const Pass& wanted, const Pass& reference) {
+  Errors errors;
+  errors.logits = distance(found.logits, wanted.logits);
+  const at::Tensor difference = found.token_losses - wanted.token_losses;
+  errors.token_loss = difference.pow(2).mean().sqrt().item<double>();
+  errors.loss = std::abs(found.loss - wanted.loss);
+  std::vector<at::Tensor> all_found, all_wanted;
+  for (const auto& [name, unused] : reference.gradients) {
+    const at::Tensor& one = found.gradients.at(name);
+    const at::Tensor& other = wanted.gradients.at(name);
+    if (other.norm().item<double>() == 0) {
+      EXPECT_EQ(one.norm().item<double>(), 0) << name;
+      continue;
+    }
+    errors.worst_gradient = std::max(errors.worst_gradient, distance(one, other));
+    all_found.push_back(one.flatten());
+    all_wanted.push_back(other.flatten());
+  }
+  errors.gradient = distance(at::cat(all_found), at::cat(all_wanted));
+  return errors;
+}
+
+class PlainPathTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    at::set_num_threads(1);
+    reference_ =
+        test::read_trusted_safetensors(test::golden_file(GetParam(), "reference.safetensors"));
+  }
+
+  /// The plain pass in a dtype; with weights rounded to bfloat16 where asked.
+  Pass pass_in(at::ScalarType dtype, bool is_rounded = false) const {
+    const auto model = models::build_causal_lm(
+        Json::parse_file(test::golden_file(GetParam(), "config.json")), dtype);
+    test::give_memory(*model);
+    test::load_tensors(
+        *model, test::read_trusted_safetensors(test::golden_file(GetParam(), "model.safetensors")));
+    if (is_rounded) {
+      for (const auto& item : model->named_parameters()) {
+        if (item.key().ends_with("e_score_correction_bias")) continue;  // float32 in every model
+        item.value().detach().copy_(item.value().detach().to(at::kBFloat16));
+      }
+    }
+    return run_plain(*model, reference_);
+  }
+
+  /// A line of the table that a comparison of both paths is read from.
+  void show(const char* dtype, const Errors& ours, const Errors& peers) {
+    std::printf("%-27s %-8s logits %.1e / %.1e  tokens %.1e / %.1e  gradient %.1e / %.1e\n",
+                GetParam().c_str(), dtype, ours.logits, peers.logits, ours.token_loss,
+                peers.token_loss, ours.gradient, peers.gradient);
+  }
+
+  tensor::NamedTensors reference_;
+};
+
+/// Where the truth itself could be wrong: transformers' float32 run is as near to it as float32
+/// allows. Norms, softmax and tables of angles are float32 there.
+TEST_P(PlainPathTest, Float64IsWhatTransformersComputes) {
+  const Pass peer = stored_pass(reference_);
+  const Errors errors = errors_of(peer, pass_in(at::kDouble), peer);
+  EXPECT_LE(errors.logits, 5e-6);
+  EXPECT_LE(errors.loss, 5e-6);
+  EXPECT_LE(errors.gradient, 2e-5);
+}
+
+TEST_P(PlainPathTest, Float32IsNotFartherFromFloat64ThanTwiceTransformers) {
+  const Pass truth = pass_in(at::kDouble);
+  const Pass peer = stored_pass(reference_);
+  const Errors ours = errors_of(pass_in(at::kFloat), truth, peer);
+  const Errors peers = errors_of(peer, truth, peer);
+  show("float32", ours, peers);
+  EXPECT_LE(ours.logits, 2 * peers.logits);
+  EXPECT_LE(ours.token_loss, 2 * peers.token_loss);
+  EXPECT_LE(ours.loss, 2 * peers.token_loss);
+  EXPECT_LE(ours.gradient, 2 * peers.gradient);
+}
+
+TEST_P(PlainPathTest, BFloat16IsNotFartherFromFloat64ThanTwiceTransformers) {
+  const Json file = Json::parse_file(test::source_file("tests/golden/bfloat16.json"));
+  const Json& stored = file.at("errors").at(GetParam());
+  Errors peers;
+  peers.logits = stored.at("logits").as_double();
+  peers.token_loss = stored.at("token_loss").as_double();
+  peers.gradient = stored.at("gradient").as_double();
+  peers.worst_gradient = stored.at("worst_gradient").as_double();
+  const Errors ours =
+      errors_of(pass_in(at::kBFloat16), pass_in(at::kDouble, true), stored_pass(reference_));
+  show("bfloat16", ours, peers);
+  EXPECT_LE(ours.logits, 2 * peers.logits);
+  EXPECT_LE(ours.token_loss, 2 * peers.token_loss);
+  EXPECT_LE(ours.loss, 2 * peers.token_loss);
+  EXPECT_LE(ours.gradient, 2 * peers.gradient);
+  EXPECT_LE(ours.worst_gradient, 2 * peers.worst_gradient);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PlainPathTest, testing::ValuesIn(test::golden_families()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace automodel
