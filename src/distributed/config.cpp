@@ -102,6 +102,24 @@ const std::vector<std::string>& activation_checkpointing_scope(const Distributed
                                           : setup.fsdp2.activation_checkpointing_scope;
 }
 
+std::optional<std::string> autocast_dtype(const DistributedSetup& setup) {
+  switch (setup.strategy) {
+    case Strategy::kFsdp2:
+      return setup.fsdp2.autocast_dtype;
+    case Strategy::kMegatronFsdp:
+      return std::nullopt;
+    case Strategy::kDdp:
+      return setup.ddp.autocast_dtype;
+  }
+  AM_CHECK(false);
+}
+
+std::optional<MixedPrecisionPolicy> mixed_precision_policy(const DistributedSetup& setup) {
+  if (setup.strategy != Strategy::kFsdp2) return std::nullopt;
+  if (setup.moe && setup.moe->mp_policy) return setup.moe->mp_policy;
+  return setup.fsdp2.mp_policy.value_or(MixedPrecisionPolicy::unwritten());
+}
+
 std::string_view strategy_name(Strategy strategy) {
   return enum_name(strategy);
 }

@@ -18,21 +18,31 @@ namespace automodel::distributed {
 /// Whether layers recompute their activations in backward.
 enum class ActivationCheckpointingMode { kOff, kFull, kSelective };
 
-/// torch.distributed.fsdp.MixedPrecisionPolicy: dtypes by name; absent means "as stored".
+/// torch.distributed.fsdp.MixedPrecisionPolicy, with its defaults: dtypes by name; absent, nothing
+/// is cast.
 struct MixedPrecisionPolicy {
-  std::optional<std::string> param_dtype = "bfloat16";
-  std::optional<std::string> reduce_dtype = "float32";
+  std::optional<std::string> param_dtype;
+  std::optional<std::string> reduce_dtype;
   std::optional<std::string> output_dtype;
-  bool cast_forward_inputs = false;
+  bool cast_forward_inputs = true;
+
+  /// What a recipe without a policy gets, NeMo AutoModel 0.7.0's: parameters in bfloat16, reduction
+  /// in float32, no cast of inputs or outputs.
+  static MixedPrecisionPolicy unwritten() {
+    return {.param_dtype = "bfloat16", .reduce_dtype = "float32", .cast_forward_inputs = false};
+  }
 
   static constexpr auto fields() {
     using P = MixedPrecisionPolicy;
     return std::tuple{
-        field("param_dtype", &P::param_dtype, "dtype of gathered parameters and of computation"),
-        field("reduce_dtype", &P::reduce_dtype, "dtype in which gradients are reduced"),
-        field("output_dtype", &P::output_dtype, "dtype that a unit's output is cast to"),
+        field("param_dtype", &P::param_dtype,
+              "dtype of gathered parameters and of computation; absent: as stored"),
+        field("reduce_dtype", &P::reduce_dtype,
+              "dtype in which gradients are reduced; absent: that of the gathered parameters"),
+        field("output_dtype", &P::output_dtype,
+              "dtype that a unit's output is cast to; absent: it is not cast"),
         field("cast_forward_inputs", &P::cast_forward_inputs,
-              "cast a unit's floating inputs to param_dtype")};
+              "cast a unit's floating inputs to param_dtype, if that is given")};
   }
 };
 
@@ -202,6 +212,13 @@ bool has_language_scope(const std::vector<std::string>& scopes);
 ActivationCheckpointingMode activation_checkpointing_mode(const DistributedSetup& setup);
 const std::vector<std::string>& activation_checkpointing_scope(const DistributedSetup& setup);
 
+/// What a setup's strategy multiplies matrices in, on any number of ranks; absent: as they are.
+std::optional<std::string> autocast_dtype(const DistributedSetup& setup);
+
+/// The policy that a setup's units compute by when they are sharded; absent where the strategy has
+/// none. That of the `moe` section, where it acts and has one, is the whole model's, as upstream.
+std::optional<MixedPrecisionPolicy> mixed_precision_policy(const DistributedSetup& setup);
+
 /// Validates sizes and combinations for `world_size` ranks; all findings, upstream's texts.
 std::vector<SetupFinding> check_setup(const DistributedSetup& setup, int64_t world_size);
 
@@ -210,6 +227,11 @@ int64_t data_parallel_size(const DistributedSetup& setup, int64_t world_size);
 
 /// "fsdp2", "megatron_fsdp", "ddp".
 std::string_view strategy_name(Strategy strategy);
+
+/// Text of autocast_dtype.
+inline constexpr const char* kAutocastText =
+    "bfloat16 or float16: matrix products and attention are computed in it; norms, softmax and "
+    "loss in float32";
 
 constexpr auto FSDP2Config::fields() {
   using C = FSDP2Config;
@@ -220,10 +242,11 @@ constexpr auto FSDP2Config::fields() {
       field("patch_is_packed_sequence", &C::patch_is_packed_sequence,
             "skip the probe for packed sequences")
           .without_effect("there is no such probe here: packing is stated by the batch"),
-      field("mp_policy", &C::mp_policy, "mixed precision"),
+      field("mp_policy", &C::mp_policy,
+            "mixed precision; absent: parameters in bfloat16, reduction in float32, no other "
+            "cast"),
       field("offload_policy", &C::offload_policy, "keep sharded parameters in CPU memory"),
-      field("autocast_dtype", &C::autocast_dtype, "dtype that the forward is autocast to")
-          .without_effect("layers compute in mp_policy.param_dtype; set that"),
+      field("autocast_dtype", &C::autocast_dtype, kAutocastText),
       field("activation_checkpointing", &C::activation_checkpointing,
             "recompute activations: false, true (full) or selective"),
       field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
@@ -298,8 +321,7 @@ constexpr auto DDPConfig::fields() {
           .at_least(1),
       field("gradient_as_bucket_view", &C::gradient_as_bucket_view, "gradients are bucket views")
           .without_effect("gradients always are views of the buckets"),
-      field("autocast_dtype", &C::autocast_dtype, "dtype that the forward is autocast to")
-          .without_effect("layers compute in the stored dtype; set model.torch_dtype")};
+      field("autocast_dtype", &C::autocast_dtype, kAutocastText)};
 }
 
 constexpr auto MoEParallelizerConfig::fields() {

@@ -56,7 +56,7 @@ std::optional<SplitExperts> take_experts(const ParallelModel& model, const tenso
 /// That of the `moe` section, where it acts and has one, is the whole model's, as upstream.
 MixedPrecisionPolicy policy_of(const ParallelizeOptions& options, bool splits_experts) {
   if (splits_experts && options.moe.mp_policy) return *options.moe.mp_policy;
-  return options.mp_policy.value_or(MixedPrecisionPolicy{});
+  return options.mp_policy.value_or(MixedPrecisionPolicy::unwritten());
 }
 
 /// Gives the model memory: sharded, or, where one rank would hold everything, plain.
@@ -65,6 +65,9 @@ std::unique_ptr<Engine> give_memory(const ParallelModel& model, const tensor::Ke
                                     const UnitChoices& choices = {}, bool keeps = false) {
   const int num_ranks = groups.all.size();
   if (num_ranks > 1 || choices.has_split_experts) {
+    auto* logits = dynamic_cast<nn::GivesLogits*>(&model.module);
+    // The root's outputs are the logits.
+    if (logits != nullptr && options.output_dtype) logits->set_logits_dtype(*options.output_dtype);
     auto engine = std::make_unique<FullySharded>(model.module, keys, groups,
                                                  fitted_to(options, num_ranks), choices);
     if (keeps) engine->keep_between_micro_batches();

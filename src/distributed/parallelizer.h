@@ -37,7 +37,7 @@ struct ParallelModel {
 /// Arguments of fsdp2_strategy_parallelize beside the model and the mesh; upstream's names and
 /// defaults.
 struct ParallelizeOptions {
-  std::optional<MixedPrecisionPolicy> mp_policy;  ///< absent: bfloat16, reduced in float32
+  std::optional<MixedPrecisionPolicy> mp_policy;  ///< absent: MixedPrecisionPolicy::unwritten()
   std::optional<CPUOffloadPolicy> offload_policy;
   bool sequence_parallel = false;
   ActivationCheckpointingMode activation_checkpointing = ActivationCheckpointingMode::kOff;

@@ -35,13 +35,13 @@ void check_vocab_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ig
   throw InputError(cat("label ", label, " is outside the vocabulary of ", vocab_size, " tokens"));
 }
 
-/// {logits scaled and capped, the cap's slope}; the slope is undefined without a cap.
+/// {logits scaled, capped and rounded, the cap's slope}; the slope is undefined without a cap.
 std::pair<at::Tensor, at::Tensor> cap(const at::Tensor& logits,
                                       const CrossEntropyOptions& options) {
   const at::Tensor scaled = options.logit_scale == 1.0 ? logits : logits * options.logit_scale;
-  if (options.softcap == 0) return {scaled, {}};
+  if (options.softcap == 0) return {options.rounded(scaled), {}};
   const at::Tensor tanh = at::tanh(scaled / options.softcap);
-  return {tanh * options.softcap, 1.0 - tanh * tanh};
+  return {options.rounded(tanh * options.softcap), 1.0 - tanh * tanh};
 }
 
 struct ChunkResult {
@@ -75,7 +75,9 @@ ChunkResult chunk_loss_of(const at::Tensor& logits, const at::Tensor& labels,
   result.loss = losses.sum(at::kDouble) / options.divisor;
   result.gradient = exponentials.mul_((at::exp(own_max - max) / sum).unsqueeze(1));
   result.gradient.scatter_add_(1, targets, -is_here.to(at::kFloat).unsqueeze(1));
-  result.gradient.mul_(is_counted.unsqueeze(1)).mul_(options.logit_scale / options.divisor);
+  result.gradient.mul_(is_counted.unsqueeze(1)).mul_(1.0 / options.divisor);
+  result.gradient = options.rounded(result.gradient);
+  if (options.logit_scale != 1.0) result.gradient.mul_(options.logit_scale);
   if (slope.defined()) result.gradient.mul_(slope);
   return result;
 }

@@ -63,7 +63,7 @@ at::ScalarType wide_type(const at::Tensor& tensor) {
 /// gradients).
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                       const CrossEntropyOptions& options) {
-  if (is_fusable({logits})) {
+  if (is_fusable({logits}) && !options.logits_dtype) {
     return at::scalar_tensor(fused_chunk_loss(logits, labels, options), at::kDouble);
   }
   at::Tensor capped = logits * options.logit_scale;
@@ -73,14 +73,16 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
     slope = 1.0 - tanh * tanh;
     capped = tanh * options.softcap;
   }
-  const at::Tensor log_probabilities = at::log_softmax(capped, -1);
+  const at::Tensor log_probabilities = at::log_softmax(options.rounded(capped), -1);
   const at::Tensor is_counted = labels.ne(options.ignore_index);
   const at::Tensor targets = labels.masked_fill(is_counted.logical_not(), 0).unsqueeze(1);
   const at::Tensor losses = log_probabilities.gather(1, targets).squeeze(1).neg();
   const at::Tensor loss = (losses * is_counted).sum(at::kDouble) / options.divisor;
   logits = log_probabilities.exp_();
   logits.scatter_add_(1, targets, at::full_like(targets, -1.0, logits.options()));
-  logits.mul_(is_counted.unsqueeze(1)).mul_(options.logit_scale / options.divisor);
+  logits.mul_(is_counted.unsqueeze(1)).mul_(1.0 / options.divisor);
+  logits = options.rounded(logits);
+  if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
   if (slope.defined()) logits.mul_(slope);
   return loss;
 }
@@ -123,13 +125,20 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
 }  // namespace
 
+at::Tensor CrossEntropyOptions::rounded(const at::Tensor& numbers) const {
+  return logits_dtype ? numbers.to(*logits_dtype).to(numbers.scalar_type()) : numbers;
+}
+
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& labels, const CrossEntropyOptions& options) {
   check_labels(labels, weight.size(0), options.ignore_index);
+  CrossEntropyOptions own = options;
+  const bool are_products = options.softcap == 0 && options.logit_scale == 1.0;
+  if (are_products && options.logits_dtype == weight.scalar_type()) own.logits_dtype.reset();
   // Asked here: inside a Function's forward the grad mode is always off.
   const bool has_gradients =
       at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
-  return LinearCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(), &options,
+  return LinearCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(), &own,
                                    has_gradients);
 }
 

@@ -117,6 +117,10 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const NormOpt
 std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
                                                const at::Tensor& weight,
                                                const NormOptions& options) {
+  if (x.scalar_type() != residual.scalar_type()) {
+    const at::ScalarType wide = at::promote_types(x.scalar_type(), residual.scalar_type());
+    return add_rms_norm(x.to(wide), residual.to(wide), weight, options);
+  }
   if (!is_fusable({x, residual, weight}) || x.numel() == 0) {
     at::Tensor sum = x + residual;
     at::Tensor norm = rms_norm_reference(sum, weight, options);
@@ -129,7 +133,9 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       double eps) {
-  return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
+  const at::ScalarType wide = at::promote_types(x.scalar_type(), weight.scalar_type());
+  return at::layer_norm(x.to(wide), {x.size(-1)}, weight.to(wide),
+                        bias.defined() ? bias.to(wide) : bias, eps);
 }
 
 }  // namespace automodel::kernels

@@ -6,8 +6,9 @@
 
 namespace automodel::kernels {
 
-/// How a norm is computed. RMSNorm: y = x / sqrt(mean(x^2) + eps) * w, in float32, cast back to the
-/// dtype of x; `adds_one` multiplies by (1 + w) instead (Gemma).
+/// How a norm is computed. RMSNorm: y = x / sqrt(mean(x^2) + eps) * w, in float32; `adds_one`
+/// multiplies by (1 + w) instead (Gemma). Every norm gives the wider of the dtypes of x and w, as
+/// their product does in transformers.
 struct NormOptions {
   double eps = 1e-6;
   bool adds_one = false;
@@ -16,7 +17,8 @@ struct NormOptions {
 /// RMSNorm over the last dim. x [..., D], weight [D]. Differentiable in both.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options);
 
-/// The residual sum and its norm in one pass: {x + residual, rms_norm(x + residual)}.
+/// The residual sum and its norm in one pass: {x + residual, rms_norm(x + residual)}. The sum has
+/// the wider of the two dtypes.
 std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
                                                const at::Tensor& weight,
                                                const NormOptions& options);

@@ -15,7 +15,7 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight,
   const at::Tensor scale = at::rsqrt(wide.pow(2).mean(-1, true) + options.eps);
   at::Tensor w = weight.to(wide_type);
   if (options.adds_one) w = w + 1.0;
-  return (wide * scale * w).to(x.scalar_type());
+  return (wide * scale * w).to(at::promote_types(x.scalar_type(), weight.scalar_type()));
 }
 
 at::Tensor gated_activation_reference(const at::Tensor& gate_up, Activation activation) {

@@ -53,7 +53,11 @@ Experts::Experts(const MoEConfig& config, at::ScalarType dtype) : options_(kerne
 at::Tensor Experts::forward(const nn::DispatchedTokens& tokens) const {
   const at::Tensor ids = tokens.expert_ids;
   return hook_({tokens.tokens, tokens.weights}, [this, ids](const nn::TensorList& in) {
-    return nn::TensorList{kernels::expert_mlp(in[0], ids, in[1], weights_, options_)};
+    const nn::ProductDtype& narrowed = product_dtype_;
+    const kernels::ExpertWeights weights{narrowed.of(weights_.up), narrowed.of(weights_.up_bias),
+                                         narrowed.of(weights_.down),
+                                         narrowed.of(weights_.down_bias)};
+    return nn::TensorList{kernels::expert_mlp(narrowed.of(in[0]), ids, in[1], weights, options_)};
   })[0];
 }
 

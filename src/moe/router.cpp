@@ -97,7 +97,9 @@ at::Tensor Router::logits(const at::Tensor& x) const {
   const auto dtype =
       config_.is_router_float32 && x.scalar_type() != at::kDouble ? at::kFloat : x.scalar_type();
   const at::Tensor bias = bias_.defined() ? bias_.to(dtype) : bias_;
-  const at::Tensor out = kernels::linear(x.to(dtype), weight_.to(dtype), bias);
+  const at::Tensor out =
+      kernels::linear(product_dtype_.of(x.to(dtype)), product_dtype_.of(weight_.to(dtype)),
+                      product_dtype_.of(bias));
   if (out.is_cpu() && !out.sum().isfinite().item<bool>()) {
     throw UserError(cat("the router of ", name_,
                         " computed logits that are not finite: the hidden states or the router's "

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "moe/config.h"
+#include "nn/product_dtype.h"
 
 namespace automodel::moe {
 
@@ -22,7 +23,7 @@ using SumOverSequence = std::function<void(at::Tensor)>;
 /// Chooses experts: upstream's Gate. Parameters: weight [E, D], bias [E], and
 /// e_score_correction_bias [E] float32, which no gradient reaches: it is moved by the load after
 /// each step (load_balance.h).
-class Router final : public torch::nn::Module {
+class Router final : public torch::nn::Module, public nn::MultiplyingModule {
  public:
   /// `name` stands in errors: "layer 3".
   Router(const MoEConfig& config, std::string name, at::ScalarType dtype);
@@ -50,6 +51,8 @@ class Router final : public torch::nn::Module {
   const MoEConfig& config() const { return config_; }
   const std::string& layer_name() const { return name_; }
 
+  nn::ProductDtype& product_dtype() override { return product_dtype_; }
+
  private:
   at::Tensor logits(const at::Tensor& x) const;
   at::Tensor all_scores(const at::Tensor& logits) const;
@@ -71,6 +74,7 @@ class Router final : public torch::nn::Module {
   at::Tensor load_;      // float32 [E], where the ids are
   at::Tensor aux_loss_;  // the sum of them, float32, where the load is
   int64_t num_aux_losses_ = 0;
+  nn::ProductDtype product_dtype_;
 };
 
 /// sum_i f_i P_i with f_i = load_i E / (k T) and P_i the mean score of expert i over T tokens.

@@ -35,12 +35,17 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
 }
 
 at::Tensor Linear::multiply(const at::Tensor& x) const {
-  const at::Tensor weight = options_.is_transposed ? weight_.t() : weight_;
-  const at::Tensor in = entered(hook_, x);
-  if (!hook_ || !hook_->sums_outputs() || !bias_.defined()) {
-    return left(hook_, kernels::linear(in, weight, bias_));
+  const at::Tensor weight = product_dtype_.of(options_.is_transposed ? weight_.t() : weight_);
+  const at::Tensor bias = product_dtype_.of(bias_);
+  at::Tensor in = product_dtype_.of(entered(hook_, x));
+  // Of a stream that is kept in fewer bits. More bits are not dropped in silence.
+  if (at::promote_types(in.scalar_type(), weight.scalar_type()) == weight.scalar_type()) {
+    in = in.to(weight.scalar_type());
   }
-  return left(hook_, kernels::linear(in, weight, {})) + bias_;
+  if (!hook_ || !hook_->sums_outputs() || !bias.defined()) {
+    return left(hook_, kernels::linear(in, weight, bias));
+  }
+  return left(hook_, kernels::linear(in, weight, {})) + bias;
 }
 
 Embedding::Embedding(const EmbeddingOptions& options, at::ScalarType dtype)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/norm.h"
+#include "nn/product_dtype.h"
 #include "nn/tensor_parallel.h"
 #include "nn/unit_hook.h"
 
@@ -26,7 +27,10 @@ struct LinearOptions {
 /// y = x W^T + b. Parameters: weight [out, in] (or [in, out]), bias [out]; without memory until
 /// somebody gives it to them. An output head, whose weight is used beside forward(), may be a unit
 /// of its own: what uses it goes through the hook.
-class Linear final : public torch::nn::Module, public SplittableLayer, public HookedModule {
+class Linear final : public torch::nn::Module,
+                     public SplittableLayer,
+                     public HookedModule,
+                     public MultiplyingModule {
  public:
   Linear(const LinearOptions& options, at::ScalarType dtype);
 
@@ -36,6 +40,8 @@ class Linear final : public torch::nn::Module, public SplittableLayer, public Ho
 
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
   UnitHook& unit_hook() override { return unit_hook_; }
+  ProductDtype& product_dtype() override { return product_dtype_; }
+  const ProductDtype& product_dtype() const { return product_dtype_; }
 
  private:
   at::Tensor multiply(const at::Tensor& x) const;
@@ -45,6 +51,7 @@ class Linear final : public torch::nn::Module, public SplittableLayer, public Ho
   at::Tensor bias_;
   std::shared_ptr<LayerHook> hook_;
   UnitHook unit_hook_;
+  ProductDtype product_dtype_;
 };
 
 struct EmbeddingOptions {

@@ -20,6 +20,14 @@ class LossHead {
                           const kernels::CrossEntropyOptions& options) = 0;
 };
 
+/// A model whose logits may be rounded to a dtype before the loss: what a policy that casts a
+/// model's outputs does to them.
+class GivesLogits {
+ public:
+  virtual ~GivesLogits() = default;
+  virtual void set_logits_dtype(at::ScalarType dtype) = 0;
+};
+
 /// The head over the whole vocabulary on this rank.
 std::shared_ptr<LossHead> make_local_loss_head();
 

@@ -6,7 +6,9 @@
 #include "distributed/diffusion_gemma_strategy.h"
 #include "distributed/parallelizer.h"
 #include "distributed/recompute.h"
+#include "nn/product_dtype.h"
 #include "recipes/tp_request.h"
+#include "tensor/dtype.h"
 
 namespace automodel::recipes {
 
@@ -78,6 +80,9 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
                                      const distributed::DeviceMesh& mesh,
                                      const EnginePlace& place) {
   const distributed::ParallelModel parallel = parallel_model(model);
+  if (const auto name = distributed::autocast_dtype(recipe.distributed)) {
+    nn::set_product_dtype(model, tensor::parse_dtype(*name).value());
+  }
   switch (recipe.distributed.strategy) {
     case distributed::Strategy::kFsdp2: {
       const auto& moe = recipe.distributed.moe;

@@ -252,6 +252,7 @@ int64_t fitting_world_size(const Recipe& recipe) {
 
 void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& diagnostics) {
   check_distributed(recipe, options.world_size, diagnostics);
+  check_precision(recipe, options.world_size, diagnostics);
   check_backend(recipe, diagnostics);
   check_scheduler(recipe, options.world_size, diagnostics);
   check_model(recipe, diagnostics);

@@ -122,9 +122,9 @@ at::ScalarType dtype_between_stages(const Recipe& recipe, const BuiltPipeline& b
   };
   if (recipe.distributed.pipeline->dtype) return parsed(recipe.distributed.pipeline->dtype);
   if (built.engine->group().size() == 1) return stored;
-  const auto policy =
-      recipe.distributed.fsdp2.mp_policy.value_or(distributed::MixedPrecisionPolicy{});
-  return parsed(policy.output_dtype ? policy.output_dtype : policy.param_dtype);
+  const auto policy = distributed::mixed_precision_policy(recipe.distributed);
+  if (!policy) return stored;
+  return parsed(policy->output_dtype ? policy->output_dtype : policy->param_dtype);
 }
 
 }  // namespace

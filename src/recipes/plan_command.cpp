@@ -22,18 +22,6 @@ namespace automodel::recipes {
 
 namespace {
 
-/// The dtype that a run stores parameters in; without weights here, the one config.json names.
-at::ScalarType storage_dtype(const ModelPlan& model) {
-  if (model.dtype) return *model.dtype;
-  const bool has_weights = path_exists(path_join(model.folder, "model.safetensors")) ||
-                           path_exists(path_join(model.folder, "model.safetensors.index.json"));
-  if (has_weights) return checkpoint_dtype(model.folder).value_or(at::kFloat);
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    if (const auto dtype = tensor::parse_dtype(model.hf_config.get(key, ""))) return *dtype;
-  }
-  return at::kFloat;
-}
-
 /// A whole number below the dataset section.
 std::optional<int64_t> dataset_number(const Recipe& recipe, const char* key) {
   const config::Node* node = recipe.dataset.node.find(key);
@@ -81,6 +69,13 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
     all.emplace_back("what selective checkpointing keeps (planned as full)");
   }
   const size_t num_moe = plan.parallel.expert_modules.size();
+  if (distributed::autocast_dtype(recipe.distributed)) {
+    all.emplace_back("autocast_dtype: copies of weights, and activations in two dtypes");
+  }
+  if (plan.options.sharding && plan.options.sharding->output_dtype.value_or(
+                                   plan.computed_dtype()) != plan.computed_dtype()) {
+    all.emplace_back("hidden states between layers in output_dtype");
+  }
   if (plan.options.head_dtype) all.emplace_back("the head's tensors in another dtype");
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
     all.emplace_back("that layers without experts keep other activations than those with them");

@@ -30,8 +30,24 @@ Node select(const Node& node, const std::vector<std::string>& keys, bool keeps) 
 void check_dtype(const std::optional<std::string>& dtype, const Node* section, const char* key,
                  Diagnostics& diagnostics) {
   if (!dtype || section == nullptr || section->find(key) == nullptr) return;
-  if (!tensor::parse_dtype(*dtype)) {
+  const auto parsed = tensor::parse_dtype(*dtype);
+  if (!parsed) {
     diagnostics.error(*section->find(key), cat("unknown dtype '", *dtype, "'"));
+  } else if (!c10::isFloatingType(*parsed) || c10::elementSize(*parsed) < 2) {
+    diagnostics.error(*section->find(key),
+                      cat("nothing can be computed in ", *dtype,
+                          " here: bfloat16, float16, float32 or float64 would be right"));
+  }
+}
+
+void check_autocast(const std::optional<std::string>& dtype, const Node& section,
+                    Diagnostics& diagnostics) {
+  const auto parsed = dtype ? tensor::parse_dtype(*dtype) : std::nullopt;
+  if (dtype && (!parsed || (*parsed != at::kBFloat16 && *parsed != at::kHalf))) {
+    diagnostics.error(*section.find("autocast_dtype"),
+                      cat("autocast_dtype '", *dtype,
+                          "': bfloat16 or float16 would be right; without the key products are "
+                          "computed in the parameters' dtype"));
   }
 }
 
@@ -149,7 +165,7 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
       setup.fsdp2.tp_plan_name = tp_plan_name;
       setup.fsdp2.activation_checkpointing_scope = std::move(scope);
       check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
-      check_dtype(setup.fsdp2.autocast_dtype, &rest, "autocast_dtype", diagnostics);
+      check_autocast(setup.fsdp2.autocast_dtype, rest, diagnostics);
       break;
     }
     case Strategy::kMegatronFsdp:
@@ -161,7 +177,7 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
           rest, diagnostics,
           {.legacy_keys = {{"sequence_parallel", "ddp has no tensor parallelism"}}});
       setup.ddp.activation_checkpointing_scope = std::move(scope);
-      check_dtype(setup.ddp.autocast_dtype, &rest, "autocast_dtype", diagnostics);
+      check_autocast(setup.ddp.autocast_dtype, rest, diagnostics);
       break;
     }
   }

@@ -100,6 +100,9 @@ DllmSection read_dllm(const config::Node& root, config::Diagnostics& diagnostics
 /// What keeps a recipe that trains by diffusion, or its model, from running (part of check_run).
 void check_dllm(const Recipe& recipe, config::Diagnostics& diagnostics);
 
+/// What keeps layers from computing by the mixed-precision policy (part of check_run).
+void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
+
 /// How deeply check_run() looks.
 struct CheckOptions {
   int64_t world_size = 1;

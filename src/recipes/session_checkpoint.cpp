@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "distributed/split_engine.h"
+#include "tensor/dtype.h"
 
 namespace automodel::recipes {
 
@@ -247,6 +248,17 @@ std::vector<FileRecord> SessionCheckpoint::export_model(const SessionState& stat
 
 std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder) {
   return checkpoint::HfFolder::open(folder).storage_dtype();
+}
+
+at::ScalarType storage_dtype(const ModelPlan& model) {
+  if (model.dtype) return *model.dtype;
+  const bool has_weights = path_exists(path_join(model.folder, "model.safetensors")) ||
+                           path_exists(path_join(model.folder, "model.safetensors.index.json"));
+  if (has_weights) return checkpoint_dtype(model.folder).value_or(at::kFloat);
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (const auto dtype = tensor::parse_dtype(model.hf_config.get(key, ""))) return *dtype;
+  }
+  return at::kFloat;
 }
 
 checkpoint::LoadOptions load_options(const models::CausalLM& model) {

@@ -79,6 +79,9 @@ class SessionCheckpoint final {
 /// dtype of the first floating tensor of a Hugging Face folder, as `torch_dtype: auto` means.
 std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder);
 
+/// The dtype that a run stores parameters in; without weights here, the one config.json names.
+at::ScalarType storage_dtype(const ModelPlan& model);
+
 /// How a model's folders are read: what it keeps as it came, and what stands in for what.
 checkpoint::LoadOptions load_options(const models::CausalLM& model);
 

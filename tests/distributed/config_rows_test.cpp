@@ -106,11 +106,17 @@ TEST(FSDP2Config, patch_is_packed_sequence) {
 
 TEST(FSDP2Config, mp_policy) {
   EXPECT_FALSE(FSDP2Config().mp_policy.has_value());
-  const MixedPrecisionPolicy policy;
-  EXPECT_EQ(policy.param_dtype, "bfloat16");
-  EXPECT_EQ(policy.reduce_dtype, "float32");
-  EXPECT_FALSE(policy.output_dtype.has_value());
-  EXPECT_FALSE(policy.cast_forward_inputs);
+  const MixedPrecisionPolicy written;
+  EXPECT_FALSE(written.param_dtype.has_value());
+  EXPECT_FALSE(written.reduce_dtype.has_value());
+  EXPECT_FALSE(written.output_dtype.has_value());
+  EXPECT_TRUE(written.cast_forward_inputs);
+  const auto unwritten = mixed_precision_policy({});
+  ASSERT_TRUE(unwritten.has_value());
+  EXPECT_EQ(unwritten->param_dtype, "bfloat16");
+  EXPECT_EQ(unwritten->reduce_dtype, "float32");
+  EXPECT_FALSE(unwritten->output_dtype.has_value());
+  EXPECT_FALSE(unwritten->cast_forward_inputs);
 }
 
 TEST(FSDP2Config, offload_policy) {
@@ -119,7 +125,10 @@ TEST(FSDP2Config, offload_policy) {
 }
 
 TEST(FSDP2Config, autocast_dtype) {
-  EXPECT_FALSE(FSDP2Config().autocast_dtype.has_value());
+  EXPECT_FALSE(autocast_dtype({}).has_value());
+  DistributedSetup setup;
+  setup.fsdp2.autocast_dtype = "bfloat16";
+  EXPECT_EQ(autocast_dtype(setup), "bfloat16");
 }
 
 TEST(FSDP2Config, activation_checkpointing) {
@@ -328,7 +337,12 @@ TEST(DDPConfig, gradient_as_bucket_view) {
 }
 
 TEST(DDPConfig, autocast_dtype) {
-  EXPECT_FALSE(DDPConfig().autocast_dtype.has_value());
+  DistributedSetup setup;
+  setup.strategy = Strategy::kDdp;
+  setup.fsdp2.autocast_dtype = "float16";
+  EXPECT_FALSE(autocast_dtype(setup).has_value());
+  setup.ddp.autocast_dtype = "bfloat16";
+  EXPECT_EQ(autocast_dtype(setup), "bfloat16");
 }
 
 TEST(DDPConfig, OtherAxesAreRefused) {

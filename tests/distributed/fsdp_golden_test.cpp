@@ -9,18 +9,16 @@
 #include "comm/ranks.h"
 #include "distributed/fully_sharded.h"
 #include "distributed/golden_toy.h"
+#include "distributed/golden_training.h"
 #include "models/golden_model.h"
 #include "training/train_step.h"
 
 namespace automodel::distributed {
 namespace {
 
-constexpr int64_t kNumRows = 12;
 constexpr int64_t kNumSteps = 5;
-constexpr int64_t kIgnoreIndex = -100;
 
 using tensor::NamedTensors;
-using Tensors = std::map<std::string, at::Tensor>;  // by Hugging Face names, in their order
 
 /// A model and its data, as scripts/make_fsdp_goldens.py has them.
 class Subject {
@@ -65,20 +63,11 @@ class LlamaSubject final : public Subject {
   }
 
   tensor::Batch rows(int64_t first, int64_t count) const override {
-    constexpr int64_t kLength = 16;
-    const at::Tensor n = at::arange(first, first + count).unsqueeze(1);
-    const at::Tensor t = at::arange(kLength + 1).unsqueeze(0);
-    const at::Tensor tokens = (n * n * 31 + t * t * 17 + n * t * 7).remainder(124) + 4;
-    const at::Tensor place = t.narrow(1, 0, kLength);
-    const at::Tensor is_ignored = (n + place).remainder(5).eq(0).logical_or(place < n.remainder(4));
-    tensor::Batch batch;
-    batch.input_ids = tokens.narrow(1, 0, kLength).contiguous();
-    batch.labels = tokens.narrow(1, 1, kLength).masked_fill(is_ignored, kIgnoreIndex);
-    return batch;
+    return golden_llama_rows(first, count);
   }
 
   at::Tensor loss(const tensor::Batch& batch, double divisor) override {
-    return model_->loss(batch, divisor, kIgnoreIndex);
+    return model_->loss(batch, divisor, kGoldenIgnoreIndex);
   }
   int64_t sample_stride() const override { return 16; }
   TableUnits tables() override { return untied_tables(*model_, model_->parallel_plan()); }
@@ -107,41 +96,14 @@ struct Outcome {
   Tensors gradient, weight;
 };
 
-/// The whole tensors of flat shards; every rank of `shard` has all of them.
-Tensors whole_tensors(const std::vector<tensor::FlatShard>& shards, const tensor::KeyMap& keys,
-                      const comm::ProcessGroup& shard) {
-  Tensors tensors;
-  for (const tensor::ParameterPart& part : keys) tensors[part.name] = at::zeros(part.shape);
-  for (const tensor::FlatShard& held : shards) {
-    for (const tensor::FlatSegment& segment : held.segments) {
-      tensors.at(segment.fqn)
-          .view(-1)
-          .narrow(0, segment.spec.flat_begin, segment.spec.numel())
-          .copy_(held.view(segment));
-    }
-  }
-  for (const auto& [name, value] : tensors) shard.all_reduce(value, comm::ReduceOp::kSum);
-  return tensors;
-}
-
-void load(const Engine& engine, const NamedTensors& values) {
-  const std::map<std::string, at::Tensor> by_name(values.begin(), values.end());
-  for (const tensor::FlatShard& shard : engine.parameters()) {
-    for (const tensor::FlatSegment& segment : shard.segments) {
-      const at::Tensor flat = by_name.at(segment.fqn).reshape({-1});
-      shard.view(segment).copy_(flat.narrow(0, segment.spec.flat_begin, segment.spec.numel()));
-    }
-  }
-}
-
 /// This rank's micro-batches of a step.
 std::vector<tensor::Batch> micro_batches(const Subject& subject, const comm::ProcessGroup& ranks,
                                          int64_t step, int64_t count) {
-  const int64_t size = kNumRows / count / ranks.size();
+  const int64_t size = kGoldenRows / count / ranks.size();
   std::vector<tensor::Batch> group;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t begin = (i * ranks.size() + ranks.rank()) * size;
-    group.push_back(subject.rows(step * kNumRows + begin, size));
+    group.push_back(subject.rows(step * kGoldenRows + begin, size));
   }
   return group;
 }
@@ -152,14 +114,15 @@ Outcome train_subject(const std::string& name, const ShardingGroups& groups,
   subject->module().train();
   FullySharded engine(subject->module(), subject->keys(), groups, options,
                       UnitChoices{subject->tables()});
-  load(engine, subject->initial_values());
+  load_golden(engine, subject->initial_values());
   engine.parameters_changed();
   Outcome outcome;
 
   // The first step's gradients, before training.
   const auto first = micro_batches(*subject, groups.all, 0, num_micro_batches);
-  const tensor::Batch all_rows = subject->rows(0, kNumRows);
-  const double divisor = all_rows.labels.ne(kIgnoreIndex).sum().item<double>() / groups.all.size();
+  const tensor::Batch all_rows = subject->rows(0, kGoldenRows);
+  const double divisor =
+      all_rows.labels.ne(kGoldenIgnoreIndex).sum().item<double>() / groups.all.size();
   for (size_t i = 0; i < first.size(); ++i) {
     engine.begin_micro_batch(i + 1 == first.size());
     subject->loss(first[i], divisor).backward();
@@ -192,12 +155,6 @@ Outcome train_subject(const std::string& name, const ShardingGroups& groups,
   return outcome;
 }
 
-/// |a - b| / |b|, in float64.
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor exact = b.to(at::kDouble);
-  return ((a.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
-}
-
 at::Tensor sample(const Tensors& tensors, int64_t stride) {
   std::vector<at::Tensor> flat;
   for (const auto& [name, value] : tensors) flat.push_back(value.reshape({-1}));
@@ -223,10 +180,10 @@ class Comparison final {
     within(name, "norms", worst(ours.norms, golden.at(name + ".norms")), 2e-6);
     for (const auto& [kind, tensors] : kinds(ours)) {
       const at::Tensor theirs = golden.at(cat(name, ".", kind, "_sample"));
-      within(name, kind, distance(sample(*tensors, stride), theirs), 2e-6);
+      within(name, kind, golden_distance(sample(*tensors, stride), theirs), 2e-6);
       for (const auto& [key, value] : *tensors) {
         within(name, cat(kind, " ", key, " from float64"),
-               distance(value, golden.at(cat("float64.", kind, ".", key))), 2e-6);
+               golden_distance(value, golden.at(cat("float64.", kind, ".", key))), 2e-6);
       }
     }
   }
@@ -239,13 +196,13 @@ class Comparison final {
     for (const auto& [kind, values] :
          {std::pair("losses", ours.losses), std::pair("norms", ours.norms)}) {
       const at::Tensor exact = golden.at(cat("float64.", kind));
-      within(name, kind, distance(values, exact), 2 * farthest_in_bfloat16(kind));
+      within(name, kind, golden_distance(values, exact), 2 * farthest_in_bfloat16(kind));
     }
     for (const auto& [kind, tensors] : kinds(ours)) {
       const double* theirs = golden.at(cat(name, ".", kind, "_distance")).data_ptr<double>();
       for (const auto& [key, value] : *tensors) {
         within(name, cat(kind, " ", key, " from float64"),
-               distance(value, golden.at(cat("float64.", kind, ".", key))), 2 * *theirs++);
+               golden_distance(value, golden.at(cat("float64.", kind, ".", key))), 2 * *theirs++);
       }
     }
   }
@@ -261,7 +218,7 @@ class Comparison final {
     double farthest = 0;
     for (const auto& [name, value] : golden_) {
       if (name.find(".bfloat16.") == std::string::npos || !name.ends_with("." + kind)) continue;
-      farthest = std::max(farthest, distance(value, golden_.at("float64." + kind)));
+      farthest = std::max(farthest, golden_distance(value, golden_.at("float64." + kind)));
     }
     return farthest;
   }

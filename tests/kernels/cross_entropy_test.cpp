@@ -53,6 +53,41 @@ TEST(LinearCrossEntropy, MatchesThePlainPath) {
   }
 }
 
+/// As when a model's outputs are cast: torch rounds the logits, and their gradient on its way back.
+TEST(LinearCrossEntropy, RoundsLogitsAndTheirGradients) {
+  for (const double softcap : {0.0, 3.0}) {
+    SCOPED_TRACE(softcap);
+    const CrossEntropyOptions options{
+        .softcap = softcap, .logit_scale = 0.5, .divisor = 13, .logits_dtype = at::kBFloat16};
+    const at::Tensor labels = labels_of(50);
+    const auto results_of = [&](const Operation& operation) {
+      Tensors in = inputs(50);
+      for (at::Tensor& tensor : in) tensor = tensor.to(at::kFloat).requires_grad_();
+      const at::Tensor loss = operation(in)[0];
+      loss.backward();
+      return Tensors{loss, in[0].grad(), in[1].grad()};
+    };
+    const Tensors found = results_of(fused(labels, options));
+    const Tensors wanted = results_of([&](const Tensors& in) {
+      at::Tensor logits = at::matmul(in[0], in[1].t()) * options.logit_scale;
+      if (softcap > 0) logits = at::tanh(logits / softcap) * softcap;
+      const at::Tensor rounded = logits.to(at::kBFloat16).to(at::kFloat);
+      return Tensors{at::cross_entropy_loss(rounded, labels, {}, at::Reduction::Sum, -100) / 13.0};
+    });
+    CrossEntropyOptions exact = options;
+    exact.logits_dtype.reset();
+    const Tensors unrounded = results_of(fused(labels, exact));
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto distance = [&](const Tensors& all) {
+        return ((all[i] - wanted[i]).norm() / wanted[i].norm()).item<double>();
+      };
+      // Sums in another order may round a logit the other way, here and there.
+      EXPECT_LT(distance(found), 2e-4) << i;
+      EXPECT_GT(distance(unrounded), 2 * distance(found)) << i;
+    }
+  }
+}
+
 TEST(LinearCrossEntropy, MatchesThePlainPathWithIgnoredTokens) {
   for (const int64_t ignore_index : {-100, 5}) {
     SCOPED_TRACE(ignore_index);

@@ -49,25 +49,30 @@ TEST(DistributedSectionTest, ActivationCheckpointingScopeIsNormalised) {
             Scope({"language"}));
 }
 
-TEST(DistributedSectionTest, AutocastSaysWhatToSetInstead) {
-  const auto warning_of = [](const std::string& strategy) {
-    const config::Document document = config::load_text(
-        cat("strategy: ", strategy, "\nautocast_dtype: bfloat16\n"), "distributed.yaml", {});
-    config::Diagnostics diagnostics(document.sources);
-    read_distributed(document.root, diagnostics);
-    const auto warnings = diagnostics.render_all(config::Severity::kWarning);
-    return warnings.size() == 1 ? warnings[0] : cat(warnings.size(), " warnings");
+TEST(DistributedSectionTest, AWrittenPolicyCastsWhatItNames) {
+  const auto policy_of = [](const std::string& text) {
+    return distributed::mixed_precision_policy(read_setup(text)).value();
   };
-  EXPECT_EQ(warning_of("fsdp2"),
-            "distributed.yaml:2:1: warning: 'autocast_dtype' has no effect here: layers compute in "
-            "mp_policy.param_dtype; set that [autocast_dtype]\n"
-            "  autocast_dtype: bfloat16\n"
-            "  ^");
-  EXPECT_EQ(warning_of("ddp"),
-            "distributed.yaml:2:1: warning: 'autocast_dtype' has no effect here: layers compute in "
-            "the stored dtype; set model.torch_dtype [autocast_dtype]\n"
-            "  autocast_dtype: bfloat16\n"
-            "  ^");
+  const auto param_only = policy_of("mp_policy: {param_dtype: float16}\n");
+  EXPECT_EQ(param_only.param_dtype, "float16");
+  EXPECT_FALSE(param_only.reduce_dtype.has_value());
+  EXPECT_FALSE(param_only.output_dtype.has_value());
+  EXPECT_TRUE(param_only.cast_forward_inputs);
+  const auto empty = policy_of("mp_policy: {}\n");
+  EXPECT_FALSE(empty.param_dtype.has_value());
+  EXPECT_TRUE(empty.cast_forward_inputs);
+  const auto null = policy_of("mp_policy: {param_dtype: null, reduce_dtype: bfloat16}\n");
+  EXPECT_FALSE(null.param_dtype.has_value());
+  EXPECT_EQ(null.reduce_dtype, "bfloat16");
+  const auto absent = policy_of("strategy: fsdp2\n");
+  EXPECT_EQ(absent.param_dtype, "bfloat16");
+  EXPECT_EQ(absent.reduce_dtype, "float32");
+  EXPECT_FALSE(absent.cast_forward_inputs);
+  const auto of_experts =
+      policy_of("ep_size: 2\nmp_policy: {}\nmoe: {mp_policy: {output_dtype: float32}}\n");
+  EXPECT_FALSE(of_experts.param_dtype.has_value());
+  EXPECT_EQ(of_experts.output_dtype, "float32");
+  EXPECT_FALSE(distributed::mixed_precision_policy(read_setup("strategy: ddp\n")).has_value());
 }
 
 }  // namespace

@@ -166,7 +166,10 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
     options.dropout = dropout_;
     options.dropout_mask = probabilities_mask(context, projected);
   }
-  const at::Tensor out = core_->attend(qkv.q, qkv.k, qkv.v, options).out;
+  // Norms and rotation may have made the heads wider than the projection.
+  const at::ScalarType dtype = projected.scalar_type();
+  const at::Tensor out =
+      core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;
   return o_proj_->forward(out.reshape({batch, length, options_.num_heads * options_.head_dim}));
 }
 

@@ -160,9 +160,13 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
 
 template <typename Body>
 at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) const {
-  if (!lm_head_) return body(hidden, embed_tokens_->weight());
+  // A stream that is wider than the head's weight ends here.
+  const auto multiplied = [&](const at::Tensor& x, const at::Tensor& weight) {
+    return body(product_dtype_.of(x.to(weight.scalar_type())), product_dtype_.of(weight));
+  };
+  if (!lm_head_) return multiplied(hidden, embed_tokens_->weight());
   return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
-    return nn::TensorList{body(in[0], lm_head_->weight())};
+    return nn::TensorList{multiplied(in[0], lm_head_->weight())};
   })[0];
 }
 
@@ -207,6 +211,7 @@ at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Ten
   options.softcap = config_.final_softcap;
   options.logit_scale = config_.logit_scale;
   options.divisor = divisor;
+  options.logits_dtype = logits_dtype_;
   return with_head(hidden, [&](const at::Tensor& x, const at::Tensor& weight) {
     return loss_head_->loss(x, weight, labels, options);
   });

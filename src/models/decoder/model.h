@@ -11,6 +11,8 @@
 #include "models/decoder/activation_sizes.h"
 #include "models/decoder/block.h"
 #include "models/decoder/family.h"
+#include "nn/loss_head.h"
+#include "nn/product_dtype.h"
 #include "nn/rope_tables.h"
 #include "nn/tensor_parallel.h"
 
@@ -18,7 +20,10 @@ namespace automodel::models::decoder {
 
 /// The shared decoder: model.embed_tokens, model.embed_positions, model.layers.N, model.norm,
 /// lm_head (absent when tied), each where the config has it, in this order.
-class DecoderModel final : public CausalLM, public nn::SplitsSequence {
+class DecoderModel final : public CausalLM,
+                           public nn::SplitsSequence,
+                           public nn::MultiplyingModule,
+                           public nn::GivesLogits {
  public:
   /// `hf_config` is kept for hf_config(); `config` is what the family read from it.
   DecoderModel(const Family& family, DecoderConfig config, Json hf_config, at::ScalarType dtype);
@@ -46,6 +51,8 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
   void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override { loss_head_ = std::move(head); }
+  void set_logits_dtype(at::ScalarType dtype) override { logits_dtype_ = dtype; }
+  nn::ProductDtype& product_dtype() override { return product_dtype_; }
 
   void keep_sequence_part(int part, int num_parts, std::function<void(int64_t)> on_length) override;
 
@@ -79,6 +86,8 @@ class DecoderModel final : public CausalLM, public nn::SplitsSequence {
   std::shared_ptr<nn::Norm> norm_;
   std::shared_ptr<nn::Linear> lm_head_;
   std::shared_ptr<nn::LossHead> loss_head_;
+  nn::ProductDtype product_dtype_;  // of the head
+  std::optional<at::ScalarType> logits_dtype_;
 };
 
 }  // namespace automodel::models::decoder

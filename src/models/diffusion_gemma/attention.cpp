@@ -46,7 +46,9 @@ kernels::Qkv DiffusionAttention::heads(const at::Tensor& x, const PassContext& c
   options.position_ids = context.position_ids;
   kernels::Qkv qkv = kernels::split_norm_rotate(projected, options);
   qkv.v = kernels::rms_norm(qkv.v, at::ones({shape_.head_dim}, qkv.v.options()), options.norm);
-  return qkv;
+  // The norms may have made the heads wider than the projection.
+  const at::ScalarType dtype = projected.scalar_type();
+  return {qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype)};
 }
 
 at::Tensor DiffusionAttention::encode(const at::Tensor& x, const PassContext& context,
@@ -64,9 +66,11 @@ at::Tensor DiffusionAttention::encode(const at::Tensor& x, const PassContext& co
 at::Tensor DiffusionAttention::decode(const at::Tensor& x, const PassContext& context,
                                       const KeysValues& text) const {
   const kernels::Qkv qkv = heads(x, context);
-  const at::Tensor out = kernels::two_part_attention(
-      qkv.q, {text.k, text.v, context.visible_text[shape_.is_sliding ? 1 : 0]},
-      {qkv.k, qkv.v, context.visible_canvas}, 1.0);
+  const at::Tensor out =
+      kernels::two_part_attention(qkv.q,
+                                  {text.k.to(qkv.k.scalar_type()), text.v.to(qkv.v.scalar_type()),
+                                   context.visible_text[shape_.is_sliding ? 1 : 0]},
+                                  {qkv.k, qkv.v, context.visible_canvas}, 1.0);
   return o_proj_->forward(out.flatten(2));
 }
 

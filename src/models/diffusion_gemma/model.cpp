@@ -99,13 +99,21 @@ at::Tensor DiffusionGemmaModel::expected_canvas(const at::Tensor& hidden,
   if (rows.size(0) == 0) return {};
   kernels::ExpectedEmbeddingOptions options;
   options.softcap = config_.text.final_softcap;
-  options.scale = embedding_scale(hidden.scalar_type());
+  const at::ScalarType dtype = embed_tokens_->weight().scalar_type();
+  options.scale = embedding_scale(dtype);
   const at::Tensor chosen = hidden.index_select(0, rows);
-  const at::Tensor expected = kernels::expected_embedding(chosen.reshape({-1, chosen.size(-1)}),
-                                                          embed_tokens_->weight(), options)
-                                  .view(chosen.sizes());
+  const at::Tensor expected =
+      kernels::expected_embedding(head_input(chosen.reshape({-1, chosen.size(-1)})), head(),
+                                  options)
+          .to(dtype)
+          .view(chosen.sizes());
   if (rows.size(0) == hidden.size(0)) return expected;
-  return at::zeros_like(hidden).index_copy(0, rows, expected);
+  return at::zeros_like(hidden, dtype).index_copy(0, rows, expected);
+}
+
+at::Tensor DiffusionGemmaModel::head_input(const at::Tensor& hidden) const {
+  // A stream that is wider than the head's weight ends here.
+  return product_dtype_.of(hidden.to(embed_tokens_->weight().scalar_type()));
 }
 
 at::Tensor DiffusionGemmaModel::loss_of(const at::Tensor& hidden, const at::Tensor& labels,
@@ -122,7 +130,8 @@ at::Tensor DiffusionGemmaModel::loss_of(const at::Tensor& hidden, const at::Tens
   options.ignore_index = ignore_index;
   options.softcap = config_.text.final_softcap;
   options.divisor = divisor;
-  return kernels::linear_cross_entropy(states, embed_tokens_->weight(), targets, options);
+  options.logits_dtype = logits_dtype_;
+  return kernels::linear_cross_entropy(head_input(states), head(), targets, options);
 }
 
 BlockDiffusionLoss DiffusionGemmaModel::block_diffusion_loss(const BlockDiffusionBatch& batch,
@@ -166,7 +175,7 @@ at::Tensor DiffusionGemmaModel::hidden_states(const tensor::Batch& batch) {
 at::Tensor DiffusionGemmaModel::logits(const at::Tensor& hidden) {
   const auto wide = at::promote_types(hidden.scalar_type(), at::kFloat);
   const at::Tensor out = through_hook([this, hidden, wide] {
-    return kernels::linear(hidden, embed_tokens_->weight(), {}).to(wide);
+    return kernels::linear(head_input(hidden), head(), {}).to(wide);
   });
   const double cap = config_.text.final_softcap;
   return cap == 0 ? out : at::tanh(out / cap) * cap;

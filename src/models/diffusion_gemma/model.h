@@ -8,6 +8,8 @@
 #include "models/causal_lm.h"
 #include "models/diffusion_gemma/canvas.h"
 #include "models/diffusion_gemma/layer.h"
+#include "nn/loss_head.h"
+#include "nn/product_dtype.h"
 #include "nn/rope_tables.h"
 
 namespace automodel::models::diffusion_gemma {
@@ -34,7 +36,9 @@ struct BlockDiffusionLoss {
 /// DiffusionGemmaForBlockDiffusion without its vision tower: one stack of layers that reads text
 /// causally and denoises a canvas behind it in both directions. Modules: model.embed_tokens (the
 /// head too), model.layers.N, model.norm, model.self_conditioning. As a CausalLM it reads text.
-class DiffusionGemmaModel final : public CausalLM {
+class DiffusionGemmaModel final : public CausalLM,
+                                  public nn::MultiplyingModule,
+                                  public nn::GivesLogits {
  public:
   /// `hf_config` is kept for hf_config(); `config` is what was read from it.
   DiffusionGemmaModel(DiffusionGemmaConfig config, Json hf_config, at::ScalarType dtype);
@@ -75,6 +79,9 @@ class DiffusionGemmaModel final : public CausalLM {
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override;
 
+  void set_logits_dtype(at::ScalarType dtype) override { logits_dtype_ = dtype; }
+  nn::ProductDtype& product_dtype() override { return product_dtype_; }
+
   const DiffusionGemmaConfig& config() const { return config_; }
 
  private:
@@ -86,6 +93,9 @@ class DiffusionGemmaModel final : public CausalLM {
                      int64_t ignore_index) const;
   BlockDiffusionLoss losses_of(const BlockDiffusionBatch& batch, const BlockDiffusionScale& scale,
                                int64_t ignore_index);
+  /// Hidden states as the head multiplies them, and the head.
+  at::Tensor head_input(const at::Tensor& hidden) const;
+  at::Tensor head() const { return product_dtype_.of(embed_tokens_->weight()); }
 
   DiffusionGemmaConfig config_;
   Json hf_config_;
@@ -96,6 +106,8 @@ class DiffusionGemmaModel final : public CausalLM {
   std::vector<std::shared_ptr<DiffusionLayer>> layers_;
   std::shared_ptr<nn::RmsNorm> norm_;
   std::shared_ptr<SelfConditioning> self_conditioning_;
+  nn::ProductDtype product_dtype_;  // of the head
+  std::optional<at::ScalarType> logits_dtype_;
 };
 
 /// Builds the model of a config.json. Throws InputError when it is wrong.

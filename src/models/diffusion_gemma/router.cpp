@@ -30,8 +30,11 @@ moe::Routing Gemma4Router::forward(const at::Tensor& x, const at::Tensor& is_pad
   const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const double scale = 1.0 / std::sqrt(static_cast<double>(config_.dim));
   const at::Tensor normed = kernels::rms_norm(x.to(wide), scale_.to(wide), {.eps = norm_eps_});
+  const nn::ProductDtype& narrowed = proj_->product_dtype();
   const at::Tensor scores =
-      kernels::linear(normed * scale, proj_->weight().to(wide), {}).softmax(-1);
+      kernels::linear(narrowed.of(normed * scale), narrowed.of(proj_->weight().to(wide)), {})
+          .to(wide)
+          .softmax(-1);
   if (scores.is_cpu() && !scores.sum().isfinite().item<bool>()) {
     throw UserError(cat("the router of ", name_,
                         " computed scores that are not finite: the hidden states or the router's "
