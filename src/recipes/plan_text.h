@@ -20,6 +20,7 @@ struct RecipePlan {
   mesh::MeshSizes sizes;
   int64_t ep = 1;  ///< ranks that hold different experts
   std::string strategy;
+  distributed::DistributedSetup setup;  ///< the strategy's options, as printed
   std::string architecture;
   int64_t num_parameters = 0;
   int64_t num_trained = 0;
@@ -33,6 +34,7 @@ struct RecipePlan {
   distributed::MemoryPlan memory;        ///< of the whole model: not of a pipeline's stages
   std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
   bool counts_activations = true;
+  bool has_layer_units = true;           ///< what is sharded are the layers, as is planned
   std::vector<std::string> not_counted;  ///< what a run has or does beside what is planned
 
   at::ScalarType computed_dtype() const {
