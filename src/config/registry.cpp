@@ -140,7 +140,13 @@ std::optional<size_t> TargetNames::resolve(const Target& target, Diagnostics& di
     diagnostics.unsupported(target.name_node,
                             cat(kind_, " '", target.name, "' is not in this version"));
   } else {
-    diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name, "'"));
+    constexpr size_t kFew = 4;  // names that are worth listing
+    std::vector<std::string> plain;
+    for (const TargetInfo& info : infos_) {
+      if (info.unsupported_reason.empty()) plain.push_back(plain_name(info.name));
+    }
+    const std::string known = plain.size() > kFew ? "" : cat("; known are ", join(plain, ", "));
+    diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name, "'", known));
   }
   return std::nullopt;
 }

@@ -21,11 +21,6 @@ void check_megatron(const DistributedSetup& setup, const mesh::SizeRequest& size
     findings.push_back(
         {"sequence_parallel", "megatron_fsdp does not yet support sequence_parallel"});
   }
-  if (setup.megatron_fsdp.tp_plan) {
-    findings.push_back(
-        {"tp_plan",
-         "MegatronFSDPConfig does not support custom TP plans. Use FSDP2Config instead."});
-  }
   if (setup.megatron_fsdp.activation_checkpointing == ActivationCheckpointingMode::kSelective) {
     findings.push_back(
         {"activation_checkpointing",
@@ -52,6 +47,65 @@ std::vector<std::string> scope_parts(const std::string& entry) {
 }
 
 }  // namespace
+
+MixedPrecisionPolicy default_mp_policy() {
+  MixedPrecisionPolicy policy;
+  policy.param_dtype = "bfloat16";
+  policy.reduce_dtype = "float32";
+  policy.output_dtype = std::nullopt;
+  policy.cast_forward_inputs = false;
+  return policy;
+}
+
+std::string async_tp_warning(bool enable_async_tensor_parallel, bool sequence_parallel) {
+  if (!enable_async_tensor_parallel || sequence_parallel) return "";
+  return "enable_async_tensor_parallel needs sequence_parallel, which is turned on";
+}
+
+std::vector<SetupFinding> FSDP2Config::post_init() {
+  if (!mp_policy) mp_policy = default_mp_policy();
+  activation_checkpointing_scope =
+      normalize_activation_checkpointing_scope(activation_checkpointing_scope);
+  const std::string warning = async_tp_warning(enable_async_tensor_parallel, sequence_parallel);
+  if (warning.empty()) return {};
+  sequence_parallel = true;
+  return {{"enable_async_tensor_parallel", warning}};
+}
+
+std::vector<SetupFinding> MegatronFSDPConfig::post_init(
+    const std::optional<std::map<std::string, std::string>>& tp_plan) {
+  if (tp_plan) {
+    throw UserError(
+        "MegatronFSDPConfig does not support custom TP plans. Use FSDP2Config instead.");
+  }
+  return {};
+}
+
+std::vector<SetupFinding> DDPConfig::post_init() {
+  activation_checkpointing_scope =
+      normalize_activation_checkpointing_scope(activation_checkpointing_scope);
+  return {};
+}
+
+DistributedConfig distributed_config(const DistributedSetup& setup) {
+  switch (setup.strategy) {
+    case Strategy::kFsdp2:
+      return setup.fsdp2;
+    case Strategy::kMegatronFsdp:
+      return setup.megatron_fsdp;
+    case Strategy::kDdp:
+      return setup.ddp;
+  }
+  AM_CHECK(false);
+}
+
+std::string describe(const DistributedSetup& setup) {
+  const char* const names[] = {"FSDP2Config", "MegatronFSDPConfig", "DDPConfig"};
+  const DistributedConfig config = distributed_config(setup);
+  return cat(names[config.index()], "(",
+             std::visit([](const auto& options) { return to_text(options.to_dict()); }, config),
+             ")");
+}
 
 std::vector<std::string> normalize_activation_checkpointing_scope(
     const std::vector<std::string>& values) {

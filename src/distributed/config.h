@@ -8,9 +8,11 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/field.h"
+#include "distributed/config_dict.h"
 #include "mesh/mesh.h"
 
 namespace automodel::distributed {
@@ -56,6 +58,20 @@ struct CPUOffloadPolicy {
   }
 };
 
+/// The policy of fsdp2 where none is written: parameters and computation in bfloat16, gradients
+/// reduced in float32, neither inputs nor outputs cast.
+MixedPrecisionPolicy default_mp_policy();
+
+/// One thing to be said about a setup.
+struct SetupFinding {
+  std::string key;  ///< option it belongs to, relative to `distributed`: "tp_size"
+  std::string text;
+};
+
+/// Why enable_async_tensor_parallel turns sequence_parallel on, "" when it does not: it needs split
+/// sequences.
+std::string async_tp_warning(bool enable_async_tensor_parallel, bool sequence_parallel);
+
 /// Options of the fsdp2 strategy. Names and defaults are NeMo AutoModel's.
 struct FSDP2Config {
   bool sequence_parallel = false;
@@ -76,13 +92,19 @@ struct FSDP2Config {
   int64_t fsdp2_backward_prefetch_depth = 2;
   int64_t fsdp2_forward_prefetch_depth = 1;
 
+  /// Upstream's __post_init__, called once the options are set: an absent policy becomes the
+  /// default one, scopes are normalised, and what enable_async_tensor_parallel needs is turned on,
+  /// with a warning. Throws UserError for a wrong scope.
+  std::vector<SetupFinding> post_init();
+  /// Every field by name, policies as they are. `tp_plan` is the mapping or the plan's name.
+  ConfigDict to_dict() const;
+
   static constexpr auto fields();
 };
 
-/// Options of the megatron_fsdp strategy.
+/// Options of the megatron_fsdp strategy. `tp_plan` is none of them: it is given to post_init only.
 struct MegatronFSDPConfig {
   bool sequence_parallel = false;
-  std::optional<std::map<std::string, std::string>> tp_plan;
   std::optional<std::vector<std::string>> megatron_fsdp_unit_modules;
   int64_t zero_dp_strategy = 3;
   bool init_fsdp_with_meta_device = false;
@@ -101,6 +123,11 @@ struct MegatronFSDPConfig {
   ActivationCheckpointingMode activation_checkpointing = ActivationCheckpointingMode::kOff;
   std::string backend = "nccl";
 
+  /// Upstream's __post_init__ with its InitVar: throws UserError for any `tp_plan`.
+  std::vector<SetupFinding> post_init(
+      const std::optional<std::map<std::string, std::string>>& tp_plan = std::nullopt);
+  ConfigDict to_dict() const;
+
   static constexpr auto fields();
 };
 
@@ -116,8 +143,15 @@ struct DDPConfig {
   bool gradient_as_bucket_view = false;
   std::optional<std::string> autocast_dtype;
 
+  /// Normalises the scopes. Throws UserError for a wrong one.
+  std::vector<SetupFinding> post_init();
+  ConfigDict to_dict() const;
+
   static constexpr auto fields();
 };
+
+/// The options of one strategy, whichever.
+using DistributedConfig = std::variant<FSDP2Config, MegatronFSDPConfig, DDPConfig>;
 
 /// Expert-parallel options (`distributed.moe`).
 struct MoEParallelizerConfig {
@@ -190,11 +224,11 @@ struct DistributedSetup {
   std::optional<MoEParallelizerConfig> moe;
 };
 
-/// One thing that is wrong with a setup for a world size.
-struct SetupFinding {
-  std::string key;  ///< option it belongs to, relative to `distributed`: "tp_size"
-  std::string text;
-};
+/// The options of the setup's strategy.
+DistributedConfig distributed_config(const DistributedSetup& setup);
+
+/// "FSDP2Config(sequence_parallel: false, ...)": every option of the setup's strategy.
+std::string describe(const DistributedSetup& setup);
 
 /// The sizes as the mesh takes them; absent ones are 1.
 mesh::SizeRequest size_request(const ParallelismSizes& sizes);
@@ -274,9 +308,9 @@ constexpr auto MegatronFSDPConfig::fields() {
   using C = MegatronFSDPConfig;
   return std::tuple{
       field("sequence_parallel", &C::sequence_parallel, "not supported by this strategy"),
-      field("tp_plan", &C::tp_plan, "not supported by this strategy"),
       field("megatron_fsdp_unit_modules", &C::megatron_fsdp_unit_modules,
-            "classes that are units; absent: the model's layers"),
+            "paths of classes that are units: the model's layers or experts, or "
+            "torch.nn.Embedding; absent: its layers"),
       field("zero_dp_strategy", &C::zero_dp_strategy,
             "what is sharded: 0 nothing, 1 optimizer, 2 + gradients, 3 + parameters")
           .at_least(0)

@@ -1,5 +1,6 @@
 #include "distributed/device_mesh.h"
 
+#include "comm/joined_group.h"
 #include "core/error.h"
 
 namespace automodel::distributed {
@@ -27,9 +28,19 @@ const comm::ProcessGroup& DeviceMesh::group(const std::string& name) const {
   throw UserError(cat("the mesh has no axis '", name, "'; it has ", names));
 }
 
+comm::ProcessGroup DeviceMesh::joined(const std::string& name, const std::string& outer,
+                                      const std::string& inner) const {
+  if (has(name)) return group(name);
+  const comm::ProcessGroup& outside = group(outer);
+  const comm::ProcessGroup& inside = group(inner);
+  if (outside.size() == 1) return inside;
+  if (inside.size() == 1) return outside;
+  return comm::joined_group(name, outside, inside);
+}
+
 ShardingGroups sharding_groups(const DeviceMesh& mesh, const std::string& replicate,
                                const std::string& shard, const std::string& all) {
-  return {mesh.group(all), mesh.group(shard), mesh.group(replicate)};
+  return {mesh.joined(all, replicate, shard), mesh.group(shard), mesh.group(replicate)};
 }
 
 }  // namespace automodel::distributed

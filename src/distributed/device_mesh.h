@@ -24,13 +24,18 @@ class DeviceMesh final {
   /// UserError naming the axes that there are when there is none of this name.
   const comm::ProcessGroup& group(const std::string& name) const;
   int size(const std::string& name) const { return group(name).size(); }
+  /// The axis `name`, or where the mesh has none the ranks of two others as one group, `inner`
+  /// varying fastest.
+  comm::ProcessGroup joined(const std::string& name, const std::string& outer,
+                            const std::string& inner) const;
 
  private:
   std::map<std::string, comm::ProcessGroup> groups_;
 };
 
 /// How the ranks of a mesh share parameters: over `shard`, copied over `replicate`; `all` are the
-/// ranks whose gradients are averaged.
+/// ranks whose gradients are averaged. A mesh may be without the axis `all`: it is joined of the
+/// other two then.
 ShardingGroups sharding_groups(const DeviceMesh& mesh, const std::string& replicate,
                                const std::string& shard, const std::string& all);
 

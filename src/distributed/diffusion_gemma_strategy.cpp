@@ -37,6 +37,13 @@ ShardFunction DiffusionGemmaParallelizationStrategy::shard_function() const {
   };
 }
 
+PlannedUnits DiffusionGemmaParallelizationStrategy::planned_units(
+    const ParallelModel& model, const ParallelizeOptions& options) const {
+  PlannedUnits units = DefaultParallelizationStrategy::planned_units(model, options);
+  units.experts = model.facts.plan.expert_modules;
+  return units;
+}
+
 void register_diffusion_gemma_parallel_strategy(StrategyRegistry& registry) {
   if (registry.has(kDiffusionGemma)) return;
   registry.register_parallel_strategy(kDiffusionGemma,

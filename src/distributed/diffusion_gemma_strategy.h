@@ -30,6 +30,10 @@ torch::nn::Module& fully_shard_diffusion_gemma(torch::nn::Module& module,
 
 /// The strategy whose layers are sharded by fully_shard_diffusion_gemma when ep_size is 1.
 class DiffusionGemmaParallelizationStrategy final : public DefaultParallelizationStrategy {
+ public:
+  PlannedUnits planned_units(const ParallelModel& model,
+                             const ParallelizeOptions& options) const override;
+
  protected:
   ShardFunction shard_function() const override;
 };

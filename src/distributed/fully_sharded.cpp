@@ -90,6 +90,18 @@ void apply_fsdp2_sharding_recursively(torch::nn::Module& module, const ShardingG
 
 namespace {
 
+/// Modules that somebody has chosen, each a unit.
+void shard_modules(torch::nn::Module& module, const std::vector<std::string>& fqns,
+                   const ShardingGroups& groups, const ShardingOptions& options) {
+  std::vector<FSDPModule*> units;
+  for (const std::string& fqn : fqns) {
+    ShardingOptions own = options;
+    if (!own.reshard_after_forward) own.reshard_after_forward = fqn != fqns.back();
+    units.push_back(&fully_shard(module_at(module, fqn), groups, own));
+  }
+  chain_prefetches(units, options);
+}
+
 /// The embedding is freed after its forward as blocks are; the head is the last to compute, so it
 /// stays gathered, and what its unit gives is the loss, which no policy casts.
 void shard_tables(torch::nn::Module& module, const UnitChoices& choices,
@@ -120,7 +132,11 @@ FullySharded::FullySharded(torch::nn::Module& module, const tensor::KeyMap& keys
                            const ShardingGroups& groups, const ShardingOptions& options,
                            const UnitChoices& choices)
     : Engine(groups.all), module_(module), has_split_experts_(choices.has_split_experts) {
-  apply_fsdp2_sharding_recursively(module, groups, options, choices.shard);
+  if (choices.modules) {
+    shard_modules(module, *choices.modules, groups, options);
+  } else {
+    apply_fsdp2_sharding_recursively(module, groups, options, choices.shard);
+  }
   shard_tables(module, choices, groups, options);
   ShardingOptions root_options = options;
   root_options.reshard_after_forward = false;

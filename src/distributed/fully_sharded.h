@@ -28,6 +28,9 @@ struct UnitChoices {
   /// The model's experts, if it has some, are units already, over ranks of their own.
   bool has_split_experts = false;
   ShardFunction shard = fully_shard;
+  /// fqns of the modules that are units in place of the elements of layer lists, in the order of
+  /// their forwards; none: the whole model is one unit.
+  std::optional<std::vector<std::string>> modules = {};
 };
 
 /// The engine over a tree of units (fully_shard.h): ZeRO 1 to 3, HSDP, mixed precision. Blocks are

@@ -85,11 +85,6 @@ void split_sequence(TpShardPlan& plan) {
 
 }  // namespace
 
-std::string async_tp_finding(bool is_enabled, bool sequence_parallel) {
-  if (!is_enabled || sequence_parallel) return "";
-  return "enable_async_tensor_parallel needs sequence_parallel: true";
-}
-
 std::optional<ParallelStyle> translate_to_torch_parallel_style(std::string_view style) {
   using enum StyleLayout;
   if (style == "colwise") return ParallelStyle{StyleKind::kColwise, kReplicate, kShardLast};
@@ -115,7 +110,8 @@ void validate_tp_mesh(const TpModel& model, int64_t tp_size) {
 
 StatedTpPlans stated_tp_plans(const TpModel& model) {
   StatedTpPlans stated;
-  std::string prefix = "model.";
+  if (!model.plan.no_tp_reasons.empty()) return stated;
+  const std::string prefix = "model.";
   for (const nn::TpRule& rule : model.plan.tp_rules) {
     const bool is_stated =
         rule.style == nn::TpStyle::kColwise || rule.style == nn::TpStyle::kRowwise;
@@ -129,15 +125,22 @@ StatedTpPlans stated_tp_plans(const TpModel& model) {
     }
   }
   if (!stated.of_inner.empty()) stated.of_class["lm_head"] = "colwise_rep";
+  stated.of_instance = stated.of_class;
+  for (const auto& [name, style] : stated.of_inner) stated.of_instance[prefix + name] = style;
   return stated;
 }
 
-TpShardPlan get_hf_tp_shard_plan(const StatedTpPlans& stated) {
+TpShardPlan get_hf_tp_shard_plan(const TpModel& model) {
+  return get_hf_tp_shard_plan(stated_tp_plans(model), model.architecture);
+}
+
+TpShardPlan get_hf_tp_shard_plan(const StatedTpPlans& stated, const std::string& architecture) {
   TpStyleNames names = stated.of_class;
   for (const auto& [name, style] : stated.of_instance) names[name] = style;
   for (const auto& [name, style] : stated.of_inner) names[stated.inner_prefix + "." + name] = style;
   if (names.empty()) {
-    throw UserError("Hugging Face tp plan is not supported for this model: it states none");
+    throw UserError(
+        cat("Hugging Face tp plan is not supported for ", architecture, ": it states none"));
   }
   names.try_emplace(stated.inner_prefix + ".embed_tokens", "rowwise_rep");
   TpShardPlan plan = translated(names);
@@ -181,8 +184,9 @@ TpShardPlan get_parallel_plan(const TpModel& model, bool sequence_parallel,
                         ", or nothing for the model's own plan; plans in Python cannot be "
                         "imported here"));
   }
-  if (model.plan.tp_rules.empty()) return base_tp_plan(sequence_parallel);
-  TpShardPlan plan = get_hf_tp_shard_plan(stated_tp_plans(model));
+  const StatedTpPlans stated = stated_tp_plans(model);
+  if (stated.of_instance.empty()) return base_tp_plan(sequence_parallel);
+  TpShardPlan plan = get_hf_tp_shard_plan(stated, model.architecture);
   if (!sequence_parallel) return plan;
   for (const auto& [name, style] : translated(sequence_norms(model))) plan[name] = style;
   split_sequence(plan);

@@ -46,12 +46,9 @@ struct TpModel {
   tensor::KeyMap keys;  ///< of the whole model
 };
 
-/// Why enable_async_tensor_parallel cannot be, "" when it can: it needs split sequences.
-/// (Upstream's code refuses it too; its documentation would turn them on.)
-std::string async_tp_finding(bool is_enabled, bool sequence_parallel);
-
-/// The styles that a model's classes state, as transformers' do: `_tp_plan` of the class, of the
-/// instance, and of the inner model, whose names lack the prefix.
+/// The styles that a model states, as transformers' do: `_tp_plan` of the class (the head), of the
+/// instance (the class's, and the inner model's under their whole names), and of the inner model,
+/// whose names lack the prefix.
 struct StatedTpPlans {
   TpStyleNames of_class;
   TpStyleNames of_instance;
@@ -68,13 +65,18 @@ std::optional<ParallelStyle> translate_to_torch_parallel_style(std::string_view 
 /// num_attention_heads, in this order. One rank fits every model; 0 heads fit every size.
 void validate_tp_mesh(const TpModel& model, int64_t tp_size);
 
-/// The rules of our own model in the words of transformers' classes.
+/// The rules of our own model in the words of transformers' classes; none of a model that cannot be
+/// split.
 StatedTpPlans stated_tp_plans(const TpModel& model);
 
-/// The plan that a model's classes state: class, then instance, then inner model, later ones win.
-/// The embedding is added as rowwise_rep; an output head that would be gathered keeps its parts.
-/// Throws UserError when nothing is stated.
-TpShardPlan get_hf_tp_shard_plan(const StatedTpPlans& stated);
+/// The plan that a model states: class, then instance, then inner model, later ones win. The
+/// embedding is added as rowwise_rep; an output head that would be gathered keeps its parts. Throws
+/// UserError "Hugging Face tp plan is not supported for X: ..." when nothing is stated, as of GPT-2
+/// and OLMo 2.
+TpShardPlan get_hf_tp_shard_plan(const TpModel& model);
+/// The same of what somebody else has stated.
+TpShardPlan get_hf_tp_shard_plan(const StatedTpPlans& stated,
+                                 const std::string& architecture = "this model");
 
 /// The plan of a recipe: a mapping as it is, a named plan, the model's own, else the llama-style
 /// base plan. Throws UserError for an unknown name.

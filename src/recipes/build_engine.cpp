@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include "distributed/data_parallel.h"
 #include "distributed/diffusion_gemma_strategy.h"
 #include "distributed/parallelizer.h"
-#include "distributed/recompute.h"
 #include "nn/product_dtype.h"
+#include "recipes/targets.h"
 #include "recipes/tp_request.h"
 #include "tensor/dtype.h"
 
@@ -25,8 +24,9 @@ ActivationCheckpointingMode recomputation_of(const DistributedSetup& setup) {
                      : ActivationCheckpointingMode::kOff;
 }
 
-distributed::ParallelizeOptions fsdp2_options(const Recipe& recipe, const EnginePlace& place) {
-  const distributed::FSDP2Config& config = recipe.distributed.fsdp2;
+/// What the reading and checking of the recipe has warned of is not told again: no reporter.
+StrategyOptions options_of(const distributed::FSDP2Config& config, const Recipe& recipe,
+                           const std::string&, const EnginePlace& place) {
   distributed::ParallelizeOptions options;
   options.mp_policy = config.mp_policy;
   options.offload_policy = config.offload_policy;
@@ -42,28 +42,43 @@ distributed::ParallelizeOptions fsdp2_options(const Recipe& recipe, const Engine
   return options;
 }
 
-distributed::NvfsdpOptions megatron_options(const Recipe& recipe, const EnginePlace& place) {
-  distributed::NvfsdpOptions options =
-      distributed::nvfsdp_options(recipe.distributed.megatron_fsdp);
+StrategyOptions options_of(const distributed::MegatronFSDPConfig& config, const Recipe& recipe,
+                           const std::string& architecture, const EnginePlace& place) {
+  distributed::NvfsdpOptions options = distributed::nvfsdp_options(config, architecture);
   options.activation_checkpointing = recomputation_of(recipe.distributed);
   options.cp_rotate_method = recipe.distributed.context.cp_rotate_method;
   options.device = place.device;
   options.trace = place.trace;
+  options.classes = recipe_classes();
+  options.optimizer = place.optimizer;
   return options;
 }
 
-std::unique_ptr<Engine> build_replicas(const Recipe& recipe, models::CausalLM& model,
-                                       const comm::ProcessGroup& group, const EnginePlace& place) {
-  const nn::ParallelPlan plan = model.parallel_plan();
-  distributed::recompute_blocks(model, plan, recomputation_of(recipe.distributed));
-  distributed::DataParallelOptions options;
-  options.device = place.device;
-  options.trace = place.trace;
-  if (const auto cap = recipe.distributed.ddp.bucket_cap_mb) {
-    options.bucket_bytes = *cap << 20;
-    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+StrategyOptions options_of(const distributed::DDPConfig& config, const Recipe& recipe,
+                           const std::string&, const EnginePlace& place) {
+  distributed::ReplicaOptions options;
+  options.activation_checkpointing = recomputation_of(recipe.distributed);
+  options.replicas.device = place.device;
+  options.replicas.trace = place.trace;
+  if (const auto cap = config.bucket_cap_mb) {
+    options.replicas.bucket_bytes = *cap << 20;
+    options.replicas.first_bucket_bytes =
+        std::min(options.replicas.first_bucket_bytes, options.replicas.bucket_bytes);
   }
-  return std::make_unique<distributed::DataParallel>(model, plan, model.key_map(), group, options);
+  return options;
+}
+
+/// What `ask(strategy, options)` says of the recipe's strategy for a model's class.
+template <typename Ask>
+auto ask_strategy(const Recipe& recipe, const std::string& architecture, const EnginePlace& place,
+                  const Ask& ask) {
+  const distributed::StrategyRegistry registry = strategies();
+  return std::visit(
+      [&](const auto& options) {
+        using Options = std::decay_t<decltype(options)>;
+        return ask(registry.get_parallelization_strategy<Options>(architecture), options);
+      },
+      strategy_options(recipe, architecture, place));
 }
 
 }  // namespace
@@ -76,6 +91,19 @@ distributed::ParallelModel parallel_model(models::CausalLM& model) {
           }};
 }
 
+distributed::StrategyRegistry strategies() {
+  distributed::StrategyRegistry registry;
+  distributed::register_diffusion_gemma_parallel_strategy(registry);
+  return registry;
+}
+
+StrategyOptions strategy_options(const Recipe& recipe, const std::string& architecture,
+                                 const EnginePlace& place) {
+  return std::visit(
+      [&](const auto& config) { return options_of(config, recipe, architecture, place); },
+      distributed::distributed_config(recipe.distributed));
+}
+
 std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& model,
                                      const distributed::DeviceMesh& mesh,
                                      const EnginePlace& place) {
@@ -83,25 +111,27 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
   if (const auto name = distributed::autocast_dtype(recipe.distributed)) {
     nn::set_product_dtype(model, tensor::parse_dtype(*name).value());
   }
-  switch (recipe.distributed.strategy) {
-    case distributed::Strategy::kFsdp2: {
-      const auto& moe = recipe.distributed.moe;
-      if (moe && moe->lm_head_precision && parallel.facts.plan.head.empty()) {
-        place.reporter->warning(
-            "distributed.moe.lm_head_precision has no effect: the head is the embedding");
-      }
-      distributed::StrategyRegistry strategies;
-      distributed::register_diffusion_gemma_parallel_strategy(strategies);
-      return distributed::fsdp2_strategy_parallelize(parallel, mesh, fsdp2_options(recipe, place),
-                                                     strategies);
-    }
-    case distributed::Strategy::kMegatronFsdp:
-      return distributed::nvfsdp_strategy_parallelize(
-          parallel, mesh, megatron_options(recipe, place), *place.reporter);
-    case distributed::Strategy::kDdp:
-      break;
+  const auto& moe = recipe.distributed.moe;
+  if (moe && moe->lm_head_precision && parallel.facts.plan.head.empty()) {
+    place.reporter->warning(
+        "distributed.moe.lm_head_precision has no effect: the head is the embedding");
   }
-  return build_replicas(recipe, model, mesh.group("dp"), place);
+  auto engine = ask_strategy(recipe, parallel.facts.architecture, place,
+                             [&](const auto& strategy, const auto& options) {
+                               return strategy.parallelize(parallel, mesh, options);
+                             });
+  // Megatron-FSDP's own argument; after the others' sharding it is the same.
+  const bool is_made = recipe.distributed.strategy == distributed::Strategy::kMegatronFsdp;
+  if (place.optimizer && !is_made) place.optimizer(*engine);
+  return engine;
+}
+
+distributed::PlannedUnits planned_units(const Recipe& recipe, models::CausalLM& model) {
+  const distributed::ParallelModel parallel = parallel_model(model);
+  return ask_strategy(recipe, parallel.facts.architecture, {},
+                      [&](const auto& strategy, const auto& options) {
+                        return strategy.planned_units(parallel, options);
+                      });
 }
 
 }  // namespace automodel::recipes

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <variant>
 
 #include "core/reporter.h"
 #include "distributed/device_mesh.h"
@@ -16,7 +19,18 @@ struct EnginePlace {
   at::Device device = at::kCPU;
   TraceSink* trace = nullptr;  ///< may be null
   Reporter* reporter = nullptr;
+  /// Makes the optimizer once the model is sharded; may be empty.
+  std::function<void(distributed::Engine&)> optimizer = {};
 };
+
+/// Every strategy that recipes may use, with those of model classes.
+distributed::StrategyRegistry strategies();
+
+/// The arguments of the recipe's strategy, whichever it is; `architecture` is the model's class.
+using StrategyOptions = std::variant<distributed::ParallelizeOptions, distributed::NvfsdpOptions,
+                                     distributed::ReplicaOptions>;
+StrategyOptions strategy_options(const Recipe& recipe, const std::string& architecture,
+                                 const EnginePlace& place);
 
 /// A model as strategies see it; `model` outlives it.
 distributed::ParallelModel parallel_model(models::CausalLM& model);
@@ -26,5 +40,9 @@ distributed::ParallelModel parallel_model(models::CausalLM& model);
 std::unique_ptr<distributed::Engine> build_engine(const Recipe& recipe, models::CausalLM& model,
                                                   const distributed::DeviceMesh& mesh,
                                                   const EnginePlace& place);
+
+/// The modules that the recipe's strategy makes units of a model, for plans: asked of the same
+/// registry.
+distributed::PlannedUnits planned_units(const Recipe& recipe, models::CausalLM& model);
 
 }  // namespace automodel::recipes

@@ -6,6 +6,7 @@
 #include "recipes/pipeline_request.h"
 #include "recipes/recipe.h"
 #include "recipes/recipe_paths.h"
+#include "recipes/strategy_check.h"
 #include "recipes/targets.h"
 #include "recipes/tp_request.h"
 #include "tokenizers/tokenizer.h"
@@ -25,16 +26,12 @@ const Node& place_of(const Recipe& recipe, const std::string& section, const std
   return child != nullptr ? *child : *node;
 }
 
-/// Options of megatron_fsdp that cannot be together, and those without an effect on several ranks.
+/// Options of megatron_fsdp without an effect on several ranks.
 void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;
   const auto place = [&](const char* key) -> const Node& {
     return place_of(recipe, "distributed", key);
   };
-  if (config.init_fsdp_with_meta_device && config.zero_dp_strategy == 0) {
-    diagnostics.error(place("init_fsdp_with_meta_device"),
-                      "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3");
-  }
   const std::tuple<const char*, bool, const char*> idle[] = {
       {"init_fsdp_with_meta_device", config.init_fsdp_with_meta_device,
        "models never have memory before they are sharded here"},
@@ -99,6 +96,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   const auto& setup = recipe.distributed;
   check_expert_parallel(recipe, diagnostics);
   check_expert_flags(recipe, diagnostics);
+  check_strategy(recipe, world_size, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
     check_megatron_fsdp(recipe, diagnostics);
   }

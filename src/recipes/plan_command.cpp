@@ -10,6 +10,7 @@
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "models/diffusion_gemma/model.h"
+#include "recipes/build_engine.h"
 #include "recipes/plan_fit.h"
 #include "recipes/plan_text.h"
 #include "recipes/rank_model.h"
@@ -76,6 +77,9 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
                                    plan.computed_dtype()) != plan.computed_dtype()) {
     all.emplace_back("hidden states between layers in output_dtype");
   }
+  if (!plan.has_layer_units) {
+    all.emplace_back("megatron_fsdp_unit_modules without layers: planned with the layers as units");
+  }
   if (plan.options.head_dtype) all.emplace_back("the head's tensors in another dtype");
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
     all.emplace_back("that layers without experts keep other activations than those with them");
@@ -90,17 +94,23 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   return all;
 }
 
-/// DiffusionGemma reads a text, denoises its canvas without a graph, and denoises it again; sharded
-/// layers have their experts as units of their own.
+/// The units that the recipe's strategy makes, where it shards anything.
+void plan_units(const Recipe& recipe, models::CausalLM& model, RecipePlan& plan) {
+  if (plan.ep > 1) plan.options.experts.modules = plan.parallel.expert_modules;
+  if (!plan.options.sharding) return;
+  const distributed::PlannedUnits units = planned_units(recipe, model);
+  plan.options.tables = units.tables;
+  if (plan.ep == 1) plan.options.experts.modules = units.experts;
+  plan.has_layer_units = units.blocks == plan.parallel.blocks;
+}
+
+/// DiffusionGemma reads a text, denoises its canvas without a graph, and denoises it again.
 void plan_passes(const Recipe& recipe, const models::CausalLM& model, RecipePlan& plan) {
   const auto* diffusion = dynamic_cast<const models::diffusion_gemma::DiffusionGemmaModel*>(&model);
   if (diffusion == nullptr || !recipe.dllm) return;
   plan.counts_activations = false;
   plan.options.num_passes = 2;
   plan.options.num_graphless_passes = diffusion->config().has_self_conditioning ? 1 : 0;
-  if (plan.options.sharding && recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
-    plan.options.experts.modules = plan.parallel.expert_modules;
-  }
 }
 
 /// What is sent alone.
@@ -142,6 +152,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   plan.recipe = request.recipe_path;
   plan.sizes = mesh::infer_sizes(distributed::size_request(recipe.distributed.sizes), world_size);
   plan.strategy = distributed::strategy_name(recipe.distributed.strategy);
+  plan.setup = recipe.distributed;
   plan.dtype = storage_dtype(recipe.model);
   const auto model = models::build_causal_lm(recipe.model.hf_config, plan.dtype);
   plan.architecture = model->architecture();
@@ -164,15 +175,12 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   count_parts(recipe, plan.sizes, plan.parallel, split, plan.shape);
   plan.tp_rules = std::move(split.tp_rules);
   plan.sequence_parallel = plan.sizes.tp > 1 && tp_request(recipe).sequence_parallel;
-  if (plan.ep > 1) plan.options.experts.modules = plan.parallel.expert_modules;
+  plan_units(recipe, *model, plan);
   plan.options.keeps_after_backward =
       recipe.model.enables_fsdp_optimizations &&
       recipe.distributed.strategy == distributed::Strategy::kFsdp2 &&
       !plan.parallel.expert_modules.empty();
   plan_passes(recipe, *model, plan);
-  if (plan.options.sharding && recipe.distributed.strategy == distributed::Strategy::kFsdp2) {
-    plan.options.tables = distributed::untied_tables(*model, plan.parallel);
-  }
   const distributed::SequenceShare share{0, plan.sizes.cp};
   plan.whole_length = plan.shape.sequence_length;
   if (share.size > 1) {

@@ -117,6 +117,21 @@ std::string experts_text(const RecipePlan& plan) {
              "; tokens planned as if all experts were chosen equally often");
 }
 
+/// The options of a strategy that are not as they would be without being written.
+template <typename Config>
+std::string changed_options(const Config& config) {
+  Config usual;
+  usual.post_init();
+  const distributed::ConfigDict plain = usual.to_dict();
+  const distributed::ConfigDict dict = config.to_dict();
+  std::vector<std::string> changed;
+  for (size_t i = 0; i < dict.size(); ++i) {
+    const std::string text = distributed::to_text({dict[i]});
+    if (text != distributed::to_text({plain[i]})) changed.push_back(text);
+  }
+  return join(changed, ", ");
+}
+
 std::string strategy_text(const RecipePlan& plan) {
   const MemoryOptions& options = plan.options;
   std::string parts = options.num_replicas > 1
@@ -146,6 +161,9 @@ std::string strategy_text(const RecipePlan& plan) {
        options.recomputes ? "full: blocks keep their input and are computed again" : "off"},
       {"tensor parallelism",
        plan.sizes.tp == 1 ? "off (tp_size 1)" : cat("over ", plan.sizes.tp, " ranks", sequences)}};
+  const std::string changed = std::visit([](const auto& config) { return changed_options(config); },
+                                         distributed::distributed_config(plan.setup));
+  if (!changed.empty()) rows.push_back({"options", changed});
   if (plan.ep > 1) rows.push_back({"expert parallelism", experts_text(plan)});
   rows.push_back(
       {"a micro-batch on a rank",
@@ -313,6 +331,9 @@ Json plan_json(const RecipePlan& plan) {
     out["mesh"]["ep_shard"] = plan.options.experts.num_parts;
   }
   out["strategy"] = plan.strategy;
+  out["options"] =
+      std::visit([](const auto& config) { return distributed::to_json(config.to_dict()); },
+                 distributed::distributed_config(plan.setup));
   out["sequence_parallel"] = plan.sequence_parallel;
   out["tp_plan"] = Json::object();
   for (const auto& [module, style] : plan.tp_rules) out["tp_plan"][module] = style_text(style);

@@ -25,6 +25,7 @@ struct RecipePlan {
   mesh::MeshSizes sizes;
   int64_t ep = 1;  ///< ranks that hold different experts
   std::string strategy;
+  distributed::DistributedSetup setup;  ///< the strategy's options, as printed
   std::string architecture;
   int64_t num_parameters = 0;
   int64_t num_trained = 0;
@@ -39,9 +40,10 @@ struct RecipePlan {
   std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
   bool counts_activations = true;
   int64_t activations_at_most = 0;  ///< where they are not counted
-  int64_t loading_host = 0;    ///< of the host while weights are loaded, beside what rests there
-  int64_t saving_host = 0;     ///< and while a checkpoint is saved and exported
-  std::optional<PlanFit> fit;  ///< against the device that was asked for
+  int64_t loading_host = 0;     ///< of the host while weights are loaded, beside what rests there
+  int64_t saving_host = 0;      ///< and while a checkpoint is saved and exported
+  std::optional<PlanFit> fit;   ///< against the device that was asked for
+  bool has_layer_units = true;  ///< what is sharded are the layers, as is planned
   std::vector<std::string> not_counted;  ///< what a run has or does beside what is planned
 
   at::ScalarType computed_dtype() const {

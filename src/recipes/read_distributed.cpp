@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <map>
 
 #include "config/bind.h"
+#include "config/registry.h"
 #include "recipes/recipe.h"
+#include "recipes/targets.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -59,17 +62,60 @@ void check_policy(const std::optional<distributed::MixedPrecisionPolicy>& policy
   check_dtype(policy->output_dtype, section, "output_dtype", diagnostics);
 }
 
-/// `backend` and `_target_` inside a policy node are upstream's way to name its class.
-Node without_targets(Node node) {
-  for (const char* key : {"mp_policy", "offload_policy"}) {
-    if (Node* policy = node.find(key)) policy->erase("_target_");
+/// What makes the class that a section names; nothing when it names none, or none that is known,
+/// which is a finding.
+template <typename Maker>
+std::optional<Maker> maker_of(const Node* section, const config::TargetRegistry<Maker>& registry,
+                              Diagnostics& diagnostics) {
+  if (section == nullptr || !section->is_mapping() || !section->has("_target_")) {
+    return std::nullopt;
   }
-  for (const char* key : {"_target_", "_recursive_", "_convert_"}) node.erase(key);
-  return node;
+  const auto target = config::split_target(*section, diagnostics);
+  if (!target) return std::nullopt;
+  const Maker* maker = registry.resolve_maker(*target, diagnostics);
+  return maker == nullptr ? std::nullopt : std::optional<Maker>(*maker);
+}
+
+void erase_target(Node& section) {
+  for (const char* key : {"_target_", "_recursive_", "_convert_"}) section.erase(key);
+}
+
+/// Takes the classes of the policies out of a section, which then is fields only.
+void take_policy_targets(Node& section, Diagnostics& diagnostics) {
+  if (Node* policy = section.find("mp_policy"); policy != nullptr && policy->is_mapping()) {
+    maker_of(policy, mp_policy_targets(), diagnostics);
+    erase_target(*policy);
+  }
+  Node* offload = section.find("offload_policy");
+  if (offload == nullptr || !offload->is_mapping()) return;
+  const auto kind = maker_of(offload, offload_policy_targets(), diagnostics);
+  erase_target(*offload);
+  if (kind != OffloadTarget::kNothing) return;
+  for (const Node& child : offload->children()) {
+    diagnostics.error_at_key(child, cat("OffloadPolicy has no option '", child.key(),
+                                        "'; CPUOffloadPolicy offloads to the CPU"));
+  }
+  section.erase("offload_policy");
+}
+
+/// The strategy by name or by class; an error with both places when they are of two minds.
+Strategy read_strategy(const Node& node, Diagnostics& diagnostics) {
+  const Node* key = node.find("strategy");
+  std::optional<Strategy> named;
+  if (key != nullptr && !key->is_null()) named = config::read_value<Strategy>(*key, diagnostics);
+  const auto meant = maker_of(&node, distributed_targets(), diagnostics);
+  if (named && meant && *named != *meant) {
+    diagnostics.clash(
+        *key, *node.find("_target_"),
+        cat("strategy ", distributed::strategy_name(*named), " clashes with _target_, which means ",
+            distributed::strategy_name(*meant), "; leave one of them out"),
+        "the class is named here");
+  }
+  return named ? *named : meant.value_or(Strategy::kFsdp2);
 }
 
 /// The scope of activation checkpointing, as upstream reads it: a string or a list of strings. It
-/// is taken out of the section; a wrong one is told and stays "all".
+/// is taken out of the section.
 std::vector<std::string> take_scope(Node& section, Diagnostics& diagnostics) {
   const char* const key = "activation_checkpointing_scope";
   const Node* found = section.find(key);
@@ -90,11 +136,23 @@ std::vector<std::string> take_scope(Node& section, Diagnostics& diagnostics) {
   } else if (!node.is_null()) {
     diagnostics.error(node, "activation_checkpointing_scope must be a string or list of strings.");
   }
+  return values;
+}
+
+/// Finishes a section's options; what that finds is told at the keys, an error at `key`.
+template <typename Config, typename... Arguments>
+void finish(Config& config, const Node& section, const char* key, Diagnostics& diagnostics,
+            const Arguments&... arguments) {
+  const auto place = [&](const std::string& name) -> const Node& {
+    const Node* found = section.find(name);
+    return found != nullptr ? *found : section;
+  };
   try {
-    return distributed::normalize_activation_checkpointing_scope(values);
+    for (const auto& warning : config.post_init(arguments...)) {
+      diagnostics.warning(place(warning.key), warning.text);
+    }
   } catch (const UserError& error) {
-    diagnostics.error(node, error.what());
-    return {"all"};
+    diagnostics.error(place(key), error.what());
   }
 }
 
@@ -106,8 +164,10 @@ void read_pipeline(const Node& node, distributed::DistributedSetup& setup,
     diagnostics.warning(*pipeline, "pipeline has no effect while pp_size is 1");
     return;
   }
-  setup.pipeline =
-      config::bind<distributed::PipelineConfig>(without_targets(*pipeline), diagnostics);
+  maker_of(pipeline, pipeline_targets(), diagnostics);
+  Node section = *pipeline;
+  erase_target(section);
+  setup.pipeline = config::bind<distributed::PipelineConfig>(section, diagnostics);
   check_dtype(setup.pipeline->dtype, pipeline, "dtype", diagnostics);
 }
 
@@ -115,8 +175,11 @@ void read_pipeline(const Node& node, distributed::DistributedSetup& setup,
 void read_moe(const Node& node, distributed::DistributedSetup& setup, Diagnostics& diagnostics) {
   const Node* moe = node.find("moe");
   if (moe == nullptr || moe->is_null()) return;
-  const auto section =
-      config::bind<distributed::MoEParallelizerConfig>(without_targets(*moe), diagnostics);
+  maker_of(moe, moe_targets(), diagnostics);
+  Node fields = *moe;
+  erase_target(fields);
+  take_policy_targets(fields, diagnostics);
+  const auto section = config::bind<distributed::MoEParallelizerConfig>(fields, diagnostics);
   check_policy(section.mp_policy, moe->find("mp_policy"), diagnostics);
   if (setup.sizes.ep_size.value_or(1) == 1) {
     diagnostics.warning(*moe, "moe has no effect while ep_size is 1");
@@ -134,9 +197,7 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
     diagnostics.error(node, cat("expected a mapping, found ", node.describe()));
     return setup;
   }
-  if (const Node* strategy = node.find("strategy"); strategy != nullptr && !strategy->is_null()) {
-    setup.strategy = config::read_value<Strategy>(*strategy, diagnostics).value_or(setup.strategy);
-  }
+  setup.strategy = read_strategy(node, diagnostics);
   setup.sizes =
       config::bind<distributed::ParallelismSizes>(select(node, kSizeKeys, true), diagnostics);
   setup.context = config::bind<distributed::ContextParallelConfig>(select(node, kContextKeys, true),
@@ -150,7 +211,9 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
   std::vector<std::string> own = kSizeKeys;
   own.insert(own.end(), kContextKeys.begin(), kContextKeys.end());
   own.insert(own.end(), {"strategy", "pipeline", "moe"});
-  Node rest = without_targets(select(node, own, false));
+  Node rest = select(node, own, false);
+  erase_target(rest);
+  take_policy_targets(rest, diagnostics);
   std::optional<std::string> tp_plan_name;
   if (const Node* plan = rest.find("tp_plan"); plan != nullptr && plan->is_string()) {
     tp_plan_name = plan->string_value();
@@ -164,19 +227,28 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
       setup.fsdp2 = config::bind<distributed::FSDP2Config>(rest, diagnostics, options);
       setup.fsdp2.tp_plan_name = tp_plan_name;
       setup.fsdp2.activation_checkpointing_scope = std::move(scope);
+      finish(setup.fsdp2, node, "activation_checkpointing_scope", diagnostics);
       check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
       check_autocast(setup.fsdp2.autocast_dtype, rest, diagnostics);
       break;
     }
-    case Strategy::kMegatronFsdp:
+    case Strategy::kMegatronFsdp: {
+      std::optional<std::map<std::string, std::string>> tp_plan;
+      if (const Node* plan = rest.find("tp_plan"); plan != nullptr && !plan->is_null()) {
+        tp_plan.emplace();  // any plan is refused, whatever is in it
+      }
+      rest.erase("tp_plan");
       setup.megatron_fsdp = config::bind<distributed::MegatronFSDPConfig>(rest, diagnostics);
+      finish(setup.megatron_fsdp, node, "tp_plan", diagnostics, tp_plan);
       break;
+    }
     case Strategy::kDdp: {
       std::vector<std::string> scope = take_scope(rest, diagnostics);
       setup.ddp = config::bind<distributed::DDPConfig>(
           rest, diagnostics,
           {.legacy_keys = {{"sequence_parallel", "ddp has no tensor parallelism"}}});
       setup.ddp.activation_checkpointing_scope = std::move(scope);
+      finish(setup.ddp, node, "activation_checkpointing_scope", diagnostics);
       check_autocast(setup.ddp.autocast_dtype, rest, diagnostics);
       break;
     }

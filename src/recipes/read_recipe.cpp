@@ -359,6 +359,11 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
     diagnostics.missing(root, "optimizer", "missing key 'optimizer', e.g. torch.optim.AdamW");
   }
   if (const Node* node = root.find("lr_scheduler"); node != nullptr && !node->is_null()) {
+    if (node->has("_target_")) {
+      if (const auto target = config::split_target(*node, diagnostics)) {
+        lr_scheduler_targets().resolve(*target, diagnostics);
+      }
+    }
     recipe.lr_scheduler = config::bind<optim::LrSchedulerConfig>(
         *node, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
   }

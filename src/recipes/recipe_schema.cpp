@@ -34,6 +34,12 @@ Json target_schema(const config::TargetRegistry<Maker>& registry, const char* do
   return schema;
 }
 
+/// `_target_` of the names of a registry.
+template <typename Maker>
+Json target_names(const config::TargetRegistry<Maker>& registry) {
+  return target_schema(registry, "").at("properties").at("_target_");
+}
+
 template <HasFields T>
 Json section(const char* doc) {
   Json schema = config::schema_of<T>();
@@ -60,10 +66,17 @@ Json distributed_schema() {
   strategy["default"] = "fsdp2";
   strategy["description"] = "how parameters, gradients and optimizer state are placed";
   schema["properties"]["strategy"] = std::move(strategy);
-  schema["properties"]["pipeline"] =
-      section<distributed::PipelineConfig>("pipeline parallelism; needs pp_size > 1");
-  schema["properties"]["moe"] =
-      section<distributed::MoEParallelizerConfig>("expert parallelism; needs ep_size > 1");
+  Json pipeline = section<distributed::PipelineConfig>("pipeline parallelism; needs pp_size > 1");
+  pipeline["properties"]["_target_"] = target_names(pipeline_targets());
+  Json moe = section<distributed::MoEParallelizerConfig>("expert parallelism; needs ep_size > 1");
+  moe["properties"]["_target_"] = target_names(moe_targets());
+  moe["properties"]["mp_policy"]["properties"]["_target_"] = target_names(mp_policy_targets());
+  schema["properties"]["pipeline"] = std::move(pipeline);
+  schema["properties"]["moe"] = std::move(moe);
+  schema["properties"]["_target_"] = target_names(distributed_targets());
+  schema["properties"]["mp_policy"]["properties"]["_target_"] = target_names(mp_policy_targets());
+  schema["properties"]["offload_policy"]["properties"]["_target_"] =
+      target_names(offload_policy_targets());
   return schema;
 }
 
@@ -138,6 +151,7 @@ Json recipe_schema() {
   properties["optimizer"] = target_schema(optimizer_targets(), "the optimizer");
   properties["lr_scheduler"] =
       section<optim::LrSchedulerConfig>("the learning rate over time; absent: constant");
+  properties["lr_scheduler"]["properties"]["_target_"] = target_names(lr_scheduler_targets());
   properties["clip_grad_norm"] = section<ClipSection>("gradient clipping; absent: at 1");
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["mfu"] = section<MfuSection>("what model FLOPs utilisation is measured against");

@@ -45,19 +45,15 @@ bool check_styles(const Recipe& recipe, const distributed::TpPlanChoice& choice,
   return is_right;
 }
 
-void check_flags(const Recipe& recipe, const TpRequest& request, Diagnostics& diagnostics) {
-  const distributed::FSDP2Config& config = recipe.distributed.fsdp2;
-  if (!config.enable_async_tensor_parallel) return;
+/// That it turns sequence_parallel on has been told where the section is read.
+void check_flags(const Recipe& recipe, Diagnostics& diagnostics) {
+  const bool is_fsdp2 = recipe.distributed.strategy == Strategy::kFsdp2;
+  if (!is_fsdp2 || !recipe.distributed.fsdp2.enable_async_tensor_parallel) return;
   const Node& section = *recipe.root.find("distributed");
   const Node* place = section.find("enable_async_tensor_parallel");
-  const std::string finding = distributed::async_tp_finding(true, request.sequence_parallel);
-  if (!finding.empty()) {
-    diagnostics.error(place != nullptr ? *place : section, finding);
-  } else {
-    diagnostics.warning(place != nullptr ? *place : section,
-                        "enable_async_tensor_parallel changes nothing here: collectives of tensor "
-                        "parallelism are not overlapped with products");
-  }
+  diagnostics.warning(place != nullptr ? *place : section,
+                      "enable_async_tensor_parallel overlaps nothing here: collectives of tensor "
+                      "parallelism are not run beside products");
 }
 
 }  // namespace
@@ -92,8 +88,8 @@ mesh::MeshSizes mesh_of(const Recipe& recipe, int64_t world_size) {
 void check_tensor_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const TpRequest request = tp_request(recipe);
   const bool is_used = request.size > 1 && recipe.distributed.strategy != Strategy::kDdp;
+  check_flags(recipe, diagnostics);
   if (!is_used) return;
-  check_flags(recipe, request, diagnostics);
   if (!check_styles(recipe, request.plan, diagnostics)) return;
   const Json& config = recipe.model.hf_config;
   const bool is_buildable = config.is_object() && models::find_family(config).is_known &&

@@ -29,7 +29,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
   build_groups();
   build_model();
   build_data();
-  build_optimizer();
+  build_updates();
   resume();
   describe();
 }
@@ -46,14 +46,16 @@ void TrainSession::build_model() {
   }
   at::ScalarType dtype = plan.dtype.value_or(at::kFloat);
   if (!plan.dtype) dtype = checkpoint_dtype(plan.folder).value_or(at::kFloat);
-  const EnginePlace place{context_.device, context_.trace, context_.reporter};
+  EnginePlace place{context_.device, context_.trace, context_.reporter};
   if (mesh_->size("pp") > 1) {
     build_stages(dtype, place);
+    build_optimizer(*engine_);  // of all stages together
   } else {
     parts_ = {models::build_causal_lm(plan.hf_config, dtype)};
+    model_ = parts_[0];
+    place.optimizer = [this](distributed::Engine& engine) { build_optimizer(engine); };
     engine_ = build_engine(recipe_, *parts_[0], *mesh_, place);
   }
-  model_ = parts_[0];
   for (const auto& part : parts_) part->train();
   const bool splits_sequence = tp_request(recipe_).sequence_parallel;
   balance_.emplace(parts_,
@@ -72,6 +74,7 @@ void TrainSession::build_stages(at::ScalarType dtype, const EnginePlace& place) 
                                balance_->begin_batch(divisor, num_micro_batches);
                              });
   parts_ = std::move(built.parts);
+  model_ = parts_[0];
   engine_ = std::move(built.engine);
 }
 
@@ -147,7 +150,7 @@ void TrainSession::build_data() {
   scheduler_.emplace(recipe_.step_scheduler, dp_group_.size(), stream_->size());
 }
 
-void TrainSession::build_optimizer() {
+void TrainSession::build_optimizer(distributed::Engine& engine) {
   std::vector<std::string> frozen;
   for (const auto& part : parts_) {
     for (const auto& item : part->named_parameters()) {
@@ -160,7 +163,10 @@ void TrainSession::build_optimizer() {
     if (!is_frozen) trained_names.push_back(part.name);
   }
   optim::check_overrides(recipe_.optimizer.param_group_overrides, trained_names);
-  optimizer_ = recipe_.optimizer.make(engine_->trained(), engine_->gradients());
+  optimizer_ = recipe_.optimizer.make(engine.trained(), engine.gradients());
+}
+
+void TrainSession::build_updates() {
   const double lr = recipe_.optimizer.lr;
   const double weight_decay = recipe_.optimizer.weight_decay;
   const auto schedule =
@@ -238,6 +244,7 @@ void TrainSession::describe() {
                  schedule.shape.num_stages(), " stages on ", schedule.shape.num_ranks, " ranks, ",
                  schedule.shape.num_microbatches, " micro-batches"));
   }
+  log.info(cat("distributed: ", distributed::describe(recipe_.distributed)));
   log.info(cat("optimizer: ", optimizer_->describe()));
   const int per_replica = tp_group_.size() * cp_group_.size();
   const std::string split = per_replica == 1 ? "" : cat(" (", per_replica, " a replica)");

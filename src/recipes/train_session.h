@@ -66,7 +66,9 @@ class TrainSession final {
   void build_data();
   std::unique_ptr<datasets::BatchStream> build_stream(const DatasetSection& section,
                                                       bool is_training);
-  void build_optimizer();
+  void build_optimizer(distributed::Engine& engine);
+  /// Schedule and step around the optimizer.
+  void build_updates();
   void build_train_step(const optim::LrSchedule& schedule,
                         const training::TrainStepOptions& options);
   void describe();

@@ -108,7 +108,7 @@ TEST(CollectivesTest, MegatronFsdp) {
         const CountedGroup group(world.group());
         SilentReporter reporter;
         ToyModel toy;
-        NvfsdpOptions options;
+        NvfsdpOptions options = toy_units();
         options.data_parallel_sharding_strategy = wanted.strategy;
         const auto engine =
             nvfsdp_strategy_parallelize(toy.model(), data_mesh(group.group), options, reporter);

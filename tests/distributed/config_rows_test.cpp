@@ -6,15 +6,22 @@
 #include <algorithm>
 
 #include "distributed/config.h"
-#include "distributed/data_parallel.h"
 #include "distributed/parallelizer.h"
+#include "support/errors.h"
 
 namespace automodel::distributed {
 namespace {
 
 using Names = std::vector<std::string>;
 
-/// What upstream's to_dict() lists: the names of all fields, in order.
+/// The names that a dictionary lists, in order.
+Names keys_of(const ConfigDict& dict) {
+  Names names;
+  for (const auto& [name, value] : dict) names.push_back(name);
+  return names;
+}
+
+/// The names of all fields, in order.
 template <typename Config>
 Names field_names() {
   Names names;
@@ -69,25 +76,34 @@ TEST(DistributedConfigRows, dp_replicate_size) {
 }
 
 TEST(DistributedConfigRows, DistributedConfig) {
-  EXPECT_EQ(DistributedSetup().strategy, Strategy::kFsdp2);
-  Names names;
-  for (const Strategy strategy : {Strategy::kFsdp2, Strategy::kMegatronFsdp, Strategy::kDdp}) {
-    names.emplace_back(strategy_name(strategy));
-  }
-  EXPECT_EQ(names, Names({"fsdp2", "megatron_fsdp", "ddp"}));
+  static_assert(
+      std::is_same_v<DistributedConfig, std::variant<FSDP2Config, MegatronFSDPConfig, DDPConfig>>);
+  DistributedSetup setup;
+  setup.fsdp2.enable_fsdp2_prefetch = true;
+  setup.megatron_fsdp.zero_dp_strategy = 1;
+  setup.ddp.bucket_cap_mb = 7;
+  EXPECT_TRUE(std::get<FSDP2Config>(distributed_config(setup)).enable_fsdp2_prefetch);
+  setup.strategy = Strategy::kMegatronFsdp;
+  EXPECT_EQ(std::get<MegatronFSDPConfig>(distributed_config(setup)).zero_dp_strategy, 1);
+  setup.strategy = Strategy::kDdp;
+  EXPECT_EQ(std::get<DDPConfig>(distributed_config(setup)).bucket_cap_mb, 7);
+  EXPECT_EQ(describe(setup),
+            "DDPConfig(activation_checkpointing: false, activation_checkpointing_scope: [all], "
+            "backend: nccl, broadcast_buffers: false, find_unused_parameters: false, static_graph: "
+            "false, bucket_cap_mb: 7, gradient_as_bucket_view: false, autocast_dtype: none)");
 }
 
 TEST(DistributedConfigRows, ParallelizersTakeAConfigAndAMesh) {
   using Fsdp2 = std::unique_ptr<Engine>(const ParallelModel&, const DeviceMesh&,
                                         const ParallelizeOptions&, const StrategyRegistry&);
-  using Megatron = std::unique_ptr<Engine>(const ParallelModel&, const DeviceMesh&,
-                                           const NvfsdpOptions&, Reporter&);
+  using Megatron =
+      std::unique_ptr<Engine>(const ParallelModel&, const DeviceMesh&, const NvfsdpOptions&,
+                              Reporter&, const StrategyRegistry&);
+  using Replicas = std::unique_ptr<Engine>(const ParallelModel&, const DeviceMesh&,
+                                           const ReplicaOptions&, const StrategyRegistry&);
   static_assert(std::is_same_v<decltype(fsdp2_strategy_parallelize), Fsdp2>);
   static_assert(std::is_same_v<decltype(nvfsdp_strategy_parallelize), Megatron>);
-  // Of ddp the mesh is one group.
-  static_assert(
-      std::is_constructible_v<DataParallel, torch::nn::Module&, const nn::ParallelPlan&,
-                              const tensor::KeyMap&, comm::ProcessGroup, DataParallelOptions>);
+  static_assert(std::is_same_v<decltype(ddp_strategy_parallelize), Replicas>);
 }
 
 TEST(FSDP2Config, sequence_parallel) {
@@ -176,13 +192,59 @@ TEST(FSDP2Config, fsdp2_forward_prefetch_depth) {
 }
 
 TEST(FSDP2Config, to_dict) {
+  FSDP2Config config;
+  config.mp_policy = MixedPrecisionPolicy{};
+  config.offload_policy = CPUOffloadPolicy{};
+  config.tp_plan = TpStyleNames{{"lm_head", "colwise"}};
+  config.activation_checkpointing = ActivationCheckpointingMode::kSelective;
+  const ConfigDict dict = config.to_dict();
   EXPECT_EQ(
-      field_names<FSDP2Config>(),
+      keys_of(dict),
       Names({"sequence_parallel", "tp_plan", "patch_is_packed_sequence", "mp_policy",
              "offload_policy", "autocast_dtype", "activation_checkpointing",
              "activation_checkpointing_scope", "defer_fsdp_grad_sync", "reshard_after_forward",
              "backend", "enable_async_tensor_parallel", "enable_compile", "enable_fsdp2_prefetch",
              "fsdp2_backward_prefetch_depth", "fsdp2_forward_prefetch_depth"}));
+  const auto is = [&](const char* name, const ConfigValue& value) {
+    return *find(dict, name) == value;
+  };
+  // Shallow: the configuration's own policies.
+  EXPECT_TRUE(is("mp_policy", &*config.mp_policy));
+  EXPECT_TRUE(is("offload_policy", &*config.offload_policy));
+  EXPECT_TRUE(is("tp_plan", *config.tp_plan));
+  EXPECT_TRUE(is("sequence_parallel", false));
+  EXPECT_TRUE(is("activation_checkpointing", std::string("selective")));
+  EXPECT_TRUE(is("activation_checkpointing_scope", Names({"all"})));
+  EXPECT_TRUE(is("reshard_after_forward", std::monostate()));
+  EXPECT_TRUE(is("fsdp2_backward_prefetch_depth", int64_t{2}));
+  EXPECT_EQ(find(dict, "dp_size"), nullptr);
+  const Json json = to_json(dict);
+  EXPECT_EQ(json.at("offload_policy").at("pin_memory"), Json(true));
+  EXPECT_TRUE(json.at("autocast_dtype").is_null());
+  config.tp_plan_name = "llama_nemotron_super_tp_plan";
+  EXPECT_EQ(*find(config.to_dict(), "tp_plan"), ConfigValue(*config.tp_plan_name));
+}
+
+TEST(FSDP2Config, post_init) {
+  FSDP2Config config;
+  config.activation_checkpointing_scope = {"Vision+Audio"};
+  EXPECT_TRUE(config.post_init().empty());
+  ASSERT_TRUE(config.mp_policy.has_value());
+  EXPECT_EQ(config.mp_policy->param_dtype, "bfloat16");
+  EXPECT_EQ(config.mp_policy->reduce_dtype, "float32");
+  EXPECT_FALSE(config.mp_policy->output_dtype || config.mp_policy->cast_forward_inputs);
+  EXPECT_EQ(config.activation_checkpointing_scope, Names({"vision", "audio"}));
+  EXPECT_FALSE(config.sequence_parallel);
+  config.mp_policy->param_dtype = "float16";
+  config.enable_async_tensor_parallel = true;
+  const auto warnings = config.post_init();
+  EXPECT_EQ(config.mp_policy->param_dtype, "float16");
+  EXPECT_TRUE(config.sequence_parallel);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0].key, "enable_async_tensor_parallel");
+  EXPECT_EQ(warnings[0].text,
+            "enable_async_tensor_parallel needs sequence_parallel, which is turned on");
+  EXPECT_TRUE(config.post_init().empty());
 }
 
 TEST(MegatronFSDPConfig, sequence_parallel) {
@@ -194,9 +256,16 @@ TEST(MegatronFSDPConfig, sequence_parallel) {
 }
 
 TEST(MegatronFSDPConfig, tp_plan) {
-  EXPECT_FALSE(MegatronFSDPConfig().tp_plan.has_value());
-  EXPECT_EQ(finding_of(Strategy::kMegatronFsdp,
-                       [](DistributedSetup& setup) { setup.megatron_fsdp.tp_plan.emplace(); }),
+  // An InitVar: no field, only an argument of post_init.
+  const Names names = field_names<MegatronFSDPConfig>();
+  EXPECT_EQ(std::count(names.begin(), names.end(), "tp_plan"), 0);
+  EXPECT_EQ(find(MegatronFSDPConfig().to_dict(), "tp_plan"), nullptr);
+}
+
+TEST(MegatronFSDPConfig, post_init) {
+  MegatronFSDPConfig config;
+  EXPECT_TRUE(config.post_init().empty());
+  EXPECT_EQ(test::error_of<UserError>([&] { config.post_init(TpStyleNames{}); }),
             "MegatronFSDPConfig does not support custom TP plans. Use FSDP2Config instead.");
 }
 
@@ -211,6 +280,12 @@ TEST(MegatronFSDPConfig, zero_dp_strategy) {
     EXPECT_EQ(field.minimum, 0);
     EXPECT_EQ(field.maximum, 3);
   });
+  for (const int64_t number : {-1, 4}) {
+    MegatronFSDPConfig config;
+    config.zero_dp_strategy = number;
+    EXPECT_EQ(test::error_of<UserError>([&] { nvfsdp_options(config); }),
+              cat("zero_dp_strategy takes 0, 1, 2 or 3, found ", number));
+  }
 }
 
 TEST(MegatronFSDPConfig, init_fsdp_with_meta_device) {
@@ -292,13 +367,20 @@ TEST(MegatronFSDPConfig, ep_size) {
 }
 
 TEST(MegatronFSDPConfig, to_dict) {
-  EXPECT_EQ(field_names<MegatronFSDPConfig>(),
-            Names({"sequence_parallel", "tp_plan", "megatron_fsdp_unit_modules", "zero_dp_strategy",
+  MegatronFSDPConfig config;
+  config.megatron_fsdp_unit_modules = {{"a.B"}};
+  config.zero_dp_strategy = 2;
+  const ConfigDict dict = config.to_dict();
+  EXPECT_EQ(keys_of(dict),
+            Names({"sequence_parallel", "megatron_fsdp_unit_modules", "zero_dp_strategy",
                    "init_fsdp_with_meta_device", "grad_reduce_in_fp32", "preserve_fp32_weights",
                    "overlap_grad_reduce", "overlap_param_gather", "check_for_nan_in_grad",
                    "report_nan_in_param_grad", "average_in_collective", "disable_bucketing",
                    "calculate_per_token_loss", "keep_fp8_transpose_cache", "nccl_ub",
                    "fsdp_double_buffer", "activation_checkpointing", "backend"}));
+  EXPECT_EQ(*find(dict, "megatron_fsdp_unit_modules"), ConfigValue(Names({"a.B"})));
+  EXPECT_EQ(*find(dict, "zero_dp_strategy"), ConfigValue(int64_t{2}));
+  EXPECT_EQ(*find(dict, "overlap_grad_reduce"), ConfigValue(true));
 }
 
 TEST(DDPConfig, activation_checkpointing) {
@@ -356,10 +438,15 @@ TEST(DDPConfig, OtherAxesAreRefused) {
 }
 
 TEST(DDPConfig, to_dict) {
-  EXPECT_EQ(field_names<DDPConfig>(),
+  DDPConfig config;
+  config.activation_checkpointing = ActivationCheckpointingMode::kFull;
+  const ConfigDict dict = config.to_dict();
+  EXPECT_EQ(keys_of(dict),
             Names({"activation_checkpointing", "activation_checkpointing_scope", "backend",
                    "broadcast_buffers", "find_unused_parameters", "static_graph", "bucket_cap_mb",
                    "gradient_as_bucket_view", "autocast_dtype"}));
+  EXPECT_EQ(*find(dict, "activation_checkpointing"), ConfigValue(true));
+  EXPECT_EQ(*find(dict, "bucket_cap_mb"), ConfigValue());
 }
 
 }  // namespace

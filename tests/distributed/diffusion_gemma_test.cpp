@@ -418,7 +418,7 @@ TEST(DiffusionGemmaUnits, EveryPlacementAveragesTheGradientsOfBothPassesOnce) {
     const double norm = engine->gradient_norm();
     for (const char* strategy : {"optim", "optim_grads", "params", "optim_grads_params"}) {
       TinyDiffusion tiny;
-      NvfsdpOptions options;
+      NvfsdpOptions options = nvfsdp_options({}, tiny.parallel().facts.architecture);
       options.data_parallel_sharding_strategy = strategy;
       SilentReporter reporter;
       const auto placed =

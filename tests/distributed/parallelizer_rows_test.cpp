@@ -119,6 +119,62 @@ TEST(fsdp2_strategy_parallelize, device_mesh) {
             "the mesh has no axis 'dp_replicate'; it has dp_cp, dp_shard_cp, tp");
 }
 
+TEST(fsdp2_strategy_parallelize, a_mesh_of_three_axes_is_enough) {
+  const double wanted = whole_norm();
+  expect_ranks(4, [&](comm::World& world) {
+    const auto one = ProcessGroup::solo();
+    const auto rows = world.split("rows", {{0, 1}, {2, 3}});
+    const auto columns = world.split("columns", {{0, 2}, {1, 3}});
+    const std::tuple<const char*, ProcessGroup, ProcessGroup, int> meshes[] = {
+        {"parts", one, world.group(), 4},
+        {"copies", world.group(), one, 1},
+        {"parts and copies", columns, rows, 2}};
+    for (const auto& [name, replicate, shard, parts] : meshes) {
+      const DeviceMesh mesh({{"dp_replicate", replicate}, {"dp_shard_cp", shard}, {"tp", one}});
+      SmallLlama llama;
+      const auto engine = fsdp2_strategy_parallelize(llama.parallel(), mesh, in_float32());
+      fill_by_name(*engine);
+      const double norm = norm_of_micro_batches(llama, *engine);
+      expect(std::abs(norm / wanted - 1) < 2e-6, cat(name, ": norm ", norm, " not ", wanted));
+      expect(engine->held_part().count == parts, name);
+      expect(engine->group().size() == 4, cat(name, ": gradients of all ranks"));
+    }
+  });
+}
+
+TEST(fsdp2_strategy_parallelize, enable_async_tensor_parallel) {
+  const double wanted = whole_norm();
+  expect_ranks(2, [&](comm::World& world) {
+    SmallLlama llama;
+    std::vector<std::vector<int64_t>> seen;
+    watch_blocks(*llama.model, llama.facts.plan, seen);
+    test::Warnings warnings;
+    ParallelizeOptions options = in_float32();
+    options.enable_async_tensor_parallel = true;
+    options.reporter = &warnings;
+    const auto engine = fsdp2_strategy_parallelize(
+        llama.parallel(), row_mesh(ProcessGroup::solo(), world.group()), options);
+    expect(warnings.texts == Texts{"enable_async_tensor_parallel needs sequence_parallel, which is "
+                                   "turned on"},
+           join(warnings.texts, ", "));
+    fill_by_name(*engine);
+    const double norm = norm_of_micro_batches(llama, *engine);
+    expect(std::abs(norm / wanted - 1) < 2e-6, cat("norm ", norm, " instead of ", wanted));
+    expect(seen.size() == 2 && seen[0][1] == 6, "sequences are not split");
+  });
+}
+
+TEST(fsdp2_strategy_parallelize, offload_policy_on_one_rank) {
+  test::Warnings warnings;
+  ToyModel toy;
+  ParallelizeOptions options;
+  options.offload_policy = CPUOffloadPolicy{};
+  options.reporter = &warnings;
+  fsdp2_strategy_parallelize(toy.model(), data_mesh(ProcessGroup::solo()), options);
+  EXPECT_EQ(warnings.texts, (Texts{"offload_policy has no effect: one rank holds everything, "
+                                   "nothing is sharded"}));
+}
+
 TEST(fsdp2_strategy_parallelize, sequence_parallel) {
   const double wanted = whole_norm();
   expect_ranks(2, [&](comm::World& world) {
@@ -226,7 +282,7 @@ TEST(nvfsdp_strategy_parallelize, optimizer) {
     std::vector<double> norms;
     for (const bool is_given : {false, true}) {
       ToyModel toy;
-      NvfsdpOptions options;
+      NvfsdpOptions options = toy_units();
       std::vector<const void*> seen;
       const auto look = [&](Engine& engine) {
         for (const auto& shard : engine.trained()) seen.push_back(shard.buffer.data_ptr());
@@ -244,20 +300,68 @@ TEST(nvfsdp_strategy_parallelize, optimizer) {
   });
 }
 
+/// Names of an engine's units.
+Texts units_of(Engine& engine) {
+  Texts found;
+  for (const FSDPModule* unit : sharded(engine).root().tree_units()) found.push_back(unit->name());
+  return found;
+}
+
 TEST(nvfsdp_strategy_parallelize, nvfsdp_unit_modules) {
+  const std::string module = "transformers.models.qwen3_moe.modeling_qwen3_moe.";
+  const std::string layer = module + "Qwen3MoeDecoderLayer";
+  const std::string experts = module + "Qwen3MoeExperts";
+  const nn::ParallelPlan plan = SmallLlama({}, at::kFloat, "qwen3_moe").facts.plan;
+  const auto below_root = [](Texts first, const Texts& units) {
+    first.insert(first.begin(), "");
+    first.insert(first.end(), units.begin(), units.end());
+    return first;
+  };
+  const std::pair<Texts, Texts> choices[] = {
+      {{layer}, below_root({}, plan.blocks)},
+      {{experts}, below_root({}, plan.expert_modules)},
+      {{experts, layer}, below_root({}, plan.blocks)},  // the outer ones
+      {{layer, "torch.nn.Embedding"}, below_root({plan.embedding}, plan.blocks)}};
+  expect_ranks(2, [&](comm::World& world) {
+    SilentReporter reporter;
+    for (const auto& [classes, units] : choices) {
+      SmallLlama moe({}, at::kFloat, "qwen3_moe");
+      NvfsdpOptions options;
+      options.nvfsdp_unit_modules = classes;
+      const auto engine =
+          nvfsdp_strategy_parallelize(moe.parallel(), data_mesh(world.group()), options, reporter);
+      expect(units_of(*engine) == units, cat(classes[0], ": ", join(units_of(*engine), ", ")));
+      fill_by_name(*engine);
+      expect(std::isfinite(norm_of_micro_batches(moe, *engine)), "gradients");
+    }
+  });
+}
+
+TEST(nvfsdp_strategy_parallelize, without_unit_modules_the_whole_model_is_one_unit) {
   expect_ranks(2, [](comm::World& world) {
-    ToyModel toy;  // no classes given: the model's layers, and the root
-    const auto engine = parallelize_toy(toy, world.group(), {});
-    const at::NoGradGuard no_grad;
-    toy.net.forward(toy_input(0));
-    expect(sharded(*engine).root().tree_units().size() == 4, "units");
-    expect(sharded(*engine).counts().gathers == 4, "gathers of a forward");
+    std::vector<double> norms;
+    for (const bool has_units : {false, true}) {
+      ToyModel toy;
+      const auto engine =
+          parallelize_toy(toy, world.group(), has_units ? toy_units() : NvfsdpOptions{});
+      norms.push_back(norm_of_a_step(toy.net, *engine));
+      const size_t wanted = has_units ? 4 : 1;
+      expect(units_of(*engine).size() == wanted, join(units_of(*engine), ", "));
+      const at::NoGradGuard no_grad;
+      const int64_t before = sharded(*engine).counts().gathers;
+      engine->parameters_changed();
+      for (FSDPModule* unit : sharded(*engine).root().tree_units()) unit->reshard();
+      toy.net.forward(toy_input(0));
+      const int64_t gathers = sharded(*engine).counts().gathers - before;
+      expect(gathers == static_cast<int64_t>(wanted), cat(gathers, " gathers of a forward"));
+    }
+    expect(std::abs(norms[1] / norms[0] - 1) < 1e-6, cat(norms[0], " and ", norms[1]));
   });
 }
 
 TEST(nvfsdp_strategy_parallelize, tp_shard_plan) {
   SilentReporter reporter;
-  NvfsdpOptions options;
+  NvfsdpOptions options = toy_units();
   options.tp_shard_plan = TpStyleNames{{"no.such.module", "sideways"}};
   ToyModel toy;  // one tensor-parallel rank: nobody looks at the plan
   nvfsdp_strategy_parallelize(toy.model(), data_mesh(ProcessGroup::solo()), options, reporter);
@@ -275,7 +379,7 @@ TEST(nvfsdp_strategy_parallelize, tp_shard_plan) {
 }
 
 TEST(nvfsdp_strategy_parallelize, init_nvfsdp_with_meta_device) {
-  NvfsdpOptions options;
+  NvfsdpOptions options = toy_units();
   options.init_nvfsdp_with_meta_device = true;
   options.data_parallel_sharding_strategy = "no_shard";
   ToyModel toy;
@@ -284,6 +388,7 @@ TEST(nvfsdp_strategy_parallelize, init_nvfsdp_with_meta_device) {
   options.data_parallel_sharding_strategy = "optim_grads_params";
   expect_ranks(2, [&](comm::World& world) {
     SilentReporter reporter;
+    options.nvfsdp_unit_modules.reset();
     SmallLlama llama;  // without memory until it is sharded
     const auto engine =
         nvfsdp_strategy_parallelize(llama.parallel(), data_mesh(world.group()), options, reporter);
@@ -302,7 +407,7 @@ TEST(nvfsdp_strategy_parallelize, grad_reduce_in_fp32) {
     std::vector<int64_t> bytes;
     for (const bool is_set : {false, true}) {
       ToyModel toy("ToyForCausalLM", at::kBFloat16);
-      NvfsdpOptions options;
+      NvfsdpOptions options = toy_units();
       options.grad_reduce_in_fp32 = is_set;
       const auto engine = parallelize_toy(toy, world.group(), options);
       engine->begin_micro_batch(true);
@@ -321,7 +426,7 @@ TEST(nvfsdp_strategy_parallelize, preserve_fp32_weights) {
   expect_ranks(2, [](comm::World& world) {
     for (const bool is_set : {false, true}) {
       ToyModel toy("ToyForCausalLM", at::kBFloat16);
-      NvfsdpOptions options;
+      NvfsdpOptions options = toy_units();
       options.preserve_fp32_weights = is_set;
       const auto engine = parallelize_toy(toy, world.group(), options);
       const auto updated = engine->trained()[0].buffer.scalar_type();
@@ -353,7 +458,7 @@ TEST(nvfsdp_strategy_parallelize, overlap_grad_reduce) {
                            "reduced layers.0", "reduce root",       "reduced root"};
     for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"}) {
       for (const bool is_set : {false, true}) {
-        NvfsdpOptions options;
+        NvfsdpOptions options = toy_units();
         options.data_parallel_sharding_strategy = strategy;
         options.overlap_grad_reduce = is_set;
         const bool is_forced = std::string(strategy) != "optim";
@@ -370,7 +475,7 @@ TEST(nvfsdp_strategy_parallelize, average_in_collective) {
     std::vector<double> norms;
     for (const bool is_set : {false, true}) {
       ToyModel toy;
-      NvfsdpOptions options;
+      NvfsdpOptions options = toy_units();
       options.average_in_collective = is_set;
       const auto engine = parallelize_toy(toy, world.group(), options);
       norms.push_back(norm_of_a_step(toy.net, *engine));
@@ -384,7 +489,7 @@ TEST(nvfsdp_strategy_parallelize, calculate_per_token_loss) {
     std::vector<double> norms;
     for (const bool is_set : {false, true}) {
       ToyModel toy;
-      NvfsdpOptions options;
+      NvfsdpOptions options = toy_units();
       options.calculate_per_token_loss = is_set;
       const auto engine = parallelize_toy(toy, world.group(), options);
       norms.push_back(norm_of_a_step(toy.net, *engine));
@@ -407,7 +512,7 @@ std::pair<Texts, int64_t> life_of(const ProcessGroup& group, const NvfsdpOptions
 /// Flags of buffers that this engine has no use for: setting one changes nothing that happens.
 void expect_no_effect(bool NvfsdpOptions::*flag) {
   expect_ranks(2, [flag](comm::World& world) {
-    NvfsdpOptions options;
+    NvfsdpOptions options = toy_units();
     const auto plain = life_of(world.group(), options);
     options.*flag = true;
     expect(life_of(world.group(), options) == plain, "another life");
@@ -435,7 +540,7 @@ TEST(nvfsdp_strategy_parallelize, dp_mesh_name_cp_mesh_name_tp_mesh_name) {
   expect_ranks(2, [](comm::World& world) {
     const auto one = ProcessGroup::solo();
     SilentReporter reporter;
-    NvfsdpOptions options;
+    NvfsdpOptions options = toy_units();
     options.dp_mesh_name = "data";
     options.cp_mesh_name = "context";
     options.tp_mesh_name = "tensor";
@@ -444,7 +549,13 @@ TEST(nvfsdp_strategy_parallelize, dp_mesh_name_cp_mesh_name_tp_mesh_name) {
         toy.model(), DeviceMesh({{"data", world.group()}, {"context", one}, {"tensor", one}}),
         options, reporter);
     expect(engine->held_part().count == 2, "parts");
-    // Only the axis of context-parallel ranks is named by the caller; the joined one is "dp_cp".
+    // Only the axis of context-parallel ranks is named by the caller; the joined one is "dp_cp",
+    // or is made.
+    ToyModel made;
+    const auto over_three = nvfsdp_strategy_parallelize(
+        made.model(), DeviceMesh({{"data", one}, {"context", world.group()}, {"tensor", one}}),
+        options, reporter);
+    expect(over_three->held_part().count == 2, "parts of a mesh of three axes");
     ToyModel joined;
     const auto over_both = nvfsdp_strategy_parallelize(
         joined.model(),

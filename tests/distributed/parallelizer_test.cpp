@@ -103,20 +103,6 @@ TEST(Fsdp2StrategyParallelize, AMeshOfOneIsNotSharded) {
   EXPECT_EQ(engine->parameters()[0].buffer.scalar_type(), at::kFloat);
 }
 
-TEST(Fsdp2StrategyParallelize, AsyncTensorParallelismNeedsSequenceParallelism) {
-  expect_ranks(2, [](comm::World& world) {
-    const auto one = ProcessGroup::solo();
-    const DeviceMesh mesh(
-        {{"dp_replicate", one}, {"dp_shard_cp", one}, {"dp_cp", one}, {"tp", world.group()}});
-    ToyModel toy;
-    ParallelizeOptions options;
-    options.enable_async_tensor_parallel = true;
-    const std::string text =
-        test::error_of<UserError>([&] { fsdp2_strategy_parallelize(toy.model(), mesh, options); });
-    expect(text == "enable_async_tensor_parallel needs sequence_parallel: true", text);
-  });
-}
-
 /// Counts what it is asked to do.
 class CountingStrategy final : public DefaultParallelizationStrategy {
  public:
@@ -147,6 +133,42 @@ TEST(RegisterParallelStrategy, TheModelsClassChoosesAndOthersShareTheDefault) {
             &registry.get_parallelization_strategy("B"));
 }
 
+/// Counts what it is asked to do, whatever the strategy.
+template <typename Options>
+class CountingOf final : public StrategyOf<Options> {
+ public:
+  explicit CountingOf(int& calls) : calls_(calls) {}
+  std::unique_ptr<Engine> parallelize(const ParallelModel&, const DeviceMesh&,
+                                      const Options&) const override {
+    calls_ += 1;
+    return nullptr;
+  }
+  PlannedUnits planned_units(const ParallelModel&, const Options&) const override { return {}; }
+
+ private:
+  int& calls_;
+};
+
+TEST(RegisterParallelStrategy, ChoosesForAllThreeStrategies) {
+  int fsdp2 = 0, megatron = 0, ddp = 0;
+  StrategyRegistry registry;
+  const std::string name = "SpecialForCausalLM";
+  registry.register_parallel_strategy(name, std::make_unique<CountingStrategy>(fsdp2));
+  registry.register_parallel_strategy(name, std::make_unique<CountingOf<NvfsdpOptions>>(megatron));
+  registry.register_parallel_strategy(name, std::make_unique<CountingOf<ReplicaOptions>>(ddp));
+  const DeviceMesh mesh = data_mesh(ProcessGroup::solo());
+  SilentReporter reporter;
+  for (const std::string& architecture : {name, std::string("OtherForCausalLM")}) {
+    const int wanted = architecture == name ? 1 : 0;
+    fsdp2 = megatron = ddp = 0;
+    ToyModel one(architecture), two(architecture), three(architecture);
+    fsdp2_strategy_parallelize(one.model(), mesh, {}, registry);
+    nvfsdp_strategy_parallelize(two.model(), mesh, {}, reporter, registry);
+    ddp_strategy_parallelize(three.model(), mesh, {}, registry);
+    EXPECT_EQ((std::vector<int>{fsdp2, megatron, ddp}), (std::vector<int>(3, wanted)));
+  }
+}
+
 TEST(RegisterParallelStrategy, NamesAreRequiredAndFree) {
   StrategyRegistry registry;
   const auto add = [&](const std::string& name) {
@@ -159,18 +181,6 @@ TEST(RegisterParallelStrategy, NamesAreRequiredAndFree) {
   EXPECT_EQ(add("A"), "A already registered");
 }
 
-TEST(HaveNvfsdp, WithoutTheEngineTheCallSaysSo) {
-  EXPECT_TRUE(HAVE_NVFSDP);
-  ToyModel toy;
-  SilentReporter reporter;
-  NvfsdpOptions options;
-  options.is_available = false;
-  const std::string text = test::error_of<UserError>([&] {
-    nvfsdp_strategy_parallelize(toy.model(), data_mesh(ProcessGroup::solo()), options, reporter);
-  });
-  EXPECT_EQ(text, "nvFSDP is not installed: this build leaves the engine out");
-}
-
 TEST(NvfsdpStrategyParallelize, EveryStrategyGivesTheSameNormAndItsPlacements) {
   expect_ranks(2, [](comm::World& world) {
     SilentReporter reporter;
@@ -178,7 +188,7 @@ TEST(NvfsdpStrategyParallelize, EveryStrategyGivesTheSameNormAndItsPlacements) {
     for (const char* name :
          {"no_shard", "optim", "optim_grads", "optim_grads_params", "params", "grads_params"}) {
       ToyModel toy;
-      NvfsdpOptions options;
+      NvfsdpOptions options = toy_units();
       options.data_parallel_sharding_strategy = name;
       const auto engine =
           nvfsdp_strategy_parallelize(toy.model(), data_mesh(world.group()), options, reporter);
@@ -233,24 +243,34 @@ TEST(NvfsdpStrategyParallelize, FlagsBecomeDtypesScalingsAndOverlaps) {
 }
 
 TEST(NvfsdpStrategyParallelize, OverlappedGathersAreStartedBeforeTheUnitAheadRuns) {
-  const auto order = [](bool overlaps) {
-    NvfsdpOptions options;
-    options.overlap_param_gather = overlaps;
-    ShardingOptions sharding = nvfsdp_sharding(options);
-    if (!overlaps) sharding.forward_prefetch_depth = sharding.backward_prefetch_depth = 0;
-    ToyModel toy;
-    const FullySharded engine(toy.net, toy.facts.keys, ShardingGroups::of(ProcessGroup::solo()),
-                              sharding);
-    engine.root().clear_events();
-    toy.net.forward(toy_input(0));
-    return only(take_events(engine.root()), {"gather", "forward"});
-  };
-  EXPECT_EQ(order(true),
-            (Texts{"gather root", "forward root", "gather layers.0", "gather layers.1",
-                   "forward layers.0", "gather layers.2", "forward layers.1", "forward layers.2"}));
-  EXPECT_EQ(order(false),
-            (Texts{"gather root", "forward root", "gather layers.0", "forward layers.0",
-                   "gather layers.1", "forward layers.1", "gather layers.2", "forward layers.2"}));
+  // "optim_grads_params" overlaps whatever is asked for.
+  const Texts overlapped = {"gather root",      "forward root",     "gather layers.0",
+                            "gather layers.1",  "forward layers.0", "gather layers.2",
+                            "forward layers.1", "forward layers.2"};
+  const Texts waiting = {"gather root",      "forward root",    "gather layers.0",
+                         "forward layers.0", "gather layers.1", "forward layers.1",
+                         "gather layers.2",  "forward layers.2"};
+  expect_ranks(2, [&](comm::World& world) {
+    for (const char* strategy : {"optim", "optim_grads_params"}) {
+      for (const bool overlaps : {false, true}) {
+        NvfsdpOptions options = toy_units();
+        options.data_parallel_sharding_strategy = strategy;
+        options.overlap_param_gather = overlaps;
+        SilentReporter reporter;
+        ToyModel toy;
+        const auto engine =
+            nvfsdp_strategy_parallelize(toy.model(), data_mesh(world.group()), options, reporter);
+        engine->parameters_changed();
+        sharded(*engine).root().clear_events();
+        const at::NoGradGuard no_grad;
+        toy.net.forward(toy_input(0));
+        const Texts found = only(take_events(sharded(*engine).root()), {"gather", "forward"});
+        const bool is_forced = std::string(strategy) != "optim";
+        expect(found == (overlaps || is_forced ? overlapped : waiting),
+               cat(strategy, ": ", join(found, ", ")));
+      }
+    }
+  });
 }
 
 TEST(NvfsdpStrategyParallelize, ContextParallelRanksMakeDpCpTheAxis) {
@@ -303,6 +323,32 @@ TEST(NvfsdpStrategyParallelize, UnitModulesMustBeTheModels) {
             "none of the unit modules is in Qwen3ForCausalLM, whose layers are of class "
             "Qwen3DecoderLayer");
   EXPECT_TRUE(warnings.texts.empty());
+  options.nvfsdp_unit_modules = {{"torch.nn.Embedding"}};
+  EXPECT_EQ(test::error_of<UserError>([&] {
+              nvfsdp_strategy_parallelize(llama.model(), data_mesh(ProcessGroup::solo()), options,
+                                          warnings);
+            }),
+            "torch.nn.Embedding cannot be a unit of LlamaForCausalLM, whose embedding is its "
+            "output head too");
+}
+
+TEST(ImportClassFromPath, TheTableThatIsHandedInSaysWhatThereIs) {
+  ClassTable table = module_classes();
+  EXPECT_EQ(test::error_of<UserError>([&] { import_class_from_path("torch.optim.AdamW", table); }),
+            "no class torch.optim.AdamW");
+  table.add({"torch.optim.AdamW", "AdamW", "optimizer", ""}, {"torch.optim.adamw.AdamW"});
+  table.add({"flashoptim.FlashAdamW", "FlashAdamW", "optimizer", "use torch.optim.AdamW"});
+  for (const char* path : {"torch.optim.AdamW", "torch.optim.adamw.AdamW"}) {
+    const ImportedClass found = import_class_from_path(path, table);
+    EXPECT_EQ(found.path, "torch.optim.AdamW");
+    EXPECT_EQ(found.name, "AdamW");
+    EXPECT_EQ(found.kind, "optimizer");
+  }
+  EXPECT_EQ(test::error_of<UnsupportedError>(
+                [&] { import_class_from_path("flashoptim.FlashAdamW", table); }),
+            "flashoptim.FlashAdamW is not in this version: use torch.optim.AdamW");
+  EXPECT_EQ(test::error_of<UserError>([&] { import_class_from_path("my.own.AdamW", table); }),
+            "no class my.own.AdamW; did you mean 'torch.optim.AdamW'?");
 }
 
 TEST(ImportClassFromPath, KnownClassesAreFoundAndOthersSaidToBeUnknown) {

@@ -13,12 +13,14 @@
 
 namespace automodel::distributed {
 
-/// The Llama of tests/golden/llama_default (2 layers, 4 heads of 8, 2 of keys and values, a head of
+/// A golden model, without memory, and what a parallelizer is told of it; by default the Llama of
+/// tests/golden/llama_default (2 layers, 4 heads of 8, 2 of keys and values, a head of
 /// its own, 128 tokens), without memory, and what a parallelizer is told of it.
 struct SmallLlama {
   explicit SmallLlama(const std::vector<std::pair<std::string, Json>>& changes = {},
-                      at::ScalarType dtype = at::kFloat) {
-    Json config = Json::parse_file(test::golden_file("llama_default", "config.json"));
+                      at::ScalarType dtype = at::kFloat,
+                      const std::string& golden = "llama_default") {
+    Json config = Json::parse_file(test::golden_file(golden, "config.json"));
     for (const auto& [key, value] : changes) config[key] = value;
     model = models::build_causal_lm(config, dtype);
     model->train();

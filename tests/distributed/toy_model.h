@@ -25,6 +25,15 @@ struct ToyModel {
   TpModel facts;
 };
 
+/// Megatron-FSDP's arguments with the toy's layers, of a class that only this table knows, as
+/// units.
+inline NvfsdpOptions toy_units() {
+  NvfsdpOptions options;
+  options.classes.add({"toys.ToyDecoderLayer", "ToyDecoderLayer", "layer", ""});
+  options.nvfsdp_unit_modules = {{"toys.ToyDecoderLayer"}};
+  return options;
+}
+
 /// One data-parallel axis under upstream's names; the others have one rank.
 inline DeviceMesh data_mesh(const comm::ProcessGroup& group) {
   const auto one = comm::ProcessGroup::solo();

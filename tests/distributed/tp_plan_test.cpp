@@ -70,6 +70,26 @@ TEST(validate_tp_mesh, MissingNumbersOfHeadsPass) {
   EXPECT_EQ(error_of([] { validate_tp_mesh(with_heads(0, 0), 3); }), "");
 }
 
+/// A model of one layer as the decoder states it.
+TpModel stated_model() {
+  TpModel model;
+  model.plan.embedding = "model.embed_tokens";
+  model.plan.tp_rules = {{"model.embed_tokens", nn::TpStyle::kVocabEmbedding},
+                         {"model.layers.*.attention.qkv_proj", nn::TpStyle::kColwise},
+                         {"model.layers.*.attention.o_proj", nn::TpStyle::kRowwise},
+                         {"model.layers.*.attention_pre_norm", nn::TpStyle::kSequenceNorm}};
+  const std::string hf = "model.layers.0.self_attn.";
+  const std::string here = "model.layers.0.attention.";
+  model.keys = {
+      {"model.embed_tokens.weight", "model.embed_tokens.weight", 0, {8, 4}},
+      {"model.layers.0.input_layernorm.weight", "model.layers.0.attention_pre_norm.weight", 0, {4}},
+      {hf + "q_proj.weight", here + "qkv_proj.weight", 0, {4, 4}},
+      {hf + "k_proj.weight", here + "qkv_proj.weight", 4, {4, 4}},
+      {hf + "v_proj.weight", here + "qkv_proj.weight", 8, {4, 4}},
+      {hf + "o_proj.weight", here + "o_proj.weight", 0, {4, 4}}};
+  return model;
+}
+
 TEST(get_hf_tp_shard_plan, LaterSourcesWinAndTheInnerOneGetsItsPrefix) {
   StatedTpPlans stated;
   stated.of_class = {{"model.layers.*.mlp.up_proj", "colwise"},
@@ -112,32 +132,35 @@ TEST(get_hf_tp_shard_plan, StylesOfExpertsAndKernelsAreSkipped) {
   EXPECT_EQ(get_hf_tp_shard_plan(stated).size(), 1u);  // the embedding
 }
 
+TEST(get_hf_tp_shard_plan, AModelThatStatesNothingHasNone) {
+  TpModel model = stated_model();
+  model.architecture = "GPT2LMHeadModel";
+  EXPECT_EQ(get_hf_tp_shard_plan(model).size(), 6u);
+  model.plan.tp_rules.clear();
+  EXPECT_EQ(error_of([&] { get_hf_tp_shard_plan(model); }),
+            "Hugging Face tp plan is not supported for GPT2LMHeadModel: it states none");
+}
+
+TEST(get_hf_tp_shard_plan, AModelStatesByClassByInstanceAndByItsInnerModel) {
+  const StatedTpPlans stated = stated_tp_plans(stated_model());
+  const std::string attention = "layers.*.self_attn.";
+  EXPECT_EQ(stated.of_class, (TpStyleNames{{"lm_head", "colwise_rep"}}));
+  EXPECT_EQ(stated.of_inner, (TpStyleNames{{attention + "q_proj", "colwise"},
+                                           {attention + "k_proj", "colwise"},
+                                           {attention + "v_proj", "colwise"},
+                                           {attention + "o_proj", "rowwise"}}));
+  // As transformers' post_init: the class's, and the inner model's under their whole names.
+  TpStyleNames all = stated.of_class;
+  for (const auto& [name, style] : stated.of_inner) all["model." + name] = style;
+  EXPECT_EQ(stated.of_instance, all);
+}
+
 TEST(get_hf_tp_shard_plan, WrongStylesAndEmptyPlansAreErrors) {
   StatedTpPlans stated;
   EXPECT_EQ(error_of([&] { get_hf_tp_shard_plan(stated); }),
             "Hugging Face tp plan is not supported for this model: it states none");
   stated.of_class = {{"lm_head", "sideways"}};
   EXPECT_EQ(error_of([&] { get_hf_tp_shard_plan(stated); }), "Unknown parallel style: sideways");
-}
-
-/// A model of one layer as the decoder states it.
-TpModel stated_model() {
-  TpModel model;
-  model.plan.embedding = "model.embed_tokens";
-  model.plan.tp_rules = {{"model.embed_tokens", nn::TpStyle::kVocabEmbedding},
-                         {"model.layers.*.attention.qkv_proj", nn::TpStyle::kColwise},
-                         {"model.layers.*.attention.o_proj", nn::TpStyle::kRowwise},
-                         {"model.layers.*.attention_pre_norm", nn::TpStyle::kSequenceNorm}};
-  const std::string hf = "model.layers.0.self_attn.";
-  const std::string here = "model.layers.0.attention.";
-  model.keys = {
-      {"model.embed_tokens.weight", "model.embed_tokens.weight", 0, {8, 4}},
-      {"model.layers.0.input_layernorm.weight", "model.layers.0.attention_pre_norm.weight", 0, {4}},
-      {hf + "q_proj.weight", here + "qkv_proj.weight", 0, {4, 4}},
-      {hf + "k_proj.weight", here + "qkv_proj.weight", 4, {4, 4}},
-      {hf + "v_proj.weight", here + "qkv_proj.weight", 8, {4, 4}},
-      {hf + "o_proj.weight", here + "o_proj.weight", 0, {4, 4}}};
-  return model;
 }
 
 TEST(get_parallel_plan, AMappingIsTakenAsItIs) {

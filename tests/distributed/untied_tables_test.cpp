@@ -80,7 +80,8 @@ TEST(UntiedTablesTest, Fsdp2MakesThemAndMegatronFsdpDoesNot) {
     expect(
         names(*fsdp2_strategy_parallelize(one.parallel(), data_mesh(world.group()), {})) == kUntied,
         "fsdp2");
-    expect(names(*nvfsdp_strategy_parallelize(other.parallel(), data_mesh(world.group()), {},
+    const NvfsdpOptions layers = nvfsdp_options({}, other.facts.architecture);
+    expect(names(*nvfsdp_strategy_parallelize(other.parallel(), data_mesh(world.group()), layers,
                                               reporter)) == kTied,
            "megatron_fsdp");
   });

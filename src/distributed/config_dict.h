@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/json.h"
+
+namespace automodel::distributed {
+
+struct MixedPrecisionPolicy;
+struct CPUOffloadPolicy;
+
+/// A value in a configuration's dictionary; nothing stands for None. Policies are the
+/// configuration's own objects, not copies: they live as long as it does, where it is.
+using ConfigValue = std::variant<std::monostate, bool, int64_t, std::string,
+                                 std::vector<std::string>, std::map<std::string, std::string>,
+                                 const MixedPrecisionPolicy*, const CPUOffloadPolicy*>;
+
+/// The names and values of a configuration's fields, in their order: upstream's to_dict().
+using ConfigDict = std::vector<std::pair<std::string, ConfigValue>>;
+
+/// The value of a field; nullptr when there is none of this name.
+const ConfigValue* find(const ConfigDict& dict, const std::string& name);
+
+/// "sequence_parallel: false, mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}".
+std::string to_text(const ConfigDict& dict);
+
+/// The dictionary as JSON: policies are objects, None is null.
+Json to_json(const ConfigDict& dict);
+
+}  // namespace automodel::distributed

@@ -1,0 +1,451 @@
+// From keys of `distributed` in YAML to the engine: what each one is there. Losses would not tell,
+// they are equal either way.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "comm/imagined_group.h"
+#include "config/load.h"
+#include "distributed/data_parallel.h"
+#include "distributed/fully_sharded.h"
+#include "models/catalog.h"
+#include "recipes/build_engine.h"
+#include "recipes/targets.h"
+#include "recipes/tp_request.h"
+#include "support/errors.h"
+#include "support/program.h"
+
+namespace automodel::recipes {
+namespace {
+
+using distributed::Engine;
+using distributed::FullySharded;
+using distributed::ShardingOptions;
+using Texts = std::vector<std::string>;
+
+/// A recipe that says nothing but `distributed`, which must be right.
+Recipe recipe_with(const std::string& section) {
+  const config::Document document = config::load_text(
+      cat("distributed:\n  ", replace_all(section, "\n", "\n  "), "\n"), "r.yaml");
+  config::Diagnostics diagnostics(document.sources);
+  Recipe recipe;
+  recipe.root = document.root;
+  recipe.distributed = read_distributed(*document.root.find("distributed"), diagnostics);
+  diagnostics.throw_if_errors();
+  return recipe;
+}
+
+std::shared_ptr<models::CausalLM> golden_model(const std::string& golden) {
+  return models::build_causal_lm(
+      Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json"))),
+      at::kFloat);
+}
+
+/// Two data-parallel ranks, of which this is the first. Setting up an engine sends nothing.
+distributed::DeviceMesh two_ranks() {
+  const auto one = comm::ProcessGroup::solo();
+  const auto two = comm::imagined_group("dp", 0, 2);
+  return distributed::DeviceMesh({{"dp_replicate", one},
+                                  {"dp_shard_cp", two},
+                                  {"dp_cp", two},
+                                  {"dp", two},
+                                  {"cp", one},
+                                  {"tp", one}});
+}
+
+using Look = std::function<void(Engine& engine)>;
+
+/// Lets `look` see the engine that a section makes of a model on two ranks.
+void see_engine(const std::string& section, const Look& look,
+                const std::string& golden = "llama_default") {
+  const auto model = golden_model(golden);
+  SilentReporter reporter;
+  const auto engine =
+      build_engine(recipe_with(section), *model, two_ranks(), {at::kCPU, nullptr, &reporter});
+  look(*engine);
+}
+
+Texts units_of(Engine& engine) {
+  Texts names;
+  for (const auto* unit : dynamic_cast<FullySharded&>(engine).root().tree_units()) {
+    names.push_back(unit->name());
+  }
+  return names;
+}
+
+/// The options of the first layer's unit.
+ShardingOptions options_of(const std::string& section) {
+  std::optional<ShardingOptions> found;
+  see_engine(section, [&](Engine& engine) {
+    for (const auto* unit : dynamic_cast<FullySharded&>(engine).root().tree_units()) {
+      if (unit->name() == "model.layers.0") found = unit->options();
+    }
+  });
+  EXPECT_TRUE(found.has_value()) << section;
+  return found.value_or(ShardingOptions{});
+}
+
+ShardingOptions megatron(const std::string& keys) {
+  return options_of(cat("strategy: megatron_fsdp\n", keys));
+}
+
+/// A strategy's arguments, for those that have no trace in the engine.
+template <typename Options>
+Options arguments_of(const std::string& section) {
+  return std::get<Options>(strategy_options(recipe_with(section), "LlamaForCausalLM", {}));
+}
+
+distributed::NvfsdpOptions megatron_arguments(const std::string& keys) {
+  return arguments_of<distributed::NvfsdpOptions>(cat("strategy: megatron_fsdp\n", keys));
+}
+
+// ---- fsdp2 --------------------------------------------------------------------------------------
+
+TEST(EngineFromYaml, fsdp2_forward_prefetch_depth) {
+  EXPECT_EQ(options_of("enable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 3")
+                .forward_prefetch_depth,
+            3);
+}
+
+TEST(EngineFromYaml, fsdp2_backward_prefetch_depth) {
+  EXPECT_EQ(options_of("enable_fsdp2_prefetch: true\nfsdp2_backward_prefetch_depth: 4")
+                .backward_prefetch_depth,
+            4);
+}
+
+TEST(EngineFromYaml, enable_fsdp2_prefetch) {
+  const ShardingOptions off = options_of("fsdp2_forward_prefetch_depth: 3");
+  EXPECT_EQ(off.forward_prefetch_depth + off.backward_prefetch_depth, 0);
+  const ShardingOptions on = options_of("enable_fsdp2_prefetch: true");
+  EXPECT_EQ(on.forward_prefetch_depth, 1);
+  EXPECT_EQ(on.backward_prefetch_depth, 2);
+}
+
+TEST(EngineFromYaml, offload_policy) {
+  EXPECT_FALSE(options_of("strategy: fsdp2").offload_policy.has_value());
+  const ShardingOptions options = options_of(
+      "offload_policy: {_target_: torch.distributed.fsdp.CPUOffloadPolicy, pin_memory: false}");
+  ASSERT_TRUE(options.offload_policy.has_value());
+  EXPECT_FALSE(options.offload_policy->pin_memory);
+}
+
+TEST(EngineFromYaml, offload_policy_of_nothing) {
+  EXPECT_FALSE(options_of("offload_policy: {_target_: torch.distributed.fsdp.OffloadPolicy}")
+                   .offload_policy.has_value());
+}
+
+TEST(EngineFromYaml, defer_fsdp_grad_sync) {
+  EXPECT_TRUE(options_of("strategy: fsdp2").defers_gradients);
+  EXPECT_FALSE(options_of("defer_fsdp_grad_sync: false").defers_gradients);
+}
+
+TEST(EngineFromYaml, reshard_after_forward) {
+  EXPECT_EQ(options_of("strategy: fsdp2").reshard_after_forward, true);
+  EXPECT_EQ(options_of("reshard_after_forward: false").reshard_after_forward, false);
+}
+
+TEST(EngineFromYaml, mp_policy) {
+  const ShardingOptions options = options_of(
+      "mp_policy:\n  _target_: torch.distributed.fsdp.MixedPrecisionPolicy\n"
+      "  param_dtype: float16\n  reduce_dtype: float64\n  output_dtype: float32\n"
+      "  cast_forward_inputs: true");
+  EXPECT_EQ(options.param_dtype, at::kHalf);
+  EXPECT_EQ(options.reduce_dtype, at::kDouble);
+  EXPECT_EQ(options.output_dtype, at::kFloat);
+  EXPECT_TRUE(options.casts_inputs);
+}
+
+TEST(EngineFromYaml, fsdp2_arguments) {
+  const auto options = arguments_of<distributed::ParallelizeOptions>(
+      "sequence_parallel: true\nactivation_checkpointing: true\ntp_plan: {lm_head: colwise}\n"
+      "cp_rotate_method: alltoall\nenable_async_tensor_parallel: true\nep_size: 2\n"
+      "moe: {reshard_after_forward: true}");
+  EXPECT_TRUE(options.sequence_parallel);
+  EXPECT_EQ(options.activation_checkpointing, distributed::ActivationCheckpointingMode::kFull);
+  EXPECT_EQ(options.tp_shard_plan,
+            distributed::TpPlanChoice(distributed::TpStyleNames{{"lm_head", "colwise"}}));
+  EXPECT_EQ(options.cp_rotate_method, distributed::CpRotateMethod::kAllToAll);
+  EXPECT_TRUE(options.enable_async_tensor_parallel);
+  EXPECT_TRUE(options.moe.reshard_after_forward);
+}
+
+TEST(EngineFromYaml, enable_async_tensor_parallel) {
+  EXPECT_TRUE(tp_request(recipe_with("enable_async_tensor_parallel: true")).sequence_parallel);
+  EXPECT_FALSE(tp_request(recipe_with("strategy: fsdp2")).sequence_parallel);
+}
+
+// ---- megatron_fsdp ------------------------------------------------------------------------------
+
+TEST(EngineFromYaml, zero_dp_strategy) {
+  using distributed::Placement;
+  for (const int zero : {0, 1, 2, 3}) {
+    const ShardingOptions options = megatron(cat("zero_dp_strategy: ", zero));
+    EXPECT_EQ(options.gradients == Placement::kSharded, zero >= 2) << zero;
+    EXPECT_EQ(options.parameters == Placement::kSharded, zero == 3) << zero;
+    see_engine(cat("strategy: megatron_fsdp\nzero_dp_strategy: ", zero), [&](Engine& engine) {
+      EXPECT_EQ(engine.held_part().count, zero == 0 ? 1 : 2) << zero;
+    });
+  }
+}
+
+TEST(EngineFromYaml, grad_reduce_in_fp32) {
+  EXPECT_FALSE(megatron("").reduce_dtype.has_value());
+  EXPECT_EQ(megatron("grad_reduce_in_fp32: true").reduce_dtype, at::kFloat);
+  EXPECT_EQ(megatron("grad_reduce_in_fp32: true").gradient_dtype, at::kFloat);
+}
+
+TEST(EngineFromYaml, preserve_fp32_weights) {
+  EXPECT_FALSE(megatron("").main_dtype.has_value());
+  EXPECT_EQ(megatron("preserve_fp32_weights: true").main_dtype, at::kFloat);
+}
+
+TEST(EngineFromYaml, overlap_grad_reduce) {
+  EXPECT_TRUE(megatron("zero_dp_strategy: 1").overlaps_reductions);
+  EXPECT_FALSE(megatron("zero_dp_strategy: 1\noverlap_grad_reduce: false").overlaps_reductions);
+}
+
+TEST(EngineFromYaml, overlap_param_gather) {
+  EXPECT_EQ(megatron("zero_dp_strategy: 1").forward_prefetch_depth, 1);
+  const ShardingOptions off = megatron("zero_dp_strategy: 1\noverlap_param_gather: false");
+  EXPECT_EQ(off.forward_prefetch_depth + off.backward_prefetch_depth, 0);
+}
+
+TEST(EngineFromYaml, check_for_nan_in_grad) {
+  EXPECT_EQ(megatron("").gradient_check, distributed::GradientCheck::kNan);
+  EXPECT_EQ(megatron("check_for_nan_in_grad: false").gradient_check,
+            distributed::GradientCheck::kNone);
+}
+
+TEST(EngineFromYaml, report_nan_in_param_grad) {
+  EXPECT_EQ(megatron("report_nan_in_param_grad: true").gradient_check,
+            distributed::GradientCheck::kNonFinite);
+}
+
+TEST(EngineFromYaml, average_in_collective) {
+  EXPECT_EQ(megatron("").scaling, distributed::GradientScaling::kDivideThenSum);
+  EXPECT_EQ(megatron("average_in_collective: true").scaling,
+            distributed::GradientScaling::kAverage);
+}
+
+TEST(EngineFromYaml, calculate_per_token_loss) {
+  EXPECT_EQ(megatron("calculate_per_token_loss: true").scaling, distributed::GradientScaling::kSum);
+}
+
+TEST(EngineFromYaml, megatron_fsdp_unit_modules) {
+  const std::string key = "strategy: megatron_fsdp\nmegatron_fsdp_unit_modules: ";
+  const std::string model = "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3Moe";
+  const auto expect_units = [](const std::string& section, const Texts& wanted) {
+    see_engine(
+        section, [&](Engine& engine) { EXPECT_EQ(units_of(engine), wanted) << section; },
+        "qwen3_moe");
+  };
+  const nn::ParallelPlan plan = golden_model("qwen3_moe")->parallel_plan();
+  const auto with_root = [](Texts units) {
+    units.insert(units.begin(), "");
+    return units;
+  };
+  const Texts layers = with_root(plan.blocks);
+  expect_units("strategy: megatron_fsdp", layers);  // absent: the model's own layers
+  expect_units(cat(key, "[", model, "DecoderLayer]"), layers);
+  EXPECT_EQ(plan.expert_modules.size(), 2u);
+  expect_units(cat(key, "[", model, "Experts]"), with_root(plan.expert_modules));
+}
+
+// Nothing in the engine tells these: they change nothing in it, or hold before it is made.
+TEST(EngineFromYaml, init_fsdp_with_meta_device) {
+  EXPECT_TRUE(megatron_arguments("init_fsdp_with_meta_device: true").init_nvfsdp_with_meta_device);
+}
+
+TEST(EngineFromYaml, disable_bucketing) {
+  EXPECT_TRUE(megatron_arguments("disable_bucketing: true").disable_bucketing);
+}
+
+TEST(EngineFromYaml, keep_fp8_transpose_cache) {
+  EXPECT_TRUE(megatron_arguments("keep_fp8_transpose_cache: true")
+                  .keep_fp8_transpose_cache_when_using_custom_fsdp);
+}
+
+TEST(EngineFromYaml, nccl_ub) {
+  EXPECT_TRUE(megatron_arguments("nccl_ub: true").nccl_ub);
+}
+
+TEST(EngineFromYaml, fsdp_double_buffer) {
+  EXPECT_TRUE(megatron_arguments("fsdp_double_buffer: true").fsdp_double_buffer);
+}
+
+TEST(EngineFromYaml, megatron_activation_checkpointing) {
+  EXPECT_EQ(megatron_arguments("activation_checkpointing: true").activation_checkpointing,
+            distributed::ActivationCheckpointingMode::kFull);
+}
+
+// ---- ddp and the choice of a strategy -----------------------------------------------------------
+
+TEST(EngineFromYaml, bucket_cap_mb) {
+  const auto of_one = arguments_of<distributed::ReplicaOptions>("strategy: ddp\nbucket_cap_mb: 3");
+  EXPECT_EQ(of_one.replicas.bucket_bytes, int64_t{3} << 20);
+  EXPECT_EQ(of_one.replicas.first_bucket_bytes, int64_t{1} << 20);
+}
+
+TEST(EngineFromYaml, EveryNameOfADistributedClassChoosesItsStrategy) {
+  using distributed::Strategy;
+  const std::string module = "nemo_automodel.components.distributed.";
+  const std::pair<const char*, Strategy> names[] = {
+      {"config.FSDP2Config", Strategy::kFsdp2},
+      {"FSDP2Config", Strategy::kFsdp2},
+      {"fsdp2.FSDP2Manager", Strategy::kFsdp2},
+      {"config.MegatronFSDPConfig", Strategy::kMegatronFsdp},
+      {"MegatronFSDPConfig", Strategy::kMegatronFsdp},
+      {"megatron_fsdp.MegatronFSDPManager", Strategy::kMegatronFsdp},
+      {"nvfsdp.NVFSDPManager", Strategy::kMegatronFsdp},
+      {"config.DDPConfig", Strategy::kDdp},
+      {"DDPConfig", Strategy::kDdp},
+      {"ddp.DDPManager", Strategy::kDdp}};
+  for (const auto& [name, strategy] : names) {
+    EXPECT_EQ(recipe_with(cat("_target_: ", module, name)).distributed.strategy, strategy) << name;
+    const std::string both =
+        cat("strategy: ", distributed::strategy_name(strategy), "\n_target_: ", module, name);
+    EXPECT_EQ(recipe_with(both).distributed.strategy, strategy) << both;
+  }
+}
+
+TEST(EngineFromYaml, ADdpTargetMakesReplicas) {
+  see_engine("_target_: nemo_automodel.components.distributed.config.DDPConfig",
+             [](Engine& engine) {
+               EXPECT_NE(dynamic_cast<distributed::DataParallel*>(&engine), nullptr);
+               EXPECT_EQ(engine.held_part().num_holders, 2);
+             });
+}
+
+TEST(EngineFromYaml, AMegatronTargetHasItsPlacements) {
+  const auto options = options_of(
+      "_target_: nemo_automodel.components.distributed.megatron_fsdp.MegatronFSDPManager");
+  EXPECT_EQ(options.scaling, distributed::GradientScaling::kDivideThenSum);
+}
+
+TEST(EngineFromYaml, TheOptimizerIsMadeOnceOnTheShards) {
+  for (const char* strategy : {"fsdp2", "megatron_fsdp", "ddp"}) {
+    const auto model = golden_model("llama_default");
+    SilentReporter reporter;
+    std::vector<const Engine*> seen;
+    EnginePlace place{at::kCPU, nullptr, &reporter};
+    place.optimizer = [&](Engine& engine) { seen.push_back(&engine); };
+    const auto engine =
+        build_engine(recipe_with(cat("strategy: ", strategy)), *model, two_ranks(), place);
+    EXPECT_EQ(seen, std::vector<const Engine*>{engine.get()}) << strategy;
+  }
+}
+
+TEST(EngineFromYaml, PlansAskTheStrategyOfTheModelsClassForItsUnits) {
+  const auto units_of_golden = [](const std::string& section, const std::string& golden) {
+    return planned_units(recipe_with(section), *golden_model(golden));
+  };
+  const auto diffusion = units_of_golden("strategy: fsdp2", "diffusion_gemma");
+  EXPECT_EQ(diffusion.experts.size(), diffusion.blocks.size());
+  EXPECT_FALSE(diffusion.blocks.empty());
+  EXPECT_TRUE(units_of_golden("strategy: megatron_fsdp", "diffusion_gemma").experts.empty());
+  EXPECT_TRUE(units_of_golden("strategy: fsdp2", "qwen3_moe").experts.empty());
+  const auto llama = units_of_golden("strategy: fsdp2", "llama_default");
+  EXPECT_EQ(llama.blocks, (Texts{"model.layers.0", "model.layers.1"}));
+  EXPECT_EQ(llama.tables.head, "lm_head");
+  EXPECT_EQ(units_of_golden("strategy: megatron_fsdp", "llama_default").tables.head, "");
+}
+
+// ---- names --------------------------------------------------------------------------------------
+
+TEST(RecipeClasses, ImportClassFromPathResolvesEveryNameOfEveryRegistry) {
+  const distributed::ClassTable table = recipe_classes();
+  EXPECT_EQ(distributed::import_class_from_path("torch.optim.AdamW", table).kind, "optimizer");
+  int64_t names = 0;
+  const auto resolves = [&](const config::TargetNames& registry) {
+    for (const config::TargetInfo& info : registry.infos()) {
+      Texts all = info.aliases;
+      all.push_back(info.name);
+      for (const std::string& name : all) {
+        const auto import = [&] {
+          EXPECT_EQ(distributed::import_class_from_path(name, table).path, info.name) << name;
+        };
+        const bool is_known = info.unsupported_reason.empty();
+        const std::string error = test::error_of<UnsupportedError>(import);
+        EXPECT_EQ(error, is_known
+                             ? "no error"
+                             : cat(name, " is not in this version: ", info.unsupported_reason));
+        ++names;
+      }
+    }
+  };
+  resolves(optimizer_targets());
+  resolves(loss_targets());
+  resolves(dataset_targets());
+  resolves(model_targets());
+  resolves(model_config_targets());
+  resolves(collate_targets());
+  resolves(dataloader_targets());
+  resolves(tokenizer_targets());
+  resolves(recipe_targets());
+  resolves(distributed_targets());
+  resolves(mp_policy_targets());
+  resolves(offload_policy_targets());
+  resolves(pipeline_targets());
+  resolves(moe_targets());
+  resolves(lr_scheduler_targets());
+  EXPECT_GT(names, 120);
+  test::Warnings warnings;
+  const auto classes = distributed::import_classes_from_paths(
+      {"torch.optim.SGD", "torch.optim.SDG", "nemo_automodel.components.loss.MaskedCrossEntropy"},
+      warnings, table);
+  ASSERT_EQ(classes.size(), 2u);
+  EXPECT_EQ(classes[1].kind, "loss");
+  EXPECT_EQ(warnings.texts,
+            (Texts{"Could not import class from path torch.optim.SDG: no class torch.optim.SDG; "
+                   "did you mean 'torch.optim.SGD'?"}));
+}
+
+TEST(RecipeClasses, SchemaAndExplainKnowTheClassesOfSections) {
+  const Json schema = recipe_schema();
+  const auto names_at = [&](const std::string& path) {
+    const Json* at = &schema;
+    for (const std::string& part : split(path, '.')) at = &at->at("properties").at(part);
+    Texts names;
+    for (const Json& name : at->at("properties").at("_target_").at("enum").as_array()) {
+      names.push_back(name.as_string());
+    }
+    return names;
+  };
+  const auto has = [&](const std::string& path, const std::string& name) {
+    const Texts names = names_at(path);
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const std::string module = "nemo_automodel.components.";
+  EXPECT_TRUE(has("distributed", module + "distributed.nvfsdp.NVFSDPManager"));
+  EXPECT_TRUE(has("distributed.mp_policy", "torch.distributed.fsdp.MixedPrecisionPolicy"));
+  EXPECT_TRUE(has("distributed.offload_policy", "torch.distributed.fsdp.OffloadPolicy"));
+  EXPECT_TRUE(has("distributed.moe", module + "moe.config.MoEParallelizerConfig"));
+  EXPECT_TRUE(has("distributed.moe.mp_policy", "torch.distributed.fsdp.MixedPrecisionPolicy"));
+  EXPECT_TRUE(has("distributed.pipeline", module + "distributed.pipelining.config.PipelineConfig"));
+  EXPECT_TRUE(has("lr_scheduler", module + "optim.scheduler.OptimizerParamScheduler"));
+  EXPECT_NE(explain("distributed._target_").find("which distributed configuration"),
+            std::string::npos);
+}
+
+TEST(RecipeClasses, HaveTheLayersOfEveryModel) {
+  const distributed::ClassTable table = recipe_classes();
+  for (const std::string& architecture : models::known_architectures()) {
+    const std::string layer = distributed::layer_class_of(architecture);
+    EXPECT_TRUE(table.path_of(layer, "layer").has_value()) << architecture;
+  }
+}
+
+TEST(RecipeClasses, ModelsThatStateNoTensorParallelPlanHaveNone) {
+  EXPECT_FALSE(distributed::get_hf_tp_shard_plan(tp_model(*golden_model("llama_default"))).empty());
+  for (const auto& [golden, architecture] :
+       {std::pair{"gpt2", "GPT2LMHeadModel"}, {"olmo2", "Olmo2ForCausalLM"}}) {
+    EXPECT_EQ(test::error_of<UserError>(
+                  [&] { distributed::get_hf_tp_shard_plan(tp_model(*golden_model(golden))); }),
+              cat("Hugging Face tp plan is not supported for ", architecture, ": it states none"));
+  }
+}
+
+}  // namespace
+}  // namespace automodel::recipes
