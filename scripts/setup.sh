@@ -77,6 +77,7 @@ missing_packages() {
   done
   # The tests' and checks' scripts need python3, fetching the wheels needs its pip.
   command -v python3 >/dev/null || echo python3
+  python3 -c 'import jsonschema, yaml' 2>/dev/null || printf '%s\n' python3-jsonschema python3-yaml
   libtorch_is_complete || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 }
 

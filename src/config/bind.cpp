@@ -124,6 +124,7 @@ void check_keys(const Node& node, const std::vector<std::string>& fields,
   valid.insert(valid.end(), options.other_keys.begin(), options.other_keys.end());
   for (const Node& child : node.children()) {
     if (std::find(valid.begin(), valid.end(), child.key()) != valid.end()) continue;
+    if (child.is_deleted()) continue;
     const auto legacy =
         std::find_if(options.legacy_keys.begin(), options.legacy_keys.end(),
                      [&](const LegacyKey& candidate) { return candidate.name == child.key(); });
@@ -135,7 +136,7 @@ void check_keys(const Node& node, const std::vector<std::string>& fields,
     if (hint.empty() && !valid.empty() && valid.size() <= kMostListed) {
       hint = cat("; the keys here are ", join(valid, ", "));
     }
-    diagnostics.error_at_key(child, cat("unknown key '", child.key(), "'", hint));
+    diagnostics.unknown_key(child, cat("unknown key '", child.key(), "'", hint));
   }
   for (const std::string& name : required) {
     if (!node.has(name)) diagnostics.missing(node, name, cat("'", name, "' is required"));

@@ -85,6 +85,11 @@ void Diagnostics::error_at_key(const Node& node, std::string text) {
       {Severity::kError, std::move(text), node.path(), node.key_position(), {}, {}});
 }
 
+void Diagnostics::unknown_key(const Node& node, std::string text) {
+  findings_.push_back(
+      {absence_severity_, std::move(text), node.path(), node.key_position(), {}, {}});
+}
+
 void Diagnostics::warning_at_key(const Node& node, std::string text) {
   findings_.push_back(
       {Severity::kWarning, std::move(text), node.path(), node.key_position(), {}, {}});
@@ -94,7 +99,7 @@ void Diagnostics::missing(const Node& parent, std::string_view key, std::string 
   const Position& place =
       parent.key_position().is_known() ? parent.key_position() : parent.position();
   const std::string path = parent.path().empty() ? std::string(key) : cat(parent.path(), ".", key);
-  findings_.push_back({Severity::kError, std::move(text), path, place, {}, {}});
+  findings_.push_back({absence_severity_, std::move(text), path, place, {}, {}});
 }
 
 void Diagnostics::clash(const Node& node, const Node& other, std::string text,

@@ -47,6 +47,11 @@ class Diagnostics final {
   /// At a key rather than its value (unknown or misplaced keys).
   void error_at_key(const Node& node, std::string text);
   void warning_at_key(const Node& node, std::string text);
+  /// A key that nobody reads: an error, unless keys_are_open().
+  void unknown_key(const Node& node, std::string text);
+  /// From now on unknown and missing keys are unsupported instead of wrong: the recipe is of a
+  /// kind whose keys are not known here.
+  void keys_are_open() { absence_severity_ = Severity::kUnsupported; }
   /// A key that ought to be in `parent`; shown at the parent's own key, named parent.key.
   void missing(const Node& parent, std::string_view key, std::string text);
   /// Two keys that exclude each other: shown at `node`, then where `other` is.
@@ -72,6 +77,7 @@ class Diagnostics final {
 
   const Sources* sources_;
   std::vector<Finding> findings_;
+  Severity absence_severity_ = Severity::kError;
 };
 
 }  // namespace automodel::config

@@ -72,6 +72,10 @@ class Node {
   const std::string& text() const { return text_; }
   bool is_interpolated() const { return raw_text_ != text_; }  ///< holds text from the environment
 
+  /// True for a null that an override put where a value was: it counts as absent.
+  bool is_deleted() const { return is_deleted_; }
+  void mark_deleted() { is_deleted_ = true; }
+
   /// Elements of a sequence, values of a mapping (in the order of the file); none for scalars.
   const std::vector<Node>& children() const { return children_; }
   std::vector<Node>& children() { return children_; }
@@ -117,6 +121,7 @@ class Node {
   NodeKind kind_ = NodeKind::kNull;
   std::variant<std::monostate, bool, int64_t, double, std::string> value_;
   ScalarStyle style_ = ScalarStyle::kNone;
+  bool is_deleted_ = false;
   std::string raw_text_;
   std::string text_;
   std::vector<Node> children_;

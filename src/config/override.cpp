@@ -62,6 +62,11 @@ void translate_in_place(Node& node) {
   }
 }
 
+/// The value that deletes: a section goes, another value becomes null, which some keys read.
+bool is_none(const Node& value) {
+  return translate_text(*value.string_value()).is_null();
+}
+
 /// The element of a list that a key names; nullptr with a finding when it names none.
 Node* find_element(Node& list, const std::string& key, const Override& override,
                    Diagnostics& diagnostics) {
@@ -163,7 +168,15 @@ void apply_override(const Override& override, Node& root, Diagnostics& diagnosti
       node->set_scalar_text("", "", ScalarStyle::kNone);
     }
     if (is_last) {
+      const Node* present = node->find(key);
       Node value = override.value;
+      if (present != nullptr && is_none(value)) {
+        if (present->is_mapping()) {
+          node->erase(key);
+          return;
+        }
+        value.mark_deleted();
+      }
       value.set_key(key, override.key_position);
       node->put(key, std::move(value));
       return;

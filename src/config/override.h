@@ -22,7 +22,8 @@ std::vector<Override> parse_overrides(std::span<const std::string> arguments, So
                                       Diagnostics& diagnostics);
 
 /// Sets one value: new sections are made, a scalar in the way becomes a mapping, a number after a
-/// list is an index into it.
+/// list is an index into it, and none takes a section away (other values become null, which unknown
+/// keys may be).
 void apply_override(const Override& override, Node& root, Diagnostics& diagnostics);
 
 }  // namespace automodel::config

@@ -22,12 +22,43 @@ std::string plain_name(std::string_view dotted) {
   return std::string(dot == std::string_view::npos ? dotted : dotted.substr(dot + 1));
 }
 
+/// True for a dotted name of the Python packages that recipes are written for.
+bool is_upstream_name(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kPackages = {
+      "nemo_automodel.", "transformers.",       "torch.",   "torchao.",
+      "torchdata.",      "transformer_engine.", "megatron."};
+  return std::any_of(kPackages.begin(), kPackages.end(),
+                     [&](std::string_view package) { return name.starts_with(package); });
+}
+
+bool differs_in_digits(std::string_view a, std::string_view b) {
+  const auto digits = [](std::string_view text) {
+    std::string kept;
+    for (const char c : text) {
+      if (c >= '0' && c <= '9') kept += c;
+    }
+    return kept;
+  };
+  return digits(a) != digits(b);
+}
+
 /// The name that was meant: one of the same class or function elsewhere, or of a similar one.
+/// Upstream has more names than are known here, alike ones too (DeepseekV4Config): of its packages
+/// only a slip of a letter or two is taken for another name.
 std::optional<std::string> meant_name(const std::string& found,
                                       const std::vector<std::string>& names) {
   std::vector<std::string> plain;
   for (const std::string& name : names) plain.push_back(plain_name(name));
   std::string wanted = plain_name(found);
+  const bool is_known = std::find(plain.begin(), plain.end(), wanted) != plain.end();
+  if (is_upstream_name(found) && !is_known) {
+    constexpr int kSlip = 2;
+    const std::optional<std::string> closest = closest_match(found, names);
+    if (!closest || edit_distance(found, *closest) > kSlip || differs_in_digits(found, *closest)) {
+      return std::nullopt;
+    }
+    return closest;
+  }
   if (std::find(plain.begin(), plain.end(), wanted) == plain.end()) {
     const std::optional<std::string> closest = closest_match(wanted, plain);
     if (!closest) return std::nullopt;
@@ -38,15 +69,6 @@ std::optional<std::string> meant_name(const std::string& found,
     if (plain[i] == wanted) candidates.push_back(names[i]);
   }
   return closest_match(found, candidates).value_or(candidates.front());
-}
-
-/// True for a dotted name of the Python packages that recipes are written for.
-bool is_upstream_name(std::string_view name) {
-  constexpr std::array<std::string_view, 7> kPackages = {
-      "nemo_automodel.", "transformers.",       "torch.",   "torchao.",
-      "torchdata.",      "transformer_engine.", "megatron."};
-  return std::any_of(kPackages.begin(), kPackages.end(),
-                     [&](std::string_view package) { return name.starts_with(package); });
 }
 
 bool is_python_file(std::string_view name) {
@@ -101,8 +123,9 @@ size_t TargetNames::add(TargetInfo info) {
 }
 
 void TargetNames::add_unsupported(std::string name, std::string reason,
-                                  std::vector<std::string> aliases) {
+                                  std::vector<std::string> aliases, OptionsCheck check) {
   TargetInfo info;
+  info.check_options = std::move(check);
   info.name = std::move(name);
   info.aliases = std::move(aliases);
   info.unsupported_reason = std::move(reason);
@@ -123,13 +146,13 @@ std::optional<size_t> TargetNames::resolve(const Target& target, Diagnostics& di
   if (index) {
     const std::string& reason = infos_[*index].unsupported_reason;
     if (reason.empty()) return index;
+    if (const OptionsCheck& check = infos_[*index].check_options) check(target, diagnostics);
     diagnostics.unsupported(target.name_node,
                             cat(kind_, " '", target.name, "' is not in this version: ", reason));
     return std::nullopt;
   }
   std::vector<std::string> names;
   for (const TargetInfo& info : infos_) {
-    if (!info.unsupported_reason.empty()) continue;
     names.push_back(info.name);
     names.insert(names.end(), info.aliases.begin(), info.aliases.end());
   }

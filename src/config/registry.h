@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "config/bind.h"
 #include "config/diagnostic.h"
 #include "config/node.h"
 #include "core/error.h"
@@ -27,14 +29,26 @@ bool has_target(const Node& node);
 /// error and nothing when the node is neither, or its name is `file.py:attr` (recipes are data).
 std::optional<Target> split_target(const Node& node, Diagnostics& diagnostics);
 
+/// Adds findings about a target's arguments.
+using OptionsCheck = std::function<void(const Target& target, Diagnostics& diagnostics)>;
+
 /// What a registry knows about a name.
 struct TargetInfo {
   std::string name;                  ///< upstream's dotted name
   std::vector<std::string> aliases;  ///< other dotted paths and the short name
   std::string doc;
-  Json options = Json::object();   ///< JSON Schema of its arguments: schema_of<Options>()
-  std::string unsupported_reason;  ///< not empty: a known name that is not built here
+  Json options = Json::object();    ///< JSON Schema of its arguments: schema_of<Options>()
+  std::string unsupported_reason;   ///< not empty: a known name that is not built here
+  OptionsCheck check_options = {};  ///< what a name that is not built takes; may be empty
 };
+
+/// Checks a target's arguments against the fields of an options struct.
+template <HasFields Options>
+OptionsCheck check_options() {
+  return [](const Target& target, Diagnostics& diagnostics) {
+    bind<Options>(target.arguments, diagnostics);
+  };
+}
 
 /// The names of one kind of thing ("dataset", "optimizer").
 class TargetNames {
@@ -47,7 +61,8 @@ class TargetNames {
   /// Adds an entry; a name twice is a bug of ours (InternalError).
   size_t add(TargetInfo info);
   /// Upstream names that this version does not build; looking one up is an "unsupported" finding.
-  void add_unsupported(std::string name, std::string reason, std::vector<std::string> aliases = {});
+  void add_unsupported(std::string name, std::string reason, std::vector<std::string> aliases = {},
+                       OptionsCheck check = {});
 
   /// The entry for a name or alias.
   std::optional<size_t> find(std::string_view name) const;

@@ -13,6 +13,7 @@ namespace schema_detail {
 namespace {
 
 constexpr const char* kAbsentOrPlaceholder = "\\$|^([nN]one|null|~)$";
+constexpr const char* kMappingOrAbsent = "\\$|^([nN]one|null|~)$|^\\s*\\{";
 
 Json types(std::initializer_list<const char*> names) {
   Json array = Json::array();
@@ -113,7 +114,8 @@ void describe_field(Json& schema, const char* doc, const char* no_effect, Json d
 
 Json object_schema(Json properties, Json required) {
   Json schema = Json::object();
-  schema["type"] = types({"object", "null"});
+  schema["type"] = types({"object", "string", "null"});
+  schema["pattern"] = kMappingOrAbsent;  // "{'a': 1}" as a Python literal
   schema["additionalProperties"] = false;
   if (required.size() > 0) schema["required"] = std::move(required);
   schema["properties"] = std::move(properties);
@@ -156,7 +158,8 @@ std::string type_text(const Json& schema) {
   if (const Json* options = schema.find("anyOf")) {
     const Json* names = options->as_array()[0].find("enum");
     if (names == nullptr) {
-      return cat(type_text(options->as_array()[0]), ", or a list of them");
+      const bool may_be_list = options->as_array()[1].contains("items");
+      return cat(type_text(options->as_array()[0]), may_be_list ? ", or a list of them" : "");
     }
     std::vector<std::string> words;
     for (const Json& name : names->as_array()) {

@@ -46,7 +46,8 @@ struct DataloaderConfig {
               "put samples of similar length together"),
         field("shuffle_buffer_size", &Config::shuffle_buffer_size,
               "rows mixed at a time in a stream")
-            .at_least(1),
+            .at_least(1)
+            .without_effect("no dataset is a stream here: all its rows are shuffled"),
         field("pin_memory", &Config::pin_memory, "batches in pinned memory")
             .without_effect("batches are pinned whenever the device is a GPU"),
         field("persistent_workers", &Config::persistent_workers, "keep workers between epochs")

@@ -290,7 +290,8 @@ constexpr auto FSDP2Config::fields() {
             "reduce gradients on the last micro-batch of a step only"),
       field("reshard_after_forward", &C::reshard_after_forward,
             "free gathered parameters after forward; absent: all but the last layer"),
-      field("backend", &C::backend, "superseded by dist_env.backend"),
+      field("backend", &C::backend, "superseded by dist_env.backend")
+          .without_effect("dist_env.backend says it"),
       field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
             "overlap tensor-parallel collectives with computation"),
       field("enable_compile", &C::enable_compile, "torch.compile per layer")
@@ -333,7 +334,8 @@ constexpr auto MegatronFSDPConfig::fields() {
       field("fsdp_double_buffer", &C::fsdp_double_buffer, "two gather buffers"),
       field("activation_checkpointing", &C::activation_checkpointing,
             "recompute activations: false or true (full)"),
-      field("backend", &C::backend, "superseded by dist_env.backend")};
+      field("backend", &C::backend, "superseded by dist_env.backend")
+          .without_effect("dist_env.backend says it")};
 }
 
 constexpr auto DDPConfig::fields() {
@@ -344,8 +346,10 @@ constexpr auto DDPConfig::fields() {
       field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
             "which parts recompute: all, language, vision, audio, multimodal")
           .or_one(),
-      field("backend", &C::backend, "superseded by dist_env.backend"),
-      field("broadcast_buffers", &C::broadcast_buffers, "send rank 0's buffers before forward"),
+      field("backend", &C::backend, "superseded by dist_env.backend")
+          .without_effect("dist_env.backend says it"),
+      field("broadcast_buffers", &C::broadcast_buffers, "send rank 0's buffers before forward")
+          .without_effect("no forward changes a buffer, so all ranks have the same ones"),
       field("find_unused_parameters", &C::find_unused_parameters,
             "expect parameters without a gradient")
           .without_effect("unused parameters are always handled"),
@@ -380,7 +384,9 @@ constexpr auto PipelineConfig::fields() {
             "file with a schedule in torch's compute-only form; overrides the name"),
       field("pp_microbatch_size", &C::pp_microbatch_size, "sequences per pipeline micro-batch")
           .at_least(1),
-      field("pp_batch_size", &C::pp_batch_size, "overwritten by local_batch_size").at_least(1),
+      field("pp_batch_size", &C::pp_batch_size, "overwritten by local_batch_size")
+          .at_least(1)
+          .without_effect("step_scheduler.local_batch_size says it"),
       field("layers_per_stage", &C::layers_per_stage, "layers of a stage").at_least(1),
       field("round_virtual_stages_to_pp_multiple", &C::round_virtual_stages_to_pp_multiple,
             "up or down, where the stages are no multiple of pp_size"),
@@ -402,7 +408,8 @@ constexpr auto PipelineConfig::fields() {
       field("pp_recv_buffer_pool", &C::pp_recv_buffer_pool, "reuse receive buffers")
           .without_effect("the allocator reuses memory"),
       field("pp_recv_buffer_pool_slack", &C::pp_recv_buffer_pool_slack, "spare receive buffers")
-          .at_least(0)};
+          .at_least(0)
+          .without_effect("the allocator reuses memory")};
 }
 
 constexpr auto ParallelismSizes::fields() {

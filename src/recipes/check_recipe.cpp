@@ -7,6 +7,21 @@
 
 namespace automodel::recipes {
 
+namespace {
+
+/// What `check` took, where no number of ranks was given.
+std::string how_ranks_were_chosen(const Recipe& recipe, int64_t ranks) {
+  const int64_t dp = distributed::data_parallel_size(recipe.distributed, ranks);
+  const bool fits = distributed::check_setup(recipe.distributed, ranks).empty() &&
+                    training::check_step_scheduler(recipe.step_scheduler, dp).empty();
+  const std::string text = ranks == 1 ? "1 rank" : cat(ranks, " ranks");
+  if (!fits) return cat("checked for ", text, ": mesh and batch sizes fit no number of ranks\n");
+  return cat("checked for ", text, ", the fewest that the recipe fits",
+             "; --world-size says another number\n");
+}
+
+}  // namespace
+
 int check_recipe(const std::string& path, const std::vector<std::string>& overrides,
                  std::optional<int64_t> world_size) {
   const config::Document document = config::load_recipe(path, overrides);
@@ -20,10 +35,7 @@ int check_recipe(const std::string& path, const std::vector<std::string>& overri
        {Severity::kNote, Severity::kWarning, Severity::kUnsupported, Severity::kError}) {
     for (const std::string& text : diagnostics.render_all(severity)) std::cout << text << "\n";
   }
-  if (!world_size && ranks > 1) {
-    std::cout << "checked for " << ranks
-              << " ranks, the fewest that the recipe fits; --world-size says another number\n";
-  }
+  if (!world_size) std::cout << how_ranks_were_chosen(recipe, ranks);
   const size_t errors = diagnostics.count(Severity::kError);
   const size_t unsupported = diagnostics.count(Severity::kUnsupported);
   if (errors > 0) {

@@ -3,6 +3,7 @@
 #include "config/bind.h"
 #include "core/file.h"
 #include "models/catalog.h"
+#include "models/flops.h"
 #include "recipes/pipeline_request.h"
 #include "recipes/recipe.h"
 #include "recipes/recipe_paths.h"
@@ -37,7 +38,7 @@ void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
        "models never have memory before they are sharded here"},
       {"disable_bucketing", config.disable_bucketing, "a unit is one collective already"},
       {"keep_fp8_transpose_cache", config.keep_fp8_transpose_cache, "nothing is in fp8"},
-      {"nccl_ub", config.nccl_ub, "it needs NCCL"},
+      {"nccl_ub", config.nccl_ub, "no buffer is registered with NCCL here"},
       {"fsdp_double_buffer", config.fsdp_double_buffer, "gathers always reuse their buffers"}};
   for (const auto& [key, is_set, reason] : idle) {
     if (is_set) diagnostics.warning(place(key), cat(key, " changes nothing here: ", reason));
@@ -97,7 +98,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   check_expert_parallel(recipe, diagnostics);
   check_expert_flags(recipe, diagnostics);
   check_strategy(recipe, world_size, diagnostics);
-  if (setup.strategy == distributed::Strategy::kMegatronFsdp && world_size > 1) {
+  if (setup.strategy == distributed::Strategy::kMegatronFsdp) {
     check_megatron_fsdp(recipe, diagnostics);
   }
   check_recomputation(recipe, diagnostics);
@@ -155,6 +156,16 @@ void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
                               "), which is not in this version with cp_size > 1"));
 }
 
+/// The model's vocabulary; 0 when its configuration is not here.
+int64_t vocabulary_of(const Recipe& recipe) {
+  const Json& config = recipe.model.hf_config;
+  if (!config.is_object()) return 0;
+  const Json* text = config.find("text_config");
+  const Json& sizes = text != nullptr && text->is_object() ? *text : config;
+  const Json* size = sizes.find("vocab_size");
+  return size != nullptr && size->is_int() ? size->as_int() : 0;
+}
+
 /// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
 void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                      Diagnostics& diagnostics) {
@@ -170,10 +181,7 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
   }
   try {
     const auto tokenizer = tokenizers::Tokenizer::load(folder);
-    if (!recipe.model.hf_config.is_object()) return;
-    const Json* text = recipe.model.hf_config.find("text_config");
-    const Json& sizes = text != nullptr && text->is_object() ? *text : recipe.model.hf_config;
-    const int64_t vocab_size = sizes.get("vocab_size", 0);
+    const int64_t vocab_size = vocabulary_of(recipe);
     if (vocab_size > 0 && tokenizer.id_bound() > vocab_size) {
       diagnostics.error(section.node,
                         cat("the tokenizer of ", folder, " has ids up to ",
@@ -207,8 +215,33 @@ const Node& place_of_text(const Node& section, const std::string& text) {
   return named != nullptr ? *named : section;
 }
 
-void check_dataset(const DatasetSection& section, Diagnostics& diagnostics) {
+/// Tokens that are drawn, against the model's vocabulary.
+void check_drawn_tokens(const Recipe& recipe, const DatasetSection& section,
+                        Diagnostics& diagnostics) {
+  const std::optional<int64_t> drawn = section.plan->drawn_vocabulary();
+  const int64_t of_model = vocabulary_of(recipe);
+  if (!drawn || of_model == 0 || *drawn <= of_model) return;
+  const Node* place = section.node.find("vocab_size");
+  diagnostics.error(place != nullptr ? *place : section.node,
+                    cat("vocab_size ", *drawn, " is larger than the model's ", of_model));
+}
+
+/// A checkpoint that is asked for by name or path.
+void check_restore(const Recipe& recipe, Diagnostics& diagnostics) {
+  const auto& wanted = recipe.checkpoint.restore_from;
+  if (!wanted || to_lower(*wanted) == "latest") return;
+  if (path_exists(*wanted) || path_exists(path_join(recipe.checkpoint.checkpoint_dir, *wanted)) ||
+      path_exists(path_join(recipe.checkpoint.checkpoint_dir, *wanted + ".txt"))) {
+    return;
+  }
+  diagnostics.error(place_of(recipe, "checkpoint", "restore_from"),
+                    cat("there is no checkpoint ", *wanted, ", neither in ",
+                        recipe.checkpoint.checkpoint_dir, " nor as a path"));
+}
+
+void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
   if (section.plan == nullptr) return;
+  check_drawn_tokens(recipe, section, diagnostics);
   try {
     if (const auto note = section.plan->check()) {
       diagnostics.note(section.node,
@@ -223,13 +256,24 @@ void check_dataset(const DatasetSection& section, Diagnostics& diagnostics) {
 }
 
 void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
-  const std::string backend = to_lower(recipe.dist_env.backend);
   const std::vector<std::string> known = {"nccl", "gloo", "cpu:gloo,cuda:nccl"};
-  if (std::find(known.begin(), known.end(), backend) == known.end()) {
-    diagnostics.error(place_of(recipe, "dist_env", "backend"),
-                      cat("unknown backend '", recipe.dist_env.backend, "': nccl or gloo",
-                          did_you_mean(backend, known)));
+  for (const char* section : {"dist_env", "distributed"}) {
+    const Node* node = recipe.root.find_path(cat(section, ".backend"));
+    if (node == nullptr || !node->is_string()) continue;
+    const std::string backend = to_lower(*node->string_value());
+    if (std::find(known.begin(), known.end(), backend) != known.end()) continue;
+    diagnostics.error(*node, cat("unknown backend '", *node->string_value(), "': nccl or gloo",
+                                 did_you_mean(backend, known)));
   }
+}
+
+/// A device whose peak is not known gives no utilisation.
+void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (!recipe.mfu.device || recipe.mfu.peak_tflops) return;
+  if (models::peak_tflops(*recipe.mfu.device)) return;
+  diagnostics.warning(place_of(recipe, "mfu", "device"),
+                      cat("no peak is known for the device '", *recipe.mfu.device,
+                          "': mfu stays null; mfu.peak_tflops says one"));
 }
 
 }  // namespace
@@ -252,17 +296,21 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_distributed(recipe, options.world_size, diagnostics);
   check_precision(recipe, options.world_size, diagnostics);
   check_backend(recipe, diagnostics);
+  check_mfu(recipe, diagnostics);
   check_scheduler(recipe, options.world_size, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);
   check_context_parallel(recipe, diagnostics);
   check_pipeline(recipe, diagnostics);
   check_dllm(recipe, diagnostics);
+  const bool looks_at_folders = options.looks_at_data && options.loads_tokenizers;
+  check_built_model(recipe, looks_at_folders, diagnostics);
+  if (looks_at_folders) check_restore(recipe, diagnostics);
   if (!options.looks_at_data) return;
   std::vector<const DatasetSection*> sections = {&recipe.dataset};
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
   for (const DatasetSection* section : sections) {
-    check_dataset(*section, diagnostics);
+    check_dataset(recipe, *section, diagnostics);
     const bool has_tokenizer = section->plan != nullptr && section->plan->needs_tokenizer();
     if (has_tokenizer && options.loads_tokenizers) {
       check_tokenizer(recipe, *section, diagnostics);

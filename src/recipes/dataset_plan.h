@@ -30,6 +30,9 @@ class DatasetPlan {
   /// wrong; returns a note when something cannot be looked at here.
   virtual std::optional<std::string> check() const = 0;
 
+  /// For a dataset that draws tokens: they are below this.
+  virtual std::optional<int64_t> drawn_vocabulary() const { return std::nullopt; }
+
   virtual std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const = 0;
 };
 

@@ -160,15 +160,22 @@ void read_pipeline(const Node& node, distributed::DistributedSetup& setup,
                    Diagnostics& diagnostics) {
   const Node* pipeline = node.find("pipeline");
   if (pipeline == nullptr || pipeline->is_null()) return;
-  if (setup.sizes.pp_size.value_or(1) == 1) {
-    diagnostics.warning(*pipeline, "pipeline has no effect while pp_size is 1");
-    return;
+  Diagnostics own = diagnostics;  // what a section without effect holds is told if it is wrong
+  maker_of(pipeline, pipeline_targets(), own);
+  Node fields = *pipeline;
+  erase_target(fields);
+  const auto section = config::bind<distributed::PipelineConfig>(fields, own);
+  check_dtype(section.dtype, pipeline, "dtype", own);
+  const bool is_read = setup.sizes.pp_size.value_or(1) != 1;
+  for (size_t i = diagnostics.findings().size(); i < own.findings().size(); ++i) {
+    const config::Finding& finding = own.findings()[i];
+    if (is_read || finding.severity != config::Severity::kWarning) diagnostics.add(finding);
   }
-  maker_of(pipeline, pipeline_targets(), diagnostics);
-  Node section = *pipeline;
-  erase_target(section);
-  setup.pipeline = config::bind<distributed::PipelineConfig>(section, diagnostics);
-  check_dtype(setup.pipeline->dtype, pipeline, "dtype", diagnostics);
+  if (is_read) {
+    setup.pipeline = section;
+  } else {
+    diagnostics.warning(*pipeline, "pipeline has no effect while pp_size is 1");
+  }
 }
 
 /// Without expert parallelism upstream drops the section, whatever is in it.

@@ -3,6 +3,7 @@
 #include "config/bind.h"
 #include "core/file.h"
 #include "hub/cache.h"
+#include "recipes/backend_section.h"
 #include "recipes/recipe.h"
 #include "recipes/recipe_paths.h"
 #include "recipes/targets.h"
@@ -81,75 +82,81 @@ const std::vector<std::string> kConfigKeys = {"architectures",
                                               "self_conditioning",
                                               "freeze_router"};
 
-/// Keys of upstream's BackendConfig: they choose kernels of other libraries.
-const std::vector<std::string> kBackendKeys = {"_target_",
-                                               "attn",
-                                               "linear",
-                                               "rms_norm",
-                                               "rope",
-                                               "rope_fusion",
-                                               "experts",
-                                               "dispatcher",
-                                               "dispatcher_num_sms",
-                                               "dispatcher_share_token_dispatcher",
-                                               "dispatcher_async_dispatch",
-                                               "mok",
-                                               "fake_balanced_gate",
-                                               "fake_gate_noise",
-                                               "enable_hf_state_dict_adapter",
-                                               "enable_fsdp_optimizations",
-                                               "te_fp8",
-                                               "gate_precision",
-                                               "compile_attn",
-                                               "cuda_graph",
-                                               "enable_deepep",
-                                               "sparse_attn",
-                                               "te_grouped_tensor",
-                                               "compile_situ",
-                                               "compile_norm",
-                                               "compile_router_weight",
-                                               "shared_expert_overlap",
-                                               "benchmark_static_routing",
-                                               "dispatcher_hybridep_permute_fusion",
-                                               "dispatcher_hybridep_compact_routing",
-                                               "dispatcher_hybridep_num_sms_preprocessing",
-                                               "dispatcher_hybridep_num_blocks_permute",
-                                               "dispatcher_hybridep_num_blocks_unpermute"};
-
 bool contains(const std::vector<std::string>& values, const std::string& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics) {
-  if (!backend.is_mapping()) {
-    if (!backend.is_null()) {
-      diagnostics.error(backend, cat("expected a mapping, found ", backend.describe()));
-    }
-    return;
-  }
+config::TargetNames backend_targets() {
+  config::TargetNames names("backend configuration");
+  names.add({.name = "nemo_automodel.components.models.common.BackendConfig",
+             .aliases = {"nemo_automodel.components.models.common.utils.BackendConfig",
+                         "nemo_automodel.components.moe.utils.BackendConfig", "BackendConfig"}});
+  return names;
+}
+
+/// One warning for all that chooses among implementations.
+void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
+  const std::vector<std::string> read = {
+      "_target_",       "enable_fsdp_optimizations", "fake_gate_noise", "fake_balanced_gate",
+      "gate_precision", "benchmark_static_routing",  "te_fp8"};
+  std::vector<std::string> idle;
   for (const Node& child : backend.children()) {
-    if (!contains(kBackendKeys, child.key())) {
-      diagnostics.error_at_key(
-          child, cat("unknown key '", child.key(), "'", did_you_mean(child.key(), kBackendKeys)));
-    }
+    if (!contains(read, child.key()) && !child.is_null()) idle.push_back(child.key());
   }
-  if (backend.has("te_fp8")) {
+  if (idle.empty()) return;
+  diagnostics.warning_at_key(
+      backend,
+      cat("no effect here: ", join(idle, ", "),
+          "; they choose among kernels of other libraries, and there is one of each here"));
+}
+
+void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics) {
+  if (backend.is_null()) return;
+  const auto section = config::bind<BackendSection>(
+      backend, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  if (!backend.is_mapping()) return;
+  if (config::has_target(backend)) {
+    const auto target = config::split_target(backend, diagnostics);
+    if (target) backend_targets().resolve(*target, diagnostics);
+  }
+  plan.enables_fsdp_optimizations = section.enable_fsdp_optimizations;
+  plan.has_fake_balanced_gate = section.fake_balanced_gate;
+  if (section.te_fp8) {
     diagnostics.unsupported(*backend.find("te_fp8"), "fp8 is not in this version");
   }
-  const auto read = [&](const char* key, auto otherwise) {
-    const Node* value = backend.find(key);
-    if (value == nullptr || value->is_null()) return otherwise;
-    return config::read_value<decltype(otherwise)>(*value, diagnostics).value_or(otherwise);
-  };
-  plan.enables_fsdp_optimizations = read("enable_fsdp_optimizations", false);
-  plan.has_fake_balanced_gate = read("fake_balanced_gate", false);
-  if (read("fake_gate_noise", 0.0) != 0) {
+  if (section.experts && section.experts->find("mxfp") != std::string::npos) {
+    diagnostics.unsupported(*backend.find("experts"), "fp8 is not in this version");
+  }
+  if (section.fake_gate_noise != 0) {
     diagnostics.unsupported(*backend.find("fake_gate_noise"),
                             "noise on a balanced gate is not in this version");
   }
-  if (read("benchmark_static_routing", false) && !plan.has_fake_balanced_gate) {
+  if (section.benchmark_static_routing && !plan.has_fake_balanced_gate) {
     diagnostics.error(*backend.find("benchmark_static_routing"),
                       "benchmark_static_routing needs fake_balanced_gate: true");
+  }
+  if (section.gate_precision) {
+    const auto dtype = tensor::parse_dtype(*section.gate_precision);
+    if (!dtype) {
+      diagnostics.error(*backend.find("gate_precision"),
+                        cat("unknown dtype '", *section.gate_precision, "'"));
+    } else if (*dtype != at::kFloat) {
+      diagnostics.unsupported(*backend.find("gate_precision"),
+                              "routers in another dtype than float32 are not in this version");
+    }
+  }
+  warn_of_kernels(backend, diagnostics);
+}
+
+/// Keys of a configuration that is written out: those that some family has.
+void check_inline_keys(const Node& arguments, Diagnostics& diagnostics) {
+  for (const Node& child : arguments.children()) {
+    if (contains(kConfigKeys, child.key())) continue;
+    if (const auto meant = closest_match(child.key(), kConfigKeys);
+        meant && edit_distance(child.key(), *meant) == 1) {
+      diagnostics.error_at_key(
+          child, cat("unknown key '", child.key(), "'", did_you_mean(child.key(), kConfigKeys)));
+    }
   }
 }
 
@@ -240,9 +247,12 @@ void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& ch
     std::string name = target->name.substr(target->name.rfind('.') + 1);
     name = name.substr(0, name.size() - std::string("Config").size());
     if (name == "Gemma3Text") name = "Gemma3";
+    check_inline_keys(target->arguments, diagnostics);
     if (!plan.hf_config.contains("architectures")) {
-      plan.hf_config["architectures"] =
-          Json(Json::Array{Json(name == "GPT2" ? "GPT2LMHeadModel" : name + "ForCausalLM")});
+      std::string architecture = name + "ForCausalLM";
+      if (name == "GPT2") architecture = "GPT2LMHeadModel";
+      if (name == "DiffusionGemma") architecture = "DiffusionGemmaForBlockDiffusion";
+      plan.hf_config["architectures"] = Json(Json::Array{Json(architecture)});
     }
     return;
   }
@@ -250,11 +260,40 @@ void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& ch
     const bool is_source =
         child.key() == "pretrained_model_name_or_path" || child.key() == "name_or_path";
     if (is_source) {
-      plan.source = child.string_value().value_or("");
-    } else if (child.key() != "trust_remote_code" && child.key() != "torch_dtype" &&
-               child.key() != "revision" && child.key() != "cache_dir") {
+      plan.source = config::read_value<std::string>(child, diagnostics).value_or("");
+    } else if (child.key() == "revision" || child.key() == "cache_dir") {
+      auto& of_model = child.key() == "revision" ? plan.section.revision : plan.section.cache_dir;
+      const auto own = config::read_value<std::string>(child, diagnostics);
+      if (!of_model) of_model = own;
+    } else if (child.key() == "trust_remote_code") {
+      config::read_value<bool>(child, diagnostics);
+      diagnostics.warning_at_key(child,
+                                 "'trust_remote_code' has no effect here: no code is ever "
+                                 "loaded");
+    } else if (child.key() == "torch_dtype") {
+      diagnostics.warning_at_key(child,
+                                 "'torch_dtype' has no effect here: the model section says "
+                                 "it (model.torch_dtype)");
+    } else {
       changes.push_back(child);
     }
+  }
+}
+
+/// Keys of a configuration that would train what is not here, or nothing.
+void check_idle_change(const Node& change, Diagnostics& diagnostics) {
+  const std::string& key = change.key();
+  constexpr const char* kMtp = "multi-token prediction";
+  if (key == "num_nextn_predict_layers") {
+    const auto layers = config::read_value<int64_t>(change, diagnostics, {.minimum = 0});
+    if (layers.value_or(0) > 0) {
+      diagnostics.unsupported(change, cat(kMtp, " is not in this version"));
+    }
+  } else if (key.starts_with("mtp_")) {
+    diagnostics.warning_at_key(change, cat("'", key, "' has no effect here: there is no ", kMtp));
+  } else if (key == "num_labels" || key == "use_cache") {
+    diagnostics.warning_at_key(
+        change, cat("'", key, "' has no effect here: training a language model does not read it"));
   }
 }
 
@@ -267,11 +306,21 @@ void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostic
     if (!contains(known, child.key())) {
       std::vector<std::string> candidates = known;
       for_each_field<ModelSection>([&](const auto& field) { candidates.push_back(field.name); });
-      diagnostics.error_at_key(child, cat("unknown key '", child.key(),
-                                          "': neither a model option nor a key of its config.json",
-                                          did_you_mean(child.key(), candidates)));
+      const std::string hint = did_you_mean(child.key(), candidates);
+      if (plan.hf_config.is_object()) {
+        diagnostics.unknown_key(
+            child, cat("unknown key '", child.key(),
+                       "': neither a model option nor a key of its config.json", hint));
+      } else {
+        diagnostics.unsupported(child,
+                                cat("'", child.key(),
+                                    "' is no model option, and the model's config.json, which "
+                                    "may have it, is not here",
+                                    hint));
+      }
       continue;
     }
+    check_idle_change(child, diagnostics);
     if (plan.hf_config.is_object()) plan.hf_config[child.key()] = config::to_json(child);
   }
 }
@@ -328,15 +377,10 @@ void read_dtype(const Node& node, ModelPlan& plan, Diagnostics& diagnostics) {
 
 }  // namespace
 
-ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
+ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
   ModelPlan plan;
-  const Node* node = root.find("model");
-  if (node == nullptr || node->is_null()) {
-    diagnostics.missing(root, "model", "missing key 'model': what to train");
-    return plan;
-  }
-  plan.node = *node;
-  const auto target = config::split_target(*node, diagnostics);
+  plan.node = section;
+  const auto target = config::split_target(section, diagnostics);
   if (!target) return plan;
   const auto registry = model_targets();
   const ModelTarget* kind = registry.resolve_maker(*target, diagnostics);
@@ -351,7 +395,7 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
     if (contains(fields, child.key())) continue;
     own.erase(child.key());
     if (contains({"config", "backend", "moe_overrides"}, child.key())) continue;
-    changes.push_back(child);
+    if (!child.is_deleted()) changes.push_back(child);
   }
   plan.section = config::bind<ModelSection>(own, diagnostics);
   plan.source = plan.section.pretrained_model_name_or_path.value_or("");
@@ -367,16 +411,16 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
     if (config != nullptr) {
       if (const Node* path = config->find("pretrained_model_name_or_path")) place = path;
     }
-    find_source(place != nullptr ? *place : *node, plan, diagnostics);
+    find_source(place != nullptr ? *place : section, plan, diagnostics);
   } else if (plan.hf_config.is_null() && (config == nullptr || config->is_null())) {
     const char* key = plan.is_from_config ? "config" : "pretrained_model_name_or_path";
-    diagnostics.missing(*node, key, cat("missing key '", key, "': which model"));
+    diagnostics.missing(section, key, cat("missing key '", key, "': which model"));
   }
   apply_changes(changes, plan, diagnostics);
   if (const Node* overrides = target->arguments.find("moe_overrides")) {
     read_moe_overrides(*overrides, plan, diagnostics);
   }
-  read_dtype(*node, plan, diagnostics);
+  read_dtype(section, plan, diagnostics);
   return plan;
 }
 

@@ -3,6 +3,7 @@
 #include "config/bind.h"
 #include "core/file.h"
 #include "hub/cache.h"
+#include "recipes/inactive_sections.h"
 #include "recipes/recipe.h"
 #include "recipes/recipe_paths.h"
 #include "recipes/targets.h"
@@ -15,100 +16,29 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-/// Sections that older recipes carry and nobody reads.
-const std::vector<std::pair<std::string, std::string>> kLegacySections = {
-    {"rng", "use `seed`"},
-    {"autopipeline", "use distributed.pipeline"},
-    {"parallelizer", "use distributed"},
-    {"distributed_config", "use distributed"},
-    {"tokenizer", "use dataset.tokenizer"},
-    {"longalign", "nothing reads it"},
-    {"ci", "it is for upstream's own tests"},
-    {"benchmark", "only the benchmark recipe reads it"},
-    {"nvtx", "ranges are in the Chrome trace (--trace)"},
-    {"prewarm", "there is nothing to warm up"},
-    {"compile", "kernels are fused ahead of time"},
-    {"sdpa_method", "the fastest exact kernel is chosen"},
-    {"original_hf_config", "nothing reads it"},
-};
-
-/// Sections that mean a feature this version does not have. `switch_key`: the section is harmless
-/// while this key is false.
-struct UnsupportedSection {
-  const char* key;
-  const char* switch_key;
-  const char* feature;
-};
-constexpr UnsupportedSection kUnsupportedSections[] = {
-    {"peft", "", "LoRA (peft) is not in this version"},
-    {"quantization", "", "quantized base weights (QLoRA) are not in this version"},
-    {"qat", "enabled", "quantization-aware training is not in this version"},
-    {"fp8", "enabled", "fp8 is not in this version"},
-    {"neftune", "", "NEFTune is not in this version"},
-    {"embedding_row_repair", "enabled", "embedding row repair is not in this version"},
-    {"tool_call_eval", "", "tool-call evaluation is not in this version"},
-    {"domain_mixture", "", "domain mixtures are not in this version"},
-    {"freeze_config", "", "freezing parameters is not in this version"},
-    {"teacher_model", "", "knowledge distillation is not in this version"},
-    {"kd_ratio", "", "knowledge distillation is not in this version"},
-    {"kd_loss_fn", "", "knowledge distillation is not in this version"},
-    {"teacher_distributed", "", "knowledge distillation is not in this version"},
-    {"separate_meshes", "separate_meshes", "knowledge distillation is not in this version"},
-    {"offload_teacher_model", "offload_teacher_model",
-     "knowledge distillation is not in this version"},
-    {"wandb", "enable",
-     "Weights & Biases is not in this version; metrics are in training.jsonl; "
-     "set wandb.enable: false"},
-    {"mlflow", "", "MLflow is not in this version; metrics are in training.jsonl"},
-    {"comet", "", "Comet is not in this version; metrics are in training.jsonl"},
-    {"skypilot", "",
-     "SkyPilot is not in this version; start the recipe with torchrun, srun or "
-     "mpirun"},
-    {"nemo_run", "",
-     "NeMo-Run is not in this version; start the recipe with torchrun, srun or "
-     "mpirun"},
-    {"slurm", "", "a SLURM section is not in this version; start the recipe with srun"},
-};
-
 const std::vector<std::string> kSections = {
     "recipe",          "seed",    "step_scheduler",     "dist_env",     "distributed",
     "model",           "dataset", "validation_dataset", "dataloader",   "validation_dataloader",
     "packed_sequence", "loss_fn", "optimizer",          "lr_scheduler", "clip_grad_norm",
     "checkpoint",      "mfu",     "stop_on_non_finite", "moe_metrics",  "dllm"};
 
-bool is_off(const Node& node, const char* switch_key) {
-  if (node.is_null()) return true;
-  if (*switch_key == '\0') return false;
-  if (node.key() == switch_key) return node.bool_value() == false;
-  const Node* flag = node.find(switch_key);
-  const bool is_on_by_absence = std::string_view(switch_key) == "enable";
-  if (flag == nullptr) return !is_on_by_absence;
-  return flag->bool_value() == false;
-}
+/// Which recipe class a recipe is for.
+struct RecipeKind {
+  std::string class_name;  ///< "" when this version has it not
+  bool is_benchmark = false;
+  bool has_known_keys = true;  ///< else its sections and keys are upstream's alone
+};
 
-void check_sections(const Node& root, Diagnostics& diagnostics) {
+void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagnostics) {
   std::vector<std::string> known = kSections;
-  for (const auto& section : kUnsupportedSections) known.emplace_back(section.key);
+  for (std::string& name : inactive_section_names()) known.push_back(std::move(name));
   for (const Node& child : root.children()) {
     const std::string& key = child.key();
     if (key.starts_with("_") || key.starts_with("validation_dataset_")) continue;
+    if (child.is_deleted()) continue;
     if (std::find(kSections.begin(), kSections.end(), key) != kSections.end()) continue;
-    const auto legacy = std::find_if(kLegacySections.begin(), kLegacySections.end(),
-                                     [&](const auto& entry) { return entry.first == key; });
-    if (legacy != kLegacySections.end()) {
-      diagnostics.warning_at_key(child, cat("'", key, "' has no effect: ", legacy->second));
-      continue;
-    }
-    const auto unsupported =
-        std::find_if(std::begin(kUnsupportedSections), std::end(kUnsupportedSections),
-                     [&](const auto& entry) { return key == entry.key; });
-    if (unsupported != std::end(kUnsupportedSections)) {
-      if (!is_off(child, unsupported->switch_key)) {
-        diagnostics.unsupported(child, unsupported->feature);
-      }
-      continue;
-    }
-    diagnostics.error_at_key(child, cat("unknown section '", key, "'", did_you_mean(key, known)));
+    if (check_inactive_section(child, kind.is_benchmark, diagnostics)) continue;
+    diagnostics.unknown_key(child, cat("unknown section '", key, "'", did_you_mean(key, known)));
   }
 }
 
@@ -120,7 +50,17 @@ T read_section(const Node& root, const char* key, Diagnostics& diagnostics,
   return node == nullptr ? T{} : config::bind<T>(*node, diagnostics, options);
 }
 
-std::string read_class_name(const Node& root, Diagnostics& diagnostics) {
+/// True for a name that upstream may have and this version does not know: `TrainDFlashRecipe`, not
+/// a slip in a known one.
+bool is_foreign_recipe(const std::string& name, const config::TargetNames& registry) {
+  constexpr int kSlip = 2;
+  if (name.find("Recipe") == std::string::npos || registry.find(name)) return false;
+  return std::none_of(registry.infos().begin(), registry.infos().end(), [&](const auto& info) {
+    return info.name.starts_with(name) || edit_distance(info.name, name) <= kSlip;
+  });
+}
+
+RecipeKind read_kind(const Node& root, Diagnostics& diagnostics) {
   const Node* node = root.find("recipe");
   const auto registry = recipe_targets();
   if (node == nullptr || node->is_null()) {
@@ -131,12 +71,26 @@ std::string read_class_name(const Node& root, Diagnostics& diagnostics) {
     std::sort(names.begin(), names.end());
     diagnostics.missing(root, "recipe",
                         cat("missing key 'recipe': which recipe to run, e.g. ", join(names, ", ")));
-    return "";
+    return {};
   }
   const auto target = config::split_target(*node, diagnostics);
-  if (!target) return "";
-  const auto index = registry.resolve(*target, diagnostics);
-  return index ? registry.infos()[*index].name : "";
+  if (!target) return {};
+  const std::string plain = target->name.substr(target->name.rfind('.') + 1);
+  if (is_foreign_recipe(plain, registry)) {
+    diagnostics.unsupported(target->name_node,
+                            cat("recipe '", target->name, "' is not in this version"));
+    return {.has_known_keys = false};
+  }
+  RecipeKind kind;
+  if (const auto index = registry.resolve(*target, diagnostics)) {
+    kind.class_name = registry.infos()[*index].name;
+  } else if (registry.find(target->name)) {
+    kind.is_benchmark = plain.starts_with("Benchmarking");
+    const bool trains_text = plain.ends_with("ForNextTokenPrediction") ||
+                             plain == "TrainFinetuneRecipeForSequenceClassification";
+    kind.has_known_keys = trains_text;
+  }
+  return kind;
 }
 
 struct LoaderSection {
@@ -158,6 +112,10 @@ LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagno
                        {"dataloader_type", "it is for Megatron data"},
                        {"dataset", "use the top-level section"}},
        .other_keys = {"_target_", "collate_fn"}});
+  if (section.config.group_by_length) {
+    diagnostics.unsupported(*node->find("group_by_length"),
+                            "group_by_length is not in this version");
+  }
   if (node->has("_target_")) {
     if (const auto target = config::split_target(*node, diagnostics)) {
       dataloader_targets().resolve(*target, diagnostics);
@@ -175,9 +133,36 @@ LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagno
   return section;
 }
 
+/// What a tokenizer here does not do.
+void refuse_tokenizer_options(const Node& node, const TokenizerSection& section,
+                              Diagnostics& diagnostics) {
+  const std::pair<const char*, std::optional<bool>> added[] = {
+      {"add_bos_token", section.add_bos_token}, {"add_eos_token", section.add_eos_token}};
+  for (const auto& [key, is_set] : added) {
+    if (is_set == true) {
+      diagnostics.unsupported(*node.find(key), cat(key, ": true is not in this version"));
+    } else if (is_set == false) {
+      diagnostics.warning_at_key(
+          *node.find(key), cat("'", key, "' has no effect: tokenizer.json says what is added"));
+    }
+  }
+  const std::pair<const char*, std::optional<std::string>> sides[] = {
+      {"padding_side", section.padding_side}, {"truncation_side", section.truncation_side}};
+  for (const auto& [key, side] : sides) {
+    if (!side || *side == "right") continue;
+    if (*side == "left") {
+      diagnostics.unsupported(*node.find(key), cat(key, ": left is not in this version"));
+    } else {
+      diagnostics.error(*node.find(key), cat(key, " takes right or left, found '", *side, "'"));
+    }
+  }
+}
+
+/// The folder that a `tokenizer` names; absent when it names none, "" when that is not here.
 std::optional<std::string> read_tokenizer(const Node& dataset, Diagnostics& diagnostics) {
   const Node* node = dataset.find("tokenizer");
   if (node == nullptr || node->is_null()) return std::nullopt;
+  TokenizerSection section;
   const Node* path = node;
   if (node->is_mapping()) {
     if (config::has_target(*node)) {
@@ -185,31 +170,17 @@ std::optional<std::string> read_tokenizer(const Node& dataset, Diagnostics& diag
         tokenizer_targets().resolve(*target, diagnostics);
       }
     }
-    const std::vector<std::string> known = {"_target_",          "pretrained_model_name_or_path",
-                                            "trust_remote_code", "use_fast",
-                                            "tokenizer_backend", "force_default",
-                                            "force_hf",          "padding_side",
-                                            "truncation_side",   "add_bos_token",
-                                            "add_eos_token",     "revision",
-                                            "cache_dir"};
-    for (const Node& child : node->children()) {
-      if (std::find(known.begin(), known.end(), child.key()) == known.end()) {
-        diagnostics.error_at_key(
-            child, cat("unknown key '", child.key(), "'", did_you_mean(child.key(), known)));
-      }
-    }
-    for (const char* key : {"add_bos_token", "add_eos_token"}) {
-      const Node* flag = node->find(key);
-      if (flag != nullptr && flag->bool_value() == true) {
-        diagnostics.unsupported(*flag, cat(key, ": true is not in this version"));
-      }
-    }
+    section = config::bind<TokenizerSection>(*node, diagnostics,
+                                             {.legacy_keys = {}, .other_keys = {"_target_"}});
+    refuse_tokenizer_options(*node, section, diagnostics);
     path = node->find("pretrained_model_name_or_path");
     if (path == nullptr || path->is_null()) return std::nullopt;
+  } else {
+    section.pretrained_model_name_or_path = config::read_value<std::string>(*path, diagnostics);
   }
-  const auto name = config::read_value<std::string>(*path, diagnostics);
+  const auto& name = section.pretrained_model_name_or_path;
   if (!name) return std::nullopt;
-  const hub::Lookup lookup = hub::find_model(*name, std::nullopt, std::nullopt);
+  const hub::Lookup lookup = hub::find_model(*name, section.cache_dir, section.revision);
   if (lookup.folder.empty() && lookup.is_hub_name) {
     diagnostics.note(*path, cat("'", *name, "' is not in the local Hugging Face cache",
                                 looked_for_text(*path, diagnostics)));
@@ -285,6 +256,30 @@ Node with_boolean_text(Node root) {
   return root;
 }
 
+void read_packing(const Node& root, Diagnostics& diagnostics) {
+  const auto packing = read_section<PackedSequenceSection>(root, "packed_sequence", diagnostics);
+  const Node* node = root.find("packed_sequence");
+  if (node == nullptr || !node->is_mapping()) return;
+  if (packing.packing_strategy != "thd" && packing.packing_strategy != "neat") {
+    diagnostics.error(
+        *node->find("packing_strategy"),
+        cat("packing_strategy takes thd or neat, found '", packing.packing_strategy, "'",
+            did_you_mean(packing.packing_strategy, std::vector<std::string>{"thd", "neat"})));
+  }
+  if (packing.packed_sequence_size > 0) {
+    diagnostics.unsupported(*node->find("packed_sequence_size"),
+                            "packed sequences are not in this version");
+    return;
+  }
+  for (const Node& child : node->children()) {
+    const bool is_told =
+        child.key() == "packed_sequence_size" || child.key() == "split_across_pack";
+    if (is_told || child.is_null()) continue;
+    diagnostics.warning_at_key(
+        child, cat("'", child.key(), "' has no effect while packed_sequence_size is 0"));
+  }
+}
+
 void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   if (const Node* node = root.find("dataset"); node != nullptr && !node->is_null()) {
     recipe.dataset = read_dataset(*node, diagnostics);
@@ -306,11 +301,7 @@ void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   recipe.validation_dataloader = validation.config;
   recipe.validation_collater = validation.collater;
   recipe.validation_stacks = validation.stacks;
-  const auto packing = read_section<PackedSequenceSection>(root, "packed_sequence", diagnostics);
-  if (packing.packed_sequence_size > 0) {
-    diagnostics.unsupported(*root.find("packed_sequence")->find("packed_sequence_size"),
-                            "packed sequences are not in this version");
-  }
+  read_packing(root, diagnostics);
 }
 
 void read_clip(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
@@ -318,6 +309,10 @@ void read_clip(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   if (recipe.clip.norm_type != 2.0) {
     diagnostics.unsupported(*root.find("clip_grad_norm")->find("norm_type"),
                             "clipping by another norm than 2 is not in this version");
+  }
+  if (recipe.clip.backend && *recipe.clip.backend != "triton" && *recipe.clip.backend != "te") {
+    diagnostics.error(*root.find("clip_grad_norm")->find("backend"),
+                      cat("backend takes triton or te, found '", *recipe.clip.backend, "'"));
   }
 }
 
@@ -328,8 +323,10 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   find_paths(root, diagnostics);
   Recipe recipe;
   recipe.root = original;
-  check_sections(root, diagnostics);
-  recipe.class_name = read_class_name(root, diagnostics);
+  const RecipeKind kind = read_kind(root, diagnostics);
+  recipe.class_name = kind.class_name;
+  if (!kind.has_known_keys) diagnostics.keys_are_open();
+  check_sections(root, kind, diagnostics);
   if (const Node* seed = root.find("seed"); seed != nullptr && !seed->is_null()) {
     recipe.seed = config::read_value<int64_t>(*seed, diagnostics).value_or(recipe.seed);
   }
@@ -350,7 +347,11 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   if (const Node* node = root.find("distributed"); node != nullptr && !node->is_null()) {
     recipe.distributed = read_distributed(*node, diagnostics);
   }
-  recipe.model = read_model(root, diagnostics);
+  if (const Node* node = root.find("model"); node != nullptr && !node->is_null()) {
+    recipe.model = read_model(*node, diagnostics);
+  } else {
+    diagnostics.missing(root, "model", "missing key 'model': what to train");
+  }
   read_data(root, recipe, diagnostics);
   recipe.loss = read_loss(root.find("loss_fn"), diagnostics);
   if (const Node* node = root.find("optimizer"); node != nullptr && !node->is_null()) {
@@ -372,7 +373,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   if (recipe.class_name == "DiffusionGemmaSFTRecipe") {
     recipe.dllm = read_dllm(root, diagnostics);
   } else if (const Node* dllm = root.find("dllm"); dllm != nullptr && !dllm->is_null()) {
-    diagnostics.error_at_key(*dllm, "the section 'dllm' is for recipe: DiffusionGemmaSFTRecipe");
+    diagnostics.unknown_key(*dllm, "the section 'dllm' is for recipe: DiffusionGemmaSFTRecipe");
   }
   recipe.mfu = read_section<MfuSection>(root, "mfu", diagnostics);
   recipe.moe_metrics = read_section<MoeMetricsSection>(root, "moe_metrics", diagnostics);

@@ -82,7 +82,7 @@ struct Recipe {
 Recipe read_recipe(const config::Node& root, config::Diagnostics& diagnostics);
 
 /// Reads the `model` section alone (part of read_recipe).
-ModelPlan read_model(const config::Node& root, config::Diagnostics& diagnostics);
+ModelPlan read_model(const config::Node& section, config::Diagnostics& diagnostics);
 
 /// Reads the `optimizer` section alone (part of read_recipe).
 OptimizerPlan read_optimizer(const config::Node& node, config::Diagnostics& diagnostics);
@@ -106,13 +106,18 @@ void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnosti
 /// How deeply check_run() looks.
 struct CheckOptions {
   int64_t world_size = 1;
-  bool loads_tokenizers = true;  ///< a run loads them anyway
+  bool loads_tokenizers = true;  ///< and looks at weights and checkpoints; a run does it anyway
   bool looks_at_data = true;     ///< files of datasets; tokenizers only with them
 };
 
 /// What is wrong with a recipe for a number of ranks, without weights: sizes, batch divisibility,
 /// files, columns, tokenizer, model family, head counts; and what this version does not have.
 void check_run(const Recipe& recipe, const CheckOptions& options, config::Diagnostics& diagnostics);
+
+/// What is wrong with keys that name tensors of the model, and with the names, shapes and dtypes of
+/// the folder's weights (part of check_run).
+void check_built_model(const Recipe& recipe, bool looks_at_weights,
+                       config::Diagnostics& diagnostics);
 
 /// The fewest ranks that the recipe's mesh and batch sizes fit.
 int64_t fitting_world_size(const Recipe& recipe);

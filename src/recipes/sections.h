@@ -111,73 +111,40 @@ struct CheckpointSection {
             .above(0),
         field("best_metric_key", &S::best_metric_key, "validation set that LOWEST_VAL follows"),
         field("is_async", &S::is_async, "save in the background"),
-        field("wait_for_staging", &S::wait_for_staging, "wait until the copy is made"),
+        field("wait_for_staging", &S::wait_for_staging, "wait until the copy is made")
+            .without_effect("nothing is saved in the background, so nothing is copied first"),
         field("cpu_offload", &S::cpu_offload, "copy to CPU memory before writing")
             .without_effect("writing streams from the parameters here"),
         field("allow_legacy_pickle_restore", &S::allow_legacy_pickle_restore, "load pickles")
             .without_effect("pickled checkpoints can run code and are never loaded"),
         field("dequantize_base_checkpoint", &S::dequantize_base_checkpoint,
-              "read quantized base weights"),
+              "read quantized base weights")
+            .without_effect("quantized base weights are refused, and others need none of it"),
         field("original_model_root_dir", &S::original_model_root_dir, "folder of the base model")
             .without_effect("the base model's folder is known"),
         field("skip_task_head_prefixes_for_base_model", &S::skip_task_head_prefixes_for_base_model,
-              "prefixes not loaded from base weights"),
+              "tensors whose names begin so are drawn anew instead of read from the base weights"),
         field("single_rank_consolidation", &S::single_rank_consolidation, "export on one rank")
             .without_effect("the export streams and needs no such choice"),
         field("staging_dir", &S::staging_dir, "scratch folder of the export")
             .without_effect("the export is written in place and renamed"),
-        field("v4_compatible", &S::v4_compatible, "transformers 4 layout of experts"),
+        field("v4_compatible", &S::v4_compatible, "keep config.json in transformers 4's form")
+            .without_effect("an exported config.json keeps the form that it came in"),
         field("diffusers_compatible", &S::diffusers_compatible, "diffusers file names"),
         field("legacy_paramwrapper_layout", &S::legacy_paramwrapper_layout,
-              "PEFT 0.18 layout of expert adapters"),
+              "PEFT 0.18 layout of expert adapters")
+            .without_effect("it is about adapters (peft), which are not in this version"),
         field(
             "consolidation_timeout_minutes", &S::consolidation_timeout_minutes,
             "how long ranks wait for one that makes no progress in saving, exporting, verifying or "
             "loading files; while it does, they wait as long as it takes")
             .above(0),
-        field("model_cache_dir", &S::model_cache_dir, "set by the model section"),
-        field("model_repo_id", &S::model_repo_id, "set by the model section"),
-        field("is_peft", &S::is_peft, "set by the peft section")};
-  }
-};
-
-/// `dataloader` and `validation_dataloader` without `_target_`.
-struct DataloaderSection {
-  std::optional<bool> shuffle;
-  std::optional<int64_t> batch_size;
-  int64_t num_workers = 0;
-  bool drop_last = false;
-  bool pin_memory = false;
-  bool persistent_workers = false;
-  std::optional<int64_t> prefetch_factor;
-  bool group_by_length = false;
-  int64_t shuffle_buffer_size = 10000;
-  std::optional<std::string> dataloader_type;
-  std::optional<double> timeout;
-  std::optional<bool> in_order;
-
-  static constexpr auto fields() {
-    using S = DataloaderSection;
-    return std::tuple{
-        field("shuffle", &S::shuffle, "shuffle every epoch; absent: training sets yes"),
-        field("batch_size", &S::batch_size,
-              "sequences of a batch; absent: step_scheduler.local_batch_size")
-            .above(0),
-        field("num_workers", &S::num_workers, "threads that tokenize ahead; 0: one").at_least(0),
-        field("drop_last", &S::drop_last, "leave a last smaller batch out"),
-        field("pin_memory", &S::pin_memory, "page-locked batches")
-            .without_effect("batches for a GPU are always page-locked"),
-        field("persistent_workers", &S::persistent_workers, "keep workers between epochs")
-            .without_effect("threads cost nothing to start"),
-        field("prefetch_factor", &S::prefetch_factor, "batches made ahead per worker").above(0),
-        field("group_by_length", &S::group_by_length, "batches of similar length"),
-        field("shuffle_buffer_size", &S::shuffle_buffer_size, "samples a stream shuffles among")
-            .above(0),
-        field("dataloader_type", &S::dataloader_type, "single or cyclic (Megatron data)"),
-        field("timeout", &S::timeout, "seconds to wait for a worker")
-            .without_effect("workers are threads"),
-        field("in_order", &S::in_order, "batches in order")
-            .without_effect("batches always come in order")};
+        field("model_cache_dir", &S::model_cache_dir, "cache that the base model is in")
+            .without_effect("the model section says it (model.cache_dir)"),
+        field("model_repo_id", &S::model_repo_id, "name of the base model")
+            .without_effect("the model section says it (pretrained_model_name_or_path)"),
+        field("is_peft", &S::is_peft, "save adapters only")
+            .without_effect("the peft section says it by being there")};
   }
 };
 
@@ -211,6 +178,44 @@ struct MoeMetricsSection {
         field("top_k_experts", &S::top_k_experts,
               "tell so many of each layer's most and least used experts")
             .at_least(0)};
+  }
+};
+
+/// `tokenizer` of a dataset.
+struct TokenizerSection {
+  std::optional<std::string> pretrained_model_name_or_path;
+  std::optional<std::string> revision;
+  std::optional<std::string> cache_dir;
+  std::optional<bool> trust_remote_code;
+  std::optional<bool> use_fast;
+  std::optional<std::string> tokenizer_backend;
+  std::optional<bool> force_default;
+  std::optional<bool> force_hf;
+  std::optional<std::string> padding_side;
+  std::optional<std::string> truncation_side;
+  std::optional<bool> add_bos_token;
+  std::optional<bool> add_eos_token;
+
+  static constexpr auto fields() {
+    using S = TokenizerSection;
+    constexpr const char* kOneReader = "tokenizer.json is read as it is";
+    return std::tuple{
+        field("pretrained_model_name_or_path", &S::pretrained_model_name_or_path,
+              "folder with tokenizer.json, or the name of a model in the local cache"),
+        field("revision", &S::revision, "commit, branch or tag in the cache"),
+        field("cache_dir", &S::cache_dir, "Hugging Face cache"),
+        field("trust_remote_code", &S::trust_remote_code, "run code of the hub")
+            .without_effect("no code is ever loaded"),
+        field("use_fast", &S::use_fast, "the fast tokenizer").without_effect(kOneReader),
+        field("tokenizer_backend", &S::tokenizer_backend, "which class reads it")
+            .without_effect(kOneReader),
+        field("force_default", &S::force_default, "which class reads it")
+            .without_effect(kOneReader),
+        field("force_hf", &S::force_hf, "which class reads it").without_effect(kOneReader),
+        field("padding_side", &S::padding_side, "right"),
+        field("truncation_side", &S::truncation_side, "right"),
+        field("add_bos_token", &S::add_bos_token, "begin texts with BOS"),
+        field("add_eos_token", &S::add_eos_token, "end texts with EOS")};
   }
 };
 

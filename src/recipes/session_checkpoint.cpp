@@ -285,15 +285,17 @@ void report_kept_tensors(const checkpoint::HfFolder& folder,
 }  // namespace
 
 void load_base_weights(const std::string& folder, const models::CausalLM& model,
-                       const std::vector<tensor::FlatShard>& parameters, Reporter& reporter,
+                       const std::vector<tensor::FlatShard>& parameters,
+                       const std::vector<std::string>& left_out, Reporter& reporter,
                        ByteCounter* progress) {
   const double begin = monotonic_seconds();
   checkpoint::LoadOptions options = load_options(model);
   options.reporter = &reporter;
   options.progress = progress;
   const auto opened = checkpoint::HfFolder::open(folder);
-  const auto report = checkpoint::load_weights(opened, model.key_map(), parameters, options);
   report_kept_tensors(opened, options.skipped_prefixes, reporter);
+  options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(), left_out.end());
+  const auto report = checkpoint::load_weights(opened, model.key_map(), parameters, options);
   reporter.info(cat("weights: ", report.num_tensors, " tensors, ", format_bytes(report.num_bytes),
                     " from ", folder, " in ", format_duration(monotonic_seconds() - begin)));
 }

@@ -85,10 +85,11 @@ at::ScalarType storage_dtype(const ModelPlan& model);
 /// How a model's folders are read: what it keeps as it came, and what stands in for what.
 checkpoint::LoadOptions load_options(const models::CausalLM& model);
 
-/// Reads a Hugging Face folder's weights into the parameters; each rank reads what it holds, and
-/// `progress` counts it.
+/// Reads a Hugging Face folder's weights into the parameters, but for tensors whose names begin
+/// with one of `left_out`; each rank reads what it holds, and `progress` counts it.
 void load_base_weights(const std::string& folder, const models::CausalLM& model,
-                       const std::vector<tensor::FlatShard>& parameters, Reporter& reporter,
+                       const std::vector<tensor::FlatShard>& parameters,
+                       const std::vector<std::string>& left_out, Reporter& reporter,
                        ByteCounter* progress = nullptr);
 
 }  // namespace automodel::recipes

@@ -5,6 +5,7 @@
 #include "datasets/mock_iterable.h"
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
+#include "recipes/absent_targets.h"
 #include "recipes/dataset_plan.h"
 
 namespace automodel::recipes {
@@ -44,6 +45,8 @@ class MockPlan final : public DatasetPlan {
     config_.validate();
     return std::nullopt;
   }
+
+  std::optional<int64_t> drawn_vocabulary() const override { return config_.vocab_size; }
 
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
     const int64_t vocab_size = data.context.vocab_size;
@@ -88,13 +91,18 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     const char* module;
     const char* name;
     const char* reason;
+    config::OptionsCheck check = {};
   } names[] = {
-      {"chat_dataset", "ChatDataset", "chat templates are not in this version"},
-      {"agent_chat", "make_agent_chat_dataset", "chat templates are not in this version"},
-      {"xlam", "make_xlam_dataset", "chat templates are not in this version"},
-      {"megatron_dataset", "MegatronPretraining",
-       "Megatron .bin/.idx data are not in this version"},
-      {"nanogpt_dataset", "NanogptDataset", "nanoGPT .bin data are not in this version"},
+      {"chat_dataset", "ChatDataset", "chat templates are not in this version",
+       config::check_options<ChatDatasetOptions>()},
+      {"agent_chat", "make_agent_chat_dataset", "chat templates are not in this version",
+       config::check_options<ChatDatasetOptions>()},
+      {"xlam", "make_xlam_dataset", "chat templates are not in this version",
+       config::check_options<ChatDatasetOptions>()},
+      {"megatron_dataset", "MegatronPretraining", "Megatron .bin/.idx data are not in this version",
+       config::check_options<MegatronDatasetOptions>()},
+      {"nanogpt_dataset", "NanogptDataset", "nanoGPT .bin data are not in this version",
+       config::check_options<NanogptDatasetOptions>()},
       {"seq2seq", "make_seq2seq_dataset", "encoder-decoder models are not in this version"},
       {"seq_cls", "GLUE_MRPC", "sequence classification is not in this version"},
       {"column_mapped_text_instruction_iterable_dataset",
@@ -108,7 +116,7 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
   };
   for (const auto& entry : names) {
     registry.add_unsupported(cat(base, entry.module, ".", entry.name), entry.reason,
-                             {base + entry.name, entry.name});
+                             {base + entry.name, entry.name}, entry.check);
   }
 }
 

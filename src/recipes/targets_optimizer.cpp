@@ -1,6 +1,7 @@
 #include "config/bind.h"
 #include "config/registry.h"
 #include "config/schema.h"
+#include "recipes/absent_targets.h"
 #include "recipes/recipe.h"
 #include "recipes/targets.h"
 
@@ -122,8 +123,15 @@ config::TargetRegistry<OptimizerMaker> optimizer_targets() {
       "optimizers with float32 master weights are not in this version; "
       "torch.optim.AdamW on float32 parameters has the same arithmetic";
   registry.add_unsupported("transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", masters,
-                           {"transformer_engine.pytorch.optimizers.FusedAdam", "fused_adam"});
-  registry.add_unsupported("flashoptim.FlashAdamW", masters, {"flash_adamw"});
+                           {"transformer_engine.pytorch.optimizers.FusedAdam", "fused_adam"},
+                           config::check_options<MasterAdamOptions>());
+  registry.add_unsupported("flashoptim.FlashAdamW", masters, {"flash_adamw"},
+                           config::check_options<MasterAdamOptions>());
+  for (const char* name : {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "LBFGS", "Muon",
+                           "NAdam", "RAdam", "RMSprop", "Rprop", "SparseAdam"}) {
+    registry.add_unsupported(cat("torch.optim.", name),
+                             "the optimizers here are Adam, AdamW and SGD");
+  }
   for (const char* name : {"muon", "normuon", "dion", "dion2"}) {
     registry.add_unsupported(name, "matrix optimizers are not in this version");
   }

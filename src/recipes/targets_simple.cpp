@@ -1,6 +1,7 @@
 #include "config/bind.h"
 #include "config/registry.h"
 #include "config/schema.h"
+#include "recipes/absent_targets.h"
 #include "recipes/targets.h"
 
 namespace automodel::recipes {
@@ -53,7 +54,8 @@ config::TargetRegistry<LossMaker> loss_targets() {
   add_loss<loss::TEParallelCrossEntropyConfig>(registry, "te_parallel_ce",
                                                "TEParallelCrossEntropy");
   registry.add_unsupported("nemo_automodel.components.loss.kd_loss.KDLoss",
-                           "knowledge distillation is not in this version", {"KDLoss"});
+                           "knowledge distillation is not in this version", {"KDLoss"},
+                           config::check_options<KDLossOptions>());
   return registry;
 }
 
@@ -145,21 +147,37 @@ config::TargetRegistry<ModelConfigTarget> model_config_targets() {
                 .doc = "config.json of a folder, with the other keys as changes"},
                ModelConfigTarget::kFolder);
   const std::pair<const char*, const char*> classes[] = {
-      {"llama", "LlamaConfig"},     {"qwen2", "Qwen2Config"},       {"qwen3", "Qwen3Config"},
-      {"mistral", "MistralConfig"}, {"phi3", "Phi3Config"},         {"gemma", "GemmaConfig"},
-      {"gemma2", "Gemma2Config"},   {"gemma3", "Gemma3TextConfig"}, {"gpt2", "GPT2Config"},
-      {"olmo2", "Olmo2Config"},     {"granite", "GraniteConfig"}};
+      {"llama", "LlamaConfig"},
+      {"qwen2", "Qwen2Config"},
+      {"qwen3", "Qwen3Config"},
+      {"mistral", "MistralConfig"},
+      {"phi3", "Phi3Config"},
+      {"gemma", "GemmaConfig"},
+      {"gemma2", "Gemma2Config"},
+      {"gemma3", "Gemma3TextConfig"},
+      {"gpt2", "GPT2Config"},
+      {"olmo2", "Olmo2Config"},
+      {"granite", "GraniteConfig"},
+      {"qwen3_moe", "Qwen3MoeConfig"},
+      {"mixtral", "MixtralConfig"},
+      {"deepseek_v3", "DeepseekV3Config"},
+      {"glm4_moe", "Glm4MoeConfig"},
+      {"gpt_oss", "GptOssConfig"},
+      {"diffusion_gemma", "DiffusionGemmaConfig"}};
   for (const auto& [module, name] : classes) {
+    const std::string plain = cat("transformers.", name);
+    const std::string in_module = cat("transformers.models.", module, ".", name);
+    const std::string in_file =
+        cat("transformers.models.", module, ".configuration_", module, ".", name);
+    const auto method = [](const std::string& of) { return of + ".from_pretrained"; };
     registry.add(
-        {.name = cat("transformers.", name),
-         .aliases = {cat("transformers.models.", module, ".", name),
-                     cat("transformers.models.", module, ".configuration_", module, ".", name)},
-         .doc = "the configuration itself"},
+        {.name = plain, .aliases = {in_module, in_file}, .doc = "the configuration itself"},
         ModelConfigTarget::kInline);
+    registry.add({.name = method(plain),
+                  .aliases = {method(in_module), method(in_file)},
+                  .doc = "config.json of a folder, with the other keys as changes"},
+                 ModelConfigTarget::kFolder);
   }
-  registry.add_unsupported(
-      "transformers.models.deepseek_v3.configuration_deepseek_v3.DeepseekV3Config",
-      "mixture-of-experts models are not in this version", {"transformers.DeepseekV3Config"});
   return registry;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <string_view>
 
+#include "checkpoint/hf_folder.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "datasets/tokenizer_encoder.h"
@@ -86,7 +87,7 @@ void TrainSession::build_groups() {
   cp_group_ = mesh_->group("cp");
 }
 
-void TrainSession::initialise_weights() {
+void TrainSession::initialise_weights(const std::vector<std::string>& prefixes) {
   std::map<std::string, tensor::InitRule> rules;
   for (const auto& part : parts_) {
     for (const models::ParameterInit& init : part->initial_values()) {
@@ -97,6 +98,7 @@ void TrainSession::initialise_weights() {
   for (const tensor::ParameterPart& part : model_->key_map()) parts.emplace(part.name, &part);
   for (const auto& shard : engine_->parameters()) {
     for (const auto& segment : shard.segments) {
+      if (!checkpoint::has_prefix(segment.fqn, prefixes)) continue;
       const auto found = parts.find(segment.fqn);
       AM_CHECK(found != parts.end(), segment.fqn);
       const auto rule = rules.find(found->second->parameter);
@@ -109,13 +111,17 @@ void TrainSession::initialise_weights() {
 
 void TrainSession::load_weights() {
   if (recipe_.model.is_from_config || recipe_.model.section.load_base_model == false) {
-    initialise_weights();
+    initialise_weights({""});
     return;
   }
+  const std::vector<std::string> drawn_anew =
+      recipe_.checkpoint.skip_task_head_prefixes_for_base_model.value_or(
+          std::vector<std::string>());
   slow_work().run("loading the weights", [&] {
-    load_base_weights(recipe_.model.folder, *model_, engine_->parameters(), *context_.reporter,
-                      &slow_work().progress());
+    load_base_weights(recipe_.model.folder, *model_, engine_->parameters(), drawn_anew,
+                      *context_.reporter, &slow_work().progress());
   });
+  if (!drawn_anew.empty()) initialise_weights(drawn_anew);
 }
 
 std::unique_ptr<datasets::BatchStream> TrainSession::build_stream(const DatasetSection& section,

@@ -62,7 +62,8 @@ class TrainSession final {
   void build_stages(at::ScalarType dtype, const EnginePlace& place);
   void build_groups();
   void load_weights();
-  void initialise_weights();
+  /// Draws the tensors whose names begin with one of the prefixes; "" is all of them.
+  void initialise_weights(const std::vector<std::string>& prefixes);
   void build_data();
   std::unique_ptr<datasets::BatchStream> build_stream(const DatasetSection& section,
                                                       bool is_training);

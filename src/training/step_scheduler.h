@@ -50,10 +50,12 @@ struct StepSchedulerConfig {
               "also validate before every checkpoint"),
         field("log_remote_every_steps", &C::log_remote_every_steps,
               "steps between records to remote loggers")
-            .above(0),
+            .above(0)
+            .without_effect("there are no remote loggers; training.jsonl has every step"),
         field("loss_average_window_steps", &C::loss_average_window_steps,
-              "window of retrieval recipes")
-            .above(0),
+              "steps that a retrieval recipe averages its loss over")
+            .above(0)
+            .without_effect("only retrieval recipes read it"),
         field("gc_every_steps", &C::gc_every_steps, "steps between garbage collections")
             .above(0)
             .without_effect("there is no garbage collector here"),

@@ -80,7 +80,9 @@ TEST(CliTest, ARecipeAloneIsRun) {
 TEST(CliTest, CheckTellsRightWrongAndUnsupportedApart) {
   const ProgramResult right = automodel({"check", kSmoke});
   EXPECT_EQ(right.status, 0);
-  EXPECT_EQ(right.out, cat(kSmoke, ": ok for 1 rank\n"));
+  EXPECT_EQ(right.out, cat("checked for 1 rank, the fewest that the recipe fits; --world-size says "
+                           "another number\n",
+                           kSmoke, ": ok for 1 rank\n"));
   const ProgramResult wrong = automodel({"check", kSmoke, "--optimizer.lr=-1"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.out, HasSubstr("command line: error: expected a number at least 0"));

@@ -363,5 +363,26 @@ TEST(BindTest, KeysOfTheCallerAreLeftAlone) {
   EXPECT_EQ(bind_text("_target_: x.Y\n", {}, options).errors, "");
 }
 
+TEST(BindTest, AnUnknownKeyThatAnOverrideDeletedIsNoMistake) {
+  const auto errors = [](const std::vector<std::string>& overrides) {
+    const Document document = load_text("inner: {dropuot: 1}\n", "r.yaml", overrides);
+    Diagnostics diagnostics(document.sources);
+    bind<Inner>(*document.root.find("inner"), diagnostics);
+    return diagnostics.count(Severity::kError);
+  };
+  EXPECT_EQ(errors({}), 1u);
+  EXPECT_EQ(errors({"--inner.dropuot=none"}), 0u);
+  EXPECT_EQ(errors({"--inner.dropuot=none", "--inner.naems=none"}), 1u);
+}
+
+TEST(BindTest, UnknownAndMissingKeysAreUnsupportedWhereKeysAreOpen) {
+  const Document document = load_text("inner: {dropuot: 1, dropout: high}\n", "r.yaml");
+  Diagnostics diagnostics(document.sources);
+  diagnostics.keys_are_open();
+  bind<Inner>(*document.root.find("inner"), diagnostics, {.required_keys = {"names"}});
+  EXPECT_EQ(diagnostics.count(Severity::kUnsupported), 2u);
+  EXPECT_EQ(diagnostics.count(Severity::kError), 1u);  // a wrong type stays one
+}
+
 }  // namespace
 }  // namespace automodel::config

@@ -95,9 +95,10 @@ TEST(LoadTest, OverridesComeInThreeFormsAndInOrder) {
             R"("flag": true})");
 }
 
-TEST(LoadTest, NoneInAnOverrideDeletesAndNullIsAText) {
-  EXPECT_EQ(json("a: {b: 1}\nc: 1\nd: 2\n", {"--a", "none", "c=null", "--d=None"}),
-            R"({"a": null, "c": "null", "d": null})");
+TEST(LoadTest, NoneInAnOverrideTakesASectionAwayAndMakesAValueNull) {
+  EXPECT_EQ(json("a: {b: 1}\nc: 1\nd: 2\ne: {f: {g: 1}, h: [1]}\n",
+                 {"--a", "none", "c=null", "--d=None", "--e.f=none", "--e.h=none", "--i=none"}),
+            R"({"c": "null", "d": null, "e": {"h": null}, "i": null})");
 }
 
 TEST(LoadTest, AnOverrideReachesIntoLists) {

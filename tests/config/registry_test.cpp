@@ -4,6 +4,7 @@
 
 #include "config/load.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace automodel::config {
 namespace {
@@ -72,6 +73,39 @@ TEST(RegistryErrorTest, KnownButNotBuiltHere) {
             "torch.optim.AdamW [o._target_]\n"
             "  o: {_target_: dion.Muon}\n"
             "                ^");
+}
+
+struct MuonOptions {
+  double lr = 1;
+
+  static constexpr auto fields() { return std::tuple{field("lr", &MuonOptions::lr, "").above(0)}; }
+};
+
+TEST(RegistryErrorTest, MistakesInOptionsOfWhatIsNotBuiltAreTold) {
+  TargetNames names("optimizer");
+  names.add_unsupported("dion.Muon", "use torch.optim.AdamW", {}, check_options<MuonOptions>());
+  const auto findings = [&](const std::string& text) {
+    const Document document = load_text(text, "r.yaml");
+    Diagnostics diagnostics(document.sources);
+    names.resolve(*split_target(*document.root.find("o"), diagnostics), diagnostics);
+    return std::pair{diagnostics.count(Severity::kError),
+                     diagnostics.count(Severity::kUnsupported)};
+  };
+  EXPECT_EQ(findings("o: {_target_: dion.Muon, lr: 1}\n"), (std::pair<size_t, size_t>{0, 1}));
+  EXPECT_EQ(findings("o: {_target_: dion.Muon, lr: -1}\n"), (std::pair<size_t, size_t>{1, 1}));
+  EXPECT_EQ(findings("o: {_target_: dion.Muon, rl: 1}\n"), (std::pair<size_t, size_t>{1, 1}));
+}
+
+TEST(RegistryErrorTest, UpstreamsNamesThatAreOnlyAlikeAreNoSlips) {
+  const auto severity = [](const std::string& name) {
+    const std::string found = findings_of(cat("o: {_target_: ", name, "}\n"));
+    return found.substr(14, found.find(':', 14) - 14);
+  };
+  EXPECT_EQ(severity("torch.optim.Adan"), "error");
+  EXPECT_EQ(severity("torch.optim.AdamQuick"), "unsupported");
+  EXPECT_EQ(severity("torch.optim.Adam8"), "unsupported");
+  EXPECT_EQ(severity("torch.optim.Another"), "unsupported");
+  EXPECT_EQ(severity("nonsense.foo.Bar"), "error");
 }
 
 TEST(RegistryErrorTest, UnsupportedAloneHasItsOwnExitCode) {

@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "recipes/recipe.h"
+#include "recipes/run_recipe.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::recipes {
@@ -65,10 +66,51 @@ std::string findings_of(const std::string& text, const Case& test_case) {
   }
 }
 
+/// What a run tells of a recipe's text before it trains, and its exit status.
+std::pair<int, std::string> refusal_of(const std::string& text, const Case& test_case) {
+  const test::TemporaryDirectory folder;
+  RunOptions options;
+  options.recipe_path = folder.write("recipe.yaml", text);
+  options.overrides = test_case.overrides;
+  options.overrides.push_back(cat("--checkpoint.checkpoint_dir=", folder.file("run")));
+  if (test_case.world_size > 1) options.num_local_ranks = static_cast<int>(test_case.world_size);
+  try {
+    return {run_recipe(options), ""};
+  } catch (const UserError& error) {
+    return {static_cast<int>(error.code()), error.what()};
+  }
+}
+
+/// The exit status of `check`.
+int status_of_check(const std::string& text, const Case& test_case) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.write("recipe.yaml", text);
+  testing::internal::CaptureStdout();
+  int status = 0;
+  try {
+    status = check_recipe(path, test_case.overrides, test_case.world_size);
+  } catch (const UserError& error) {
+    status = static_cast<int>(error.code());
+  }
+  testing::internal::GetCapturedStdout();
+  return status;
+}
+
 /// The base recipe names files of the repository by absolute paths.
 std::string base_recipe() {
   const std::string root = test::source_file("");
   return replace_all(read_file(test::source_file("tests/recipes/base.yaml")), "ROOT/", root);
+}
+
+std::string recipe_of(const Case& test_case) {
+  const std::string root = test::source_file("");
+  std::string text = base_recipe();
+  for (const auto& [from, to] : test_case.edits) {
+    const size_t at = text.find(from);
+    AM_CHECK(at != std::string::npos, test_case.name, ": no '", from, "'");
+    text.replace(at, from.size(), replace_all(to, "ROOT/", root));
+  }
+  return text;
 }
 
 TEST(MistakesTest, TheBaseRecipeIsRight) {
@@ -78,19 +120,33 @@ TEST(MistakesTest, TheBaseRecipeIsRight) {
 TEST(MistakesTest, EveryMistakeIsToldInFull) {
   const std::string root = test::source_file("");
   for (const Case& test_case : read_cases(test::source_file("tests/recipes/mistakes.txt"))) {
-    std::string text = base_recipe();
-    for (const auto& [from, to] : test_case.edits) {
-      const size_t at = text.find(from);
-      ASSERT_NE(at, std::string::npos) << test_case.name << ": no '" << from << "'";
-      text.replace(at, from.size(), replace_all(to, "ROOT/", root));
-    }
-    const std::string found = replace_all(findings_of(text, test_case), root, "ROOT/");
+    const std::string found =
+        replace_all(findings_of(recipe_of(test_case), test_case), root, "ROOT/");
     EXPECT_EQ(found, test_case.expected) << test_case.name;
     if (found != test_case.expected && std::getenv("AUTOMODEL_PRINT_FINDINGS") != nullptr) {
       std::istringstream lines(found);
       std::printf("=== %s\n", test_case.name.c_str());
       for (std::string line; std::getline(lines, line);) std::printf("| %s\n", line.c_str());
     }
+  }
+}
+
+/// A run is refused before it trains wherever check finds something, with the same status and in
+/// the same words; but for what is wrong with folders and files, which `check` calls the recipe's
+/// mistake and a run wrong data.
+TEST(MistakesTest, WhatCheckFindsARunRefuses) {
+  for (const Case& test_case : read_cases(test::source_file("tests/recipes/mistakes.txt"))) {
+    const std::string text = recipe_of(test_case);
+    const int checked = status_of_check(text, test_case);
+    const auto [status, told] = refusal_of(text, test_case);
+    EXPECT_NE(checked, 0) << test_case.name;
+    EXPECT_NE(status, 0) << test_case.name;
+    if (status == static_cast<int>(ExitCode::kInput)) continue;
+    EXPECT_EQ(status, checked) << test_case.name << "\n" << told;
+    // The first line, without the recipe's folder.
+    const std::string first = test_case.expected.substr(0, test_case.expected.find('\n'));
+    const std::string expected = replace_all(first, "ROOT/", test::source_file(""));
+    EXPECT_NE(told.find(expected), std::string::npos) << test_case.name << "\n" << told;
   }
 }
 

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "config/node.h"
+#include "core/field.h"
+
+namespace automodel::recipes {
+
+// Options of upstream's classes that this version has not: a mistake in one is told, and then that
+// the class is not here.
+
+/// Datasets of conversations: ChatDataset, make_agent_chat_dataset, make_xlam_dataset.
+struct ChatDatasetOptions {
+  std::optional<config::Node> path_or_dataset_id;
+  std::optional<std::string> path_or_dataset;
+  std::optional<std::string> dataset_name;
+  std::optional<std::string> split;
+  std::optional<std::string> name;
+  std::optional<int64_t> seq_length;
+  std::optional<config::Node> padding;
+  std::optional<config::Node> truncation;
+  std::optional<std::string> start_of_turn_token;
+  std::optional<std::string> chat_template;
+  std::optional<int64_t> shuffle_seed;
+  std::optional<int64_t> limit_dataset_samples;
+  std::optional<int64_t> num_samples_limit;
+  bool mask_reasoning_content = false;
+  bool mask_history = false;
+  bool mask_generation_prompt = false;
+  bool unshifted = false;
+  bool skip_invalid_samples = false;
+  bool fp8 = false;
+  std::optional<config::Node> tokenizer;
+
+  static constexpr auto fields() {
+    using O = ChatDatasetOptions;
+    return std::tuple{field("path_or_dataset_id", &O::path_or_dataset_id, ""),
+                      field("path_or_dataset", &O::path_or_dataset, ""),
+                      field("dataset_name", &O::dataset_name, ""),
+                      field("split", &O::split, ""),
+                      field("name", &O::name, ""),
+                      field("seq_length", &O::seq_length, "").at_least(1),
+                      field("padding", &O::padding, ""),
+                      field("truncation", &O::truncation, ""),
+                      field("start_of_turn_token", &O::start_of_turn_token, ""),
+                      field("chat_template", &O::chat_template, ""),
+                      field("shuffle_seed", &O::shuffle_seed, ""),
+                      field("limit_dataset_samples", &O::limit_dataset_samples, "").at_least(1),
+                      field("num_samples_limit", &O::num_samples_limit, "").at_least(1),
+                      field("mask_reasoning_content", &O::mask_reasoning_content, ""),
+                      field("mask_history", &O::mask_history, ""),
+                      field("mask_generation_prompt", &O::mask_generation_prompt, ""),
+                      field("unshifted", &O::unshifted, ""),
+                      field("skip_invalid_samples", &O::skip_invalid_samples, ""),
+                      field("fp8", &O::fp8, ""),
+                      field("tokenizer", &O::tokenizer, "")};
+  }
+};
+
+/// MegatronPretraining.
+struct MegatronDatasetOptions {
+  config::Node paths;
+  int64_t seq_length = 2048;
+  int64_t seed = 1234;
+  std::optional<config::Node> split;
+  std::optional<std::string> index_mapping_dir;
+  std::optional<config::Node> splits_to_build;
+  std::optional<int64_t> num_dataset_builder_threads;
+  std::optional<int64_t> num_train_samples;
+  std::optional<int64_t> num_val_samples;
+  std::optional<int64_t> num_test_samples;
+  std::optional<int64_t> trainer_max_steps;
+  std::optional<int64_t> trainer_val_check_interval;
+  std::optional<int64_t> trainer_limit_val_batches;
+  std::optional<int64_t> trainer_limit_test_batches;
+  std::optional<bool> create_attention_mask;
+  std::optional<bool> reset_position_ids;
+  std::optional<bool> reset_attention_mask;
+  std::optional<bool> eod_mask_loss;
+  std::optional<bool> mmap_bin_files;
+  std::optional<config::Node> tokenizer;
+
+  static constexpr auto fields() {
+    using O = MegatronDatasetOptions;
+    return std::tuple{
+        field("paths", &O::paths, "").required(),
+        field("seq_length", &O::seq_length, "").at_least(1),
+        field("seed", &O::seed, ""),
+        field("split", &O::split, ""),
+        field("index_mapping_dir", &O::index_mapping_dir, ""),
+        field("splits_to_build", &O::splits_to_build, ""),
+        field("num_dataset_builder_threads", &O::num_dataset_builder_threads, "").at_least(1),
+        field("num_train_samples", &O::num_train_samples, "").at_least(1),
+        field("num_val_samples", &O::num_val_samples, "").at_least(1),
+        field("num_test_samples", &O::num_test_samples, "").at_least(1),
+        field("trainer_max_steps", &O::trainer_max_steps, "").at_least(1),
+        field("trainer_val_check_interval", &O::trainer_val_check_interval, "").at_least(1),
+        field("trainer_limit_val_batches", &O::trainer_limit_val_batches, "").at_least(0),
+        field("trainer_limit_test_batches", &O::trainer_limit_test_batches, "").at_least(0),
+        field("create_attention_mask", &O::create_attention_mask, ""),
+        field("reset_position_ids", &O::reset_position_ids, ""),
+        field("reset_attention_mask", &O::reset_attention_mask, ""),
+        field("eod_mask_loss", &O::eod_mask_loss, ""),
+        field("mmap_bin_files", &O::mmap_bin_files, ""),
+        field("tokenizer", &O::tokenizer, "")};
+  }
+};
+
+/// NanogptDataset.
+struct NanogptDatasetOptions {
+  config::Node file_pattern;
+  int64_t seq_len = 1;
+  std::optional<int64_t> bos_token;
+  bool shuffle_files = false;
+  bool align_to_bos = false;
+
+  static constexpr auto fields() {
+    using O = NanogptDatasetOptions;
+    return std::tuple{
+        field("file_pattern", &O::file_pattern, "").required(),
+        field("seq_len", &O::seq_len, "").at_least(1), field("bos_token", &O::bos_token, ""),
+        field("shuffle_files", &O::shuffle_files, ""), field("align_to_bos", &O::align_to_bos, "")};
+  }
+};
+
+/// Transformer Engine's FusedAdam and FlashAdamW: Adam with float32 copies of the weights.
+struct MasterAdamOptions {
+  double lr = 1e-4;
+  std::vector<double> betas;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool adam_w_mode = true;
+  bool bias_correction = true;
+  bool amsgrad = false;
+  bool master_weights = true;
+  std::optional<bool> store_param_remainders;
+  std::optional<std::string> exp_avg_dtype;
+  std::optional<std::string> exp_avg_sq_dtype;
+  std::optional<std::string> master_weight_dtype;
+  std::optional<int64_t> master_weight_bits;
+  std::optional<bool> use_decoupled_grad;
+  std::optional<bool> capturable;
+  std::optional<bool> foreach;
+  std::optional<bool> fused;
+  std::optional<config::Node> param_group_overrides;
+
+  static constexpr auto fields() {
+    using O = MasterAdamOptions;
+    return std::tuple{field("lr", &O::lr, "").at_least(0),
+                      field("betas", &O::betas, ""),
+                      field("eps", &O::eps, "").at_least(0),
+                      field("weight_decay", &O::weight_decay, "").at_least(0),
+                      field("adam_w_mode", &O::adam_w_mode, ""),
+                      field("bias_correction", &O::bias_correction, ""),
+                      field("amsgrad", &O::amsgrad, ""),
+                      field("master_weights", &O::master_weights, ""),
+                      field("store_param_remainders", &O::store_param_remainders, ""),
+                      field("exp_avg_dtype", &O::exp_avg_dtype, ""),
+                      field("exp_avg_sq_dtype", &O::exp_avg_sq_dtype, ""),
+                      field("master_weight_dtype", &O::master_weight_dtype, ""),
+                      field("master_weight_bits", &O::master_weight_bits, "").at_least(1),
+                      field("use_decoupled_grad", &O::use_decoupled_grad, ""),
+                      field("capturable", &O::capturable, ""),
+                      field("foreach", &O::foreach, ""),
+                      field("fused", &O::fused, ""),
+                      field("param_group_overrides", &O::param_group_overrides, "")};
+  }
+};
+
+/// KDLoss.
+struct KDLossOptions {
+  int64_t ignore_index = -100;
+  double temperature = 1;
+  bool fp32_upcast = true;
+  int64_t chunk_size = 0;
+
+  static constexpr auto fields() {
+    using O = KDLossOptions;
+    return std::tuple{field("ignore_index", &O::ignore_index, ""),
+                      field("temperature", &O::temperature, "").above(0),
+                      field("fp32_upcast", &O::fp32_upcast, ""),
+                      field("chunk_size", &O::chunk_size, "").at_least(0)};
+  }
+};
+
+}  // namespace automodel::recipes

@@ -1,0 +1,309 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "config/diagnostic.h"
+#include "config/node.h"
+#include "core/field.h"
+
+namespace automodel::recipes {
+
+// Sections that recipes carry and nothing here acts on: a section as a whole gets a warning, or is
+// refused because it asks for what this version does not have. They are read all the same, so that
+// a mistake in one is told. Names and defaults are upstream's.
+
+/// `rng`: upstream's releases before 0.5 took seeds from it, later ones do not.
+struct RngSection {
+  std::optional<int64_t> seed;
+  std::optional<bool> ranked;
+
+  static constexpr auto fields() {
+    using S = RngSection;
+    return std::tuple{field("seed", &S::seed, "the top-level seed is meant"),
+                      field("ranked", &S::ranked, "every rank its own numbers")};
+  }
+};
+
+/// `compile`.
+struct CompileSection {
+  bool enabled = false;
+  std::optional<std::string> mode;
+  bool fullgraph = false;
+  bool dynamic = false;
+  std::optional<std::string> backend;
+  std::optional<config::Node> options;
+  std::optional<int64_t> dynamo_cache_size_limit;
+
+  static constexpr auto fields() {
+    using S = CompileSection;
+    return std::tuple{
+        field("enabled", &S::enabled, "compile the model"),
+        field("mode", &S::mode, "torch.compile's mode"),
+        field("fullgraph", &S::fullgraph, "no breaks in the graph"),
+        field("dynamic", &S::dynamic, "dynamic shapes"),
+        field("backend", &S::backend, "torch.compile's back end"),
+        field("options", &S::options, "torch.compile's options, in place of a mode"),
+        field("dynamo_cache_size_limit", &S::dynamo_cache_size_limit, "graphs to keep").above(0)};
+  }
+};
+
+/// `benchmark`.
+struct BenchmarkSection {
+  std::optional<int64_t> warmup_steps;
+  std::optional<double> peak_tflops;
+  std::optional<int64_t> nsys_start;
+  std::optional<int64_t> nsys_end;
+  std::optional<std::vector<int64_t>> nsys_ranks;
+  std::optional<int64_t> num_nodes;
+  std::optional<std::string> json_output_path;
+  std::optional<std::string> flops_scope;
+
+  static constexpr auto fields() {
+    using S = BenchmarkSection;
+    return std::tuple{
+        field("warmup_steps", &S::warmup_steps, "steps that are not timed").at_least(0),
+        field("peak_tflops", &S::peak_tflops, "peak TFLOP/s of one device").above(0),
+        field("nsys_start", &S::nsys_start, "first profiled step; -1: none").at_least(-1),
+        field("nsys_end", &S::nsys_end, "last profiled step; -1: none").at_least(-1),
+        field("nsys_ranks", &S::nsys_ranks, "profiled ranks"),
+        field("num_nodes", &S::num_nodes, "machines").at_least(1),
+        field("json_output_path", &S::json_output_path, "report"),
+        field("flops_scope", &S::flops_scope, "model or text")};
+  }
+};
+
+/// `peft`.
+struct PeftSection {
+  std::vector<std::string> target_modules;
+  std::vector<std::string> exclude_modules;
+  bool match_all_linear = false;
+  int64_t dim = 8;
+  double alpha = 32;
+  double dropout = 0;
+  std::string dropout_position = "post";
+  std::string lora_A_init = "xavier";
+  std::optional<std::string> lora_dtype;
+  bool use_dora = false;
+  bool use_triton = false;
+  bool use_memory_efficient_lora = true;
+  bool moe_rank_scaling = false;
+  std::string expert_weight_format = "unquantized";
+
+  static constexpr auto fields() {
+    using S = PeftSection;
+    return std::tuple{
+        field("target_modules", &S::target_modules, "modules that get adapters").or_one(),
+        field("exclude_modules", &S::exclude_modules, "modules that get none").or_one(),
+        field("match_all_linear", &S::match_all_linear, "all linear layers get adapters"),
+        field("dim", &S::dim, "rank of the adapters").at_least(1),
+        field("alpha", &S::alpha, "scale of the adapters").above(0),
+        field("dropout", &S::dropout, "dropout before the adapters").at_least(0).at_most(1),
+        field("dropout_position", &S::dropout_position, "pre or post"),
+        field("lora_A_init", &S::lora_A_init, "xavier or uniform"),
+        field("lora_dtype", &S::lora_dtype, "dtype of the adapters"),
+        field("use_dora", &S::use_dora, "DoRA"),
+        field("use_triton", &S::use_triton, "Triton kernels"),
+        field("use_memory_efficient_lora", &S::use_memory_efficient_lora, "recompute in backward"),
+        field("moe_rank_scaling", &S::moe_rank_scaling, "divide the rank among experts"),
+        field("expert_weight_format", &S::expert_weight_format, "unquantized or mxfp4")};
+  }
+};
+
+/// `quantization`.
+struct QuantizationSection {
+  bool load_in_4bit = false;
+  bool load_in_8bit = false;
+  std::string bnb_4bit_compute_dtype = "bfloat16";
+  bool bnb_4bit_use_double_quant = true;
+  std::string bnb_4bit_quant_type = "nf4";
+  std::string bnb_4bit_quant_storage = "bfloat16";
+
+  static constexpr auto fields() {
+    using S = QuantizationSection;
+    return std::tuple{
+        field("load_in_4bit", &S::load_in_4bit, "4-bit base weights"),
+        field("load_in_8bit", &S::load_in_8bit, "8-bit base weights"),
+        field("bnb_4bit_compute_dtype", &S::bnb_4bit_compute_dtype, "dtype of products"),
+        field("bnb_4bit_use_double_quant", &S::bnb_4bit_use_double_quant, "quantize scales too"),
+        field("bnb_4bit_quant_type", &S::bnb_4bit_quant_type, "nf4 or fp4"),
+        field("bnb_4bit_quant_storage", &S::bnb_4bit_quant_storage, "dtype of storage")};
+  }
+};
+
+/// `qat`.
+struct QatSection {
+  bool enabled = false;
+  int64_t fake_quant_after_n_steps = 0;
+  std::optional<config::Node> qat_config;
+
+  static constexpr auto fields() {
+    using S = QatSection;
+    return std::tuple{
+        field("enabled", &S::enabled, "train with fake quantization"),
+        field("fake_quant_after_n_steps", &S::fake_quant_after_n_steps, "steps without")
+            .at_least(0),
+        field("qat_config", &S::qat_config, "which quantizer")};
+  }
+};
+
+/// `fp8`.
+struct Fp8Section {
+  bool enabled = false;
+  std::optional<std::string> recipe_name;
+  bool enable_fsdp_float8_all_gather = false;
+  bool precompute_float8_dynamic_scale_for_fsdp = false;
+  bool force_recompute_fp8_weight_in_bwd = false;
+  std::vector<std::string> filter_fqns;
+  bool emulate = false;
+
+  static constexpr auto fields() {
+    using S = Fp8Section;
+    return std::tuple{
+        field("enabled", &S::enabled, "products in fp8"),
+        field("recipe_name", &S::recipe_name, "tensorwise, rowwise or rowwise_with_gw_hp"),
+        field("enable_fsdp_float8_all_gather", &S::enable_fsdp_float8_all_gather,
+              "gather parameters in fp8"),
+        field("precompute_float8_dynamic_scale_for_fsdp",
+              &S::precompute_float8_dynamic_scale_for_fsdp, "scales of all parameters at once"),
+        field("force_recompute_fp8_weight_in_bwd", &S::force_recompute_fp8_weight_in_bwd,
+              "cast weights again in backward"),
+        field("filter_fqns", &S::filter_fqns, "modules that stay").or_one(),
+        field("emulate", &S::emulate, "without fp8 hardware")};
+  }
+};
+
+/// `neftune`.
+struct NeftuneSection {
+  double noise_alpha = 5;
+
+  static constexpr auto fields() {
+    return std::tuple{
+        field("noise_alpha", &NeftuneSection::noise_alpha, "size of the noise").at_least(0)};
+  }
+};
+
+/// `embedding_row_repair`.
+struct EmbeddingRowRepairSection {
+  bool enabled = true;
+  double min_norm = 1e-6;
+  int64_t max_rows = 256;
+
+  static constexpr auto fields() {
+    using S = EmbeddingRowRepairSection;
+    return std::tuple{field("enabled", &S::enabled, "repair rows that were never trained"),
+                      field("min_norm", &S::min_norm, "rows below it are repaired").at_least(0),
+                      field("max_rows", &S::max_rows, "rows at most").at_least(1)};
+  }
+};
+
+/// `prewarm`.
+struct PrewarmSection {
+  bool cublas_backward = false;
+  bool fla_gdn_autotune = false;
+  bool mamba_ssd_autotune = false;
+  bool comm_groups = false;
+  bool pipeline_stage_compile = false;
+
+  static constexpr auto fields() {
+    using S = PrewarmSection;
+    return std::tuple{
+        field("cublas_backward", &S::cublas_backward, "cuBLAS"),
+        field("fla_gdn_autotune", &S::fla_gdn_autotune, "kernels of linear attention"),
+        field("mamba_ssd_autotune", &S::mamba_ssd_autotune, "kernels of Mamba"),
+        field("comm_groups", &S::comm_groups, "process groups"),
+        field("pipeline_stage_compile", &S::pipeline_stage_compile, "compiled stages")};
+  }
+};
+
+/// `wandb`; keys that are not here go to wandb.init there.
+struct WandbSection {
+  bool enable = true;
+  std::optional<std::string> project;
+  std::optional<std::string> entity;
+  std::optional<std::string> name;
+  std::optional<std::string> group;
+  std::vector<std::string> tags;
+  std::optional<std::string> notes;
+  std::optional<std::string> dir;
+  std::optional<std::string> save_dir;
+  std::optional<std::string> mode;
+  std::optional<std::string> id;
+  std::optional<std::string> job_type;
+  std::optional<std::string> resume;
+
+  static constexpr auto fields() {
+    using S = WandbSection;
+    return std::tuple{field("enable", &S::enable, "log there"),
+                      field("project", &S::project, "project"),
+                      field("entity", &S::entity, "team"),
+                      field("name", &S::name, "name of the run"),
+                      field("group", &S::group, "group of runs"),
+                      field("tags", &S::tags, "tags").or_one(),
+                      field("notes", &S::notes, "notes"),
+                      field("dir", &S::dir, "folder"),
+                      field("save_dir", &S::save_dir, "folder"),
+                      field("mode", &S::mode, "online, offline or disabled"),
+                      field("id", &S::id, "id of the run"),
+                      field("job_type", &S::job_type, "kind of job"),
+                      field("resume", &S::resume, "continue a run")};
+  }
+};
+
+/// `mlflow`.
+struct MlflowSection {
+  std::string experiment_name = "automodel-experiment";
+  std::string run_name;
+  std::optional<std::string> tracking_uri;
+  std::optional<std::string> artifact_location;
+  std::map<std::string, std::string> tags;
+  bool resume = true;
+  std::optional<std::string> description;
+  int64_t flatten_depth = 1;
+
+  static constexpr auto fields() {
+    using S = MlflowSection;
+    return std::tuple{field("experiment_name", &S::experiment_name, "experiment"),
+                      field("run_name", &S::run_name, "name of the run"),
+                      field("tracking_uri", &S::tracking_uri, "server"),
+                      field("artifact_location", &S::artifact_location, "where artifacts go"),
+                      field("tags", &S::tags, "tags"),
+                      field("resume", &S::resume, "continue a run"),
+                      field("description", &S::description, "description"),
+                      field("flatten_depth", &S::flatten_depth, "depth of parameters").at_least(0)};
+  }
+};
+
+/// `comet`.
+struct CometSection {
+  std::string project_name = "automodel";
+  std::optional<std::string> workspace;
+  std::optional<std::string> api_key;
+  std::optional<std::string> experiment_name;
+  std::vector<std::string> tags;
+  bool auto_metric_logging = false;
+
+  static constexpr auto fields() {
+    using S = CometSection;
+    return std::tuple{field("project_name", &S::project_name, "project"),
+                      field("workspace", &S::workspace, "workspace"),
+                      field("api_key", &S::api_key, "key"),
+                      field("experiment_name", &S::experiment_name, "name of the run"),
+                      field("tags", &S::tags, "tags").or_one(),
+                      field("auto_metric_logging", &S::auto_metric_logging, "all metrics")};
+  }
+};
+
+/// Reads a section that nothing here acts on: findings about its keys, and its warning or why it is
+/// refused. False when the section is none of these.
+bool check_inactive_section(const config::Node& section, bool is_benchmark,
+                            config::Diagnostics& diagnostics);
+
+/// The names of these sections.
+std::vector<std::string> inactive_section_names();
+
+}  // namespace automodel::recipes

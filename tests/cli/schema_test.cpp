@@ -1,0 +1,74 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "core/text.h"
+#include "support/program.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::cli {
+namespace {
+
+using test::ProgramResult;
+using test::source_file;
+using testing::HasSubstr;
+
+/// Validates recipes against the schema that is in the repository.
+ProgramResult validate(std::vector<std::string> recipes) {
+  recipes.insert(recipes.begin(), {"python3", source_file("scripts/validate_recipes.py"),
+                                   source_file("schemas/recipe.schema.json")});
+  return test::run_program(recipes);
+}
+
+TEST(PublishedSchemaTest, TakesEveryRecipeOfTheProjectAndEveryShapeOfUpstreams) {
+  const ProgramResult result = validate(
+      {source_file("recipes"), source_file("tests/recipes/shapes"),
+       source_file("tests/recipes/base.yaml"), source_file("tests/recipes/key_effects.yaml")});
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+}
+
+TEST(PublishedSchemaTest, RefusesSlipsAndWrongTypes) {
+  const test::TemporaryDirectory folder;
+  const std::string base = read_file(source_file("tests/recipes/base.yaml"));
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"max_steps: 6", "max_setps: 6"},
+      {"max_steps: 6", "max_steps: many"},
+      {"local_batch_size: 2", "local_batch_size: 0"},
+      {"strategy: ddp", "strategy: ddpp"},
+      {"torch.optim.AdamW", "AdamV"},
+      {"lr: 1.0e-3", "lr: -1.0e-3"},
+      {"lr_decay_style: cosine", "lr_decay_stile: cosine"},
+      {"enabled: true", "enabled: maybe"}};
+  for (const auto& [from, to] : mistakes) {
+    const std::string text = replace_all(base, from, to);
+    ASSERT_NE(text, base) << from;
+    const ProgramResult result = validate({folder.write("recipe.yaml", text)});
+    EXPECT_EQ(result.status, 1) << to << "\n" << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("0 of 1 recipes fit the schema"));
+  }
+}
+
+/// Recipes in upstream's shapes are no mistakes: right, or not in this version.
+TEST(PublishedSchemaTest, CheckTakesTheShapesToo) {
+  for (const char* name : {"benchmark_experts", "classes_and_targets", "dense_sft", "distillation",
+                           "lora_packed", "other_kind"}) {
+    const ProgramResult result =
+        test::run_program({test::automodel_binary(), "check",
+                           source_file(cat("tests/recipes/shapes/", name, ".yaml"))});
+    EXPECT_THAT(result.status, testing::AnyOf(0, 6)) << name << "\n" << result.out << result.err;
+    EXPECT_THAT(result.out, testing::Not(HasSubstr(": error:"))) << name;
+  }
+}
+
+/// The long form of this, over more recipes: scripts/mutate_recipes.py --help.
+TEST(MutatedRecipesTest, MistakesAreRefusedAndNoRecipeIsSuspected) {
+  const ProgramResult result =
+      test::run_program({"python3", source_file("scripts/mutate_recipes.py"), "--count=100",
+                         "--jobs=2", cat("--binary=", test::automodel_binary()),
+                         source_file("recipes"), source_file("tests/recipes/shapes")});
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("100 of 100 mutated recipes refused"));
+}
+
+}  // namespace
+}  // namespace automodel::cli

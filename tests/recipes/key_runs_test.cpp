@@ -1,0 +1,125 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "config/load.h"
+#include "recipes/recipe.h"
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::ProgramResult;
+using test::read_records;
+using test::TemporaryDirectory;
+using testing::HasSubstr;
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.push_back(entry.path().filename());
+  }
+  return names;
+}
+
+TEST(KeyEffectsTest, CheckpointKeysSayWhatIsKept) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> every_step = {"--step_scheduler.ckpt_every_steps=1",
+                                               "--step_scheduler.max_steps=3",
+                                               "--checkpoint.save_consolidated=false"};
+  const auto run = [&](const std::string& place, std::vector<std::string> more) {
+    more.insert(more.end(), every_step.begin(), every_step.end());
+    const ProgramResult result = test::run_program(test::smoke_run(folder.file(place), more));
+    EXPECT_EQ(result.status, 0) << result.err;
+    return names_in(folder.file(place));
+  };
+  EXPECT_THAT(run("all", {}), testing::IsSupersetOf({"epoch_0_step_0", "epoch_0_step_1",
+                                                     "epoch_0_step_2", "training.jsonl"}));
+  const auto one = run("one", {"--checkpoint.max_recent_checkpoints=1"});
+  EXPECT_THAT(one, testing::Contains("epoch_0_step_2"));
+  EXPECT_THAT(one, testing::Not(testing::Contains("epoch_0_step_0")));
+  EXPECT_THAT(run("none", {"--checkpoint.enabled=false"}), testing::ElementsAre("training.jsonl"));
+}
+
+TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> first = {
+      "--step_scheduler.max_steps=2", "--step_scheduler.ckpt_every_steps=2",
+      "--lr_scheduler.lr_decay_style=constant", "--lr_scheduler.lr_warmup_steps=0"};
+  const auto next = [&](const std::string& place, std::vector<std::string> more) {
+    EXPECT_EQ(test::run_program(test::smoke_run(folder.file(place), first)).status, 0);
+    more.insert(more.end(),
+                {"--step_scheduler.max_steps=3", "--optimizer.lr=5e-4",
+                 "--lr_scheduler.lr_decay_style=constant", "--lr_scheduler.lr_warmup_steps=0"});
+    const ProgramResult result = test::run_program(test::smoke_run(folder.file(place), more));
+    EXPECT_EQ(result.status, 0) << result.err;
+    return read_records(folder.file(place + "/training.jsonl")).back().at("lr").as_double();
+  };
+  EXPECT_EQ(next("saved", {}), 1e-3);
+  EXPECT_EQ(next("told", {"--lr_scheduler.override_opt_param_scheduler=true"}), 5e-4);
+  EXPECT_EQ(next("own", {"--lr_scheduler.use_checkpoint_opt_param_scheduler=false"}), 5e-4);
+}
+
+TEST(KeyEffectsTest, GradientsAreScaledInTheScheduleWhenAsked) {
+  const TemporaryDirectory folder;
+  const auto norm = [&](const std::string& place, const std::string& scales) {
+    const ProgramResult result = test::run_program(
+        {test::automodel_binary(), "run", test::source_file("recipes/smoke/pipeline_pretrain.yaml"),
+         "--nproc-per-node=2", "--step_scheduler.max_steps=1",
+         cat("--checkpoint.checkpoint_dir=", folder.file(place)),
+         cat("--distributed.pipeline.scale_grads_in_schedule=", scales)});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return read_records(folder.file(place + "/training.jsonl")).at(0).at("grad_norm").as_double();
+  };
+  const double whole = norm("whole", "false");
+  EXPECT_NEAR(norm("scaled", "true") * 4, whole, 1e-5 * whole);  // micro-batches of one of four
+}
+
+TEST(KeyEffectsTest, APeakGivesUtilisation) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> more = {"--mfu.peak_tflops=0.001", "--step_scheduler.max_steps=1",
+                                         "--checkpoint.enabled=false"};
+  ASSERT_EQ(test::run_program(test::smoke_run(folder.file("run"), more)).status, 0);
+  EXPECT_GT(read_records(folder.file("run/training.jsonl")).at(0).at("mfu").as_double(), 0);
+}
+
+/// The messages about a recipe whose model and tokenizer are in a cache.
+std::string findings_with(const std::vector<std::string>& changes) {
+  const config::Document document =
+      config::load_recipe(test::source_file("recipes/smoke/tiny_llama_sft.yaml"), changes);
+  config::Diagnostics diagnostics(document.sources);
+  read_recipe(document.root, diagnostics);
+  std::string all;
+  for (const auto& finding : diagnostics.findings()) all += diagnostics.render(finding) + "\n";
+  return all;
+}
+
+TEST(KeyEffectsTest, ACacheAndARevisionSayWhichFolderIsMeant) {
+  const TemporaryDirectory folder;
+  const std::string repository = folder.file("cache/models--some--model/snapshots/");
+  for (const char* commit : {"first", "second"}) {
+    std::filesystem::create_directories(repository + commit);
+    std::filesystem::copy(test::source_file("tests/recipes/data/tiny_llama"), repository + commit,
+                          std::filesystem::copy_options::recursive);
+  }
+  std::vector<std::string> changes = {
+      "--model.pretrained_model_name_or_path=some/model",
+      cat("--model.cache_dir=", folder.file("cache")),
+      "--dataset.tokenizer.pretrained_model_name_or_path=some/model",
+      cat("--dataset.tokenizer.cache_dir=", folder.file("cache"))};
+  const std::string model_missing = "'some/model' is not in the local Hugging Face cache (";
+  const std::string tokenizer_missing = "'some/model' is not in the local Hugging Face cache [";
+  EXPECT_THAT(findings_with(changes), HasSubstr(model_missing + folder.file("cache")));
+  EXPECT_THAT(findings_with(changes), HasSubstr(tokenizer_missing));
+  changes.push_back("--model.revision=second");
+  EXPECT_THAT(findings_with(changes), testing::Not(HasSubstr(model_missing)));
+  EXPECT_THAT(findings_with(changes), HasSubstr(tokenizer_missing));
+  changes.push_back("--dataset.tokenizer.revision=first");
+  EXPECT_THAT(findings_with(changes), testing::Not(HasSubstr(tokenizer_missing)));
+  changes[1] = "--model.cache_dir=/nowhere";
+  EXPECT_THAT(findings_with(changes), HasSubstr(model_missing + "/nowhere"));
+}
+
+}  // namespace
+}  // namespace automodel::recipes
