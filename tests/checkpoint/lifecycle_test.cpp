@@ -174,7 +174,7 @@ TEST_F(LifecycleTest, KillAtAnyCallOfASaveLeavesTheLastGoodOne) {
   test::FailingCalls failing{.folder = root_, .log = folder_.file("log")};
   ASSERT_EQ(test::run_program(arguments, failing.environment()).status, 0);
   const std::vector<test::CountedCall> calls = test::read_calls(failing.log);
-  ASSERT_GT(calls.size(), 50U);
+  ASSERT_GT(calls.size(), 30U);
   const auto find = [&](const std::string& call, const std::string& ending) {
     const auto found = std::find_if(calls.begin(), calls.end(), [&](const test::CountedCall& it) {
       return it.call == call && it.path.ends_with(ending);

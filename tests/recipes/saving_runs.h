@@ -42,11 +42,11 @@ inline std::vector<std::string> saving_run(const std::string& recipe, const std:
                      "--step_scheduler.val_every_steps=2"});
 }
 
-/// What a finished run has come to: the lines of its log but for times, and the last export.
+/// What a finished run has come to: the lines of its logs but for times, and the last export.
 struct RunOutcome {
-  std::vector<std::string> lines;
+  std::vector<std::string> training;
+  std::vector<std::string> validation;
   std::string weights;
-  bool operator==(const RunOutcome&) const = default;
 };
 
 /// The checkpoint that LATEST names; "" without one.
@@ -60,20 +60,23 @@ inline std::string latest_of(const std::string& place) {
   return path_exists(text) ? path_join(place, trim(read_file(text))) : "";
 }
 
-inline RunOutcome outcome_of(const std::string& place) {
-  RunOutcome outcome;
-  for (const char* log : {"training.jsonl", "validation.jsonl"}) {
-    for (const Json& record : read_records(path_join(place, log))) {
-      std::string line = cat(log, ":");
-      for (const char* key : {"step", "epoch", "loss", "val_loss", "grad_norm", "lr"}) {
-        if (const Json* value = record.find(key)) line += cat(" ", value->dump());
-      }
-      outcome.lines.push_back(line);
+inline std::vector<std::string> lines_of(const std::string& log) {
+  std::vector<std::string> lines;
+  for (const Json& record : read_records(log)) {
+    std::string line;
+    for (const char* key : {"step", "epoch", "loss", "val_loss", "grad_norm", "lr"}) {
+      if (const Json* value = record.find(key)) line += cat(" ", value->dump());
     }
+    lines.push_back(line);
   }
-  outcome.weights =
-      read_file(path_join(latest_of(place), "model/consolidated/model-00001-of-00001.safetensors"));
-  return outcome;
+  return lines;
+}
+
+inline RunOutcome outcome_of(const std::string& place) {
+  const std::string weights = "model/consolidated/model-00001-of-00001.safetensors";
+  return {lines_of(path_join(place, "training.jsonl")),
+          lines_of(path_join(place, "validation.jsonl")),
+          read_file(path_join(latest_of(place), weights))};
 }
 
 /// Checkpoints in a folder that are finished, or those that are not.

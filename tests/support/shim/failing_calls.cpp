@@ -347,7 +347,7 @@ int ftruncate64(int fd, off64_t size) {
 }
 
 int renameat(int from_directory, const char* from, int to_directory, const char* to) {
-  if (count_at("rename", to_directory, to, true) != 0) return -1;
+  if (count_at("rename", to_directory, to, false) != 0) return -1;
   return static_cast<int>(::syscall(SYS_renameat2, from_directory, from, to_directory, to, 0));
 }
 int rename(const char* from, const char* to) {
