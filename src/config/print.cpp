@@ -188,6 +188,9 @@ class Printer {
   std::string scalar(const Node& node, bool is_secret) const {
     const bool is_value = node.is_null() || node.kind() == NodeKind::kBool;
     if (is_secret && !is_value && !node.is_interpolated()) return kHidden;
+    // A value that itself looks like a placeholder cannot be written: readers would replace it.
+    const bool shows_value = options_.has_values && node.is_interpolated() && !is_secret;
+    if (shows_value && node.text().find('$') == std::string::npos) return string_text(node.text());
     const bool is_null = node.is_null() && !node.is_interpolated();
     if (node.style() == ScalarStyle::kNone || is_null) return value_text(node);
     const std::optional<Node> plain = resolve_plain_scalar(node.raw_text());
