@@ -5,6 +5,8 @@
 #include <ctime>
 #include <string>
 
+#include "comm/nccl_environment.h"
+
 /// The program `automodel`: sets what LibTorch's libraries read while they are loaded, then becomes
 /// `automodel-main`, which lies beside it.
 ///
@@ -15,10 +17,14 @@
 /// oneDNN, which multiplies 16-bit matrices, keeps the code and memory of its last 1024 products by
 /// their shapes, LibTorch as many again. Experts' products have other rows every time, so a process
 /// filled up with a gigabyte that was never used again; the shapes of a dense model are some 20.
+///
+/// c10d reads its switches when groups of devices are made, when there are threads, beside which no
+/// variable can be set safely.
 int main(int, char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "1000", 0);
   ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32", 0);
   ::setenv("LRU_CACHE_CAPACITY", "32", 0);
+  for (const char* name : automodel::comm::kNcclSwitches) ::setenv(name, "0", 0);
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   const double seconds = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;

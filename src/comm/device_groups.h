@@ -12,9 +12,9 @@ namespace automodel::comm {
 struct DevicePlace {
   int rank = 0;
   int size = 1;
-  int device = 0;  ///< index of the CUDA device
-  double timeout_seconds = 60;
-  std::string name;  ///< of the group, for NCCL's own messages
+  int device = 0;               ///< index of the CUDA device
+  double timeout_seconds = 60;  ///< c10d's own, of an operation: later than DeviceWatch's
+  std::string name;             ///< of the group, for NCCL's own messages
 };
 
 /// A group over NCCL, from libautomodel_cuda.so, which must be open (tensor::open_cuda). Its works'

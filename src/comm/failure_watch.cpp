@@ -259,6 +259,18 @@ void FailureWatch::wait_until_peers_know() {
   }
 }
 
+void FailureWatch::tell(const std::string& text) noexcept {
+  const std::string verdict = cat("rank ", options_.rank, " failed: ", text);
+  try {
+    const std::lock_guard store_lock(store_mutex_);
+    publish(verdict);
+  } catch (const std::exception&) {
+    // The store is gone, which the others find out by themselves.
+  }
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = verdict;
+}
+
 PeerFailure FailureWatch::explain(const WatchedCall& call, const std::string& reason) {
   const std::lock_guard store_lock(store_mutex_);
   std::string cause;

@@ -92,6 +92,8 @@ class FailureWatch final {
 
   /// Leaves this rank's failure for the others, unless it only repeats theirs.
   void post(const std::string& text);
+  /// The same without waiting until they know. Throws nothing: without a store nobody can read it.
+  void tell(const std::string& text) noexcept;
 
   /// Ends the signs of life.
   void stop();

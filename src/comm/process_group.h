@@ -33,8 +33,9 @@ class BackendWork {
 class StreamMark {
  public:
   virtual ~StreamMark() = default;
-  /// Behind everything that its stream has been asked for so far. From any thread.
+  /// Behind everything that the calling thread's present stream has been asked for so far.
   virtual void set() = 0;
+  /// From any thread. Throws what the device says once it has failed.
   virtual bool is_reached() = 0;
 };
 
@@ -65,8 +66,8 @@ class GroupBackend {
   /// Something has failed and nothing of the group will be used any more: ends waits that would
   /// never end, of the device too, whatever the peers do. From any thread; called at most once.
   virtual void abort() {}
-  /// Of a backend whose wait() lets the host go on before the operation is done: a mark of the
-  /// present stream of its device, to be set. Null for all others.
+  /// Of a backend whose wait() lets the host go on before the operation is done: a mark for the
+  /// streams of its device, to be set. Null for all others.
   virtual std::unique_ptr<StreamMark> mark(at::Device) { return nullptr; }
 };
 

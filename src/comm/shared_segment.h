@@ -46,6 +46,7 @@ struct SegmentPlace {
   int rank = 0;     ///< in the group
   int size = 1;
   double timeout_seconds = 60;
+  int64_t maker_pid = 0;  ///< of the process that is rank 0, whose memory alone is taken
 };
 
 struct SegmentOutcome {
@@ -53,8 +54,9 @@ struct SegmentOutcome {
   std::string why_not;  ///< the system's text, where there is none
 };
 
-/// Memory mapped by all ranks, or by none. Throws std::runtime_error when a rank does not come in
-/// time.
+/// Memory mapped by all ranks, or by none. What the store says of it is a claim: only memory of
+/// rank 0's process that has no name, has this size and is sealed against changing it is mapped.
+/// Throws std::runtime_error when a rank does not come in time.
 SegmentOutcome share_segment(Store& store, const SegmentPlace& place, size_t num_bytes);
 
 }  // namespace automodel::comm

@@ -13,17 +13,15 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "comm/store_client.h"
+#include "comm/store_listener.h"
+
 namespace automodel::comm {
 
 namespace {
 
 std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000.0));
-}
-
-bool is_port_taken(const std::string& text) {
-  return text.find("EADDRINUSE") != std::string::npos ||
-         to_lower(text).find("address already in use") != std::string::npos;
 }
 
 /// What a process with peers needs. A peer that dies closes its connections, and a write into one
@@ -63,34 +61,44 @@ class NoNameServer final {
   int num_servers_ = 0;
 };
 
-c10::intrusive_ptr<c10d::Store> connect(const WorldOptions& options) {
-  prepare_process();
+/// torchrun's agent serves a store of c10d's, which anybody may ask: our keys there lie below a
+/// name that cannot be guessed.
+c10::intrusive_ptr<c10d::Store> connect_to_agent(const WorldOptions& options) {
   c10d::TCPStoreOptions store;
   store.port = static_cast<uint16_t>(options.port);
-  store.isServer = options.hosts_store;
   store.numWorkers = options.size;
   store.waitWorkers = false;
   store.timeout = to_milliseconds(options.timeout_seconds);
   std::optional<NoNameServer> no_name_server;
   if (is_address(options.host)) no_name_server.emplace();
+  return c10::make_intrusive<c10d::PrefixStore>(
+      prove(options.secret, "store", "", ""),
+      c10::make_intrusive<c10d::TCPStore>(options.host, store));
+}
+
+c10::intrusive_ptr<c10d::Store> connect(const WorldOptions& options) {
   try {
-    return c10::make_intrusive<c10d::TCPStore>(options.host, store);
+    if (options.is_agents_store) return connect_to_agent(options);
+    return c10::make_intrusive<StoreClient>(
+        StorePlace{options.host, options.port, options.secret, options.timeout_seconds});
   } catch (const std::exception& error) {
-    const std::string place = cat(options.host, ":", options.port);
-    if (options.hosts_store && is_port_taken(error.what())) {
-      throw UserError(cat("port ", options.port,
-                          " is taken by another process of this host; set MASTER_PORT to a free "
-                          "one"));
-    }
-    if (options.hosts_store) {
-      throw UserError(cat("cannot serve the run's store on ", place, ": ", reason_of(error.what())),
-                      ExitCode::kRankFailed);
-    }
-    throw UserError(
-        cat("rank ", options.rank, ": no answer from the run's store at ", place, " within ",
-            format_duration(options.timeout_seconds), ": ", reason_of(error.what())),
-        ExitCode::kRankFailed);
+    throw UserError(cat("rank ", options.rank, ": no answer from the run's store at ", options.host,
+                        ":", options.port, " within ", format_duration(options.timeout_seconds),
+                        ": ", reason_of(error.what())),
+                    ExitCode::kRankFailed);
   }
+}
+
+std::unique_ptr<StoreServer> serve(const WorldOptions& options) {
+  prepare_process();
+  if (!options.hosts_store) return nullptr;
+  const StoreListener listener =
+      listen_for_store(options.host, options.port, options.is_one_machine);
+  if (listener.is_everywhere && options.reporter != nullptr) {
+    options.reporter->info(cat("the run's store listens on all addresses of this machine: ",
+                               options.host, " is none that other machines could reach here"));
+  }
+  return std::make_unique<StoreServer>(listener.fd, options.secret);
 }
 
 /// c10d's errors of a lost server as ours.
@@ -115,7 +123,7 @@ std::string reason_of(const std::string& text) {
 }
 
 TcpStore::TcpStore(const WorldOptions& options)
-    : store_(connect(options)), is_address_(is_address(options.host)) {
+    : server_(serve(options)), store_(connect(options)), is_address_(is_address(options.host)) {
   if (!options.run_id.empty()) {
     store_ = c10::make_intrusive<c10d::PrefixStore>(cat("automodel/", options.run_id), store_);
   }
@@ -160,24 +168,5 @@ std::unique_ptr<Store> TcpStore::connect_again() {
 c10::intrusive_ptr<c10d::Store> TcpStore::below(const std::string& prefix) const {
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store_);
 }
-
-struct StoreServer::State {
-  c10::intrusive_ptr<c10d::TCPStore> store;
-};
-
-StoreServer::StoreServer(int listening_fd, int port, int num_ranks)
-    : state_(std::make_unique<State>()) {
-  prepare_process();
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(port);
-  options.isServer = true;
-  options.numWorkers = num_ranks;
-  options.waitWorkers = false;
-  options.masterListenFd = listening_fd;
-  const NoNameServer no_name_server;
-  state_->store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-}
-
-StoreServer::~StoreServer() = default;
 
 }  // namespace automodel::comm

@@ -5,12 +5,13 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "comm/store.h"
+#include "comm/store_server.h"
 #include "comm/world.h"
 
 namespace automodel::comm {
 
-/// A connection to c10d's store; it also serves it when the options say so. Throws UserError when
-/// there is no answer or the port is taken.
+/// A connection to the run's store; it also serves it when the options say so. Throws UserError
+/// when there is no answer, the port is taken or who answers does not know the run's secret.
 class TcpStore final : public Store {
  public:
   explicit TcpStore(const WorldOptions& options);
@@ -28,6 +29,7 @@ class TcpStore final : public Store {
   TcpStore(c10::intrusive_ptr<c10d::Store> store, bool is_address)
       : store_(std::move(store)), is_address_(is_address) {}
 
+  std::unique_ptr<StoreServer> server_;  // where this rank serves it; null in further connections
   c10::intrusive_ptr<c10d::Store> store_;
   bool is_address_;  ///< the server's place is an address, not a name
 };

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "comm/device_errors.h"
 #include "comm/tcp_store.h"
 #include "core/text.h"
 
@@ -11,13 +12,15 @@ namespace {
 
 class WatchedWork final : public BackendWork {
  public:
-  /// `follow`: empty where nothing is left to do once the wait is over.
+  /// `followed`: null where nothing is left to do once the wait is over.
   WatchedWork(std::unique_ptr<BackendWork> inner, std::shared_ptr<FailureWatch> watch,
-              WatchedCall call, std::function<void(const WatchedCall&)> follow)
+              WatchedCall call, std::shared_ptr<DeviceWatch> device_watch,
+              std::shared_ptr<DeviceWatch::Followed> followed)
       : inner_(std::move(inner)),
         watch_(std::move(watch)),
         call_(std::move(call)),
-        follow_(std::move(follow)) {}
+        device_watch_(std::move(device_watch)),
+        followed_(std::move(followed)) {}
   ~WatchedWork() override { watch_->leave(call_); }
   WatchedWork(const WatchedWork&) = delete;
   WatchedWork& operator=(const WatchedWork&) = delete;
@@ -28,18 +31,20 @@ class WatchedWork final : public BackendWork {
     watch_->begin_wait(call_);
     try {
       inner_->wait();
+      if (followed_ != nullptr) device_watch_->leave(followed_);
     } catch (const std::exception& error) {
+      if (device_failure(error)) throw;  // this rank's own
       throw watch_->explain(call_, reason_of(error.what()));
     }
     watch_->leave(call_);
-    if (follow_) follow_(call_);
   }
 
  private:
   std::unique_ptr<BackendWork> inner_;
   std::shared_ptr<FailureWatch> watch_;
   WatchedCall call_;
-  std::function<void(const WatchedCall&)> follow_;
+  std::shared_ptr<DeviceWatch> device_watch_;
+  std::shared_ptr<DeviceWatch::Followed> followed_;
 };
 
 class WatchedBackend final : public GroupBackend {
@@ -104,23 +109,22 @@ class WatchedBackend final : public GroupBackend {
     const at::Device device = tensor.defined() ? tensor.device() : at::Device(at::kCPU);
     WatchedCall call = watch_->enter(group_, operation, peer);
     std::unique_ptr<BackendWork> work;
+    std::shared_ptr<DeviceWatch::Followed> followed;
     try {
+      if (device_watch_ != nullptr && !device.is_cpu()) {
+        followed = device_watch_->enter(call, [&] { return inner_->mark(device); });
+      }
       work = start();
     } catch (const std::exception& error) {
+      if (device_failure(error)) throw;
       throw watch_->explain(call, reason_of(error.what()));
     }
     if (work == nullptr) {
       watch_->leave(call);
       return nullptr;
     }
-    std::function<void(const WatchedCall&)> follow;
-    if (device_watch_ != nullptr && !device.is_cpu()) {
-      follow = [inner = inner_, devices = device_watch_, device](const WatchedCall& it) {
-        devices->follow(it, [&] { return inner->mark(device); });
-      };
-    }
-    return std::make_unique<WatchedWork>(std::move(work), watch_, std::move(call),
-                                         std::move(follow));
+    return std::make_unique<WatchedWork>(std::move(work), watch_, std::move(call), device_watch_,
+                                         std::move(followed));
   }
 
   std::shared_ptr<GroupBackend> inner_;

@@ -18,6 +18,8 @@ namespace {
 constexpr double kCloseSeconds = 10.0;
 constexpr double kFailedStartSeconds = 2.0;
 constexpr double kStorePollSeconds = 0.002;
+/// So much later than ours comes c10d's own timeout of an operation, which explains nothing.
+constexpr double kLaterSeconds = 24 * 3600.0;
 
 std::string process_key(int rank) {
   return cat("process/", rank);
@@ -140,12 +142,12 @@ struct World::State {
   }
 
   std::shared_ptr<GroupBackend> connect_device(const std::string& key, const WatchedGroup& group) {
-    auto backend =
-        connect_nccl(store->below(cat("nccl/", key)), {.rank = rank_in(group),
-                                                       .size = static_cast<int>(group.ranks.size()),
-                                                       .device = *cuda_device,
-                                                       .timeout_seconds = group.timeout_seconds,
-                                                       .name = group.name});
+    auto backend = connect_nccl(store->below(cat("nccl/", key)),
+                                {.rank = rank_in(group),
+                                 .size = static_cast<int>(group.ranks.size()),
+                                 .device = *cuda_device,
+                                 .timeout_seconds = group.timeout_seconds + kLaterSeconds,
+                                 .name = group.name});
     device_watch->guard(backend);
     return backend;
   }
@@ -157,7 +159,8 @@ struct World::State {
       return gloo;
     }
     const SegmentPlace meeting{cat("memory/", key), gloo->rank(), gloo->size(),
-                               options.timeout_seconds};
+                               options.timeout_seconds,
+                               processes[static_cast<size_t>(group.ranks[0])].pid};
     SegmentOutcome outcome = share_segment(*store, meeting, shared_memory_bytes(gloo->size()));
     if (outcome.segment == nullptr) {
       if (options.reporter != nullptr) {
@@ -224,7 +227,9 @@ void World::use_cuda_device(int device) {
   const std::vector<int> everybody = all_ranks(state_->options.size);
   const WatchedGroup world{"world", everybody, state_->options.timeout_seconds};
   state_->device_watch = std::make_shared<DeviceWatch>(
-      state_->watch, world, DeviceWatchOptions{.lost_seconds = state_->options.lost_seconds});
+      state_->watch, world,
+      DeviceWatchOptions{.lost_seconds = state_->options.lost_seconds,
+                         .abort_seconds = state_->options.abort_seconds});
   auto& [key, backend] = *state_->backends.begin();
   backend = route_by_device(backend, state_->connect_device(key, world));
   group_ = state_->group("world", everybody, std::nullopt);

@@ -7,6 +7,7 @@
 
 #include "comm/process_group.h"
 #include "comm/slow_work.h"
+#include "comm/store_server.h"
 #include "core/reporter.h"
 
 namespace automodel::comm {
@@ -18,6 +19,9 @@ struct WorldOptions {
   std::string host = "127.0.0.1";  ///< where the store listens
   int port = 0;
   bool hosts_store = false;       ///< this rank serves the store (nobody else does)
+  bool is_agents_store = false;   ///< torchrun's agent serves it, as c10d does
+  bool is_one_machine = true;     ///< no rank is on another: the store may listen on the loopback
+  std::string secret;             ///< the run's: who does not know it is refused by its store
   double timeout_seconds = 60;    ///< of every wait: for the others' start, in a collective
   std::string run_id;             ///< keeps attempts that share a store apart (torchrun restarts)
   std::string network_interface;  ///< "eth0": for ranks on several hosts; "": by the host's name
@@ -25,22 +29,9 @@ struct WorldOptions {
   bool may_share_memory = true;  ///< else groups of one host's ranks talk over its loopback too
   /// While devices work, a rank without a sign of life for so long counts as vanished.
   double lost_seconds = 10;
+  /// For giving up what devices do, once the run has failed; then the process ends.
+  double abort_seconds = 10;
   Reporter* reporter = nullptr;  ///< hears why ranks of one host do not share memory
-};
-
-/// The store of a world, served by this process: the local launcher has one, so that it outlives
-/// every rank.
-class StoreServer final {
- public:
-  /// Serves on a listening socket's descriptor, which it owns from now on. Starts a thread.
-  StoreServer(int listening_fd, int port, int num_ranks);
-  ~StoreServer();
-  StoreServer(const StoreServer&) = delete;
-  StoreServer& operator=(const StoreServer&) = delete;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 
 /// All ranks of a run. Every rank builds one at the same time; a world of one needs no store.

@@ -144,11 +144,17 @@ bool is_block(const Node& node) {
 }
 
 /// What was read is written as it was, so that a field that wants the text finds it again.
-void emit_scalar(YAML::Emitter& out, const Node& node, bool is_secret) {
+void emit_scalar(YAML::Emitter& out, const Node& node, const PrintOptions& options,
+                 bool is_secret) {
   const bool is_value = node.is_null() || node.kind() == NodeKind::kBool;
   if (is_secret && !is_value && !node.is_interpolated()) {
     out << YAML::SingleQuoted << kHidden;
     return;
+  }
+  // A value that itself looks like a placeholder cannot be written: readers would replace it.
+  const bool shows_value = options.has_values && node.is_interpolated() && !is_secret;
+  if (shows_value && node.text().find('$') == std::string::npos) {
+    return emit_string(out, node.text());
   }
   const bool is_null = node.is_null() && !node.is_interpolated();
   if (node.style() == ScalarStyle::kNone || is_null) return emit_value(out, node);
@@ -165,7 +171,7 @@ void emit_scalar(YAML::Emitter& out, const Node& node, bool is_secret) {
 }
 
 void emit(YAML::Emitter& out, const Node& node, const PrintOptions& options, bool is_secret) {
-  if (!is_block(node)) return emit_scalar(out, node, is_secret);
+  if (!is_block(node)) return emit_scalar(out, node, options, is_secret);
   if (node.is_sequence()) {
     out << YAML::BeginSeq;
     for (const Node& child : node.children()) emit(out, child, options, is_secret);

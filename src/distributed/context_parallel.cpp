@@ -23,10 +23,6 @@ using torch::autograd::tensor_list;
 
 // B batch, s tokens of this rank, N query heads, K kv heads, H head dim, V value dim.
 
-/// Tags of the ring's messages.
-constexpr int kKeysTag = 0;
-constexpr int kGradientsTag = 1;
-
 /// One attention call: what all its blocks share, and between which ranks.
 struct ContextCall {
   comm::ProcessGroup group;
@@ -34,7 +30,7 @@ struct ContextCall {
   SequenceLayout layout;
   AttentionBlock block;
 
-  /// The rank whose keys come in the given step; the own ones first.
+  /// The rank whose keys come in the given step; the own ones first. Step -1: the next rank.
   int source(int step) const { return (group.rank() - step + group.size()) % group.size(); }
   std::vector<PositionRun> runs_of(int rank, int64_t num_tokens) const {
     return local_runs(num_tokens * group.size(), {rank, group.size(), layout});
@@ -143,23 +139,29 @@ void gather_all(const ContextCall& call, const at::Tensor& own, const Visit& vis
   }
 }
 
-int next_rank(const ContextCall& call) {
-  return (call.group.rank() + 1) % call.group.size();
+/// Every rank's tensor goes to the next rank of the ring, `coming` is that of the one before. One
+/// operation of the whole group: a receive and a send of their own would wait for each other in a
+/// circle where a communicator does one after the other.
+comm::Work start_rotation(const ContextCall& call, const at::Tensor& coming,
+                          const at::Tensor& going) {
+  const auto num_ranks = static_cast<size_t>(call.group.size());
+  comm::ExchangeCounts counts{std::vector<int64_t>(num_ranks), std::vector<int64_t>(num_ranks)};
+  counts.out[static_cast<size_t>(call.source(1))] = coming.size(0);
+  counts.in[static_cast<size_t>(call.source(-1))] = going.size(0);
+  return call.group.start_all_to_all(coming, going, counts);
 }
 
 void go_round(const ContextCall& call, const at::Tensor& own, const Visit& visit) {
   at::Tensor here = own;
   for (int step = 0; step < call.group.size(); ++step) {
     at::Tensor coming;
-    comm::Work receiving, sending;
+    comm::Work rotation;
     if (step + 1 < call.group.size()) {
       coming = at::empty_like(own);
-      receiving = call.group.start_recv(coming, call.source(1), kKeysTag);
-      sending = call.group.start_send(here, next_rank(call), kKeysTag);
+      rotation = start_rotation(call, coming, here);
     }
     visit(call.source(step), here);
-    receiving.wait();
-    sending.wait();
+    rotation.wait();
     here = coming;
   }
 }
@@ -176,39 +178,34 @@ class GradientReturn final {
   /// Where the share of a source's gradients is added, zeros before.
   at::Tensor begin(int source) {
     if (call_.method == CpRotateMethod::kAllGather) return shares_.select(0, source);
-    if (source != call_.group.rank()) {  // what the ranks before have added up is coming
-      coming_ = at::empty_like(shares_.select(0, 0));
-      receiving_ = call_.group.start_recv(coming_, call_.source(1), kGradientsTag);
-    }
     return shares_.select(0, 0).zero_();
   }
 
-  /// The share is complete.
+  /// The share is complete: it goes on with what the ranks before have added up, to the next rank.
   void end() {
     if (call_.method == CpRotateMethod::kAllGather || call_.group.size() == 1) return;
-    at::Tensor sum = shares_.select(0, 0).clone();
-    receiving_.wait();
+    const at::Tensor sum = shares_.select(0, 0).clone();
+    rotation_.wait();
     if (coming_.defined()) sum.add_(coming_);
-    sending_.wait();
-    sending_ = call_.group.start_send(sum, next_rank(call_), kGradientsTag);
+    coming_ = at::empty_like(sum);
+    rotation_ = start_rotation(call_, coming_, sum);
   }
 
   at::Tensor finish() {
     if (call_.group.size() == 1) return shares_.select(0, 0);
-    at::Tensor own = at::empty_like(shares_.select(0, 0));
     if (call_.method == CpRotateMethod::kAllGather) {
+      at::Tensor own = at::empty_like(shares_.select(0, 0));
       call_.group.reduce_scatter(own, shares_, comm::ReduceOp::kSum);
-    } else {
-      call_.group.recv(own, call_.source(1), kGradientsTag);
-      sending_.wait();
+      return own;
     }
-    return own;
+    rotation_.wait();  // the last one brings home what all ranks have added up
+    return coming_;
   }
 
  private:
   const ContextCall& call_;
   at::Tensor shares_, coming_;
-  comm::Work receiving_, sending_;
+  comm::Work rotation_;
 };
 
 void visit_sources(const ContextCall& call, const at::Tensor& own, const Visit& visit) {

@@ -1,6 +1,9 @@
 #include "launcher/environment.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <limits>
 
@@ -198,7 +201,9 @@ std::optional<int> tasks_on_node(const std::string& tasks_per_node, int node) {
   return std::nullopt;
 }
 
-std::optional<RankPlace> find_place(const Environment& environment) {
+namespace {
+
+std::optional<RankPlace> find_started_place(const Environment& environment) {
   if (auto place = torchrun_place(environment)) return place;
   if (auto place = mpi_place(environment, kOpenMpi)) return place;
   // srun may speak PMI as well, and then knows the hosts; under mpirun the task that SLURM counts
@@ -209,6 +214,33 @@ std::optional<RankPlace> find_place(const Environment& environment) {
   }
   if (auto place = slurm_place(environment)) return place;
   return mpi_place(environment, kPmi);
+}
+
+}  // namespace
+
+std::optional<RankPlace> find_place(const Environment& environment) {
+  std::optional<RankPlace> place = find_started_place(environment);
+  if (!place) return std::nullopt;
+  place->secret = read_text(environment, "AUTOMODEL_RUN_SECRET");
+  if (place->secret.empty()) {
+    place->secret = cat(place->source, " ", place->run_id, " ", place->host, ":", place->port);
+  }
+  return place;
+}
+
+std::string make_run_secret() {
+  constexpr size_t kNumBytes = 32;
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::array<unsigned char, kNumBytes> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw UserError("the system has no random numbers for the run's secret");
+  }
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text.push_back(kDigits[byte / 16]);
+    text.push_back(kDigits[byte % 16]);
+  }
+  return text;
 }
 
 int threads_per_rank(const Environment& environment, int num_local_ranks) {

@@ -15,8 +15,10 @@ struct RankPlace {
   int local_world_size = 1;
   std::string host;  ///< where rank 0 can be reached
   int port = 0;
-  std::string source;             ///< "torchrun", "SLURM", "MPI"
-  std::string run_id;             ///< the same on all ranks; another after torchrun restarts them
+  std::string source;  ///< "torchrun", "SLURM", "MPI"
+  std::string run_id;  ///< the same on all ranks; another after torchrun restarts them
+  /// AUTOMODEL_RUN_SECRET, or a text that the run's ranks have in common and other runs have not.
+  std::string secret;
   bool store_is_served = false;   ///< torchrun's agent serves a store already
   std::string network_interface;  ///< GLOO_SOCKET_IFNAME; "": by the host's name
 };
@@ -38,6 +40,9 @@ std::optional<int> tasks_on_node(const std::string& tasks_per_node, int node);
 /// Threads of one of `num_local_ranks` ranks of this machine: OMP_NUM_THREADS, or the usable cores
 /// divided among them, at least 1.
 int threads_per_rank(const Environment& environment, int num_local_ranks);
+
+/// A secret that nobody can guess, for a run whose ranks are started here.
+std::string make_run_secret();
 
 /// The process's environment.
 Environment process_environment();

@@ -94,7 +94,7 @@ PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& opti
   per_stage.memory.num_micro_batches *= schedule.shape.num_microbatches;
   const distributed::Simulation simulation = distributed::simulate(schedule);
   plan.bubble = simulation.bubble_fraction();
-  plan.num_sends = simulation.num_sends;
+  plan.num_sends = static_cast<int64_t>(simulation.messages.size());
   plan.sent_bytes = plan.num_sends * per_stage.shape.tokens() / per_stage.shape.num_sequence_parts *
                     whole->dims().hidden_size * options.shape.element_size;
   std::vector<int64_t> kept;

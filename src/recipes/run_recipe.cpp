@@ -2,6 +2,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
 
 #include "comm/world.h"
@@ -13,6 +16,7 @@
 #include "launcher/local_ranks.h"
 #include "loggers/chrome_trace.h"
 #include "loggers/console.h"
+#include "recipes/rank_device.h"
 #include "recipes/recipe.h"
 #include "recipes/train_session.h"
 #include "tensor/page_arena.h"
@@ -27,7 +31,9 @@ using loggers::ConsoleReporter;
 struct PreparedRun {
   config::Document document;
   Recipe recipe;
-  std::string resolved_recipe;
+  std::string shown_recipe;     ///< as it was written: no text of the environment is logged
+  std::string resolved_recipe;  ///< with the values that are used; saved beside checkpoints
+  std::string compared_recipe;  ///< the same with its secrets: all ranks have the same
   std::vector<std::string> warnings;
   std::string trace_path;
   std::string log_path;
@@ -65,65 +71,29 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   for (std::string& text : diagnostics.render_all(config::Severity::kWarning)) {
     run.warnings.push_back(std::move(text));
   }
-  run.resolved_recipe = config::to_yaml(run.document.root);
+  run.shown_recipe = config::to_yaml(run.document.root);
+  run.resolved_recipe = config::to_yaml(run.document.root, {.has_values = true});
+  run.compared_recipe =
+      config::to_yaml(run.document.root, {.has_secrets_hidden = false, .has_values = true});
   return run;
 }
 
-/// Where a rank computes.
-struct RankDevice {
-  at::Device device = at::kCPU;
-  std::unique_ptr<tensor::CudaRuntime> cuda;
-};
-
-/// What `--device` says, or CUDA for a recipe of NCCL where there is one. Opens CUDA, which cannot
-/// be forked: called in the rank's own process.
-RankDevice choose_device(const PreparedRun& run, int local_rank, Reporter& reporter) {
-  const bool is_nccl = to_lower(run.recipe.dist_env.backend) == "nccl";
-  const bool is_wanted = run.device == "cuda" || (run.device.empty() && is_nccl);
-  RankDevice chosen;
-  if (!is_wanted) return chosen;
-  std::string reason;
-  try {
-    chosen.cuda = tensor::open_cuda();
-    const int count = chosen.cuda->device_count();
-    if (count == 0) reason = "this machine has no CUDA device";
-    if (count > 0 && local_rank >= count) {
-      reason = cat("rank ", local_rank, " of this machine has none of its ", count,
-                   count == 1 ? " device" : " devices");
-    }
-  } catch (const UnsupportedError& error) {
-    reason = error.what();
-  }
-  if (reason.empty()) {
-    chosen.cuda->set_device(local_rank);
-    chosen.device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
-    reporter.info(cat("device: ", chosen.cuda->device_name(local_rank)));
-    return chosen;
-  }
-  if (run.device == "cuda") throw UnsupportedError(cat("--device cuda: ", reason));
-  reporter.warning(
-      cat("dist_env.backend nccl needs a GPU: training on the CPU with gloo (", reason, ")"));
-  return {};
-}
-
 /// This rank's place, on a device only when every rank has one.
-RankDevice agree_on_device(const PreparedRun& run, int local_rank, comm::World& world,
-                           Reporter& reporter) {
-  RankDevice place = choose_device(run, local_rank, reporter);
-  const bool is_everywhere = world.group().agree_max(place.device.is_cpu() ? 1 : 0) == 0;
-  if (is_everywhere) {
-    world.use_cuda_device(place.device.index());
-    return place;
-  }
-  if (!place.device.is_cpu()) {
-    reporter.warning("other ranks have no CUDA device: training on the CPU with gloo");
-  }
-  return {};
+RankDevice find_device(const PreparedRun& run, int local_rank, comm::World& world,
+                       Reporter& reporter) {
+  const bool is_nccl = to_lower(run.recipe.dist_env.backend) == "nccl";
+  DeviceRequest request;
+  request.is_demanded = run.device == "cuda";
+  request.is_wanted = request.is_demanded || (run.device.empty() && is_nccl);
+  request.local_rank = local_rank;
+  RankDevice place = agree_on_device(request, world.group(), tensor::open_cuda, reporter);
+  if (!place.device.is_cpu()) world.use_cuda_device(place.device.index());
+  return place;
 }
 
 int run_session(const PreparedRun& run, int local_rank, comm::World& world, Reporter& reporter) {
-  world.group().check_same("recipe or overrides", run.resolved_recipe);
-  const RankDevice place = agree_on_device(run, local_rank, world, reporter);
+  world.group().check_same("recipe or overrides", run.compared_recipe);
+  const RankDevice place = find_device(run, local_rank, world, reporter);
   if (place.device.is_cpu()) tensor::use_page_arena_for_tensors();
   const comm::ProcessGroup group = world.group();
   std::optional<loggers::ChromeTrace> trace;
@@ -149,23 +119,19 @@ launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, 
   place.reporter = &reporter;
   at::set_num_threads(num_threads);
   std::optional<comm::World> world;
-  std::string text;
-  ExitCode code = ExitCode::kInternal;
+  launcher::RankOutcome outcome(0);
   try {
     world.emplace(place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
-    reporter.info(cat("recipe:\n", run.resolved_recipe));
+    reporter.info(cat("recipe:\n", run.shown_recipe));
     const int status = run_session(run, local_rank, *world, reporter);
     world->close();
     return status;
-  } catch (const UserError& error) {
-    text = error.what();
-    code = error.code();
   } catch (const std::exception& error) {
-    text = internal_error_text(error);
+    outcome = outcome_of(error);
   }
-  if (world) world->fail(text);
-  return {static_cast<int>(code), text};
+  if (world) world->fail(outcome.failure);
+  return outcome;
 }
 
 /// Says why a rank failed that nobody here launched.
@@ -187,13 +153,23 @@ int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
   world.host = place.host;
   world.port = place.port;
   world.hosts_store = place.rank == 0 && !place.store_is_served;
+  world.is_agents_store = place.store_is_served;
+  world.is_one_machine = place.local_world_size == place.world_size;
+  world.secret = place.secret;
   world.timeout_seconds = timeout_of(run);
   world.run_id = place.run_id;
   world.network_interface = place.network_interface;
   world.store_place = place.store_is_served ? place.source : "rank 0";
   const int threads =
       launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
-  return tell(run, be_rank(run, world, place.local_rank, threads), place.rank, place.world_size);
+  const int status =
+      tell(run, be_rank(run, world, place.local_rank, threads), place.rank, place.world_size);
+  if (status == static_cast<int>(ExitCode::kRankFailed)) {
+    // Libraries' threads may be in calls that never end, beside which nothing can be torn down.
+    std::fflush(nullptr);
+    ::_exit(status);
+  }
+  return status;
 }
 
 int run_here(const PreparedRun& run, int num_ranks) {
@@ -202,16 +178,18 @@ int run_here(const PreparedRun& run, int num_ranks) {
     return tell(run, be_rank(run, {}, 0, threads), 0, 1);
   }
   launcher::LocalRun local;
+  const std::string secret = launcher::make_run_secret();
   local.rank_main = [&](const launcher::LocalRank& place) {
     comm::WorldOptions world;
     world.rank = place.rank;
     world.size = place.num_ranks;
     world.port = place.port;
+    world.secret = secret;
     world.timeout_seconds = timeout_of(run);
     return be_rank(run, world, place.rank, place.num_threads);
   };
-  local.serve_store = [](int listening_fd, int port, int ranks) -> std::shared_ptr<void> {
-    return std::make_shared<comm::StoreServer>(listening_fd, port, ranks);
+  local.serve_store = [&secret](int listening_fd, int, int) -> std::shared_ptr<void> {
+    return std::make_shared<comm::StoreServer>(listening_fd, secret);
   };
   local.report = [&](const std::string& text) {
     ConsoleReporter(console_of(run, 0, 1)).error(text);

@@ -17,6 +17,8 @@ class CudaRuntime {
   virtual void set_device(int device) const = 0;
   /// e.g. "NVIDIA H200".
   virtual std::string device_name(int device) const = 0;
+  /// What tells a device from all others, of other machines too; "" where it cannot be known.
+  virtual std::string device_identity(int device) const = 0;
   /// The most memory that tensors took at one time since the start.
   virtual uint64_t peak_allocated_bytes(int device) const = 0;
   /// Waits until the device has done all that was asked of it.

@@ -1,5 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "core/file.h"
 #include "core/json.h"
@@ -394,6 +397,52 @@ TEST(CliTest, VersionIsOneLine) {
   const ProgramResult run = automodel({"version"});
   EXPECT_EQ(run.status, 0);
   EXPECT_THAT(run.out, testing::MatchesRegex("automodel [0-9.]+ \\(LibTorch [0-9.]+\\)\n"));
+}
+
+TEST(CliTest, TheStartSetsWhatLibrariesReadBeforeThereAreThreads) {
+  const TemporaryDirectory folder;
+  const std::string program = folder.file("automodel");
+  ASSERT_EQ(test::run_program({"/bin/cp", test::automodel_binary(), program}).status, 0);
+  folder.write("automodel-main", "#!/bin/sh\nenv | grep ^TORCH_NCCL | sort\n");
+  ASSERT_EQ(test::run_program({"/bin/chmod", "+x", folder.file("automodel-main")}).status, 0);
+  const ProgramResult run = test::run_program({program}, {"TORCH_NCCL_DUMP_ON_TIMEOUT=1"});
+  EXPECT_EQ(run.out,
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING=0\nTORCH_NCCL_DUMP_ON_TIMEOUT=1\n"
+            "TORCH_NCCL_ENABLE_MONITORING=0\nTORCH_NCCL_RETHROW_CUDA_ERRORS=0\n");
+}
+
+/// Commands that run beside each other: 20 at once, and others that were stopped in the middle of
+/// whatever they were doing, so that each lock they could hold is held.
+TEST(CliTest, CommandsDoNotWaitForEachOther) {
+  const std::vector<std::string> check = {test::automodel_binary(), "check", kSmoke};
+  const auto cpu_seconds = [](const rusage& usage) {
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  };
+  rusage alone{};
+  test::Program first(check);
+  ASSERT_EQ(first.wait(&alone).status, 0);
+  std::vector<std::unique_ptr<test::Program>> stopped, beside;
+  for (int i = 0; i < 12; ++i) {
+    stopped.push_back(std::make_unique<test::Program>(check));
+    ::usleep(static_cast<useconds_t>(20'000 * i));  // wherever that is
+    ::kill(stopped.back()->pid(), SIGSTOP);
+  }
+  for (int i = 0; i < 20; ++i) beside.push_back(std::make_unique<test::Program>(check));
+  for (const auto& program : beside) {
+    rusage usage{};
+    const ProgramResult result = program->wait(&usage);
+    EXPECT_EQ(result.status, 0) << result.err;
+    // Spinning costs more than the work; a machine that is busy, caches and all, makes the work
+    // itself somewhat dearer.
+    EXPECT_LT(cpu_seconds(usage), 5 * cpu_seconds(alone) + 0.5);
+  }
+  for (const auto& program : stopped) {
+    ::kill(program->pid(), SIGCONT);
+    EXPECT_EQ(program->wait().status, 0);
+  }
 }
 
 }  // namespace

@@ -1,90 +1,11 @@
-// Failures while the device works and the host waits for it, with a device that this file makes up:
-// its tensors are those without memory, its operations are never done until they are aborted.
+// Failures while the device works and the host waits for it, with a device that is made up
+// (stuck_device.h): its tensors are those without memory.
 #include "comm/device_watch.h"
 
 #include <gmock/gmock.h>
 
-#include <condition_variable>
-#include <mutex>
-
-#include "comm/device_groups.h"
 #include "comm/ranks.h"
-
-namespace automodel::comm {
-namespace {
-
-/// The device of a process.
-class StuckDevice final {
- public:
-  /// What a host does that reads a number of the device.
-  void synchronize() {
-    std::unique_lock lock(mutex_);
-    aborted_.wait(lock, [this] { return num_aborts_ > 0; });
-  }
-  void abort() {
-    const std::lock_guard lock(mutex_);
-    num_aborts_ += 1;
-    aborted_.notify_all();
-  }
-  int num_aborts() {
-    const std::lock_guard lock(mutex_);
-    return num_aborts_;
-  }
-  int num_groups = 0;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable aborted_;
-  int num_aborts_ = 0;
-};
-
-/// A rank is a process of its own.
-StuckDevice& device_of_process() {
-  static StuckDevice device;
-  return device;
-}
-
-class NeverReached final : public StreamMark {
- public:
-  void set() override {}
-  bool is_reached() override { return false; }
-};
-
-class StuckWork final : public BackendWork {
- public:
-  void wait() override {}  // the host goes on
-  bool is_done() override { return false; }
-};
-
-class StuckBackend final : public GroupBackend {
- public:
-  using Started = std::unique_ptr<BackendWork>;
-  explicit StuckBackend(const DevicePlace& place) : place_(place) {
-    device_of_process().num_groups += 1;
-  }
-  int rank() const override { return place_.rank; }
-  int size() const override { return place_.size; }
-  Started all_reduce(at::Tensor, ReduceOp) override { return started(); }
-  Started broadcast(at::Tensor, int) override { return started(); }
-  Started all_gather(at::Tensor, const at::Tensor&) override { return started(); }
-  Started reduce_scatter(at::Tensor, const at::Tensor&, ReduceOp) override { return started(); }
-  Started all_to_all(at::Tensor, const at::Tensor&, const ExchangeCounts&) override {
-    return started();
-  }
-  Started send(const at::Tensor&, int, int) override { return started(); }
-  Started recv(at::Tensor, int, int) override { return started(); }
-  Started barrier() override { return started(); }
-  void abort() override { device_of_process().abort(); }
-  std::unique_ptr<StreamMark> mark(at::Device) override { return std::make_unique<NeverReached>(); }
-
- private:
-  static Started started() { return std::make_unique<StuckWork>(); }
-
-  DevicePlace place_;
-};
-
-}  // namespace
-}  // namespace automodel::comm
+#include "comm/stuck_device.h"
 
 /// Stands where libautomodel_cuda.so's would be.
 extern "C" __attribute__((visibility("default"))) automodel::comm::GroupBackend*
@@ -97,22 +18,30 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
+void gather_on_device(const ProcessGroup& group) {
+  const auto on_device = at::TensorOptions().device(at::kMeta);
+  group.all_gather(at::empty({2 * group.size()}, on_device), at::empty({2}, on_device));
+}
+
 /// Gathers on the device over everybody and over pairs, waits for them as streams do, and reads.
 void step_on_device(World& world) {
   const ProcessGroup pairs = world.split("pairs", {{0, 1}, {2}});
   for (const ProcessGroup& group : {world.group(), pairs}) {
     if (group.size() == 1) continue;
-    const auto on_device = at::TensorOptions().device(at::kMeta);
-    group.all_gather(at::empty({2 * group.size()}, on_device), at::empty({2}, on_device));
+    gather_on_device(group);
   }
   device_of_process().synchronize();
 }
 
-RanksResult run_on_device(const std::function<void(World&)>& body, double timeout_seconds = 20) {
+RanksResult run_on_device(const std::function<void(World&)>& body, double timeout_seconds = 20,
+                          double grace_seconds = 1) {
   RanksOptions options;
   options.timeout_seconds = timeout_seconds;
-  options.grace_seconds = 1;
-  options.adjust = [](int, WorldOptions& world) { world.lost_seconds = 1; };
+  options.grace_seconds = grace_seconds;
+  options.adjust = [](int, WorldOptions& world) {
+    world.lost_seconds = 1;
+    world.abort_seconds = 1;
+  };
   return run_ranks(
       3,
       [&](World& world) {
@@ -133,8 +62,8 @@ TEST(DeviceWatchTest, ARankThatFailsEndsTheWaitsOfTheOthersWithItsText) {
     step_on_device(world);
     // A group of pairs and that of everybody, each once.
     for (int i = 0; i < 200 && device_of_process().num_aborts() < 2; ++i) ::usleep(1000);
-    expect(device_of_process().num_aborts() == device_of_process().num_groups, "aborts");
-    expect(device_of_process().num_groups == 2, "groups");
+    expect(device_of_process().num_aborts() == device_of_process().num_groups(), "aborts");
+    expect(device_of_process().num_groups() == 2, "groups");
   });
   const std::string text = "rank 2 failed: the disk is full";
   EXPECT_EQ(result.errors, (Texts{text, text, "the disk is full"}));
@@ -192,12 +121,79 @@ TEST(DeviceWatchTest, AStoppedRankIsMissedByTheOneBeforeIt) {
   }
 }
 
+TEST(DeviceWatchTest, ADeviceThatFailsIsItsRanksOwnFailure) {
+  const RanksResult result = run_on_device([](World& world) {
+    if (world.group().rank() == 1) {
+      gather_on_device(world.group());
+      device_of_process().fail("CUDA error: an illegal memory access was encountered");
+      world.group().barrier();  // the host asks its device for nothing
+    }
+    gather_on_device(world.group());
+    device_of_process().synchronize();
+  });
+  EXPECT_EQ(result.errors, Texts(3,
+                                 "rank 1 failed: the device failed: CUDA error: an illegal "
+                                 "memory access was encountered"));
+  EXPECT_EQ(result.kinds, Texts(3, "PeerFailure"));
+}
+
+TEST(DeviceWatchTest, ADeviceThatIsAskedKeepsNobodyFromStartingOperations) {
+  expect_ranks(2, [](World& world) {
+    StuckDevice& device = device_of_process();
+    device.hold_answers();
+    world.use_cuda_device(0);
+    gather_on_device(world.group());
+    device.await_questions(1);
+    gather_on_device(world.group());  // while the watch's thread waits for the device's answer
+    device.release_answers();
+    device.finish_everything();
+  });
+}
+
+TEST(DeviceWatchTest, AnOperationsAgeCountsFromWhenTheDeviceHasComeToIt) {
+  expect_ranks(2, [](World& world) {
+    StuckDevice& device = device_of_process();
+    device.come_to(0);  // computes, and comes to nothing that it has been asked for
+    world.use_cuda_device(0);
+    gather_on_device(world.split("hasty", {{0, 1}}, 3.0));
+    device.await_questions(20);  // four a second: longer than the timeout
+    device.finish_everything();
+    device.synchronize();
+    world.group().barrier();
+  });
+}
+
+TEST(DeviceWatchTest, GroupsThatCannotBeGivenUpEndTheProcess) {
+  constexpr double kGraceSeconds = 60;  // then it would be killed
+  const double begin = monotonic_seconds();
+  const RanksResult result = run_on_device(
+      [](World& world) {
+        if (world.group().rank() == 2) throw std::runtime_error("the disk is full");
+        if (world.group().rank() == 1) device_of_process().never_give_up();
+        gather_on_device(world.group());
+        device_of_process().synchronize();
+      },
+      20, kGraceSeconds);
+  EXPECT_EQ(result.errors, (Texts{"rank 2 failed: the disk is full", "", "the disk is full"}));
+  EXPECT_LT(monotonic_seconds() - begin, kGraceSeconds / 2);
+}
+
+TEST(DeviceWatchTest, TheBackendsOwnTimeoutComesLongAfterOurs) {
+  expect_ranks(2, [](World& world) {
+    world.use_cuda_device(0);
+    world.split("slow", {{0, 1}}, 7200.0);
+    const std::vector<double> found = device_of_process().timeouts();
+    expect(found.size() == 2, "groups");
+    expect(found[0] >= 20 + 3600 && found[1] >= 7200 + 3600, cat(found[0], " ", found[1]));
+  });
+}
+
 TEST(DeviceWatchTest, NothingIsAbortedInAGoodRun) {
   expect_ranks(3, [](World& world) {
     world.use_cuda_device(0);
     world.group().barrier();
     world.close();
-    expect(device_of_process().num_groups == 1, "groups");
+    expect(device_of_process().num_groups() == 1, "groups");
     expect(device_of_process().num_aborts() == 0, "aborted");
   });
 }

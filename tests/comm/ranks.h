@@ -33,6 +33,7 @@ struct RanksResult {
 struct RanksOptions {
   double timeout_seconds = 20;
   double grace_seconds = 8;  ///< the launcher's
+  std::string secret = "of the run";
   /// Changes how a process starts its world; `process` counts from 0.
   std::function<void(int process, WorldOptions&)> adjust = [](int, WorldOptions&) {};
 };
@@ -80,6 +81,7 @@ inline RanksResult run_ranks(int num_ranks, const std::function<void(World&)>& b
     options.size = place.num_ranks;
     options.port = place.port;
     options.timeout_seconds = ranks.timeout_seconds;
+    options.secret = ranks.secret;
     ranks.adjust(place.rank, options);
     std::optional<World> world;
     try {
@@ -94,8 +96,8 @@ inline RanksResult run_ranks(int num_ranks, const std::function<void(World&)>& b
       return {kind_of(error) == "PeerFailure" ? 4 : 1, error.what()};
     }
   };
-  run.serve_store = [](int fd, int port, int size) -> std::shared_ptr<void> {
-    return std::make_shared<StoreServer>(fd, port, size);
+  run.serve_store = [secret = ranks.secret](int fd, int, int) -> std::shared_ptr<void> {
+    return std::make_shared<StoreServer>(fd, secret);
   };
   run.report = [](const std::string&) {};
   RanksResult result;

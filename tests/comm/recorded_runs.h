@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/ranks.h"
+#include "comm/rank_threads.h"
 #include "comm/recording_group.h"
 
 namespace automodel::comm {
@@ -14,12 +14,16 @@ namespace automodel::comm {
 using Groups = std::function<ProcessGroup(const ProcessGroup&)>;
 
 /// In a rank: `run` gives the same values to the bit over plain groups and over recorded ones,
-/// which find no mistake.
+/// which find no mistake. Where ranks are threads, the recorded groups keep NCCL's rules too.
 inline void expect_same_when_recorded(
-    const std::string& what, const std::function<std::vector<at::Tensor>(const Groups&)>& run) {
+    const World& world, const std::string& what,
+    const std::function<std::vector<at::Tensor>(const Groups&)>& run) {
   const std::vector<at::Tensor> wanted = run([](const ProcessGroup& group) { return group; });
   const auto record = std::make_shared<Recording>();
-  const auto found = run([&](const ProcessGroup& group) { return recorded(group, record); });
+  const int rank = world.group().rank();
+  const auto found = run([&](const ProcessGroup& group) {
+    return recorded(rules_of_thread() ? ruled(group, rank) : group, record);
+  });
   expect(!record->lines().empty() && !wanted.empty(), cat(what, ": nothing ran"));
   expect(record->mistakes().empty(), cat(what, ": ", join(record->mistakes(), "\n")));
   expect(found.size() == wanted.size(), cat(what, ": ", found.size(), " values"));

@@ -45,6 +45,7 @@ TEST(StartTest, RunIdsKeepAttemptsOnOneStoreApart) {
         again.size = 2;
         again.port = port;
         again.run_id = "job.1";
+        again.secret = RanksOptions().secret;
         World second(again);
         expect(second.group().agree_max(again.rank) == 1, "max");
         second.close();

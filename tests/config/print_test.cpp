@@ -49,6 +49,28 @@ TEST(PrintTest, KeepsWhatWasWritten) {
             "d: 12:30:45\n");
 }
 
+TEST(PrintTest, WritesTheValuesThatAreUsedWhenAsked) {
+  const Node recipe = load(
+      "n: ${N}\np: ${N}/x\nmissing: ${NOT_SET,1e-4}\nhf_token: ${TOKEN}\n"
+      "note: ${TOKEN}\nkept: 0x10\nlist: ['${N}', a]\n");
+  const std::string text = to_yaml(recipe, {.has_values = true});
+  EXPECT_EQ(text,
+            "n: '7'\n"
+            "p: 7/x\n"
+            "missing: '1e-4'\n"
+            "hf_token: '${TOKEN}'\n"
+            "note: hunter2\n"
+            "kept: 0x10\n"
+            "list:\n"
+            "- '7'\n"
+            "- a\n");
+  const std::string whole = to_yaml(recipe, {.has_secrets_hidden = false, .has_values = true});
+  EXPECT_NE(whole.find("hf_token: hunter2\n"), std::string::npos) << whole;
+  // It is read as the same values without the environment.
+  const Environment nothing = [](const std::string&) { return std::nullopt; };
+  EXPECT_TRUE(same_value(load_text(whole, "again", {}, nothing).root, recipe)) << whole;
+}
+
 TEST(PrintTest, HidesSecretsByKey) {
   EXPECT_EQ(to_yaml(load("hf_token: abc\ncomet: {api_key: [x, {y: z}]}\nuse_auth_token: true\n"
                          "my_token: ${TOKEN}\ntokenizer: gpt2\n")),

@@ -136,10 +136,10 @@ TEST(ContextParallelTest, ContiguousSharesGiveTheSame) {
 }
 
 TEST(ContextParallelTest, OverStreamsValuesAreTheSameToTheBit) {
-  comm::expect_ranks(4, [](comm::World& world) {
+  comm::expect_rank_threads(4, [](comm::World& world) {
     for (const ContextCase& context_case : cases()) {
       for (const auto method : {CpRotateMethod::kAllGather, CpRotateMethod::kAllToAll}) {
-        comm::expect_same_when_recorded(context_case.name, [&](const comm::Groups& over) {
+        comm::expect_same_when_recorded(world, context_case.name, [&](const comm::Groups& over) {
           return split_results(context_case, method, SequenceLayout::kHeadTail,
                                over(world.group()));
         });

@@ -11,7 +11,8 @@
 namespace automodel::distributed {
 namespace {
 
-using comm::expect_ranks;
+using comm::expect_rank_threads;
+
 using comm::expect_same_when_recorded;
 using comm::Groups;
 using comm::ProcessGroup;
@@ -36,12 +37,12 @@ std::vector<at::Tensor> train_llama(const DeviceMesh& mesh, const ParallelizeOpt
 
 TEST(StreamExchangeTest, SplitLayersGiveWhatTheyGiveOverPlainGroups) {
   using enum ActivationCheckpointingMode;
-  expect_ranks(4, [](comm::World& world) {
+  expect_rank_threads(4, [](comm::World& world) {
     const ProcessGroup tp = world.split("tp", {{0, 1}, {2, 3}});
     const ProcessGroup dp = world.split("dp", {{0, 2}, {1, 3}});
     for (const bool sequence_parallel : {false, true}) {
       for (const auto recomputes : {kOff, kFull}) {
-        expect_same_when_recorded("tensor parallel", [&](const Groups& over) {
+        expect_same_when_recorded(world, "tensor parallel", [&](const Groups& over) {
           const auto one = ProcessGroup::solo();
           const ProcessGroup parts = over(dp);
           const DeviceMesh mesh(
@@ -75,12 +76,12 @@ std::vector<at::Tensor> exchange_tokens(const ExpertGroups& groups, bool has_sam
 }
 
 TEST(StreamExchangeTest, TokensReachTheirExpertsAsOverPlainGroups) {
-  expect_ranks(4, [](comm::World& world) {
-    expect_same_when_recorded("tokens of every rank", [&](const Groups& over) {
+  expect_rank_threads(4, [](comm::World& world) {
+    expect_same_when_recorded(world, "tokens of every rank", [&](const Groups& over) {
       return exchange_tokens({over(world.group()), ProcessGroup::solo()}, false);
     });
     const ProcessGroup tp = world.split("tp", {{0, 1}, {2, 3}});
-    expect_same_when_recorded("tokens of pairs", [&](const Groups& over) {
+    expect_same_when_recorded(world, "tokens of pairs", [&](const Groups& over) {
       return exchange_tokens({over(world.group()), over(tp)}, true);
     });
   });

@@ -15,6 +15,7 @@ namespace automodel::distributed {
 namespace {
 
 using comm::expect;
+using comm::expect_rank_threads;
 using comm::expect_ranks;
 using comm::expect_same_when_recorded;
 using comm::Groups;
@@ -158,11 +159,11 @@ std::vector<Named> sharding_cases() {
 }
 
 TEST(StreamOrderTest, ShardedTrainingIsThatOfPlainGroupsToTheBit) {
-  expect_ranks(2, [](comm::World& world) {
+  expect_rank_threads(2, [](comm::World& world) {
     for (const Named& it : sharding_cases()) {
       for (const int num_micro : {1, 3}) {
         expect_same_when_recorded(
-            cat(it.name, ", ", num_micro, " micro-batches"), [&](const Groups& over) {
+            world, cat(it.name, ", ", num_micro, " micro-batches"), [&](const Groups& over) {
               return train_sharded(ShardingGroups::of(over(world.group())), it.options, num_micro);
             });
       }
@@ -171,11 +172,11 @@ TEST(StreamOrderTest, ShardedTrainingIsThatOfPlainGroupsToTheBit) {
 }
 
 TEST(StreamOrderTest, ReplicasOfShardsAreThoseOfPlainGroupsToTheBit) {
-  expect_ranks(4, [](comm::World& world) {
+  expect_rank_threads(4, [](comm::World& world) {
     const ProcessGroup shard = world.split("dp_shard", {{0, 1}, {2, 3}});
     const ProcessGroup replicate = world.split("dp_replicate", {{0, 2}, {1, 3}});
     for (const Named& it : sharding_cases()) {
-      expect_same_when_recorded(it.name, [&](const Groups& over) {
+      expect_same_when_recorded(world, it.name, [&](const Groups& over) {
         return train_sharded({over(world.group()), over(shard), over(replicate)}, it.options, 2);
       });
     }
@@ -183,9 +184,9 @@ TEST(StreamOrderTest, ReplicasOfShardsAreThoseOfPlainGroupsToTheBit) {
 }
 
 TEST(StreamOrderTest, BucketsOfReplicasAreThoseOfPlainGroupsToTheBit) {
-  expect_ranks(2, [](comm::World& world) {
+  expect_rank_threads(2, [](comm::World& world) {
     for (const int64_t bytes : {int64_t{64}, int64_t{512}, int64_t{1} << 20}) {
-      expect_same_when_recorded(cat("buckets of ", bytes), [&](const Groups& over) {
+      expect_same_when_recorded(world, cat("buckets of ", bytes), [&](const Groups& over) {
         ToyModel toy;
         DataParallelOptions options;
         options.first_bucket_bytes = options.bucket_bytes = bytes;

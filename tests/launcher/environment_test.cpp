@@ -329,5 +329,20 @@ TEST(ThreadsPerRankTest, DividesTheCores) {
   }
 }
 
+TEST(RunSecretTest, IsWhatTheEnvironmentSaysOrWhatARunsRanksHaveInCommon) {
+  const std::string own = place_of(kTorchrun).secret;
+  EXPECT_EQ(own, "torchrun job7.2 node1:1234");
+  EXPECT_EQ(place_of(with(kTorchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).secret, own);
+  EXPECT_NE(place_of(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "job8"}})).secret, own);
+  EXPECT_NE(place_of(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "3"}})).secret, own);
+  EXPECT_EQ(place_of(with(kTorchrun, {{"AUTOMODEL_RUN_SECRET", "s3cret"}})).secret, "s3cret");
+}
+
+TEST(RunSecretTest, OfARunThatIsStartedHereCannotBeGuessed) {
+  const std::string secret = make_run_secret();
+  EXPECT_EQ(secret.size(), 64U);
+  EXPECT_NE(secret, make_run_secret());
+}
+
 }  // namespace
 }  // namespace automodel::launcher

@@ -62,9 +62,9 @@ Program::~Program() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-ProgramResult Program::wait() {
+ProgramResult Program::wait(rusage* usage) {
   int status = 0;
-  ::waitpid(pid_, &status, 0);
+  ::wait4(pid_, &status, 0, usage);
   pid_ = 0;
   ProgramResult result;
   result.seconds = monotonic_seconds() - begin_seconds_;

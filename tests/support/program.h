@@ -1,5 +1,6 @@
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <string>
@@ -29,8 +30,8 @@ class Program final {
   Program& operator=(const Program&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Waits for the end.
-  ProgramResult wait();
+  /// Waits for the end. `usage`: what it and those that it waited for have used, where asked for.
+  ProgramResult wait(rusage* usage = nullptr);
 
  private:
   TemporaryDirectory folder_;

@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "comm/device_groups.h"
+#include "comm/nccl_environment.h"
 #include "comm/reduce_op.h"
 
 namespace automodel::comm {
@@ -33,12 +34,12 @@ class NcclWork final : public BackendWork {
 
 class CudaMark final : public StreamMark {
  public:
-  explicit CudaMark(c10::cuda::CUDAStream stream) : stream_(stream) {}
-  void set() override { event_.record(stream_); }
+  explicit CudaMark(c10::DeviceIndex device) : device_(device) {}
+  void set() override { event_.record(c10::cuda::getCurrentCUDAStream(device_)); }
   bool is_reached() override { return event_.query(); }
 
  private:
-  c10::cuda::CUDAStream stream_;
+  c10::DeviceIndex device_;
   at::cuda::CUDAEvent event_;
 };
 
@@ -115,7 +116,7 @@ class NcclBackend final : public GroupBackend {
   }
 
   std::unique_ptr<StreamMark> mark(at::Device device) override {
-    return std::make_unique<CudaMark>(c10::cuda::getCurrentCUDAStream(device.index()));
+    return std::make_unique<CudaMark>(device.index());
   }
 
  private:
@@ -129,13 +130,11 @@ class NcclBackend final : public GroupBackend {
   std::atomic<bool> is_aborted_ = false;
 };
 
-/// c10d looks after its groups too: its threads end the process, with a text of their own, when an
-/// operation takes too long, a device fails or they have been idle. That is DeviceWatch's here. The
-/// variables are the only way to say so; what the user has set stays.
-void leave_watching_to_us() {
-  for (const char* name : {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING",
-                           "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_RETHROW_CUDA_ERRORS"}) {
-    ::setenv(name, "0", 0);
+/// c10d's threads leave the watching to us; the program says so before it has threads.
+void check_environment() {
+  for (const char* name : kNcclSwitches) {
+    if (std::getenv(name) != nullptr) continue;
+    throw UserError(cat(name, " is not set: start `automodel`, not `automodel-main`"));
   }
 }
 
@@ -146,7 +145,7 @@ void leave_watching_to_us() {
 /// What connect_nccl() looks for; the caller owns the result.
 extern "C" automodel::comm::GroupBackend* automodel_connect_nccl(
     c10d::Store* store, const automodel::comm::DevicePlace* place) {
-  automodel::comm::leave_watching_to_us();
+  automodel::comm::check_environment();
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout =
       std::chrono::milliseconds(static_cast<int64_t>(place->timeout_seconds * 1000.0));

@@ -17,10 +17,23 @@ namespace {
 
 using StageMicrobatch = std::pair<int, int>;
 
-/// Messages of a batch have tags of their own, so their order does not matter.
-int tag_of(const PipelineAction& maker, int num_microbatches) {
-  const int place = maker.stage * num_microbatches + maker.microbatch;
-  return 2 * place + (maker.op == PipelineOp::kForward ? 0 : 1);
+/// A message as both ends know it. Of a gradient it is known who makes it, not whether alone or
+/// with the weights': it stands for both.
+PipelineAction named(PipelineAction maker) {
+  if (maker.op == PipelineOp::kBackwardInput) maker.op = PipelineOp::kFullBackward;
+  return maker;
+}
+
+/// A rank's messages in an order that is the same at their other ends. No tag tells them apart, and
+/// where a device carries them, those of two ranks go one behind the other, whoever sends: each end
+/// starts them in this order. Then the first that is not there waits for nothing but its maker.
+std::vector<PipelineMessage> messages_of(const PipelineSchedule& schedule, int rank) {
+  std::vector<PipelineMessage> messages;
+  for (PipelineMessage& message : simulate(schedule).messages) {
+    message.maker = named(message.maker);
+    if (message.from == rank || message.to == rank) messages.push_back(message);
+  }
+  return messages;
 }
 
 }  // namespace
@@ -40,12 +53,10 @@ struct PipelineExecutor::Pass {
   double loss = 0;
   std::map<StageMicrobatch, InFlight> in_flight;
   std::map<PipelineAction, at::Tensor> handed_over;  // by what made it, on this rank
-  std::vector<PipelineAction> receives;              // what other ranks make, in order of use
-  size_t next_receive = 0;
+  std::vector<PipelineMessage> messages;             // to and from this rank, as both ends order
+  size_t next_message = 0;                           // the first that has not been started
   std::map<PipelineAction, Message> posted;
   std::deque<Message> sent;
-
-  int num_microbatches() const { return static_cast<int>(batches.size()); }
 };
 
 PipelineExecutor::PipelineExecutor(comm::ProcessGroup pp_group, PipelineSchedule schedule,
@@ -56,6 +67,7 @@ PipelineExecutor::PipelineExecutor(comm::ProcessGroup pp_group, PipelineSchedule
   const std::vector<int> own = schedule_.stages_of(group_.rank());
   AM_CHECK(own.size() == stages.size(), "rank ", group_.rank(), " has ", own.size(), " stages");
   for (size_t i = 0; i < own.size(); ++i) stages_[own[i]] = stages[i];
+  messages_ = messages_of(schedule_, group_.rank());
 }
 
 PipelineSchedule PipelineExecutor::schedule_for(int num_microbatches) const {
@@ -68,20 +80,6 @@ PipelineSchedule PipelineExecutor::schedule_for(int num_microbatches) const {
 }
 
 namespace {
-
-/// What the actions of a rank need of other ranks. Of a gradient it is known who makes it, not
-/// whether alone or with the weights': it stands for both.
-std::vector<PipelineAction> receives_of(const PipelineSchedule& schedule,
-                                        const std::vector<PipelineAction>& actions, int rank) {
-  std::vector<PipelineAction> receives;
-  for (const PipelineAction& action : actions) {
-    for (const PipelineAction& need : needs_of(action, schedule.shape.num_stages())) {
-      const bool is_here = schedule.rank_of_stage[static_cast<size_t>(need.stage)] == rank;
-      if (!is_here && need.op != PipelineOp::kBackwardInput) receives.push_back(need);
-    }
-  }
-  return receives;
-}
 
 std::vector<PipelineAction> forwards_of(const std::vector<int>& stages, int num_microbatches) {
   std::vector<PipelineAction> actions;
@@ -102,8 +100,8 @@ double PipelineExecutor::train(const std::vector<tensor::Batch>& microbatches, b
   const PipelineSchedule& schedule = is_usual ? schedule_ : other;
   const auto& actions = schedule.actions[static_cast<size_t>(group_.rank())];
   Pass pass{.batches = microbatches, .actions = actions};
-  pass.receives = receives_of(schedule, actions, group_.rank());
-  post_receive(pass);
+  pass.messages = is_usual ? messages_ : messages_of(schedule, group_.rank());
+  post_next_receive(pass);
   std::map<int, size_t> last_of_stage;
   for (size_t i = 0; i < actions.size(); ++i) last_of_stage[actions[i].stage] = i;
   for (size_t i = 0; i < actions.size(); ++i) {
@@ -115,11 +113,16 @@ double PipelineExecutor::train(const std::vector<tensor::Batch>& microbatches, b
 
 double PipelineExecutor::evaluate(const std::vector<tensor::Batch>& microbatches) {
   const at::NoGradGuard no_grad;
-  const std::vector<int> stages = schedule_.stages_of(group_.rank());
-  const auto actions = forwards_of(stages, static_cast<int>(microbatches.size()));
+  PipelineSchedule forwards = schedule_;
+  forwards.shape.num_microbatches = static_cast<int>(microbatches.size());
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    forwards.actions[static_cast<size_t>(rank)] =
+        forwards_of(schedule_.stages_of(rank), forwards.shape.num_microbatches);
+  }
+  const auto& actions = forwards.actions[static_cast<size_t>(group_.rank())];
   Pass pass{.batches = microbatches, .actions = actions, .is_training = false};
-  pass.receives = receives_of(schedule_, actions, group_.rank());
-  post_receive(pass);
+  pass.messages = messages_of(forwards, group_.rank());
+  post_next_receive(pass);
   for (const PipelineAction& action : actions) forward(pass, action);
   for (Message& message : pass.sent) message.work.wait();
   return pass.loss;
@@ -217,28 +220,47 @@ at::Tensor PipelineExecutor::take_input(Pass& pass, const PipelineAction& action
     }
     AM_CHECK(false, action.text(), " comes before what it needs of its own rank");
   }
-  const auto posted = pass.posted.find(needs[0]);
-  AM_CHECK(posted != pass.posted.end(), action.text());
+  const PipelineAction maker = named(needs[0]);
+  auto posted = pass.posted.find(maker);
+  if (posted == pass.posted.end()) {
+    posted = post_receive(pass, come_to(pass, maker));
+  }
   Message message = std::move(posted->second);
   pass.posted.erase(posted);
-  post_receive(pass);
+  post_next_receive(pass);
   message.work.wait();
   counts_.receives += 1;
   return message.tensor.to(options_.device);
 }
 
-/// Starts the receive that is needed next.
-void PipelineExecutor::post_receive(Pass& pass) {
-  if (pass.next_receive == pass.receives.size()) return;
-  const PipelineAction& maker = pass.receives[pass.next_receive++];
-  const tensor::Batch& batch = pass.batches[static_cast<size_t>(maker.microbatch)];
+/// The turn of a message has come: starts the receives that lie before it.
+const PipelineMessage& PipelineExecutor::come_to(Pass& pass, const PipelineAction& maker) {
+  while (pass.next_message < pass.messages.size()) {
+    const PipelineMessage& message = pass.messages[pass.next_message++];
+    if (message.maker == maker) return message;
+    AM_CHECK(message.to == group_.rank(), maker.text(), " before ", message.maker.text());
+    post_receive(pass, message);
+  }
+  AM_CHECK(false, "no message ", maker.text());
+}
+
+/// One receive ahead, where it is its turn.
+void PipelineExecutor::post_next_receive(Pass& pass) {
+  if (!pass.posted.empty() || pass.next_message == pass.messages.size()) return;
+  const PipelineMessage& message = pass.messages[pass.next_message];
+  if (message.to != group_.rank()) return;
+  pass.next_message += 1;
+  post_receive(pass, message);
+}
+
+std::map<PipelineAction, PipelineExecutor::Message>::iterator PipelineExecutor::post_receive(
+    Pass& pass, const PipelineMessage& planned) {
+  const tensor::Batch& batch = pass.batches[static_cast<size_t>(planned.maker.microbatch)];
   Message message;
-  message.peer = rank_of(maker.stage);
-  message.tag = tag_of(maker, pass.num_microbatches());
   message.tensor = at::empty(stages_.begin()->second->hidden_sizes(batch),
                              at::TensorOptions().dtype(options_.dtype));
-  message.work = group_.start_recv(message.tensor, message.peer, message.tag);
-  pass.posted.emplace(maker, std::move(message));
+  message.work = group_.start_recv(message.tensor, planned.from);
+  return pass.posted.emplace(planned.maker, std::move(message)).first;
 }
 
 /// Sends a result to its stage, which may be on this rank.
@@ -254,10 +276,12 @@ void PipelineExecutor::pass_on(Pass& pass, const PipelineAction& action, int to_
     pass.sent.front().work.wait();
     pass.sent.pop_front();
   }
-  Message message{peer, tag_of(action, pass.num_microbatches()), result.cpu().contiguous(), {}};
-  message.work = group_.start_send(message.tensor, message.peer, message.tag);
+  come_to(pass, named(action));
+  Message message{result.cpu().contiguous(), {}};
+  message.work = group_.start_send(message.tensor, peer);
   counts_.sends += 1;
   pass.sent.push_back(std::move(message));
+  post_next_receive(pass);
 }
 
 void PipelineExecutor::trace(const PipelineAction& action, double begin) {

@@ -13,6 +13,7 @@
 #include "core/reporter.h"
 #include "distributed/engine.h"
 #include "distributed/pipeline/schedule.h"
+#include "distributed/pipeline/simulation.h"
 #include "distributed/pipeline/stage_backward.h"
 #include "tensor/batch.h"
 
@@ -51,9 +52,10 @@ struct PipelineCounts {
 };
 
 /// Runs a rank's list of a schedule. Messages are started when their tensor is there and waited for
-/// when it is needed, one receive ahead; they go through the CPU's memory. The last stage computes
-/// head and loss at the beginning of a backward, so that only one micro-batch's logits' gradients
-/// exist. Every rank of the pp group calls every function, with the same batches.
+/// when it is needed, one receive ahead, in one order for both ends, which needs no tags; they go
+/// through the CPU's memory. The last stage computes head and loss at the beginning of a backward,
+/// so that only one micro-batch's logits' gradients exist. Every rank of the pp group calls every
+/// function, with the same batches.
 class PipelineExecutor final {
  public:
   /// `stages` are the schedule's of this rank, ascending; they outlive this.
@@ -76,8 +78,6 @@ class PipelineExecutor final {
  private:
   struct Pass;
   struct Message {
-    int peer = 0;
-    int tag = 0;
     at::Tensor tensor;
     comm::Work work;
   };
@@ -89,7 +89,10 @@ class PipelineExecutor final {
   void weight_backward(Pass& pass, const PipelineAction& action, bool is_last);
   at::Tensor take_input(Pass& pass, const PipelineAction& action);
   void pass_on(Pass& pass, const PipelineAction& action, int to_stage, const at::Tensor& tensor);
-  void post_receive(Pass& pass);
+  const PipelineMessage& come_to(Pass& pass, const PipelineAction& maker);
+  void post_next_receive(Pass& pass);
+  std::map<PipelineAction, Message>::iterator post_receive(Pass& pass,
+                                                           const PipelineMessage& planned);
   void trace(const PipelineAction& action, double begin);
   PipelineStage& stage(int index) const { return *stages_.at(index); }
   int num_stages() const { return schedule_.shape.num_stages(); }
@@ -97,6 +100,7 @@ class PipelineExecutor final {
 
   comm::ProcessGroup group_;
   PipelineSchedule schedule_;
+  std::vector<PipelineMessage> messages_;  // of a batch of the schedule's size, to and from here
   std::map<int, PipelineStage*> stages_;
   PipelineOptions options_;
   PipelineCounts counts_;

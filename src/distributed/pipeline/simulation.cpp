@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -33,6 +34,10 @@ class Clock final {
         while (advance(rank)) moves = true;
       }
     }
+    std::stable_sort(result_.messages.begin(), result_.messages.end(),
+                     [](const PipelineMessage& a, const PipelineMessage& b) {
+                       return std::tie(a.made, a.from, a.to) < std::tie(b.made, b.from, b.to);
+                     });
     result_.deadlock = find_circle();
     for (const double end : result_.end) result_.duration = std::max(result_.duration, end);
     return std::move(result_);
@@ -76,7 +81,10 @@ class Clock final {
       if (made == needs.end()) return false;
       const bool is_received = rank_of(made->stage) != static_cast<int>(rank);
       begin = std::max(begin, end_of(*made) + (is_received ? costs_.transfer : 0));
-      if (is_received) result_.num_sends += 1;
+      if (is_received) {
+        result_.messages.push_back(
+            {*made, rank_of(made->stage), static_cast<int>(rank), end_of(*made)});
+      }
     }
     if (next_[rank] == 0) result_.begin[rank] = begin;
     const double end = begin + cost(action.op);

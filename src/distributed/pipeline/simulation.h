@@ -17,6 +17,14 @@ struct ActionCosts {
   double transfer = 0;  ///< between the ranks of neighbouring stages
 };
 
+/// A result that another rank needs.
+struct PipelineMessage {
+  PipelineAction maker;
+  int from = 0;  ///< ranks
+  int to = 0;
+  double made = 0;  ///< when, by the clock
+};
+
 /// What a clock shows that runs a schedule.
 struct Simulation {
   double duration = 0;              ///< of the step, from the first action to the last rank's end
@@ -24,8 +32,10 @@ struct Simulation {
   std::vector<double> begin;        ///< when every rank begins
   std::vector<double> end;          ///< and ends
   std::vector<int> peak_in_flight;  ///< most (stage, micro-batch) pairs with kept activations
-  int num_sends = 0;                ///< messages between ranks, forward and backward
-  std::string deadlock;             ///< "" when every rank comes to its end
+  /// Between ranks, forward and backward, in the order in which they are made. Whoever has made
+  /// those of his that come before one can take it.
+  std::vector<PipelineMessage> messages;
+  std::string deadlock;  ///< "" when every rank comes to its end
 
   /// Share of the ranks' time in which they wait, of the whole step.
   double bubble_fraction() const;

@@ -21,6 +21,19 @@ class TorchCudaRuntime final : public CudaRuntime {
     return cudaGetDeviceProperties(&properties, device) == cudaSuccess ? properties.name : "";
   }
 
+  std::string device_identity(int device) const override {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) return "";
+    constexpr const char* kDigits = "0123456789abcdef";
+    std::string text = std::string(properties.name) + " ";
+    for (const char byte : properties.uuid.bytes) {
+      const auto value = static_cast<unsigned char>(byte);
+      text.push_back(kDigits[value / 16]);
+      text.push_back(kDigits[value % 16]);
+    }
+    return text;
+  }
+
   uint64_t peak_allocated_bytes(int device) const override {
     constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     const auto stats =

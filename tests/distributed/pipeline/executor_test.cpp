@@ -143,10 +143,10 @@ TEST(PipelineExecutorTest, EvaluationGivesTheWholeModelsLoss) {
 TEST(PipelineExecutorTest, OverStreamsValuesAreTheSameToTheBit) {
   for (const ScheduleKind kind :
        {kGPipe, k1F1B, kInterleaved1F1B, kInterleavedZeroBubble, kZBVZeroBubble}) {
-    comm::expect_ranks(4, [&](comm::World& world) {
+    comm::expect_rank_threads(4, [&](comm::World& world) {
       const DeviceMesh plain(world, mesh::Mesh({.pp = 2, .dp_shard = 2}));
       comm::expect_same_when_recorded(
-          std::string(schedule_name(kind)), [&](const comm::Groups& over) {
+          world, std::string(schedule_name(kind)), [&](const comm::Groups& over) {
             std::map<std::string, comm::ProcessGroup> groups;
             for (const char* axis : {"pp", "dp_shard_cp"})
               groups.emplace(axis, over(plain.group(axis)));

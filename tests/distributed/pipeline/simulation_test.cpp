@@ -83,10 +83,10 @@ TEST(SimulationTest, TransfersLengthenTheStep) {
 }
 
 TEST(SimulationTest, EveryBorderBetweenRanksIsCrossedTwiceByEveryMicrobatch) {
-  EXPECT_EQ(run(k1F1B, {4, 1, 8}).num_sends, 2 * 3 * 8);
-  EXPECT_EQ(run(kInterleaved1F1B, {2, 2, 4}).num_sends, 2 * 3 * 4);
+  EXPECT_EQ(run(k1F1B, {4, 1, 8}).messages.size(), 2 * 3 * 8);
+  EXPECT_EQ(run(kInterleaved1F1B, {2, 2, 4}).messages.size(), 2 * 3 * 4);
   // The V's lowest two stages are on one rank.
-  EXPECT_EQ(run(kZBVZeroBubble, {2, 2, 4}).num_sends, 2 * 2 * 4);
+  EXPECT_EQ(run(kZBVZeroBubble, {2, 2, 4}).messages.size(), 2 * 2 * 4);
 }
 
 TEST(SimulationTest, ACircleOfWaitsIsNamed) {
@@ -120,6 +120,45 @@ TEST(SimulationTest, TenThousandRandomShapesNeverDeadlock) {
     const PipelineSchedule plain = make_plain_schedule(kind, shape, schedule.rank_of_stage);
     ASSERT_EQ(find_schedule_fault(plain), "");
     ASSERT_EQ(simulate(plain).deadlock, "");
+  }
+}
+
+/// Where in a rank's list a message is made, and where it is needed first.
+std::pair<size_t, size_t> places_of(const PipelineSchedule& schedule,
+                                    const PipelineMessage& message) {
+  const auto& makes = schedule.actions[static_cast<size_t>(message.from)];
+  const auto& takes = schedule.actions[static_cast<size_t>(message.to)];
+  const auto needs = [&](const PipelineAction& action) {
+    const auto all = needs_of(action, schedule.shape.num_stages());
+    return std::find(all.begin(), all.end(), message.maker) != all.end();
+  };
+  return {std::find(makes.begin(), makes.end(), message.maker) - makes.begin(),
+          std::find_if(takes.begin(), takes.end(), needs) - takes.begin()};
+}
+
+/// Ends that start their messages in this order, sends when they are made and receives when they
+/// are needed or before, never wait in a circle.
+TEST(SimulationTest, MessagesAreInAnOrderThatBothEndsCanKeep) {
+  for (const ScheduleKind kind :
+       {kGPipe, k1F1B, kInterleaved1F1B, kLoopedBFS, kInterleavedZeroBubble, kZBVZeroBubble}) {
+    for (const int ranks : {2, 3, 4}) {
+      const int stages = is_multi_stage(kind) ? 2 : 1;
+      const PipelineSchedule schedule = make_schedule(kind, {ranks, stages, 2 * ranks});
+      const std::vector<PipelineMessage> messages = simulate(schedule).messages;
+      for (int rank = 0; rank < ranks; ++rank) {
+        size_t num_made = 0;  // actions of the rank that its earlier sends wait for
+        for (const PipelineMessage& message : messages) {
+          const auto [made, needed] = places_of(schedule, message);
+          if (message.from == rank) {
+            EXPECT_GE(made + 1, num_made) << schedule_name(kind) << " " << message.maker.text();
+            num_made = std::max(num_made, made + 1);
+          }
+          if (message.to == rank) {
+            EXPECT_GE(needed, num_made) << schedule_name(kind) << " " << message.maker.text();
+          }
+        }
+      }
+    }
   }
 }
 

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace automodel::comm {
+
+// What the run's store and its clients say to each other. First who they are, both ways, without
+// saying the run's secret; then requests, each answered before the next one is read:
+//
+//   client   kHello  nonce            | proof of a client
+//   server                nonce proof |                    kWelcome
+//   client   operation, size (4 bytes), arguments
+//   server                                        size (4 bytes), result
+//
+// Numbers are little-endian. A text is its size (4 bytes) and its bytes.
+
+inline constexpr std::string_view kHello = "AMSTORE1";
+inline constexpr std::string_view kWelcome = "welcome!";
+inline constexpr size_t kNonceBytes = 16;
+inline constexpr size_t kProofBytes = 40;
+inline constexpr size_t kGreetingBytes = kHello.size() + kNonceBytes;
+inline constexpr size_t kReplyBytes = kNonceBytes + kProofBytes;
+/// Of a request or a result; what ranks tell each other is some kilobytes.
+inline constexpr uint32_t kLargestFrame = 64U << 20;
+
+enum class StoreOperation : uint8_t {
+  kSet = 1,         ///< key, value
+  kGet = 2,         ///< key, milliseconds to wait -> 1 and the value, or 0
+  kHas = 3,         ///< key -> 0 or 1
+  kAdd = 4,         ///< key, number -> sum
+  kCompareSet = 5,  ///< key, expected, wanted -> the value then
+  kErase = 6,       ///< key -> 0 or 1
+  kCount = 7,       ///< -> number of keys
+};
+
+/// Bytes that nobody can guess.
+std::string random_bytes(size_t count);
+
+/// Which only somebody who knows the secret can make of both nonces. `role`: "client" or "server".
+std::string prove(const std::string& secret, std::string_view role, std::string_view client_nonce,
+                  std::string_view server_nonce);
+
+/// Whether two proofs are equal; takes as long for any two.
+bool is_same_proof(std::string_view a, std::string_view b);
+
+/// Makes the bytes of a request or a result.
+class WireWriter final {
+ public:
+  WireWriter& text(std::string_view value);
+  WireWriter& number(int64_t value);
+  WireWriter& byte(uint8_t value);
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+/// Takes them apart; nullopt where they end too early.
+class WireReader final {
+ public:
+  explicit WireReader(std::string_view bytes) : bytes_(bytes) {}
+  std::optional<std::string> text();
+  std::optional<int64_t> number();
+  std::optional<uint8_t> byte();
+  bool is_at_end() const { return bytes_.empty(); }
+
+ private:
+  std::string_view bytes_;
+};
+
+/// The 4 bytes of a size, and back.
+std::string size_bytes(size_t size);
+uint32_t size_of_bytes(std::string_view four);
+
+}  // namespace automodel::comm
