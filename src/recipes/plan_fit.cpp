@@ -116,7 +116,8 @@ PlanFit fit_plan(const RecipePlan& plan, const Recipe& recipe, const DeviceMemor
   if (fit.largest.size() > kPartsNamed) fit.largest.resize(kPartsNamed);
   if (fit.fits) return fit;
   const int64_t world_size = plan.sizes.world_size();
-  for (const Change& change : Changes(plan, recipe).all()) {
+  const Changes changes(plan, recipe);
+  for (const Change& change : changes.all()) {
     const auto changed = again(change.overrides, change.world_size);
     if (!changed) continue;
     const int64_t needed = changed->most_bytes() + fit.reserve;

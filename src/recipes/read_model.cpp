@@ -301,6 +301,7 @@ ModelPlan read_model(const Node& root, Diagnostics& diagnostics) {
     const Node* place = target->arguments.find("pretrained_model_name_or_path");
     if (config != nullptr) {
       if (const Node* path = config->find("pretrained_model_name_or_path")) place = path;
+      if (config->is_string()) place = config;
     }
     find_source(place != nullptr ? *place : *node, plan, diagnostics);
   } else if (plan.hf_config.is_null() && (config == nullptr || config->is_null())) {
