@@ -410,6 +410,7 @@ ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
     const Node* place = target->arguments.find("pretrained_model_name_or_path");
     if (config != nullptr) {
       if (const Node* path = config->find("pretrained_model_name_or_path")) place = path;
+      if (config->is_string()) place = config;
     }
     find_source(place != nullptr ? *place : section, plan, diagnostics);
   } else if (plan.hf_config.is_null() && (config == nullptr || config->is_null())) {

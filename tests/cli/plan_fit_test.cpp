@@ -103,7 +103,8 @@ TEST(PlanFitTest, ADeviceAttendsWithoutWholeScores) {
   const auto activations = [&](const char* device) {
     std::vector<std::string> all = arguments;
     all.insert(all.end(), {"--device", device});
-    const Json& bytes = plan_json(all).at("bytes");
+    const Json made = plan_json(all);
+    const Json& bytes = made.at("bytes");
     return bytes.at("activations").as_double() + bytes.at("working").as_double();
   };
   // Whole scores of 4 sequences of 4 heads: 16 GiB, of which a layer of the CPU's plain path in
