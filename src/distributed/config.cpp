@@ -49,12 +49,7 @@ std::vector<std::string> scope_parts(const std::string& entry) {
 }  // namespace
 
 MixedPrecisionPolicy default_mp_policy() {
-  MixedPrecisionPolicy policy;
-  policy.param_dtype = "bfloat16";
-  policy.reduce_dtype = "float32";
-  policy.output_dtype = std::nullopt;
-  policy.cast_forward_inputs = false;
-  return policy;
+  return MixedPrecisionPolicy::unwritten();
 }
 
 std::string async_tp_warning(bool enable_async_tensor_parallel, bool sequence_parallel) {
