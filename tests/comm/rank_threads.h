@@ -35,6 +35,7 @@ inline RanksResult run_rank_threads(int num_ranks, const std::function<void(Worl
   launcher::LocalRun run;
   run.rank_main = [&](const launcher::LocalRank& process) -> launcher::RankOutcome {
     const auto rules = std::make_shared<NcclRules>(num_ranks);
+    at::set_num_threads(1);  // the first call after a fork replaces a pool: not for two threads
     const auto be_rank = [&](int rank) {
       at::set_num_threads(1);
       rules_of_thread() = rules;

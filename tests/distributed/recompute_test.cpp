@@ -78,7 +78,7 @@ class TwiceRunBlock final : public RecomputedBlock, public nn::RepeatedBlock {
 };
 
 /// Three blocks between an input and an output scale, which belong to the root.
-class RecomputedModel final : public torch::nn::Module {
+class RecomputedModel final : public torch::nn::Module, public nn::HookedModule {
  public:
   explicit RecomputedModel(const LayerKind& kind, int num_runs = 1, bool is_marked = false)
       : kind_(kind), num_runs_(num_runs) {
@@ -95,14 +95,12 @@ class RecomputedModel final : public torch::nn::Module {
     }
   }
 
+  nn::UnitHook& unit_hook() override { return hook_; }
+
   at::Tensor loss(int64_t number) {
     const at::Tensor x = at::sin(at::arange(kB * kS * kD, at::kFloat) + double(number));
-    at::Tensor hidden = x.view({kB, kS, kD}).to(kind_.dtype) * scale_;
-    for (int run = 0; run < num_runs_; ++run) {
-      if (run > 0) hidden = hidden / hidden.detach().abs().max();  // the blocks have no norms
-      for (const auto& block : blocks_) hidden = block->forward(hidden);
-    }
-    return (hidden * scale_).pow(2).mean();
+    return hook_({x.view({kB, kS, kD}).to(kind_.dtype)},
+                 [this](const nn::TensorList& in) { return nn::TensorList{run(in[0])}; })[0];
   }
 
   static nn::ParallelPlan plan() {
@@ -114,6 +112,16 @@ class RecomputedModel final : public torch::nn::Module {
   tensor::KeyMap keys() const { return own_names(*this); }
 
  private:
+  at::Tensor run(const at::Tensor& x_BSD) const {
+    at::Tensor hidden = x_BSD * scale_;
+    for (int run = 0; run < num_runs_; ++run) {
+      if (run > 0) hidden = hidden / hidden.detach().abs().max();  // the blocks have no norms
+      for (const auto& block : blocks_) hidden = block->forward(hidden);
+    }
+    return (hidden * scale_).pow(2).mean();
+  }
+
+  nn::UnitHook hook_;
   LayerKind kind_;
   int num_runs_;  // of the blocks
   at::Tensor scale_;
