@@ -1,0 +1,25 @@
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace automodel::recipes {
+namespace {
+
+/// Ranks that tests fork need a process without threads, whatever ran in it before; programs that
+/// tests start choose for themselves.
+class OneThread final : public testing::Environment {
+ public:
+  void SetUp() override { at::set_num_threads(1); }
+};
+
+const testing::Environment* const one_thread =
+    testing::AddGlobalTestEnvironment(new OneThread);  // GoogleTest owns it
+
+TEST(OneThread, IsWhatTestsComputeWith) {
+  ASSERT_NE(one_thread, nullptr);
+  EXPECT_EQ(at::get_num_threads(), 1);
+}
+
+}  // namespace
+}  // namespace automodel::recipes
