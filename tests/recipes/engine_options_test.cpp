@@ -408,7 +408,8 @@ TEST(RecipeClasses, SchemaAndExplainKnowTheClassesOfSections) {
     const Json* at = &schema;
     for (const std::string& part : split(path, '.')) at = &at->at("properties").at(part);
     Texts names;
-    for (const Json& name : at->at("properties").at("_target_").at("enum").as_array()) {
+    const Json& known = at->at("properties").at("_target_").at("anyOf").as_array().at(0);
+    for (const Json& name : known.at("enum").as_array()) {
       names.push_back(name.as_string());
     }
     return names;
