@@ -6,11 +6,14 @@
 namespace automodel::recipes {
 namespace {
 
-/// Ranks that tests fork need a process without threads, whatever ran in it before; programs that
-/// tests start choose for themselves.
+/// Ranks that tests fork need a process without threads, whatever ran in it before: tests, runs in
+/// their process and programs that they start compute with one.
 class OneThread final : public testing::Environment {
  public:
-  void SetUp() override { at::set_num_threads(1); }
+  void SetUp() override {
+    ::setenv("OMP_NUM_THREADS", "1", 1);
+    at::set_num_threads(1);
+  }
 };
 
 const testing::Environment* const one_thread =
