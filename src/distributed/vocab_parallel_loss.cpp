@@ -35,34 +35,40 @@ void check_vocab_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ig
   throw InputError(cat("label ", label, " is outside the vocabulary of ", vocab_size, " tokens"));
 }
 
-/// {logits scaled, capped and rounded, the cap's slope}; the slope is undefined without a cap.
-std::pair<at::Tensor, at::Tensor> cap(const at::Tensor& logits,
-                                      const CrossEntropyOptions& options) {
-  const at::Tensor scaled = options.logit_scale == 1.0 ? logits : logits * options.logit_scale;
-  if (options.softcap == 0) return {options.rounded(scaled), {}};
-  const at::Tensor tanh = at::tanh(scaled / options.softcap);
-  return {options.rounded(tanh * options.softcap), 1.0 - tanh * tanh};
+/// Some rows at a time, whose copies are small.
+void round_in_place(const at::Tensor& logits, const CrossEntropyOptions& options) {
+  if (!options.logits_dtype) return;
+  for (const at::Tensor& rows : logits.split(64)) rows.copy_(options.rounded(rows));
 }
 
-struct ChunkResult {
-  at::Tensor loss;      // float64, on the device
-  at::Tensor gradient;  // of the raw logits, [n, rows]
-};
+/// Scales, caps and rounds logits in place. The cap's slope; undefined without a cap.
+at::Tensor cap(const at::Tensor& logits, const CrossEntropyOptions& options) {
+  at::Tensor slope;
+  if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
+  if (options.softcap > 0) {
+    logits.div_(options.softcap).tanh_();
+    slope = (logits * logits).neg_().add_(1.0);
+    logits.mul_(options.softcap);
+  }
+  round_in_place(logits, options);
+  return slope;
+}
 
-/// `logits` [n, rows] float32 of this rank's rows.
-ChunkResult chunk_loss_of(const at::Tensor& logits, const at::Tensor& labels,
-                          const CrossEntropyOptions& options, const VocabPlace& place) {
-  const auto [capped, slope] = cap(logits, options);
+/// Loss (float64, on the device) of `logits` [n, rows], float32, of this rank's rows; changed into
+/// their gradients.
+at::Tensor chunk_loss_of(const at::Tensor& logits, const at::Tensor& labels,
+                         const CrossEntropyOptions& options, const VocabPlace& place) {
+  const at::Tensor slope = cap(logits, options);
   const at::Tensor is_counted = labels.ne(options.ignore_index);
   const at::Tensor is_here = labels.ge(place.range.first)
                                  .logical_and(labels.lt(place.range.first + place.range.count))
                                  .logical_and(is_counted);
   const at::Tensor targets =
       (labels - place.range.first).masked_fill(is_here.logical_not(), 0).unsqueeze(1);
-  const at::Tensor own_max = capped.amax(1);
-  const at::Tensor exponentials = at::exp(capped - own_max.unsqueeze(1));
-  const at::Tensor own_target = capped.gather(1, targets).squeeze(1) * is_here;
-  const at::Tensor own = at::stack({own_max, exponentials.sum(1), own_target});
+  const at::Tensor own_max = logits.amax(1);
+  const at::Tensor own_target = logits.gather(1, targets).squeeze(1) * is_here;
+  logits.sub_(own_max.unsqueeze(1)).exp_();
+  const at::Tensor own = at::stack({own_max, logits.sum(1), own_target});
   at::Tensor all = at::empty({place.group->size(), 3, labels.size(0)}, own.options());
   place.group->all_gather(all, own);
 
@@ -70,16 +76,14 @@ ChunkResult chunk_loss_of(const at::Tensor& logits, const at::Tensor& labels,
   const at::Tensor max = maxima.amax(0);
   const at::Tensor sum = (all.select(1, 1) * at::exp(maxima - max)).sum(0);
   const at::Tensor target = all.select(1, 2).sum(0);
-  ChunkResult result;
   const at::Tensor losses = (max - target + at::log(sum)) * is_counted;
-  result.loss = losses.sum(at::kDouble) / options.divisor;
-  result.gradient = exponentials.mul_((at::exp(own_max - max) / sum).unsqueeze(1));
-  result.gradient.scatter_add_(1, targets, -is_here.to(at::kFloat).unsqueeze(1));
-  result.gradient.mul_(is_counted.unsqueeze(1)).mul_(1.0 / options.divisor);
-  result.gradient = options.rounded(result.gradient);
-  if (options.logit_scale != 1.0) result.gradient.mul_(options.logit_scale);
-  if (slope.defined()) result.gradient.mul_(slope);
-  return result;
+  logits.mul_((at::exp(own_max - max) / sum).unsqueeze(1));
+  logits.scatter_add_(1, targets, -is_here.to(at::kFloat).unsqueeze(1));
+  logits.mul_(is_counted.unsqueeze(1)).mul_(1.0 / options.divisor);
+  round_in_place(logits, options);
+  if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
+  if (slope.defined()) logits.mul_(slope);
+  return losses.sum(at::kDouble) / options.divisor;
 }
 
 struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossEntropy> {
@@ -99,11 +103,9 @@ struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossE
       const int64_t count = std::min(kVocabChunkTokens, hidden.size(0) - begin);
       const at::Tensor tokens = hidden.narrow(0, begin, count);
       const at::Tensor logits = kernels::product(tokens, rows.t()).to(at::kFloat);
-      const ChunkResult chunk =
-          chunk_loss_of(logits, labels.narrow(0, begin, count), *options, *place);
-      loss.add_(chunk.loss);
+      loss.add_(chunk_loss_of(logits, labels.narrow(0, begin, count), *options, *place));
       if (!has_gradients) continue;
-      const at::Tensor gradient = chunk.gradient.to(weight.scalar_type());
+      const at::Tensor gradient = logits.to(weight.scalar_type());
       kernels::product_into(gradient, rows, hidden_grad.narrow(0, begin, count));
       kernels::product_into(gradient.t(), tokens, rows_grad, {.adds = true});
     }

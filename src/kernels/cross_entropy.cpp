@@ -59,6 +59,12 @@ at::ScalarType wide_type(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+/// Some rows at a time, whose copies are small.
+void round_in_place(const at::Tensor& logits, const CrossEntropyOptions& options) {
+  if (!options.logits_dtype) return;
+  for (const at::Tensor& rows : logits.split(64)) rows.copy_(options.rounded(rows));
+}
+
 /// Loss (float64, on the device) of one chunk of logits (float32 or float64, changed into their
 /// gradients).
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
@@ -66,22 +72,26 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   if (is_fusable({logits}) && !options.logits_dtype) {
     return at::scalar_tensor(fused_chunk_loss(logits, labels, options), at::kDouble);
   }
-  at::Tensor capped = logits * options.logit_scale;
+  // In place: nothing else in a model is as large as logits.
+  if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
   at::Tensor slope;
   if (options.softcap > 0) {
-    const at::Tensor tanh = at::tanh(capped / options.softcap);
-    slope = 1.0 - tanh * tanh;
-    capped = tanh * options.softcap;
+    logits.div_(options.softcap).tanh_();
+    slope = (logits * logits).neg_().add_(1.0);
+    logits.mul_(options.softcap);
   }
-  const at::Tensor log_probabilities = at::log_softmax(options.rounded(capped), -1);
+  round_in_place(logits, options);
   const at::Tensor is_counted = labels.ne(options.ignore_index);
   const at::Tensor targets = labels.masked_fill(is_counted.logical_not(), 0).unsqueeze(1);
-  const at::Tensor losses = log_probabilities.gather(1, targets).squeeze(1).neg();
+  logits.sub_(logits.amax(-1, true));
+  const at::Tensor of_targets = logits.gather(1, targets);
+  const at::Tensor sums = logits.exp_().sum(-1, true);
+  const at::Tensor losses = (sums.log() - of_targets).squeeze(1);
   const at::Tensor loss = (losses * is_counted).sum(at::kDouble) / options.divisor;
-  logits = log_probabilities.exp_();
-  logits.scatter_add_(1, targets, at::full_like(targets, -1.0, logits.options()));
+  logits.div_(sums);
+  logits.scatter_add_(1, targets, at::full_like(of_targets, -1.0));
   logits.mul_(is_counted.unsqueeze(1)).mul_(1.0 / options.divisor);
-  logits = options.rounded(logits);
+  round_in_place(logits, options);
   if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
   if (slope.defined()) logits.mul_(slope);
   return loss;

@@ -200,7 +200,10 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   const BlockSizes block(config, shape);
   const int64_t rows = std::min(kChunkTokens, shape.tokens());
   const bool is_fused = shape.element_size == 4 && !shape.on_device;
-  const int64_t per_logit = is_fused ? 4 : 4 + shape.element_size;
+  // Beside a logit: its cap's slope, and then its gradient as the weight's dtype has it.
+  const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
+  const int64_t slope = config.final_softcap > 0 && !is_fused ? 4 : 0;
+  const int64_t per_logit = 4 + std::max(cast, slope);
   const int64_t vocab_size =
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
   nn::ActivationSizes sizes;
