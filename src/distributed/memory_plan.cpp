@@ -23,8 +23,8 @@ bool shards_gradients(const MemoryOptions& options) {
 }
 
 /// Copies in float32 that a device makes of what it updates at once: parameter, gradient, moments
-/// and what is between them.
-constexpr int64_t kUpdateCopies = 9;
+/// and what is between them, in Adam with amsgrad.
+constexpr int64_t kUpdateCopies = 6;
 
 /// What rests on the host: this rank's ranges. The device has a copy of them while it gathers, and
 /// of a reduction's result.

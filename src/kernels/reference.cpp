@@ -142,16 +142,20 @@ void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::T
   const at::ScalarType wide = parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor p = parameter.to(wide);
   at::Tensor g = gradient.to(wide) * options.grad_scale;
-  if (!options.is_decoupled) g = g + p * options.weight_decay;
+  if (!options.is_decoupled) g.add_(p * options.weight_decay);
   p = p * decay;
   const at::Tensor m = exp_avg.to(wide).lerp(g, 1.0 - options.beta1);
-  const at::Tensor v = exp_avg_sq.to(wide) * options.beta2 + g * g * (1.0 - options.beta2);
+  // In place from here on: every copy is as large as what is updated.
+  at::Tensor v = exp_avg_sq.to(wide) * options.beta2;
+  v.add_(g.mul_(g).mul_(1.0 - options.beta2));
+  g.reset();
   at::Tensor largest = v;
   if (max_exp_avg_sq.defined()) {
     largest = at::maximum(max_exp_avg_sq.to(wide), v);
     max_exp_avg_sq.copy_(largest);
   }
-  p = p - m * (options.lr / correction1) / (largest.sqrt() / std::sqrt(correction2) + options.eps);
+  const at::Tensor divisor = largest.sqrt().div_(std::sqrt(correction2)).add_(options.eps);
+  p.sub_((m * (options.lr / correction1)).div_(divisor));
   parameter.copy_(p);
   exp_avg.copy_(m);
   exp_avg_sq.copy_(v);
