@@ -236,10 +236,11 @@ std::string memory_text(const RecipePlan& plan) {
 /// What a rank holds at the times that are no step, and what of it is the host's.
 std::string moments_text(const RecipePlan& plan) {
   const bool has_device = !plan.options.device.is_cpu();
-  Rows rows = {{"bytes of the fullest rank", has_device ? "device" : "", has_device ? "host" : ""}};
+  Rows rows = {{"bytes of the fullest rank"}};
+  if (has_device) rows[0].insert(rows[0].end(), {"device", "host"});
   const auto add = [&](const char* name, int64_t bytes, int64_t host) {
-    rows.push_back({name, bytes_text(has_device ? bytes : bytes + host),
-                    has_device ? bytes_text(plan.host_bytes() + host) : ""});
+    rows.push_back({name, bytes_text(has_device ? bytes : bytes + host)});
+    if (has_device) rows.back().push_back(bytes_text(plan.host_bytes() + host));
   };
   add("loading weights", plan.loading_bytes(), plan.loading_host);
   add(plan.counts_activations ? "a step" : "a step, at most", plan.step_bytes(), 0);

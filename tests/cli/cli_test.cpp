@@ -134,7 +134,11 @@ TEST(CliTest, PlanShowsMeshUnitsBytesAndCollectives) {
       "  the program itself is not counted; the largest unit is the root with 131136 parameters\n"
       "collectives of a step, bytes of the whole tensors\n"
       "  all-gathers               4, 581 KiB\n"
-      "  reduce-scatters           3, 946 KiB\n");
+      "  reduce-scatters           3, 946 KiB\n"
+      "  bytes of the fullest rank\n"
+      "  loading weights            3.3 MiB\n"
+      "  a step                     6.9 MiB\n"
+      "  saving a checkpoint        3.5 MiB\n");
 }
 
 TEST(CliTest, PlanOfSeventyBillionParametersIsThereAtOnce) {
@@ -192,6 +196,10 @@ TEST(CliTest, PlanPrintsStagesScheduleBubbleAndPeaksOfAPipeline) {
       "  pp rank  in flight  kept activations    state    total\n"
       "  0                2           250 KiB  2.7 MiB  3.0 MiB\n"
       "  1                1           125 KiB  2.7 MiB  3.6 MiB\n"
+      "  bytes of the fullest rank\n"
+      "  loading weights            3.2 MiB\n"
+      "  a step                     3.6 MiB\n"
+      "  saving a checkpoint        2.9 MiB\n"
       "not counted: collectives inside the stages, messages' buffers\n");
 }
 
