@@ -214,7 +214,9 @@ void check_pipeline(const Recipe& recipe, Diagnostics& diagnostics) {
     if (finding.is_unsupported) {
       diagnostics.unsupported(place, finding.text);
     } else {
-      diagnostics.error(place, cat(finding.text, looked_for_text(place, diagnostics)));
+      const bool is_file = finding.key == "pp_schedule_csv";
+      diagnostics.error(
+          place, is_file ? cat(finding.text, looked_for_text(place, diagnostics)) : finding.text);
     }
   }
 }

@@ -57,13 +57,13 @@ TEST(PrintTest, WritesTheValuesThatAreUsedWhenAsked) {
   EXPECT_EQ(text,
             "n: '7'\n"
             "p: 7/x\n"
-            "missing: '1e-4'\n"
-            "hf_token: '${TOKEN}'\n"
+            "missing: 1e-4\n"
+            "hf_token: ${TOKEN}\n"
             "note: hunter2\n"
             "kept: 0x10\n"
             "list:\n"
-            "- '7'\n"
-            "- a\n");
+            "  - '7'\n"
+            "  - a\n");
   const std::string whole = to_yaml(recipe, {.has_secrets_hidden = false, .has_values = true});
   EXPECT_NE(whole.find("hf_token: hunter2\n"), std::string::npos) << whole;
   // It is read as the same values without the environment.

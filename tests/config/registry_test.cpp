@@ -99,7 +99,8 @@ TEST(RegistryErrorTest, MistakesInOptionsOfWhatIsNotBuiltAreTold) {
 TEST(RegistryErrorTest, UpstreamsNamesThatAreOnlyAlikeAreNoSlips) {
   const auto severity = [](const std::string& name) {
     const std::string found = findings_of(cat("o: {_target_: ", name, "}\n"));
-    return found.substr(14, found.find(':', 14) - 14);
+    const size_t begin = found.find(": ") + 2;
+    return found.substr(begin, found.find(':', begin) - begin);
   };
   EXPECT_EQ(severity("torch.optim.Adan"), "error");
   EXPECT_EQ(severity("torch.optim.AdamQuick"), "unsupported");

@@ -250,6 +250,7 @@ TEST_F(FailingMomentTest, RanksWaitForASlowDiskHoweverShortTheTimeout) {
   const auto arguments = [&](int steps) {
     auto all = run_in(place, spread);
     all.push_back(cat("--step_scheduler.max_steps=", steps));
+    all.emplace_back("--lr_scheduler.lr_warmup_steps=0");
     return all;
   };
   // Rank 0 writes all that is not split, so rank 1 waits for it for seconds.

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <sstream>
 
 #include "config/load.h"
@@ -146,7 +147,11 @@ TEST(MistakesTest, WhatCheckFindsARunRefuses) {
     // The first line, without the recipe's folder.
     const std::string first = test_case.expected.substr(0, test_case.expected.find('\n'));
     const std::string expected = replace_all(first, "ROOT/", test::source_file(""));
-    EXPECT_NE(told.find(expected), std::string::npos) << test_case.name << "\n" << told;
+    // Nor the places where a run of a recipe in a folder of its own has looked for files.
+    static const std::regex places("; looked for in \\S+ and in \\S+");
+    EXPECT_NE(std::regex_replace(told, places, "").find(expected), std::string::npos)
+        << test_case.name << "\n"
+        << told;
   }
 }
 
