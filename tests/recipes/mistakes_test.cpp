@@ -73,7 +73,6 @@ std::pair<int, std::string> refusal_of(const std::string& text, const Case& test
   RunOptions options;
   options.recipe_path = folder.write("recipe.yaml", text);
   options.overrides = test_case.overrides;
-  options.overrides.push_back(cat("--checkpoint.checkpoint_dir=", folder.file("run")));
   if (test_case.world_size > 1) options.num_local_ranks = static_cast<int>(test_case.world_size);
   try {
     return {run_recipe(options), ""};
