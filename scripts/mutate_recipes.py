@@ -48,9 +48,9 @@ BELOW = {
 }
 # What clashes: (what must be in the recipe, the change).
 CLASHES = [
-    ({"step_scheduler.global_batch_size"}, ("step_scheduler.global_batch_size", "7919")),
+    ({"step_scheduler.global_batch_size", "step_scheduler.local_batch_size"},
+     ("step_scheduler.global_batch_size", "7919")),
     ({"distributed.strategy"}, ("distributed.strategy", "ddp\n  tp_size: 2")),
-    ({"distributed.tp_size"}, ("distributed.tp_size", "7")),
     ({"dist_env.backend"}, ("dist_env.backend", "ncll")),
     ({"loss_fn._target_"}, ("loss_fn._target_", None, "reduction: mean")),
     ({"optimizer.betas"}, ("optimizer.betas", "[0.9, 0.99, 0.999]")),
@@ -244,8 +244,10 @@ def mutate_clash(text, spots, rng):
     if not is_block(spot, text):
         return None
     old = spot.text(text)
-    if change[0].endswith("tp_size") and old == "7":
-        return None
+    if change[0].endswith("global_batch_size"):  # a prime: one sequence at a time fits it
+        local = by_path["step_scheduler.local_batch_size"].text(text)
+        if not local.isdigit() or int(local) < 2:
+            return None
     if "\n  tp_size" in (change[1] or "") and "distributed.tp_size" in by_path:
         tp = by_path["distributed.tp_size"]
         text = set_value(text, tp, "2") if tp.value.start_mark.index > 0 else text
@@ -264,7 +266,10 @@ def mutate_missing(text, spots, rng):
               ("dataset", "_target_"), ("optimizer", "_target_"), ("loss_fn", "_target_"),
               ("model", "pretrained_model_name_or_path"), ("dataset", "path_or_dataset_id"),
               ("dataset", "path_or_dataset"), ("dataset", "column_mapping"), ("dllm", "vocab_size")}
-    spot = rng.choice([s for s in spots if s.path in needed])
+    # A section whose only key goes is an absent section.
+    sizes = collections.Counter(s.path[:-1] for s in spots)
+    spot = rng.choice([s for s in spots if s.path in needed
+                       and (len(s.path) == 1 or sizes[s.path[:-1]] > 1)])
     begin, end = line_bounds(text, spot)
     if isinstance(spot.value, yaml.MappingNode):
         end = text.rfind("\n", 0, spot.value.end_mark.index) + 1
@@ -277,7 +282,6 @@ KINDS = [("slip in a key", mutate_key, 30), ("wrong type", mutate_type, 20),
          ("missing", mutate_missing, 5)]
 
 FINDING = re.compile(r"^(.*?):(\d+):(\d+): (error|unsupported): (.*)$", re.M)
-FLOATING = re.compile(r"^command line|^[^:\n]+: (error|unsupported)", re.M)
 
 
 def check(binary, path, folder):

@@ -42,11 +42,12 @@ struct TargetInfo {
   OptionsCheck check_options = {};  ///< what a name that is not built takes; may be empty
 };
 
-/// Checks a target's arguments against the fields of an options struct.
+/// Checks a target's arguments against the fields of an options struct, some of them required.
 template <HasFields Options>
-OptionsCheck check_options() {
-  return [](const Target& target, Diagnostics& diagnostics) {
-    bind<Options>(target.arguments, diagnostics);
+OptionsCheck check_options(std::vector<std::string> required = {}) {
+  return [required](const Target& target, Diagnostics& diagnostics) {
+    bind<Options>(target.arguments, diagnostics,
+                  {.legacy_keys = {}, .other_keys = {}, .required_keys = required});
   };
 }
 

@@ -80,8 +80,11 @@ void collect_files(const std::string& folder, const std::string& relative, Folde
 
 std::vector<std::string> folder_files(const std::string& path, const SourceOptions& options) {
   std::string folder = path;
-  if (options.name && is_directory(path_join(path, *options.name))) {
+  if (options.name) {
     folder = path_join(path, *options.name);
+    if (!is_directory(folder)) {
+      throw InputError(cat("dataset folder ", path, " has no subset '", *options.name, "'"));
+    }
   }
   FolderFiles found;
   collect_files(folder, "", found);

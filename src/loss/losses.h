@@ -34,13 +34,13 @@ struct FusedLinearCrossEntropyConfig {
 
   static constexpr auto fields() {
     using C = FusedLinearCrossEntropyConfig;
-    return std::tuple{
-        field("ignore_index", &C::ignore_index, "label that does not count"),
-        field("logit_softcapping", &C::logit_softcapping, "cap of the logits; 0: the model's own")
-            .at_least(0),
-        field("reduction", &C::reduction, "sum: the only one for training"),
-        field("impl", &C::impl, "cce or torch_compile")
-            .without_effect("there is one fused implementation here")};
+    return std::tuple{field("ignore_index", &C::ignore_index, "label that does not count"),
+                      field("logit_softcapping", &C::logit_softcapping,
+                            "0: the model's own cap, the only one here")
+                          .at_least(0),
+                      field("reduction", &C::reduction, "sum: the only one for training"),
+                      field("impl", &C::impl, "cce or torch_compile")
+                          .without_effect("there is one fused implementation here")};
   }
 };
 
@@ -79,7 +79,6 @@ struct TEParallelCrossEntropyConfig {
 struct LossSettings {
   std::string name = "MaskedCrossEntropy";
   int64_t ignore_index = -100;
-  double logit_softcapping = 0;
 };
 
 /// What is wrong with options that every class shares, as {key, text}; empty when right.

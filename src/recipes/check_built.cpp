@@ -86,7 +86,8 @@ void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics&
   const auto model = models::build_causal_lm(plan.hf_config, at::kFloat);
   if (!draws) check_prefixes(recipe, *model, prefixes, diagnostics);
   if (has_groups) check_groups(recipe, *model, diagnostics);
-  if (has_folder) check_weights(recipe, *model, prefixes, diagnostics);
+  // Where something else is wrong already, it may be why the weights do not fit.
+  if (has_folder && !diagnostics.has_errors()) check_weights(recipe, *model, prefixes, diagnostics);
 }
 
 }  // namespace automodel::recipes

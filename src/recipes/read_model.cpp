@@ -179,8 +179,9 @@ void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& ch
   if (!target) return;
   const auto registry = model_config_targets();
   const ModelConfigTarget* form = registry.resolve_maker(*target, diagnostics);
-  if (form == nullptr) return;
-  if (*form == ModelConfigTarget::kInline) {
+  const bool is_foreign_folder = form == nullptr && target->name.ends_with(".from_pretrained");
+  if (form == nullptr && !is_foreign_folder) return;
+  if (form != nullptr && *form == ModelConfigTarget::kInline) {
     // "transformers.Qwen3Config" -> architectures Qwen3ForCausalLM unless the keys say otherwise.
     plan.hf_config = config::to_json(target->arguments);
     std::string name = target->name.substr(target->name.rfind('.') + 1);
@@ -317,8 +318,10 @@ ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
   if (!target) return plan;
   const auto registry = model_targets();
   const ModelTarget* kind = registry.resolve_maker(*target, diagnostics);
-  if (kind == nullptr) return plan;
-  plan.is_from_config = *kind == ModelTarget::kFromConfig;
+  // Of a class that is known and not built here the keys are read all the same.
+  if (kind == nullptr && !registry.find(target->name)) return plan;
+  plan.is_from_config =
+      kind != nullptr ? *kind == ModelTarget::kFromConfig : target->name.ends_with(".from_config");
 
   Node own = target->arguments;
   std::vector<Node> changes;

@@ -94,7 +94,7 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     config::OptionsCheck check = {};
   } names[] = {
       {"chat_dataset", "ChatDataset", "chat templates are not in this version",
-       config::check_options<ChatDatasetOptions>()},
+       config::check_options<ChatDatasetOptions>({"path_or_dataset_id"})},
       {"agent_chat", "make_agent_chat_dataset", "chat templates are not in this version",
        config::check_options<ChatDatasetOptions>()},
       {"xlam", "make_xlam_dataset", "chat templates are not in this version",

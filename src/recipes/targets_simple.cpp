@@ -22,7 +22,11 @@ LossMaker loss_maker(const char* name) {
     settings.name = name;
     settings.ignore_index = config.ignore_index;
     if constexpr (requires { config.logit_softcapping; }) {
-      settings.logit_softcapping = config.logit_softcapping;
+      if (config.logit_softcapping != 0) {
+        diagnostics.unsupported(*target.arguments.find("logit_softcapping"),
+                                "capping logits in the loss is not in this version; a model's own "
+                                "final_logit_softcapping is");
+      }
     }
     if constexpr (requires { config.label_smoothing; }) {
       if (config.label_smoothing != 0) {

@@ -249,10 +249,18 @@ TrainSession::Group TrainSession::next_group() {
   while (static_cast<int64_t>(group.batches.size()) < wanted) {
     auto batch = stream_->next();
     if (!batch) break;
+    leave_out_unlabelled(*batch);
     group.batches.push_back(std::move(*batch));
   }
   group.position = stream_->state();
   return group;
+}
+
+void TrainSession::leave_out_unlabelled(tensor::Batch& batch) const {
+  constexpr int64_t kOfDatasets = -100;
+  const int64_t of_loss = recipe_.loss.ignore_index;
+  if (of_loss == kOfDatasets || recipe_.dllm) return;
+  batch.labels = batch.labels.masked_fill(batch.labels == kOfDatasets, of_loss);
 }
 
 int TrainSession::agreed_signal() {
@@ -337,6 +345,7 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
     const auto evaluation = train_step_->evaluate([&](tensor::Batch& batch) {
       auto next = set.stream->next();
       if (next) batch = std::move(*next);
+      if (next) leave_out_unlabelled(batch);
       if (next && diffusion_ != nullptr) diffusion_->begin_validation(batch, scheduler_->step());
       return next.has_value();
     });

@@ -74,6 +74,8 @@ class TrainSession final {
   void resume();
 
   Group next_group();
+  /// Gives tokens without a label the value that the loss leaves out.
+  void leave_out_unlabelled(tensor::Batch& batch) const;
   /// One optimizer step with everything around it; true when the run ends here.
   bool run_step(const Group& group, bool ends_epoch);
   std::vector<std::pair<std::string, double>> validate();

@@ -13,17 +13,28 @@ using test::ProgramResult;
 using test::source_file;
 using testing::HasSubstr;
 
+/// Recipes in the shapes of upstream's, whose keys are known.
+constexpr const char* kShapes[] = {"benchmark_experts", "classes_and_targets", "dense_sft",
+                                   "distillation", "lora_packed"};
+
+std::string shape(const char* name) {
+  return source_file(cat("tests/recipes/shapes/", name, ".yaml"));
+}
+
 /// Validates recipes against the schema that is in the repository.
 ProgramResult validate(std::vector<std::string> recipes) {
-  recipes.insert(recipes.begin(), {"python3", source_file("scripts/validate_recipes.py"),
-                                   source_file("schemas/recipe.schema.json")});
+  recipes.insert(recipes.begin(),
+                 {"/usr/bin/env", "python3", source_file("scripts/validate_recipes.py"),
+                  source_file("schemas/recipe.schema.json")});
   return test::run_program(recipes);
 }
 
 TEST(PublishedSchemaTest, TakesEveryRecipeOfTheProjectAndEveryShapeOfUpstreams) {
-  const ProgramResult result = validate(
-      {source_file("recipes"), source_file("tests/recipes/shapes"),
-       source_file("tests/recipes/base.yaml"), source_file("tests/recipes/key_effects.yaml")});
+  std::vector<std::string> recipes = {source_file("recipes"),
+                                      source_file("tests/recipes/base.yaml"),
+                                      source_file("tests/recipes/key_effects.yaml")};
+  for (const char* name : kShapes) recipes.push_back(shape(name));
+  const ProgramResult result = validate(recipes);
   EXPECT_EQ(result.status, 0) << result.out << result.err;
 }
 
@@ -48,24 +59,28 @@ TEST(PublishedSchemaTest, RefusesSlipsAndWrongTypes) {
   }
 }
 
-/// Recipes in upstream's shapes are no mistakes: right, or not in this version.
+/// Recipes in upstream's shapes are no mistakes: right, or not in this version; so is one of a kind
+/// whose keys nobody here knows, the schema included.
 TEST(PublishedSchemaTest, CheckTakesTheShapesToo) {
-  for (const char* name : {"benchmark_experts", "classes_and_targets", "dense_sft", "distillation",
-                           "lora_packed", "other_kind"}) {
+  std::vector<const char*> names(std::begin(kShapes), std::end(kShapes));
+  names.push_back("other_kind");
+  for (const char* name : names) {
     const ProgramResult result =
-        test::run_program({test::automodel_binary(), "check",
-                           source_file(cat("tests/recipes/shapes/", name, ".yaml"))});
-    EXPECT_THAT(result.status, testing::AnyOf(0, 6)) << name << "\n" << result.out << result.err;
+        test::run_program({test::automodel_binary(), "check", shape(name)});
+    const bool is_all_here = std::string_view(name) == "classes_and_targets";
+    EXPECT_EQ(result.status, is_all_here ? 0 : 6) << name << "\n" << result.out << result.err;
     EXPECT_THAT(result.out, testing::Not(HasSubstr(": error:"))) << name;
   }
 }
 
 /// The long form of this, over more recipes: scripts/mutate_recipes.py --help.
 TEST(MutatedRecipesTest, MistakesAreRefusedAndNoRecipeIsSuspected) {
-  const ProgramResult result =
-      test::run_program({"python3", source_file("scripts/mutate_recipes.py"), "--count=100",
-                         "--jobs=2", cat("--binary=", test::automodel_binary()),
-                         source_file("recipes"), source_file("tests/recipes/shapes")});
+  std::vector<std::string> arguments = {
+      "/usr/bin/env",        "python3",  source_file("scripts/mutate_recipes.py"),
+      "--count=100",         "--jobs=2", cat("--binary=", test::automodel_binary()),
+      source_file("recipes")};
+  for (const char* name : kShapes) arguments.push_back(shape(name));
+  const ProgramResult result = test::run_program(arguments);
   EXPECT_EQ(result.status, 0) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("100 of 100 mutated recipes refused"));
 }

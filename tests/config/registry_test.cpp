@@ -99,7 +99,7 @@ TEST(RegistryErrorTest, MistakesInOptionsOfWhatIsNotBuiltAreTold) {
 TEST(RegistryErrorTest, UpstreamsNamesThatAreOnlyAlikeAreNoSlips) {
   const auto severity = [](const std::string& name) {
     const std::string found = findings_of(cat("o: {_target_: ", name, "}\n"));
-    return found.substr(14, found.find(':', 14) - 14);
+    return found.substr(13, found.find(':', 13) - 13);
   };
   EXPECT_EQ(severity("torch.optim.Adan"), "error");
   EXPECT_EQ(severity("torch.optim.AdamQuick"), "unsupported");

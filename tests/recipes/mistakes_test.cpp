@@ -72,7 +72,6 @@ std::pair<int, std::string> refusal_of(const std::string& text, const Case& test
   RunOptions options;
   options.recipe_path = folder.write("recipe.yaml", text);
   options.overrides = test_case.overrides;
-  options.overrides.push_back(cat("--checkpoint.checkpoint_dir=", folder.file("run")));
   if (test_case.world_size > 1) options.num_local_ranks = static_cast<int>(test_case.world_size);
   try {
     return {run_recipe(options), ""};
@@ -106,9 +105,10 @@ std::string recipe_of(const Case& test_case) {
   const std::string root = test::source_file("");
   std::string text = base_recipe();
   for (const auto& [from, to] : test_case.edits) {
-    const size_t at = text.find(from);
-    AM_CHECK(at != std::string::npos, test_case.name, ": no '", from, "'");
-    text.replace(at, from.size(), replace_all(to, "ROOT/", root));
+    const std::string old = replace_all(from, "ROOT/", root);
+    const size_t at = text.find(old);
+    AM_CHECK(at != std::string::npos, test_case.name, ": no '", old, "'");
+    text.replace(at, old.size(), replace_all(to, "ROOT/", root));
   }
   return text;
 }
