@@ -106,9 +106,10 @@ std::string recipe_of(const Case& test_case) {
   const std::string root = test::source_file("");
   std::string text = base_recipe();
   for (const auto& [from, to] : test_case.edits) {
-    const size_t at = text.find(from);
-    AM_CHECK(at != std::string::npos, test_case.name, ": no '", from, "'");
-    text.replace(at, from.size(), replace_all(to, "ROOT/", root));
+    const std::string old = replace_all(from, "ROOT/", root);
+    const size_t at = text.find(old);
+    AM_CHECK(at != std::string::npos, test_case.name, ": no '", old, "'");
+    text.replace(at, old.size(), replace_all(to, "ROOT/", root));
   }
   return text;
 }
