@@ -152,7 +152,7 @@ struct MasterAdamOptions {
   static constexpr auto fields() {
     using O = MasterAdamOptions;
     return std::tuple{field("lr", &O::lr, "").at_least(0),
-                      field("betas", &O::betas, ""),
+                      field("betas", &O::betas, "").at_least(0).at_most(1),
                       field("eps", &O::eps, "").at_least(0),
                       field("weight_decay", &O::weight_decay, "").at_least(0),
                       field("adam_w_mode", &O::adam_w_mode, ""),

@@ -23,6 +23,25 @@ ProgramResult automodel(std::vector<std::string> arguments) {
   return test::run_program(arguments);
 }
 
+/// The CPU time that a program took, which other programs beside it do not change much.
+double cpu_seconds(const rusage& usage) {
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// A plan as JSON, made in less than a second.
+Json quick_plan(const std::string& recipe, const std::string& world_size) {
+  test::Program program(
+      {test::automodel_binary(), "plan", recipe, "--world-size", world_size, "--json"});
+  rusage usage{};
+  const ProgramResult run = program.wait(&usage);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_LT(cpu_seconds(usage), 1.0);
+  return Json::parse(run.out, "plan");
+}
+
 const char* const kSmoke = "recipes/smoke/tiny_llama_sft.yaml";
 
 TEST(CliTest, NothingGivenShowsTheCommandsAndWhatExitStatusesMean) {
@@ -142,11 +161,7 @@ TEST(CliTest, PlanShowsMeshUnitsBytesAndCollectives) {
 }
 
 TEST(CliTest, PlanOfSeventyBillionParametersIsThereAtOnce) {
-  const ProgramResult run = automodel(
-      {"plan", "recipes/llm_pretrain/llama3.3_70b_64_ranks.yaml", "--world-size", "64", "--json"});
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_LT(run.seconds, 1.0);
-  const Json plan = Json::parse(run.out, "plan");
+  const Json plan = quick_plan("recipes/llm_pretrain/llama3.3_70b_64_ranks.yaml", "64");
   EXPECT_EQ(plan.at("num_parameters").as_int(), 70553706496);
   EXPECT_EQ(plan.at("units").size(), 4u);  // the embedding, the layers, the last norm, the head
   EXPECT_EQ(plan.at("units").as_array()[1].at("count").as_int(), 80);
@@ -303,11 +318,7 @@ TEST(CliTest, PlanShowsWhereExpertsLieAndHowTokensTravel) {
 }
 
 TEST(CliTest, PlanOfThirtyBillionParametersOfExpertsIsThereAtOnce) {
-  const ProgramResult run = automodel(
-      {"plan", "recipes/llm_pretrain/qwen3_30b_a3b_64_ranks.yaml", "--world-size", "64", "--json"});
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_LT(run.seconds, 1.0);
-  const Json plan = Json::parse(run.out, "plan");
+  const Json plan = quick_plan("recipes/llm_pretrain/qwen3_30b_a3b_64_ranks.yaml", "64");
   EXPECT_EQ(plan.at("num_parameters").as_int(), 30532122624);
   EXPECT_EQ(plan.at("mesh").at("ep_shard").as_int(), 8);
   // Experts over 8 x 8 ranks, all else over 64, in bfloat16; padding is small.
@@ -423,12 +434,6 @@ TEST(CliTest, TheStartSetsWhatLibrariesReadBeforeThereAreThreads) {
 /// whatever they were doing, so that each lock they could hold is held.
 TEST(CliTest, CommandsDoNotWaitForEachOther) {
   const std::vector<std::string> check = {test::automodel_binary(), "check", kSmoke};
-  const auto cpu_seconds = [](const rusage& usage) {
-    const auto seconds = [](const timeval& time) {
-      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-  };
   rusage alone{};
   test::Program first(check);
   ASSERT_EQ(first.wait(&alone).status, 0);

@@ -139,7 +139,7 @@ TEST(PrecisionRanksTest, BlockDiffusionIsTrainedInBothWays) {
   const auto distance = [&](int num_ranks, const char* seed, const Options& options,
                             const char* key) {
     const auto first = [&](Options all) {
-      all.push_back(cat("--seed=", seed));
+      all.insert(all.end(), {cat("--seed=", seed), "--step_scheduler.max_steps=1"});
       const std::string place = folder.file(cat(num_ranks, replace_all(join(all, ""), "/", "")));
       const Json step =
           path_exists(place)
@@ -149,19 +149,19 @@ TEST(PrecisionRanksTest, BlockDiffusionIsTrainedInBothWays) {
     };
     return std::abs(first(options) / first({}) - 1);
   };
-  for (const char* key : {"loss", "grad_norm"}) {
-    double of_autocast = 0, of_stored = 0, of_stream = 0, of_unwritten = 0;
-    for (const char* seed : {"42", "43"}) {
-      of_autocast += distance(1, seed, autocast, key);
-      of_stored += distance(1, seed, stored, key);
-      of_stream += distance(2, seed, stream, key);
-      of_unwritten += distance(2, seed, unwritten, key);
-    }
-    EXPECT_LE(of_autocast, 2 * of_stored) << key;
-    EXPECT_LE(of_stream, 2 * of_unwritten) << key;
-    EXPECT_GT(of_autocast, 0) << key;
-    EXPECT_GT(of_stream, 0) << key;
+  double of_autocast = 0, of_stored = 0, of_stream = 0, of_unwritten = 0;
+  for (const char* seed : {"42", "43"}) {
+    of_autocast += distance(1, seed, autocast, "grad_norm");
+    of_stored += distance(1, seed, stored, "grad_norm");
+    of_stream += distance(2, seed, stream, "grad_norm");
+    of_unwritten += distance(2, seed, unwritten, "grad_norm");
+    EXPECT_LT(distance(1, seed, autocast, "loss"), 1e-3);
+    EXPECT_LT(distance(2, seed, stream, "loss"), 1e-3);
   }
+  EXPECT_LE(of_autocast, 2 * of_stored);
+  EXPECT_LE(of_stream, 2 * of_unwritten);
+  EXPECT_GT(of_autocast, 0);
+  EXPECT_GT(of_stream, 0);
 }
 
 /// The block that upstream's configuration class shows.
