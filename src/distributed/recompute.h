@@ -24,9 +24,9 @@ std::vector<torch::nn::Module*> get_lm_ac_layers(torch::nn::Module& model,
 /// position, not drawn from a stream. Where one loss runs the blocks more than once
 /// (nn/repeated_block.h), every mode adds each run's gradients to the parameters when that run has
 /// been differentiated: autograd by itself would add the runs up first, in other roundings, and
-/// hold the gradients of whole layers until the last one. Blocks without trained parameters are left out, as upstream;
-/// a block whose input carries no gradient runs as before. Returns the number of blocks that
-/// recompute.
+/// hold the gradients of whole layers until the last one. Blocks without trained parameters are
+/// left out, as upstream; a block whose input carries no gradient runs as before. Returns the
+/// number of blocks that recompute.
 ///
 /// Installed before an engine's hooks, which then lie around it: the block's parameters are there
 /// when it is recomputed.

@@ -174,9 +174,8 @@ at::Tensor DiffusionGemmaModel::hidden_states(const tensor::Batch& batch) {
 
 at::Tensor DiffusionGemmaModel::logits(const at::Tensor& hidden) {
   const auto wide = at::promote_types(hidden.scalar_type(), at::kFloat);
-  const at::Tensor out = through_hook([this, hidden, wide] {
-    return kernels::linear(head_input(hidden), head(), {}).to(wide);
-  });
+  const at::Tensor out = through_hook(
+      [this, hidden, wide] { return kernels::linear(head_input(hidden), head(), {}).to(wide); });
   const double cap = config_.text.final_softcap;
   return cap == 0 ? out : at::tanh(out / cap) * cap;
 }
