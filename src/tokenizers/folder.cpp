@@ -255,7 +255,8 @@ std::vector<AddedToken> read_added_tokens_decoder(const Json& decoder, const std
 /// added_tokens.json of old folders: {token: id}.
 std::vector<AddedToken> read_legacy_added_tokens(const std::string& path) {
   std::vector<std::pair<int64_t, AddedToken>> tokens;
-  for (const auto& [content, value] : read_object(path).as_object()) {
+  const Json ids = read_object(path);
+  for (const auto& [content, value] : ids.as_object()) {
     if (!value.is_int()) throw InputError(cat(path, ": the id of '", content, "' is no integer"));
     AddedToken token;
     token.content = content;
