@@ -16,7 +16,8 @@ install(FILES "${_torch_lib}/libtorch_cpu.so" "${_torch_lib}/libc10.so"
 install(DIRECTORY "${_cuda_lib}/" DESTINATION lib/nvidia/cu13/lib
         FILES_MATCHING REGEX "/lib(cudart|cupti)\\.so\\.[0-9]+$")
 install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch-2.11.0.dist-info/" DESTINATION share/doc/libtorch)
-install(FILES LICENSE README.md DESTINATION share/doc/automodel)
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION share/doc/automodel)
+install(DIRECTORY docs DESTINATION share/doc/automodel)
 install(DIRECTORY configs recipes schemas DESTINATION share/automodel COMPONENT data)
 # What recipes/smoke/tiny_llama_sft.yaml reads.
 install(DIRECTORY tests/recipes/data/tiny_llama DESTINATION share/automodel/tests/recipes/data

@@ -1,7 +1,7 @@
 # `cmake --install BUILD --component devel --prefix P` makes a folder for other CMake projects:
 # find_package(automodel) gives automodel::distributed, the engine with the optimizers and
 # checkpoints that go with it. LibTorch stays where the build found it; -DAUTOMODEL_LIBTORCH=
-# names another place. tests/example is such a project.
+# names another place. examples/ is such a project.
 set(_package_rooms core mesh tensor kernels comm nn moe optim distributed checkpoint)
 foreach(room IN LISTS _package_rooms)
   set_target_properties(am_${room} PROPERTIES EXPORT_NAME room_${room})

@@ -39,6 +39,12 @@ function(automodel_add_room line)
       # Most of a file's compile time is LibTorch's headers.
       set_target_properties(am_${room} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     endif()
+    if(AUTOMODEL_PRECOMPILE AND sources AND TARGET am_torch_tests)
+      target_precompile_headers(am_${room} REUSE_FROM am_torch_tests)
+      # As the tests' executables, or the header would not fit: -fPIE after a library's own -fPIC.
+      target_compile_options(am_${room} PRIVATE -fpch-preprocess -fPIE)
+      target_compile_definitions(am_${room} PRIVATE GTEST_HAS_PTHREAD=1)
+    endif()
   endif()
   if(sources AND EXISTS "${CMAKE_SOURCE_DIR}/src/${room}/room.cmake")
     include("${CMAKE_SOURCE_DIR}/src/${room}/room.cmake")  # third-party libraries of this room
@@ -97,12 +103,18 @@ function(automodel_add_tests room)
   endforeach()
 endfunction()
 
+if(AUTOMODEL_TESTS)
+  find_package(GTest REQUIRED)
+  # Test code runs once: in a release too, compiling it quickly is worth more than running it fast.
+  set(AUTOMODEL_TEST_OPTIONS ${AUTOMODEL_WARNINGS} $<$<CONFIG:Release>:-O0>)
+  automodel_precompile_torch_headers()
+endif()
+
 foreach(line IN LISTS _room_lines)
   automodel_add_room("${line}")
 endforeach()
 
 if(AUTOMODEL_TESTS)
-  find_package(GTest REQUIRED)
   file(GLOB support CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/support/*.cpp")
   add_library(am_test_support STATIC ${support})
   target_include_directories(am_test_support PUBLIC "${CMAKE_SOURCE_DIR}/tests")
@@ -114,9 +126,6 @@ if(AUTOMODEL_TESTS)
                         LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
   target_link_libraries(am_failing_calls PRIVATE ${CMAKE_DL_LIBS})
   add_dependencies(am_test_support am_failing_calls)
-  # Test code runs once: in a release too, compiling it quickly is worth more than running it fast.
-  set(AUTOMODEL_TEST_OPTIONS ${AUTOMODEL_WARNINGS} $<$<CONFIG:Release>:-O0>)
-  automodel_precompile_torch_headers()
   file(GLOB rooms_with_tests RELATIVE "${CMAKE_SOURCE_DIR}/tests" "${CMAKE_SOURCE_DIR}/tests/*")
   foreach(room IN LISTS rooms_with_tests)
     if(TARGET am_${room})

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "datasets/json_rows.h"
-#include "datasets/source.h"
+#include "datasets/row_source.h"
 
 namespace {
 

@@ -34,7 +34,7 @@ def check_source(path, text):
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     problems, warnings = [], []
-    for folder in ("src", "tests", "fuzz", "scripts", "cmake"):
+    for folder in ("src", "tests", "examples", "fuzz", "scripts", "cmake"):
         for path in sorted((root / folder).rglob("*")):
             if not path.is_file():
                 continue

@@ -20,7 +20,8 @@ float32, of the folders' weights rounded to bfloat16 in both: relative L2 differ
 of all parameters together and the worst of a single one's; root of the mean square difference of a token's loss.
 
 Run: python scripts/make_goldens.py [name ...]; needs torch, transformers, safetensors.
-     python scripts/make_goldens.py --bfloat16 makes bfloat16.json from the folders that are there.
+     python scripts/make_goldens.py --bfloat16 makes bfloat16.json from the folders that are there; with names
+     behind it, only their entries, which then say with what.
 """
 
 import json
@@ -221,6 +222,18 @@ MODELS = {
     "granite_biases": (
         "granite",
         dict(SIZES, attention_bias=True, mlp_bias=True, attention_multiplier=0.3),
+        24,
+    ),
+    "smollm3": (
+        "smollm3",
+        dict(
+            SIZES,
+            num_hidden_layers=3,
+            pad_token_id=3,
+            no_rope_layers=[1, 0, 1],
+            use_sliding_window=True,
+            sliding_window=6,
+        ),
         24,
     ),
 }
@@ -480,14 +493,19 @@ def bfloat16_errors(name):
     return worst
 
 
-def make_bfloat16():
-    errors = {}
-    for name in MODELS:
-        errors[name] = {key: float(f"{value:.4g}") for key, value in bfloat16_errors(name).items()}
-        print(f"{name:28s}", errors[name])
+def make_bfloat16(names):
+    path = os.path.join(ROOT, "bfloat16.json")
     made_with = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, one thread of a CPU"
-    with open(os.path.join(ROOT, "bfloat16.json"), "w") as out:
-        json.dump(dict(made_with=made_with, errors=errors), out, indent=1)
+    made = dict(made_with=made_with, errors={})
+    if names:
+        with open(path) as old:
+            made = json.load(old)
+    for name in names or MODELS:
+        errors = {key: float(f"{value:.4g}") for key, value in bfloat16_errors(name).items()}
+        made["errors"][name] = dict(errors, made_with=made_with) if names else errors
+        print(f"{name:28s}", errors)
+    with open(path, "w") as out:
+        json.dump(made, out, indent=1)
         out.write("\n")
 
 
@@ -572,13 +590,14 @@ def make_ropes():
 def main():
     os.makedirs(ROOT, exist_ok=True)
     torch.set_num_threads(1)
-    if sys.argv[1:] == ["--bfloat16"]:
-        make_bfloat16()
+    if sys.argv[1:2] == ["--bfloat16"]:
+        make_bfloat16(sys.argv[2:])
         return
     for name in sys.argv[1:] or MODELS:
         make_model(name)
-    if len(sys.argv) == 1:
-        make_ropes()
+    if len(sys.argv) > 1:
+        return
+    make_ropes()
     with open(os.path.join(ROOT, "SOURCE.md"), "w") as out:
         out.write(
             "# Where these files come from\n\n"

@@ -51,7 +51,8 @@ run_part() { # run_part ROOM SHARD COUNT
     </dev/null >"$work/$name.txt" 2>&1 || status=$?
   if ((status != 0)); then
     echo "$name" >>"$work/failed"
-    grep -m 1 -A 40 -E 'Sanitizer|runtime error|Failure$' "$work/$name.txt" || tail -n 40 "$work/$name.txt"
+    { grep -m 1 -A 30 -E 'Sanitizer|runtime error|Failure$' "$work/$name.txt" || tail -n 30 "$work/$name.txt"; } |
+      cut -c 1-200
   fi
 }
 export -f run_part

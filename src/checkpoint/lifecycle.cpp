@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/state_files.h"
@@ -113,6 +112,11 @@ std::string Lifecycle::path(const CheckpointName& name) const {
   return path_join(options_.root, name.text());
 }
 
+std::optional<std::string> Lifecycle::fault_for_reserve(const std::string& name) const {
+  if (options_.passed_over.contains(name)) return "it was when the run began";
+  return find_fault(path_join(options_.root, name));
+}
+
 std::string Lifecycle::reserve(const CheckpointName& name) {
   const std::string directory = path(name);
   if (!options_.is_coordinator) return directory;
@@ -124,7 +128,7 @@ std::string Lifecycle::reserve(const CheckpointName& name) {
   if (path_exists(directory)) {
     if (is_incomplete(directory)) {
       remove_checkpoint(name.text());
-    } else if (const auto fault = find_fault(directory)) {
+    } else if (const auto fault = fault_for_reserve(name.text())) {
       const std::string aside = cat(directory, ".damaged-", unique_suffix());
       rename_path(directory, aside);
       reporter_.warning(
@@ -345,6 +349,7 @@ std::optional<std::string> Lifecycle::choose_newest(const ModelSignature* signat
                                                : std::optional<std::string>("it is not there");
     if (fault) {
       reporter_.warning(cat("checkpoint ", directory, " is passed over: ", *fault));
+      options_.passed_over.insert(candidate);
       continue;
     }
     if (signature == nullptr || !path_exists(signature_path(directory))) return directory;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,9 @@ struct LifecycleOptions {
   /// Verifies a checkpoint's bytes as checkpoint::find_damage does, by all ranks when they are at
   /// hand; absent: by this process alone.
   std::function<std::optional<std::string>(const std::string& checkpoint)> find_damage;
+  /// Names of checkpoints that the run found damaged when it chose one: it takes their steps anew,
+  /// so that its saves move them aside even where they can be read by then.
+  std::set<std::string> passed_over;
 };
 
 /// The checkpoints of a run: how they come to be, which are kept, which one is continued from.
@@ -53,7 +57,7 @@ class Lifecycle final {
 
   /// Makes the directory, marked incomplete, with model/, optim/, rng/ and dataloader/ in it, and
   /// returns its path. An incomplete one of that name is replaced; a published one that is damaged
-  /// is moved aside with a warning; a good one is an InputError.
+  /// or was passed over is moved aside with a warning; a good one is an InputError.
   std::string reserve(const CheckpointName& name);
 
   /// After all ranks' files are written: losses.json, manifest, LATEST, marker, LOWEST_VAL,
@@ -74,6 +78,9 @@ class Lifecycle final {
   std::optional<std::string> choose(const std::optional<std::string>& restore_from,
                                     const ModelSignature& signature);
 
+  /// Names of those that choose() found damaged, and of LifecycleOptions::passed_over.
+  const std::set<std::string>& passed_over() const { return options_.passed_over; }
+
   /// Names of complete checkpoints, by step; damaged ones are among them.
   std::vector<std::string> complete_checkpoints() const;
 
@@ -82,6 +89,8 @@ class Lifecycle final {
 
  private:
   std::optional<std::string> find_fault(const std::string& checkpoint) const;
+  /// Why a published checkpoint may be moved aside.
+  std::optional<std::string> fault_for_reserve(const std::string& name) const;
   void move_pointer(std::string_view pointer, const std::string& target);
   void write_losses(const std::string& directory, const std::optional<double>& train_loss,
                     const NamedLosses& validation_losses);

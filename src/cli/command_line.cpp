@@ -3,9 +3,16 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <memory>
+#include <optional>
 
-#include "cli/commands.h"
+#include "cli/tokenize.h"
 #include "core/error.h"
+#include "recipes/check/check_recipe.h"
+#include "recipes/plan/plan_command.h"
+#include "recipes/read/recipe_schema.h"
+#include "recipes/run/parity_command.h"
+#include "recipes/run/run_recipe.h"
 
 namespace automodel::cli {
 
@@ -64,26 +71,229 @@ void check_command_name(const CLI::App& app, const std::string& word) {
                       "; commands: ", join(names, ", "), "; or give a recipe (.yaml)"));
 }
 
-/// Options of `run` and `check` that stand among a recipe's overrides.
-void add_recipe_arguments(CLI::App& command, RecipeArguments& recipe) {
-  command.add_option("recipe", recipe.path, "the recipe (YAML)")->type_name("RECIPE");
-  command.add_option("-c,--config", recipe.config, "the same, as an option")->type_name("RECIPE");
-  command.allow_extras();
-  command.footer(
-      "Any other argument changes the recipe: --a.b.c=value, --a.b.c value, a.b.c=value; --a.b.c "
-      "alone sets true, the value none deletes a key.");
+/// A recipe as a command line names it. The arguments that no option takes change its values.
+class RecipeArguments final {
+ public:
+  explicit RecipeArguments(CLI::App& command) : command_(command) {
+    command.add_option("recipe", path_, "the recipe (YAML)")->type_name("RECIPE");
+    command.add_option("-c,--config", config_, "the same, as an option")->type_name("RECIPE");
+    command.allow_extras();
+    command.footer(
+        "Any other argument changes the recipe: --a.b.c=value, --a.b.c value, a.b.c=value; "
+        "--a.b.c alone sets true, the value none deletes a key.");
+  }
+
+  /// -c wins over the positional argument, which changes a value then.
+  std::string path() const {
+    const std::string& path = config_.empty() ? path_ : config_;
+    if (path.empty()) throw UserError("which recipe? automodel run RECIPE.yaml");
+    return path;
+  }
+  std::vector<std::string> overrides() const {
+    std::vector<std::string> overrides = command_.remaining();
+    if (!config_.empty() && !path_.empty()) overrides.insert(overrides.begin(), path_);
+    return overrides;
+  }
+
+ private:
+  const CLI::App& command_;
+  std::string path_, config_;
+};
+
+/// A subcommand: its options, and what it does once they are read. Returns the exit status.
+template <typename Command>
+void add_command(CLI::App& app, int& status) {
+  CLI::App* parsed = app.add_subcommand(Command::kName, Command::kPurpose);
+  const auto command = std::make_shared<Command>(*parsed);
+  parsed->callback([command, &status] { status = command->run(); });
 }
 
-void take_overrides(const CLI::App& command, RecipeArguments& recipe) {
-  recipe.overrides = command.remaining();
-  if (!recipe.config.empty()) {
-    if (!recipe.path.empty()) {
-      recipe.overrides.insert(recipe.overrides.begin(), recipe.path);
-    }
-    recipe.path = recipe.config;
-  }
-  if (recipe.path.empty()) throw UserError("which recipe? automodel run RECIPE.yaml");
+void check_at_least_1(const char* option, std::optional<int64_t> value) {
+  if (value && *value < 1) throw UserError(cat(option, " must be at least 1, found ", *value));
 }
+
+constexpr const char* kWorldSizeText =
+    "ranks of the run (default: the fewest that the recipe fits)";
+
+class RunCommand final {
+ public:
+  static constexpr const char* kName = "run";
+  static constexpr const char* kPurpose = "train what a recipe describes";
+
+  explicit RunCommand(CLI::App& command) : recipe_(command) {
+    command.add_option("--nproc-per-node,--nproc_per_node", options_.num_local_ranks,
+                       "ranks to start on this machine (default 1)");
+    command.add_option("--device", options_.device, "cpu or cuda")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    command.add_option("--trace", options_.trace_path, "write a Chrome trace to this file");
+    command.add_option("--log-file", options_.log_path,
+                       "append the lines of all ranks to this file");
+  }
+
+  int run() {
+    options_.recipe_path = recipe_.path();
+    options_.overrides = recipe_.overrides();
+    return recipes::run_recipe(options_);
+  }
+
+ private:
+  RecipeArguments recipe_;
+  recipes::RunOptions options_;
+};
+
+class CheckCommand final {
+ public:
+  static constexpr const char* kName = "check";
+  static constexpr const char* kPurpose = "everything that can be known before training";
+
+  explicit CheckCommand(CLI::App& command) : recipe_(command) {
+    command.add_option("--world-size", world_size_, kWorldSizeText);
+  }
+
+  int run() const {
+    const std::string path = recipe_.path();
+    check_at_least_1("--world-size", world_size_);
+    return recipes::check_recipe(path, recipe_.overrides(), world_size_);
+  }
+
+ private:
+  RecipeArguments recipe_;
+  std::optional<int64_t> world_size_;
+};
+
+class PlanCommand final {
+ public:
+  static constexpr const char* kName = "plan";
+  static constexpr const char* kPurpose =
+      "memory and collectives of a run, without weights or processes";
+
+  explicit PlanCommand(CLI::App& command) : recipe_(command) {
+    command.add_option("--world-size", request_.world_size, kWorldSizeText);
+    command.add_option("--sequence-length", request_.sequence_length,
+                       "tokens of a sequence (default: the dataset's seq_len or seq_length, else "
+                       "the model's positions, at most 2048)");
+    command.add_option("--device-memory", request_.device_memory,
+                       "memory of a rank's device (80GiB, h100, ...): whether the run fits, and "
+                       "what would help");
+    command
+        .add_option("--device", request_.device,
+                    "what the ranks compute on (default: cuda with --device-memory or for a "
+                    "recipe of nccl, else cpu)")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    command.add_flag("--json", request_.is_json, "print JSON with exact numbers");
+    command.footer(cat(kPlanFooter, command.get_footer()));
+  }
+
+  int run() {
+    request_.recipe_path = recipe_.path();
+    request_.overrides = recipe_.overrides();
+    check_at_least_1("--world-size", request_.world_size);
+    check_at_least_1("--sequence-length", request_.sequence_length);
+    return recipes::run_plan_command(request_);
+  }
+
+ private:
+  RecipeArguments recipe_;
+  recipes::PlanRequest request_;
+};
+
+class SchemaCommand final {
+ public:
+  static constexpr const char* kName = "schema";
+  static constexpr const char* kPurpose = "print the JSON Schema of recipes (for editors)";
+
+  explicit SchemaCommand(CLI::App& command) {}
+
+  int run() const {
+    std::cout << recipes::recipe_schema().dump(2) << "\n";
+    return 0;
+  }
+};
+
+class ExplainCommand final {
+ public:
+  static constexpr const char* kName = "explain";
+  static constexpr const char* kPurpose = "what a key of a recipe means, its default and range";
+
+  explicit ExplainCommand(CLI::App& command) {
+    command.add_option("key", key_, "dotted key, e.g. step_scheduler.max_steps")->required();
+  }
+
+  int run() const {
+    std::cout << recipes::explain(key_) << "\n";
+    return 0;
+  }
+
+ private:
+  std::string key_;
+};
+
+class TokenizeCommand final {
+ public:
+  static constexpr const char* kName = "tokenize";
+  static constexpr const char* kPurpose =
+      "ids of texts: JSON lines with `text` in, lines with `ids` and `decoded` out";
+
+  explicit TokenizeCommand(CLI::App& command) {
+    command.add_option("--tokenizer", folder_, "folder with tokenizer.json")->required();
+    command.add_flag("--add-special-tokens", adds_special_tokens_,
+                     "let the post-processor add BOS, EOS and the like");
+  }
+
+  int run() const { return tokenize_lines(folder_, adds_special_tokens_); }
+
+ private:
+  std::string folder_;
+  bool adds_special_tokens_ = false;
+};
+
+class ParityCommand final {
+ public:
+  static constexpr const char* kName = "parity";
+  static constexpr const char* kPurpose =
+      "compare a model with reference logits, loss, gradients and training losses";
+
+  explicit ParityCommand(CLI::App& command) {
+    command.add_option("--model", model_, "Hugging Face folder")->required();
+    command.add_option("--reference", reference_, "safetensors file")->required();
+    command.add_option("--tolerance-logits", options_.logits,
+                       "largest absolute difference of a logit");
+    command.add_option("--tolerance-loss", options_.loss, "largest relative difference of a loss");
+    command.add_option("--tolerance-grad", options_.grad,
+                       "largest relative L2 difference of a gradient");
+    command
+        .add_option("--kernels", kernels_,
+                    "fused: what a run on this CPU takes; plain: what a run on a device takes")
+        ->check(CLI::IsMember({"fused", "plain"}));
+  }
+
+  int run() {
+    options_.takes_plain_path = kernels_ == "plain";
+    return recipes::run_parity_command(model_, reference_, options_);
+  }
+
+ private:
+  std::string model_, reference_;
+  std::string kernels_ = "fused";
+  recipes::ParityOptions options_;
+};
+
+std::string version_text() {
+  return cat("automodel ", AUTOMODEL_VERSION, " (LibTorch 2.11.0)");
+}
+
+class VersionCommand final {
+ public:
+  static constexpr const char* kName = "version";
+  static constexpr const char* kPurpose = "print the version";
+
+  explicit VersionCommand(CLI::App& command) {}
+
+  int run() const {
+    std::cout << version_text() << "\n";
+    return 0;
+  }
+};
 
 int dispatch(std::vector<std::string> arguments) {
   insert_default_command(arguments);
@@ -91,79 +301,15 @@ int dispatch(std::vector<std::string> arguments) {
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text());
-
-  RunArguments run;
-  CLI::App* run_command = app.add_subcommand("run", "train what a recipe describes");
-  add_recipe_arguments(*run_command, run.recipe);
-  run_command->add_option("--nproc-per-node,--nproc_per_node", run.num_local_ranks,
-                          "ranks to start on this machine (default 1)");
-  run_command->add_option("--device", run.device, "cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  run_command->add_option("--trace", run.trace_path, "write a Chrome trace to this file");
-  run_command->add_option("--log-file", run.log_path, "append the lines of all ranks to this file");
-
-  CheckArguments check;
-  CLI::App* check_command =
-      app.add_subcommand("check", "everything that can be known before training");
-  add_recipe_arguments(*check_command, check.recipe);
-  check_command->add_option("--world-size", check.world_size,
-                            "ranks of the run (default: the fewest that the recipe fits)");
-
-  PlanArguments plan;
-  CLI::App* plan_command =
-      app.add_subcommand("plan", "memory and collectives of a run, without weights or processes");
-  add_recipe_arguments(*plan_command, plan.recipe);
-  plan_command->add_option("--world-size", plan.world_size,
-                           "ranks of the run (default: the fewest that the recipe fits)");
-  plan_command->add_option("--sequence-length", plan.sequence_length,
-                           "tokens of a sequence (default: the dataset's seq_len or seq_length, "
-                           "else the model's positions, at most 2048)");
-  plan_command->add_option(
-      "--device-memory", plan.device_memory,
-      "memory of a rank's device (80GiB, h100, ...): whether the run fits, and "
-      "what would help");
-  plan_command
-      ->add_option("--device", plan.device,
-                   "what the ranks compute on (default: cuda with --device-memory or for a "
-                   "recipe of nccl, else cpu)")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
-  plan_command->add_flag("--json", plan.is_json, "print JSON with exact numbers");
-  plan_command->footer(cat(kPlanFooter, plan_command->get_footer()));
-
-  CLI::App* schema_command =
-      app.add_subcommand("schema", "print the JSON Schema of recipes (for editors)");
-
-  std::string key;
-  CLI::App* explain_command =
-      app.add_subcommand("explain", "what a key of a recipe means, its default and range");
-  explain_command->add_option("key", key, "dotted key, e.g. step_scheduler.max_steps")->required();
-
-  TokenizeArguments tokenize;
-  CLI::App* tokenize_command = app.add_subcommand(
-      "tokenize", "ids of texts: JSON lines with `text` in, lines with `ids` and `decoded` out");
-  tokenize_command->add_option("--tokenizer", tokenize.folder, "folder with tokenizer.json")
-      ->required();
-  tokenize_command->add_flag("--add-special-tokens", tokenize.adds_special_tokens,
-                             "let the post-processor add BOS, EOS and the like");
-
-  ParityArguments parity;
-  CLI::App* parity_command = app.add_subcommand(
-      "parity", "compare a model with reference logits, loss, gradients and training losses");
-  parity_command->add_option("--model", parity.model, "Hugging Face folder")->required();
-  parity_command->add_option("--reference", parity.reference, "safetensors file")->required();
-  parity_command->add_option("--tolerance-logits", parity.tolerance_logits,
-                             "largest absolute difference of a logit");
-  parity_command->add_option("--tolerance-loss", parity.tolerance_loss,
-                             "largest relative difference of a loss");
-  parity_command->add_option("--tolerance-grad", parity.tolerance_grad,
-                             "largest relative L2 difference of a gradient");
-  parity_command
-      ->add_option("--kernels", parity.kernels,
-                   "fused: what a run on this CPU takes; plain: what a run on a device takes")
-      ->check(CLI::IsMember({"fused", "plain"}));
-
-  CLI::App* version_command = app.add_subcommand("version", "print the version");
-
+  int status = 0;
+  add_command<RunCommand>(app, status);
+  add_command<CheckCommand>(app, status);
+  add_command<PlanCommand>(app, status);
+  add_command<SchemaCommand>(app, status);
+  add_command<ExplainCommand>(app, status);
+  add_command<TokenizeCommand>(app, status);
+  add_command<ParityCommand>(app, status);
+  add_command<VersionCommand>(app, status);
   if (arguments.empty()) arguments.emplace_back("--help");
   check_command_name(app, arguments[0]);
   try {
@@ -177,25 +323,7 @@ int dispatch(std::vector<std::string> arguments) {
     app.exit(error);
     return static_cast<int>(ExitCode::kRecipe);
   }
-  if (run_command->parsed()) {
-    take_overrides(*run_command, run.recipe);
-    return run_recipe(run);
-  }
-  if (check_command->parsed()) {
-    take_overrides(*check_command, check.recipe);
-    return check_recipe(check);
-  }
-  if (plan_command->parsed()) {
-    take_overrides(*plan_command, plan.recipe);
-    return plan_memory(plan);
-  }
-  if (schema_command->parsed()) return print_schema();
-  if (explain_command->parsed()) return explain_key(key);
-  if (tokenize_command->parsed()) return tokenize_lines(tokenize);
-  if (parity_command->parsed()) return check_parity(parity);
-  AM_CHECK(version_command->parsed());
-  std::cout << version_text() << "\n";
-  return 0;
+  return status;
 }
 
 }  // namespace

@@ -82,8 +82,8 @@ void DeviceWatch::leave(const std::shared_ptr<Followed>& followed) {
   followed->is_left = true;
 }
 
-/// Of each group: the operations of one communicator come one behind the other. Those that nobody
-/// waits for any more are left out.
+/// The oldest operation of each group, since those of one communicator come one behind the other.
+/// Operations that nobody waits for any more are left out.
 std::vector<std::shared_ptr<DeviceWatch::Followed>> DeviceWatch::oldest_of_groups() {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Followed>> oldest;

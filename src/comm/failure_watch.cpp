@@ -9,6 +9,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "comm/beat.h"
 #include "core/clock.h"
 
 namespace automodel::comm {
@@ -46,54 +47,6 @@ bool has_ended(int64_t pid) {
   if (name_end == std::string::npos || name_end + 2 >= line.size()) return false;
   const char state = line[name_end + 2];
   return state == 'Z' || state == 'X';
-}
-
-/// A line of a beat: of a group's collectives, or of its messages to or from a rank.
-struct BeatLine {
-  std::string group;
-  std::string peer;  ///< "" for collectives
-  int64_t num_started = 0;
-  std::string waited;  ///< the operation that the rank waits for, or ""
-  double wait_seconds = 0;
-};
-
-struct Beat {
-  double computing_seconds = 0;  ///< since the rank last waited
-  std::vector<BeatLine> lines;
-};
-
-double parse_milliseconds(const std::string& text) {
-  return static_cast<double>(parse_int(text).value_or(0)) / 1e3;
-}
-
-int64_t whole_milliseconds(double seconds) {
-  return static_cast<int64_t>(seconds * 1e3);
-}
-
-Beat parse_beat(const std::string& text) {
-  Beat beat;
-  const std::vector<std::string> rows = split(text, '\n');
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const std::vector<std::string> words = split(rows[i], '\t');
-    if (i == 0 && words.size() == 2) beat.computing_seconds = parse_milliseconds(words[1]);
-    if (words.size() != 5) continue;
-    beat.lines.push_back({words[0], words[1], parse_int(words[2]).value_or(0), words[3],
-                          parse_milliseconds(words[4])});
-  }
-  return beat;
-}
-
-/// How a beat calls the messages to or from a rank.
-std::string channel_name(int rank, bool is_receiver) {
-  return cat(is_receiver ? ">" : "<", rank);
-}
-
-/// How long a rank has been waiting for others; nothing when it computes.
-std::optional<double> waited_seconds(const Beat& beat) {
-  for (const BeatLine& line : beat.lines) {
-    if (!line.waited.empty()) return line.wait_seconds;
-  }
-  return std::nullopt;
 }
 
 /// What a rank that did not come is doing instead.
@@ -185,17 +138,17 @@ FailureWatch::Channel FailureWatch::channel_of(const WatchedCall& call) {
 std::string FailureWatch::next_beat() {
   const std::lock_guard lock(mutex_);
   const double now = monotonic_seconds();
-  std::string beat = cat(++num_beats_, "\t", whole_milliseconds(now - computing_since_));
+  Beat beat{++num_beats_, now - computing_since_, {}};
   for (const auto& [channel, progress] : progress_) {
     const auto waited =
         std::find_if(progress.under_way.begin(), progress.under_way.end(),
                      [](const Operation& it) { return it.wait_begin_seconds.has_value(); });
     const bool is_waiting = waited != progress.under_way.end();
-    beat += cat("\n", channel.first, "\t", channel.second, "\t", progress.num_started, "\t",
-                is_waiting ? waited->name : std::string(), "\t",
-                is_waiting ? whole_milliseconds(now - *waited->wait_begin_seconds) : 0);
+    beat.lines.push_back({channel.first, channel.second, progress.num_started,
+                          is_waiting ? waited->name : std::string(),
+                          is_waiting ? now - *waited->wait_begin_seconds : 0});
   }
-  return beat;
+  return format_beat(beat);
 }
 
 void FailureWatch::send_beat(Store& store) {
@@ -348,7 +301,7 @@ FailureWatch::Late FailureWatch::find_late(const WatchedCall& call) {
     if (line != beat.lines.end() && line->num_started >= call.number) continue;
     late.push_back(rank);
     places.push_back(cat("rank ", rank, " ", whereabouts(beat)));
-    const std::optional<double> waited = waited_seconds(beat);
+    const std::optional<double> waited = beat.waited_seconds();
     all_wait = all_wait && waited.has_value();
     until_known = std::max(until_known, most - waited.value_or(0));
   }

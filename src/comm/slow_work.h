@@ -49,8 +49,8 @@ class SlowWork final {
 
  private:
   struct State;
+  std::atomic<uint64_t> progress_{0};  // before what reads it from a thread of its own
   std::unique_ptr<State> state_;
-  std::atomic<uint64_t> progress_{0};
   bool has_met_ = false;
 };
 

@@ -158,7 +158,7 @@ class StoreServer::Server final {
     if ((events & POLLOUT) != 0) send(caller);
   }
 
-  /// Of a stranger no more than what it has to say.
+  /// Reads what a caller says; of a stranger no more bytes than a greeting and a proof have.
   void read(Caller& caller) {
     std::array<char, kReadBytes> bytes;
     size_t most = bytes.size();

@@ -23,7 +23,7 @@ inline constexpr size_t kNonceBytes = 16;
 inline constexpr size_t kProofBytes = 40;
 inline constexpr size_t kGreetingBytes = kHello.size() + kNonceBytes;
 inline constexpr size_t kReplyBytes = kNonceBytes + kProofBytes;
-/// Of a request or a result; what ranks tell each other is some kilobytes.
+/// Most bytes of a request or a result; what ranks tell each other is some kilobytes.
 inline constexpr uint32_t kLargestFrame = 64U << 20;
 
 enum class StoreOperation : uint8_t {

@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
@@ -24,18 +25,21 @@ std::chrono::milliseconds to_milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000.0));
 }
 
-/// What a process with peers needs. A peer that dies closes its connections, and a write into one
-/// must be an error that we explain, not our own end. c10d logs the same errors with stack traces;
-/// TORCH_CPP_LOG_LEVEL shows them.
+/// What a process with peers needs, once. A peer that dies closes its connections, and a write into
+/// one must be an error that we explain, not our own end. c10d logs the same errors with stack
+/// traces; TORCH_CPP_LOG_LEVEL shows them.
 void prepare_process() {
-  struct sigaction action {};
-  ::sigaction(SIGPIPE, nullptr, &action);
-  if (action.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
-    c10::initLogging();
-  } else {
-    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
-  }
+  static std::once_flag is_prepared;
+  std::call_once(is_prepared, [] {
+    struct sigaction action {};
+    ::sigaction(SIGPIPE, nullptr, &action);
+    if (action.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
+      c10::initLogging();
+    } else {
+      FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+    }
+  });
 }
 
 bool is_address(const std::string& host) {

@@ -22,7 +22,7 @@ class TcpStore final : public Store {
   int64_t add(const std::string& key, int64_t amount) override;
   std::unique_ptr<Store> connect_again() override;
 
-  /// The same keys as c10d's classes see them, below `prefix`.
+  /// The store's keys below `prefix`, in the form that c10d's classes take.
   c10::intrusive_ptr<c10d::Store> below(const std::string& prefix) const;
 
  private:

@@ -152,7 +152,7 @@ struct World::State {
     return backend;
   }
 
-  /// The same over shared memory where its ranks can.
+  /// The group over shared memory where its ranks can, otherwise `gloo`.
   std::shared_ptr<GroupBackend> share_memory_of(const std::string& key, const WatchedGroup& group,
                                                 std::shared_ptr<GroupBackend> gloo) {
     if (!options.may_share_memory || gloo->size() > kMaxSharingRanks || !is_one_host(group)) {

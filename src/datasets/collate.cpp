@@ -68,19 +68,4 @@ tensor::Batch stack_collater(std::span<const Sample> samples) {
   return batch;
 }
 
-tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index) {
-  const at::Tensor labels = batch.labels.contiguous();
-  AM_CHECK(labels.is_cpu() && labels.scalar_type() == at::kLong, "labels must be int64 on the CPU");
-  const int64_t length = labels.size(1);
-  const int64_t* row = labels.const_data_ptr<int64_t>();
-  tensor::TokenCounts counts;
-  for (int64_t b = 0; b < labels.size(0); ++b, row += length) {
-    counts.num_label_tokens += length - std::count(row, row + length, ignore_index);
-    int64_t end = length;
-    while (end > 0 && row[end - 1] == ignore_index) --end;
-    counts.num_tokens += end;
-  }
-  return counts;
-}
-
 }  // namespace automodel::datasets

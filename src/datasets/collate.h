@@ -32,8 +32,4 @@ tensor::Batch default_collater(std::span<const Sample> samples, const CollaterCo
 /// InputError.
 tensor::Batch stack_collater(std::span<const Sample> samples);
 
-/// num_label_tokens: labels other than ignore_index. num_tokens: all positions but the run of
-/// ignore_index at the end of each sequence.
-tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index = kIgnoreIndex);
-
 }  // namespace automodel::datasets

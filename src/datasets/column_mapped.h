@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "datasets/format.h"
-#include "datasets/source.h"
+#include "datasets/row_source.h"
 
 namespace automodel::datasets {
 

@@ -8,7 +8,7 @@
 
 #include "core/field.h"
 #include "datasets/dataset.h"
-#include "datasets/source.h"
+#include "datasets/row_source.h"
 #include "datasets/text_encoder.h"
 
 namespace automodel::datasets {

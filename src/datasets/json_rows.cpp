@@ -97,7 +97,7 @@ class RowIndex::Scan final {
     return false;
   }
 
-  /// Of all bytes of the text.
+  /// The checksum of all bytes of the text.
   uint64_t checksum() {
     while (num_summed_ < size_) {
       at_ = num_summed_;

@@ -32,7 +32,7 @@ class RowIndex final {
   /// `name` begins the texts of errors and decides between a column object and a single row.
   /// With `max_rows` >= 0 no more rows than that are looked for. Throws InputError.
   RowIndex(std::shared_ptr<const RowText> text, std::string name, int64_t max_rows = -1);
-  /// Of a text in memory.
+  /// An index of a text in memory.
   RowIndex(std::string text, std::string name, int64_t max_rows = -1);
 
   int64_t size() const;

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "datasets/format.h"
-#include "datasets/source.h"
+#include "datasets/row_source.h"
 
 namespace automodel::datasets {
 

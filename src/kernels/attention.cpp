@@ -18,7 +18,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Of whole sequences; the result is float32, float64 for float64 queries.
+/// Attention of whole sequences by blocks, in float32, or float64 for float64 queries.
 AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv) {
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];

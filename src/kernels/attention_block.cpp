@@ -247,7 +247,7 @@ struct PlainPiece {
   int64_t first_query, num_queries, num_keys;
 
   at::Tensor queries_of(const at::Tensor& x) const { return x.narrow(1, first_query, num_queries); }
-  /// Of a log-sum-exp [B, N, Q].
+  /// The piece's queries of a log-sum-exp [B, N, Q].
   at::Tensor rows_of(const at::Tensor& x) const { return x.narrow(2, first_query, num_queries); }
 };
 

@@ -31,7 +31,7 @@ void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_i
   }
 }
 
-/// The same by the fused loop; rows run on all threads, their losses are summed in order.
+/// chunk_loss() by the fused loop; rows run on all threads, their losses are summed in order.
 double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                         const CrossEntropyOptions& options) {
   const int64_t rows = logits.size(0);
@@ -54,7 +54,7 @@ double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   return std::accumulate(losses.begin(), losses.end(), 0.0) / options.divisor;
 }
 
-/// Of logits, and of what is computed from them.
+/// The dtype of logits, and of what is computed from them.
 at::ScalarType wide_type(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -150,14 +150,6 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
       at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
   return LinearCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(), &own,
                                    has_gradients);
-}
-
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
-                         const CrossEntropyOptions& options) {
-  check_labels(labels, logits.size(-1), options.ignore_index);
-  return at::cross_entropy_loss(logits.to(at::kFloat), labels, {}, at::Reduction::Sum,
-                                options.ignore_index) /
-         options.divisor;
 }
 
 }  // namespace automodel::kernels

@@ -27,8 +27,4 @@ struct CrossEntropyOptions {
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& labels, const CrossEntropyOptions& options);
 
-/// The same from logits [T, V] (scaled and capped already), computed in float32.
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels,
-                         const CrossEntropyOptions& options);
-
 }  // namespace automodel::kernels

@@ -34,7 +34,7 @@ struct ExpertWeights {
 at::Tensor expert_mlp(const at::Tensor& x, const at::Tensor& expert_ids, const at::Tensor& weights,
                       const ExpertWeights& experts, const ExpertOptions& options);
 
-/// The same by ATen's operations and autograd, one expert after the other, weighted at the end.
+/// expert_mlp() by ATen's operations and autograd, one expert after the other, weighted at the end.
 at::Tensor expert_mlp_reference(const at::Tensor& x, const at::Tensor& expert_ids,
                                 const at::Tensor& weights, const ExpertWeights& experts,
                                 const ExpertOptions& options);

@@ -95,11 +95,6 @@ bool has_fast_bfloat16_products() {
   return cpu::cpu_kind() == cpu::CpuKind::kAvx512Bf16;
 }
 
-at::Tensor linear_widened(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return LinearWidened::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt,
-                              nullptr);
-}
-
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const std::optional<at::Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
   if (x.scalar_type() != weight.scalar_type()) return at::linear(x, weight, offset);  // its error

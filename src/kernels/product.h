@@ -44,7 +44,7 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
 /// Float32 matrices in memory, on the calling thread.
 void multiply_part(const cpu::ProductPart& part);
 
-/// The same as product_into() into a new matrix.
+/// product_into() a new matrix, which is returned.
 at::Tensor product(const Factor& a, const Factor& b);
 
 }  // namespace automodel::kernels

@@ -23,11 +23,6 @@ at::Tensor gated_activation_reference(const at::Tensor& gate_up, Activation acti
   return activate(gate_up.narrow(-1, 0, half), activation) * gate_up.narrow(-1, half, half);
 }
 
-at::Tensor embedding_reference(const at::Tensor& weight, const at::Tensor& ids,
-                               int64_t padding_idx) {
-  return at::embedding(weight, ids, padding_idx);
-}
-
 at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids) {
   const int64_t half = rope.cos.size(1);
   const int64_t length = x.size(1);

@@ -4,7 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/norm.h"
-#include "kernels/optimizer.h"
+#include "kernels/optimizer_step.h"
 #include "kernels/rope.h"
 
 namespace automodel::kernels {
@@ -14,9 +14,6 @@ namespace automodel::kernels {
 at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight,
                               const NormOptions& options);
 at::Tensor gated_activation_reference(const at::Tensor& gate_up, Activation activation);
-/// padding_idx -1: none.
-at::Tensor embedding_reference(const at::Tensor& weight, const at::Tensor& ids,
-                               int64_t padding_idx);
 Qkv split_norm_rotate_reference(const at::Tensor& qkv, const QkvOptions& options);
 void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                          at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq,

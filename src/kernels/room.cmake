@@ -2,9 +2,10 @@
 set(_loops "${CMAKE_SOURCE_DIR}/src/kernels/cpu/loops")
 set(_loop_flags -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math -ffp-contract=fast)
 set_source_files_properties(${_loops}_baseline.cpp PROPERTIES COMPILE_OPTIONS "${_loop_flags}"
-                            SKIP_UNITY_BUILD_INCLUSION ON)
-set_source_files_properties(${_loops}_avx2.cpp PROPERTIES COMPILE_OPTIONS
-                            "${_loop_flags};-mavx2;-mfma" SKIP_UNITY_BUILD_INCLUSION ON)
+                            SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(${_loops}_avx2.cpp PROPERTIES
+                            COMPILE_OPTIONS "${_loop_flags};-mavx2;-mfma"
+                            SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
 set_source_files_properties(${_loops}_avx512.cpp PROPERTIES COMPILE_OPTIONS
   "${_loop_flags};-mavx512f;-mavx512vl;-mavx512bw;-mavx512dq;-mavx2;-mfma;-mprefer-vector-width=512"
-  SKIP_UNITY_BUILD_INCLUSION ON)
+  SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)

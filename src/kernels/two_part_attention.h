@@ -18,7 +18,7 @@ struct AttentionPart {
 at::Tensor two_part_attention(const at::Tensor& q, const AttentionPart& first,
                               const AttentionPart& second, double scale);
 
-/// The same by ATen's operations and autograd.
+/// two_part_attention() by ATen's operations and autograd.
 at::Tensor two_part_attention_reference(const at::Tensor& q, const AttentionPart& first,
                                         const AttentionPart& second, double scale);
 

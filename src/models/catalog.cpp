@@ -1,29 +1,11 @@
 #include "models/catalog.h"
 
 #include <algorithm>
-#include <span>
 
 #include "core/error.h"
 #include "models/causal_lm.h"
-#include "models/decoder/model.h"
-#include "models/deepseek_v3/config.h"
-#include "models/diffusion_gemma/config.h"
-#include "models/diffusion_gemma/model.h"
-#include "models/gemma/config.h"
-#include "models/gemma2/config.h"
-#include "models/gemma3/config.h"
-#include "models/glm4_moe/config.h"
-#include "models/gpt2/config.h"
-#include "models/gpt_oss/config.h"
-#include "models/granite/config.h"
-#include "models/llama/config.h"
-#include "models/mistral/config.h"
-#include "models/mixtral/config.h"
-#include "models/olmo2/config.h"
-#include "models/phi3/config.h"
-#include "models/qwen2/config.h"
-#include "models/qwen3/config.h"
-#include "models/qwen3_moe/config.h"
+#include "models/decoder/decoder_model.h"
+#include "models/families/families.h"
 
 namespace automodel::models {
 
@@ -31,42 +13,6 @@ namespace {
 
 using decoder::ConfigReader;
 using decoder::Family;
-
-/// Every family of this version.
-std::span<const Family> families() {
-  static constexpr Family kFamilies[] = {
-      {"LlamaForCausalLM", "llama", llama::read_config, llama::parallel_plan, llama::key_map},
-      {"Qwen2ForCausalLM", "qwen2", qwen2::read_config, qwen2::parallel_plan, qwen2::key_map},
-      {"Qwen3ForCausalLM", "qwen3", qwen3::read_config, qwen3::parallel_plan, qwen3::key_map},
-      {"MistralForCausalLM", "mistral", mistral::read_config, mistral::parallel_plan,
-       mistral::key_map},
-      {"Phi3ForCausalLM", "phi3", phi3::read_config, phi3::parallel_plan, phi3::key_map},
-      {"GemmaForCausalLM", "gemma", gemma::read_config, gemma::parallel_plan, gemma::key_map},
-      {"Gemma2ForCausalLM", "gemma2", gemma2::read_config, gemma2::parallel_plan, gemma2::key_map},
-      {"Gemma3ForCausalLM", "gemma3_text", gemma3::read_config, gemma3::parallel_plan,
-       gemma3::key_map},
-      {"GPT2LMHeadModel", "gpt2", gpt2::read_config, gpt2::parallel_plan, gpt2::key_map},
-      {"Olmo2ForCausalLM", "olmo2", olmo2::read_config, olmo2::parallel_plan, olmo2::key_map},
-      {"GraniteForCausalLM", "granite", granite::read_config, granite::parallel_plan,
-       granite::key_map},
-      {"Qwen3MoeForCausalLM", "qwen3_moe", qwen3_moe::read_config, qwen3_moe::parallel_plan,
-       qwen3_moe::key_map},
-      {"MixtralForCausalLM", "mixtral", mixtral::read_config, mixtral::parallel_plan,
-       mixtral::key_map},
-      {"DeepseekV3ForCausalLM", "deepseek_v3", deepseek_v3::read_config, deepseek_v3::parallel_plan,
-       deepseek_v3::key_map},
-      {"GptOssForCausalLM", "gpt_oss", gpt_oss::read_config, gpt_oss::parallel_plan,
-       gpt_oss::key_map},
-      {"Glm4MoeForCausalLM", "glm4_moe", glm4_moe::read_config, glm4_moe::parallel_plan,
-       glm4_moe::key_map},
-      {.architecture = "DiffusionGemmaForBlockDiffusion",
-       .model_type = "diffusion_gemma",
-       .read_config = diffusion_gemma::read_config,
-       .parallel_plan = diffusion_gemma::parallel_plan,
-       .build = diffusion_gemma::build},
-  };
-  return kFamilies;
-}
 
 /// `architectures[0]`, or "" when config.json has none.
 std::string named_architecture(const Json& hf_config) {
@@ -79,10 +25,10 @@ std::string named_architecture(const Json& hf_config) {
 const Family* find(const Json& hf_config) {
   const std::string architecture = named_architecture(hf_config);
   const std::string model_type = hf_config.get("model_type", "");
-  for (const Family& family : families()) {
-    const bool is_match = architecture.empty() ? family.model_type == model_type
-                                               : family.architecture == architecture;
-    if (is_match) return &family;
+  for (const Family* family : decoder::kFamilies) {
+    const bool is_match = architecture.empty() ? family->model_type == model_type
+                                               : family->architecture == architecture;
+    if (is_match) return family;
   }
   return nullptr;
 }
@@ -104,7 +50,7 @@ std::string unknown_reason(const Json& hf_config) {
                did_you_mean(architecture, known), "; built: ", join(known, ", "));
   }
   std::vector<std::string> types;
-  for (const Family& family : families()) types.emplace_back(family.model_type);
+  for (const Family* family : decoder::kFamilies) types.emplace_back(family->model_type);
   std::sort(types.begin(), types.end());
   const std::string model_type = hf_config.get("model_type", "");
   if (model_type.empty()) {
@@ -126,7 +72,7 @@ FamilyCheck find_family(const Json& hf_config) {
 
 std::vector<std::string> known_architectures() {
   std::vector<std::string> names;
-  for (const Family& family : families()) names.emplace_back(family.architecture);
+  for (const Family* family : decoder::kFamilies) names.emplace_back(family->architecture);
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -1,46 +1,25 @@
 #include "models/flops.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
-#include "core/text.h"
+#include "core/error.h"
+#include "models/catalog.h"
+#include "models/families/families.h"
 
 namespace automodel::models {
 
-namespace {
-
-// Legend: B batch, S sequence, L layers, h hidden size, f MLP size, V vocabulary, q key-value heads
-// by query heads, r width of all heads by hidden size.
-
-/// Attention already halved for causality, MLP taken as 4 h.
-double gpt_flops(const ModelDims& dims, double B, double S) {
-  const auto L = static_cast<double>(dims.num_layers);
-  const auto h = static_cast<double>(dims.hidden_size);
-  const auto V = static_cast<double>(dims.vocab_size);
-  return (24 * B * S * h * h + 2 * B * S * S * h) * 3 * L + 6 * B * S * h * V;
-}
-
-double gated_decoder_flops(const ModelDims& dims, double B, double S, bool heeds_head_dim) {
-  const auto L = static_cast<double>(dims.num_layers);
-  const auto h = static_cast<double>(dims.hidden_size);
-  const auto f = static_cast<double>(dims.intermediate_size);
-  const auto V = static_cast<double>(dims.vocab_size);
-  const double q = static_cast<double>(dims.num_kv_heads) / static_cast<double>(dims.num_heads);
-  const double r = heeds_head_dim ? static_cast<double>(dims.num_heads * dims.head_dim) / h : 1.0;
-  const double attention = 6 * B * L * S * h * h * r * ((2 * q + 1) + S / h + 1);
-  return attention + 18 * B * L * S * h * f + 6 * B * S * h * V;
-}
-
-}  // namespace
-
-double training_flops(std::string_view architecture, const ModelDims& dims, int64_t batch,
-                      int64_t sequence) {
-  const auto B = static_cast<double>(batch);
-  const auto S = static_cast<double>(sequence);
-  if (architecture == "GPT2LMHeadModel") return gpt_flops(dims, B, S);
-  // Upstream's Llama and Qwen 2 formula takes hidden_size as the width of all heads.
-  const bool is_llama = architecture == "LlamaForCausalLM" || architecture == "Qwen2ForCausalLM";
-  return gated_decoder_flops(dims, B, S, !is_llama);
+FlopCount training_flops(const Json& hf_config) {
+  const FamilyCheck check = find_family(hf_config);
+  if (!check.is_known) throw UnsupportedError(check.reason);
+  const auto* family = *std::ranges::find(decoder::kFamilies, check.architecture,
+                                          [](const auto* row) { return row->architecture; });
+  decoder::ConfigReader reader(hf_config);
+  return [count = family->flops, config = family->read_config(reader)](int64_t num_sequences,
+                                                                       int64_t length) {
+    return count(config, static_cast<double>(num_sequences), static_cast<double>(length));
+  };
 }
 
 std::optional<double> peak_tflops(std::string_view device_name) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "models/diffusion_gemma/parity.h"
+#include "models/diffusion_gemma/diffusion_parity.h"
 
 namespace automodel::models {
 

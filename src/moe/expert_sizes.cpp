@@ -4,7 +4,7 @@
 #include <cmath>
 
 // T tokens of D dims choose k of E experts with U rows of their first product and I inner dims.
-// Of A choices of M rows are kept
+// What is kept of A choices of M rows:
 //   the router's scores T E, the choices, their weights before and after scaling T k
 //   which row is which choice's: 2 A + M k numbers of 8 bytes; weights M k; the first products A U
 // and, where tokens travel, the tokens as they came M D and the tokens' numbers.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "moe/config.h"
+#include "moe/moe_config.h"
 
 namespace automodel::moe {
 
@@ -35,7 +35,7 @@ class ExpertSizes final {
   bool is_split() const { return tokens_.num_expert_ranks > 1; }
   int64_t rows(int64_t dim) const { return num_rows_ * dim * tokens_.element_size; }
   int64_t choices(int64_t dim) const { return num_choices_ * dim * tokens_.element_size; }
-  /// Of the experts that are computed at once.
+  /// Bytes of the choices of those experts that are computed at once, `dim` numbers each.
   int64_t some_choices(int64_t dim) const;
 
   const MoEConfig& config_;

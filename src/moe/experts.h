@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "kernels/expert_mlp.h"
-#include "moe/config.h"
+#include "moe/moe_config.h"
 #include "nn/product_dtype.h"
 #include "nn/token_dispatcher.h"
 #include "nn/unit_hook.h"

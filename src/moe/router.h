@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "moe/config.h"
+#include "moe/moe_config.h"
 #include "nn/product_dtype.h"
 
 namespace automodel::moe {

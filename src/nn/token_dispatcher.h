@@ -45,7 +45,7 @@ class SplitsExperts {
  public:
   virtual ~SplitsExperts() = default;
 
-  /// Of the whole layer, also when split.
+  /// Experts of the whole layer, also when split.
   virtual int64_t num_experts() const = 0;
   /// Whoever makes the parameters smaller says how tokens come to the experts that stay.
   virtual void set_token_dispatcher(std::shared_ptr<TokenDispatcher> dispatcher) = 0;

@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "core/error.h"
-#include "kernels/optimizer.h"
+#include "kernels/optimizer_step.h"
 #include "tensor/memory.h"
 
 namespace automodel::optim {

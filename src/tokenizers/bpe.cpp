@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "tokenizers/component.h"
-#include "tokenizers/model.h"
+#include "tokenizers/token_model.h"
 #include "tokenizers/unicode.h"
 #include "tokenizers/word_cache.h"
 
@@ -169,7 +169,7 @@ class BytePairEncoding final : public Model {
     }
   };
 
-  /// The same with a queue of pairs and a linked list of symbols.
+  /// merge_few() for longer texts, with a queue of pairs and a linked list of symbols.
   void merge_many(std::vector<uint32_t>& symbols) const {
     const size_t count = symbols.size();
     std::vector<size_t> next(count);

@@ -40,7 +40,7 @@ class Regex final {
   std::unique_ptr<Program> program_;  // none for a literal
 };
 
-/// The same pattern in PCRE2's syntax. Throws InputError naming what has no counterpart.
+/// An Oniguruma pattern in PCRE2's syntax. Throws InputError naming what has no counterpart.
 std::string translate_oniguruma(std::string_view pattern);
 
 }  // namespace automodel::tokenizers

@@ -11,10 +11,10 @@
 #include "tokenizers/decoder.h"
 #include "tokenizers/document.h"
 #include "tokenizers/folder.h"
-#include "tokenizers/model.h"
 #include "tokenizers/normalizer.h"
 #include "tokenizers/post_processor.h"
 #include "tokenizers/pre_tokenizer.h"
+#include "tokenizers/token_model.h"
 #include "tokenizers/unicode.h"
 
 namespace automodel::tokenizers {
@@ -205,12 +205,6 @@ int64_t Tokenizer::id_bound() const {
   const auto& added = state_->added->tokens();
   const int64_t largest_added = added.empty() ? -1 : added.rbegin()->first;
   return std::max(state_->model->vocabulary().id_bound(), largest_added + 1);
-}
-
-std::optional<int64_t> Tokenizer::token_to_id(std::string_view token) const {
-  const int64_t id = state_->find(token);
-  if (id < 0) return std::nullopt;
-  return id;
 }
 
 std::optional<std::string> Tokenizer::id_to_token(int64_t id) const {

@@ -53,7 +53,6 @@ class Tokenizer final {
   /// The largest id plus one: what an embedding must hold at least.
   int64_t id_bound() const;
 
-  std::optional<int64_t> token_to_id(std::string_view token) const;
   /// The token as the vocabulary writes it (byte-level tokens in their byte alphabet).
   std::optional<std::string> id_to_token(int64_t id) const;
 

@@ -1,7 +1,7 @@
 #include "core/error.h"
 #include "tokenizers/component.h"
-#include "tokenizers/model.h"
 #include "tokenizers/normalizer.h"
+#include "tokenizers/token_model.h"
 namespace automodel::tokenizers {
 std::unique_ptr<Model> make_unigram(Document& document, const Json& settings) {
   Component(settings, document.name, "model").fail("not supported in this version");

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "tokenizers/component.h"
-#include "tokenizers/model.h"
+#include "tokenizers/token_model.h"
 #include "tokenizers/unicode.h"
 
 namespace automodel::tokenizers {

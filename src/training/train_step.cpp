@@ -8,6 +8,7 @@
 
 #include "comm/sums.h"
 #include "core/error.h"
+#include "distributed/fsdp/gradient_check.h"
 
 namespace automodel::training {
 

@@ -7,7 +7,7 @@
 
 #include "comm/process_group.h"
 #include "core/error.h"
-#include "distributed/engine.h"
+#include "distributed/engine/engine.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "tensor/batch.h"

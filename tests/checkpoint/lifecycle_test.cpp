@@ -141,6 +141,26 @@ TEST_F(LifecycleTest, DamagedPublishedCheckpointIsMovedAsideBySave) {
   EXPECT_EQ(lifecycle.choose(std::nullopt, signature()), path_join(root_, "epoch_0_step_3"));
 }
 
+TEST_F(LifecycleTest, OneThatWasPassedOverIsMovedAsideThoughItCanBeReadAgain) {
+  Lifecycle saving = make();
+  const std::string older = save(saving, 3);
+  const std::string newest = save(saving, 6);
+  LifecycleOptions options;
+  options.root = root_;
+  options.find_damage = [&](const std::string& checkpoint) {
+    return checkpoint == newest ? std::optional<std::string>("Input/output error") : std::nullopt;
+  };
+  Lifecycle choosing(options, warnings_);
+  EXPECT_EQ(choosing.choose(std::nullopt, signature()), older);
+  options.find_damage = nullptr;
+  options.passed_over = choosing.passed_over();
+  Lifecycle continued(options, warnings_);
+  EXPECT_EQ(save(continued, 6), newest);
+  EXPECT_THAT(warnings_.texts,
+              ElementsAre(HasSubstr("is passed over: Input/output error"),
+                          HasSubstr("is damaged (it was when the run began) and now lies in ")));
+}
+
 TEST_F(LifecycleTest, AbandonedSaveLeavesNothing) {
   Lifecycle lifecycle = make();
   lifecycle.reserve({0, 3});

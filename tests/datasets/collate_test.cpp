@@ -47,15 +47,5 @@ TEST(CollateTest, StacksOnlyEqualLengths) {
   }
 }
 
-TEST(CollateTest, CountsTokensWithoutTheTailOfEachSequence) {
-  tensor::Batch batch;
-  batch.labels =
-      at::tensor({-100, 1, 1, -100, -100, -100, -100, 2, 3, 4, 5, 6, -100, -100, -100}, at::kLong)
-          .reshape({3, 5});
-  const tensor::TokenCounts counts = count_tokens(batch);
-  EXPECT_EQ(counts.num_tokens, 15 - 5);
-  EXPECT_EQ(counts.num_label_tokens, 7);
-}
-
 }  // namespace
 }  // namespace automodel::datasets

@@ -1,4 +1,4 @@
-#include "datasets/source.h"
+#include "datasets/row_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

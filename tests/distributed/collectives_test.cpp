@@ -1,5 +1,5 @@
 // What every strategy sends in a step, counted at the groups: the tables of
-// src/distributed/README.md.
+// src/distributed/fsdp/README.md.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include "comm/ranks.h"
 #include "distributed/counted_group.h"
 #include "distributed/small_llama.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_model.h"
 
 namespace automodel::distributed {

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 
-#include "distributed/config.h"
-#include "distributed/parallelizer.h"
+#include "distributed/settings/distributed_config.h"
+#include "distributed/strategies/nvfsdp_options.h"
+#include "distributed/strategies/parallelizer.h"
 #include "support/errors.h"
 
 namespace automodel::distributed {

@@ -1,4 +1,4 @@
-#include "distributed/config.h"
+#include "distributed/settings/distributed_config.h"
 
 #include <gtest/gtest.h>
 

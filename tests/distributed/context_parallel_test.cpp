@@ -1,4 +1,4 @@
-#include "distributed/context_parallel.h"
+#include "distributed/context/context_parallel.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

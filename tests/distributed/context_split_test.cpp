@@ -1,4 +1,4 @@
-#include "distributed/context_split.h"
+#include "distributed/context/context_split.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

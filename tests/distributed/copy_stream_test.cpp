@@ -1,6 +1,6 @@
 // The order of an offloading device's copies, with a device that this file makes up: its memory is
 // the host's, and its streams write down what they are asked for.
-#include "distributed/copy_stream.h"
+#include "distributed/fsdp/copy_stream.h"
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>

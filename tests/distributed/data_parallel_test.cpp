@@ -1,4 +1,4 @@
-#include "distributed/data_parallel.h"
+#include "distributed/engine/data_parallel.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -12,12 +12,15 @@
 
 #include "comm/ranks.h"
 #include "distributed/counted_group.h"
-#include "distributed/data_parallel.h"
-#include "distributed/diffusion_gemma_strategy.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/engine/moe_fsdp_mixin.h"
 #include "distributed/fill_by_name.h"
-#include "distributed/moe_fsdp_mixin.h"
+#include "distributed/groups/sharding_groups.h"
+#include "distributed/model_classes.h"
+#include "distributed/strategies/diffusion_gemma_strategy.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_model.h"
-#include "models/diffusion_gemma/model.h"
+#include "models/diffusion_gemma/diffusion_model.h"
 #include "models/golden_model.h"
 #include "tensor/memory.h"
 
@@ -341,7 +344,7 @@ TEST(DiffusionGemmaUnits, RecomputedLayersGiveTheSameGradients) {
 }
 
 /// The most bytes of gathered parameters and whole gradients at one time, from the units' events.
-int64_t peak_of_units(TinyDiffusion& tiny, FullySharded& engine, int64_t rank) {
+int64_t peak_of_units(TinyDiffusion& tiny, ShardedEngine& engine, int64_t rank) {
   FSDPModule& root = engine.root();
   std::map<std::string, std::pair<int64_t, int64_t>> sizes;
   for (const FSDPModule* unit : root.tree_units()) {
@@ -418,7 +421,8 @@ TEST(DiffusionGemmaUnits, EveryPlacementAveragesTheGradientsOfBothPassesOnce) {
     const double norm = engine->gradient_norm();
     for (const char* strategy : {"optim", "optim_grads", "params", "optim_grads_params"}) {
       TinyDiffusion tiny;
-      NvfsdpOptions options = nvfsdp_options({}, tiny.parallel().facts.architecture);
+      NvfsdpOptions options =
+          nvfsdp_options({}, tiny.parallel().facts.architecture, model_classes());
       options.data_parallel_sharding_strategy = strategy;
       SilentReporter reporter;
       const auto placed =

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "distributed/engine.h"
+#include "distributed/engine/engine.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 

@@ -1,4 +1,4 @@
-#include "distributed/flat_layout.h"
+#include "distributed/fsdp/flat_layout.h"
 
 #include <gtest/gtest.h>
 

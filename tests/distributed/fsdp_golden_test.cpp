@@ -7,9 +7,10 @@
 #include <map>
 
 #include "comm/ranks.h"
-#include "distributed/fully_sharded.h"
+#include "distributed/engine/sharded_engine.h"
 #include "distributed/golden_toy.h"
 #include "distributed/golden_training.h"
+#include "distributed/groups/sharding_groups.h"
 #include "models/golden_model.h"
 #include "training/train_step.h"
 
@@ -112,8 +113,8 @@ Outcome train_subject(const std::string& name, const ShardingGroups& groups,
                       const ShardingOptions& options, int64_t num_micro_batches) {
   const auto subject = make_subject(name);
   subject->module().train();
-  FullySharded engine(subject->module(), subject->keys(), groups, options,
-                      UnitChoices{subject->tables()});
+  ShardedEngine engine(subject->module(), subject->keys(), groups, options,
+                       UnitChoices{subject->tables()});
   load_golden(engine, subject->initial_values());
   engine.parameters_changed();
   Outcome outcome;

@@ -1,4 +1,4 @@
-#include "distributed/fully_shard.h"
+#include "distributed/fsdp/fully_shard.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,8 @@
 #include <map>
 
 #include "core/error.h"
-#include "distributed/fully_sharded.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/toy_modules.h"
 #include "support/errors.h"
 
@@ -29,7 +30,8 @@ std::map<std::string, at::Tensor> plain_gradients(int num_inputs) {
   return gradients;
 }
 
-void expect_gradients(const FullySharded& engine, const std::map<std::string, at::Tensor>& wanted) {
+void expect_gradients(const ShardedEngine& engine,
+                      const std::map<std::string, at::Tensor>& wanted) {
   size_t found = 0;
   for (const tensor::FlatShard& shard : engine.gradients()) {
     for (const tensor::FlatSegment& segment : shard.segments) {
@@ -53,7 +55,7 @@ TEST(FullyShardTest, KeepsTheValuesOfAUsersModule) {
 TEST(FullyShardTest, GivesTheGradientsOfThePlainModule) {
   ToyNet net;
   shard_toy(net, alone());
-  const FullySharded engine(net);
+  const ShardedEngine engine(net);
   net.loss(toy_input(0)).backward();
   expect_gradients(engine, plain_gradients(1));
 }
@@ -149,7 +151,7 @@ TEST(FullyShardTest, AUnitsLifeInAStep) {
 TEST(FullyShardTest, MicroBatchesWithoutSyncAddUpAndReduceOnce) {
   ToyNet net;
   FSDPModule& root = shard_toy(net, alone());
-  const FullySharded engine(net);
+  const ShardedEngine engine(net);
   for (int i = 0; i < 3; ++i) {
     root.set_requires_gradient_sync(i == 2);
     root.set_is_last_backward(i == 2);
@@ -166,10 +168,10 @@ TEST(FullyShardTest, MicroBatchesInBfloat16AddUpInTheDtypeOfTheReduction) {
   options.casts_inputs = true;
   ToyNet one;
   shard_toy(one, alone(), options);
-  const FullySharded summed(one);
+  const ShardedEngine summed(one);
   ToyNet other;
   FSDPModule& root = shard_toy(other, alone(), options);
-  const FullySharded deferred(other);
+  const ShardedEngine deferred(other);
   for (int i = 0; i < 3; ++i) {
     one.loss(toy_input(i)).backward();  // reduced every time, into float32
     root.set_requires_gradient_sync(i == 2);
@@ -196,14 +198,14 @@ TEST(FullyShardTest, KeptUnitsStayGatheredUntilTheSwitchIsBack) {
   net.loss(toy_input(1)).backward();
   for (const FSDPModule* unit : root.tree_units()) EXPECT_FALSE(unit->is_unsharded());
   EXPECT_EQ(root.counts().reductions, 4);
-  const FullySharded engine(net);
+  const ShardedEngine engine(net);
   expect_gradients(engine, plain_gradients(2));
 }
 
 TEST(FullyShardTest, SeveralForwardsBeforeOneBackward) {
   ToyNet net;
   shard_toy(net, alone());
-  const FullySharded engine(net);
+  const ShardedEngine engine(net);
   const at::Tensor first = net.loss(toy_input(0));
   const at::Tensor second = net.loss(toy_input(1));
   (first + second).backward();
@@ -223,7 +225,7 @@ TEST(FullyShardTest, FrozenParametersAreGatheredAndNotReduced) {
   for (const auto& item : net.blocks()[0]->named_parameters())
     item.value().set_requires_grad(false);
   FSDPModule& root = shard_toy(net, alone());
-  const FullySharded engine(net);
+  const ShardedEngine engine(net);
   net.loss(toy_input(0)).backward();
   auto wanted = plain_gradients(1);
   for (const char* name : {"in", "bias", "out"}) wanted.erase(cat("layers.0.", name));
@@ -271,7 +273,7 @@ TEST(FullyShardTest, ImplicitPrefetchFollowsTheReverseOfForward) {
 TEST(FullyShardTest, BuffersAreReusedFromTheSecondStepOn) {
   ToyNet net;
   FSDPModule& root = shard_toy(net, alone());
-  FullySharded engine(net);
+  ShardedEngine engine(net);
   const auto step = [&] {
     net.loss(toy_input(0)).backward();
     engine.zero_gradients();
@@ -285,7 +287,7 @@ TEST(FullyShardTest, BuffersAreReusedFromTheSecondStepOn) {
 TEST(FullyShardTest, NothingIsCopiedBesideTheCollectivesInOneDtype) {
   ToyNet net;
   FSDPModule& root = shard_toy(net, alone());
-  FullySharded engine(net);
+  ShardedEngine engine(net);
   for (int i = 0; i < 2; ++i) {
     net.loss(toy_input(i)).backward();
     engine.zero_gradients();

@@ -1,4 +1,4 @@
-#include "distributed/fully_sharded.h"
+#include "distributed/engine/sharded_engine.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,9 @@
 #include <map>
 
 #include "core/error.h"
-#include "distributed/data_parallel.h"
+#include "distributed/engine/data_parallel.h"
 #include "distributed/golden_toy.h"
+#include "distributed/groups/sharding_groups.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 
@@ -60,7 +61,7 @@ struct Sharded {
       : engine(toy, toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()), options) {}
 
   GoldenToy toy;
-  FullySharded engine;
+  ShardedEngine engine;
 };
 
 class FullyShardedPolicyTest : public testing::TestWithParam<ShardingOptions> {};
@@ -165,7 +166,7 @@ TEST(FullyShardedTest, FrozenParametersAreGatheredAndGetNoGradients) {
   for (const auto& item : toy.named_parameters()) {
     if (item.key().starts_with("blocks.1.")) at::Tensor(item.value()).set_requires_grad(false);
   }
-  FullySharded engine(toy, toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()), {});
+  ShardedEngine engine(toy, toy.keys(), ShardingGroups::of(comm::ProcessGroup::solo()), {});
   const auto gradients = gradients_of(engine, toy, 1);
   EXPECT_EQ(gradients.size(), 8u);
   EXPECT_EQ(gradients.count("blocks.1.w1"), 0u);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/text.h"
-#include "distributed/flat_units.h"
+#include "distributed/fsdp/flat_units.h"
 #include "distributed/toy_modules.h"
 #include "nn/layer_list.h"
 #include "tensor/batch.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "comm/process_group.h"
-#include "distributed/engine.h"
+#include "distributed/engine/engine.h"
 #include "tensor/batch.h"
 #include "tensor/key_map.h"
 #include "tensor/named_tensors.h"

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "comm/ranks.h"
+#include "distributed/fsdp/gradient_check.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_model.h"
 #include "support/errors.h"
 #include "training/train_step.h"

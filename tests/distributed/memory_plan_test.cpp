@@ -1,5 +1,5 @@
-#include "distributed/memory_plan.h"
-#include "distributed/flat_units.h"
+#include "distributed/plan/memory_plan.h"
+#include "distributed/fsdp/flat_units.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -7,12 +7,14 @@
 
 #include "comm/imagined_group.h"
 #include "comm/ranks.h"
-#include "distributed/data_parallel.h"
-#include "distributed/fully_sharded.h"
-#include "distributed/moe_fsdp_mixin.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/engine/moe_fsdp_mixin.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/small_llama.h"
-#include "distributed/tensor_parallel.h"
-#include "kernels/optimizer.h"
+#include "distributed/tensor/split_module.h"
+#include "distributed/tensor/tp_layer_plan.h"
+#include "kernels/optimizer_step.h"
 #include "kernels/reference.h"
 #include "nn/layer_list.h"
 #include "support/allocation_counter.h"
@@ -241,7 +243,7 @@ ShardingCounts count_step(const ShardingOptions& options, int size, int num_micr
                           const UnitDriver& driver) {
   at::set_num_threads(1);
   PlannedModule module;
-  FullySharded engine(module, module.keys(), ShardingGroups::of(numbered_group(0, size)), options);
+  ShardedEngine engine(module, module.keys(), ShardingGroups::of(numbered_group(0, size)), options);
   if (driver.is_mixin) engine.keep_between_micro_batches();
   engine.zero_gradients();
   engine.parameters_changed();
@@ -353,8 +355,8 @@ void expect_held(const ShardingOptions& sharding, int size, at::ScalarType dtype
   const MemoryPlan plan = plan_of(sharded_over(size, sharding), {}, dtype);
   for (const int rank : {0, size - 1}) {
     PlannedModule module(dtype);
-    const FullySharded engine(module, module.keys(), ShardingGroups::of(numbered_group(rank, size)),
-                              sharding);
+    const ShardedEngine engine(module, module.keys(),
+                               ShardingGroups::of(numbered_group(rank, size)), sharding);
     int64_t resting = 0;
     for (const FSDPModule* unit : engine.root().tree_units()) resting += unit->resting_bytes();
     EXPECT_EQ(plan.parameters + plan.gradients, resting);

@@ -1,8 +1,9 @@
-#include "distributed/moe_fsdp_mixin.h"
+#include "distributed/engine/moe_fsdp_mixin.h"
 
 #include <gtest/gtest.h>
 
-#include "distributed/fully_sharded.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/moe_units.h"
 
 // One test a row of upstream's components.moe.fsdp_mixin, named after the row.
@@ -123,7 +124,7 @@ TEST(MoEFSDPSyncMixinTest, AnEngineThatKeepsGathersAndReducesOnceAStep) {
     const auto step = [&](bool keeps) {
       MoeToy toy({.wraps_outer_model = true});
       toy.shard(ShardingGroups::of(group), {.reshard_after_forward = false});
-      FullySharded engine(toy);
+      ShardedEngine engine(toy);
       if (keeps) engine.keep_between_micro_batches();
       for (int i = 0; i < kMicroBatches; ++i) {
         engine.begin_micro_batch(i + 1 == kMicroBatches);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/ranks.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/toy_moe.h"
 
 // What tests of the mixture toy's units look at.

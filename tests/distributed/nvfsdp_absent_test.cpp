@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "distributed/parallelizer.h"
+#include "distributed/strategies/parallelizer.h"
 #include "distributed/toy_model.h"
 #include "support/errors.h"
 
@@ -15,7 +15,7 @@ std::unique_ptr<NvfsdpStrategy> make_absent_strategy();
 
 #define HAVE_NVFSDP ABSENT_NVFSDP
 #define make_nvfsdp_strategy make_absent_strategy
-#include "distributed/nvfsdp_absent.cpp"
+#include "distributed/strategies/nvfsdp_absent.cpp"
 #undef HAVE_NVFSDP
 #undef make_nvfsdp_strategy
 

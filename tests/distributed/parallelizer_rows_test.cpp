@@ -6,8 +6,10 @@
 
 #include "comm/ranks.h"
 #include "distributed/counted_group.h"
-#include "distributed/data_parallel.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/model_classes.h"
 #include "distributed/small_llama.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_model.h"
 #include "support/errors.h"
 
@@ -327,6 +329,7 @@ TEST(nvfsdp_strategy_parallelize, nvfsdp_unit_modules) {
     for (const auto& [classes, units] : choices) {
       SmallLlama moe({}, at::kFloat, "qwen3_moe");
       NvfsdpOptions options;
+      options.classes = model_classes();
       options.nvfsdp_unit_modules = classes;
       const auto engine =
           nvfsdp_strategy_parallelize(moe.parallel(), data_mesh(world.group()), options, reporter);

@@ -1,9 +1,12 @@
-#include "distributed/parallelizer.h"
+#include "distributed/strategies/parallelizer.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "comm/ranks.h"
+#include "distributed/model_classes.h"
+#include "distributed/small_llama.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_model.h"
 #include "support/errors.h"
 
@@ -60,6 +63,53 @@ TEST(Fsdp2StrategyParallelize, WithoutAPolicyParametersAreBfloat16AndReductionsF
   });
 }
 
+TEST(Fsdp2StrategyParallelize, InputsAreCastUnlessThePolicySaysOtherwise) {
+  expect_ranks(2, [](comm::World& world) {
+    for (const bool casts : {true, false}) {
+      ToyModel toy;
+      ParallelizeOptions options;
+      options.mp_policy =
+          MixedPrecisionPolicy{.param_dtype = "bfloat16", .cast_forward_inputs = casts};
+      const auto engine =
+          fsdp2_strategy_parallelize(toy.model(), data_mesh(world.group()), options);
+      for (const FSDPModule* unit : sharded(*engine).root().tree_units()) {
+        expect(unit->options().casts_inputs == casts, unit->name());
+      }
+    }
+  });
+}
+
+/// Hears in which dtype a model wants its logits.
+class ListeningHead final : public nn::LossHead {
+ public:
+  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&,
+                  const kernels::CrossEntropyOptions& options) override {
+    logits_dtype = options.logits_dtype;
+    return at::linear(hidden, weight).sum();
+  }
+
+  std::optional<at::ScalarType> logits_dtype;
+};
+
+TEST(Fsdp2StrategyParallelize, LogitsHaveThePolicysOutputDtype) {
+  expect_ranks(2, [](comm::World& world) {
+    for (const bool is_named : {true, false}) {
+      SmallLlama llama;
+      ParallelizeOptions options;
+      options.mp_policy = MixedPrecisionPolicy{};
+      if (is_named) options.mp_policy->output_dtype = "bfloat16";
+      const auto engine =
+          fsdp2_strategy_parallelize(llama.parallel(), data_mesh(world.group()), options);
+      fill_by_name(*engine);
+      const auto head = std::make_shared<ListeningHead>();
+      llama.model->set_loss_head(head);
+      norm_of_micro_batches(llama, *engine);
+      expect(head->logits_dtype.has_value() == is_named, "a dtype");
+      expect(!is_named || head->logits_dtype == at::kBFloat16, "bfloat16");
+    }
+  });
+}
+
 TEST(Fsdp2StrategyParallelize, OffloadPolicyReachesEveryUnitAndTheRoot) {
   expect_ranks(2, [](comm::World& world) {
     ToyModel toy;
@@ -99,7 +149,7 @@ TEST(Fsdp2StrategyParallelize, AnAxisThatTheMeshLacksIsNamed) {
 TEST(Fsdp2StrategyParallelize, AMeshOfOneIsNotSharded) {
   ToyModel toy;
   const auto engine = fsdp2_strategy_parallelize(toy.model(), data_mesh(ProcessGroup::solo()), {});
-  EXPECT_EQ(dynamic_cast<FullySharded*>(engine.get()), nullptr);
+  EXPECT_EQ(dynamic_cast<ShardedEngine*>(engine.get()), nullptr);
   EXPECT_EQ(engine->parameters()[0].buffer.scalar_type(), at::kFloat);
 }
 
@@ -312,6 +362,7 @@ TEST(NvfsdpStrategyParallelize, AnOptimizerIsMadeOnTheShards) {
 TEST(NvfsdpStrategyParallelize, UnitModulesMustBeTheModels) {
   test::Warnings warnings;
   NvfsdpOptions options;
+  options.classes = model_classes();
   options.nvfsdp_unit_modules = {{"transformers.models.llama.modeling_llama.LlamaDecoderLayer"}};
   ToyModel llama("LlamaForCausalLM");
   nvfsdp_strategy_parallelize(llama.model(), data_mesh(ProcessGroup::solo()), options, warnings);
@@ -352,12 +403,15 @@ TEST(ImportClassFromPath, TheTableThatIsHandedInSaysWhatThereIs) {
 }
 
 TEST(ImportClassFromPath, KnownClassesAreFoundAndOthersSaidToBeUnknown) {
-  EXPECT_EQ(import_class_from_path("transformers.models.gpt2.modeling_gpt2.GPT2Block").name,
-            "GPT2Block");
+  EXPECT_EQ(
+      import_class_from_path("transformers.models.gpt2.modeling_gpt2.GPT2Block", model_classes())
+          .name,
+      "GPT2Block");
   EXPECT_EQ(test::error_of<UserError>([] { import_class_from_path("Block"); }),
             "'Block' is no path of a class: expected module.Class");
   EXPECT_EQ(test::error_of<UserError>([] {
-              import_class_from_path("transformers.models.llama.modeling_llama.LlamaDecoderLaye");
+              import_class_from_path("transformers.models.llama.modeling_llama.LlamaDecoderLaye",
+                                     model_classes());
             }),
             "no class transformers.models.llama.modeling_llama.LlamaDecoderLaye; did you mean "
             "'transformers.models.llama.modeling_llama.LlamaDecoderLayer'?");
@@ -368,7 +422,7 @@ TEST(ImportClassesFromPaths, FailingEntriesAreLeftOutWithAWarning) {
   const auto classes = import_classes_from_paths(
       {"transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer", "a.b.C",
        "transformers.models.llama.modeling_llama.LlamaDecoderLayer"},
-      warnings);
+      warnings, model_classes());
   ASSERT_EQ(classes.size(), 2u);
   EXPECT_EQ(classes[0].name, "Qwen3DecoderLayer");
   EXPECT_EQ(classes[1].name, "LlamaDecoderLayer");

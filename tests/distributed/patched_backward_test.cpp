@@ -4,8 +4,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "distributed/counted_group.h"
-#include "distributed/data_parallel.h"
-#include "distributed/moe_fsdp_mixin.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/engine/moe_fsdp_mixin.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/moe_units.h"
 #include "distributed/toy_model.h"
 #include "support/errors.h"

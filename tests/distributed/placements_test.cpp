@@ -3,9 +3,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "comm/ranks.h"
-#include "distributed/fully_sharded.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/groups/sharding_groups.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_modules.h"
-#include "kernels/optimizer.h"
+#include "kernels/optimizer_step.h"
 
 namespace automodel::distributed {
 namespace {
@@ -41,7 +43,7 @@ std::map<std::string, at::Tensor> plain_weights(int num_ranks, int num_steps, in
   return weights;
 }
 
-void train(ToyNet& net, FullySharded& engine, const ProcessGroup& group, int num_steps,
+void train(ToyNet& net, ShardedEngine& engine, const ProcessGroup& group, int num_steps,
            int num_micro) {
   for (int step = 0; step < num_steps; ++step) {
     for (int i = 0; i < num_micro; ++i) {
@@ -84,7 +86,7 @@ void expect_plain_weights(int num_ranks, const ShardingOptions& options) {
     expect_ranks(num_ranks, [&](comm::World& world) {
       ToyNet net;
       shard_toy(net, world.group(), options);
-      FullySharded engine(net);
+      ShardedEngine engine(net);
       train(net, engine, world.group(), 3, num_micro);
       expect_weights(net, wanted);
     });
@@ -112,7 +114,7 @@ TEST(PlacementsTest, EveryScalingGivesTheAverageAndTheSumIsTheGroupsMultiple) {
       one.scaling = scaling;
       ToyNet net;
       shard_toy(net, world.group(), one);
-      const FullySharded engine(net);
+      const ShardedEngine engine(net);
       net.loss(toy_input(world.group().rank())).backward();
       return engine.gradient_norm();
     };
@@ -136,7 +138,7 @@ struct Cost {
 Cost cost_of(const ProcessGroup& group, const ShardingOptions& options) {
   ToyNet net;
   shard_toy(net, group, options);
-  FullySharded engine(net);
+  ShardedEngine engine(net);
   train(net, engine, group, 3, 2);
   Cost cost{engine.counts().gathers, engine.counts().reductions, 0};
   for (const FSDPModule* unit : engine.root().tree_units())
@@ -169,7 +171,7 @@ TEST(PlacementsTest, PreservedWeightsCollectUpdatesBelowTheRoundingOfTheStoredDt
     const at::Tensor before = net.blocks()[0]->named_parameters()["in"].to(at::kFloat).clone();
     const auto solo = ProcessGroup::solo();
     shard_toy(net, solo, sharding_options(config, at::kCPU));
-    FullySharded engine(net);
+    ShardedEngine engine(net);
     for (int step = 0; step < 64; ++step) {
       const at::NoGradGuard no_grad;
       for (const tensor::FlatShard& shard : engine.trained())
@@ -192,7 +194,7 @@ TEST(PlacementsTest, SumsInFloat32AreNearerToTheTruthThanInBfloat16) {
       options.reduce_dtype = reduce;
       ToyNet net(1);
       shard_toy(net, world.group(), options);
-      FullySharded engine(net);
+      ShardedEngine engine(net);
       net.loss(toy_input(world.group().rank())).backward();
       ToyNet plain(1);
       for (int i = 0; i < 4; ++i) (plain.loss(toy_input(i)) / 4).backward();
@@ -220,7 +222,7 @@ TEST(PlacementsTest, HsdpReplicasAreEqualToTheBit) {
     ToyNet net;
     for (const auto& block : net.blocks()) fully_shard(*block, groups);
     fully_shard(net, groups);
-    FullySharded engine(net);
+    ShardedEngine engine(net);
     train(net, engine, world.group(), 3, 1);
     for (const tensor::FlatShard& shard : engine.parameters()) {
       at::Tensor smallest = shard.buffer.clone(), largest = shard.buffer.clone();
@@ -237,7 +239,7 @@ TEST(PlacementsTest, ShardsLeftWithoutAnElementTakePart) {
   expect_ranks(4, [](comm::World& world) {
     ToyNet net(0);
     FSDPModule& root = shard_toy(net, world.group());
-    FullySharded engine(net);
+    ShardedEngine engine(net);
     expect(engine.parameters()[0].segments.empty() == (world.group().rank() > 0), "segments");
     train(net, engine, world.group(), 2, 1);
     expect(root.counts().reductions == 2, "reductions");

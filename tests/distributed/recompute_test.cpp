@@ -1,5 +1,5 @@
-#include "distributed/recompute.h"
-#include "distributed/flat_units.h"
+#include "distributed/recompute/recompute.h"
+#include "distributed/fsdp/flat_units.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -9,8 +9,9 @@
 #include <map>
 
 #include "comm/ranks.h"
-#include "distributed/data_parallel.h"
-#include "distributed/fully_sharded.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/memory_ledger.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
@@ -207,7 +208,7 @@ std::map<std::string, at::Tensor> gradients_of_repeated_blocks(Mode mode,
   at::set_num_threads(1);
   RecomputedModel model(kPlainLayers, 2, true);
   recompute_blocks(model, RecomputedModel::plan(), mode);
-  FullySharded engine(model, model.keys(), ShardingGroups::of(ranks), {});
+  ShardedEngine engine(model, model.keys(), ShardingGroups::of(ranks), {});
   Trained::initialise(engine);
   return step_gradients(engine, model, 3);
 }
@@ -360,8 +361,8 @@ TEST(RecomputeTest, ShardedParametersAreThereWhenABlockIsRecomputed) {
       recompute_blocks(model, RecomputedModel::plan(), mode);
       ShardingOptions options;
       options.defers_gradients = defers;
-      FullySharded engine(model, model.keys(), ShardingGroups::of(comm::ProcessGroup::solo()),
-                          options);
+      ShardedEngine engine(model, model.keys(), ShardingGroups::of(comm::ProcessGroup::solo()),
+                           options);
       Trained::initialise(engine);
       const auto found = step_gradients(engine, model, 3);
       // Sums over micro-batches are taken in another order when each is reduced.

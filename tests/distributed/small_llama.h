@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "distributed/fill_by_name.h"
-#include "distributed/parallelizer.h"
+#include "distributed/strategies/parallelizer.h"
 #include "models/golden_model.h"
 #include "tensor/random.h"
 

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "comm/recorded_runs.h"
-#include "distributed/expert_parallel.h"
+#include "distributed/expert/expert_parallel.h"
+#include "distributed/expert/token_exchange.h"
 #include "distributed/small_llama.h"
 #include "distributed/toy_model.h"
 

@@ -7,9 +7,10 @@
 #include <functional>
 
 #include "comm/recorded_runs.h"
-#include "distributed/data_parallel.h"
+#include "distributed/autograd/when_differentiated.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/toy_model.h"
-#include "distributed/when_differentiated.h"
 
 namespace automodel::distributed {
 namespace {
@@ -96,7 +97,7 @@ std::vector<at::Tensor> train(ToyNet& net, Engine& engine, int rank, int num_mic
 std::vector<at::Tensor> train_sharded(const ShardingGroups& groups, const ShardingOptions& options,
                                       int num_micro) {
   ToyModel toy("ToyForCausalLM", options.main_dtype ? at::kBFloat16 : at::kFloat);
-  FullySharded engine(toy.net, toy.facts.keys, groups, options);
+  ShardedEngine engine(toy.net, toy.facts.keys, groups, options);
   return train(toy.net, engine, groups.all.rank(), num_micro);
 }
 
@@ -202,8 +203,8 @@ Texts lines_of(const comm::World& world, const ShardingOptions& options) {
   const auto record = std::make_shared<Recording>();
   ToyModel toy;
   note_computation(toy.net, record);
-  FullySharded engine(toy.net, toy.facts.keys, ShardingGroups::of(recorded(world.group(), record)),
-                      options);
+  ShardedEngine engine(toy.net, toy.facts.keys, ShardingGroups::of(recorded(world.group(), record)),
+                       options);
   name_units(toy.net, record);
   record->take_lines();
   engine.begin_micro_batch(true);

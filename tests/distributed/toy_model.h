@@ -2,9 +2,10 @@
 
 #include <string>
 
-#include "distributed/flat_units.h"
-#include "distributed/fully_sharded.h"
-#include "distributed/parallelizer.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/fsdp/flat_units.h"
+#include "distributed/strategies/nvfsdp_options.h"
+#include "distributed/strategies/parallelizer.h"
 #include "distributed/toy_modules.h"
 
 namespace automodel::distributed {
@@ -30,6 +31,7 @@ struct ToyModel {
 inline NvfsdpOptions toy_units() {
   NvfsdpOptions options;
   options.classes.add({"toys.ToyDecoderLayer", "ToyDecoderLayer", "layer", ""});
+  options.classes.add_model("ToyForCausalLM", {"ToyDecoderLayer", ""});
   options.nvfsdp_unit_modules = {{"toys.ToyDecoderLayer"}};
   return options;
 }
@@ -45,8 +47,8 @@ inline DeviceMesh data_mesh(const comm::ProcessGroup& group) {
                      {"tp", one}});
 }
 
-inline FullySharded& sharded(Engine& engine) {
-  return dynamic_cast<FullySharded&>(engine);
+inline ShardedEngine& sharded(Engine& engine) {
+  return dynamic_cast<ShardedEngine&>(engine);
 }
 
 /// One micro-batch and its reduction.

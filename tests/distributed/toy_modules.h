@@ -8,8 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "distributed/engine.h"
-#include "distributed/fully_shard.h"
+#include "distributed/engine/engine.h"
+#include "distributed/fsdp/fully_shard.h"
+#include "distributed/groups/sharding_groups.h"
 #include "nn/layer_list.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "distributed/moe_fsdp_mixin.h"
+#include "distributed/engine/moe_fsdp_mixin.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/toy_modules.h"
 
 namespace automodel::distributed {

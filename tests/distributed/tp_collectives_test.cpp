@@ -1,4 +1,4 @@
-#include "distributed/tp_collectives.h"
+#include "distributed/tensor/tp_collectives.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "comm/ranks.h"
-#include "distributed/vocab_parallel_loss.h"
+#include "distributed/tensor/vocab_parallel_loss.h"
 #include "kernels/cross_entropy.h"
 
 namespace automodel::distributed {

@@ -1,4 +1,4 @@
-#include "distributed/tp_plan.h"
+#include "distributed/tensor/tp_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "comm/ranks.h"
-#include "distributed/data_parallel.h"
-#include "distributed/fully_sharded.h"
-#include "distributed/memory_plan.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/groups/sharding_groups.h"
+#include "distributed/model_classes.h"
+#include "distributed/plan/memory_plan.h"
 #include "distributed/small_llama.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_model.h"
 
 namespace automodel::distributed {
@@ -28,7 +31,7 @@ struct ShardedLlama {
                         const std::string& frozen = "")
       : llama(changes) {
     if (!frozen.empty()) at::Tensor(llama.parameter(frozen)).set_requires_grad(false);
-    engine = std::make_unique<FullySharded>(
+    engine = std::make_unique<ShardedEngine>(
         *llama.model, llama.facts.keys, ShardingGroups::of(ProcessGroup::solo()), options,
         UnitChoices{untied_tables(*llama.model, llama.facts.plan)});
     fill_by_name(*engine);
@@ -41,7 +44,7 @@ struct ShardedLlama {
   }
 
   SmallLlama llama;
-  std::unique_ptr<FullySharded> engine;
+  std::unique_ptr<ShardedEngine> engine;
 };
 
 TEST(UntiedTablesTest, AreUnitsOfTheirOwn) {
@@ -80,7 +83,7 @@ TEST(UntiedTablesTest, Fsdp2MakesThemAndMegatronFsdpDoesNot) {
     expect(
         names(*fsdp2_strategy_parallelize(one.parallel(), data_mesh(world.group()), {})) == kUntied,
         "fsdp2");
-    const NvfsdpOptions layers = nvfsdp_options({}, other.facts.architecture);
+    const NvfsdpOptions layers = nvfsdp_options({}, other.facts.architecture, model_classes());
     expect(names(*nvfsdp_strategy_parallelize(other.parallel(), data_mesh(world.group()), layers,
                                               reporter)) == kTied,
            "megatron_fsdp");
@@ -137,8 +140,8 @@ TEST(UntiedTablesTest, AnOutputDtypeDoesNotRoundTheLoss) {
   EXPECT_EQ(rounded.llama.loss().scalar_type(), at::kFloat);
   // A tied head is the root's, whose output is the loss too.
   SmallLlama tied({{"tie_word_embeddings", true}});
-  FullySharded engine(*tied.model, tied.facts.keys, ShardingGroups::of(ProcessGroup::solo()),
-                      options);
+  ShardedEngine engine(*tied.model, tied.facts.keys, ShardingGroups::of(ProcessGroup::solo()),
+                       options);
   EXPECT_EQ(tied.loss().scalar_type(), at::kFloat);
 }
 

@@ -117,6 +117,17 @@ TEST(ExpertMlp, ComputesOnlyTheGradientsAskedFor) {
   EXPECT_FALSE(in[2].grad().defined());
 }
 
+/// 256 and four ones: each of them is lost in a sum in bfloat16, all four together are not.
+TEST(ExpertMlp, ChoicesOfATokenAreAddedUpInFloat32) {
+  const auto ones = [](at::IntArrayRef sizes) { return at::ones(sizes, at::kBFloat16); };
+  const at::Tensor weights = ones({1, 5});
+  weights[0][0] = 256;
+  const Tensors in{ones({1, 1}), weights, ones({5, 1, 1}), ones({5, 1, 1})};
+  const ExpertOptions options{.activation = Activation::kReluSquared, .is_gated = false};
+  const at::Tensor ids = at::arange(5, at::kLong).unsqueeze(0);
+  EXPECT_EQ(with(expert_mlp, ids, options)(in)[0].item<float>(), 260.0F);
+}
+
 TEST(ExpertMlp, BFloat16StaysNearFloat32) {
   const Shape shape;
   const at::Tensor ids = chosen_experts(shape);

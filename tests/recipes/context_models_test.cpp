@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "comm/ranks.h"
-#include "distributed/context_parallel.h"
-#include "distributed/data_parallel.h"
-#include "distributed/parallelizer.h"
+#include "distributed/context/context_parallel.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/strategies/parallelizer.h"
 #include "models/catalog.h"
-#include "recipes/build_engine.h"
+#include "recipes/build/build_engine.h"
 #include "recipes/engine_values.h"
 
 namespace automodel::recipes {

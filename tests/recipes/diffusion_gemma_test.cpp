@@ -12,12 +12,12 @@
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
 #include "datasets/window_collate.h"
-#include "distributed/data_parallel.h"
+#include "distributed/engine/data_parallel.h"
 #include "distributed/fill_by_name.h"
-#include "models/diffusion_gemma/model.h"
+#include "models/diffusion_gemma/diffusion_model.h"
 #include "models/golden_model.h"
-#include "recipes/block_diffusion.h"
 #include "recipes/folders.h"
+#include "recipes/run/block_diffusion.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {

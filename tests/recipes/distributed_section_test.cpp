@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "config/load.h"
-#include "recipes/recipe.h"
+#include "recipes/read/read_distributed.h"
+#include "recipes/read/recipe.h"
 
 namespace automodel::recipes {
 namespace {

@@ -8,12 +8,21 @@
 
 #include "comm/imagined_group.h"
 #include "config/load.h"
-#include "distributed/data_parallel.h"
-#include "distributed/fully_sharded.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/fsdp/gradient_check.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "models/catalog.h"
-#include "recipes/build_engine.h"
-#include "recipes/targets.h"
-#include "recipes/tp_request.h"
+#include "models/facts.h"
+#include "recipes/build/build_engine.h"
+#include "recipes/build/tp_request.h"
+#include "recipes/read/dataset_plan.h"
+#include "recipes/read/read_distributed.h"
+#include "recipes/read/read_model.h"
+#include "recipes/read/recipe_schema.h"
+#include "recipes/read/targets_distributed.h"
+#include "recipes/read/targets_optimizer.h"
+#include "recipes/read/targets_simple.h"
 #include "support/errors.h"
 #include "support/program.h"
 
@@ -21,7 +30,7 @@ namespace automodel::recipes {
 namespace {
 
 using distributed::Engine;
-using distributed::FullySharded;
+using distributed::ShardedEngine;
 using distributed::ShardingOptions;
 using Texts = std::vector<std::string>;
 
@@ -69,7 +78,7 @@ void see_engine(const std::string& section, const Look& look,
 
 Texts units_of(Engine& engine) {
   Texts names;
-  for (const auto* unit : dynamic_cast<FullySharded&>(engine).root().tree_units()) {
+  for (const auto* unit : dynamic_cast<ShardedEngine&>(engine).root().tree_units()) {
     names.push_back(unit->name());
   }
   return names;
@@ -79,7 +88,7 @@ Texts units_of(Engine& engine) {
 ShardingOptions options_of(const std::string& section) {
   std::optional<ShardingOptions> found;
   see_engine(section, [&](Engine& engine) {
-    for (const auto* unit : dynamic_cast<FullySharded&>(engine).root().tree_units()) {
+    for (const auto* unit : dynamic_cast<ShardedEngine&>(engine).root().tree_units()) {
       if (unit->name() == "model.layers.0") found = unit->options();
     }
   });
@@ -433,8 +442,32 @@ TEST(RecipeClasses, SchemaAndExplainKnowTheClassesOfSections) {
 TEST(RecipeClasses, HaveTheLayersOfEveryModel) {
   const distributed::ClassTable table = recipe_classes();
   for (const std::string& architecture : models::known_architectures()) {
-    const std::string layer = distributed::layer_class_of(architecture);
+    const std::string layer = table.of_model(architecture).layer;
     EXPECT_TRUE(table.path_of(layer, "layer").has_value()) << architecture;
+  }
+}
+
+TEST(RecipeClasses, HaveTheExpertsOfEveryModelWithExperts) {
+  const distributed::ClassTable table = recipe_classes();
+  for (const char* golden :
+       {"qwen3_moe", "mixtral", "deepseek_v3", "glm4_moe", "gpt_oss", "diffusion_gemma"}) {
+    const std::string experts = table.of_model(golden_model(golden)->architecture()).experts;
+    EXPECT_TRUE(table.path_of(experts, "experts").has_value()) << golden;
+  }
+  EXPECT_EQ(table.of_model("LlamaForCausalLM").experts, "");
+}
+
+TEST(RecipeClasses, AConfigurationsClassChoosesItsArchitecture) {
+  for (const models::FamilyFacts& family : models::family_facts()) {
+    const config::Document document =
+        config::load_text(cat("_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_config\n",
+                              "config: {_target_: transformers.models.", family.module, ".",
+                              family.config_class, ", vocab_size: 8}\n"),
+                          "r.yaml");
+    config::Diagnostics diagnostics(document.sources);
+    const ModelPlan plan = read_model(document.root, diagnostics);
+    diagnostics.throw_if_errors();
+    EXPECT_EQ(plan.hf_config.at("architectures").dump(), cat("[\"", family.architecture, "\"]"));
   }
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/ranks.h"
-#include "distributed/engine.h"
+#include "distributed/engine/engine.h"
 #include "distributed/fill_by_name.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"

@@ -6,10 +6,10 @@
 #include <map>
 
 #include "comm/ranks.h"
-#include "distributed/data_parallel.h"
-#include "distributed/parallelizer.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/strategies/parallelizer.h"
 #include "models/catalog.h"
-#include "recipes/build_engine.h"
+#include "recipes/build/build_engine.h"
 #include "recipes/engine_values.h"
 #include "support/program.h"
 

@@ -2,8 +2,7 @@
 // changes a file: nothing is lost, and the run that is started again ends with the bits of one that
 // nobody disturbed.
 //
-// Every n-th call is tried with one kind of fault; AUTOMODEL_FAILING_CALLS=all tries every call
-// with every kind (scripts/failing_calls.sh).
+// A few calls are tried with one kind of fault each; scripts/failing_calls.sh tries all.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,29 +10,29 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+#include <map>
+#include <regex>
 #include <set>
 
 #include "checkpoint/lifecycle.h"
+#include "recipes/fault_extent.h"
 #include "recipes/saving_runs.h"
+#include "support/served_program.h"
 
 namespace automodel::recipes {
 namespace {
 
 using test::CountedCall;
 using test::FailingCalls;
+using test::FaultExtent;
+using test::NamedSpread;
 using test::outcome_of;
 using test::ProgramResult;
 using test::RunOutcome;
 using test::TemporaryDirectory;
 using testing::HasSubstr;
 
-struct SpreadCase {
-  const char* name;
-  test::Spread spread;
-};
-
-std::vector<SpreadCase> spread_cases() {
+std::vector<NamedSpread> spread_cases() {
   return {{"One", {1, {}}},
           {"Ddp2", {2, {}}},
           {"Fsdp2", test::sharded(2)},
@@ -56,17 +55,18 @@ const std::vector<Fault>& faults() {
       {"fail:5", {0, 3}, "Input/output error"},
       {"full", {0, 3}, "No space left on device"},
       {"torn", {128 + SIGKILL}, ""},
-      {"signal:15", {0, kPreempted}, ""},
+      {"signal:15", {0, kPreempted, 128 + SIGTERM}, ""},  // the last when all is saved
   };
   return all;
 }
 
-bool tries_all() {
-  const char* text = std::getenv("AUTOMODEL_FAILING_CALLS");
-  return text != nullptr && std::string_view(text) == "all";
-}
+/// A run that was started again, and what it came to.
+struct Continued {
+  ProgramResult run;
+  RunOutcome outcome;
+};
 
-class FailingCallsTest : public testing::TestWithParam<SpreadCase> {
+class FailingCallsTest : public testing::TestWithParam<NamedSpread> {
  protected:
   std::vector<std::string> run_in(const std::string& place) const {
     return test::saving_run(recipe_, place, GetParam().spread);
@@ -76,7 +76,7 @@ class FailingCallsTest : public testing::TestWithParam<SpreadCase> {
   void run_whole() {
     const std::string place = folder_.file("whole");
     const FailingCalls counted{.folder = place, .log = folder_.file("whole.log")};
-    const ProgramResult run = test::run_program(run_in(place), counted.environment());
+    const ProgramResult run = program_.run(run_in(place), counted.environment());
     ASSERT_EQ(run.status, 0) << run.err;
     wanted_ = outcome_of(place);
     ASSERT_EQ(wanted_.training.size(), 4U);
@@ -101,25 +101,44 @@ class FailingCallsTest : public testing::TestWithParam<SpreadCase> {
         cat(fault.action, " at call ", at, " of rank ", rank, ": ", call.call, " ", call.path));
     const std::string place = folder_.file("run");
     const FailingCalls failing{.folder = place, .rank = rank, .at = at, .action = fault.action};
-    const ProgramResult run = test::run_program(run_in(place), failing.environment());
+    const ProgramResult run = program_.run(run_in(place), failing.environment());
     EXPECT_THAT(fault.statuses, testing::Contains(run.status)) << run.out << run.err;
     if (run.status != 0) {
       EXPECT_THAT(run.err, HasSubstr(fault.text));
     }
+    if (run.status == 3 && fault.action.starts_with("fail")) {
+      // The random end of its name is this run's own.
+      const std::string path =
+          std::regex_replace(call.path, std::regex("[-.][a-z]+-[0-9a-f]{16}.*"), "");
+      EXPECT_THAT(run.err, HasSubstr(replace_all(path, folder_.file("whole"), place)));
+      EXPECT_THAT(test::checkpoints_in(place, false), testing::IsEmpty());
+    }
+    ended_[cat(fault.action, " at ", call.call, ": ", run.status)] += 1;
     const std::vector<std::string> left = test::checkpoints_in(place, true);
     for (const std::string& checkpoint : left) {
       EXPECT_EQ(checkpoint::find_fault(checkpoint), std::nullopt) << checkpoint;
     }
     const bool has_published = rank == 0 && at > published_[0];
     EXPECT_TRUE(!has_published || !left.empty()) << "nothing to continue from";
-    const ProgramResult again = test::run_program(run_in(place));
-    EXPECT_EQ(again.status, 0) << again.err;
+    const Continued& again = continued(place);
+    EXPECT_EQ(again.run.status, 0) << again.run.err;
     if (has_published) {
-      EXPECT_THAT(again.out, HasSubstr("resumed from "));
+      EXPECT_THAT(again.run.out, HasSubstr("resumed from "));
     }
-    if (again.status == 0) expect_wanted(outcome_of(place), run.status == kPreempted);
+    if (again.run.status == 0) expect_wanted(again.outcome, run.status == kPreempted);
     remove_tree(place);
     ++num_tried_;
+  }
+
+  /// The run that is started again in a folder. Where a fault left what another one has left
+  /// before, it is that one's.
+  const Continued& continued(const std::string& place) {
+    const auto [it, is_new] = continued_.try_emplace(test::state_of(place));
+    if (is_new) {
+      it->second.run = program_.run(run_in(place));
+      if (it->second.run.status == 0) it->second.outcome = outcome_of(place);
+    }
+    return it->second;
   }
 
   /// A run that stops for a signal leaves out the validation of its last step.
@@ -139,45 +158,69 @@ class FailingCallsTest : public testing::TestWithParam<SpreadCase> {
     });
   }
 
+  /// Whether a kind of fault is tried at the calls of a rank; `turn` counts them.
+  bool is_tried(const FaultExtent& extent, int rank, int64_t at, int64_t turn, size_t kind) const {
+    const auto num_kinds = static_cast<int64_t>(faults().size());
+    if (!extent.has(turn)) return false;
+    if (!extent.has_all_kinds) {
+      // The parts take neighbouring calls, and all parts all kinds.
+      return static_cast<int64_t>(kind) == (rank + turn) % num_kinds;
+    }
+    // Only a write can be torn; elsewhere it is a kill.
+    return faults()[kind].action != "torn" || call_of(rank, at).call == "write";
+  }
+
   TemporaryDirectory folder_;
+  test::ServedProgram program_;
   std::string recipe_ = test::write_saving_recipe(folder_);
   RunOutcome wanted_;
   std::vector<CountedCall> calls_;
   std::vector<int64_t> published_;
+  std::map<std::string, Continued> continued_;  // by the state that it began with
+  std::map<std::string, int64_t> ended_;        // runs by their fault, call and status
   int64_t num_tried_ = 0;
 };
 
 TEST_P(FailingCallsTest, LoseNothing) {
   ASSERT_NO_FATAL_FAILURE(run_whole());
+  const FaultExtent tried = test::fault_extent();
   std::string counts;
-  int64_t num_failed = 0;
+  int64_t num_lost = 0;
   for (int rank = 0; rank < GetParam().spread.num_ranks; ++rank) {
     const int64_t count = num_calls(rank);
     counts += cat(counts.empty() ? "" : " + ", count);
-    // A few of them, another kind of fault each time; a prime keeps saves and kinds out of step.
-    const int64_t stride = tries_all() ? 1 : (GetParam().spread.num_ranks == 1 ? 37 : 71);
-    size_t next = static_cast<size_t>(rank);
-    for (int64_t at = 1 + rank * 3; at <= count; at += stride) {
-      for (size_t i = 0; i < faults().size(); ++i) {
-        const bool is_chosen = tries_all() || i == next % faults().size();
-        const bool is_torn = faults()[i].action == "torn";
-        // Only a write can be torn; elsewhere it is a kill.
-        if (!is_chosen || (tries_all() && is_torn && call_of(rank, at).call != "write")) continue;
-        meet(rank, at, faults()[i]);
-        if (HasFailure()) ++num_failed;
-        if (num_failed > 5) FAIL() << "too many to go on";
+    // A prime keeps saves and kinds out of step.
+    const int64_t stride = tried.has_all_calls ? 1 : (GetParam().spread.num_ranks == 1 ? 37 : 71);
+    const int64_t first = tried.has_all_calls ? 1 : 1 + rank * 3;
+    for (int64_t at = first; at <= count; at += stride) {
+      for (size_t kind = 0; kind < faults().size(); ++kind) {
+        if (!is_tried(tried, rank, at, (at - first) / stride, kind)) continue;
+        const int num_before = test::num_failures();
+        meet(rank, at, faults()[kind]);
+        if (test::num_failures() > num_before) ++num_lost;
+        if (num_lost > 20) FAIL() << "too many to go on";
+        if (num_tried_ % 100 == 0) {
+          std::printf("%s: rank %d, call %lld\n", GetParam().name, rank,
+                      static_cast<long long>(at));
+          std::fflush(stdout);
+        }
       }
-      ++next;
     }
   }
-  std::printf("%s: %s calls, %d kinds of fault, %d ranks: %lld runs tried, %lld wrong\n",
-              GetParam().name, counts.c_str(), static_cast<int>(faults().size()),
-              GetParam().spread.num_ranks, static_cast<long long>(num_tried_),
-              static_cast<long long>(num_failed));
+  std::printf(
+      "%s: %s calls, %zu kinds of fault, part %lld of %lld: %lld runs tried, %zu states "
+      "continued, %lld lost\n",
+      GetParam().name, counts.c_str(), faults().size(), static_cast<long long>(tried.part),
+      static_cast<long long>(tried.num_parts), static_cast<long long>(num_tried_),
+      continued_.size(), static_cast<long long>(num_lost));
+  if (!tried.has_all_calls) return;
+  for (const auto& [text, count] : ended_) {
+    std::printf("  %s: %lld\n", text.c_str(), static_cast<long long>(count));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Spreads, FailingCallsTest, testing::ValuesIn(spread_cases()),
-                         [](const testing::TestParamInfo<SpreadCase>& info) {
+                         [](const testing::TestParamInfo<NamedSpread>& info) {
                            return info.param.name;
                          });
 
@@ -245,29 +288,66 @@ TEST_F(FailingMomentTest, FilesAreSyncedBeforeTheyGetTheirNamesAndAllBeforeTheyA
 }
 
 TEST_F(FailingMomentTest, RanksWaitForASlowDiskHoweverShortTheTimeout) {
-  const test::Spread spread = test::sharded(2, {cat("--dist_env.timeout_minutes=", 2.0 / 60)});
-  const std::string place = folder_.file("run");
-  const auto arguments = [&](int steps) {
+  const double timeout_seconds = 1;
+  const test::Spread spread =
+      test::sharded(2, {cat("--dist_env.timeout_minutes=", timeout_seconds / 60)});
+  const auto arguments = [&](const std::string& place) {
     auto all = run_in(place, spread);
-    all.push_back(cat("--step_scheduler.max_steps=", steps));
+    all.emplace_back("--step_scheduler.max_steps=2");
     all.emplace_back("--lr_scheduler.lr_warmup_steps=0");
     return all;
   };
-  // Rank 0 writes all that is not split, so rank 1 waits for it for seconds.
-  const FailingCalls slow{.folder = place, .rank = 0, .action = "slow:120"};
-  const ProgramResult saved = test::run_program(arguments(2), slow.environment());
-  EXPECT_EQ(saved.status, 0) << saved.err;
-  EXPECT_GT(saved.seconds, 6.0);
+  const std::string place = folder_.file("run");
+  /// A run in `place`, and its calls; the at-th of a rank takes three times the timeout.
+  const auto run = [&](int rank, int64_t at) {
+    FailingCalls slow{.folder = place, .log = folder_.file("calls.log"), .has_reads = true};
+    remove_tree(slow.log);
+    if (at > 0) {
+      slow.rank = rank;
+      slow.at = at;
+      slow.action = "slow:3000";
+    }
+    const ProgramResult result = test::run_program(arguments(place), slow.environment());
+    EXPECT_EQ(result.status, 0) << result.err;
+    if (at > 0) {
+      EXPECT_GT(result.seconds, 3 * timeout_seconds);
+    }
+    std::printf("%.1f s", result.seconds);
+    return test::read_calls(slow.log);
+  };
+  std::printf("fresh: ");
+  const std::vector<CountedCall> fresh = run(0, 0);
+  std::printf("\ncontinued: ");
+  const std::vector<CountedCall> continued = run(0, 0);
   for (const int rank : {0, 1}) {
-    FailingCalls reads = slow;
-    reads.rank = rank;
-    reads.action = "slow:400";
-    reads.has_reads = true;
-    const ProgramResult resumed = test::run_program(arguments(2), reads.environment());
-    EXPECT_EQ(resumed.status, 0) << resumed.err;
-    EXPECT_GT(resumed.seconds, 5.0);
-    EXPECT_THAT(resumed.out, HasSubstr("resumed from "));
+    std::printf("\ncontinued, rank %d reads slowly: ", rank);
+    run(rank, test::numbers_of(continued, rank, "pread", "/shard-").front());
   }
+  const struct {
+    const char* what;
+    int rank;
+    const char* file;
+  } writes[] = {{"rank 1 saves slowly", 1, "/optim/shard-"},
+                {"rank 0 exports slowly", 0, "/consolidated/model-"}};
+  for (const auto& it : writes) {
+    remove_tree(place);
+    std::printf("\n%s: ", it.what);
+    run(it.rank, test::numbers_of(fresh, it.rank, "write", it.file).back());
+  }
+  std::printf("\n");
+}
+
+TEST_F(FailingMomentTest, ASignalInTheLastStepLeavesOutNeitherItsValidationNorTheExport) {
+  const test::Spread spread{1, {"--checkpoint.save_consolidated=final"}};
+  const std::vector<CountedCall> calls = calls_of(spread);
+  const std::string place = folder_.file("run");
+  const int64_t last_record = test::numbers_of(calls, 0, "write", "/training.jsonl").back();
+  const FailingCalls failing{.folder = place, .rank = 0, .at = last_record, .action = "signal:15"};
+  const ProgramResult run = test::run_program(run_in(place, spread), failing.environment());
+  EXPECT_EQ(run.status, 0) << run.err;
+  const test::RunOutcome wanted = outcome_of(folder_.file("whole")), found = outcome_of(place);
+  EXPECT_EQ(found.validation, wanted.validation);
+  EXPECT_TRUE(found.weights == wanted.weights) << "other weights";
 }
 
 TEST_F(FailingMomentTest, EveryRankReadsItsShareOfACheckpoint) {

@@ -29,40 +29,38 @@ std::vector<FailureSpread> failure_spreads() {
 class RecipeFailureTest : public testing::TestWithParam<FailureSpread> {};
 
 /// A run without an end and without checkpoints whose ranks have trained a step.
-std::unique_ptr<Program> endless_run(const TemporaryDirectory& folder, const test::Spread& spread) {
+std::unique_ptr<Program> endless_run(const TemporaryDirectory& folder, const test::Spread& spread,
+                                     double timeout_minutes) {
   auto program = std::make_unique<Program>(test::on(
-      spread,
-      test::smoke_run(folder.file("run"),
-                      {"--step_scheduler.max_steps=1000000", "--step_scheduler.num_epochs=1000000",
-                       "--checkpoint.enabled=false", "--dist_env.timeout_minutes=0.05"})));
+      spread, test::smoke_run(folder.file("run"),
+                              {"--step_scheduler.max_steps=1000000",
+                               "--step_scheduler.num_epochs=1000000", "--checkpoint.enabled=false",
+                               cat("--dist_env.timeout_minutes=", timeout_minutes)})));
   test::wait_for_records(folder.file("run/training.jsonl"));
   return program;
 }
 
-TEST_P(RecipeFailureTest, AStoppedRankIsNamedByTheOthersInTime) {
+TEST_P(RecipeFailureTest, AStoppedRankIsNamedByTheOthersAfterTheTimeout) {
   const TemporaryDirectory folder;
-  const auto program = endless_run(folder, GetParam().spread);
+  const auto program = endless_run(folder, GetParam().spread, 0.05);
   const std::vector<pid_t> ranks = test::children_of(program->pid());
   ASSERT_EQ(ranks.size(), static_cast<size_t>(GetParam().spread.num_ranks));
-  const double begin = monotonic_seconds();
   ::kill(ranks[1], SIGSTOP);
   const ProgramResult run = program->wait();
-  // The timeout of 3 s, then the grace that the launcher gives the stopped rank to end.
-  EXPECT_LT(monotonic_seconds() - begin, 15.0);
   EXPECT_EQ(run.status, 4) << run.err;
   EXPECT_THAT(run.err, testing::HasSubstr("rank 1 vanished during "));
   EXPECT_THAT(run.err, testing::HasSubstr("no sign of life for "));
 }
 
-TEST_P(RecipeFailureTest, AKilledRankIsNamedByTheOthersInTime) {
+TEST_P(RecipeFailureTest, AKilledRankIsNamedLongBeforeTheTimeout) {
   const TemporaryDirectory folder;
-  const auto program = endless_run(folder, GetParam().spread);
+  const auto program = endless_run(folder, GetParam().spread, 10);
   const std::vector<pid_t> ranks = test::children_of(program->pid());
   ASSERT_EQ(ranks.size(), static_cast<size_t>(GetParam().spread.num_ranks));
   const double begin = monotonic_seconds();
   ::kill(ranks[1], SIGKILL);
   const ProgramResult run = program->wait();
-  EXPECT_LT(monotonic_seconds() - begin, 10.0);
+  EXPECT_LT(monotonic_seconds() - begin, 120.0);
   EXPECT_EQ(run.status, 128 + SIGKILL) << run.err;
   EXPECT_THAT(run.err, testing::HasSubstr(
                            cat("rank 1 (pid ", ranks[1], ") was killed by signal 9 (Killed)")));

@@ -8,10 +8,11 @@
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/tensor_source.h"
-#include "distributed/data_parallel.h"
+#include "distributed/engine/data_parallel.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
-#include "recipes/session_checkpoint.h"
+#include "recipes/build/base_weights.h"
+#include "recipes/run/session_checkpoint.h"
 
 namespace automodel::test {
 

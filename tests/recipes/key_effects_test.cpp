@@ -16,10 +16,13 @@
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
 #include "optim/options.h"
-#include "recipes/backend_section.h"
-#include "recipes/inactive_sections.h"
-#include "recipes/recipe.h"
-#include "recipes/run_recipe.h"
+#include "recipes/check/check_run.h"
+#include "recipes/read/backend_section.h"
+#include "recipes/read/inactive_sections.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/read/recipe.h"
+#include "recipes/read/recipe_schema.h"
+#include "recipes/run/run_recipe.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::recipes {
@@ -82,10 +85,10 @@ std::vector<ListedKey> active_keys() {
   keys.push_back({"validation_dataloader"});
   list_keys<CollaterConfig>("dataloader.collate_fn", keys);
   list_keys<PackedSequenceSection>("packed_sequence", keys);
-  list_keys<loss::MaskedCrossEntropyConfig>("loss_fn(masked)", keys);
-  list_keys<loss::FusedLinearCrossEntropyConfig>("loss_fn(fused)", keys);
-  list_keys<loss::ChunkedCrossEntropyConfig>("loss_fn(chunked)", keys);
-  list_keys<loss::TEParallelCrossEntropyConfig>("loss_fn(te)", keys);
+  list_keys<MaskedCrossEntropyConfig>("loss_fn(masked)", keys);
+  list_keys<FusedLinearCrossEntropyConfig>("loss_fn(fused)", keys);
+  list_keys<ChunkedCrossEntropyConfig>("loss_fn(chunked)", keys);
+  list_keys<TEParallelCrossEntropyConfig>("loss_fn(te)", keys);
   list_keys<optim::AdamConfig>("optimizer(adam)", keys);
   list_keys<optim::SgdConfig>("optimizer(sgd)", keys);
   list_keys<optim::LrSchedulerConfig>("lr_scheduler", keys);
@@ -220,9 +223,9 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<TokenizerSection>("tokenizer", values);
   expect_warnings<datasets::DataloaderConfig>("dataloader", values);
   expect_warnings<PackedSequenceSection>("packed_sequence", values);
-  expect_warnings<loss::MaskedCrossEntropyConfig>("masked", values);
-  expect_warnings<loss::FusedLinearCrossEntropyConfig>("fused", values);
-  expect_warnings<loss::ChunkedCrossEntropyConfig>("chunked", values);
+  expect_warnings<MaskedCrossEntropyConfig>("masked", values);
+  expect_warnings<FusedLinearCrossEntropyConfig>("fused", values);
+  expect_warnings<ChunkedCrossEntropyConfig>("chunked", values);
   expect_warnings<optim::AdamConfig>("adam", values);
   expect_warnings<optim::SgdConfig>("sgd", values);
   expect_warnings<ClipSection>("clip_grad_norm", values);

@@ -4,7 +4,8 @@
 #include <filesystem>
 
 #include "config/load.h"
-#include "recipes/recipe.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/read/recipe.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {

@@ -7,8 +7,11 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
-#include "recipes/recipe.h"
-#include "recipes/run_recipe.h"
+#include "recipes/check/check_recipe.h"
+#include "recipes/check/check_run.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/read/recipe.h"
+#include "recipes/run/run_recipe.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::recipes {

@@ -5,15 +5,16 @@
 
 #include "comm/ranks.h"
 #include "config/load.h"
-#include "distributed/fully_sharded.h"
-#include "distributed/parallelizer.h"
+#include "distributed/engine/sharded_engine.h"
+#include "distributed/strategies/parallelizer.h"
 #include "distributed/toy_modules.h"
 #include "models/catalog.h"
-#include "recipes/build_engine.h"
+#include "recipes/build/build_engine.h"
+#include "recipes/build/pipeline_request.h"
+#include "recipes/build/tp_request.h"
 #include "recipes/engine_values.h"
-#include "recipes/pipeline_pass.h"
-#include "recipes/pipeline_request.h"
-#include "recipes/tp_request.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/run/pipeline_pass.h"
 
 namespace automodel::recipes {
 namespace {
@@ -55,7 +56,7 @@ MoeStep train_sharded(const std::string& golden, bool enables_fsdp_optimizations
   engine->reduce_gradients();
   std::vector<at::Tensor> ranges;
   for (const tensor::FlatShard& shard : engine->gradients()) ranges.push_back(shard.buffer.clone());
-  const auto& counts = dynamic_cast<const distributed::FullySharded&>(*engine).counts();
+  const auto& counts = dynamic_cast<const distributed::ShardedEngine&>(*engine).counts();
   return {at::cat(ranges), counts.gathers, counts.reductions};
 }
 
@@ -131,7 +132,7 @@ struct MoeRank {
   distributed::Engine& all() { return engine ? *engine : *built.engine; }
   distributed::FSDPModule& root() {
     distributed::Engine& own = engine ? *engine : built.engine->stage(0);
-    return dynamic_cast<distributed::FullySharded&>(own).root();
+    return dynamic_cast<distributed::ShardedEngine&>(own).root();
   }
 
   SilentReporter reporter;

@@ -9,13 +9,13 @@
 
 #include "comm/ranks.h"
 #include "distributed/counted_group.h"
-#include "distributed/memory_plan.h"
-#include "distributed/parallelizer.h"
+#include "distributed/plan/memory_plan.h"
+#include "distributed/strategies/parallelizer.h"
 #include "models/catalog.h"
-#include "models/diffusion_gemma/model.h"
-#include "recipes/block_diffusion.h"
-#include "recipes/build_engine.h"
-#include "recipes/rank_model.h"
+#include "models/diffusion_gemma/diffusion_model.h"
+#include "recipes/build/build_engine.h"
+#include "recipes/build/rank_model.h"
+#include "recipes/run/block_diffusion.h"
 #include "support/program.h"
 
 namespace automodel::recipes {

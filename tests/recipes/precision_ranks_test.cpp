@@ -1,6 +1,7 @@
 // Runs by a mixed-precision policy, and under autocast, as processes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/file.h"
@@ -49,17 +50,20 @@ std::vector<Json> moe_records(const std::string& folder, const Spread& spread) {
                        {"--model.config.router_aux_loss_coef=0"});
 }
 
-/// The other's numbers but for rounding to bfloat16, which shows.
+/// The other's numbers but for rounding to bfloat16, which shows: sums of float32 in another order
+/// are within 2e-6 of each other (RanksTest), rounded ones are not within five times that.
 void expect_rounded(const std::vector<Json>& exact, const std::vector<Json>& found) {
   ASSERT_EQ(found.size(), exact.size());
+  double farthest = 0;
   for (size_t i = 0; i < exact.size(); ++i) {
     const auto ratio = [&](const char* key) {
       return found[i].at(key).as_double() / exact[i].at(key).as_double();
     };
     EXPECT_NEAR(ratio("loss"), 1, 1e-3) << "step " << i;
     EXPECT_NEAR(ratio("grad_norm"), 1, 3e-2) << "step " << i;
-    EXPECT_NE(ratio("grad_norm"), 1) << "step " << i;
+    farthest = std::max(farthest, std::abs(ratio("grad_norm") - 1));
   }
+  EXPECT_GT(farthest, 1e-5);
 }
 
 /// Ways of spreading a model over ranks that shard its parameters.

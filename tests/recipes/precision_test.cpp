@@ -11,7 +11,9 @@
 #include "config/load.h"
 #include "distributed/golden_training.h"
 #include "models/golden_model.h"
-#include "recipes/build_engine.h"
+#include "recipes/build/build_engine.h"
+#include "recipes/check/check_precision.h"
+#include "recipes/read/read_distributed.h"
 #include "training/train_step.h"
 
 namespace automodel::recipes {

@@ -1,6 +1,6 @@
 // Where ranks compute, over devices that are made up: what each rank's machine has, and what
 // becomes of the run.
-#include "recipes/rank_device.h"
+#include "recipes/run/rank_device.h"
 
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>

@@ -112,14 +112,15 @@ TEST(RanksTest, AKilledRankEndsTheRunAndIsNamed) {
   const TemporaryDirectory folder;
   Program program(test::smoke_run(
       folder.file("run"), {"--nproc-per-node=2", "--step_scheduler.max_steps=1000000",
-                           "--step_scheduler.num_epochs=1000000", "--checkpoint.enabled=false"}));
+                           "--step_scheduler.num_epochs=1000000", "--checkpoint.enabled=false",
+                           "--dist_env.timeout_minutes=10"}));
   test::wait_for_records(folder.file("run/training.jsonl"));
   const std::vector<pid_t> ranks = test::children_of(program.pid());
   ASSERT_EQ(ranks.size(), 2u);
   const double begin = monotonic_seconds();
   ::kill(ranks[1], SIGKILL);
   const ProgramResult run = program.wait();
-  EXPECT_LT(monotonic_seconds() - begin, 5.0);
+  EXPECT_LT(monotonic_seconds() - begin, 120.0);  // no timeout ended it
   EXPECT_EQ(run.status, 128 + SIGKILL);
   EXPECT_NE(run.err.find(cat("rank 1 (pid ", ranks[1], ") was killed by signal 9 (Killed)")),
             std::string::npos)

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "distributed/recompute.h"
+#include "distributed/recompute/recompute.h"
 #include "models/golden_model.h"
 #include "models/parity.h"
 

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <regex>
 #include <string>
 #include <vector>
 
+#include "core/checksum.h"
 #include "recipes/runs.h"
 #include "support/failing_calls.h"
 
@@ -91,6 +94,30 @@ inline std::vector<std::string> checkpoints_in(const std::string& place, bool is
     }
   }
   return found;
+}
+
+/// All that a run left in a folder, but for times, process numbers and random names: runs that are
+/// started in two folders of the same state do the same.
+inline std::string state_of(const std::string& place) {
+  static const std::regex random("\\.(tmp|reserving|removing|damaged)-[0-9a-f]{16}");
+  static const std::regex times("\"(timestamp|mem|tps|tps_per_gpu|mfu)\": [^,}]*");
+  std::vector<std::string> entries;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(place, error)) {
+    const std::string path = entry.path().string();
+    std::string contents;
+    if (entry.is_symlink()) {
+      contents = cat("-> ", std::filesystem::read_symlink(entry.path()).string());
+    } else if (path.find(".jsonl") != std::string::npos) {
+      contents = std::regex_replace(read_file(path), times, "");
+    } else if (entry.is_regular_file() && file_name(path) != ".lock") {
+      contents = format_checksum(checksum_of_file(path));
+    }
+    entries.push_back(
+        cat(std::regex_replace(path.substr(place.size()), random, ".$1"), ' ', contents, '\n'));
+  }
+  std::sort(entries.begin(), entries.end());
+  return join(entries, "");
 }
 
 /// The numbers of one rank's calls whose name and path hold these words.

@@ -4,12 +4,13 @@
 #include <cmath>
 
 #include "comm/ranks.h"
-#include "distributed/data_parallel.h"
-#include "distributed/recompute.h"
-#include "distributed/split_engine.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/engine/split_engine.h"
+#include "distributed/recompute/recompute.h"
+#include "distributed/tensor/tp_layer_plan.h"
 #include "models/catalog.h"
+#include "recipes/build/tp_request.h"
 #include "recipes/engine_values.h"
-#include "recipes/tp_request.h"
 
 namespace automodel::recipes {
 namespace {

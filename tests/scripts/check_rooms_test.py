@@ -9,6 +9,14 @@ import unittest
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "check_rooms.py"
 ROOMS = "core :\nloggers : core\ntensor t : core\ncomm t : core tensor\n"
 
+WHOLE = {
+    "core/text.h": "#include <string>\n",
+    "tensor/dtype.h": '#include "core/text.h"\n',
+    "comm/group.cpp": '#include "comm/group.h"\n#include "core/text.h"\n#include "tensor/dtype.h"\n'
+                      "#include <torch/csrc/distributed/c10d/Store.hpp>\n",
+    "loggers/console.cpp": '#include "core/text.h"\n#include <spdlog/spdlog.h>\n',
+}
+
 
 def check(files, rooms=ROOMS):
     """(exit status, lines printed with paths relative to src) for a tree of these files."""
@@ -28,13 +36,30 @@ class CheckRooms(unittest.TestCase):
         self.assertEqual(check(files, rooms), (1, [expected]))
 
     def test_allowed_includes_pass(self):
-        files = {
-            "core/text.h": "#include <string>\n",
-            "comm/group.cpp": '#include "comm/group.h"\n#include "tensor/dtype.h"\n'
-                              "#include <torch/csrc/distributed/c10d/Store.hpp>\n",
-            "loggers/console.cpp": "#include <spdlog/spdlog.h>\n",
-        }
-        self.assertEqual(check(files), (0, []))
+        self.assertEqual(check(WHOLE), (0, []))
+
+    def test_edges_that_no_file_uses(self):
+        self.assert_problem({**WHOLE, "tensor/dtype.h": ""}, "ROOMS:3: no file of tensor uses core")
+
+    def test_a_room_without_files(self):
+        self.assert_problem(WHOLE, "ROOMS:5: peft has no files", ROOMS + "peft : core\n")
+
+    def test_headers_of_one_name(self):
+        self.assert_problem({**WHOLE, "loggers/text.h": ""},
+                            "loggers/text.h:1: core/text.h has the same name")
+
+    def test_rooms_inside_rooms(self):
+        rooms = "core :\nrun : core\n  read : core\n  check : : read\n"
+        files = {"core/text.h": "", "run/read/recipe.h": '#include "core/text.h"\n',
+                 "run/check/check.cpp": '#include "run/read/recipe.h"\n'}
+        self.assertEqual(check(files, rooms), (0, []))
+        self.assert_problem(
+            {**files, "run/read/recipe.cpp": '#include "run/check/check.h"\n'},
+            'run/read/recipe.cpp:1: run/read may not include "run/check/check.h": src/ROOMS does '
+            "not let it use run/check", rooms)
+        self.assert_problem(
+            {**files, "run/main.cpp": ""},
+            "run/main.cpp:1: run has rooms inside; the file belongs into one of them", rooms)
 
     def test_a_room_that_is_not_allowed(self):
         self.assert_problem(

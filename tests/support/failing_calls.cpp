@@ -7,21 +7,16 @@
 
 namespace automodel::test {
 
-namespace {
-
-/// The library lies beside the program and the tests.
-std::string library() {
+std::string failing_calls_library() {
   if (const char* binary = std::getenv("AUTOMODEL_BINARY")) {
     return path_join(parent_path(binary), "failing_calls.so");
   }
   return "failing_calls.so";
 }
 
-}  // namespace
-
 std::vector<std::string> FailingCalls::environment() const {
   std::vector<std::string> environment = {
-      cat("LD_PRELOAD=", library()), cat("FAILING_CALLS_FOLDER=", folder),
+      cat("LD_PRELOAD=", failing_calls_library()), cat("FAILING_CALLS_FOLDER=", folder),
       // The address sanitizer wants to be the first library otherwise.
       "ASAN_OPTIONS=verify_asan_link_order=0"};
   if (rank) environment.push_back(cat("FAILING_CALLS_RANK=", *rank));

@@ -7,6 +7,9 @@
 
 namespace automodel::test {
 
+/// The library of tests/support/shim, which lies beside the program and the tests.
+std::string failing_calls_library();
+
 /// What the preloaded library of tests/support/shim does to a program: see there.
 struct FailingCalls {
   std::string folder;       ///< calls on paths in it count

@@ -8,7 +8,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
-#include "distributed/moe_fsdp_mixin.h"
+#include "distributed/engine/moe_fsdp_mixin.h"
 #include "distributed/pipeline/simulation.h"
 
 namespace automodel::distributed {

@@ -11,10 +11,10 @@
 
 #include "comm/process_group.h"
 #include "core/reporter.h"
-#include "distributed/engine.h"
+#include "distributed/autograd/stage_backward.h"
+#include "distributed/engine/engine.h"
 #include "distributed/pipeline/schedule.h"
 #include "distributed/pipeline/simulation.h"
-#include "distributed/pipeline/stage_backward.h"
 #include "tensor/batch.h"
 
 namespace automodel::distributed {

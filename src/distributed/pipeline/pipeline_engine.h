@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "distributed/engine.h"
+#include "distributed/engine/engine.h"
 
 namespace automodel::distributed {
 

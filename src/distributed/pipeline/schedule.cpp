@@ -121,7 +121,7 @@ class InterleavedOrder final {
   Actions actions_;
 };
 
-/// Of a rank whose two stages lie at both ends of a V.
+/// The order of actions of a rank whose two stages lie at both ends of a V.
 class ZbvOrder final {
  public:
   ZbvOrder(int rank, const ScheduleShape& shape) : rank_(rank), shape_(shape) {

@@ -1,4 +1,5 @@
-// Schedules as files, and whether one is whole.
+#include "distributed/pipeline/schedule_csv.h"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -7,7 +8,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "distributed/pipeline/schedule.h"
 
 namespace automodel::distributed {
 

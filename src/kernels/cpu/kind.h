@@ -12,7 +12,7 @@ enum class CpuKind {
   kAvx512Bf16,  ///< "avx512_bf16": products of bfloat16 matrices too; every CPU with AMX has it
 };
 
-/// Of this machine.
+/// The best kind that the CPU of this machine is.
 CpuKind best_kind();
 
 /// The kind that a run takes: the one named, or `best` when `name` is empty. InputError for a name

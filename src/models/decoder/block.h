@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "models/decoder/attention.h"
+#include "models/decoder/attention_layer.h"
 #include "moe/moe_layer.h"
 #include "nn/mlp.h"
 #include "nn/unit_hook.h"

@@ -254,6 +254,16 @@ std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t 
   return sliding;
 }
 
+int64_t read_requested_window(ConfigReader& reader, int64_t absent) {
+  return reader.flag("use_sliding_window", false) ? reader.size("sliding_window", absent) : 0;
+}
+
+void add_upper_windows(ConfigReader& reader, DecoderConfig& config) {
+  const int64_t first = static_cast<int64_t>(reader.number("max_window_layers", 28));
+  add_windows(reader, config, read_requested_window(reader, 4096),
+              [&](int64_t layer) { return layer >= first; });
+}
+
 void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>& sliding) {
   for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].window = sliding[i] ? window : 0;
 }

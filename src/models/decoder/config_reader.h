@@ -83,7 +83,14 @@ template <typename IsSliding>
 std::vector<bool> add_windows(ConfigReader& reader, DecoderConfig& config, int64_t window,
                               IsSliding&& is_sliding);
 
-/// The same from a decided list.
+/// The window where `use_sliding_window` asks for one, `absent` without `sliding_window`; else 0.
+int64_t read_requested_window(ConfigReader& reader, int64_t absent);
+
+/// Qwen 2's and Qwen 3's windows: where they are asked for, in the layers from `max_window_layers`
+/// on.
+void add_upper_windows(ConfigReader& reader, DecoderConfig& config);
+
+/// Gives the layers of a decided list the window.
 void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>& sliding);
 
 /// `layer_types` as "slides or not"; nullopt when absent.

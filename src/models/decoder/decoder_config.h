@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
-#include "moe/config.h"
+#include "moe/moe_config.h"
 #include "nn/rope_frequencies.h"
 
 namespace automodel::models::decoder {

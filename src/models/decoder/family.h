@@ -1,23 +1,36 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <memory>
 #include <string_view>
 
-#include "models/causal_lm.h"
 #include "models/decoder/config_reader.h"
 #include "models/decoder/decoder_config.h"
+#include "models/decoder/decoder_flops.h"
+#include "models/decoder/hf_names.h"
 #include "nn/parallel_plan.h"
-#include "tensor/key_map.h"
+
+namespace automodel::models {
+class CausalLM;
+}
 
 namespace automodel::models::decoder {
 
-/// A family of models: what its folder's files define. The shared decoder builds it, or `build`.
+/// All facts of a family of models, one row a family in families/. The shared decoder builds it, or
+/// `build`. Classes are those of transformers, by the names that recipes and upstream use.
 struct Family {
-  std::string_view architecture;  ///< Hugging Face's class
-  std::string_view model_type;    ///< its config.json's `model_type`
+  std::string_view architecture;        ///< the model's class
+  std::string_view model_type;          ///< its config.json's `model_type`
+  std::string_view module = {};         ///< in transformers.models; "" where it is the model type
+  std::string_view config_class;        ///< the configuration's class
+  std::string_view layer_class;         ///< the layers' class
+  std::string_view experts_class = {};  ///< that of a layer's grouped experts; "" without
+
   DecoderConfig (*read_config)(ConfigReader& reader);
-  nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config);
-  tensor::KeyMap (*key_map)(const DecoderConfig& config) = nullptr;  ///< of the shared decoder's
+  HfNames names = {};  ///< of the tensors in its checkpoints
+  nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config) = make_parallel_plan;
+  double (*flops)(const DecoderConfig& config, double num_sequences, double length);
   /// Of a family with modules of its own.
   std::shared_ptr<CausalLM> (*build)(const Json& hf_config, at::ScalarType dtype) = nullptr;
 };

@@ -15,8 +15,8 @@ namespace automodel::models::decoder {
 struct ForwardContext {
   at::Tensor position_ids;
   at::Tensor padding_mask;
-  /// Of the positions that blocks see here, for layers of experts: true [B, S] where there is no
-  /// token; or undefined.
+  /// For layers of experts, about the positions that blocks see here: [B, S], true where there is
+  /// no token; or undefined.
   at::Tensor no_token;
   at::Tensor document_ids;
   at::Tensor visible_keys;

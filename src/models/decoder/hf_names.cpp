@@ -54,9 +54,9 @@ class KeyMapBuilder final {
 void add_latent_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                           const std::string& hf, const std::string& module) {
   const LatentAttentionOptions& sizes = *config.latent_attention;
-  const auto add = [&](const std::string& name, const char* to, int64_t out, int64_t in,
+  const auto add = [&](std::string_view name, const char* to, int64_t out, int64_t in,
                        bool has_bias = false) {
-    builder.add_rows({{hf + name, out}}, module + to, in, has_bias);
+    builder.add_rows({{cat(hf, name), out}}, module + to, in, has_bias);
   };
   const auto add_norm = [&](const char* name, const char* to, int64_t dim) {
     builder.add(cat(hf, name, ".weight"), cat(module, to, ".weight"), {dim});
@@ -90,9 +90,9 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const Hf
   if (config.has_attention_sinks) builder.add(hf + "sinks", module + "sinks", {config.num_heads});
   std::vector<std::pair<std::string, int64_t>> rows;
   if (names.qkv.empty()) {
-    rows = {{hf + names.q, q_rows}, {hf + names.k, kv_rows}, {hf + names.v, kv_rows}};
+    rows = {{cat(hf, names.q), q_rows}, {cat(hf, names.k), kv_rows}, {cat(hf, names.v), kv_rows}};
   } else {
-    rows = {{hf + names.qkv, config.qkv_rows()}};
+    rows = {{cat(hf, names.qkv), config.qkv_rows()}};
   }
   builder.add_rows(rows, module + "qkv_proj", config.hidden_size, config.has_qkv_bias);
   if (config.qk_norm != QkNorm::kNone) {
@@ -102,16 +102,16 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const Hf
     builder.add(hf + "k_norm.weight", module + "k_norm.weight",
                 {is_per_head ? config.head_dim : kv_rows});
   }
-  builder.add_rows({{hf + names.output, config.hidden_size}}, module + "o_proj", q_rows,
+  builder.add_rows({{cat(hf, names.output), config.hidden_size}}, module + "o_proj", q_rows,
                    config.has_attention_output_bias);
 }
 
 void add_gated_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                    const std::string& hf, const std::string& module) {
   const int64_t size = config.moe->shared_inner_dim();
-  builder.add_rows({{hf + names.gate, size}, {hf + names.up, size}}, module + "gate_up_proj",
-                   config.hidden_size, false);
-  builder.add_rows({{hf + names.down, config.hidden_size}}, module + "down_proj", size, false);
+  builder.add_rows({{cat(hf, names.gate), size}, {cat(hf, names.up), size}},
+                   module + "gate_up_proj", config.hidden_size, false);
+  builder.add_rows({{cat(hf, names.down), config.hidden_size}}, module + "down_proj", size, false);
 }
 
 void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfNames& names,
@@ -132,11 +132,11 @@ void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfName
     if (moe.expert_bias) add("down_proj_bias", {moe.dim});
     return;
   }
-  std::vector<std::string> upper{names.expert_gate, names.expert_up};
+  std::vector<std::string_view> upper{names.expert_gate, names.expert_up};
   if (!moe.is_gated()) upper = {names.expert_up};
   int64_t row = 0;
   for (int64_t e = 0; e < moe.n_routed_experts; ++e) {
-    for (const std::string& name : upper) {
+    for (const std::string_view name : upper) {
       builder.add_at(cat(hf, e, ".", name, ".weight"), module + up, row,
                      {moe.moe_inter_dim, moe.dim});
       row += moe.moe_inter_dim;
@@ -151,19 +151,19 @@ void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfName
 void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
              const std::string& hf, const std::string& module) {
   const moe::MoEConfig& moe = *config.moe;
-  const std::string router = hf + names.router + ".";
+  const std::string router = cat(hf, names.router, ".");
   builder.add(router + "weight", module + "router.weight", {moe.n_routed_experts, moe.dim});
   if (moe.router_bias) builder.add(router + "bias", module + "router.bias", {moe.n_routed_experts});
   if (moe.has_correction_bias) {
     builder.add(router + "e_score_correction_bias", module + "router.e_score_correction_bias",
                 {moe.n_routed_experts});
   }
-  add_experts(builder, moe, names, hf + names.experts + ".", module + "experts.");
+  add_experts(builder, moe, names, cat(hf, names.experts, "."), module + "experts.");
   if (moe.n_shared_experts == 0) return;
-  add_gated_mlp(builder, config, names, hf + names.shared_experts + ".",
+  add_gated_mlp(builder, config, names, cat(hf, names.shared_experts, "."),
                 module + "shared_experts.");
   if (moe.shared_expert_gate) {
-    builder.add(hf + names.shared_expert_gate + ".weight", module + "shared_expert_gate.weight",
+    builder.add(cat(hf, names.shared_expert_gate, ".weight"), module + "shared_expert_gate.weight",
                 {1, moe.dim});
   }
 }
@@ -173,15 +173,15 @@ void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames&
   const int64_t size = config.intermediate_size;
   std::vector<std::pair<std::string, int64_t>> rows;
   if (!config.is_mlp_gated) {
-    rows = {{hf + names.up, size}};
+    rows = {{cat(hf, names.up), size}};
   } else if (names.gate_up.empty()) {
-    rows = {{hf + names.gate, size}, {hf + names.up, size}};
+    rows = {{cat(hf, names.gate), size}, {cat(hf, names.up), size}};
   } else {
-    rows = {{hf + names.gate_up, 2 * size}};
+    rows = {{cat(hf, names.gate_up), 2 * size}};
   }
   builder.add_rows(rows, module + (config.is_mlp_gated ? "gate_up_proj" : "up_proj"),
                    config.hidden_size, config.has_mlp_bias);
-  builder.add_rows({{hf + names.down, config.hidden_size}}, module + "down_proj", size,
+  builder.add_rows({{cat(hf, names.down), config.hidden_size}}, module + "down_proj", size,
                    config.has_mlp_bias);
 }
 
@@ -189,29 +189,30 @@ void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames&
 
 tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
   KeyMapBuilder builder(config);
-  builder.add(names.embedding + ".weight", "model.embed_tokens.weight",
+  builder.add(cat(names.embedding, ".weight"), "model.embed_tokens.weight",
               {config.vocab_size, config.hidden_size});
   if (config.has_learned_positions) {
-    builder.add(names.positions + ".weight", "model.embed_positions.weight",
+    builder.add(cat(names.positions, ".weight"), "model.embed_positions.weight",
                 {config.max_positions, config.hidden_size});
   }
   for (int64_t i = 0; i < config.num_layers(); ++i) {
     const std::string hf = cat(names.layers, ".", i, ".");
     const std::string module = cat("model.layers.", i, ".");
-    const auto add_norm = [&](const std::string& name, const char* norm) {
-      if (!name.empty()) builder.add_norm(hf + name, module + norm, config.hidden_size);
+    const auto add_norm = [&](std::string_view name, const char* norm) {
+      if (!name.empty()) builder.add_norm(cat(hf, name), module + norm, config.hidden_size);
     };
     add_norm(names.attention_pre_norm, "attention_pre_norm");
-    add_attention(builder, config, names, hf + names.attention + ".", module + "attention.");
+    add_attention(builder, config, names, cat(hf, names.attention, "."), module + "attention.");
     add_norm(names.attention_post_norm, "attention_post_norm");
     add_norm(names.mlp_pre_norm, "mlp_pre_norm");
     const auto& add = config.layers[static_cast<size_t>(i)].is_moe ? add_moe : add_mlp;
-    add(builder, config, names, hf + names.mlp + ".", module + "mlp.");
+    add(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
     add_norm(names.mlp_post_norm, "mlp_post_norm");
   }
-  builder.add_norm(names.final_norm, "model.norm", config.hidden_size);
+  builder.add_norm(std::string(names.final_norm), "model.norm", config.hidden_size);
   if (!config.is_head_tied) {
-    builder.add(names.head + ".weight", "lm_head.weight", {config.vocab_size, config.hidden_size});
+    builder.add(cat(names.head, ".weight"), "lm_head.weight",
+                {config.vocab_size, config.hidden_size});
   }
   return builder.take();
 }

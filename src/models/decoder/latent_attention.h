@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "models/decoder/attention.h"
+#include "models/decoder/attention_layer.h"
 
 namespace automodel::models::decoder {
 

@@ -102,7 +102,7 @@ SelfConditioning::SelfConditioning(const DiffusionGemmaConfig& config, at::Scala
 }
 
 at::Tensor SelfConditioning::forward(const at::Tensor& embedded, const at::Tensor& expected) const {
-  // Of nothing, norm and MLP are zero.
+  // Where nothing is expected, the norm and the MLP of it would be zero.
   const at::Tensor sum =
       expected.defined() ? embedded + mlp_->forward(pre_norm_->forward(expected)) : embedded;
   return kernels::rms_norm(sum, at::ones({sum.size(-1)}, sum.options()), norm_);

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "models/diffusion_gemma/attention.h"
-#include "models/diffusion_gemma/router.h"
+#include "models/diffusion_gemma/canvas_attention.h"
+#include "models/diffusion_gemma/diffusion_router.h"
 #include "moe/experts.h"
 #include "nn/mlp.h"
 #include "nn/repeated_block.h"

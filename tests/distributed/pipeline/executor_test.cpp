@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/recorded_runs.h"
-#include "distributed/device_mesh.h"
+#include "distributed/groups/device_mesh.h"
 #include "distributed/pipeline/pipeline_engine.h"
 #include "distributed/pipeline/simulation.h"
 #include "distributed/pipeline/staged_model.h"
@@ -75,7 +75,7 @@ void run_case(const PipelineCase& what) {
     if (what.dp == 1) expect(std::abs(own_loss / loss - 1) < 1e-6, cat("loss ", own_loss));
     if (what.dp > 1) {
       for (const auto& stage : rank.stages) {
-        const auto& sharded = dynamic_cast<FullySharded&>(stage->engine());
+        const auto& sharded = dynamic_cast<ShardedEngine&>(stage->engine());
         const auto units = static_cast<int64_t>(sharded.root().tree_units().size());
         int64_t with_parameters = 0;
         for (const FSDPModule* unit : sharded.root().tree_units()) {
@@ -142,7 +142,7 @@ TEST(PipelineExecutorTest, EvaluationGivesTheWholeModelsLoss) {
 
 TEST(PipelineExecutorTest, OverStreamsValuesAreTheSameToTheBit) {
   for (const ScheduleKind kind :
-       {kGPipe, k1F1B, kInterleaved1F1B, kInterleavedZeroBubble, kZBVZeroBubble}) {
+       {kGPipe, k1F1B, kInterleaved1F1B, kLoopedBFS, kInterleavedZeroBubble, kZBVZeroBubble}) {
     comm::expect_rank_threads(4, [&](comm::World& world) {
       const DeviceMesh plain(world, mesh::Mesh({.pp = 2, .dp_shard = 2}));
       comm::expect_same_when_recorded(

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "distributed/pipeline/schedule_csv.h"
 #include "support/errors.h"
 #include "support/program.h"
 

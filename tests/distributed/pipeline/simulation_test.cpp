@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "distributed/pipeline/schedule_csv.h"
 #include "support/errors.h"
 
 namespace automodel::distributed {

@@ -1,4 +1,4 @@
-#include "distributed/pipeline/stage_backward.h"
+#include "distributed/autograd/stage_backward.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "distributed/pipeline/staged_model.h"
-#include "distributed/recompute.h"
+#include "distributed/recompute/recompute.h"
 
 namespace automodel::distributed {
 namespace {

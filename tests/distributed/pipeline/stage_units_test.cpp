@@ -37,7 +37,7 @@ StageRun run_stage(comm::World& world, ScheduleKind kind, const StageEngine& mak
       batches.begin() + kMicroBatches * mesh.group("dp").rank(),
       batches.begin() + kMicroBatches * (mesh.group("dp").rank() + 1));
   Engine& engine = rank.stages[0]->engine();
-  FSDPModule& root = dynamic_cast<FullySharded&>(engine).root();
+  FSDPModule& root = dynamic_cast<ShardedEngine&>(engine).root();
   StageRun run;
   const auto events = [&] {
     return only(take_events(root), {"gather", "reshard", "backward", "reduce"});
@@ -159,7 +159,7 @@ TEST(StageUnitsTest, WithSplitBackwardsHaveTheSameReductions) {
                         config, defers ? sharded_stage() : reduced_each(false));
       rank.executor->train(all, true);
       for (const auto& stage : rank.stages) {
-        const FSDPModule& root = dynamic_cast<FullySharded&>(stage->engine()).root();
+        const FSDPModule& root = dynamic_cast<ShardedEngine&>(stage->engine()).root();
         int64_t num_units = 0;
         for (const FSDPModule* unit : root.tree_units()) {
           num_units += !unit->parameters().empty();

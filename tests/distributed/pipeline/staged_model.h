@@ -12,10 +12,11 @@
 
 #include "core/file.h"
 #include "core/json.h"
-#include "distributed/data_parallel.h"
-#include "distributed/device_mesh.h"
+#include "distributed/engine/data_parallel.h"
+#include "distributed/engine/sharded_engine.h"
 #include "distributed/fill_by_name.h"
-#include "distributed/fully_sharded.h"
+#include "distributed/groups/device_mesh.h"
+#include "distributed/groups/sharding_groups.h"
 #include "distributed/pipeline/executor.h"
 #include "distributed/pipeline/stage_split.h"
 #include "models/catalog.h"
@@ -71,7 +72,7 @@ using StageEngine =
 inline StageEngine sharded_stage(const ShardingOptions& options = {}, bool keeps = false) {
   return [options, keeps](models::CausalLM& model, const comm::ProcessGroup& group) {
     auto engine =
-        std::make_unique<FullySharded>(model, model.key_map(), ShardingGroups::of(group), options);
+        std::make_unique<ShardedEngine>(model, model.key_map(), ShardingGroups::of(group), options);
     if (keeps) engine->keep_between_micro_batches();
     return engine;
   };

@@ -8,8 +8,11 @@
 //   FAILING_CALLS_AT       n, from 1; absent: every call
 //   FAILING_CALLS_DO       fail:ERRNO  full  kill  torn  signal:NUMBER  slow:MILLISECONDS
 //                          full: from n on there is no space; torn: half of a write, then kill
-//   FAILING_CALLS_READS    also counts reads
+//   FAILING_CALLS_READS    also counts reads, and "look": opening what is there
 //   FAILING_CALLS_LOG      a file: a line "RANK N CALL PATH" for each call
+//   FAILING_CALLS_SERVE    a socket's descriptor: `automodel-main` is loaded once and forks in
+//                          front of its main() for each request of tests/support/served_program.h,
+//                          which brings arguments and the variables above
 //
 // What the C library calls inside itself is not seen.
 #ifndef _GNU_SOURCE
@@ -24,9 +27,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -66,6 +71,7 @@ long number_of(const char* text) {
 }
 
 __attribute__((constructor)) void read_environment() {
+  plan = Plan{};
   const char* folder = ::getenv("FAILING_CALLS_FOLDER");
   if (folder == nullptr) return;
   ::snprintf(plan.folder, sizeof(plan.folder), "%s", folder);
@@ -214,6 +220,7 @@ int opened(int fd, int directory, const char* name, int flags) {
 int open_at(int directory, const char* name, int flags, mode_t mode) {
   const bool creates = (flags & O_CREAT) != 0;
   if (creates && count_at("open", directory, name, true) != 0) return -1;
+  if (!creates && plan.has_reads && count_at("look", directory, name, false) != 0) return -1;
   const int fd = static_cast<int>(::syscall(SYS_openat, directory, name, flags, mode));
   return opened(fd, directory, name, flags);
 }
@@ -223,16 +230,102 @@ mode_t mode_of(int flags, va_list arguments) {
   return has_mode ? static_cast<mode_t>(va_arg(arguments, int)) : 0;
 }
 
+using Main = int (*)(int, char**, char**);
+Main real_main = nullptr;
+
+bool transfer(int socket, void* bytes, size_t size, bool is_sent) {
+  char* at = static_cast<char*>(bytes);
+  while (size > 0) {
+    const ssize_t done = ::syscall(is_sent ? SYS_write : SYS_read, socket, at, size);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += done;
+    size -= static_cast<size_t>(done);
+  }
+  return true;
+}
+
+void redirect(const char* path, int descriptor) {
+  const long file = ::syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  if (file < 0) ::_exit(127);
+  ::dup2(static_cast<int>(file), descriptor);
+  ::syscall(SYS_close, file);
+}
+
+/// The forked program: texts are the files for its output, the number of its arguments, these, and
+/// the variables that are its own. They stay, as a program's arguments do. LibTorch's destructors,
+/// another tenth of a second, are left out.
+[[noreturn]] void be_program(char* texts, size_t size) {
+  ::setpgid(0, 0);
+  const char* end = texts + size;
+  const auto next = [&texts] {
+    char* text = texts;
+    texts += ::strlen(texts) + 1;
+    return text;
+  };
+  redirect("/dev/null", STDIN_FILENO);
+  redirect(next(), STDOUT_FILENO);
+  redirect(next(), STDERR_FILENO);
+  const long argc = number_of(next());
+  char** argv = static_cast<char**>(::calloc(static_cast<size_t>(argc) + 1, sizeof(char*)));
+  for (long i = 0; i < argc; ++i) argv[i] = next();
+  while (texts < end) ::putenv(next());
+  num_calls = 0;
+  num_forks = 0;
+  read_environment();
+  const int status = real_main(static_cast<int>(argc), argv, environ);
+  ::fflush(nullptr);
+  ::_exit(status);
+}
+
+/// Stands in the place of main().
+int serve(int argc, char** argv, char** environment) {
+  const char* socket_text = ::getenv("FAILING_CALLS_SERVE");
+  char self[PATH_MAX] = "";
+  if (::readlink("/proc/self/exe", self, sizeof(self) - 1) < 0) self[0] = '\0';
+  const size_t length = ::strlen(self);
+  const bool is_served =
+      socket_text != nullptr && length > 5 && ::strcmp(self + length - 5, "-main") == 0;
+  if (!is_served) return real_main(argc, argv, environment);
+  const int socket = static_cast<int>(number_of(socket_text));
+  ::unsetenv("FAILING_CALLS_SERVE");
+  uint64_t size = 0;
+  while (transfer(socket, &size, sizeof(size), false)) {
+    char* texts = static_cast<char*>(::malloc(size));
+    if (texts == nullptr || !transfer(socket, texts, size, false)) return 1;
+    const pid_t pid = real<pid_t (*)()>("fork")();
+    if (pid == 0) {
+      ::syscall(SYS_close, socket);
+      be_program(texts, size);
+    }
+    ::free(texts);
+    int reply = static_cast<int>(pid);
+    if (pid < 0 || !transfer(socket, &reply, sizeof(reply), true)) return 1;
+    while (::waitpid(pid, &reply, 0) < 0 && errno == EINTR) {
+    }
+    if (!transfer(socket, &reply, sizeof(reply), true)) return 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 extern "C" {
+
+int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(),
+                      void (*loader_fini)(), void* stack_end) {
+  real_main = main;
+  return real<int (*)(Main, int, char**, void (*)(), void (*)(), void (*)(), void*)>(
+      "__libc_start_main")(serve, argc, argv, init, fini, loader_fini, stack_end);
+}
 
 pid_t fork() {
   const long rank = num_forks++;
   const pid_t pid = real<pid_t (*)()>("fork")();
   if (pid == 0) {
     own_rank = rank;
-    num_calls = 0;
+    // Rank 0 goes on where the first process has come to, which has its number.
+    if (rank != 0) num_calls = 0;
   }
   return pid;
 }

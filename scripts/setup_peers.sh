@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Puts the Python packages that goldens are made with and exports are held against into a virtual
+# environment, and prints its python. automodel itself needs none of them.
+# usage: scripts/setup_peers.sh [DIR]     (default: build/peers)
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+into=${1:-$root/build/peers}
+deps=${AUTOMODEL_DEPS:-$root/.deps}
+packages=(transformers==5.18.0 safetensors==0.8.0 numpy jsonschema)
+torch_packages=(filelock typing_extensions sympy networkx jinja2 fsspec setuptools)
+
+if [[ ! -e $into/.complete ]]; then
+  echo "peers: fetching torch and transformers into $into" >&2
+  python3 -m venv "$into" || {
+    echo "peers: python3 cannot make virtual environments; install python3-venv" >&2
+    exit 1
+  }
+  pip() { "$into/bin/python" -m pip --quiet --disable-pip-version-check "$@" >&2; }
+  if [[ -d $deps/libtorch-2.11.0/nvidia ]] && grep -q nvidia-cudnn "$deps/libtorch-2.11.0/.wheels"; then
+    # The CUDA libraries that torch loads when it is imported are there: 2 GB less to fetch.
+    pip install --no-deps torch==2.11.0
+    pip install "${torch_packages[@]}" "${packages[@]}"
+    site=$("$into/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    ln -s "$deps/libtorch-2.11.0/nvidia" "$site/nvidia"
+  else
+    pip install torch==2.11.0 "${packages[@]}"
+  fi
+  "$into/bin/python" -c 'import torch, transformers'
+  touch "$into/.complete"
+fi
+echo "$into/bin/python"

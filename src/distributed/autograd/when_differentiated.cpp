@@ -1,0 +1,53 @@
+#include "distributed/autograd/when_differentiated.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace automodel::distributed {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+/// Calls an action when the last of several has reported.
+struct Countdown : torch::CustomClassHolder {
+  int64_t left = 0;
+  const std::function<void()>* action = nullptr;
+};
+
+/// Passes a tensor on; its backward, which runs when all that was computed from the tensor has been
+/// differentiated, reports to the countdown.
+struct WhenDifferentiated : torch::autograd::Function<WhenDifferentiated> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
+                            const c10::intrusive_ptr<Countdown>& countdown) {
+    context->saved_data["countdown"] = c10::IValue::make_capsule(countdown);
+    return tensor.view_as(tensor);
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto holder = context->saved_data["countdown"].toCapsule();
+    auto& countdown = static_cast<Countdown&>(*holder);
+    if (--countdown.left == 0) (*countdown.action)();
+    return {gradients[0], at::Tensor()};
+  }
+};
+
+}  // namespace
+
+nn::TensorList when_differentiated(const nn::TensorList& tensors,
+                                   const std::function<void()>& action) {
+  auto countdown = c10::make_intrusive<Countdown>();
+  countdown->action = &action;
+  nn::TensorList out;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.requires_grad()) {
+      out.push_back(tensor);
+      continue;
+    }
+    countdown->left += 1;
+    out.push_back(WhenDifferentiated::apply(tensor, countdown));
+  }
+  return out;
+}
+
+}  // namespace automodel::distributed

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "distributed/engine/bucketed_reductions.h"
+#include "distributed/engine/engine.h"
+#include "distributed/fsdp/flat_units.h"
+#include "distributed/fsdp/gradient_check.h"
+#include "nn/parallel_plan.h"
+#include "tensor/key_map.h"
+
+namespace automodel::distributed {
+
+/// How gradients travel between replicas.
+struct DataParallelOptions {
+  at::Device device = at::kCPU;
+  int64_t first_bucket_bytes = int64_t{1} << 20;
+  int64_t bucket_bytes = int64_t{25} << 20;
+  GradientCheck gradient_check = GradientCheck::kNone;
+  TraceSink* trace = nullptr;  ///< receives every all-reduce; may be null
+};
+
+/// Gives a module memory and keeps its replicas equal: every unit's parameters lie in one flat
+/// buffer, gradients in another that autograd adds into. Units are the plan's blocks, an untied
+/// head and, for all other parameters, the root. Parameters and gradients are whole on every rank
+/// (ZeRO 0). Gradients lie in the order in which backward finishes them, the head first and the
+/// root last, and are averaged while it runs.
+class DataParallel final : public Engine {
+ public:
+  /// Takes the memory of every parameter of `module` over. Collective over `group`: every rank
+  /// builds the same module. Parameters that do not require gradients get no gradient memory.
+  DataParallel(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys,
+               comm::ProcessGroup group, const DataParallelOptions& options);
+
+  HeldPart held_part() const override { return {0, 1, group_.size(), group_.rank() == 0}; }
+  void begin_micro_batch(bool is_last) override { reductions_->begin_micro_batch(is_last); }
+  void end_micro_batch() override {}
+  BackwardStage backward_stage() override { return {.replicas = this}; }
+  /// Before the last backward of a step whose forwards lie behind: gradients are averaged while it
+  /// runs, and those of units that it does not end when start_reductions() is called.
+  /// reduce_gradients() waits for them.
+  void prepare_for_backward() { reductions_->prepare_for_backward(); }
+  void start_reductions() { reductions_->start(); }
+  void zero_gradients() override;
+  void reduce_gradients() override;
+  double gradient_norm() const override;
+  GradientCheck gradient_check() const override { return options_.gradient_check; }
+
+ private:
+  struct Place;
+  std::vector<Place> lay_gradients(const std::vector<FlatGroup>& groups,
+                                   const std::vector<std::string>& finished);
+  void bind(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys);
+
+  DataParallelOptions options_;
+  std::vector<at::Tensor> gradient_arenas_;  // one a dtype; the gradient shards are slices
+  std::optional<BucketedReductions> reductions_;
+};
+
+}  // namespace automodel::distributed

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/engine/engine.h"
+#include "distributed/fsdp/fully_shard.h"
+#include "distributed/fsdp/gradient_check.h"
+#include "distributed/groups/sharding_groups.h"
+#include "tensor/key_map.h"
+
+namespace automodel::distributed {
+
+class MoEFSDPSyncMixin;
+
+/// Makes units of an element of a layer list and returns that of the element: fully_shard, or what
+/// a family has in its place. Collective over the groups.
+using ShardFunction = std::function<FSDPModule&(
+    torch::nn::Module& module, const ShardingGroups& groups, const ShardingOptions& options)>;
+
+/// Which units a model has beside its blocks and the rest, and how blocks become units.
+struct UnitChoices {
+  TableUnits tables;
+  /// The untied head computes, and its gradients are reduced, in a dtype of its own.
+  std::optional<at::ScalarType> head_dtype = {};
+  /// The model's experts, if it has some, are units already, over ranks of their own.
+  bool has_split_experts = false;
+  ShardFunction shard = fully_shard;
+  /// fqns of the modules that are units in place of the elements of layer lists, in the order of
+  /// their forwards; none: the whole model is one unit.
+  std::optional<std::vector<std::string>> modules = {};
+};
+
+/// The engine over a tree of units (fully_shard.h): ZeRO 1 to 3, HSDP, mixed precision. Blocks are
+/// gathered just before they are used and freed after; the root, which is the module itself, stays
+/// gathered while a micro-batch runs.
+class ShardedEngine final : public Engine {
+ public:
+  /// Shards a model: the elements of its layer lists, tables, then the module itself, which takes
+  /// the rest and whose output, a loss, is never cast. Segments are named by `keys`. Collective
+  /// over the groups.
+  ShardedEngine(torch::nn::Module& module, const tensor::KeyMap& keys, const ShardingGroups& groups,
+                const ShardingOptions& options, const UnitChoices& choices = {});
+  /// Over a module that fully_shard was called on, as were modules below it; names are the
+  /// module's own. begin_micro_batch need not be called. UserError when the module is no unit.
+  explicit ShardedEngine(torch::nn::Module& module);
+  ~ShardedEngine() override;
+
+  /// From now on units keep parameters and whole gradients between the micro-batches of a step, as
+  /// MoEFSDPSyncMixin has it.
+  void keep_between_micro_batches();
+
+  HeldPart held_part() const override;
+  void begin_micro_batch(bool is_last) override;
+  void end_micro_batch() override {}
+  BackwardStage backward_stage() override;
+  void zero_gradients() override;
+  void reduce_gradients() override;
+  void parameters_changed() override;
+  double gradient_norm() const override;
+  GradientCheck gradient_check() const override { return root_->options().gradient_check; }
+
+  FSDPModule& root() const { return *root_; }
+  const ShardingCounts& counts() const { return root_->counts(); }
+
+ private:
+  void collect(const tensor::KeyMap& keys);
+
+  FSDPModule* root_ = nullptr;
+  torch::nn::Module& module_;
+  bool has_split_experts_ = false;
+  std::unique_ptr<MoEFSDPSyncMixin> sync_;  // null: nothing is kept
+};
+
+/// Makes units of what stands in layer lists (nn::LayerList, torch's ModuleList and ModuleDict)
+/// anywhere below `module`: of a list, lists in it first, then every other element; all but the
+/// last free their parameters after forward unless options.reshard_after_forward says otherwise.
+/// Elements are given to `shard`. Other modules are looked into only. With prefetch depths the
+/// elements gather each other ahead. Upstream's apply_fsdp2_sharding_recursively. Collective over
+/// the groups.
+void apply_fsdp2_sharding_recursively(torch::nn::Module& module, const ShardingGroups& groups,
+                                      const ShardingOptions& options,
+                                      const ShardFunction& shard = fully_shard);
+
+}  // namespace automodel::distributed

@@ -1,0 +1,170 @@
+// Tokens to the ranks that hold their experts, and results back.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/error.h"
+#include "distributed/expert/token_exchange.h"
+#include "distributed/tensor/tp_collectives.h"
+
+// T tokens of D dims choose k of E experts; N = rows that this rank sends, M = rows that it gets.
+
+namespace automodel::distributed {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+/// Which rows go where, as an autograd node and a layer keep it between the ways there and back.
+struct TokenRoute final : torch::CustomClassHolder {
+  explicit TokenRoute(comm::ProcessGroup ep) : group(std::move(ep)) {}
+
+  comm::ProcessGroup group;
+  at::Tensor token;  ///< [N] int64: the token of each row sent, by receiving rank
+  comm::ExchangeCounts counts;
+  int64_t num_tokens = 0;        ///< T
+  int64_t num_whole_tokens = 0;  ///< those of all ranks with the same tokens
+  int64_t num_received = 0;
+
+  /// [N, W] to [M, W].
+  at::Tensor there(const at::Tensor& rows) const {
+    at::Tensor out = at::empty({num_received, rows.size(1)}, rows.options());
+    group.all_to_all(out, rows.contiguous(), counts);
+    return out;
+  }
+
+  /// [M, W] to [N, W].
+  at::Tensor back(const at::Tensor& rows) const {
+    at::Tensor out = at::empty({token.size(0), rows.size(1)}, rows.options());
+    group.all_to_all(out, rows.contiguous(), {counts.in, counts.out});
+    return out;
+  }
+
+  at::Tensor rows_of(const at::Tensor& x) const { return x.index_select(0, token); }
+
+  /// Sums of each token's rows, those of earlier ranks first.
+  at::Tensor sums_of(const at::Tensor& rows) const {
+    return at::zeros({num_tokens, rows.size(1)}, rows.options()).index_add_(0, token, rows);
+  }
+};
+
+using RoutePointer = c10::intrusive_ptr<TokenRoute>;
+
+RoutePointer kept_route(AutogradContext* context) {
+  return c10::static_intrusive_pointer_cast<TokenRoute>(context->saved_data["route"].toCapsule());
+}
+
+/// x [T, W] to [M, W], and the gradients back.
+struct SendTokens : torch::autograd::Function<SendTokens> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const RoutePointer& route) {
+    context->saved_data["route"] = c10::IValue::make_capsule(route);
+    return route->there(route->rows_of(x));
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const RoutePointer route = kept_route(context);
+    return {route->sums_of(route->back(gradients[0])), at::Tensor()};
+  }
+};
+
+/// y [M, D] to [T, D], and the gradients there.
+struct ReturnTokens : torch::autograd::Function<ReturnTokens> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& y,
+                            const RoutePointer& route) {
+    context->saved_data["route"] = c10::IValue::make_capsule(route);
+    return route->sums_of(route->back(y));
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const RoutePointer route = kept_route(context);
+    return {route->there(route->rows_of(gradients[0])), at::Tensor()};
+  }
+};
+
+struct RoutePlan final : nn::DispatchPlan {
+  explicit RoutePlan(RoutePointer kept) : route(std::move(kept)) {}
+  RoutePointer route;
+};
+
+class AllToAllDispatcher final : public nn::TokenDispatcher {
+ public:
+  AllToAllDispatcher(const ExpertGroups& groups, int64_t num_experts)
+      : group_(groups.ep),
+        same_tokens_(groups.same_tokens),
+        num_local_(num_experts / groups.ep.size()) {}
+
+  nn::DispatchedTokens dispatch(const at::Tensor& x, const at::Tensor& expert_ids,
+                                const at::Tensor& weights) override {
+    // Zeros fill the last run up: ids are moved up by one meanwhile, so that they choose nothing.
+    const at::Tensor own_ids = same_tokens_.size() == 1 ? expert_ids : run_of(expert_ids + 1) - 1;
+    const RoutePointer route = plan(own_ids);
+    route->num_whole_tokens = x.size(0);
+    const int64_t k = expert_ids.size(1);
+    const at::Tensor ids = route->there(route->rows_of(own_ids)) - group_.rank() * num_local_;
+    const at::Tensor is_elsewhere = ids.lt(0).logical_or(ids.ge(num_local_));
+    // One exchange for the tokens and their weights.
+    const at::Tensor received = SendTokens::apply(run_of(at::cat({x, weights}, 1)), route);
+    // Copies, both: a view would keep what was received until backward.
+    return {received.narrow(1, 0, x.size(1)).contiguous(), ids.masked_fill(is_elsewhere, -1),
+            received.narrow(1, x.size(1), k).contiguous(), std::make_shared<RoutePlan>(route)};
+  }
+
+  at::Tensor combine(const at::Tensor& y, const nn::DispatchedTokens& dispatched) override {
+    const auto* plan = dynamic_cast<const RoutePlan*>(dispatched.plan.get());
+    AM_CHECK(plan != nullptr);
+    const at::Tensor own = ReturnTokens::apply(y, plan->route);
+    if (same_tokens_.size() == 1) return own;
+    return gather_sequence(own.unsqueeze(0), plan->route->num_whole_tokens, same_tokens_,
+                           OutputGradient::kWhole)
+        .squeeze(0);
+  }
+
+ private:
+  /// This rank's run of rows that all ranks with the same tokens have.
+  at::Tensor run_of(const at::Tensor& rows) const {
+    if (same_tokens_.size() == 1) return rows;
+    return take_sequence(rows.unsqueeze(0), same_tokens_).squeeze(0);
+  }
+
+  RoutePointer plan(const at::Tensor& expert_ids) const {
+    const at::NoGradGuard no_grad;
+    const int num_ranks = group_.size();
+    const at::Tensor owner = at::div(expert_ids, num_local_, "floor");  // -1 stays negative
+    auto route = c10::make_intrusive<TokenRoute>(group_);
+    route->num_tokens = expert_ids.size(0);
+    std::vector<at::Tensor> tokens;
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      tokens.push_back(owner.eq(rank).any(1).nonzero().squeeze(1));
+      route->counts.in.push_back(tokens.back().size(0));
+    }
+    route->token = at::cat(tokens);
+    at::Tensor sent = at::tensor(route->counts.in, at::TensorOptions().dtype(at::kLong));
+    at::Tensor received = at::empty_like(sent);
+    const std::vector<int64_t> one_each(static_cast<size_t>(num_ranks), 1);
+    if (expert_ids.is_cpu()) {
+      group_.all_to_all(received, sent, {one_each, one_each});
+    } else {
+      at::Tensor on_device = received.to(expert_ids.device());
+      group_.all_to_all(on_device, sent.to(expert_ids.device()), {one_each, one_each});
+      received = on_device.cpu();
+    }
+    const int64_t* counts = received.const_data_ptr<int64_t>();
+    route->counts.out.assign(counts, counts + num_ranks);
+    for (const int64_t count : route->counts.out) route->num_received += count;
+    return route;
+  }
+
+  comm::ProcessGroup group_;
+  comm::ProcessGroup same_tokens_;
+  int64_t num_local_;
+};
+
+}  // namespace
+
+std::shared_ptr<nn::TokenDispatcher> make_all_to_all_dispatcher(const ExpertGroups& groups,
+                                                                int64_t num_experts) {
+  return std::make_shared<AllToAllDispatcher>(groups, num_experts);
+}
+
+}  // namespace automodel::distributed

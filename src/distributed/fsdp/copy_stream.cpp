@@ -1,0 +1,76 @@
+#include "distributed/fsdp/copy_stream.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <utility>
+
+namespace automodel::distributed {
+
+namespace {
+
+c10::Stream present_stream(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+c10::Stream CopyStream::stream() {
+  if (!stream_) {
+    stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStreamFromGlobalPool(device_);
+  }
+  return *stream_;
+}
+
+void CopyStream::follow_present() {
+  c10::Event event(device_.type());
+  event.record(present_stream(device_));
+  event.block(stream());
+}
+
+at::Tensor CopyStream::to_device(const at::Tensor& host, const at::TensorOptions& options) {
+  if (device_.is_cpu()) return host.to(options);
+  const c10::StreamGuard on_copies(stream());
+  has_copies_ = true;
+  // Casts are the device's work, not the host's.
+  return host.to(host.options().device(device_), /*non_blocking=*/host.is_pinned(), /*copy=*/true)
+      .to(options);
+}
+
+void CopyStream::start_behind(const std::function<void()>& start) {
+  if (device_.is_cpu()) return start();
+  follow_present();
+  const c10::StreamGuard on_copies(stream());
+  start();
+}
+
+void CopyStream::release(at::Tensor& tensor) {
+  // Its memory is the copies' stream's, which knows nothing of the present one.
+  if (tensor.defined() && !device_.is_cpu()) tensor.record_stream(present_stream(device_));
+  tensor.reset();
+}
+
+void CopyStream::to_host(at::Tensor host, const at::Tensor& on_device) {
+  if (device_.is_cpu()) {
+    host.copy_(on_device);
+    return;
+  }
+  follow_present();
+  const c10::StreamGuard on_copies(stream());
+  host.copy_(on_device.to(host.scalar_type()), /*non_blocking=*/host.is_pinned());
+  on_device.record_stream(stream());
+  has_copies_ = true;
+}
+
+void CopyStream::synchronize() {
+  if (!std::exchange(has_copies_, false)) return;
+  stream().synchronize();
+}
+
+at::Tensor pinned_zeros(int64_t numel, at::ScalarType dtype) {
+  return at::zeros({numel}, at::TensorOptions().dtype(dtype).pinned_memory(true));
+}
+
+}  // namespace automodel::distributed

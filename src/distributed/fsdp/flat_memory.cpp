@@ -1,0 +1,90 @@
+#include "distributed/fsdp/flat_memory.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "tensor/memory.h"
+
+namespace automodel::distributed {
+
+namespace {
+
+/// c10's storages can be told to throw when they are read, but not to stop doing so, which memory
+/// that comes back needs: the flags behind it are private. An explicit instantiation may name them.
+template <bool c10::StorageImpl::*kThrows, bool c10::StorageImpl::*kChecks>
+struct ReadGuard {
+  friend void set_throws_when_read(c10::StorageImpl& storage, bool throws) {
+    storage.*kThrows = throws;
+    storage.*kChecks = throws;
+  }
+};
+void set_throws_when_read(c10::StorageImpl& storage, bool throws);
+template struct ReadGuard<&c10::StorageImpl::throw_on_immutable_data_ptr_,
+                          &c10::StorageImpl::has_mutable_data_ptr_check_>;
+
+}  // namespace
+
+at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device) {
+  if (device.is_cpu()) return tensor::mapped_zeros(numel, dtype);
+  return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device));
+}
+
+at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes) {
+  at::NoGradGuard no_grad;
+  at::Tensor view = at::empty({0}, buffer.options());
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t dim = sizes.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * sizes[dim];
+  return view.set_(buffer.storage(), buffer.storage_offset() + offset, sizes, strides);
+}
+
+at::DataPtr FlatPool::take(const at::Tensor& like) {
+  auto& pieces = free_[static_cast<size_t>(like.numel()) * like.itemsize()];
+  if (pieces.empty()) {
+    num_made_ += 1;
+    const at::Tensor fresh = flat_zeros(like.numel(), like.scalar_type(), like.device());
+    return fresh.storage().unsafeGetStorageImpl()->set_data_ptr(at::DataPtr());
+  }
+  at::DataPtr piece = std::move(pieces.back());
+  pieces.pop_back();
+  return piece;
+}
+
+void FlatPool::give(at::DataPtr piece, size_t bytes) {
+  std::vector<at::DataPtr>& pieces = free_[bytes];
+  if (pieces.size() < num_kept_) pieces.push_back(std::move(piece));
+}
+
+FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, at::Device device,
+                       std::string absent_text)
+    : flat_(flat_zeros(numel, dtype, device)),
+      bytes_(static_cast<size_t>(flat_.numel()) * flat_.itemsize()),
+      absent_text_(std::move(absent_text)),
+      is_there_(true) {}
+
+void FlatBuffer::allocate(FlatPool& pool) {
+  if (is_there_) return;
+  c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
+  set_throws_when_read(*storage, false);
+  storage->set_data_ptr_noswap(pool.take(flat_));
+  storage->set_nbytes(bytes_);
+  is_there_ = true;
+}
+
+void FlatBuffer::allocate_zeroed(FlatPool& pool) {
+  if (is_there_) return;
+  allocate(pool);
+  flat_.zero_();
+}
+
+void FlatBuffer::release(FlatPool& pool) {
+  if (!is_there_) return;
+  c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
+  pool.give(storage->set_data_ptr(at::DataPtr(nullptr, flat_.device())), bytes_);
+  storage->set_nbytes(0);
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(absent_text_);
+  set_throws_when_read(*storage, true);
+  is_there_ = false;
+}
+
+}  // namespace automodel::distributed

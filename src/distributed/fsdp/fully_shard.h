@@ -1,0 +1,183 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "distributed/fsdp/flat_units.h"
+#include "distributed/fsdp/sharding_options.h"
+#include "distributed/groups/sharding_groups.h"
+#include "nn/unit_hook.h"
+
+namespace automodel::distributed {
+
+/// Collectives of a tree of units since its start, for tests and reports.
+struct ShardingCounts {
+  int64_t gathers = 0;
+  int64_t reductions = 0;      ///< over the shard group; each is followed by one over replicas
+  int64_t gathered_bytes = 0;  ///< full size of what was gathered
+  int64_t reduced_bytes = 0;
+  int64_t copied_bytes = 0;   ///< written beside the collectives: casts, and sums of micro-batches
+  int64_t fresh_buffers = 0;  ///< pieces of memory that no released buffer could give
+};
+
+/// A step in a unit's life, in the order they happened; the picture is in README.md.
+enum class UnitTransition { kGather, kUnsharded, kForward, kReshard, kBackward, kReduce, kReduced };
+
+struct UnitEvent {
+  std::string_view unit;  ///< fqn below the tree's root; "" for the root
+  UnitTransition what;
+
+  /// "gather a".
+  std::string text() const;
+};
+
+/// The parameters of one unit, dtype and kind: flat, and split into equal ranges of which this rank
+/// holds one.
+struct UnitParameters {
+  FlatLayout layout;  ///< of the whole flat buffer; names below the unit's module
+  int64_t numel = 0;  ///< without padding, whole
+  int64_t range_begin = 0;
+  int64_t range_end = 0;
+  bool is_trained = false;
+  at::Tensor values;     ///< this rank's range, which optimizers update
+  at::Tensor gradients;  ///< of the same elements; undefined when not trained
+};
+
+/// A module whose parameters are sharded: a unit. Made by fully_shard, which says what it holds;
+/// names and meaning of the switches are torch.distributed.fsdp.FSDPModule's. Calls that are marked
+/// collective are made by every rank of the shard group in the same order.
+class FSDPModule final {
+ public:
+  ~FSDPModule();
+  FSDPModule(const FSDPModule&) = delete;
+  FSDPModule& operator=(const FSDPModule&) = delete;
+
+  /// fqn below the root of the tree; "" for the root.
+  const std::string& name() const { return name_; }
+  bool is_unsharded() const;
+
+  /// Gathers the parameters of this unit (not of units below), so that they can be read.
+  /// Collective.
+  void unshard();
+  /// The same, without waiting; unshard() or the unit's forward waits.
+  void start_unshard();
+  /// Frees the gathered parameters. Nothing happens where they are replicated.
+  void reshard();
+
+  /// Backward reduces gradients over the ranks; otherwise they add up whole on each. For this unit
+  /// and, with `recurse`, those below.
+  void set_requires_gradient_sync(bool requires_sync, bool recurse = true);
+  /// Backward frees gathered parameters.
+  void set_reshard_after_backward(bool reshards, bool recurse = true);
+  void set_reshard_after_forward(bool reshards, bool recurse = true);
+  /// The end of backward waits for all reductions. For the whole tree.
+  void set_is_last_backward(bool is_last);
+  /// Units to be gathered when this one's forward (backward) begins, nearest first.
+  void set_modules_to_forward_prefetch(std::vector<FSDPModule*> modules);
+  void set_modules_to_backward_prefetch(std::vector<FSDPModule*> modules);
+
+  bool requires_gradient_sync() const { return requires_sync_; }
+  bool reshard_after_backward() const { return reshards_after_backward_; }
+  bool is_last_backward() const;
+
+  /// What is done at the end of this unit's backward: frees and reduces as the switches say.
+  /// Nothing when there is no new gradient.
+  void post_backward();
+  /// What is done at the end of the tree's backward: post_backward of all units, and waiting.
+  void root_post_backward();
+
+  const std::vector<UnitParameters>& parameters() const { return described_; }
+  /// Bytes that this unit holds now, of parameters and gradients, gathered ones too.
+  int64_t resting_bytes() const;
+  const ShardingGroups& groups() const { return groups_; }
+  const ShardingOptions& options() const { return options_; }
+  /// Units of the tree, this one's root first, as modules are traversed.
+  std::vector<FSDPModule*> tree_units() const;
+  const ShardingCounts& counts() const;
+  /// The tree's last 4096 transitions since clear_events().
+  std::vector<UnitEvent> events() const;
+  void clear_events();
+
+  /// Sets every gradient of this unit to zero.
+  void zero_gradients();
+  /// The optimizer (or a load) has written `values`: replicated parameters are gathered anew.
+  void parameters_changed();
+
+  /// Begins a backward of the tree that does not come through its outputs: gathers all units and
+  /// makes room for their gradients. root_post_backward() ends it. Collective.
+  void begin_backward_of_weights();
+
+ private:
+  friend class ModuleSharder;
+  friend class UnitForward;
+  struct Flat;
+  struct Tree;
+
+  FSDPModule(std::string type, const ShardingGroups& groups, const ShardingOptions& options);
+
+  void take(std::vector<FlatGroup> groups);
+  Flat make_flat(const FlatGroup& group) const;
+  nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body);
+  void pre_backward();
+  void prefetch(const std::vector<FSDPModule*>& modules);
+  bool keeps_after_forward() const;
+  void prepare_gradients();
+  void finish_gather(Flat& flat);
+  void stash(Flat& flat);
+  void reduce(Flat& flat);
+  void record(UnitTransition what);
+
+  std::string name_;
+  std::string type_;
+  ShardingGroups groups_;
+  ShardingOptions options_;
+  std::shared_ptr<Tree> tree_;
+  std::vector<FSDPModule*> below_;  // nested units, whatever their depth
+  std::vector<Flat> flats_;
+  std::vector<UnitParameters> described_;
+  std::vector<FSDPModule*> forward_prefetch_;
+  std::vector<FSDPModule*> backward_prefetch_;
+  bool requires_sync_ = true;
+  bool reshards_after_backward_ = true;
+  std::optional<bool> reshards_after_forward_;
+  std::function<void()> after_backward_;
+};
+
+/// Makes a unit of all parameters of `module` that no unit below has taken, and takes over their
+/// memory: each rank keeps an equal range of their flat buffer; values that the parameters have are
+/// kept. Call it bottom-up, on the blocks first and on the whole module last, before an optimizer
+/// is made; a module that is a unit already is returned as it is.
+///
+/// The unit is gathered when its forward begins, freed after (see reshard_after_forward), gathered
+/// again in backward, and its gradients are reduce-scattered. The module must be an
+/// nn::HookedModule (one line in its forward); UserError says so otherwise, and when a parameter is
+/// shared with a unit below. Reading parameters of a sharded unit throws c10::Error.
+/// Collective over the groups. torch.distributed.fsdp.fully_shard.
+FSDPModule& fully_shard(torch::nn::Module& module, const ShardingGroups& groups,
+                        const ShardingOptions& options = {});
+
+/// The unit that a module is; null when it is none.
+FSDPModule* fsdp_module(const torch::nn::Module& module);
+
+/// Gathers all units of a module for as long as it lives, e.g. to read whole parameters; reshards
+/// them whatever happens. Other modules are left alone. Upstream's unshard_fsdp2_model. Collective.
+class UnshardedModel final {
+ public:
+  explicit UnshardedModel(torch::nn::Module& module);
+  ~UnshardedModel();
+  UnshardedModel(const UnshardedModel&) = delete;
+  UnshardedModel& operator=(const UnshardedModel&) = delete;
+
+ private:
+  std::vector<FSDPModule*> units_;
+};
+
+/// The same around `body`; exceptions of the body go on.
+void unshard_fsdp2_model(torch::nn::Module& module, const std::function<void()>& body);
+
+}  // namespace automodel::distributed

@@ -1,0 +1,135 @@
+// Switches and reports of units, and models that are unsharded for a while.
+#include "distributed/fsdp/fully_shard_state.h"
+
+namespace automodel::distributed {
+
+namespace {
+
+constexpr size_t kKeptEvents = 4096;
+
+const char* transition_name(UnitTransition what) {
+  switch (what) {
+    case UnitTransition::kGather:
+      return "gather";
+    case UnitTransition::kUnsharded:
+      return "unsharded";
+    case UnitTransition::kForward:
+      return "forward";
+    case UnitTransition::kReshard:
+      return "reshard";
+    case UnitTransition::kBackward:
+      return "backward";
+    case UnitTransition::kReduce:
+      return "reduce";
+    case UnitTransition::kReduced:
+      return "reduced";
+  }
+  return "";
+}
+
+void find_units(const torch::nn::Module& module, std::vector<FSDPModule*>& units) {
+  if (FSDPModule* unit = fsdp_module(module)) units.push_back(unit);
+  for (const auto& child : module.named_children()) find_units(*child.value(), units);
+}
+
+}  // namespace
+
+std::string UnitEvent::text() const {
+  return cat(transition_name(what), " ", unit.empty() ? "root" : unit);
+}
+
+void FSDPModule::set_requires_gradient_sync(bool requires_sync, bool recurse) {
+  requires_sync_ = requires_sync;
+  if (!recurse) return;
+  for (FSDPModule* unit : below_) unit->requires_sync_ = requires_sync;
+}
+
+void FSDPModule::set_reshard_after_backward(bool reshards, bool recurse) {
+  reshards_after_backward_ = reshards;
+  if (!recurse) return;
+  for (FSDPModule* unit : below_) unit->reshards_after_backward_ = reshards;
+}
+
+void FSDPModule::set_reshard_after_forward(bool reshards, bool recurse) {
+  reshards_after_forward_ = reshards;
+  if (!recurse) return;
+  for (FSDPModule* unit : below_) unit->reshards_after_forward_ = reshards;
+}
+
+void FSDPModule::set_is_last_backward(bool is_last) {
+  tree_->is_last_backward = is_last;
+}
+
+bool FSDPModule::is_last_backward() const {
+  return tree_->is_last_backward;
+}
+
+void FSDPModule::set_modules_to_forward_prefetch(std::vector<FSDPModule*> modules) {
+  forward_prefetch_ = std::move(modules);
+}
+
+void FSDPModule::set_modules_to_backward_prefetch(std::vector<FSDPModule*> modules) {
+  backward_prefetch_ = std::move(modules);
+}
+
+int64_t FSDPModule::resting_bytes() const {
+  size_t bytes = 0;
+  const auto add = [&](const at::Tensor& held, const FlatBuffer& whole) {
+    const bool is_inside =
+        whole.is_there() && held.defined() && held.storage().is_alias_of(whole.flat().storage());
+    if (held.defined() && !is_inside) bytes += held.nbytes();
+    if (whole.is_there()) bytes += whole.bytes();
+  };
+  for (const Flat& flat : flats_) {
+    const bool is_accumulated = flat.accumulated.is_defined();
+    add(flat.what.values, flat.gathered);
+    add(flat.what.gradients, is_accumulated ? flat.accumulated : flat.gathered_gradient);
+    if (is_accumulated && flat.gathered_gradient.is_there()) {
+      bytes += flat.gathered_gradient.bytes();
+    }
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+std::vector<FSDPModule*> FSDPModule::tree_units() const {
+  return tree_->units;
+}
+
+const ShardingCounts& FSDPModule::counts() const {
+  tree_->counts.fresh_buffers = tree_->pool.num_made();
+  return tree_->counts;
+}
+
+std::vector<UnitEvent> FSDPModule::events() const {
+  return {tree_->events.begin(), tree_->events.end()};
+}
+
+void FSDPModule::clear_events() {
+  tree_->events.clear();
+}
+
+void FSDPModule::record(UnitTransition what) {
+  if (tree_->events.size() == kKeptEvents) tree_->events.pop_front();
+  tree_->events.push_back({name_, what});
+}
+
+UnshardedModel::UnshardedModel(torch::nn::Module& module) {
+  find_units(module, units_);
+  try {
+    for (FSDPModule* unit : units_) unit->unshard();
+  } catch (...) {
+    for (FSDPModule* unit : units_) unit->reshard();
+    throw;
+  }
+}
+
+UnshardedModel::~UnshardedModel() {
+  for (FSDPModule* unit : units_) unit->reshard();
+}
+
+void unshard_fsdp2_model(torch::nn::Module& module, const std::function<void()>& body) {
+  const UnshardedModel unsharded(module);
+  body();
+}
+
+}  // namespace automodel::distributed

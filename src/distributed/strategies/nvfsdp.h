@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+
+#include "distributed/strategies/nvfsdp_options.h"
+
+namespace automodel::distributed {
+
+/// Whether this build has the engine behind nvfsdp_strategy_parallelize; the CMake option
+/// AUTOMODEL_NVFSDP leaves it out.
+extern const bool HAVE_NVFSDP;
+
+using NvfsdpStrategy = StrategyOf<NvfsdpOptions>;
+
+/// The strategy of this build: tensor and context parallelism, then sharding as
+/// data_parallel_sharding_strategy says. Where the engine is left out, UserError "nvFSDP is not
+/// installed ...".
+std::unique_ptr<NvfsdpStrategy> make_nvfsdp_strategy();
+
+}  // namespace automodel::distributed

@@ -1,0 +1,160 @@
+#include "kernels/optimizer_step.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/loops.h"
+#include "kernels/fused.h"
+#include "kernels/reference.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::kernels {
+
+namespace {
+
+/// The factors of one step, in float32 as the arithmetic is.
+std::array<float, cpu::kNumAdamFactors> factors_of(const AdamOptions& options) {
+  const auto step = static_cast<double>(options.step);
+  const double correction1 = 1.0 - std::pow(options.beta1, step);
+  const double correction2 = 1.0 - std::pow(options.beta2, step);
+  const bool decays = options.is_decoupled;
+  std::array<float, cpu::kNumAdamFactors> factors{};
+  factors[cpu::kDecay] = static_cast<float>(decays ? 1.0 - options.lr * options.weight_decay : 1.0);
+  factors[cpu::kL2] = static_cast<float>(decays ? 0.0 : options.weight_decay);
+  factors[cpu::kBeta1] = static_cast<float>(options.beta1);
+  factors[cpu::kOneMinusBeta1] = static_cast<float>(1.0 - options.beta1);
+  factors[cpu::kBeta2] = static_cast<float>(options.beta2);
+  factors[cpu::kOneMinusBeta2] = static_cast<float>(1.0 - options.beta2);
+  factors[cpu::kStepSize] = static_cast<float>(options.lr / correction1);
+  factors[cpu::kRootCorrection] = static_cast<float>(std::sqrt(correction2));
+  factors[cpu::kEps] = static_cast<float>(options.eps);
+  factors[cpu::kGradScale] = static_cast<float>(options.grad_scale);
+  return factors;
+}
+
+/// Calls `work` with the pieces of [0, numel) that a CPU does at a time where an update needs
+/// copies in a wider dtype: they stay small whatever the unit. A GPU does all at once.
+template <typename Work>
+void in_pieces(const at::Tensor& flat, Work work) {
+  const int64_t numel = flat.numel();
+  const int64_t piece = flat.is_cpu() ? int64_t{1} << 20 : std::max<int64_t>(numel, 1);
+  for (int64_t begin = 0; begin < numel; begin += piece)
+    work(begin, std::min(piece, numel - begin));
+}
+
+/// Elements [begin, begin + count) of a tensor that may be undefined.
+at::Tensor piece_of(const at::Tensor& flat, int64_t begin, int64_t count) {
+  return flat.defined() ? flat.narrow(0, begin, count) : flat;
+}
+
+void sgd_piece(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momentum_buffer,
+               const SgdOptions& options) {
+  const at::Tensor p = parameter.to(at::kFloat);
+  at::Tensor g = gradient.to(at::kFloat) * options.grad_scale + p * options.weight_decay;
+  if (momentum_buffer.defined()) {
+    const at::Tensor buffer =
+        options.is_first_step
+            ? g
+            : momentum_buffer.to(at::kFloat) * options.momentum + g * (1 - options.dampening);
+    momentum_buffer.copy_(buffer);
+    g = options.is_nesterov ? g + buffer * options.momentum : buffer;
+  }
+  parameter.copy_(p - g * options.lr);
+}
+
+/// Sums of squares of blocks of a fixed size, appended to `sums`.
+void add_block_sums(const at::Tensor& values, std::vector<double>& sums) {
+  const float* data = values.data_ptr<float>();
+  constexpr int64_t kBlock = 1 << 14;  // fixed: the order of the sum does not depend on threads
+  const int64_t numel = values.numel();
+  const int64_t num_blocks = (numel + kBlock - 1) / kBlock;
+  const size_t first_sum = sums.size();
+  sums.resize(first_sum + static_cast<size_t>(num_blocks), 0.0);
+  at::parallel_for(0, num_blocks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t end = std::min(numel, (block + 1) * kBlock);
+      double sum = 0;
+      for (int64_t i = block * kBlock; i < end; ++i) sum += static_cast<double>(data[i]) * data[i];
+      sums[first_sum + static_cast<size_t>(block)] = sum;
+    }
+  });
+}
+
+}  // namespace
+
+void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
+               at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options) {
+  if (!is_fusable({parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq})) {
+    in_pieces(parameter, [&](int64_t begin, int64_t count) {
+      adam_step_reference(piece_of(parameter, begin, count), piece_of(gradient, begin, count),
+                          piece_of(exp_avg, begin, count), piece_of(exp_avg_sq, begin, count),
+                          piece_of(max_exp_avg_sq, begin, count), options);
+    });
+    return;
+  }
+  const auto factors = factors_of(options);
+  float* p = parameter.data_ptr<float>();
+  const float* g = gradient.data_ptr<float>();
+  float* m = exp_avg.data_ptr<float>();
+  float* v = exp_avg_sq.data_ptr<float>();
+  float* v_max = max_exp_avg_sq.defined() ? max_exp_avg_sq.data_ptr<float>() : nullptr;
+  // Blocks of a fixed size: vector remainders fall on the same elements on any number of threads.
+  constexpr int64_t kBlock = 1 << 14;
+  const int64_t numel = parameter.numel();
+  at::parallel_for(0, (numel + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+    for (int64_t at = first * kBlock; at < std::min(numel, last * kBlock); at += kBlock) {
+      cpu::loops().adam(p + at, g + at, m + at, v + at, v_max != nullptr ? v_max + at : nullptr,
+                        factors.data(), std::min(kBlock, numel - at));
+    }
+  });
+}
+
+void sgd_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momentum_buffer,
+              const SgdOptions& options) {
+  at::NoGradGuard no_grad;
+  in_pieces(parameter, [&](int64_t begin, int64_t count) {
+    sgd_piece(piece_of(parameter, begin, count), piece_of(gradient, begin, count),
+              piece_of(momentum_buffer, begin, count), options);
+  });
+}
+
+double sum_of_squares(const at::Tensor& flat) {
+  if (!flat.is_cpu()) return flat.to(at::kDouble).square().sum().item<double>();
+  std::vector<double> sums;
+  in_pieces(flat, [&](int64_t begin, int64_t count) {
+    add_block_sums(flat.narrow(0, begin, count).to(at::kFloat), sums);
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+std::vector<double> sums_of_squares(const std::vector<at::Tensor>& flats) {
+  std::vector<double> sums;
+  std::vector<at::Tensor> on_device;
+  for (const at::Tensor& flat : flats) {
+    sums.push_back(flat.is_cpu() ? sum_of_squares(flat) : 0);
+    if (!flat.is_cpu()) on_device.push_back(flat.to(at::kDouble).square().sum());
+  }
+  if (on_device.empty()) return sums;
+  const at::Tensor read = at::stack(on_device).cpu();
+  const double* next = read.const_data_ptr<double>();
+  for (size_t i = 0; i < flats.size(); ++i) {
+    if (!flats[i].is_cpu()) sums[i] = *next++;
+  }
+  return sums;
+}
+
+std::vector<double> sums_of_squares(const std::vector<tensor::FlatShard>& shards) {
+  std::vector<at::Tensor> buffers;
+  for (const tensor::FlatShard& shard : shards) buffers.push_back(shard.buffer);
+  return sums_of_squares(buffers);
+}
+
+}  // namespace automodel::kernels

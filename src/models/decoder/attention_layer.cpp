@@ -1,0 +1,176 @@
+#include "models/decoder/attention_layer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/text.h"
+#include "tensor/random.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::models::decoder {
+
+at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
+                        double p) {
+  const DropoutContext& dropout = context.dropout;
+  const tensor::RandomKey key(dropout.seed,
+                              cat("dropout/", dropout.step, "/", dropout.micro_batch, "/", site));
+  if (runs.first == 0 && runs.numel == runs.stride) {
+    return tensor::dropout_mask(key, 0, runs.count * runs.numel, p).view({runs.count, runs.numel});
+  }
+  std::vector<at::Tensor> rows;
+  for (int64_t run = 0; run < runs.count; ++run) {
+    const auto first = static_cast<uint64_t>(runs.first + run * runs.stride);
+    rows.push_back(tensor::dropout_mask(key, first, runs.numel, p));
+  }
+  return at::stack(rows);
+}
+
+/// Where the tokens of x, this run of the batch's or all of them, stand in the whole sequences.
+/// The last run of split sequences goes on behind their end.
+static std::vector<tensor::PositionRun> positions_of(const at::Tensor& x,
+                                                     const ForwardContext& context) {
+  std::vector<tensor::PositionRun> runs;
+  int64_t skipped = context.sequence_part * x.size(1);
+  int64_t missing = x.size(1);
+  for (const tensor::PositionRun& run : context.sequence.runs) {
+    const int64_t begin = std::min(skipped, run.count);
+    const int64_t count = std::min(run.count - begin, missing);
+    if (count > 0) runs.push_back({run.first + begin, count});
+    skipped -= begin;
+    missing -= count;
+  }
+  if (missing > 0) runs.push_back({context.sequence.length + skipped, missing});
+  return runs;
+}
+
+at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
+                   double p) {
+  if (!context.is_training || p == 0) return x;
+  const int64_t row = x.size(2);
+  std::vector<at::Tensor> masks;
+  for (const tensor::PositionRun& run : positions_of(x, context)) {
+    const MaskRuns runs{x.size(0), run.first * row, run.count * row, context.sequence.length * row};
+    masks.push_back(dropout_mask(context, site, runs, p));
+  }
+  const at::Tensor mask = masks.size() == 1 ? masks[0] : at::cat(masks, 1);
+  return x * mask.view(x.sizes()).to(x.options());
+}
+
+Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
+    : layer_(config.layers[static_cast<size_t>(layer)]),
+      dropout_site_(cat("layers.", layer, ".attention.probabilities")),
+      dropout_(config.attention_dropout),
+      softcap_(config.attention_softcap),
+      qk_norm_(config.qk_norm),
+      num_all_heads_(config.num_heads),
+      core_(nn::make_local_attention_core()) {
+  options_.num_heads = config.num_heads;
+  options_.num_kv_heads = config.num_kv_heads;
+  options_.head_dim = config.head_dim;
+  options_.norm = {config.norm_eps, config.norm == NormKind::kRmsPlusOne};
+  const int64_t q_size = config.num_heads * config.head_dim;
+  const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  if (config.has_attention_sinks) {
+    sinks_ = register_parameter("sinks", tensor::placeholder({config.num_heads}, dtype));
+  }
+  qkv_proj_ = register_module(
+      "qkv_proj",
+      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
+                                                     .out_features = config.qkv_rows(),
+                                                     .has_bias = config.has_qkv_bias,
+                                                     .is_transposed = config.is_conv1d,
+                                                     .groups = {q_size, kv_size, kv_size}},
+                                   dtype));
+  if (qk_norm_ != QkNorm::kNone) {
+    const bool is_per_head = qk_norm_ == QkNorm::kPerHead;
+    const int64_t q_dim = is_per_head ? config.head_dim : q_size;
+    const int64_t k_dim = is_per_head ? config.head_dim : kv_size;
+    q_norm_ = register_module("q_norm", std::make_shared<nn::RmsNorm>(q_dim, options_.norm, dtype));
+    k_norm_ = register_module("k_norm", std::make_shared<nn::RmsNorm>(k_dim, options_.norm, dtype));
+  }
+  o_proj_ = register_module(
+      "o_proj",
+      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = q_size,
+                                                     .out_features = config.hidden_size,
+                                                     .has_bias = config.has_attention_output_bias,
+                                                     .is_transposed = config.is_conv1d},
+                                   dtype));
+}
+
+kernels::Qkv Attention::heads(const at::Tensor& qkv, const ForwardContext& context) const {
+  kernels::QkvOptions options = options_;
+  if (layer_.rope >= 0) options.rope = context.ropes[static_cast<size_t>(layer_.rope)];
+  options.position_ids = context.position_ids;
+  if (qk_norm_ == QkNorm::kWholeProjection) return heads_normed_whole(qkv, options);
+  if (qk_norm_ == QkNorm::kPerHead) {
+    options.q_norm = q_norm_->weight();
+    options.k_norm = k_norm_->weight();
+  }
+  return kernels::split_norm_rotate(qkv, options);
+}
+
+kernels::Qkv Attention::heads_normed_whole(const at::Tensor& qkv,
+                                           const kernels::QkvOptions& options) const {
+  const int64_t q_size = options.num_heads * options.head_dim;
+  const int64_t kv_size = options.num_kv_heads * options.head_dim;
+  const auto split = [&](const at::Tensor& x, int64_t heads) {
+    return x.view({x.size(0), x.size(1), heads, options.head_dim});
+  };
+  const at::Tensor q = q_norm_->forward(qkv.narrow(-1, 0, q_size).contiguous());
+  const at::Tensor k = k_norm_->forward(qkv.narrow(-1, q_size, kv_size).contiguous());
+  const at::Tensor v = qkv.narrow(-1, q_size + kv_size, kv_size);
+  kernels::Qkv out{split(q, options.num_heads), split(k, options.num_kv_heads),
+                   v.unflatten(-1, {options.num_kv_heads, options.head_dim})};
+  if (options.rope.is_defined()) {
+    out.q = kernels::rotate(out.q, options.rope, options.position_ids);
+    out.k = kernels::rotate(out.k, options.rope, options.position_ids);
+  }
+  return out;
+}
+
+void Attention::keep_heads(int part, int num_parts) {
+  options_.num_heads /= num_parts;
+  options_.num_kv_heads /= num_parts;
+  first_head_ = part * options_.num_heads;
+}
+
+/// The dropout mask of this module's heads, [B, N, S, S], out of the mask of all heads.
+at::Tensor Attention::probabilities_mask(const ForwardContext& context,
+                                         const at::Tensor& projected) const {
+  const int64_t batch = projected.size(0);
+  const int64_t length = projected.size(1);
+  const int64_t head = length * length;
+  const int64_t num_heads = options_.num_heads;
+  const MaskRuns runs{batch, first_head_ * head, num_heads * head, num_all_heads_ * head};
+  return dropout_mask(context, dropout_site_, runs, dropout_)
+      .view({batch, num_heads, length, length})
+      .to(projected.options());
+}
+
+at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
+  // The projection's output has the whole sequence, its input may be a part.
+  const at::Tensor projected = qkv_proj_->forward(x);
+  const kernels::Qkv qkv = heads(projected, context);
+  const int64_t batch = projected.size(0);
+  const int64_t length = projected.size(1);
+  kernels::AttentionOptions options;
+  options.scale = layer_.attention_scale;
+  options.window = layer_.window;
+  options.softcap = softcap_;
+  options.sinks = sinks_;
+  options.padding_mask = context.padding_mask;
+  options.document_ids = context.document_ids;
+  options.visible_keys = context.visible_keys;
+  if (context.is_training && dropout_ > 0) {
+    options.dropout = dropout_;
+    options.dropout_mask = probabilities_mask(context, projected);
+  }
+  // Norms and rotation may have made the heads wider than the projection.
+  const at::ScalarType dtype = projected.scalar_type();
+  const at::Tensor out =
+      core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;
+  return o_proj_->forward(out.reshape({batch, length, options_.num_heads * options_.head_dim}));
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,227 @@
+#include "models/decoder/decoder_activations.h"
+
+#include <algorithm>
+
+#include "kernels/attention_block.h"
+#include "moe/expert_sizes.h"
+
+// T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
+// their heads, I intermediate size, e bytes of an element. Per token, a Llama block in float32
+// keeps
+//   input D, norm D + 1, heads Q + 2K, attention Q + N, sum D, norm D + 1, gate and up 2I, their
+//   product I      (elements of 4 bytes; with norms of heads Q + 2K and N + M scales more)
+// and another block of the same sizes in bfloat16, where the plain operations run,
+//   each norm 8D + 4 + 2D, heads in float32 12Q, probabilities 8 N S, attention 2Q,
+//   gate, up, activation and product 8I                     (bytes).
+
+namespace automodel::models::decoder {
+
+using moe::ExpertSizes;
+
+namespace {
+
+/// Sizes of one block's parts in bytes.
+class BlockSizes final {
+ public:
+  BlockSizes(const DecoderConfig& config, const nn::ActivationShape& shape)
+      : config_(config),
+        tokens_(shape.tokens()),
+        length_(shape.sequence_length),
+        e_(shape.element_size),
+        is_fused_(shape.element_size == 4 && !shape.on_device),
+        is_part_(shape.is_part),
+        on_device_(shape.on_device),
+        parts_(shape.num_sequence_parts),
+        num_heads_(config.num_heads / shape.num_head_parts),
+        num_kv_heads_(config.num_kv_heads / shape.num_head_parts),
+        q_(num_heads_ * config.qk_dim()),
+        k_((config.latent_attention ? num_heads_ : num_kv_heads_) * config.qk_dim()),
+        intermediate_(config.intermediate_size / shape.num_mlp_parts),
+        num_expert_ranks_(shape.num_expert_ranks),
+        num_same_token_ranks_(shape.num_same_token_ranks) {}
+
+  /// Inputs of projections: all positions.
+  int64_t hidden() const { return tokens_ * config_.hidden_size * e_; }
+  /// The stream between layers: this rank's positions.
+  int64_t stream() const { return hidden() / parts_; }
+
+  /// Whether a norm over the hidden size keeps its input as it came.
+  bool norm_keeps_input() const { return is_fused_ || config_.norm == NormKind::kLayer; }
+
+  /// Kept by a norm of `rows` rows of `dim` besides its input and its output.
+  int64_t norm(int64_t rows, int64_t dim) const {
+    if (config_.norm == NormKind::kLayer) return rows * 8;
+    return is_fused_ ? rows * 4 : rows * (8 * dim + 4);
+  }
+
+  int64_t hidden_norm() const { return norm(tokens_ / parts_, config_.hidden_size); }
+
+  /// From the projection's output to q, k and v.
+  int64_t heads() const {
+    const int64_t rows = tokens_ * num_heads_;
+    const int64_t kv_rows = tokens_ * num_kv_heads_;
+    switch (config_.qk_norm) {
+      case QkNorm::kWholeProjection:  // the norms' inputs are copies
+        return (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_);
+      case QkNorm::kPerHead:
+        if (!is_fused_) return norm(rows, config_.head_dim) + norm(kv_rows, config_.head_dim);
+        break;
+      case QkNorm::kNone:
+        return 0;  // a rotation is undone without its input
+    }
+    return tokens_ * (q_ + 2 * k_) * e_ + (rows + kv_rows) * 4;
+  }
+
+  /// Without whole scores.
+  bool attends_by_blocks() const {
+    return (is_fused_ || is_part_ || on_device_) && config_.attention_dropout == 0;
+  }
+  int64_t scores() const { return tokens_ * num_heads_ * length_ * 4; }
+  /// Bytes of the scores of as many queries as a device computes at once.
+  int64_t scores_at_once() const {
+    const int64_t per_query = tokens_ * num_heads_;
+    return 4 * per_query *
+           kernels::num_queries_at_once(length_, per_query, kernels::AttentionBlock::kMaxScores);
+  }
+  /// Beside what is kept while a device attends: keys and values of every head in float32, some
+  /// scores, a copy of them and their mask.
+  int64_t attending_forward() const {
+    if (!attends_by_blocks()) return scores();
+    return on_device_ ? tokens_ * 8 * q_ + scores_at_once() * 9 / 4 : 0;
+  }
+  /// Keys, values and queries in float32, the gradients of q, k and v, of the result, and of keys
+  /// before and after heads that share them are summed; scores and their gradients.
+  int64_t attending_backward() const {
+    if (!attends_by_blocks()) return 3 * scores();
+    return on_device_ ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
+  }
+
+  /// q, k and v as attention keeps them, to the output projection's input.
+  int64_t attention() const {
+    if (attends_by_blocks()) {
+      const int64_t widened = e_ == 4 ? 0 : tokens_ * q_ * 4;  // the blocks' result
+      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4;
+    }
+    int64_t kept = 2 * scores();  // probabilities, and what the values are weighted with
+    if (config_.attention_softcap > 0) kept += scores();
+    if (config_.attention_dropout > 0) kept += scores() / 4 * e_;  // its mask
+    return kept + length_ * length_ + tokens_ * (12 + e_) * q_;
+  }
+
+  int64_t dropout() const { return config_.residual_dropout > 0 ? stream() : 0; }
+
+  int64_t up() const { return tokens_ * intermediate_ * e_; }
+
+  /// From the first projection's output to the second's input.
+  int64_t mlp() const {
+    using kernels::Activation;
+    if (is_moe()) return experts().kept();
+    const bool has_loop =
+        config_.activation == Activation::kSilu || config_.activation == Activation::kGeluTanh;
+    if (config_.is_mlp_gated) return (is_fused_ && has_loop ? 3 : 4) * up();
+    return (config_.activation == Activation::kRelu ? 1 : 2) * up();
+  }
+
+  bool has_plain_gate() const { return config_.is_mlp_gated && !is_fused_; }
+
+  /// Blocks are taken as alike: as layers of experts where the model has any.
+  bool is_moe() const { return config_.moe.has_value(); }
+
+  ExpertSizes experts() const {
+    return {*config_.moe, {tokens_ / parts_, num_expert_ranks_, num_same_token_ranks_, e_}};
+  }
+
+  int64_t attention_branch() const {
+    int64_t kept = heads() + attention() + dropout();
+    if (config_.norm_placement != NormPlacement::kPost) kept += hidden_norm() + hidden();
+    if (config_.norm_placement != NormPlacement::kPre) kept += post_norm();
+    return kept;
+  }
+
+  int64_t mlp_branch() const {
+    // The first projection's input; experts take the stream as it is.
+    int64_t kept = (is_moe() ? stream() : hidden()) + mlp() + dropout();
+    if (config_.norm_placement != NormPlacement::kPost) {
+      kept += hidden_norm() + (norm_keeps_input() ? stream() : 0);
+    }
+    if (config_.norm_placement != NormPlacement::kPre) kept += post_norm();
+    return kept;
+  }
+
+  /// The block's output: the next norm's or, with norms behind, the next projection's input.
+  int64_t output() const {
+    return config_.norm_placement == NormPlacement::kPost || norm_keeps_input() ? stream() : 0;
+  }
+
+  int64_t forward_working() const {
+    const int64_t attending = attending_forward() - mlp_branch();
+    if (!is_moe()) return std::max(2 * hidden(), attending);
+    return std::max(experts().forward_working(), attending);
+  }
+
+  /// The fullest of the backward passes of the second projection, the activation, the first
+  /// projection and attention; what was freed before counts against it.
+  int64_t backward_working() const {
+    const int64_t width = config_.is_mlp_gated ? 2 : 1;
+    const int64_t weight = config_.hidden_size * intermediate_ * e_;
+    const int64_t down = hidden() + up() + weight;
+    const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
+    const int64_t first = 2 * hidden() + width * up() - mlp() + width * weight;
+    const int64_t attending = attending_backward() - mlp_branch();
+    if (is_moe()) return std::max(experts().backward_working() + 2 * stream(), attending);
+    return std::max({down, activation, first, attending});
+  }
+
+ private:
+  int64_t post_norm() const { return hidden_norm() + (norm_keeps_input() ? stream() : 0); }
+
+  const DecoderConfig& config_;
+  int64_t tokens_;
+  int64_t length_;
+  int64_t e_;
+  bool is_fused_;
+  bool is_part_;
+  bool on_device_;
+  int64_t parts_;
+  int64_t num_heads_;
+  int64_t num_kv_heads_;
+  int64_t q_;
+  int64_t k_;
+  int64_t intermediate_;
+  int64_t num_expert_ranks_;
+  int64_t num_same_token_ranks_;
+};
+
+}  // namespace
+
+nn::ActivationSizes activation_sizes(const DecoderConfig& config,
+                                     const nn::ActivationShape& shape) {
+  constexpr int64_t kChunkTokens = 512;  // of the head
+  const BlockSizes block(config, shape);
+  const int64_t rows = std::min(kChunkTokens, shape.tokens());
+  const bool is_fused = shape.element_size == 4 && !shape.on_device;
+  // Beside a logit: its cap's slope, and then its gradient as the weight's dtype has it.
+  const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
+  const int64_t slope = config.final_softcap > 0 && !is_fused ? 4 : 0;
+  const int64_t per_logit = 4 + std::max(cast, slope);
+  const int64_t vocab_size =
+      (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
+  nn::ActivationSizes sizes;
+  sizes.embedding = block.stream() * (config.embedding_dropout > 0 ? 2 : 1);
+  sizes.block_kept = block.attention_branch() + block.mlp_branch() + block.output();
+  sizes.block_input = block.stream();
+  sizes.block_forward = block.forward_working();
+  sizes.block_backward = block.backward_working();
+  sizes.final_norm_kept = block.hidden_norm() + block.hidden();
+  sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
+  sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
+                 block.hidden();  // the rows that have labels
+  if (!block.is_moe()) return sizes;
+  const moe::ExpertSizes experts = block.experts();
+  sizes.experts_input = 3 * block.stream();
+  sizes.exchanged_forward = experts.sent_forward();
+  sizes.exchanged_backward = experts.sent_backward();
+  return sizes;
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,69 @@
+#include "models/decoder/decoder_flops.h"
+
+namespace automodel::models::decoder {
+
+// Legend: B batch, S sequence, L layers, h hidden size, V vocabulary, q key-value heads by query
+// heads, r width of all heads by hidden size.
+
+namespace {
+
+/// Inner sizes of the MLPs, or chosen and shared experts, that a token goes through in all layers.
+double inner_sizes(const DecoderConfig& config) {
+  int64_t sum = 0;
+  for (const LayerOptions& layer : config.layers) {
+    sum += layer.is_moe ? config.moe->n_activated_experts * config.moe->moe_inter_dim +
+                              config.moe->shared_inner_dim()
+                        : config.intermediate_size;
+  }
+  return static_cast<double>(sum);
+}
+
+double attention_flops(const DecoderConfig& config, double B, double S, double r) {
+  const auto L = static_cast<double>(config.num_layers());
+  const auto h = static_cast<double>(config.hidden_size);
+  const double q = static_cast<double>(config.num_kv_heads) / static_cast<double>(config.num_heads);
+  return 6 * B * L * S * h * h * r * ((2 * q + 1) + S / h + 1);
+}
+
+double latent_attention_flops(const DecoderConfig& config, double B, double S) {
+  const LatentAttentionOptions& sizes = *config.latent_attention;
+  const int64_t h = config.hidden_size;
+  const int64_t heads = config.num_heads;
+  const int64_t q =
+      sizes.q_rank == 0 ? h * heads * sizes.qk_dim() : sizes.q_rank * (h + heads * sizes.qk_dim());
+  const int64_t kv = h * (sizes.kv_rank + sizes.rotated_dim) +
+                     sizes.kv_rank * heads * (sizes.plain_dim + sizes.value_dim);
+  const auto weights = static_cast<double>(q + kv + heads * sizes.value_dim * h);
+  const auto width = static_cast<double>(heads * (sizes.qk_dim() + sizes.value_dim));
+  return 6 * B * static_cast<double>(config.num_layers()) * (S * weights + S * S * width / 2);
+}
+
+double gated_decoder_flops(const DecoderConfig& config, double B, double S, double r) {
+  const auto h = static_cast<double>(config.hidden_size);
+  const auto V = static_cast<double>(config.vocab_size);
+  const double attention = config.latent_attention ? latent_attention_flops(config, B, S)
+                                                   : attention_flops(config, B, S, r);
+  return attention + 18 * B * S * h * inner_sizes(config) + 6 * B * S * h * V;
+}
+
+}  // namespace
+
+/// Attention already halved for causality.
+double gpt_flops(const DecoderConfig& config, double B, double S) {
+  const auto L = static_cast<double>(config.num_layers());
+  const auto h = static_cast<double>(config.hidden_size);
+  const auto V = static_cast<double>(config.vocab_size);
+  return (24 * B * S * h * h + 2 * B * S * S * h) * 3 * L + 6 * B * S * h * V;
+}
+
+double llama_flops(const DecoderConfig& config, double B, double S) {
+  return gated_decoder_flops(config, B, S, 1.0);
+}
+
+double gated_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  return gated_decoder_flops(config, B, S,
+                             static_cast<double>(config.num_heads * config.head_dim) / h);
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,327 @@
+#include "models/decoder/decoder_model.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "kernels/linear.h"
+#include "nn/layer_list.h"
+#include "tensor/dtype.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+/// A module that only holds others: "model".
+class Container final : public torch::nn::Module {
+ public:
+  void remove(const std::string& name) { unregister_module(name); }
+};
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.ends_with(end);
+}
+
+/// Positions that the rotary tables must cover. On an accelerator the ids are not read back: the
+/// model's maximum covers them.
+int64_t needed_positions(const tensor::Batch& batch, int64_t max_positions) {
+  if (batch.part) return batch.part->num_positions;
+  if (!batch.position_ids.defined()) return batch.sequence_length();
+  if (!batch.position_ids.is_cpu()) return std::max(batch.sequence_length(), max_positions);
+  return batch.position_ids.max().item<int64_t>() + 1;
+}
+
+void check_token_ids(const at::Tensor& ids, int64_t vocab_size) {
+  if (!ids.is_cpu() || ids.numel() == 0) return;
+  const auto [smallest, largest] = at::aminmax(ids);
+  const int64_t low = smallest.item<int64_t>();
+  const int64_t high = largest.item<int64_t>();
+  if (low >= 0 && high < vocab_size) return;
+  throw InputError(cat("token id ", low < 0 ? low : high, " is outside the model's vocabulary of ",
+                       vocab_size, " (vocab_size in config.json): is this the model's tokenizer?"));
+}
+
+}  // namespace
+
+DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_config,
+                           at::ScalarType dtype)
+    : family_(family),
+      config_(std::move(config)),
+      hf_config_(std::move(hf_config)),
+      dtype_(dtype),
+      key_map_(make_key_map(config_, family.names)),
+      loss_head_(nn::make_local_loss_head()) {
+  for (const nn::RopeOptions& rope : config_.ropes) ropes_.emplace_back(rope);
+  auto model = register_module("model", std::make_shared<Container>());
+  embed_tokens_ = model->register_module(
+      "embed_tokens",
+      std::make_shared<nn::Embedding>(
+          nn::EmbeddingOptions{config_.vocab_size, config_.hidden_size, config_.padding_idx},
+          dtype));
+  if (config_.has_learned_positions) {
+    embed_positions_ = model->register_module(
+        "embed_positions",
+        std::make_shared<nn::Embedding>(
+            nn::EmbeddingOptions{config_.max_positions, config_.hidden_size}, dtype));
+  }
+  auto layers = model->register_module("layers", std::make_shared<nn::LayerList>());
+  for (int64_t i = 0; i < config_.num_layers(); ++i) {
+    blocks_.push_back(layers->register_module(cat(i), std::make_shared<Block>(config_, i, dtype)));
+  }
+  norm_ = model->register_module("norm", make_norm(config_, dtype));
+  if (!config_.is_head_tied) {
+    lm_head_ = register_module(
+        "lm_head", std::make_shared<nn::Linear>(
+                       nn::LinearOptions{config_.hidden_size, config_.vocab_size}, dtype));
+  }
+}
+
+namespace {
+
+/// The context's run of a mask of padding; what fills the last run up is padding too.
+at::Tensor padding_of_part(const tensor::Batch& batch, const ForwardContext& context) {
+  const int64_t num_parts = context.num_sequence_parts;
+  if (num_parts == 1) return batch.padding_mask;
+  const int64_t length = batch.sequence_length();
+  const int64_t count = (length + num_parts - 1) / num_parts;
+  if (!batch.padding_mask.defined() && count * num_parts == length) return {};
+  const at::Tensor mask =
+      batch.padding_mask.defined()
+          ? batch.padding_mask
+          : at::zeros_like(batch.input_ids, batch.input_ids.options().dtype(at::kBool));
+  return at::constant_pad_nd(mask, {0, count * num_parts - length}, 1)
+      .narrow(1, context.sequence_part * count, count);
+}
+
+}  // namespace
+
+std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::Batch& batch) {
+  auto context = std::make_shared<ForwardContext>();
+  context->position_ids = batch.position_ids;
+  context->padding_mask = batch.padding_mask;
+  context->document_ids = batch.document_ids;
+  context->visible_keys = batch.visible_keys;
+  context->is_training = is_training();
+  context->dropout = dropout_;
+  const int64_t num_tokens = batch.sequence_length();
+  context->sequence =
+      batch.part.value_or(tensor::SequencePart{num_tokens, num_tokens, {{0, num_tokens}}});
+  context->sequence_part = sequence_part_;
+  context->num_sequence_parts = num_sequence_parts_;
+  if (config_.moe) context->no_token = padding_of_part(batch, *context);
+  const int64_t length = needed_positions(batch, config_.max_positions);
+  if (config_.has_learned_positions && length > config_.max_positions) {
+    throw InputError(cat("sequences of ", length, " positions are longer than the ",
+                         config_.max_positions, " positions that the model has learned"));
+  }
+  for (nn::RopeTables& rope : ropes_) {
+    context->ropes.push_back(rope.table(length, batch.input_ids.device()));
+  }
+  return context;
+}
+
+at::Tensor DecoderModel::embed(const tensor::Batch& batch, const ForwardContext& context) const {
+  check_token_ids(batch.input_ids, config_.vocab_size);
+  at::Tensor x = embed_tokens_->forward(batch.input_ids);
+  if (config_.embedding_scale != 1.0) {
+    double scale = config_.embedding_scale;
+    if (config_.is_embedding_scale_rounded) {
+      scale = at::scalar_tensor(scale, at::TensorOptions().dtype(x.scalar_type())).item<double>();
+    }
+    x = x * scale;
+  }
+  if (embed_positions_) {
+    const at::Tensor positions =
+        batch.position_ids.defined()
+            ? batch.position_ids
+            : at::arange(batch.sequence_length(), batch.input_ids.options()).unsqueeze(0);
+    x = x + embed_positions_->forward(positions);
+  }
+  return dropout(x, context, "embedding", config_.embedding_dropout);
+}
+
+at::Tensor DecoderModel::hidden_states(const tensor::Batch& batch) {
+  return run_stage(batch, at::Tensor());
+}
+
+at::Tensor DecoderModel::run_stage(const tensor::Batch& batch, const at::Tensor& input) {
+  return through_hook([this, batch, input] { return run_blocks(batch, input); });
+}
+
+at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor& input) {
+  AM_CHECK(input.defined() != (embed_tokens_ != nullptr), "a stage embeds or takes hidden states");
+  const std::shared_ptr<const ForwardContext> context = make_context(batch);
+  if (on_length_) on_length_(batch.sequence_length());
+  at::Tensor x = input.defined() ? input : embed(batch, *context);
+  for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x, context);
+  return norm_ ? norm_->forward(x) : x;
+}
+
+template <typename Body>
+at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) const {
+  // A stream that is wider than the head's weight ends here.
+  const auto multiplied = [&](const at::Tensor& x, const at::Tensor& weight) {
+    return body(product_dtype_.of(x.to(weight.scalar_type())), product_dtype_.of(weight));
+  };
+  if (!lm_head_) return multiplied(hidden, embed_tokens_->weight());
+  return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
+    return nn::TensorList{multiplied(in[0], lm_head_->weight())};
+  })[0];
+}
+
+at::Tensor DecoderModel::logits(const at::Tensor& hidden) {
+  at::Tensor out = through_hook([this, hidden] {
+    return with_head(hidden, [](const at::Tensor& x, const at::Tensor& weight) {
+      return kernels::linear(x, weight, {});
+    });
+  });
+  if (config_.logit_scale != 1.0) out = out * config_.logit_scale;
+  if (config_.final_softcap == 0) return out;
+  return at::tanh(out / config_.final_softcap) * config_.final_softcap;
+}
+
+at::Tensor DecoderModel::loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) {
+  return through_hook([this, batch, divisor, ignore_index] {
+    return cross_entropy(batch, run_blocks(batch, at::Tensor()), divisor, ignore_index);
+  });
+}
+
+at::Tensor DecoderModel::loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden,
+                                        double divisor, int64_t ignore_index) {
+  return through_hook([this, batch, hidden, divisor, ignore_index] {
+    return cross_entropy(batch, hidden, divisor, ignore_index);
+  });
+}
+
+at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Tensor& hidden_BSD,
+                                       double divisor, int64_t ignore_index) const {
+  at::Tensor hidden = hidden_BSD.reshape({-1, config_.hidden_size});
+  at::Tensor labels = batch.labels.reshape({-1});
+  if (labels.is_cpu()) {
+    // The head costs hidden_size * vocab_size a row: leave the rows without a label out.
+    const at::Tensor rows = labels.ne(ignore_index).nonzero().squeeze(1);
+    if (rows.size(0) > 0 && rows.size(0) < labels.size(0)) {
+      hidden = hidden.index_select(0, rows);
+      labels = labels.index_select(0, rows);
+    }
+  }
+  kernels::CrossEntropyOptions options;
+  options.ignore_index = ignore_index;
+  options.softcap = config_.final_softcap;
+  options.logit_scale = config_.logit_scale;
+  options.divisor = divisor;
+  options.logits_dtype = logits_dtype_;
+  return with_head(hidden, [&](const at::Tensor& x, const at::Tensor& weight) {
+    return loss_head_->loss(x, weight, labels, options);
+  });
+}
+
+std::vector<ParameterInit> DecoderModel::initial_values() const {
+  using tensor::InitRule;
+  const double deviation = config_.initializer_range == 0 ? 0.02 : config_.initializer_range;
+  const double scaled = deviation / std::sqrt(2.0 * static_cast<double>(config_.num_layers()));
+  const double norm_weight = config_.norm == NormKind::kRmsPlusOne ? 0.0 : 1.0;
+  std::vector<ParameterInit> out;
+  for (const auto& item : named_parameters()) {
+    const std::string& name = item.key();
+    InitRule rule = InitRule::normal(0.0, deviation);
+    if (ends_with(name, "bias")) {
+      rule = InitRule::constant(0.0);
+    } else if (ends_with(name, "norm.weight")) {
+      rule = InitRule::constant(norm_weight);
+    } else if (ends_with(name, "embed_tokens.weight")) {
+      rule.zero_row = config_.padding_idx;
+    } else if (config_.is_residual_init_scaled &&
+               (ends_with(name, "o_proj.weight") || ends_with(name, "down_proj.weight"))) {
+      rule = InitRule::normal(0.0, scaled);
+    }
+    out.push_back({name, rule});
+  }
+  return out;
+}
+
+void DecoderModel::keep_stage(const std::vector<std::string>& modules) {
+  if (config_.is_head_tied) {
+    throw UnsupportedError(cat("Pipeline parallelism does not support tie_word_embeddings=True: ",
+                               "the first and the last stage would hold the same weights"));
+  }
+  kept_.emplace(modules.begin(), modules.end());
+  auto& model = dynamic_cast<Container&>(*named_children()["model"]);
+  auto& layers = dynamic_cast<nn::LayerList&>(*model.named_children()["layers"]);
+  std::vector<std::shared_ptr<Block>> kept_blocks;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (kept_->contains(cat("model.layers.", i))) {
+      kept_blocks.push_back(blocks_[i]);
+    } else {
+      layers.remove(cat(i));
+    }
+  }
+  blocks_ = std::move(kept_blocks);
+  if (!kept_->contains("model.embed_tokens")) {
+    model.remove("embed_tokens");
+    embed_tokens_.reset();
+    if (embed_positions_) model.remove("embed_positions");
+    embed_positions_.reset();
+  }
+  if (!kept_->contains("model.norm")) {
+    model.remove("norm");
+    norm_.reset();
+  }
+  if (!kept_->contains("lm_head")) {
+    unregister_module("lm_head");
+    lm_head_.reset();
+  }
+}
+
+nn::ParallelPlan DecoderModel::parallel_plan() const {
+  nn::ParallelPlan plan = family_.parallel_plan(config_);
+  if (!kept_) return plan;
+  std::erase_if(plan.blocks, [&](const std::string& name) { return !kept_->contains(name); });
+  std::erase_if(plan.expert_modules, [&](const std::string& name) {
+    return !kept_->contains(name.substr(0, name.rfind(".mlp.")));
+  });
+  for (std::string* name : {&plan.embedding, &plan.final_norm, &plan.head}) {
+    if (!kept_->contains(*name)) name->clear();
+  }
+  return plan;
+}
+
+std::vector<int64_t> DecoderModel::hidden_sizes(const tensor::Batch& batch) const {
+  const int64_t length = batch.sequence_length() + num_sequence_parts_ - 1;
+  return {batch.num_sequences(), length / num_sequence_parts_, config_.hidden_size};
+}
+
+ModelDims DecoderModel::dims() const {
+  return {.vocab_size = config_.vocab_size,
+          .hidden_size = config_.hidden_size,
+          .num_layers = config_.num_layers(),
+          .num_heads = config_.num_heads,
+          .num_kv_heads = config_.num_kv_heads,
+          .head_dim = config_.head_dim,
+          .intermediate_size = config_.intermediate_size,
+          .max_positions = config_.max_positions,
+          .attention_dropout = config_.attention_dropout};
+}
+
+Json DecoderModel::hf_config() const {
+  Json out = hf_config_;
+  for (const char* key : {"torch_dtype", "moe_overrides"}) out.erase(key);
+  out["dtype"] = tensor::dtype_name(dtype_);
+  out["architectures"] = Json(Json::Array{Json(family_.architecture)});
+  out["model_type"] = Json(family_.model_type);
+  return out;
+}
+
+void DecoderModel::keep_sequence_part(int part, int num_parts,
+                                      std::function<void(int64_t)> on_length) {
+  sequence_part_ = part;
+  num_sequence_parts_ = num_parts;
+  on_length_ = std::move(on_length);
+}
+
+void DecoderModel::set_attention_core(std::shared_ptr<nn::AttentionCore> core) {
+  for (const std::shared_ptr<Block>& block : blocks_) block->attention().set_core(core);
+}
+
+}  // namespace automodel::models::decoder

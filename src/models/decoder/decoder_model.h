@@ -1,0 +1,93 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "models/causal_lm.h"
+#include "models/decoder/block.h"
+#include "models/decoder/decoder_activations.h"
+#include "models/decoder/family.h"
+#include "nn/loss_head.h"
+#include "nn/product_dtype.h"
+#include "nn/rope_tables.h"
+#include "nn/tensor_parallel.h"
+
+namespace automodel::models::decoder {
+
+/// The shared decoder: model.embed_tokens, model.embed_positions, model.layers.N, model.norm,
+/// lm_head (absent when tied), each where the config has it, in this order.
+class DecoderModel final : public CausalLM,
+                           public nn::SplitsSequence,
+                           public nn::MultiplyingModule,
+                           public nn::GivesLogits {
+ public:
+  /// `hf_config` is kept for hf_config(); `config` is what the family read from it.
+  DecoderModel(const Family& family, DecoderConfig config, Json hf_config, at::ScalarType dtype);
+
+  at::Tensor hidden_states(const tensor::Batch& batch) override;
+  at::Tensor logits(const at::Tensor& hidden) override;
+  at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) override;
+
+  void keep_stage(const std::vector<std::string>& modules) override;
+  at::Tensor run_stage(const tensor::Batch& batch, const at::Tensor& input) override;
+  at::Tensor loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden, double divisor,
+                            int64_t ignore_index) override;
+  std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const override;
+
+  const tensor::KeyMap& key_map() const override { return key_map_; }
+  std::vector<ParameterInit> initial_values() const override;
+  nn::ParallelPlan parallel_plan() const override;
+  ModelDims dims() const override;
+  nn::ActivationSizes activation_sizes(const nn::ActivationShape& shape) const override {
+    return decoder::activation_sizes(config_, shape);
+  }
+  std::string architecture() const override { return std::string(family_.architecture); }
+  Json hf_config() const override;
+
+  void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
+  void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
+  void set_loss_head(std::shared_ptr<nn::LossHead> head) override { loss_head_ = std::move(head); }
+  void set_logits_dtype(at::ScalarType dtype) override { logits_dtype_ = dtype; }
+  nn::ProductDtype& product_dtype() override { return product_dtype_; }
+
+  void keep_sequence_part(int part, int num_parts, std::function<void(int64_t)> on_length) override;
+
+  const DecoderConfig& config() const { return config_; }
+
+ private:
+  std::shared_ptr<const ForwardContext> make_context(const tensor::Batch& batch);
+  at::Tensor embed(const tensor::Batch& batch, const ForwardContext& context) const;
+  /// run_stage() and loss_of_hidden(), as parts of a forward.
+  at::Tensor run_blocks(const tensor::Batch& batch, const at::Tensor& input);
+  at::Tensor cross_entropy(const tensor::Batch& batch, const at::Tensor& hidden, double divisor,
+                           int64_t ignore_index) const;
+  /// What the head computes from hidden states and its weight, in its unit when it has its own.
+  template <typename Body>
+  at::Tensor with_head(const at::Tensor& hidden, const Body& body) const;
+
+  Family family_;
+  DecoderConfig config_;
+  Json hf_config_;
+  at::ScalarType dtype_;
+  tensor::KeyMap key_map_;
+  DropoutContext dropout_;
+  std::optional<std::set<std::string>> kept_;  // modules of this stage; absent: the whole model
+  int64_t sequence_part_ = 0;
+  int64_t num_sequence_parts_ = 1;
+  std::function<void(int64_t)> on_length_;
+  std::vector<nn::RopeTables> ropes_;
+  std::shared_ptr<nn::Embedding> embed_tokens_;
+  std::shared_ptr<nn::Embedding> embed_positions_;
+  std::vector<std::shared_ptr<Block>> blocks_;
+  std::shared_ptr<nn::Norm> norm_;
+  std::shared_ptr<nn::Linear> lm_head_;
+  std::shared_ptr<nn::LossHead> loss_head_;
+  nn::ProductDtype product_dtype_;  // of the head
+  std::optional<at::ScalarType> logits_dtype_;
+};
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,51 @@
+#include "models/diffusion_gemma/diffusion_router.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "kernels/linear.h"
+#include "kernels/norm.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::models::diffusion_gemma {
+
+Gemma4Router::Gemma4Router(const moe::MoEConfig& config, double norm_eps, std::string name,
+                           at::ScalarType dtype)
+    : config_(config), norm_eps_(norm_eps), name_(std::move(name)) {
+  scale_ = register_parameter("scale", tensor::placeholder({config.dim}, dtype));
+  per_expert_scale_ =
+      register_parameter("per_expert_scale", tensor::placeholder({config.n_routed_experts}, dtype));
+  proj_ = register_module(
+      "proj",
+      std::make_shared<nn::Linear>(nn::LinearOptions{config.dim, config.n_routed_experts}, dtype));
+}
+
+void Gemma4Router::freeze() {
+  for (at::Tensor& parameter : parameters()) parameter.set_requires_grad(false);
+}
+
+moe::Routing Gemma4Router::forward(const at::Tensor& x, const at::Tensor& is_padding) const {
+  const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(config_.dim));
+  const at::Tensor normed = kernels::rms_norm(x.to(wide), scale_.to(wide), {.eps = norm_eps_});
+  const nn::ProductDtype& narrowed = proj_->product_dtype();
+  const at::Tensor scores =
+      kernels::linear(narrowed.of(normed * scale), narrowed.of(proj_->weight().to(wide)), {})
+          .to(wide)
+          .softmax(-1);
+  if (scores.is_cpu() && !scores.sum().isfinite().item<bool>()) {
+    throw UserError(cat("the router of ", name_,
+                        " computed scores that are not finite: the hidden states or the router's "
+                        "weights have diverged"),
+                    ExitCode::kNonFinite);
+  }
+  auto [weights, ids] = scores.topk(config_.n_activated_experts, -1);
+  weights = weights / weights.sum(-1, true).clamp_min(1e-20);
+  weights = weights * per_expert_scale_.to(wide).index_select(0, ids.flatten()).view_as(ids);
+  if (is_padding.defined() && is_training()) ids = ids.masked_fill(is_padding.unsqueeze(1), -1);
+  return {ids, weights.to(x.scalar_type())};
+}
+
+}  // namespace automodel::models::diffusion_gemma

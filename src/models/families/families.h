@@ -1,0 +1,18 @@
+#pragma once
+
+#include "models/decoder/family.h"
+
+namespace automodel::models::decoder {
+
+// Each in the file of its name.
+extern const Family kLlama, kQwen2, kQwen3, kMistral, kPhi3, kGemma, kGemma2, kGemma3, kGpt2,
+    kOlmo2, kGranite, kQwen3Moe, kMixtral, kDeepseekV3, kGlm4Moe, kGptOss, kDiffusionGemma,
+    kSmolLm3;
+
+/// Every family of this version.
+inline constexpr const Family* kFamilies[] = {
+    &kLlama,   &kQwen2,      &kQwen3,   &kMistral, &kPhi3,           &kGemma,
+    &kGemma2,  &kGemma3,     &kGpt2,    &kOlmo2,   &kGranite,        &kQwen3Moe,
+    &kMixtral, &kDeepseekV3, &kGlm4Moe, &kGptOss,  &kDiffusionGemma, &kSmolLm3};
+
+}  // namespace automodel::models::decoder

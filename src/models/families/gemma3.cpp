@@ -1,0 +1,67 @@
+#include <cmath>
+
+#include "models/decoder/family.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+/// Rope 0 for full layers, rope 1 for sliding ones. New form: rope_parameters by layer type; old
+/// form: rope_theta, rope_scaling (full layers) and rope_local_base_freq.
+void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bool>& sliding) {
+  const Json* nested = reader.find("rope_parameters");
+  const auto parameters = [&](const char* type) -> const Json* {
+    const Json* found = nested == nullptr ? nullptr : nested->find(type);
+    return found == nullptr || found->is_null() ? nullptr : found;
+  };
+  const Json* full =
+      reader.has("rope_scaling") ? reader.find("rope_scaling") : parameters("full_attention");
+  config.ropes = {read_rope(reader, full, config, {.theta = 1e6}),
+                  read_rope(reader, parameters("sliding_attention"), config,
+                            {.theta = 1e4, .theta_key = "rope_local_base_freq"})};
+  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
+}
+
+DecoderConfig read_gemma3(ConfigReader& reader) {
+  DecoderConfig config = read_common(reader, {.head_dim = 256,
+                                              .max_positions = 131072,
+                                              .is_head_tied = true,
+                                              .padding_idx = 0,
+                                              .activation_key = "hidden_activation",
+                                              .activation = "gelu_pytorch_tanh"});
+  config.norm = NormKind::kRmsPlusOne;
+  config.norm_placement = NormPlacement::kSandwich;
+  config.qk_norm = QkNorm::kPerHead;
+  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
+  config.is_embedding_scale_rounded = true;
+  config.has_qkv_bias = reader.flag("attention_bias", false);
+  config.has_attention_output_bias = config.has_qkv_bias;
+  config.final_softcap = reader.number("final_logit_softcapping", 0);
+  const double scale = 1.0 / std::sqrt(reader.number("query_pre_attn_scalar", 256));
+  for (LayerOptions& layer : config.layers) layer.attention_scale = scale;
+  const int64_t period =
+      reader.size("sliding_window_pattern", reader.size("_sliding_window_pattern", 6));
+  const std::vector<bool> sliding =
+      add_windows(reader, config, reader.size("sliding_window", 4096),
+                  [&](int64_t layer) { return (layer + 1) % period != 0; });
+  add_ropes(reader, config, sliding);
+  return config;
+}
+
+}  // namespace
+
+/// Gemma 3's text model: q and k normed per head, sliding layers with a theta of their own.
+extern const Family kGemma3{
+    .architecture = "Gemma3ForCausalLM",
+    .model_type = "gemma3_text",
+    .module = "gemma3",
+    .config_class = "Gemma3TextConfig",
+    .layer_class = "Gemma3DecoderLayer",
+    .read_config = read_gemma3,
+    .names = {.attention_post_norm = "post_attention_layernorm",
+              .mlp_pre_norm = "pre_feedforward_layernorm",
+              .mlp_post_norm = "post_feedforward_layernorm"},
+    .flops = gated_flops,
+};
+
+}  // namespace automodel::models::decoder

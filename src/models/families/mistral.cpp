@@ -1,0 +1,31 @@
+#include <vector>
+
+#include "models/decoder/family.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+DecoderConfig read_mistral(ConfigReader& reader) {
+  DecoderConfig config = read_common(reader, {.max_positions = 131072});
+  // The class's default of 4096 counts only where the key is absent; null means no window.
+  const int64_t absent = reader.json().contains("sliding_window") ? 0 : 4096;
+  const int64_t window = reader.size("sliding_window", absent);
+  set_windows(config, window, std::vector<bool>(config.layers.size(), true));
+  add_rope(reader, config, {});
+  return config;
+}
+
+}  // namespace
+
+/// Mistral: Llama with a window in every layer.
+extern const Family kMistral{
+    .architecture = "MistralForCausalLM",
+    .model_type = "mistral",
+    .config_class = "MistralConfig",
+    .layer_class = "MistralDecoderLayer",
+    .read_config = read_mistral,
+    .flops = gated_flops,
+};
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <vector>
+
+#include "models/decoder/family.h"
+#include "models/decoder/moe_reader.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+std::vector<int64_t> read_dense_layers(ConfigReader& reader) {
+  std::vector<int64_t> layers;
+  const Json* found = reader.find("mlp_only_layers");
+  if (found == nullptr) return layers;
+  if (!found->is_array()) {
+    reader.problem("mlp_only_layers must be a list of layer numbers");
+    return layers;
+  }
+  for (const Json& layer : found->as_array()) {
+    if (layer.is_int()) {
+      layers.push_back(layer.as_int());
+    } else {
+      reader.problem("mlp_only_layers must be a list of layer numbers");
+    }
+  }
+  return layers;
+}
+
+DecoderConfig read_qwen3_moe(ConfigReader& reader) {
+  // transformers' class has no head_dim of its own; it is hidden_size / heads where it is absent.
+  DecoderConfig config = read_common(reader, {.max_positions = 32768});
+  config.qk_norm = QkNorm::kPerHead;
+  config.has_qkv_bias = reader.flag("attention_bias", false);
+  config.has_attention_output_bias = config.has_qkv_bias;
+  // One window for all layers, as transformers has it.
+  const int64_t window = read_requested_window(reader, 4096);
+  set_windows(config, window, std::vector<bool>(config.layers.size(), window > 0));
+  add_rope(reader, config, {});
+
+  moe::MoEConfig moe = read_experts(reader, config,
+                                    {.num_experts_alias = "num_local_experts",
+                                     .default_num_experts = 128,
+                                     .default_inner_dim = 768,
+                                     .default_num_chosen = 8});
+  moe.softmax_before_topk = true;
+  moe.norm_topk_prob = reader.flag("norm_topk_prob", false);
+  moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
+  config.moe = moe;
+  const int64_t step = reader.size("decoder_sparse_step", 1);
+  const std::vector<int64_t> dense = read_dense_layers(reader);
+  for (int64_t i = 0; i < config.num_layers(); ++i) {
+    const bool is_dense = std::find(dense.begin(), dense.end(), i) != dense.end();
+    config.layers[static_cast<size_t>(i)].is_moe = !is_dense && (i + 1) % step == 0;
+  }
+  return config;
+}
+
+}  // namespace
+
+/// Qwen 3 with experts: scores by softmax, then the best ones; no shared experts.
+extern const Family kQwen3Moe{
+    .architecture = "Qwen3MoeForCausalLM",
+    .model_type = "qwen3_moe",
+    .config_class = "Qwen3MoeConfig",
+    .layer_class = "Qwen3MoeDecoderLayer",
+    .experts_class = "Qwen3MoeExperts",
+    .read_config = read_qwen3_moe,
+    .flops = gated_flops,
+};
+
+}  // namespace automodel::models::decoder

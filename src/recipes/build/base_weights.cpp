@@ -1,0 +1,64 @@
+#include "recipes/build/base_weights.h"
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "tensor/dtype.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+/// One line about tensors that are no part of the model here and are saved as they came.
+void report_kept_tensors(const checkpoint::HfFolder& folder,
+                         const std::vector<std::string>& prefixes, Reporter& reporter) {
+  int64_t count = 0;
+  for (const std::string& name : folder.names()) {
+    count += checkpoint::has_prefix(name, prefixes) ? 1 : 0;
+  }
+  if (count == 0) return;
+  reporter.info(cat("weights: ", count, " tensors of ", join(prefixes, " and "),
+                    " are not trained; they are saved as they came"));
+}
+
+}  // namespace
+
+std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder) {
+  return checkpoint::HfFolder::open(folder).storage_dtype();
+}
+
+at::ScalarType storage_dtype(const ModelPlan& model) {
+  if (model.dtype) return *model.dtype;
+  const bool has_weights = path_exists(path_join(model.folder, "model.safetensors")) ||
+                           path_exists(path_join(model.folder, "model.safetensors.index.json"));
+  if (has_weights) return checkpoint_dtype(model.folder).value_or(at::kFloat);
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (const auto dtype = tensor::parse_dtype(model.hf_config.get(key, ""))) return *dtype;
+  }
+  return at::kFloat;
+}
+
+checkpoint::LoadOptions load_options(const models::CausalLM& model) {
+  checkpoint::LoadOptions options;
+  options.skipped_prefixes = model.kept_prefixes();
+  options.stand_ins = model.stand_ins();
+  return options;
+}
+
+void load_base_weights(const std::string& folder, const models::CausalLM& model,
+                       const std::vector<tensor::FlatShard>& parameters,
+                       const std::vector<std::string>& left_out, Reporter& reporter,
+                       ByteCounter* progress) {
+  const double begin = monotonic_seconds();
+  checkpoint::LoadOptions options = load_options(model);
+  options.reporter = &reporter;
+  options.progress = progress;
+  const auto opened = checkpoint::HfFolder::open(folder);
+  report_kept_tensors(opened, options.skipped_prefixes, reporter);
+  options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(), left_out.end());
+  const auto report = checkpoint::load_weights(opened, model.key_map(), parameters, options);
+  reporter.info(cat("weights: ", report.num_tensors, " tensors, ", format_bytes(report.num_bytes),
+                    " from ", folder, " in ", format_duration(monotonic_seconds() - begin)));
+}
+
+}  // namespace automodel::recipes

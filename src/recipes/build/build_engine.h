@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "core/reporter.h"
+#include "distributed/engine/engine.h"
+#include "distributed/groups/device_mesh.h"
+#include "distributed/strategies/nvfsdp_options.h"
+#include "distributed/strategies/parallelizer.h"
+#include "models/causal_lm.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+/// Where a rank's engine computes and whom it tells.
+struct EnginePlace {
+  at::Device device = at::kCPU;
+  TraceSink* trace = nullptr;  ///< may be null
+  Reporter* reporter = nullptr;
+  /// Makes the optimizer once the model is sharded; may be empty.
+  std::function<void(distributed::Engine&)> optimizer = {};
+};
+
+/// Every strategy that recipes may use, with those of model classes.
+distributed::StrategyRegistry strategies();
+
+/// The arguments of the recipe's strategy, whichever it is; `architecture` is the model's class.
+using StrategyOptions = std::variant<distributed::ParallelizeOptions, distributed::NvfsdpOptions,
+                                     distributed::ReplicaOptions>;
+StrategyOptions strategy_options(const Recipe& recipe, const std::string& architecture,
+                                 const EnginePlace& place);
+
+/// A model as strategies see it; `model` outlives it.
+distributed::ParallelModel parallel_model(models::CausalLM& model);
+
+/// Spreads a model over the mesh as the recipe's `distributed` section says and gives it memory.
+/// Called by every rank.
+std::unique_ptr<distributed::Engine> build_engine(const Recipe& recipe, models::CausalLM& model,
+                                                  const distributed::DeviceMesh& mesh,
+                                                  const EnginePlace& place);
+
+/// The modules that the recipe's strategy makes units of a model, for plans: asked of the same
+/// registry.
+distributed::PlannedUnits planned_units(const Recipe& recipe, models::CausalLM& model);
+
+}  // namespace automodel::recipes

@@ -1,0 +1,95 @@
+#include "recipes/check/check_built.h"
+
+#include <algorithm>
+
+#include "checkpoint/hf_folder.h"
+#include "models/catalog.h"
+#include "models/causal_lm.h"
+#include "optim/optimizer.h"
+#include "recipes/build/base_weights.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+
+const Node& place_of(const Recipe& recipe, const char* section, const char* key) {
+  const Node* node = recipe.root.find(section);
+  if (node == nullptr) return recipe.root;
+  const Node* child = node->find(key);
+  return child != nullptr ? *child : *node;
+}
+
+/// Prefixes of tensors that are drawn anew: some tensor of the model begins with each.
+void check_prefixes(const Recipe& recipe, const models::CausalLM& model,
+                    const std::vector<std::string>& prefixes, Diagnostics& diagnostics) {
+  for (const std::string& prefix : prefixes) {
+    const bool is_known = std::any_of(
+        model.key_map().begin(), model.key_map().end(),
+        [&](const tensor::ParameterPart& part) { return part.name.starts_with(prefix); });
+    if (!is_known) {
+      diagnostics.error(place_of(recipe, "checkpoint", "skip_task_head_prefixes_for_base_model"),
+                        cat("no trained tensor of the model begins with '", prefix, "'"));
+    }
+  }
+}
+
+/// Patterns of the optimizer's groups, which the names of some parameter match.
+void check_groups(const Recipe& recipe, const models::CausalLM& model, Diagnostics& diagnostics) {
+  std::vector<std::string> names;
+  for (const tensor::ParameterPart& part : model.key_map()) names.push_back(part.name);
+  try {
+    optim::check_overrides(recipe.optimizer.param_group_overrides, names);
+  } catch (const UserError& error) {
+    diagnostics.error(place_of(recipe, "optimizer", "param_group_overrides"), error.what());
+  }
+}
+
+/// The names, shapes and dtypes of the folder's weights against the model's.
+void check_weights(const Recipe& recipe, const models::CausalLM& model,
+                   const std::vector<std::string>& left_out, Diagnostics& diagnostics) {
+  const Node& place = place_of(recipe, "model", "pretrained_model_name_or_path");
+  try {
+    const auto folder = checkpoint::HfFolder::open(recipe.model.folder);
+    checkpoint::LoadOptions options = load_options(model);
+    options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(),
+                                    left_out.end());
+    const auto findings = checkpoint::check_weights(folder, model.key_map(), options);
+    if (!findings.empty()) {
+      diagnostics.error(place, cat("weights in ", recipe.model.folder,
+                                   " do not fit the config: ", join(findings, "; ")));
+    }
+  } catch (const UserError& error) {
+    diagnostics.error(place, error.what());
+  }
+}
+
+}  // namespace
+
+void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics& diagnostics) {
+  const ModelPlan& plan = recipe.model;
+  const bool draws = plan.is_from_config || plan.section.load_base_model == false;
+  const std::vector<std::string> prefixes =
+      recipe.checkpoint.skip_task_head_prefixes_for_base_model.value_or(std::vector<std::string>());
+  if (draws && !prefixes.empty()) {
+    diagnostics.warning(place_of(recipe, "checkpoint", "skip_task_head_prefixes_for_base_model"),
+                        "no effect: all weights are drawn anew");
+  }
+  const bool has_groups = !recipe.optimizer.param_group_overrides.empty();
+  const bool has_folder = looks_at_weights && !draws && !plan.folder.empty();
+  if (!has_groups && !has_folder && (draws || prefixes.empty())) return;
+  if (!plan.hf_config.is_object() || !models::find_family(plan.hf_config).is_known ||
+      !models::check_config(plan.hf_config).empty()) {
+    return;
+  }
+  const auto model = models::build_causal_lm(plan.hf_config, at::kFloat);
+  if (!draws) check_prefixes(recipe, *model, prefixes, diagnostics);
+  if (has_groups) check_groups(recipe, *model, diagnostics);
+  // Where something else is wrong already, it may be why the weights do not fit.
+  if (has_folder && !diagnostics.has_errors()) check_weights(recipe, *model, prefixes, diagnostics);
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "config/diagnostic.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+/// What keeps a recipe that trains by diffusion, or its model, from running (part of check_run).
+void check_dllm(const Recipe& recipe, config::Diagnostics& diagnostics);
+
+}  // namespace automodel::recipes

@@ -1,0 +1,56 @@
+#include "recipes/check/check_precision.h"
+
+#include "core/text.h"
+#include "recipes/build/base_weights.h"
+#include "recipes/read/recipe.h"
+#include "tensor/dtype.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Node;
+
+/// The policy that acts, as it was written; null when it was not.
+const Node* written_policy(const Recipe& recipe) {
+  const Node* section = recipe.root.find("distributed");
+  if (section == nullptr) return nullptr;
+  const bool is_of_experts = recipe.distributed.moe && recipe.distributed.moe->mp_policy;
+  const Node* holder = is_of_experts ? section->find("moe") : section;
+  return holder == nullptr ? nullptr : holder->find("mp_policy");
+}
+
+}  // namespace
+
+void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics) {
+  const distributed::DistributedSetup& setup = recipe.distributed;
+  const auto policy = distributed::mixed_precision_policy(setup);
+  const Node* written = written_policy(recipe);
+  if (!policy || !policy->output_dtype || written == nullptr) return;
+  if (distributed::autocast_dtype(setup)) return;
+  if (policy->cast_forward_inputs && policy->param_dtype) return;
+  const auto computed = policy->param_dtype ? tensor::parse_dtype(*policy->param_dtype)
+                                            : std::optional(storage_dtype(recipe.model));
+  const auto given = tensor::parse_dtype(*policy->output_dtype);
+  if (!computed || !given) return;  // said already
+  // A narrower stream is widened by the first norm, as a wider one cannot be narrowed.
+  if (c10::promoteTypes(*given, *computed) == *computed) return;
+  const std::string name = tensor::dtype_name(*computed);
+  const Node* place = written->find("output_dtype");
+  if (place == nullptr) return;
+  const std::string text =
+      cat("layers would get ", tensor::dtype_name(*given), " hidden states for ", name,
+          " parameters: output_dtype is what one layer gives the next, and ",
+          policy->param_dtype ? cat("cast_forward_inputs is false; cast_forward_inputs: true")
+                              : cat("without param_dtype no input is cast; param_dtype: ", name),
+          " would be right, or autocast_dtype: bfloat16");
+  const bool is_sharded = distributed::data_parallel_size(setup, world_size) > 1 ||
+                          setup.sizes.cp_size.value_or(1) > 1 || setup.moe.has_value();
+  if (is_sharded) {
+    diagnostics.error(*place, text);
+  } else {
+    diagnostics.warning(*place, cat("the policy has no effect on one rank; on several, ", text));
+  }
+}
+
+}  // namespace automodel::recipes

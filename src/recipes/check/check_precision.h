@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/diagnostic.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+/// What keeps layers from computing by the mixed-precision policy (part of check_run).
+void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
+
+}  // namespace automodel::recipes

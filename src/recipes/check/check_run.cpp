@@ -1,0 +1,326 @@
+#include "recipes/check/check_run.h"
+
+#include <algorithm>
+
+#include "config/bind.h"
+#include "core/file.h"
+#include "models/catalog.h"
+#include "models/flops.h"
+#include "recipes/build/pipeline_request.h"
+#include "recipes/build/tp_request.h"
+#include "recipes/check/check_built.h"
+#include "recipes/check/check_dllm.h"
+#include "recipes/check/check_precision.h"
+#include "recipes/check/strategy_check.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/read/recipe.h"
+#include "recipes/read/recipe_paths.h"
+#include "tokenizers/tokenizer.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+
+/// The node of a key below a section, or the section, or the root: where an error is best shown.
+const Node& place_of(const Recipe& recipe, const std::string& section, const std::string& key) {
+  const Node* node = recipe.root.find(section);
+  if (node == nullptr) return recipe.root;
+  const Node* child = node->find(key);
+  return child != nullptr ? *child : *node;
+}
+
+/// Options of megatron_fsdp without an effect on several ranks.
+void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
+  const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;
+  const auto place = [&](const char* key) -> const Node& {
+    return place_of(recipe, "distributed", key);
+  };
+  const std::tuple<const char*, bool, const char*> idle[] = {
+      {"init_fsdp_with_meta_device", config.init_fsdp_with_meta_device,
+       "models never have memory before they are sharded here"},
+      {"disable_bucketing", config.disable_bucketing, "a unit is one collective already"},
+      {"keep_fp8_transpose_cache", config.keep_fp8_transpose_cache, "nothing is in fp8"},
+      {"nccl_ub", config.nccl_ub, "no buffer is registered with NCCL here"},
+      {"fsdp_double_buffer", config.fsdp_double_buffer, "gathers always reuse their buffers"}};
+  for (const auto& [key, is_set, reason] : idle) {
+    if (is_set) diagnostics.warning(place(key), cat(key, " changes nothing here: ", reason));
+  }
+}
+
+/// Models here are text-only: a scope without the language model selects nothing.
+void check_recomputation(const Recipe& recipe, Diagnostics& diagnostics) {
+  using Mode = distributed::ActivationCheckpointingMode;
+  const distributed::DistributedSetup& setup = recipe.distributed;
+  if (distributed::activation_checkpointing_mode(setup) == Mode::kOff) return;
+  const std::vector<std::string>& scope = distributed::activation_checkpointing_scope(setup);
+  if (distributed::has_language_scope(scope)) return;
+  diagnostics.warning(place_of(recipe, "distributed", "activation_checkpointing_scope"),
+                      cat("Activation checkpointing scope ", join(scope, ", "),
+                          " selected no layers: this model has a language part only"));
+}
+
+/// ep_size against the strategy and the model's experts.
+void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
+  const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
+  const int64_t ep = sizes.ep_size.value_or(1);
+  if (ep == 1) return;
+  const Node& place = place_of(recipe, "distributed", "ep_size");
+  const std::optional<int64_t> num_experts = models::num_routed_experts(recipe.model.hf_config);
+  if (!num_experts) return;  // no config.json to know it from
+  if (*num_experts == 0) {
+    diagnostics.error(place, cat("ep_size ", ep, ": the model has no experts"));
+  } else if (*num_experts % ep != 0) {
+    diagnostics.error(
+        place, cat("ep_size ", ep, " does not divide the model's ", *num_experts, " experts"));
+  }
+}
+
+/// Flags that only layers of experts act on.
+void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (recipe.model.has_fake_balanced_gate) {
+    const Node& place = place_of(recipe, "model", "backend");
+    if (recipe.dllm) {
+      diagnostics.unsupported(
+          place, "fake_balanced_gate of DiffusionGemma's routers is not in this version");
+    } else if (models::num_routed_experts(recipe.model.hf_config) == 0) {
+      diagnostics.warning(place, "fake_balanced_gate has no effect: the model has no experts");
+    }
+  }
+  if (recipe.moe_metrics.enabled && recipe.dllm) {
+    diagnostics.unsupported(place_of(recipe, "moe_metrics", "enabled"),
+                            "moe_metrics of DiffusionGemma's experts are not in this version");
+  }
+}
+
+void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  for (const auto& finding : distributed::check_setup(recipe.distributed, world_size)) {
+    diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
+  }
+  const auto& setup = recipe.distributed;
+  check_expert_parallel(recipe, diagnostics);
+  check_expert_flags(recipe, diagnostics);
+  check_strategy(recipe, world_size, diagnostics);
+  if (setup.strategy == distributed::Strategy::kMegatronFsdp) {
+    check_megatron_fsdp(recipe, diagnostics);
+  }
+  check_recomputation(recipe, diagnostics);
+}
+
+void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  const auto& sizes = recipe.distributed.sizes;
+  const int64_t model_ranks =
+      sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
+  if (world_size % model_ranks != 0) return;  // said already
+  const int64_t dp = world_size / model_ranks;
+  for (const auto& finding : training::check_step_scheduler(recipe.step_scheduler, dp)) {
+    diagnostics.error(place_of(recipe, "step_scheduler", finding.key), finding.text);
+  }
+  if (!recipe.lr_scheduler || recipe.optimizer.make == nullptr) return;
+  // Without max_steps the run's length is only known with the data.
+  const bool is_bounded =
+      recipe.step_scheduler.max_steps.has_value() || recipe.lr_scheduler->lr_decay_steps;
+  const int64_t steps = is_bounded ? recipe.step_scheduler.max_steps.value_or(
+                                         recipe.lr_scheduler->lr_decay_steps.value_or(0))
+                                   : int64_t{1} << 40;
+  for (const auto& finding :
+       optim::LrSchedule::check(*recipe.lr_scheduler, recipe.optimizer.lr, steps)) {
+    diagnostics.error(place_of(recipe, "lr_scheduler", finding.key), finding.text);
+  }
+}
+
+void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Json& config = recipe.model.hf_config;
+  if (!config.is_object()) return;
+  const Node& place = recipe.model.node;
+  const models::FamilyCheck family = models::find_family(config);
+  if (!family.is_known) {
+    diagnostics.unsupported(place, family.reason);
+    return;
+  }
+  if (const Json* quantized = config.find("quantization_config");
+      quantized != nullptr && !quantized->is_null()) {
+    diagnostics.unsupported(place, "quantized base weights are not in this version");
+  }
+  for (const std::string& text : models::check_config(config)) {
+    diagnostics.error(place, cat("config.json: ", text));
+  }
+}
+
+/// What keeps a model's attention from reaching over several ranks' tokens.
+void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Json& config = recipe.model.hf_config;
+  if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return;
+  if (!models::find_family(config).is_known || !models::check_config(config).empty()) return;
+  const double dropout = models::build_causal_lm(config, at::kFloat)->dims().attention_dropout;
+  if (dropout == 0) return;
+  diagnostics.unsupported(place_of(recipe, "distributed", "cp_size"),
+                          cat("the model drops attention probabilities (", dropout,
+                              "), which is not in this version with cp_size > 1"));
+}
+
+/// The model's vocabulary; 0 when its configuration is not here.
+int64_t vocabulary_of(const Recipe& recipe) {
+  const Json& config = recipe.model.hf_config;
+  if (!config.is_object()) return 0;
+  const Json* text = config.find("text_config");
+  const Json& sizes = text != nullptr && text->is_object() ? *text : config;
+  const Json* size = sizes.find("vocab_size");
+  return size != nullptr && size->is_int() ? size->as_int() : 0;
+}
+
+/// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
+void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
+                     Diagnostics& diagnostics) {
+  const std::string folder = tokenizer_folder(recipe, section);
+  if (folder.empty()) {
+    const bool is_known_missing =
+        section.tokenizer_folder.has_value() || !recipe.model.source.empty();
+    if (!is_known_missing) {
+      diagnostics.missing(section.node, "tokenizer",
+                          "missing key 'tokenizer': the model has no folder to take one from");
+    }
+    return;
+  }
+  try {
+    const auto tokenizer = tokenizers::Tokenizer::load(folder);
+    const int64_t vocab_size = vocabulary_of(recipe);
+    if (vocab_size > 0 && tokenizer.id_bound() > vocab_size) {
+      diagnostics.error(section.node,
+                        cat("the tokenizer of ", folder, " has ids up to ",
+                            tokenizer.id_bound() - 1, ", the model's vocab_size is ", vocab_size));
+    }
+  } catch (const UserError& error) {
+    diagnostics.error(section.node, error.what());
+  }
+}
+
+/// The value below a dataset's section that a text speaks of: one that it quotes, else one whose
+/// key or whose whole value it names, else the section. Datasets know values, not where they were
+/// written.
+const Node& place_of_text(const Node& section, const std::string& text) {
+  const Node* named = nullptr;
+  std::vector<const Node*> open = {&section};
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    const bool is_value = node->is_scalar() && !node->text().empty();
+    if (is_value && text.find(cat("'", node->text(), "'")) != std::string::npos) return *node;
+    const bool is_named = node != &section && node->key() != "_target_" &&
+                          (text.find(node->key()) != std::string::npos ||
+                           (is_value && text.find(node->text()) != std::string::npos));
+    if (is_named && named == nullptr) named = node;
+    // Reversed, so that children come in the order they were written.
+    for (auto child = node->children().rbegin(); child != node->children().rend(); ++child) {
+      if (!child->key().empty()) open.push_back(&*child);
+    }
+  }
+  return named != nullptr ? *named : section;
+}
+
+/// Tokens that are drawn, against the model's vocabulary.
+void check_drawn_tokens(const Recipe& recipe, const DatasetSection& section,
+                        Diagnostics& diagnostics) {
+  const std::optional<int64_t> drawn = section.plan->drawn_vocabulary();
+  const int64_t of_model = vocabulary_of(recipe);
+  if (!drawn || of_model == 0 || *drawn <= of_model) return;
+  const Node* place = section.node.find("vocab_size");
+  diagnostics.error(place != nullptr ? *place : section.node,
+                    cat("vocab_size ", *drawn, " is larger than the model's ", of_model));
+}
+
+/// A checkpoint that is asked for by name or path.
+void check_restore(const Recipe& recipe, Diagnostics& diagnostics) {
+  const auto& wanted = recipe.checkpoint.restore_from;
+  if (!wanted || to_lower(*wanted) == "latest") return;
+  if (path_exists(*wanted) || path_exists(path_join(recipe.checkpoint.checkpoint_dir, *wanted)) ||
+      path_exists(path_join(recipe.checkpoint.checkpoint_dir, *wanted + ".txt"))) {
+    return;
+  }
+  diagnostics.error(place_of(recipe, "checkpoint", "restore_from"),
+                    cat("there is no checkpoint ", *wanted, ", neither in ",
+                        recipe.checkpoint.checkpoint_dir, " nor as a path"));
+}
+
+void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
+  if (section.plan == nullptr) return;
+  check_drawn_tokens(recipe, section, diagnostics);
+  try {
+    if (const auto note = section.plan->check()) {
+      diagnostics.note(section.node,
+                       cat(*note, looked_for_below(section.node, *note, diagnostics)));
+    }
+  } catch (const UnsupportedError& error) {
+    diagnostics.unsupported(place_of_text(section.node, error.what()), error.what());
+  } catch (const UserError& error) {
+    diagnostics.error(place_of_text(section.node, error.what()),
+                      cat(error.what(), looked_for_below(section.node, error.what(), diagnostics)));
+  }
+}
+
+void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
+  const std::vector<std::string> known = {"nccl", "gloo", "cpu:gloo,cuda:nccl"};
+  for (const char* section : {"dist_env", "distributed"}) {
+    const Node* node = recipe.root.find_path(cat(section, ".backend"));
+    if (node == nullptr || !node->is_string()) continue;
+    const std::string backend = to_lower(*node->string_value());
+    if (std::find(known.begin(), known.end(), backend) != known.end()) continue;
+    diagnostics.error(*node, cat("unknown backend '", *node->string_value(), "': nccl or gloo",
+                                 did_you_mean(backend, known)));
+  }
+}
+
+/// A device whose peak is not known gives no utilisation.
+void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (!recipe.mfu.device || recipe.mfu.peak_tflops) return;
+  if (models::peak_tflops(*recipe.mfu.device)) return;
+  diagnostics.warning(place_of(recipe, "mfu", "device"),
+                      cat("no peak is known for the device '", *recipe.mfu.device,
+                          "': mfu stays null; mfu.peak_tflops says one"));
+}
+
+}  // namespace
+
+int64_t fitting_world_size(const Recipe& recipe) {
+  constexpr int64_t kMostReplicas = 1024;
+  const auto& sizes = recipe.distributed.sizes;
+  const int64_t model_ranks =
+      sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
+  int64_t fits_mesh = 0;
+  for (int64_t dp = 1; dp <= kMostReplicas; ++dp) {
+    if (!distributed::check_setup(recipe.distributed, dp * model_ranks).empty()) continue;
+    if (training::check_step_scheduler(recipe.step_scheduler, dp).empty()) return dp * model_ranks;
+    if (fits_mesh == 0) fits_mesh = dp * model_ranks;
+  }
+  return fits_mesh != 0 ? fits_mesh : model_ranks;
+}
+
+void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& diagnostics) {
+  check_distributed(recipe, options.world_size, diagnostics);
+  check_precision(recipe, options.world_size, diagnostics);
+  check_backend(recipe, diagnostics);
+  check_mfu(recipe, diagnostics);
+  check_scheduler(recipe, options.world_size, diagnostics);
+  check_model(recipe, diagnostics);
+  check_tensor_parallel(recipe, diagnostics);
+  check_context_parallel(recipe, diagnostics);
+  check_pipeline(recipe, diagnostics);
+  check_dllm(recipe, diagnostics);
+  const bool looks_at_folders = options.looks_at_data && options.loads_tokenizers;
+  check_built_model(recipe, looks_at_folders, diagnostics);
+  if (looks_at_folders) check_restore(recipe, diagnostics);
+  if (!options.looks_at_data) return;
+  std::vector<const DatasetSection*> sections = {&recipe.dataset};
+  for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
+  for (const DatasetSection* section : sections) {
+    check_dataset(recipe, *section, diagnostics);
+    const bool has_tokenizer = section->plan != nullptr && section->plan->needs_tokenizer();
+    if (has_tokenizer && options.loads_tokenizers) {
+      check_tokenizer(recipe, *section, diagnostics);
+    }
+  }
+}
+
+}  // namespace automodel::recipes

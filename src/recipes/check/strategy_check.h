@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/diagnostic.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+/// What keeps a recipe's strategy from being set up on its model, and what it would leave out in
+/// silence: unit classes, initialisation, offloading (part of check_run).
+void check_strategy(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
+
+}  // namespace automodel::recipes

@@ -1,0 +1,259 @@
+#include "recipes/plan/plan_command.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "config/load.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "distributed/context/context_split.h"
+#include "models/catalog.h"
+#include "models/causal_lm.h"
+#include "models/diffusion_gemma/diffusion_model.h"
+#include "recipes/build/base_weights.h"
+#include "recipes/build/build_engine.h"
+#include "recipes/build/rank_model.h"
+#include "recipes/build/tp_request.h"
+#include "recipes/check/check_run.h"
+#include "recipes/plan/plan_fit.h"
+#include "recipes/plan/plan_text.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/read/recipe.h"
+#include "tensor/dtype.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+/// A whole number below the dataset section.
+std::optional<int64_t> dataset_number(const Recipe& recipe, const char* key) {
+  const config::Node* node = recipe.dataset.node.find(key);
+  if (node == nullptr || !node->is_scalar()) return std::nullopt;
+  return parse_int(node->text());
+}
+
+nn::ActivationShape batch_shape(const Recipe& recipe, const PlanRequest& request,
+                                const models::ModelDims& dims) {
+  constexpr int64_t kUsualLength = 2048;
+  nn::ActivationShape shape;
+  shape.num_sequences =
+      dataset_number(recipe, "batch_size").value_or(recipe.step_scheduler.local_batch_size);
+  shape.sequence_length = std::min(dims.max_positions, kUsualLength);
+  for (const char* key : {"seq_len", "seq_length"}) {
+    if (const auto length = dataset_number(recipe, key)) shape.sequence_length = *length;
+  }
+  if (request.sequence_length) shape.sequence_length = *request.sequence_length;
+  return shape;
+}
+
+/// The keys and values of other context-parallel ranks while a block attends, and in backward their
+/// gradients in float32.
+void add_travelling_keys(const Recipe& recipe, const models::ModelDims& dims,
+                         const nn::ActivationShape& shape, int cp_size,
+                         nn::ActivationSizes& activations) {
+  if (cp_size == 1) return;
+  const bool is_ring =
+      recipe.distributed.context.cp_rotate_method == distributed::CpRotateMethod::kAllToAll;
+  const int64_t num_kv_heads = dims.num_kv_heads / shape.num_head_parts;
+  const int64_t own = shape.tokens() * 2 * num_kv_heads * dims.head_dim;
+  const int64_t num_shares = is_ring ? 2 : cp_size + 1;  // the own ones as they are sent
+  activations.block_forward += num_shares * own * shape.element_size;
+  activations.block_backward += num_shares * own * (shape.element_size + 4);
+}
+
+/// What a run has or does that is not in the plan's numbers.
+std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan) {
+  std::vector<std::string> all;
+  if (plan.sizes.tp > 1) all.emplace_back("collectives between tensor-parallel ranks");
+  if (plan.sizes.cp > 1) all.emplace_back("collectives of keys and values");
+  if (plan.sizes.pp > 1) all.emplace_back("collectives inside the stages, messages' buffers");
+  const auto mode = distributed::activation_checkpointing_mode(recipe.distributed);
+  if (mode == distributed::ActivationCheckpointingMode::kSelective) {
+    all.emplace_back("what selective checkpointing keeps (planned as full)");
+  }
+  const size_t num_moe = plan.parallel.expert_modules.size();
+  if (distributed::autocast_dtype(recipe.distributed)) {
+    all.emplace_back("autocast_dtype: copies of weights, and activations in two dtypes");
+  }
+  if (plan.options.sharding && plan.options.sharding->output_dtype.value_or(
+                                   plan.computed_dtype()) != plan.computed_dtype()) {
+    all.emplace_back("hidden states between layers in output_dtype");
+  }
+  if (!plan.has_layer_units) {
+    all.emplace_back("megatron_fsdp_unit_modules without layers: planned with the layers as units");
+  }
+  if (plan.options.head_dtype) all.emplace_back("the head's tensors in another dtype");
+  if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
+    all.emplace_back("that layers without experts keep other activations than those with them");
+  }
+  if (!plan.options.device.is_cpu() && num_moe > 0) {
+    all.emplace_back("what experts keep on a device beside what they keep on a CPU");
+  }
+  if (!plan.counts_activations) {
+    all.emplace_back("activations of layers that run several times a micro-batch");
+    if (plan.ep > 1) all.emplace_back("that canvases are shorter than their texts");
+  }
+  return all;
+}
+
+/// The units that the recipe's strategy makes, where it shards anything.
+void plan_units(const Recipe& recipe, models::CausalLM& model, RecipePlan& plan) {
+  if (plan.ep > 1) plan.options.experts.modules = plan.parallel.expert_modules;
+  if (!plan.options.sharding) return;
+  const distributed::PlannedUnits units = planned_units(recipe, model);
+  plan.options.tables = units.tables;
+  if (plan.ep == 1) plan.options.experts.modules = units.experts;
+  plan.has_layer_units = units.blocks == plan.parallel.blocks;
+}
+
+/// DiffusionGemma reads a text, denoises its canvas without a graph, and denoises it again.
+void plan_passes(const Recipe& recipe, const models::CausalLM& model, RecipePlan& plan) {
+  const auto* diffusion = dynamic_cast<const models::diffusion_gemma::DiffusionGemmaModel*>(&model);
+  if (diffusion == nullptr || !recipe.dllm) return;
+  plan.counts_activations = false;
+  plan.options.num_passes = 2;
+  plan.options.num_graphless_passes = diffusion->config().has_self_conditioning ? 1 : 0;
+}
+
+/// The sizes of `all` that say what experts are sent, every other one 0.
+nn::ActivationSizes only_exchanged(const nn::ActivationSizes& all) {
+  nn::ActivationSizes sizes;
+  sizes.exchanged_forward = all.exchanged_forward;
+  sizes.exchanged_backward = all.exchanged_backward;
+  return sizes;
+}
+
+/// What a block keeps in each of the passes that the walk through a step takes it through.
+nn::ActivationSizes of_one_pass(nn::ActivationSizes sizes,
+                                const distributed::MemoryOptions& options) {
+  sizes.block_kept /= options.num_passes;
+  sizes.block_input /= options.num_passes;
+  return sizes;
+}
+
+/// What stands between files and parameters (checkpoint/safetensors.cpp): pieces of a tensor, of
+/// four threads that read and of one that writes and one that sums.
+void count_staging(RecipePlan& plan) {
+  constexpr int64_t kReaders = 4, kWriters = 2, kLargestElement = 4;
+  const int64_t piece = plan.options.device.is_cpu() ? int64_t{1} << 15 : int64_t{4} << 20;
+  plan.loading_host = kReaders * piece * kLargestElement;
+  plan.saving_host = kWriters * piece * kLargestElement;
+}
+
+/// What `--device` says, else a CUDA device where its memory is asked about or the recipe is for
+/// NCCL, as a run chooses.
+at::Device planned_device(const Recipe& recipe, const PlanRequest& request) {
+  const bool is_nccl = to_lower(recipe.dist_env.backend).find("nccl") != std::string::npos;
+  const bool is_asked = !request.device_memory.empty() || is_nccl;
+  const bool is_cuda = request.device.empty() ? is_asked : request.device == "cuda";
+  return is_cuda ? at::Device(at::kCUDA) : at::Device(at::kCPU);
+}
+
+RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t world_size) {
+  RecipePlan plan;
+  plan.recipe = request.recipe_path;
+  plan.sizes = mesh::infer_sizes(distributed::size_request(recipe.distributed.sizes), world_size);
+  plan.strategy = distributed::strategy_name(recipe.distributed.strategy);
+  plan.setup = recipe.distributed;
+  plan.dtype = storage_dtype(recipe.model);
+  const auto model = models::build_causal_lm(recipe.model.hf_config, plan.dtype);
+  plan.architecture = model->architecture();
+  plan.parallel = model->parallel_plan();
+  const at::Device device = planned_device(recipe, request);
+  plan.options = distributed::memory_options(recipe.distributed, plan.sizes, device);
+  plan.options.num_optimizer_states = recipe.optimizer.num_states;
+  const int64_t per_micro_batch = recipe.step_scheduler.local_batch_size * plan.sizes.dp();
+  plan.options.num_micro_batches =
+      std::max<int64_t>(recipe.step_scheduler.global_batch_size / per_micro_batch, 1);
+  plan.shape = batch_shape(recipe, request, model->dims());
+  plan.shape.element_size = static_cast<int64_t>(c10::elementSize(plan.computed_dtype()));
+  plan.shape.on_device = !device.is_cpu();
+  for (const at::Tensor& parameter : model->parameters()) {
+    plan.num_parameters += parameter.numel();
+    plan.num_trained += parameter.requires_grad() ? parameter.numel() : 0;
+  }
+  plan.ep = expert_ranks(recipe);
+  RankSplit split = split_for_a_rank(recipe, plan.sizes, *model);
+  count_parts(recipe, plan.sizes, plan.parallel, split, plan.shape);
+  plan.tp_rules = std::move(split.tp_rules);
+  plan.sequence_parallel = plan.sizes.tp > 1 && tp_request(recipe).sequence_parallel;
+  plan_units(recipe, *model, plan);
+  plan.options.keeps_after_backward =
+      recipe.model.enables_fsdp_optimizations &&
+      recipe.distributed.strategy == distributed::Strategy::kFsdp2 &&
+      !plan.parallel.expert_modules.empty();
+  plan_passes(recipe, *model, plan);
+  const distributed::SequenceShare share{0, plan.sizes.cp};
+  plan.whole_length = plan.shape.sequence_length;
+  if (share.size > 1) {
+    plan.shape.is_part = true;
+    plan.shape.sequence_length = distributed::padded_length(plan.whole_length, share) / share.size;
+  }
+  nn::ActivationSizes activations = model->activation_sizes(plan.shape);
+  add_travelling_keys(recipe, model->dims(), plan.shape, share.size, activations);
+  const auto groups = distributed::group_parameters(*model, plan.parallel, plan.options.tables,
+                                                    plan.options.experts.modules);
+  const auto with = [&](const nn::ActivationSizes& sizes) {
+    return distributed::plan_memory(groups, plan.options, sizes);
+  };
+  plan.memory = with(plan.counts_activations ? activations : only_exchanged(activations));
+  if (!plan.counts_activations) {
+    plan.activations_at_most =
+        with(of_one_pass(activations, plan.options)).total() - plan.memory.total();
+  }
+  count_staging(plan);
+  plan.not_counted = uncounted(recipe, plan);
+  if (plan.sizes.pp > 1) {
+    plan.pipeline = plan_pipeline(recipe, {plan.dtype, plan.shape, plan.options, plan.sizes});
+  }
+  return plan;
+}
+
+/// The plan of a changed recipe, where it is right.
+std::optional<RecipePlan> plan_again(PlanRequest request, const std::vector<std::string>& overrides,
+                                     int64_t world_size) {
+  request.overrides.insert(request.overrides.end(), overrides.begin(), overrides.end());
+  try {
+    const config::Document document = config::load_recipe(request.recipe_path, request.overrides);
+    config::Diagnostics diagnostics(document.sources);
+    const Recipe recipe = read_recipe(document.root, diagnostics);
+    check_run(recipe, {.world_size = world_size, .loads_tokenizers = false, .looks_at_data = false},
+              diagnostics);
+    if (diagnostics.has_errors()) return std::nullopt;
+    return make_plan(recipe, request, world_size);
+  } catch (const UserError&) {
+    return std::nullopt;  // the change and the recipe exclude each other
+  }
+}
+
+}  // namespace
+
+int run_plan_command(const PlanRequest& request) {
+  const config::Document document = config::load_recipe(request.recipe_path, request.overrides);
+  config::Diagnostics diagnostics(document.sources);
+  const Recipe recipe = read_recipe(document.root, diagnostics);
+  const int64_t ranks = request.world_size.value_or(fitting_world_size(recipe));
+  check_run(recipe, {.world_size = ranks, .loads_tokenizers = false, .looks_at_data = false},
+            diagnostics);
+  using config::Severity;
+  if (diagnostics.count(Severity::kError) > 0) diagnostics.throw_if_errors();
+  if (!recipe.model.hf_config.is_object()) {
+    throw InputError(cat("model '", recipe.model.source,
+                         "' is not on this machine: a plan needs "
+                         "its config.json",
+                         recipe.model.looked_for));
+  }
+  RecipePlan plan = make_plan(recipe, request, ranks);
+  if (!request.device_memory.empty()) {
+    plan.fit = fit_plan(plan, recipe, parse_device_memory(request.device_memory),
+                        [&](const std::vector<std::string>& overrides, int64_t world_size) {
+                          return plan_again(request, overrides, world_size);
+                        });
+  }
+  std::cout << (request.is_json ? plan_json(plan).dump(2) + "\n" : plan_text(plan));
+  const auto missing = diagnostics.render_all(Severity::kUnsupported);
+  for (const std::string& text : missing) std::cerr << text << "\n";
+  return missing.empty() ? 0 : static_cast<int>(ExitCode::kUnsupported);
+}
+
+}  // namespace automodel::recipes

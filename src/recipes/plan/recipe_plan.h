@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "distributed/plan/memory_plan.h"
+#include "distributed/tensor/tp_plan.h"
+#include "mesh/mesh.h"
+#include "nn/activation_sizes.h"
+#include "nn/parallel_plan.h"
+#include "recipes/plan/pipeline_plan.h"
+#include "recipes/plan/plan_fit.h"
+
+namespace automodel::recipes {
+
+/// The part that stands for activations which are not counted.
+inline constexpr const char* kActivationsAtMost = "activations, at most";
+
+/// What `automodel plan` prints.
+struct RecipePlan {
+  std::string recipe;
+  mesh::MeshSizes sizes;
+  int64_t ep = 1;  ///< ranks that hold different experts
+  std::string strategy;
+  distributed::DistributedSetup setup;  ///< the strategy's options, as printed
+  std::string architecture;
+  int64_t num_parameters = 0;
+  int64_t num_trained = 0;
+  at::ScalarType dtype = at::kFloat;
+  nn::ActivationShape shape;  ///< of a rank's share
+  int64_t whole_length = 0;   ///< tokens of a sequence on all context-parallel ranks
+  nn::ParallelPlan parallel;
+  bool sequence_parallel = false;
+  distributed::TpShardPlan tp_rules;  ///< empty without tensor parallelism
+  distributed::MemoryOptions options;
+  distributed::MemoryPlan memory;        ///< of the whole model: not of a pipeline's stages
+  std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
+  bool counts_activations = true;
+  int64_t activations_at_most = 0;  ///< where they are not counted
+  int64_t loading_host = 0;     ///< of the host while weights are loaded, beside what rests there
+  int64_t saving_host = 0;      ///< and while a checkpoint is saved and exported
+  std::optional<PlanFit> fit;   ///< against the device that was asked for
+  bool has_layer_units = true;  ///< what is sharded are the layers, as is planned
+  std::vector<std::string> not_counted;  ///< what a run has or does beside what is planned
+
+  at::ScalarType computed_dtype() const {
+    return options.sharding ? options.sharding->param_dtype.value_or(dtype) : dtype;
+  }
+
+  /// Memory of the fullest rank's device, in bytes: while weights are loaded, at the fullest moment
+  /// of a step, and while a checkpoint is saved.
+  int64_t loading_bytes() const;
+  int64_t step_bytes() const;
+  int64_t saving_bytes() const;
+  int64_t most_bytes() const;
+  /// Memory of the fullest rank's host beside a device, in bytes.
+  int64_t host_bytes() const;
+  /// What step_bytes() is the sum of.
+  std::vector<PlanPart> parts() const;
+};
+
+}  // namespace automodel::recipes

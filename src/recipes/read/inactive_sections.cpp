@@ -1,0 +1,195 @@
+#include "recipes/read/inactive_sections.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "config/bind.h"
+#include "recipes/read/read_distributed.h"
+#include "recipes/read/read_model.h"
+#include "recipes/read/recipe.h"
+#include "recipes/read/targets_simple.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+using Check = void (*)(const Node& section, Diagnostics& diagnostics);
+
+template <typename T>
+void check(const Node& section, Diagnostics& diagnostics) {
+  config::bind<T>(section, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+}
+
+/// The section's keys, and its `_target_` among the names that upstream has for it.
+template <typename T>
+void check_target(const Node& section, std::string kind, std::vector<std::string> names,
+                  Diagnostics& diagnostics) {
+  check<T>(section, diagnostics);
+  if (!config::has_target(section)) return;
+  config::TargetNames known(std::move(kind));
+  known.add({.name = names.front(), .aliases = {names.begin() + 1, names.end()}});
+  const auto target = config::split_target(section, diagnostics);
+  if (target) known.resolve(*target, diagnostics);
+}
+
+void check_rng(const Node& section, Diagnostics& diagnostics) {
+  const std::string module = "nemo_automodel.components.training.";
+  check_target<RngSection>(section, "random number generator",
+                           {module + "rng.StatefulRNG", module + "StatefulRNG", "StatefulRNG"},
+                           diagnostics);
+}
+
+void check_peft(const Node& section, Diagnostics& diagnostics) {
+  const std::string module = "nemo_automodel.components._peft.";
+  check_target<PeftSection>(section, "adapter",
+                            {module + "lora.PeftConfig", module + "PeftConfig", "PeftConfig"},
+                            diagnostics);
+}
+
+void check_compile(const Node& section, Diagnostics& diagnostics) {
+  const auto compile = config::bind<CompileSection>(section, diagnostics);
+  if (compile.options && compile.mode) {
+    diagnostics.clash(*section.find("mode"), *section.find("options"),
+                      "torch.compile takes a mode or options, not both", "the options are here");
+  }
+}
+
+/// Keys that are not known go to wandb.init, which has many.
+void check_wandb(const Node& section, Diagnostics& diagnostics) {
+  Node known = section;
+  for (const Node& child : section.children()) {
+    bool is_field = false;
+    for_each_field<WandbSection>([&](const auto& field) { is_field |= child.key() == field.name; });
+    if (!is_field) known.erase(child.key());
+  }
+  config::bind<WandbSection>(known, diagnostics);
+}
+
+void check_boolean(const Node& section, Diagnostics& diagnostics) {
+  config::read_value<bool>(section, diagnostics);
+}
+
+void check_ratio(const Node& section, Diagnostics& diagnostics) {
+  config::read_value<double>(section, diagnostics, {.minimum = 0, .maximum = 1});
+}
+
+void check_loss(const Node& section, Diagnostics& diagnostics) {
+  if (const auto target = config::split_target(section, diagnostics)) {
+    const auto registry = loss_targets();
+    if (const auto* maker = registry.resolve_maker(*target, diagnostics)) {
+      (*maker)(*target, diagnostics);
+    }
+  }
+}
+
+void check_model(const Node& section, Diagnostics& diagnostics) {
+  read_model(section, diagnostics);
+}
+
+void check_distributed(const Node& section, Diagnostics& diagnostics) {
+  read_distributed(section, diagnostics);
+}
+
+void check_tokenizer(const Node& section, Diagnostics& diagnostics) {
+  if (!config::has_target(section)) return;
+  const auto target = config::split_target(section, diagnostics);
+  if (target) tokenizer_targets().resolve(*target, diagnostics);
+}
+
+/// `switch_key`: the section asks for nothing while this key of it (or it itself) is false.
+struct Inactive {
+  const char* key;
+  bool is_refused;
+  const char* switch_key;
+  const char* text;
+  Check check;
+};
+
+constexpr const char* kDistillation = "knowledge distillation is not in this version";
+constexpr Inactive kInactiveSections[] = {
+    {"rng", false, "", "`seed` says where random numbers start, as in AutoModel 0.7.0", check_rng},
+    {"autopipeline", false, "", "use distributed.pipeline", nullptr},
+    {"parallelizer", false, "", "use distributed", nullptr},
+    {"distributed_config", false, "", "use distributed", nullptr},
+    {"tokenizer", false, "", "use dataset.tokenizer", check_tokenizer},
+    {"longalign", false, "", "nothing reads it", nullptr},
+    {"ci", false, "", "it is for upstream's own tests", nullptr},
+    {"benchmark", false, "", "only the benchmark recipe reads it", check<BenchmarkSection>},
+    {"nvtx", false, "nvtx", "ranges are in the Chrome trace (--trace)", check_boolean},
+    {"prewarm", false, "", "there is nothing to warm up", check<PrewarmSection>},
+    {"compile", false, "enabled", "kernels are fused ahead of time", check_compile},
+    {"sdpa_method", false, "", "the fastest exact kernel is chosen", nullptr},
+    {"original_hf_config", false, "", "nothing reads it", nullptr},
+    {"peft", true, "", "LoRA (peft) is not in this version", check_peft},
+    {"quantization", true, "", "quantized base weights (QLoRA) are not in this version",
+     check<QuantizationSection>},
+    {"qat", true, "enabled", "quantization-aware training is not in this version",
+     check<QatSection>},
+    {"fp8", true, "enabled", "fp8 is not in this version", check<Fp8Section>},
+    {"neftune", true, "", "NEFTune is not in this version", check<NeftuneSection>},
+    {"embedding_row_repair", true, "enabled", "embedding row repair is not in this version",
+     check<EmbeddingRowRepairSection>},
+    {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
+    {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},
+    {"freeze_config", true, "", "freezing parameters is not in this version", nullptr},
+    {"teacher_model", true, "", kDistillation, check_model},
+    {"kd_ratio", true, "", kDistillation, check_ratio},
+    {"kd_loss_fn", true, "", kDistillation, check_loss},
+    {"teacher_distributed", true, "", kDistillation, check_distributed},
+    {"separate_meshes", true, "separate_meshes", kDistillation, check_boolean},
+    {"offload_teacher_model", true, "offload_teacher_model", kDistillation, check_boolean},
+    {"wandb", true, "enable",
+     "Weights & Biases is not in this version; metrics are in training.jsonl; "
+     "set wandb.enable: false",
+     check_wandb},
+    {"mlflow", true, "", "MLflow is not in this version; metrics are in training.jsonl",
+     check<MlflowSection>},
+    {"comet", true, "", "Comet is not in this version; metrics are in training.jsonl",
+     check<CometSection>},
+    {"skypilot", true, "",
+     "SkyPilot is not in this version; start the recipe with torchrun, srun or mpirun", nullptr},
+    {"nemo_run", true, "",
+     "NeMo-Run is not in this version; start the recipe with torchrun, srun or mpirun", nullptr},
+    {"slurm", true, "", "a SLURM section is not in this version; start the recipe with srun",
+     nullptr},
+};
+
+/// Whether a section asks for nothing. Those with a switch are on while it is absent, but for
+/// `enabled` of sections that upstream leaves off then.
+bool is_off(const Node& section, const Inactive& inactive) {
+  const std::string_view switch_key = inactive.switch_key;
+  if (section.is_null()) return true;
+  if (switch_key.empty()) return false;
+  if (section.key() == switch_key) return section.bool_value() == false;
+  const Node* flag = section.find(switch_key);
+  const bool is_on_by_absence = switch_key == "enable" || section.key() == "embedding_row_repair";
+  if (flag == nullptr) return !is_on_by_absence;
+  return flag->bool_value() == false;
+}
+
+}  // namespace
+
+std::vector<std::string> inactive_section_names() {
+  std::vector<std::string> names;
+  for (const Inactive& section : kInactiveSections) names.emplace_back(section.key);
+  return names;
+}
+
+bool check_inactive_section(const Node& section, bool is_benchmark, Diagnostics& diagnostics) {
+  const auto found =
+      std::find_if(std::begin(kInactiveSections), std::end(kInactiveSections),
+                   [&](const Inactive& inactive) { return section.key() == inactive.key; });
+  if (found == std::end(kInactiveSections)) return false;
+  if (found->check != nullptr && !section.is_null()) found->check(section, diagnostics);
+  if (is_off(section, *found)) return true;
+  if (found->is_refused) {
+    diagnostics.unsupported(section, found->text);
+  } else if (section.key() != "benchmark" || !is_benchmark) {
+    diagnostics.warning_at_key(section, cat("'", section.key(), "' has no effect: ", found->text));
+  }
+  return true;
+}
+
+}  // namespace automodel::recipes

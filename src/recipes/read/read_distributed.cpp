@@ -1,0 +1,268 @@
+#include "recipes/read/read_distributed.h"
+
+#include <algorithm>
+#include <map>
+
+#include "config/bind.h"
+#include "config/registry.h"
+#include "recipes/read/recipe.h"
+#include "recipes/read/targets_distributed.h"
+#include "tensor/dtype.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+using distributed::Strategy;
+
+const std::vector<std::string> kSizeKeys = {"dp_size", "dp_replicate_size", "tp_size",
+                                            "pp_size", "cp_size",           "ep_size"};
+
+const std::vector<std::string> kContextKeys = {"cp_rotate_method"};
+
+/// The part of `node` that has (or has not) the given keys.
+Node select(const Node& node, const std::vector<std::string>& keys, bool keeps) {
+  Node part = node;
+  for (const Node& child : node.children()) {
+    const bool is_listed = std::find(keys.begin(), keys.end(), child.key()) != keys.end();
+    if (is_listed != keeps) part.erase(child.key());
+  }
+  return part;
+}
+
+void check_dtype(const std::optional<std::string>& dtype, const Node* section, const char* key,
+                 Diagnostics& diagnostics) {
+  if (!dtype || section == nullptr || section->find(key) == nullptr) return;
+  const auto parsed = tensor::parse_dtype(*dtype);
+  if (!parsed) {
+    diagnostics.error(*section->find(key), cat("unknown dtype '", *dtype, "'"));
+  } else if (!c10::isFloatingType(*parsed) || c10::elementSize(*parsed) < 2) {
+    diagnostics.error(*section->find(key),
+                      cat("nothing can be computed in ", *dtype,
+                          " here: bfloat16, float16, float32 or float64 would be right"));
+  }
+}
+
+void check_autocast(const std::optional<std::string>& dtype, const Node& section,
+                    Diagnostics& diagnostics) {
+  const auto parsed = dtype ? tensor::parse_dtype(*dtype) : std::nullopt;
+  if (dtype && (!parsed || (*parsed != at::kBFloat16 && *parsed != at::kHalf))) {
+    diagnostics.error(*section.find("autocast_dtype"),
+                      cat("autocast_dtype '", *dtype,
+                          "': bfloat16 or float16 would be right; without the key products are "
+                          "computed in the parameters' dtype"));
+  }
+}
+
+void check_policy(const std::optional<distributed::MixedPrecisionPolicy>& policy,
+                  const Node* section, Diagnostics& diagnostics) {
+  if (!policy) return;
+  check_dtype(policy->param_dtype, section, "param_dtype", diagnostics);
+  check_dtype(policy->reduce_dtype, section, "reduce_dtype", diagnostics);
+  check_dtype(policy->output_dtype, section, "output_dtype", diagnostics);
+}
+
+/// What makes the class that a section names; nothing when it names none, or none that is known,
+/// which is a finding.
+template <typename Maker>
+std::optional<Maker> maker_of(const Node* section, const config::TargetRegistry<Maker>& registry,
+                              Diagnostics& diagnostics) {
+  if (section == nullptr || !section->is_mapping() || !section->has("_target_")) {
+    return std::nullopt;
+  }
+  const auto target = config::split_target(*section, diagnostics);
+  if (!target) return std::nullopt;
+  const Maker* maker = registry.resolve_maker(*target, diagnostics);
+  return maker == nullptr ? std::nullopt : std::optional<Maker>(*maker);
+}
+
+void erase_target(Node& section) {
+  for (const char* key : {"_target_", "_recursive_", "_convert_"}) section.erase(key);
+}
+
+/// Takes the classes of the policies out of a section, which then is fields only.
+void take_policy_targets(Node& section, Diagnostics& diagnostics) {
+  if (Node* policy = section.find("mp_policy"); policy != nullptr && policy->is_mapping()) {
+    maker_of(policy, mp_policy_targets(), diagnostics);
+    erase_target(*policy);
+  }
+  Node* offload = section.find("offload_policy");
+  if (offload == nullptr || !offload->is_mapping()) return;
+  const auto kind = maker_of(offload, offload_policy_targets(), diagnostics);
+  erase_target(*offload);
+  if (kind != OffloadTarget::kNothing) return;
+  for (const Node& child : offload->children()) {
+    diagnostics.error_at_key(child, cat("OffloadPolicy has no option '", child.key(),
+                                        "'; CPUOffloadPolicy offloads to the CPU"));
+  }
+  section.erase("offload_policy");
+}
+
+/// The strategy by name or by class; an error with both places when they are of two minds.
+Strategy read_strategy(const Node& node, Diagnostics& diagnostics) {
+  const Node* key = node.find("strategy");
+  std::optional<Strategy> named;
+  if (key != nullptr && !key->is_null()) named = config::read_value<Strategy>(*key, diagnostics);
+  const auto meant = maker_of(&node, distributed_targets(), diagnostics);
+  if (named && meant && *named != *meant) {
+    diagnostics.clash(
+        *key, *node.find("_target_"),
+        cat("strategy ", distributed::strategy_name(*named), " clashes with _target_, which means ",
+            distributed::strategy_name(*meant), "; leave one of them out"),
+        "the class is named here");
+  }
+  return named ? *named : meant.value_or(Strategy::kFsdp2);
+}
+
+/// The scope of activation checkpointing, as upstream reads it: a string or a list of strings. It
+/// is taken out of the section.
+std::vector<std::string> take_scope(Node& section, Diagnostics& diagnostics) {
+  const char* const key = "activation_checkpointing_scope";
+  const Node* found = section.find(key);
+  if (found == nullptr) return {"all"};
+  const Node node = *found;
+  section.erase(key);
+  std::vector<std::string> values;
+  if (node.is_string()) {
+    values.push_back(*node.string_value());
+  } else if (node.is_sequence()) {
+    for (const Node& child : node.children()) {
+      if (child.is_string()) {
+        values.push_back(*child.string_value());
+      } else {
+        diagnostics.error(child, "activation_checkpointing_scope entries must be strings.");
+      }
+    }
+  } else if (!node.is_null()) {
+    diagnostics.error(node, "activation_checkpointing_scope must be a string or list of strings.");
+  }
+  return values;
+}
+
+/// Finishes a section's options; what that finds is told at the keys, an error at `key`.
+template <typename Config, typename... Arguments>
+void finish(Config& config, const Node& section, const char* key, Diagnostics& diagnostics,
+            const Arguments&... arguments) {
+  const auto place = [&](const std::string& name) -> const Node& {
+    const Node* found = section.find(name);
+    return found != nullptr ? *found : section;
+  };
+  try {
+    for (const auto& warning : config.post_init(arguments...)) {
+      diagnostics.warning(place(warning.key), warning.text);
+    }
+  } catch (const UserError& error) {
+    diagnostics.error(place(key), error.what());
+  }
+}
+
+void read_pipeline(const Node& node, distributed::DistributedSetup& setup,
+                   Diagnostics& diagnostics) {
+  const Node* pipeline = node.find("pipeline");
+  if (pipeline == nullptr || pipeline->is_null()) return;
+  Diagnostics own = diagnostics;  // what a section without effect holds is told if it is wrong
+  maker_of(pipeline, pipeline_targets(), own);
+  Node fields = *pipeline;
+  erase_target(fields);
+  const auto section = config::bind<distributed::PipelineConfig>(fields, own);
+  check_dtype(section.dtype, pipeline, "dtype", own);
+  const bool is_read = setup.sizes.pp_size.value_or(1) != 1;
+  for (size_t i = diagnostics.findings().size(); i < own.findings().size(); ++i) {
+    const config::Finding& finding = own.findings()[i];
+    if (is_read || finding.severity != config::Severity::kWarning) diagnostics.add(finding);
+  }
+  if (is_read) {
+    setup.pipeline = section;
+  } else {
+    diagnostics.warning(*pipeline, "pipeline has no effect while pp_size is 1");
+  }
+}
+
+/// Without expert parallelism upstream drops the section, whatever is in it.
+void read_moe(const Node& node, distributed::DistributedSetup& setup, Diagnostics& diagnostics) {
+  const Node* moe = node.find("moe");
+  if (moe == nullptr || moe->is_null()) return;
+  maker_of(moe, moe_targets(), diagnostics);
+  Node fields = *moe;
+  erase_target(fields);
+  take_policy_targets(fields, diagnostics);
+  const auto section = config::bind<distributed::MoEParallelizerConfig>(fields, diagnostics);
+  check_policy(section.mp_policy, moe->find("mp_policy"), diagnostics);
+  if (setup.sizes.ep_size.value_or(1) == 1) {
+    diagnostics.warning(*moe, "moe has no effect while ep_size is 1");
+    return;
+  }
+  check_dtype(section.lm_head_precision, moe, "lm_head_precision", diagnostics);
+  setup.moe = section;
+}
+
+}  // namespace
+
+distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& diagnostics) {
+  distributed::DistributedSetup setup;
+  if (!node.is_mapping()) {
+    diagnostics.error(node, cat("expected a mapping, found ", node.describe()));
+    return setup;
+  }
+  setup.strategy = read_strategy(node, diagnostics);
+  setup.sizes =
+      config::bind<distributed::ParallelismSizes>(select(node, kSizeKeys, true), diagnostics);
+  setup.context = config::bind<distributed::ContextParallelConfig>(select(node, kContextKeys, true),
+                                                                   diagnostics);
+  if (setup.sizes.cp_size.value_or(1) == 1 && node.find("cp_rotate_method") != nullptr) {
+    diagnostics.warning(*node.find("cp_rotate_method"),
+                        "cp_rotate_method has no effect while cp_size is 1");
+  }
+  read_pipeline(node, setup, diagnostics);
+  read_moe(node, setup, diagnostics);
+  std::vector<std::string> own = kSizeKeys;
+  own.insert(own.end(), kContextKeys.begin(), kContextKeys.end());
+  own.insert(own.end(), {"strategy", "pipeline", "moe"});
+  Node rest = select(node, own, false);
+  erase_target(rest);
+  take_policy_targets(rest, diagnostics);
+  std::optional<std::string> tp_plan_name;
+  if (const Node* plan = rest.find("tp_plan"); plan != nullptr && plan->is_string()) {
+    tp_plan_name = plan->string_value();
+  }
+  const config::BindOptions options{
+      .legacy_keys = {{"multimodal", "it is for vision and audio towers"}}};
+  switch (setup.strategy) {
+    case Strategy::kFsdp2: {
+      if (tp_plan_name) rest.erase("tp_plan");
+      std::vector<std::string> scope = take_scope(rest, diagnostics);
+      setup.fsdp2 = config::bind<distributed::FSDP2Config>(rest, diagnostics, options);
+      setup.fsdp2.tp_plan_name = tp_plan_name;
+      setup.fsdp2.activation_checkpointing_scope = std::move(scope);
+      finish(setup.fsdp2, node, "activation_checkpointing_scope", diagnostics);
+      check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
+      check_autocast(setup.fsdp2.autocast_dtype, rest, diagnostics);
+      break;
+    }
+    case Strategy::kMegatronFsdp: {
+      std::optional<std::map<std::string, std::string>> tp_plan;
+      if (const Node* plan = rest.find("tp_plan"); plan != nullptr && !plan->is_null()) {
+        tp_plan.emplace();  // any plan is refused, whatever is in it
+      }
+      rest.erase("tp_plan");
+      setup.megatron_fsdp = config::bind<distributed::MegatronFSDPConfig>(rest, diagnostics);
+      finish(setup.megatron_fsdp, node, "tp_plan", diagnostics, tp_plan);
+      break;
+    }
+    case Strategy::kDdp: {
+      std::vector<std::string> scope = take_scope(rest, diagnostics);
+      setup.ddp = config::bind<distributed::DDPConfig>(
+          rest, diagnostics,
+          {.legacy_keys = {{"sequence_parallel", "ddp has no tensor parallelism"}}});
+      setup.ddp.activation_checkpointing_scope = std::move(scope);
+      finish(setup.ddp, node, "activation_checkpointing_scope", diagnostics);
+      check_autocast(setup.ddp.autocast_dtype, rest, diagnostics);
+      break;
+    }
+  }
+  return setup;
+}
+
+}  // namespace automodel::recipes

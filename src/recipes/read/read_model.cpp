@@ -1,0 +1,438 @@
+#include "recipes/read/read_model.h"
+
+#include <algorithm>
+
+#include "config/bind.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "hub/cache.h"
+#include "models/facts.h"
+#include "recipes/read/backend_section.h"
+#include "recipes/read/recipe.h"
+#include "recipes/read/recipe_paths.h"
+#include "recipes/read/targets_simple.h"
+#include "tensor/dtype.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+
+/// Keys of Hugging Face configurations that recipes change, known even when no config.json is here.
+const std::vector<std::string> kConfigKeys = {"architectures",
+                                              "model_type",
+                                              "vocab_size",
+                                              "hidden_size",
+                                              "intermediate_size",
+                                              "num_hidden_layers",
+                                              "num_attention_heads",
+                                              "num_key_value_heads",
+                                              "head_dim",
+                                              "hidden_act",
+                                              "hidden_activation",
+                                              "max_position_embeddings",
+                                              "initializer_range",
+                                              "rms_norm_eps",
+                                              "use_cache",
+                                              "tie_word_embeddings",
+                                              "rope_theta",
+                                              "rope_scaling",
+                                              "rope_parameters",
+                                              "attention_bias",
+                                              "attention_dropout",
+                                              "mlp_bias",
+                                              "sliding_window",
+                                              "use_sliding_window",
+                                              "max_window_layers",
+                                              "layer_types",
+                                              "pad_token_id",
+                                              "bos_token_id",
+                                              "eos_token_id",
+                                              "num_labels",
+                                              "text_config",
+                                              "n_embd",
+                                              "n_layer",
+                                              "n_head",
+                                              "n_positions",
+                                              "n_ctx",
+                                              "num_local_experts",
+                                              "num_experts",
+                                              "num_experts_per_tok",
+                                              "moe_intermediate_size",
+                                              "mtp_loss_scaling_factor",
+                                              "num_nextn_predict_layers",
+                                              "mtp_use_repeated_layer",
+                                              "partial_rotary_factor",
+                                              "query_pre_attn_scalar",
+                                              "attn_logit_softcapping",
+                                              "final_logit_softcapping",
+                                              "embedding_multiplier",
+                                              "logits_scaling",
+                                              "residual_multiplier",
+                                              "attention_multiplier",
+                                              "router_aux_loss_coef",
+                                              "n_routed_experts",
+                                              "first_k_dense_replace",
+                                              "output_router_logits",
+                                              "attn_config",
+                                              "quantization_config",
+                                              "layer_norm_epsilon",
+                                              "resid_pdrop",
+                                              "embd_pdrop",
+                                              "attn_pdrop",
+                                              "canvas_length",
+                                              "self_conditioning",
+                                              "freeze_router"};
+
+bool contains(const std::vector<std::string>& values, const std::string& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+config::TargetNames backend_targets() {
+  config::TargetNames names("backend configuration");
+  names.add({.name = "nemo_automodel.components.models.common.BackendConfig",
+             .aliases = {"nemo_automodel.components.models.common.utils.BackendConfig",
+                         "nemo_automodel.components.moe.utils.BackendConfig", "BackendConfig"}});
+  return names;
+}
+
+/// One warning for all that chooses among implementations.
+void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
+  const std::vector<std::string> read = {
+      "_target_",       "enable_fsdp_optimizations", "fake_gate_noise", "fake_balanced_gate",
+      "gate_precision", "benchmark_static_routing",  "te_fp8"};
+  std::vector<std::string> idle;
+  for (const Node& child : backend.children()) {
+    if (!contains(read, child.key()) && !child.is_null()) idle.push_back(child.key());
+  }
+  if (idle.empty()) return;
+  diagnostics.warning_at_key(
+      backend,
+      cat("no effect here: ", join(idle, ", "),
+          "; they choose among kernels of other libraries, and there is one of each here"));
+}
+
+void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics) {
+  if (backend.is_null()) return;
+  const auto section = config::bind<BackendSection>(
+      backend, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  if (!backend.is_mapping()) return;
+  if (config::has_target(backend)) {
+    const auto target = config::split_target(backend, diagnostics);
+    if (target) backend_targets().resolve(*target, diagnostics);
+  }
+  plan.enables_fsdp_optimizations = section.enable_fsdp_optimizations;
+  plan.has_fake_balanced_gate = section.fake_balanced_gate;
+  if (section.te_fp8) {
+    diagnostics.unsupported(*backend.find("te_fp8"), "fp8 is not in this version");
+  }
+  if (section.experts && section.experts->find("mxfp") != std::string::npos) {
+    diagnostics.unsupported(*backend.find("experts"), "fp8 is not in this version");
+  }
+  if (section.fake_gate_noise != 0) {
+    diagnostics.unsupported(*backend.find("fake_gate_noise"),
+                            "noise on a balanced gate is not in this version");
+  }
+  if (section.benchmark_static_routing && !plan.has_fake_balanced_gate) {
+    diagnostics.error(*backend.find("benchmark_static_routing"),
+                      "benchmark_static_routing needs fake_balanced_gate: true");
+  }
+  if (section.gate_precision) {
+    const auto dtype = tensor::parse_dtype(*section.gate_precision);
+    if (!dtype) {
+      diagnostics.error(*backend.find("gate_precision"),
+                        cat("unknown dtype '", *section.gate_precision, "'"));
+    } else if (*dtype != at::kFloat) {
+      diagnostics.unsupported(*backend.find("gate_precision"),
+                              "routers in another dtype than float32 are not in this version");
+    }
+  }
+  warn_of_kernels(backend, diagnostics);
+}
+
+/// Keys of a configuration that is written out: those that some family has.
+void check_inline_keys(const Node& arguments, Diagnostics& diagnostics) {
+  for (const Node& child : arguments.children()) {
+    if (contains(kConfigKeys, child.key())) continue;
+    if (const auto meant = closest_match(child.key(), kConfigKeys);
+        meant && edit_distance(child.key(), *meant) == 1) {
+      diagnostics.error_at_key(
+          child, cat("unknown key '", child.key(), "'", did_you_mean(child.key(), kConfigKeys)));
+    }
+  }
+}
+
+/// Fields of upstream's MoEConfig.
+const std::vector<std::string> kMoEKeys = {"n_routed_experts",
+                                           "n_shared_experts",
+                                           "n_activated_experts",
+                                           "n_expert_groups",
+                                           "n_limited_groups",
+                                           "train_gate",
+                                           "gate_bias_update_factor",
+                                           "aux_loss_coeff",
+                                           "score_func",
+                                           "route_scale",
+                                           "dim",
+                                           "inter_dim",
+                                           "moe_inter_dim",
+                                           "norm_topk_prob",
+                                           "router_bias",
+                                           "expert_bias",
+                                           "expert_activation",
+                                           "activation_alpha",
+                                           "activation_limit",
+                                           "swiglu_limit",
+                                           "apply_router_weight_after_down",
+                                           "softmax_before_topk",
+                                           "router_weight_uses_score_correction_bias",
+                                           "router_weights_fp32",
+                                           "dtype",
+                                           "gate_dtype",
+                                           "shared_expert_gate",
+                                           "shared_expert_inter_dim",
+                                           "shared_expert_activation",
+                                           "force_e_score_correction_bias",
+                                           "moe_latent_size",
+                                           "enable_routing_replay"};
+
+/// `model.moe_overrides`, which the family reads as a part of its configuration.
+void read_moe_overrides(const Node& overrides, ModelPlan& plan, Diagnostics& diagnostics) {
+  if (overrides.is_null()) return;
+  if (!overrides.is_mapping()) {
+    diagnostics.error(overrides, cat("expected a mapping, found ", overrides.describe()));
+    return;
+  }
+  Json changes = Json::object();
+  for (const Node& child : overrides.children()) {
+    if (!contains(kMoEKeys, child.key())) {
+      diagnostics.error_at_key(
+          child, cat("unknown key '", child.key(), "'", did_you_mean(child.key(), kMoEKeys)));
+    } else if (child.key() != "gate_bias_update_factor") {
+      diagnostics.unsupported(child,
+                              "of moe_overrides only gate_bias_update_factor is in this version");
+    } else if (const auto factor = config::read_value<double>(child, diagnostics)) {
+      if (*factor < 0) {
+        diagnostics.error(child, cat("must be at least 0, not ", *factor));
+      } else {
+        changes[child.key()] = *factor;
+      }
+    }
+  }
+  if (changes.size() > 0 && plan.hf_config.is_object()) plan.hf_config["moe_overrides"] = changes;
+}
+
+/// The architecture whose configuration's class has this name, one of the targets.
+std::string architecture_of(std::string_view config_class) {
+  const std::vector<models::FamilyFacts> families = models::family_facts();
+  const auto family = std::ranges::find(families, config_class, &models::FamilyFacts::config_class);
+  AM_CHECK(family != families.end(), config_class, " is no family's");
+  return std::string(family->architecture);
+}
+
+/// The configuration's source and what the recipe changes in it, from `model.config`.
+void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& changes,
+                      Diagnostics& diagnostics) {
+  if (config.is_string()) {
+    plan.source = *config.string_value();
+    return;
+  }
+  if (!config.is_mapping()) {
+    diagnostics.error(
+        config, cat("expected a folder, a model's name or a mapping, found ", config.describe()));
+    return;
+  }
+  if (!config::has_target(config)) {
+    for (const Node& child : config.children()) changes.push_back(child);
+    return;
+  }
+  const auto target = config::split_target(config, diagnostics);
+  if (!target) return;
+  const auto registry = model_config_targets();
+  const ModelConfigTarget* form = registry.resolve_maker(*target, diagnostics);
+  const bool is_foreign_folder = form == nullptr && target->name.ends_with(".from_pretrained");
+  if (form == nullptr && !is_foreign_folder) return;
+  if (form != nullptr && *form == ModelConfigTarget::kInline) {
+    // "transformers.Qwen3Config" -> architectures Qwen3ForCausalLM unless the keys say otherwise.
+    plan.hf_config = config::to_json(target->arguments);
+    check_inline_keys(target->arguments, diagnostics);
+    if (!plan.hf_config.contains("architectures")) {
+      const std::string name = target->name.substr(target->name.rfind('.') + 1);
+      plan.hf_config["architectures"] = Json(Json::Array{Json(architecture_of(name))});
+    }
+    return;
+  }
+  for (const Node& child : target->arguments.children()) {
+    const bool is_source =
+        child.key() == "pretrained_model_name_or_path" || child.key() == "name_or_path";
+    if (is_source) {
+      plan.source = config::read_value<std::string>(child, diagnostics).value_or("");
+    } else if (child.key() == "revision" || child.key() == "cache_dir") {
+      auto& of_model = child.key() == "revision" ? plan.section.revision : plan.section.cache_dir;
+      const auto own = config::read_value<std::string>(child, diagnostics);
+      if (!of_model) of_model = own;
+    } else if (child.key() == "trust_remote_code") {
+      config::read_value<bool>(child, diagnostics);
+      diagnostics.warning_at_key(child,
+                                 "'trust_remote_code' has no effect here: no code is ever "
+                                 "loaded");
+    } else if (child.key() == "torch_dtype") {
+      diagnostics.warning_at_key(child,
+                                 "'torch_dtype' has no effect here: the model section says "
+                                 "it (model.torch_dtype)");
+    } else {
+      changes.push_back(child);
+    }
+  }
+}
+
+/// Keys of a configuration that would train what is not here, or nothing.
+void check_idle_change(const Node& change, Diagnostics& diagnostics) {
+  const std::string& key = change.key();
+  constexpr const char* kMtp = "multi-token prediction";
+  if (key == "num_nextn_predict_layers") {
+    const auto layers = config::read_value<int64_t>(change, diagnostics, {.minimum = 0});
+    if (layers.value_or(0) > 0) {
+      diagnostics.unsupported(change, cat(kMtp, " is not in this version"));
+    }
+  } else if (key.starts_with("mtp_")) {
+    diagnostics.warning_at_key(change, cat("'", key, "' has no effect here: there is no ", kMtp));
+  } else if (key == "num_labels" || key == "use_cache") {
+    diagnostics.warning_at_key(
+        change, cat("'", key, "' has no effect here: training a language model does not read it"));
+  }
+}
+
+void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostics& diagnostics) {
+  std::vector<std::string> known = kConfigKeys;
+  if (plan.hf_config.is_object()) {
+    for (const auto& [key, value] : plan.hf_config.as_object()) known.push_back(key);
+  }
+  for (const Node& child : changes) {
+    if (!contains(known, child.key())) {
+      std::vector<std::string> candidates = known;
+      for_each_field<ModelSection>([&](const auto& field) { candidates.push_back(field.name); });
+      const std::string hint = did_you_mean(child.key(), candidates);
+      if (plan.hf_config.is_object()) {
+        diagnostics.unknown_key(
+            child, cat("unknown key '", child.key(),
+                       "': neither a model option nor a key of its config.json", hint));
+      } else {
+        diagnostics.unsupported(child,
+                                cat("'", child.key(),
+                                    "' is no model option, and the model's config.json, which "
+                                    "may have it, is not here",
+                                    hint));
+      }
+      continue;
+    }
+    check_idle_change(child, diagnostics);
+    if (plan.hf_config.is_object()) plan.hf_config[child.key()] = config::to_json(child);
+  }
+}
+
+void find_source(const Node& place, ModelPlan& plan, Diagnostics& diagnostics) {
+  hub::Lookup lookup;
+  try {
+    lookup = hub::find_model(plan.source, plan.section.cache_dir, plan.section.revision);
+  } catch (const UserError& error) {
+    diagnostics.error(place, error.what());
+    return;
+  }
+  if (lookup.folder.empty()) {
+    plan.looked_for = looked_for_text(place, diagnostics);
+    if (lookup.is_hub_name) {
+      diagnostics.note(place, cat("'", plan.source, "' is not in the local Hugging Face cache (",
+                                  hub::cache_folder(plan.section.cache_dir),
+                                  "): nothing about the model could be checked", plan.looked_for));
+    } else {
+      diagnostics.error(place, cat("no such folder: ", plan.source, plan.looked_for));
+    }
+    return;
+  }
+  plan.folder = lookup.folder;
+  const std::string path = path_join(plan.folder, "config.json");
+  if (!path_exists(path)) {
+    diagnostics.error(place, cat("there is no config.json in ", plan.folder));
+    return;
+  }
+  try {
+    plan.hf_config = Json::parse_file(path);
+  } catch (const InputError& error) {
+    diagnostics.error(place, error.what());
+  }
+}
+
+void read_dtype(const Node& node, ModelPlan& plan, Diagnostics& diagnostics) {
+  const char* key = plan.section.dtype ? "dtype" : "torch_dtype";
+  const std::string name =
+      plan.section.dtype ? *plan.section.dtype : plan.section.torch_dtype.value_or("auto");
+  if (to_lower(name) == "auto") {
+    if (plan.is_from_config) plan.dtype = at::kBFloat16;
+    return;
+  }
+  plan.dtype = tensor::parse_dtype(name);
+  const bool is_float =
+      plan.dtype && c10::isFloatingType(*plan.dtype) && c10::elementSize(*plan.dtype) >= 2;
+  if (!is_float) {
+    diagnostics.error(*node.find(key), cat("unknown dtype '", name,
+                                           "'; use auto, float32, bfloat16, float16 or float64"));
+    plan.dtype.reset();
+  }
+}
+
+}  // namespace
+
+ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
+  ModelPlan plan;
+  plan.node = section;
+  const auto target = config::split_target(section, diagnostics);
+  if (!target) return plan;
+  const auto registry = model_targets();
+  const ModelTarget* kind = registry.resolve_maker(*target, diagnostics);
+  // The keys of a class that is known and not built here are read all the same.
+  if (kind == nullptr && !registry.find(target->name)) return plan;
+  plan.is_from_config =
+      kind != nullptr ? *kind == ModelTarget::kFromConfig : target->name.ends_with(".from_config");
+
+  Node own = target->arguments;
+  std::vector<Node> changes;
+  std::vector<std::string> fields;
+  for_each_field<ModelSection>([&](const auto& field) { fields.emplace_back(field.name); });
+  for (const Node& child : target->arguments.children()) {
+    if (contains(fields, child.key())) continue;
+    own.erase(child.key());
+    if (contains({"config", "backend", "moe_overrides"}, child.key())) continue;
+    if (!child.is_deleted()) changes.push_back(child);
+  }
+  plan.section = config::bind<ModelSection>(own, diagnostics);
+  plan.source = plan.section.pretrained_model_name_or_path.value_or("");
+  if (const Node* backend = target->arguments.find("backend")) {
+    read_backend(*backend, plan, diagnostics);
+  }
+  const Node* config = target->arguments.find("config");
+  if (config != nullptr && !config->is_null()) {
+    read_config_node(*config, plan, changes, diagnostics);
+  }
+  if (!plan.source.empty()) {
+    const Node* place = target->arguments.find("pretrained_model_name_or_path");
+    if (config != nullptr) {
+      if (const Node* path = config->find("pretrained_model_name_or_path")) place = path;
+      if (config->is_string()) place = config;
+    }
+    find_source(place != nullptr ? *place : section, plan, diagnostics);
+  } else if (plan.hf_config.is_null() && (config == nullptr || config->is_null())) {
+    const char* key = plan.is_from_config ? "config" : "pretrained_model_name_or_path";
+    diagnostics.missing(section, key, cat("missing key '", key, "': which model"));
+  }
+  apply_changes(changes, plan, diagnostics);
+  if (const Node* overrides = target->arguments.find("moe_overrides")) {
+    read_moe_overrides(*overrides, plan, diagnostics);
+  }
+  read_dtype(section, plan, diagnostics);
+  return plan;
+}
+
+}  // namespace automodel::recipes

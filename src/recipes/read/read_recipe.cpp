@@ -1,0 +1,399 @@
+#include "recipes/read/read_recipe.h"
+
+#include <algorithm>
+
+#include "config/bind.h"
+#include "core/file.h"
+#include "hub/cache.h"
+#include "recipes/read/dataset_plan.h"
+#include "recipes/read/inactive_sections.h"
+#include "recipes/read/read_distributed.h"
+#include "recipes/read/read_dllm.h"
+#include "recipes/read/read_model.h"
+#include "recipes/read/recipe.h"
+#include "recipes/read/recipe_paths.h"
+#include "recipes/read/targets_distributed.h"
+#include "recipes/read/targets_optimizer.h"
+#include "recipes/read/targets_simple.h"
+#include "training/signals.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+
+const std::vector<std::string> kSections = {
+    "recipe",          "seed",    "step_scheduler",     "dist_env",     "distributed",
+    "model",           "dataset", "validation_dataset", "dataloader",   "validation_dataloader",
+    "packed_sequence", "loss_fn", "optimizer",          "lr_scheduler", "clip_grad_norm",
+    "checkpoint",      "mfu",     "stop_on_non_finite", "moe_metrics",  "dllm"};
+
+/// Which recipe class a recipe is for.
+struct RecipeKind {
+  std::string class_name;  ///< "" when this version has it not
+  bool is_benchmark = false;
+  bool has_known_keys = true;  ///< else its sections and keys are upstream's alone
+};
+
+void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagnostics) {
+  std::vector<std::string> known = kSections;
+  for (std::string& name : inactive_section_names()) known.push_back(std::move(name));
+  for (const Node& child : root.children()) {
+    const std::string& key = child.key();
+    if (key.starts_with("_") || key.starts_with("validation_dataset_")) continue;
+    if (child.is_deleted()) continue;
+    if (std::find(kSections.begin(), kSections.end(), key) != kSections.end()) continue;
+    if (check_inactive_section(child, kind.is_benchmark, diagnostics)) continue;
+    diagnostics.unknown_key(child, cat("unknown section '", key, "'", did_you_mean(key, known)));
+  }
+}
+
+/// Reads a section into an options struct; absent or null gives the defaults.
+template <typename T>
+T read_section(const Node& root, const char* key, Diagnostics& diagnostics,
+               const config::BindOptions& options = {}) {
+  const Node* node = root.find(key);
+  return node == nullptr ? T{} : config::bind<T>(*node, diagnostics, options);
+}
+
+/// True for a name that upstream may have and this version does not know: `TrainDFlashRecipe`, not
+/// a slip in a known one.
+bool is_foreign_recipe(const std::string& name, const config::TargetNames& registry) {
+  constexpr int kSlip = 2;
+  if (name.find("Recipe") == std::string::npos || registry.find(name)) return false;
+  return std::none_of(registry.infos().begin(), registry.infos().end(), [&](const auto& info) {
+    return info.name.starts_with(name) || edit_distance(info.name, name) <= kSlip;
+  });
+}
+
+RecipeKind read_kind(const Node& root, Diagnostics& diagnostics) {
+  const Node* node = root.find("recipe");
+  const auto registry = recipe_targets();
+  if (node == nullptr || node->is_null()) {
+    std::vector<std::string> names;
+    for (const auto& info : registry.infos()) {
+      if (info.unsupported_reason.empty()) names.push_back(info.name);
+    }
+    std::sort(names.begin(), names.end());
+    diagnostics.missing(root, "recipe",
+                        cat("missing key 'recipe': which recipe to run, e.g. ", join(names, ", ")));
+    return {};
+  }
+  const auto target = config::split_target(*node, diagnostics);
+  if (!target) return {};
+  const std::string plain = target->name.substr(target->name.rfind('.') + 1);
+  if (is_foreign_recipe(plain, registry)) {
+    diagnostics.unsupported(target->name_node,
+                            cat("recipe '", target->name, "' is not in this version"));
+    return {.has_known_keys = false};
+  }
+  RecipeKind kind;
+  if (const auto index = registry.resolve(*target, diagnostics)) {
+    kind.class_name = registry.infos()[*index].name;
+  } else if (registry.find(target->name)) {
+    kind.is_benchmark = plain.starts_with("Benchmarking");
+    const bool trains_text = plain.ends_with("ForNextTokenPrediction") ||
+                             plain == "TrainFinetuneRecipeForSequenceClassification";
+    kind.has_known_keys = trains_text;
+  }
+  return kind;
+}
+
+struct LoaderSection {
+  datasets::DataloaderConfig config;
+  datasets::CollaterConfig collater;
+  bool stacks = false;
+};
+
+LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagnostics) {
+  LoaderSection section;
+  const Node* node = root.find(key);
+  if (node == nullptr || node->is_null()) return section;
+  section.config = config::bind<datasets::DataloaderConfig>(
+      *node, diagnostics,
+      {.legacy_keys = {{"timeout", "workers are threads"},
+                       {"in_order", "batches always come in order"},
+                       {"multiprocessing_context", "workers are threads"},
+                       {"worker_init_fn", "workers are threads"},
+                       {"dataloader_type", "it is for Megatron data"},
+                       {"dataset", "use the top-level section"}},
+       .other_keys = {"_target_", "collate_fn"}});
+  if (section.config.group_by_length) {
+    diagnostics.unsupported(*node->find("group_by_length"),
+                            "group_by_length is not in this version");
+  }
+  if (node->has("_target_")) {
+    if (const auto target = config::split_target(*node, diagnostics)) {
+      dataloader_targets().resolve(*target, diagnostics);
+    }
+  }
+  if (const Node* collate = node->find("collate_fn"); collate != nullptr && !collate->is_null()) {
+    const auto target = config::split_target(*collate, diagnostics);
+    if (!target) return section;
+    const auto registry = collate_targets();
+    if (const CollateTarget* collater = registry.resolve_maker(*target, diagnostics)) {
+      section.stacks = *collater == CollateTarget::kStack;
+      section.collater = config::bind<datasets::CollaterConfig>(target->arguments, diagnostics);
+    }
+  }
+  return section;
+}
+
+/// What a tokenizer here does not do.
+void refuse_tokenizer_options(const Node& node, const TokenizerSection& section,
+                              Diagnostics& diagnostics) {
+  const std::pair<const char*, std::optional<bool>> added[] = {
+      {"add_bos_token", section.add_bos_token}, {"add_eos_token", section.add_eos_token}};
+  for (const auto& [key, is_set] : added) {
+    if (is_set == true) {
+      diagnostics.unsupported(*node.find(key), cat(key, ": true is not in this version"));
+    } else if (is_set == false) {
+      diagnostics.warning_at_key(
+          *node.find(key), cat("'", key, "' has no effect: tokenizer.json says what is added"));
+    }
+  }
+  const std::pair<const char*, std::optional<std::string>> sides[] = {
+      {"padding_side", section.padding_side}, {"truncation_side", section.truncation_side}};
+  for (const auto& [key, side] : sides) {
+    if (!side || *side == "right") continue;
+    if (*side == "left") {
+      diagnostics.unsupported(*node.find(key), cat(key, ": left is not in this version"));
+    } else {
+      diagnostics.error(*node.find(key), cat(key, " takes right or left, found '", *side, "'"));
+    }
+  }
+}
+
+/// The folder that a `tokenizer` names; absent when it names none, "" when that is not here.
+std::optional<std::string> read_tokenizer(const Node& dataset, Diagnostics& diagnostics) {
+  const Node* node = dataset.find("tokenizer");
+  if (node == nullptr || node->is_null()) return std::nullopt;
+  TokenizerSection section;
+  const Node* path = node;
+  if (node->is_mapping()) {
+    if (config::has_target(*node)) {
+      if (const auto target = config::split_target(*node, diagnostics)) {
+        tokenizer_targets().resolve(*target, diagnostics);
+      }
+    }
+    section = config::bind<TokenizerSection>(*node, diagnostics,
+                                             {.legacy_keys = {}, .other_keys = {"_target_"}});
+    refuse_tokenizer_options(*node, section, diagnostics);
+    path = node->find("pretrained_model_name_or_path");
+    if (path == nullptr || path->is_null()) return std::nullopt;
+  } else {
+    section.pretrained_model_name_or_path = config::read_value<std::string>(*path, diagnostics);
+  }
+  const auto& name = section.pretrained_model_name_or_path;
+  if (!name) return std::nullopt;
+  const hub::Lookup lookup = hub::find_model(*name, section.cache_dir, section.revision);
+  if (lookup.folder.empty() && lookup.is_hub_name) {
+    diagnostics.note(*path, cat("'", *name, "' is not in the local Hugging Face cache",
+                                looked_for_text(*path, diagnostics)));
+    return "";
+  }
+  if (lookup.folder.empty()) {
+    diagnostics.error(*path, cat("no such folder: ", *name, looked_for_text(*path, diagnostics)));
+  }
+  return lookup.folder;
+}
+
+DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
+  DatasetSection section;
+  section.key = node.key();
+  const std::string prefix = "validation_dataset_";
+  section.name = section.key.starts_with(prefix) ? section.key.substr(prefix.size()) : "default";
+  section.node = node;
+  section.tokenizer_folder = read_tokenizer(node, diagnostics);
+  const auto target = config::split_target(node, diagnostics);
+  if (!target) return section;
+  const auto registry = dataset_targets();
+  if (const DatasetMaker* maker = registry.resolve_maker(*target, diagnostics)) {
+    section.plan = (*maker)(*target, diagnostics);
+  }
+  return section;
+}
+
+void read_checkpoint(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  recipe.checkpoint = read_section<CheckpointSection>(root, "checkpoint", diagnostics);
+  const Node* node = root.find("checkpoint");
+  if (node == nullptr || node->is_null()) return;
+  const auto reject = [&](const char* key, const char* feature) {
+    diagnostics.unsupported(*node->find(key), cat(feature, " is not in this version"));
+  };
+  CheckpointSection& section = recipe.checkpoint;
+  const std::string consolidated = to_lower(section.save_consolidated);
+  if (consolidated == "true") {
+    section.save_consolidated = "every";
+  } else if (consolidated == "false" || consolidated == "final" || consolidated == "every") {
+    section.save_consolidated = consolidated;
+  } else {
+    diagnostics.error(*node->find("save_consolidated"),
+                      cat("save_consolidated takes false, final or every, found '",
+                          section.save_consolidated, "'"));
+  }
+  const std::string format = to_lower(section.model_save_format);
+  if (format != "safetensors" && format != "torch_save") {
+    diagnostics.error(
+        *node->find("model_save_format"),
+        cat("model_save_format takes safetensors, found '", section.model_save_format, "'"));
+  } else if (format == "torch_save" && section.enabled) {
+    diagnostics.warning(*node->find("model_save_format"),
+                        "torch_save files can run code when loaded: safetensors are written");
+  }
+  if (section.is_async) {
+    diagnostics.warning(*node->find("is_async"),
+                        "background saving is not in this version: the run waits while saving");
+  }
+  if (section.diffusers_compatible) reject("diffusers_compatible", "the diffusers layout");
+  if (section.checkpoint_dir.starts_with("msc://")) reject("checkpoint_dir", "cloud storage");
+}
+
+/// A scalar that upstream accepts as text or boolean.
+Node with_boolean_text(Node root) {
+  if (Node* checkpoint = root.find("checkpoint")) {
+    if (Node* value = checkpoint->find("save_consolidated")) {
+      if (const auto flag = value->bool_value()) {
+        Node text = Node::string(*flag ? "every" : "false");
+        value->assume_value(std::move(text));
+      }
+    }
+  }
+  return root;
+}
+
+void read_packing(const Node& root, Diagnostics& diagnostics) {
+  const auto packing = read_section<PackedSequenceSection>(root, "packed_sequence", diagnostics);
+  const Node* node = root.find("packed_sequence");
+  if (node == nullptr || !node->is_mapping()) return;
+  if (packing.packing_strategy != "thd" && packing.packing_strategy != "neat") {
+    diagnostics.error(
+        *node->find("packing_strategy"),
+        cat("packing_strategy takes thd or neat, found '", packing.packing_strategy, "'",
+            did_you_mean(packing.packing_strategy, std::vector<std::string>{"thd", "neat"})));
+  }
+  if (packing.packed_sequence_size > 0) {
+    diagnostics.unsupported(*node->find("packed_sequence_size"),
+                            "packed sequences are not in this version");
+    return;
+  }
+  for (const Node& child : node->children()) {
+    const bool is_told =
+        child.key() == "packed_sequence_size" || child.key() == "split_across_pack";
+    if (is_told || child.is_null()) continue;
+    diagnostics.warning_at_key(
+        child, cat("'", child.key(), "' has no effect while packed_sequence_size is 0"));
+  }
+}
+
+void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  if (const Node* node = root.find("dataset"); node != nullptr && !node->is_null()) {
+    recipe.dataset = read_dataset(*node, diagnostics);
+  } else {
+    diagnostics.missing(root, "dataset", "missing key 'dataset': what to train on");
+  }
+  for (const Node& child : root.children()) {
+    const bool is_set =
+        child.key() == "validation_dataset" || child.key().starts_with("validation_dataset_");
+    if (is_set && !child.is_null()) {
+      recipe.validation_datasets.push_back(read_dataset(child, diagnostics));
+    }
+  }
+  LoaderSection loader = read_loader(root, "dataloader", diagnostics);
+  recipe.dataloader = loader.config;
+  recipe.collater = loader.collater;
+  recipe.stacks = loader.stacks;
+  LoaderSection validation = read_loader(root, "validation_dataloader", diagnostics);
+  recipe.validation_dataloader = validation.config;
+  recipe.validation_collater = validation.collater;
+  recipe.validation_stacks = validation.stacks;
+  read_packing(root, diagnostics);
+}
+
+void read_clip(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  recipe.clip = read_section<ClipSection>(root, "clip_grad_norm", diagnostics);
+  if (recipe.clip.norm_type != 2.0) {
+    diagnostics.unsupported(*root.find("clip_grad_norm")->find("norm_type"),
+                            "clipping by another norm than 2 is not in this version");
+  }
+  if (recipe.clip.backend && *recipe.clip.backend != "triton" && *recipe.clip.backend != "te") {
+    diagnostics.error(*root.find("clip_grad_norm")->find("backend"),
+                      cat("backend takes triton or te, found '", *recipe.clip.backend, "'"));
+  }
+}
+
+}  // namespace
+
+Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
+  Node root = with_boolean_text(original);
+  find_paths(root, diagnostics);
+  Recipe recipe;
+  recipe.root = original;
+  const RecipeKind kind = read_kind(root, diagnostics);
+  recipe.class_name = kind.class_name;
+  if (!kind.has_known_keys) diagnostics.keys_are_open();
+  check_sections(root, kind, diagnostics);
+  if (const Node* seed = root.find("seed"); seed != nullptr && !seed->is_null()) {
+    recipe.seed = config::read_value<int64_t>(*seed, diagnostics).value_or(recipe.seed);
+  }
+  if (const Node* stop = root.find("stop_on_non_finite"); stop != nullptr && !stop->is_null()) {
+    recipe.stops_on_non_finite = config::read_value<bool>(*stop, diagnostics).value_or(true);
+  }
+  recipe.step_scheduler =
+      read_section<training::StepSchedulerConfig>(root, "step_scheduler", diagnostics);
+  try {
+    training::parse_signals(recipe.step_scheduler.preemption_signal);
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    diagnostics.error(*root.find("step_scheduler")->find("preemption_signal"),
+                      text.substr(text.find(": ") + 2));
+    recipe.step_scheduler.preemption_signal.clear();
+  }
+  recipe.dist_env = read_section<DistEnvSection>(root, "dist_env", diagnostics);
+  if (const Node* node = root.find("distributed"); node != nullptr && !node->is_null()) {
+    recipe.distributed = read_distributed(*node, diagnostics);
+  }
+  if (const Node* node = root.find("model"); node != nullptr && !node->is_null()) {
+    recipe.model = read_model(*node, diagnostics);
+  } else {
+    diagnostics.missing(root, "model", "missing key 'model': what to train");
+  }
+  read_data(root, recipe, diagnostics);
+  recipe.loss = read_loss(root.find("loss_fn"), diagnostics);
+  if (const Node* node = root.find("optimizer"); node != nullptr && !node->is_null()) {
+    recipe.optimizer = read_optimizer(*node, diagnostics);
+  } else {
+    diagnostics.missing(root, "optimizer", "missing key 'optimizer', e.g. torch.optim.AdamW");
+  }
+  if (const Node* node = root.find("lr_scheduler"); node != nullptr && !node->is_null()) {
+    if (node->has("_target_")) {
+      if (const auto target = config::split_target(*node, diagnostics)) {
+        lr_scheduler_targets().resolve(*target, diagnostics);
+      }
+    }
+    recipe.lr_scheduler = config::bind<optim::LrSchedulerConfig>(
+        *node, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  }
+  read_clip(root, recipe, diagnostics);
+  read_checkpoint(root, recipe, diagnostics);
+  if (recipe.class_name == "DiffusionGemmaSFTRecipe") {
+    recipe.dllm = read_dllm(root, diagnostics);
+  } else if (const Node* dllm = root.find("dllm"); dllm != nullptr && !dllm->is_null()) {
+    diagnostics.unknown_key(*dllm, "the section 'dllm' is for recipe: DiffusionGemmaSFTRecipe");
+  }
+  recipe.mfu = read_section<MfuSection>(root, "mfu", diagnostics);
+  recipe.moe_metrics = read_section<MoeMetricsSection>(root, "moe_metrics", diagnostics);
+  if (recipe.moe_metrics.mode != "brief" && recipe.moe_metrics.mode != "detailed") {
+    diagnostics.error(*root.find("moe_metrics")->find("mode"),
+                      cat("mode takes brief or detailed, found '", recipe.moe_metrics.mode, "'"));
+  }
+  return recipe;
+}
+
+std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section) {
+  return section.tokenizer_folder.value_or(recipe.model.folder);
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "config/diagnostic.h"
+#include "config/node.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+/// Reads every section of a recipe; all findings go to `diagnostics`. Parts with errors keep their
+/// defaults, so callers must stop when there are errors.
+Recipe read_recipe(const config::Node& root, config::Diagnostics& diagnostics);
+
+/// The folder of the tokenizer of a dataset section: its own, else the model's; "" when not here.
+std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section);
+
+}  // namespace automodel::recipes

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/diagnostic.h"
+#include "config/node.h"
+#include "core/json.h"
+#include "datasets/loader.h"
+#include "distributed/settings/distributed_config.h"
+#include "optim/lr_schedule.h"
+#include "optim/optimizer.h"
+#include "recipes/read/dataset_plan.h"
+#include "recipes/read/dllm_section.h"
+#include "recipes/read/loss_settings.h"
+#include "recipes/read/sections.h"
+#include "training/step_scheduler.h"
+
+namespace automodel::recipes {
+
+/// The `model` section, read.
+struct ModelPlan {
+  ModelSection section;
+  bool is_from_config = false;
+  std::string source;      ///< folder or hub name that the configuration comes from; "" when inline
+  std::string folder;      ///< where it is on this machine; "" when it is not here
+  std::string looked_for;  ///< where it is not, for errors (looked_for_text)
+  Json hf_config;          ///< the configuration with the recipe's overrides; null when not here
+  bool enables_fsdp_optimizations = false;  ///< backend.enable_fsdp_optimizations
+  bool has_fake_balanced_gate = false;      ///< backend.fake_balanced_gate
+  std::optional<at::ScalarType> dtype;      ///< storage; absent: the checkpoint's ("auto")
+  config::Node node;
+};
+
+/// The `optimizer` section, read.
+struct OptimizerPlan {
+  std::function<std::unique_ptr<optim::Optimizer>(std::vector<tensor::FlatShard> parameters,
+                                                  std::vector<tensor::FlatShard> gradients)>
+      make;
+  double lr = 0;
+  double weight_decay = 0;
+  std::vector<optim::ParamGroupOverride> param_group_overrides;
+  int64_t num_states = 0;  ///< tensors of state beside each parameter
+  config::Node node;
+};
+
+/// A recipe with every section typed. Reading it touches no weights and no data.
+struct Recipe {
+  std::string class_name;
+  int64_t seed = 42;
+  training::StepSchedulerConfig step_scheduler;
+  DistEnvSection dist_env;
+  distributed::DistributedSetup distributed;
+  ModelPlan model;
+  DatasetSection dataset;
+  std::vector<DatasetSection> validation_datasets;
+  datasets::DataloaderConfig dataloader;
+  datasets::DataloaderConfig validation_dataloader;
+  datasets::CollaterConfig collater;
+  datasets::CollaterConfig validation_collater;
+  bool stacks = false;  ///< collate_fn is torch's default_collate
+  bool validation_stacks = false;
+  LossSettings loss;
+  OptimizerPlan optimizer;
+  std::optional<optim::LrSchedulerConfig> lr_scheduler;
+  ClipSection clip;
+  CheckpointSection checkpoint;
+  MfuSection mfu;
+  MoeMetricsSection moe_metrics;
+  std::optional<DllmSection> dllm;  ///< of recipes that train by diffusion
+  bool stops_on_non_finite = true;
+  config::Node root;
+};
+
+}  // namespace automodel::recipes

@@ -1,0 +1,118 @@
+#include "recipes/read/recipe_paths.h"
+
+#include <filesystem>
+#include <vector>
+
+#include "core/file.h"
+#include "core/text.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+
+constexpr const char* kModelKeys[] = {"pretrained_model_name_or_path", "name_or_path"};
+constexpr const char* kDataKeys[] = {"path_or_dataset_id", "path_or_dataset", "dataset_name",
+                                     "path"};
+
+/// Anything that a path key holds: a text, or a list of them.
+template <typename Tree>
+void add_texts(Tree* node, std::vector<Tree*>& paths) {
+  if (node == nullptr) return;
+  if (node->is_string()) paths.push_back(node);
+  if (!node->is_sequence()) return;
+  for (Tree& child : node->children()) add_texts(&child, paths);
+}
+
+/// A folder by itself, or below one of the keys that name it.
+template <typename Tree>
+void add_folder(Tree* node, std::vector<Tree*>& paths) {
+  if (node == nullptr) return;
+  add_texts(node, paths);
+  for (const char* key : kModelKeys) add_texts(node->find(key), paths);
+}
+
+template <typename Tree>
+void add_data(Tree& section, std::vector<Tree*>& paths) {
+  for (const char* key : kDataKeys) add_texts(section.find(key), paths);
+  add_folder(section.find("tokenizer"), paths);
+}
+
+std::vector<Node*> paths_of(Node& root) {
+  std::vector<Node*> paths;
+  for (Node& section : root.children()) {
+    const std::string& key = section.key();
+    if (!section.is_mapping()) continue;
+    if (key == "model") {
+      add_folder(&section, paths);
+      add_folder(section.find("config"), paths);
+    } else if (key == "dataset" || key.starts_with("validation_dataset")) {
+      add_data(section, paths);
+    } else if (Node* pipeline = key == "distributed" ? section.find("pipeline") : nullptr) {
+      add_texts(pipeline->find("pp_schedule_csv"), paths);
+    }
+  }
+  return paths;
+}
+
+/// The home that a path may be in beside the current folder; "" when there is no such place.
+std::string other_place(const Node& path, const Diagnostics& diagnostics) {
+  const std::string text = path.string_value().value_or("");
+  if (text.empty() || text.front() == '/' || !path.position().is_known()) return "";
+  const config::Source& source = diagnostics.sources()[static_cast<size_t>(path.position().source)];
+  if (source.is_argument) return "";
+  const std::string home = home_of_recipe(source.name);
+  return home == std::filesystem::current_path() ? "" : home;
+}
+
+}  // namespace
+
+std::string home_of_recipe(const std::string& recipe_path) {
+  namespace fs = std::filesystem;
+  const fs::path own = fs::absolute(recipe_path).lexically_normal().parent_path();
+  for (fs::path folder = own; folder.has_relative_path(); folder = folder.parent_path()) {
+    if (folder.filename() == "recipes") return folder.parent_path();
+  }
+  return own;
+}
+
+void find_paths(Node& root, Diagnostics& diagnostics) {
+  for (Node* path : paths_of(root)) {
+    const std::string home = other_place(*path, diagnostics);
+    const std::string text = path->string_value().value_or("");
+    if (home.empty()) continue;
+    const std::string there = path_join(home, text);
+    if (!path_exists(there)) continue;
+    if (path_exists(text)) {
+      if (!std::filesystem::equivalent(text, there)) {
+        diagnostics.note(*path, cat("the current folder's is meant, not ", there));
+      }
+      continue;
+    }
+    path->assume_value(Node::string(there));
+    path->set_scalar_text(there, there, path->style());
+  }
+}
+
+std::string looked_for_text(const Node& path, const Diagnostics& diagnostics) {
+  const std::string home = other_place(path, diagnostics);
+  const std::string text = path.string_value().value_or("");
+  if (home.empty() || path_exists(text) || path_exists(path_join(home, text))) return "";
+  return cat("; looked for in ", std::filesystem::current_path().string(), " and in ", home);
+}
+
+std::string looked_for_below(const Node& section, const std::string& said,
+                             const Diagnostics& diagnostics) {
+  std::vector<const Node*> paths;
+  add_data(section, paths);
+  for (const Node* path : paths) {
+    const bool is_named = said.find(path->string_value().value_or("")) != std::string::npos;
+    const std::string text = is_named ? looked_for_text(*path, diagnostics) : "";
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
+}  // namespace automodel::recipes

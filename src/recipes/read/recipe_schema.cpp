@@ -1,0 +1,268 @@
+#include "recipes/read/recipe_schema.h"
+
+#include "config/schema.h"
+#include "recipes/read/backend_section.h"
+#include "recipes/read/dataset_plan.h"
+#include "recipes/read/inactive_sections.h"
+#include "recipes/read/recipe.h"
+#include "recipes/read/targets_distributed.h"
+#include "recipes/read/targets_optimizer.h"
+#include "recipes/read/targets_simple.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+/// What a property of a union may be: what either of two schemas takes.
+void merge(Json& properties, const std::string& key, const Json& schema) {
+  if (!properties.contains(key)) {
+    properties[key] = schema;
+    return;
+  }
+  Json& present = properties[key];
+  if (present.dump() == schema.dump()) return;
+  Json both = Json::object();
+  Json options = Json::array();
+  options.push_back(present);
+  options.push_back(schema);
+  both["anyOf"] = std::move(options);
+  if (const Json* doc = present.find("description")) both["description"] = *doc;
+  present = std::move(both);
+}
+
+/// A target's name: one that is known, or any other of upstream's packages, which this version may
+/// not have.
+Json name_schema(const config::TargetNames& registry) {
+  Json names = Json::array();
+  for (const config::TargetInfo& info : registry.infos()) {
+    names.push_back(info.name);
+    for (const std::string& alias : info.aliases) names.push_back(alias);
+  }
+  Json known = Json::object();
+  known["enum"] = std::move(names);
+  Json foreign = Json::object();
+  foreign["type"] = "string";
+  foreign["pattern"] =
+      "^(nemo_automodel|transformers|torch|torchao|torchdata|transformer_engine|megatron)\\.|\\$";
+  Json schema = Json::object();
+  schema["description"] = cat("which ", registry.kind());
+  schema["anyOf"] = Json(Json::Array{std::move(known), std::move(foreign)});
+  return schema;
+}
+
+/// An object schema with a `_target_` of the registry's names; the options of every name are
+/// allowed, so that editors complete them.
+Json target_schema(const config::TargetNames& registry, const char* doc) {
+  Json properties = Json::object();
+  for (const config::TargetInfo& info : registry.infos()) {
+    if (!info.unsupported_reason.empty()) continue;
+    if (const Json* options = info.options.find("properties")) {
+      for (const auto& [key, schema] : options->as_object()) merge(properties, key, schema);
+    }
+  }
+  properties["_target_"] = name_schema(registry);
+  Json schema = Json::object();
+  schema["type"] = Json(Json::Array{Json("object"), Json("null")});
+  schema["description"] = doc;
+  schema["properties"] = std::move(properties);
+  return schema;
+}
+
+/// A `_target_` of any class of upstream's.
+Json any_target() {
+  Json schema = Json::object();
+  schema["type"] = "string";
+  schema["description"] = "upstream's class";
+  return schema;
+}
+
+template <HasFields T>
+Json section(const char* doc) {
+  Json schema = config::schema_of<T>();
+  schema["description"] = doc;
+  return schema;
+}
+
+/// Sections that nothing here acts on, for editors.
+void add_inactive_sections(Json& properties) {
+  const auto add = [&](const char* key, Json schema, const char* doc) {
+    schema["description"] = doc;
+    schema["properties"]["_target_"] = any_target();
+    properties[key] = std::move(schema);
+  };
+  add("rng", config::schema_of<RngSection>(), "no effect: seed says it");
+  add("compile", config::schema_of<CompileSection>(), "no effect: kernels are fused already");
+  add("prewarm", config::schema_of<PrewarmSection>(), "no effect: there is nothing to warm up");
+  add("benchmark", config::schema_of<BenchmarkSection>(), "of the benchmark recipe");
+  add("peft", config::schema_of<PeftSection>(), "not in this version");
+  add("quantization", config::schema_of<QuantizationSection>(), "not in this version");
+  add("qat", config::schema_of<QatSection>(), "not in this version");
+  add("fp8", config::schema_of<Fp8Section>(), "not in this version");
+  add("neftune", config::schema_of<NeftuneSection>(), "not in this version");
+  add("embedding_row_repair", config::schema_of<EmbeddingRowRepairSection>(),
+      "not in this version");
+  add("mlflow", config::schema_of<MlflowSection>(), "not in this version");
+  add("comet", config::schema_of<CometSection>(), "not in this version");
+  Json wandb = config::schema_of<WandbSection>();
+  wandb.erase("additionalProperties");
+  add("wandb", std::move(wandb), "not in this version");
+}
+
+/// Adds the properties of other structs; keys are the union.
+void add_properties(Json& schema, const Json& other) {
+  for (const auto& [key, value] : other.at("properties").as_object()) {
+    if (!schema["properties"].contains(key)) schema["properties"][key] = value;
+  }
+}
+
+/// `distributed.strategy` alone.
+struct StrategyChoice {
+  distributed::Strategy strategy = distributed::Strategy::kFsdp2;
+
+  static constexpr auto fields() {
+    return std::tuple{field("strategy", &StrategyChoice::strategy, "")};
+  }
+};
+
+/// The top-level keys that are no sections.
+struct TopLevel {
+  int64_t seed = 42;
+  bool stop_on_non_finite = true;
+
+  static constexpr auto fields() {
+    return std::tuple{field("seed", &TopLevel::seed, "seed of weights, order and dropout"),
+                      field("stop_on_non_finite", &TopLevel::stop_on_non_finite,
+                            "end the run at a loss or gradient that is not finite")};
+  }
+};
+
+Json distributed_schema() {
+  Json schema = section<distributed::ParallelismSizes>("how ranks share the work");
+  add_properties(schema, config::schema_of<distributed::ContextParallelConfig>());
+  add_properties(schema, config::schema_of<distributed::FSDP2Config>());
+  add_properties(schema, config::schema_of<distributed::MegatronFSDPConfig>());
+  add_properties(schema, config::schema_of<distributed::DDPConfig>());
+  Json strategy = config::schema_of<StrategyChoice>().at("properties").at("strategy");
+  strategy["description"] = "how parameters, gradients and optimizer state are placed";
+  schema["properties"]["strategy"] = std::move(strategy);
+  Json pipeline = section<distributed::PipelineConfig>("pipeline parallelism; needs pp_size > 1");
+  pipeline["properties"]["_target_"] = name_schema(pipeline_targets());
+  Json moe = section<distributed::MoEParallelizerConfig>("expert parallelism; needs ep_size > 1");
+  moe["properties"]["_target_"] = name_schema(moe_targets());
+  moe["properties"]["mp_policy"]["properties"]["_target_"] = name_schema(mp_policy_targets());
+  schema["properties"]["pipeline"] = std::move(pipeline);
+  schema["properties"]["moe"] = std::move(moe);
+  schema["properties"]["_target_"] = name_schema(distributed_targets());
+  schema["properties"]["mp_policy"]["properties"]["_target_"] = name_schema(mp_policy_targets());
+  schema["properties"]["offload_policy"]["properties"]["_target_"] =
+      name_schema(offload_policy_targets());
+  for (const char* key : {"_recursive_", "_convert_", "multimodal"}) {
+    schema["properties"][key] = Json::object();
+  }
+  // A plan's name in place of the plan, whose strategy's options are one and the same key.
+  schema["properties"]["tp_plan"]["type"] =
+      Json(Json::Array{Json("object"), Json("string"), Json("null")});
+  return schema;
+}
+
+Json model_schema() {
+  Json schema = target_schema(model_targets(), "what to train");
+  add_properties(schema, config::schema_of<ModelSection>());
+  Json anything = Json::object();
+  anything["description"] = "folder or name of a configuration, or its keys";
+  schema["properties"]["config"] = anything;
+  schema["properties"]["backend"] = section<BackendSection>("which kernels compute what");
+  schema["properties"]["backend"]["properties"]["_target_"] = any_target();
+  anything["description"] =
+      "upstream's MoEConfig: gate_bias_update_factor, by which each step moves the correction of "
+      "the choice of experts towards even load (absent: 0.001 for DeepSeek-V3, 0 for GLM-4.5)";
+  schema["properties"]["moe_overrides"] = anything;
+  schema.erase("additionalProperties");
+  return schema;
+}
+
+Json loader_schema(const char* doc) {
+  Json schema = target_schema(dataloader_targets(), doc);
+  add_properties(schema, config::schema_of<datasets::DataloaderConfig>());
+  Json collate = Json::object();
+  collate["description"] = "how samples become a batch";
+  schema["properties"]["collate_fn"] = std::move(collate);
+  return schema;
+}
+
+Json dataset_schema(const char* doc) {
+  Json schema = target_schema(dataset_targets(), doc);
+  Json tokenizer = section<TokenizerSection>("folder with tokenizer.json; absent: the model's");
+  tokenizer["properties"]["_target_"] = name_schema(tokenizer_targets());
+  tokenizer.erase("pattern");  // a folder's name alone
+  schema["properties"]["tokenizer"] = std::move(tokenizer);
+  return schema;
+}
+
+/// A recipe class by name, by dotted path or as a `_target_`.
+Json recipe_name_schema() {
+  Json names = Json::array();
+  const auto recipes = recipe_targets();
+  for (const config::TargetInfo& info : recipes.infos()) {
+    if (info.unsupported_reason.empty()) names.push_back(info.name);
+  }
+  Json known = Json::object();
+  known["enum"] = std::move(names);
+  Json foreign = Json::object();
+  foreign["type"] = "string";
+  foreign["pattern"] = "Recipe|\\$";
+  Json target = Json::object();
+  target["type"] = "object";
+  target["required"] = Json(Json::Array{Json("_target_")});
+  Json schema = Json::object();
+  schema["description"] = "which recipe to run";
+  schema["anyOf"] = Json(Json::Array{std::move(known), std::move(foreign), std::move(target)});
+  return schema;
+}
+
+}  // namespace
+
+Json recipe_schema() {
+  Json properties = Json::object();
+  properties["recipe"] = recipe_name_schema();
+  const Json top_level = config::schema_of<TopLevel>();
+  for (const auto& [key, schema] : top_level.at("properties").as_object()) properties[key] = schema;
+  properties["step_scheduler"] =
+      section<training::StepSchedulerConfig>("how long to train, when to save and validate");
+  properties["dist_env"] = section<DistEnvSection>("the process group");
+  properties["distributed"] = distributed_schema();
+  properties["model"] = model_schema();
+  properties["dataset"] = dataset_schema("what to train on");
+  properties["validation_dataset"] = dataset_schema("what to validate on");
+  properties["dataloader"] = loader_schema("how training batches are made");
+  properties["validation_dataloader"] = loader_schema("how validation batches are made");
+  properties["packed_sequence"] = section<PackedSequenceSection>("packing of short samples");
+  properties["loss_fn"] = target_schema(loss_targets(), "the loss");
+  properties["optimizer"] = target_schema(optimizer_targets(), "the optimizer");
+  properties["lr_scheduler"] =
+      section<optim::LrSchedulerConfig>("the learning rate over time; absent: constant");
+  properties["lr_scheduler"]["properties"]["_target_"] = name_schema(lr_scheduler_targets());
+  properties["clip_grad_norm"] = section<ClipSection>("gradient clipping; absent: at 1");
+  properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
+  properties["checkpoint"]["properties"]["save_consolidated"]["type"] =
+      Json(Json::Array{Json("string"), Json("boolean"), Json("null")});
+  properties["mfu"] = section<MfuSection>("what model FLOPs utilisation is measured against");
+  properties["dllm"] = section<DllmSection>("how a diffusion language model is trained");
+  properties["moe_metrics"] = section<MoeMetricsSection>("how evenly experts are used");
+  add_inactive_sections(properties);
+  Json schema = Json::object();
+  schema["type"] = "object";
+  schema["properties"] = std::move(properties);
+  Json patterns = Json::object();
+  patterns["^validation_dataset_"] = dataset_schema("a further validation set");
+  patterns["^_"] = Json::object();
+  schema["patternProperties"] = std::move(patterns);
+  return config::schema_document(std::move(schema), "recipe.schema.json",
+                                 "automodel training recipe");
+}
+
+std::string explain(const std::string& key) {
+  return config::explain(recipe_schema(), key);
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "core/json.h"
+
+namespace automodel::recipes {
+
+/// The JSON Schema of recipes.
+Json recipe_schema();
+
+/// What a dotted key means, or a UserError with a suggestion.
+std::string explain(const std::string& key);
+
+}  // namespace automodel::recipes

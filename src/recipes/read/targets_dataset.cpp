@@ -1,0 +1,148 @@
+#include "config/bind.h"
+#include "config/schema.h"
+#include "datasets/column_mapped.h"
+#include "datasets/hellaswag.h"
+#include "datasets/mock_iterable.h"
+#include "datasets/squad.h"
+#include "datasets/text_file.h"
+#include "recipes/read/absent_targets.h"
+#include "recipes/read/dataset_plan.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Target;
+
+/// A dataset whose rows can be had in any order, read through the loader.
+template <typename Config, typename Data>
+class MapPlan final : public DatasetPlan {
+ public:
+  explicit MapPlan(Config config) : config_(std::move(config)) {}
+
+  bool needs_tokenizer() const override { return true; }
+
+  std::optional<std::string> check() const override { return datasets::check(config_).note; }
+
+  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+    return std::make_unique<datasets::DataLoader>(std::make_unique<Data>(config_, *data.encoder),
+                                                  data.loader, data.context);
+  }
+
+ private:
+  Config config_;
+};
+
+/// Random tokens, already batched.
+class MockPlan final : public DatasetPlan {
+ public:
+  explicit MockPlan(datasets::MockIterableDatasetConfig config) : config_(std::move(config)) {}
+
+  bool needs_tokenizer() const override { return false; }
+
+  std::optional<std::string> check() const override {
+    config_.validate();
+    return std::nullopt;
+  }
+
+  std::optional<int64_t> drawn_vocabulary() const override { return config_.vocab_size; }
+
+  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+    const int64_t vocab_size = data.context.vocab_size;
+    if (vocab_size > 0 && config_.vocab_size > vocab_size) {
+      throw InputError(cat("dataset.vocab_size ", config_.vocab_size,
+                           " is larger than the model's ", vocab_size));
+    }
+    const datasets::MockIterableDataset::Place place{data.context.num_replicas, data.context.rank,
+                                                     data.context.seed};
+    return std::make_unique<datasets::MockIterableDataset>(config_, place);
+  }
+
+ private:
+  datasets::MockIterableDatasetConfig config_;
+};
+
+template <typename Config, typename Plan>
+DatasetMaker plan_maker() {
+  return [](const Target& target, Diagnostics& diagnostics) -> std::unique_ptr<DatasetPlan> {
+    const size_t errors = diagnostics.count(config::Severity::kError);
+    Config config = config::bind<Config>(target.arguments, diagnostics,
+                                         {.legacy_keys = {}, .other_keys = {"tokenizer"}});
+    if (diagnostics.count(config::Severity::kError) > errors) return nullptr;
+    return std::make_unique<Plan>(std::move(config));
+  };
+}
+
+template <typename Config, typename Plan>
+void add(config::TargetRegistry<DatasetMaker>& registry, const char* module, const char* name,
+         const char* doc) {
+  const std::string base = "nemo_automodel.components.datasets.llm.";
+  registry.add({.name = cat(base, module, ".", name),
+                .aliases = {base + name, name},
+                .doc = doc,
+                .options = config::schema_of<Config>()},
+               plan_maker<Config, Plan>());
+}
+
+void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
+  const std::string base = "nemo_automodel.components.datasets.llm.";
+  const struct {
+    const char* module;
+    const char* name;
+    const char* reason;
+    config::OptionsCheck check = {};
+  } names[] = {
+      {"chat_dataset", "ChatDataset", "chat templates are not in this version",
+       config::check_options<ChatDatasetOptions>({"path_or_dataset_id"})},
+      {"agent_chat", "make_agent_chat_dataset", "chat templates are not in this version",
+       config::check_options<ChatDatasetOptions>()},
+      {"xlam", "make_xlam_dataset", "chat templates are not in this version",
+       config::check_options<ChatDatasetOptions>()},
+      {"megatron_dataset", "MegatronPretraining", "Megatron .bin/.idx data are not in this version",
+       config::check_options<MegatronDatasetOptions>()},
+      {"nanogpt_dataset", "NanogptDataset", "nanoGPT .bin data are not in this version",
+       config::check_options<NanogptDatasetOptions>()},
+      {"seq2seq", "make_seq2seq_dataset", "encoder-decoder models are not in this version"},
+      {"seq_cls", "GLUE_MRPC", "sequence classification is not in this version"},
+      {"column_mapped_text_instruction_iterable_dataset",
+       "ColumnMappedTextInstructionIterableDataset",
+       "streamed instruction data are not in this version; "
+       "ColumnMappedTextInstructionDataset reads files of any size without loading them"},
+      {"delta_lake_dataset", "DeltaLakeDataset", "Delta Lake tables are not in this version"},
+      {"mock", "build_unpacked_dataset",
+       "this mock dataset is not in this version; use "
+       "MockIterableDataset"},
+  };
+  for (const auto& entry : names) {
+    registry.add_unsupported(cat(base, entry.module, ".", entry.name), entry.reason,
+                             {base + entry.name, entry.name}, entry.check);
+  }
+}
+
+}  // namespace
+
+config::TargetRegistry<DatasetMaker> dataset_targets() {
+  config::TargetRegistry<DatasetMaker> registry("dataset");
+  using namespace datasets;
+  add<ColumnMappedTextInstructionDatasetConfig,
+      MapPlan<ColumnMappedTextInstructionDatasetConfig, ColumnMappedTextInstructionDataset>>(
+      registry, "column_mapped_text_instruction_dataset", "ColumnMappedTextInstructionDataset",
+      "question and answer columns of JSON or JSONL files");
+  add<SquadConfig, MapPlan<SquadConfig, SquadDataset>>(registry, "squad", "make_squad_dataset",
+                                                       "reading comprehension");
+  add<HellaSwagConfig, MapPlan<HellaSwagConfig, HellaSwagDataset>>(registry, "hellaswag",
+                                                                   "HellaSwag", "continuations");
+  add<MockIterableDatasetConfig, MockPlan>(registry, "mock_iterable_dataset", "MockIterableDataset",
+                                           "random tokens");
+  registry.add(
+      {.name = "automodel.TextFileDataset",
+       .aliases = {"TextFileDataset"},
+       .doc = "plain text for pretraining",
+       .options = config::schema_of<TextFileDatasetConfig>()},
+      plan_maker<TextFileDatasetConfig, MapPlan<TextFileDatasetConfig, TextFileDataset>>());
+  add_unsupported(registry);
+  return registry;
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "config/registry.h"
+#include "distributed/settings/class_table.h"
+#include "distributed/settings/distributed_config.h"
+#include "recipes/read/targets_simple.h"
+
+namespace automodel::recipes {
+
+/// Names of `distributed._target_`: upstream's configuration and manager classes.
+config::TargetRegistry<distributed::Strategy> distributed_targets();
+/// Names of `mp_policy._target_`, in `distributed` and in its `moe`.
+config::TargetRegistry<AcceptedTarget> mp_policy_targets();
+/// Names of `offload_policy._target_`. torch's OffloadPolicy offloads nothing.
+enum class OffloadTarget { kCpu, kNothing };
+config::TargetRegistry<OffloadTarget> offload_policy_targets();
+/// Names of `_target_` in `distributed.pipeline` and `distributed.moe`.
+config::TargetRegistry<AcceptedTarget> pipeline_targets();
+config::TargetRegistry<AcceptedTarget> moe_targets();
+/// Names of `lr_scheduler._target_`.
+config::TargetRegistry<AcceptedTarget> lr_scheduler_targets();
+
+/// Every name of every registry of recipes, and the layers of models: what import_class_from_path
+/// resolves.
+distributed::ClassTable recipe_classes();
+
+}  // namespace automodel::recipes

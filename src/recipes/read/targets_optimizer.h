@@ -1,0 +1,19 @@
+#pragma once
+
+#include <functional>
+
+#include "config/registry.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+using OptimizerMaker =
+    std::function<OptimizerPlan(const config::Target& target, config::Diagnostics& diagnostics)>;
+
+/// The optimizers of recipes, by the names of their classes.
+config::TargetRegistry<OptimizerMaker> optimizer_targets();
+
+/// Reads the `optimizer` section alone (part of read_recipe).
+OptimizerPlan read_optimizer(const config::Node& node, config::Diagnostics& diagnostics);
+
+}  // namespace automodel::recipes

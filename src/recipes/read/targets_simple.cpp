@@ -1,0 +1,215 @@
+#include "recipes/read/targets_simple.h"
+
+#include "config/bind.h"
+#include "config/registry.h"
+#include "config/schema.h"
+#include "models/facts.h"
+#include "recipes/read/absent_targets.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Target;
+
+template <typename Config>
+LossMaker loss_maker(const char* name) {
+  return [name](const Target& target, Diagnostics& diagnostics) {
+    const Config config = config::bind<Config>(target.arguments, diagnostics);
+    for (const auto& finding : check_reduction(config.reduction)) {
+      diagnostics.error(*target.arguments.find(finding.key), finding.text);
+    }
+    LossSettings settings;
+    settings.name = name;
+    settings.ignore_index = config.ignore_index;
+    if constexpr (requires { config.logit_softcapping; }) {
+      if (config.logit_softcapping != 0) {
+        diagnostics.unsupported(*target.arguments.find("logit_softcapping"),
+                                "capping logits in the loss is not in this version; a model's own "
+                                "final_logit_softcapping is");
+      }
+    }
+    if constexpr (requires { config.label_smoothing; }) {
+      if (config.label_smoothing != 0) {
+        diagnostics.unsupported(*target.arguments.find("label_smoothing"),
+                                "label smoothing is not in this version");
+      }
+    }
+    return settings;
+  };
+}
+
+template <typename Config>
+void add_loss(config::TargetRegistry<LossMaker>& registry, const char* module, const char* name) {
+  const std::string dotted = cat("nemo_automodel.components.loss.", module, ".", name);
+  registry.add({.name = dotted,
+                .aliases = {cat("nemo_automodel.components.loss.", name), name},
+                .doc = "cross-entropy of labelled tokens",
+                .options = config::schema_of<Config>()},
+               loss_maker<Config>(name));
+}
+
+}  // namespace
+
+config::TargetRegistry<LossMaker> loss_targets() {
+  config::TargetRegistry<LossMaker> registry("loss");
+  add_loss<MaskedCrossEntropyConfig>(registry, "masked_ce", "MaskedCrossEntropy");
+  add_loss<FusedLinearCrossEntropyConfig>(registry, "linear_ce", "FusedLinearCrossEntropy");
+  add_loss<ChunkedCrossEntropyConfig>(registry, "chunked_ce", "ChunkedCrossEntropy");
+  add_loss<TEParallelCrossEntropyConfig>(registry, "te_parallel_ce", "TEParallelCrossEntropy");
+  registry.add_unsupported("nemo_automodel.components.loss.kd_loss.KDLoss",
+                           "knowledge distillation is not in this version", {"KDLoss"},
+                           config::check_options<KDLossOptions>());
+  return registry;
+}
+
+config::TargetRegistry<ModelTarget> model_targets() {
+  config::TargetRegistry<ModelTarget> registry("model");
+  const auto add = [&](const char* method, ModelTarget target, const char* doc) {
+    registry.add(
+        {.name = cat("nemo_automodel.NeMoAutoModelForCausalLM.", method),
+         .aliases = {cat("nemo_automodel._transformers.NeMoAutoModelForCausalLM.", method),
+                     cat("nemo_automodel._transformers.auto_model.NeMoAutoModelForCausalLM.",
+                         method),
+                     cat("nemo_automodel.components._transformers.auto_model."
+                         "NeMoAutoModelForCausalLM.",
+                         method),
+                     cat("transformers.AutoModelForCausalLM.", method),
+                     cat("NeMoAutoModelForCausalLM.", method)},
+         .doc = doc},
+        target);
+  };
+  add("from_pretrained", ModelTarget::kFromPretrained, "weights of a Hugging Face folder");
+  add("from_config", ModelTarget::kFromConfig, "random weights for a configuration");
+  const struct {
+    const char* name;
+    const char* reason;
+  } others[] = {
+      {"NeMoAutoModelForSequenceClassification", "sequence classification is not in this version"},
+      {"NeMoAutoModelForSeq2SeqLM", "encoder-decoder models are not in this version"},
+      {"NeMoAutoModelForImageTextToText", "vision-language models are not in this version"},
+      {"NeMoAutoModelForMultimodalLM", "multimodal models are not in this version"},
+      {"NeMoAutoModelBiEncoder", "embedding models are not in this version"},
+  };
+  for (const auto& other : others) {
+    for (const char* method : {"from_pretrained", "from_config"}) {
+      registry.add_unsupported(cat("nemo_automodel.", other.name, ".", method), other.reason);
+    }
+  }
+  registry.add_unsupported("nemo_automodel.components.models.gpt2.build_gpt2_model",
+                           "upstream's own GPT-2 builder is not in this version; use from_config "
+                           "with architectures: [GPT2LMHeadModel]");
+  return registry;
+}
+
+config::TargetRegistry<CollateTarget> collate_targets() {
+  config::TargetRegistry<CollateTarget> registry("collate_fn");
+  registry.add({.name = "nemo_automodel.components.datasets.utils.default_collater",
+                .aliases = {"default_collater", "default"},
+                .doc = "pad to the longest sample"},
+               CollateTarget::kPad);
+  registry.add({.name = "torch.utils.data.default_collate",
+                .aliases = {"torch.utils.data._utils.collate.default_collate",
+                            "torch.utils.data.dataloader.default_collate"},
+                .doc = "stack samples of equal length"},
+               CollateTarget::kStack);
+  registry.add_unsupported("nemo_automodel.components.datasets.utils.packed_sequence_thd_collater",
+                           "packed sequences are not in this version");
+  registry.add_unsupported("nemo_automodel.components.datasets.utils.neat_packed_collater",
+                           "packed sequences are not in this version");
+  return registry;
+}
+
+config::TargetRegistry<AcceptedTarget> dataloader_targets() {
+  config::TargetRegistry<AcceptedTarget> registry("dataloader");
+  registry.add(
+      {.name = "torchdata.stateful_dataloader.StatefulDataLoader",
+       .aliases = {"torchdata.stateful_dataloader.stateful_dataloader.StatefulDataLoader",
+                   "torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"},
+       .doc = "batches with an exact position"},
+      {});
+  return registry;
+}
+
+config::TargetRegistry<AcceptedTarget> tokenizer_targets() {
+  config::TargetRegistry<AcceptedTarget> registry("tokenizer");
+  registry.add(
+      {.name = "transformers.AutoTokenizer.from_pretrained",
+       .aliases = {"nemo_automodel.NeMoAutoTokenizer.from_pretrained",
+                   "nemo_automodel._transformers.auto_tokenizer.NeMoAutoTokenizer.from_pretrained",
+                   "nemo_automodel._transformers.NeMoAutoTokenizer.from_pretrained"},
+       .doc = "tokenizer.json of a folder"},
+      {});
+  return registry;
+}
+
+ClassPaths class_paths(const models::FamilyFacts& family, const char* file, std::string_view name) {
+  const std::string package = cat("transformers.models.", family.module, ".");
+  return {cat(package, file, "_", family.module, ".", name), cat(package, name)};
+}
+
+config::TargetRegistry<ModelConfigTarget> model_config_targets() {
+  config::TargetRegistry<ModelConfigTarget> registry("model configuration");
+  registry.add({.name = "transformers.AutoConfig.from_pretrained",
+                .aliases = {"nemo_automodel._transformers.auto_config.NeMoAutoConfig."
+                            "from_pretrained"},
+                .doc = "config.json of a folder, with the other keys as changes"},
+               ModelConfigTarget::kFolder);
+  for (const models::FamilyFacts& family : models::family_facts()) {
+    const std::string plain = cat("transformers.", family.config_class);
+    const auto [in_file, in_module] = class_paths(family, "configuration", family.config_class);
+    const auto method = [](const std::string& of) { return of + ".from_pretrained"; };
+    registry.add(
+        {.name = plain, .aliases = {in_module, in_file}, .doc = "the configuration itself"},
+        ModelConfigTarget::kInline);
+    registry.add({.name = method(plain),
+                  .aliases = {method(in_module), method(in_file)},
+                  .doc = "config.json of a folder, with the other keys as changes"},
+                 ModelConfigTarget::kFolder);
+  }
+  return registry;
+}
+
+config::TargetRegistry<AcceptedTarget> recipe_targets() {
+  config::TargetRegistry<AcceptedTarget> registry("recipe");
+  const auto names = [](const char* module, const char* name) {
+    return std::vector<std::string>{cat("nemo_automodel.recipes.", module, ".", name)};
+  };
+  registry.add({.name = "TrainFinetuneRecipeForNextTokenPrediction",
+                .aliases = names("llm.train_ft", "TrainFinetuneRecipeForNextTokenPrediction"),
+                .doc = "fine-tuning and pretraining of causal language models"},
+               {});
+  registry.add_unsupported(
+      "TrainFinetuneRecipeForSequenceClassification",
+      "sequence classification is not in this version",
+      names("llm.train_seq_cls", "TrainFinetuneRecipeForSequenceClassification"));
+  registry.add_unsupported("KnowledgeDistillationRecipeForNextTokenPrediction",
+                           "knowledge distillation is not in this version",
+                           names("llm.kd", "KnowledgeDistillationRecipeForNextTokenPrediction"));
+  registry.add_unsupported("BenchmarkingRecipeForNextTokenPrediction",
+                           "the benchmark recipe is not in this version",
+                           names("llm.benchmark", "BenchmarkingRecipeForNextTokenPrediction"));
+  registry.add({.name = "DiffusionGemmaSFTRecipe",
+                .aliases = names("dllm.train_ft", "DiffusionGemmaSFTRecipe"),
+                .doc = "fine-tuning of DiffusionGemma by block diffusion"},
+               {});
+  registry.add_unsupported("DiffusionLMSFTRecipe",
+                           "masked diffusion is not in this version; DiffusionGemma is trained by "
+                           "recipe: DiffusionGemmaSFTRecipe",
+                           names("dllm.train_ft", "DiffusionLMSFTRecipe"));
+  registry.add_unsupported("FinetuneRecipeForVLM", "vision-language models are not in this version",
+                           names("vlm.finetune", "FinetuneRecipeForVLM"));
+  return registry;
+}
+
+LossSettings read_loss(const config::Node* node, Diagnostics& diagnostics) {
+  if (node == nullptr || node->is_null()) return {};
+  const auto target = config::split_target(*node, diagnostics);
+  if (!target) return {};
+  const auto registry = loss_targets();
+  const LossMaker* maker = registry.resolve_maker(*target, diagnostics);
+  return maker == nullptr ? LossSettings{} : (*maker)(*target, diagnostics);
+}
+
+}  // namespace automodel::recipes

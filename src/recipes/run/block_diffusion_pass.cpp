@@ -1,0 +1,134 @@
+#include "recipes/run/block_diffusion_pass.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "comm/sums.h"
+#include "core/error.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using models::diffusion_gemma::BlockDiffusionBatch;
+
+double num_labelled(const at::Tensor& labels, int64_t ignore_index) {
+  return static_cast<double>(labels.ne(ignore_index).sum().item<int64_t>());
+}
+
+}  // namespace
+
+BlockDiffusionPassOptions block_diffusion_options(
+    const Recipe& recipe, const models::diffusion_gemma::DiffusionGemmaModel& model) {
+  const DllmSection& dllm = recipe.dllm.value();
+  BlockDiffusionPassOptions options;
+  options.diffusion = {.seed = recipe.seed,
+                       .eps = dllm.eps,
+                       .vocab_size = dllm.vocab_size.value(),
+                       .block_size = dllm.block_size.value_or(model.config().canvas_length),
+                       .self_conditioning_p = dllm.self_conditioning_p};
+  options.encoder_loss_weight = dllm.encoder_loss_weight;
+  options.ignore_index = recipe.loss.ignore_index;
+  return options;
+}
+
+datasets::WindowCollaterConfig window_collater_of(const Recipe& recipe,
+                                                  const datasets::TextEncoder& encoder) {
+  datasets::WindowCollaterConfig config;
+  config.pad_id = encoder.pad_token_id().value_or(0);
+  config.eos_id = encoder.eos_token_id().value_or(config.pad_id);
+  config.block_size = recipe.dllm->pad_block_size;
+  config.pad_seq_len_divisible = recipe.dllm->pad_seq_len_divisible;
+  config.supervises_padding = recipe.dllm->supervise_padding;
+  const config::Node* length = recipe.dataset.node.find("seq_length");
+  if (length != nullptr) config.max_length = length->int_value();
+  return config;
+}
+
+BlockDiffusionPass::BlockDiffusionPass(models::diffusion_gemma::DiffusionGemmaModel& model,
+                                       distributed::Engine& engine,
+                                       BlockDiffusionPassOptions options)
+    : model_(model), engine_(engine), options_(std::move(options)) {}
+
+BlockDiffusionBatch BlockDiffusionPass::noised(const tensor::Batch& batch, int64_t step,
+                                               int64_t micro_batch) const {
+  const MicroBatchPlace place{.step = step,
+                              .micro_batch = micro_batch,
+                              .dp_rank = options_.data_ranks.rank(),
+                              .dp_size = options_.data_ranks.size(),
+                              .grad_acc_steps = options_.grad_acc_steps};
+  return make_block_diffusion_batch(batch, place, options_.diffusion, options_.ignore_index);
+}
+
+void BlockDiffusionPass::begin_step(const std::vector<tensor::Batch>& group, int64_t step) {
+  prepared_.clear();
+  canvas_loss_ = 0;
+  std::vector<double> counts(3, 0.0);
+  for (size_t i = 0; i < group.size(); ++i) {
+    prepared_.push_back(noised(group[i], step, static_cast<int64_t>(i)));
+    counts[0] += num_labelled(prepared_.back().canvas_labels, options_.ignore_index);
+    counts[1] += num_labelled(prepared_.back().text_labels, options_.ignore_index);
+    counts[2] += static_cast<double>(group[i].input_ids.numel());
+  }
+  counts = comm::sum_over(options_.data_ranks, std::move(counts));
+  // Gradients are averaged over the ranks: dividing by their share makes sums over them of that.
+  const double num_ranks = engine_.group().size();
+  scale_.canvas_divisor = std::max(counts[0], 1.0) / num_ranks;
+  scale_.text_divisor = std::max(counts[1], 1.0) / num_ranks;
+  scale_.text_weight = options_.encoder_loss_weight;
+  num_tokens_ = static_cast<int64_t>(counts[2]);
+}
+
+double BlockDiffusionPass::train(const tensor::Batch&, double, const training::BatchPlace& place) {
+  AM_CHECK(!prepared_.empty(), "a micro-batch of a step that was not begun");
+  const BlockDiffusionBatch batch = prepared_.front().to(options_.device);
+  prepared_.pop_front();
+  engine_.begin_micro_batch(place.is_last);
+  const auto loss = model_.block_diffusion_loss(batch, scale_, options_.ignore_index);
+  const double value = loss.total.item<double>();
+  canvas_loss_ += loss.canvas.item<double>();
+  loss.total.backward();
+  engine_.end_micro_batch();
+  return value;
+}
+
+void BlockDiffusionPass::describe(Json& record) const {
+  const double num_ranks = engine_.group().size();
+  const double canvas_loss = comm::sum_over(engine_.group(), canvas_loss_ / num_ranks);
+  Json out = Json::object();
+  for (const auto& [key, value] : record.as_object()) {
+    if (key == "num_tokens_per_step") {
+      out["tokens_per_step"] = num_tokens_;
+    } else if (key == "num_label_tokens") {
+      out["supervised_tokens"] = value;
+    } else {
+      out[key] = value;
+    }
+    if (key == "loss") out["dllm_loss"] = static_cast<double>(static_cast<float>(canvas_loss));
+  }
+  out["draft_acc"] = Json();
+  out["mode"] = "block_diffusion";
+  record = std::move(out);
+}
+
+void BlockDiffusionPass::begin_validation(tensor::Batch& batch, int64_t step) {
+  BlockDiffusionBatch prepared = noised(batch, step, 0);
+  prepared.text_labels = at::Tensor();
+  prepared.is_conditioned = at::Tensor();
+  batch.labels = prepared.canvas_labels;
+  batch.padding_mask = at::Tensor();
+  prepared_ = {std::move(prepared)};
+}
+
+double BlockDiffusionPass::evaluate(const tensor::Batch&, int64_t) {
+  AM_CHECK(prepared_.size() == 1, "a validation batch that was not begun");
+  const BlockDiffusionBatch batch = prepared_.front().to(options_.device);
+  prepared_.clear();
+  engine_.begin_micro_batch(true);
+  const auto loss = model_.block_diffusion_loss(batch, {}, options_.ignore_index);
+  engine_.end_micro_batch();
+  return loss.total.item<double>();
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,106 @@
+#include "recipes/run/expert_balance.h"
+
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+
+#include "moe/load_metrics.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+int64_t number_of(const moe::LayerLoad& load) {
+  return std::stoll(load.layer.substr(load.layer.rfind(' ') + 1));
+}
+
+/// The layers of all stages, in order.
+std::vector<moe::LayerLoad> of_all_stages(const std::vector<moe::LayerLoad>& loads,
+                                          const comm::ProcessGroup& stages) {
+  Json::Array rows;
+  for (const moe::LayerLoad& load : loads) {
+    Json row = Json::object();
+    row["layer"] = load.layer;
+    row["aux_loss"] = load.aux_loss;
+    Json::Array counts;
+    const float* count = load.load.const_data_ptr<float>();
+    for (int64_t e = 0; e < load.load.numel(); ++e) {
+      counts.push_back(Json(static_cast<double>(count[e])));
+    }
+    row["load"] = Json(std::move(counts));
+    rows.push_back(std::move(row));
+  }
+  std::vector<moe::LayerLoad> all;
+  for (const std::string& text : stages.all_gather_text(Json(std::move(rows)).dump())) {
+    const Json stage = Json::parse(text, "loads of a stage");
+    for (const Json& row : stage.as_array()) {
+      std::vector<float> counts;
+      for (const Json& count : row.at("load").as_array()) {
+        counts.push_back(static_cast<float>(count.as_double()));
+      }
+      all.push_back(
+          {row.at("layer").as_string(), at::tensor(counts), row.at("aux_loss").as_double()});
+    }
+  }
+  std::ranges::stable_sort(all, {}, number_of);
+  return all;
+}
+
+}  // namespace
+
+ExpertBalance::ExpertBalance(const Parts& parts, BalanceRanks ranks) : ranks_(std::move(ranks)) {
+  for (const auto& part : parts) {
+    const auto routers = moe::routers_of(*part, part->key_map());
+    routers_.insert(routers_.end(), routers.begin(), routers.end());
+  }
+  if (ranks_.context.size() == 1 && ranks_.sequence.size() == 1) return;
+  for (const moe::LayerRouter& layer : routers_) {
+    layer.router->set_sum_over_sequence([ranks = ranks_](at::Tensor values) {
+      ranks.context.all_reduce(values, comm::ReduceOp::kSum);
+      ranks.sequence.all_reduce(values, comm::ReduceOp::kSum);
+    });
+  }
+}
+
+void ExpertBalance::use_fake_balanced_gates() {
+  for (const moe::LayerRouter& layer : routers_) layer.router->use_fake_balanced_gate();
+}
+
+void ExpertBalance::set_aux_loss_scale(double scale) {
+  for (const moe::LayerRouter& layer : routers_) layer.router->set_aux_loss_scale(scale);
+}
+
+void ExpertBalance::begin_step(int64_t num_micro_batches) {
+  // Gradients are averaged over context-parallel ranks, of which each gives its tokens' share.
+  scale_ = static_cast<double>(ranks_.context.size()) / static_cast<double>(num_micro_batches);
+  set_aux_loss_scale(scale_);
+}
+
+void ExpertBalance::begin_batch(double divisor, int64_t num_micro_batches) {
+  set_aux_loss_scale(scale_ * divisor / static_cast<double>(num_micro_batches));
+}
+
+void ExpertBalance::end_step(distributed::Engine& engine) {
+  const auto sum = [&](at::Tensor counts) {
+    ranks_.tokens.all_reduce(counts, comm::ReduceOp::kSum);
+    if (ranks_.sequence.size() > 1) ranks_.sequence.all_reduce(counts, comm::ReduceOp::kSum);
+  };
+  if (routers_.empty()) return;
+  loads_ = moe::take_loads(routers_, sum);
+  if (moe::update_correction_biases(routers_, loads_, engine.parameters())) {
+    engine.parameters_changed();
+  }
+}
+
+void ExpertBalance::describe(const MoeMetricsSection& section, int64_t step, Json& record) const {
+  if (!section.enabled) return;
+  const bool is_detailed =
+      section.mode == "detailed" && step % section.detailed_every_steps.value_or(1) == 0;
+  const std::vector<moe::LayerLoad> loads =
+      ranks_.stages.size() == 1 ? loads_ : of_all_stages(loads_, ranks_.stages);
+  for (const auto& [name, value] : moe::load_metrics(loads, {is_detailed, section.top_k_experts})) {
+    record[name] = value;
+  }
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,62 @@
+#include "recipes/run/metrics.h"
+
+#include <utility>
+
+#include "core/clock.h"
+
+namespace automodel::recipes {
+
+namespace {
+double gib(uint64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(1 << 30);
+}
+}  // namespace
+
+StepMeter::StepMeter(int64_t world_size, std::optional<double> peak_tflops, MemoryGauge peak_bytes)
+    : world_size_(world_size),
+      peak_tflops_(peak_tflops),
+      peak_bytes_(std::move(peak_bytes)),
+      last_seconds_(monotonic_seconds()) {}
+
+void StepMeter::restart() {
+  last_seconds_ = monotonic_seconds();
+}
+
+Json StepMeter::record(const training::StepResult& result, int64_t step, int64_t epoch,
+                       double flops) {
+  const double now = monotonic_seconds();
+  const double seconds = now - last_seconds_;
+  last_seconds_ = now;
+  const double tokens_per_second = static_cast<double>(result.counts.num_tokens) / seconds;
+  const auto ranks = static_cast<double>(world_size_);
+  Json record = Json::object();
+  record["step"] = step;
+  record["epoch"] = epoch;
+  record["timestamp"] = utc_timestamp();
+  record["loss"] = static_cast<double>(static_cast<float>(result.loss));
+  record["grad_norm"] = result.grad_norm;
+  record["lr"] = result.lr;
+  record["mem"] = gib(peak_bytes_());
+  record["tps"] = tokens_per_second;
+  record["tps_per_gpu"] = tokens_per_second / ranks;
+  record["mfu"] =
+      peak_tflops_ ? Json(100.0 * flops / 1e12 / (ranks * seconds) / *peak_tflops_) : Json();
+  record["num_tokens_per_step"] = result.counts.num_tokens;
+  record["num_label_tokens"] = result.counts.num_label_tokens;
+  return record;
+}
+
+Json StepMeter::validation_record(const training::TrainStep::Evaluation& result, double lr,
+                                  int64_t step, int64_t epoch) const {
+  Json record = Json::object();
+  record["step"] = step;
+  record["epoch"] = epoch;
+  record["timestamp"] = utc_timestamp();
+  record["val_loss"] = result.loss;
+  record["lr"] = lr;
+  record["num_label_tokens"] = result.num_label_tokens;
+  record["mem"] = gib(peak_bytes_());
+  return record;
+}
+
+}  // namespace automodel::recipes

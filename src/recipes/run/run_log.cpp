@@ -1,0 +1,106 @@
+#include "recipes/run/run_log.h"
+
+#include "core/error.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+/// A fresh run must not write behind the records of another: they stay beside it, renamed.
+void set_aside(const std::string& path) {
+  if (path_exists(path) && file_size(path) > 0) rename_path(path, path + ".old");
+}
+
+/// Keeps the records of a JSONL file whose step is below `first_step`; a torn last line goes too.
+void drop_records_from(const std::string& path, int64_t first_step) {
+  if (!path_exists(path)) return;
+  std::string kept;
+  for (const std::string& line : split(read_file(path), '\n')) {
+    if (line.empty()) continue;
+    try {
+      if (Json::parse(line, path).get("step", first_step) < first_step) kept += line + "\n";
+    } catch (const InputError&) {
+      continue;  // torn when the run was killed
+    }
+  }
+  write_file_atomic(path, kept);
+}
+
+/// What a killed run left while it rewrote a log.
+void remove_leftovers(const std::string& folder) {
+  for (const std::string& name : list_directory(folder)) {
+    const bool is_log = name.starts_with("training.jsonl") || name.starts_with("validation");
+    if (is_log && name.find(cat(".jsonl", kTemporaryEnding)) != std::string::npos) {
+      remove_tree(path_join(folder, name));
+    }
+  }
+}
+
+}  // namespace
+
+RunLog::RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& reporter,
+               int64_t first_step, bool is_resumed)
+    : reporter_(reporter),
+      folder_(recipe.checkpoint.checkpoint_dir),
+      is_writing_(group.rank() == 0),
+      first_step_(first_step),
+      is_resumed_(is_resumed) {
+  if (!is_writing_) return;
+  create_directories(folder_);
+  remove_leftovers(folder_);
+  writer("training.jsonl");
+}
+
+LineWriter& RunLog::writer(const std::string& file) {
+  auto& writer = writers_[file];
+  if (writer == nullptr) {
+    const std::string path = path_join(folder_, file);
+    if (is_resumed_) {
+      drop_records_from(path, first_step_);
+    } else {
+      set_aside(path);
+    }
+    writer = std::make_unique<LineWriter>(path);
+  }
+  return *writer;
+}
+
+void RunLog::train(const Json& record) {
+  if (!is_writing_) return;
+  writer("training.jsonl").append(record.dump());
+  reporter_.info(train_line(record));
+}
+
+void RunLog::validation(const std::string& set, const Json& record) {
+  if (!is_writing_) return;
+  writer(set == "default" ? "validation.jsonl" : cat("validation_", set, ".jsonl"))
+      .append(record.dump());
+  reporter_.info(validation_line(set, record));
+}
+
+std::string train_line(const Json& record) {
+  const Json* const dllm_loss = record.find("dllm_loss");
+  const bool is_diffusion = dllm_loss != nullptr;
+  const std::string canvas =
+      is_diffusion ? cat(" | dllm_loss ", format_fixed(dllm_loss->as_double(), 4)) : "";
+  const std::string end = is_diffusion
+                              ? cat("mode ", record.at("mode").as_string())
+                              : cat("num_label_tokens ", record.at("num_label_tokens").as_int());
+  return cat("step ", record.at("step").as_int(), " | epoch ", record.at("epoch").as_int(),
+             " | loss ", format_fixed(record.at("loss").as_double(), 4), canvas, " | grad_norm ",
+             format_fixed(record.at("grad_norm").as_double(), 4), " | lr ",
+             format_scientific(record.at("lr").as_double(), 2), " | mem ",
+             format_fixed(record.at("mem").as_double(), 2), " GiB | tps ",
+             format_fixed(record.at("tps").as_double(), 2), "(",
+             format_fixed(record.at("tps_per_gpu").as_double(), 2), "/gpu) | ", end);
+}
+
+std::string validation_line(const std::string& set, const Json& record) {
+  return cat("[val] name \"", set, "\" | step ", record.at("step").as_int(), " | epoch ",
+             record.at("epoch").as_int(), " | loss ",
+             format_fixed(record.at("val_loss").as_double(), 4), " | lr ",
+             format_scientific(record.at("lr").as_double(), 2), " | num_label_tokens ",
+             record.at("num_label_tokens").as_int());
+}
+
+}  // namespace automodel::recipes

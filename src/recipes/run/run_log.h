@@ -1,0 +1,43 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "comm/process_group.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/reporter.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+/// The records of a run: a line of JSON each in checkpoint_dir, and a line on the console. Only
+/// rank 0 writes. Every record reaches the kernel before the call returns.
+class RunLog final {
+ public:
+  /// Continuing from a checkpoint drops the records of steps that will be done again: those from
+  /// `first_step` on. A fresh run begins new files; those of an earlier run get the ending .old.
+  /// The folder is locked by the caller. Throws InputError.
+  RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& reporter,
+         int64_t first_step, bool is_resumed);
+
+  void train(const Json& record);
+  void validation(const std::string& set, const Json& record);
+
+ private:
+  LineWriter& writer(const std::string& file);
+
+  Reporter& reporter_;
+  std::string folder_;
+  bool is_writing_;
+  int64_t first_step_;
+  bool is_resumed_;
+  std::map<std::string, std::unique_ptr<LineWriter>> writers_;
+};
+
+/// Upstream's console lines.
+std::string train_line(const Json& record);
+std::string validation_line(const std::string& set, const Json& record);
+
+}  // namespace automodel::recipes

@@ -1,0 +1,220 @@
+#include "recipes/run/run_recipe.h"
+
+#include <ATen/Parallel.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "comm/world.h"
+#include "config/load.h"
+#include "config/print.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "launcher/environment.h"
+#include "launcher/local_ranks.h"
+#include "loggers/chrome_trace.h"
+#include "loggers/console.h"
+#include "recipes/check/check_run.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/read/recipe.h"
+#include "recipes/run/rank_device.h"
+#include "recipes/run/train_session.h"
+#include "tensor/page_arena.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using loggers::ConsoleReporter;
+
+/// A recipe that was read and found right, ready for any rank.
+struct PreparedRun {
+  config::Document document;
+  Recipe recipe;
+  std::string shown_recipe;     ///< as it was written: no text of the environment is logged
+  std::string resolved_recipe;  ///< with the values that are used; saved beside checkpoints
+  std::string compared_recipe;  ///< the same with its secrets: all ranks have the same
+  std::vector<std::string> warnings;
+  std::string trace_path;
+  std::string log_path;
+  std::string device;        ///< "cpu", "cuda" or "": whatever is there
+  double begin_seconds = 0;  ///< monotonic_seconds() when the launching process started
+};
+
+/// When the program was started, by monotonic_seconds(). A script that became the program may be
+/// much older, so the program leaves the time itself.
+double start_seconds() {
+  const char* text = std::getenv("AUTOMODEL_STARTED");
+  const auto seconds = text == nullptr ? std::nullopt : parse_double(text);
+  return seconds.value_or(monotonic_seconds() - seconds_since_process_start());
+}
+
+loggers::ConsoleOptions console_of(const PreparedRun& run, int rank, int world_size) {
+  loggers::ConsoleOptions options = loggers::ConsoleOptions::from_environment(rank, world_size);
+  options.file = run.log_path;
+  return options;
+}
+
+PreparedRun prepare(const RunOptions& options, int world_size) {
+  PreparedRun run;
+  run.begin_seconds = start_seconds();
+  run.trace_path = options.trace_path;
+  run.log_path = options.log_path;
+  const ConsoleReporter can_be_opened(console_of(run, 0, world_size));
+  run.device = options.device;
+  run.document = config::load_recipe(options.recipe_path, options.overrides);
+  config::Diagnostics diagnostics(run.document.sources);
+  run.recipe = read_recipe(run.document.root, diagnostics);
+  check_run(run.recipe, {.world_size = world_size, .loads_tokenizers = false}, diagnostics);
+  diagnostics.throw_if_errors();
+  run.warnings = run.document.warnings;
+  for (std::string& text : diagnostics.render_all(config::Severity::kWarning)) {
+    run.warnings.push_back(std::move(text));
+  }
+  run.shown_recipe = config::to_yaml(run.document.root);
+  run.resolved_recipe = config::to_yaml(run.document.root, {.has_values = true});
+  run.compared_recipe =
+      config::to_yaml(run.document.root, {.has_secrets_hidden = false, .has_values = true});
+  return run;
+}
+
+/// This rank's place, on a device only when every rank has one.
+RankDevice find_device(const PreparedRun& run, int local_rank, comm::World& world,
+                       Reporter& reporter) {
+  const bool is_nccl = to_lower(run.recipe.dist_env.backend) == "nccl";
+  DeviceRequest request;
+  request.is_demanded = run.device == "cuda";
+  request.is_wanted = request.is_demanded || (run.device.empty() && is_nccl);
+  request.local_rank = local_rank;
+  RankDevice place = agree_on_device(request, world.group(), tensor::open_cuda, reporter);
+  if (!place.device.is_cpu()) world.use_cuda_device(place.device.index());
+  return place;
+}
+
+int run_session(const PreparedRun& run, int local_rank, comm::World& world, Reporter& reporter) {
+  world.group().check_same("recipe or overrides", run.compared_recipe);
+  const RankDevice place = find_device(run, local_rank, world, reporter);
+  if (place.device.is_cpu()) tensor::use_page_arena_for_tensors();
+  const comm::ProcessGroup group = world.group();
+  std::optional<loggers::ChromeTrace> trace;
+  if (!run.trace_path.empty()) {
+    trace.emplace(loggers::trace_path_of_rank(run.trace_path, group.rank()), group.rank());
+  }
+  RunContext context{.world = &world,
+                     .group = group,
+                     .reporter = &reporter,
+                     .trace = trace ? &*trace : nullptr,
+                     .device = place.device,
+                     .cuda = place.cuda.get(),
+                     .resolved_recipe = run.resolved_recipe};
+  TrainSession session(run.recipe, context);
+  reporter.info(cat("ready after ", format_duration(monotonic_seconds() - run.begin_seconds)));
+  return static_cast<int>(session.run());
+}
+
+/// A rank's whole life; every error ends here, with its text left for the peers.
+launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, int local_rank,
+                              int num_threads) {
+  ConsoleReporter reporter(console_of(run, place.rank, place.size));
+  place.reporter = &reporter;
+  at::set_num_threads(num_threads);
+  std::optional<comm::World> world;
+  launcher::RankOutcome outcome(0);
+  try {
+    world.emplace(place);
+    for (const std::string& warning : run.warnings) reporter.warning(warning);
+    reporter.info(cat("recipe:\n", run.shown_recipe));
+    const int status = run_session(run, local_rank, *world, reporter);
+    world->close();
+    return status;
+  } catch (const std::exception& error) {
+    outcome = outcome_of(error);
+  }
+  if (world) world->fail(outcome.failure);
+  return outcome;
+}
+
+/// Says why a rank failed that nobody here launched.
+int tell(const PreparedRun& run, const launcher::RankOutcome& outcome, int rank, int world_size) {
+  if (!outcome.failure.empty()) {
+    ConsoleReporter(console_of(run, rank, world_size)).error(outcome.failure);
+  }
+  return outcome.status;
+}
+
+double timeout_of(const PreparedRun& run) {
+  return run.recipe.dist_env.timeout_minutes * 60.0;
+}
+
+int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
+  comm::WorldOptions world;
+  world.rank = place.rank;
+  world.size = place.world_size;
+  world.host = place.host;
+  world.port = place.port;
+  world.hosts_store = place.rank == 0 && !place.store_is_served;
+  world.is_agents_store = place.store_is_served;
+  world.is_one_machine = place.local_world_size == place.world_size;
+  world.secret = place.secret;
+  world.timeout_seconds = timeout_of(run);
+  world.run_id = place.run_id;
+  world.network_interface = place.network_interface;
+  world.store_place = place.store_is_served ? place.source : "rank 0";
+  const int threads =
+      launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
+  const int status =
+      tell(run, be_rank(run, world, place.local_rank, threads), place.rank, place.world_size);
+  if (status == static_cast<int>(ExitCode::kRankFailed)) {
+    // Libraries' threads may be in calls that never end, beside which nothing can be torn down.
+    std::fflush(nullptr);
+    ::_exit(status);
+  }
+  return status;
+}
+
+int run_here(const PreparedRun& run, int num_ranks) {
+  if (num_ranks == 1) {
+    const int threads = launcher::threads_per_rank(launcher::process_environment(), 1);
+    return tell(run, be_rank(run, {}, 0, threads), 0, 1);
+  }
+  launcher::LocalRun local;
+  const std::string secret = launcher::make_run_secret();
+  local.rank_main = [&](const launcher::LocalRank& place) {
+    comm::WorldOptions world;
+    world.rank = place.rank;
+    world.size = place.num_ranks;
+    world.port = place.port;
+    world.secret = secret;
+    world.timeout_seconds = timeout_of(run);
+    return be_rank(run, world, place.rank, place.num_threads);
+  };
+  local.serve_store = [&secret](int listening_fd, int, int) -> std::shared_ptr<void> {
+    return std::make_shared<comm::StoreServer>(listening_fd, secret);
+  };
+  local.report = [&](const std::string& text) {
+    ConsoleReporter(console_of(run, 0, 1)).error(text);
+  };
+  return launcher::run_local_ranks(num_ranks, local);
+}
+
+}  // namespace
+
+int run_recipe(const RunOptions& options) {
+  const auto place = launcher::find_place(launcher::process_environment());
+  const int num_local_ranks = options.num_local_ranks.value_or(1);
+  if (num_local_ranks < 1) {
+    throw UserError(cat("--nproc-per-node must be at least 1, found ", num_local_ranks));
+  }
+  if (place && options.num_local_ranks) {
+    throw UserError(cat("--nproc-per-node starts ranks on this machine, but ", place->source,
+                        " has started this process as rank ", place->rank, " of ",
+                        place->world_size, " already; leave it out"));
+  }
+  const int num_ranks = place ? place->world_size : num_local_ranks;
+  PreparedRun run = prepare(options, num_ranks);
+  return place ? run_started_rank(run, *place) : run_here(run, num_ranks);
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/folder_lock.h"
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/lifecycle.h"
+#include "comm/process_group.h"
+#include "comm/slow_work.h"
+#include "core/reporter.h"
+#include "distributed/engine/engine.h"
+#include "models/causal_lm.h"
+#include "recipes/read/recipe.h"
+#include "training/train_step.h"
+
+namespace automodel::recipes {
+
+/// Everything of a session that a checkpoint holds. References to the session's own parts.
+struct SessionState {
+  distributed::Engine& engine;
+  optim::Optimizer& optimizer;
+  training::TrainStep& train_step;
+  training::StepScheduler& scheduler;
+  datasets::BatchStream& stream;
+  models::CausalLM& model;
+};
+
+/// What is known at the moment of a save.
+struct SaveRequest {
+  Json position;  ///< of the data, behind the step that was just done
+  double train_loss = 0;
+  std::vector<std::pair<std::string, double>> validation_losses;
+  bool is_final = false;  ///< the run's last checkpoint
+};
+
+/// Saves and restores sessions in upstream's layout. All ranks call save() and restore() together,
+/// and wait for each other however long a disk takes.
+class SessionCheckpoint final {
+ public:
+  /// Locks the folder of checkpoints and logs as long as it lives. Throws InputError when another
+  /// run has it.
+  SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group, comm::SlowWork& slow_work,
+                    Reporter& reporter, std::string resolved_recipe);
+
+  /// Continues from the checkpoint that restore_from or the newest good one means. False when there
+  /// is none and the run starts afresh.
+  bool restore(const SessionState& state);
+
+  void save(const SessionState& state, const SaveRequest& request);
+
+ private:
+  void write_rank_files(const SessionState& state, const std::string& folder) const;
+  /// Returns records of large files, whose checksums the manifest then need not compute.
+  std::vector<FileRecord> write_shared_files(const SessionState& state, const SaveRequest& request,
+                                             const std::string& folder) const;
+  std::vector<FileRecord> export_model(const SessionState& state, const std::string& folder) const;
+  void load(const SessionState& state, const std::string& folder) const;
+  void lock_folder();
+  /// The checkpoint to continue from, "" for none. All ranks verify it, each a share.
+  std::string choose();
+  std::string verify_candidates();
+  std::optional<std::string> verify(const std::string& checkpoint);
+  std::string hear_rank_0(const std::string& told);
+  void abandon(checkpoint::Lifecycle& lifecycle, const checkpoint::CheckpointName& name) const;
+
+  const Recipe& recipe_;
+  comm::ProcessGroup group_;
+  comm::SlowWork& slow_work_;
+  Reporter& reporter_;
+  std::string resolved_recipe_;
+  std::optional<checkpoint::FolderLock> lock_;
+  std::set<std::string> passed_over_;  // checkpoints that were damaged when one was chosen
+};
+
+}  // namespace automodel::recipes
