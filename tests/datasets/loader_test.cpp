@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
-#include <iterator>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "core/error.h"
@@ -218,29 +219,30 @@ TEST(LoaderTest, RefusesAnEmptyDatasetAndGrouping) {
   EXPECT_THROW(make_loader(3, {}, {.group_by_length = true}), UnsupportedError);
 }
 
-std::ptrdiff_t num_threads_of_process() {
-  const std::filesystem::directory_iterator threads("/proc/self/task");
-  return std::distance(begin(threads), end(threads));
-}
-
-/// A thread that was joined is listed until the kernel has cleared it away.
-bool comes_to_threads(std::ptrdiff_t count) {
-  for (int i = 0; i < 1'000'000; ++i) {
-    if (num_threads_of_process() == count) return true;
-    std::this_thread::yield();
+/// The ids of this process's threads that are not in `known`. A thread that was joined is listed until the
+/// kernel has cleared it away, so a mere count would also see what earlier tests left behind.
+std::set<std::string> threads_besides(const std::set<std::string>& known) {
+  std::set<std::string> threads;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string id = entry.path().filename().string();
+    if (!known.contains(id)) threads.insert(std::move(id));
   }
-  return false;
+  return threads;
 }
 
 TEST(LoaderTest, EndsItsThreadsWhileBatchesAreBeingPrepared) {
-  const std::ptrdiff_t num_before = num_threads_of_process();
+  const std::set<std::string> before = threads_besides({});
   for (int i = 0; i < 50; ++i) {
     {
       DataLoader loader = make_loader(1000, {}, {.num_workers = 3});
       EXPECT_TRUE(loader.next());
-      EXPECT_EQ(num_threads_of_process(), num_before + 3);
+      EXPECT_EQ(threads_besides(before).size(), 3);
     }
-    ASSERT_TRUE(comes_to_threads(num_before));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!threads_besides(before).empty() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(threads_besides(before).empty());
   }
 }
 
