@@ -1,8 +1,12 @@
 #include "datasets/collate.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
 
 #include "core/error.h"
 
@@ -12,6 +16,31 @@ namespace {
 
 at::Tensor empty_matrix(int64_t rows, int64_t columns, at::ScalarType dtype) {
   return at::empty({rows, columns}, at::TensorOptions().dtype(dtype));
+}
+
+/// position_ids and document_ids of packs. What is behind a pack's documents is a document of its
+/// own, all of it at position 0.
+void mark_documents(std::span<const Sample> samples, tensor::Batch& batch) {
+  const int64_t length = batch.sequence_length();
+  batch.position_ids = at::zeros_like(batch.input_ids);
+  batch.document_ids = at::empty_like(batch.input_ids);
+  int64_t* positions = batch.position_ids.mutable_data_ptr<int64_t>();
+  int64_t* documents = batch.document_ids.mutable_data_ptr<int64_t>();
+  for (const Sample& sample : samples) {
+    std::vector<int64_t> lengths = sample.document_lengths;
+    if (lengths.empty()) lengths = {std::ssize(sample.input_ids)};
+    int64_t at = 0;
+    int64_t document = 0;
+    for (const int64_t count : lengths) {
+      std::iota(positions + at, positions + at + count, 0);
+      std::fill(documents + at, documents + at + count, document++);
+      at += count;
+    }
+    AM_CHECK(at <= length, "documents of ", at, " tokens in a sequence of ", length);
+    std::fill(documents + at, documents + length, document);
+    positions += length;
+    documents += length;
+  }
 }
 
 }  // namespace
@@ -50,6 +79,10 @@ tensor::Batch default_collater(std::span<const Sample> samples, const CollaterCo
     mask += length;
   }
   if (has_padding) batch.padding_mask = padding_mask;
+  const bool has_documents = std::any_of(samples.begin(), samples.end(), [](const Sample& sample) {
+    return !sample.document_lengths.empty();
+  });
+  if (has_documents) mark_documents(samples, batch);
   return batch;
 }
 

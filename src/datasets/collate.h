@@ -24,8 +24,9 @@ struct CollaterConfig {
 
 /// Samples padded to the longest of them, or to the next multiple of pad_seq_len_divisible:
 /// input_ids [B, S] with the first sample's pad id, labels [B, S] with kIgnoreIndex. padding_mask
-/// is true where a sample is padding; undefined when nothing is. CPU, int64. Runs on the calling
-/// thread.
+/// is true where a sample is padding; undefined when nothing is. Batches of packs also have
+/// position_ids, which begin at 0 in every document, and document_ids, 0, 1, ... in every pack.
+/// CPU, int64. Runs on the calling thread.
 tensor::Batch default_collater(std::span<const Sample> samples, const CollaterConfig& config = {});
 
 /// torch's default_collate: samples of equal length are stacked, others are refused with

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/sums.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "distributed/fsdp/gradient_check.h"
 
@@ -103,6 +104,7 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   const std::vector<double> counts = comm::sum_over(
       readers,
       {static_cast<double>(local.num_tokens), static_cast<double>(local.num_label_tokens)});
+  const double begin = monotonic_seconds();
   StepResult result;
   result.counts = {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1])};
 
@@ -121,15 +123,26 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   local_loss = pass_->known_everywhere(local_loss);
   result.loss = comm::sum_over(ranks, local_loss);
   check_finite(local_loss, result.loss, step);
-  result.grad_norm = engine_.gradient_norm();
-  check_gradients(result, step);
-  const double coefficient = options_.max_grad_norm / (result.grad_norm + 1e-6);
+  const double computed = now();
+  result.forward_backward_seconds = computed - begin;
+  double coefficient = 1.0;
+  if (options_.max_grad_norm) {
+    result.grad_norm = engine_.gradient_norm();
+    check_gradients(result, step);
+    coefficient = std::min(1.0, *options_.max_grad_norm / (result.grad_norm + 1e-6));
+  }
   const int64_t done = optimizer_.num_steps();
-  optimizer_.step({schedule_.lr(done), schedule_.weight_decay(done), std::min(1.0, coefficient)});
+  optimizer_.step({schedule_.lr(done), schedule_.weight_decay(done), coefficient});
   engine_.parameters_changed();
   engine_.zero_gradients();
+  result.update_seconds = now() - computed;
   result.lr = lr();
   return result;
+}
+
+double TrainStep::now() const {
+  if (options_.synchronize) options_.synchronize();
+  return monotonic_seconds();
 }
 
 const comm::ProcessGroup& TrainStep::data_ranks() const {

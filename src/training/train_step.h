@@ -49,7 +49,8 @@ std::unique_ptr<BatchPass> make_plain_pass(distributed::Engine& engine, LossFunc
 tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index);
 
 struct TrainStepOptions {
-  double max_grad_norm = 1.0;
+  /// Absent: the norm is neither measured nor clipped, and not checked either.
+  std::optional<double> max_grad_norm = 1.0;
   int64_t ignore_index = -100;
   bool stops_on_non_finite = true;
   /// Ranks that read different data, this one among them; absent: the engine's, which also average
@@ -57,13 +58,17 @@ struct TrainStepOptions {
   std::optional<comm::ProcessGroup> data_ranks;
   int ranks_per_replica = 1;    ///< of tensor parallelism: for naming ranks in errors
   int64_t first_loss_rank = 0;  ///< of the last pipeline stage, which computes losses: likewise
+  /// Waits for the device before a step's times are taken; empty: nothing to wait for.
+  std::function<void()> synchronize;
 };
 
 struct StepResult {
-  double loss = 0;             ///< mean over the step's label tokens of all ranks
-  double grad_norm = 0;        ///< before clipping
-  double lr = 0;               ///< after the schedule's step
-  tensor::TokenCounts counts;  ///< of all ranks
+  double loss = 0;                      ///< mean over the step's label tokens of all ranks
+  double grad_norm = 0;                 ///< before clipping; 0 where it is not measured
+  double lr = 0;                        ///< after the schedule's step
+  tensor::TokenCounts counts;           ///< of all ranks
+  double forward_backward_seconds = 0;  ///< of all micro-batches and the reduction, on this rank
+  double update_seconds = 0;            ///< of clipping and the optimizer, on this rank
 };
 
 /// A non-finite loss or gradient, with the step and the rank it was seen on (exit code 5).
@@ -102,6 +107,8 @@ class TrainStep final {
  private:
   void check_finite(double local_loss, double loss, int64_t step) const;
   const comm::ProcessGroup& data_ranks() const;
+  /// The time, when the device has done what it was asked to, if the options say how to wait.
+  double now() const;
   /// Stops a step whose norm is not finite as the recipe and the strategy ask, naming tensors.
   void check_gradients(const StepResult& result, int64_t step) const;
 

@@ -219,8 +219,9 @@ TEST(LoaderTest, RefusesAnEmptyDatasetAndGrouping) {
   EXPECT_THROW(make_loader(3, {}, {.group_by_length = true}), UnsupportedError);
 }
 
-/// The ids of this process's threads that are not in `known`. A thread that was joined is listed until the
-/// kernel has cleared it away, so a mere count would also see what earlier tests left behind.
+/// The ids of this process's threads that are not in `known`. A thread that was joined is listed
+/// until the kernel has cleared it away, so a mere count would also see what earlier tests left
+/// behind.
 std::set<std::string> threads_besides(const std::set<std::string>& known) {
   std::set<std::string> threads;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -97,6 +97,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<MfuSection>("mfu", keys);
   list_keys<MoeMetricsSection>("moe_metrics", keys);
   list_keys<DllmSection>("dllm", keys);
+  list_keys<BenchmarkSection>("benchmark", keys);
   return keys;
 }
 
@@ -231,6 +232,7 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<ClipSection>("clip_grad_norm", values);
   expect_warnings<CheckpointSection>("checkpoint", values);
   expect_warnings<DllmSection>("dllm", values);
+  expect_warnings<BenchmarkSection>("benchmark", values);
 }
 
 /// The base recipe with the repository's place filled in.

@@ -8,6 +8,7 @@
 #include "config/registry.h"
 #include "datasets/dataset.h"
 #include "datasets/loader.h"
+#include "datasets/packing.h"
 #include "datasets/text_encoder.h"
 
 namespace automodel::recipes {
@@ -17,6 +18,7 @@ struct DataContext {
   const datasets::TextEncoder* encoder = nullptr;  ///< null when the plan needs none
   datasets::DataloaderConfig loader;
   datasets::LoaderContext context;
+  std::optional<datasets::PackingConfig> packing;  ///< join samples to packs
 };
 
 /// A dataset section whose options are read but whose files are not.
@@ -29,6 +31,9 @@ class DatasetPlan {
   /// Looks at the files without reading more than their first row. Throws UserError for what is
   /// wrong; returns a note when something cannot be looked at here.
   virtual std::optional<std::string> check() const = 0;
+
+  /// Whether its samples can be joined to packs.
+  virtual bool has_samples_to_pack() const = 0;
 
   /// For a dataset that draws tokens: they are below this.
   virtual std::optional<int64_t> drawn_vocabulary() const { return std::nullopt; }

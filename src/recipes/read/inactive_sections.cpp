@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "config/bind.h"
+#include "recipes/read/benchmark_section.h"
 #include "recipes/read/read_distributed.h"
 #include "recipes/read/read_model.h"
 #include "recipes/read/recipe.h"
@@ -177,7 +178,7 @@ std::vector<std::string> inactive_section_names() {
   return names;
 }
 
-bool check_inactive_section(const Node& section, bool is_benchmark, Diagnostics& diagnostics) {
+bool check_inactive_section(const Node& section, Diagnostics& diagnostics) {
   const auto found =
       std::find_if(std::begin(kInactiveSections), std::end(kInactiveSections),
                    [&](const Inactive& inactive) { return section.key() == inactive.key; });
@@ -186,7 +187,7 @@ bool check_inactive_section(const Node& section, bool is_benchmark, Diagnostics&
   if (is_off(section, *found)) return true;
   if (found->is_refused) {
     diagnostics.unsupported(section, found->text);
-  } else if (section.key() != "benchmark" || !is_benchmark) {
+  } else {
     diagnostics.warning_at_key(section, cat("'", section.key(), "' has no effect: ", found->text));
   }
   return true;

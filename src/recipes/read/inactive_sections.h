@@ -52,31 +52,6 @@ struct CompileSection {
   }
 };
 
-/// `benchmark`.
-struct BenchmarkSection {
-  std::optional<int64_t> warmup_steps;
-  std::optional<double> peak_tflops;
-  std::optional<int64_t> nsys_start;
-  std::optional<int64_t> nsys_end;
-  std::optional<std::vector<int64_t>> nsys_ranks;
-  std::optional<int64_t> num_nodes;
-  std::optional<std::string> json_output_path;
-  std::optional<std::string> flops_scope;
-
-  static constexpr auto fields() {
-    using S = BenchmarkSection;
-    return std::tuple{
-        field("warmup_steps", &S::warmup_steps, "steps that are not timed").at_least(0),
-        field("peak_tflops", &S::peak_tflops, "peak TFLOP/s of one device").above(0),
-        field("nsys_start", &S::nsys_start, "first profiled step; -1: none").at_least(-1),
-        field("nsys_end", &S::nsys_end, "last profiled step; -1: none").at_least(-1),
-        field("nsys_ranks", &S::nsys_ranks, "profiled ranks"),
-        field("num_nodes", &S::num_nodes, "machines").at_least(1),
-        field("json_output_path", &S::json_output_path, "report"),
-        field("flops_scope", &S::flops_scope, "model or text")};
-  }
-};
-
 /// `peft`.
 struct PeftSection {
   std::vector<std::string> target_modules;
@@ -300,8 +275,7 @@ struct CometSection {
 
 /// Reads a section that nothing here acts on: findings about its keys, and its warning or why it is
 /// refused. False when the section is none of these.
-bool check_inactive_section(const config::Node& section, bool is_benchmark,
-                            config::Diagnostics& diagnostics);
+bool check_inactive_section(const config::Node& section, config::Diagnostics& diagnostics);
 
 /// The names of these sections.
 std::vector<std::string> inactive_section_names();

@@ -7,6 +7,7 @@
 #include "hub/cache.h"
 #include "recipes/read/dataset_plan.h"
 #include "recipes/read/inactive_sections.h"
+#include "recipes/read/read_benchmark.h"
 #include "recipes/read/read_distributed.h"
 #include "recipes/read/read_dllm.h"
 #include "recipes/read/read_model.h"
@@ -21,6 +22,8 @@ namespace automodel::recipes {
 
 namespace {
 
+constexpr std::string_view kBenchmark = "BenchmarkingRecipeForNextTokenPrediction";
+
 using config::Diagnostics;
 using config::Node;
 
@@ -32,8 +35,7 @@ const std::vector<std::string> kSections = {
 
 /// Which recipe class a recipe is for.
 struct RecipeKind {
-  std::string class_name;  ///< "" when this version has it not
-  bool is_benchmark = false;
+  std::string class_name;      ///< "" when this version has it not
   bool has_known_keys = true;  ///< else its sections and keys are upstream's alone
 };
 
@@ -45,7 +47,8 @@ void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagn
     if (key.starts_with("_") || key.starts_with("validation_dataset_")) continue;
     if (child.is_deleted()) continue;
     if (std::find(kSections.begin(), kSections.end(), key) != kSections.end()) continue;
-    if (check_inactive_section(child, kind.is_benchmark, diagnostics)) continue;
+    if (key == "benchmark" && kind.class_name == kBenchmark) continue;
+    if (check_inactive_section(child, diagnostics)) continue;
     diagnostics.unknown_key(child, cat("unknown section '", key, "'", did_you_mean(key, known)));
   }
 }
@@ -93,7 +96,6 @@ RecipeKind read_kind(const Node& root, Diagnostics& diagnostics) {
   if (const auto index = registry.resolve(*target, diagnostics)) {
     kind.class_name = registry.infos()[*index].name;
   } else if (registry.find(target->name)) {
-    kind.is_benchmark = plain.starts_with("Benchmarking");
     const bool trains_text = plain.ends_with("ForNextTokenPrediction") ||
                              plain == "TrainFinetuneRecipeForSequenceClassification";
     kind.has_known_keys = trains_text;
@@ -264,7 +266,35 @@ Node with_boolean_text(Node root) {
   return root;
 }
 
-void read_packing(const Node& root, Diagnostics& diagnostics) {
+/// What packs cannot be made of or with.
+void refuse_packing(const Node& section, const PackedSequenceSection& packing, const Recipe& recipe,
+                    Diagnostics& diagnostics) {
+  const Node& size = *section.find("packed_sequence_size");
+  if (packing.prepacked) {
+    diagnostics.unsupported(*section.find("prepacked"),
+                            "data that are packs already are not in this version");
+  }
+  if (recipe.dataset.plan != nullptr && !recipe.dataset.plan->has_samples_to_pack()) {
+    diagnostics.error(size,
+                      "this dataset makes whole sequences: there are no samples to pack; "
+                      "leave packed_sequence_size out or set it to 0");
+  }
+  if (recipe.class_name == "DiffusionGemmaSFTRecipe") {
+    diagnostics.unsupported(size, "packed sequences are not in this version of block diffusion");
+  }
+  if (packing.packed_sequence_size % packing.pad_to_multiple_of != 0) {
+    diagnostics.error(*section.find("pad_to_multiple_of"),
+                      cat("pad_to_multiple_of ", packing.pad_to_multiple_of,
+                          " does not divide packed_sequence_size ", packing.packed_sequence_size));
+  }
+  const Node* keeps_long = section.find("drop_long_samples");
+  if (packing.packing_strategy == "thd" && !packing.drop_long_samples) {
+    diagnostics.warning_at_key(
+        *keeps_long, "'drop_long_samples' has no effect: thd leaves out what fits no pack");
+  }
+}
+
+void read_packing(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   const auto packing = read_section<PackedSequenceSection>(root, "packed_sequence", diagnostics);
   const Node* node = root.find("packed_sequence");
   if (node == nullptr || !node->is_mapping()) return;
@@ -275,8 +305,15 @@ void read_packing(const Node& root, Diagnostics& diagnostics) {
             did_you_mean(packing.packing_strategy, std::vector<std::string>{"thd", "neat"})));
   }
   if (packing.packed_sequence_size > 0) {
-    diagnostics.unsupported(*node->find("packed_sequence_size"),
-                            "packed sequences are not in this version");
+    refuse_packing(*node, packing, recipe, diagnostics);
+    const bool is_neat = packing.packing_strategy == "neat";
+    recipe.packing = datasets::PackingConfig{
+        .pack_size = packing.packed_sequence_size,
+        .strategy = is_neat ? datasets::PackingStrategy::kNeat : datasets::PackingStrategy::kThd,
+        .max_packs = packing.max_packs,
+        .num_threads = packing.num_proc,
+        .drops_long_samples = packing.drop_long_samples || !is_neat,
+        .pad_to_multiple_of = packing.pad_to_multiple_of};
     return;
   }
   for (const Node& child : node->children()) {
@@ -309,7 +346,7 @@ void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   recipe.validation_dataloader = validation.config;
   recipe.validation_collater = validation.collater;
   recipe.validation_stacks = validation.stacks;
-  read_packing(root, diagnostics);
+  read_packing(root, recipe, diagnostics);
 }
 
 void read_clip(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
@@ -360,6 +397,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   } else {
     diagnostics.missing(root, "model", "missing key 'model': what to train");
   }
+  if (kind.class_name == kBenchmark) read_benchmark(root, recipe, diagnostics);
   read_data(root, recipe, diagnostics);
   recipe.loss = read_loss(root.find("loss_fn"), diagnostics);
   if (const Node* node = root.find("optimizer"); node != nullptr && !node->is_null()) {
@@ -378,6 +416,11 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   }
   read_clip(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
+  if (recipe.benchmark) {
+    recipe.checkpoint.enabled = false;
+    recipe.lr_scheduler.reset();
+    recipe.validation_datasets.clear();
+  }
   if (recipe.class_name == "DiffusionGemmaSFTRecipe") {
     recipe.dllm = read_dllm(root, diagnostics);
   } else if (const Node* dllm = root.find("dllm"); dllm != nullptr && !dllm->is_null()) {

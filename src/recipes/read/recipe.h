@@ -15,6 +15,7 @@
 #include "distributed/settings/distributed_config.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
+#include "recipes/read/benchmark_section.h"
 #include "recipes/read/dataset_plan.h"
 #include "recipes/read/dllm_section.h"
 #include "recipes/read/loss_settings.h"
@@ -63,7 +64,8 @@ struct Recipe {
   datasets::DataloaderConfig validation_dataloader;
   datasets::CollaterConfig collater;
   datasets::CollaterConfig validation_collater;
-  bool stacks = false;  ///< collate_fn is torch's default_collate
+  std::optional<datasets::PackingConfig> packing;  ///< of training samples
+  bool stacks = false;                             ///< collate_fn is torch's default_collate
   bool validation_stacks = false;
   LossSettings loss;
   OptimizerPlan optimizer;
@@ -72,7 +74,8 @@ struct Recipe {
   CheckpointSection checkpoint;
   MfuSection mfu;
   MoeMetricsSection moe_metrics;
-  std::optional<DllmSection> dllm;  ///< of recipes that train by diffusion
+  std::optional<DllmSection> dllm;            ///< of recipes that train by diffusion
+  std::optional<BenchmarkSection> benchmark;  ///< of the recipe that measures steps
   bool stops_on_non_finite = true;
   config::Node root;
 };

@@ -93,7 +93,6 @@ void add_inactive_sections(Json& properties) {
   add("rng", config::schema_of<RngSection>(), "no effect: seed says it");
   add("compile", config::schema_of<CompileSection>(), "no effect: kernels are fused already");
   add("prewarm", config::schema_of<PrewarmSection>(), "no effect: there is nothing to warm up");
-  add("benchmark", config::schema_of<BenchmarkSection>(), "of the benchmark recipe");
   add("peft", config::schema_of<PeftSection>(), "not in this version");
   add("quantization", config::schema_of<QuantizationSection>(), "not in this version");
   add("qat", config::schema_of<QatSection>(), "not in this version");
@@ -247,6 +246,7 @@ Json recipe_schema() {
   properties["checkpoint"]["properties"]["save_consolidated"]["type"] =
       Json(Json::Array{Json("string"), Json("boolean"), Json("null")});
   properties["mfu"] = section<MfuSection>("what model FLOPs utilisation is measured against");
+  properties["benchmark"] = section<BenchmarkSection>("what the benchmark recipe measures");
   properties["dllm"] = section<DllmSection>("how a diffusion language model is trained");
   properties["moe_metrics"] = section<MoeMetricsSection>("how evenly experts are used");
   add_inactive_sections(properties);

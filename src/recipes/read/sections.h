@@ -60,7 +60,7 @@ struct PackedSequenceSection {
             .at_least(0),
         field("packing_strategy", &S::packing_strategy, "thd or neat"),
         field("max_packs", &S::max_packs, "packs at most").above(0),
-        field("prepacked", &S::prepacked, "the data are packs already"),
+        field("prepacked", &S::prepacked, "the data are packs already; only false"),
         field("num_proc", &S::num_proc, "threads that tokenize").above(0),
         field("drop_long_samples", &S::drop_long_samples, "leave out what fits no pack"),
         field("pad_to_multiple_of", &S::pad_to_multiple_of, "pad samples to a multiple").above(0),

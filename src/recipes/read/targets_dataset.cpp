@@ -23,11 +23,18 @@ class MapPlan final : public DatasetPlan {
 
   bool needs_tokenizer() const override { return true; }
 
+  bool has_samples_to_pack() const override { return true; }
+
   std::optional<std::string> check() const override { return datasets::check(config_).note; }
 
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
-    return std::make_unique<datasets::DataLoader>(std::make_unique<Data>(config_, *data.encoder),
-                                                  data.loader, data.context);
+    std::unique_ptr<const datasets::Dataset> samples =
+        std::make_unique<Data>(config_, *data.encoder);
+    if (data.packing) {
+      samples = std::make_unique<datasets::PackedDataset>(std::move(samples), *data.packing,
+                                                          data.context.reporter);
+    }
+    return std::make_unique<datasets::DataLoader>(std::move(samples), data.loader, data.context);
   }
 
  private:
@@ -40,6 +47,8 @@ class MockPlan final : public DatasetPlan {
   explicit MockPlan(datasets::MockIterableDatasetConfig config) : config_(std::move(config)) {}
 
   bool needs_tokenizer() const override { return false; }
+
+  bool has_samples_to_pack() const override { return false; }
 
   std::optional<std::string> check() const override {
     config_.validate();

@@ -114,10 +114,12 @@ config::TargetRegistry<CollateTarget> collate_targets() {
                             "torch.utils.data.dataloader.default_collate"},
                 .doc = "stack samples of equal length"},
                CollateTarget::kStack);
-  registry.add_unsupported("nemo_automodel.components.datasets.utils.packed_sequence_thd_collater",
-                           "packed sequences are not in this version");
-  registry.add_unsupported("nemo_automodel.components.datasets.utils.neat_packed_collater",
-                           "packed sequences are not in this version");
+  for (const char* name : {"packed_sequence_thd_collater", "neat_packed_collater"}) {
+    registry.add({.name = cat("nemo_automodel.components.datasets.utils.", name),
+                  .aliases = {name},
+                  .doc = "batches of packs; samples are padded to the longest"},
+                 CollateTarget::kPad);
+  }
   return registry;
 }
 
@@ -187,9 +189,10 @@ config::TargetRegistry<AcceptedTarget> recipe_targets() {
   registry.add_unsupported("KnowledgeDistillationRecipeForNextTokenPrediction",
                            "knowledge distillation is not in this version",
                            names("llm.kd", "KnowledgeDistillationRecipeForNextTokenPrediction"));
-  registry.add_unsupported("BenchmarkingRecipeForNextTokenPrediction",
-                           "the benchmark recipe is not in this version",
-                           names("llm.benchmark", "BenchmarkingRecipeForNextTokenPrediction"));
+  registry.add({.name = "BenchmarkingRecipeForNextTokenPrediction",
+                .aliases = names("llm.benchmark", "BenchmarkingRecipeForNextTokenPrediction"),
+                .doc = "the time of training steps, and how much of a device they use"},
+               {});
   registry.add({.name = "DiffusionGemmaSFTRecipe",
                 .aliases = names("dllm.train_ft", "DiffusionGemmaSFTRecipe"),
                 .doc = "fine-tuning of DiffusionGemma by block diffusion"},

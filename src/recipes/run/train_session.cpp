@@ -28,7 +28,8 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       dp_group_(context.group),
       tp_group_(comm::ProcessGroup::solo("tp")),
       cp_group_(comm::ProcessGroup::solo("cp")) {
-  signals_.emplace(recipe.step_scheduler.preemption_signal);
+  // A benchmark saves nothing that a signal could wait for.
+  if (!recipe.benchmark) signals_.emplace(recipe.step_scheduler.preemption_signal);
   build_groups();
   build_model();
   build_data();
@@ -143,6 +144,7 @@ std::unique_ptr<datasets::BatchStream> TrainSession::build_stream(const DatasetS
   data.context.seed = recipe_.seed;
   data.context.local_batch_size = recipe_.step_scheduler.local_batch_size;
   data.context.vocab_size = model_->dims().vocab_size;
+  if (is_training) data.packing = recipe_.packing;
   data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
   data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;
   if (recipe_.dllm) data.context.window_collater = window_collater_of(recipe_, *data.encoder);
@@ -183,6 +185,12 @@ void TrainSession::build_updates() {
           : optim::LrSchedule::constant(lr, weight_decay);
   training::TrainStepOptions options;
   options.max_grad_norm = recipe_.clip.max_norm.value_or(1.0);
+  if (recipe_.benchmark) {
+    options.max_grad_norm.reset();
+    if (context_.cuda != nullptr) {
+      options.synchronize = [cuda = context_.cuda] { cuda->synchronize(); };
+    }
+  }
   options.ignore_index = recipe_.loss.ignore_index;
   options.stops_on_non_finite = recipe_.stops_on_non_finite;
   options.ranks_per_replica = tp_group_.size();
@@ -228,6 +236,7 @@ void TrainSession::resume() {
   const SessionState state{*engine_, *optimizer_, *train_step_, *scheduler_, *stream_, *model_};
   const bool is_resumed = checkpoint_->restore(state);
   if (!is_resumed) load_weights();
+  if (recipe_.benchmark) return;
   slow_work().run("opening the logs", [&] {
     log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_->step() : 0,
                  is_resumed);
@@ -285,6 +294,7 @@ void TrainSession::leave_out_unlabelled(tensor::Batch& batch) const {
 }
 
 int TrainSession::agreed_signal() {
+  if (!signals_) return 0;
   return static_cast<int>(context_.group.agree_max(signals_->received()));
 }
 
@@ -301,6 +311,10 @@ ExitCode TrainSession::run() {
   });
   count_flops_ = models::training_flops(model_->hf_config());
   progress_.emplace(scheduler_->step(), scheduler_->max_steps());
+  if (recipe_.benchmark) {
+    benchmark_.emplace(recipe_, BenchmarkPlace{context_.group, context_.reporter, peak},
+                       seconds_since_process_start());
+  }
   begin_seconds_ = monotonic_seconds();
   bool is_stopped = false;
   while (!scheduler_->is_done() && !is_stopped) {
@@ -315,6 +329,7 @@ ExitCode TrainSession::run() {
     if (!is_stopped) scheduler_->advance_epoch();
   }
   context_.reporter->progress("");
+  if (benchmark_) benchmark_->finish();
   if (stopped_by_ != 0) {
     context_.reporter->info(cat("stopped by ", training::signal_name(stopped_by_),
                                 " after saving; start again to continue"));
@@ -332,10 +347,15 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   if (diffusion_ != nullptr) result.counts.num_tokens = diffusion_->num_tokens();
   balance_->end_step(*engine_);
   trace(cat("step ", step), "step", begin);
-  Json record = meter_->record(result, step, scheduler_->epoch(), flops_of(group));
-  balance_->describe(recipe_.moe_metrics, step, record);
-  if (diffusion_ != nullptr) diffusion_->describe(record);
-  log_->train(record);
+  if (benchmark_) {
+    benchmark_->record(result, flops_of(group), group.batches[0].sequence_length());
+    benchmark_->begin();
+  } else {
+    Json record = meter_->record(result, step, scheduler_->epoch(), flops_of(group));
+    balance_->describe(recipe_.moe_metrics, step, record);
+    if (diffusion_ != nullptr) diffusion_->describe(record);
+    log_->train(record);
+  }
   context_.reporter->progress(
       progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
 

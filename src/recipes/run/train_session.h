@@ -16,6 +16,7 @@
 #include "recipes/build/build_engine.h"
 #include "recipes/build/pipeline_request.h"
 #include "recipes/read/recipe.h"
+#include "recipes/run/benchmark.h"
 #include "recipes/run/block_diffusion_pass.h"
 #include "recipes/run/expert_balance.h"
 #include "recipes/run/metrics.h"
@@ -116,7 +117,8 @@ class TrainSession final {
   double begin_seconds_ = 0;  // of the first step
   int stopped_by_ = 0;        // the signal that ended the run before its last step
   std::optional<training::SignalWatch> signals_;
-  std::optional<RunLog> log_;
+  std::optional<RunLog> log_;           // not of a benchmark
+  std::optional<Benchmark> benchmark_;  // of a benchmark
 };
 
 }  // namespace automodel::recipes
