@@ -20,7 +20,7 @@
 namespace automodel {
 namespace {
 
-using models::diffusion_gemma::BlockDiffusionBatch;
+using models::BlockDiffusionBatch;
 using models::diffusion_gemma::DiffusionGemmaModel;
 using testing::ElementsAre;
 

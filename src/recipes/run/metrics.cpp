@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "models/flops.h"
+#include "tensor/memory.h"
 
 namespace automodel::recipes {
 
@@ -57,6 +59,20 @@ Json StepMeter::validation_record(const training::TrainStep::Evaluation& result,
   record["num_label_tokens"] = result.num_label_tokens;
   record["mem"] = gib(peak_bytes_());
   return record;
+}
+
+StepMeter build_step_meter(const Recipe& recipe, const RunContext& context) {
+  const tensor::CudaRuntime* cuda = context.cuda;
+  const int index = context.device.index();
+  const std::string device = cuda == nullptr ? "cpu" : cuda->device_name(index);
+  std::optional<double> peak = recipe.mfu.peak_tflops
+                                   ? recipe.mfu.peak_tflops
+                                   : models::peak_tflops(recipe.mfu.device.value_or(device));
+  if (recipe.dllm) peak.reset();  // operations are counted for one pass of a decoder
+  return {context.group.size(), peak, [cuda, index] {
+            return cuda == nullptr ? tensor::peak_resident_bytes()
+                                   : cuda->peak_allocated_bytes(index);
+          }};
 }
 
 }  // namespace automodel::recipes
