@@ -92,7 +92,7 @@ class FailureWatch final {
 
   /// Leaves this rank's failure for the others, unless it only repeats theirs.
   void post(const std::string& text);
-  /// The same without waiting until they know. Throws nothing: without a store nobody can read it.
+  /// Posts without waiting until others know. Throws nothing: without a store nobody can read it.
   void tell(const std::string& text) noexcept;
 
   /// Ends the signs of life.
@@ -105,7 +105,7 @@ class FailureWatch final {
     double begin_seconds = 0;
     std::optional<double> wait_begin_seconds;
   };
-  /// Of a group's collectives, or of its messages to or from one rank.
+  /// How far a group's collectives are, or its messages to or from one rank.
   struct Progress {
     int64_t num_started = 0;
     std::deque<Operation> under_way;

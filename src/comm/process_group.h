@@ -66,8 +66,8 @@ class GroupBackend {
   /// Something has failed and nothing of the group will be used any more: ends waits that would
   /// never end, of the device too, whatever the peers do. From any thread; called at most once.
   virtual void abort() {}
-  /// Of a backend whose wait() lets the host go on before the operation is done: a mark for the
-  /// streams of its device, to be set. Null for all others.
+  /// A mark for the streams of a device, to be set, where wait() lets the host go on before the
+  /// operation is done. Null of backends that wait for its end.
   virtual std::unique_ptr<StreamMark> mark(at::Device) { return nullptr; }
 };
 

@@ -31,7 +31,7 @@ struct Document {
 Document load_recipe(const std::string& path, std::span<const std::string> overrides = {},
                      const Environment& environment = process_environment());
 
-/// The same from a text; `name` is how errors call it.
+/// Reads a recipe as load_recipe() does, but from a text; errors call it `name`.
 Document load_text(std::string text, std::string name, std::span<const std::string> overrides = {},
                    const Environment& environment = process_environment());
 

@@ -67,7 +67,7 @@ class TargetNames {
 
   /// The entry for a name or alias.
   std::optional<size_t> find(std::string_view name) const;
-  /// The same, adding a finding at the name's place when it is unknown or unsupported.
+  /// The entry for a target; a name that is unknown or unsupported is a finding at its place.
   std::optional<size_t> resolve(const Target& target, Diagnostics& diagnostics) const;
 
  private:

@@ -34,8 +34,8 @@ struct AttentionResult {
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options);
 
-/// The same by explicit scores and softmax in float32: the truth that the fast paths are tested
-/// against.
+/// causal_attention() by explicit scores and softmax in float32: the truth that the fast paths are
+/// tested against.
 AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v, const AttentionOptions& options);
 

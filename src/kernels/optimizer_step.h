@@ -47,9 +47,9 @@ void sgd_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momen
 /// number of threads.
 double sum_of_squares(const at::Tensor& flat);
 
-/// Of each of several flat tensors; those of a device (all on the same one) are read back together.
+/// sum_of_squares() of each flat tensor; tensors of a device (all on one) are read back together.
 std::vector<double> sums_of_squares(const std::vector<at::Tensor>& flats);
-/// The same of each shard's buffer.
+/// sum_of_squares() of each shard's buffer, read back like tensors.
 std::vector<double> sums_of_squares(const std::vector<tensor::FlatShard>& shards);
 
 }  // namespace automodel::kernels

@@ -21,7 +21,7 @@ struct Factor {
 
   Factor t() const;
   int64_t size(int64_t dim) const;
-  /// As a matrix of its own; named rows are copied.
+  /// The rows as a matrix of its own; named rows are copied.
   at::Tensor tensor() const;
 };
 

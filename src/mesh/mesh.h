@@ -69,8 +69,8 @@ class Mesh final {
  public:
   /// Ranks 0 to world_size - 1, row-major.
   explicit Mesh(const MeshSizes& sizes);
-  /// The same over given ranks, e.g. those of one half of a cluster. Throws UserError when their
-  /// number does not fit or one comes twice.
+  /// A mesh over given ranks, e.g. those of one half of a cluster, row-major in their order. Throws
+  /// UserError when their number does not fit or one comes twice.
   Mesh(const MeshSizes& sizes, std::vector<int> ranks);
 
   const MeshSizes& sizes() const { return sizes_; }

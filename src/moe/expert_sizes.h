@@ -27,7 +27,7 @@ class ExpertSizes final {
 
   int64_t kept() const;              ///< from forward to backward
   int64_t forward_working() const;   ///< at once at most, beside all that is kept
-  int64_t backward_working() const;  ///< the same, gradients of weights included
+  int64_t backward_working() const;  ///< in backward, gradients of weights included
   int64_t sent_forward() const;      ///< to all ranks, this one included; 0 with one rank
   int64_t sent_backward() const;
 

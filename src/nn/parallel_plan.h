@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace automodel::nn {
@@ -20,6 +19,16 @@ struct TpRule {
   TpStyle style;
 };
 
+enum class BlockBranch { kAttention, kMlp };
+
+/// Two linear layers of a branch, as patterns: the second one's input features are the first one's
+/// outputs.
+struct TpPair {
+  std::string first;
+  std::string second;
+  BlockBranch branch;
+};
+
 /// What a model states about itself so that a strategy can act without knowing the model.
 struct ParallelPlan {
   std::vector<std::string> blocks;          ///< fqns of the layers, in forward order
@@ -28,8 +37,7 @@ struct ParallelPlan {
   std::string head;                         ///< fqn; "" when tied to the embedding
   std::vector<std::string> expert_modules;  ///< fqns of grouped experts
   std::vector<TpRule> tp_rules;
-  /// Patterns of two linear layers: the second one's input features are the first one's outputs.
-  std::vector<std::pair<std::string, std::string>> tp_pairs;
+  std::vector<TpPair> tp_pairs;
   std::vector<std::string> no_tp_reasons;  ///< why tensor parallelism is refused, if it is
 };
 

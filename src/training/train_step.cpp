@@ -59,6 +59,16 @@ class PlainPass final : public BatchPass {
 
 }  // namespace
 
+void BatchPass::begin_step(const std::vector<tensor::Batch>&, int64_t) {}
+
+tensor::TokenCounts BatchPass::count(const tensor::Batch& batch, int64_t ignore_index) const {
+  return count_tokens(batch, ignore_index);
+}
+
+void BatchPass::begin_validation(tensor::Batch&, int64_t) {}
+
+void BatchPass::describe(Json&) const {}
+
 std::unique_ptr<BatchPass> make_plain_pass(distributed::Engine& engine, LossFunction loss) {
   return std::make_unique<PlainPass>(engine, std::move(loss));
 }
@@ -94,9 +104,10 @@ TrainStep::TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer,
 
 StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step) {
   const comm::ProcessGroup& ranks = engine_.group();
+  pass_->begin_step(group, step);
   tensor::TokenCounts local;
   for (const tensor::Batch& batch : group) {
-    const tensor::TokenCounts counts = count_tokens(batch, options_.ignore_index);
+    const tensor::TokenCounts counts = pass_->count(batch, options_.ignore_index);
     local.num_tokens += counts.num_tokens;
     local.num_label_tokens += counts.num_label_tokens;
   }
@@ -189,14 +200,16 @@ void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
                            "train in float32"));
 }
 
-TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch&)>& next_batch) {
+TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch&)>& next_batch,
+                                          int64_t step) {
   at::NoGradGuard no_grad;
   double loss_sum = 0;
   double num_labels = 0;
   tensor::Batch batch;
   for (int64_t i = 0; next_batch(batch); ++i) {
+    pass_->begin_validation(batch, step);
     loss_sum += pass_->evaluate(batch, i);
-    num_labels += static_cast<double>(count_tokens(batch, options_.ignore_index).num_label_tokens);
+    num_labels += static_cast<double>(pass_->count(batch, options_.ignore_index).num_label_tokens);
   }
   loss_sum = pass_->known_everywhere(loss_sum);
   loss_sum = comm::sum_over(engine_.group(), loss_sum);

@@ -7,6 +7,7 @@
 
 #include "comm/process_group.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "distributed/engine/engine.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
@@ -28,18 +29,28 @@ struct BatchPlace {
 };
 
 /// Computes a rank's batches: forward, backward and what gradients need before they are reduced.
+/// What a kind of recipe has of its own around steps is told to its pass; one that needs none of it
+/// leaves begin_step(), count(), begin_validation() and describe() as they are.
 class BatchPass {
  public:
   virtual ~BatchPass() = default;
 
+  /// Announces a step's batches, before they are counted. Every rank calls it.
+  virtual void begin_step(const std::vector<tensor::Batch>& batches, int64_t step);
+  /// What a batch adds to the tokens of its step, by default as count_tokens().
+  virtual tensor::TokenCounts count(const tensor::Batch& batch, int64_t ignore_index) const;
   /// Adds a batch's gradients; its sum of cross-entropies / divisor (0 where it is not known).
   virtual double train(const tensor::Batch& batch, double divisor, const BatchPlace& place) = 0;
   /// After the gradients are reduced: divides them if train() has not.
   virtual void finish(double divisor) = 0;
+  /// Announces the batch whose evaluate() comes next; may give it the labels that are scored.
+  virtual void begin_validation(tensor::Batch& batch, int64_t step);
   /// Its sum of cross-entropies, without gradients.
   virtual double evaluate(const tensor::Batch& batch, int64_t index) = 0;
   /// A sum of losses on every rank that computes the same batches.
   virtual double known_everywhere(double loss) = 0;
+  /// Makes the record of the step that was just done the recipe's. Every rank calls it.
+  virtual void describe(Json& record) const;
 };
 
 /// The whole model on this rank (or its tensor-parallel part).
@@ -92,12 +103,16 @@ class TrainStep final {
   /// Throws NonFiniteError before the update when the loss or the norm is not finite.
   StepResult run(const std::vector<tensor::Batch>& group, int64_t step);
 
-  /// Mean loss over batches without updating: {sum of losses, label tokens} of this rank.
   struct Evaluation {
     double loss = 0;  ///< mean over all ranks' label tokens
     int64_t num_label_tokens = 0;
   };
-  Evaluation evaluate(const std::function<bool(tensor::Batch&)>& next_batch);
+  /// Mean loss over the batches that `next_batch` gives until it returns false, without updating;
+  /// `step` is the one that was just done. Every data-parallel rank calls it.
+  Evaluation evaluate(const std::function<bool(tensor::Batch&)>& next_batch, int64_t step);
+
+  /// BatchPass::describe of the step that was just done.
+  void describe(Json& record) const { pass_->describe(record); }
 
   const optim::LrSchedule& schedule() const { return schedule_; }
   void set_schedule(optim::LrSchedule schedule) { schedule_ = std::move(schedule); }

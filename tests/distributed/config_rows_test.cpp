@@ -284,7 +284,7 @@ TEST(MegatronFSDPConfig, zero_dp_strategy) {
   for (const int64_t number : {-1, 4}) {
     MegatronFSDPConfig config;
     config.zero_dp_strategy = number;
-    EXPECT_EQ(test::error_of<UserError>([&] { nvfsdp_options(config); }),
+    EXPECT_EQ(test::error_of<UserError>([&] { sharding_options(config, at::kCPU); }),
               cat("zero_dp_strategy takes 0, 1, 2 or 3, found ", number));
   }
 }

@@ -30,7 +30,7 @@ namespace {
 using comm::expect;
 using comm::expect_ranks;
 using comm::ProcessGroup;
-using models::diffusion_gemma::BlockDiffusionBatch;
+using models::BlockDiffusionBatch;
 using models::diffusion_gemma::DiffusionGemmaModel;
 using Texts = std::vector<std::string>;
 

@@ -75,7 +75,7 @@ TEST_F(ExampleTest, AnotherProjectShardsAModuleOfItsOwn) {
   EXPECT_TRUE(path_exists(folder_.file("shards/index.json")));
 }
 
-/// Float32 sums in another order: after 60 steps losses differ by less than 1e-3 of themselves.
+/// Float32 sums in another order, as RanksTest bounds them, and a digit that is printed last.
 TEST_F(ExampleTest, ATrainingLoopOfOnesOwnGivesTheSameLossesOnAnyRanksAndStrategy) {
   build("training_loop");
   const auto losses_of = [&](int num_ranks, const std::string& strategy) {
@@ -90,7 +90,9 @@ TEST_F(ExampleTest, ATrainingLoopOfOnesOwnGivesTheSameLossesOnAnyRanksAndStrateg
   for (const std::string strategy : {"ddp", "fsdp2"}) {
     const std::vector<double> losses = losses_of(2, strategy);
     ASSERT_EQ(losses.size(), truth.size());
-    for (size_t i = 0; i < truth.size(); ++i) EXPECT_NEAR(losses[i], truth[i], 1e-3 * truth[i]);
+    for (size_t i = 0; i < truth.size(); ++i) {
+      EXPECT_NEAR(losses[i], truth[i], 2e-6 * truth[i] + 1e-6) << strategy << ", step " << i;
+    }
   }
 }
 

@@ -68,7 +68,7 @@ TEST(nvfsdp_strategy_parallelize, check_for_nan_in_grad) {
       expect(stops_naming_the_parameter(stopped, "nan"), cat(strategy, ": ", stopped));
       const std::string infinite = outcome_of_a_step(world.group(), options, kInfinity);
       expect(infinite == "no error", infinite);
-      options.check_for_nan_in_grad = false;
+      options.config.check_for_nan_in_grad = false;
       const std::string unchecked = outcome_of_a_step(world.group(), options, kNan);
       expect(unchecked == "no error", unchecked);
     }
@@ -78,8 +78,8 @@ TEST(nvfsdp_strategy_parallelize, check_for_nan_in_grad) {
 TEST(nvfsdp_strategy_parallelize, report_nan_in_param_grad) {
   expect_ranks(2, [](comm::World& world) {
     NvfsdpOptions options;
-    options.check_for_nan_in_grad = false;
-    options.report_nan_in_param_grad = true;
+    options.config.check_for_nan_in_grad = false;
+    options.config.report_nan_in_param_grad = true;
     for (const double value : {kNan, kInfinity}) {
       const std::string text = outcome_of_a_step(world.group(), options, value);
       expect(stops_naming_the_parameter(text, std::isnan(value) ? "nan" : "inf"), text);
@@ -91,7 +91,7 @@ TEST(nvfsdp_strategy_parallelize, report_nan_in_param_grad) {
 TEST(GradientCheckTest, ARecipeThatStopsOnNonFiniteNumbersNamesTheParameterToo) {
   expect_ranks(2, [](comm::World& world) {
     NvfsdpOptions options;
-    options.check_for_nan_in_grad = false;
+    options.config.check_for_nan_in_grad = false;
     const std::string text = outcome_of_a_step(world.group(), options, kInfinity, true);
     expect(stops_naming_the_parameter(text, "inf"), text);
   });

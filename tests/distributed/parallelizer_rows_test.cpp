@@ -330,7 +330,7 @@ TEST(nvfsdp_strategy_parallelize, nvfsdp_unit_modules) {
       SmallLlama moe({}, at::kFloat, "qwen3_moe");
       NvfsdpOptions options;
       options.classes = model_classes();
-      options.nvfsdp_unit_modules = classes;
+      options.config.megatron_fsdp_unit_modules = classes;
       const auto engine =
           nvfsdp_strategy_parallelize(moe.parallel(), data_mesh(world.group()), options, reporter);
       expect(units_of(*engine) == units, cat(classes[0], ": ", join(units_of(*engine), ", ")));
@@ -383,15 +383,15 @@ TEST(nvfsdp_strategy_parallelize, tp_shard_plan) {
 
 TEST(nvfsdp_strategy_parallelize, init_nvfsdp_with_meta_device) {
   NvfsdpOptions options = toy_units();
-  options.init_nvfsdp_with_meta_device = true;
+  options.config.init_fsdp_with_meta_device = true;
   options.data_parallel_sharding_strategy = "no_shard";
   ToyModel toy;
   EXPECT_EQ(test::error_of<UserError>([&] { parallelize_toy(toy, ProcessGroup::solo(), options); }),
-            "init_nvfsdp_with_meta_device needs parameters or an optimizer to shard");
+            "init_fsdp_with_meta_device needs parameters or an optimizer to shard");
   options.data_parallel_sharding_strategy = "optim_grads_params";
   expect_ranks(2, [&](comm::World& world) {
     SilentReporter reporter;
-    options.nvfsdp_unit_modules.reset();
+    options.config.megatron_fsdp_unit_modules.reset();
     SmallLlama llama;  // without memory until it is sharded
     const auto engine =
         nvfsdp_strategy_parallelize(llama.parallel(), data_mesh(world.group()), options, reporter);
@@ -411,7 +411,7 @@ TEST(nvfsdp_strategy_parallelize, grad_reduce_in_fp32) {
     for (const bool is_set : {false, true}) {
       ToyModel toy("ToyForCausalLM", at::kBFloat16);
       NvfsdpOptions options = toy_units();
-      options.grad_reduce_in_fp32 = is_set;
+      options.config.grad_reduce_in_fp32 = is_set;
       const auto engine = parallelize_toy(toy, world.group(), options);
       engine->begin_micro_batch(true);
       toy.net.loss(toy_input(0).to(at::kBFloat16)).backward();
@@ -430,7 +430,7 @@ TEST(nvfsdp_strategy_parallelize, preserve_fp32_weights) {
     for (const bool is_set : {false, true}) {
       ToyModel toy("ToyForCausalLM", at::kBFloat16);
       NvfsdpOptions options = toy_units();
-      options.preserve_fp32_weights = is_set;
+      options.config.preserve_fp32_weights = is_set;
       const auto engine = parallelize_toy(toy, world.group(), options);
       const auto updated = engine->trained()[0].buffer.scalar_type();
       expect(updated == (is_set ? at::kFloat : at::kBFloat16), "what the optimizer updates");
@@ -463,7 +463,7 @@ TEST(nvfsdp_strategy_parallelize, overlap_grad_reduce) {
       for (const bool is_set : {false, true}) {
         NvfsdpOptions options = toy_units();
         options.data_parallel_sharding_strategy = strategy;
-        options.overlap_grad_reduce = is_set;
+        options.config.overlap_grad_reduce = is_set;
         const bool is_forced = std::string(strategy) != "optim";
         const Texts found = reductions_of_a_step(world.group(), options);
         expect(found == (is_set || is_forced ? overlapped : waiting),
@@ -479,7 +479,7 @@ TEST(nvfsdp_strategy_parallelize, average_in_collective) {
     for (const bool is_set : {false, true}) {
       ToyModel toy;
       NvfsdpOptions options = toy_units();
-      options.average_in_collective = is_set;
+      options.config.average_in_collective = is_set;
       const auto engine = parallelize_toy(toy, world.group(), options);
       norms.push_back(norm_of_a_step(toy.net, *engine));
     }
@@ -493,7 +493,7 @@ TEST(nvfsdp_strategy_parallelize, calculate_per_token_loss) {
     for (const bool is_set : {false, true}) {
       ToyModel toy;
       NvfsdpOptions options = toy_units();
-      options.calculate_per_token_loss = is_set;
+      options.config.calculate_per_token_loss = is_set;
       const auto engine = parallelize_toy(toy, world.group(), options);
       norms.push_back(norm_of_a_step(toy.net, *engine));
     }
@@ -513,30 +513,31 @@ std::pair<Texts, int64_t> life_of(const ProcessGroup& group, const NvfsdpOptions
 }
 
 /// Flags of buffers that this engine has no use for: setting one changes nothing that happens.
-void expect_no_effect(bool NvfsdpOptions::*flag) {
+void expect_no_effect(bool MegatronFSDPConfig::*flag) {
   expect_ranks(2, [flag](comm::World& world) {
     NvfsdpOptions options = toy_units();
     const auto plain = life_of(world.group(), options);
-    options.*flag = true;
+    options.config.*flag = true;
     expect(life_of(world.group(), options) == plain, "another life");
     expect(plain.second == 0, cat(plain.second, " buffers made in the second step"));
   });
 }
 
 TEST(nvfsdp_strategy_parallelize, disable_bucketing) {
-  expect_no_effect(&NvfsdpOptions::disable_bucketing);  // a unit is one collective either way
+  expect_no_effect(&MegatronFSDPConfig::disable_bucketing);  // a unit is one collective either way
 }
 
 TEST(nvfsdp_strategy_parallelize, keep_fp8_transpose_cache_when_using_custom_fsdp) {
-  expect_no_effect(&NvfsdpOptions::keep_fp8_transpose_cache_when_using_custom_fsdp);
+  expect_no_effect(&MegatronFSDPConfig::keep_fp8_transpose_cache);
 }
 
 TEST(nvfsdp_strategy_parallelize, nccl_ub) {
-  expect_no_effect(&NvfsdpOptions::nccl_ub);
+  expect_no_effect(&MegatronFSDPConfig::nccl_ub);
 }
 
 TEST(nvfsdp_strategy_parallelize, fsdp_double_buffer) {
-  expect_no_effect(&NvfsdpOptions::fsdp_double_buffer);  // no buffer is made after the first step
+  expect_no_effect(
+      &MegatronFSDPConfig::fsdp_double_buffer);  // no buffer is made after the first step
 }
 
 TEST(nvfsdp_strategy_parallelize, dp_mesh_name_cp_mesh_name_tp_mesh_name) {

@@ -260,31 +260,31 @@ TEST(NvfsdpStrategyParallelize, AnUnknownStrategyIsRefused) {
 TEST(NvfsdpStrategyParallelize, TheDefaultsAreThoseOfTheSeed) {
   const NvfsdpOptions options;
   EXPECT_FALSE(options.optimizer);
-  EXPECT_FALSE(options.nvfsdp_unit_modules);
-  EXPECT_EQ(options.data_parallel_sharding_strategy, "optim_grads_params");
-  EXPECT_FALSE(options.init_nvfsdp_with_meta_device || options.grad_reduce_in_fp32 ||
-               options.preserve_fp32_weights || options.average_in_collective ||
-               options.disable_bucketing || options.calculate_per_token_loss ||
-               options.keep_fp8_transpose_cache_when_using_custom_fsdp || options.nccl_ub ||
-               options.fsdp_double_buffer);
-  EXPECT_TRUE(options.overlap_grad_reduce && options.overlap_param_gather &&
-              options.check_for_nan_in_grad);
+  EXPECT_FALSE(options.config.megatron_fsdp_unit_modules);
+  EXPECT_EQ(data_parallel_sharding_strategy(options), "optim_grads_params");
+  EXPECT_FALSE(options.config.init_fsdp_with_meta_device || options.config.grad_reduce_in_fp32 ||
+               options.config.preserve_fp32_weights || options.config.average_in_collective ||
+               options.config.disable_bucketing || options.config.calculate_per_token_loss ||
+               options.config.keep_fp8_transpose_cache || options.config.nccl_ub ||
+               options.config.fsdp_double_buffer);
+  EXPECT_TRUE(options.config.overlap_grad_reduce && options.config.overlap_param_gather &&
+              options.config.check_for_nan_in_grad);
   EXPECT_EQ(options.dp_mesh_name + options.cp_mesh_name + options.tp_mesh_name, "dpcptp");
 }
 
 TEST(NvfsdpStrategyParallelize, FlagsBecomeDtypesScalingsAndOverlaps) {
   NvfsdpOptions options;
-  options.grad_reduce_in_fp32 = true;
-  options.preserve_fp32_weights = true;
+  options.config.grad_reduce_in_fp32 = true;
+  options.config.preserve_fp32_weights = true;
   EXPECT_EQ(nvfsdp_sharding(options).reduce_dtype, at::kFloat);
   EXPECT_EQ(nvfsdp_sharding(options).gradient_dtype, at::kFloat);
   EXPECT_EQ(nvfsdp_sharding(options).main_dtype, at::kFloat);
   EXPECT_EQ(nvfsdp_sharding(options).scaling, GradientScaling::kDivideThenSum);
-  options.average_in_collective = true;
+  options.config.average_in_collective = true;
   EXPECT_EQ(nvfsdp_sharding(options).scaling, GradientScaling::kAverage);
-  options.calculate_per_token_loss = true;
+  options.config.calculate_per_token_loss = true;
   EXPECT_EQ(nvfsdp_sharding(options).scaling, GradientScaling::kSum);
-  options.overlap_grad_reduce = options.overlap_param_gather = false;
+  options.config.overlap_grad_reduce = options.config.overlap_param_gather = false;
   EXPECT_TRUE(nvfsdp_sharding(options).overlaps_reductions);  // forced with parameters sharded
   EXPECT_EQ(nvfsdp_sharding(options).forward_prefetch_depth, 1);
   options.data_parallel_sharding_strategy = "optim";
@@ -305,7 +305,7 @@ TEST(NvfsdpStrategyParallelize, OverlappedGathersAreStartedBeforeTheUnitAheadRun
       for (const bool overlaps : {false, true}) {
         NvfsdpOptions options = toy_units();
         options.data_parallel_sharding_strategy = strategy;
-        options.overlap_param_gather = overlaps;
+        options.config.overlap_param_gather = overlaps;
         SilentReporter reporter;
         ToyModel toy;
         const auto engine =
@@ -363,7 +363,8 @@ TEST(NvfsdpStrategyParallelize, UnitModulesMustBeTheModels) {
   test::Warnings warnings;
   NvfsdpOptions options;
   options.classes = model_classes();
-  options.nvfsdp_unit_modules = {{"transformers.models.llama.modeling_llama.LlamaDecoderLayer"}};
+  options.config.megatron_fsdp_unit_modules = {
+      {"transformers.models.llama.modeling_llama.LlamaDecoderLayer"}};
   ToyModel llama("LlamaForCausalLM");
   nvfsdp_strategy_parallelize(llama.model(), data_mesh(ProcessGroup::solo()), options, warnings);
   ToyModel qwen("Qwen3ForCausalLM");
@@ -374,7 +375,7 @@ TEST(NvfsdpStrategyParallelize, UnitModulesMustBeTheModels) {
             "none of the unit modules is in Qwen3ForCausalLM, whose layers are of class "
             "Qwen3DecoderLayer");
   EXPECT_TRUE(warnings.texts.empty());
-  options.nvfsdp_unit_modules = {{"torch.nn.Embedding"}};
+  options.config.megatron_fsdp_unit_modules = {{"torch.nn.Embedding"}};
   EXPECT_EQ(test::error_of<UserError>([&] {
               nvfsdp_strategy_parallelize(llama.model(), data_mesh(ProcessGroup::solo()), options,
                                           warnings);

@@ -32,7 +32,7 @@ inline NvfsdpOptions toy_units() {
   NvfsdpOptions options;
   options.classes.add({"toys.ToyDecoderLayer", "ToyDecoderLayer", "layer", ""});
   options.classes.add_model("ToyForCausalLM", {"ToyDecoderLayer", ""});
-  options.nvfsdp_unit_modules = {{"toys.ToyDecoderLayer"}};
+  options.config.megatron_fsdp_unit_modules = {{"toys.ToyDecoderLayer"}};
   return options;
 }
 

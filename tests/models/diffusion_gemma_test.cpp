@@ -20,7 +20,7 @@
 namespace automodel {
 namespace {
 
-using models::diffusion_gemma::BlockDiffusionBatch;
+using models::BlockDiffusionBatch;
 using models::diffusion_gemma::DiffusionGemmaModel;
 using testing::ElementsAre;
 
@@ -311,7 +311,7 @@ TEST(CanvasVisibility, ABlockSeesThePromptTheBlocksBeforeItAndItself) {
   batch.prefix_lengths = at::tensor({6}, at::kLong);
   batch.response_lengths = at::tensor({7}, at::kLong);
   batch.block_size = 4;
-  const auto visible = canvas_visibility(batch, 5);
+  const auto visible = models::diffusion_gemma::canvas_visibility(batch, 5);
   EXPECT_THAT(run_at(visible.text, 0, 3), ElementsAre(0, 6));
   EXPECT_THAT(run_at(visible.sliding_text, 0, 3), ElementsAre(2, 6));
   EXPECT_THAT(run_at(visible.canvas, 0, 3), ElementsAre(0, 4));

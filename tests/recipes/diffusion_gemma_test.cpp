@@ -23,7 +23,7 @@
 namespace automodel::recipes {
 namespace {
 
-using models::diffusion_gemma::BlockDiffusionBatch;
+using models::BlockDiffusionBatch;
 using models::diffusion_gemma::DiffusionGemmaModel;
 using test::bytes_of;
 using test::ProgramResult;
@@ -109,7 +109,7 @@ TEST(BlockDiffusionBatches, LossesOfAStepAreThoseOfAutoModelsRecipe) {
   }
   for (const int64_t step : {0, 3}) {
     std::vector<BlockDiffusionBatch> batches;
-    models::diffusion_gemma::BlockDiffusionScale scale{0, 0, 0.7};
+    models::BlockDiffusionScale scale{0, 0, 0.7};
     for (const int64_t micro_batch : {0, 1}) {
       batches.push_back(
           make_block_diffusion_batch(golden.batch(cat("s", step, ".", micro_batch, ".")),

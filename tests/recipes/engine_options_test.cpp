@@ -264,28 +264,28 @@ TEST(EngineFromYaml, megatron_fsdp_unit_modules) {
 
 // Nothing in the engine tells these: they change nothing in it, or hold before it is made.
 TEST(EngineFromYaml, init_fsdp_with_meta_device) {
-  EXPECT_TRUE(megatron_arguments("init_fsdp_with_meta_device: true").init_nvfsdp_with_meta_device);
+  EXPECT_TRUE(
+      megatron_arguments("init_fsdp_with_meta_device: true").config.init_fsdp_with_meta_device);
 }
 
 TEST(EngineFromYaml, disable_bucketing) {
-  EXPECT_TRUE(megatron_arguments("disable_bucketing: true").disable_bucketing);
+  EXPECT_TRUE(megatron_arguments("disable_bucketing: true").config.disable_bucketing);
 }
 
 TEST(EngineFromYaml, keep_fp8_transpose_cache) {
-  EXPECT_TRUE(megatron_arguments("keep_fp8_transpose_cache: true")
-                  .keep_fp8_transpose_cache_when_using_custom_fsdp);
+  EXPECT_TRUE(megatron_arguments("keep_fp8_transpose_cache: true").config.keep_fp8_transpose_cache);
 }
 
 TEST(EngineFromYaml, nccl_ub) {
-  EXPECT_TRUE(megatron_arguments("nccl_ub: true").nccl_ub);
+  EXPECT_TRUE(megatron_arguments("nccl_ub: true").config.nccl_ub);
 }
 
 TEST(EngineFromYaml, fsdp_double_buffer) {
-  EXPECT_TRUE(megatron_arguments("fsdp_double_buffer: true").fsdp_double_buffer);
+  EXPECT_TRUE(megatron_arguments("fsdp_double_buffer: true").config.fsdp_double_buffer);
 }
 
 TEST(EngineFromYaml, megatron_activation_checkpointing) {
-  EXPECT_EQ(megatron_arguments("activation_checkpointing: true").activation_checkpointing,
+  EXPECT_EQ(megatron_arguments("activation_checkpointing: true").config.activation_checkpointing,
             distributed::ActivationCheckpointingMode::kFull);
 }
 

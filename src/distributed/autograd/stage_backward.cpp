@@ -25,7 +25,14 @@ using torch::autograd::variable_list;
 struct GraphFork {
   std::shared_ptr<Node> node;
   std::shared_ptr<variable_list> arrived;
+  std::vector<size_t> ways_to_input;      ///< of the node's next edges
   torch::autograd::edge_list parameters;  ///< accumulators on the side of the parameters
+
+  /// Leaves the node with its ways to parameters only: a module that runs twice has the same
+  /// parameters behind several forks, and so on the way from one of them to the input.
+  void cut_off_input() {
+    for (const size_t i : ways_to_input) node->next_edges()[i] = Edge();
+  }
 };
 
 namespace {
@@ -53,9 +60,14 @@ class GraphWalk final {
       if (!leads_to_input_[node]) continue;
       GraphFork fork;
       std::unordered_set<Node*> seen;
-      for (const Edge& edge : node->next_edges()) {
-        const bool is_aside = edge.is_valid() && !leads_to_input_[edge.function.get()];
-        if (is_aside) collect(edge.function, seen, fork.parameters);
+      const auto& edges = node->next_edges();
+      for (size_t i = 0; i < edges.size(); ++i) {
+        if (!edges[i].is_valid()) continue;
+        if (leads_to_input_[edges[i].function.get()]) {
+          fork.ways_to_input.push_back(i);
+        } else {
+          collect(edges[i].function, seen, fork.parameters);
+        }
       }
       if (fork.parameters.empty()) continue;
       fork.node = node->getptr();
@@ -139,6 +151,7 @@ std::pair<at::Tensor, WeightBackward> stage_backward_input(const StageGraph& gra
   }
   const variable_list gradients =
       torch::autograd::grad({graph.output}, {graph.input}, {gradient_of_output(graph)}, true);
+  for (GraphFork& fork : rest.state_->forks) fork.cut_off_input();
   rest.state_->graph.output.reset();  // the forks hold what is needed of the graph
   return {gradients[0], std::move(rest)};
 }
@@ -154,19 +167,20 @@ void WeightBackward::run() {
     stage_backward(state->graph);
     return;
   }
-  auto& engine = torch::autograd::Engine::get_default_engine();
-  // One by one: together, a fork's gradients would flow on to those before it once more.
+  torch::autograd::edge_list roots, parameters;
+  variable_list arrived;
   for (GraphFork& fork : state->forks) {
-    torch::autograd::edge_list roots;
-    variable_list arrived;
     for (size_t i = 0; i < fork.arrived->size(); ++i) {
       if (!(*fork.arrived)[i].defined()) continue;
       roots.emplace_back(fork.node, static_cast<uint32_t>(i));
-      arrived.push_back((*fork.arrived)[i]);
+      arrived.push_back(std::move((*fork.arrived)[i]));
     }
-    if (!roots.empty()) engine.execute(roots, arrived, false, false, true, fork.parameters);
-    fork = {};
+    parameters.insert(parameters.end(), fork.parameters.begin(), fork.parameters.end());
   }
+  if (roots.empty()) return;
+  // Together: what several forks have behind them, such as a cast weight, is gone through once.
+  torch::autograd::Engine::get_default_engine().execute(roots, arrived, false, false, true,
+                                                        parameters);
 }
 
 }  // namespace automodel::distributed

@@ -52,9 +52,9 @@ class BucketedReductions final {
   /// at most.
   void prepare_for_backward();
 
-  /// Starts what was not.
+  /// Starts the reductions that were not.
   void start();
-  /// The same, and waits for all.
+  /// Starts what was not, and waits for all reductions.
   void finish();
 
  private:

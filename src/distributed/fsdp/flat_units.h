@@ -35,7 +35,7 @@ struct TableUnits {
   std::string head;
 };
 
-/// Those of a model whose head is not the embedding, as far as they are trained: a buffer for each
+/// The table units of a model whose head is not the embedding: a buffer for each trained table
 /// instead of the root's for both, as upstream. A tied or frozen table stays in the root.
 TableUnits untied_tables(torch::nn::Module& module, const nn::ParallelPlan& plan);
 
@@ -45,7 +45,7 @@ std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::Par
                                         const TableUnits& tables = {},
                                         const std::vector<std::string>& experts = {});
 
-/// Those of one unit.
+/// Groups the parameters of one unit.
 std::vector<FlatGroup> group_parameters(const std::string& unit,
                                         const std::vector<NamedParameter>& parameters);
 

@@ -64,7 +64,7 @@ class FSDPModule final {
   /// Gathers the parameters of this unit (not of units below), so that they can be read.
   /// Collective.
   void unshard();
-  /// The same, without waiting; unshard() or the unit's forward waits.
+  /// Begins unshard() without waiting; unshard() or the unit's forward waits.
   void start_unshard();
   /// Frees the gathered parameters. Nothing happens where they are replicated.
   void reshard();
@@ -177,7 +177,7 @@ class UnshardedModel final {
   std::vector<FSDPModule*> units_;
 };
 
-/// The same around `body`; exceptions of the body go on.
+/// Calls `body` while an UnshardedModel of the module lives; exceptions of the body go on.
 void unshard_fsdp2_model(torch::nn::Module& module, const std::function<void()>& body);
 
 }  // namespace automodel::distributed

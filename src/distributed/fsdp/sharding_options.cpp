@@ -36,7 +36,7 @@ void apply_policy(const MixedPrecisionPolicy& policy, ShardingOptions& options) 
 ShardingOptions sharding_options(const FSDP2Config& config, at::Device device) {
   ShardingOptions options;
   options.device = device;
-  apply_policy(config.mp_policy.value_or(MixedPrecisionPolicy::unwritten()), options);
+  apply_policy(config.mp_policy.value_or(default_mp_policy()), options);
   options.reshard_after_forward = config.reshard_after_forward;
   options.defers_gradients = config.defer_fsdp_grad_sync;
   options.offload_policy = config.offload_policy;

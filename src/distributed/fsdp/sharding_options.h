@@ -31,10 +31,10 @@ struct ShardingOptions {
   std::optional<at::ScalarType> reduce_dtype;  ///< in which gradients are summed over ranks
   std::optional<at::ScalarType> output_dtype;  ///< that a unit's output is cast to
   bool casts_inputs = false;                   ///< a unit's floating inputs go to param_dtype
-  /// Of the parameters that the optimizer updates (preserve_fp32_weights); those gathered from them
-  /// keep the stored dtype unless param_dtype says otherwise.
+  /// dtype of the parameters that the optimizer updates (preserve_fp32_weights). What is gathered
+  /// from them keeps the stored dtype unless param_dtype says otherwise.
   std::optional<at::ScalarType> main_dtype;
-  /// Of the gradients that the optimizer reads; absent: as the parameters that it updates.
+  /// dtype of the gradients that the optimizer reads; absent: that of the parameters it updates.
   std::optional<at::ScalarType> gradient_dtype;
 
   /// ZeRO 3 shards both, 2 gradients, 1 none: the optimizer always sees this rank's part only.

@@ -17,7 +17,7 @@ class DeviceMesh final {
   /// Makes the groups; every rank of the world does so at the same time, in the same order. With
   /// `ep` above 1 there are the axes ep and ep_shard too.
   DeviceMesh(comm::World& world, const mesh::Mesh& mesh, int ep = 1);
-  /// Of given groups under any names.
+  /// Takes groups that there are already, under any names.
   explicit DeviceMesh(std::map<std::string, comm::ProcessGroup> groups);
 
   bool has(const std::string& name) const { return groups_.contains(name); }

@@ -30,10 +30,10 @@ struct Simulation {
   double duration = 0;              ///< of the step, from the first action to the last rank's end
   std::vector<double> busy;         ///< of every rank
   std::vector<double> begin;        ///< when every rank begins
-  std::vector<double> end;          ///< and ends
+  std::vector<double> end;          ///< when every rank ends
   std::vector<int> peak_in_flight;  ///< most (stage, micro-batch) pairs with kept activations
-  /// Between ranks, forward and backward, in the order in which they are made. Whoever has made
-  /// those of his that come before one can take it.
+  /// Messages of forward and backward, in the order in which they are made. A rank that has made
+  /// its own that come before one can take it.
   std::vector<PipelineMessage> messages;
   std::string deadlock;  ///< "" when every rank comes to its end
 

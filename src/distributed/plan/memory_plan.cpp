@@ -297,19 +297,19 @@ class StepWalk final {
     for (Flat& flat : unit.flats) {
       if (!flat.bytes->is_trained) continue;
       if (pending_flat_ == &flat) finish_reduction();
-      hold(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
+      allocate(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
     }
   }
 
-  /// Takes a buffer that may be there already.
-  void hold(bool& is_there, int64_t bytes, int64_t& held) {
-    if (std::exchange(is_there, true) || bytes == 0) return;
+  /// Takes a buffer's memory, once.
+  void allocate(bool& is_allocated, int64_t bytes, int64_t& held) {
+    if (std::exchange(is_allocated, true) || bytes == 0) return;
     take(bytes);
     held += bytes;
   }
 
-  void drop(bool& is_there, int64_t bytes, int64_t& held) {
-    if (!std::exchange(is_there, false) || bytes == 0) return;
+  void drop(bool& is_allocated, int64_t bytes, int64_t& held) {
+    if (!std::exchange(is_allocated, false) || bytes == 0) return;
     held -= bytes;
     give(bytes);
   }
@@ -320,7 +320,7 @@ class StepWalk final {
 
   /// The micro-batch's gradients are added to those before.
   void stash(Flat& flat) {
-    hold(flat.has_accumulated, flat.bytes->accumulated, now_.whole_gradients);
+    allocate(flat.has_accumulated, flat.bytes->accumulated, now_.whole_gradients);
     mark("sum of gradients");
     drop(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
   }

@@ -53,8 +53,8 @@ ClassTable module_classes();
 ImportedClass import_class_from_path(const std::string& path,
                                      const ClassTable& table = module_classes());
 
-/// Those of several paths, in order; one that fails is left out with the warning "Could not import
-/// class from path ...".
+/// The classes of several paths, in order; one that fails is left out with the warning "Could not
+/// import class from path ...".
 std::vector<ImportedClass> import_classes_from_paths(const std::vector<std::string>& paths,
                                                      Reporter& reporter,
                                                      const ClassTable& table = module_classes());

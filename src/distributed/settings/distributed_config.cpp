@@ -49,7 +49,7 @@ std::vector<std::string> scope_parts(const std::string& entry) {
 }  // namespace
 
 MixedPrecisionPolicy default_mp_policy() {
-  return MixedPrecisionPolicy::unwritten();
+  return {.param_dtype = "bfloat16", .reduce_dtype = "float32", .cast_forward_inputs = false};
 }
 
 std::string async_tp_warning(bool enable_async_tensor_parallel, bool sequence_parallel) {
@@ -166,7 +166,7 @@ std::optional<std::string> autocast_dtype(const DistributedSetup& setup) {
 std::optional<MixedPrecisionPolicy> mixed_precision_policy(const DistributedSetup& setup) {
   if (setup.strategy != Strategy::kFsdp2) return std::nullopt;
   if (setup.moe && setup.moe->mp_policy) return setup.moe->mp_policy;
-  return setup.fsdp2.mp_policy.value_or(MixedPrecisionPolicy::unwritten());
+  return setup.fsdp2.mp_policy.value_or(default_mp_policy());
 }
 
 std::string_view strategy_name(Strategy strategy) {

@@ -28,12 +28,6 @@ struct MixedPrecisionPolicy {
   std::optional<std::string> output_dtype;
   bool cast_forward_inputs = true;
 
-  /// What a recipe without a policy gets, NeMo AutoModel 0.7.0's: parameters in bfloat16, reduction
-  /// in float32, no cast of inputs or outputs.
-  static MixedPrecisionPolicy unwritten() {
-    return {.param_dtype = "bfloat16", .reduce_dtype = "float32", .cast_forward_inputs = false};
-  }
-
   static constexpr auto fields() {
     using P = MixedPrecisionPolicy;
     return std::tuple{
@@ -58,8 +52,8 @@ struct CPUOffloadPolicy {
   }
 };
 
-/// The policy of fsdp2 where none is written: parameters and computation in bfloat16, gradients
-/// reduced in float32, neither inputs nor outputs cast.
+/// The policy of fsdp2 where a recipe has none, NeMo AutoModel 0.7.0's: parameters and computation
+/// in bfloat16, gradients reduced in float32, neither inputs nor outputs cast.
 MixedPrecisionPolicy default_mp_policy();
 
 /// One thing to be said about a setup.

@@ -16,9 +16,9 @@ class MegatronStrategy final : public NvfsdpStrategy {
   std::unique_ptr<Engine> parallelize(const ParallelModel& model, const DeviceMesh& mesh,
                                       const NvfsdpOptions& options) const override {
     const ShardingOptions sharding = nvfsdp_sharding(options);
-    const bool is_whole = options.data_parallel_sharding_strategy == "no_shard";
-    if (options.init_nvfsdp_with_meta_device && is_whole) {
-      throw UserError("init_nvfsdp_with_meta_device needs parameters or an optimizer to shard");
+    const bool is_whole = data_parallel_sharding_strategy(options) == "no_shard";
+    if (options.config.init_fsdp_with_meta_device && is_whole) {
+      throw UserError("init_fsdp_with_meta_device needs parameters or an optimizer to shard");
     }
     const UnitChoices choices = units_of(model, options);
     const comm::ProcessGroup& tp = mesh.group(options.tp_mesh_name);
@@ -31,7 +31,7 @@ class MegatronStrategy final : public NvfsdpStrategy {
     }
     const auto parts = split(model, tp, options.tp_shard_plan, false);
     spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
-    recompute_blocks(model.module, model.facts.plan, options.activation_checkpointing);
+    recompute_blocks(model.module, model.facts.plan, options.config.activation_checkpointing);
     const ShardingGroups groups = is_whole
                                       ? ShardingGroups{dp, comm::ProcessGroup::solo("dp_shard"), dp}
                                       : ShardingGroups::of(dp);

@@ -29,22 +29,25 @@ ZeroPlacement placement_of(const std::string& strategy) {
                       join(kZeroStrategies, ", "), ", params, grads_params"));
 }
 
-GradientCheck gradient_check_of(const NvfsdpOptions& options) {
-  if (options.report_nan_in_param_grad) return GradientCheck::kNonFinite;
-  return options.check_for_nan_in_grad ? GradientCheck::kNan : GradientCheck::kNone;
+GradientCheck gradient_check_of(const MegatronFSDPConfig& config) {
+  if (config.report_nan_in_param_grad) return GradientCheck::kNonFinite;
+  return config.check_for_nan_in_grad ? GradientCheck::kNan : GradientCheck::kNone;
 }
 
-const std::string& zero_strategy(int64_t number) {
+}  // namespace
+
+std::string data_parallel_sharding_strategy(const NvfsdpOptions& options) {
+  if (options.data_parallel_sharding_strategy) return *options.data_parallel_sharding_strategy;
+  const int64_t number = options.config.zero_dp_strategy;
   if (number < 0 || number >= static_cast<int64_t>(kZeroStrategies.size())) {
     throw UserError(cat("zero_dp_strategy takes 0, 1, 2 or 3, found ", number));
   }
   return kZeroStrategies[static_cast<size_t>(number)];
 }
 
-}  // namespace
-
 ShardingOptions nvfsdp_sharding(const NvfsdpOptions& options) {
-  const auto [parameters, gradients] = placement_of(options.data_parallel_sharding_strategy);
+  const MegatronFSDPConfig& config = options.config;
+  const auto [parameters, gradients] = placement_of(data_parallel_sharding_strategy(options));
   ShardingOptions sharding;
   sharding.device = options.device;
   sharding.trace = options.trace;
@@ -52,60 +55,47 @@ ShardingOptions nvfsdp_sharding(const NvfsdpOptions& options) {
   sharding.gradients = gradients;
   // Sharded gradients add up in the part that a rank keeps.
   sharding.defers_gradients = gradients == Placement::kReplicated;
-  if (options.preserve_fp32_weights) sharding.main_dtype = at::kFloat;
-  if (options.grad_reduce_in_fp32) {
+  if (config.preserve_fp32_weights) sharding.main_dtype = at::kFloat;
+  if (config.grad_reduce_in_fp32) {
     sharding.reduce_dtype = at::kFloat;
     sharding.gradient_dtype = at::kFloat;
   }
-  sharding.scaling = options.calculate_per_token_loss ? GradientScaling::kSum
-                     : options.average_in_collective  ? GradientScaling::kAverage
-                                                      : GradientScaling::kDivideThenSum;
+  sharding.scaling = config.calculate_per_token_loss ? GradientScaling::kSum
+                     : config.average_in_collective  ? GradientScaling::kAverage
+                                                     : GradientScaling::kDivideThenSum;
   sharding.reshard_after_forward = true;
-  sharding.overlaps_reductions = options.overlap_grad_reduce || gradients == Placement::kSharded ||
+  sharding.overlaps_reductions = config.overlap_grad_reduce || gradients == Placement::kSharded ||
                                  parameters == Placement::kSharded;
-  if (options.overlap_param_gather || parameters == Placement::kSharded) {
+  if (config.overlap_param_gather || parameters == Placement::kSharded) {
     sharding.forward_prefetch_depth = 1;
     sharding.backward_prefetch_depth = 1;
   }
-  sharding.gradient_check = gradient_check_of(options);
+  sharding.gradient_check = gradient_check_of(config);
   return sharding;
 }
 
 NvfsdpOptions nvfsdp_options(const MegatronFSDPConfig& config, const std::string& architecture,
                              const ClassTable& classes) {
   NvfsdpOptions options;
+  options.config = config;
   options.classes = classes;
-  options.nvfsdp_unit_modules = config.megatron_fsdp_unit_modules;
-  if (!options.nvfsdp_unit_modules) {
+  if (!options.config.megatron_fsdp_unit_modules) {
     const auto layer = classes.path_of(classes.of_model(architecture).layer, "layer");
-    if (layer) options.nvfsdp_unit_modules = {*layer};
+    if (layer) options.config.megatron_fsdp_unit_modules = {*layer};
   }
-  options.data_parallel_sharding_strategy = zero_strategy(config.zero_dp_strategy);
-  options.init_nvfsdp_with_meta_device = config.init_fsdp_with_meta_device;
-  options.grad_reduce_in_fp32 = config.grad_reduce_in_fp32;
-  options.preserve_fp32_weights = config.preserve_fp32_weights;
-  options.overlap_grad_reduce = config.overlap_grad_reduce;
-  options.overlap_param_gather = config.overlap_param_gather;
-  options.check_for_nan_in_grad = config.check_for_nan_in_grad;
-  options.report_nan_in_param_grad = config.report_nan_in_param_grad;
-  options.average_in_collective = config.average_in_collective;
-  options.disable_bucketing = config.disable_bucketing;
-  options.calculate_per_token_loss = config.calculate_per_token_loss;
-  options.keep_fp8_transpose_cache_when_using_custom_fsdp = config.keep_fp8_transpose_cache;
-  options.nccl_ub = config.nccl_ub;
-  options.fsdp_double_buffer = config.fsdp_double_buffer;
-  options.activation_checkpointing = config.activation_checkpointing;
   return options;
 }
 
 ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device device) {
-  NvfsdpOptions options = nvfsdp_options(config);
+  NvfsdpOptions options;
+  options.config = config;
   options.device = device;
   return nvfsdp_sharding(options);
 }
 
 PlannedUnits chosen_units(const ParallelModel& model, const NvfsdpOptions& options) {
-  if (!options.nvfsdp_unit_modules) return {};
+  const auto& classes = options.config.megatron_fsdp_unit_modules;
+  if (!classes) return {};
   SilentReporter silent;
   Reporter& reporter = options.reporter != nullptr ? *options.reporter : silent;
   const nn::ParallelPlan& plan = model.facts.plan;
@@ -114,8 +104,7 @@ PlannedUnits chosen_units(const ParallelModel& model, const NvfsdpOptions& optio
   PlannedUnits units;
   bool has_layers = false;
   bool has_experts = false;
-  for (const ImportedClass& unit :
-       import_classes_from_paths(*options.nvfsdp_unit_modules, reporter, options.classes)) {
+  for (const ImportedClass& unit : import_classes_from_paths(*classes, reporter, options.classes)) {
     has_layers = has_layers || unit.name == layer;
     has_experts = has_experts || unit.name == experts;
     if (unit.path != "torch.nn.Embedding") continue;

@@ -29,7 +29,7 @@ std::optional<SplitExperts> take_experts(const ParallelModel& model, const tenso
 /// one, otherwise the strategy's.
 MixedPrecisionPolicy policy_of(const ParallelizeOptions& options, bool splits_experts) {
   if (splits_experts && options.moe.mp_policy) return *options.moe.mp_policy;
-  return options.mp_policy.value_or(MixedPrecisionPolicy::unwritten());
+  return options.mp_policy.value_or(default_mp_policy());
 }
 
 void warn(const ParallelizeOptions& options, const std::string& text) {
@@ -146,10 +146,10 @@ std::unique_ptr<Engine> nvfsdp_strategy_parallelize(const ParallelModel& model,
                                                     const NvfsdpOptions& options,
                                                     Reporter& reporter,
                                                     const StrategyRegistry& registry) {
-  NvfsdpOptions told = options;
-  told.reporter = &reporter;
+  NvfsdpOptions with_reporter = options;
+  with_reporter.reporter = &reporter;
   return registry.get_parallelization_strategy<NvfsdpOptions>(model.facts.architecture)
-      .parallelize(model, mesh, told);
+      .parallelize(model, mesh, with_reporter);
 }
 
 std::unique_ptr<Engine> ddp_strategy_parallelize(const ParallelModel& model, const DeviceMesh& mesh,

@@ -24,7 +24,7 @@ namespace automodel::distributed {
 /// Arguments of fsdp2_strategy_parallelize beside the model and the mesh; upstream's names and
 /// defaults.
 struct ParallelizeOptions {
-  std::optional<MixedPrecisionPolicy> mp_policy;  ///< absent: MixedPrecisionPolicy::unwritten()
+  std::optional<MixedPrecisionPolicy> mp_policy;  ///< absent: default_mp_policy()
   std::optional<CPUOffloadPolicy> offload_policy;
   bool sequence_parallel = false;
   ActivationCheckpointingMode activation_checkpointing = ActivationCheckpointingMode::kOff;

@@ -166,9 +166,10 @@ class ModuleSplitter final {
     for (const auto& item : module_.named_modules("", false)) {
       auto* heads = dynamic_cast<nn::SplitsHeads*>(item.value().get());
       if (heads == nullptr) continue;
-      for (const auto& [first, second] : model_.plan.tp_pairs) {
+      for (const nn::TpPair& pair : model_.plan.tp_pairs) {
         for (const auto& [fqn, style] : plan_.styles) {
-          const bool is_projection = parent_of(fqn) == item.key() && matches_module(first, fqn);
+          const bool is_projection =
+              parent_of(fqn) == item.key() && matches_module(pair.first, fqn);
           if (!is_projection || style.kind != StyleKind::kColwise) continue;
           if (style.output != StyleLayout::kShardLast) continue;
           heads->keep_heads(rank_, num_ranks_);

@@ -174,11 +174,11 @@ class LayerPlanner final {
   }
 
   void check_pairs(const std::vector<TpLayer>& layers) {
-    for (const auto& [first_pattern, second_pattern] : model_.plan.tp_pairs) {
+    for (const nn::TpPair& pair : model_.plan.tp_pairs) {
       for (const TpLayer& first : layers) {
-        if (!matches_module(first_pattern, first.fqn)) continue;
+        if (!matches_module(pair.first, first.fqn)) continue;
         for (const TpLayer& second : layers) {
-          const bool is_mate = matches_module(second_pattern, second.fqn) &&
+          const bool is_mate = matches_module(pair.second, second.fqn) &&
                                parent_of(second.fqn) == parent_of(first.fqn);
           if (is_mate) check_pair(first, second);
         }

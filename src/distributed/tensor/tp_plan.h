@@ -30,7 +30,7 @@ struct ParallelStyle {
 /// Hugging Face module (or a pattern, * for one component) -> style.
 using TpShardPlan = std::map<std::string, ParallelStyle>;
 
-/// The same in the words of `_tp_plan` and of recipes.
+/// Module (or pattern) -> style, in the words of `_tp_plan` and of recipes.
 using TpStyleNames = std::map<std::string, std::string>;
 
 /// `distributed.tp_plan`: nothing, a mapping, or a plan's name.
@@ -74,7 +74,7 @@ StatedTpPlans stated_tp_plans(const TpModel& model);
 /// UserError "Hugging Face tp plan is not supported for X: ..." when nothing is stated, as of GPT-2
 /// and OLMo 2.
 TpShardPlan get_hf_tp_shard_plan(const TpModel& model);
-/// The same of what somebody else has stated.
+/// The plan that a model states, from statements that were read elsewhere.
 TpShardPlan get_hf_tp_shard_plan(const StatedTpPlans& stated,
                                  const std::string& architecture = "this model");
 

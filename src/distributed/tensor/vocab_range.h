@@ -11,7 +11,7 @@ struct VocabRange {
   int64_t count = 0;
   int64_t stored = 0;  ///< rows of the local parameter, the same on all ranks; the last may be idle
 
-  /// As even as possible: the first vocab_size mod num_ranks ranks have one row more.
+  /// Rows are dealt evenly: the first vocab_size mod num_ranks ranks have one row more.
   static VocabRange of(int64_t vocab_size, int64_t rank, int64_t num_ranks) {
     const int64_t least = vocab_size / num_ranks;
     const int64_t rest = vocab_size % num_ranks;

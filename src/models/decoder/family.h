@@ -25,13 +25,13 @@ struct Family {
   std::string_view module = {};         ///< in transformers.models; "" where it is the model type
   std::string_view config_class;        ///< the configuration's class
   std::string_view layer_class;         ///< the layers' class
-  std::string_view experts_class = {};  ///< that of a layer's grouped experts; "" without
+  std::string_view experts_class = {};  ///< the class of a layer's grouped experts; "" without
 
   DecoderConfig (*read_config)(ConfigReader& reader);
   HfNames names = {};  ///< of the tensors in its checkpoints
   nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config) = make_parallel_plan;
   double (*flops)(const DecoderConfig& config, double num_sequences, double length);
-  /// Of a family with modules of its own.
+  /// Builds a model of the family's own modules; null where the shared decoder does.
   std::shared_ptr<CausalLM> (*build)(const Json& hf_config, at::ScalarType dtype) = nullptr;
 };
 

@@ -244,8 +244,9 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
     if (has_pre_norms) plan.tp_rules.push_back({norm + "_pre_norm", TpStyle::kSequenceNorm});
     if (has_post_norms) plan.tp_rules.push_back({norm + "_post_norm", TpStyle::kSequenceNorm});
   }
-  plan.tp_pairs = {{plan.tp_rules[1].pattern, plan.tp_rules[2].pattern},
-                   {plan.tp_rules[3].pattern, plan.tp_rules[4].pattern}};
+  using enum nn::BlockBranch;
+  plan.tp_pairs = {{plan.tp_rules[1].pattern, plan.tp_rules[2].pattern, kAttention},
+                   {plan.tp_rules[3].pattern, plan.tp_rules[4].pattern, kMlp}};
   if (!config.is_head_tied) plan.tp_rules.push_back({"lm_head", TpStyle::kVocabHead});
   if (config.qk_norm == QkNorm::kWholeProjection) {
     plan.no_tp_reasons.push_back("q_norm and k_norm normalise over all heads together");

@@ -6,18 +6,8 @@
 #include <array>
 
 #include "core/error.h"
-#include "tensor/memory.h"
 
 namespace automodel::models::diffusion_gemma {
-
-BlockDiffusionBatch BlockDiffusionBatch::to(at::Device device) const {
-  BlockDiffusionBatch moved = *this;
-  for (at::Tensor* tensor : {&moved.input_ids, &moved.padding_mask, &moved.text_labels,
-                             &moved.canvas_ids, &moved.canvas_labels, &moved.is_conditioned}) {
-    if (tensor->defined()) *tensor = tensor::moved_to(*tensor, device);
-  }
-  return moved;
-}
 
 CanvasVisibility canvas_visibility(const BlockDiffusionBatch& batch, int64_t window) {
   AM_CHECK(batch.block_size > 0, batch.block_size);

@@ -33,7 +33,7 @@ struct DiffusionGemmaConfig {
 /// are the recipe's (transformers does not know them).
 DiffusionGemmaConfig read_diffusion_gemma(decoder::ConfigReader& reader);
 
-/// Its text part, for who asks about sizes only.
+/// The text part of DiffusionGemma's configuration, for who asks about sizes only.
 decoder::DecoderConfig read_config(decoder::ConfigReader& reader);
 
 nn::ParallelPlan parallel_plan(const decoder::DecoderConfig& text);

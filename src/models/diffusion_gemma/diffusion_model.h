@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/block_denoiser.h"
 #include "models/causal_lm.h"
 #include "models/diffusion_gemma/canvas.h"
 #include "models/diffusion_gemma/layer.h"
@@ -20,23 +21,11 @@ struct EncodedText {
   std::vector<KeysValues> keys;  ///< of each layer
 };
 
-/// What a batch's losses are divided by and weighted with.
-struct BlockDiffusionScale {
-  double canvas_divisor = 1;
-  double text_divisor = 1;
-  double text_weight = 1;  ///< of the text's loss beside the canvas's
-};
-
-/// Sums of cross-entropies by their divisors.
-struct BlockDiffusionLoss {
-  at::Tensor total;   ///< float32 scalar with a graph, both losses
-  at::Tensor canvas;  ///< the canvas's share of it, detached
-};
-
 /// DiffusionGemmaForBlockDiffusion without its vision tower: one stack of layers that reads text
 /// causally and denoises a canvas behind it in both directions. Modules: model.embed_tokens (the
 /// head too), model.layers.N, model.norm, model.self_conditioning. As a CausalLM it reads text.
 class DiffusionGemmaModel final : public CausalLM,
+                                  public BlockDenoiser,
                                   public nn::MultiplyingModule,
                                   public nn::GivesLogits {
  public:
@@ -53,10 +42,11 @@ class DiffusionGemmaModel final : public CausalLM,
   /// What the hidden states [B, R, D] of a pass expect, zero in rows that are not conditioned.
   at::Tensor expected_canvas(const at::Tensor& hidden, const at::Tensor& is_conditioned) const;
 
-  /// Reads the text, denoises its canvas once without a graph (where is_conditioned is defined) and
-  /// once with it.
   BlockDiffusionLoss block_diffusion_loss(const BlockDiffusionBatch& batch,
-                                          const BlockDiffusionScale& scale, int64_t ignore_index);
+                                          const BlockDiffusionScale& scale,
+                                          int64_t ignore_index) override;
+  int64_t canvas_length() const override { return config_.canvas_length; }
+  bool has_self_conditioning() const override { return config_.has_self_conditioning; }
 
   at::Tensor hidden_states(const tensor::Batch& batch) override;
   /// float32, capped.

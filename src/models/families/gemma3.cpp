@@ -1,6 +1,5 @@
-#include <cmath>
-
 #include "models/decoder/family.h"
+#include "models/families/gemma_kind.h"
 
 namespace automodel::models::decoder {
 
@@ -23,22 +22,9 @@ void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bo
 }
 
 DecoderConfig read_gemma3(ConfigReader& reader) {
-  DecoderConfig config = read_common(reader, {.head_dim = 256,
-                                              .max_positions = 131072,
-                                              .is_head_tied = true,
-                                              .padding_idx = 0,
-                                              .activation_key = "hidden_activation",
-                                              .activation = "gelu_pytorch_tanh"});
-  config.norm = NormKind::kRmsPlusOne;
-  config.norm_placement = NormPlacement::kSandwich;
+  DecoderConfig config = read_gemma_kind(reader, 131072);
   config.qk_norm = QkNorm::kPerHead;
-  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
-  config.is_embedding_scale_rounded = true;
-  config.has_qkv_bias = reader.flag("attention_bias", false);
-  config.has_attention_output_bias = config.has_qkv_bias;
   config.final_softcap = reader.number("final_logit_softcapping", 0);
-  const double scale = 1.0 / std::sqrt(reader.number("query_pre_attn_scalar", 256));
-  for (LayerOptions& layer : config.layers) layer.attention_scale = scale;
   const int64_t period =
       reader.size("sliding_window_pattern", reader.size("_sliding_window_pattern", 6));
   const std::vector<bool> sliding =
@@ -58,9 +44,7 @@ extern const Family kGemma3{
     .config_class = "Gemma3TextConfig",
     .layer_class = "Gemma3DecoderLayer",
     .read_config = read_gemma3,
-    .names = {.attention_post_norm = "post_attention_layernorm",
-              .mlp_pre_norm = "pre_feedforward_layernorm",
-              .mlp_post_norm = "post_feedforward_layernorm"},
+    .names = kGemmaKindNames,
     .flops = gated_flops,
 };
 

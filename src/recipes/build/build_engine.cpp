@@ -47,7 +47,7 @@ StrategyOptions options_of(const distributed::MegatronFSDPConfig& config, const 
                            const std::string& architecture, const EnginePlace& place) {
   distributed::NvfsdpOptions options =
       distributed::nvfsdp_options(config, architecture, recipe_classes());
-  options.activation_checkpointing = recomputation_of(recipe.distributed);
+  options.config.activation_checkpointing = recomputation_of(recipe.distributed);
   options.cp_rotate_method = recipe.distributed.context.cp_rotate_method;
   options.device = place.device;
   options.trace = place.trace;

@@ -54,9 +54,9 @@ class PipelinePlanner final {
     answer_.findings.push_back({section, key, text, is_unsupported});
   }
 
-  /// Tells what a step throws, at a key.
+  /// Runs a step; what it throws is a finding at the key.
   template <typename Step>
-  void tell(const char* key, const Step& step) {
+  void try_step(const char* key, const Step& step) {
     try {
       step();
     } catch (const UnsupportedError& error) {
@@ -82,7 +82,8 @@ class PipelinePlanner final {
 
   void find_kind() {
     if (!config_.pp_schedule_csv) {
-      tell("pp_schedule", [&] { kind_ = distributed::get_schedule_class(config_.pp_schedule); });
+      try_step("pp_schedule",
+               [&] { kind_ = distributed::get_schedule_class(config_.pp_schedule); });
       return;
     }
     kind_ = ScheduleKind::kCsv;
@@ -114,7 +115,7 @@ class PipelinePlanner final {
       count = distributed::count_csv_stages(csv_);
       key = "pp_schedule_csv";
     } else {
-      tell(key, [&] {
+      try_step(key, [&] {
         count = distributed::calculate_virtual_stages(
             {.num_layers = static_cast<int64_t>(plan_.blocks.size()),
              .layers_per_stage = config_.layers_per_stage,
@@ -124,7 +125,7 @@ class PipelinePlanner final {
       });
     }
     if (!answer_.findings.empty()) return;
-    tell(key, [&] { stages_ = distributed::split_into_stages(plan_, count); });
+    try_step(key, [&] { stages_ = distributed::split_into_stages(plan_, count); });
     if (answer_.findings.empty()) check_stages_per_rank(key);
   }
 
@@ -152,7 +153,7 @@ class PipelinePlanner final {
     PipelineSchedule schedule;
     if (kind_ == ScheduleKind::kCsv) {
       const std::string& path = *config_.pp_schedule_csv;
-      tell("pp_schedule_csv", [&] {
+      try_step("pp_schedule_csv", [&] {
         schedule = distributed::parse_schedule_csv(csv_, path, shape);
         const std::string deadlock = distributed::simulate(schedule).deadlock;
         if (!deadlock.empty()) throw UserError(cat(path, ": a deadlock: ", deadlock));

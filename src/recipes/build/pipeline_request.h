@@ -36,7 +36,7 @@ PipelineAnswer ask_pipeline(const Recipe& recipe, const nn::ParallelPlan& plan);
 /// The pipeline of a recipe that was checked.
 PipelineRequest pipeline_request(const Recipe& recipe, const nn::ParallelPlan& plan);
 
-/// Tells the findings at their keys, and deadlocks of a schedule's file. Builds the model without
+/// Adds the findings at their keys, and deadlocks of a schedule's file. Builds the model without
 /// memory to know its modules.
 void check_pipeline(const Recipe& recipe, config::Diagnostics& diagnostics);
 

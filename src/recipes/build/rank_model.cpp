@@ -15,9 +15,9 @@ void count_layer_parts(const nn::ParallelPlan& model, const distributed::TpLayer
   for (const auto& [fqn, style] : layers.styles) {
     const bool takes_part = style.kind == distributed::StyleKind::kRowwise &&
                             style.input == distributed::StyleLayout::kShardLast;
-    for (const auto& [first, second] : model.tp_pairs) {
-      if (!takes_part || !distributed::matches_module(second, fqn)) continue;
-      const bool is_attention = second.find("attention") != std::string::npos;
+    for (const nn::TpPair& pair : model.tp_pairs) {
+      if (!takes_part || !distributed::matches_module(pair.second, fqn)) continue;
+      const bool is_attention = pair.branch == nn::BlockBranch::kAttention;
       (is_attention ? shape.num_head_parts : shape.num_mlp_parts) = tp_size;
     }
   }

@@ -53,7 +53,7 @@ void check_unit_modules(const Recipe& recipe, Diagnostics& diagnostics) {
   const auto model = models::build_causal_lm(hf_config, at::kFloat);
   WarnAtElement reporter(place, diagnostics);
   distributed::NvfsdpOptions options;
-  options.nvfsdp_unit_modules = config.megatron_fsdp_unit_modules;
+  options.config = config;
   options.classes = recipe_classes();
   options.reporter = &reporter;
   try {

@@ -9,6 +9,7 @@
 #include "models/causal_lm.h"
 #include "recipes/build/rank_model.h"
 #include "recipes/plan/columns.h"
+#include "recipes/plan/json_list.h"
 
 namespace automodel::recipes {
 
@@ -159,29 +160,19 @@ Json pipeline_json(const PipelinePlan& plan) {
   out["bubble"] = plan.bubble;
   out["num_sends"] = plan.num_sends;
   out["sent_bytes"] = plan.sent_bytes;
-  Json stages = Json::array();
-  for (const StagePlan& stage : plan.stages) {
-    Json entry = Json::object();
-    entry["pp_rank"] = stage.pp_rank;
-    Json modules = Json::array();
-    for (const std::string& name : stage.modules) modules.push_back(name);
-    entry["modules"] = modules;
-    entry["num_parameters"] = stage.num_parameters;
-    entry["state"] = stage.state;
-    entry["kept"] = stage.kept;
-    stages.push_back(std::move(entry));
-  }
-  out["stages"] = stages;
-  Json ranks = Json::array();
-  for (const PipelineRankPlan& rank : plan.ranks) {
-    Json entry = Json::object();
-    entry["in_flight"] = rank.in_flight;
-    entry["kept"] = rank.kept;
-    entry["state"] = rank.state;
-    entry["total"] = rank.total;
-    ranks.push_back(std::move(entry));
-  }
-  out["ranks"] = ranks;
+  out["stages"] = json_list(plan.stages, [](const StagePlan& stage) {
+    return Json::Object{{"pp_rank", stage.pp_rank},
+                        {"modules", json_list(stage.modules)},
+                        {"num_parameters", stage.num_parameters},
+                        {"state", stage.state},
+                        {"kept", stage.kept}};
+  });
+  out["ranks"] = json_list(plan.ranks, [](const PipelineRankPlan& rank) {
+    return Json::Object{{"in_flight", rank.in_flight},
+                        {"kept", rank.kept},
+                        {"state", rank.state},
+                        {"total", rank.total}};
+  });
   return out;
 }
 

@@ -26,7 +26,7 @@ struct StagePlan {
   int64_t working = 0;    ///< what else a step needs at its fullest moment
   int64_t host = 0;       ///< offloaded state
   int64_t building = 0;   ///< beside the state while weights are loaded
-  int64_t resting = 0;    ///< and between steps
+  int64_t resting = 0;    ///< beside the state between steps
 };
 
 struct PipelineRankPlan {
@@ -36,7 +36,7 @@ struct PipelineRankPlan {
   int64_t unreduced = 0;
   int64_t working = 0;  ///< of one stage at a time
   int64_t total = 0;
-  int64_t host = 0;  ///< as of stages
+  int64_t host = 0;  ///< this and what follows: the sums or the most of its stages
   int64_t building = 0;
   int64_t resting = 0;
 };

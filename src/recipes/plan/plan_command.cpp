@@ -7,9 +7,9 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "distributed/context/context_split.h"
+#include "models/block_denoiser.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
-#include "models/diffusion_gemma/diffusion_model.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/build/rank_model.h"
@@ -106,13 +106,13 @@ void plan_units(const Recipe& recipe, models::CausalLM& model, RecipePlan& plan)
   plan.has_layer_units = units.blocks == plan.parallel.blocks;
 }
 
-/// DiffusionGemma reads a text, denoises its canvas without a graph, and denoises it again.
+/// Block diffusion reads a text, denoises its canvas without a graph, and denoises it again.
 void plan_passes(const Recipe& recipe, const models::CausalLM& model, RecipePlan& plan) {
-  const auto* diffusion = dynamic_cast<const models::diffusion_gemma::DiffusionGemmaModel*>(&model);
-  if (diffusion == nullptr || !recipe.dllm) return;
+  const auto* denoiser = dynamic_cast<const models::BlockDenoiser*>(&model);
+  if (denoiser == nullptr || !recipe.dllm) return;
   plan.counts_activations = false;
   plan.options.num_passes = 2;
-  plan.options.num_graphless_passes = diffusion->config().has_self_conditioning ? 1 : 0;
+  plan.options.num_graphless_passes = denoiser->has_self_conditioning() ? 1 : 0;
 }
 
 /// The sizes of `all` that say what experts are sent, every other one 0.

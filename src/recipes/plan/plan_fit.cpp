@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "recipes/plan/columns.h"
+#include "recipes/plan/json_list.h"
 #include "recipes/plan/plan_text.h"
 
 namespace automodel::recipes {
@@ -156,16 +157,12 @@ Json fit_json(const PlanFit& fit) {
   out["fits"] = fit.fits;
   out["largest"] = Json::object();
   for (const PlanPart& part : fit.largest) out["largest"][part.name] = part.bytes;
-  Json changes = Json::array();
-  for (const PlanChange& change : fit.changes) {
-    Json entry = Json::object();
-    entry["change"] = change.change;
-    entry["needed"] = change.needed;
-    entry["host"] = change.host;
-    entry["fits"] = change.fits;
-    changes.push_back(std::move(entry));
-  }
-  out["changes"] = changes;
+  out["changes"] = json_list(fit.changes, [](const PlanChange& change) {
+    return Json::Object{{"change", change.change},
+                        {"needed", change.needed},
+                        {"host", change.host},
+                        {"fits", change.fits}};
+  });
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "recipes/plan/columns.h"
+#include "recipes/plan/json_list.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -289,27 +290,23 @@ std::string plan_text(const RecipePlan& plan) {
 namespace {
 
 Json units_json(const RecipePlan& plan) {
-  Json units = Json::array();
-  for (const UnitRun& run : fold(plan.memory.units)) {
+  return json_list(fold(plan.memory.units), [](const UnitRun& run) {
     const UnitMemory& unit = *run.first;
-    Json entry = Json::object();
-    entry["first"] = unit.unit;
-    entry["last"] = run.last->unit;
-    entry["count"] = run.count;
-    entry["num_parameters"] = unit.numel;
-    entry["is_trained"] = unit.is_trained;
-    entry["dtype"] = tensor::dtype_name(unit.dtype);
-    entry["computed_dtype"] = tensor::dtype_name(unit.computed_dtype);
-    entry["parameters"] = unit.parameters + unit.masters;
-    entry["gradients"] = unit.gradients;
-    entry["optimizer"] = unit.optimizer;
-    entry["gathered"] = unit.gathered;
-    entry["whole_gradients"] = unit.whole_gradients;
-    entry["accumulated"] = unit.accumulated;
-    entry["reduced"] = unit.sent;
-    units.push_back(std::move(entry));
-  }
-  return units;
+    return Json::Object{{"first", unit.unit},
+                        {"last", run.last->unit},
+                        {"count", run.count},
+                        {"num_parameters", unit.numel},
+                        {"is_trained", unit.is_trained},
+                        {"dtype", tensor::dtype_name(unit.dtype)},
+                        {"computed_dtype", tensor::dtype_name(unit.computed_dtype)},
+                        {"parameters", unit.parameters + unit.masters},
+                        {"gradients", unit.gradients},
+                        {"optimizer", unit.optimizer},
+                        {"gathered", unit.gathered},
+                        {"whole_gradients", unit.whole_gradients},
+                        {"accumulated", unit.accumulated},
+                        {"reduced", unit.sent}};
+  });
 }
 
 }  // namespace
@@ -355,8 +352,7 @@ Json plan_json(const RecipePlan& plan) {
   host["saving"] = plan.saving_host;
   if (!plan.counts_activations) out["activations_at_most"] = plan.activations_at_most;
   if (plan.fit) out["fit"] = fit_json(*plan.fit);
-  out["not_counted"] = Json::array();
-  for (const std::string& what : plan.not_counted) out["not_counted"].push_back(what);
+  out["not_counted"] = json_list(plan.not_counted);
   if (plan.pipeline) {
     out["pipeline"] = pipeline_json(*plan.pipeline);
     return out;

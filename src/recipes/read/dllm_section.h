@@ -21,7 +21,7 @@ struct DllmSection {
   std::optional<int64_t> vocab_size;
   double encoder_loss_weight = 1.0;
   double self_conditioning_p = 0.5;
-  // Of other modes.
+  // The keys below are read by other modes only.
   std::optional<int64_t> mask_token_id;
   std::optional<double> half_life_ratio = 0.25;
   double ar_loss_alpha = 1.0;

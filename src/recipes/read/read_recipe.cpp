@@ -417,6 +417,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   read_clip(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
   if (recipe.benchmark) {
+    recipe.step_scheduler.preemption_signal.clear();  // there is nothing to save first
     recipe.checkpoint.enabled = false;
     recipe.lr_scheduler.reset();
     recipe.validation_datasets.clear();

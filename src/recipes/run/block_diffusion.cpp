@@ -12,7 +12,7 @@ namespace automodel::recipes {
 
 namespace {
 
-using models::diffusion_gemma::BlockDiffusionBatch;
+using models::BlockDiffusionBatch;
 
 // Upstream adds 1 << 42 and 2 << 42 to tell streams apart, but torch's CPU generator keeps the low
 // 32 bits of a seed: the block's draw and the coin are the same numbers there, and here.

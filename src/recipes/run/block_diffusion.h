@@ -39,8 +39,9 @@ at::Tensor corrupt_uniform_random(const at::Tensor& ids, const at::Tensor& is_co
 
 /// A batch of window_collater, noised: its responses as canvases, of each of which one block, drawn
 /// for the row, has labels. Text labels and conditioning are those of training.
-models::diffusion_gemma::BlockDiffusionBatch make_block_diffusion_batch(
-    const tensor::Batch& batch, const MicroBatchPlace& place, const BlockDiffusionOptions& options,
-    int64_t ignore_index);
+models::BlockDiffusionBatch make_block_diffusion_batch(const tensor::Batch& batch,
+                                                       const MicroBatchPlace& place,
+                                                       const BlockDiffusionOptions& options,
+                                                       int64_t ignore_index);
 
 }  // namespace automodel::recipes

@@ -11,7 +11,7 @@ namespace automodel::recipes {
 
 namespace {
 
-using models::diffusion_gemma::BlockDiffusionBatch;
+using models::BlockDiffusionBatch;
 
 double num_labelled(const at::Tensor& labels, int64_t ignore_index) {
   return static_cast<double>(labels.ne(ignore_index).sum().item<int64_t>());
@@ -19,14 +19,14 @@ double num_labelled(const at::Tensor& labels, int64_t ignore_index) {
 
 }  // namespace
 
-BlockDiffusionPassOptions block_diffusion_options(
-    const Recipe& recipe, const models::diffusion_gemma::DiffusionGemmaModel& model) {
+BlockDiffusionPassOptions block_diffusion_options(const Recipe& recipe,
+                                                  const models::BlockDenoiser& model) {
   const DllmSection& dllm = recipe.dllm.value();
   BlockDiffusionPassOptions options;
   options.diffusion = {.seed = recipe.seed,
                        .eps = dllm.eps,
                        .vocab_size = dllm.vocab_size.value(),
-                       .block_size = dllm.block_size.value_or(model.config().canvas_length),
+                       .block_size = dllm.block_size.value_or(model.canvas_length()),
                        .self_conditioning_p = dllm.self_conditioning_p};
   options.encoder_loss_weight = dllm.encoder_loss_weight;
   options.ignore_index = recipe.loss.ignore_index;
@@ -46,8 +46,7 @@ datasets::WindowCollaterConfig window_collater_of(const Recipe& recipe,
   return config;
 }
 
-BlockDiffusionPass::BlockDiffusionPass(models::diffusion_gemma::DiffusionGemmaModel& model,
-                                       distributed::Engine& engine,
+BlockDiffusionPass::BlockDiffusionPass(models::BlockDenoiser& model, distributed::Engine& engine,
                                        BlockDiffusionPassOptions options)
     : model_(model), engine_(engine), options_(std::move(options)) {}
 
@@ -61,15 +60,14 @@ BlockDiffusionBatch BlockDiffusionPass::noised(const tensor::Batch& batch, int64
   return make_block_diffusion_batch(batch, place, options_.diffusion, options_.ignore_index);
 }
 
-void BlockDiffusionPass::begin_step(const std::vector<tensor::Batch>& group, int64_t step) {
+void BlockDiffusionPass::begin_step(const std::vector<tensor::Batch>& batches, int64_t step) {
   prepared_.clear();
   canvas_loss_ = 0;
-  std::vector<double> counts(3, 0.0);
-  for (size_t i = 0; i < group.size(); ++i) {
-    prepared_.push_back(noised(group[i], step, static_cast<int64_t>(i)));
+  std::vector<double> counts(2, 0.0);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    prepared_.push_back(noised(batches[i], step, static_cast<int64_t>(i)));
     counts[0] += num_labelled(prepared_.back().canvas_labels, options_.ignore_index);
     counts[1] += num_labelled(prepared_.back().text_labels, options_.ignore_index);
-    counts[2] += static_cast<double>(group[i].input_ids.numel());
   }
   counts = comm::sum_over(options_.data_ranks, std::move(counts));
   // Gradients are averaged over the ranks: dividing by their share makes sums over them of that.
@@ -77,7 +75,13 @@ void BlockDiffusionPass::begin_step(const std::vector<tensor::Batch>& group, int
   scale_.canvas_divisor = std::max(counts[0], 1.0) / num_ranks;
   scale_.text_divisor = std::max(counts[1], 1.0) / num_ranks;
   scale_.text_weight = options_.encoder_loss_weight;
-  num_tokens_ = static_cast<int64_t>(counts[2]);
+}
+
+tensor::TokenCounts BlockDiffusionPass::count(const tensor::Batch& batch,
+                                              int64_t ignore_index) const {
+  tensor::TokenCounts counts = training::count_tokens(batch, ignore_index);
+  counts.num_tokens = batch.input_ids.numel();
+  return counts;
 }
 
 double BlockDiffusionPass::train(const tensor::Batch&, double, const training::BatchPlace& place) {
@@ -99,7 +103,7 @@ void BlockDiffusionPass::describe(Json& record) const {
   Json out = Json::object();
   for (const auto& [key, value] : record.as_object()) {
     if (key == "num_tokens_per_step") {
-      out["tokens_per_step"] = num_tokens_;
+      out["tokens_per_step"] = value;
     } else if (key == "num_label_tokens") {
       out["supervised_tokens"] = value;
     } else {

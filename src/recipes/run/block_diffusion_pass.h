@@ -6,7 +6,7 @@
 #include "comm/process_group.h"
 #include "core/json.h"
 #include "distributed/engine/engine.h"
-#include "models/diffusion_gemma/diffusion_model.h"
+#include "models/block_denoiser.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/block_diffusion.h"
 #include "training/train_step.h"
@@ -24,8 +24,8 @@ struct BlockDiffusionPassOptions {
 };
 
 /// The options of a recipe whose `dllm` section was read.
-BlockDiffusionPassOptions block_diffusion_options(
-    const Recipe& recipe, const models::diffusion_gemma::DiffusionGemmaModel& model);
+BlockDiffusionPassOptions block_diffusion_options(const Recipe& recipe,
+                                                  const models::BlockDenoiser& model);
 
 /// How a recipe's samples become batches: pad and end-of-sequence ids are the tokenizer's (0 and
 /// the pad id without).
@@ -33,24 +33,21 @@ datasets::WindowCollaterConfig window_collater_of(const Recipe& recipe,
                                                   const datasets::TextEncoder& encoder);
 
 /// The pass of TrainStep for block diffusion: the canvas's cross-entropies by the scored tokens of
-/// the whole step on all ranks, plus encoder_loss_weight times the text's by its token pairs. Each
-/// step is announced by begin_step(), each validation batch by begin_validation().
+/// the whole step on all ranks, plus encoder_loss_weight times the text's by its token pairs.
 class BlockDiffusionPass final : public training::BatchPass {
  public:
   /// Both outlive the pass.
-  BlockDiffusionPass(models::diffusion_gemma::DiffusionGemmaModel& model,
-                     distributed::Engine& engine, BlockDiffusionPassOptions options);
+  BlockDiffusionPass(models::BlockDenoiser& model, distributed::Engine& engine,
+                     BlockDiffusionPassOptions options);
 
-  /// Noises a step's batches and counts what is scored. Every rank calls it.
-  void begin_step(const std::vector<tensor::Batch>& group, int64_t step);
-  /// Replaces the record's token counts by upstream's keys of this recipe, of the step that was
-  /// just done. Every rank calls it.
-  void describe(Json& record) const;
-  /// Tokens of the step on all ranks, padding included.
-  int64_t num_tokens() const { return num_tokens_; }
-
-  /// The batch whose evaluate() comes next; leaves it with the labels that are scored.
-  void begin_validation(tensor::Batch& batch, int64_t step);
+  /// Noises a step's batches and counts what is scored.
+  void begin_step(const std::vector<tensor::Batch>& batches, int64_t step) override;
+  /// Tokens are counted with their padding.
+  tensor::TokenCounts count(const tensor::Batch& batch, int64_t ignore_index) const override;
+  /// Noises the batch and leaves it with the labels that are scored.
+  void begin_validation(tensor::Batch& batch, int64_t step) override;
+  /// Replaces the record's token counts by upstream's keys of this recipe.
+  void describe(Json& record) const override;
 
   double train(const tensor::Batch& batch, double divisor,
                const training::BatchPlace& place) override;
@@ -59,16 +56,15 @@ class BlockDiffusionPass final : public training::BatchPass {
   double known_everywhere(double loss) override { return loss; }
 
  private:
-  models::diffusion_gemma::BlockDiffusionBatch noised(const tensor::Batch& batch, int64_t step,
-                                                      int64_t micro_batch) const;
+  models::BlockDiffusionBatch noised(const tensor::Batch& batch, int64_t step,
+                                     int64_t micro_batch) const;
 
-  models::diffusion_gemma::DiffusionGemmaModel& model_;
+  models::BlockDenoiser& model_;
   distributed::Engine& engine_;
   BlockDiffusionPassOptions options_;
-  std::deque<models::diffusion_gemma::BlockDiffusionBatch> prepared_;
-  models::diffusion_gemma::BlockDiffusionScale scale_;
+  std::deque<models::BlockDiffusionBatch> prepared_;
+  models::BlockDiffusionScale scale_;
   double canvas_loss_ = 0;  // of this rank, this step
-  int64_t num_tokens_ = 0;
 };
 
 }  // namespace automodel::recipes

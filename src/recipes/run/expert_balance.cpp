@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "moe/load_metrics.h"
+#include "recipes/build/tp_request.h"
 
 namespace automodel::recipes {
 
@@ -101,6 +102,16 @@ void ExpertBalance::describe(const MoeMetricsSection& section, int64_t step, Jso
   for (const auto& [name, value] : moe::load_metrics(loads, {is_detailed, section.top_k_experts})) {
     record[name] = value;
   }
+}
+
+ExpertBalance build_expert_balance(const Recipe& recipe, const distributed::DeviceMesh& mesh,
+                                   const ExpertBalance::Parts& parts) {
+  const bool splits_sequence = tp_request(recipe).sequence_parallel;
+  ExpertBalance balance(parts, {mesh.group("dp_cp"), mesh.group("cp"),
+                                splits_sequence ? mesh.group("tp") : comm::ProcessGroup::solo("tp"),
+                                mesh.group("pp")});
+  if (recipe.model.has_fake_balanced_gate) balance.use_fake_balanced_gates();
+  return balance;
 }
 
 }  // namespace automodel::recipes

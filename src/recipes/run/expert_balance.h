@@ -5,9 +5,10 @@
 
 #include "comm/process_group.h"
 #include "distributed/engine/engine.h"
+#include "distributed/groups/device_mesh.h"
 #include "models/causal_lm.h"
 #include "moe/load_balance.h"
-#include "recipes/read/sections.h"
+#include "recipes/read/recipe.h"
 
 namespace automodel::recipes {
 
@@ -49,5 +50,9 @@ class ExpertBalance final {
   double scale_ = 0;
   std::vector<moe::LayerLoad> loads_;
 };
+
+/// The balance of a recipe's model on a mesh; `parts` are this rank's stages, and outlive it.
+ExpertBalance build_expert_balance(const Recipe& recipe, const distributed::DeviceMesh& mesh,
+                                   const ExpertBalance::Parts& parts);
 
 }  // namespace automodel::recipes

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "models/flops.h"
+#include "tensor/memory.h"
 
 namespace automodel::recipes {
 
@@ -57,6 +59,23 @@ Json StepMeter::validation_record(const training::TrainStep::Evaluation& result,
   record["num_label_tokens"] = result.num_label_tokens;
   record["mem"] = gib(peak_bytes_());
   return record;
+}
+
+std::optional<double> peak_of(const Recipe& recipe, const RunContext& context) {
+  if (recipe.dllm) return std::nullopt;  // operations are counted for one pass of a decoder
+  if (recipe.mfu.peak_tflops) return recipe.mfu.peak_tflops;
+  const std::string device =
+      context.cuda == nullptr ? "cpu" : context.cuda->device_name(context.device.index());
+  return models::peak_tflops(recipe.mfu.device.value_or(device));
+}
+
+StepMeter build_step_meter(const Recipe& recipe, const RunContext& context) {
+  const tensor::CudaRuntime* cuda = context.cuda;
+  const int index = context.device.index();
+  return {context.group.size(), peak_of(recipe, context), [cuda, index] {
+            return cuda == nullptr ? tensor::peak_resident_bytes()
+                                   : cuda->peak_allocated_bytes(index);
+          }};
 }
 
 }  // namespace automodel::recipes

@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "core/json.h"
+#include "recipes/read/recipe.h"
+#include "recipes/run/run_context.h"
 #include "training/train_step.h"
 
 namespace automodel::recipes {
@@ -34,5 +36,11 @@ class StepMeter final {
   MemoryGauge peak_bytes_;
   double last_seconds_;
 };
+
+/// Peak TFLOP/s of one of the run's devices, by the recipe or a table; absent where neither says.
+std::optional<double> peak_of(const Recipe& recipe, const RunContext& context);
+
+/// The meter of a run on its devices.
+StepMeter build_step_meter(const Recipe& recipe, const RunContext& context);
 
 }  // namespace automodel::recipes

@@ -136,8 +136,9 @@ launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, 
   return outcome;
 }
 
-/// Says why a rank failed that nobody here launched.
-int tell(const PreparedRun& run, const launcher::RankOutcome& outcome, int rank, int world_size) {
+/// Logs why a rank failed that nobody here launched; returns its exit status.
+int report_outcome(const PreparedRun& run, const launcher::RankOutcome& outcome, int rank,
+                   int world_size) {
   if (!outcome.failure.empty()) {
     ConsoleReporter(console_of(run, rank, world_size)).error(outcome.failure);
   }
@@ -164,8 +165,8 @@ int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
   world.store_place = place.store_is_served ? place.source : "rank 0";
   const int threads =
       launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
-  const int status =
-      tell(run, be_rank(run, world, place.local_rank, threads), place.rank, place.world_size);
+  const int status = report_outcome(run, be_rank(run, world, place.local_rank, threads), place.rank,
+                                    place.world_size);
   if (status == static_cast<int>(ExitCode::kRankFailed)) {
     // Libraries' threads may be in calls that never end, beside which nothing can be torn down.
     std::fflush(nullptr);
@@ -177,7 +178,7 @@ int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
 int run_here(const PreparedRun& run, int num_ranks) {
   if (num_ranks == 1) {
     const int threads = launcher::threads_per_rank(launcher::process_environment(), 1);
-    return tell(run, be_rank(run, {}, 0, threads), 0, 1);
+    return report_outcome(run, be_rank(run, {}, 0, threads), 0, 1);
   }
   launcher::LocalRun local;
   const std::string secret = launcher::make_run_secret();

@@ -97,29 +97,29 @@ std::string SessionCheckpoint::choose() {
   if (group_.rank() != 0) return verify_candidates();
   checkpoint::LifecycleOptions options = lifecycle_options(recipe_.checkpoint, true);
   options.find_damage = [this](const std::string& candidate) {
-    hear_rank_0(cat(kVerify, candidate));
+    broadcast_text(cat(kVerify, candidate));
     return verify(candidate);
   };
   checkpoint::Lifecycle lifecycle(options, reporter_);
   const std::string chosen =
       lifecycle.choose(recipe_.checkpoint.restore_from, signature_of(recipe_)).value_or("");
   passed_over_ = lifecycle.passed_over();
-  hear_rank_0(cat(kTake, chosen));
+  broadcast_text(cat(kTake, chosen));
   return chosen;
 }
 
 std::string SessionCheckpoint::verify_candidates() {
-  std::string told = hear_rank_0("");
+  std::string told = broadcast_text("");
   while (told.starts_with(kVerify)) {
     verify(told.substr(kVerify.size()));
-    told = hear_rank_0("");
+    told = broadcast_text("");
   }
   return told.substr(kTake.size());
 }
 
-std::string SessionCheckpoint::hear_rank_0(const std::string& told) {
+std::string SessionCheckpoint::broadcast_text(const std::string& text) {
   slow_work_.run("choosing a checkpoint", [] {});
-  return group_.broadcast_text(told, 0);
+  return group_.broadcast_text(text, 0);
 }
 
 std::optional<std::string> SessionCheckpoint::verify(const std::string& checkpoint) {

@@ -66,7 +66,8 @@ class SessionCheckpoint final {
   std::string choose();
   std::string verify_candidates();
   std::optional<std::string> verify(const std::string& checkpoint);
-  std::string hear_rank_0(const std::string& told);
+  /// Rank 0's text, on every rank.
+  std::string broadcast_text(const std::string& text);
   void abandon(checkpoint::Lifecycle& lifecycle, const checkpoint::CheckpointName& name) const;
 
   const Recipe& recipe_;

@@ -1,8 +1,10 @@
 #include "distributed/autograd/stage_backward.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
 
 #include <functional>
 #include <optional>
@@ -112,6 +114,63 @@ TEST(StageBackwardTest, NoProductIsComputedTwice) {
   const int64_t of_weights = count_calls("automodel::product", [&] { rest->run(); });
   EXPECT_EQ(of_input, wanted / 2);
   EXPECT_EQ(of_weights, wanted / 2);
+}
+
+/// A module's gradients by a whole backward, then by one in two parts; the input's comes first.
+std::vector<std::vector<at::Tensor>> gradients_of_both(
+    torch::nn::Module& module, const std::function<at::Tensor(const at::Tensor&)>& forward) {
+  std::vector<std::vector<at::Tensor>> both;
+  for (const bool is_split : {false, true}) {
+    StageGraph graph;
+    graph.input = at::linspace(-1, 1, 12).view({3, 4}).requires_grad_();
+    graph.output = forward(graph.input);
+    graph.output_gradient = at::linspace(0, 3, 12).cos().view({3, 4});
+    std::vector<at::Tensor> gradients;
+    if (is_split) {
+      auto [gradient, rest] = stage_backward_input(graph);
+      graph = {};
+      for (const at::Tensor& parameter : module.parameters()) {
+        EXPECT_FALSE(parameter.grad().defined()) << "before its turn";
+      }
+      rest.run();
+      gradients.push_back(gradient);
+    } else {
+      gradients.push_back(stage_backward(graph));
+    }
+    for (at::Tensor& parameter : module.parameters()) {
+      gradients.push_back(parameter.grad());
+      parameter.mutable_grad().reset();
+    }
+    both.push_back(std::move(gradients));
+  }
+  return both;
+}
+
+void expect_split_is_full(torch::nn::Module& module,
+                          const std::function<at::Tensor(const at::Tensor&)>& forward) {
+  const auto both = gradients_of_both(module, forward);
+  ASSERT_EQ(both[0].size(), both[1].size());
+  for (size_t i = 0; i < both[0].size(); ++i) {
+    EXPECT_GT(both[0][i].abs().sum().item<float>(), 0) << i;
+    EXPECT_TRUE(at::allclose(both[1][i], both[0][i], 1e-6, 1e-7)) << i;
+  }
+}
+
+/// The way from a module's second run to the input goes through its first.
+TEST(StageBackwardTest, AModuleMayRunTwiceInAStage) {
+  at::manual_seed(1);
+  torch::nn::Linear linear(4, 4);
+  expect_split_is_full(
+      *linear, [&](const at::Tensor& input) { return linear(linear(input).tanh()).tanh(); });
+}
+
+TEST(StageBackwardTest, WhatIsMadeOfAParameterOnceMayBeUsedTwice) {
+  at::manual_seed(1);
+  torch::nn::Linear linear(torch::nn::LinearOptions(4, 4).bias(false));
+  expect_split_is_full(*linear, [&](const at::Tensor& input) {
+    const at::Tensor weight = linear->weight.square();
+    return input.matmul(weight).tanh().matmul(weight);
+  });
 }
 
 /// Recomputed blocks hide their parameters: their gradients come with the input's.

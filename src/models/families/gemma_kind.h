@@ -1,0 +1,18 @@
+#pragma once
+
+#include "models/decoder/config_reader.h"
+#include "models/decoder/hf_names.h"
+
+namespace automodel::models::decoder {
+
+/// What the configurations of Gemma 2 and Gemma 3 say alike: norms around each branch, the scales
+/// of embedding and scores, biases of attention. Soft caps, windows and rotary embeddings are left
+/// to each.
+DecoderConfig read_gemma_kind(ConfigReader& reader, int64_t max_positions);
+
+/// Their tensors' names: a norm before and one behind each branch.
+inline constexpr HfNames kGemmaKindNames{.attention_post_norm = "post_attention_layernorm",
+                                         .mlp_pre_norm = "pre_feedforward_layernorm",
+                                         .mlp_post_norm = "post_feedforward_layernorm"};
+
+}  // namespace automodel::models::decoder

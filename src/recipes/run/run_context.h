@@ -1,0 +1,28 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+#include "comm/process_group.h"
+#include "comm/world.h"
+#include "core/reporter.h"
+#include "recipes/build/build_engine.h"
+#include "tensor/cuda_runtime.h"
+
+namespace automodel::recipes {
+
+/// What a run needs besides the recipe. Everything outlives the session.
+struct RunContext {
+  comm::World* world = nullptr;
+  comm::ProcessGroup group;  ///< all ranks
+  Reporter* reporter = nullptr;
+  TraceSink* trace = nullptr;  ///< may be null
+  at::Device device = at::kCPU;
+  const tensor::CudaRuntime* cuda = nullptr;  ///< set when device is a CUDA device
+  std::string resolved_recipe;                ///< YAML text that is saved beside every checkpoint
+
+  EnginePlace place() const { return {device, trace, reporter}; }
+};
+
+}  // namespace automodel::recipes

@@ -1,0 +1,99 @@
+#include "recipes/run/session_data.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "datasets/tokenizer_encoder.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/run/block_diffusion_pass.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+/// A stream whose tokens without a label have the value that the loss leaves out.
+class RelabelledStream final : public datasets::BatchStream {
+ public:
+  RelabelledStream(std::unique_ptr<datasets::BatchStream> stream, int64_t ignore_index)
+      : stream_(std::move(stream)), ignore_index_(ignore_index) {}
+
+  std::optional<tensor::Batch> next() override {
+    auto batch = stream_->next();
+    if (!batch) return batch;
+    batch->labels =
+        batch->labels.masked_fill(batch->labels == datasets::kIgnoreIndex, ignore_index_);
+    return batch;
+  }
+  int64_t size() const override { return stream_->size(); }
+  void set_epoch(int64_t epoch) override { stream_->set_epoch(epoch); }
+  void rewind() override { stream_->rewind(); }
+  Json state() const override { return stream_->state(); }
+  void load_state(const Json& state) override { stream_->load_state(state); }
+
+ private:
+  std::unique_ptr<datasets::BatchStream> stream_;
+  int64_t ignore_index_;
+};
+
+/// Opens the datasets of a recipe one by one.
+class DataBuilder final {
+ public:
+  DataBuilder(const Recipe& recipe, datasets::LoaderContext context)
+      : recipe_(recipe), context_(std::move(context)) {}
+
+  SessionData build() {
+    data_.training = stream_of(recipe_.dataset, true);
+    for (const DatasetSection& section : recipe_.validation_datasets) {
+      data_.validation.push_back({section.name, stream_of(section, false)});
+    }
+    return std::move(data_);
+  }
+
+ private:
+  std::unique_ptr<datasets::BatchStream> stream_of(const DatasetSection& section,
+                                                   bool is_training) {
+    DataContext data;
+    if (section.plan->needs_tokenizer()) data.encoder = &encoder_of(section);
+    data.loader = is_training ? recipe_.dataloader : recipe_.validation_dataloader;
+    if (!is_training && !data.loader.shuffle) data.loader.shuffle = false;
+    data.context = context_;
+    if (is_training) data.packing = recipe_.packing;
+    data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
+    data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;
+    if (recipe_.dllm) data.context.window_collater = window_collater_of(recipe_, *data.encoder);
+    auto stream = section.plan->build(data);
+    const int64_t of_loss = recipe_.loss.ignore_index;
+    if (of_loss == datasets::kIgnoreIndex || recipe_.dllm) return stream;
+    return std::make_unique<RelabelledStream>(std::move(stream), of_loss);
+  }
+
+  const datasets::TextEncoder& encoder_of(const DatasetSection& section) {
+    const std::string folder = tokenizer_folder(recipe_, section);
+    if (folder.empty())
+      throw InputError(cat(section.key, ": the tokenizer is not on this machine"));
+    data_.encoders.push_back(datasets::load_text_encoder(folder));
+    return *data_.encoders.back();
+  }
+
+  const Recipe& recipe_;
+  datasets::LoaderContext context_;
+  SessionData data_;
+};
+
+}  // namespace
+
+SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, int64_t vocab_size,
+                       Reporter& reporter) {
+  datasets::LoaderContext context;
+  context.num_replicas = readers.size();
+  context.rank = readers.rank();
+  context.seed = recipe.seed;
+  context.local_batch_size = recipe.step_scheduler.local_batch_size;
+  context.vocab_size = vocab_size;
+  context.reporter = &reporter;
+  return DataBuilder(recipe, std::move(context)).build();
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "core/reporter.h"
+#include "datasets/dataset.h"
+#include "datasets/text_encoder.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+struct ValidationSet {
+  std::string name;
+  std::unique_ptr<datasets::BatchStream> stream;
+};
+
+/// What a rank trains and validates on.
+struct SessionData {
+  std::vector<std::unique_ptr<datasets::TextEncoder>> encoders;  ///< which the streams use
+  std::unique_ptr<datasets::BatchStream> training;
+  std::vector<ValidationSet> validation;
+};
+
+/// Opens the recipe's datasets. `readers`: ranks that read different data; a dataset that draws
+/// tokens draws them below `vocab_size`. Throws InputError.
+SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, int64_t vocab_size,
+                       Reporter& reporter);
+
+}  // namespace automodel::recipes

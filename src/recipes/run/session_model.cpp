@@ -1,0 +1,81 @@
+#include "recipes/run/session_model.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "models/catalog.h"
+#include "recipes/build/base_weights.h"
+#include "recipes/build/tp_request.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+/// dtype of the parameters that the optimizer updates.
+at::ScalarType stored_dtype(const ModelPlan& plan) {
+  return plan.dtype ? *plan.dtype : checkpoint_dtype(plan.folder).value_or(at::kFloat);
+}
+
+std::unique_ptr<optim::Optimizer> build_optimizer(const Recipe& recipe, const SessionModel& built,
+                                                  distributed::Engine& engine) {
+  std::vector<std::string> frozen;
+  for (const auto& part : built.parts) {
+    for (const auto& item : part->named_parameters()) {
+      if (!item.value().requires_grad()) frozen.push_back(item.key());
+    }
+  }
+  std::vector<std::string> trained_names;  // of all stages
+  for (const tensor::ParameterPart& part : built.model().key_map()) {
+    const bool is_frozen = std::find(frozen.begin(), frozen.end(), part.parameter) != frozen.end();
+    if (!is_frozen) trained_names.push_back(part.name);
+  }
+  optim::check_overrides(recipe.optimizer.param_group_overrides, trained_names);
+  return recipe.optimizer.make(engine.trained(), engine.gradients());
+}
+
+void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
+                  const EnginePlace& place, SessionModel& built) {
+  const at::ScalarType dtype = stored_dtype(recipe.model);
+  const auto whole = models::build_causal_lm(recipe.model.hf_config, dtype);
+  built.pipeline = pipeline_request(recipe, whole->parallel_plan());
+  built.stages = build_pipeline(recipe, *built.pipeline, dtype, mesh, place);
+  built.parts = built.stages->parts;
+  built.optimizer = build_optimizer(recipe, built, built.engine());  // of all stages together
+}
+
+void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, EnginePlace place,
+                 SessionModel& built) {
+  built.parts = {models::build_causal_lm(recipe.model.hf_config, stored_dtype(recipe.model))};
+  place.optimizer = [&](distributed::Engine& engine) {
+    built.optimizer = build_optimizer(recipe, built, engine);
+  };
+  built.whole = build_engine(recipe, built.model(), mesh, place);
+}
+
+}  // namespace
+
+distributed::DeviceMesh build_mesh(const Recipe& recipe, comm::World& world) {
+  const int ep = static_cast<int>(recipe.distributed.sizes.ep_size.value_or(1));
+  return {world, mesh::Mesh(mesh_of(recipe, world.group().size())), ep};
+}
+
+SessionModel build_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
+                         const EnginePlace& place) {
+  const ModelPlan& plan = recipe.model;
+  if (!plan.hf_config.is_object()) {
+    throw InputError(cat("model '", plan.source,
+                         "' is not on this machine: give a folder, or put "
+                         "it into the Hugging Face cache",
+                         plan.looked_for));
+  }
+  SessionModel built;
+  if (mesh.size("pp") > 1) {
+    build_stages(recipe, mesh, place, built);
+  } else {
+    build_whole(recipe, mesh, place, built);
+  }
+  for (const auto& part : built.parts) part->train();
+  return built;
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,82 @@
+#include "recipes/run/session_step.h"
+
+#include "core/error.h"
+#include "distributed/context/context_parallel.h"
+#include "models/block_denoiser.h"
+#include "recipes/run/block_diffusion_pass.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+std::unique_ptr<training::BatchPass> build_block_diffusion_pass(const Recipe& recipe,
+                                                                const PassParts& parts) {
+  auto* const model = dynamic_cast<models::BlockDenoiser*>(&parts.model.model());
+  AM_CHECK(model != nullptr, parts.model.model().architecture(), " denoises no blocks");
+  BlockDiffusionPassOptions options = block_diffusion_options(recipe, *model);
+  options.grad_acc_steps = parts.grad_acc_steps;
+  options.data_ranks = parts.mesh.group("dp");
+  options.device = parts.place.device;
+  return std::make_unique<BlockDiffusionPass>(*model, parts.model.engine(), std::move(options));
+}
+
+std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
+                                                           const PassParts& parts) {
+  const int64_t ignore_index = recipe.loss.ignore_index;
+  const distributed::ContextParallelSharder sharder(parts.mesh.group("cp"), ignore_index);
+  const auto loss = [&model = parts.model.model(), device = parts.place.device,
+                     seed = static_cast<uint64_t>(recipe.seed), ignore_index,
+                     sharder](const tensor::Batch& on_cpu, double divisor, int64_t step,
+                              int64_t micro_batch) {
+    const tensor::Batch batch = sharder.shard(on_cpu).to(device);
+    model.set_dropout_context({seed, step, micro_batch});
+    return model.loss(batch, divisor, ignore_index);
+  };
+  return training::make_plain_pass(parts.model.engine(), loss);
+}
+
+}  // namespace
+
+std::unique_ptr<training::BatchPass> build_pass(const Recipe& recipe, const PassParts& parts) {
+  if (parts.model.stages) {
+    return make_pipeline_pass(recipe, *parts.model.pipeline, *parts.model.stages, parts.mesh,
+                              parts.place,
+                              [&balance = parts.balance](double divisor, int64_t num_batches) {
+                                balance.begin_batch(divisor, num_batches);
+                              });
+  }
+  if (recipe.dllm) return build_block_diffusion_pass(recipe, parts);
+  return build_next_token_pass(recipe, parts);
+}
+
+optim::LrSchedule build_schedule(const Recipe& recipe, int64_t max_steps) {
+  const double lr = recipe.optimizer.lr;
+  const double weight_decay = recipe.optimizer.weight_decay;
+  if (!recipe.lr_scheduler) return optim::LrSchedule::constant(lr, weight_decay);
+  return {*recipe.lr_scheduler, lr, weight_decay, max_steps};
+}
+
+training::TrainStepOptions step_options(const Recipe& recipe, const SessionModel& model,
+                                        const distributed::DeviceMesh& mesh,
+                                        const RunContext& context) {
+  training::TrainStepOptions options;
+  options.max_grad_norm = recipe.clip.max_norm.value_or(1.0);
+  if (recipe.benchmark) {
+    options.max_grad_norm.reset();
+    if (context.cuda != nullptr) {
+      options.synchronize = [cuda = context.cuda] { cuda->synchronize(); };
+    }
+  }
+  options.ignore_index = recipe.loss.ignore_index;
+  options.stops_on_non_finite = recipe.stops_on_non_finite;
+  options.ranks_per_replica = mesh.size("tp");
+  options.data_ranks = mesh.group("dp");
+  if (model.pipeline) {
+    // Ranks of a stage are neighbours.
+    const int64_t ranks_per_stage = context.group.size() / mesh.size("pp");
+    options.first_loss_rank = model.pipeline->schedule.rank_of_stage.back() * ranks_per_stage;
+  }
+  return options;
+}
+
+}  // namespace automodel::recipes

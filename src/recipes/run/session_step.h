@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "distributed/groups/device_mesh.h"
+#include "optim/lr_schedule.h"
+#include "recipes/read/recipe.h"
+#include "recipes/run/expert_balance.h"
+#include "recipes/run/run_context.h"
+#include "recipes/run/session_model.h"
+#include "training/train_step.h"
+
+namespace automodel::recipes {
+
+/// What a pass is made of. Everything outlives it.
+struct PassParts {
+  const SessionModel& model;
+  const distributed::DeviceMesh& mesh;
+  EnginePlace place;
+  ExpertBalance& balance;  ///< is told of batches that a pipeline cuts
+  int64_t grad_acc_steps = 1;
+};
+
+/// How the recipe's kind computes batches: the one place that tells the kinds apart.
+std::unique_ptr<training::BatchPass> build_pass(const Recipe& recipe, const PassParts& parts);
+
+optim::LrSchedule build_schedule(const Recipe& recipe, int64_t max_steps);
+
+training::TrainStepOptions step_options(const Recipe& recipe, const SessionModel& model,
+                                        const distributed::DeviceMesh& mesh,
+                                        const RunContext& context);
+
+}  // namespace automodel::recipes

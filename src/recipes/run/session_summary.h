@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "distributed/groups/device_mesh.h"
+#include "recipes/read/recipe.h"
+#include "recipes/run/session_model.h"
+#include "training/step_scheduler.h"
+
+namespace automodel::recipes {
+
+/// What a run is about to do, a line each for the log.
+std::vector<std::string> session_summary(const Recipe& recipe, const SessionModel& model,
+                                         const training::StepScheduler& scheduler,
+                                         const distributed::DeviceMesh& mesh, int world_size);
+
+}  // namespace automodel::recipes

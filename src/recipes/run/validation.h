@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/causal_lm.h"
+#include "recipes/run/session_data.h"
+#include "training/train_step.h"
+
+namespace automodel::recipes {
+
+/// The validation sets of a run and the model in evaluation mode over them.
+class Validation final {
+ public:
+  /// Is told of each set's result before the next set is read.
+  using Listener =
+      std::function<void(const std::string& set, const training::TrainStep::Evaluation& result)>;
+
+  /// `parts` are this rank's stages of the model; both outlive this.
+  Validation(std::vector<ValidationSet> sets, training::TrainStep& train_step,
+             const std::vector<std::shared_ptr<models::CausalLM>>& parts);
+
+  bool is_empty() const { return sets_.empty(); }
+
+  /// The loss of each set by its name, after step `step`. Every rank calls it.
+  std::vector<std::pair<std::string, double>> run(int64_t step, const Listener& listener);
+
+ private:
+  std::vector<ValidationSet> sets_;
+  training::TrainStep& train_step_;
+  const std::vector<std::shared_ptr<models::CausalLM>>& parts_;
+};
+
+}  // namespace automodel::recipes
