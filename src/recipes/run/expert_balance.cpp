@@ -87,6 +87,7 @@ void ExpertBalance::end_step(distributed::Engine& engine) {
   };
   if (routers_.empty()) return;
   loads_ = moe::take_loads(routers_, sum);
+  if (keeps_corrections_) return;
   if (moe::update_correction_biases(routers_, loads_, engine.parameters())) {
     engine.parameters_changed();
   }

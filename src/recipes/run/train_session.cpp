@@ -1,7 +1,6 @@
 #include "recipes/run/train_session.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 
 #include "checkpoint/hf_folder.h"
@@ -9,16 +8,17 @@
 #include "core/error.h"
 #include "datasets/tokenizer_encoder.h"
 #include "distributed/context/context_parallel.h"
-#include "models/catalog.h"
 #include "models/flops.h"
+#include "peft/apply_lora.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/build/build_engine.h"
+#include "recipes/build/build_model.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/run/pipeline_pass.h"
 #include "recipes/run/run_log.h"
+#include "recipes/run/session_adapters.h"
 #include "tensor/memory.h"
-#include "tensor/random.h"
 
 namespace automodel::recipes {
 
@@ -54,7 +54,7 @@ void TrainSession::build_model() {
     build_stages(dtype, place);
     build_optimizer(*engine_);  // of all stages together
   } else {
-    parts_ = {models::build_causal_lm(plan.hf_config, dtype)};
+    parts_ = {recipes::build_model(recipe_, dtype)};
     model_ = parts_[0];
     place.optimizer = [this](distributed::Engine& engine) { build_optimizer(engine); };
     engine_ = build_engine(recipe_, *parts_[0], *mesh_, place);
@@ -65,11 +65,12 @@ void TrainSession::build_model() {
                    BalanceRanks{mesh_->group("dp_cp"), cp_group_,
                                 splits_sequence ? tp_group_ : comm::ProcessGroup::solo("tp"),
                                 mesh_->group("pp")});
+  if (recipe_.peft) balance_->keep_corrections();
   if (plan.has_fake_balanced_gate) balance_->use_fake_balanced_gates();
 }
 
 void TrainSession::build_stages(at::ScalarType dtype, const EnginePlace& place) {
-  const auto whole = models::build_causal_lm(recipe_.model.hf_config, dtype);
+  const auto whole = recipes::build_model(recipe_, dtype);
   pipeline_ = pipeline_request(recipe_, whole->parallel_plan());
   BuiltPipeline built = build_pipeline(recipe_, *pipeline_, dtype, *mesh_, place);
   pass_ = make_pipeline_pass(recipe_, *pipeline_, built, *mesh_, place,
@@ -89,33 +90,18 @@ void TrainSession::build_groups() {
   cp_group_ = mesh_->group("cp");
 }
 
-void TrainSession::initialise_weights(const std::vector<std::string>& prefixes) {
-  std::map<std::string, tensor::InitRule> rules;
-  for (const auto& part : parts_) {
-    for (const models::ParameterInit& init : part->initial_values()) {
-      rules.emplace(init.parameter, init.rule);
-    }
+void TrainSession::load_weights(bool is_resumed) {
+  if (recipe_.model.is_from_config || recipe_.model.section.load_base_model == false) {
+    draw_weights(parts_, engine_->parameters(), recipe_.seed, [&](const std::string& name) {
+      return !is_resumed || !peft::is_adapter_tensor(name);
+    });
+  } else {
+    load_pretrained_weights();
   }
-  std::map<std::string_view, const tensor::ParameterPart*> parts;
-  for (const tensor::ParameterPart& part : model_->key_map()) parts.emplace(part.name, &part);
-  for (const auto& shard : engine_->parameters()) {
-    for (const auto& segment : shard.segments) {
-      if (!checkpoint::has_prefix(segment.fqn, prefixes)) continue;
-      const auto found = parts.find(segment.fqn);
-      AM_CHECK(found != parts.end(), segment.fqn);
-      const auto rule = rules.find(found->second->parameter);
-      AM_CHECK(rule != rules.end(), found->second->parameter);
-      const tensor::RandomKey key(static_cast<uint64_t>(recipe_.seed), segment.fqn);
-      tensor::fill_initial_values(shard.view(segment), segment.spec, rule->second, key);
-    }
-  }
+  if (recipe_.peft && !is_resumed) start_adapters(recipe_, parts_, *engine_, *context_.reporter);
 }
 
-void TrainSession::load_weights() {
-  if (recipe_.model.is_from_config || recipe_.model.section.load_base_model == false) {
-    initialise_weights({""});
-    return;
-  }
+void TrainSession::load_pretrained_weights() {
   const std::vector<std::string> drawn_anew =
       recipe_.checkpoint.skip_task_head_prefixes_for_base_model.value_or(
           std::vector<std::string>());
@@ -123,7 +109,10 @@ void TrainSession::load_weights() {
     load_base_weights(recipe_.model.folder, *model_, engine_->parameters(), drawn_anew,
                       *context_.reporter, &slow_work().progress());
   });
-  if (!drawn_anew.empty()) initialise_weights(drawn_anew);
+  if (drawn_anew.empty()) return;
+  draw_weights(parts_, engine_->parameters(), recipe_.seed, [&](const std::string& name) {
+    return checkpoint::has_prefix(name, drawn_anew) && !peft::is_adapter_tensor(name);
+  });
 }
 
 std::unique_ptr<datasets::BatchStream> TrainSession::build_stream(const DatasetSection& section,
@@ -227,7 +216,8 @@ void TrainSession::resume() {
                       context_.resolved_recipe);
   const SessionState state{*engine_, *optimizer_, *train_step_, *scheduler_, *stream_, *model_};
   const bool is_resumed = checkpoint_->restore(state);
-  if (!is_resumed) load_weights();
+  // A checkpoint of adapters leaves the base model to its own folder.
+  if (!is_resumed || recipe_.peft) load_weights(is_resumed);
   slow_work().run("opening the logs", [&] {
     log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_->step() : 0,
                  is_resumed);
@@ -246,6 +236,12 @@ void TrainSession::describe() {
   log.info(cat("model: ", model_->architecture(), ", ", dims.num_layers, " layers, hidden ",
                dims.hidden_size, ", vocabulary ", dims.vocab_size, ", ", engine_->num_parameters(),
                " parameters (", engine_->num_trained_parameters(), " trained)"));
+  if (recipe_.peft) {
+    for (const std::string& line : peft::describe(*recipe_.peft, *model_, engine_->num_parameters(),
+                                                  engine_->num_trained_parameters())) {
+      log.info(line);
+    }
+  }
   if (pipeline_) {
     const distributed::PipelineSchedule& schedule = pipeline_->schedule;
     log.info(cat("pipeline: ", distributed::schedule_name(schedule.kind), ", ",

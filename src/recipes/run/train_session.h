@@ -62,9 +62,9 @@ class TrainSession final {
   void build_model();
   void build_stages(at::ScalarType dtype, const EnginePlace& place);
   void build_groups();
-  void load_weights();
-  /// Draws the tensors whose names begin with one of the prefixes; "" is all of them.
-  void initialise_weights(const std::vector<std::string>& prefixes);
+  /// Those of the base model; of adapters only where no checkpoint has given them theirs.
+  void load_weights(bool is_resumed);
+  void load_pretrained_weights();
   void build_data();
   std::unique_ptr<datasets::BatchStream> build_stream(const DatasetSection& section,
                                                       bool is_training);
