@@ -2,7 +2,9 @@
 """Times automodel beside transformers, alternating, in one run, and prints ratios.
 
 Usage: scripts/bench/run.py --automodel build/release/automodel --peer-python PYTHON [--rounds 3]
-       [--shape qwen3_shape | qwen3_moe_shape]
+       [--shape qwen3_shape | qwen3_moe_shape | qwen3_lora_shape] [--batch 8] [--lora-rank 8]
+
+With --lora-rank both train adapters of all projections; the peer's Python then has peft too.
 
 Needs a Python with torch and transformers for the peer. Times on a shared machine are noisy: read
 the ratios, not the numbers.
@@ -34,6 +36,16 @@ def peak_rss_mb(arguments, **options):
     return seconds, usage.ru_maxrss / 1024, output
 
 
+def lora_options(rank):
+    """What makes a run train adapters."""
+    return [f"--peft.dim={rank}", f"--peft.alpha={4 * rank}"] if rank else []
+
+
+def batch_options(batch):
+    return [f"--step_scheduler.global_batch_size={batch}", f"--step_scheduler.local_batch_size={batch}",
+            f"--dataset.batch_size={batch}"]
+
+
 def run_ours(binary, shape, steps, extra=()):
     with tempfile.TemporaryDirectory() as folder:
         command = [binary, "run", str(RECIPE), f"--step_scheduler.max_steps={steps}",
@@ -50,9 +62,10 @@ def run_ours(binary, shape, steps, extra=()):
         }
 
 
-def run_peer(python, shape, steps):
-    command = [python, str(ROOT / "scripts/bench/peer_transformers.py"), "--config", str(SHAPES / shape),
-               "--steps", str(steps)]
+def run_peer(python, arguments, steps):
+    command = [python, str(ROOT / "scripts/bench/peer_transformers.py"), "--config",
+               str(SHAPES / arguments.shape), "--steps", str(steps), "--batch", str(arguments.batch),
+               "--lora-rank", str(arguments.lora_rank)]
     seconds, memory, output = peak_rss_mb(command, stderr=subprocess.DEVNULL)
     result = json.loads(output.strip().splitlines()[-1])
     result["whole_run_seconds"] = seconds
@@ -71,17 +84,21 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--shape", default="qwen3_shape", help="folder beside this file")
+    parser.add_argument("--batch", type=int, default=8, help="sequences of a step")
+    parser.add_argument("--lora-rank", type=int, default=0, help="train adapters of this rank")
     arguments = parser.parse_args()
     ours, peer, first_ours, first_peer, four = [], [], [], [], []
     for _ in range(arguments.rounds):
-        ours.append(run_ours(arguments.automodel, arguments.shape, arguments.steps))
-        peer.append(run_peer(arguments.peer_python, arguments.shape, arguments.steps))
-        tiny = ["--dataset.seq_len=16", "--dataset.batch_size=2"]
+        adapters = lora_options(arguments.lora_rank)
+        ours.append(run_ours(arguments.automodel, arguments.shape, arguments.steps,
+                             [*batch_options(arguments.batch), *adapters]))
+        peer.append(run_peer(arguments.peer_python, arguments, arguments.steps))
+        tiny = ["--dataset.seq_len=16", "--dataset.batch_size=2", *adapters]
         first_ours.append(run_ours(arguments.automodel, arguments.shape, 1, tiny)["whole_run_seconds"])
         four.append(run_ours(arguments.automodel, arguments.shape, 1, [
             *tiny, "--nproc-per-node", "4", "--step_scheduler.local_batch_size=2",
         ])["whole_run_seconds"])
-        first_peer.append(run_peer(arguments.peer_python, arguments.shape, 1)["first_step_seconds"])
+        first_peer.append(run_peer(arguments.peer_python, arguments, 1)["first_step_seconds"])
     rows = [
         ("tokens/s", median_of(ours, "tokens_per_second"), median_of(peer, "tokens_per_second")),
         ("peak MB", median_of(ours, "peak_rss_mb"), median_of(peer, "peak_rss_mb")),

@@ -109,6 +109,12 @@ class TextWriter final {
     write_file_atomic(path, bytes);
     records_.push_back({path, bytes.size(), checksum_of(bytes)});
   }
+  void copy_tokenizer(const std::string& from) {
+    for (const std::string& name : list_directory(from)) {
+      const std::string path = path_join(from, name);
+      if (is_tokenizer_file(name) && !is_directory(path)) write(name, read_file(path));
+    }
+  }
   std::vector<FileRecord> take() { return std::move(records_); }
 
  private:
@@ -195,12 +201,7 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   } else {
     writer.write("generation_config.json", generation_config(config).dump(2) + "\n");
   }
-  if (!what.tokenizer_folder.empty()) {
-    for (const std::string& name : list_directory(what.tokenizer_folder)) {
-      const std::string path = path_join(what.tokenizer_folder, name);
-      if (is_tokenizer_file(name) && !is_directory(path)) writer.write(name, read_file(path));
-    }
-  }
+  if (!what.tokenizer_folder.empty()) writer.copy_tokenizer(what.tokenizer_folder);
   // Last: a folder with an index has everything the index speaks of.
   writer.write("model.safetensors.index.json", index_text(files));
   sync_directory(folder);
@@ -241,6 +242,12 @@ class SourceWithKeptTensors final : public TensorSource {
 };
 
 }  // namespace
+
+std::vector<FileRecord> copy_tokenizer_files(const std::string& from, const std::string& to) {
+  TextWriter writer(to);
+  writer.copy_tokenizer(from);
+  return writer.take();
+}
 
 std::vector<FileRecord> save_hf_folder(const std::string& folder, const TensorSource& source,
                                        const HfExport& what) {

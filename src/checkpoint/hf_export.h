@@ -52,6 +52,9 @@ std::vector<FileRecord> write_hf_weights(const std::string& folder, std::span<co
 std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<const HfFile> files,
                                        const HfExport& what);
 
+/// Copies a tokenizer's files, whichever of them are there.
+std::vector<FileRecord> copy_tokenizer_files(const std::string& from, const std::string& to);
+
 /// All of the above in one process: a folder that transformers loads. Never holds more than a piece
 /// of one tensor. Throws InputError (e.g. disk full).
 std::vector<FileRecord> save_hf_folder(const std::string& folder, const TensorSource& source,

@@ -11,6 +11,7 @@
 #include "recipes/check/check_recipe.h"
 #include "recipes/plan/plan_command.h"
 #include "recipes/read/recipe_schema.h"
+#include "recipes/run/merge_command.h"
 #include "recipes/run/parity_command.h"
 #include "recipes/run/run_recipe.h"
 
@@ -278,6 +279,25 @@ class ParityCommand final {
   recipes::ParityOptions options_;
 };
 
+class MergeLoraCommand final {
+ public:
+  static constexpr const char* kName = "merge-lora";
+  static constexpr const char* kPurpose =
+      "write a model's folder with an adapter merged into its weights";
+
+  explicit MergeLoraCommand(CLI::App& command) {
+    command.add_option("base", base_, "Hugging Face folder of the base model")->required();
+    command.add_option("adapter", adapter_, "adapter's folder, e.g. a checkpoint's model/")
+        ->required();
+    command.add_option("out", out_, "new folder for the merged model")->required();
+  }
+
+  int run() const { return recipes::run_merge_lora_command(base_, adapter_, out_); }
+
+ private:
+  std::string base_, adapter_, out_;
+};
+
 std::string version_text() {
   return cat("automodel ", AUTOMODEL_VERSION, " (LibTorch 2.11.0)");
 }
@@ -309,6 +329,7 @@ int dispatch(std::vector<std::string> arguments) {
   add_command<ExplainCommand>(app, status);
   add_command<TokenizeCommand>(app, status);
   add_command<ParityCommand>(app, status);
+  add_command<MergeLoraCommand>(app, status);
   add_command<VersionCommand>(app, status);
   if (arguments.empty()) arguments.emplace_back("--help");
   check_command_name(app, arguments[0]);

@@ -104,7 +104,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     at::Tensor hidden_grad, weight_grad;
     if (has_gradients) {
       hidden_grad = at::empty_like(hidden);
-      weight_grad = at::zeros_like(weight);
+      if (weight.requires_grad()) weight_grad = at::zeros_like(weight);
     }
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kDouble));
     for (int64_t begin = 0; begin < hidden.size(0); begin += kChunkTokens) {
@@ -115,7 +115,9 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       if (!has_gradients) continue;
       const at::Tensor gradient = logits.to(weight.scalar_type());
       product_into(gradient, weight, hidden_grad.narrow(0, begin, count));
-      product_into(gradient.t(), rows, weight_grad, {.adds = true});
+      if (weight_grad.defined()) {
+        product_into(gradient.t(), rows, weight_grad, {.adds = true});
+      }
     }
     if (has_gradients) context->save_for_backward({hidden_grad, weight_grad});
     return loss.to(wide_type(weight));
@@ -128,8 +130,10 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     if (scale.is_cpu() && scale.item<double>() == 1.0) {  // the usual case needs no copies
       return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor()};
     }
-    return {saved[0] * scale.to(saved[0].scalar_type()),
-            saved[1] * scale.to(saved[1].scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
+    const auto scaled = [&](const at::Tensor& gradient) {
+      return gradient.defined() ? gradient * scale.to(gradient.scalar_type()) : gradient;
+    };
+    return {scaled(saved[0]), scaled(saved[1]), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -19,12 +19,23 @@ at::Tensor rows_of(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)}).to(at::kFloat);
 }
 
+/// The input as the backward pass needs it: only a trained weight's gradient is made of it.
+at::Tensor kept_input(const at::Tensor& x, const at::Tensor& weight) {
+  return weight.requires_grad() ? x : at::Tensor();
+}
+
+std::vector<int64_t> input_sizes(const at::Tensor& gradient, const at::Tensor& weight) {
+  std::vector<int64_t> sizes = gradient.sizes().vec();
+  sizes.back() = weight.size(1);
+  return sizes;
+}
+
 /// Every product in float32 from 16-bit operands, rounded once at the end; x and weight are saved
 /// in 16 bits. `kept` is the product when it is there already, else null.
 struct LinearWidened : torch::autograd::Function<LinearWidened> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
-    context->save_for_backward({x, weight});
+    context->save_for_backward({kept_input(x, weight), weight});
     context->saved_data["has_bias"] = bias.has_value();
     if (kept != nullptr) return kept->detach();
     const at::Tensor rows = rows_of(x);
@@ -42,7 +53,9 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
     const at::Tensor gradient = rows_of(gradients[0]);
     at::Tensor d_x, d_weight, d_bias;
     if (context->needs_input_grad(0)) {
-      d_x = product(gradient, weight.to(at::kFloat)).to(x.scalar_type()).view(x.sizes());
+      d_x = product(gradient, weight.to(at::kFloat))
+                .to(weight.scalar_type())
+                .view(input_sizes(gradients[0], weight));
     }
     if (context->needs_input_grad(1)) {
       d_weight = product(gradient.t(), rows_of(x)).to(weight.scalar_type());
@@ -58,7 +71,7 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
-    context->save_for_backward({x, weight});
+    context->save_for_backward({kept_input(x, weight), weight});
     context->saved_data["has_bias"] = bias.has_value();
     if (kept != nullptr) return kept->detach();
     if (!is_fusable({x, weight})) return at::linear(x, weight, bias);
@@ -75,7 +88,9 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor& weight = saved[1];
     const at::Tensor gradient = gradients[0].reshape({-1, gradients[0].size(-1)});
     at::Tensor d_x, d_weight, d_bias;
-    if (context->needs_input_grad(0)) d_x = product(gradient, weight).view(x.sizes());
+    if (context->needs_input_grad(0)) {
+      d_x = product(gradient, weight).view(input_sizes(gradients[0], weight));
+    }
     if (context->needs_input_grad(1)) {
       const at::Tensor rows = x.reshape({-1, x.size(-1)});
       // A weight that is stored [in, out] gets its gradient in that layout.

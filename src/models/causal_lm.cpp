@@ -22,6 +22,10 @@ at::Tensor CausalLM::through_hook(const std::function<at::Tensor()>& forward) co
   return forward_through_hook([forward] { return nn::TensorList{forward()}; })[0];
 }
 
+void CausalLM::add_parameters(const tensor::KeyMap&, const std::vector<ParameterInit>&) {
+  throw UnsupportedError(cat("adapters (peft) of ", architecture(), " are not in this version"));
+}
+
 void CausalLM::keep_stage(const std::vector<std::string>&) {
   refuse_stages(*this);
 }

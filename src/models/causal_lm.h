@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "nn/activation_sizes.h"
 #include "nn/attention_core.h"
+#include "nn/lora.h"
 #include "nn/loss_head.h"
 #include "nn/parallel_plan.h"
 #include "nn/unit_hook.h"
@@ -83,6 +84,14 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
 
   /// Hugging Face names and the parameters that hold them.
   virtual const tensor::KeyMap& key_map() const = 0;
+  /// Takes the names and initial values of parameters that somebody has added to its linear layers
+  /// (adapters): key_map() has them behind the other parts of their layer. Before keep_stage().
+  /// UnsupportedError where a family has none.
+  virtual void add_parameters(const tensor::KeyMap& parts,
+                              const std::vector<ParameterInit>& values);
+  /// What dropout in adapters draws, as set_dropout_context() says it; where a family has
+  /// adapters.
+  virtual std::shared_ptr<const nn::DropoutKey> adapter_dropout_key() const { return nullptr; }
   /// Initial values of every parameter, upstream's rules.
   virtual std::vector<ParameterInit> initial_values() const = 0;
   virtual nn::ParallelPlan parallel_plan() const = 0;

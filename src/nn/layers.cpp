@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/error.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
 #include "tensor/shard_spec.h"
@@ -34,6 +35,27 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
   return unit_hook_({x}, [this](const TensorList& in) { return TensorList{multiply(in[0])}; })[0];
 }
 
+void Linear::add_lora(LoraOptions options) {
+  AM_CHECK(lora_ == nullptr && !options_.is_transposed);
+  const int64_t num_parts = static_cast<int64_t>(options.parts.size());
+  int64_t rows = 0;
+  for (const LoraPart& part : options.parts) rows += part.range.count;
+  LoraParameters parameters;
+  parameters.a = register_parameter(
+      "lora_A", placeholder({num_parts * options.rank, options_.in_features}, options.dtype));
+  parameters.b = register_parameter("lora_B", placeholder({rows, options.rank}, options.dtype));
+  if (options.has_magnitude) {
+    parameters.magnitude = register_parameter("lora_magnitude", placeholder({rows}, options.dtype));
+  }
+  lora_ = std::make_unique<Lora>(std::move(options), std::move(parameters));
+}
+
+at::Tensor Linear::product_of(const at::Tensor& x, const at::Tensor& weight,
+                              const at::Tensor& bias) const {
+  return lora_ ? lora_->forward(x, weight, bias, product_dtype_, is_training())
+               : kernels::linear(x, weight, bias);
+}
+
 at::Tensor Linear::multiply(const at::Tensor& x) const {
   const at::Tensor weight = product_dtype_.of(options_.is_transposed ? weight_.t() : weight_);
   const at::Tensor bias = product_dtype_.of(bias_);
@@ -43,9 +65,9 @@ at::Tensor Linear::multiply(const at::Tensor& x) const {
     in = in.to(weight.scalar_type());
   }
   if (!hook_ || !hook_->sums_outputs() || !bias.defined()) {
-    return left(hook_, kernels::linear(in, weight, bias));
+    return left(hook_, product_of(in, weight, bias));
   }
-  return left(hook_, kernels::linear(in, weight, {})) + bias;
+  return left(hook_, product_of(in, weight, {})) + bias;
 }
 
 Embedding::Embedding(const EmbeddingOptions& options, at::ScalarType dtype)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/norm.h"
+#include "nn/lora.h"
 #include "nn/product_dtype.h"
 #include "nn/tensor_parallel.h"
 #include "nn/unit_hook.h"
@@ -38,6 +39,12 @@ class Linear final : public torch::nn::Module,
   const at::Tensor& weight() const { return weight_; }
   const LinearOptions& options() const { return options_; }  ///< of the whole, also when split
 
+  /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude (lora.h) behind the layer's own,
+  /// once, before anybody gives it memory; the layer's own have to be frozen. Weights [out, in]
+  /// only.
+  void add_lora(LoraOptions options);
+  Lora* lora() const { return lora_.get(); }  ///< null without adapters
+
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
   UnitHook& unit_hook() override { return unit_hook_; }
   ProductDtype& product_dtype() override { return product_dtype_; }
@@ -45,10 +52,13 @@ class Linear final : public torch::nn::Module,
 
  private:
   at::Tensor multiply(const at::Tensor& x) const;
+  at::Tensor product_of(const at::Tensor& x, const at::Tensor& weight,
+                        const at::Tensor& bias) const;
 
   LinearOptions options_;
   at::Tensor weight_;
   at::Tensor bias_;
+  std::unique_ptr<Lora> lora_;
   std::shared_ptr<LayerHook> hook_;
   UnitHook unit_hook_;
   ProductDtype product_dtype_;

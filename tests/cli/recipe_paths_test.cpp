@@ -38,6 +38,7 @@ void expect_right_from(const std::string& folder, const std::string& recipes) {
   EXPECT_GE(paths.size(), 10u) << recipes;
   for (const std::string& path : paths) {
     if (path.ends_with("own_folder_own_jsonl.yaml")) continue;  // names files of the user's
+    if (path.ends_with("quickstart_lora.yaml")) continue;       // begins with a run's checkpoint
     const ProgramResult run = automodel_in(folder, {"check", path});
     EXPECT_EQ(run.status, 0) << path << "\n" << run.out << run.err;
     const bool needs_hub = path.ends_with("diffusiongemma_26b_gsm8k.yaml");

@@ -94,6 +94,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<optim::LrSchedulerConfig>("lr_scheduler", keys);
   list_keys<ClipSection>("clip_grad_norm", keys);
   list_keys<CheckpointSection>("checkpoint", keys);
+  list_keys<peft::PeftConfig>("peft", keys);
   list_keys<MfuSection>("mfu", keys);
   list_keys<MoeMetricsSection>("moe_metrics", keys);
   list_keys<DllmSection>("dllm", keys);
@@ -233,6 +234,7 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<CheckpointSection>("checkpoint", values);
   expect_warnings<DllmSection>("dllm", values);
   expect_warnings<BenchmarkSection>("benchmark", values);
+  expect_warnings<peft::PeftConfig>("peft", values);
 }
 
 /// The base recipe with the repository's place filled in.

@@ -16,6 +16,9 @@ namespace automodel::distributed {
 
 namespace {
 
+constexpr const char* kLoraA = "lora_A";
+constexpr const char* kLoraB = "lora_B";
+
 /// What the hooks of one module share.
 struct TpStream {
   comm::ProcessGroup group;
@@ -256,6 +259,11 @@ class ModuleSplitter final {
   void split_vocabulary(const TpLayer& layer) {
     const VocabRange range = vocab_range();
     for (const std::string& name : parameters_of(layer)) {
+      if (name.ends_with(kLoraA)) {
+        // The gradient of what the head is given is whole, or a summand where sequences are split.
+        keep_whole(name, stream_->is_sequence_split);
+        continue;
+      }
       add_rows(name, range.first, range.count, 0);
       resize(name, 0, range.stored);
     }
@@ -272,6 +280,7 @@ class ModuleSplitter final {
     linear.set_layer_hook(
         std::make_shared<ColwiseHook>(stream_, style.output == StyleLayout::kReplicate, groups));
     for (const std::string& name : parameters_of(layer)) {
+      if (is_adapter(name)) continue;
       int64_t begin = 0;
       int64_t local = 0;
       for (const int64_t rows : groups) {
@@ -282,14 +291,51 @@ class ModuleSplitter final {
       }
       resize(name, 0, local);
     }
+    if (linear.lora() != nullptr) split_adapters(layer, linear, groups);
   }
 
-  /// The weight's columns; a bias stays whole.
+  /// Adapters of split output features: A is whole on every rank, of B each has the rows of its
+  /// features. The gradient of A is a sum over the ranks' features.
+  void split_adapters(const TpLayer& layer, nn::Linear& linear,
+                      const std::vector<int64_t>& groups) {
+    const std::string b = cat(layer.fqn, ".", kLoraB);
+    keep_whole(cat(layer.fqn, ".", kLoraA), true);
+    AM_CHECK(!linear.lora()->options().has_magnitude, "DoRA's lengths are of whole rows");
+    std::vector<kernels::OutputRange> ranges;
+    int64_t row = 0;    // of the whole B
+    int64_t local = 0;  // of this rank's
+    for (const nn::LoraPart& part : linear.lora()->options().parts) {
+      kernels::OutputRange own;
+      int64_t begin = 0;
+      int64_t local_output = 0;
+      for (const int64_t size : groups) {
+        const int64_t count = size / num_ranks_;
+        const bool is_inside =
+            begin >= part.range.first && begin + size <= part.range.first + part.range.count;
+        if (is_inside) {
+          if (own.count == 0) own.first = local_output;
+          add_rows(b, row + (begin - part.range.first) + rank_ * count, count, local);
+          own.count += count;
+          local += count;
+        }
+        begin += size;
+        local_output += count;
+      }
+      row += part.range.count;
+      ranges.push_back(own);
+    }
+    resize(b, 0, local);
+    linear.lora()->keep_outputs(ranges);
+  }
+
+  /// The weight's columns, and those of the adapters' A; a bias stays whole, and B, whose gradient
+  /// is a sum over the ranks' columns.
   void split_columns(const TpLayer& layer, int64_t count) {
     for (const std::string& name : parameters_of(layer)) {
-      const bool is_weight = parameter(name).dim() == 2;
-      if (!is_weight) {
-        keep_whole(name, stream_->is_sequence_split);
+      const bool is_b = name.ends_with(kLoraB);
+      const bool has_columns = parameter(name).dim() == 2 && !is_b;
+      if (!has_columns) {
+        keep_whole(name, is_b || stream_->is_sequence_split);
         continue;
       }
       for (const tensor::ParameterPart* part : parts_of(name)) {

@@ -20,6 +20,10 @@ std::string parent_of(const std::string& name) {
   return dot == std::string::npos ? "" : name.substr(0, dot);
 }
 
+bool is_adapter(const std::string& parameter) {
+  return parameter.substr(parameter.rfind('.') + 1).starts_with("lora_");
+}
+
 std::vector<TpLayer> find_tp_layers(torch::nn::Module& root, const tensor::KeyMap& keys) {
   std::map<std::string, torch::nn::Module*> modules;
   for (const auto& item : root.named_modules("", false)) modules[item.key()] = item.value().get();
@@ -33,6 +37,7 @@ std::vector<TpLayer> find_tp_layers(torch::nn::Module& root, const tensor::KeyMa
       layers.back().is_under_heads =
           parent != modules.end() && dynamic_cast<nn::SplitsHeads*>(parent->second) != nullptr;
     }
+    if (is_adapter(part.parameter)) continue;  // named after the layer's own tensors
     std::vector<std::string>& names = layers.back().hf_names;
     const std::string name = parent_of(part.name);
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);

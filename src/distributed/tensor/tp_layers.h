@@ -16,6 +16,9 @@ torch::nn::Module* child_of(const torch::nn::Module* module, const std::string& 
 /// "a.b" of "a.b.c"; "" without a dot.
 std::string parent_of(const std::string& name);
 
+/// Whether a parameter is that of a linear layer's adapters (nn/lora.h).
+bool is_adapter(const std::string& parameter);
+
 /// A module that holds parameters, and what it is called in the checkpoint.
 struct TpLayer {
   std::string fqn;

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "distributed/tensor/tp_layers.h"
 
 namespace automodel::distributed {
 
@@ -117,7 +118,8 @@ StatedTpPlans stated_tp_plans(const TpModel& model) {
         rule.style == nn::TpStyle::kColwise || rule.style == nn::TpStyle::kRowwise;
     if (!is_stated) continue;
     for (const tensor::ParameterPart& part : model.keys) {
-      if (!matches_module(rule.pattern, module_of(part.parameter))) continue;
+      const bool is_layer = matches_module(rule.pattern, module_of(part.parameter));
+      if (!is_layer || is_adapter(part.parameter)) continue;
       const std::string name = generalised(module_of(part.name));
       const bool is_inner = name.starts_with(prefix);
       (is_inner ? stated.of_inner : stated.of_class)[is_inner ? name.substr(prefix.size()) : name] =

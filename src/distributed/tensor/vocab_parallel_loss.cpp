@@ -95,8 +95,10 @@ struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossE
     at::Tensor hidden_grad, weight_grad, rows_grad;
     if (has_gradients) {
       hidden_grad = at::empty_like(hidden);
-      weight_grad = at::zeros_like(weight);
-      rows_grad = weight_grad.narrow(0, 0, place->range.count);
+      if (weight.requires_grad()) {
+        weight_grad = at::zeros_like(weight);
+        rows_grad = weight_grad.narrow(0, 0, place->range.count);
+      }
     }
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kDouble));
     for (int64_t begin = 0; begin < hidden.size(0); begin += kVocabChunkTokens) {
@@ -107,7 +109,9 @@ struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossE
       if (!has_gradients) continue;
       const at::Tensor gradient = logits.to(weight.scalar_type());
       kernels::product_into(gradient, rows, hidden_grad.narrow(0, begin, count));
-      kernels::product_into(gradient.t(), tokens, rows_grad, {.adds = true});
+      if (rows_grad.defined()) {
+        kernels::product_into(gradient.t(), tokens, rows_grad, {.adds = true});
+      }
     }
     if (has_gradients) {
       if (place->sums_hidden_gradient) {
@@ -122,7 +126,7 @@ struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossE
     const auto saved = context->get_saved_variables();
     const at::Tensor& scale = gradients[0];
     const auto scaled = [&](const at::Tensor& gradient) {
-      return gradient * scale.to(gradient.scalar_type());
+      return gradient.defined() ? gradient * scale.to(gradient.scalar_type()) : gradient;
     };
     return {scaled(saved[0]), scaled(saved[1]), at::Tensor(),
             at::Tensor(),     at::Tensor(),     at::Tensor()};

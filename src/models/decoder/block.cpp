@@ -80,6 +80,8 @@ at::Tensor Block::finish_branch(at::Tensor branch, const nn::Norm* post_norm,
 }
 
 at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const {
+  const DropoutContext& dropout = context.dropout;
+  *context.adapter_dropout = {dropout.seed, dropout.step, dropout.micro_batch};
   at::Tensor branch =
       attention_->forward(attention_pre_norm_ ? attention_pre_norm_->forward(x) : x, context);
   branch = finish_branch(std::move(branch), attention_post_norm_.get(), context, attention_site_);

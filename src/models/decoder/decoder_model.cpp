@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -104,6 +105,7 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   context->visible_keys = batch.visible_keys;
   context->is_training = is_training();
   context->dropout = dropout_;
+  context->adapter_dropout = adapter_dropout_;
   const int64_t num_tokens = batch.sequence_length();
   context->sequence =
       batch.part.value_or(tensor::SequencePart{num_tokens, num_tokens, {{0, num_tokens}}});
@@ -166,7 +168,12 @@ at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) c
   };
   if (!lm_head_) return multiplied(hidden, embed_tokens_->weight());
   return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
-    return nn::TensorList{multiplied(in[0], lm_head_->weight())};
+    const at::Tensor& weight = lm_head_->weight();
+    if (lm_head_->lora() == nullptr) return nn::TensorList{multiplied(in[0], weight)};
+    const auto [x, wide_weight] =
+        lm_head_->lora()->operands(product_dtype_.of(in[0].to(weight.scalar_type())),
+                                   product_dtype_.of(weight), product_dtype_);
+    return nn::TensorList{body(x, wide_weight)};
   })[0];
 }
 
@@ -217,6 +224,21 @@ at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Ten
   });
 }
 
+void DecoderModel::add_parameters(const tensor::KeyMap& parts,
+                                  const std::vector<ParameterInit>& values) {
+  const auto layer_of = [](const tensor::ParameterPart& part) {
+    return part.parameter.substr(0, part.parameter.rfind('.'));
+  };
+  for (const tensor::ParameterPart& part : parts) {
+    const auto last = std::find_if(key_map_.rbegin(), key_map_.rend(), [&](const auto& known) {
+      return layer_of(known) == layer_of(part);
+    });
+    AM_CHECK(last != key_map_.rend(), part.parameter);
+    key_map_.insert(last.base(), part);
+  }
+  added_values_.insert(added_values_.end(), values.begin(), values.end());
+}
+
 std::vector<ParameterInit> DecoderModel::initial_values() const {
   using tensor::InitRule;
   const double deviation = config_.initializer_range == 0 ? 0.02 : config_.initializer_range;
@@ -225,6 +247,12 @@ std::vector<ParameterInit> DecoderModel::initial_values() const {
   std::vector<ParameterInit> out;
   for (const auto& item : named_parameters()) {
     const std::string& name = item.key();
+    const auto added = std::find_if(added_values_.begin(), added_values_.end(),
+                                    [&](const auto& init) { return init.parameter == name; });
+    if (added != added_values_.end()) {
+      out.push_back(*added);
+      continue;
+    }
     InitRule rule = InitRule::normal(0.0, deviation);
     if (ends_with(name, "bias")) {
       rule = InitRule::constant(0.0);

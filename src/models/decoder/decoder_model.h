@@ -39,6 +39,11 @@ class DecoderModel final : public CausalLM,
   std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const override;
 
   const tensor::KeyMap& key_map() const override { return key_map_; }
+  void add_parameters(const tensor::KeyMap& parts,
+                      const std::vector<ParameterInit>& values) override;
+  std::shared_ptr<const nn::DropoutKey> adapter_dropout_key() const override {
+    return adapter_dropout_;
+  }
   std::vector<ParameterInit> initial_values() const override;
   nn::ParallelPlan parallel_plan() const override;
   ModelDims dims() const override;
@@ -74,6 +79,8 @@ class DecoderModel final : public CausalLM,
   Json hf_config_;
   at::ScalarType dtype_;
   tensor::KeyMap key_map_;
+  std::vector<ParameterInit> added_values_;  // of adapters
+  std::shared_ptr<nn::DropoutKey> adapter_dropout_ = std::make_shared<nn::DropoutKey>();
   DropoutContext dropout_;
   std::optional<std::set<std::string>> kept_;  // modules of this stage; absent: the whole model
   int64_t sequence_part_ = 0;

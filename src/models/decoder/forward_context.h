@@ -2,11 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "kernels/rope.h"
 #include "models/causal_lm.h"
+#include "nn/lora.h"
 
 namespace automodel::models::decoder {
 
@@ -26,6 +28,8 @@ struct ForwardContext {
   int64_t sequence_part = 0;      ///< blocks see this one of so many runs of the batch's tokens
   int64_t num_sequence_parts = 1;
   DropoutContext dropout;
+  /// Of the adapters in the blocks, which see no context; a block sets it before they compute.
+  std::shared_ptr<nn::DropoutKey> adapter_dropout;
 };
 
 /// `count` runs of a mask's elements, `numel` each; they begin at `first` and then every `stride`.

@@ -1,9 +1,14 @@
 #include "recipes/build/base_weights.h"
 
+#include <map>
+#include <string_view>
+
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "peft/apply_lora.h"
 #include "tensor/dtype.h"
+#include "tensor/random.h"
 
 namespace automodel::recipes {
 
@@ -45,6 +50,30 @@ checkpoint::LoadOptions load_options(const models::CausalLM& model) {
   return options;
 }
 
+void draw_weights(const std::vector<std::shared_ptr<models::CausalLM>>& parts,
+                  const std::vector<tensor::FlatShard>& parameters, int64_t seed,
+                  const std::function<bool(const std::string&)>& is_drawn) {
+  std::map<std::string, tensor::InitRule> rules;
+  for (const auto& part : parts) {
+    for (const models::ParameterInit& init : part->initial_values()) {
+      rules.emplace(init.parameter, init.rule);
+    }
+  }
+  std::map<std::string_view, const tensor::ParameterPart*> tensors;
+  for (const tensor::ParameterPart& part : parts[0]->key_map()) tensors.emplace(part.name, &part);
+  for (const tensor::FlatShard& shard : parameters) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      if (!is_drawn(segment.fqn)) continue;
+      const auto found = tensors.find(segment.fqn);
+      AM_CHECK(found != tensors.end(), segment.fqn);
+      const auto rule = rules.find(found->second->parameter);
+      AM_CHECK(rule != rules.end(), found->second->parameter);
+      const tensor::RandomKey key(static_cast<uint64_t>(seed), segment.fqn);
+      tensor::fill_initial_values(shard.view(segment), segment.spec, rule->second, key);
+    }
+  }
+}
+
 void load_base_weights(const std::string& folder, const models::CausalLM& model,
                        const std::vector<tensor::FlatShard>& parameters,
                        const std::vector<std::string>& left_out, Reporter& reporter,
@@ -56,7 +85,7 @@ void load_base_weights(const std::string& folder, const models::CausalLM& model,
   const auto opened = checkpoint::HfFolder::open(folder);
   report_kept_tensors(opened, options.skipped_prefixes, reporter);
   options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(), left_out.end());
-  const auto report = checkpoint::load_weights(opened, model.key_map(), parameters, options);
+  const auto report = checkpoint::load_weights(opened, peft::base_keys(model), parameters, options);
   reporter.info(cat("weights: ", report.num_tensors, " tensors, ", format_bytes(report.num_bytes),
                     " from ", folder, " in ", format_duration(monotonic_seconds() - begin)));
 }

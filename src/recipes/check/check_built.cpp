@@ -6,6 +6,7 @@
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "optim/optimizer.h"
+#include "peft/apply_lora.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/read/recipe.h"
 
@@ -57,7 +58,7 @@ void check_weights(const Recipe& recipe, const models::CausalLM& model,
     checkpoint::LoadOptions options = load_options(model);
     options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(),
                                     left_out.end());
-    const auto findings = checkpoint::check_weights(folder, model.key_map(), options);
+    const auto findings = checkpoint::check_weights(folder, peft::base_keys(model), options);
     if (!findings.empty()) {
       diagnostics.error(place, cat("weights in ", recipe.model.folder,
                                    " do not fit the config: ", join(findings, "; ")));

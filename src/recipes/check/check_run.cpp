@@ -10,6 +10,7 @@
 #include "recipes/build/tp_request.h"
 #include "recipes/check/check_built.h"
 #include "recipes/check/check_dllm.h"
+#include "recipes/check/check_peft.h"
 #include "recipes/check/check_precision.h"
 #include "recipes/check/strategy_check.h"
 #include "recipes/read/read_recipe.h"
@@ -308,6 +309,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_context_parallel(recipe, diagnostics);
   check_pipeline(recipe, diagnostics);
   check_dllm(recipe, diagnostics);
+  check_peft(recipe, diagnostics);
   const bool looks_at_folders = options.looks_at_data && options.loads_tokenizers;
   check_built_model(recipe, looks_at_folders, diagnostics);
   if (looks_at_folders) check_restore(recipe, diagnostics);

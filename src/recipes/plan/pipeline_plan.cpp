@@ -5,8 +5,8 @@
 
 #include "core/text.h"
 #include "distributed/pipeline/simulation.h"
-#include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "recipes/build/build_model.h"
 #include "recipes/build/rank_model.h"
 #include "recipes/plan/columns.h"
 #include "recipes/plan/json_list.h"
@@ -29,7 +29,7 @@ nn::ActivationSizes activations_of(const nn::ParallelPlan& parts, const models::
 
 StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
                      std::vector<std::string> modules) {
-  const auto model = models::build_causal_lm(recipe.model.hf_config, options.dtype);
+  const auto model = build_model(recipe, options.dtype);
   model->keep_stage(modules);
   const nn::ParallelPlan parts = model->parallel_plan();
   const nn::ActivationSizes sizes = activations_of(parts, *model, options.shape);
@@ -84,7 +84,7 @@ std::string modules_text(const std::vector<std::string>& modules) {
 }  // namespace
 
 PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& options) {
-  const auto whole = models::build_causal_lm(recipe.model.hf_config, options.dtype);
+  const auto whole = build_model(recipe, options.dtype);
   PipelineRequest request = pipeline_request(recipe, whole->parallel_plan());
   PipelinePlan plan;
   plan.schedule = std::move(request.schedule);

@@ -8,10 +8,10 @@
 #include "core/file.h"
 #include "distributed/context/context_split.h"
 #include "models/block_denoiser.h"
-#include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/build/build_engine.h"
+#include "recipes/build/build_model.h"
 #include "recipes/build/rank_model.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/check/check_run.h"
@@ -156,7 +156,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   plan.strategy = distributed::strategy_name(recipe.distributed.strategy);
   plan.setup = recipe.distributed;
   plan.dtype = storage_dtype(recipe.model);
-  const auto model = models::build_causal_lm(recipe.model.hf_config, plan.dtype);
+  const auto model = build_model(recipe, plan.dtype);
   plan.architecture = model->architecture();
   plan.parallel = model->parallel_plan();
   const at::Device device = planned_device(recipe, request);

@@ -42,13 +42,6 @@ void check_rng(const Node& section, Diagnostics& diagnostics) {
                            diagnostics);
 }
 
-void check_peft(const Node& section, Diagnostics& diagnostics) {
-  const std::string module = "nemo_automodel.components._peft.";
-  check_target<PeftSection>(section, "adapter",
-                            {module + "lora.PeftConfig", module + "PeftConfig", "PeftConfig"},
-                            diagnostics);
-}
-
 void check_compile(const Node& section, Diagnostics& diagnostics) {
   const auto compile = config::bind<CompileSection>(section, diagnostics);
   if (compile.options && compile.mode) {
@@ -123,7 +116,6 @@ constexpr Inactive kInactiveSections[] = {
     {"compile", false, "enabled", "kernels are fused ahead of time", check_compile},
     {"sdpa_method", false, "", "the fastest exact kernel is chosen", nullptr},
     {"original_hf_config", false, "", "nothing reads it", nullptr},
-    {"peft", true, "", "LoRA (peft) is not in this version", check_peft},
     {"quantization", true, "", "quantized base weights (QLoRA) are not in this version",
      check<QuantizationSection>},
     {"qat", true, "enabled", "quantization-aware training is not in this version",

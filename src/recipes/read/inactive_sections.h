@@ -52,43 +52,6 @@ struct CompileSection {
   }
 };
 
-/// `peft`.
-struct PeftSection {
-  std::vector<std::string> target_modules;
-  std::vector<std::string> exclude_modules;
-  bool match_all_linear = false;
-  int64_t dim = 8;
-  double alpha = 32;
-  double dropout = 0;
-  std::string dropout_position = "post";
-  std::string lora_A_init = "xavier";
-  std::optional<std::string> lora_dtype;
-  bool use_dora = false;
-  bool use_triton = false;
-  bool use_memory_efficient_lora = true;
-  bool moe_rank_scaling = false;
-  std::string expert_weight_format = "unquantized";
-
-  static constexpr auto fields() {
-    using S = PeftSection;
-    return std::tuple{
-        field("target_modules", &S::target_modules, "modules that get adapters").or_one(),
-        field("exclude_modules", &S::exclude_modules, "modules that get none").or_one(),
-        field("match_all_linear", &S::match_all_linear, "all linear layers get adapters"),
-        field("dim", &S::dim, "rank of the adapters").at_least(1),
-        field("alpha", &S::alpha, "scale of the adapters").above(0),
-        field("dropout", &S::dropout, "dropout before the adapters").at_least(0).at_most(1),
-        field("dropout_position", &S::dropout_position, "pre or post"),
-        field("lora_A_init", &S::lora_A_init, "xavier or uniform"),
-        field("lora_dtype", &S::lora_dtype, "dtype of the adapters"),
-        field("use_dora", &S::use_dora, "DoRA"),
-        field("use_triton", &S::use_triton, "Triton kernels"),
-        field("use_memory_efficient_lora", &S::use_memory_efficient_lora, "recompute in backward"),
-        field("moe_rank_scaling", &S::moe_rank_scaling, "divide the rank among experts"),
-        field("expert_weight_format", &S::expert_weight_format, "unquantized or mxfp4")};
-  }
-};
-
 /// `quantization`.
 struct QuantizationSection {
   bool load_in_4bit = false;

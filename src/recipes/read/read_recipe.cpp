@@ -27,11 +27,27 @@ constexpr std::string_view kBenchmark = "BenchmarkingRecipeForNextTokenPredictio
 using config::Diagnostics;
 using config::Node;
 
-const std::vector<std::string> kSections = {
-    "recipe",          "seed",    "step_scheduler",     "dist_env",     "distributed",
-    "model",           "dataset", "validation_dataset", "dataloader",   "validation_dataloader",
-    "packed_sequence", "loss_fn", "optimizer",          "lr_scheduler", "clip_grad_norm",
-    "checkpoint",      "mfu",     "stop_on_non_finite", "moe_metrics",  "dllm"};
+const std::vector<std::string> kSections = {"recipe",
+                                            "seed",
+                                            "step_scheduler",
+                                            "dist_env",
+                                            "distributed",
+                                            "model",
+                                            "dataset",
+                                            "validation_dataset",
+                                            "dataloader",
+                                            "validation_dataloader",
+                                            "packed_sequence",
+                                            "loss_fn",
+                                            "optimizer",
+                                            "lr_scheduler",
+                                            "clip_grad_norm",
+                                            "checkpoint",
+                                            "mfu",
+                                            "stop_on_non_finite",
+                                            "moe_metrics",
+                                            "dllm",
+                                            "peft"};
 
 /// Which recipe class a recipe is for.
 struct RecipeKind {
@@ -361,6 +377,18 @@ void read_clip(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
+void read_peft(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* node = root.find("peft");
+  if (node == nullptr || node->is_null()) return;
+  if (config::has_target(*node)) {
+    if (const auto target = config::split_target(*node, diagnostics)) {
+      peft_targets().resolve(*target, diagnostics);
+    }
+  }
+  recipe.peft = config::bind<peft::PeftConfig>(*node, diagnostics,
+                                               {.legacy_keys = {}, .other_keys = {"_target_"}});
+}
+
 }  // namespace
 
 Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
@@ -415,6 +443,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
         *node, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
   }
   read_clip(root, recipe, diagnostics);
+  read_peft(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
   if (recipe.benchmark) {
     recipe.step_scheduler.preemption_signal.clear();  // there is nothing to save first

@@ -15,6 +15,7 @@
 #include "distributed/settings/distributed_config.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
+#include "peft/peft_config.h"
 #include "recipes/read/benchmark_section.h"
 #include "recipes/read/dataset_plan.h"
 #include "recipes/read/dllm_section.h"
@@ -70,6 +71,7 @@ struct Recipe {
   LossSettings loss;
   OptimizerPlan optimizer;
   std::optional<optim::LrSchedulerConfig> lr_scheduler;
+  std::optional<peft::PeftConfig> peft;  ///< absent: every parameter is trained
   ClipSection clip;
   CheckpointSection checkpoint;
   MfuSection mfu;

@@ -50,6 +50,8 @@ std::vector<Node*> paths_of(Node& root) {
       add_folder(section.find("config"), paths);
     } else if (key == "dataset" || key.starts_with("validation_dataset")) {
       add_data(section, paths);
+    } else if (key == "peft") {
+      add_texts(section.find("adapter_name_or_path"), paths);
     } else if (Node* pipeline = key == "distributed" ? section.find("pipeline") : nullptr) {
       add_texts(pipeline->find("pp_schedule_csv"), paths);
     }

@@ -118,6 +118,16 @@ config::TargetRegistry<AcceptedTarget> lr_scheduler_targets() {
   return registry;
 }
 
+config::TargetRegistry<AcceptedTarget> peft_targets() {
+  config::TargetRegistry<AcceptedTarget> registry("adapter configuration");
+  const std::string peft = "nemo_automodel.components._peft.";
+  registry.add({.name = cat(peft, "lora.PeftConfig"),
+                .aliases = {cat(peft, "PeftConfig"), "PeftConfig"},
+                .doc = "low-rank adapters of linear layers"},
+               {});
+  return registry;
+}
+
 distributed::ClassTable recipe_classes() {
   distributed::ClassTable table = distributed::module_classes();
   for (const models::FamilyFacts& family : models::family_facts()) {
@@ -145,6 +155,7 @@ distributed::ClassTable recipe_classes() {
   add(pipeline_targets(), table);
   add(moe_targets(), table);
   add(lr_scheduler_targets(), table);
+  add(peft_targets(), table);
   return table;
 }
 

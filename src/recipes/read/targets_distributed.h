@@ -19,6 +19,7 @@ config::TargetRegistry<AcceptedTarget> pipeline_targets();
 config::TargetRegistry<AcceptedTarget> moe_targets();
 /// Names of `lr_scheduler._target_`.
 config::TargetRegistry<AcceptedTarget> lr_scheduler_targets();
+config::TargetRegistry<AcceptedTarget> peft_targets();
 
 /// Every name of every registry of recipes, and the layers of models: what import_class_from_path
 /// resolves.

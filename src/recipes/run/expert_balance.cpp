@@ -88,6 +88,7 @@ void ExpertBalance::end_step(distributed::Engine& engine) {
   };
   if (routers_.empty()) return;
   loads_ = moe::take_loads(routers_, sum);
+  if (keeps_corrections_) return;
   if (moe::update_correction_biases(routers_, loads_, engine.parameters())) {
     engine.parameters_changed();
   }
@@ -110,6 +111,7 @@ ExpertBalance build_expert_balance(const Recipe& recipe, const distributed::Devi
   ExpertBalance balance(parts, {mesh.group("dp_cp"), mesh.group("cp"),
                                 splits_sequence ? mesh.group("tp") : comm::ProcessGroup::solo("tp"),
                                 mesh.group("pp")});
+  if (recipe.peft) balance.keep_corrections();
   if (recipe.model.has_fake_balanced_gate) balance.use_fake_balanced_gates();
   return balance;
 }

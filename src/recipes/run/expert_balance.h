@@ -32,6 +32,9 @@ class ExpertBalance final {
   /// Has every expert get equally many tokens, for measurements.
   void use_fake_balanced_gates();
 
+  /// Keeps the routers' corrections as they are: of a model of which only adapters are trained.
+  void keep_corrections() { keeps_corrections_ = true; }
+
   void begin_step(int64_t num_micro_batches);
   /// Before a batch whose gradients will be divided by `divisor`, of `num_micro_batches` forwards
   /// that share it (pipelines); else they are gradients as the optimizer gets them.
@@ -48,6 +51,7 @@ class ExpertBalance final {
   std::vector<moe::LayerRouter> routers_;
   BalanceRanks ranks_;
   double scale_ = 0;
+  bool keeps_corrections_ = false;
   std::vector<moe::LayerLoad> loads_;
 };
 

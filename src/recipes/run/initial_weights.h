@@ -7,9 +7,10 @@
 
 namespace automodel::recipes {
 
-/// Gives a model that no checkpoint continues its first weights: those of the recipe's folder, or
-/// drawn ones. Every rank calls it.
-void load_initial_weights(const Recipe& recipe, const SessionModel& model,
+/// Gives a model its first weights: those of the recipe's folder, or drawn ones. A run that
+/// continues from a checkpoint (`is_resumed`) calls it only for the base of adapters, which have
+/// theirs already. Every rank calls it.
+void load_initial_weights(const Recipe& recipe, const SessionModel& model, bool is_resumed,
                           comm::SlowWork& slow_work, Reporter& reporter);
 
 }  // namespace automodel::recipes

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "distributed/context/context_parallel.h"
-#include "models/catalog.h"
+#include "recipes/build/build_model.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -136,7 +136,7 @@ BuiltPipeline build_pipeline(const Recipe& recipe, const PipelineRequest& reques
   std::vector<std::unique_ptr<distributed::Engine>> engines;
   const comm::ProcessGroup& pp = mesh.group("pp");
   for (const int stage : request.schedule.stages_of(pp.rank())) {
-    built.parts.push_back(models::build_causal_lm(recipe.model.hf_config, dtype));
+    built.parts.push_back(build_model(recipe, dtype));
     built.parts.back()->keep_stage(request.stages[static_cast<size_t>(stage)]);
     engines.push_back(build_engine(recipe, *built.parts.back(), mesh, place));
   }

@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "distributed/engine/split_engine.h"
 #include "recipes/read/read_recipe.h"
+#include "recipes/run/session_adapters.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -37,7 +38,7 @@ checkpoint::ModelSignature signature_of(const Recipe& recipe) {
   const bool is_text = written != nullptr && written->is_string();
   const std::string name = is_text ? *written->string_value() : recipe.model.source;
   return checkpoint::ModelSignature(has_name ? std::optional(name) : std::nullopt,
-                                    recipe.model.hf_config, false);
+                                    recipe.model.hf_config, recipe.peft.has_value());
 }
 
 std::vector<ShardGroup> optimizer_groups(optim::Optimizer& optimizer) {
@@ -138,7 +139,7 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   // choose() has read and verified every byte already.
   const checkpoint::ShardLoadOptions options{.verify_partial_pieces = false,
                                              .progress = &slow_work_.progress()};
-  const std::vector<ShardGroup> model = {{"", state.engine.parameters()}};
+  const std::vector<ShardGroup> model = {{"", saved_parameters(state.engine)}};
   checkpoint::load_shards(path_join(folder, "model"), model, options);
   const std::vector<ShardGroup> optimizer = optimizer_groups(state.optimizer);
   if (!optimizer.empty()) {
@@ -154,6 +155,12 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   }
   state.scheduler.load_state(checkpoint::read_state(checkpoint::step_scheduler_path(folder)));
   state.stream.load_state(checkpoint::read_state(checkpoint::dataloader_path(folder, 0)));
+}
+
+/// With adapters these alone: everything else is the base model's.
+const std::vector<tensor::FlatShard>& SessionCheckpoint::saved_parameters(
+    const distributed::Engine& engine) const {
+  return recipe_.peft ? engine.trained() : engine.parameters();
 }
 
 void SessionCheckpoint::save(const SessionState& state, const SaveRequest& request) {
@@ -199,7 +206,7 @@ void SessionCheckpoint::write_rank_files(const SessionState& state,
   checkpoint::write_state(checkpoint::rng_path(folder, group_.rank()), rng);
   const distributed::HeldPart part = state.engine.held_part();
   if (!part.is_saved_here && !part.has_own_units) return;
-  const auto parameters = distributed::saved_shards(state.engine.parameters(), state.engine);
+  const auto parameters = distributed::saved_shards(saved_parameters(state.engine), state.engine);
   const std::vector<ShardGroup> model = {{"", parameters}};
   checkpoint::save_shards(path_join(folder, "model"), {"model", part.index, part.count}, model,
                           &slow_work_.progress());
@@ -228,6 +235,10 @@ std::vector<FileRecord> SessionCheckpoint::write_shared_files(const SessionState
   checkpoint::write_state(checkpoint::dataloader_path(folder, 0), request.position);
   checkpoint::write_state(checkpoint::signature_path(folder), signature_of(recipe_).to_json());
   write_file_atomic(checkpoint::recipe_path(folder), resolved_recipe_);
+  if (recipe_.peft) {
+    const std::string target = path_join(folder, "model");
+    return export_adapters(recipe_, state.model, checkpoint::ShardedFolder::open(target), target);
+  }
   const std::string& when = recipe_.checkpoint.save_consolidated;
   if (when == "every" || (when == "final" && request.is_final)) return export_model(state, folder);
   return {};

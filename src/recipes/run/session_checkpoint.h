@@ -55,6 +55,7 @@ class SessionCheckpoint final {
   void save(const SessionState& state, const SaveRequest& request);
 
  private:
+  const std::vector<tensor::FlatShard>& saved_parameters(const distributed::Engine& engine) const;
   void write_rank_files(const SessionState& state, const std::string& folder) const;
   /// Returns records of large files, whose checksums the manifest then need not compute.
   std::vector<FileRecord> write_shared_files(const SessionState& state, const SaveRequest& request,

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "models/catalog.h"
 #include "recipes/build/base_weights.h"
+#include "recipes/build/build_model.h"
 #include "recipes/build/tp_request.h"
 
 namespace automodel::recipes {
@@ -36,7 +36,7 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const Recipe& recipe, const Se
 void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                   const EnginePlace& place, SessionModel& built) {
   const at::ScalarType dtype = stored_dtype(recipe.model);
-  const auto whole = models::build_causal_lm(recipe.model.hf_config, dtype);
+  const auto whole = build_model(recipe, dtype);
   built.pipeline = pipeline_request(recipe, whole->parallel_plan());
   built.stages = build_pipeline(recipe, *built.pipeline, dtype, mesh, place);
   built.parts = built.stages->parts;
@@ -45,7 +45,7 @@ void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
 
 void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, EnginePlace place,
                  SessionModel& built) {
-  built.parts = {models::build_causal_lm(recipe.model.hf_config, stored_dtype(recipe.model))};
+  built.parts = {build_model(recipe, stored_dtype(recipe.model))};
   place.optimizer = [&](distributed::Engine& engine) {
     built.optimizer = build_optimizer(recipe, built, engine);
   };
@@ -59,8 +59,8 @@ distributed::DeviceMesh build_mesh(const Recipe& recipe, comm::World& world) {
   return {world, mesh::Mesh(mesh_of(recipe, world.group().size())), ep};
 }
 
-SessionModel build_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
-                         const EnginePlace& place) {
+SessionModel build_session_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
+                                 const EnginePlace& place) {
   const ModelPlan& plan = recipe.model;
   if (!plan.hf_config.is_object()) {
     throw InputError(cat("model '", plan.source,

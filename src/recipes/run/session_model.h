@@ -33,7 +33,7 @@ distributed::DeviceMesh build_mesh(const Recipe& recipe, comm::World& world);
 
 /// Builds the model in upstream's order: modules, parallelism, memory, optimizer; its weights are
 /// loaded later. Every rank calls it. Throws InputError when the model is not on this machine.
-SessionModel build_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
-                         const EnginePlace& place);
+SessionModel build_session_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
+                                 const EnginePlace& place);
 
 }  // namespace automodel::recipes

@@ -1,6 +1,7 @@
 #include "recipes/run/session_summary.h"
 
 #include "core/text.h"
+#include "peft/apply_lora.h"
 
 namespace automodel::recipes {
 
@@ -26,6 +27,12 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
                                          const training::StepScheduler& scheduler,
                                          const distributed::DeviceMesh& mesh, int world_size) {
   std::vector<std::string> lines = {model_line(model)};
+  if (recipe.peft) {
+    const auto adapters =
+        peft::describe(*recipe.peft, model.model(), model.engine().num_parameters(),
+                       model.engine().num_trained_parameters());
+    lines.insert(lines.end(), adapters.begin(), adapters.end());
+  }
   if (model.pipeline) lines.push_back(pipeline_line(model.pipeline->schedule));
   lines.push_back(cat("distributed: ", distributed::describe(recipe.distributed)));
   lines.push_back(cat("optimizer: ", model.optimizer->describe()));

@@ -13,7 +13,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       context_(context),
       signals_(recipe.step_scheduler.preemption_signal),
       mesh_(build_mesh(recipe, *context.world)),
-      model_(build_model(recipe, mesh_, context.place())),
+      model_(build_session_model(recipe, mesh_, context.place())),
       balance_(build_expert_balance(recipe, mesh_, model_.parts)),
       data_(build_data(recipe, mesh_.group("dp"), model_.model().dims().vocab_size,
                        *context.reporter)),
@@ -34,7 +34,10 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
 
 void TrainSession::start() {
   const bool is_resumed = checkpoint_.restore(state());
-  if (!is_resumed) load_initial_weights(recipe_, model_, slow_work(), *context_.reporter);
+  // A checkpoint of adapters leaves the base model to its own folder.
+  if (!is_resumed || recipe_.peft) {
+    load_initial_weights(recipe_, model_, is_resumed, slow_work(), *context_.reporter);
+  }
   if (recipe_.benchmark) return;
   slow_work().run("opening the logs", [&] {
     log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
@@ -162,7 +165,14 @@ double TrainSession::flops_of(const Group& group) const {
   for (const tensor::Batch& batch : group.batches) {
     flops += count_flops_(batch.num_sequences(), batch.sequence_length());
   }
-  return flops * mesh_.size("dp");
+  return flops * mesh_.size("dp") * share_of_operations();
+}
+
+double TrainSession::share_of_operations() const {
+  if (!recipe_.benchmark || !recipe_.peft) return 1;
+  const auto trained = static_cast<double>(model_.engine().num_trained_parameters());
+  const double frozen = static_cast<double>(model_.engine().num_parameters()) - trained;
+  return (2 + trained / frozen) / 3;
 }
 
 void TrainSession::trace(const std::string& name, std::string_view category, double begin) {

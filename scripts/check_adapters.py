@@ -1,0 +1,70 @@
+"""Trains adapters with the program and has Hugging Face PEFT load them; checks what the program makes of PEFT's.
+
+usage: check_adapters.py PROGRAM   (by the python that scripts/setup_peers.sh prints, with peft installed)
+
+For tiny bases: two steps with adapters, PEFT's logits of base and adapter against those of the program's merged folder
+(`automodel parity`), and the program's merged weights against PEFT's. Exit status 1 when anything differs.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import peft
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+BASE = os.path.join(ROOT, "tests", "recipes", "data", "tiny_llama")
+CASES = {"all": [], "q and v": ["--peft.target_modules=['*.q_proj','*.v_proj']"], "dora": ["--peft.use_dora=true"]}
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(arguments)}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def worst_weight(merged, wanted):
+    found = AutoModelForCausalLM.from_pretrained(merged, dtype=torch.float32).state_dict()
+    return max((found[name] - value).abs().max().item() for name, value in wanted.items() if "lora" not in name)
+
+
+def check(program, name, options, folder):
+    checkpoints = os.path.join(folder, name.replace(" ", "_"))
+    run(
+        program, "run", "recipes/smoke/tiny_llama_sft.yaml", f"--checkpoint.checkpoint_dir={checkpoints}",
+        "--peft._target_=nemo_automodel.components._peft.lora.PeftConfig", "--optimizer.lr=1e-2",
+        "--step_scheduler.max_steps=2", *options,
+    )  # fmt: skip
+    adapter = os.path.join(checkpoints, "LATEST", "model")
+    merged = os.path.join(folder, name + "_merged")
+    run(program, "merge-lora", BASE, adapter, merged)
+    base = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32, attn_implementation="eager")
+    model = peft.PeftModel.from_pretrained(base, adapter).eval()
+    tokens = torch.randint(3, base.config.vocab_size, (2, 24), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        logits = model(input_ids=tokens).logits
+        with model.disable_adapter():
+            moved = (logits - model(input_ids=tokens).logits).abs().max().item()
+    reference = os.path.join(folder, "reference.safetensors")
+    save_file(dict(input_ids=tokens, logits=logits.contiguous()), reference)
+    print(f"{name}: the adapter moves logits by {moved:.3g}; {run(program, 'parity', '--model', merged, '--reference', reference).strip()}")
+    difference = worst_weight(merged, model.merge_and_unload().state_dict())
+    print(f"{name}: merged weights differ from PEFT's by {difference:.3g} at most")
+    return moved > 1e-3 and difference < 1e-6
+
+
+def main():
+    torch.set_num_threads(1)
+    program = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        results = [check(program, name, options, folder) for name, options in CASES.items()]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Writes tests/peft/data: what Hugging Face PEFT computes with adapters on models of tests/golden.
+
+usage: make_lora_goldens.py [NAME]...   (by the python that scripts/setup_peers.sh prints, with peft installed)
+
+A folder NAME holds the adapter in PEFT's format, and reference.safetensors: a batch, logits, loss, the gradient of every
+tensor of the adapter, the losses of three AdamW steps, and some weights of the merged model.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import peft
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+OUT = os.path.join(ROOT, "tests", "peft", "data")
+
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+# base, target modules, other options of LoraConfig
+ADAPTERS = {
+    "llama_all": ("llama_default", PROJECTIONS, {}),
+    "llama_qv": ("llama_default", ["q_proj", "v_proj"], {}),
+    "llama_head": ("llama_default", PROJECTIONS + ["lm_head"], {}),
+    "llama_dora": ("llama_default", PROJECTIONS, dict(use_dora=True)),
+    "llama_biases": ("llama_linear_biases", PROJECTIONS, {}),
+    "qwen3_all": ("qwen3_tied", PROJECTIONS, {}),
+    "qwen3_qv": ("qwen3_tied", ["q_proj", "v_proj"], {}),
+    "qwen3_dora": ("qwen3_tied", ["q_proj", "v_proj", "down_proj"], dict(use_dora=True)),
+    "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
+}
+MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj"]
+
+
+def make_adapter(name):
+    """The base with an adapter of random numbers, none of which is zero."""
+    base, modules, options = ADAPTERS[name]
+    model = AutoModelForCausalLM.from_pretrained(
+        os.path.join(ROOT, "tests", "golden", base), dtype=torch.float32, attn_implementation="eager"
+    )
+    config = peft.LoraConfig(
+        r=4, lora_alpha=12, target_modules=modules, bias="none", task_type="CAUSAL_LM", **options
+    )
+    model = peft.get_peft_model(model, config).eval()
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for key, parameter in sorted(model.named_parameters()):
+            if "lora_A" in key or "lora_B" in key:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+            elif "lora_magnitude" in key:
+                parameter.mul_(1 + 0.2 * torch.rand(parameter.shape, generator=generator))
+    return model
+
+
+def plain_name(key):
+    """The tensor's name in the adapter's file, without PEFT's prefix."""
+    key = key.removeprefix("base_model.model.").replace(".default", "")
+    return key.replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
+
+
+def loss_of(model, batch):
+    logits = model(input_ids=batch["input_ids"]).logits
+    loss = torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), batch["labels"].view(-1))
+    return logits, loss
+
+
+def make(name):
+    model = make_adapter(name)
+    folder = os.path.join(OUT, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder, save_embedding_layers=False)
+    if os.path.exists(os.path.join(folder, "README.md")):
+        os.remove(os.path.join(folder, "README.md"))
+    path = os.path.join(folder, "adapter_config.json")
+    with open(path) as file:
+        config = json.load(file)
+    config["base_model_name_or_path"] = "tests/golden/" + ADAPTERS[name][0]
+    config["target_modules"] = sorted(config["target_modules"])
+    with open(path, "w") as file:
+        json.dump(config, file, indent=2)
+        file.write("\n")
+
+    generator = torch.Generator().manual_seed(3)
+    vocabulary = model.config.vocab_size
+    tokens = torch.randint(3, vocabulary, (2, 13), generator=generator)
+    batch = dict(input_ids=tokens[:, :-1].contiguous(), labels=tokens[:, 1:].contiguous())
+    batch["labels"][0, :4] = -100
+    logits, loss = loss_of(model, batch)
+    loss.backward()
+    out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
+    for key, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            out["grad." + plain_name(key)] = parameter.grad.detach().clone().contiguous()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        _, step_loss = loss_of(model, batch)
+        step_loss.backward()
+        optimizer.step()
+        losses.append(step_loss.detach())
+    out["losses"] = torch.stack(losses)
+    merged = make_adapter(name).merge_and_unload().state_dict()
+    for key, value in merged.items():
+        if any(f".{module}.weight" in "." + key for module in MERGED) and (".1." in key or "lm_head" in key):
+            if key == "lm_head.weight" and "lm_head" not in ADAPTERS[name][1]:
+                continue
+            out["merged." + key] = value.detach().clone().contiguous()
+    made_with = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, peft {peft.__version__}"
+    save_file(out, os.path.join(folder, "reference.safetensors"), metadata=dict(made_with=made_with))
+    print(f"{name:14s} loss {loss.item():.6f} losses {[round(x.item(), 6) for x in losses]}")
+
+
+torch.set_num_threads(1)
+for chosen in sys.argv[1:] or ADAPTERS:
+    make(chosen)

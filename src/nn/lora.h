@@ -1,0 +1,87 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/lora_linear.h"
+#include "nn/product_dtype.h"
+
+namespace automodel::nn {
+
+/// Which random numbers the dropout of one forward draws; of one model, set before each forward.
+struct DropoutKey {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  int64_t micro_batch = 0;
+};
+
+enum class DropoutPosition {
+  kPre,   ///< of an adapter's input
+  kPost,  ///< of what it adds
+};
+
+/// The adapter of one matrix of a layer.
+struct LoraPart {
+  std::string site;            ///< names its dropout masks
+  kernels::OutputRange range;  ///< of the layer's output features
+};
+
+/// Low-rank adapters of a layer.
+struct LoraOptions {
+  int64_t rank = 8;
+  double scale = 1;
+  double dropout = 0;
+  DropoutPosition dropout_position = DropoutPosition::kPost;
+  bool has_magnitude = false;  ///< DoRA
+  at::ScalarType dtype = at::kFloat;
+  std::vector<LoraPart> parts;  ///< one a matrix, in the order of the output features
+  std::shared_ptr<const DropoutKey> dropout_key;  ///< may be null without dropout
+};
+
+/// The parameters of a layer's adapters: lora_A [parts * rank, in], lora_B [rows of all parts,
+/// rank] and with DoRA lora_magnitude [rows of all parts]. LoRA, Hu et al. 2021; DoRA, Liu et al.
+/// 2024, with the norm held constant in backward as there.
+struct LoraParameters {
+  at::Tensor a;
+  at::Tensor b;
+  at::Tensor magnitude;  ///< undefined without DoRA
+};
+
+/// What adapters make of a frozen layer: of part p, x W_p^T + scale * (x A_p^T) B_p^T; with DoRA
+/// times magnitude / norm of the rows of W_p + scale * B_p A_p.
+class Lora final {
+ public:
+  Lora(LoraOptions options, LoraParameters parameters)
+      : options_(std::move(options)), parameters_(std::move(parameters)) {}
+
+  /// x [..., in], weight [out, in] of one dtype, bias [out] or undefined, all multiplied in
+  /// `dtype` already.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                     const ProductDtype& dtype, bool is_training) const;
+
+  /// Operands of one product that is forward() without bias and dropout: x [T, in] to [T, in + r]
+  /// and weight [out, in] to [out, in + r], for a layer of one part whose product is made
+  /// elsewhere.
+  std::pair<at::Tensor, at::Tensor> operands(const at::Tensor& x, const at::Tensor& weight,
+                                             const ProductDtype& dtype) const;
+
+  const LoraOptions& options() const { return options_; }
+  /// The layer holds other rows of the output: those of each part here.
+  void keep_outputs(const std::vector<kernels::OutputRange>& ranges);
+
+ private:
+  at::Tensor mask(const at::Tensor& x, const LoraPart& part) const;
+  at::Tensor update(const at::Tensor& x, size_t part, int64_t row, const ProductDtype& dtype,
+                    bool is_training) const;
+  at::Tensor row_factors(const at::Tensor& weight, size_t part, int64_t row) const;
+
+  LoraOptions options_;
+  LoraParameters parameters_;
+};
+
+}  // namespace automodel::nn

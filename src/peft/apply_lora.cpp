@@ -1,0 +1,345 @@
+#include "peft/apply_lora.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "core/error.h"
+#include "nn/layers.h"
+#include "peft/module_matcher.h"
+#include "peft/tensor_names.h"
+#include "tensor/dtype.h"
+
+namespace automodel::peft {
+
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+/// One matrix of a linear layer: a linear layer of the Hugging Face model.
+struct Candidate {
+  std::string name;
+  std::string layer;  ///< fqn of the layer here
+  nn::Linear* linear = nullptr;
+  kernels::OutputRange range;
+};
+
+/// Linear layers by their Hugging Face names, in the order of the key map.
+std::vector<Candidate> linear_layers(const models::CausalLM& model) {
+  std::map<std::string, nn::Linear*> layers;
+  for (const auto& item : model.named_modules("", false)) {
+    auto* linear = dynamic_cast<nn::Linear*>(item.value().get());
+    if (linear != nullptr && !linear->options().is_transposed) layers[item.key()] = linear;
+  }
+  std::vector<Candidate> found;
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    if (!part.parameter.ends_with(kWeight) || !part.name.ends_with(kWeight)) continue;
+    const auto layer = layers.find(without_suffix(part.parameter, kWeight));
+    if (layer == layers.end()) continue;
+    found.push_back({without_suffix(part.name, kWeight),
+                     layer->first,
+                     layer->second,
+                     {part.row_begin, part.shape[0]}});
+  }
+  return found;
+}
+
+/// Hugging Face names of the model's grouped experts.
+std::vector<std::string> expert_modules(const models::CausalLM& model) {
+  std::vector<std::string> names;
+  for (const std::string& module : model.parallel_plan().expert_modules) {
+    for (const tensor::ParameterPart& part : model.key_map()) {
+      if (!part.parameter.starts_with(module + ".")) continue;
+      const size_t end = part.name.rfind(".experts.");
+      if (end == std::string::npos) continue;
+      names.push_back(part.name.substr(0, end + std::string_view(".experts").size()));
+      break;
+    }
+  }
+  return names;
+}
+
+void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) {
+  using Kind = PeftFinding::Kind;
+  if (config.dropout_position != "pre" && config.dropout_position != "post") {
+    findings.push_back({"dropout_position", cat("dropout_position takes pre or post, found '",
+                                                config.dropout_position, "'")});
+  }
+  if (!config.target_modules.empty() && !config.exclude_modules.empty()) {
+    findings.push_back({"exclude_modules",
+                        "target_modules and exclude_modules exclude each other: keep one of them"});
+  }
+  if (config.match_all_linear &&
+      (!config.target_modules.empty() || !config.exclude_modules.empty())) {
+    findings.push_back({"match_all_linear",
+                        "match_all_linear means all layers: leave target_modules and "
+                        "exclude_modules out, or match_all_linear"});
+  }
+  if (config.lora_dtype) {
+    const auto dtype = tensor::parse_dtype(*config.lora_dtype);
+    if (!dtype || !c10::isFloatingType(*dtype)) {
+      findings.push_back({"lora_dtype", cat("no floating dtype is named '", *config.lora_dtype,
+                                            "', e.g. float32 or bfloat16")});
+    }
+  }
+  if (config.use_dora && config.dropout > 0) {
+    findings.push_back({"dropout", "dropout of DoRA adapters (use_dora) is not in this version",
+                        Kind::kUnsupported});
+  }
+  if (config.moe_rank_scaling) {
+    findings.push_back({"moe_rank_scaling",
+                        "adapters of experts (moe_rank_scaling) are not in this version",
+                        Kind::kUnsupported});
+  }
+  if (config.expert_weight_format == "mxfp4") {
+    findings.push_back({"expert_weight_format",
+                        "experts in mxfp4 (expert_weight_format) are not in this version",
+                        Kind::kUnsupported});
+  } else if (config.expert_weight_format != "unquantized") {
+    findings.push_back(
+        {"expert_weight_format", cat("expert_weight_format takes unquantized or mxfp4, found '",
+                                     config.expert_weight_format, "'")});
+  }
+}
+
+/// Patterns that no layer of the model has the name of.
+void check_patterns(const ModuleMatcher& matcher, const std::vector<Candidate>& layers,
+                    std::vector<PeftFinding>& findings) {
+  std::vector<std::string> names;
+  for (const Candidate& layer : layers) names.push_back(layer.name);
+  const auto is_idle = [&](const std::string& pattern) {
+    return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name == pattern || wildcard_match(pattern, name);
+    });
+  };
+  const auto text_of = [&](const std::string& pattern) {
+    const std::string nearest = nearest_pattern(pattern, names);
+    return cat("no linear layer of the model has a name like '", pattern,
+               "': patterns are whole names such as ",
+               names.empty() ? "model.layers.0.self_attn.q_proj" : names.front(),
+               nearest.empty() ? "" : cat("; did you mean '", nearest, "'?"));
+  };
+  for (const std::string& pattern : matcher.targets()) {
+    if (is_idle(pattern)) findings.push_back({"target_modules", text_of(pattern)});
+  }
+  for (const std::string& pattern : matcher.excluded()) {
+    if (is_idle(pattern)) {
+      findings.push_back({"exclude_modules", text_of(pattern), PeftFinding::Kind::kWarning});
+    }
+  }
+}
+
+/// Modules that upstream would adapt and that have no adapters here.
+void check_absent(const PeftConfig& config, const ModuleMatcher& matcher,
+                  const models::CausalLM& model, std::vector<PeftFinding>& findings) {
+  using Kind = PeftFinding::Kind;
+  const std::string key = config.match_all_linear           ? "match_all_linear"
+                          : !config.exclude_modules.empty() ? "exclude_modules"
+                                                            : "target_modules";
+  if (model.parallel_plan().head.empty() && matcher.match("lm_head")) {
+    findings.push_back({key,
+                        "adapters of a head that is the embedding (tie_word_embeddings) are not in "
+                        "this version; target_modules: '*_proj' leaves lm_head out",
+                        Kind::kUnsupported});
+  }
+  if (matcher.targets().empty()) return;  // all linear layers: grouped experts are none
+  for (const std::string& name : expert_modules(model)) {
+    if (!matcher.match(name)) continue;
+    findings.push_back({key,
+                        cat("adapters of experts (", name,
+                            ") are not in this version; target_modules: '*_proj' leaves them out"),
+                        Kind::kUnsupported});
+    break;
+  }
+}
+
+struct Chosen {
+  Candidate layer;
+  std::string pattern;
+};
+
+std::vector<Chosen> chosen_layers(const models::CausalLM& model, const ModuleMatcher& matcher) {
+  std::vector<Chosen> chosen;
+  for (Candidate& layer : linear_layers(model)) {
+    if (auto pattern = matcher.match(layer.name)) chosen.push_back({std::move(layer), *pattern});
+  }
+  return chosen;
+}
+
+/// Initial values of a layer's lora_A.
+tensor::InitRule rule_of_a(const PeftConfig& config, int64_t in_features) {
+  const auto in = static_cast<double>(in_features);
+  if (config.lora_A_init == "xavier") {
+    return tensor::InitRule::normal(0.0, std::sqrt(2.0 / (in + static_cast<double>(config.dim))));
+  }
+  const double bound = 1.0 / std::sqrt(in);  // Kaiming's of a = sqrt(5)
+  return {tensor::InitRule::Kind::kUniform, -bound, bound, 0, -1};
+}
+
+/// Adds the adapters of one layer, its matrices in the order of their rows.
+class LayerAdapter final {
+ public:
+  LayerAdapter(const PeftConfig& config, at::ScalarType dtype,
+               std::shared_ptr<const nn::DropoutKey> dropout_key)
+      : config_(config) {
+    options_.rank = config.dim;
+    options_.scale = config.alpha / static_cast<double>(config.dim);
+    options_.dropout = config.dropout;
+    options_.dropout_position =
+        config.dropout_position == "pre" ? nn::DropoutPosition::kPre : nn::DropoutPosition::kPost;
+    options_.has_magnitude = config.use_dora;
+    options_.dtype = dtype;
+    options_.dropout_key = std::move(dropout_key);
+  }
+
+  void add(const std::vector<Chosen>& matrices, tensor::KeyMap& keys,
+           std::vector<models::ParameterInit>& inits) const {
+    nn::Linear& linear = *matrices[0].layer.linear;
+    const std::string& fqn = matrices[0].layer.layer;
+    const int64_t in = linear.options().in_features;
+    nn::LoraOptions options = options_;
+    for (const Chosen& matrix : matrices) {
+      options.parts.push_back({cat("lora/", matrix.layer.name), matrix.layer.range});
+    }
+    linear.add_lora(options);
+    int64_t a_row = 0;
+    for (const Chosen& matrix : matrices) {
+      keys.push_back({cat(matrix.layer.name, kLoraA), fqn + ".lora_A", a_row, {config_.dim, in}});
+      a_row += config_.dim;
+    }
+    int64_t row = 0;
+    for (const Chosen& matrix : matrices) {
+      const int64_t count = matrix.layer.range.count;
+      keys.push_back({cat(matrix.layer.name, kLoraB), fqn + ".lora_B", row, {count, config_.dim}});
+      row += count;
+    }
+    inits.push_back({fqn + ".lora_A", rule_of_a(config_, in)});
+    inits.push_back({fqn + ".lora_B", tensor::InitRule::constant(0.0)});
+    if (!config_.use_dora) return;
+    row = 0;
+    for (const Chosen& matrix : matrices) {
+      const int64_t count = matrix.layer.range.count;
+      keys.push_back(
+          {cat(matrix.layer.name, kLoraMagnitude), fqn + ".lora_magnitude", row, {count}});
+      row += count;
+    }
+    // The rows' lengths, once the weights are there.
+    inits.push_back({fqn + ".lora_magnitude", tensor::InitRule::constant(1.0)});
+  }
+
+ private:
+  const PeftConfig& config_;
+  nn::LoraOptions options_;
+};
+
+}  // namespace
+
+PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& config) {
+  PeftChoice choice;
+  check_values(config, choice.findings);
+  if (!choice.findings.empty()) return choice;
+  const ModuleMatcher matcher(config);
+  check_absent(config, matcher, model, choice.findings);
+  check_patterns(matcher, linear_layers(model), choice.findings);
+  for (const Chosen& chosen : chosen_layers(model, matcher)) {
+    choice.modules.push_back({chosen.layer.name, chosen.pattern,
+                              chosen.layer.linear->options().in_features,
+                              chosen.layer.range.count});
+    if (config.dropout > 0 && chosen.layer.layer == model.parallel_plan().head) {
+      choice.findings.push_back({"dropout",
+                                 "dropout of an adapter of lm_head is not in this version: its "
+                                 "logits are never whole; exclude_modules: '*lm_head'",
+                                 PeftFinding::Kind::kUnsupported});
+    }
+  }
+  if (choice.modules.empty() && choice.findings.empty()) {
+    choice.findings.push_back({"exclude_modules", "no linear layer of the model is left"});
+  }
+  return choice;
+}
+
+void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarType model_dtype) {
+  for (const PeftFinding& finding : choose_modules(model, config).findings) {
+    const std::string text = cat("peft.", finding.key, ": ", finding.text);
+    if (finding.kind == PeftFinding::Kind::kUnsupported) throw UnsupportedError(text);
+    if (finding.kind == PeftFinding::Kind::kError) throw UserError(text);
+  }
+  const at::ScalarType dtype =
+      config.lora_dtype ? tensor::parse_dtype(*config.lora_dtype).value() : model_dtype;
+  const std::vector<Chosen> chosen = chosen_layers(model, ModuleMatcher(config));
+  for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
+  const LayerAdapter adapter(config, dtype, model.adapter_dropout_key());
+  tensor::KeyMap keys;
+  std::vector<models::ParameterInit> inits;
+  for (size_t begin = 0; begin < chosen.size();) {
+    size_t end = begin;
+    while (end < chosen.size() && chosen[end].layer.layer == chosen[begin].layer.layer) ++end;
+    adapter.add({chosen.begin() + static_cast<std::ptrdiff_t>(begin),
+                 chosen.begin() + static_cast<std::ptrdiff_t>(end)},
+                keys, inits);
+    begin = end;
+  }
+  model.add_parameters(keys, inits);
+}
+
+bool is_adapter_tensor(std::string_view name) {
+  return name.ends_with(kLoraA) || name.ends_with(kLoraB) || name.ends_with(kLoraMagnitude);
+}
+
+tensor::KeyMap base_keys(const models::CausalLM& model) {
+  tensor::KeyMap keys = model.key_map();
+  std::erase_if(keys, [](const auto& part) { return is_adapter_tensor(part.name); });
+  return keys;
+}
+
+tensor::KeyMap adapter_keys(const models::CausalLM& model) {
+  tensor::KeyMap keys = model.key_map();
+  std::erase_if(keys, [](const auto& part) { return !is_adapter_tensor(part.name); });
+  return keys;
+}
+
+std::vector<std::string> describe(const PeftConfig& config, const models::CausalLM& whole,
+                                  int64_t num_parameters, int64_t num_trained) {
+  char share[32];
+  std::snprintf(share, sizeof(share), "%.3f %%",
+                100.0 * static_cast<double>(num_trained) / static_cast<double>(num_parameters));
+  std::vector<std::string> lines = {cat(config.use_dora ? "DoRA" : "LoRA", ": rank ", config.dim,
+                                        ", scale ", config.alpha / static_cast<double>(config.dim),
+                                        ", trains ", num_trained, " of ", num_parameters,
+                                        " parameters (", share, ")")};
+  struct Count {
+    std::string pattern;
+    std::vector<std::pair<std::string, int64_t>> leaves;
+  };
+  std::vector<Count> counts;
+  const ModuleMatcher matcher(config);
+  for (const tensor::ParameterPart& part : whole.key_map()) {
+    if (!part.name.ends_with(kLoraA)) continue;
+    const std::string name = without_suffix(part.name, kLoraA);
+    const std::string pattern = matcher.match(name).value_or("?");
+    auto count = std::find_if(counts.begin(), counts.end(),
+                              [&](const Count& known) { return known.pattern == pattern; });
+    if (count == counts.end()) count = counts.insert(counts.end(), Count{pattern, {}});
+    const std::string leaf = name.substr(name.rfind('.') + 1);
+    auto of_leaf = std::find_if(count->leaves.begin(), count->leaves.end(),
+                                [&](const auto& known) { return known.first == leaf; });
+    if (of_leaf == count->leaves.end()) {
+      of_leaf = count->leaves.insert(count->leaves.end(), {leaf, 0});
+    }
+    of_leaf->second += 1;
+  }
+  for (const Count& count : counts) {
+    std::vector<std::string> texts;
+    int64_t sum = 0;
+    for (const auto& [leaf, number] : count.leaves) {
+      texts.push_back(cat(number, " ", leaf));
+      sum += number;
+    }
+    lines.push_back(cat("  ", count.pattern, ": ", sum, sum == 1 ? " module (" : " modules (",
+                        join(texts, ", "), ")"));
+  }
+  return lines;
+}
+
+}  // namespace automodel::peft

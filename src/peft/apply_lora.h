@@ -1,0 +1,58 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/causal_lm.h"
+#include "peft/peft_config.h"
+
+namespace automodel::peft {
+
+/// A linear layer that gets an adapter, by its Hugging Face name.
+struct AdaptedModule {
+  std::string name;     ///< "model.layers.0.self_attn.q_proj"
+  std::string pattern;  ///< what has chosen it
+  int64_t in_features = 0;
+  int64_t out_features = 0;
+};
+
+/// Something that is wrong with a section for a model.
+struct PeftFinding {
+  enum class Kind { kError, kUnsupported, kWarning };
+  std::string key;  ///< of the section
+  std::string text;
+  Kind kind = Kind::kError;
+};
+
+/// The layers that a section means, and what is wrong with it.
+struct PeftChoice {
+  std::vector<AdaptedModule> modules;  ///< in the order of the model's parameters
+  std::vector<PeftFinding> findings;
+};
+
+/// What the section says of a model that was just built, whole.
+PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& config);
+
+/// Freezes a model's parameters and adds adapters to the layers that the section means, whose
+/// parameters are trained: in the model's dtype unless the section names one. The model is whole
+/// and has no memory yet; its key_map() then has "NAME.lora_A.weight", "NAME.lora_B.weight" and
+/// with DoRA "NAME.lora_magnitude_vector" besides. UserError with the first finding that is no
+/// warning.
+void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarType model_dtype);
+
+/// Whether a tensor of a key map is an adapter's.
+bool is_adapter_tensor(std::string_view name);
+
+/// The parts of a model's key map that are (not) adapters'.
+tensor::KeyMap base_keys(const models::CausalLM& model);
+tensor::KeyMap adapter_keys(const models::CausalLM& model);
+
+/// What trains, for the log: a line of numbers, then one for every pattern.
+std::vector<std::string> describe(const PeftConfig& config, const models::CausalLM& whole,
+                                  int64_t num_parameters, int64_t num_trained);
+
+}  // namespace automodel::peft

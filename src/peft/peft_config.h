@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/field.h"
+
+namespace automodel::peft {
+
+/// The `peft` section: which linear layers get low-rank adapters, and what these are. Names and
+/// defaults are those of upstream's PeftConfig; adapter_name_or_path is this program's own.
+struct PeftConfig {
+  std::vector<std::string> target_modules;
+  std::vector<std::string> exclude_modules;
+  bool match_all_linear = false;
+  int64_t dim = 8;
+  double alpha = 32;
+  double dropout = 0;
+  std::string dropout_position = "post";
+  std::string lora_A_init = "xavier";
+  std::optional<std::string> lora_dtype;
+  bool use_dora = false;
+  bool use_triton = false;
+  bool use_memory_efficient_lora = true;
+  bool moe_rank_scaling = false;
+  std::string expert_weight_format = "unquantized";
+  std::optional<std::string> adapter_name_or_path;
+
+  static constexpr auto fields() {
+    using S = PeftConfig;
+    return std::tuple{
+        field("target_modules", &S::target_modules,
+              "names of linear layers that get adapters; * stands for anything; "
+              "without this and the next two: '*_proj'")
+            .or_one(),
+        field("exclude_modules", &S::exclude_modules,
+              "all linear layers get adapters but those of these names")
+            .or_one(),
+        field("match_all_linear", &S::match_all_linear,
+              "all linear layers get adapters, lm_head too"),
+        field("dim", &S::dim, "rank of the adapters").at_least(1),
+        field("alpha", &S::alpha, "what an adapter adds is scaled by alpha / dim").above(0),
+        field("dropout", &S::dropout, "probability of dropout in the adapters")
+            .at_least(0)
+            .at_most(1),
+        field("dropout_position", &S::dropout_position,
+              "pre: of an adapter's input; post: of what it adds"),
+        field("lora_A_init", &S::lora_A_init,
+              "xavier: normal numbers; any other value: Kaiming's uniform ones; lora_B is zero"),
+        field("lora_dtype", &S::lora_dtype, "dtype of the adapters; absent: that of the model"),
+        field("use_dora", &S::use_dora, "DoRA: adapted weights keep a trained length of each row"),
+        field("use_triton", &S::use_triton, "Triton kernels")
+            .without_effect("the adapters' products are fused with the layer's here"),
+        field("use_memory_efficient_lora", &S::use_memory_efficient_lora, "recompute in backward")
+            .without_effect("nothing but a layer's input and the small products is kept here"),
+        field("moe_rank_scaling", &S::moe_rank_scaling, "divide the rank among experts"),
+        field("expert_weight_format", &S::expert_weight_format, "unquantized or mxfp4"),
+        field("adapter_name_or_path", &S::adapter_name_or_path,
+              "folder of an adapter to start from, in Hugging Face PEFT's format")};
+  }
+};
+
+}  // namespace automodel::peft

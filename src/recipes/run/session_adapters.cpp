@@ -1,0 +1,104 @@
+#include "recipes/run/session_adapters.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <optional>
+
+#include "checkpoint/hf_folder.h"
+#include "core/error.h"
+#include "peft/adapter_folder.h"
+#include "peft/apply_lora.h"
+#include "peft/tensor_names.h"
+#include "recipes/build/base_weights.h"
+#include "recipes/read/read_recipe.h"
+#include "tensor/random.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using Parts = std::vector<std::shared_ptr<models::CausalLM>>;
+
+/// Rows of the base model's weights, from its folder or drawn anew.
+class BaseRows final {
+ public:
+  BaseRows(const Recipe& recipe, const Parts& parts) : seed_(recipe.seed) {
+    const bool draws = recipe.model.is_from_config || recipe.model.section.load_base_model == false;
+    if (!draws) folder_.emplace(checkpoint::HfFolder::open(recipe.model.folder));
+    for (const auto& part : parts) {
+      for (const models::ParameterInit& init : part->initial_values()) {
+        rules_.emplace(init.parameter, init.rule);
+      }
+    }
+    for (const tensor::ParameterPart& part : parts[0]->key_map()) tensors_.emplace(part.name, part);
+  }
+
+  /// Rows [begin, end) of a weight, float32.
+  at::Tensor rows(const std::string& name, int64_t begin, int64_t end) const {
+    const tensor::ParameterPart& part = tensors_.at(name);
+    const int64_t width = part.shape[1];
+    const at::Tensor out =
+        at::empty({(end - begin) * width}, at::TensorOptions().dtype(at::kFloat));
+    if (folder_) {
+      const auto place = folder_->find(*checkpoint::find_name(*folder_, name));
+      folder_->file(place->file).read_elements(*place->entry, begin * width, out);
+    } else {
+      tensor::ShardSpec spec = tensor::ShardSpec::whole(part.shape);
+      spec.flat_begin = begin * width;
+      spec.flat_end = end * width;
+      tensor::fill_initial_values(out, spec, rules_.at(part.parameter),
+                                  tensor::RandomKey(static_cast<uint64_t>(seed_), name));
+    }
+    return out.view({end - begin, width});
+  }
+
+ private:
+  int64_t seed_;
+  std::optional<checkpoint::HfFolder> folder_;
+  std::map<std::string, tensor::InitRule> rules_;
+  std::map<std::string, tensor::ParameterPart> tensors_;
+};
+
+/// The lengths of DoRA: those of the rows of the base's weights.
+void fill_magnitudes(const Recipe& recipe, const Parts& parts, distributed::Engine& engine) {
+  const BaseRows base(recipe, parts);
+  for (const tensor::FlatShard& shard : engine.parameters()) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      if (!segment.fqn.ends_with(peft::kLoraMagnitude) || segment.spec.numel() == 0) continue;
+      const std::string weight =
+          cat(peft::without_suffix(segment.fqn, peft::kLoraMagnitude), ".weight");
+      const at::Tensor rows = base.rows(weight, segment.spec.flat_begin, segment.spec.flat_end);
+      shard.view(segment).copy_(rows.norm(2, 1));
+    }
+  }
+}
+
+}  // namespace
+
+void start_adapters(const Recipe& recipe, const Parts& parts, distributed::Engine& engine,
+                    Reporter& reporter) {
+  const at::NoGradGuard no_grad;
+  if (const auto& folder = recipe.peft->adapter_name_or_path) {
+    peft::load_adapter(*folder, *recipe.peft, *parts[0], engine.parameters());
+    reporter.info(cat("adapters: from ", *folder));
+    return;
+  }
+  draw_weights(parts, engine.parameters(), recipe.seed, [](const std::string& name) {
+    return peft::is_adapter_tensor(name) && !name.ends_with(peft::kLoraMagnitude);
+  });
+  if (recipe.peft->use_dora) fill_magnitudes(recipe, parts, engine);
+}
+
+std::vector<FileRecord> export_adapters(const Recipe& recipe, const models::CausalLM& model,
+                                        const checkpoint::TensorSource& source,
+                                        const std::string& folder) {
+  peft::AdapterExport what;
+  what.config = *recipe.peft;
+  what.base = recipe.model.is_from_config ? "" : recipe.model.source;
+  what.architecture = model.architecture();
+  what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);
+  return peft::save_adapter(folder, source, what);
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,154 @@
+// Against Hugging Face PEFT: tests/peft/data, which scripts/make_lora_goldens.py makes.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/safetensors.h"
+#include "comm/process_group.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "distributed/engine/data_parallel.h"
+#include "kernels/fused.h"
+#include "models/catalog.h"
+#include "models/parity.h"
+#include "optim/optimizer.h"
+#include "peft/adapter_folder.h"
+#include "peft/apply_lora.h"
+#include "support/temporary_directory.h"
+#include "tensor/named_tensors.h"
+
+namespace automodel::peft {
+namespace {
+
+std::string data_folder(const std::string& name) {
+  return test::source_file(cat("tests/peft/data/", name));
+}
+
+std::string base_folder(const std::string& name) {
+  return test::source_file(read_adapter_config(data_folder(name)).base);
+}
+
+tensor::NamedTensors reference_of(const std::string& name) {
+  const checkpoint::SafetensorsFile file(path_join(data_folder(name), "reference.safetensors"));
+  tensor::NamedTensors tensors;
+  for (const auto& entry : file.tensors()) tensors.emplace_back(entry.name, file.read(entry.name));
+  return tensors;
+}
+
+/// A model with the adapter of a golden, or with drawn ones.
+struct AdaptedModel {
+  explicit AdaptedModel(const std::string& name, bool loads = true) {
+    const AdapterConfig there = read_adapter_config(data_folder(name));
+    const Json json = Json::parse_file(path_join(data_folder(name), "adapter_config.json"));
+    for (const Json& module : json.at("target_modules").as_array()) {
+      config.target_modules.push_back(cat("*", module.as_string()));
+    }
+    config.dim = there.rank;
+    config.alpha = there.alpha;
+    config.use_dora = there.use_dora;
+    const auto folder = checkpoint::HfFolder::open(base_folder(name));
+    model = models::build_causal_lm(folder.config(), at::kFloat);
+    apply_lora(*model, config, at::kFloat);
+    engine = std::make_unique<distributed::DataParallel>(
+        *model, model->parallel_plan(), model->key_map(), comm::ProcessGroup::solo(),
+        distributed::DataParallelOptions{});
+    checkpoint::load_weights(folder, base_keys(*model), engine->parameters(), {});
+    if (loads) load_adapter(data_folder(name), config, *model, engine->parameters());
+    model->eval();
+  }
+
+  PeftConfig config;
+  std::shared_ptr<models::CausalLM> model;
+  std::unique_ptr<distributed::DataParallel> engine;
+};
+
+class LoraGoldenTest : public testing::TestWithParam<std::string> {};
+
+// Sums of float32 products of a tiny model: the bounds of tests/models/golden_test.cpp.
+TEST_P(LoraGoldenTest, LogitsLossAndGradientsAreThoseOfPeft) {
+  for (const bool is_plain : {false, true}) {
+    const kernels::PlainPathScope path(is_plain);
+    AdaptedModel adapted(GetParam());
+    const auto report = models::run_parity(*adapted.model, reference_of(GetParam()));
+    EXPECT_LE(report.logits->worst_absolute, 2e-5) << report.logits->absolute_culprit;
+    EXPECT_LE(report.loss->worst_relative, 1e-5);
+    EXPECT_LE(report.gradients->worst_relative, 2e-5) << report.gradients->relative_culprit;
+    EXPECT_EQ(report.gradients->num_compared,
+              static_cast<int64_t>(adapter_keys(*adapted.model).size()));
+  }
+}
+
+TEST_P(LoraGoldenTest, ThreeStepsOfAdamWHaveTheLossesOfPeft) {
+  AdaptedModel adapted(GetParam());
+  const tensor::NamedTensors reference = reference_of(GetParam());
+  const at::Tensor losses = tensor::find_tensor(reference, "losses")->to(at::kDouble);
+  optim::AdamConfig config;
+  config.is_decoupled = true;
+  config.weight_decay = 0.01;
+  const auto optimizer =
+      optim::make_adam(config, adapted.engine->trained(), adapted.engine->gradients());
+  const models::ParityPass pass = models::parity_pass(*adapted.model, reference);
+  for (int64_t step = 0; step < losses.numel(); ++step) {
+    adapted.engine->zero_gradients();
+    const at::Tensor loss = pass.loss();
+    EXPECT_NEAR(loss.item<double>(), losses[step].item<double>(), 1e-5 * 5) << "step " << step;
+    loss.backward();
+    optimizer->step({config.lr, config.weight_decay, 1.0});
+  }
+}
+
+TEST_P(LoraGoldenTest, FrozenParametersCostNoGradientAndNoState) {
+  AdaptedModel adapted(GetParam());
+  int64_t trained = 0;
+  for (const auto& item : adapted.model->named_parameters()) {
+    const bool is_adapter = item.key().find(".lora_") != std::string::npos;
+    EXPECT_EQ(item.value().requires_grad(), is_adapter) << item.key();
+    EXPECT_EQ(item.value().grad().defined(), is_adapter) << item.key();
+    trained += is_adapter ? item.value().numel() : 0;
+  }
+  EXPECT_EQ(adapted.engine->num_trained_parameters(), trained);
+}
+
+TEST_P(LoraGoldenTest, MergedWeightsAreThoseOfPeft) {
+  const test::TemporaryDirectory folder;
+  merge_adapter(base_folder(GetParam()), data_folder(GetParam()), folder.file("merged"));
+  const auto merged = checkpoint::HfFolder::open(folder.file("merged"));
+  int64_t count = 0;
+  for (const auto& [name, value] : reference_of(GetParam())) {
+    if (!name.starts_with("merged.")) continue;
+    const auto place = merged.find(name.substr(7));
+    ASSERT_TRUE(place) << name;
+    const at::Tensor ours = merged.file(place->file).read(name.substr(7));
+    EXPECT_LE((ours - value).abs().max().item<double>(), 1e-6) << name;
+    ++count;
+  }
+  EXPECT_GT(count, 0);
+}
+
+TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
+  AdaptedModel adapted(GetParam());
+  const test::TemporaryDirectory folder;
+  save_adapter(folder.path(), checkpoint::ShardSource(adapted.engine->parameters()),
+               {adapted.config, "base", adapted.model->architecture(), ""});
+  const checkpoint::SafetensorsFile theirs(
+      path_join(data_folder(GetParam()), "adapter_model.safetensors"));
+  const checkpoint::SafetensorsFile ours(folder.file("adapter_model.safetensors"));
+  ASSERT_EQ(ours.tensors().size(), theirs.tensors().size());
+  for (const auto& entry : theirs.tensors()) {
+    EXPECT_TRUE(at::equal(ours.read(entry.name), theirs.read(entry.name))) << entry.name;
+  }
+  const AdapterConfig config = read_adapter_config(folder.path());
+  EXPECT_EQ(config.rank, adapted.config.dim);
+  EXPECT_EQ(config.alpha, adapted.config.alpha);
+  EXPECT_EQ(config.use_dora, adapted.config.use_dora);
+  EXPECT_EQ(config.base, "base");
+}
+
+INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,
+                         testing::Values("llama_all", "llama_qv", "llama_head", "llama_dora",
+                                         "llama_biases", "qwen3_all", "qwen3_qv", "qwen3_dora",
+                                         "phi3_all"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace automodel::peft

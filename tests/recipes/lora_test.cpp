@@ -1,0 +1,231 @@
+// Runs of the program that train adapters.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/safetensors.h"
+#include "recipes/runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::expect_equal_records;
+using test::ProgramResult;
+using test::read_records;
+using test::TemporaryDirectory;
+
+constexpr const char* kAdapters = "--peft._target_=nemo_automodel.components._peft.lora.PeftConfig";
+
+/// Six steps with adapters at a rate at which they move.
+std::vector<std::string> lora_run(const std::string& folder, const test::Spread& spread,
+                                  const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = test::smoke_run(folder, {kAdapters, "--optimizer.lr=1e-2"});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return test::on(spread, std::move(arguments));
+}
+
+std::vector<Json> records_of(const std::string& folder, const test::Spread& spread,
+                             const std::vector<std::string>& more = {}) {
+  const ProgramResult run = test::run_program(lora_run(folder, spread, more));
+  EXPECT_EQ(run.status, 0) << run.err;
+  return read_records(path_join(folder, "training.jsonl"));
+}
+
+/// The checkpoint that LATEST names.
+std::string newest(const std::string& folder) {
+  return std::filesystem::canonical(path_join(folder, "LATEST")).string();
+}
+
+std::string adapter_bytes(const std::string& folder) {
+  return read_file(path_join(newest(folder), "model/adapter_model.safetensors"));
+}
+
+const std::vector<std::string> kLargeBatches = {
+    "--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl",
+    "--step_scheduler.global_batch_size=16", "--step_scheduler.local_batch_size=2",
+    "--checkpoint.enabled=false"};
+
+/// Six steps on any spread give the numbers of one process.
+TEST(LoraTest, LossesDoNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, kLargeBatches);
+  ASSERT_EQ(one.size(), 6u);
+  EXPECT_NE(one.front().at("loss").as_double(), one.back().at("loss").as_double());
+  const std::vector<std::pair<const char*, test::Spread>> spreads = {
+      {"ddp on 2", {2, {}}},
+      {"fsdp2 on 2", test::sharded(2)},
+      {"fsdp2 on 4", test::sharded(4)},
+      {"hsdp on 2 x 2", test::sharded(4, {"--distributed.dp_replicate_size=2"})},
+      {"tensor parallel on 2", test::sharded(2, {"--distributed.tp_size=2"})},
+      {"sequence parallel on 2",
+       test::sharded(2, {"--distributed.tp_size=2", "--distributed.sequence_parallel=true"})},
+      {"tensor parallel and fsdp2 on 4", test::sharded(4, {"--distributed.tp_size=2"})},
+      {"context parallel on 2", test::sharded(2, {"--distributed.cp_size=2"})},
+      {"activation checkpointing", {1, {"--distributed.activation_checkpointing=true"}}},
+      {"selective activation checkpointing",
+       {1, {"--distributed.activation_checkpointing=selective"}}},
+      {"fsdp2 with activation checkpointing",
+       test::sharded(2, {"--distributed.activation_checkpointing=true"})},
+  };
+  for (const auto& [name, spread] : spreads) {
+    SCOPED_TRACE(name);
+    // Some roundings of float32 sums, as in RanksTest.
+    expect_equal_records(one, records_of(folder.file(name), spread, kLargeBatches), 1e-5);
+  }
+}
+
+TEST(LoraTest, AdaptersOfSomeLayersDoNotDependOnTheSpreadEither) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> more = kLargeBatches;
+  more.push_back("--peft.target_modules=['*.layers.1.*q_proj','*.layers.1.*v_proj']");
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
+  expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
+  expect_equal_records(
+      one, records_of(folder.file("tp"), test::sharded(2, {"--distributed.tp_size=2"}), more),
+      1e-5);
+}
+
+TEST(LoraTest, DoraDoesNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> more = kLargeBatches;
+  more.emplace_back("--peft.use_dora=true");
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
+  expect_equal_records(one, records_of(folder.file("two"), test::sharded(2), more), 1e-5);
+  expect_equal_records(
+      one,
+      records_of(folder.file("ddp"), {2, {"--distributed.activation_checkpointing=true"}}, more),
+      1e-5);
+}
+
+/// Masks are keyed by step, micro-batch and layer: a block that is computed again draws the same.
+TEST(LoraTest, DropoutIsTheSameWhereBlocksAreComputedAgain) {
+  const TemporaryDirectory folder;
+  for (const char* position : {"pre", "post"}) {
+    std::vector<std::string> more = kLargeBatches;
+    more.insert(more.end(), {"--peft.dropout=0.3", cat("--peft.dropout_position=", position)});
+    const auto plain = records_of(folder.file(cat("plain", position)), test::sharded(2), more);
+    more.emplace_back("--distributed.activation_checkpointing=true");
+    const auto again = records_of(folder.file(cat("again", position)), test::sharded(2), more);
+    expect_equal_records(plain, again, 1e-6);
+  }
+}
+
+TEST(LoraTest, TheFirstLossIsTheBaseModels) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> with = records_of(folder.file("with"), {1, {}});
+  const ProgramResult run = test::run_program(test::smoke_run(folder.file("without")));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const std::vector<Json> without = read_records(folder.file("without/training.jsonl"));
+  EXPECT_EQ(with[0].at("loss").as_double(), without[0].at("loss").as_double());
+  EXPECT_NE(with[1].at("loss").as_double(), without[1].at("loss").as_double());
+}
+
+TEST(LoraTest, ACheckpointHoldsAdaptersAlone) {
+  const TemporaryDirectory folder;
+  records_of(folder.file("run"), test::sharded(2));
+  const std::string model = path_join(newest(folder.file("run")), "model");
+  for (const char* name : {"adapter_model.safetensors", "adapter_config.json",
+                           "automodel_peft_config.json", "tokenizer.json"}) {
+    EXPECT_TRUE(path_exists(path_join(model, name))) << name;
+  }
+  EXPECT_FALSE(path_exists(path_join(model, "consolidated")));
+  for (const std::string& name : list_directory(model)) {
+    if (!name.ends_with(".safetensors")) continue;
+    const checkpoint::SafetensorsFile file(path_join(model, name));
+    EXPECT_FALSE(file.tensors().empty());
+    for (const auto& entry : file.tensors()) {
+      EXPECT_NE(entry.name.find("lora_"), std::string::npos) << name << ": " << entry.name;
+    }
+  }
+  const Json config = Json::parse_file(path_join(model, "adapter_config.json"));
+  EXPECT_EQ(config.at("peft_type").as_string(), "LORA");
+  EXPECT_EQ(config.at("r").as_int(), 8);
+  EXPECT_EQ(config.at("target_modules").size(), 14u);
+}
+
+/// A run that stops half way and continues ends with the bytes of one that does not.
+TEST(LoraTest, ContinuesToTheLastBit) {
+  for (const bool is_dora : {false, true}) {
+    const TemporaryDirectory folder;
+    const std::vector<std::string> more = {cat("--peft.use_dora=", is_dora ? "true" : "false"),
+                                           "--lr_scheduler.lr_decay_style=constant"};
+    const test::Spread spread = test::sharded(2);
+    const auto whole = records_of(folder.file("whole"), spread, more);
+    std::vector<std::string> half = more;
+    half.emplace_back("--step_scheduler.max_steps=3");
+    records_of(folder.file("parts"), spread, half);
+    const auto parts = records_of(folder.file("parts"), spread, more);
+    expect_equal_records(whole, parts, 0);
+    EXPECT_EQ(adapter_bytes(folder.file("whole")), adapter_bytes(folder.file("parts")));
+  }
+}
+
+TEST(LoraTest, BeginsWithAnAdapter) {
+  const TemporaryDirectory folder;
+  const auto first = records_of(folder.file("first"), {1, {}});
+  const std::string adapter = path_join(newest(folder.file("first")), "model");
+  const std::string key = cat("--peft.adapter_name_or_path=", adapter);
+  const auto second = records_of(folder.file("second"), {1, {}}, {key});
+  EXPECT_LT(second[0].at("loss").as_double(), first[0].at("loss").as_double());
+  const auto sharded = records_of(folder.file("sharded"), test::sharded(2), {key});
+  EXPECT_NEAR(sharded[0].at("loss").as_double(), second[0].at("loss").as_double(), 1e-5);
+  const ProgramResult refused = test::run_program(
+      lora_run(folder.file("third"), {1, {}}, {key, "--peft.dim=4", "--peft.alpha=16"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("its rank (r) is 8, the recipe's (peft.dim) 4"), std::string::npos)
+      << refused.err;
+}
+
+/// A merged model computes what the base with its adapter computes.
+TEST(LoraTest, AMergedModelHasTheAdaptersLoss) {
+  const TemporaryDirectory folder;
+  records_of(folder.file("run"), {1, {}});
+  const std::string adapter = path_join(newest(folder.file("run")), "model");
+  const std::string base = test::source_file("tests/recipes/data/tiny_llama");
+  const std::string merged = folder.file("merged");
+  const ProgramResult done =
+      test::run_program({test::automodel_binary(), "merge-lora", base, adapter, merged});
+  ASSERT_EQ(done.status, 0) << done.err;
+  EXPECT_EQ(done.out, cat(merged, ": ", base, " with 14 weights changed by ", adapter, "\n"));
+  const auto adapted =
+      records_of(folder.file("adapted"), {1, {}}, {cat("--peft.adapter_name_or_path=", adapter)});
+  const auto whole = records_of(folder.file("whole"), {1, {}},
+                                {cat("--model.pretrained_model_name_or_path=", merged),
+                                 "--dataset.tokenizer=configs/quickstart_tokenizer"});
+  EXPECT_NEAR(adapted[0].at("loss").as_double(), whole[0].at("loss").as_double(), 2e-5);
+  const ProgramResult again =
+      test::run_program({test::automodel_binary(), "merge-lora", base, adapter, merged});
+  EXPECT_EQ(again.status, 3);
+  EXPECT_EQ(again.err, cat(merged, " is there already: name a folder that is not\n"));
+}
+
+TEST(LoraTest, AnAdapterOfAnotherBaseIsRefused) {
+  const TemporaryDirectory folder;
+  records_of(folder.file("run"), {1, {}});
+  const std::string adapter = path_join(newest(folder.file("run")), "model");
+  const std::string other = test::source_file("tests/golden/llama_default");
+  const ProgramResult merge = test::run_program(
+      {test::automodel_binary(), "merge-lora", other, adapter, folder.file("merged")});
+  EXPECT_EQ(merge.status, 3);
+  EXPECT_NE(merge.err.find(cat("the adapter in ", adapter, " is not one of ", other, ": ")),
+            std::string::npos)
+      << merge.err;
+  EXPECT_FALSE(path_exists(folder.file("merged")));
+}
+
+TEST(LoraTest, TellsWhatIsTrained) {
+  const TemporaryDirectory folder;
+  const ProgramResult run = test::run_program(lora_run(folder.file("run"), {1, {}}));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const std::string all = run.out + run.err;
+  EXPECT_NE(all.find("LoRA: rank 8, scale 4, trains 4480 of "), std::string::npos) << all;
+  EXPECT_NE(all.find("  *_proj: 14 modules (2 q_proj, 2 k_proj, 2 v_proj, 2 o_proj, 2 gate_proj, "
+                     "2 up_proj, 2 down_proj)"),
+            std::string::npos)
+      << all;
+}
+
+}  // namespace
+}  // namespace automodel::recipes
