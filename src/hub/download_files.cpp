@@ -13,8 +13,8 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/file_lock.h"
 #include "core/text.h"
-#include "hub/file_lock.h"
 #include "hub/hub_api.h"
 
 namespace automodel::hub {

@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/file_lock.h"
 #include "core/text.h"
 #include "hub/download_files.h"
-#include "hub/file_lock.h"
 #include "hub/hub_api.h"
 
 namespace automodel::hub {
@@ -55,7 +55,32 @@ std::string read_reference(const std::string& folder, const std::string& revisio
   return commit;
 }
 
+/// A snapshot of what is known, without a commit where nothing is.
+Snapshot read_cached(const Repository& repository, const std::string& cache) {
+  const std::string folder = path_join(cache, cache_name(repository));
+  Snapshot snapshot;
+  snapshot.commit = read_reference(folder, repository.revision);
+  if (snapshot.commit.empty()) return snapshot;
+  snapshot.folder = path_join(folder, "snapshots/" + snapshot.commit);
+  if (auto files = read_listing(listing_path(folder, snapshot.commit))) {
+    snapshot.files = std::move(*files);
+    return snapshot;
+  }
+  snapshot.is_listed = false;
+  if (is_directory(snapshot.folder)) collect(snapshot.folder, "", snapshot.files);
+  return snapshot;
+}
+
 }  // namespace
+
+std::optional<Snapshot> find_cached(const Repository& repository, const std::string& cache) {
+  check_repository(repository);
+  Snapshot snapshot = read_cached(repository, cache);
+  if (snapshot.commit.empty() || (!snapshot.is_listed && snapshot.files.empty())) {
+    return std::nullopt;
+  }
+  return snapshot;
+}
 
 Hub::Hub(Settings settings, Reporter& reporter, ByteCounter* bytes)
     : settings_(std::move(settings)),
@@ -68,21 +93,6 @@ std::string Hub::repository_folder(const Repository& repository) const {
 
 std::string Hub::lock_path(const Repository& repository, const std::string& name) const {
   return path_join(settings_.cache, cat(".locks/", cache_name(repository), "/", name, ".lock"));
-}
-
-Snapshot Hub::read_cached(const Repository& repository) const {
-  const std::string folder = repository_folder(repository);
-  Snapshot snapshot;
-  snapshot.commit = read_reference(folder, repository.revision);
-  if (snapshot.commit.empty()) return snapshot;
-  snapshot.folder = path_join(folder, "snapshots/" + snapshot.commit);
-  if (auto files = read_listing(listing_path(folder, snapshot.commit))) {
-    snapshot.files = std::move(*files);
-    return snapshot;
-  }
-  snapshot.is_listed = false;
-  if (is_directory(snapshot.folder)) collect(snapshot.folder, "", snapshot.files);
-  return snapshot;
 }
 
 Snapshot Hub::ask(const Repository& repository, const std::string& commit) {
@@ -106,7 +116,7 @@ Snapshot Hub::ask(const Repository& repository, const std::string& commit) {
 
 Snapshot Hub::open(const Repository& repository) {
   check_repository(repository);
-  Snapshot cached = read_cached(repository);
+  Snapshot cached = read_cached(repository, settings_.cache);
   if (!cached.commit.empty() && cached.is_listed) return cached;
   const bool has_files = !cached.files.empty();
   if (settings_.is_offline) {
@@ -119,7 +129,7 @@ Snapshot Hub::open(const Repository& repository) {
   if (has_files && !is_commit(cached.commit)) return cached;
   try {
     const FileLock lock(lock_path(repository, "listing"), [] {});
-    cached = read_cached(repository);
+    cached = read_cached(repository, settings_.cache);
     if (!cached.commit.empty() && cached.is_listed) return cached;
     return ask(repository, cached.commit);
   } catch (const UserError& error) {

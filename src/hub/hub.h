@@ -1,6 +1,6 @@
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +21,10 @@ struct Snapshot {
   /// Whether `files` is the hub's own listing. Else nobody was asked, and it is what lies there.
   bool is_listed = true;
 };
+
+/// A repository's snapshot as the cache has it; nullopt where it has none. Asks nobody. Throws
+/// UserError, InputError for names and references that lead out of the cache.
+std::optional<Snapshot> find_cached(const Repository& repository, const std::string& cache);
 
 /// The hub behind the cache of this machine, which is shared with Python's huggingface_hub.
 ///
@@ -46,7 +50,6 @@ class Hub final {
              const std::vector<std::string>& paths);
 
  private:
-  Snapshot read_cached(const Repository& repository) const;
   Snapshot ask(const Repository& repository, const std::string& commit);
   std::string repository_folder(const Repository& repository) const;
   std::string lock_path(const Repository& repository, const std::string& name) const;

@@ -77,6 +77,12 @@ std::string cache_folder(const Environment& environment,
   return expand_home(environment, cache);
 }
 
+std::string copies_folder(const Environment& environment) {
+  std::string datasets = expand_home(environment, environment("HF_DATASETS_CACHE"));
+  if (datasets.empty()) datasets = path_join(home_folder(environment), "datasets");
+  return path_join(datasets, "automodel");
+}
+
 Settings Settings::from_environment(const Environment& environment,
                                     const std::optional<std::string>& cache_dir) {
   Settings settings;

@@ -35,4 +35,8 @@ struct Settings {
 std::string cache_folder(const Environment& environment,
                          const std::optional<std::string>& cache_dir);
 
+/// Where copies of data files are kept that can be read faster: "automodel" in HF_DATASETS_CACHE or
+/// HF_HOME/datasets.
+std::string copies_folder(const Environment& environment);
+
 }  // namespace automodel::hub

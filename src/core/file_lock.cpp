@@ -1,4 +1,4 @@
-#include "hub/file_lock.h"
+#include "core/file_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/file.h"
 
-namespace automodel::hub {
+namespace automodel {
 
 FileLock::FileLock(const std::string& path, const std::function<void()>& on_wait) {
   create_directories(parent_path(path));
@@ -34,4 +34,4 @@ FileLock::~FileLock() {
   ::close(fd_);
 }
 
-}  // namespace automodel::hub
+}  // namespace automodel

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-namespace automodel::hub {
+namespace automodel {
 
 /// flock(2) of a file that is made where there is none: what the filelock package takes too. Held
 /// until the object ends, or the process.
@@ -20,4 +20,4 @@ class FileLock final {
   int fd_ = -1;
 };
 
-}  // namespace automodel::hub
+}  // namespace automodel
