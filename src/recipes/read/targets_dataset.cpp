@@ -25,6 +25,8 @@ class MapPlan final : public DatasetPlan {
 
   std::optional<std::string> check() const override { return datasets::check(config_).note; }
 
+  std::optional<datasets::SourceOptions> source() const override { return config_.source(); }
+
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
     return std::make_unique<datasets::DataLoader>(std::make_unique<Data>(config_, *data.encoder),
                                                   data.loader, data.context);

@@ -22,6 +22,11 @@
 
 namespace automodel::recipes {
 
+comm::SlowWorkOptions slow_work_options(const Recipe& recipe, Reporter& reporter) {
+  return {.stall_seconds = recipe.checkpoint.consolidation_timeout_minutes * 60,
+          .reporter = &reporter};
+}
+
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
     : recipe_(recipe),
       context_(context),
@@ -235,9 +240,7 @@ void TrainSession::resume() {
 }
 
 comm::SlowWork& TrainSession::slow_work() {
-  return context_.world->slow_work(
-      {.stall_seconds = recipe_.checkpoint.consolidation_timeout_minutes * 60,
-       .reporter = context_.reporter});
+  return context_.world->slow_work(slow_work_options(recipe_, *context_.reporter));
 }
 
 void TrainSession::describe() {

@@ -38,6 +38,9 @@ struct RunContext {
   std::string resolved_recipe;                ///< YAML text that is saved beside every checkpoint
 };
 
+/// How ranks of a run wait for each other's files.
+comm::SlowWorkOptions slow_work_options(const Recipe& recipe, Reporter& reporter);
+
 /// TrainFinetuneRecipeForNextTokenPrediction: built by phases in upstream's order, then run once.
 /// Every rank builds one and calls run().
 class TrainSession final {
