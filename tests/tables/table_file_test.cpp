@@ -137,6 +137,24 @@ TEST_F(TableFileTest, DamagedFilesAreErrorsOrOtherRowsButNothingElse) {
   }
 }
 
+TEST_F(TableFileTest, OffsetsBeyondTheFileAndTextThatIsNoneAreErrors) {
+  const std::string whole = read_file(data("types.arrow"));
+  const int64_t offsets[] = {0, 1, 2};  // of large_string's "a" and "b"
+  const std::string pattern(reinterpret_cast<const char*>(offsets), sizeof(offsets));
+  const size_t at = whole.find(pattern);
+  ASSERT_NE(at, std::string::npos);
+  std::string far = whole;
+  far[at + 16 + 4] = 1;  // 2 + 2^32
+  const std::string path = copies_.write("far.arrow", far);
+  EXPECT_THAT(error_of<InputError>([&] { open(path); }),
+              StartsWith(path + ": rows from 0 on: column 'large_string': "));
+  std::string text = whole;
+  text[text.find("na\xc3\xafve") + 3] = 'i';  // a letter of two bytes has one left
+  const std::string other = copies_.write("text.arrow", text);
+  EXPECT_THAT(error_of<InputError>([&] { read_first_row(other); }),
+              StartsWith(other + ": rows from 0 on: column 'string': "));
+}
+
 TEST_F(TableFileTest, DamageInTheMiddleSaysWhichRows) {
   std::string bytes = read_file(data("squad.parquet"));
   const size_t third_group = bytes.size() * 4 / 5;
