@@ -25,7 +25,8 @@ install(DIRECTORY tests/recipes/data/tiny_llama DESTINATION share/automodel/test
 install(FILES tests/recipes/data/rows.jsonl DESTINATION share/automodel/tests/recipes/data
         COMPONENT data)
 
-set(_libtorch_directories "${_torch_lib}" "${_cuda_lib}")
+install(DIRECTORY "${AUTOMODEL_ARROW}/pyarrow-26.0.1.dist-info/" DESTINATION share/doc/arrow)
+set(_libtorch_directories "${_torch_lib}" "${_cuda_lib}" "${AUTOMODEL_ARROW}/pyarrow")
 install(CODE "set(libtorch_directories \"${_libtorch_directories}\")")
 install(CODE "set(automodel_binary \"$<TARGET_FILE:automodel_main>\")")
 install(CODE [[

@@ -120,6 +120,13 @@ if(AUTOMODEL_TESTS)
   target_include_directories(am_test_support PUBLIC "${CMAKE_SOURCE_DIR}/tests")
   target_compile_definitions(am_test_support PRIVATE AUTOMODEL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_link_libraries(am_test_support PUBLIC am_core GTest::gtest GTest::gmock GTest::gmock_main)
+  find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+  target_link_libraries(am_test_support PRIVATE OpenSSL::Crypto)
+  # A hub of folders and what fetches from one, for trials by hand and with Python.
+  add_executable(serve_hub EXCLUDE_FROM_ALL tests/support/hub_program/serve_hub.cpp)
+  target_link_libraries(serve_hub PRIVATE am_test_support)
+  add_executable(fetch_hub EXCLUDE_FROM_ALL tests/support/hub_program/fetch_hub.cpp)
+  target_link_libraries(fetch_hub PRIVATE am_hub)
   # Stands between the program and the kernel in tests of failing disks.
   add_library(am_failing_calls MODULE tests/support/shim/failing_calls.cpp)
   set_target_properties(am_failing_calls PROPERTIES PREFIX "" OUTPUT_NAME failing_calls

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what automodel is built from: Debian packages, and LibTorch out of wheels pinned by hash.
+# Installs what automodel is built from: Debian packages, and LibTorch and Arrow out of wheels pinned
+# by hash.
 # Does nothing when everything is there; an interrupted run leaves nothing half-done.
 set -euo pipefail
 
@@ -7,7 +8,7 @@ usage() {
   cat <<'TEXT'
 usage: scripts/setup.sh [--prefix DIR] [--check] [--dev] [--cuda]
 
-  --prefix DIR  put LibTorch below DIR instead of .deps (tell the other scripts and CMake with
+  --prefix DIR  put LibTorch and Arrow below DIR instead of .deps (tell the other scripts and CMake with
                 AUTOMODEL_DEPS=DIR in the environment)
   --check       only say what is missing; exit status 1 when anything is
   --dev         also clang 14, clang-format, clang-tidy and shellcheck (scripts/check.sh, fuzz.sh)
@@ -48,6 +49,8 @@ fail() {
 }
 
 libtorch=$deps/libtorch-2.11.0
+arrow=$deps/arrow-26.0.1
+arrow_list=$root/scripts/wheels_arrow.txt
 wheel_lists=("$root/scripts/wheels_cpu.txt")
 $with_cuda && wheel_lists+=("$root/scripts/wheels_cuda.txt")
 
@@ -56,7 +59,7 @@ $with_cuda && wheel_lists+=("$root/scripts/wheels_cuda.txt")
 # Tools may come from anywhere on PATH (command:package); libraries are Debian's.
 tools=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config ccache:ccache ld.lld:lld git:git)
 libraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev
-  libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev ca-certificates)
+  libutf8proc-dev libxxhash-dev libcurl4-openssl-dev libssl-dev libgtest-dev libgmock-dev ca-certificates)
 dev_tools=(clang++-14:clang-14 clang-format-14:clang-format-14 clang-tidy-14:clang-tidy-14
   shellcheck:shellcheck)
 dev_libraries=(libclang-rt-14-dev)
@@ -78,7 +81,7 @@ missing_packages() {
   # The tests' and checks' scripts need python3, fetching the wheels needs its pip.
   command -v python3 >/dev/null || echo python3
   python3 -c 'import jsonschema, yaml' 2>/dev/null || printf '%s\n' python3-jsonschema python3-yaml
-  libtorch_is_complete || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
+  wheels_are_complete || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
 }
 
 install_packages() {
@@ -102,7 +105,7 @@ install_packages() {
   fi
 }
 
-# --- LibTorch ----------------------------------------------------------------------------------
+# --- LibTorch and Arrow ----------------------------------------------------------------------------------
 
 wheel_pins() { grep -hv '^#' "${wheel_lists[@]}"; }
 
@@ -119,12 +122,16 @@ libtorch_is_complete() {
   done < <(wheel_pins)
 }
 
+arrow_is_complete() { [[ -e $arrow/pyarrow/libparquet.so.2600 && -d $arrow/pyarrow/include/arrow ]]; }
+
+wheels_are_complete() { libtorch_is_complete && arrow_is_complete; }
+
+# fetch_wheels DIR LIST...: the wheels of the lists.
 fetch_wheels() {
-  local into=$1 size="540 MB" arguments=() list
-  $with_cuda && size="2.4 GB"
-  for list in "${wheel_lists[@]}"; do arguments+=(-r "$list"); done
+  local into=$1 arguments=() list
+  shift
+  for list in "$@"; do arguments+=(-r "$list"); done
   [[ -t 2 ]] || arguments+=(--quiet)
-  say "fetching LibTorch ($size)"
   # The C++ libraries do not depend on the Python version; naming one makes pip take the same file
   # whichever python3 is here.
   python3 -m pip --disable-pip-version-check download --no-cache-dir --require-hashes --no-deps \
@@ -133,22 +140,43 @@ fetch_wheels() {
     --platform manylinux_2_25_x86_64 --platform manylinux_2_18_x86_64 \
     --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --platform manylinux1_x86_64 \
     --dest "$into" "${arguments[@]}" </dev/null >&2 ||
-    fail "pip could not fetch the wheels of ${wheel_lists[*]#"$root"/}; they need the network once"
+    fail "pip could not fetch the wheels of ${*#"$root"/}; they need the network once"
 }
 
-install_libtorch() {
-  local work flags=()
-  [[ $(uname -m) == x86_64 ]] || fail "the pinned LibTorch is for x86_64, this machine is $(uname -m)"
-  $with_cuda && flags+=(--cuda)
+# A directory for what is not whole yet, in $work; removed at the end.
+make_work() {
+  [[ $(uname -m) == x86_64 ]] || fail "the pinned wheels are for x86_64, this machine is $(uname -m)"
   work=$(mktemp -d "$deps/.unpacking-XXXXXX")
   # shellcheck disable=SC2064  # the path is meant to be expanded now
   trap "rm -rf '$work'" EXIT
-  fetch_wheels "$work/wheels"
+}
+
+install_libtorch() {
+  local work size="540 MB" flags=()
+  if $with_cuda; then
+    size="2.4 GB"
+    flags+=(--cuda)
+  fi
+  make_work
+  say "fetching LibTorch ($size)"
+  fetch_wheels "$work/wheels" "${wheel_lists[@]}"
   say "unpacking LibTorch into $libtorch"
   python3 "$root/scripts/unpack_wheels.py" "${flags[@]}" "$work/libtorch" "$work"/wheels/*.whl
   wheel_pins >"$work/libtorch/.wheels"
   if [[ -e $libtorch ]]; then mv "$libtorch" "$work/replaced"; fi
   mv "$work/libtorch" "$libtorch"
+  rm -rf "$work"
+}
+
+install_arrow() {
+  local work
+  make_work
+  say "fetching Arrow (55 MB)"
+  fetch_wheels "$work/wheels" "$arrow_list"
+  python3 "$root/scripts/unpack_wheels.py" "$work/arrow" "$work"/wheels/*.whl
+  if [[ -e $arrow ]]; then mv "$arrow" "$work/replaced"; fi
+  mv "$work/arrow" "$arrow"
+  rm -rf "$work"
 }
 
 # --- all of it ---------------------------------------------------------------------------------
@@ -164,11 +192,15 @@ if $check_only; then
     say "missing: LibTorch in $libtorch"
     status=1
   fi
+  if ! arrow_is_complete; then
+    say "missing: Arrow in $arrow"
+    status=1
+  fi
   ((status)) || say "everything is there"
   exit "$status"
 fi
 
-if ((${#packages[@]})) || ! libtorch_is_complete; then
+if ((${#packages[@]})) || ! wheels_are_complete; then
   command -v apt-get >/dev/null ||
     fail "this is not a Debian or Ubuntu machine; automodel needs g++ 12 or newer, cmake 3.22, ninja, python3 with pip, and the libraries ${libraries[*]}"
   mkdir -p "$deps"
@@ -177,4 +209,5 @@ if ((${#packages[@]})) || ! libtorch_is_complete; then
   mapfile -t packages < <(missing_packages)
   if ((${#packages[@]})); then install_packages "${packages[@]}"; fi
   libtorch_is_complete || install_libtorch
+  arrow_is_complete || install_arrow
 fi

@@ -13,6 +13,7 @@ import zipfile
 
 CPU_LIBRARIES = {"libc10.so", "libgomp.so.1", "libtorch.so", "libtorch_cpu.so"}
 PYTHON_LIBRARIES = {"libtorch_python.so", "libshm.so"}
+ARROW_LIBRARIES = ("libarrow.so.", "libparquet.so.")
 
 
 def is_wanted(path, cuda):
@@ -21,7 +22,11 @@ def is_wanted(path, cuda):
     if path.endswith("/"):
         return False
     if parts[0].endswith(".dist-info"):
-        return "licenses" in parts or parts[-1] in ("METADATA", "LICENSE", "NOTICE", "License.txt")
+        return "licenses" in parts or parts[-1] in (
+            "METADATA", "LICENSE", "LICENSE.txt", "NOTICE", "NOTICE.txt", "License.txt")
+    if parts[0] == "pyarrow":
+        is_header = parts[1] == "include" and parts[2] in ("arrow", "parquet")
+        return is_header or (len(parts) == 2 and parts[1].startswith(ARROW_LIBRARIES))
     if parts[0] == "nvidia":
         return not path.endswith(".py")
     if parts[:2] == ["torch", "include"]:

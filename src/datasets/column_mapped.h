@@ -43,14 +43,16 @@ struct ColumnMappedTextInstructionDatasetConfig {
     using Config = ColumnMappedTextInstructionDatasetConfig;
     return std::tuple{
         field("path_or_dataset_id", &Config::path_or_dataset_id,
-              "JSON or JSONL file, folder of such files, or a list of them")
+              "file of rows (JSON, Parquet, Arrow, CSV), folder of them, data set of the hub, or a "
+              "list of them")
             .required()
             .or_one(),
         field("column_mapping", &Config::column_mapping,
               "which column is context, question, answer")
             .required(),
-        field("split", &Config::split, "split, with an optional slice such as train[:90%]"),
-        field("name", &Config::name, "subset: a subfolder of the dataset's folder"),
+        field("split", &Config::split,
+              "split, with an optional slice such as train[:90%]; a sum of them: train[:10%]+test"),
+        field("name", &Config::name, "configuration of the data set, or a subfolder of its folder"),
         field("answer_only_loss_mask", &Config::answer_only_loss_mask,
               "loss on the answer's tokens only; false: on all tokens"),
         field("seq_length", &Config::seq_length, "tokens to pad or cut samples to").at_least(2),

@@ -24,9 +24,10 @@ struct HellaSwagConfig {
     using Config = HellaSwagConfig;
     return std::tuple{
         field("path_or_dataset", &Config::path_or_dataset,
-              "JSON or JSONL file or folder with columns ctx, endings, label")
+              "file or folder of rows, or data set of the hub, with columns ctx, endings, label")
             .required(),
-        field("split", &Config::split, "split, with an optional slice such as train[:90%]"),
+        field("split", &Config::split,
+              "split, with an optional slice such as train[:90%]; a sum of them: train[:10%]+test"),
         field("num_samples_limit", &Config::num_samples_limit, "use only the first rows")
             .at_least(1),
         field("pad_to_max_length", &Config::pad_to_max_length,

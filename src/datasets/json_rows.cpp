@@ -281,8 +281,10 @@ class JsonFile::FileText final : public RowText {
   DataFile file_;
 };
 
-JsonFile::JsonFile(const std::string& path, int64_t max_rows)
-    : text_(std::make_shared<FileText>(path)), rows_(text_, path, max_rows) {}
+JsonFile::JsonFile(const std::string& path, int64_t max_rows) : JsonFile(path, path, max_rows) {}
+
+JsonFile::JsonFile(const std::string& path, const std::string& name, int64_t max_rows)
+    : text_(std::make_shared<FileText>(path)), rows_(text_, name, max_rows) {}
 
 JsonFile::~JsonFile() = default;
 

@@ -70,6 +70,8 @@ class JsonFile final {
  public:
   /// Throws InputError.
   explicit JsonFile(const std::string& path, int64_t max_rows = -1);
+  /// The rows of a file that errors call `name`.
+  JsonFile(const std::string& path, const std::string& name, int64_t max_rows);
   ~JsonFile();
 
   const RowIndex& rows() const { return rows_; }

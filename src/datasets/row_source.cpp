@@ -1,34 +1,20 @@
 #include "datasets/row_source.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <initializer_list>
-#include <tuple>
 #include <utility>
 
 #include "core/error.h"
-#include "hub/cache.h"
+#include "core/file.h"
+#include "datasets/data_layout.h"
+#include "datasets/hub_data.h"
+#include "hub/settings.h"
 
 namespace automodel::datasets {
 
 namespace {
-
-struct SplitWord {
-  std::string_view word;
-  std::string_view split;
-};
-constexpr std::array<SplitWord, 10> kSplitWords = {{{"train", "train"},
-                                                    {"training", "train"},
-                                                    {"validation", "validation"},
-                                                    {"valid", "validation"},
-                                                    {"val", "validation"},
-                                                    {"dev", "validation"},
-                                                    {"test", "test"},
-                                                    {"testing", "test"},
-                                                    {"eval", "test"},
-                                                    {"evaluation", "test"}}};
 
 bool is_name_char(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-';
@@ -39,96 +25,83 @@ bool has_extension(std::string_view path, std::initializer_list<std::string_view
                      [&](std::string_view extension) { return path.ends_with(extension); });
 }
 
-bool is_json_name(std::string_view path) {
-  return has_extension(path, {".jsonl", ".json"});
-}
-
-/// The split that a file's name (or its folder's) speaks of: "train-00000.jsonl" is train.
-std::optional<std::string_view> split_of_name(std::string_view relative) {
-  size_t begin = 0;
-  while (begin < relative.size()) {
-    size_t end = begin;
-    while (end < relative.size() && std::isalpha(static_cast<unsigned char>(relative[end]))) ++end;
-    const std::string word = to_lower(relative.substr(begin, end - begin));
-    for (const SplitWord& candidate : kSplitWords) {
-      if (word == candidate.word) return candidate.split;
-    }
-    begin = std::max(end, begin + 1);
-  }
-  return std::nullopt;
-}
-
-struct FolderFiles {
-  std::vector<std::string> json;  ///< relative to the folder
-  size_t num_columnar = 0;        ///< Parquet and Arrow files
-};
-
-void collect_files(const std::string& folder, const std::string& relative, FolderFiles& out) {
-  for (const std::string& name : list_directory(path_join(folder, relative))) {
+void list_below(const std::string& folder, const std::string& inside,
+                std::vector<std::string>& files) {
+  for (const std::string& name : list_directory(path_join(folder, inside))) {
     if (name.starts_with(".")) continue;
-    const std::string inside = relative.empty() ? name : path_join(relative, name);
-    if (is_directory(path_join(folder, inside))) {
-      collect_files(folder, inside, out);
-    } else if (is_json_name(name) && name != "dataset_infos.json" && name != "dataset_info.json" &&
-               name != "state.json") {
-      out.json.push_back(inside);
-    } else if (has_extension(name, {".parquet", ".arrow"})) {
-      ++out.num_columnar;
+    const std::string path = inside.empty() ? name : path_join(inside, name);
+    if (is_directory(path_join(folder, path))) {
+      list_below(folder, path, files);
+    } else {
+      files.push_back(path);
     }
   }
 }
 
-std::vector<std::string> folder_files(const std::string& path, const SourceOptions& options) {
-  std::string folder = path;
-  if (options.name) {
-    folder = path_join(path, *options.name);
-    if (!is_directory(folder)) {
-      throw InputError(cat("dataset folder ", path, " has no subset '", *options.name, "'"));
-    }
-  }
-  FolderFiles found;
-  collect_files(folder, "", found);
-  if (found.json.empty() && found.num_columnar > 0) {
-    throw UnsupportedError(cat("dataset folder ", folder,
-                               " holds Parquet or Arrow files only, which this "
-                               "version does not read; write the rows as JSON lines (*.jsonl)"));
-  }
-  if (found.json.empty()) {
-    throw InputError(cat("dataset folder ", folder, " holds no *.jsonl or *.json file"));
-  }
-  std::vector<std::string> splits;
-  for (const std::string& file : found.json) {
-    const auto split = split_of_name(file);
-    if (split && std::find(splits.begin(), splits.end(), *split) == splits.end()) {
-      splits.emplace_back(*split);
-    }
-  }
-  const std::string wanted = options.split ? Split::parse(*options.split).name : "";
+hub::Repository repository_of(const std::string& id) {
+  return {hub::RepositoryKind::kDataset, id, "main"};
+}
+
+bool is_hub_data(const std::string& path) {
+  return !path_exists(path) && is_hub_id(path);
+}
+
+std::optional<hub::Snapshot> find_snapshot(const std::string& id, const SourceOptions& options) {
+  return hub::find_cached(repository_of(id),
+                          hub::cache_folder(hub::process_environment(), options.cache_dir));
+}
+
+/// What a folder, or a snapshot with the files that are listed, holds.
+DataLayout layout_of(const std::string& folder, const std::vector<std::string>& files,
+                     const SourceOptions& options, const std::string& what) {
+  const std::string card = path_join(folder, "README.md");
+  return find_layout(files, path_exists(card) ? read_file(card) : "", options.name, what);
+}
+
+DataLayout layout_of_snapshot(const hub::Snapshot& snapshot, const std::string& id,
+                              const SourceOptions& options) {
   std::vector<std::string> files;
-  for (const std::string& file : found.json) {
-    if (splits.empty() || wanted.empty() || split_of_name(file) == wanted) {
-      files.push_back(path_join(folder, file));
-    }
-  }
-  if (files.empty()) {
-    throw InputError(cat("dataset folder ", folder, " has no split '", wanted,
-                         "'; by the names of its files it has: ", join(splits, ", ")));
-  }
-  return files;
+  for (const hub::HubFile& file : snapshot.files) files.push_back(file.path);
+  return layout_of(snapshot.folder, files, options, cat("dataset '", id, "'"));
 }
 
 std::string hub_note(const std::string& id) {
-  return cat(
-      "dataset '", id,
-      "' is not a file or folder here and not in the Hugging Face cache; this version does not "
-      "download: write its rows as JSON lines and give the file's path");
+  return cat("dataset '", id,
+             "' is not a file or folder here and not in the Hugging Face cache; a run fetches it "
+             "where the hub can be reached");
 }
 
-/// A snapshot in the cache when the path is not there but looks like a dataset's name; otherwise
-/// the path itself.
-std::string local_path(const std::string& path, const SourceOptions& options) {
-  if (path_exists(path) || !is_hub_id(path)) return path;
-  return hub::find_dataset(path, options.cache_dir).value_or(path);
+std::vector<std::string> files_of_path(const std::string& path, const std::string& split,
+                                       const SourceOptions& options) {
+  if (!is_directory(path) && !is_hub_data(path)) {
+    if (path_exists(path)) return {path};
+    throw InputError(cat("dataset file ", path, " does not exist"));
+  }
+  std::string folder = path;
+  std::string what = cat("dataset folder ", path);
+  DataLayout layout;
+  if (is_directory(path)) {
+    std::vector<std::string> files;
+    list_below(path, "", files);
+    layout = layout_of(path, files, options, what);
+  } else {
+    const auto snapshot = find_snapshot(path, options);
+    if (!snapshot) throw InputError(hub_note(path));
+    what = cat("dataset '", path, "'");
+    folder = snapshot->folder;
+    layout = layout_of_snapshot(*snapshot, path, options);
+  }
+  std::vector<std::string> files = layout.files_of(split, what);
+  for (std::string& file : files) file = path_join(folder, file);
+  return files;
+}
+
+/// The names of the splits that a source reads; "" for all.
+std::vector<std::string> split_names(const SourceOptions& options) {
+  if (!options.split) return {""};
+  std::vector<std::string> names;
+  for (const Split& split : Split::parse_sum(*options.split)) names.push_back(split.name);
+  return names;
 }
 
 Split::Bound parse_bound(std::string_view text, std::string_view whole) {
@@ -159,11 +132,15 @@ int64_t resolve(const Split::Bound& bound, int64_t num_rows) {
 
 }  // namespace
 
-Split Split::parse(std::string_view text) {
-  if (text.find('+') != std::string_view::npos) {
-    throw UnsupportedError(
-        cat("split '", text, "': sums of splits are not in this version; give one split"));
+std::vector<Split> Split::parse_sum(std::string_view text) {
+  std::vector<Split> all;
+  for (const std::string& part : automodel::split(text, '+')) {
+    all.push_back(parse(trim(part)));
   }
+  return all;
+}
+
+Split Split::parse(std::string_view text) {
   Split split;
   const size_t bracket = text.find('[');
   split.name = std::string(text.substr(0, bracket));
@@ -190,7 +167,8 @@ std::pair<int64_t, int64_t> Split::range(int64_t num_rows) const {
 }
 
 bool is_hub_id(std::string_view text) {
-  if (has_extension(text, {".json", ".jsonl", ".txt", ".parquet", ".arrow", ".csv", ".gz"}))
+  if (has_extension(text, {".json", ".jsonl", ".txt", ".parquet", ".arrow", ".feather", ".csv",
+                           ".tsv", ".gz", ".zst"}))
     return false;
   const std::vector<std::string> parts = split(text, '/');
   if (parts.size() > 2) return false;
@@ -200,94 +178,161 @@ bool is_hub_id(std::string_view text) {
   });
 }
 
-std::vector<std::string> find_data_files(const SourceOptions& options) {
+std::vector<hub::Repository> hub_data_sets(const SourceOptions& options) {
+  std::vector<hub::Repository> all;
+  for (const std::string& path : options.paths) {
+    if (is_hub_data(path)) all.push_back(repository_of(path));
+  }
+  return all;
+}
+
+void fetch_data_cards(hub::Hub& hub, const SourceOptions& options) {
+  for (const hub::Repository& repository : hub_data_sets(options)) {
+    const hub::Snapshot snapshot = hub.open(repository);
+    for (const hub::HubFile& file : snapshot.files) {
+      if (file.path == "README.md") hub.fetch(repository, snapshot, {file.path});
+    }
+  }
+}
+
+void fetch_data_files(hub::Hub& hub, const SourceOptions& options) {
+  fetch_data_cards(hub, options);
+  for (const hub::Repository& repository : hub_data_sets(options)) {
+    const hub::Snapshot snapshot = hub.open(repository);
+    const DataLayout layout = layout_of_snapshot(snapshot, repository.id, options);
+    std::vector<std::string> files;
+    for (const std::string& split : split_names(options)) {
+      for (std::string& file : layout.files_of(split, cat("dataset '", repository.id, "'"))) {
+        if (std::find(files.begin(), files.end(), file) == files.end()) {
+          files.push_back(std::move(file));
+        }
+      }
+    }
+    hub.fetch(repository, snapshot, files);
+  }
+}
+
+std::vector<std::string> find_data_files(const SourceOptions& options, const std::string& split) {
   if (options.paths.empty()) throw UserError("the dataset names no data file");
   std::vector<std::string> files;
-  for (const std::string& given : options.paths) {
-    const std::string path = local_path(given, options);
-    if (is_directory(path)) {
-      const std::vector<std::string> inside = folder_files(path, options);
-      files.insert(files.end(), inside.begin(), inside.end());
-    } else if (path_exists(path)) {
-      if (has_extension(path, {".parquet", ".arrow"})) {
-        throw UnsupportedError(cat("dataset ", path,
-                                   ": Parquet and Arrow files are not read in this "
-                                   "version; write the rows as JSON lines (*.jsonl)"));
-      }
-      files.push_back(path);
-    } else if (is_hub_id(path)) {
-      throw InputError(hub_note(path));
-    } else {
-      throw InputError(cat("dataset file ", path, " does not exist"));
-    }
+  for (const std::string& path : options.paths) {
+    for (std::string& file : files_of_path(path, split, options)) files.push_back(std::move(file));
   }
   return files;
 }
 
 SourceDescription describe_source(const SourceOptions& options) {
   SourceDescription description;
-  if (options.split) Split::parse(*options.split);
-  for (const std::string& path : options.paths) {
-    const std::string local = local_path(path, options);
-    if (path_exists(local) || !is_hub_id(local)) continue;
-    description.note = hub_note(path);
+  for (const hub::Repository& repository : hub_data_sets(options)) {
+    if (find_snapshot(repository.id, options)) continue;
+    split_names(options);  // what is no split is wrong wherever the rows are
+    description.note = hub_note(repository.id);
     return description;
   }
-  description.files = find_data_files(options);
+  for (const std::string& split : split_names(options)) {
+    for (std::string& file : find_data_files(options, split)) {
+      description.files.push_back(std::move(file));
+    }
+  }
   for (const std::string& path : description.files) {
-    const JsonFile file(path, /*max_rows=*/1);
-    if (file.rows().size() == 0) continue;
-    const Json row = file.rows().row(0);
+    if (!path_exists(path)) {
+      description.note = cat("dataset ", join(options.paths, ", "), ": ", description.files.size(),
+                             description.files.size() == 1 ? " file is" : " files are",
+                             " fetched from the hub when it runs: columns were not looked at");
+      return description;
+    }
+    const Json row = first_row_of(path);
+    if (row.is_null()) continue;
     for (const auto& [column, value] : row.as_object()) description.columns.push_back(column);
     return description;
   }
   throw InputError(cat("dataset ", join(options.paths, ", "), " is empty"));
 }
 
-RowSource::RowSource(const SourceOptions& options) {
-  first_rows_.push_back(0);
-  for (const std::string& path : find_data_files(options)) {
-    files_.push_back(std::make_unique<JsonFile>(path));
-    first_rows_.push_back(first_rows_.back() + files_.back()->rows().size());
+size_t RowSource::open(const std::string& path) {
+  const auto found = std::find(paths_.begin(), paths_.end(), path);
+  if (found != paths_.end()) return static_cast<size_t>(found - paths_.begin());
+  if (!path_exists(path)) {
+    throw InputError(cat("dataset file ", path, " is not in the Hugging Face cache"));
   }
-  end_ = first_rows_.back();
-  if (end_ == 0) throw InputError(cat("dataset ", join(options.paths, ", "), " is empty"));
-  if (options.split) {
-    std::tie(begin_, end_) = Split::parse(*options.split).range(end_);
-    if (begin_ == end_) {
-      throw InputError(cat("dataset ", join(options.paths, ", "), ": split '", *options.split,
-                           "' holds none of its ", first_rows_.back(), " rows"));
+  files_.push_back(open_row_file(path));
+  paths_.push_back(path);
+  return files_.size() - 1;
+}
+
+void RowSource::add_split(const std::vector<std::string>& paths,
+                          const std::optional<Split>& split) {
+  std::vector<size_t> files;
+  int64_t num_rows = 0;
+  for (const std::string& path : paths) {
+    files.push_back(open(path));
+    num_rows += files_[files.back()]->size();
+  }
+  const auto [begin, end] = split ? split->range(num_rows) : std::pair{int64_t{0}, num_rows};
+  int64_t first = 0;  // of the file, among the split's rows
+  for (const size_t file : files) {
+    const int64_t file_rows = files_[file]->size();
+    const int64_t from = std::max(begin - first, int64_t{0});
+    const int64_t to = std::min(end - first, file_rows);
+    if (from < to) {
+      pieces_.push_back({file, from, size_});
+      size_ += to - from;
     }
+    first += file_rows;
+  }
+}
+
+RowSource::RowSource(const SourceOptions& options) {
+  std::vector<std::optional<Split>> splits = {std::nullopt};
+  if (options.split) {
+    const std::vector<Split> sum = Split::parse_sum(*options.split);
+    splits.assign(sum.begin(), sum.end());
+  }
+  for (const auto& split : splits) {
+    add_split(find_data_files(options, split ? split->name : ""), split);
+  }
+  int64_t num_rows = 0;
+  for (const auto& file : files_) num_rows += file->size();
+  const std::string what = cat("dataset ", join(options.paths, ", "));
+  if (num_rows == 0) throw InputError(cat(what, " is empty"));
+  if (size_ == 0) {
+    throw InputError(
+        cat(what, ": split '", *options.split, "' holds none of its ", num_rows, " rows"));
   }
   if (options.limit) {
     if (*options.limit < 1)
       throw UserError(cat("a limit of ", *options.limit, " rows leaves none; give at least 1"));
-    end_ = std::min(end_, begin_ + *options.limit);
+    size_ = std::min(size_, *options.limit);
   }
 }
 
-std::pair<const RowIndex*, int64_t> RowSource::locate(int64_t index) const {
+std::pair<const RowFile*, int64_t> RowSource::locate(int64_t index) const {
   AM_CHECK(index >= 0 && index < size(), "row ", index, " of ", size());
-  const int64_t row = begin_ + index;
-  const auto next = std::upper_bound(first_rows_.begin(), first_rows_.end(), row);
-  const auto file = static_cast<size_t>(next - first_rows_.begin()) - 1;
-  return {&files_[file]->rows(), row - first_rows_[file]};
+  const auto next =
+      std::upper_bound(pieces_.begin(), pieces_.end(), index,
+                       [](int64_t row, const Piece& piece) { return row < piece.first; });
+  const Piece& piece = *(next - 1);
+  return {files_[piece.file].get(), piece.begin + index - piece.first};
 }
 
 Json RowSource::row(int64_t index) const {
-  const auto [rows, row] = locate(index);
-  return rows->row(row);
+  const auto [file, row] = locate(index);
+  return file->row(row);
 }
 
 std::string RowSource::origin(int64_t index) const {
-  const auto [rows, row] = locate(index);
-  return rows->origin(row);
+  const auto [file, row] = locate(index);
+  return file->origin(row);
+}
+
+std::string RowSource::why_without(const std::string& column, int64_t index) const {
+  return locate(index).first->why_without(column);
 }
 
 std::vector<DataFingerprint> RowSource::files() const {
-  std::vector<DataFingerprint> files;
-  for (const auto& file : files_) files.push_back(file->fingerprint());
-  return files;
+  std::vector<DataFingerprint> all;
+  for (const auto& file : files_) all.push_back(file->fingerprint());
+  return all;
 }
 
 std::optional<std::string> missing_column(const std::string& column,
@@ -296,13 +341,13 @@ std::optional<std::string> missing_column(const std::string& column,
   return cat("no column '", column, "'; columns: ", join(columns, ", "),
              did_you_mean(column, columns));
 }
-
 const Json& required_column(const Json& row, const std::string& column, const RowSource& source,
                             int64_t index) {
   if (const Json* value = row.find(column)) return *value;
   std::vector<std::string> columns;
   for (const auto& [name, value] : row.as_object()) columns.push_back(name);
-  throw InputError(cat(source.origin(index), ": ", *missing_column(column, columns)));
+  throw InputError(cat(source.origin(index), ": ", *missing_column(column, columns),
+                       source.why_without(column, index)));
 }
 
 const std::string* text_column(const Json& row, const std::string& column, const RowSource& source,

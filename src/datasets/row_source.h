@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "datasets/json_rows.h"
+#include "datasets/row_file.h"
 
 namespace automodel::datasets {
 
@@ -23,8 +23,10 @@ struct Split {
   std::optional<Bound> from;
   std::optional<Bound> to;
 
-  /// Throws UserError; UnsupportedError for sums ("train+test").
+  /// Throws UserError.
   static Split parse(std::string_view text);
+  /// A sum of them: "train[:10%]+validation[:5]".
+  static std::vector<Split> parse_sum(std::string_view text);
 
   /// The rows [first, second) of num_rows.
   std::pair<int64_t, int64_t> range(int64_t num_rows) const;
@@ -32,10 +34,10 @@ struct Split {
 
 /// Where rows come from.
 struct SourceOptions {
-  /// JSON and JSONL files, folders with such files, or names of datasets in the Hugging Face cache.
+  /// Data files (row_file.h), folders with such files, or names of data sets of the hub.
   std::vector<std::string> paths;
   std::optional<std::string> split = "train";
-  std::optional<std::string> name = std::nullopt;       ///< subset: a subfolder of a folder
+  std::optional<std::string> name = std::nullopt;       ///< configuration (data_layout.h)
   std::optional<int64_t> limit = std::nullopt;          ///< at most this many rows
   std::optional<std::string> cache_dir = std::nullopt;  ///< in place of the usual cache
 };
@@ -45,17 +47,15 @@ struct SourceDescription {
   std::vector<std::string> files;
   std::vector<std::string> columns;  ///< of the first row
   std::optional<std::string>
-      note;  ///< set instead of the others: a hub id that is not on this machine
+      note;  ///< set instead of the others: rows that are not on this machine
 };
 
 /// True for "org/name" and "name", false for what has a data file's extension or is a path.
 bool is_hub_id(std::string_view text);
 
-/// The files a source reads, sorted within each folder. In a folder, files are those called
-/// *.jsonl or *.json in it or below it; when some of their names hold a split's word (train,
-/// validation or dev, test), only those of the wanted split. Throws InputError when there are none
-/// and UnsupportedError when the folder holds Parquet or Arrow files only.
-std::vector<std::string> find_data_files(const SourceOptions& options);
+/// The files of a split that a source reads, in a folder as find_layout() says. "" is every split.
+/// Those of a data set of the hub may not have been fetched. Throws InputError when there are none.
+std::vector<std::string> find_data_files(const SourceOptions& options, const std::string& split);
 
 /// The files, and the columns of the first row, which is parsed. Throws InputError.
 SourceDescription describe_source(const SourceOptions& options);
@@ -67,18 +67,29 @@ class RowSource final {
   /// Throws InputError for missing files and for a source without rows.
   explicit RowSource(const SourceOptions& options);
 
-  int64_t size() const { return end_ - begin_; }
+  int64_t size() const { return size_; }
   Json row(int64_t index) const;
-  std::string origin(int64_t index) const;  ///< "file:line"
+  std::string origin(int64_t index) const;  ///< "file:line", "file row 5"
+  /// What to say of a column that the row's file has and the row has not.
+  std::string why_without(const std::string& column, int64_t index) const;
   std::vector<DataFingerprint> files() const;
 
  private:
-  std::pair<const RowIndex*, int64_t> locate(int64_t index) const;
+  /// Rows of one file that follow each other.
+  struct Piece {
+    size_t file = 0;
+    int64_t begin = 0;  ///< in the file
+    int64_t first = 0;  ///< in the source
+  };
 
-  std::vector<std::unique_ptr<JsonFile>> files_;
-  std::vector<int64_t> first_rows_;  ///< of each file, and the total at the end
-  int64_t begin_ = 0;
-  int64_t end_ = 0;
+  size_t open(const std::string& path);
+  void add_split(const std::vector<std::string>& paths, const std::optional<Split>& split);
+  std::pair<const RowFile*, int64_t> locate(int64_t index) const;
+
+  std::vector<std::string> paths_;
+  std::vector<std::unique_ptr<RowFile>> files_;  ///< of paths_
+  std::vector<Piece> pieces_;
+  int64_t size_ = 0;
 };
 
 /// The column as text; nullptr when it is absent or null. Throws InputError "ORIGIN: ..." for

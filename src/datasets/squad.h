@@ -25,8 +25,10 @@ struct SquadConfig {
     using Config = SquadConfig;
     return std::tuple{
         field("dataset_name", &Config::dataset_name,
-              "JSON or JSONL file or folder with columns context, question, answers{text}"),
-        field("split", &Config::split, "split, with an optional slice such as train[:90%]"),
+              "file or folder of rows, or data set of the hub, with columns context, question, "
+              "answers{text}"),
+        field("split", &Config::split,
+              "split, with an optional slice such as train[:90%]; a sum of them: train[:10%]+test"),
         field("seq_length", &Config::seq_length, "tokens to pad or cut samples to").at_least(2),
         field("limit_dataset_samples", &Config::limit_dataset_samples,
               "use only the first rows, unless split has a slice")

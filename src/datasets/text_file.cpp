@@ -6,16 +6,13 @@
 #include "core/checksum.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "datasets/data_layout.h"
 
 namespace automodel::datasets {
 
 namespace {
 
-bool is_json_file(const std::string& path) {
-  return path.ends_with(".jsonl") || path.ends_with(".json");
-}
-
-/// A folder stands for its *.txt files or, when it has none, for its JSON files.
+/// A folder stands for its *.txt files or, when it has none, for its files of rows.
 std::vector<std::string> expand(const TextFileDatasetConfig& config) {
   std::vector<std::string> files;
   for (const std::string& path : config.path) {
@@ -25,43 +22,45 @@ std::vector<std::string> expand(const TextFileDatasetConfig& config) {
         if (name.ends_with(".txt")) texts.push_back(path_join(path, name));
       }
     }
-    if (texts.empty()) texts = find_data_files({.paths = {path}, .split = std::nullopt});
+    if (texts.empty()) texts = find_data_files({.paths = {path}, .split = std::nullopt}, "");
     files.insert(files.end(), texts.begin(), texts.end());
   }
   if (files.empty()) throw UserError("the dataset names no data file");
   return files;
 }
 
-const std::string* document_text(const RowIndex& rows, const Json& row, int64_t index,
-                                 const std::string& column) {
+/// `origin` is made for errors only.
+const std::string* document_text(const Json& row, const std::string& column,
+                                 const std::function<std::string()>& origin) {
   const Json* text = row.find(column);
   if (text == nullptr) {
     std::vector<std::string> columns;
     for (const auto& [name, value] : row.as_object()) columns.push_back(name);
-    throw InputError(cat(rows.origin(index), ": ", *missing_column(column, columns)));
+    throw InputError(cat(origin(), ": ", *missing_column(column, columns)));
   }
   if (text->is_null()) return nullptr;
   if (!text->is_string()) {
     throw InputError(
-        cat(rows.origin(index), ": column '", column, "' must hold text, it holds ", text->kind()));
+        cat(origin(), ": column '", column, "' must hold text, it holds ", text->kind()));
   }
   return &text->as_string();
 }
 
 DataFingerprint for_each_document(const std::string& path, const std::string& column,
                                   const std::function<void(std::string_view)>& visit) {
-  if (!is_json_file(path)) {
+  if (!is_data_name(path)) {
     const DataFile file(path);
     const std::string text = file.read(0, file.size());
     visit(text);
     return {path, file.state(), checksum_of(text)};
   }
-  const JsonFile file(path);
-  for (int64_t i = 0; i < file.rows().size(); ++i) {
-    const Json row = file.rows().row(i);
-    if (const std::string* text = document_text(file.rows(), row, i, column)) visit(*text);
+  const auto file = open_row_file(path);
+  for (int64_t i = 0; i < file->size(); ++i) {
+    const Json row = file->row(i);
+    const std::string* text = document_text(row, column, [&] { return file->origin(i); });
+    if (text != nullptr) visit(*text);
   }
-  return file.fingerprint();
+  return file->fingerprint();
 }
 
 /// Errors of the tokenizer (text that is not UTF-8) do not know the file.
@@ -81,11 +80,15 @@ SourceDescription check(const TextFileDatasetConfig& config) {
   SourceDescription description;
   description.files = expand(config);
   for (const std::string& path : description.files) {
-    if (!is_json_file(path)) continue;
-    const JsonFile file(path, /*max_rows=*/1);
-    if (file.rows().size() == 0) continue;
-    const Json row = file.rows().row(0);
-    document_text(file.rows(), row, 0, config.text_column);
+    if (!is_data_name(path)) continue;
+    if (!path_exists(path)) {
+      description.note = cat("dataset ", join(config.path, ", "),
+                             ": its files are fetched from the hub when it runs");
+      return description;
+    }
+    const Json row = first_row_of(path);
+    if (row.is_null()) continue;
+    document_text(row, config.text_column, [&] { return first_origin_of(path); });
     for (const auto& [name, value] : row.as_object()) description.columns.push_back(name);
     break;
   }

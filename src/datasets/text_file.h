@@ -22,6 +22,9 @@ struct TextFileDatasetConfig {
   bool add_bos = false;
   bool add_eos = true;
 
+  /// Every row of every file: slices are of samples.
+  SourceOptions source() const { return {path, std::nullopt}; }
+
   static constexpr auto fields() {
     using Config = TextFileDatasetConfig;
     return std::tuple{

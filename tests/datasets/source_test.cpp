@@ -51,7 +51,8 @@ TEST(SplitTest, RefusesWhatIsNoSplit) {
             "split 'train[:x]': 'x' is not a row number or a percentage from -100% to 100%");
   EXPECT_EQ(error_of<UserError>([] { Split::parse("train[:101%]"); }),
             "split 'train[:101%]': '101' is not a row number or a percentage from -100% to 100%");
-  EXPECT_THROW(Split::parse("train+test"), UnsupportedError);
+  EXPECT_EQ(error_of<UserError>([] { Split::parse_sum("train+"); }),
+            "split '' is not of the form NAME or NAME[FROM:TO], such as train[:90%]");
 }
 
 TEST(SourceTest, JoinsFilesAndNamesRowsByFileAndLine) {
@@ -74,6 +75,23 @@ TEST(SourceTest, AppliesSliceThenLimit) {
   EXPECT_THAT(values(RowSource({.paths = {path}, .limit = 100})), ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {path}, .split = "train[4:]"}); }),
             "dataset " + path + ": split 'train[4:]' holds none of its 4 rows");
+}
+
+TEST(SourceTest, AddsSplitsUp) {
+  const TemporaryDirectory directory;
+  directory.write("train.jsonl", "{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n{\"a\": 4}\n");
+  directory.write("validation-0.jsonl", "{\"a\": 5}\n");
+  directory.write("validation-1.jsonl", "{\"a\": 6}\n{\"a\": 7}\n");
+  const auto of = [&](const char* split) {
+    return values(RowSource({.paths = {directory.path()}, .split = split}));
+  };
+  EXPECT_THAT(of("train[:25%]+validation[1:]"), ElementsAre(1, 6, 7));
+  EXPECT_THAT(of("validation[:2] + train[-1:] + train[:1]"), ElementsAre(5, 6, 4, 1));
+  EXPECT_THAT(of("train[:1]+train[:1]"), ElementsAre(1, 1));
+  const RowSource rows({.paths = {directory.path()}, .split = "train[3:]+validation[2:]"});
+  EXPECT_EQ(rows.origin(0), directory.file("train.jsonl") + ":4");
+  EXPECT_EQ(rows.origin(1), directory.file("validation-1.jsonl") + ":2");
+  EXPECT_EQ(rows.files().size(), 3u);
 }
 
 TEST(SourceTest, ReadsAFolderInOrderOfNames) {
@@ -104,17 +122,20 @@ TEST(SourceTest, ExplainsWhatCannotBeRead) {
   EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {directory.file("none.jsonl")}}); }),
             "dataset file " + directory.file("none.jsonl") + " does not exist");
   EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {directory.path()}}); }),
-            "dataset folder " + directory.path() + " holds no *.jsonl or *.json file");
+            "dataset folder " + directory.path() +
+                " holds no *.jsonl, *.json, *.parquet, *.arrow or *.csv file");
   const std::string empty = directory.write("empty.jsonl", "\n");
   EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {empty}}); }),
             "dataset " + empty + " is empty");
   EXPECT_EQ(error_of<UserError>(
                 [&] { RowSource({.paths = {"org/name"}, .cache_dir = directory.path()}); }),
             "dataset 'org/name' is not a file or folder here and not in the Hugging Face cache; "
-            "this version does "
-            "not download: write its rows as JSON lines and give the file's path");
-  directory.write("columnar/x.parquet", "PAR1");
-  EXPECT_THROW(RowSource({.paths = {directory.file("columnar")}}), UnsupportedError);
+            "a run fetches it where the hub can be reached");
+  directory.write("script/squad.py", "");
+  EXPECT_EQ(error_of<UnsupportedError>([&] { RowSource({.paths = {directory.file("script")}}); }),
+            "dataset folder " + directory.file("script") +
+                " is made by a Python script, which is not run here: give a revision with data "
+                "files, such as refs/convert/parquet");
 }
 
 TEST(SourceTest, DescribesWithoutReadingMoreThanTheFirstRow) {

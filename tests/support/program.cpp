@@ -38,6 +38,7 @@ Program::Program(const std::vector<std::string>& arguments,
                  const std::vector<std::string>& environment) {
   std::vector<std::string> argument_texts = arguments;
   std::vector<std::string> environment_texts = environment;
+  environment_texts.emplace_back("HF_HUB_OFFLINE=1");  // unless `environment` says another value
   for (char** entry = environ; *entry != nullptr; ++entry) environment_texts.emplace_back(*entry);
   std::vector<char*> argv = pointers(argument_texts);
   std::vector<char*> envp = pointers(environment_texts);

@@ -63,6 +63,7 @@ ServedProgram::ServedProgram() {
     ::fcntl(ends[1], F_SETFD, 0);
     ::setenv("LD_PRELOAD", failing_calls_library().c_str(), 1);
     ::setenv("FAILING_CALLS_SERVE", cat(ends[1]).c_str(), 1);
+    ::setenv("HF_HUB_OFFLINE", "1", 1);
     ::setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
     if (::chdir(directory.c_str()) != 0) ::_exit(127);
     ::execl(binary.c_str(), binary.c_str(), nullptr);

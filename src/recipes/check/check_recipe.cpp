@@ -5,7 +5,7 @@
 #include "config/load.h"
 #include "core/error.h"
 #include "recipes/check/check_run.h"
-#include "recipes/read/read_recipe.h"
+#include "recipes/read/hub_inputs.h"
 #include "recipes/read/recipe.h"
 
 namespace automodel::recipes {
@@ -29,7 +29,9 @@ int check_recipe(const std::string& path, const std::vector<std::string>& overri
                  std::optional<int64_t> world_size) {
   const config::Document document = config::load_recipe(path, overrides);
   config::Diagnostics diagnostics(document.sources);
-  const Recipe recipe = read_recipe(document.root, diagnostics);
+  SilentReporter silent;  // what cannot be fetched is among the findings
+  const Recipe recipe =
+      read_with_hub(document, HubFetch::kDescriptions, /*is_run=*/false, silent, diagnostics);
   const int64_t ranks = world_size.value_or(fitting_world_size(recipe));
   check_run(recipe, {.world_size = ranks}, diagnostics);
   for (const std::string& warning : document.warnings) std::cout << warning << "\n";

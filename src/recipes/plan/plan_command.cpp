@@ -17,6 +17,7 @@
 #include "recipes/check/check_run.h"
 #include "recipes/plan/plan_fit.h"
 #include "recipes/plan/plan_text.h"
+#include "recipes/read/hub_inputs.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
 #include "tensor/dtype.h"
@@ -231,7 +232,9 @@ std::optional<RecipePlan> plan_again(PlanRequest request, const std::vector<std:
 int run_plan_command(const PlanRequest& request) {
   const config::Document document = config::load_recipe(request.recipe_path, request.overrides);
   config::Diagnostics diagnostics(document.sources);
-  const Recipe recipe = read_recipe(document.root, diagnostics);
+  SilentReporter silent;
+  const Recipe recipe =
+      read_with_hub(document, HubFetch::kConfig, /*is_run=*/true, silent, diagnostics);
   const int64_t ranks = request.world_size.value_or(fitting_world_size(recipe));
   check_run(recipe, {.world_size = ranks, .loads_tokenizers = false, .looks_at_data = false},
             diagnostics);

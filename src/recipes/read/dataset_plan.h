@@ -9,9 +9,17 @@
 #include "datasets/dataset.h"
 #include "datasets/loader.h"
 #include "datasets/packing.h"
+#include "datasets/row_source.h"
 #include "datasets/text_encoder.h"
 
 namespace automodel::recipes {
+
+/// A model or tokenizer as a recipe names it.
+struct HubName {
+  std::string name;  ///< a folder, or a name on the hub
+  std::optional<std::string> cache_dir;
+  std::optional<std::string> revision;
+};
 
 /// What a dataset is built with.
 struct DataContext {
@@ -34,6 +42,8 @@ class DatasetPlan {
 
   /// Whether its samples can be joined to packs.
   virtual bool has_samples_to_pack() const = 0;
+  /// Where its rows come from, for a dataset that reads files.
+  virtual std::optional<datasets::SourceOptions> source() const { return std::nullopt; }
 
   /// For a dataset that draws tokens: they are below this.
   virtual std::optional<int64_t> drawn_vocabulary() const { return std::nullopt; }
@@ -54,6 +64,8 @@ struct DatasetSection {
   std::string name;  ///< of a validation set: "default" or the key's suffix
   std::unique_ptr<DatasetPlan> plan;
   std::optional<std::string> tokenizer_folder;  ///< from its `tokenizer` node
+  std::optional<HubName> tokenizer_name;        ///< what the `tokenizer` node names
+  config::Node tokenizer_node;                  ///< where
   config::Node node;
 };
 

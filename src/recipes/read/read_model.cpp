@@ -334,6 +334,7 @@ void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostic
 }
 
 void find_source(const Node& place, ModelPlan& plan, Diagnostics& diagnostics) {
+  plan.source_node = place;
   hub::Lookup lookup;
   try {
     lookup = hub::find_model(plan.source, plan.section.cache_dir, plan.section.revision);

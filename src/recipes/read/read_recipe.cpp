@@ -184,10 +184,11 @@ void refuse_tokenizer_options(const Node& node, const TokenizerSection& section,
   }
 }
 
-/// The folder that a `tokenizer` names; absent when it names none, "" when that is not here.
-std::optional<std::string> read_tokenizer(const Node& dataset, Diagnostics& diagnostics) {
+/// The name, place and folder of what a `tokenizer` names; no folder when it names none, "" when
+/// that is not here.
+void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diagnostics) {
   const Node* node = dataset.find("tokenizer");
-  if (node == nullptr || node->is_null()) return std::nullopt;
+  if (node == nullptr || node->is_null()) return;
   TokenizerSection section;
   const Node* path = node;
   if (node->is_mapping()) {
@@ -200,22 +201,25 @@ std::optional<std::string> read_tokenizer(const Node& dataset, Diagnostics& diag
                                              {.legacy_keys = {}, .other_keys = {"_target_"}});
     refuse_tokenizer_options(*node, section, diagnostics);
     path = node->find("pretrained_model_name_or_path");
-    if (path == nullptr || path->is_null()) return std::nullopt;
+    if (path == nullptr || path->is_null()) return;
   } else {
     section.pretrained_model_name_or_path = config::read_value<std::string>(*path, diagnostics);
   }
   const auto& name = section.pretrained_model_name_or_path;
-  if (!name) return std::nullopt;
+  if (!name) return;
+  read.tokenizer_name = HubName{*name, section.cache_dir, section.revision};
+  read.tokenizer_node = *path;
   const hub::Lookup lookup = hub::find_model(*name, section.cache_dir, section.revision);
   if (lookup.folder.empty() && lookup.is_hub_name) {
     diagnostics.note(*path, cat("'", *name, "' is not in the local Hugging Face cache",
                                 looked_for_text(*path, diagnostics)));
-    return "";
+    read.tokenizer_folder = "";
+    return;
   }
   if (lookup.folder.empty()) {
     diagnostics.error(*path, cat("no such folder: ", *name, looked_for_text(*path, diagnostics)));
   }
-  return lookup.folder;
+  read.tokenizer_folder = lookup.folder;
 }
 
 DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
@@ -224,7 +228,7 @@ DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
   const std::string prefix = "validation_dataset_";
   section.name = section.key.starts_with(prefix) ? section.key.substr(prefix.size()) : "default";
   section.node = node;
-  section.tokenizer_folder = read_tokenizer(node, diagnostics);
+  read_tokenizer(node, section, diagnostics);
   const auto target = config::split_target(node, diagnostics);
   if (!target) return section;
   const auto registry = dataset_targets();

@@ -29,10 +29,11 @@ namespace automodel::recipes {
 struct ModelPlan {
   ModelSection section;
   bool is_from_config = false;
-  std::string source;      ///< folder or hub name that the configuration comes from; "" when inline
-  std::string folder;      ///< where it is on this machine; "" when it is not here
-  std::string looked_for;  ///< where it is not, for errors (looked_for_text)
-  Json hf_config;          ///< the configuration with the recipe's overrides; null when not here
+  std::string source;  ///< folder or hub name that the configuration comes from; "" when inline
+  std::string folder;  ///< where it is on this machine; "" when it is not here
+  config::Node source_node;  ///< where the recipe names it
+  std::string looked_for;    ///< where it is not, for errors (looked_for_text)
+  Json hf_config;            ///< the configuration with the recipe's overrides; null when not here
   bool enables_fsdp_optimizations = false;  ///< backend.enable_fsdp_optimizations
   bool has_fake_balanced_gate = false;      ///< backend.fake_balanced_gate
   std::optional<at::ScalarType> dtype;      ///< storage; absent: the checkpoint's ("auto")

@@ -201,8 +201,8 @@ struct TokenizerSection {
     constexpr const char* kOneReader = "tokenizer.json is read as it is";
     return std::tuple{
         field("pretrained_model_name_or_path", &S::pretrained_model_name_or_path,
-              "folder with tokenizer.json, or the name of a model in the local cache"),
-        field("revision", &S::revision, "commit, branch or tag in the cache"),
+              "folder with tokenizer.json, or the name of a model on the hub"),
+        field("revision", &S::revision, "commit, branch or tag on the hub"),
         field("cache_dir", &S::cache_dir, "Hugging Face cache"),
         field("trust_remote_code", &S::trust_remote_code, "run code of the hub")
             .without_effect("no code is ever loaded"),
@@ -239,7 +239,7 @@ struct ModelSection {
     using S = ModelSection;
     return std::tuple{
         field("pretrained_model_name_or_path", &S::pretrained_model_name_or_path,
-              "Hugging Face folder, or the name of a model in the local cache"),
+              "Hugging Face folder, or the name of a model on the hub"),
         field("torch_dtype", &S::torch_dtype,
               "storage dtype; auto: the checkpoint's, bfloat16 for from_config"),
         field("dtype", &S::dtype, "the same, wins over torch_dtype"),
@@ -259,7 +259,7 @@ struct ModelSection {
         field("output_hidden_states", &S::output_hidden_states, "return hidden states")
             .without_effect("the head and the loss are one operation here"),
         field("cache_dir", &S::cache_dir, "Hugging Face cache"),
-        field("revision", &S::revision, "commit, branch or tag in the cache")};
+        field("revision", &S::revision, "commit, branch or tag on the hub")};
   }
 };
 

@@ -27,6 +27,8 @@ class MapPlan final : public DatasetPlan {
 
   std::optional<std::string> check() const override { return datasets::check(config_).note; }
 
+  std::optional<datasets::SourceOptions> source() const override { return config_.source(); }
+
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
     std::unique_ptr<const datasets::Dataset> samples =
         std::make_unique<Data>(config_, *data.encoder);

@@ -17,7 +17,7 @@
 #include "loggers/chrome_trace.h"
 #include "loggers/console.h"
 #include "recipes/check/check_run.h"
-#include "recipes/read/read_recipe.h"
+#include "recipes/read/hub_inputs.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/rank_device.h"
 #include "recipes/run/train_session.h"
@@ -62,11 +62,12 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   run.begin_seconds = start_seconds();
   run.trace_path = options.trace_path;
   run.log_path = options.log_path;
-  const ConsoleReporter can_be_opened(console_of(run, 0, world_size));
+  ConsoleReporter reporter(console_of(run, 0, world_size));
   run.device = options.device;
   run.document = config::load_recipe(options.recipe_path, options.overrides);
   config::Diagnostics diagnostics(run.document.sources);
-  run.recipe = read_recipe(run.document.root, diagnostics);
+  run.recipe =
+      read_with_hub(run.document, HubFetch::kDescriptions, /*is_run=*/true, reporter, diagnostics);
   check_run(run.recipe, {.world_size = world_size, .loads_tokenizers = false}, diagnostics);
   diagnostics.throw_if_errors();
   run.warnings = run.document.warnings;
@@ -93,8 +94,18 @@ RankDevice find_device(const PreparedRun& run, int local_rank, comm::World& worl
   return place;
 }
 
+/// Fetches what is not on this machine yet: one of its ranks does, the others wait and watch.
+void fetch_for_machine(const PreparedRun& run, int local_rank, comm::World& world,
+                       Reporter& reporter) {
+  comm::SlowWork& slow_work = world.slow_work(slow_work_options(run.recipe, reporter));
+  slow_work.run("fetching model and data", [&] {
+    if (local_rank == 0) fetch_inputs(run.recipe, reporter, slow_work.progress());
+  });
+}
+
 int run_session(const PreparedRun& run, int local_rank, comm::World& world, Reporter& reporter) {
   world.group().check_same("recipe or overrides", run.compared_recipe);
+  fetch_for_machine(run, local_rank, world, reporter);
   const RankDevice place = find_device(run, local_rank, world, reporter);
   if (place.device.is_cpu()) tensor::use_page_arena_for_tensors();
   const comm::ProcessGroup group = world.group();

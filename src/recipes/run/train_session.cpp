@@ -8,6 +8,11 @@
 
 namespace automodel::recipes {
 
+comm::SlowWorkOptions slow_work_options(const Recipe& recipe, Reporter& reporter) {
+  return {.stall_seconds = recipe.checkpoint.consolidation_timeout_minutes * 60,
+          .reporter = &reporter};
+}
+
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
     : recipe_(recipe),
       context_(context),
@@ -51,9 +56,7 @@ SessionState TrainSession::state() {
 }
 
 comm::SlowWork& TrainSession::slow_work() {
-  return context_.world->slow_work(
-      {.stall_seconds = recipe_.checkpoint.consolidation_timeout_minutes * 60,
-       .reporter = context_.reporter});
+  return context_.world->slow_work(slow_work_options(recipe_, *context_.reporter));
 }
 
 TrainSession::Group TrainSession::next_group() {

@@ -25,6 +25,9 @@
 
 namespace automodel::recipes {
 
+/// How ranks of a run wait for each other's files.
+comm::SlowWorkOptions slow_work_options(const Recipe& recipe, Reporter& reporter);
+
 /// The loop of a run over parts that functions make of the recipe, one after the other in
 /// upstream's order: mesh, model, data, step. What a kind of recipe does otherwise is in its parts
 /// (session_step.h). Every rank builds one and calls run().

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/json.h"
+#include "datasets/fingerprint.h"
+
+namespace automodel::datasets {
+
+/// The rows of one file, in any order, from any thread.
+class RowFile {
+ public:
+  virtual ~RowFile() = default;
+  virtual int64_t size() const = 0;
+  /// An object. Throws InputError "ORIGIN: ...".
+  virtual Json row(int64_t index) const = 0;
+  /// "FILE:LINE" of JSON, "FILE row N" (from 0) of tables.
+  virtual std::string origin(int64_t index) const = 0;
+  /// "; FILE has it as TYPE, which ..." for a column that rows do not have though the file does; ""
+  /// otherwise.
+  virtual std::string why_without(const std::string& column) const { return ""; }
+  virtual DataFingerprint fingerprint() const = 0;
+};
+
+/// JSON, JSON lines (also packed: .gz, .zst) or a table, by the name's ending. Packed files and
+/// tables are read from copies that are made once (tables/table_file.h). Throws InputError.
+std::unique_ptr<RowFile> open_row_file(const std::string& path);
+
+/// The first row of a file, without a copy; null where there is none.
+Json first_row_of(const std::string& path);
+
+/// Its origin.
+std::string first_origin_of(const std::string& path);
+
+}  // namespace automodel::datasets

@@ -1,0 +1,224 @@
+#include "hub/http.h"
+
+#include <curl/curl.h>
+
+#include <array>
+#include <exception>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/text.h"
+
+namespace automodel::hub {
+
+namespace {
+
+constexpr size_t kLongestBody = size_t{256} << 20;
+constexpr size_t kLongestErrorBody = size_t{64} << 10;
+constexpr std::array<std::string_view, 5> kHubFields = {
+    "x-repo-commit", "x-linked-etag", "x-linked-size", "x-error-code", "x-error-message"};
+
+std::string lookup(const std::map<std::string, std::string>& fields, const std::string& name) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? "" : found->second;
+}
+
+/// Failures that the same request meets again.
+bool is_final(CURLcode code) {
+  return code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT ||
+         code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+         code == CURLE_TOO_MANY_REDIRECTS;
+}
+
+/// Where other distributions than the one that libcurl was built on keep their certificates.
+const char* usual_ca_file() {
+  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
+    if (path_exists(file)) return file;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string HttpHead::field(const std::string& name) const {
+  return lookup(fields, name);
+}
+
+std::string HttpHead::hub_field(const std::string& name) const {
+  return lookup(hub_fields, name);
+}
+
+struct HttpClient::State {
+  State(const Settings& given, const std::atomic<bool>* cancelled)
+      : settings(given), is_cancelled(cancelled), curl(curl_easy_init()) {
+    AM_CHECK(curl != nullptr);
+  }
+  ~State() { curl_easy_cleanup(curl); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  template <typename Value>
+  void set(CURLoption option, Value value) {
+    AM_CHECK(curl_easy_setopt(curl, option, value) == CURLE_OK, "curl option ",
+             static_cast<int>(option));
+  }
+
+  void set_options(const std::string& url);
+  HttpAnswer perform(const std::string& url, uint64_t offset, HttpSink* to);
+  size_t take_header(std::string_view line);
+  size_t take_bytes(std::string_view bytes);
+
+  static size_t on_header(char* data, size_t size, size_t count, void* self) {
+    return static_cast<State*>(self)->take_header({data, size * count});
+  }
+  static size_t on_bytes(char* data, size_t size, size_t count, void* self) {
+    return static_cast<State*>(self)->take_bytes({data, size * count});
+  }
+  static int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+    const std::atomic<bool>* flag = static_cast<State*>(self)->is_cancelled;
+    return flag != nullptr && flag->load() ? 1 : 0;
+  }
+
+  Settings settings;
+  const std::atomic<bool>* is_cancelled;
+  CURL* curl;
+  // of the request under way
+  HttpSink* sink = nullptr;
+  HttpAnswer answer;
+  bool has_begun = false;
+  std::exception_ptr thrown;
+};
+
+void HttpClient::State::set_options(const std::string& url) {
+  curl_easy_reset(curl);  // connections stay
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_FOLLOWLOCATION, 1L);
+  set(CURLOPT_MAXREDIRS, 10L);
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_USERAGENT, "automodel");
+  // Refused, and in force already, where the last request's buffer is still there.
+  curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 512L << 10);
+  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(settings.connect_seconds * 1000));
+  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(settings.stall_seconds)));
+  set(CURLOPT_HEADERFUNCTION, &State::on_header);
+  set(CURLOPT_HEADERDATA, this);
+  set(CURLOPT_WRITEFUNCTION, &State::on_bytes);
+  set(CURLOPT_WRITEDATA, this);
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, &State::on_progress);
+  set(CURLOPT_XFERINFODATA, this);
+  if (!settings.ca_file.empty()) {
+    set(CURLOPT_CAINFO, settings.ca_file.c_str());
+  } else if (const char* file = usual_ca_file()) {
+    set(CURLOPT_CAINFO, file);
+  }
+  if (!settings.token.empty()) {
+    // Unlike a header of our own, libcurl keeps this from other hosts.
+    set(CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
+    set(CURLOPT_XOAUTH2_BEARER, settings.token.c_str());
+  }
+}
+
+size_t HttpClient::State::take_header(std::string_view line) {
+  if (line.starts_with("HTTP/")) answer.head.fields.clear();
+  const size_t colon = line.find(':');
+  if (colon == std::string_view::npos) return line.size();
+  const std::string name = to_lower(line.substr(0, colon));
+  const std::string value(trim(line.substr(colon + 1)));
+  answer.head.fields[name] = value;
+  for (const std::string_view known : kHubFields) {
+    if (name == known) answer.head.hub_fields.emplace(name, value);
+  }
+  return line.size();
+}
+
+size_t HttpClient::State::take_bytes(std::string_view bytes) {
+  long status = 0;
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  const bool is_file = sink != nullptr && (status == 200 || status == 206);
+  try {
+    if (is_file && !std::exchange(has_begun, true)) {
+      answer.head.status = static_cast<int>(status);
+      answer.problem = sink->begin(answer.head);
+      if (!answer.problem.empty()) return 0;
+    }
+    if (is_file) {
+      sink->write(bytes);
+    } else if (answer.body.size() + bytes.size() > kLongestBody) {
+      answer.problem = "the answer is longer than 256 MiB";
+      return 0;
+    } else if (status / 100 == 2 || answer.body.size() < kLongestErrorBody) {
+      answer.body.append(bytes);
+    }
+  } catch (...) {
+    thrown = std::current_exception();  // not through C; thrown again in perform()
+    return 0;
+  }
+  return bytes.size();
+}
+
+HttpAnswer HttpClient::State::perform(const std::string& url, uint64_t offset, HttpSink* to) {
+  sink = to;
+  answer = {};
+  has_begun = false;
+  thrown = nullptr;
+  std::array<char, CURL_ERROR_SIZE> text{};
+  set_options(url);
+  set(CURLOPT_ERRORBUFFER, text.data());
+  // Not CURLOPT_RESUME_FROM, which gives up where a server knows no ranges.
+  const std::string range = cat(offset, "-");
+  if (offset > 0) set(CURLOPT_RANGE, range.c_str());
+  const CURLcode code = curl_easy_perform(curl);
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+  if (thrown) std::rethrow_exception(thrown);
+  long status = 0;
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  answer.head.status = static_cast<int>(status);
+  if (code != CURLE_OK && answer.problem.empty()) {
+    answer.problem = text[0] != '\0' ? text.data() : curl_easy_strerror(code);
+    answer.is_final = is_final(code);
+  }
+  // An empty file has no byte that would begin it.
+  if (code == CURLE_OK && sink != nullptr && status == 200 && !has_begun) {
+    answer.problem = sink->begin(answer.head);
+  }
+  return std::move(answer);
+}
+
+HttpClient::HttpClient(const Settings& settings, const std::atomic<bool>* is_cancelled)
+    : state_(std::make_unique<State>(settings, is_cancelled)) {}
+
+HttpClient::~HttpClient() = default;
+
+HttpAnswer HttpClient::get(const std::string& url) {
+  return state_->perform(url, 0, nullptr);
+}
+
+HttpAnswer HttpClient::download(const std::string& url, uint64_t offset, HttpSink& sink) {
+  return state_->perform(url, offset, &sink);
+}
+
+std::string escape_path(std::string_view path) {
+  std::string escaped;
+  for (const char c : path) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                          (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~' ||
+                          c == '/';
+    if (is_plain) {
+      escaped += c;
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    escaped += '%';
+    escaped += "0123456789ABCDEF"[byte >> 4];
+    escaped += "0123456789ABCDEF"[byte & 15];
+  }
+  return escaped;
+}
+
+}  // namespace automodel::hub

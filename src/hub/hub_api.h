@@ -1,0 +1,57 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/reporter.h"
+#include "hub/http.h"
+#include "hub/hub_error.h"
+#include "hub/listing.h"
+#include "hub/repository.h"
+#include "hub/settings.h"
+
+namespace automodel::hub {
+
+/// The error of an answer that cannot be had by asking again. `what`: "model 'org/name'" or that
+/// and a file of it.
+HubError refused(const HttpHead& head, const Repository& repository, const std::string& what,
+                 const Settings& settings);
+
+/// Whether a status passes: 408, 429, 5xx.
+bool is_passing(int status);
+
+/// How often a request is tried, and how long the pauses are.
+class Attempts final {
+ public:
+  Attempts(const Settings& settings, Reporter& reporter, std::string what)
+      : settings_(settings), reporter_(reporter), what_(std::move(what)) {}
+
+  /// After an attempt that failed for a reason that may pass: waits as the server asks
+  /// (Retry-After), else longer each time. Throws HubError kUnreachable after the last.
+  void fail(const HttpAnswer& answer);
+
+  /// Bytes have come: the next attempt is a first one again.
+  void reset() { num_failed_ = 0; }
+
+ private:
+  const Settings& settings_;
+  Reporter& reporter_;
+  std::string what_;
+  int num_failed_ = 0;
+};
+
+/// The commit that a branch, a tag or a commit's short hash stands for. Throws HubError.
+std::string ask_commit(HttpClient& client, const Repository& repository, const Settings& settings,
+                       Reporter& reporter);
+
+/// All files of a commit, page by page. Throws HubError.
+std::vector<HubFile> ask_listing(HttpClient& client, const Repository& repository,
+                                 const std::string& commit, const Settings& settings,
+                                 Reporter& reporter);
+
+/// Where a file of a commit is.
+std::string file_url(const Repository& repository, const std::string& commit,
+                     const std::string& path, const Settings& settings);
+
+}  // namespace automodel::hub

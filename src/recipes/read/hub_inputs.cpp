@@ -1,0 +1,149 @@
+#include "recipes/read/hub_inputs.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "datasets/hub_data.h"
+#include "hub/cache.h"
+#include "hub/hub.h"
+#include "recipes/read/read_recipe.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+
+/// Something that a recipe names on the hub, and where.
+struct HubInput {
+  Node place;
+  std::optional<std::string> cache_dir;
+  std::function<void(hub::Hub&)> fetch;
+};
+
+/// What could not be fetched.
+struct HubFinding {
+  Node place;
+  hub::HubFailure failure;
+  std::string text;
+};
+
+bool is_on_hub(const std::string& name) {
+  return !path_exists(name) && hub::looks_like_hub_name(name);
+}
+
+/// Parts of a model, one after the other.
+HubInput model_input(const Node& place, const HubName& name, std::vector<hub::ModelPart> parts) {
+  const hub::Repository repository{hub::RepositoryKind::kModel, name.name,
+                                   name.revision.value_or("main")};
+  return {place, name.cache_dir, [repository, parts = std::move(parts)](hub::Hub& hub) {
+            const hub::Snapshot snapshot = hub.open(repository);
+            for (const hub::ModelPart part : parts) {
+              hub::fetch_model_part(hub, repository, snapshot, part);
+            }
+          }};
+}
+
+bool loads_weights(const ModelPlan& model) {
+  return !model.is_from_config && model.section.load_base_model != false;
+}
+
+void add_model(const Recipe& recipe, HubFetch what, std::vector<HubInput>& inputs) {
+  const ModelPlan& model = recipe.model;
+  if (!is_on_hub(model.source)) return;
+  std::vector<hub::ModelPart> parts = {hub::ModelPart::kConfig};
+  if (what != HubFetch::kConfig) parts.push_back(hub::ModelPart::kTokenizer);
+  if (what == HubFetch::kAll && loads_weights(model)) parts.push_back(hub::ModelPart::kWeights);
+  inputs.push_back(model_input(
+      model.source_node, {model.source, model.section.cache_dir, model.section.revision}, parts));
+}
+
+void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubInput>& inputs) {
+  if (what == HubFetch::kConfig) return;
+  if (section.tokenizer_name && is_on_hub(section.tokenizer_name->name)) {
+    inputs.push_back(
+        model_input(section.tokenizer_node, *section.tokenizer_name, {hub::ModelPart::kTokenizer}));
+  }
+  if (section.plan == nullptr) return;
+  const auto source = section.plan->source();
+  if (!source || datasets::hub_data_sets(*source).empty()) return;
+  inputs.push_back({section.node, source->cache_dir, [source = *source, what](hub::Hub& hub) {
+                      if (what == HubFetch::kAll) {
+                        datasets::fetch_data_files(hub, source);
+                      } else {
+                        datasets::fetch_data_cards(hub, source);
+                      }
+                    }});
+}
+
+std::vector<HubInput> inputs_of(const Recipe& recipe, HubFetch what) {
+  std::vector<HubInput> inputs;
+  add_model(recipe, what, inputs);
+  add_dataset(recipe.dataset, what, inputs);
+  for (const DatasetSection& section : recipe.validation_datasets) {
+    add_dataset(section, what, inputs);
+  }
+  return inputs;
+}
+
+hub::Settings settings_of(const HubInput& input) {
+  return hub::Settings::from_environment(hub::process_environment(), input.cache_dir);
+}
+
+/// What says how a model or data set looks, as far as it can be had. A check does not wait long.
+std::vector<HubFinding> fetch_descriptions(const Recipe& recipe, HubFetch what, bool is_run,
+                                           Reporter& reporter) {
+  std::vector<HubFinding> findings;
+  for (const HubInput& input : inputs_of(recipe, what)) {
+    hub::Settings settings = settings_of(input);
+    if (settings.is_offline) continue;
+    if (!is_run) settings.num_attempts = 2;
+    try {
+      hub::Hub hub(settings, reporter);
+      input.fetch(hub);
+    } catch (const hub::HubError& error) {
+      findings.push_back({input.place, error.failure(), error.what()});
+      // A check does not wait for the same silence again.
+      if (!is_run && error.failure() == hub::HubFailure::kUnreachable) break;
+    }
+  }
+  return findings;
+}
+
+}  // namespace
+
+Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_run,
+                     Reporter& reporter, Diagnostics& diagnostics) {
+  AM_CHECK(what != HubFetch::kAll);
+  // Where the names are is known once the recipe was read; what they mean, once they are here.
+  Diagnostics unheard(document.sources);
+  const std::vector<HubFinding> findings =
+      fetch_descriptions(read_recipe(document.root, unheard), what, is_run, reporter);
+  Recipe recipe = read_recipe(document.root, diagnostics);
+  for (const HubFinding& finding : findings) {
+    const bool is_silent = finding.failure == hub::HubFailure::kUnreachable ||
+                           finding.failure == hub::HubFailure::kBroken;
+    if (!is_silent) {
+      diagnostics.error(finding.place, finding.text);
+    } else if (is_run) {
+      throw hub::HubError(finding.failure, finding.text);
+    } else {
+      diagnostics.note(finding.place, finding.text);
+    }
+  }
+  return recipe;
+}
+
+void fetch_inputs(const Recipe& recipe, Reporter& reporter, ByteCounter& bytes) {
+  for (const HubInput& input : inputs_of(recipe, HubFetch::kAll)) {
+    hub::Hub hub(settings_of(input), reporter, &bytes);
+    input.fetch(hub);
+  }
+}
+
+}  // namespace automodel::recipes

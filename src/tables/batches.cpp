@@ -1,0 +1,119 @@
+#include "tables/batches.h"
+
+#include <arrow/api.h>
+#include <arrow/csv/api.h>
+#include <arrow/io/api.h>
+#include <arrow/ipc/api.h>
+#include <parquet/arrow/reader.h>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "tables/row_json.h"
+
+namespace automodel::tables {
+
+namespace {
+
+constexpr int64_t kRowsABatch = 1024;
+
+template <typename Value>
+Value take(arrow::Result<Value> result, const std::string& path) {
+  if (!result.ok()) throw InputError(cat(path, ": ", result.status().message()));
+  return std::move(result).ValueUnsafe();
+}
+
+std::shared_ptr<arrow::RecordBatchReader> open_parquet(
+    const std::string& path, const std::shared_ptr<arrow::io::RandomAccessFile>& file) {
+  parquet::ArrowReaderProperties properties;
+  properties.set_use_threads(false);
+  properties.set_batch_size(kRowsABatch);
+  properties.set_pre_buffer(false);
+  parquet::arrow::FileReaderBuilder builder;
+  if (const auto status = builder.Open(file); !status.ok()) {
+    throw InputError(cat(path, ": ", status.message()));
+  }
+  builder.properties(properties);
+  std::shared_ptr<parquet::arrow::FileReader> reader = take(builder.Build(), path);
+  std::shared_ptr<arrow::RecordBatchReader> batches = take(reader->GetRecordBatchReader(), path);
+  // The batches' reader does not own the file's.
+  return take(arrow::RecordBatchReader::MakeFromIterator(
+                  arrow::MakeFunctionIterator([reader, batches] { return batches->Next(); }),
+                  batches->schema()),
+              path);
+}
+
+/// An Arrow file that is read from its beginning to its end.
+std::shared_ptr<arrow::RecordBatchReader> open_arrow_file(
+    const std::string& path, const std::shared_ptr<arrow::io::RandomAccessFile>& file) {
+  auto reader = take(arrow::ipc::RecordBatchFileReader::Open(file), path);
+  auto next = [reader, i = 0]() mutable -> arrow::Result<std::shared_ptr<arrow::RecordBatch>> {
+    if (i == reader->num_record_batches()) return std::shared_ptr<arrow::RecordBatch>();
+    return reader->ReadRecordBatch(i++);
+  };
+  return take(arrow::RecordBatchReader::MakeFromIterator(
+                  arrow::MakeFunctionIterator(std::move(next)), reader->schema()),
+              path);
+}
+
+std::shared_ptr<arrow::RecordBatchReader> open_csv(
+    const std::string& path, const std::shared_ptr<arrow::io::RandomAccessFile>& file) {
+  auto read = arrow::csv::ReadOptions::Defaults();
+  read.use_threads = false;
+  auto parse = arrow::csv::ParseOptions::Defaults();
+  parse.newlines_in_values = true;
+  if (path.ends_with(".tsv")) parse.delimiter = '\t';
+  auto convert = arrow::csv::ConvertOptions::Defaults();
+  convert.strings_can_be_null = true;  // as pandas, which the datasets package reads CSV with
+  return take(arrow::csv::StreamingReader::Make(arrow::io::default_io_context(), file, read, parse,
+                                                convert),
+              path);
+}
+
+}  // namespace
+
+Batches open_batches(const std::string& path) {
+  std::shared_ptr<arrow::io::RandomAccessFile> file =
+      take(arrow::io::ReadableFile::Open(path), path);
+  Batches batches;
+  if (path.ends_with(".parquet")) {
+    batches.reader = open_parquet(path, file);
+  } else if (path.ends_with(".csv") || path.ends_with(".tsv")) {
+    batches.reader = open_csv(path, file);
+  } else if (DataFile(path).read(0, 6) == "ARROW1") {
+    batches.reader = open_arrow_file(path, file);
+  } else {
+    batches.reader = take(arrow::ipc::RecordBatchStreamReader::Open(file), path);
+  }
+  const auto& fields = batches.reader->schema()->fields();
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (is_json_type(*fields[i]->type())) {
+      batches.columns.push_back(static_cast<int>(i));
+    } else {
+      batches.left_out.push_back(cat(fields[i]->name(), " (", fields[i]->type()->ToString(), ")"));
+    }
+  }
+  return batches;
+}
+
+std::shared_ptr<arrow::RecordBatch> next_batch(const Batches& batches, const std::string& path,
+                                               int64_t first_row) {
+  std::shared_ptr<arrow::RecordBatch> batch;
+  const std::string place = cat(path, ": rows from ", first_row, " on: ");
+  if (const auto status = batches.reader->ReadNext(&batch); !status.ok()) {
+    throw InputError(place + status.message());
+  }
+  if (batch == nullptr) return nullptr;
+  for (const int column : batches.columns) {
+    // Offsets and lengths come from the file: nothing reads past what is there after this.
+    if (const auto status = batch->column(column)->ValidateFull(); !status.ok()) {
+      throw InputError(
+          cat(place, "column '", batch->schema()->field(column)->name(), "': ", status.message()));
+    }
+  }
+  auto selected = batch->SelectColumns(batches.columns);
+  if (!selected.ok()) throw InputError(place + selected.status().message());
+  return *selected;
+}
+
+}  // namespace automodel::tables

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace arrow {
+class RecordBatch;
+class RecordBatchReader;
+}  // namespace arrow
+
+namespace automodel::tables {
+
+/// A table's rows some at a time, in their order, without the columns that JSON cannot hold.
+struct Batches {
+  std::shared_ptr<arrow::RecordBatchReader> reader;
+  std::vector<int> columns;           ///< of the reader's, that rows have
+  std::vector<std::string> left_out;  ///< "image (struct<bytes: binary, path: string>)"
+};
+
+/// Opens a file by its name's ending. Throws InputError, and std::exception of Arrow's.
+Batches open_batches(const std::string& path);
+
+/// The next rows with the columns that rows have, checked to the last byte; nullptr at the end.
+/// `first_row`: the number of the batch's, for errors. Throws InputError.
+std::shared_ptr<arrow::RecordBatch> next_batch(const Batches& batches, const std::string& path,
+                                               int64_t first_row);
+
+}  // namespace automodel::tables

@@ -1,0 +1,139 @@
+#include "tables/table_file.h"
+
+#include <arrow/api.h>
+#include <arrow/io/api.h>
+#include <arrow/ipc/api.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "tables/batches.h"
+#include "tables/file_copy.h"
+#include "tables/row_json.h"
+
+namespace automodel::tables {
+
+namespace {
+
+/// Runs `work`; what Arrow throws becomes an InputError that names the file.
+template <typename Work>
+auto with_name(const std::string& path, const Work& work) {
+  try {
+    return work();
+  } catch (const UserError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw InputError(cat(path, ": ", error.what()));
+  }
+}
+
+void check(const arrow::Status& status, const std::string& path) {
+  if (!status.ok()) throw InputError(cat(path, ": ", status.message()));
+}
+
+template <typename Value>
+Value take(arrow::Result<Value> result, const std::string& path) {
+  check(result.status(), path);
+  return std::move(result).ValueUnsafe();
+}
+
+/// All rows as an Arrow file without compression, so that rows can be read where they lie.
+void write_copy(const std::string& path, const std::string& to) {
+  const Batches batches = open_batches(path);
+  const auto schema = batches.reader->schema();
+  arrow::FieldVector fields;
+  for (const int column : batches.columns) fields.push_back(schema->field(column));
+  const auto out = take(arrow::io::FileOutputStream::Open(to), to);
+  const auto writer = take(arrow::ipc::MakeFileWriter(out, arrow::schema(fields)), to);
+  int64_t num_rows = 0;
+  while (const auto batch = next_batch(batches, path, num_rows)) {
+    check(writer->WriteRecordBatch(*batch), to);
+    num_rows += batch->num_rows();
+  }
+  check(writer->Close(), to);
+  check(out->Close(), to);
+}
+
+Json row_json(const arrow::RecordBatch& batch, int64_t row) {
+  Json object = Json::object();
+  for (int i = 0; i < batch.num_columns(); ++i) {
+    object.as_object().emplace_back(batch.schema()->field(i)->name(),
+                                    value_json(*batch.column(i), row));
+  }
+  return object;
+}
+
+}  // namespace
+
+struct TableFile::State {
+  State(const std::string& path, const std::string& copies)
+      : copy(find_or_make_copy(path, copies, ".arrow",
+                               [&](const std::string& to) { write_copy(path, to); })) {
+    left_out = open_batches(path).left_out;
+    // Our own file, that nobody writes to: reading it cannot fail later.
+    map = take(arrow::io::MemoryMappedFile::Open(copy.path, arrow::io::FileMode::READ), path);
+    const auto reader = take(arrow::ipc::RecordBatchFileReader::Open(map), path);
+    for (const auto& field : reader->schema()->fields()) columns.push_back(field->name());
+    first_rows.push_back(0);
+    for (int i = 0; i < reader->num_record_batches(); ++i) {
+      batches.push_back(take(reader->ReadRecordBatch(i), path));
+      first_rows.push_back(first_rows.back() + batches.back()->num_rows());
+    }
+  }
+
+  FileCopy copy;
+  std::shared_ptr<arrow::io::MemoryMappedFile> map;
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches;
+  std::vector<int64_t> first_rows;  ///< of each batch, and the total at the end
+  std::vector<std::string> columns;
+  std::vector<std::string> left_out;
+};
+
+bool is_table_name(std::string_view path) {
+  return path.ends_with(".parquet") || path.ends_with(".arrow") || path.ends_with(".feather") ||
+         path.ends_with(".csv") || path.ends_with(".tsv");
+}
+
+TableFile::TableFile(const std::string& path, const std::string& copies)
+    : state_(with_name(path, [&] { return std::make_unique<State>(path, copies); })) {}
+
+TableFile::~TableFile() = default;
+TableFile::TableFile(TableFile&&) noexcept = default;
+
+int64_t TableFile::size() const {
+  return state_->first_rows.back();
+}
+
+const std::vector<std::string>& TableFile::columns() const {
+  return state_->columns;
+}
+
+const std::vector<std::string>& TableFile::left_out() const {
+  return state_->left_out;
+}
+
+uint64_t TableFile::checksum() const {
+  return state_->copy.checksum;
+}
+
+Json TableFile::row(int64_t index) const {
+  AM_CHECK(index >= 0 && index < size(), "row ", index, " of ", size());
+  const auto& firsts = state_->first_rows;
+  const auto batch =
+      static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), index) - firsts.begin()) -
+      1;
+  return row_json(*state_->batches[batch], index - firsts[batch]);
+}
+
+Json read_first_row(const std::string& path) {
+  return with_name(path, [&]() -> Json {
+    const Batches batches = open_batches(path);
+    while (const auto batch = next_batch(batches, path, 0)) {
+      if (batch->num_rows() > 0) return row_json(*batch, 0);
+    }
+    return {};
+  });
+}
+
+}  // namespace automodel::tables

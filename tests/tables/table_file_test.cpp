@@ -1,0 +1,195 @@
+#include "tables/table_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "core/checksum.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::tables {
+namespace {
+
+using test::error_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string data(const std::string& name) {
+  return test::source_file("tests/tables/data/" + name);
+}
+
+std::vector<Json> golden(const std::string& name) {
+  std::vector<Json> rows;
+  for (const std::string& line : split(read_file(data(name)), '\n')) {
+    if (!line.empty()) rows.push_back(Json::parse(line, name));
+  }
+  return rows;
+}
+
+class TableFileTest : public testing::Test {
+ protected:
+  TableFile open(const std::string& path) const { return TableFile(path, copies_.path()); }
+
+  /// Every row of a table of tests/tables/data, with the columns in `like`.
+  void expect_rows(const std::string& name, const std::vector<Json>& like) const {
+    const TableFile file = open(data(name));
+    ASSERT_GE(file.size(), static_cast<int64_t>(like.size())) << name;
+    for (size_t i = 0; i < like.size(); ++i) {
+      Json expected = Json::object();
+      for (const std::string& column : file.columns()) expected[column] = like[i].at(column);
+      EXPECT_EQ(file.row(static_cast<int64_t>(i)).dump(), expected.dump()) << name;
+    }
+    EXPECT_EQ(read_first_row(data(name)), file.row(0));
+  }
+
+  test::TemporaryDirectory copies_;
+};
+
+TEST_F(TableFileTest, RowsAreWhatPyarrowReads) {
+  expect_rows("squad.parquet", golden("squad_first.jsonl"));
+  expect_rows("hellaswag.parquet", golden("hellaswag.jsonl"));
+  for (const char* name : {"types.parquet", "types.arrow", "types.feather"}) {
+    expect_rows(name, golden("types.jsonl"));
+    const TableFile file = open(data(name));
+    EXPECT_THAT(file.left_out(),
+                ElementsAre("bytes (binary)", "picture (struct<bytes: binary, path: string>)"));
+  }
+}
+
+TEST_F(TableFileTest, RowsAreReadInAnyOrderByAnyThread) {
+  const TableFile file = open(data("squad.parquet"));
+  ASSERT_EQ(file.size(), 2500);  // three groups of rows
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int64_t i = 2499 - t; i >= 0; i -= 7) {
+        EXPECT_EQ(file.row(i).at("question").as_string(), cat("What is ", i, " times ", i, "?"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(TableFileTest, CsvHasTypesAndQuotes) {
+  const TableFile file = open(data("rows.csv"));
+  EXPECT_EQ(file.row(0).dump(),
+            R"({"question": "one, two", "answer": "say \"three\"", "number": 4})");
+  EXPECT_EQ(file.row(1).at("question").as_string(), "two\nlines");
+}
+
+TEST_F(TableFileTest, ACopyIsMadeOnceAndAnewForOtherBytes) {
+  const std::string path = copies_.write("in/x.csv", "a\n1\n");
+  const uint64_t first = open(path).checksum();
+  EXPECT_EQ(first, checksum_of_file(path));
+  const auto num_copies = [&] {
+    int64_t count = 0;
+    for (const std::string& name : list_directory(copies_.path())) {
+      count += name.ends_with(".arrow");
+    }
+    return count;
+  };
+  EXPECT_EQ(open(path).row(0).at("a").as_int(), 1);
+  EXPECT_EQ(num_copies(), 1);
+  copies_.write("in/x.csv", "a\n22\n");
+  EXPECT_EQ(open(path).row(0).at("a").as_int(), 22);
+  EXPECT_NE(open(path).checksum(), first);
+  EXPECT_EQ(num_copies(), 2);
+}
+
+TEST_F(TableFileTest, FilesThatAreCutAreNamed) {
+  const std::string whole = read_file(data("squad.parquet"));
+  for (const size_t size : {whole.size() - 5, whole.size() / 2, size_t{20}, size_t{4}, size_t{0}}) {
+    const std::string path = copies_.write("cut.parquet", whole.substr(0, size));
+    EXPECT_THAT(error_of<InputError>([&] { open(path); }), StartsWith(path + ": ")) << size;
+    EXPECT_THAT(error_of<InputError>([&] { read_first_row(path); }), StartsWith(path + ": "));
+  }
+  for (const char* name : {"types.arrow", "types.feather"}) {
+    const std::string arrow = read_file(data(name));
+    const std::string path = copies_.write(name, arrow.substr(0, arrow.size() / 2));
+    EXPECT_THAT(error_of<InputError>([&] { open(path); }), StartsWith(path + ": "));
+  }
+}
+
+TEST_F(TableFileTest, DamagedFilesAreErrorsOrOtherRowsButNothingElse) {
+  for (const char* name :
+       {"squad.parquet", "hellaswag.parquet", "types.parquet", "types.arrow", "types.feather"}) {
+    const std::string whole = read_file(data(name));
+    int64_t num_errors = 0;
+    for (size_t at = 0; at < whole.size(); at += 1 + whole.size() / 60) {
+      std::string bytes = whole;
+      bytes[at] = static_cast<char>(bytes[at] ^ 0x5a);
+      const std::string path = copies_.write(cat("damaged-", name), bytes);
+      try {
+        const TableFile file = open(path);
+        for (int64_t i = 0; i < file.size(); ++i) file.row(i);
+      } catch (const InputError& error) {
+        ++num_errors;
+        EXPECT_THAT(error.what(), StartsWith(path + ": ")) << name << " at " << at;
+      }
+      remove_tree(copies_.file(cat("damaged-", name)));
+    }
+    EXPECT_GT(num_errors, 8) << name;
+  }
+}
+
+TEST_F(TableFileTest, OffsetsBeyondTheFileAndTextThatIsNoneAreErrors) {
+  const std::string whole = read_file(data("types.arrow"));
+  const int64_t offsets[] = {0, 1, 2};  // of large_string's "a" and "b"
+  const std::string pattern(reinterpret_cast<const char*>(offsets), sizeof(offsets));
+  const size_t at = whole.find(pattern);
+  ASSERT_NE(at, std::string::npos);
+  std::string far = whole;
+  far[at + 16 + 4] = 1;  // 2 + 2^32
+  const std::string path = copies_.write("far.arrow", far);
+  EXPECT_THAT(error_of<InputError>([&] { open(path); }),
+              StartsWith(path + ": rows from 0 on: column 'large_string': "));
+  std::string text = whole;
+  text[text.find("na\xc3\xafve") + 3] = 'i';  // a letter of two bytes has one left
+  const std::string other = copies_.write("text.arrow", text);
+  EXPECT_THAT(error_of<InputError>([&] { read_first_row(other); }),
+              StartsWith(other + ": rows from 0 on: column 'string': "));
+}
+
+TEST_F(TableFileTest, DamageInTheMiddleSaysWhichRows) {
+  std::string bytes = read_file(data("squad.parquet"));
+  const size_t third_group = bytes.size() * 4 / 5;
+  for (size_t i = 0; i < 200; ++i) bytes[third_group + i] = static_cast<char>(i);
+  const std::string path = copies_.write("middle.parquet", bytes);
+  EXPECT_THAT(error_of<InputError>([&] { open(path); }), StartsWith(path + ": rows from "));
+  EXPECT_EQ(read_first_row(path), golden("squad_first.jsonl").front());
+}
+
+TEST_F(TableFileTest, PackedFilesAreUnpacked) {
+  std::string expected;
+  for (const Json& row : golden("hellaswag.jsonl")) expected += row.dump() + "\n";
+  for (const char* name : {"rows.jsonl.gz", "rows.jsonl.zst"}) {
+    const UnpackedFile file = unpack_file(data(name), copies_.path());
+    EXPECT_EQ(read_file(file.path), expected);
+    EXPECT_EQ(file.checksum, checksum_of_file(data(name)));
+    EXPECT_EQ(read_packed_start(data(name), 10), expected.substr(0, 10));
+    const std::string whole = read_file(data(name));
+    const std::string cut = copies_.write(name, whole.substr(0, whole.size() / 2));
+    EXPECT_THAT(error_of<InputError>([&] { unpack_file(cut, copies_.path()); }),
+                StartsWith(cut + ": "));
+    const std::string other = copies_.write(cat("other-", name), "no such thing");
+    EXPECT_THAT(error_of<InputError>([&] { unpack_file(other, copies_.path()); }),
+                StartsWith(other + ": "));
+  }
+}
+
+TEST_F(TableFileTest, NothingHalfMadeStaysBehind) {
+  const std::string path = copies_.write("bad/x.parquet", "PAR1 no table PAR1");
+  EXPECT_THROW(open(path), InputError);
+  for (const std::string& name : list_directory(copies_.path())) {
+    EXPECT_THAT(name, testing::Not(HasSubstr(".tmp-")));
+    EXPECT_FALSE(name.ends_with(".arrow"));
+  }
+}
+
+}  // namespace
+}  // namespace automodel::tables
