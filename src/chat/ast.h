@@ -70,7 +70,7 @@ struct Expression {
   int column = 0;
   int depth = 1;  // of expressions inside it
   Role role = Role::kLoad;
-  bool is_soft = false;  // may never be evaluated: an unknown filter fails only when it is
+  bool is_key = false;  // of kAttribute: a name that can only be a key of a dict
   std::string name;
   std::string attribute;
   Value constant;

@@ -1,6 +1,8 @@
 #include "chat/characters.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "chat/case_tables.h"
 #include "core/utf8.h"
@@ -15,6 +17,13 @@ unsigned char byte_at(std::string_view text, size_t at) {
 
 bool is_continuation(unsigned char byte) {
   return (byte & 0xC0) == 0x80;
+}
+
+/// Eight bytes at once.
+uint64_t word_at(std::string_view text, size_t at) {
+  uint64_t word = 0;
+  std::memcpy(&word, text.data() + at, sizeof(word));
+  return word;
 }
 
 bool is_in(std::span<const tables::CharacterRange> ranges, char32_t c) {
@@ -118,9 +127,14 @@ char32_t previous_code_point(std::string_view text, size_t& at) {
 }
 
 int64_t count_code_points(std::string_view text) {
-  int64_t count = 0;
-  for (const char byte : text) count += (static_cast<unsigned char>(byte) & 0xC0) != 0x80 ? 1 : 0;
-  return count;
+  size_t at = 0;
+  int64_t num_continuations = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    const uint64_t word = word_at(text, at);
+    num_continuations += std::popcount((word >> 7) & ~(word >> 6) & 0x0101010101010101U);
+  }
+  for (; at < text.size(); ++at) num_continuations += is_continuation(byte_at(text, at)) ? 1 : 0;
+  return static_cast<int64_t>(text.size()) - num_continuations;
 }
 
 size_t byte_of_code_point(std::string_view text, int64_t number) {
@@ -132,6 +146,10 @@ size_t byte_of_code_point(std::string_view text, int64_t number) {
 
 bool is_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
+    if (at + 8 <= text.size() && (word_at(text, at) & 0x8080808080808080U) == 0) {
+      at += 8;
+      continue;
+    }
     const unsigned char lead = byte_at(text, at);
     if (lead < 0x80) {
       ++at;

@@ -51,7 +51,6 @@ class Importer final {
 
  private:
   Value text(const std::string& bytes) {
-    if (!is_utf8(bytes)) throw InputError("a text of the conversation is not UTF-8");
     return Value::from(arena_.make<Text>(std::string_view(bytes)));
   }
 
@@ -110,6 +109,7 @@ Rendering ChatTemplate::render(const Json& variables, int64_t now, const Limits&
   try {
     Run run(limits, now);
     const Dict* dict = Importer(run.arena).dict(variables);
+    out.text.reserve(4096);
     execute(run, *state_->program, *dict, out.text);
     if (!run.generations.empty()) out.generation = spans_of(out.text, run.generations);
   } catch (const Failure& failure) {

@@ -56,7 +56,8 @@ class ChatTemplate final {
 
   /// Renders over variables: an object (messages, tools, bos_token, ...). `now` is the local time
   /// that strftime_now shows, as seconds since the epoch read as UTC. Throws TemplateError, also
-  /// past the limits; InputError when the variables are no object or hold what is no UTF-8.
+  /// past the limits; InputError when the variables are no object. Their texts are UTF-8, as those
+  /// of Json::parse.
   Rendering render(const Json& variables, int64_t now, const Limits& limits = {}) const;
 
   /// Whether it marks what the model writes with `{% generation %}`.

@@ -9,13 +9,13 @@ namespace automodel::chat {
 
 /// A filter: the first positional argument is what it is applied to.
 struct Filter {
-  const char* name;
+  std::string_view name;
   Value (*call)(Run& run, const Arguments& arguments);
 };
 
 /// A test, used with `is`; the same.
 struct Test {
-  const char* name;
+  std::string_view name;
   Value (*call)(Run& run, const Arguments& arguments);
 };
 

@@ -541,10 +541,14 @@ class Interpreter final {
       case Op::kConcatenate:
         return evaluate_concatenation(expression, activation);
       case Op::kAttribute:
-        return get_attribute(run_, item(0), expression.name_value);
+        return evaluate_attribute(expression, activation);
       case Op::kItem: {
         const Value object = item(0);
-        return get_item(run_, object, item(1));
+        const Value key = item(1);
+        if (object.is(Kind::kDict) && key.is_string()) {
+          if (const Value* value = object.dict->find(key.text->bytes)) return *value;
+        }
+        return get_item(run_, object, key);
       }
       case Op::kSlice:
         return evaluate_slice(expression, activation);
@@ -559,6 +563,15 @@ class Interpreter final {
         return binary_operation(run_, expression.op, left, item(1));
       }
     }
+  }
+
+  Value evaluate_attribute(const Expression& expression, Activation& activation) {
+    const Value object = evaluate(*expression.items[0], activation);
+    if (object.is(Kind::kDict) && expression.is_key) {
+      const Value* value = object.dict->find(expression.name);
+      return value != nullptr ? *value : run_.undefined_member(object, expression.name_value);
+    }
+    return get_attribute(run_, object, expression.name_value);
   }
 
   Value evaluate_dict(const Expression& expression, Activation& activation) {
@@ -591,14 +604,24 @@ class Interpreter final {
   }
 
   Value evaluate_concatenation(const Expression& expression, Activation& activation) {
-    std::vector<Value> values;
+    // All operands first: one that fails fails before any of them is printed.
+    Value* values = run_.arena.make_array<Value>(expression.items.size());
+    size_t count = 0;
     for (const ExpressionPtr& item : expression.items) {
-      values.push_back(evaluate(*item, activation));
+      values[count++] = evaluate(*item, activation);
     }
-    std::string out;
-    for (const Value& value : values) append_str(run_, value, out);
-    run_.step_bytes(out.size());
-    return run_.text(out);
+    std::string_view out;
+    for (size_t i = 0; i < count; ++i) {
+      if (values[i].is_string()) {
+        out = run_.arena.concatenate(out, values[i].text->bytes);
+      } else {
+        std::string text;
+        append_str(run_, values[i], text);
+        out = run_.arena.concatenate(out, text);
+      }
+      run_.step_bytes(out.size());
+    }
+    return run_.text_view(out);
   }
 
   Value evaluate_slice(const Expression& expression, Activation& activation) {

@@ -165,15 +165,22 @@ const Builtin* find_method(Kind kind, std::string_view name) {
 }
 
 bool is_internal_name(const Value& object, std::string_view name) {
-  constexpr std::array<std::string_view, 26> kNames = {
+  if (!name.starts_with("__") || object.is(Kind::kNamespace)) return false;
+  static constexpr std::array<std::string_view, 26> kNames = {
       "__class__",  "__init__",     "__new__",       "__doc__",          "__dir__",
       "__eq__",     "__ne__",       "__lt__",        "__le__",           "__gt__",
       "__ge__",     "__hash__",     "__str__",       "__repr__",         "__format__",
       "__sizeof__", "__reduce__",   "__reduce_ex__", "__len__",          "__getitem__",
       "__iter__",   "__contains__", "__setattr__",   "__getattribute__", "__subclasshook__",
       "__delattr__"};
-  if (!name.starts_with("__") || object.is(Kind::kNamespace)) return false;
   return std::ranges::find(kNames, name) != kNames.end();
+}
+
+bool is_dict_attribute(std::string_view name) {
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "get",   "items", "keys",    "values",     "copy",  "fromkeys",
+      "clear", "pop",   "popitem", "setdefault", "update"};
+  return name.starts_with("_") || std::ranges::find(kNames, name) != kNames.end();
 }
 
 Value macro_attribute(Run& run, const Macro& macro, std::string_view name) {

@@ -14,6 +14,9 @@ const Builtin* find_method(Kind kind, std::string_view name);
 /// Whether Python has an attribute of this name that is no method above (`__class__`).
 bool is_internal_name(const Value& object, std::string_view name);
 
+/// Whether Python's dict may have an attribute of this name; a key otherwise.
+bool is_dict_attribute(std::string_view name);
+
 /// An attribute of a macro (name, arguments ...); missing when it has none.
 Value macro_attribute(Run& run, const Macro& macro, std::string_view name);
 

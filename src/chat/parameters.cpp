@@ -6,7 +6,7 @@ namespace automodel::chat {
 
 Parameters::Parameters(const char* function, const Arguments& arguments,
                        std::initializer_list<std::string_view> names, size_t num_required) {
-  const std::vector<std::string_view> list(names);
+  const std::span<const std::string_view> list(names.begin(), names.size());
   if (arguments.positional.size() > list.size()) {
     throw Failure(cat(function, "() takes at most ", list.size(), " arguments (",
                       arguments.positional.size(), " given)"));

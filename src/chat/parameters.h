@@ -1,8 +1,8 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string_view>
-#include <vector>
 
 #include "chat/run.h"
 #include "chat/value.h"

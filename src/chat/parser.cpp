@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "chat/lexer.h"
+#include "chat/methods.h"
 #include "core/text.h"
 
 namespace automodel::chat {
@@ -633,7 +634,9 @@ class Parser final {
       if (name.is(TokenType::kName)) {
         std::vector<ExpressionPtr> items;
         items.push_back(std::move(object));
-        return make_named(Op::kAttribute, name, name.text, std::move(items));
+        ExpressionPtr out = make_named(Op::kAttribute, name, name.text, std::move(items));
+        out->is_key = !is_dict_attribute(name.text);
+        return out;
       }
       if (!name.is(TokenType::kInteger)) fail_at(name, "expected name or number");
       return make_of(Op::kItem, token, std::move(object), make_constant(name, name.number));

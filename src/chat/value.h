@@ -271,7 +271,7 @@ struct Arguments {
 
 /// A function of Python's or jinja2's.
 struct Builtin {
-  const char* name;
+  std::string_view name;
   Value (*call)(Run& run, const Value& self, const Arguments& arguments);
 };
 
