@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/render_chat.h"
 #include "cli/tokenize.h"
 #include "core/error.h"
 #include "recipes/check/check_recipe.h"
@@ -248,6 +249,28 @@ class TokenizeCommand final {
   bool adds_special_tokens_ = false;
 };
 
+class RenderChatCommand final {
+ public:
+  static constexpr const char* kName = "render-chat";
+  static constexpr const char* kPurpose =
+      "texts of conversations: JSON lines with `messages` in, lines with `rendered` out";
+
+  explicit RenderChatCommand(CLI::App& command) {
+    command.add_option("--template", path_,
+                       "Jinja file (default: every line's own string `template`)");
+    command.footer(
+        "A line may hold messages, tools, documents, add_generation_prompt, bos_token, eos_token, "
+        "now,\nand objects vars and kwargs with more variables. A line out has `generation`, the "
+        "code points\n[begin, end) that generation blocks wrote, or `error`, `line` and "
+        "`column`.");
+  }
+
+  int run() const { return render_chat_lines(path_); }
+
+ private:
+  std::string path_;
+};
+
 class ParityCommand final {
  public:
   static constexpr const char* kName = "parity";
@@ -328,6 +351,7 @@ int dispatch(std::vector<std::string> arguments) {
   add_command<SchemaCommand>(app, status);
   add_command<ExplainCommand>(app, status);
   add_command<TokenizeCommand>(app, status);
+  add_command<RenderChatCommand>(app, status);
   add_command<ParityCommand>(app, status);
   add_command<MergeLoraCommand>(app, status);
   add_command<VersionCommand>(app, status);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "datasets/conversation.h"
 
 namespace automodel::datasets {
 
@@ -54,10 +55,7 @@ ColumnMappedTextInstructionDataset::ColumnMappedTextInstructionDataset(
       encoder_(encoder),
       source_((validate(config_), config_.source())) {
   if (config_.use_hf_chat_template && encoder_.has_chat_template()) {
-    throw UnsupportedError(
-        cat("use_hf_chat_template: tokenizer ", encoder_.name(),
-            " has a chat template, and chat templates are not rendered in this version; "
-            "leave the key out to train on plain question and answer text"));
+    chat_.emplace(encoder_, std::nullopt, ChatFormatOptions{.format = format_});
   }
   // A wrong mapping is an error now, not in the first batch.
   const Json row = source_.row(0);
@@ -79,6 +77,19 @@ Sample ColumnMappedTextInstructionDataset::at(int64_t index) const {
                        " cuts all of them off"));
 }
 
+Sample ColumnMappedTextInstructionDataset::format_chat(const Json& row, int64_t index,
+                                                       const std::string& answer) const {
+  const auto text = [&](const std::optional<std::string>& column) {
+    const std::string* value = column ? text_column(row, *column, source_, index) : nullptr;
+    return value == nullptr ? std::string() : *value;
+  };
+  const ColumnMapping& mapping = config_.column_mapping;
+  const Json messages(Json::Array{make_message("system", text(mapping.context)),
+                                  make_message("user", text(mapping.question)),
+                                  make_message("assistant", answer)});
+  return chat_->format(messages, Json(), source_.origin(index));
+}
+
 Sample ColumnMappedTextInstructionDataset::format_row(int64_t index) const {
   const Json row = source_.row(index);
   std::string prompt;
@@ -95,7 +106,8 @@ Sample ColumnMappedTextInstructionDataset::format_row(int64_t index) const {
   if (answer == nullptr) {
     throw InputError(cat(source_.origin(index), ": column '", answer_column, "' is null"));
   }
-  Sample sample = format_prompt_completion(encoder_, prompt, *answer, format_);
+  Sample sample = chat_ ? format_chat(row, index, *answer)
+                        : format_prompt_completion(encoder_, prompt, *answer, format_);
   sample.row = index;
   return sample;
 }

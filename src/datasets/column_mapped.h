@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "datasets/chat_format.h"
 #include "datasets/format.h"
 #include "datasets/row_source.h"
 
@@ -80,8 +81,9 @@ SourceDescription check(const ColumnMappedTextInstructionDatasetConfig& config);
 /// label is left (cut off, say) gives way to the next row, as upstream.
 class ColumnMappedTextInstructionDataset final : public Dataset {
  public:
-  /// `encoder` must outlive the dataset. Throws as check() does, and UnsupportedError for
-  /// use_hf_chat_template with a tokenizer that has a chat template.
+  /// `encoder` must outlive the dataset. Throws as check() does. With use_hf_chat_template and a
+  /// tokenizer that has a chat template, context, question and answer are the messages of system,
+  /// user and assistant.
   ColumnMappedTextInstructionDataset(ColumnMappedTextInstructionDatasetConfig config,
                                      const TextEncoder& encoder);
 
@@ -92,11 +94,13 @@ class ColumnMappedTextInstructionDataset final : public Dataset {
 
  private:
   Sample format_row(int64_t row) const;
+  Sample format_chat(const Json& row, int64_t index, const std::string& answer) const;
 
   ColumnMappedTextInstructionDatasetConfig config_;
   FormatOptions format_;
   const TextEncoder& encoder_;
   RowSource source_;
+  std::optional<ChatFormatter> chat_;
 };
 
 }  // namespace automodel::datasets

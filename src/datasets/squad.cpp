@@ -1,6 +1,7 @@
 #include "datasets/squad.h"
 
 #include "core/error.h"
+#include "datasets/conversation.h"
 
 namespace automodel::datasets {
 
@@ -29,13 +30,6 @@ std::string first_answer(const Json& row, const RowSource& source, int64_t index
   return std::string(trim(first.as_string()));
 }
 
-void validate(const SquadConfig& config) {
-  config.format().validate();
-  if (config.chat_template) {
-    throw UnsupportedError("chat_template: chat templates are not rendered in this version");
-  }
-}
-
 }  // namespace
 
 SourceOptions SquadConfig::source() const {
@@ -44,7 +38,7 @@ SourceOptions SquadConfig::source() const {
 }
 
 SourceDescription check(const SquadConfig& config) {
-  validate(config);
+  config.format().validate();
   SourceDescription description = describe_source(config.source());
   if (description.note) return description;
   for (const char* column : {"context", "question", "answers"}) {
@@ -56,11 +50,11 @@ SourceDescription check(const SquadConfig& config) {
 }
 
 SquadDataset::SquadDataset(const SquadConfig& config, const TextEncoder& encoder)
-    : format_((validate(config), config.format())), encoder_(encoder), source_(config.source()) {
-  if (encoder.has_chat_template()) {
-    throw UnsupportedError(cat("make_squad_dataset: tokenizer ", encoder.name(),
-                               " has a chat template, which SQuAD rows would be written with; chat "
-                               "templates are not rendered in this version"));
+    : format_(config.format()), encoder_(encoder), source_((format_.validate(), config.source())) {
+  if (config.chat_template || encoder.has_chat_template()) {
+    // Contexts come from anywhere, and upstream lets them spell out special tokens; here they may
+    // not.
+    chat_.emplace(encoder, config.chat_template, ChatFormatOptions{.format = format_});
   }
   at(0);  // wrong columns are an error now, not in the first batch
 }
@@ -70,8 +64,10 @@ Sample SquadDataset::at(int64_t index) const {
   const std::string prompt =
       cat("Context: ", required_text(row, "context", source_, index),
           " Question: ", required_text(row, "question", source_, index), " Answer: ");
+  const std::string answer = first_answer(row, source_, index);
   Sample sample =
-      format_prompt_completion(encoder_, prompt, first_answer(row, source_, index), format_);
+      chat_ ? chat_->format(question_and_answer(prompt, answer), Json(), source_.origin(index))
+            : format_prompt_completion(encoder_, prompt, answer, format_);
   sample.row = index;
   return sample;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "datasets/chat_format.h"
 #include "datasets/format.h"
 #include "datasets/row_source.h"
 
@@ -51,8 +52,8 @@ SourceDescription check(const SquadConfig& config);
 /// cut so short that it has no label stays as it is.
 class SquadDataset final : public Dataset {
  public:
-  /// `encoder` must outlive the dataset. Throws UnsupportedError when the tokenizer has a chat
-  /// template (upstream would format with it) or the options name one.
+  /// `encoder` must outlive the dataset. With a chat template (of the options or the tokenizer) the
+  /// prompt is the user's message and the answer the assistant's.
   SquadDataset(const SquadConfig& config, const TextEncoder& encoder);
 
   int64_t size() const override { return source_.size(); }
@@ -64,6 +65,7 @@ class SquadDataset final : public Dataset {
   FormatOptions format_;
   const TextEncoder& encoder_;
   RowSource source_;
+  std::optional<ChatFormatter> chat_;
 };
 
 }  // namespace automodel::datasets

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/json.h"
+
 namespace automodel::datasets {
 
 /// What the datasets need of a tokenizer. Safe to use from several threads.
@@ -27,6 +29,15 @@ class TextEncoder {
   virtual bool is_special(int64_t id) const = 0;  ///< one of the named or additional special tokens
   virtual std::string token_text(int64_t id) const = 0;  ///< for messages
   virtual std::string name() const = 0;                  ///< the folder, for messages
+
+  /// The tokenizer's own chat template.
+  virtual std::optional<std::string> chat_template() const { return std::nullopt; }
+  /// The variables that a chat template finds: bos_token, eos_token and the like, as texts.
+  virtual Json template_variables() const { return Json::object(); }
+  /// The byte of the text behind each of its tokens; nullopt when the tokens are not the text's own
+  /// bytes one behind the other (normalization).
+  virtual std::optional<std::vector<size_t>> token_ends(std::string_view text,
+                                                        const std::vector<int64_t>& ids) const;
 };
 
 /// The id that samples are padded with: the tokenizer's pad id or, when it has none or it is 0

@@ -24,6 +24,10 @@ class TokenizerEncoder final : public TextEncoder {
   bool is_special(int64_t id) const override { return tokenizer_.is_special(id); }
   std::string token_text(int64_t id) const override;
   std::string name() const override { return tokenizer_.folder(); }
+  std::optional<std::string> chat_template() const override { return tokenizer_.chat_template(); }
+  Json template_variables() const override;
+  std::optional<std::vector<size_t>> token_ends(std::string_view text,
+                                                const std::vector<int64_t>& ids) const override;
 
  private:
   tokenizers::Tokenizer tokenizer_;

@@ -191,15 +191,20 @@ TEST(ColumnMappedTest, RefusesIncompleteOptions) {
             "padding: max_length needs seq_length: the length to pad to");
 }
 
-TEST(ColumnMappedTest, RefusesToRenderAChatTemplate) {
+TEST(ColumnMappedTest, WritesAChatTemplateWhenAskedAndThereIsOne) {
   const TemporaryDirectory directory;
   Config config =
       config_for(directory.write("x.jsonl", "{\"question\": \"A\", \"answer\": \"B\"}\n"));
-  config.use_hf_chat_template = true;
   test::ByteEncoder encoder;
-  EXPECT_EQ(ColumnMappedTextInstructionDataset(config, encoder).size(), 1);
   encoder.has_template = true;
-  EXPECT_THROW(ColumnMappedTextInstructionDataset(config, encoder), UnsupportedError);
+  encoder.template_text = "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}";
+  const auto inputs_of = [&] {
+    const Sample sample = ColumnMappedTextInstructionDataset(config, encoder).at(0);
+    return std::string(sample.input_ids.begin(), sample.input_ids.end());
+  };
+  EXPECT_EQ(inputs_of(), "A ");
+  config.use_hf_chat_template = true;
+  EXPECT_EQ(inputs_of(), "s()u(A)a(B");
 }
 
 }  // namespace

@@ -66,15 +66,21 @@ TEST(SquadTest, NamesTheColumnThatIsMissing) {
             flat + ":1: column 'answers' must be an object with a list 'text'");
 }
 
-TEST(SquadTest, RefusesATokenizerWithAChatTemplate) {
+TEST(SquadTest, WritesTheChatTemplateOfTheTokenizerOrTheRecipe) {
   const TemporaryDirectory directory;
-  const SquadConfig config{
+  SquadConfig config{
       .dataset_name = directory.write(
           "x.jsonl",
           "{\"context\": \"C\", \"question\": \"Q\", \"answers\": {\"text\": [\"A\"]}}\n")};
   test::ByteEncoder encoder;
   encoder.has_template = true;
-  EXPECT_THROW(SquadDataset(config, encoder), UnsupportedError);
+  encoder.template_text = "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}";
+  const Sample sample = SquadDataset(config, encoder).at(0);
+  EXPECT_EQ(text_of(sample.input_ids), "u(Context: C Question: Q Answer: )a(A");
+  EXPECT_EQ(text_of(sample.labels), std::string(33, '_') + "a(A)");
+  config.chat_template = "{% for m in messages %}{{ m.content }};{% endfor %}";
+  EXPECT_EQ(text_of(SquadDataset(config, encoder).at(0).input_ids),
+            "Context: C Question: Q Answer: ;A");
 }
 
 TEST(HellaSwagTest, ContinuesTheContextWithTheRightEnding) {

@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "datasets/chat_dataset.h"
 #include "datasets/column_mapped.h"
 #include "datasets/hellaswag.h"
 #include "datasets/mock_iterable.h"
@@ -75,6 +76,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<BackendSection>("model.backend", keys);
   using namespace datasets;
   list_keys<ColumnMappedTextInstructionDatasetConfig>("dataset(column_mapped)", keys);
+  list_keys<ChatDatasetConfig>("dataset(chat)", keys);
   list_keys<SquadConfig>("dataset(squad)", keys);
   list_keys<HellaSwagConfig>("dataset(hellaswag)", keys);
   list_keys<MockIterableDatasetConfig>("dataset(mock)", keys);
@@ -221,6 +223,7 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<distributed::PipelineConfig>("pipeline", values);
   expect_warnings<distributed::MoEParallelizerConfig>("moe", values);
   expect_warnings<ModelSection>("model", values);
+  expect_warnings<datasets::ChatDatasetConfig>("chat", values);
   expect_warnings<datasets::SquadConfig>("squad", values);
   expect_warnings<TokenizerSection>("tokenizer", values);
   expect_warnings<datasets::DataloaderConfig>("dataloader", values);

@@ -1,5 +1,6 @@
 #include "config/bind.h"
 #include "config/schema.h"
+#include "datasets/chat_dataset.h"
 #include "datasets/column_mapped.h"
 #include "datasets/hellaswag.h"
 #include "datasets/mock_iterable.h"
@@ -30,8 +31,13 @@ class MapPlan final : public DatasetPlan {
   std::optional<datasets::SourceOptions> source() const override { return config_.source(); }
 
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
-    std::unique_ptr<const datasets::Dataset> samples =
-        std::make_unique<Data>(config_, *data.encoder);
+    auto dataset = std::make_unique<Data>(config_, *data.encoder);
+    if constexpr (requires { dataset->finding(); }) {
+      if (dataset->finding() && data.context.reporter != nullptr) {
+        data.context.reporter->warning(*dataset->finding());
+      }
+    }
+    std::unique_ptr<const datasets::Dataset> samples = std::move(dataset);
     if (data.packing) {
       samples = std::make_unique<datasets::PackedDataset>(std::move(samples), *data.packing,
                                                           data.context.reporter);
@@ -104,11 +110,11 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     const char* reason;
     config::OptionsCheck check = {};
   } names[] = {
-      {"chat_dataset", "ChatDataset", "chat templates are not in this version",
-       config::check_options<ChatDatasetOptions>({"path_or_dataset_id"})},
-      {"agent_chat", "make_agent_chat_dataset", "chat templates are not in this version",
+      {"agent_chat", "make_agent_chat_dataset",
+       "traces of agents are not in this version; ChatDataset reads messages with tool calls",
        config::check_options<ChatDatasetOptions>()},
-      {"xlam", "make_xlam_dataset", "chat templates are not in this version",
+      {"xlam", "make_xlam_dataset",
+       "xLAM's rows are not in this version; ChatDataset reads messages with tool calls",
        config::check_options<ChatDatasetOptions>()},
       {"megatron_dataset", "MegatronPretraining", "Megatron .bin/.idx data are not in this version",
        config::check_options<MegatronDatasetOptions>()},
@@ -140,6 +146,9 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
       MapPlan<ColumnMappedTextInstructionDatasetConfig, ColumnMappedTextInstructionDataset>>(
       registry, "column_mapped_text_instruction_dataset", "ColumnMappedTextInstructionDataset",
       "question and answer columns of JSON or JSONL files");
+  add<ChatDatasetConfig, MapPlan<ChatDatasetConfig, ChatDataset>>(
+      registry, "chat_dataset", "ChatDataset",
+      "conversations (OpenAI messages, ShareGPT) in JSON or JSONL files");
   add<SquadConfig, MapPlan<SquadConfig, SquadDataset>>(registry, "squad", "make_squad_dataset",
                                                        "reading comprehension");
   add<HellaSwagConfig, MapPlan<HellaSwagConfig, HellaSwagDataset>>(registry, "hellaswag",

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace automodel::chat {
+
+// Texts are valid UTF-8; positions and lengths that Python code sees count code points.
+
+/// The code point at a byte, and the byte behind it.
+char32_t next_code_point(std::string_view text, size_t& at);
+/// The code point that ends at a byte, and the byte where it begins.
+char32_t previous_code_point(std::string_view text, size_t& at);
+/// Code points of a text.
+int64_t count_code_points(std::string_view text);
+/// The byte where the code point of this number begins; the text's size when there is none.
+size_t byte_of_code_point(std::string_view text, int64_t number);
+/// Whether the bytes are UTF-8.
+bool is_utf8(std::string_view text);
+
+// Python's str.isalpha() and its like, of one character.
+bool is_alpha(char32_t c);
+bool is_decimal(char32_t c);
+bool is_digit(char32_t c);
+bool is_numeric(char32_t c);
+bool is_space(char32_t c);
+bool is_printable(char32_t c);
+bool is_lower(char32_t c);
+bool is_upper(char32_t c);
+bool is_title(char32_t c);
+inline bool is_alphanumeric(char32_t c) {
+  return is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c);
+}
+
+// Python's str.upper() and its like.
+std::string to_upper_case(std::string_view text);
+std::string to_lower_case(std::string_view text);
+std::string to_title_case(std::string_view text);
+std::string capitalized(std::string_view text);
+std::string with_swapped_case(std::string_view text);
+std::string case_folded(std::string_view text);
+
+/// Without white space (Python's) at the left, the right or both ends.
+std::string_view stripped(std::string_view text, bool at_left, bool at_right);
+
+}  // namespace automodel::chat

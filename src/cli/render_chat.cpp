@@ -1,0 +1,115 @@
+#include "cli/render_chat.h"
+
+#include <ctime>
+#include <iostream>
+#include <optional>
+
+#include "chat/chat_template.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/text.h"
+
+namespace automodel::cli {
+
+namespace {
+
+/// "2026-08-01T12:34:56" or seconds.
+int64_t read_now(const Json& now, const std::string& name) {
+  if (now.is_int()) return now.as_int();
+  if (now.is_string()) {
+    tm parts{};
+    const std::string text = replace_all(now.as_string(), " ", "T");
+    const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
+    if (end == nullptr) {
+      parts = tm{};
+      end = ::strptime(text.c_str(), "%Y-%m-%d", &parts);
+    }
+    // What is behind the seconds (a fraction) shows in no format.
+    if (end != nullptr && (*end == 0 || *end == '.')) return ::timegm(&parts);
+  }
+  throw InputError(cat(name, ": `now` must be a time such as \"2026-08-01T12:34:56\", or seconds"));
+}
+
+void take_object(const Json* members, const char* key, const std::string& name, Json& variables) {
+  if (members == nullptr || members->is_null()) return;
+  if (!members->is_object()) throw InputError(cat(name, ": `", key, "` must be an object"));
+  for (const auto& [member, value] : members->as_object()) variables[member] = value;
+}
+
+/// The variables that transformers' apply_chat_template hands to the template.
+Json variables_of(const Json& line, const std::string& name) {
+  Json variables = Json::object();
+  take_object(line.find("vars"), "vars", name, variables);
+  for (const char* key : {"messages", "tools", "documents"}) {
+    const Json* value = line.find(key);
+    variables[key] = value == nullptr ? Json() : *value;
+  }
+  variables["add_generation_prompt"] = Json(false);
+  for (const char* key : {"add_generation_prompt", "bos_token", "eos_token"}) {
+    if (const Json* value = line.find(key)) variables[key] = *value;
+  }
+  take_object(line.find("kwargs"), "kwargs", name, variables);
+  return variables;
+}
+
+Json to_json(const chat::Rendering& rendering) {
+  Json out = Json::object();
+  out["rendered"] = rendering.text;
+  Json spans = Json::array();
+  for (const auto& span : rendering.generation) {
+    spans.push_back(Json(Json::Array{Json(span.begin), Json(span.end)}));
+  }
+  out["generation"] = std::move(spans);
+  return out;
+}
+
+Json to_json(const chat::TemplateError& error) {
+  Json out = Json::object();
+  out["error"] = error.message();
+  out["line"] = int64_t{error.line()};
+  out["column"] = int64_t{error.column()};
+  return out;
+}
+
+Json render_line(const std::optional<chat::ChatTemplate>& of_file, const Json& line,
+                 const std::string& name) {
+  int64_t now = chat::local_now();
+  for (const Json* place :
+       {line.find("now"),
+        line.find("vars") == nullptr ? nullptr : line.find("vars")->find("now")}) {
+    if (place != nullptr) now = read_now(*place, name);
+  }
+  const Json variables = variables_of(line, name);
+  if (of_file) return to_json(of_file->render(variables, now));
+  const Json* source = line.find("template");
+  if (source == nullptr || !source->is_string()) {
+    throw InputError(cat(name, ": there is no --template, and no string `template` here"));
+  }
+  return to_json(chat::ChatTemplate(source->as_string(), "template").render(variables, now));
+}
+
+}  // namespace
+
+int render_chat_lines(const std::string& path) {
+  std::optional<chat::ChatTemplate> of_file;
+  if (!path.empty()) of_file.emplace(read_file(path), path);
+  std::ios::sync_with_stdio(false);
+  std::string text;
+  for (int64_t number = 1; std::getline(std::cin, text); ++number) {
+    if (trim(text).empty()) continue;
+    const std::string name = cat("line ", number);
+    const Json line = Json::parse(text, name);
+    if (!line.is_object()) throw InputError(cat(name, ": expected an object, found ", line.kind()));
+    Json out;
+    try {
+      out = render_line(of_file, line, name);
+    } catch (const chat::TemplateError& error) {
+      out = to_json(error);
+    }
+    std::cout << out.dump() << "\n";
+  }
+  return 0;
+}
+
+}  // namespace automodel::cli

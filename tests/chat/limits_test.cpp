@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "chat/chat_template.h"
+
+namespace automodel::chat {
+namespace {
+
+std::string error_of(const std::string& source, const Json& variables = Json::object()) {
+  try {
+    ChatTemplate(source, "chat.jinja").render(variables, 0);
+  } catch (const TemplateError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ChatLimitsTest, ErrorsNameTemplateLineAndColumn) {
+  EXPECT_EQ(error_of("a\n  {{ raise_exception('no tools') }}"), "chat.jinja:2:21: error: no tools");
+  EXPECT_EQ(error_of("{{ x.y.z }}"), "chat.jinja:1:6: error: 'x' is undefined");
+  EXPECT_EQ(error_of("ü {% if true %}"),
+            "chat.jinja:1:16: error: Unexpected end of template. Jinja was looking for the "
+            "following tags: 'elif' or 'else' or 'endif'. The innermost block that needs to be "
+            "closed is 'if'.");
+}
+
+TEST(ChatLimitsTest, LoopsThatGoOnForEverEnd) {
+  const std::string nested =
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(error_of(nested),
+            "chat.jinja:1:31: error: the template takes too long: more than 20000000 operations; "
+            "does a loop go on for ever?");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST(ChatLimitsTest, RecursionWithoutEndIsAnError) {
+  EXPECT_EQ(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+            "chat.jinja:1:20: error: maximum recursion depth exceeded");
+  const std::string nest =
+      "{% set ns = namespace(x=[]) %}{% for i in range(5000) %}"
+      "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}";
+  EXPECT_EQ(error_of(nest), "chat.jinja:1:92: error: maximum recursion depth exceeded");
+}
+
+TEST(ChatLimitsTest, TextsAndListsThatGrowWithoutEndAreAnError) {
+  EXPECT_EQ(error_of("{{ 'a' * 9999999999 }}"),
+            "chat.jinja:1:8: error: a text of the template is too long");
+  EXPECT_NE(error_of("{{ 'a' * 999999999 }}"), "");
+  EXPECT_NE(error_of("{% set ns = namespace(x='ab') %}{% for i in range(60) %}"
+                     "{% set ns.x = ns.x ~ ns.x %}{% endfor %}"),
+            "");
+  EXPECT_NE(error_of("{{ range(100000) | list * 100000 }}"), "");
+  EXPECT_NE(error_of("{{ '%999999999d' % 1 }}"), "");
+  EXPECT_NE(error_of("{{ 9223372036854775807 + 1 }}"), "");
+}
+
+TEST(ChatLimitsTest, TemplatesThatAreNestedTooDeepAreRefused) {
+  std::string deep(5000, '(');
+  EXPECT_NE(error_of("{{ " + deep + "1" + std::string(5000, ')') + " }}"), "");
+  std::string blocks, sum = "{{ 1";
+  for (int i = 0; i < 5000; ++i) {
+    blocks += "{% if true %}";
+    sum += " + 1";
+  }
+  EXPECT_NE(error_of(blocks), "");
+  EXPECT_NE(error_of(sum + " }}"), "");
+}
+
+TEST(ChatLimitsTest, TheSandboxKeepsWhatIsHandedInUnchanged) {
+  const Json variables = Json::parse(R"({"messages": [1], "d": {"a": 1}})", "test");
+  EXPECT_EQ(error_of("{{ messages.append(2) }}", variables),
+            "chat.jinja:1:19: error: access to attribute 'append' of 'list' object is unsafe.");
+  EXPECT_EQ(error_of("{{ d.update(a=2) }}", variables),
+            "chat.jinja:1:12: error: access to attribute 'update' of 'dict' object is unsafe.");
+  EXPECT_NE(error_of("{{ ''.__class__.__mro__ }}"), "");
+}
+
+TEST(ChatLimitsTest, StrftimeNowShowsTheTimeThatIsHandedIn) {
+  const ChatTemplate chat("{{ strftime_now('%d %b %Y %H:%M:%S%f%Z') }}", "chat.jinja");
+  EXPECT_EQ(chat.render(Json::object(), 1754051696).text, "01 Aug 2025 12:34:56000000");
+}
+
+}  // namespace
+}  // namespace automodel::chat

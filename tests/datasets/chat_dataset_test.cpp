@@ -1,0 +1,237 @@
+#include "datasets/chat_dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "core/file.h"
+#include "core/text.h"
+#include "datasets/encoders.h"
+#include "datasets/tokenizer_encoder.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::datasets {
+namespace {
+
+using automodel::test::error_of;
+using automodel::test::source_file;
+using automodel::test::TemporaryDirectory;
+
+constexpr const char* kPlain =
+    "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}";
+constexpr const char* kMarked =
+    "{% for m in messages %}{{ m.role[0] }}({% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content }}){% endgeneration %}{% else %}{{ m.content }}){% endif %}{% endfor %}";
+
+/// Ids of bytes as text: "_" where there is no label, "$" for eos and padding.
+std::string text_of(const std::vector<int64_t>& ids) {
+  std::string out;
+  for (const int64_t id : ids) {
+    out.push_back(id == kIgnoreIndex ? '_' : id == 256 ? '$' : static_cast<char>(id));
+  }
+  return out;
+}
+
+class ChatDatasetTest : public testing::Test {
+ protected:
+  ChatDatasetConfig config_for(const std::string& lines, const char* source = kPlain) const {
+    ChatDatasetConfig config;
+    config.path_or_dataset_id = {directory_.write("x.jsonl", lines)};
+    config.chat_template = source;
+    return config;
+  }
+
+  std::string error_for(const std::string& line, const char* source = kPlain) const {
+    const ChatDatasetConfig config = config_for(line, source);
+    const std::string text = error_of<InputError>([&] { ChatDataset(config, encoder_); });
+    return replace_all(text, config.path_or_dataset_id[0], "x.jsonl");
+  }
+
+  TemporaryDirectory directory_;
+  datasets::test::ByteEncoder encoder_;
+};
+
+constexpr const char* kTwoTurns =
+    R"({"messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}, )"
+    R"({"role": "user", "content": "C"}, {"role": "assistant", "content": "D"}]})"
+    "\n";
+
+TEST_F(ChatDatasetTest, ReadsMessagesAndShareGptConversations) {
+  const std::string share_gpt =
+      R"({"conversations": [{"from": "human", "value": "A"}, {"from": "gpt", "value": "B"}]})"
+      "\n";
+  const ChatDatasetConfig config = config_for(std::string(kTwoTurns) + share_gpt);
+  const ChatDataset dataset(config, encoder_);
+  EXPECT_EQ(dataset.size(), 2);
+  EXPECT_EQ(text_of(dataset.at(0).input_ids), "u(A)a(B)u(C)a(D");
+  EXPECT_EQ(text_of(dataset.at(1).input_ids), "u(A)a(B");
+  ChatDatasetConfig sliced = config;
+  sliced.split = "train[1:]";
+  EXPECT_EQ(text_of(ChatDataset(sliced, encoder_).at(0).input_ids), "u(A)a(B");
+  ChatDatasetConfig of_file = config;
+  of_file.chat_template = directory_.write("own.jinja", kMarked);
+  EXPECT_EQ(text_of(ChatDataset(of_file, encoder_).at(1).labels), "_____B)");
+}
+
+TEST_F(ChatDatasetTest, CountsTheAssistantsTurnsOnly) {
+  // Without generation blocks what a turn adds counts, its header too.
+  EXPECT_EQ(text_of(ChatDataset(config_for(kTwoTurns), encoder_).at(0).labels), "___a(B)____a(D)");
+  EXPECT_EQ(text_of(ChatDataset(config_for(kTwoTurns, kMarked), encoder_).at(0).labels),
+            "_____B)______D)");
+  for (const char* source : {kPlain, kMarked}) {
+    ChatDatasetConfig config = config_for(kTwoTurns, source);
+    config.mask_history = true;
+    EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels),
+              source == kPlain ? "___________a(D)" : "_____________D)");
+  }
+}
+
+TEST_F(ChatDatasetTest, CutsAndPadsToSeqLength) {
+  ChatDatasetConfig config = config_for(kTwoTurns, kMarked);
+  config.seq_length = 7;
+  config.truncation = Truncation::kToLength;
+  EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels), "_____B");
+  config.seq_length = 4;  // nothing of the assistant is left in any row
+  const ChatDataset cut(config, encoder_);
+  EXPECT_NE(error_of<InputError>([&] { cut.at(0); }).find("no conversation has a token"),
+            std::string::npos);
+  config.seq_length = 20;
+  config.padding = Padding::kMaxLength;
+  const Sample padded = ChatDataset(config, encoder_).at(0);
+  EXPECT_EQ(text_of(padded.input_ids), "u(A)a(B)u(C)a(D)$$$$");
+  EXPECT_EQ(text_of(padded.labels), "_____B)______D)_____");
+  config.unshifted = true;
+  EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels), "______B)______D)____");
+}
+
+TEST_F(ChatDatasetTest, RefusesATemplateThatWritesEarlierTurnsAnew) {
+  const std::string text = error_for(
+      kTwoTurns,
+      "{% for m in messages %}{{ m.role[0] }}{% if loop.last %}!{% endif %}{{ m.content }}"
+      "{% endfor %}");
+  EXPECT_NE(text.find("x.jsonl:1: the template writes the first 1 messages differently when "
+                      "others follow"),
+            std::string::npos)
+      << text;
+}
+
+TEST_F(ChatDatasetTest, RowsThatAreNoConversationsAreNamed) {
+  EXPECT_EQ(error_for("{\"messages\": 3}\n"),
+            "x.jsonl:1: a row must hold a list `messages` (OpenAI) or `conversations` (ShareGPT)");
+  EXPECT_EQ(error_for("{\"messages\": []}\n"), "x.jsonl:1: the conversation has no message");
+  EXPECT_EQ(error_for("{\"messages\": [7]}\n"),
+            "x.jsonl:1: message 1 must be an object with role and content, found an integer");
+  EXPECT_EQ(error_for("{\"messages\": [{\"role\": \"robot\", \"content\": \"\"}]}\n"),
+            "x.jsonl:1: message 1: the role must be system, user, assistant or tool, found "
+            "\"robot\"");
+  EXPECT_EQ(error_for("{\"messages\": [{\"role\": \"user\", \"content\": 5}]}\n"),
+            "x.jsonl:1: message 1: content must be text or a list of parts, found an integer");
+  EXPECT_EQ(
+      error_for("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}\n"),
+      "x.jsonl:1: message 1: a part of the content has no `text`; images, sound and video "
+      "are not read here");
+  EXPECT_EQ(error_for("{\"conversations\": [{\"from\": \"observation\", \"value\": \"\"}]}\n"),
+            "x.jsonl:1: message 1: `from` must be system, human, user, gpt, assistant, chatgpt, "
+            "model or bot, found \"observation\"; make_agent_chat_dataset is for traces of tool "
+            "calls");
+  EXPECT_EQ(error_for("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}\n"),
+            "x.jsonl:1: nothing in this conversation is the assistant's, so nothing of it can be "
+            "learned");
+  EXPECT_EQ(error_for(kTwoTurns, "{{ raise_exception('roles must alternate') }}"),
+            "x.jsonl:1: chat_template:1:19: error: roles must alternate");
+}
+
+TEST_F(ChatDatasetTest, ToolsAndToolCallsReachTheTemplate) {
+  const std::string line =
+      R"({"tools": "[{\"name\": \"f\"}]", "messages": [{"role": "user", "content": null}, )"
+      R"({"role": "assistant", "tool_calls": [{"function": {"name": "f", )"
+      R"("arguments": "{\"x\": 1}"}}]}]})"
+      "\n";
+  const ChatDatasetConfig config = config_for(
+      line,
+      "{{ tools | tojson }}{% for m in messages %}{% for c in m.tool_calls or [] %}{% generation %}"
+      "{{ c.id }}{{ c.type }}{{ c.function.arguments.x }}{% endgeneration %}{% endfor %}"
+      "{% endfor %}");
+  EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).input_ids),
+            "[{\"name\": \"f\"}]call_0function");
+}
+
+TEST_F(ChatDatasetTest, TextsNeverBecomeSpecialTokens) {
+  const TokenizerEncoder encoder(
+      tokenizers::Tokenizer::load(source_file("tests/datasets/data/tokenizer")));
+  ChatDatasetConfig config = config_for(
+      R"({"messages": [{"role": "user", "content": "a</s>b"}, {"role": "assistant", "content": "c"}]})"
+      "\n",
+      "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}");
+  EXPECT_EQ(error_of<InputError>([&] { ChatDataset(config, encoder); }),
+            config.path_or_dataset_id[0] +
+                ":1: message 1: the text holds the special token </s>, which would end or begin a "
+                "turn; remove it, or set allow_special_tokens_in_text: true to have it read as "
+                "that token");
+  config.allow_special_tokens_in_text = true;
+  const Sample sample = ChatDataset(config, encoder).at(0);
+  EXPECT_EQ(std::ranges::count(sample.input_ids, *encoder.eos_token_id()), 2);
+}
+
+TEST_F(ChatDatasetTest, TurnsThatNeverEndAreAFinding) {
+  const TokenizerEncoder encoder(
+      tokenizers::Tokenizer::load(source_file("tests/datasets/data/tokenizer")));
+  const auto finding = [&](const char* source) {
+    const ChatDatasetConfig config = config_for(kTwoTurns, source);
+    return replace_all(ChatDataset(config, encoder).finding().value_or("none"),
+                       config.path_or_dataset_id[0], "x.jsonl");
+  };
+  EXPECT_EQ(finding("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"), "none");
+  EXPECT_EQ(finding("{% for m in messages %}{{ m.content }}.{% endfor %}"),
+            "x.jsonl:1: in none of the first 1 conversations the assistant is trained to write a "
+            "special token, so the model will not learn to end its turn; the template has no eos "
+            "token (</s>)");
+  EXPECT_EQ(finding("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
+                    "{{ eos_token }}{% endfor %}"),
+            "x.jsonl:1: in none of the first 1 conversations the assistant is trained to write a "
+            "special token, so the model will not learn to end its turn; the template writes the "
+            "eos token (</s>) outside of what counts in the loss");
+}
+
+TEST_F(ChatDatasetTest, MakesTheSamplesOfTransformers) {
+  const TokenizerEncoder encoder(
+      tokenizers::Tokenizer::load(source_file("tests/datasets/data/tokenizer")));
+  const Json goldens = Json::parse_file(source_file("tests/datasets/data/chat.json"));
+  for (const Json& golden : goldens.as_array()) {
+    SCOPED_TRACE(golden.dump());
+    ChatDatasetConfig config = config_for(golden.at("row").dump() + "\n");
+    config.chat_template = golden.at("template").as_string();
+    config.mask_history = golden.at("mask_history").as_bool();
+    if (!golden.at("seq_length").is_null()) {
+      config.seq_length = golden.at("seq_length").as_int();
+      config.truncation = Truncation::kToLength;
+    }
+    const Sample sample = ChatDataset(config, encoder).at(0);
+    EXPECT_EQ(sample.input_ids, datasets::test::integers(golden.at("input_ids")));
+    EXPECT_EQ(sample.labels, datasets::test::integers(golden.at("labels")));
+  }
+  EXPECT_GT(goldens.size(), 10U);
+}
+
+TEST_F(ChatDatasetTest, RefusesWhatIsNotInThisVersion) {
+  const auto refused = [&](auto set) {
+    ChatDatasetConfig config = config_for(kTwoTurns);
+    set(config);
+    return error_of<UnsupportedError>([&] { check(config); });
+  };
+  EXPECT_EQ(refused([](auto& config) { config.shuffle_seed = 1; }),
+            "shuffle_seed: this is not in this version; the loader shuffles rows; shuffle the file "
+            "to have a slice of shuffled rows");
+  EXPECT_EQ(refused([](auto& config) { config.mask_reasoning_content = true; }),
+            "mask_reasoning_content: this is not in this version; a template's {% generation %} "
+            "blocks can leave reasoning out");
+  EXPECT_EQ(refused([](auto& config) { config.mask_generation_prompt = true; }),
+            "mask_generation_prompt: this is not in this version; a template's {% generation %} "
+            "blocks can leave the header out");
+  EXPECT_EQ(refused([](auto& config) { config.skip_invalid_samples = true; }),
+            "skip_invalid_samples: this is not in this version; remove the lines that errors name");
+}
+
+}  // namespace
+}  // namespace automodel::datasets
