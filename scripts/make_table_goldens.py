@@ -118,6 +118,7 @@ def main():
     hellaswag = pa.Table.from_pylist(list(hellaswag_rows(12)))
     pq.write_table(hellaswag, at("hellaswag.parquet"), compression="snappy", row_group_size=5)
     write_rows("hellaswag.jsonl", hellaswag)
+    pq.write_table(hellaswag.slice(6), at("hellaswag_validation.parquet"), compression="snappy")
 
     types = typed_table()
     write_rows("types.jsonl", types, ["bytes", "picture"])

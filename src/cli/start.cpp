@@ -18,12 +18,15 @@
 /// their shapes, LibTorch as many again. Experts' products have other rows every time, so a process
 /// filled up with a gigabyte that was never used again; the shapes of a dense model are some 20.
 ///
+/// Arrow's allocator would start a thread as it is loaded, beside which no ranks could be forked.
+///
 /// c10d reads its switches when groups of devices are made, when there are threads, beside which no
 /// variable can be set safely.
 int main(int, char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "1000", 0);
   ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32", 0);
   ::setenv("LRU_CACHE_CAPACITY", "32", 0);
+  ::setenv("JE_ARROW_MALLOC_CONF", "background_thread:false", 0);
   for (const char* name : automodel::comm::kNcclSwitches) ::setenv(name, "0", 0);
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);

@@ -63,7 +63,7 @@ std::vector<CardConfig> read_card(const std::string& text, const std::string& na
   config::Diagnostics diagnostics(sources);
   const Node root = config::read_yaml(sources, 0, diagnostics);
   const Node* configs = root.is_mapping() ? root.find("configs") : nullptr;
-  if (configs == nullptr) return {};
+  if (configs == nullptr || configs->is_null()) return {};
   if (!configs->is_sequence()) throw InputError(cat(name, ": `configs` must be a list"));
   std::vector<CardConfig> all;
   for (const Node& node : configs->children()) {

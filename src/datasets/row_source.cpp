@@ -236,8 +236,8 @@ SourceDescription describe_source(const SourceOptions& options) {
   }
   for (const std::string& path : description.files) {
     if (!path_exists(path)) {
-      description.note = cat("dataset ", join(options.paths, ", "), ": ", description.files.size(),
-                             description.files.size() == 1 ? " file is" : " files are",
+      const size_t num_files = description.files.size();
+      description.note = cat(num_files, num_files == 1 ? " file is" : " files are",
                              " fetched from the hub when it runs: columns were not looked at");
       return description;
     }

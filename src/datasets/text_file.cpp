@@ -82,8 +82,7 @@ SourceDescription check(const TextFileDatasetConfig& config) {
   for (const std::string& path : description.files) {
     if (!is_data_name(path)) continue;
     if (!path_exists(path)) {
-      description.note = cat("dataset ", join(config.path, ", "),
-                             ": its files are fetched from the hub when it runs");
+      description.note = "its files are fetched from the hub when it runs";
       return description;
     }
     const Json row = first_row_of(path);

@@ -73,7 +73,8 @@ enum class ModelPart {
 
 /// The files of a model that make up a part, of those that are listed. For kWeights without the
 /// index in the folder yet, the index alone: fetch it, and ask again. Throws HubError for a model
-/// without safetensors, InputError for an index that names files that the model does not have.
+/// without config.json or safetensors, InputError for an index that names files that the model does
+/// not have.
 std::vector<std::string> model_files(const Repository& repository, const Snapshot& snapshot,
                                      ModelPart part);
 

@@ -80,6 +80,9 @@ std::vector<std::string> model_files(const Repository& repository, const Snapsho
         part == ModelPart::kConfig ? file.path == "config.json" : is_tokenizer_file(file.path);
     if (is_wanted) files.push_back(file.path);
   }
+  if (files.empty() && part == ModelPart::kConfig) {
+    throw HubError(HubFailure::kAbsent, cat(describe(repository), " has no config.json"));
+  }
   return files;
 }
 

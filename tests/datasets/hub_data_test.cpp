@@ -38,7 +38,7 @@ configs:
     server_.add("datasets/org/squad", "plain_text/train-00000-of-00001.parquet",
                 table("squad.parquet"), true);
     server_.add("datasets/org/squad", "plain_text/validation-00000-of-00001.parquet",
-                table("squad.parquet"), true);
+                table("hellaswag.parquet"), true);
     settings_.endpoint = server_.endpoint();
     settings_.cache = home_.file("hub");
     ::setenv("HF_DATASETS_CACHE", home_.file("copies").c_str(), 1);
@@ -67,8 +67,7 @@ TEST_F(HubDataTest, AListedDataSetIsDescribedBeforeItsRowsAreHere) {
   fetch_data_cards(hub, source("train"));
   EXPECT_EQ(server_.num_requests("/resolve/"), 1u);  // README.md
   EXPECT_EQ(describe_source(source("train")).note,
-            "dataset org/squad: 1 file is fetched from the hub when it runs: columns were not "
-            "looked at");
+            "1 file is fetched from the hub when it runs: columns were not looked at");
   EXPECT_EQ(error_of<InputError>([&] { describe_source(source("test")); }),
             "dataset 'org/squad' has no split 'test'; by the names of its files it has: train, "
             "validation");
@@ -78,7 +77,7 @@ TEST_F(HubDataTest, AListedDataSetIsDescribedBeforeItsRowsAreHere) {
 
 TEST_F(HubDataTest, OnlyTheSplitsThatAreReadAreFetched) {
   fetch(source("train[:10]"));
-  EXPECT_EQ(server_.num_requests("/store/"), 1u);
+  EXPECT_EQ(server_.num_requests("/resolve/"), 2u);  // README.md, train
   const RowSource rows(source("train[:10]"));
   EXPECT_EQ(rows.size(), 10);
   EXPECT_EQ(rows.row(3).at("answers").dump(), R"({"text": ["number 9"], "answer_start": [28]})");
@@ -87,7 +86,7 @@ TEST_F(HubDataTest, OnlyTheSplitsThatAreReadAreFetched) {
               ElementsAre("id", "title", "context", "question", "answers"));
   fetch(source("train[:10]+validation[-5:]"));
   EXPECT_EQ(RowSource(source("train[:10]+validation[-5:]")).size(), 15);
-  EXPECT_EQ(server_.num_requests("/store/"), 2u);
+  EXPECT_EQ(server_.num_requests("/resolve/"), 3u);  // README.md, train, validation
 }
 
 TEST_F(HubDataTest, AColumnThatIsMissingIsNamedWithFileAndRow) {

@@ -8,6 +8,7 @@
 #include "optim/optimizer.h"
 #include "peft/apply_lora.h"
 #include "recipes/build/base_weights.h"
+#include "recipes/read/hub_inputs.h"
 #include "recipes/read/recipe.h"
 
 namespace automodel::recipes {
@@ -80,7 +81,8 @@ void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics&
                         "no effect: all weights are drawn anew");
   }
   const bool has_groups = !recipe.optimizer.param_group_overrides.empty();
-  const bool has_folder = looks_at_weights && !draws && !plan.folder.empty();
+  const bool has_folder =
+      looks_at_weights && !draws && !plan.folder.empty() && !awaits_weights(plan);
   if (!has_groups && !has_folder && (draws || prefixes.empty())) return;
   if (!plan.hf_config.is_object() || !models::find_family(plan.hf_config).is_known ||
       !models::check_config(plan.hf_config).empty()) {

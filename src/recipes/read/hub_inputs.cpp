@@ -102,10 +102,14 @@ std::vector<HubFinding> fetch_descriptions(const Recipe& recipe, HubFetch what, 
   for (const HubInput& input : inputs_of(recipe, what)) {
     hub::Settings settings = settings_of(input);
     if (settings.is_offline) continue;
-    if (!is_run) settings.num_attempts = 2;
+    if (!is_run || what == HubFetch::kConfig) settings.num_attempts = 2;
     try {
       hub::Hub hub(settings, reporter);
       input.fetch(hub);
+    } catch (const InputError& error) {
+      if (is_run) throw;
+      // A cache that cannot be written to: what is in it is checked.
+      findings.push_back({input.place, hub::HubFailure::kUnreachable, error.what()});
     } catch (const hub::HubError& error) {
       findings.push_back({input.place, error.failure(), error.what()});
       // A check does not wait for the same silence again.
@@ -137,6 +141,21 @@ Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_ru
     }
   }
   return recipe;
+}
+
+bool awaits_weights(const ModelPlan& model) {
+  if (!is_on_hub(model.source) || !loads_weights(model)) return false;
+  const hub::Repository repository{hub::RepositoryKind::kModel, model.source,
+                                   model.section.revision.value_or("main")};
+  const auto snapshot = hub::find_cached(
+      repository, hub::cache_folder(hub::process_environment(), model.section.cache_dir));
+  if (!snapshot || !snapshot->is_listed) return false;
+  try {
+    const auto files = hub::model_files(repository, *snapshot, hub::ModelPart::kWeights);
+    return !hub::missing_files(*snapshot, files).empty();
+  } catch (const UserError&) {
+    return false;  // none that could be fetched: the folder is judged as it is
+  }
 }
 
 void fetch_inputs(const Recipe& recipe, Reporter& reporter, ByteCounter& bytes) {

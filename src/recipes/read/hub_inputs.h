@@ -22,6 +22,9 @@ enum class HubFetch {
 Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_run,
                      Reporter& reporter, config::Diagnostics& diagnostics);
 
+/// Whether a model of the hub has weights that are not on this machine yet.
+bool awaits_weights(const ModelPlan& model);
+
 /// Fetches everything that a run of a recipe reads. `bytes` counts them. Throws HubError,
 /// InputError.
 void fetch_inputs(const Recipe& recipe, Reporter& reporter, ByteCounter& bytes);
