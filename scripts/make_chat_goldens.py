@@ -5,7 +5,8 @@ tests/datasets/data/chat.json: samples of conversations that its apply_chat_temp
 Run by the python that scripts/setup_peers.sh prints (transformers 5, jinja2 3.1):
   python scripts/make_chat_goldens.py
   python scripts/make_chat_goldens.py --mutate 1000 [--seed 0] [--templates DIR] --program build/release/automodel
-The second form makes no file: it changes templates at random, renders each with both programs and says where ours does
+  python scripts/make_chat_goldens.py --speed --program build/release/automodel
+The third compares the time of a rendering, both programs with a template that they have read before. The second makes no file: it changes templates at random, renders each with both programs and says where ours does
 anything but what jinja2 does, or refuse. Exit status 1 then.
 """
 
@@ -17,6 +18,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import jinja2
 import transformers
@@ -200,15 +202,41 @@ def mutate(options):
     sys.exit(1 if counts["different"] else 0)
 
 
+def speed(options):
+    turns = [{"role": role, "content": "Rhyme with cat. " * 8} for _ in range(3) for role in ("user", "assistant")]
+    variables = variables_of({"messages": [{"role": "system", "content": "You are a poet."}, *turns]})
+    ratios = []
+    for name, template in read_templates(options.templates).items():
+        if "error" in render(template, variables):
+            continue
+        values = {key: value for key, value in variables.items() if key != "messages"}
+        best = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            for _ in range(200):
+                chat_template_utils.render_jinja_template([variables["messages"]], chat_template=template, **values)
+            best.append((time.perf_counter() - begin) / 200)
+        line = json.dumps({"template": template, "kwargs": variables}) + "\n"
+        command = [options.program, "render-chat", "--repeat", "2000"]
+        answers = subprocess.run(command, input=line * 5, capture_output=True, text=True, check=True).stdout
+        ours = min(json.loads(answer)["seconds"] for answer in answers.splitlines())
+        ratios.append(min(best) / ours)
+        print(f"{name}: transformers {min(best) * 1e6:.1f} us, ours {ours * 1e6:.2f} us, {ratios[-1]:.1f} times")
+    print(f"{len(ratios)} templates: {min(ratios):.1f} to {max(ratios):.1f} times")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutate", type=int, metavar="COUNT")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--templates", type=pathlib.Path, default=DATA / "templates")
     parser.add_argument("--program")
+    parser.add_argument("--speed", action="store_true")
     options = parser.parse_args()
     if options.mutate:
         mutate(options)
+    if options.speed:
+        return speed(options)
     make()
     make_samples()
 

@@ -24,26 +24,29 @@ class Importer final {
   explicit Importer(Arena& arena) : arena_(arena) {}
 
   Value value(const Json& json) {
+    // What conversations are made of comes first.
+    if (json.is_string()) return text(json.as_string());
+    if (json.is_object()) return Value::from(Kind::kDict, dict(json));
+    if (json.is_array()) {
+      const Json::Array& items = json.as_array();
+      List* list = arena_.make<List>();
+      list->capacity = items.size();
+      list->items = arena_.make_array<Value>(list->capacity);
+      for (const Json& item : items) list->items[list->size++] = value(item);
+      return Value::from(Kind::kList, list);
+    }
     if (json.is_null()) return Value::none();
     if (json.is_bool()) return Value::from(json.as_bool());
     if (json.is_int()) return Value::from(json.as_int());
-    if (json.is_double()) return Value::from(json.as_double());
-    if (json.is_string()) return text(json.as_string());
-    if (json.is_array()) {
-      List* list = arena_.make<List>();
-      list->capacity = json.size();
-      list->items = arena_.make_array<Value>(list->capacity);
-      for (const Json& item : json.as_array()) list->items[list->size++] = value(item);
-      return Value::from(Kind::kList, list);
-    }
-    return Value::from(Kind::kDict, dict(json));
+    return Value::from(json.as_double());
   }
 
   Dict* dict(const Json& json) {
+    const Json::Object& members = json.as_object();
     Dict* out = arena_.make<Dict>();
-    out->capacity = json.size();
+    out->capacity = members.size();
     out->entries = arena_.make_array<Dict::Entry>(out->capacity);
-    for (const auto& [key, member] : json.as_object()) {
+    for (const auto& [key, member] : members) {
       out->entries[out->size++] = {text(key), value(member)};
     }
     return out;

@@ -229,9 +229,44 @@ class Interpreter final {
 
   void run_output(const Statement& statement, Activation& activation) {
     for (const ExpressionPtr& item : statement.expressions) {
-      append(item->op == Op::kConstant ? item->constant : evaluate(*item, activation));
+      if (item->op == Op::kAdd) {
+        append_sum(*item, activation);
+      } else {
+        append(evaluate(*item, activation));
+      }
     }
   }
+
+  /// Writes a sum of texts piece by piece, without making it. What is no text is added as usual.
+  void append_sum(const Expression& sum, Activation& activation) {
+    constexpr size_t kMaxPieces = 12;
+    const Expression* adds[kMaxPieces];
+    size_t count = 0;
+    const Expression* first = &sum;
+    for (; first->op == Op::kAdd && count < kMaxPieces; first = first->items[0].get()) {
+      adds[count++] = first;
+    }
+    Value pieces[kMaxPieces + 1];
+    pieces[0] = evaluate(*first, activation);
+    size_t num_texts = is_plain(pieces[0]) ? 1 : 0;
+    for (size_t i = 1; i <= count && num_texts == i; ++i) {
+      pieces[i] = evaluate(*adds[count - i]->items[1], activation);
+      if (is_plain(pieces[i])) ++num_texts;
+    }
+    if (num_texts == count + 1) {
+      for (size_t i = 0; i <= count; ++i) append(pieces[i]);
+      return;
+    }
+    Value total = pieces[0];
+    for (size_t i = 1; i <= count; ++i) {
+      const Expression& add = *adds[count - i];
+      if (pieces[i].is_missing()) pieces[i] = evaluate(*add.items[1], activation);
+      total = located(add, [&] { return binary_operation(run_, Op::kAdd, total, pieces[i]); });
+    }
+    append(total);
+  }
+
+  static bool is_plain(const Value& value) { return value.is_string() && !value.text->is_markup; }
 
   Flow run_if(const Statement& statement, Activation& activation) {
     for (const Branch& branch : statement.branches) {
@@ -489,16 +524,11 @@ class Interpreter final {
 
   // Expressions
 
-  Value evaluate(const Expression& expression, Activation& activation) {
-    if (expression.op == Op::kConstant) return expression.constant;
-    if (expression.op == Op::kName) {
-      const Value& value = slot_at(expression.place, activation);
-      return value.is_missing() ? run_.undefined_variable(expression.name_value) : value;
-    }
-    const Run::Depth depth(run_);
-    run_.step();
+  /// Says where an operation failed, unless something inside it knows better.
+  template <typename Operation>
+  static Value located(const Expression& expression, const Operation& operation) {
     try {
-      return evaluate_here(expression, activation);
+      return operation();
     } catch (Failure& failure) {
       if (failure.line == 0) {
         failure.line = expression.line;
@@ -506,6 +536,23 @@ class Interpreter final {
       }
       throw;
     }
+  }
+
+  [[gnu::always_inline]] inline Value evaluate(const Expression& expression,
+                                               Activation& activation) {
+    if (expression.op == Op::kConstant) return expression.constant;
+    if (expression.op == Op::kName) {
+      const Value& value = slot_at(expression.place, activation);
+      if (!value.is_missing()) return value;
+      return run_.undefined_variable(expression.name_value);
+    }
+    return evaluate_node(expression, activation);
+  }
+
+  Value evaluate_node(const Expression& expression, Activation& activation) {
+    const Run::Depth depth(run_);
+    run_.step();
+    return located(expression, [&] { return evaluate_here(expression, activation); });
   }
 
   Value evaluate_here(const Expression& expression, Activation& activation) {

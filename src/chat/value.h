@@ -37,7 +37,8 @@ struct Failure final : std::exception {
 /// piece and given back all at once, so values are plain pointers. Throws Failure past its limit.
 class Arena final {
  public:
-  explicit Arena(size_t max_bytes) : max_bytes_(max_bytes) {}
+  explicit Arena(size_t max_bytes)
+      : next_(first_), end_(first_ + sizeof(first_)), max_bytes_(max_bytes) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -65,11 +66,12 @@ class Arena final {
  private:
   void* allocate_slow(size_t num_bytes);
 
+  char* next_;
+  char* end_;
   std::vector<std::unique_ptr<char[]>> chunks_;
-  char* next_ = nullptr;
-  char* end_ = nullptr;
   size_t num_bytes_ = 0;
   size_t max_bytes_;
+  alignas(std::max_align_t) char first_[8192];  // short renderings need no other
 };
 
 enum class Kind : uint8_t {

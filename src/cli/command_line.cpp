@@ -258,6 +258,8 @@ class RenderChatCommand final {
   explicit RenderChatCommand(CLI::App& command) {
     command.add_option("--template", path_,
                        "Jinja file (default: every line's own string `template`)");
+    command.add_option("--repeat", repeat_,
+                       "render every line so often, and print the `seconds` of one");
     command.footer(
         "A line may hold messages, tools, documents, add_generation_prompt, bos_token, eos_token, "
         "now,\nand objects vars and kwargs with more variables. A line out has `generation`, the "
@@ -265,10 +267,11 @@ class RenderChatCommand final {
         "`column`.");
   }
 
-  int run() const { return render_chat_lines(path_); }
+  int run() const { return render_chat_lines(path_, repeat_); }
 
  private:
   std::string path_;
+  int64_t repeat_ = 1;
 };
 
 class ParityCommand final {

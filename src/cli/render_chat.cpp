@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "chat/chat_template.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -72,8 +73,18 @@ Json to_json(const chat::TemplateError& error) {
   return out;
 }
 
+/// What the template makes of the variables, and how long that takes when it is repeated.
+Json render(const chat::ChatTemplate& source, const Json& variables, int64_t now, int64_t repeat) {
+  Json out = to_json(source.render(variables, now));
+  if (repeat <= 1) return out;
+  const double begin = monotonic_seconds();
+  for (int64_t i = 0; i < repeat; ++i) source.render(variables, now);
+  out["seconds"] = (monotonic_seconds() - begin) / static_cast<double>(repeat);
+  return out;
+}
+
 Json render_line(const std::optional<chat::ChatTemplate>& of_file, const Json& line,
-                 const std::string& name) {
+                 const std::string& name, int64_t repeat) {
   int64_t now = chat::local_now();
   for (const Json* place :
        {line.find("now"),
@@ -81,17 +92,17 @@ Json render_line(const std::optional<chat::ChatTemplate>& of_file, const Json& l
     if (place != nullptr) now = read_now(*place, name);
   }
   const Json variables = variables_of(line, name);
-  if (of_file) return to_json(of_file->render(variables, now));
+  if (of_file) return render(*of_file, variables, now, repeat);
   const Json* source = line.find("template");
   if (source == nullptr || !source->is_string()) {
     throw InputError(cat(name, ": there is no --template, and no string `template` here"));
   }
-  return to_json(chat::ChatTemplate(source->as_string(), "template").render(variables, now));
+  return render(chat::ChatTemplate(source->as_string(), "template"), variables, now, repeat);
 }
 
 }  // namespace
 
-int render_chat_lines(const std::string& path) {
+int render_chat_lines(const std::string& path, int64_t repeat) {
   std::optional<chat::ChatTemplate> of_file;
   if (!path.empty()) of_file.emplace(read_file(path), path);
   std::ios::sync_with_stdio(false);
@@ -103,7 +114,7 @@ int render_chat_lines(const std::string& path) {
     if (!line.is_object()) throw InputError(cat(name, ": expected an object, found ", line.kind()));
     Json out;
     try {
-      out = render_line(of_file, line, name);
+      out = render_line(of_file, line, name, repeat);
     } catch (const chat::TemplateError& error) {
       out = to_json(error);
     }

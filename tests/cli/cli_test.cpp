@@ -51,8 +51,8 @@ const char* const kSmoke = "recipes/smoke/tiny_llama_sft.yaml";
 TEST(CliTest, NothingGivenShowsTheCommandsAndWhatExitStatusesMean) {
   const ProgramResult help = automodel({});
   EXPECT_EQ(help.status, 0);
-  for (const char* text : {"automodel run recipe.yaml", "check", "explain", "tokenize", "parity",
-                           "75 saved after a preemption signal"}) {
+  for (const char* text : {"automodel run recipe.yaml", "check", "explain", "tokenize",
+                           "render-chat", "parity", "75 saved after a preemption signal"}) {
     EXPECT_THAT(help.out, HasSubstr(text));
   }
 }
@@ -63,7 +63,7 @@ TEST(CliTest, UnknownCommandsGetASuggestion) {
   EXPECT_EQ(run.err,
             "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, schema, "
             "explain, "
-            "tokenize, parity, version; or give a recipe (.yaml)\n");
+            "tokenize, render-chat, parity, version; or give a recipe (.yaml)\n");
 }
 
 TEST(CliTest, AMissingRecipeIsSaid) {

@@ -96,5 +96,17 @@ TEST(SmokeTest, TheQuickstartLearnsSavesAndExports) {
   EXPECT_TRUE(path_exists(folder.file("LATEST/model/consolidated/config.json")));
 }
 
+TEST(SmokeTest, TheChatQuickstartLearnsWhatTheAssistantWrites) {
+  const test::TemporaryDirectory folder;
+  const std::vector<Json> steps =
+      train({"run", "recipes/llm_finetune/chat_quickstart.yaml"}, folder.path(),
+            {"--step_scheduler.max_steps=6", "--step_scheduler.ckpt_every_steps=3",
+             "--step_scheduler.val_every_steps=3", "--lr_scheduler.lr_warmup_steps=1"});
+  ASSERT_EQ(steps.size(), 6u);
+  expect_finite(steps);
+  EXPECT_LT(steps.back().at("loss").as_double(), steps.front().at("loss").as_double() - 0.5);
+  EXPECT_EQ(test::read_records(folder.file("validation.jsonl")).size(), 2u);
+}
+
 }  // namespace
 }  // namespace automodel::recipes

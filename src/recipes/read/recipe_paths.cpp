@@ -15,7 +15,7 @@ using config::Node;
 
 constexpr const char* kModelKeys[] = {"pretrained_model_name_or_path", "name_or_path"};
 constexpr const char* kDataKeys[] = {"path_or_dataset_id", "path_or_dataset", "dataset_name",
-                                     "path"};
+                                     "path", "chat_template"};
 
 /// Anything that a path key holds: a text, or a list of them.
 template <typename Tree>
