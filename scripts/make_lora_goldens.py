@@ -30,6 +30,7 @@ ADAPTERS = {
     "llama_biases": ("llama_linear_biases", PROJECTIONS, {}),
     "qwen3_all": ("qwen3_tied", PROJECTIONS, {}),
     "qwen3_qv": ("qwen3_tied", ["q_proj", "v_proj"], {}),
+    "qwen3_head": ("qwen3_tied", PROJECTIONS + ["lm_head"], {}),
     "qwen3_dora": ("qwen3_tied", ["q_proj", "v_proj", "down_proj"], dict(use_dora=True)),
     "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
 }
@@ -106,6 +107,8 @@ def make(name):
         losses.append(step_loss.detach())
     out["losses"] = torch.stack(losses)
     merged = make_adapter(name).merge_and_unload().state_dict()
+    if model.config.tie_word_embeddings and "lm_head" in ADAPTERS[name][1]:
+        del merged["model.embed_tokens.weight"]  # PEFT changes the embedding with its head
     for key, value in merged.items():
         if any(f".{module}.weight" in "." + key for module in MERGED) and (".1." in key or "lm_head" in key):
             if key == "lm_head.weight" and "lm_head" not in ADAPTERS[name][1]:

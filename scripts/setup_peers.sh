@@ -7,11 +7,12 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 into=${1:-$root/build/peers}
 deps=${AUTOMODEL_DEPS:-$root/.deps}
-packages=(transformers==5.18.0 safetensors==0.8.0 numpy jsonschema)
+packages=(transformers==5.18.0 safetensors==0.8.0 numpy jsonschema psutil)
+adapters=(peft==0.21.2 accelerate==1.15.0) # without what they ask for: all of it is there
 torch_packages=(filelock typing_extensions sympy networkx jinja2 fsspec setuptools)
 
-if [[ ! -e $into/.complete ]]; then
-  echo "peers: fetching torch and transformers into $into" >&2
+if [[ ! -e $into/.complete_with_peft ]]; then
+  echo "peers: fetching torch, transformers and peft into $into" >&2
   python3 -m venv "$into" || {
     echo "peers: python3 cannot make virtual environments; install python3-venv" >&2
     exit 1
@@ -26,7 +27,8 @@ if [[ ! -e $into/.complete ]]; then
   else
     pip install torch==2.11.0 "${packages[@]}"
   fi
-  "$into/bin/python" -c 'import torch, transformers'
-  touch "$into/.complete"
+  pip install --no-deps "${adapters[@]}"
+  "$into/bin/python" -c 'import torch, transformers, peft'
+  touch "$into/.complete_with_peft"
 fi
 echo "$into/bin/python"

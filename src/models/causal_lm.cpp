@@ -26,6 +26,10 @@ void CausalLM::add_parameters(const tensor::KeyMap&, const std::vector<Parameter
   throw UnsupportedError(cat("adapters (peft) of ", architecture(), " are not in this version"));
 }
 
+void CausalLM::adapt_tied_head(nn::LoraOptions) {
+  throw UnsupportedError(cat("adapters (peft) of ", architecture(), " are not in this version"));
+}
+
 void CausalLM::keep_stage(const std::vector<std::string>&) {
   refuse_stages(*this);
 }

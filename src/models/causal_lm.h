@@ -89,6 +89,10 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// UnsupportedError where a family has none.
   virtual void add_parameters(const tensor::KeyMap& parts,
                               const std::vector<ParameterInit>& values);
+  /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude of a module "lm_head" to a model
+  /// whose head is the embedding: an adapter of the head alone. Once, before anybody gives it
+  /// memory. UnsupportedError where a family has none.
+  virtual void adapt_tied_head(nn::LoraOptions options);
   /// What dropout in adapters draws, as set_dropout_context() says it; where a family has
   /// adapters.
   virtual std::shared_ptr<const nn::DropoutKey> adapter_dropout_key() const { return nullptr; }

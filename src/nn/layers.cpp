@@ -37,16 +37,7 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
 
 void Linear::add_lora(LoraOptions options) {
   AM_CHECK(lora_ == nullptr && !options_.is_transposed);
-  const int64_t num_parts = static_cast<int64_t>(options.parts.size());
-  int64_t rows = 0;
-  for (const LoraPart& part : options.parts) rows += part.range.count;
-  LoraParameters parameters;
-  parameters.a = register_parameter(
-      "lora_A", placeholder({num_parts * options.rank, options_.in_features}, options.dtype));
-  parameters.b = register_parameter("lora_B", placeholder({rows, options.rank}, options.dtype));
-  if (options.has_magnitude) {
-    parameters.magnitude = register_parameter("lora_magnitude", placeholder({rows}, options.dtype));
-  }
+  LoraParameters parameters = register_lora(*this, options, options_.in_features);
   lora_ = std::make_unique<Lora>(std::move(options), std::move(parameters));
 }
 

@@ -5,8 +5,24 @@
 #include "core/error.h"
 #include "kernels/linear.h"
 #include "tensor/random.h"
+#include "tensor/shard_spec.h"
 
 namespace automodel::nn {
+
+LoraParameters register_lora(torch::nn::Module& layer, const LoraOptions& options,
+                             int64_t in_features) {
+  const auto num_parts = static_cast<int64_t>(options.parts.size());
+  int64_t rows = 0;
+  for (const LoraPart& part : options.parts) rows += part.range.count;
+  const auto add = [&](const char* name, at::IntArrayRef sizes) {
+    return layer.register_parameter(name, tensor::placeholder(sizes, options.dtype));
+  };
+  LoraParameters parameters;
+  parameters.a = add("lora_A", {num_parts * options.rank, in_features});
+  parameters.b = add("lora_B", {rows, options.rank});
+  if (options.has_magnitude) parameters.magnitude = add("lora_magnitude", {rows});
+  return parameters;
+}
 
 void Lora::keep_outputs(const std::vector<kernels::OutputRange>& ranges) {
   AM_CHECK(ranges.size() == options_.parts.size());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <memory>
@@ -51,6 +52,10 @@ struct LoraParameters {
   at::Tensor b;
   at::Tensor magnitude;  ///< undefined without DoRA
 };
+
+/// Registers the parameters of adapters of a layer with so many input features, without memory.
+LoraParameters register_lora(torch::nn::Module& layer, const LoraOptions& options,
+                             int64_t in_features);
 
 /// What adapters make of a frozen layer: of part p, x W_p^T + scale * (x A_p^T) B_p^T; with DoRA
 /// times magnitude / norm of the rows of W_p + scale * B_p A_p.

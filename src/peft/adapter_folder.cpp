@@ -23,6 +23,7 @@ namespace {
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr const char* kConfigName = "adapter_config.json";
 constexpr const char* kWeightsName = "adapter_model.safetensors";
+constexpr const char* kHead = "lm_head.weight";
 constexpr size_t kNamesShown = 5;
 
 std::string first_names(const std::vector<std::string>& names) {
@@ -266,6 +267,8 @@ class MergedSource final : public checkpoint::TensorSource {
     if (updates_.empty()) throw InputError(cat(adapter, " holds no adapters"));
   }
 
+  /// A head that was the embedding has become a tensor of its own.
+  bool is_head_untied() const { return !head_from_.empty(); }
   int64_t num_changed() const { return static_cast<int64_t>(updates_.size()); }
 
   std::vector<checkpoint::TensorInfo> tensors() const override {
@@ -273,12 +276,14 @@ class MergedSource final : public checkpoint::TensorSource {
     for (const std::string& name : base_.names()) {
       const checkpoint::TensorEntry& entry = *base_.find(name)->entry;
       infos.push_back({name, entry.dtype, entry.shape});
+      if (name == head_from_) infos.push_back({kHead, entry.dtype, entry.shape});
     }
     return infos;
   }
 
   void read(std::string_view name, int64_t first, at::Tensor out) const override {
-    const checkpoint::HfFolder::Place place = *base_.find(name);
+    const bool is_made = !head_from_.empty() && name == kHead;
+    const checkpoint::HfFolder::Place place = *base_.find(is_made ? head_from_ : name);
     const auto update = updates_.find(name);
     if (update == updates_.end()) {
       base_.file(place.file).read_elements(*place.entry, first, out);
@@ -307,7 +312,12 @@ class MergedSource final : public checkpoint::TensorSource {
   }
 
   void add(const std::string& module, std::vector<std::string>& faults) {
-    const auto name = checkpoint::find_name(base_, module + ".weight");
+    auto name = checkpoint::find_name(base_, module + ".weight");
+    if (!name && cat(module, ".weight") == kHead &&
+        base_.config().get("tie_word_embeddings", true)) {
+      name = checkpoint::find_name(base_, "model.embed_tokens.weight");
+      if (name) head_from_ = *name;
+    }
     const checkpoint::TensorEntry* a = file_.find(cat(module, kLoraA));
     const checkpoint::TensorEntry* b = file_.find(cat(module, kLoraB));
     const checkpoint::TensorEntry* magnitude = file_.find(cat(module, kLoraMagnitude));
@@ -334,7 +344,7 @@ class MergedSource final : public checkpoint::TensorSource {
     }
     Update update{read_float(*a), read_float(*b), {}};
     if (magnitude != nullptr) update.magnitude = read_float(*magnitude);
-    updates_[*name] = std::move(update);
+    updates_[*name == head_from_ ? kHead : *name] = std::move(update);
   }
 
   /// Tensors that belong to no lora_A.
@@ -359,7 +369,8 @@ class MergedSource final : public checkpoint::TensorSource {
   const checkpoint::HfFolder& base_;
   AdapterConfig config_;
   AdapterFile file_;
-  std::map<std::string, Update, std::less<>> updates_;  // by the base's names
+  std::string head_from_;  // the embedding's name where the head is made of it
+  std::map<std::string, Update, std::less<>> updates_;  // by the merged model's names
 };
 
 }  // namespace
@@ -371,8 +382,10 @@ int64_t merge_adapter(const std::string& base, const std::string& adapter, const
   const at::NoGradGuard no_grad;
   const auto folder = checkpoint::HfFolder::open(base);
   const MergedSource source(folder, adapter);
+  Json config = folder.config();
+  if (source.is_head_untied()) config["tie_word_embeddings"] = Json(false);
   checkpoint::save_hf_folder(out, source,
-                             {.config = folder.config(),
+                             {.config = std::move(config),
                               .original_folder = base,
                               .kept_prefixes = {},
                               .tokenizer_folder = base});

@@ -20,8 +20,9 @@ constexpr std::string_view kWeight = ".weight";
 /// One matrix of a linear layer: a linear layer of the Hugging Face model.
 struct Candidate {
   std::string name;
-  std::string layer;  ///< fqn of the layer here
-  nn::Linear* linear = nullptr;
+  std::string layer;             ///< fqn of the layer here
+  nn::Linear* linear = nullptr;  ///< null: a head that is the embedding
+  int64_t in_features = 0;
   kernels::OutputRange range;
 };
 
@@ -40,7 +41,12 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
     found.push_back({without_suffix(part.name, kWeight),
                      layer->first,
                      layer->second,
+                     layer->second->options().in_features,
                      {part.row_begin, part.shape[0]}});
+  }
+  if (model.parallel_plan().head.empty()) {
+    const models::ModelDims dims = model.dims();
+    found.push_back({"lm_head", "lm_head", nullptr, dims.hidden_size, {0, dims.vocab_size}});
   }
   return found;
 }
@@ -137,12 +143,6 @@ void check_absent(const PeftConfig& config, const ModuleMatcher& matcher,
   const std::string key = config.match_all_linear           ? "match_all_linear"
                           : !config.exclude_modules.empty() ? "exclude_modules"
                                                             : "target_modules";
-  if (model.parallel_plan().head.empty() && matcher.match("lm_head")) {
-    findings.push_back({key,
-                        "adapters of a head that is the embedding (tie_word_embeddings) are not in "
-                        "this version; target_modules: '*_proj' leaves lm_head out",
-                        Kind::kUnsupported});
-  }
   if (matcher.targets().empty()) return;  // all linear layers: grouped experts are none
   for (const std::string& name : expert_modules(model)) {
     if (!matcher.match(name)) continue;
@@ -180,9 +180,8 @@ tensor::InitRule rule_of_a(const PeftConfig& config, int64_t in_features) {
 /// Adds the adapters of one layer, its matrices in the order of their rows.
 class LayerAdapter final {
  public:
-  LayerAdapter(const PeftConfig& config, at::ScalarType dtype,
-               std::shared_ptr<const nn::DropoutKey> dropout_key)
-      : config_(config) {
+  LayerAdapter(models::CausalLM& model, const PeftConfig& config, at::ScalarType dtype)
+      : model_(model), config_(config) {
     options_.rank = config.dim;
     options_.scale = config.alpha / static_cast<double>(config.dim);
     options_.dropout = config.dropout;
@@ -190,19 +189,19 @@ class LayerAdapter final {
         config.dropout_position == "pre" ? nn::DropoutPosition::kPre : nn::DropoutPosition::kPost;
     options_.has_magnitude = config.use_dora;
     options_.dtype = dtype;
-    options_.dropout_key = std::move(dropout_key);
+    options_.dropout_key = model.adapter_dropout_key();
   }
 
   void add(const std::vector<Chosen>& matrices, tensor::KeyMap& keys,
            std::vector<models::ParameterInit>& inits) const {
-    nn::Linear& linear = *matrices[0].layer.linear;
+    nn::Linear* linear = matrices[0].layer.linear;
     const std::string& fqn = matrices[0].layer.layer;
-    const int64_t in = linear.options().in_features;
+    const int64_t in = matrices[0].layer.in_features;
     nn::LoraOptions options = options_;
     for (const Chosen& matrix : matrices) {
       options.parts.push_back({cat("lora/", matrix.layer.name), matrix.layer.range});
     }
-    linear.add_lora(options);
+    linear == nullptr ? model_.adapt_tied_head(options) : linear->add_lora(options);
     int64_t a_row = 0;
     for (const Chosen& matrix : matrices) {
       keys.push_back({cat(matrix.layer.name, kLoraA), fqn + ".lora_A", a_row, {config_.dim, in}});
@@ -229,6 +228,7 @@ class LayerAdapter final {
   }
 
  private:
+  models::CausalLM& model_;
   const PeftConfig& config_;
   nn::LoraOptions options_;
 };
@@ -243,10 +243,9 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
   check_absent(config, matcher, model, choice.findings);
   check_patterns(matcher, linear_layers(model), choice.findings);
   for (const Chosen& chosen : chosen_layers(model, matcher)) {
-    choice.modules.push_back({chosen.layer.name, chosen.pattern,
-                              chosen.layer.linear->options().in_features,
-                              chosen.layer.range.count});
-    if (config.dropout > 0 && chosen.layer.layer == model.parallel_plan().head) {
+    choice.modules.push_back(
+        {chosen.layer.name, chosen.pattern, chosen.layer.in_features, chosen.layer.range.count});
+    if (config.dropout > 0 && chosen.layer.layer == "lm_head") {
       choice.findings.push_back({"dropout",
                                  "dropout of an adapter of lm_head is not in this version: its "
                                  "logits are never whole; exclude_modules: '*lm_head'",
@@ -269,7 +268,7 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
       config.lora_dtype ? tensor::parse_dtype(*config.lora_dtype).value() : model_dtype;
   const std::vector<Chosen> chosen = chosen_layers(model, ModuleMatcher(config));
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
-  const LayerAdapter adapter(config, dtype, model.adapter_dropout_key());
+  const LayerAdapter adapter(model, config, dtype);
   tensor::KeyMap keys;
   std::vector<models::ParameterInit> inits;
   for (size_t begin = 0; begin < chosen.size();) {

@@ -146,8 +146,8 @@ TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
 
 INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,
                          testing::Values("llama_all", "llama_qv", "llama_head", "llama_dora",
-                                         "llama_biases", "qwen3_all", "qwen3_qv", "qwen3_dora",
-                                         "phi3_all"),
+                                         "llama_biases", "qwen3_all", "qwen3_qv", "qwen3_head",
+                                         "qwen3_dora", "phi3_all"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Runs of the program that train adapters.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,6 +74,107 @@ TEST(LoraTest, LossesDoNotDependOnTheSpread) {
     SCOPED_TRACE(name);
     // Some roundings of float32 sums, as in RanksTest.
     expect_equal_records(one, records_of(folder.file(name), spread, kLargeBatches), 1e-5);
+  }
+}
+
+/// An untied model of eight layers with adapters on all linear layers, the head among them.
+std::vector<std::string> deep_model(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> options = {
+      "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config",
+      "--model.config=tests/recipes/data/llama_8_layers",
+      "--model.pretrained_model_name_or_path=",
+      "--peft.match_all_linear=true",
+      "--optimizer.lr=1e-3",  // a larger one multiplies roundings from step to step
+      "--step_scheduler.local_batch_size=4"};
+  options.insert(options.begin(), kLargeBatches.begin(), kLargeBatches.end());
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+TEST(LoraTest, AHeadsAdapterAndStagesHaveTheLossesOfOneProcess) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, deep_model());
+  ASSERT_EQ(one.size(), 6u);
+  const auto staged = [](int num_ranks, const std::string& schedule,
+                         const std::vector<std::string>& more = {}) {
+    std::vector<std::string> options = {"--distributed.pp_size=2",
+                                        cat("--distributed.pipeline.pp_schedule=", schedule)};
+    options.insert(options.end(), more.begin(), more.end());
+    return test::sharded(num_ranks, options);
+  };
+  const std::vector<std::pair<const char*, test::Spread>> spreads = {
+      {"fsdp2 on 2", test::sharded(2)},
+      {"tensor parallel on 2", test::sharded(2, {"--distributed.tp_size=2"})},
+      {"sequence parallel on 2",
+       test::sharded(2, {"--distributed.tp_size=2", "--distributed.sequence_parallel=true"})},
+      {"1F1B", staged(2, "1f1b")},
+      {"zero bubble", staged(2, "ZBVZeroBubble")},
+      {"1F1B and tensor parallel", staged(4, "1f1b", {"--distributed.tp_size=2"})},
+      {"1F1B with activation checkpointing",
+       staged(2, "1f1b", {"--distributed.activation_checkpointing=true"})},
+      {"megatron_fsdp on 2", {2, {"--distributed.strategy=megatron_fsdp"}}},
+      {"megatron_fsdp at ZeRO 1",
+       {2, {"--distributed.strategy=megatron_fsdp", "--distributed.zero_dp_strategy=1"}}},
+      {"megatron_fsdp without sharding",
+       {2, {"--distributed.strategy=megatron_fsdp", "--distributed.zero_dp_strategy=0"}}},
+  };
+  for (const auto& [name, spread] : spreads) {
+    SCOPED_TRACE(name);
+    expect_equal_records(one, records_of(folder.file(name), spread, deep_model()), 1e-5);
+  }
+}
+
+TEST(LoraTest, ATiedHeadsAdapterDoesNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> more = kLargeBatches;
+  more.emplace_back("--peft.match_all_linear=true");
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
+  expect_equal_records(one, records_of(folder.file("ddp"), {2, {}}, more), 1e-5);
+  expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
+}
+
+/// Experts are frozen and may lie on different ranks.
+TEST(LoraTest, AdaptersBesideExpertsDoNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  const auto records = [&](const char* name, int num_ranks, const std::string& option = "") {
+    // The aux loss is a mean over the tokens of a micro-batch, so it differs between spreads.
+    std::vector<std::string> options = {kAdapters, "--optimizer.lr=1e-2",
+                                        "--model.config.router_aux_loss_coef=0",
+                                        cat("--checkpoint.checkpoint_dir=", folder.file(name))};
+    if (!option.empty()) options.push_back(option);
+    const ProgramResult run = test::run_program(test::on(
+        {num_ranks, options},
+        {test::automodel_binary(), "run", test::source_file("recipes/smoke/tiny_qwen3_moe.yaml")}));
+    EXPECT_EQ(run.status, 0) << run.err;
+    return read_records(path_join(folder.file(name), "training.jsonl"));
+  };
+  const std::vector<Json> one = records("one", 1);
+  ASSERT_EQ(one.size(), 6u);
+  expect_equal_records(one, records("fsdp2", 2), 1e-5);
+  expect_equal_records(one, records("ep2", 2, "--distributed.ep_size=2"), 1e-5);
+  expect_equal_records(one, records("ep2 on 4", 4, "--distributed.ep_size=2"), 1e-5);
+}
+
+/// What a stage's rank has trained is in the adapter that rank 0 writes.
+TEST(LoraTest, AStagedRunSavesTheWholeAdapter) {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> saves = deep_model({"--checkpoint.enabled=true"});
+  records_of(folder.file("one"), {1, {}}, saves);
+  records_of(
+      folder.file("staged"),
+      test::sharded(2, {"--distributed.pp_size=2", "--distributed.pipeline.pp_schedule=1f1b"}),
+      saves);
+  const auto file_of = [&](const char* name) {
+    return checkpoint::SafetensorsFile(
+        path_join(newest(folder.file(name)), "model/adapter_model.safetensors"));
+  };
+  const checkpoint::SafetensorsFile one = file_of("one");
+  const checkpoint::SafetensorsFile staged = file_of("staged");
+  ASSERT_EQ(one.tensors().size(), 2u * (8 * 7 + 1));
+  ASSERT_EQ(staged.tensors().size(), one.tensors().size());
+  for (const auto& entry : one.tensors()) {
+    EXPECT_TRUE(at::allclose(one.read(entry.name), staged.read(entry.name), 1e-3, 1e-4))
+        << entry.name;
   }
 }
 

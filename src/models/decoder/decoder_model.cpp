@@ -166,14 +166,15 @@ at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) c
   const auto multiplied = [&](const at::Tensor& x, const at::Tensor& weight) {
     return body(product_dtype_.of(x.to(weight.scalar_type())), product_dtype_.of(weight));
   };
-  if (!lm_head_) return multiplied(hidden, embed_tokens_->weight());
+  const auto adapted = [&](const at::Tensor& x, const at::Tensor& weight, const nn::Lora* lora) {
+    if (lora == nullptr) return multiplied(x, weight);
+    const auto [wide_x, wide_weight] = lora->operands(product_dtype_.of(x.to(weight.scalar_type())),
+                                                      product_dtype_.of(weight), product_dtype_);
+    return body(wide_x, wide_weight);
+  };
+  if (!lm_head_) return adapted(hidden, embed_tokens_->weight(), tied_head_.get());
   return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
-    const at::Tensor& weight = lm_head_->weight();
-    if (lm_head_->lora() == nullptr) return nn::TensorList{multiplied(in[0], weight)};
-    const auto [x, wide_weight] =
-        lm_head_->lora()->operands(product_dtype_.of(in[0].to(weight.scalar_type())),
-                                   product_dtype_.of(weight), product_dtype_);
-    return nn::TensorList{body(x, wide_weight)};
+    return nn::TensorList{adapted(in[0], lm_head_->weight(), lm_head_->lora())};
   })[0];
 }
 
@@ -224,6 +225,13 @@ at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Ten
   });
 }
 
+void DecoderModel::adapt_tied_head(nn::LoraOptions options) {
+  AM_CHECK(lm_head_ == nullptr && tied_head_ == nullptr);
+  auto module = register_module("lm_head", std::make_shared<Container>());
+  nn::LoraParameters parameters = nn::register_lora(*module, options, config_.hidden_size);
+  tied_head_ = std::make_unique<nn::Lora>(std::move(options), std::move(parameters));
+}
+
 void DecoderModel::add_parameters(const tensor::KeyMap& parts,
                                   const std::vector<ParameterInit>& values) {
   const auto layer_of = [](const tensor::ParameterPart& part) {
@@ -233,8 +241,8 @@ void DecoderModel::add_parameters(const tensor::KeyMap& parts,
     const auto last = std::find_if(key_map_.rbegin(), key_map_.rend(), [&](const auto& known) {
       return layer_of(known) == layer_of(part);
     });
-    AM_CHECK(last != key_map_.rend(), part.parameter);
-    key_map_.insert(last.base(), part);
+    // A tied head has no layer of its own but for its adapter.
+    key_map_.insert(last == key_map_.rend() ? key_map_.end() : last.base(), part);
   }
   added_values_.insert(added_values_.end(), values.begin(), values.end());
 }

@@ -41,6 +41,7 @@ class DecoderModel final : public CausalLM,
   const tensor::KeyMap& key_map() const override { return key_map_; }
   void add_parameters(const tensor::KeyMap& parts,
                       const std::vector<ParameterInit>& values) override;
+  void adapt_tied_head(nn::LoraOptions options) override;
   std::shared_ptr<const nn::DropoutKey> adapter_dropout_key() const override {
     return adapter_dropout_;
   }
@@ -92,6 +93,7 @@ class DecoderModel final : public CausalLM,
   std::vector<std::shared_ptr<Block>> blocks_;
   std::shared_ptr<nn::Norm> norm_;
   std::shared_ptr<nn::Linear> lm_head_;
+  std::unique_ptr<nn::Lora> tied_head_;  // adapters of a head that is the embedding; may be null
   std::shared_ptr<nn::LossHead> loss_head_;
   nn::ProductDtype product_dtype_;  // of the head
   std::optional<at::ScalarType> logits_dtype_;

@@ -8,6 +8,7 @@
 #include "optim/optimizer.h"
 #include "peft/apply_lora.h"
 #include "recipes/build/base_weights.h"
+#include "recipes/build/build_model.h"
 #include "recipes/read/hub_inputs.h"
 #include "recipes/read/recipe.h"
 
@@ -42,7 +43,8 @@ void check_prefixes(const Recipe& recipe, const models::CausalLM& model,
 /// Patterns of the optimizer's groups, which the names of some parameter match.
 void check_groups(const Recipe& recipe, const models::CausalLM& model, Diagnostics& diagnostics) {
   std::vector<std::string> names;
-  for (const tensor::ParameterPart& part : model.key_map()) names.push_back(part.name);
+  const tensor::KeyMap keys = recipe.peft ? peft::adapter_keys(model) : model.key_map();
+  for (const tensor::ParameterPart& part : keys) names.push_back(part.name);
   try {
     optim::check_overrides(recipe.optimizer.param_group_overrides, names);
   } catch (const UserError& error) {
@@ -88,7 +90,12 @@ void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics&
       !models::check_config(plan.hf_config).empty()) {
     return;
   }
-  const auto model = models::build_causal_lm(plan.hf_config, at::kFloat);
+  std::shared_ptr<models::CausalLM> model;
+  try {
+    model = build_model(recipe, at::kFloat);
+  } catch (const UserError&) {
+    return;  // check_peft has said why
+  }
   if (!draws) check_prefixes(recipe, *model, prefixes, diagnostics);
   if (has_groups) check_groups(recipe, *model, diagnostics);
   // Where something else is wrong already, it may be why the weights do not fit.

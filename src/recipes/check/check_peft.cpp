@@ -1,5 +1,7 @@
 #include "recipes/check/check_peft.h"
 
+#include <algorithm>
+
 #include "core/file.h"
 #include "models/catalog.h"
 #include "peft/adapter_folder.h"
@@ -28,17 +30,36 @@ void check_peft_mesh(const Recipe& recipe, Diagnostics& diagnostics) {
     diagnostics.unsupported(place_in(recipe, "distributed", key),
                             cat(what, " with ", key, " > 1 is not in this version"));
   };
-  refuse(sizes.pp_size, "pp_size", "training of adapters (peft)");
-  refuse(sizes.ep_size, "ep_size", "training of adapters (peft)");
   if (config.use_dora) refuse(sizes.tp_size, "tp_size", "DoRA (peft.use_dora)");
   if (config.dropout > 0) {
     refuse(sizes.tp_size, "tp_size", "dropout of adapters (peft.dropout)");
     refuse(sizes.cp_size, "cp_size", "dropout of adapters (peft.dropout)");
   }
-  if (recipe.distributed.strategy == distributed::Strategy::kMegatronFsdp) {
-    diagnostics.unsupported(place_in(recipe, "distributed", "strategy"),
-                            "training of adapters (peft) with megatron_fsdp is not in this "
-                            "version; use fsdp2 or ddp");
+}
+
+/// What the mesh and the chosen layers do not have together here.
+void check_chosen(const Recipe& recipe, const models::CausalLM& model,
+                  const std::vector<peft::AdaptedModule>& modules, Diagnostics& diagnostics) {
+  const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
+  const bool has_head = std::any_of(modules.begin(), modules.end(),
+                                    [](const auto& module) { return module.name == "lm_head"; });
+  if (has_head && model.parallel_plan().head.empty() && sizes.tp_size.value_or(1) > 1) {
+    diagnostics.unsupported(place_in(recipe, "distributed", "tp_size"),
+                            "an adapter of a head that is the embedding (tie_word_embeddings) with "
+                            "tp_size > 1 is not in this version; exclude_modules: '*lm_head'");
+  }
+  if (sizes.pp_size.value_or(1) == 1) return;
+  for (int64_t i = 0; i < model.dims().num_layers; ++i) {
+    const std::string layer = cat(".", i, ".");
+    const bool is_adapted = std::any_of(modules.begin(), modules.end(), [&](const auto& module) {
+      return module.name.find(layer) != std::string::npos;
+    });
+    if (is_adapted) continue;
+    diagnostics.unsupported(place_in(recipe, "distributed", "pp_size"),
+                            cat("layer ", i,
+                                " has no adapter: pp_size > 1 with adapters of some "
+                                "layers only is not in this version"));
+    return;
   }
 }
 
@@ -68,8 +89,24 @@ void check_first_adapter(const Recipe& recipe, models::CausalLM& model, Diagnost
 
 }  // namespace
 
+namespace {
+
+/// A checkpoint of adapters has no whole model beside it.
+void check_export(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* section = recipe.root.find("checkpoint");
+  const Node* key = section == nullptr ? nullptr : section->find("save_consolidated");
+  if (key == nullptr || !recipe.checkpoint.enabled) return;
+  if (recipe.checkpoint.save_consolidated == "false") return;
+  diagnostics.warning_at_key(*key,
+                             "'save_consolidated' has no effect with adapters: a checkpoint's "
+                             "model/ is one; automodel merge-lora writes the whole model");
+}
+
+}  // namespace
+
 void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
   if (!recipe.peft) return;
+  check_export(recipe, diagnostics);
   check_peft_mesh(recipe, diagnostics);
   const Json& config = recipe.model.hf_config;
   const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
@@ -78,7 +115,8 @@ void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
   const auto model = models::build_causal_lm(config, at::kFloat);
   using Kind = peft::PeftFinding::Kind;
   bool is_good = true;
-  for (const peft::PeftFinding& finding : peft::choose_modules(*model, *recipe.peft).findings) {
+  const peft::PeftChoice choice = peft::choose_modules(*model, *recipe.peft);
+  for (const peft::PeftFinding& finding : choice.findings) {
     const Node& place = place_in(recipe, "peft", finding.key);
     is_good = is_good && finding.kind == Kind::kWarning;
     if (finding.kind == Kind::kUnsupported) diagnostics.unsupported(place, finding.text);
@@ -86,6 +124,7 @@ void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
     if (finding.kind == Kind::kError) diagnostics.error(place, finding.text);
   }
   if (!is_good) return;
+  check_chosen(recipe, *model, choice.modules, diagnostics);
   try {
     peft::apply_lora(*model, *recipe.peft, at::kFloat);
   } catch (const UnsupportedError& error) {

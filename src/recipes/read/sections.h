@@ -133,7 +133,7 @@ struct CheckpointSection {
         field("diffusers_compatible", &S::diffusers_compatible, "diffusers file names"),
         field("legacy_paramwrapper_layout", &S::legacy_paramwrapper_layout,
               "PEFT 0.18 layout of expert adapters")
-            .without_effect("it is about adapters (peft), which are not in this version"),
+            .without_effect("it is about adapters of experts, which are not in this version"),
         field(
             "consolidation_timeout_minutes", &S::consolidation_timeout_minutes,
             "how long ranks wait for one that makes no progress in saving, exporting, verifying or "
