@@ -12,6 +12,7 @@
 #include "recipes/check/check_recipe.h"
 #include "recipes/plan/plan_command.h"
 #include "recipes/read/recipe_schema.h"
+#include "recipes/run/inspect_data.h"
 #include "recipes/run/merge_command.h"
 #include "recipes/run/parity_command.h"
 #include "recipes/run/run_recipe.h"
@@ -199,6 +200,27 @@ class PlanCommand final {
   recipes::PlanRequest request_;
 };
 
+class InspectDataCommand final {
+ public:
+  static constexpr const char* kName = "inspect-data";
+  static constexpr const char* kPurpose =
+      "samples of a recipe's dataset as they are trained on, and what is odd about them";
+
+  explicit InspectDataCommand(CLI::App& command) : recipe_(command) {
+    command.add_option("--samples", num_samples_, "samples to print (default 3)");
+  }
+
+  int run() const {
+    const std::string path = recipe_.path();
+    check_at_least_1("--samples", num_samples_);
+    return recipes::inspect_data(path, recipe_.overrides(), num_samples_);
+  }
+
+ private:
+  RecipeArguments recipe_;
+  int64_t num_samples_ = 3;
+};
+
 class SchemaCommand final {
  public:
   static constexpr const char* kName = "schema";
@@ -351,6 +373,7 @@ int dispatch(std::vector<std::string> arguments) {
   add_command<RunCommand>(app, status);
   add_command<CheckCommand>(app, status);
   add_command<PlanCommand>(app, status);
+  add_command<InspectDataCommand>(app, status);
   add_command<SchemaCommand>(app, status);
   add_command<ExplainCommand>(app, status);
   add_command<TokenizeCommand>(app, status);

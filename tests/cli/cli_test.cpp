@@ -61,7 +61,8 @@ TEST(CliTest, UnknownCommandsGetASuggestion) {
   const ProgramResult run = automodel({"chekc", kSmoke});
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.err,
-            "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, schema, "
+            "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, "
+            "inspect-data, schema, "
             "explain, "
             "tokenize, render-chat, parity, version; or give a recipe (.yaml)\n");
 }

@@ -28,7 +28,7 @@ TEST(RenderChatTest, PrintsWhatTheTemplateMakesOfEveryLine) {
   EXPECT_EQ(run.out,
             "{\"rendered\": \"<s><|im_start|>user\\né<|im_end|>\\n<|im_start|>assistant\\n"
             "ü<|im_end|>\\n\", \"generation\": [[54, 66]]}\n"
-            "{\"error\": \"list object has no element 0\", \"line\": 4, \"column\": 7}\n");
+            "{\"error\": \"list object has no element 0\", \"line\": 4, \"column\": 19}\n");
 }
 
 TEST(RenderChatTest, TakesTheTemplateTheTimeAndTheVariablesOfALine) {
@@ -51,6 +51,26 @@ TEST(RenderChatTest, LinesAndTemplatesThatAreNoneAreNamed) {
   EXPECT_EQ(run.err, cat(broken,
                          ":2:7: error: Expected an expression, got 'end of statement "
                          "block'\n"));
+}
+
+TEST(InspectDataTest, ShowsWhatCountsAndWhatIsOdd) {
+  const test::ProgramResult run = test::run_program(
+      {test::automodel_binary(), "inspect-data", "recipes/llm_finetune/chat_quickstart.yaml",
+       "--samples", "1", "--dataset.split=train[:2]"});
+  EXPECT_EQ(run.err, "");
+  EXPECT_EQ(run.out,
+            "What counts in the loss is between [[ and ]].\n"
+            "--- recipes/data/chat_sums.jsonl:1, 63 tokens\n"
+            "<|im_start|>system\nYou count things and show the sum.<|im_end|>\n"
+            "<|im_start|>user\nAda has 22 cards and gets 11 more. How many cards are "
+            "there?<|im_end|>\n"
+            "<|im_start|>assistant\n[[22 + 11 = 33, so there are 33 cards.<|im_end|>]]\n"
+            "---\n2 rows; of the first ones:\n"
+            "2 samples: 63 to 82 tokens, half of them up to 82\n"
+            "50 of 145 tokens count in the loss (34.5 %)\n"
+            "rows without a label, which gave way to the next: 0\n"
+            "samples that begin with two BOS: 0\n"
+            "samples without a special token among the labels (no end to learn): 0\n");
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include "checkpoint/hf_folder.h"
 #include "core/error.h"
-#include "peft/tensor_names.h"
+#include "peft/apply_lora.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/run/session_adapters.h"
 
