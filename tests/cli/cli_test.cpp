@@ -63,7 +63,7 @@ TEST(CliTest, UnknownCommandsGetASuggestion) {
   EXPECT_EQ(run.err,
             "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, schema, "
             "explain, "
-            "tokenize, parity, version; or give a recipe (.yaml)\n");
+            "tokenize, parity, merge-lora, version; or give a recipe (.yaml)\n");
 }
 
 TEST(CliTest, AMissingRecipeIsSaid) {
