@@ -64,7 +64,7 @@ TEST(CliTest, UnknownCommandsGetASuggestion) {
             "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, "
             "inspect-data, schema, "
             "explain, "
-            "tokenize, render-chat, parity, version; or give a recipe (.yaml)\n");
+            "tokenize, render-chat, parity, merge-lora, version; or give a recipe (.yaml)\n");
 }
 
 TEST(CliTest, AMissingRecipeIsSaid) {
@@ -113,9 +113,9 @@ TEST(CliTest, CheckTellsRightWrongAndUnsupportedApart) {
   const ProgramResult wrong = automodel({"check", kSmoke, "--optimizer.lr=-1"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.out, HasSubstr("command line: error: expected a number at least 0"));
-  const ProgramResult unsupported = automodel({"check", kSmoke, "--peft.dim=8"});
+  const ProgramResult unsupported = automodel({"check", kSmoke, "--neftune.noise_alpha=5"});
   EXPECT_EQ(unsupported.status, 6);
-  EXPECT_THAT(unsupported.out, HasSubstr("unsupported: LoRA (peft) is not in this version"));
+  EXPECT_THAT(unsupported.out, HasSubstr("unsupported: NEFTune is not in this version"));
 }
 
 TEST(CliTest, CheckTakesTheRanksThatTheRecipeNeeds) {

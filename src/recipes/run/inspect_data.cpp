@@ -146,6 +146,7 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
   DataContext data;
   data.encoder = &encoder;
   data.context.reporter = &warnings;
+  data.packing = recipe.packing;
   const std::unique_ptr<datasets::BatchStream> stream = recipe.dataset.plan->build(data);
   const auto* loader = dynamic_cast<const datasets::DataLoader*>(stream.get());
   AM_CHECK(loader != nullptr, "a dataset with a tokenizer has a loader");
