@@ -42,10 +42,4 @@ Lookup find_model(std::string_view name_or_path, const std::optional<std::string
   return {find_snapshot(cache_folder(cache_dir), model).value_or(""), true};
 }
 
-std::optional<std::string> find_dataset(std::string_view name,
-                                        const std::optional<std::string>& cache_dir) {
-  const Repository dataset{RepositoryKind::kDataset, std::string(name), "main"};
-  return find_snapshot(cache_folder(cache_dir), dataset);
-}
-
 }  // namespace automodel::hub

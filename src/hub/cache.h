@@ -20,11 +20,6 @@ struct Lookup {
 Lookup find_model(std::string_view name_or_path, const std::optional<std::string>& cache_dir,
                   const std::optional<std::string>& revision);
 
-/// The newest snapshot of a dataset of that name in the cache; nullopt when it is not there.
-/// Nothing is downloaded.
-std::optional<std::string> find_dataset(std::string_view name,
-                                        const std::optional<std::string>& cache_dir);
-
 /// The cache folder that applies.
 std::string cache_folder(const std::optional<std::string>& cache_dir);
 
