@@ -59,7 +59,7 @@ SessionCheckpoint::SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup gr
       slow_work_(slow_work),
       reporter_(reporter),
       resolved_recipe_(std::move(resolved_recipe)) {
-  lock_folder();
+  if (!recipe_.benchmark) lock_folder();  // a benchmark writes nothing there
 }
 
 void SessionCheckpoint::lock_folder() {
