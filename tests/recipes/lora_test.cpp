@@ -138,7 +138,7 @@ TEST(LoraTest, AdaptersBesideExpertsDoNotDependOnTheSpread) {
   const TemporaryDirectory folder;
   const auto records = [&](const char* name, int num_ranks, const std::string& option = "") {
     // The aux loss is a mean over the tokens of a micro-batch, so it differs between spreads.
-    std::vector<std::string> options = {kAdapters, "--optimizer.lr=1e-2",
+    std::vector<std::string> options = {kAdapters, "--optimizer.lr=1e-3",
                                         "--model.config.router_aux_loss_coef=0",
                                         cat("--checkpoint.checkpoint_dir=", folder.file(name))};
     if (!option.empty()) options.push_back(option);
