@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the fuzzers and runs each for some seconds, starting from the kept inputs.
 # usage: scripts/fuzz.sh [SECONDS] [NAME]...     (default: 60 seconds, all of fuzz/*_fuzz.cpp)
+# FUZZ_SEED=NUMBER makes a fuzzer try the same inputs in the same order each time.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -31,12 +32,14 @@ cmake --build build/fuzz --target "${names[@]/#/fuzz_}" >&2
 
 fuzz_one() { # fuzz_one SECONDS NAME: new inputs stay in build/, a crash is kept and printed
   local name=$2 kept=fuzz/corpus/$2 work=build/fuzz/work/$2 folders=()
+  # What earlier runs found would change the order of a seeded one.
+  [[ -n ${FUZZ_SEED:-} ]] && rm -rf "$work/new"
   mkdir -p "$work/new" "$work/crashes"
   folders=("$work/new")
   [[ -d $kept ]] && folders+=("$kept")
   # Leaks are reported when the fuzzer ends; LibTorch's own one-time allocations are no leaks.
   if ! ASAN_OPTIONS=allocator_may_return_null=1:detect_container_overflow=0 \
-    "build/fuzz/fuzz_$name" -max_total_time="$1" -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
+    "build/fuzz/fuzz_$name" -seed="${FUZZ_SEED:-0}" -max_total_time="$1" -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix="$work/crashes/" "${folders[@]}" \
     </dev/null >"$work/log.txt" 2>&1; then
     tail -n 60 "$work/log.txt"

@@ -4,12 +4,15 @@
 #include <yaml-cpp/emittermanip.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <vector>
 
 #include "config/scalar.h"
 #include "config/yaml_guard.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/utf8.h"
 
 namespace automodel::config {
 
@@ -40,15 +43,50 @@ bool is_in(std::string_view word, std::initializer_list<std::string_view> list) 
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-/// True when PyYAML and yaml-cpp read all characters alike without escapes.
+/// A code point that Unicode keeps free; yaml-cpp's emitter writes U+FFFD for it.
+bool is_noncharacter(uint32_t code) {
+  return (code & 0xFFFE) == 0xFFFE || (code >= 0xFDD0 && code <= 0xFDEF);
+}
+
+/// True when PyYAML and yaml-cpp read the character alike without an escape and yaml-cpp writes it.
+bool is_quotable(uint32_t code) {
+  const bool is_line_end = code == '\n' || code == 0x85 || code == 0x2028 || code == 0x2029;
+  const bool is_mark = code == '\t' || code == 0xFEFF;
+  return is_printable(code) && !is_line_end && !is_mark && !is_noncharacter(code);
+}
+
 bool is_quotable(std::string_view text) {
   uint32_t code = 0;
-  for (size_t at = 0; at < text.size(); at += std::max<size_t>(1, decode_utf8(text, at, code))) {
-    if (decode_utf8(text, at, code) == 0) return false;
-    const bool is_line_end = code == '\n' || code == 0x85 || code == 0x2028 || code == 0x2029;
-    if (!is_printable(code) || is_line_end || code == '\t' || code == 0xFEFF) return false;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = decode_utf8(text, at, code);
+    if (length == 0 || !is_quotable(code)) return false;
+    at += length;
   }
   return true;
+}
+
+/// The text in double quotes, what is not quotable as escapes; U+FFFD stands for a byte that is not
+/// UTF-8, which a value of the environment may hold.
+std::string double_quoted(std::string_view text) {
+  std::string quoted = "\"";
+  uint32_t code = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = decode_utf8(text, at, code);
+    if (length == 0) code = 0xFFFD;
+    if (code == '"' || code == '\\') quoted.push_back('\\');
+    if (length != 0 && is_quotable(code)) {
+      quoted.append(text.substr(at, length));
+    } else if (code == '\n') {
+      quoted += "\\n";
+    } else {
+      std::array<char, 11> escape{};
+      const char* format = code <= 0xFF ? "\\x%02x" : code <= 0xFFFF ? "\\u%04x" : "\\U%08x";
+      std::snprintf(escape.data(), escape.size(), format, code);
+      quoted += escape.data();
+    }
+    at += std::max<size_t>(1, length);
+  }
+  return quoted + "\"";
 }
 
 /// Whether yaml-cpp would write the text without quotes.
@@ -64,8 +102,11 @@ void emit_string(YAML::Emitter& out, const std::string& text) {
   const bool is_marker = text.starts_with("---") || text.starts_with("...");
   const bool is_string = plain && plain->is_string() && text != "<<" && text != "=" && !is_marker;
   if (!is_quotable(text)) {
-    out << YAML::EscapeNonAscii << YAML::DoubleQuoted;
-  } else if (!is_string || !is_plain(text)) {
+    // The emitter's way to write a scalar's characters as they stand, whatever its name says.
+    out.WriteIntegralType(double_quoted(text));
+    return;
+  }
+  if (!is_string || !is_plain(text)) {
     out << YAML::SingleQuoted;
   }
   out << text;

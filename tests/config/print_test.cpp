@@ -134,6 +134,14 @@ TEST(PrintTest, ControlCharactersAreEscaped) {
   EXPECT_EQ(to_yaml(load(text)), text);
 }
 
+// yaml-cpp's emitter would write U+FFFD for each of them.
+TEST(PrintTest, NoncharactersKeepTheirValue) {
+  const std::string text = "\"k\\uffff\": \"x\\ufdd0\\U0001fffey é\"\n";
+  const Node root = load(text);
+  EXPECT_EQ(root.children().front().key(), "k\xEF\xBF\xBF");
+  EXPECT_EQ(to_yaml(root), text);
+}
+
 TEST(PrintTest, OddKeysAreQuoted) {
   EXPECT_EQ(to_yaml(load("'yes': 1\n'a: b': 2\n'': 3\n'5': 4\n")),
             "'yes': 1\n'a: b': 2\n'': 3\n'5': 4\n");
