@@ -12,19 +12,11 @@ import unicodedata
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
 
+from character_ranges import ranges
+
 OUT = pathlib.Path(__file__).resolve().parent.parent / "src" / "tokenizers" / "character_tables.cpp"
 CHARACTERS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Cf".split()
-
-
-def ranges(characters):
-    result = []
-    for c in characters:
-        if result and result[-1][1] == c - 1:
-            result[-1][1] = c
-        else:
-            result.append([c, c])
-    return result
 
 
 def matched(pattern, characters):

@@ -8,6 +8,8 @@ Run with Python 3.11 (Unicode 14):
 import pathlib
 import unicodedata
 
+from character_ranges import ranges
+
 OUT = pathlib.Path(__file__).resolve().parent.parent / "src" / "chat" / "case_tables.cpp"
 CHARACTERS = [c for c in range(0x80, 0x110000) if not 0xD800 <= c < 0xE000]
 
@@ -26,16 +28,6 @@ CLASSES = {
     and ("a" + c + "Σ").lower().endswith("ς"),
 }
 MAPS = {"kToLower": str.lower, "kToUpper": str.upper, "kToTitle": str.title, "kFold": str.casefold}
-
-
-def ranges(characters):
-    result = []
-    for c in characters:
-        if result and result[-1][1] == c - 1:
-            result[-1][1] = c
-        else:
-            result.append([c, c])
-    return result
 
 
 def write_list(lines, items):

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "chat/case_tables.h"
-#include "core/utf8.h"
 
 namespace automodel::chat {
 
@@ -107,24 +106,6 @@ void append_lower_at(std::string& out, std::string_view text, size_t begin, size
 
 }  // namespace
 
-char32_t next_code_point(std::string_view text, size_t& at) {
-  const unsigned char lead = byte_at(text, at++);
-  if (lead < 0x80) return lead;
-  const int num_more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
-  char32_t c = lead & (0x3F >> num_more);
-  for (int i = 0; i < num_more && at < text.size(); ++i)
-    c = (c << 6) | (byte_at(text, at++) & 0x3F);
-  return c;
-}
-
-char32_t previous_code_point(std::string_view text, size_t& at) {
-  do {
-    --at;
-  } while (at > 0 && is_continuation(byte_at(text, at)));
-  size_t behind = at;
-  return next_code_point(text, behind);
-}
-
 int64_t count_code_points(std::string_view text) {
   size_t at = 0;
   int64_t num_continuations = 0;
@@ -143,32 +124,6 @@ size_t byte_of_code_point(std::string_view text, int64_t number) {
     if (!is_continuation(byte_at(text, at)) && number-- == 0) return at;
   }
   return text.size();
-}
-
-bool is_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    if (at + 8 <= text.size() && (word_at(text, at) & 0x8080808080808080U) == 0) {
-      at += 8;
-      continue;
-    }
-    const unsigned char lead = byte_at(text, at);
-    if (lead < 0x80) {
-      ++at;
-      continue;
-    }
-    const size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4 || at + size > text.size()) return false;
-    for (size_t i = 1; i < size; ++i) {
-      if (!is_continuation(byte_at(text, at + i))) return false;
-    }
-    const unsigned char second = byte_at(text, at + 1);
-    if (lead == 0xE0 && second < 0xA0) return false;
-    if (lead == 0xED && second > 0x9F) return false;
-    if (lead == 0xF0 && second < 0x90) return false;
-    if (lead == 0xF4 && second > 0x8F) return false;
-    at += size;
-  }
-  return true;
 }
 
 bool is_alpha(char32_t c) {

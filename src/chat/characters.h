@@ -5,20 +5,16 @@
 #include <string>
 #include <string_view>
 
+#include "core/utf8.h"
+
 namespace automodel::chat {
 
 // Texts are valid UTF-8; positions and lengths that Python code sees count code points.
 
-/// The code point at a byte, and the byte behind it.
-char32_t next_code_point(std::string_view text, size_t& at);
-/// The code point that ends at a byte, and the byte where it begins.
-char32_t previous_code_point(std::string_view text, size_t& at);
 /// Code points of a text.
 int64_t count_code_points(std::string_view text);
 /// The byte where the code point of this number begins; the text's size when there is none.
 size_t byte_of_code_point(std::string_view text, int64_t number);
-/// Whether the bytes are UTF-8.
-bool is_utf8(std::string_view text);
 
 // Python's str.isalpha() and its like, of one character.
 bool is_alpha(char32_t c);

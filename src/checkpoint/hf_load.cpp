@@ -7,8 +7,8 @@
 #include <unordered_set>
 
 #include "checkpoint/hf_folder.h"
-#include "checkpoint/parallel.h"
 #include "core/error.h"
+#include "core/parallel.h"
 #include "tensor/dtype.h"
 
 namespace automodel::checkpoint {

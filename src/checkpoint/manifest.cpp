@@ -5,12 +5,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "checkpoint/parallel.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/sharded.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/parallel.h"
 
 namespace automodel::checkpoint {
 

@@ -8,9 +8,9 @@
 #include <optional>
 #include <unordered_map>
 
-#include "checkpoint/parallel.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/parallel.h"
 #include "tensor/shard_runs.h"
 
 namespace automodel::checkpoint {

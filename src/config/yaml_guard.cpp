@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/text.h"
+#include "core/utf8.h"
 
 namespace automodel::config {
 
@@ -68,41 +69,9 @@ class Depth {
 
 }  // namespace
 
-size_t decode_utf8(std::string_view text, size_t at, uint32_t& code) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) {
-    code = first;
-    return 1;
-  }
-  const size_t length = first >= 0xF0 && first <= 0xF4   ? 4
-                        : first >= 0xE0 && first <= 0xEF ? 3
-                        : first >= 0xC2 && first <= 0xDF ? 2
-                                                         : 0;
-  if (length == 0 || at + length > text.size()) return 0;
-  code = first & (0xFF >> (length + 1));
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-    code = (code << 6) | (byte(i) & 0x3F);
-  }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return code < kLeast[length] || code > 0x10FFFF || is_surrogate ? 0 : length;
-}
-
 bool is_printable(uint32_t code) {
   if (code == '\t' || code == '\n' || code == 0x85) return true;
   return (code >= 0x20 && code < 0x7F) || (code >= 0xA0 && code != 0xFFFE && code != 0xFFFF);
-}
-
-bool is_utf8(std::string_view text) {
-  uint32_t code = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t length = decode_utf8(text, at, code);
-    if (length == 0) return false;
-    at += length;
-  }
-  return true;
 }
 
 std::optional<TextProblem> find_text_problem(std::string_view text) {

@@ -14,6 +14,7 @@
 #include "config/scalar.h"
 #include "config/yaml_guard.h"
 #include "core/text.h"
+#include "core/utf8.h"
 
 namespace automodel::config {
 

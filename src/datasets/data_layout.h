@@ -30,8 +30,8 @@ bool is_data_name(std::string_view path);
 ///     else the default one, else the only one;
 ///   - otherwise, with a `name`, the folder of that name;
 ///   - splits by words in the names of folders and files (train, validation or dev, test).
-/// Of files of several kinds those of the kind that most are of. Throws InputError that begins with
-/// `what`, UnsupportedError for data that need a script.
+/// Where files are of several kinds, the most frequent kind is taken. Throws InputError that begins
+/// with `what`, UnsupportedError for data that need a script.
 DataLayout find_layout(const std::vector<std::string>& files, const std::string& card,
                        const std::optional<std::string>& name, const std::string& what);
 

@@ -21,8 +21,8 @@ struct Sample {
   int64_t num_attended = 0;     ///< leading positions of attention mask 1; the rest are padding
   int64_t pad_id = 0;           ///< what a collater lengthens input_ids with
   int64_t row = 0;              ///< the row it was made of
-  /// Of a pack: the tokens of each of its documents, in order, num_attended together; empty: all
-  /// are one document. Attention stays inside a document and its positions begin at 0.
+  /// The lengths of a pack's documents, in order, num_attended together; empty: all tokens are one
+  /// document. Attention stays inside a document and its positions begin at 0.
   std::vector<int64_t> document_lengths = {};
 
   bool has_label() const;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
-#include <mutex>
 #include <numeric>
 #include <queue>
 #include <thread>
@@ -11,6 +9,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/parallel.h"
 
 namespace automodel::datasets {
 
@@ -54,45 +53,6 @@ Packs emptiest_fit(std::span<const int64_t> lengths, int64_t pack_size) {
     packs[static_cast<size_t>(pack)].push_back(index);
   }
   return packs;
-}
-
-/// Calls `work` with every index below `count`, on several threads; throws what the one with the
-/// least index threw. `tell` hears how many are done, about once a second, from the calling thread.
-template <typename Work, typename Tell>
-void for_each_index(int64_t count, int64_t num_threads, const Work& work, const Tell& tell) {
-  constexpr int64_t kChunk = 64;
-  std::atomic<int64_t> next = 0;
-  std::atomic<int64_t> num_done = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  int64_t failed_at = count;
-  const auto take_chunks = [&](bool tells) {
-    double told = monotonic_seconds();
-    for (int64_t begin = next.fetch_add(kChunk); begin < count; begin = next.fetch_add(kChunk)) {
-      for (int64_t i = begin; i < std::min(begin + kChunk, count); ++i) {
-        try {
-          work(i);
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          if (i < failed_at) {
-            failed_at = i;
-            failure = std::current_exception();
-          }
-          next = count;  // chunks before this one are being worked on already
-          break;
-        }
-      }
-      num_done += kChunk;
-      if (!tells || monotonic_seconds() - told < 1) continue;
-      tell(std::min(num_done.load(), count));
-      told = monotonic_seconds();
-    }
-  };
-  std::vector<std::jthread> threads;
-  for (int64_t i = 1; i < num_threads; ++i) threads.emplace_back(take_chunks, false);
-  take_chunks(true);
-  threads.clear();  // joins
-  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace
@@ -149,10 +109,22 @@ PackedDataset::Measured PackedDataset::measure(Reporter* reporter) {
       lengths[static_cast<size_t>(index)] = padded(sample.num_attended);
     }
   };
-  const auto tell = [&](int64_t done) {
-    if (reporter != nullptr) reporter->progress(cat("packing: ", done, " of ", count, " samples"));
+  constexpr int64_t kChunk = 64;
+  const auto told_from = std::this_thread::get_id();
+  std::atomic<int64_t> num_done = 0;
+  double told = monotonic_seconds();
+  const auto measure_chunk = [&](size_t chunk) {
+    const int64_t begin = static_cast<int64_t>(chunk) * kChunk;
+    for (int64_t i = begin; i < std::min(begin + kChunk, count); ++i) measure_one(i);
+    num_done += kChunk;
+    const bool tells = reporter != nullptr && std::this_thread::get_id() == told_from;
+    if (!tells || monotonic_seconds() - told < 1) return;
+    told = monotonic_seconds();
+    reporter->progress(
+        cat("packing: ", std::min(num_done.load(), count), " of ", count, " samples"));
   };
-  for_each_index(count, config_.num_threads, measure_one, tell);
+  run_tasks(static_cast<size_t>((count + kChunk - 1) / kChunk),
+            static_cast<int>(config_.num_threads), measure_chunk);
   if (reporter != nullptr) reporter->progress("");
   Measured measured;
   counts_.num_samples = count;

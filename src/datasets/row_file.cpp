@@ -9,7 +9,7 @@ namespace automodel::datasets {
 
 namespace {
 
-/// Of a packed file's contents, in which the first row ends.
+/// How much of a packed file is read to find its first row.
 constexpr size_t kFirstRowBytes = size_t{16} << 20;
 
 class JsonRows final : public RowFile {

@@ -54,7 +54,7 @@ struct SourceDescription {
 bool is_hub_id(std::string_view text);
 
 /// The files of a split that a source reads, in a folder as find_layout() says. "" is every split.
-/// Those of a data set of the hub may not have been fetched. Throws InputError when there are none.
+/// Files of a data set of the hub may not have been fetched. Throws InputError when there are none.
 std::vector<std::string> find_data_files(const SourceOptions& options, const std::string& split);
 
 /// The files, and the columns of the first row, which is parsed. Throws InputError.

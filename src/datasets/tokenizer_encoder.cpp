@@ -18,7 +18,7 @@ std::optional<int64_t> id_of(const std::optional<tokenizers::SpecialToken>& toke
 std::optional<std::string> byte_level_bytes(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
-    const int byte = tokenizers::byte_of_character(tokenizers::next_code_point(token, at));
+    const int byte = tokenizers::byte_of_character(next_code_point(token, at));
     if (byte < 0) return std::nullopt;
     bytes.push_back(static_cast<char>(byte));
   }

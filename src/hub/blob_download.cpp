@@ -50,7 +50,7 @@ class FollowingDigest final {
     if (num_bytes - num_read_ >= kPieceBytes) changed_.notify_all();
   }
 
-  /// Of the file's first `num_bytes`. Called once.
+  /// The digest of the file's first `num_bytes`. Called once.
   std::string finish(uint64_t num_bytes) {
     {
       std::unique_lock lock(mutex_);

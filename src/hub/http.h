@@ -16,8 +16,9 @@ namespace automodel::hub {
 struct HttpHead {
   int status = 0;
   std::map<std::string, std::string> fields;  ///< of the last answer
-  /// Of the first answer on the way that had them: X-Repo-Commit, X-Linked-Etag, X-Linked-Size,
-  /// X-Error-Code, X-Error-Message. Servers behind a redirect do not say them.
+  /// The hub's own fields, of the first answer on the way that had them: X-Repo-Commit,
+  /// X-Linked-Etag, X-Linked-Size, X-Error-Code, X-Error-Message. Servers behind a redirect do not
+  /// say them.
   std::map<std::string, std::string> hub_fields;
 
   std::string field(const std::string& name) const;

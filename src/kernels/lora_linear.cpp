@@ -92,7 +92,7 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
   }
 };
 
-/// The same from plain products.
+/// lora_linear() from plain products.
 at::Tensor plain_lora_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const LoraFactors& lora) {
   const int64_t rank = lora.rank();

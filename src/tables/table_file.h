@@ -37,7 +37,7 @@ class TableFile final {
   const std::vector<std::string>& left_out() const;
   /// Safe to call from several threads.
   Json row(int64_t index) const;
-  /// Of the file's bytes.
+  /// The checksum of the file's bytes.
   uint64_t checksum() const;
 
  private:

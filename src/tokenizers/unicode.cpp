@@ -102,35 +102,6 @@ constexpr ByteAlphabet kByteAlphabet;
 
 }  // namespace
 
-char32_t next_code_point(std::string_view text, size_t& position) {
-  const auto lead = static_cast<unsigned char>(text[position]);
-  const auto tail = [&](size_t i) {
-    return static_cast<char32_t>(static_cast<unsigned char>(text[position + i]) & 0x3F);
-  };
-  char32_t c = lead;
-  size_t size = 1;
-  if (lead >= 0xF0) {
-    c = (static_cast<char32_t>(lead & 0x07) << 18) | (tail(1) << 12) | (tail(2) << 6) | tail(3);
-    size = 4;
-  } else if (lead >= 0xE0) {
-    c = (static_cast<char32_t>(lead & 0x0F) << 12) | (tail(1) << 6) | tail(2);
-    size = 3;
-  } else if (lead >= 0x80) {
-    c = (static_cast<char32_t>(lead & 0x1F) << 6) | tail(1);
-    size = 2;
-  }
-  position += size;
-  return c;
-}
-
-char32_t previous_code_point(std::string_view text, size_t& position) {
-  do {
-    --position;
-  } while (position > 0 && is_continuation(static_cast<unsigned char>(text[position])));
-  size_t start = position;
-  return next_code_point(text, start);
-}
-
 bool is_ascii(std::string_view text) {
   size_t i = 0;
   for (; i + 8 <= text.size(); i += 8) {

@@ -9,12 +9,6 @@
 
 namespace automodel::tokenizers {
 
-/// Reads the code point at `position` of valid UTF-8 and moves `position` behind it.
-char32_t next_code_point(std::string_view text, size_t& position);
-
-/// Reads the code point that ends at `position` of valid UTF-8 and moves `position` before it.
-char32_t previous_code_point(std::string_view text, size_t& position);
-
 /// Position of the first byte that is not part of valid UTF-8; npos when all of it is valid.
 size_t find_invalid_utf8(std::string_view text);
 

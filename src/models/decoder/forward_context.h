@@ -28,7 +28,8 @@ struct ForwardContext {
   int64_t sequence_part = 0;      ///< blocks see this one of so many runs of the batch's tokens
   int64_t num_sequence_parts = 1;
   DropoutContext dropout;
-  /// Of the adapters in the blocks, which see no context; a block sets it before they compute.
+  /// The dropout of adapters in the blocks, which see no context; a block sets it before they
+  /// compute.
   std::shared_ptr<nn::DropoutKey> adapter_dropout;
 };
 

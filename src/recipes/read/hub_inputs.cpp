@@ -96,10 +96,10 @@ hub::Settings settings_of(const HubInput& input) {
 }
 
 /// What says how a model or data set looks, as far as it can be had. A check does not wait long.
-std::vector<HubFinding> fetch_descriptions(const Recipe& recipe, HubFetch what, bool is_run,
-                                           Reporter& reporter) {
+std::vector<HubFinding> fetch_descriptions(const std::vector<HubInput>& inputs, HubFetch what,
+                                           bool is_run, Reporter& reporter) {
   std::vector<HubFinding> findings;
-  for (const HubInput& input : inputs_of(recipe, what)) {
+  for (const HubInput& input : inputs) {
     hub::Settings settings = settings_of(input);
     if (settings.is_offline) continue;
     if (!is_run || what == HubFetch::kConfig) settings.num_attempts = 2;
@@ -124,11 +124,13 @@ std::vector<HubFinding> fetch_descriptions(const Recipe& recipe, HubFetch what, 
 Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_run,
                      Reporter& reporter, Diagnostics& diagnostics) {
   AM_CHECK(what != HubFetch::kAll);
-  // Where the names are is known once the recipe was read; what they mean, once they are here.
-  Diagnostics unheard(document.sources);
-  const std::vector<HubFinding> findings =
-      fetch_descriptions(read_recipe(document.root, unheard), what, is_run, reporter);
   Recipe recipe = read_recipe(document.root, diagnostics);
+  const std::vector<HubInput> inputs = inputs_of(recipe, what);
+  if (inputs.empty()) return recipe;
+  // Where the names are is known once the recipe was read; what they mean, once they are here.
+  const std::vector<HubFinding> findings = fetch_descriptions(inputs, what, is_run, reporter);
+  diagnostics = Diagnostics(document.sources);
+  recipe = read_recipe(document.root, diagnostics);
   for (const HubFinding& finding : findings) {
     const bool is_silent = finding.failure == hub::HubFailure::kUnreachable ||
                            finding.failure == hub::HubFailure::kBroken;

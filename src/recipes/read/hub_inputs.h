@@ -18,7 +18,7 @@ enum class HubFetch {
 
 /// Reads a recipe after what it names on the hub was fetched. What the hub refuses (a name that is
 /// not there, a gated model) is a finding at the key; a hub that cannot be reached is a note where
-/// `is_run` is false, else a HubError. Not for kAll.
+/// `is_run` is false, else a HubError. Not for kAll. `diagnostics` is empty.
 Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_run,
                      Reporter& reporter, config::Diagnostics& diagnostics);
 

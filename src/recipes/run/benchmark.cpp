@@ -38,10 +38,6 @@ Benchmark::Benchmark(const Recipe& recipe, const BenchmarkPlace& place, double s
   if (path && place_.group.rank() == 0) create_directories(parent_path(*path));
 }
 
-void Benchmark::begin() {
-  begin_seconds_ = monotonic_seconds();
-}
-
 RankTimes Benchmark::over_ranks(double seconds) const {
   constexpr double kNano = 1e9;
   const auto nanoseconds = static_cast<int64_t>(std::llround(seconds * kNano));
@@ -83,6 +79,7 @@ void Benchmark::record(const training::StepResult& result, double flops, int64_t
                             " | TFLOPs/global step: ", format_fixed(tflops, 4),
                             " | TFLOPs/GPU/step: ", format_fixed(tflops / place_.group.size(), 4),
                             " | FLOPs scope: ", recipe_.benchmark->flops_scope));
+  begin_seconds_ = monotonic_seconds();
 }
 
 double Benchmark::average_seconds() const {

@@ -36,10 +36,8 @@ class Benchmark final {
   /// the report. Throws InputError.
   Benchmark(const Recipe& recipe, const BenchmarkPlace& place, double setup_seconds);
 
-  /// The next step begins now.
-  void begin();
-
-  /// A step that ended now; `flops`: operations of all ranks; `sequence_length`: of its batches.
+  /// A step that ended now, and the next one begins when this returns. `flops`: operations of all
+  /// ranks; `sequence_length`: of its batches.
   void record(const training::StepResult& result, double flops, int64_t sequence_length);
 
   /// Totals on the console, and the report where the recipe wants it.

@@ -134,7 +134,6 @@ training::StepResult TrainSession::train(const Group& group) {
   trace(cat("step ", step), "step", begin);
   if (benchmark_) {
     benchmark_->record(result, flops_of(group), group.batches[0].sequence_length());
-    benchmark_->begin();
   } else {
     Json record = meter_.record(result, step, scheduler_.epoch(), flops_of(group));
     balance_.describe(recipe_.moe_metrics, step, record);

@@ -59,8 +59,8 @@ class TrainSession final {
   comm::SlowWork& slow_work();
   /// Floating-point operations of a step on all ranks, whose groups have this one's shape.
   double flops_of(const Group& group) const;
-  /// Of a benchmark of adapters, whose frozen weights have no gradient, as upstream counts them
-  /// there.
+  /// The share of flops_of() that is done: below 1 in a benchmark of adapters, whose frozen weights
+  /// have no gradient, as upstream counts them there.
   double share_of_operations() const;
   /// An event of the trace that ends now.
   void trace(const std::string& name, std::string_view category, double begin);

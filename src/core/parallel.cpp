@@ -1,4 +1,4 @@
-#include "checkpoint/parallel.h"
+#include "core/parallel.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace automodel::checkpoint {
+namespace automodel {
 
 void run_tasks(size_t count, int num_threads, const std::function<void(size_t)>& task) {
   const size_t num_workers = std::min<size_t>(count, static_cast<size_t>(std::max(num_threads, 1)));
@@ -35,4 +35,4 @@ void run_tasks(size_t count, int num_threads, const std::function<void(size_t)>&
   }
 }
 
-}  // namespace automodel::checkpoint
+}  // namespace automodel
