@@ -20,9 +20,7 @@ namespace {
 
 /// The factors of one step, in float32 as the arithmetic is.
 std::array<float, cpu::kNumAdamFactors> factors_of(const AdamOptions& options) {
-  const auto step = static_cast<double>(options.step);
-  const double correction1 = 1.0 - std::pow(options.beta1, step);
-  const double correction2 = 1.0 - std::pow(options.beta2, step);
+  const auto [correction1, correction2] = bias_corrections(options);
   const bool decays = options.is_decoupled;
   std::array<float, cpu::kNumAdamFactors> factors{};
   factors[cpu::kDecay] = static_cast<float>(decays ? 1.0 - options.lr * options.weight_decay : 1.0);
@@ -87,6 +85,12 @@ void add_block_sums(const at::Tensor& values, std::vector<double>& sums) {
 }
 
 }  // namespace
+
+std::pair<double, double> bias_corrections(const AdamOptions& options) {
+  if (!options.is_bias_corrected) return {1.0, 1.0};
+  const auto step = static_cast<double>(options.step);
+  return {1.0 - std::pow(options.beta1, step), 1.0 - std::pow(options.beta2, step)};
+}
 
 void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options) {

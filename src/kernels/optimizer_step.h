@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
 #include <vector>
 
 namespace automodel::tensor {
@@ -20,8 +21,12 @@ struct AdamOptions {
   double weight_decay = 0;
   bool is_decoupled = true;  ///< AdamW: p *= 1 - lr * wd; otherwise wd * p is added to the gradient
   int64_t step = 1;          ///< t, counted from 1
-  double grad_scale = 1.0;   ///< the gradient is multiplied by it first (clipping)
+  bool is_bias_corrected = true;  ///< false: without the divisions by 1 - beta^t
+  double grad_scale = 1.0;        ///< the gradient is multiplied by it first (clipping)
 };
+
+/// 1 - beta1^t and 1 - beta2^t, or ones without bias correction.
+std::pair<double, double> bias_corrections(const AdamOptions& options);
 
 /// In one pass over flat memory: updates parameter, exp_avg, exp_avg_sq (one-dimensional, equal
 /// numel, contiguous; max_exp_avg_sq undefined unless amsgrad). Arithmetic in float32 whatever the

@@ -130,9 +130,7 @@ void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::T
                          at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq,
                          const AdamOptions& options) {
   at::NoGradGuard no_grad;
-  const auto step = static_cast<double>(options.step);
-  const double correction1 = 1.0 - std::pow(options.beta1, step);
-  const double correction2 = 1.0 - std::pow(options.beta2, step);
+  const auto [correction1, correction2] = bias_corrections(options);
   const double decay = options.is_decoupled ? 1.0 - options.lr * options.weight_decay : 1.0;
   const at::ScalarType wide = parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor p = parameter.to(wide);

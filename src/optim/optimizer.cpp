@@ -1,5 +1,10 @@
 #include "optim/optimizer.h"
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <regex>
 
@@ -13,16 +18,69 @@ namespace {
 
 using tensor::FlatShard;
 
-std::vector<FlatShard> zeros_like(const std::vector<FlatShard>& shards) {
-  std::vector<FlatShard> zeros;
-  for (const FlatShard& shard : shards) {
-    FlatShard copy = shard;
-    copy.buffer = shard.buffer.device().is_cpu()
-                      ? tensor::mapped_zeros(shard.buffer.numel(), shard.buffer.scalar_type())
-                      : shard.buffer.new_zeros({shard.buffer.numel()});
-    zeros.push_back(std::move(copy));
+/// One kind of state beside each parameter.
+struct StateKind {
+  std::string name;
+  std::optional<at::ScalarType> dtype;  ///< absent: the parameter's
+  bool is_master = false;               ///< only beside parameters that lack precision
+
+  at::ScalarType dtype_for(at::ScalarType parameter) const { return dtype.value_or(parameter); }
+};
+
+/// Whether parameters of a dtype have float32 values to be kept. Remainders are bfloat16's.
+bool has_master(MasterWeights masters, at::ScalarType parameter) {
+  if (masters == MasterWeights::kNone) return false;
+  if (masters == MasterWeights::kRemainder) return parameter == at::kBFloat16;
+  return parameter == at::kBFloat16 || parameter == at::kHalf;
+}
+
+std::vector<StateKind> adam_state(const AdamConfig& config) {
+  std::vector<StateKind> kinds = {{"exp_avg", config.exp_avg_dtype},
+                                  {"exp_avg_sq", config.exp_avg_sq_dtype}};
+  if (config.amsgrad) kinds.push_back({"max_exp_avg_sq", config.exp_avg_sq_dtype});
+  if (config.masters == MasterWeights::kFloat32) {
+    kinds.push_back({"master_param", at::kFloat, true});
   }
-  return zeros;
+  if (config.masters == MasterWeights::kRemainder) {
+    kinds.push_back({"param_remainder", at::kShort, true});
+  }
+  return kinds;
+}
+
+/// A shard's state of one kind, zeroed; of masters that the shard does not need an empty one.
+FlatShard zero_state(const FlatShard& shard, const StateKind& kind, MasterWeights masters) {
+  const at::ScalarType parameter = shard.buffer.scalar_type();
+  const at::ScalarType dtype = kind.dtype_for(parameter);
+  const bool is_needed = !kind.is_master || has_master(masters, parameter);
+  FlatShard state = shard;
+  if (!is_needed) state.segments.clear();
+  const int64_t numel = is_needed ? shard.buffer.numel() : 0;
+  state.buffer = shard.buffer.device().is_cpu() && numel > 0
+                     ? tensor::mapped_zeros(numel, dtype)
+                     : at::zeros({numel}, shard.buffer.options().dtype(dtype));
+  return state;
+}
+
+OptimizerState zero_states(const std::vector<FlatShard>& shards, const StateKind& kind,
+                           MasterWeights masters = MasterWeights::kNone) {
+  OptimizerState state{kind.name, {}};
+  for (const FlatShard& shard : shards) state.shards.push_back(zero_state(shard, kind, masters));
+  return state;
+}
+
+/// The float32 values of bfloat16 parameters and the 16 bits that those lack.
+at::Tensor join_remainder(const at::Tensor& parameter, const at::Tensor& remainder) {
+  return parameter.view(at::kShort).to(at::kInt).mul_(1 << 16).add_(remainder).view(at::kFloat);
+}
+
+/// Splits float32 values: the parameter is rounded to nearest, ties away from zero, and the
+/// remainder is signed. A NaN keeps being one whatever its bits are.
+void split_remainder(const at::Tensor& value, at::Tensor parameter, at::Tensor remainder) {
+  const at::Tensor is_nan = value.isnan();
+  const at::Tensor bits = value.view(at::kInt);
+  const at::Tensor high = bits.add(1 << 15).__irshift__(16);
+  remainder.copy_(bits.sub(high.mul(1 << 16)).masked_fill_(is_nan, 0));
+  parameter.copy_(high.to(at::kShort).view(at::kBFloat16).masked_fill_(is_nan, std::nan("")));
 }
 
 std::regex compile(const std::string& pattern) {
@@ -76,9 +134,9 @@ class Adam final : public Optimizer {
       : config_(config),
         parameters_(std::move(parameters), std::move(gradients), config.param_group_overrides) {
     AM_CHECK(config.betas.size() == 2);
-    state_.push_back({"exp_avg", zeros_like(parameters_.values)});
-    state_.push_back({"exp_avg_sq", zeros_like(parameters_.values)});
-    if (config.amsgrad) state_.push_back({"max_exp_avg_sq", zeros_like(parameters_.values)});
+    for (const StateKind& kind : adam_state(config)) {
+      state_.push_back(zero_states(parameters_.values, kind, config.masters));
+    }
   }
 
   void step(const StepRates& rates) override {
@@ -91,12 +149,16 @@ class Adam final : public Optimizer {
       options.eps = config_.eps;
       options.weight_decay = rates.weight_decay * run.wd_mult;
       options.is_decoupled = config_.is_decoupled;
+      options.is_bias_corrected = config_.is_bias_corrected;
       options.step = num_steps_;
       options.grad_scale = config_.maximize ? -rates.grad_scale : rates.grad_scale;
-      kernels::adam_step(
-          piece(parameters_.values[run.shard], run), piece(parameters_.gradients[run.shard], run),
-          piece(state_[0].shards[run.shard], run), piece(state_[1].shards[run.shard], run),
-          config_.amsgrad ? piece(state_[2].shards[run.shard], run) : at::Tensor(), options);
+      const at::ScalarType dtype = parameters_.values[run.shard].buffer.scalar_type();
+      if (has_master(config_.masters, dtype)) {
+        update_masters(run, options);
+      } else {
+        update(piece(parameters_.values[run.shard], run),
+               piece(parameters_.gradients[run.shard], run), run, options);
+      }
     }
   }
 
@@ -105,12 +167,48 @@ class Adam final : public Optimizer {
   void set_num_steps(int64_t steps) override { num_steps_ = steps; }
 
   std::string describe() const override {
+    const char* masters = config_.masters == MasterWeights::kFloat32     ? ", float32 weights"
+                          : config_.masters == MasterWeights::kRemainder ? ", weights' remainders"
+                                                                         : "";
     return cat(config_.is_decoupled ? "AdamW" : "Adam", " (lr ", config_.lr, ", betas ",
                config_.betas[0], " ", config_.betas[1], ", eps ", config_.eps, ", weight_decay ",
-               config_.weight_decay, config_.amsgrad ? ", amsgrad" : "", ")");
+               config_.weight_decay, config_.amsgrad ? ", amsgrad" : "", masters,
+               config_.is_bias_corrected ? "" : ", no bias correction", ")");
   }
 
  private:
+  /// One step of a run whose values are given: the parameters themselves or float32 ones.
+  void update(const at::Tensor& values, const at::Tensor& gradient, const ParameterRun& run,
+              const kernels::AdamOptions& options) {
+    kernels::adam_step(values, gradient, piece(state_[0].shards[run.shard], run),
+                       piece(state_[1].shards[run.shard], run),
+                       config_.amsgrad ? piece(state_[2].shards[run.shard], run) : at::Tensor(),
+                       options);
+  }
+
+  /// One step of a run whose float32 values are kept; on a CPU some at a time, so that copies are
+  /// small.
+  void update_masters(const ParameterRun& run, const kernels::AdamOptions& options) {
+    at::NoGradGuard no_grad;
+    const FlatShard& values = parameters_.values[run.shard];
+    const int64_t most = values.buffer.is_cpu() ? int64_t{1} << 18 : run.end - run.begin;
+    for (ParameterRun part = run; part.begin < run.end; part.begin = part.end) {
+      part.end = std::min(run.end, part.begin + most);
+      at::Tensor parameter = piece(values, part);
+      at::Tensor kept = piece(state_.back().shards[run.shard], part);
+      const at::Tensor gradient = piece(parameters_.gradients[run.shard], part).to(at::kFloat);
+      if (config_.masters == MasterWeights::kFloat32) {
+        if (num_steps_ == 1) kept.copy_(parameter);
+        update(kept, gradient, part, options);
+        parameter.copy_(kept);
+      } else {
+        const at::Tensor value = join_remainder(parameter, kept);
+        update(value, gradient, part, options);
+        split_remainder(value, parameter, kept);
+      }
+    }
+  }
+
   AdamConfig config_;
   Parameters parameters_;
   std::vector<OptimizerState> state_;
@@ -122,7 +220,9 @@ class Sgd final : public Optimizer {
   Sgd(const SgdConfig& config, std::vector<FlatShard> parameters, std::vector<FlatShard> gradients)
       : config_(config),
         parameters_(std::move(parameters), std::move(gradients), config.param_group_overrides) {
-    if (config.momentum > 0) state_.push_back({"momentum_buffer", zeros_like(parameters_.values)});
+    if (config.momentum > 0) {
+      state_.push_back(zero_states(parameters_.values, {"momentum_buffer", std::nullopt}));
+    }
   }
 
   void step(const StepRates& rates) override {
@@ -199,6 +299,19 @@ std::vector<ParameterRun> resolve_runs(std::span<const FlatShard> parameters,
     if (!is_first) runs.back().end = unit.buffer.numel();
   }
   return runs;
+}
+
+int64_t adam_state_bytes(const AdamConfig& config, at::ScalarType parameter) {
+  int64_t bytes = 0;
+  for (const StateKind& kind : adam_state(config)) {
+    const bool is_needed = !kind.is_master || has_master(config.masters, parameter);
+    if (is_needed) bytes += static_cast<int64_t>(c10::elementSize(kind.dtype_for(parameter)));
+  }
+  return bytes;
+}
+
+int64_t sgd_state_bytes(const SgdConfig& config, at::ScalarType parameter) {
+  return config.momentum > 0 ? static_cast<int64_t>(c10::elementSize(parameter)) : 0;
 }
 
 std::unique_ptr<Optimizer> make_adam(const AdamConfig& config, std::vector<FlatShard> parameters,

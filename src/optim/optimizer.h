@@ -63,8 +63,14 @@ void check_overrides(std::span<const ParamGroupOverride> overrides,
 std::vector<ParameterRun> resolve_runs(std::span<const tensor::FlatShard> parameters,
                                        std::span<const ParamGroupOverride> overrides);
 
+/// Bytes of state that Adam keeps for an element of a parameter of that dtype.
+int64_t adam_state_bytes(const AdamConfig& config, at::ScalarType parameter);
+int64_t sgd_state_bytes(const SgdConfig& config, at::ScalarType parameter);
+
 /// Parameters and gradients have equal units and segments. State is allocated zeroed in the
-/// parameters' dtype, as torch does.
+/// parameters' dtype, as torch does, unless the configuration names another. Float32 values of
+/// parameters with 16 bits (`masters`) are state too: "master_param" takes the parameters' values
+/// before the first step, "param_remainder" (int16) is zero then.
 std::unique_ptr<Optimizer> make_adam(const AdamConfig& config,
                                      std::vector<tensor::FlatShard> parameters,
                                      std::vector<tensor::FlatShard> gradients);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +27,13 @@ struct ParamGroupOverride {
   }
 };
 
+/// How the float32 values of parameters with 16 bits are kept between steps.
+enum class MasterWeights {
+  kNone,       ///< not at all: each update is rounded to the parameter
+  kFloat32,    ///< as a float32 copy, rounded to nearest even into the parameter
+  kRemainder,  ///< as the 16 bits that the parameter lacks; ties are rounded away from zero
+};
+
 /// torch.optim.Adam and AdamW; the makers set the defaults of the name that was written.
 struct AdamConfig {
   double lr = 1e-3;
@@ -38,7 +47,13 @@ struct AdamConfig {
   bool capturable = false;
   bool differentiable = false;
   std::vector<ParamGroupOverride> param_group_overrides;
-  bool is_decoupled = false;  ///< AdamW; set by the target's name, not by a key
+
+  // Set by the target's name and FusedAdam's keys, not by keys of torch's optimizers.
+  bool is_decoupled = false;  ///< AdamW
+  bool is_bias_corrected = true;
+  MasterWeights masters = MasterWeights::kNone;
+  std::optional<at::ScalarType> exp_avg_dtype;     ///< absent: the parameter's
+  std::optional<at::ScalarType> exp_avg_sq_dtype;  ///< absent: the parameter's
 
   static constexpr auto fields() {
     using C = AdamConfig;
@@ -56,6 +71,55 @@ struct AdamConfig {
         field("capturable", &C::capturable, "implementation choice of torch")
             .without_effect("the step count never leaves the CPU here"),
         field("differentiable", &C::differentiable, "differentiate through the step"),
+        field("param_group_overrides", &C::param_group_overrides,
+              "learning rate and weight decay by parameter name")};
+  }
+};
+
+/// Transformer Engine's FusedAdam: Adam or AdamW whose state is float32 beside parameters of 16
+/// bits, and which keeps what an update adds below their precision.
+struct FusedAdamConfig {
+  double lr = 1e-3;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool amsgrad = false;
+  bool adam_w_mode = true;
+  bool bias_correction = true;
+  bool master_weights = false;
+  bool store_param_remainders = false;
+  std::string exp_avg_dtype = "float32";
+  std::string exp_avg_sq_dtype = "float32";
+  std::string master_weight_dtype = "float32";
+  bool use_decoupled_grad = false;
+  std::optional<bool> set_grad_none;
+  bool capturable = false;
+  std::vector<ParamGroupOverride> param_group_overrides;
+
+  static constexpr auto fields() {
+    using C = FusedAdamConfig;
+    return std::tuple{
+        field("lr", &C::lr, "learning rate").at_least(0),
+        field("betas", &C::betas, "decay of the averages of the gradient and its square"),
+        field("eps", &C::eps, "added to the denominator").at_least(0),
+        field("weight_decay", &C::weight_decay, "weight decay").at_least(0),
+        field("amsgrad", &C::amsgrad, "use the largest average of squares so far"),
+        field("adam_w_mode", &C::adam_w_mode,
+              "decoupled weight decay (AdamW); false: added to the gradient (L2)"),
+        field("bias_correction", &C::bias_correction, "correct the averages for their zero start"),
+        field("master_weights", &C::master_weights,
+              "keep float32 values of parameters with 16 bits"),
+        field("store_param_remainders", &C::store_param_remainders,
+              "keep of a bfloat16 parameter's float32 value only the 16 bits that it lacks"),
+        field("exp_avg_dtype", &C::exp_avg_dtype, "dtype of the gradient's average"),
+        field("exp_avg_sq_dtype", &C::exp_avg_sq_dtype, "dtype of the average of its square"),
+        field("master_weight_dtype", &C::master_weight_dtype, "dtype of the kept values"),
+        field("use_decoupled_grad", &C::use_decoupled_grad,
+              "take gradients from another attribute"),
+        field("set_grad_none", &C::set_grad_none, "implementation choice of Transformer Engine")
+            .without_effect("gradients' memory is the engine's here"),
+        field("capturable", &C::capturable, "implementation choice of torch")
+            .without_effect("the step count never leaves the CPU here"),
         field("param_group_overrides", &C::param_group_overrides,
               "learning rate and weight decay by parameter name")};
   }

@@ -433,7 +433,7 @@ TEST(MemoryPlanTest, ADeviceGathersTheBlockBeforeAheadInBackward) {
   FSDP2Config config;
   config.reshard_after_forward = true;
   const auto gathered = [](MemoryOptions options) {
-    options.num_optimizer_states = 0;
+    options.optimizer_bytes = [](at::ScalarType) { return int64_t{0}; };
     nn::ActivationSizes only_backward;
     only_backward.block_backward = int64_t{1} << 20;
     return plan_of(options, only_backward).peak.gathered;

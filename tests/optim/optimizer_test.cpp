@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <memory>
+
 #include "support/errors.h"
 
 namespace automodel::optim {
@@ -50,6 +53,141 @@ TEST(OptimizerTest, APatternThatMatchesNoParameterOfTheModelIsRefused) {
               check_overrides(std::vector{override_of("norm"), override_of("model.norm")}, names);
             }),
             "optimizer.param_group_overrides: pattern 'model.norm' matches no parameter");
+}
+
+/// One flat parameter of a dtype with its gradient, and FusedAdam over both.
+struct Trained {
+  tensor::FlatShard parameter;
+  tensor::FlatShard gradient;
+  std::unique_ptr<Optimizer> optimizer;
+
+  Trained(const AdamConfig& config, const at::Tensor& values, at::ScalarType dtype) {
+    const tensor::FlatSegment segment{"a", tensor::ShardSpec::whole({values.numel()}), 0};
+    parameter = {"", values.to(dtype), {segment}};
+    gradient = {"", at::zeros({values.numel()}, dtype), {segment}};
+    optimizer = make_adam(config, {parameter}, {gradient});
+  }
+
+  void step(const at::Tensor& g, double lr) {
+    gradient.buffer.copy_(g);
+    optimizer->step({.lr = lr, .weight_decay = 0.1, .grad_scale = 0.5});
+  }
+};
+
+AdamConfig fused_adam(MasterWeights masters) {
+  AdamConfig config;
+  config.is_decoupled = true;
+  config.masters = masters;
+  config.exp_avg_dtype = config.exp_avg_sq_dtype = at::kFloat;
+  return config;
+}
+
+/// Gradients that bfloat16 holds, so that all dtypes see the same.
+at::Tensor some_gradient(int64_t numel) {
+  return at::randn({numel}).to(at::kBFloat16).to(at::kFloat);
+}
+
+// 600,000 elements are more than are updated at a time.
+class MasterWeightsTest : public testing::TestWithParam<MasterWeights> {
+ protected:
+  MasterWeightsTest() { at::manual_seed(3); }
+  static constexpr int64_t kNumel = 600'000;
+  at::Tensor start_ = at::randn({kNumel}).to(at::kBFloat16).to(at::kFloat);
+};
+
+TEST_P(MasterWeightsTest, StepsAreThoseOfFloat32Parameters) {
+  Trained in_float32(fused_adam(MasterWeights::kNone), start_, at::kFloat);
+  Trained in_bfloat16(fused_adam(GetParam()), start_, at::kBFloat16);
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor gradient = some_gradient(kNumel);
+    in_float32.step(gradient, 1e-4);
+    in_bfloat16.step(gradient, 1e-4);
+  }
+  const at::Tensor expected = in_float32.parameter.buffer;
+  const auto& state = in_bfloat16.optimizer->state();
+  ASSERT_EQ(state.size(), 3u);
+  const at::Tensor kept = state[2].shards[0].buffer;
+  if (GetParam() == MasterWeights::kFloat32) {
+    EXPECT_EQ(state[2].name, "master_param");
+    EXPECT_TRUE(at::equal(kept, expected));
+    EXPECT_TRUE(at::equal(in_bfloat16.parameter.buffer, expected.to(at::kBFloat16)));
+  } else {
+    EXPECT_EQ(state[2].name, "param_remainder");
+    EXPECT_EQ(kept.scalar_type(), at::kShort);
+    const at::Tensor high = in_bfloat16.parameter.buffer.view(at::kShort).to(at::kInt);
+    EXPECT_TRUE(at::equal(high * 65536 + kept, expected.view(at::kInt)));
+    // Nearest, but for ties.
+    EXPECT_LE((in_bfloat16.parameter.buffer.to(at::kFloat) - expected)
+                  .abs()
+                  .sub((expected.to(at::kBFloat16).to(at::kFloat) - expected).abs())
+                  .max()
+                  .item<float>(),
+              0.0f);
+  }
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(at::equal(state[static_cast<size_t>(i)].shards[0].buffer,
+                          in_float32.optimizer->state()[static_cast<size_t>(i)].shards[0].buffer));
+  }
+}
+
+TEST_P(MasterWeightsTest, UpdatesBelowTheParametersPrecisionAddUp) {
+  Trained kept(fused_adam(GetParam()), at::ones({64}), at::kBFloat16);
+  Trained rounded(fused_adam(MasterWeights::kNone), at::ones({64}), at::kBFloat16);
+  for (int i = 0; i < 100; ++i) {
+    kept.step(at::ones({64}), 1e-4);
+    rounded.step(at::ones({64}), 1e-4);
+  }
+  EXPECT_EQ(rounded.parameter.buffer[0].item<float>(), 1.0f);
+  EXPECT_NEAR(kept.parameter.buffer[0].item<float>(), 0.9893f, 0.003f);
+}
+
+TEST_P(MasterWeightsTest, ANotANumberStaysOne) {
+  Trained trained(fused_adam(GetParam()), at::ones({8}), at::kBFloat16);
+  at::Tensor gradient = at::zeros({8});
+  gradient[3] = std::nan("");
+  // Its low bits would carry it over into a number.
+  trained.optimizer->state()[0].shards[0].buffer[5].fill_(
+      at::full({1}, 0x7FFFFFFF, at::kInt).view(at::kFloat)[0].item<float>());
+  trained.step(gradient, 1e-4);
+  trained.step(at::zeros({8}), 1e-4);
+  const at::Tensor is_nan = trained.parameter.buffer.isnan();
+  EXPECT_EQ(is_nan.sum().item<int64_t>(), 2);
+  EXPECT_TRUE(is_nan[3].item<bool>() && is_nan[5].item<bool>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, MasterWeightsTest,
+                         testing::Values(MasterWeights::kFloat32, MasterWeights::kRemainder));
+
+TEST(OptimizerTest, Float32ParametersHaveNoMasters) {
+  const Trained trained(fused_adam(MasterWeights::kFloat32), at::ones({8}), at::kFloat);
+  EXPECT_EQ(trained.optimizer->state()[2].shards[0].buffer.numel(), 0);
+  EXPECT_TRUE(trained.optimizer->state()[2].shards[0].segments.empty());
+}
+
+TEST(OptimizerTest, BytesOfStateAreThoseThatAreAllocated) {
+  for (const auto masters :
+       {MasterWeights::kNone, MasterWeights::kFloat32, MasterWeights::kRemainder}) {
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      AdamConfig config = fused_adam(masters);
+      config.exp_avg_sq_dtype = std::nullopt;
+      const Trained trained(config, at::ones({8}), dtype);
+      size_t bytes = 0;
+      for (const OptimizerState& state : trained.optimizer->state()) {
+        bytes += state.shards[0].buffer.nbytes();
+      }
+      EXPECT_EQ(static_cast<int64_t>(bytes), 8 * adam_state_bytes(config, dtype));
+    }
+  }
+}
+
+TEST(OptimizerTest, WithoutBiasCorrectionTheFirstStepIsSmall) {
+  AdamConfig config;
+  config.is_bias_corrected = false;
+  Trained trained(config, at::ones({4}), at::kFloat);
+  trained.gradient.buffer.fill_(2.0);
+  trained.optimizer->step({.lr = 1.0});
+  // m = 0.1 * 2, v = 0.001 * 4
+  EXPECT_NEAR(trained.parameter.buffer[0].item<float>(), 1 - 0.2 / std::sqrt(0.004), 1e-5);
 }
 
 }  // namespace

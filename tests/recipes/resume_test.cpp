@@ -161,6 +161,31 @@ TEST(ResumeTest, CheckpointsFitAnyNumberOfRanksAndStrategy) {
   }
 }
 
+// What an update adds below the parameters' precision is saved too.
+TEST(ResumeTest, KeptFloat32WeightsContinueBitForBit) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::string& kept, const std::string& place,
+                       const std::vector<std::string>& more) {
+    std::vector<std::string> changes = {
+        "--model.torch_dtype=bfloat16", "--optimizer._target_=fused_adam", "--optimizer.lr=1e-5",
+        cat("--optimizer.store_param_remainders=", kept), "--optimizer.betas=[0.9,0.999]"};
+    changes.insert(changes.end(), more.begin(), more.end());
+    const ProgramResult result =
+        test::run_program(test::on(test::sharded(2), test::smoke_run(folder.file(place), changes)));
+    EXPECT_EQ(result.status, 0) << result.err;
+    return contents_of(folder.file(place));
+  };
+  for (const std::string kept : {"true", "false"}) {
+    const std::string whole = cat("whole ", kept), rest = cat("rest ", kept);
+    const std::vector<std::string> wanted = run(kept, whole, {});
+    ASSERT_GT(wanted.size(), 4u);
+    const std::vector<std::string> found =
+        run(kept, rest, {cat("--checkpoint.restore_from=", folder.file(whole), "/epoch_0_step_2")});
+    EXPECT_EQ(found, std::vector<std::string>(wanted.begin() + 3, wanted.end()));
+    EXPECT_TRUE(exported_weights(folder.file(rest)) == exported_weights(folder.file(whole)));
+  }
+}
+
 TEST(ResumeTest, TheFolderThatASplitRunExportsIsWhole) {
   const TemporaryDirectory folder;
   const auto exported = [&](const test::Spread& spread, const std::string& place) {

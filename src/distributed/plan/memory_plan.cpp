@@ -15,6 +15,10 @@ int64_t size_of(at::ScalarType dtype) {
   return static_cast<int64_t>(c10::elementSize(dtype));
 }
 
+int64_t optimizer_bytes(const MemoryOptions& options, at::ScalarType parameter) {
+  return options.optimizer_bytes ? options.optimizer_bytes(parameter) : 2 * size_of(parameter);
+}
+
 bool shards_parameters(const MemoryOptions& options) {
   return options.sharding && options.sharding->parameters == Placement::kSharded;
 }
@@ -68,7 +72,7 @@ void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, Uni
   }
   const at::ScalarType kept = sharding.gradient_dtype.value_or(main);
   unit.updated = range;
-  unit.optimizer = range * size_of(main) * options.num_optimizer_states;
+  unit.optimizer = range * optimizer_bytes(options, main);
   unit.sent = layout.numel * size_of(reduced);
   const bool has_accumulated = reduced != computed;
   if (shards_gradients(options)) {
@@ -115,7 +119,7 @@ UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
   if (!group.is_trained) return unit;
   unit.gradients = unit.parameters;
   unit.updated = unit.parameters / size_of(group.dtype);
-  unit.optimizer = unit.parameters * options.num_optimizer_states;
+  unit.optimizer = unit.updated * optimizer_bytes(options, group.dtype);
   return unit;
 }
 

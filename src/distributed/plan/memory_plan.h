@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,7 +32,9 @@ struct MemoryOptions {
   std::optional<ShardingOptions> sharding;  ///< of ShardedEngine; absent: DataParallel's replicas
   int64_t num_parts = 1;                    ///< ranks of the shard group
   int64_t num_replicas = 1;                 ///< ranks that hold the same
-  int64_t num_optimizer_states = 2;  ///< tensors a parameter: Adam 2, with amsgrad 3; plain SGD 0
+  /// Bytes of optimizer state for an element of a parameter of that dtype; absent: Adam's two
+  /// averages in that dtype.
+  std::function<int64_t(at::ScalarType parameter)> optimizer_bytes;
   bool recomputes = false;           ///< activation checkpointing of whole blocks
   TableUnits tables;                 ///< that are units of their own
   std::optional<at::ScalarType> head_dtype;  ///< of the head's unit, where it has its own

@@ -162,7 +162,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   plan.parallel = model->parallel_plan();
   const at::Device device = planned_device(recipe, request);
   plan.options = distributed::memory_options(recipe.distributed, plan.sizes, device);
-  plan.options.num_optimizer_states = recipe.optimizer.num_states;
+  plan.options.optimizer_bytes = recipe.optimizer.state_bytes;
   const int64_t per_micro_batch = recipe.step_scheduler.local_batch_size * plan.sizes.dp();
   plan.options.num_micro_batches =
       std::max<int64_t>(recipe.step_scheduler.global_batch_size / per_micro_batch, 1);

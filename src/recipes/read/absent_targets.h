@@ -128,44 +128,24 @@ struct NanogptDatasetOptions {
   }
 };
 
-/// Transformer Engine's FusedAdam and FlashAdamW: Adam with float32 copies of the weights.
-struct MasterAdamOptions {
+/// FlashAdamW: AdamW whose weights have 24 bits and whose averages have 8.
+struct FlashAdamOptions {
   double lr = 1e-4;
   std::vector<double> betas;
   double eps = 1e-8;
   double weight_decay = 0;
-  bool adam_w_mode = true;
-  bool bias_correction = true;
-  bool amsgrad = false;
-  bool master_weights = true;
-  std::optional<bool> store_param_remainders;
-  std::optional<std::string> exp_avg_dtype;
-  std::optional<std::string> exp_avg_sq_dtype;
-  std::optional<std::string> master_weight_dtype;
   std::optional<int64_t> master_weight_bits;
-  std::optional<bool> use_decoupled_grad;
-  std::optional<bool> capturable;
   std::optional<bool> foreach;
   std::optional<bool> fused;
   std::optional<config::Node> param_group_overrides;
 
   static constexpr auto fields() {
-    using O = MasterAdamOptions;
+    using O = FlashAdamOptions;
     return std::tuple{field("lr", &O::lr, "").at_least(0),
                       field("betas", &O::betas, "").at_least(0).at_most(1),
                       field("eps", &O::eps, "").at_least(0),
                       field("weight_decay", &O::weight_decay, "").at_least(0),
-                      field("adam_w_mode", &O::adam_w_mode, ""),
-                      field("bias_correction", &O::bias_correction, ""),
-                      field("amsgrad", &O::amsgrad, ""),
-                      field("master_weights", &O::master_weights, ""),
-                      field("store_param_remainders", &O::store_param_remainders, ""),
-                      field("exp_avg_dtype", &O::exp_avg_dtype, ""),
-                      field("exp_avg_sq_dtype", &O::exp_avg_sq_dtype, ""),
-                      field("master_weight_dtype", &O::master_weight_dtype, ""),
                       field("master_weight_bits", &O::master_weight_bits, "").at_least(1),
-                      field("use_decoupled_grad", &O::use_decoupled_grad, ""),
-                      field("capturable", &O::capturable, ""),
                       field("foreach", &O::foreach, ""),
                       field("fused", &O::fused, ""),
                       field("param_group_overrides", &O::param_group_overrides, "")};

@@ -48,7 +48,8 @@ struct OptimizerPlan {
   double lr = 0;
   double weight_decay = 0;
   std::vector<optim::ParamGroupOverride> param_group_overrides;
-  int64_t num_states = 0;  ///< tensors of state beside each parameter
+  /// Bytes of state for an element of a parameter of that dtype.
+  std::function<int64_t(at::ScalarType parameter)> state_bytes;
   config::Node node;
 };
 

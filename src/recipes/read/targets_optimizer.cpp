@@ -5,6 +5,7 @@
 #include "config/schema.h"
 #include "recipes/read/absent_targets.h"
 #include "recipes/read/recipe.h"
+#include "tensor/dtype.h"
 
 namespace automodel::recipes {
 
@@ -14,6 +15,7 @@ using config::Diagnostics;
 using config::Node;
 using config::TargetInfo;
 
+/// Checks what all optimizers of Adam's kind have in common.
 OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnostics& diagnostics) {
   if (config.betas.size() != 2) {
     const Node* betas = arguments.find("betas");
@@ -34,7 +36,9 @@ OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnos
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
-  plan.num_states = config.amsgrad ? 3 : 2;
+  plan.state_bytes = [config](at::ScalarType parameter) {
+    return optim::adam_state_bytes(config, parameter);
+  };
   plan.make = [config](auto parameters, auto gradients) {
     return optim::make_adam(config, std::move(parameters), std::move(gradients));
   };
@@ -57,6 +61,83 @@ OptimizerMaker adam_maker(Change change) {
   };
 }
 
+/// The dtype that a key of FusedAdam names: float32 or bfloat16. Transformer Engine's float16 and
+/// uint8 states carry scales.
+at::ScalarType state_dtype(const Node& arguments, const std::string& key, const std::string& value,
+                           Diagnostics& diagnostics) {
+  const auto dtype = tensor::parse_dtype(value);
+  if (dtype == at::kFloat || dtype == at::kBFloat16) return *dtype;
+  const Node& node = *arguments.find(key);
+  if (dtype == at::kHalf || dtype == at::kByte) {
+    diagnostics.unsupported(node, cat("scaled states of ", tensor::dtype_name(*dtype),
+                                      " are not in this version; float32 and bfloat16 are"));
+  } else {
+    diagnostics.error(node, cat("'", value, "' is no dtype of a state; float32 and bfloat16 are"));
+  }
+  return at::kFloat;
+}
+
+optim::MasterWeights masters_of(const optim::FusedAdamConfig& config, const Node& arguments,
+                                Diagnostics& diagnostics) {
+  if (!config.master_weights) {
+    if (config.store_param_remainders) {
+      diagnostics.warning(*arguments.find("store_param_remainders"),
+                          "without master_weights there are no remainders to keep");
+    }
+    return optim::MasterWeights::kNone;
+  }
+  if (tensor::parse_dtype(config.master_weight_dtype) != at::kFloat) {
+    diagnostics.unsupported(*arguments.find("master_weight_dtype"),
+                            "master weights are float32 in this version");
+  }
+  return config.store_param_remainders ? optim::MasterWeights::kRemainder
+                                       : optim::MasterWeights::kFloat32;
+}
+
+OptimizerPlan fused_adam_plan(optim::FusedAdamConfig config, const Node& arguments,
+                              Diagnostics& diagnostics) {
+  if (config.amsgrad) {
+    diagnostics.error(*arguments.find("amsgrad"), "FusedAdam has no AMSGrad; torch.optim.Adam has");
+  }
+  if (config.use_decoupled_grad) {
+    diagnostics.unsupported(*arguments.find("use_decoupled_grad"),
+                            "gradients have one place in this version");
+  }
+  optim::AdamConfig adam;
+  adam.lr = config.lr;
+  adam.betas = config.betas;
+  adam.eps = config.eps;
+  adam.weight_decay = config.weight_decay;
+  adam.param_group_overrides = config.param_group_overrides;
+  adam.is_decoupled = config.adam_w_mode;
+  adam.is_bias_corrected = config.bias_correction;
+  adam.masters = masters_of(config, arguments, diagnostics);
+  adam.exp_avg_dtype = state_dtype(arguments, "exp_avg_dtype", config.exp_avg_dtype, diagnostics);
+  adam.exp_avg_sq_dtype =
+      state_dtype(arguments, "exp_avg_sq_dtype", config.exp_avg_sq_dtype, diagnostics);
+  return adam_plan(std::move(adam), arguments, diagnostics);
+}
+
+/// FusedAdam with its library's defaults, or upstream's for its short name.
+OptimizerMaker fused_adam_maker(const optim::FusedAdamConfig& defaults) {
+  return [defaults](const config::Target& target, Diagnostics& diagnostics) {
+    auto config = config::bind<optim::FusedAdamConfig>(target.arguments, diagnostics);
+    if (!target.arguments.has("lr")) config.lr = defaults.lr;
+    if (!target.arguments.has("weight_decay")) config.weight_decay = defaults.weight_decay;
+    if (!target.arguments.has("master_weights")) config.master_weights = defaults.master_weights;
+    return fused_adam_plan(std::move(config), target.arguments, diagnostics);
+  };
+}
+
+/// FusedAdam's defaults under upstream's short name.
+optim::FusedAdamConfig upstream_fused_adam() {
+  optim::FusedAdamConfig config;
+  config.lr = 1e-4;
+  config.weight_decay = 0.01;
+  config.master_weights = true;
+  return config;
+}
+
 OptimizerPlan sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
   const auto config = config::bind<optim::SgdConfig>(target.arguments, diagnostics);
   if (config.nesterov && (config.momentum <= 0 || config.dampening != 0)) {
@@ -67,7 +148,9 @@ OptimizerPlan sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
-  plan.num_states = config.momentum > 0 ? 1 : 0;
+  plan.state_bytes = [config](at::ScalarType parameter) {
+    return optim::sgd_state_bytes(config, parameter);
+  };
   plan.make = [config](auto parameters, auto gradients) {
     return optim::make_sgd(config, std::move(parameters), std::move(gradients));
   };
@@ -120,14 +203,20 @@ config::TargetRegistry<OptimizerMaker> optimizer_targets() {
                 .doc = "stochastic gradient descent",
                 .options = config::schema_of<optim::SgdConfig>()},
                sgd_plan);
-  const char* masters =
-      "optimizers with float32 master weights are not in this version; "
-      "torch.optim.AdamW on float32 parameters has the same arithmetic";
-  registry.add_unsupported("transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", masters,
-                           {"transformer_engine.pytorch.optimizers.FusedAdam", "fused_adam"},
-                           config::check_options<MasterAdamOptions>());
-  registry.add_unsupported("flashoptim.FlashAdamW", masters, {"flash_adamw"},
-                           config::check_options<MasterAdamOptions>());
+  registry.add({.name = "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam",
+                .aliases = {"transformer_engine.pytorch.optimizers.FusedAdam"},
+                .doc = "AdamW with float32 state beside parameters of 16 bits",
+                .options = config::schema_of<optim::FusedAdamConfig>()},
+               fused_adam_maker({}));
+  registry.add({.name = "fused_adam",
+                .aliases = {},
+                .doc = "FusedAdam with upstream's own defaults: float32 weights are kept",
+                .options = config::schema_of(upstream_fused_adam())},
+               fused_adam_maker(upstream_fused_adam()));
+  registry.add_unsupported("flashoptim.FlashAdamW",
+                           "quantized optimizer states are not in this version; fused_adam keeps "
+                           "what bfloat16 parameters lack in 16 bits (store_param_remainders)",
+                           {"flash_adamw"}, config::check_options<FlashAdamOptions>());
   for (const char* name : {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "LBFGS", "Muon",
                            "NAdam", "RAdam", "RMSprop", "Rprop", "SparseAdam"}) {
     registry.add_unsupported(cat("torch.optim.", name),
