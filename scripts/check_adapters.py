@@ -14,11 +14,19 @@ import tempfile
 import peft
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-BASE = os.path.join(ROOT, "tests", "recipes", "data", "tiny_llama")
-CASES = {"all": [], "q and v": ["--peft.target_modules=['*.q_proj','*.v_proj']"], "dora": ["--peft.use_dora=true"]}
+LLAMA = os.path.join(ROOT, "tests", "recipes", "data", "tiny_llama")
+EXPERTS = os.path.join(ROOT, "configs", "tiny", "qwen3_moe")  # a configuration without weights
+# base, recipe, its changes
+CASES = {
+    "all": (LLAMA, "tiny_llama_sft", []),
+    "q and v": (LLAMA, "tiny_llama_sft", ["--peft.target_modules=['*.q_proj','*.v_proj']"]),
+    "dora": (LLAMA, "tiny_llama_sft", ["--peft.use_dora=true"]),
+    "experts": (EXPERTS, "tiny_qwen3_moe", ["--peft.target_modules=['*_proj','*experts']"]),
+    "ranks of experts": (EXPERTS, "tiny_qwen3_moe", ["--peft.target_modules=*", "--peft.moe_rank_scaling=true"]),
+}
 
 
 def run(program, *arguments):
@@ -33,17 +41,31 @@ def worst_weight(merged, wanted):
     return max((found[name] - value).abs().max().item() for name, value in wanted.items() if "lora" not in name)
 
 
-def check(program, name, options, folder):
+def base_of(place, folder):
+    """The base's folder: `place`, or one with drawn weights for a configuration alone."""
+    if os.path.exists(os.path.join(place, "model.safetensors")):
+        return place
+    torch.manual_seed(0)
+    drawn = os.path.join(folder, "base_" + os.path.basename(place))
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(place)).save_pretrained(drawn)
+    return drawn
+
+
+def check(program, name, folder):
+    place, recipe, options = CASES[name]
+    base_folder = base_of(place, folder)
     checkpoints = os.path.join(folder, name.replace(" ", "_"))
     run(
-        program, "run", "recipes/smoke/tiny_llama_sft.yaml", f"--checkpoint.checkpoint_dir={checkpoints}",
+        program, "run", f"recipes/smoke/{recipe}.yaml", f"--checkpoint.checkpoint_dir={checkpoints}",
+        "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained", "--model.config=none",
+        f"--model.pretrained_model_name_or_path={base_folder}",
         "--peft._target_=nemo_automodel.components._peft.lora.PeftConfig", "--optimizer.lr=1e-2",
         "--step_scheduler.max_steps=2", *options,
     )  # fmt: skip
     adapter = os.path.join(checkpoints, "LATEST", "model")
     merged = os.path.join(folder, name + "_merged")
-    run(program, "merge-lora", BASE, adapter, merged)
-    base = AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32, attn_implementation="eager")
+    run(program, "merge-lora", base_folder, adapter, merged)
+    base = AutoModelForCausalLM.from_pretrained(base_folder, dtype=torch.float32, attn_implementation="eager")
     model = peft.PeftModel.from_pretrained(base, adapter).eval()
     tokens = torch.randint(3, base.config.vocab_size, (2, 24), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -62,7 +84,7 @@ def main():
     torch.set_num_threads(1)
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
-        results = [check(program, name, options, folder) for name, options in CASES.items()]
+        results = [check(program, name, folder) for name in CASES]
     return 0 if all(results) else 1
 
 

@@ -21,6 +21,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 OUT = os.path.join(ROOT, "tests", "peft", "data")
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+EXPERTS = dict(target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])
 # base, target modules, other options of LoraConfig
 ADAPTERS = {
     "llama_all": ("llama_default", PROJECTIONS, {}),
@@ -32,6 +33,10 @@ ADAPTERS = {
     "qwen3_qv": ("qwen3_tied", ["q_proj", "v_proj"], {}),
     "qwen3_head": ("qwen3_tied", PROJECTIONS + ["lm_head"], {}),
     "qwen3_dora": ("qwen3_tied", ["q_proj", "v_proj", "down_proj"], dict(use_dora=True)),
+    "qwen3_moe_experts": ("qwen3_moe", ["q_proj", "o_proj"], EXPERTS),
+    "deepseek_v3_experts": ("deepseek_v3", [], EXPERTS),
+    "mixtral_experts": ("mixtral", ["q_proj"], dict(EXPERTS, rank_pattern=dict.fromkeys(EXPERTS["target_parameters"], 2))),
+    "gpt_oss_experts": ("gpt_oss", ["q_proj"], EXPERTS),
     "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
 }
 MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj"]
@@ -61,6 +66,16 @@ def plain_name(key):
     """The tensor's name in the adapter's file, without PEFT's prefix."""
     key = key.removeprefix("base_model.model.").replace(".default", "")
     return key.replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
+
+
+def stacked(key, value, model):
+    """A factor of experts' adapters as [E, r, in] or [E, out, r]; another tensor as it is."""
+    if ".experts." not in key:
+        return value
+    experts = model.config.num_local_experts if hasattr(model.config, "num_local_experts") else model.config.num_experts
+    if "lora_A" in key:
+        return value.reshape(experts, -1, value.shape[1]).contiguous()
+    return value.reshape(value.shape[0], -1, experts).permute(2, 0, 1).contiguous()
 
 
 def loss_of(model, batch):
@@ -95,7 +110,8 @@ def make(name):
     out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
     for key, parameter in model.named_parameters():
         if parameter.requires_grad:
-            out["grad." + plain_name(key)] = parameter.grad.detach().clone().contiguous()
+            gradient = stacked(key, parameter.grad.detach().clone(), model)
+            out["grad." + plain_name(key)] = gradient.contiguous()
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     losses = []

@@ -194,11 +194,15 @@ class ExpertProducts final {
                       at::empty({rows_.num_rows(), x.size(1)}, x.options())};
     for_each_expert(rows_, x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
       const at::Tensor raised = all.raised.narrow(0, begin, count);
-      product_into(gathered(x, begin, count), in_out(weights_.up, e), raised);
+      const Factor rows = gathered(x, begin, count);
+      product_into(rows, in_out(weights_.up, e), raised);
+      add_update(rows, weights_.lora.up_a, weights_.lora.up_b, e, raised);
       if (weights_.up_bias.defined()) raised.add_(weights_.up_bias.select(0, e));
       const at::Tensor mine = weight.narrow(0, begin, count).unsqueeze(1);
       const at::Tensor out = all.out.narrow(0, begin, count);
-      product_into(inner(raised, options_).mul_(mine), in_out(weights_.down, e), out);
+      const at::Tensor weighted = inner(raised, options_).mul_(mine);
+      product_into(weighted, in_out(weights_.down, e), out);
+      add_update(weighted, weights_.lora.down_a, weights_.lora.down_b, e, out);
       if (weights_.down_bias.defined()) out.add_(mine * weights_.down_bias.select(0, e));
     });
     return all;
@@ -226,8 +230,14 @@ class ExpertProducts final {
         weight_gradient(gathered(in.x, begin, count), d_raised, to.experts.up.select(0, e));
       }
       if (to.experts.up_bias.defined()) to.experts.up_bias.select(0, e).copy_(d_raised.sum(0));
-      if (to.rows.defined()) {
-        product_into(d_raised, in_out(weights_.up, e).t(), to.rows.narrow(0, begin, count));
+      const at::Tensor d_small = weights_.lora.is_there()
+                                     ? up_gradients(e, gathered(in.x, begin, count), d_raised, to)
+                                     : at::Tensor();
+      if (!to.rows.defined()) return;
+      const at::Tensor d_x = to.rows.narrow(0, begin, count);
+      product_into(d_raised, in_out(weights_.up, e).t(), d_x);
+      if (d_small.defined()) {
+        product_into(d_small, weights_.lora.up_a.select(0, e), d_x, {.adds = true});
       }
     });
   }
@@ -242,8 +252,10 @@ class ExpertProducts final {
     const int64_t inner_dim = weights_.down.size(options_.is_transposed ? 1 : 2);
     at::Tensor d_inner = at::empty({count, inner_dim}, in.d_out.options());
     product_into(d_rows, in_out(weights_.down, e).t(), d_inner);
-    if (to.weight.defined() || to.experts.down.defined()) {
+    const bool has_lora = weights_.lora.is_there();
+    if (to.weight.defined() || to.experts.down.defined() || has_lora) {
       at::Tensor plain = inner(raised, options_);
+      if (has_lora) down_gradients(e, plain * weight, d_rows, d_inner, to);
       if (to.weight.defined()) {
         at::Tensor d_weight = (d_inner * plain).sum(1);
         if (weights_.down_bias.defined()) {
@@ -270,6 +282,41 @@ class ExpertProducts final {
     }
   }
 
+  /// Adds to `out` what an expert's adapter makes of the input of one of its products.
+  void add_update(const Factor& input, const at::Tensor& a, const at::Tensor& b, int64_t e,
+                  const at::Tensor& out) const {
+    if (!a.defined()) return;
+    product_into(product(input, Factor(a.select(0, e)).t()), Factor(b.select(0, e)).t(), out,
+                 {.adds = true, .alpha = weights_.lora.scale});
+  }
+
+  /// The gradients of one adapter's factors; returns that of input A^T [count, r].
+  at::Tensor factor_gradients(int64_t e, const Factor& input, const Factor& d_output,
+                              const at::Tensor& a, const at::Tensor& b, const at::Tensor& to_a,
+                              const at::Tensor& to_b) const {
+    const at::Tensor small = product(input, Factor(a.select(0, e)).t());
+    const at::Tensor d_small = at::empty_like(small);
+    product_into(d_output, b.select(0, e), d_small, {.alpha = weights_.lora.scale});
+    product_into(d_output.t(), small, to_b.select(0, e), {.alpha = weights_.lora.scale});
+    product_into(Factor(d_small).t(), input, to_a.select(0, e));
+    return d_small;
+  }
+
+  at::Tensor up_gradients(int64_t e, const Factor& rows, const at::Tensor& d_raised,
+                          const Gradients& to) const {
+    return factor_gradients(e, rows, d_raised, weights_.lora.up_a, weights_.lora.up_b,
+                            to.experts.lora.up_a, to.experts.lora.up_b);
+  }
+
+  /// Adds the adapter's part to the gradient of the second product's input.
+  void down_gradients(int64_t e, const at::Tensor& weighted, const Factor& d_rows,
+                      const at::Tensor& d_inner, const Gradients& to) const {
+    const at::Tensor d_small =
+        factor_gradients(e, weighted, d_rows, weights_.lora.down_a, weights_.lora.down_b,
+                         to.experts.lora.down_a, to.experts.lora.down_b);
+    product_into(d_small, weights_.lora.down_a.select(0, e), d_inner, {.adds = true});
+  }
+
   /// Some tokens' rows; products in float32 read them where they are.
   Factor gathered(const at::Tensor& x, int64_t begin, int64_t count) const {
     const Factor rows(x, rows_.token.narrow(0, begin, count));
@@ -288,21 +335,23 @@ class ExpertProducts final {
 
 /// Tensors that may be absent come last: needs_input_grad counts the present ones only.
 struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& expert_ids, const at::Tensor& weights,
-                            const at::Tensor& up, const at::Tensor& down,
-                            const std::optional<at::Tensor>& up_bias,
-                            const std::optional<at::Tensor>& down_bias,
-                            const ExpertOptions* options) {
+  static at::Tensor forward(
+      AutogradContext* context, const at::Tensor& x, const at::Tensor& expert_ids,
+      const at::Tensor& weights, const at::Tensor& up, const at::Tensor& down,
+      const std::optional<at::Tensor>& up_bias, const std::optional<at::Tensor>& down_bias,
+      const std::optional<at::Tensor>& up_a, const std::optional<at::Tensor>& up_b,
+      const std::optional<at::Tensor>& down_a, const std::optional<at::Tensor>& down_b,
+      double scale, const ExpertOptions* options) {
     const ExpertRows rows = sort_by_expert(expert_ids, up.size(0));
-    const ExpertProducts products(
-        {up, up_bias.value_or(at::Tensor()), down, down_bias.value_or(at::Tensor())}, *options,
-        rows);
+    const ExpertLora lora{or_none(up_a), or_none(up_b), or_none(down_a), or_none(down_b), scale};
+    const ExpertProducts products({up, or_none(up_bias), down, or_none(down_bias), lora}, *options,
+                                  rows);
     const auto [raised, out] = products.forward(x, row_weights(weights, rows, x.scalar_type()));
-    context->save_for_backward({x, weights, up, up_bias.value_or(at::Tensor()), down,
-                                down_bias.value_or(at::Tensor()), raised, rows.token, rows.choice,
-                                rows.row});
+    context->save_for_backward({x, weights, up, or_none(up_bias), down, or_none(down_bias), raised,
+                                rows.token, rows.choice, rows.row, lora.up_a, lora.up_b,
+                                lora.down_a, lora.down_b});
     context->saved_data["begins"] = rows.begins;
+    context->saved_data["scale"] = scale;
     save_options(context, *options);
     return sum_choices(out, rows);
   }
@@ -311,7 +360,9 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     const auto saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
     const at::Tensor& weights = saved[1];
-    const ExpertWeights experts{saved[2], saved[3], saved[4], saved[5]};
+    const ExpertLora lora{saved[10], saved[11], saved[12], saved[13],
+                          context->saved_data["scale"].toDouble()};
+    const ExpertWeights experts{saved[2], saved[3], saved[4], saved[5], lora};
     const ExpertRows rows{saved[7], saved[8], saved[9],
                           context->saved_data["begins"].toIntVector()};
     const ExpertOptions options = saved_options(context);
@@ -325,10 +376,10 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
                                      : at::Tensor(),
         context->needs_input_grad(2) ? at::empty_like(weight) : at::Tensor(),
         {wanted(3, experts.up), wanted(5, experts.up_bias), wanted(4, experts.down),
-         wanted(6, experts.down_bias)}};
+         wanted(6, experts.down_bias), lora_gradients(lora, rows)}};
     ExpertProducts(experts, options, rows)
         .backward({x, saved[6], weight, gradients[0].contiguous()}, to);
-    tensor_list result(8);
+    tensor_list result(13);
     if (to.rows.defined()) result[0] = sum_choices(to.rows, rows);
     if (to.weight.defined()) {
       result[2] = at::zeros({weights.numel()}, weights.options())
@@ -339,10 +390,25 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     result[4] = to.experts.down;
     result[5] = to.experts.up_bias;
     result[6] = to.experts.down_bias;
+    result[7] = to.experts.lora.up_a;
+    result[8] = to.experts.lora.up_b;
+    result[9] = to.experts.lora.down_a;
+    result[10] = to.experts.lora.down_b;
     return result;
   }
 
  private:
+  static at::Tensor or_none(const std::optional<at::Tensor>& tensor) {
+    return tensor.value_or(at::Tensor());
+  }
+
+  /// Adapters are always trained.
+  static ExpertLora lora_gradients(const ExpertLora& lora, const ExpertRows& rows) {
+    if (!lora.is_there()) return {};
+    return {gradient_of(lora.up_a, rows), gradient_of(lora.up_b, rows),
+            gradient_of(lora.down_a, rows), gradient_of(lora.down_b, rows), lora.scale};
+  }
+
   /// Room for the gradient of [E, …], zero for the experts that have no rows.
   static at::Tensor gradient_of(const at::Tensor& weight, const ExpertRows& rows) {
     at::Tensor out = at::empty_like(weight);
@@ -381,18 +447,27 @@ std::optional<at::Tensor> optional(const at::Tensor& tensor) {
 
 at::Tensor expert_mlp(const at::Tensor& x, const at::Tensor& expert_ids, const at::Tensor& weights,
                       const ExpertWeights& experts, const ExpertOptions& options) {
+  const ExpertLora& lora = experts.lora;
   AM_CHECK(experts.up_bias.defined() == experts.down_bias.defined());
+  AM_CHECK(!lora.is_there() || !(experts.up.requires_grad() || experts.down.requires_grad()),
+           "experts under adapters are frozen");
   return ExpertMlp::apply(x, expert_ids, weights, experts.up, experts.down,
-                          optional(experts.up_bias), optional(experts.down_bias), &options);
+                          optional(experts.up_bias), optional(experts.down_bias),
+                          optional(lora.up_a), optional(lora.up_b), optional(lora.down_a),
+                          optional(lora.down_b), lora.scale, &options);
 }
 
 at::Tensor expert_mlp_reference(const at::Tensor& x, const at::Tensor& expert_ids,
                                 const at::Tensor& weights, const ExpertWeights& experts,
                                 const ExpertOptions& options) {
+  const ExpertLora& lora = experts.lora;
   const auto product = [&](const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias,
-                           int64_t e) {
+                           const at::Tensor& a, const at::Tensor& b, int64_t e) {
     const at::Tensor matrix = weight.select(0, e);
-    const at::Tensor out = at::matmul(rows, options.is_transposed ? matrix : matrix.t());
+    at::Tensor out = at::matmul(rows, options.is_transposed ? matrix : matrix.t());
+    if (a.defined()) {
+      out = out + at::linear(at::linear(rows, a.select(0, e)), b.select(0, e)) * lora.scale;
+    }
     return bias.defined() ? out + bias.select(0, e) : out;
   };
   at::Tensor out = at::zeros_like(x);
@@ -400,13 +475,14 @@ at::Tensor expert_mlp_reference(const at::Tensor& x, const at::Tensor& expert_id
     for (int64_t e = 0; e < experts.up.size(0); ++e) {
       const at::Tensor tokens = expert_ids.select(1, j).eq(e).nonzero().squeeze(1);
       if (tokens.size(0) == 0) continue;
-      const at::Tensor raised = product(x.index_select(0, tokens), experts.up, experts.up_bias, e);
+      const at::Tensor raised =
+          product(x.index_select(0, tokens), experts.up, experts.up_bias, lora.up_a, lora.up_b, e);
       const at::Tensor result =
           product(options.is_clamped || !options.is_gated
                       ? inner(raised, options)
                       : activate(raised.narrow(1, 0, raised.size(1) / 2), options.activation) *
                             raised.narrow(1, raised.size(1) / 2, raised.size(1) / 2),
-                  experts.down, experts.down_bias, e);
+                  experts.down, experts.down_bias, lora.down_a, lora.down_b, e);
       const at::Tensor weight = weights.select(1, j).index_select(0, tokens).unsqueeze(1);
       out = out.index_add(0, tokens, result * weight.to(x.scalar_type()));
     }

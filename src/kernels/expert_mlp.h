@@ -18,17 +18,30 @@ struct ExpertOptions {
   double limit = 7.0;
 };
 
+/// Low-rank adapters of E experts: each product of an expert adds scale * (input A^T) B^T.
+struct ExpertLora {
+  at::Tensor up_a;    ///< [E, r, D]
+  at::Tensor up_b;    ///< [E, U, r]
+  at::Tensor down_a;  ///< [E, r, I]
+  at::Tensor down_b;  ///< [E, D, r]
+  double scale = 1;
+
+  bool is_there() const { return up_a.defined(); }
+};
+
 /// Weights of E experts of I inner dims over D dims; U is 2 I when gated, else I.
 struct ExpertWeights {
   at::Tensor up;         ///< [E, U, D]: rows of gate, then of up; [E, D, U] when transposed
   at::Tensor up_bias;    ///< [E, U] or undefined
   at::Tensor down;       ///< [E, D, I]; [E, I, D] when transposed
   at::Tensor down_bias;  ///< [E, D] or undefined
+  ExpertLora lora = {};  ///< tensors undefined: none; else the weights are frozen
 };
 
 /// x [T, D]; expert_ids [T, k] int64, where -1 stands for none; weights [T, k] float32 or x's
 /// dtype. Returns [T, D]: row t is the sum over j of weights[t, j] * mlp of expert_ids[t, j]
-/// (x[t]). Differentiable in x, weights and the experts' weights. The sum over j is taken in the
+/// (x[t]). Differentiable in x, weights and the experts' weights (with
+/// adapters: in the adapters). The sum over j is taken in the
 /// order of j, whatever the experts. Rows of one expert are multiplied together, weighted before
 /// the second product, and neither the gathered rows nor the results of single experts are kept.
 at::Tensor expert_mlp(const at::Tensor& x, const at::Tensor& expert_ids, const at::Tensor& weights,

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "core/error.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::moe {
@@ -33,7 +34,8 @@ kernels::ExpertOptions kernel_options(const MoEConfig& config) {
 
 }  // namespace
 
-Experts::Experts(const MoEConfig& config, at::ScalarType dtype) : options_(kernel_options(config)) {
+Experts::Experts(const MoEConfig& config, at::ScalarType dtype)
+    : config_(config), options_(kernel_options(config)) {
   const auto add = [&](const std::string& name, std::vector<int64_t> sizes) {
     sizes.insert(sizes.begin(), config.n_routed_experts);
     return register_parameter(name, tensor::placeholder(sizes, dtype));
@@ -50,15 +52,34 @@ Experts::Experts(const MoEConfig& config, at::ScalarType dtype) : options_(kerne
   if (config.expert_bias) weights_.down_bias = add("down_proj_bias", {config.dim});
 }
 
+void Experts::add_lora(const ExpertLoraOptions& options) {
+  AM_CHECK(!weights_.lora.is_there(), "adapters are added once");
+  const auto add = [&](const char* name, int64_t rows, int64_t columns) {
+    return register_parameter(
+        name, tensor::placeholder({config_.n_routed_experts, rows, columns}, options.dtype));
+  };
+  weights_.lora.up_a = add("lora_gate_and_up_A", options.rank, config_.dim);
+  weights_.lora.up_b = add("lora_gate_and_up_B", config_.expert_width(), options.rank);
+  weights_.lora.down_a = add("lora_down_A", options.rank, config_.moe_inter_dim);
+  weights_.lora.down_b = add("lora_down_B", config_.dim, options.rank);
+  weights_.lora.scale = options.scale;
+}
+
 at::Tensor Experts::forward(const nn::DispatchedTokens& tokens) const {
   const at::Tensor ids = tokens.expert_ids;
   return hook_({tokens.tokens, tokens.weights}, [this, ids](const nn::TensorList& in) {
     const nn::ProductDtype& narrowed = product_dtype_;
-    const kernels::ExpertWeights weights{narrowed.of(weights_.up), narrowed.of(weights_.up_bias),
-                                         narrowed.of(weights_.down),
-                                         narrowed.of(weights_.down_bias)};
+    kernels::ExpertWeights weights{narrowed.of(weights_.up), narrowed.of(weights_.up_bias),
+                                   narrowed.of(weights_.down), narrowed.of(weights_.down_bias)};
+    if (weights_.lora.is_there()) weights.lora = adapters(weights.up.scalar_type());
     return nn::TensorList{kernels::expert_mlp(narrowed.of(in[0]), ids, in[1], weights, options_)};
   })[0];
+}
+
+kernels::ExpertLora Experts::adapters(at::ScalarType dtype) const {
+  const auto of = [&](const at::Tensor& factor) { return factor.to(dtype); };
+  const kernels::ExpertLora& own = weights_.lora;
+  return {of(own.up_a), of(own.up_b), of(own.down_a), of(own.down_b), own.scale};
 }
 
 }  // namespace automodel::moe

@@ -12,6 +12,13 @@
 
 namespace automodel::moe {
 
+/// Low-rank adapters of all experts of a layer.
+struct ExpertLoraOptions {
+  int64_t rank = 8;
+  double scale = 1;
+  at::ScalarType dtype = at::kFloat;
+};
+
 /// The routed experts of a layer, or those of them that this rank holds, as one tensor a matrix.
 /// Parameters: gate_up_proj [E, 2 I, D] (rows of gate, then of up; up_proj [E, I, D] without a
 /// gate), gate_up_proj_bias [E, 2 I], down_proj [E, D, I], down_proj_bias [E, D]; matrices are
@@ -26,10 +33,20 @@ class Experts final : public torch::nn::Module,
   /// The weighted sum of the chosen experts [M, D] for each token.
   at::Tensor forward(const nn::DispatchedTokens& tokens) const;
 
+  /// Adds adapters to both products of every expert: parameters lora_gate_and_up_A [E, r, D],
+  /// lora_gate_and_up_B [E, 2 I, r], lora_down_A [E, r, I] and lora_down_B [E, D, r] (upstream's,
+  /// transposed). Once, before anybody gives the module memory; the weights are to be frozen.
+  void add_lora(const ExpertLoraOptions& options);
+
+  const MoEConfig& config() const { return config_; }
   nn::UnitHook& unit_hook() override { return hook_; }
   nn::ProductDtype& product_dtype() override { return product_dtype_; }
 
  private:
+  /// The adapters in the dtype of the products: they may be kept in a wider one.
+  kernels::ExpertLora adapters(at::ScalarType dtype) const;
+
+  MoEConfig config_;
   kernels::ExpertOptions options_;
   nn::UnitHook hook_;
   kernels::ExpertWeights weights_;

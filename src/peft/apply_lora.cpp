@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "moe/experts.h"
 #include "nn/layers.h"
 #include "peft/module_matcher.h"
 #include "peft/tensor_names.h"
@@ -51,19 +52,35 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
   return found;
 }
 
-/// Hugging Face names of the model's grouped experts.
-std::vector<std::string> expert_modules(const models::CausalLM& model) {
-  std::vector<std::string> names;
+/// All experts of a layer.
+struct ExpertCandidate {
+  std::string name;    ///< "model.layers.0.mlp.experts": the module in transformers and upstream
+  std::string module;  ///< fqn here
+  moe::Experts* experts = nullptr;
+};
+
+std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
+  std::map<std::string, moe::Experts*> modules;
+  for (const auto& item : model.named_modules("", false)) {
+    if (auto* experts = dynamic_cast<moe::Experts*>(item.value().get())) {
+      modules[item.key()] = experts;
+    }
+  }
+  std::vector<ExpertCandidate> found;
   for (const std::string& module : model.parallel_plan().expert_modules) {
+    const auto experts = modules.find(module);
+    if (experts == modules.end()) continue;
     for (const tensor::ParameterPart& part : model.key_map()) {
       if (!part.parameter.starts_with(module + ".")) continue;
       const size_t end = part.name.rfind(".experts.");
       if (end == std::string::npos) continue;
-      names.push_back(part.name.substr(0, end + std::string_view(".experts").size()));
+      // The layer's MLP has other names in some families' files (Mixtral's block_sparse_moe).
+      const std::string layer = part.name.substr(0, part.name.rfind('.', end - 1));
+      found.push_back({layer + ".mlp.experts", module, experts->second});
       break;
     }
   }
-  return names;
+  return found;
 }
 
 void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) {
@@ -93,11 +110,6 @@ void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) 
     findings.push_back({"dropout", "dropout of DoRA adapters (use_dora) is not in this version",
                         Kind::kUnsupported});
   }
-  if (config.moe_rank_scaling) {
-    findings.push_back({"moe_rank_scaling",
-                        "adapters of experts (moe_rank_scaling) are not in this version",
-                        Kind::kUnsupported});
-  }
   if (config.expert_weight_format == "mxfp4") {
     findings.push_back({"expert_weight_format",
                         "experts in mxfp4 (expert_weight_format) are not in this version",
@@ -110,10 +122,8 @@ void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) 
 }
 
 /// Patterns that no layer of the model has the name of.
-void check_patterns(const ModuleMatcher& matcher, const std::vector<Candidate>& layers,
+void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>& names,
                     std::vector<PeftFinding>& findings) {
-  std::vector<std::string> names;
-  for (const Candidate& layer : layers) names.push_back(layer.name);
   const auto is_idle = [&](const std::string& pattern) {
     return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
       return name == pattern || wildcard_match(pattern, name);
@@ -136,21 +146,46 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<Candidate>& 
   }
 }
 
-/// Modules that upstream would adapt and that have no adapters here.
-void check_absent(const PeftConfig& config, const ModuleMatcher& matcher,
-                  const models::CausalLM& model, std::vector<PeftFinding>& findings) {
+struct ChosenExperts {
+  ExpertCandidate experts;
+  std::string pattern;
+};
+
+/// Experts are no linear layers: only patterns of names choose them.
+std::vector<ChosenExperts> chosen_experts(const models::CausalLM& model,
+                                          const ModuleMatcher& matcher) {
+  std::vector<ChosenExperts> chosen;
+  if (matcher.targets().empty()) return chosen;
+  for (ExpertCandidate& experts : grouped_experts(model)) {
+    if (auto pattern = matcher.match(experts.name)) {
+      chosen.push_back({std::move(experts), *pattern});
+    }
+  }
+  return chosen;
+}
+
+/// What adapters of experts do not have.
+void check_experts(const PeftConfig& config, const moe::MoEConfig& experts,
+                   std::vector<PeftFinding>& findings) {
   using Kind = PeftFinding::Kind;
-  const std::string key = config.match_all_linear           ? "match_all_linear"
-                          : !config.exclude_modules.empty() ? "exclude_modules"
-                                                            : "target_modules";
-  if (matcher.targets().empty()) return;  // all linear layers: grouped experts are none
-  for (const std::string& name : expert_modules(model)) {
-    if (!matcher.match(name)) continue;
-    findings.push_back({key,
-                        cat("adapters of experts (", name,
-                            ") are not in this version; target_modules: '*_proj' leaves them out"),
-                        Kind::kUnsupported});
-    break;
+  const int64_t chosen = experts.n_activated_experts;
+  if (config.use_dora) {
+    findings.push_back(
+        {"use_dora", "DoRA adapters of experts are not in this version", Kind::kUnsupported});
+  }
+  if (config.dropout > 0) {
+    findings.push_back({"dropout", "adapters of experts have no dropout", Kind::kWarning});
+  }
+  if (expert_rank(config, experts) < 1) {
+    findings.push_back(
+        {"dim", cat("with moe_rank_scaling adapters of experts have rank dim / ", chosen,
+                    ", the experts of a token: dim is at least ", chosen, ", found ", config.dim)});
+  } else if (config.moe_rank_scaling && config.dim % chosen != 0) {
+    findings.push_back(
+        {"dim",
+         cat("dim ", config.dim, " is no multiple of the ", chosen,
+             " experts of a token: adapters of experts have rank ", expert_rank(config, experts)),
+         Kind::kWarning});
   }
 }
 
@@ -175,6 +210,42 @@ tensor::InitRule rule_of_a(const PeftConfig& config, int64_t in_features) {
   }
   const double bound = 1.0 / std::sqrt(in);  // Kaiming's of a = sqrt(5)
   return {tensor::InitRule::Kind::kUniform, -bound, bound, 0, -1};
+}
+
+/// Initial values of experts' A [E, r, in]: torch's rules for three dims, as upstream uses them.
+tensor::InitRule rule_of_expert_a(const PeftConfig& config, int64_t num_experts, int64_t rank,
+                                  int64_t in_features) {
+  const auto in = static_cast<double>(in_features);
+  const auto r = static_cast<double>(rank);
+  if (config.lora_A_init == "xavier") {
+    const double fans = r * (in + static_cast<double>(num_experts));
+    return tensor::InitRule::normal(0.0, std::sqrt(2.0 / fans));
+  }
+  const double bound = 1.0 / std::sqrt(in * r);
+  return {tensor::InitRule::Kind::kUniform, -bound, bound, 0, -1};
+}
+
+/// Adds the adapters of all experts of a layer.
+void adapt_experts(const ExpertCandidate& layer, const PeftConfig& config, at::ScalarType dtype,
+                   tensor::KeyMap& keys, std::vector<models::ParameterInit>& inits) {
+  const moe::MoEConfig& moe = layer.experts->config();
+  const int64_t rank = expert_rank(config, moe);
+  const int64_t count = moe.n_routed_experts;
+  layer.experts->add_lora({rank, config.alpha / static_cast<double>(rank), dtype});
+  const auto add = [&](std::string name, const char* parameter, int64_t rows, int64_t columns,
+                       const tensor::InitRule& rule) {
+    const std::string fqn = cat(layer.module, ".", parameter);
+    keys.push_back({std::move(name), fqn, 0, {count, rows, columns}});
+    inits.push_back({fqn, rule});
+  };
+  const std::string inner = cat(layer.name, kInnerExperts);
+  const auto zeros = tensor::InitRule::constant(0.0);
+  add(cat(inner, kLoraA), "lora_gate_and_up_A", rank, moe.dim,
+      rule_of_expert_a(config, count, rank, moe.dim));
+  add(cat(inner, kLoraB), "lora_gate_and_up_B", moe.expert_width(), rank, zeros);
+  add(cat(layer.name, kLoraA), "lora_down_A", rank, moe.moe_inter_dim,
+      rule_of_expert_a(config, count, rank, moe.moe_inter_dim));
+  add(cat(layer.name, kLoraB), "lora_down_B", moe.dim, rank, zeros);
 }
 
 /// Adds the adapters of one layer, its matrices in the order of their rows.
@@ -240,8 +311,23 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
   check_values(config, choice.findings);
   if (!choice.findings.empty()) return choice;
   const ModuleMatcher matcher(config);
-  check_absent(config, matcher, model, choice.findings);
-  check_patterns(matcher, linear_layers(model), choice.findings);
+  std::vector<std::string> names;
+  for (const Candidate& layer : linear_layers(model)) names.push_back(layer.name);
+  for (const ExpertCandidate& experts : grouped_experts(model)) names.push_back(experts.name);
+  check_patterns(matcher, names, choice.findings);
+  const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
+  if (experts.empty() && config.moe_rank_scaling) {
+    choice.findings.push_back({"moe_rank_scaling",
+                               "moe_rank_scaling has no effect: no experts get adapters",
+                               PeftFinding::Kind::kWarning});
+  }
+  if (!experts.empty()) {
+    check_experts(config, experts[0].experts.experts->config(), choice.findings);
+  }
+  for (const ChosenExperts& chosen : experts) {
+    const moe::MoEConfig& moe = chosen.experts.experts->config();
+    choice.modules.push_back({chosen.experts.name, chosen.pattern, moe.dim, moe.expert_width()});
+  }
   for (const Chosen& chosen : chosen_layers(model, matcher)) {
     choice.modules.push_back(
         {chosen.layer.name, chosen.pattern, chosen.layer.in_features, chosen.layer.range.count});
@@ -266,7 +352,9 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
   }
   const at::ScalarType dtype =
       config.lora_dtype ? tensor::parse_dtype(*config.lora_dtype).value() : model_dtype;
-  const std::vector<Chosen> chosen = chosen_layers(model, ModuleMatcher(config));
+  const ModuleMatcher matcher(config);
+  const std::vector<Chosen> chosen = chosen_layers(model, matcher);
+  const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
   for (at::Tensor& parameter : model.parameters()) parameter.set_requires_grad(false);
   const LayerAdapter adapter(model, config, dtype);
   tensor::KeyMap keys;
@@ -279,7 +367,14 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
                 keys, inits);
     begin = end;
   }
+  for (const ChosenExperts& layer : experts) {
+    adapt_experts(layer.experts, config, dtype, keys, inits);
+  }
   model.add_parameters(keys, inits);
+}
+
+int64_t expert_rank(const PeftConfig& config, const moe::MoEConfig& experts) {
+  return config.moe_rank_scaling ? config.dim / experts.n_activated_experts : config.dim;
 }
 
 bool is_adapter_tensor(std::string_view name) {
@@ -316,6 +411,7 @@ std::vector<std::string> describe(const PeftConfig& config, const models::Causal
   for (const tensor::ParameterPart& part : whole.key_map()) {
     if (!part.name.ends_with(kLoraA)) continue;
     const std::string name = without_suffix(part.name, kLoraA);
+    if (name.ends_with(kInnerExperts)) continue;  // counted with the second product
     const std::string pattern = matcher.match(name).value_or("?");
     auto count = std::find_if(counts.begin(), counts.end(),
                               [&](const Count& known) { return known.pattern == pattern; });

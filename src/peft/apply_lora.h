@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "models/causal_lm.h"
+#include "moe/moe_config.h"
 #include "peft/peft_config.h"
 
 namespace automodel::peft {
 
-/// A linear layer that gets an adapter, by its Hugging Face name.
+/// A linear layer, or all experts of a layer, that get an adapter, by the Hugging Face name.
 struct AdaptedModule {
-  std::string name;     ///< "model.layers.0.self_attn.q_proj"
-  std::string pattern;  ///< what has chosen it
-  int64_t in_features = 0;
+  std::string name;         ///< "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.experts"
+  std::string pattern;      ///< what has chosen it
+  int64_t in_features = 0;  ///< of experts those of the first product
   int64_t out_features = 0;
 };
 
@@ -40,9 +41,14 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
 /// Freezes a model's parameters and adds adapters to the layers that the section means, whose
 /// parameters are trained: in the model's dtype unless the section names one. The model is whole
 /// and has no memory yet; its key_map() then has "NAME.lora_A.weight", "NAME.lora_B.weight" and
-/// with DoRA "NAME.lora_magnitude_vector" besides. UserError with the first finding that is no
-/// warning.
+/// with DoRA "NAME.lora_magnitude_vector" besides; of experts [E, r, in] and [E, out, r], for the
+/// second product under "NAME", for the first under "NAME.base_layer". UserError with the first
+/// finding that is no warning.
 void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarType model_dtype);
+
+/// The rank of adapters of experts: with moe_rank_scaling a part of `dim`, as many as a token
+/// chooses experts; 0 where that leaves none.
+int64_t expert_rank(const PeftConfig& config, const moe::MoEConfig& experts);
 
 /// Whether a tensor of a key map is an adapter's.
 bool is_adapter_tensor(std::string_view name);

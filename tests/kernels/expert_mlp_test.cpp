@@ -81,6 +81,63 @@ TEST(ExpertMlp, MatchesThePlainPathWithTransposedWeightsAndClampedGate) {
   expect_as_reference({.is_transposed = true, .is_clamped = true, .limit = 1.0}, true);
 }
 
+/// Inputs: x, weights and the adapters' four factors; the experts' own weights are frozen.
+Operation with_adapters(Mlp mlp, const at::Tensor& ids, const ExpertOptions& options,
+                        const Tensors& frozen) {
+  return [=](const Tensors& in) {
+    const auto as = [&](const at::Tensor& weight) { return weight.to(in[0].scalar_type()); };
+    ExpertWeights experts{as(frozen[0]), {}, as(frozen[1]), {}};
+    if (frozen.size() > 2) {
+      experts.up_bias = as(frozen[2]);
+      experts.down_bias = as(frozen[3]);
+    }
+    experts.lora = {in[2], in[3], in[4], in[5], 1.5};
+    return Tensors{mlp(in[0], ids, in[1], experts, options)};
+  };
+}
+
+struct AdaptedInputs {
+  Tensors trained;
+  Tensors frozen;
+};
+
+AdaptedInputs adapted_inputs(const Shape& shape, const ExpertOptions& options, bool has_bias) {
+  const Tensors in = expert_inputs(shape, options, has_bias);
+  Numbers numbers(12);
+  const int64_t width = options.is_gated ? 2 * shape.inner : shape.inner;
+  constexpr int64_t kRank = 2;
+  AdaptedInputs inputs{{in[0], in[1], numbers.normal({shape.experts, kRank, shape.dim}),
+                        numbers.normal({shape.experts, width, kRank}),
+                        numbers.normal({shape.experts, kRank, shape.inner}),
+                        numbers.normal({shape.experts, shape.dim, kRank})},
+                       {in.begin() + 2, in.end()}};
+  for (size_t i = 2; i < 6; ++i) inputs.trained[i] = inputs.trained[i] * 0.3;
+  return inputs;
+}
+
+TEST(ExpertMlp, AdaptersMatchThePlainPath) {
+  const Shape shape;
+  const at::Tensor ids = chosen_experts(shape);
+  const std::vector<std::pair<ExpertOptions, bool>> kinds = {
+      {{}, false},
+      {{}, true},
+      {{.activation = Activation::kReluSquared, .is_gated = false}, false},
+      {{.is_transposed = true, .is_clamped = true, .limit = 1.0}, true}};
+  for (const auto& [options, has_bias] : kinds) {
+    const AdaptedInputs inputs = adapted_inputs(shape, options, has_bias);
+    expect_fused_as_close(with_adapters(expert_mlp, ids, options, inputs.frozen),
+                          with_adapters(expert_mlp_reference, ids, options, inputs.frozen),
+                          inputs.trained);
+  }
+}
+
+TEST(ExpertMlp, AdaptersAreTheSameOnTwoThreads) {
+  const Shape shape;
+  const AdaptedInputs inputs = adapted_inputs(shape, {}, true);
+  expect_same_on_two_threads(with_adapters(expert_mlp, chosen_experts(shape), {}, inputs.frozen),
+                             inputs.trained);
+}
+
 TEST(ExpertMlp, IsTheSameOnTwoThreads) {
   const Shape shape;
   const Tensors in = expert_inputs(shape, {}, true);

@@ -43,6 +43,11 @@ struct AdaptedModel {
     for (const Json& module : json.at("target_modules").as_array()) {
       config.target_modules.push_back(cat("*", module.as_string()));
     }
+    if (const Json* experts = json.find("target_parameters"); experts && experts->is_array()) {
+      config.target_modules.push_back("*.mlp.experts");
+    }
+    const Json* ranks = json.find("rank_pattern");
+    config.moe_rank_scaling = ranks != nullptr && ranks->size() > 0;
     config.dim = there.rank;
     config.alpha = there.alpha;
     config.use_dora = there.use_dora;
@@ -125,6 +130,22 @@ TEST_P(LoraGoldenTest, MergedWeightsAreThoseOfPeft) {
   EXPECT_GT(count, 0);
 }
 
+TEST_P(LoraGoldenTest, TheMergedModelHasTheLogitsOfPeft) {
+  const test::TemporaryDirectory folder;
+  merge_adapter(base_folder(GetParam()), data_folder(GetParam()), folder.file("merged"));
+  const auto merged = checkpoint::HfFolder::open(folder.file("merged"));
+  const auto model = models::build_causal_lm(merged.config(), at::kFloat);
+  const distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
+                                         comm::ProcessGroup::solo(),
+                                         distributed::DataParallelOptions{});
+  checkpoint::load_weights(merged, model->key_map(), engine.parameters(), {});
+  model->eval();
+  tensor::NamedTensors reference = reference_of(GetParam());
+  std::erase_if(reference, [](const auto& tensor) { return tensor.first.starts_with("grad."); });
+  const auto report = models::run_parity(*model, reference);
+  EXPECT_LE(report.logits->worst_absolute, 2e-5) << report.logits->absolute_culprit;
+}
+
 TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
   AdaptedModel adapted(GetParam());
   const test::TemporaryDirectory folder;
@@ -147,7 +168,9 @@ TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
 INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,
                          testing::Values("llama_all", "llama_qv", "llama_head", "llama_dora",
                                          "llama_biases", "qwen3_all", "qwen3_qv", "qwen3_head",
-                                         "qwen3_dora", "phi3_all"),
+                                         "qwen3_dora", "phi3_all", "qwen3_moe_experts",
+                                         "deepseek_v3_experts", "mixtral_experts",
+                                         "gpt_oss_experts"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

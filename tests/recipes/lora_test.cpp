@@ -133,26 +133,110 @@ TEST(LoraTest, ATiedHeadsAdapterDoesNotDependOnTheSpread) {
   expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
 }
 
+/// Six steps of a model with experts. The aux loss is a mean over the tokens of a micro-batch, so
+/// it differs between spreads, and is left out.
+std::vector<Json> expert_records(const std::string& folder, const test::Spread& spread,
+                                 const std::vector<std::string>& more = {}) {
+  std::vector<std::string> options = {kAdapters, "--optimizer.lr=1e-3",
+                                      "--model.config.router_aux_loss_coef=0",
+                                      cat("--checkpoint.checkpoint_dir=", folder)};
+  options.insert(options.end(), spread.options.begin(), spread.options.end());
+  options.insert(options.end(), more.begin(), more.end());
+  const ProgramResult run = test::run_program(test::on(
+      {spread.num_ranks, options},
+      {test::automodel_binary(), "run", test::source_file("recipes/smoke/tiny_qwen3_moe.yaml")}));
+  EXPECT_EQ(run.status, 0) << run.err;
+  return read_records(path_join(folder, "training.jsonl"));
+}
+
 /// Experts are frozen and may lie on different ranks.
 TEST(LoraTest, AdaptersBesideExpertsDoNotDependOnTheSpread) {
   const TemporaryDirectory folder;
-  const auto records = [&](const char* name, int num_ranks, const std::string& option = "") {
-    // The aux loss is a mean over the tokens of a micro-batch, so it differs between spreads.
-    std::vector<std::string> options = {kAdapters, "--optimizer.lr=1e-3",
-                                        "--model.config.router_aux_loss_coef=0",
-                                        cat("--checkpoint.checkpoint_dir=", folder.file(name))};
-    if (!option.empty()) options.push_back(option);
-    const ProgramResult run = test::run_program(test::on(
-        {num_ranks, options},
-        {test::automodel_binary(), "run", test::source_file("recipes/smoke/tiny_qwen3_moe.yaml")}));
-    EXPECT_EQ(run.status, 0) << run.err;
-    return read_records(path_join(folder.file(name), "training.jsonl"));
-  };
-  const std::vector<Json> one = records("one", 1);
+  const std::vector<Json> one = expert_records(folder.file("one"), {1, {}});
   ASSERT_EQ(one.size(), 6u);
-  expect_equal_records(one, records("fsdp2", 2), 1e-5);
-  expect_equal_records(one, records("ep2", 2, "--distributed.ep_size=2"), 1e-5);
-  expect_equal_records(one, records("ep2 on 4", 4, "--distributed.ep_size=2"), 1e-5);
+  expect_equal_records(one, expert_records(folder.file("fsdp2"), {2, {}}), 1e-5);
+  const std::vector<std::string> split = {"--distributed.ep_size=2"};
+  expect_equal_records(one, expert_records(folder.file("ep2"), {2, split}), 1e-5);
+  expect_equal_records(one, expert_records(folder.file("ep2 on 4"), {4, split}), 1e-5);
+}
+
+const std::vector<std::string> kExpertAdapters = {"--peft.target_modules=[\"*\"]",
+                                                  "--peft.moe_rank_scaling=true", "--peft.dim=8"};
+
+TEST(LoraTest, AdaptersOfExpertsDoNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> one = expert_records(folder.file("one"), {1, {}}, kExpertAdapters);
+  ASSERT_EQ(one.size(), 6u);
+  const std::vector<std::pair<const char*, test::Spread>> spreads = {
+      {"fsdp2", {2, {}}},
+      {"fsdp2 on 4", {4, {}}},
+      {"ddp", {2, {"--distributed.strategy=ddp", "--distributed.mp_policy=none"}}},
+      {"ep2", {2, {"--distributed.ep_size=2"}}},
+      {"ep2 on 4", {4, {"--distributed.ep_size=2"}}},
+      {"tp2", {2, {"--distributed.tp_size=2", "--peft.target_modules=[\"*experts\"]"}}},
+      {"pp2", {2, {"--distributed.pp_size=2", "--distributed.pipeline.pp_schedule=1f1b"}}},
+      {"activation checkpointing", {1, {"--distributed.activation_checkpointing=true"}}},
+  };
+  const std::vector<Json> experts_only = expert_records(
+      folder.file("experts"), {1, {}},
+      {"--peft.target_modules=[\"*experts\"]", "--peft.moe_rank_scaling=true", "--peft.dim=8"});
+  for (const auto& [name, spread] : spreads) {
+    SCOPED_TRACE(name);
+    // What splits the embedding's head does not adapt it.
+    const bool is_split = std::string(name) == "tp2";
+    std::vector<std::string> more = kExpertAdapters;
+    if (is_split) more.erase(more.begin());
+    expect_equal_records(is_split ? experts_only : one,
+                         expert_records(folder.file(name), spread, more), 1e-5);
+  }
+}
+
+/// Every expert that saw a token has moved, and the ranks are those that the section names.
+TEST(LoraTest, TheAdapterOfEveryExpertIsTrainedAndSaved) {
+  const TemporaryDirectory folder;
+  expert_records(folder.file("run"), {2, {"--distributed.ep_size=2"}}, kExpertAdapters);
+  const std::string adapter = path_join(newest(folder.file("run")), "model");
+  const Json config = Json::parse_file(path_join(adapter, "adapter_config.json"));
+  EXPECT_EQ(config.at("r").as_int(), 8);
+  const auto& targets = config.at("target_parameters").as_array();
+  ASSERT_EQ(targets.size(), 2u);
+  for (const Json& target : targets) {
+    EXPECT_EQ(config.at("rank_pattern").at(target.as_string()).as_int(), 4);
+  }
+  const checkpoint::SafetensorsFile file(path_join(adapter, "adapter_model.safetensors"));
+  int64_t count = 0;
+  for (const auto& entry : file.tensors()) {
+    if (entry.name.find("experts") == std::string::npos || !entry.name.ends_with("lora_B.weight")) {
+      continue;
+    }
+    const at::Tensor b = file.read(entry.name);
+    const int64_t num_experts = b.size(1) / 4;
+    const at::Tensor moved = b.view({b.size(0), 4, num_experts}).abs().amax({0, 1});
+    EXPECT_GT(moved.min().item<float>(), 0.0F) << entry.name;
+    ++count;
+  }
+  EXPECT_GT(count, 0);
+}
+
+TEST(LoraTest, AdaptersOfExpertsContinueAndMerge) {
+  const TemporaryDirectory folder;
+  const test::Spread spread{2, {"--distributed.ep_size=2"}};
+  std::vector<std::string> more = kExpertAdapters;
+  more.emplace_back("--lr_scheduler.lr_decay_style=constant");
+  const auto whole = expert_records(folder.file("whole"), spread, more);
+  std::vector<std::string> half = more;
+  half.emplace_back("--step_scheduler.max_steps=3");
+  expert_records(folder.file("parts"), spread, half);
+  expect_equal_records(whole, expert_records(folder.file("parts"), spread, more), 0);
+  EXPECT_EQ(adapter_bytes(folder.file("whole")), adapter_bytes(folder.file("parts")));
+
+  // From the saved folder on another mesh: the loss goes on where it was.
+  const std::string adapter = path_join(newest(folder.file("whole")), "model");
+  more.emplace_back(cat("--peft.adapter_name_or_path=", adapter));
+  const auto on_one = expert_records(folder.file("next"), {1, {}}, more);
+  const auto on_two = expert_records(folder.file("next on 2"), spread, more);
+  EXPECT_NE(on_one[0].at("loss").as_double(), whole[0].at("loss").as_double());
+  EXPECT_NEAR(on_one[0].at("loss").as_double(), on_two[0].at("loss").as_double(), 1e-5);
 }
 
 /// What a stage's rank has trained is in the adapter that rank 0 writes.
