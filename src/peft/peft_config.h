@@ -56,7 +56,8 @@ struct PeftConfig {
             .without_effect("the adapters' products are fused with the layer's here"),
         field("use_memory_efficient_lora", &S::use_memory_efficient_lora, "recompute in backward")
             .without_effect("nothing but a layer's input and the small products is kept here"),
-        field("moe_rank_scaling", &S::moe_rank_scaling, "adapters of experts have rank dim / experts of a token"),
+        field("moe_rank_scaling", &S::moe_rank_scaling,
+              "adapters of experts have rank dim / experts of a token"),
         field("expert_weight_format", &S::expert_weight_format, "unquantized or mxfp4"),
         field("adapter_name_or_path", &S::adapter_name_or_path,
               "folder of an adapter to start from, in Hugging Face PEFT's format")};

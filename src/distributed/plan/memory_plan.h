@@ -35,8 +35,8 @@ struct MemoryOptions {
   /// Bytes of optimizer state for an element of a parameter of that dtype; absent: Adam's two
   /// averages in that dtype.
   std::function<int64_t(at::ScalarType parameter)> optimizer_bytes;
-  bool recomputes = false;           ///< activation checkpointing of whole blocks
-  TableUnits tables;                 ///< that are units of their own
+  bool recomputes = false;                   ///< activation checkpointing of whole blocks
+  TableUnits tables;                         ///< that are units of their own
   std::optional<at::ScalarType> head_dtype;  ///< of the head's unit, where it has its own
   ExpertUnits experts;
   int64_t num_micro_batches = 1;
