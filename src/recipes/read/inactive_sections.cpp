@@ -120,7 +120,10 @@ constexpr Inactive kInactiveSections[] = {
      check<QuantizationSection>},
     {"qat", true, "enabled", "quantization-aware training is not in this version",
      check<QatSection>},
-    {"fp8", true, "enabled", "fp8 is not in this version", check<Fp8Section>},
+    {"fp8", false, "enabled",
+     "matrices are multiplied in the model's dtype here, which is more precise than fp8 and slower "
+     "on a GPU that has it",
+     check<Fp8Section>},
     {"neftune", true, "", "NEFTune is not in this version", check<NeftuneSection>},
     {"embedding_row_repair", true, "enabled", "embedding row repair is not in this version",
      check<EmbeddingRowRepairSection>},

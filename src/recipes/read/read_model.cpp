@@ -125,11 +125,14 @@ void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics
   }
   plan.enables_fsdp_optimizations = section.enable_fsdp_optimizations;
   plan.has_fake_balanced_gate = section.fake_balanced_gate;
-  if (section.te_fp8) {
-    diagnostics.unsupported(*backend.find("te_fp8"), "fp8 is not in this version");
-  }
-  if (section.experts && section.experts->find("mxfp") != std::string::npos) {
-    diagnostics.unsupported(*backend.find("experts"), "fp8 is not in this version");
+  const bool has_fp8_experts =
+      section.experts && section.experts->find("mxfp") != std::string::npos;
+  for (const char* key : {"te_fp8", "experts"}) {
+    if (key == std::string_view("te_fp8") ? !section.te_fp8 : !has_fp8_experts) continue;
+    diagnostics.warning_at_key(*backend.find(key),
+                               cat("no effect here: ", key,
+                                   "; matrices are multiplied in the model's dtype, which is more "
+                                   "precise than fp8 and slower on a GPU that has it"));
   }
   if (section.fake_gate_noise != 0) {
     diagnostics.unsupported(*backend.find("fake_gate_noise"),

@@ -95,7 +95,7 @@ void add_inactive_sections(Json& properties) {
   add("prewarm", config::schema_of<PrewarmSection>(), "no effect: there is nothing to warm up");
   add("quantization", config::schema_of<QuantizationSection>(), "not in this version");
   add("qat", config::schema_of<QatSection>(), "not in this version");
-  add("fp8", config::schema_of<Fp8Section>(), "not in this version");
+  add("fp8", config::schema_of<Fp8Section>(), "no effect here");
   add("neftune", config::schema_of<NeftuneSection>(), "not in this version");
   add("embedding_row_repair", config::schema_of<EmbeddingRowRepairSection>(),
       "not in this version");
