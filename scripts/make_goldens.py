@@ -318,7 +318,8 @@ MODELS.update(
         ),
         24,
     ),
-    glm4_moe=(        "glm4_moe",
+    glm4_moe=(
+        "glm4_moe",
         dict(MOE, head_dim=16, n_routed_experts=6, use_qk_norm=True, routed_scaling_factor=1.5),
         24,
     ),
@@ -334,6 +335,29 @@ MODELS.update(
             attention_bias=True,
             first_k_dense_replace=2,
             norm_topk_prob=False,
+        ),
+        24,
+    ),
+)
+
+MODELS.update(
+    seed_oss=("seed_oss", dict(SIZES, head_dim=16, pad_token_id=3), 24),
+    seed_oss_biases=("seed_oss", dict(SIZES, head_dim=8, attention_out_bias=True, mlp_bias=True, pad_token_id=3), 24),
+    starcoder2=("starcoder2", dict(SIZES, sliding_window=6), 24),
+    starcoder2_plain=("starcoder2", dict(SIZES, use_bias=False, tie_word_embeddings=False, norm_epsilon=1e-6), 24),
+    minimax_m2=("minimax_m2", dict(SIZES, head_dim=16, num_local_experts=5, num_experts_per_tok=2, rotary_dim=8), 24),
+    glm4_moe_lite=(
+        "glm4_moe_lite",
+        dict(
+            MOE,
+            num_key_value_heads=4,
+            n_routed_experts=6,
+            q_lora_rank=20,
+            kv_lora_rank=12,
+            qk_nope_head_dim=6,
+            qk_rope_head_dim=8,
+            v_head_dim=10,
+            mlp_layer_types=["sparse", "dense", "sparse"],
         ),
         24,
     ),
@@ -364,7 +388,7 @@ def checkpoint_tensors(config, name, tensor):
         yield name, tensor
         return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")
-    if config.model_type == "mixtral":
+    if config.model_type in ("mixtral", "minimax_m2"):
         names = dict(gate="w1", up="w3", down="w2")
         name = name.replace(".mlp.", ".block_sparse_moe.")
     if name.endswith("experts.gate_up_proj"):

@@ -61,7 +61,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, AutocastModelsTest,
                          testing::Values("llama_default", "qwen3_tied", "gemma2", "gemma3_text",
                                          "gpt2", "granite_biases", "phi3_default",
                                          "olmo2_bias_tied", "qwen3_moe", "mixtral", "glm4_moe",
-                                         "gpt_oss", "deepseek_v3"),
+                                         "gpt_oss", "deepseek_v3", "starcoder2", "minimax_m2",
+                                         "glm4_moe_lite"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ProductDtypeTest, OnlyFloatsOfUpTo32BitsAreCast) {

@@ -153,15 +153,22 @@ void expect_all_as_on_one_rank(int num_ranks, const std::vector<ContextModelCase
 
 TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
   std::vector<ContextModelCase> cases;
-  for (const char* golden :
-       {"llama_default", "llama_dynamic_padding", "mistral_window", "qwen2_window", "qwen3_tied",
-        "qwen3_bias_window_yarn", "gemma", "gemma2", "gemma3_text", "granite_biases",
-        "phi3_default", "phi3_longrope_long_partial", "olmo2_bias_tied", "qwen3_moe", "mixtral",
-        "glm4_moe", "gpt_oss", "deepseek_v3"}) {
+  for (const char* golden : {"llama_default",   "llama_dynamic_padding",
+                             "mistral_window",  "qwen2_window",
+                             "qwen3_tied",      "qwen3_bias_window_yarn",
+                             "gemma",           "gemma2",
+                             "gemma3_text",     "granite_biases",
+                             "phi3_default",    "phi3_longrope_long_partial",
+                             "olmo2_bias_tied", "qwen3_moe",
+                             "mixtral",         "glm4_moe",
+                             "gpt_oss",         "deepseek_v3",
+                             "starcoder2",      "minimax_m2",
+                             "glm4_moe_lite"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);
   cases.push_back({.golden = "gpt2", .changes = {{"attn_pdrop", none}}});
+  cases.push_back({.golden = "seed_oss", .changes = {{"attention_dropout", none}}});
   expect_all_as_on_one_rank(2, cases);
 }
 

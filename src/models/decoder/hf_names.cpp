@@ -155,7 +155,7 @@ void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames&
   builder.add(router + "weight", module + "router.weight", {moe.n_routed_experts, moe.dim});
   if (moe.router_bias) builder.add(router + "bias", module + "router.bias", {moe.n_routed_experts});
   if (moe.has_correction_bias) {
-    builder.add(router + "e_score_correction_bias", module + "router.e_score_correction_bias",
+    builder.add(cat(hf, names.correction), module + "router.e_score_correction_bias",
                 {moe.n_routed_experts});
   }
   add_experts(builder, moe, names, cat(hf, names.experts, "."), module + "experts.");

@@ -30,6 +30,7 @@ struct HfNames {
   std::string_view down = "down_proj";
 
   std::string_view router = "gate";  ///< of a mixture of experts, which stands under `mlp` too
+  std::string_view correction = "gate.e_score_correction_bias";  ///< of the router's choice
   std::string_view experts = "experts";
   bool are_experts_stacked = false;  ///< one tensor for all experts, gate_up and down; else
                                      ///< one each, of these names

@@ -69,6 +69,25 @@ void use_experts_from(DecoderConfig& config, int64_t first) {
   }
 }
 
+void read_mlp_layer_types(ConfigReader& reader, DecoderConfig& config) {
+  const Json* types = reader.find("mlp_layer_types");
+  if (types == nullptr) return;
+  const bool fits = types->is_array() && static_cast<int64_t>(types->size()) == config.num_layers();
+  if (!fits) {
+    reader.problem("mlp_layer_types must be a list with an entry for each layer");
+    return;
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const Json& type = types->as_array()[i];
+    const bool is_known = type.is_string() && (type == "dense" || type == "sparse");
+    if (!is_known) {
+      reader.problem("mlp_layer_types has entries \"dense\" and \"sparse\"");
+      return;
+    }
+    config.layers[i].is_moe = type == "sparse";
+  }
+}
+
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults) {
   moe::MoEConfig moe = read_experts(reader, config, defaults.keys);

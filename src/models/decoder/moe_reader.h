@@ -44,4 +44,7 @@ void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
 /// Layers from `first` on are layers of experts.
 void use_experts_from(DecoderConfig& config, int64_t first);
 
+/// `mlp_layer_types` ("dense", "sparse"), where it is there, says which layers are of experts.
+void read_mlp_layer_types(ConfigReader& reader, DecoderConfig& config);
+
 }  // namespace automodel::models::decoder

@@ -7,12 +7,13 @@ namespace automodel::models::decoder {
 // Each in the file of its name.
 extern const Family kLlama, kQwen2, kQwen3, kMistral, kPhi3, kGemma, kGemma2, kGemma3, kGpt2,
     kOlmo2, kGranite, kQwen3Moe, kMixtral, kDeepseekV3, kGlm4Moe, kGptOss, kDiffusionGemma,
-    kSmolLm3;
+    kSmolLm3, kSeedOss, kStarcoder2, kMiniMaxM2, kGlm4MoeLite;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {
-    &kLlama,   &kQwen2,      &kQwen3,   &kMistral, &kPhi3,           &kGemma,
-    &kGemma2,  &kGemma3,     &kGpt2,    &kOlmo2,   &kGranite,        &kQwen3Moe,
-    &kMixtral, &kDeepseekV3, &kGlm4Moe, &kGptOss,  &kDiffusionGemma, &kSmolLm3};
+    &kLlama,   &kQwen2,      &kQwen3,     &kMistral,    &kPhi3,           &kGemma,
+    &kGemma2,  &kGemma3,     &kGpt2,      &kOlmo2,      &kGranite,        &kQwen3Moe,
+    &kMixtral, &kDeepseekV3, &kGlm4Moe,   &kGptOss,     &kDiffusionGemma, &kSmolLm3,
+    &kSeedOss, &kStarcoder2, &kMiniMaxM2, &kGlm4MoeLite};
 
 }  // namespace automodel::models::decoder
