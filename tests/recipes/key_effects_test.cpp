@@ -98,6 +98,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<ClipSection>("clip_grad_norm", keys);
   list_keys<CheckpointSection>("checkpoint", keys);
   list_keys<peft::PeftConfig>("peft", keys);
+  list_keys<EmbeddingRowRepairSection>("embedding_row_repair", keys);
   list_keys<MfuSection>("mfu", keys);
   list_keys<MoeMetricsSection>("moe_metrics", keys);
   list_keys<DllmSection>("dllm", keys);

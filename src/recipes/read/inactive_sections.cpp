@@ -125,8 +125,6 @@ constexpr Inactive kInactiveSections[] = {
      "on a GPU that has it",
      check<Fp8Section>},
     {"neftune", true, "", "NEFTune is not in this version", check<NeftuneSection>},
-    {"embedding_row_repair", true, "enabled", "embedding row repair is not in this version",
-     check<EmbeddingRowRepairSection>},
     {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},
     {"freeze_config", true, "", "freezing parameters is not in this version", nullptr},
@@ -160,8 +158,7 @@ bool is_off(const Node& section, const Inactive& inactive) {
   if (switch_key.empty()) return false;
   if (section.key() == switch_key) return section.bool_value() == false;
   const Node* flag = section.find(switch_key);
-  const bool is_on_by_absence = switch_key == "enable" || section.key() == "embedding_row_repair";
-  if (flag == nullptr) return !is_on_by_absence;
+  if (flag == nullptr) return switch_key != "enable";
   return flag->bool_value() == false;
 }
 

@@ -125,20 +125,6 @@ struct NeftuneSection {
   }
 };
 
-/// `embedding_row_repair`.
-struct EmbeddingRowRepairSection {
-  bool enabled = true;
-  double min_norm = 1e-6;
-  int64_t max_rows = 256;
-
-  static constexpr auto fields() {
-    using S = EmbeddingRowRepairSection;
-    return std::tuple{field("enabled", &S::enabled, "repair rows that were never trained"),
-                      field("min_norm", &S::min_norm, "rows below it are repaired").at_least(0),
-                      field("max_rows", &S::max_rows, "rows at most").at_least(1)};
-  }
-};
-
 /// `prewarm`.
 struct PrewarmSection {
   bool cublas_backward = false;

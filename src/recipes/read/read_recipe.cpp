@@ -47,7 +47,8 @@ const std::vector<std::string> kSections = {"recipe",
                                             "stop_on_non_finite",
                                             "moe_metrics",
                                             "dllm",
-                                            "peft"};
+                                            "peft",
+                                            "embedding_row_repair"};
 
 /// Which recipe class a recipe is for.
 struct RecipeKind {
@@ -393,6 +394,25 @@ void read_peft(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
                                                {.legacy_keys = {}, .other_keys = {"_target_"}});
 }
 
+void read_embedding_repair(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* node = root.find("embedding_row_repair");
+  if (node == nullptr || node->is_null()) return;
+  const auto section = config::bind<EmbeddingRowRepairSection>(
+      *node, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  if (!section.enabled) return;
+  if (recipe.distributed.sizes.pp_size.value_or(1) > 1) {
+    diagnostics.error(*node,
+                      "embedding_row_repair needs the embedding and the head on one rank: "
+                      "it does not go with pp_size > 1");
+  }
+  if (recipe.model.is_from_config) {
+    diagnostics.warning_at_key(
+        *node, "'embedding_row_repair' has no effect: the weights are drawn, not read");
+    return;
+  }
+  recipe.embedding_row_repair = section;
+}
+
 }  // namespace
 
 Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
@@ -448,6 +468,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   }
   read_clip(root, recipe, diagnostics);
   read_peft(root, recipe, diagnostics);
+  read_embedding_repair(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
   if (recipe.benchmark) {
     recipe.step_scheduler.preemption_signal.clear();  // there is nothing to save first

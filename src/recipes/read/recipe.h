@@ -74,6 +74,7 @@ struct Recipe {
   OptimizerPlan optimizer;
   std::optional<optim::LrSchedulerConfig> lr_scheduler;
   std::optional<peft::PeftConfig> peft;  ///< absent: every parameter is trained
+  std::optional<EmbeddingRowRepairSection> embedding_row_repair;  ///< absent: off
   ClipSection clip;
   CheckpointSection checkpoint;
   MfuSection mfu;

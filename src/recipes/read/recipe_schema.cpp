@@ -98,7 +98,8 @@ void add_inactive_sections(Json& properties) {
   add("fp8", config::schema_of<Fp8Section>(), "no effect here");
   add("neftune", config::schema_of<NeftuneSection>(), "not in this version");
   add("embedding_row_repair", config::schema_of<EmbeddingRowRepairSection>(),
-      "not in this version");
+      "rows of the base's embedding that are zero or not finite get the head's direction; absent: "
+      "off");
   add("mlflow", config::schema_of<MlflowSection>(), "not in this version");
   add("comet", config::schema_of<CometSection>(), "not in this version");
   Json wandb = config::schema_of<WandbSection>();

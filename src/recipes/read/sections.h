@@ -263,4 +263,19 @@ struct ModelSection {
   }
 };
 
+/// `embedding_row_repair`: rows of the base's embedding that were never trained.
+struct EmbeddingRowRepairSection {
+  bool enabled = true;
+  double min_norm = 1e-6;
+  int64_t max_rows = 256;
+
+  static constexpr auto fields() {
+    using S = EmbeddingRowRepairSection;
+    return std::tuple{
+        field("enabled", &S::enabled, "repair them when the base is read"),
+        field("min_norm", &S::min_norm, "rows that are not longer are repaired").at_least(0),
+        field("max_rows", &S::max_rows, "more wrong rows are an error").at_least(1)};
+  }
+};
+
 }  // namespace automodel::recipes

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "peft/apply_lora.h"
 #include "recipes/build/base_weights.h"
+#include "recipes/run/embedding_repair.h"
 #include "recipes/run/session_adapters.h"
 
 namespace automodel::recipes {
@@ -17,6 +18,9 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
   slow_work.run("loading the weights", [&] {
     load_base_weights(recipe.model.folder, model.model(), model.engine().parameters(), drawn_anew,
                       reporter, &slow_work.progress());
+  });
+  slow_work.run("repairing the embedding", [&] {
+    repair_embedding_rows(recipe, model.model(), model.engine().parameters(), reporter);
   });
   if (drawn_anew.empty()) return;
   draw_weights(model.parts, model.engine().parameters(), recipe.seed, [&](const std::string& name) {
