@@ -42,6 +42,7 @@ struct SquadConfig {
 
   SourceOptions source() const;
   FormatOptions format() const { return {seq_length, padding, truncation, true}; }
+  TemplateUse template_use() const { return use_of_template(chat_template, false); }
 };
 
 /// Checks the options and the first row's columns; see check() of column-mapped data.

@@ -108,5 +108,17 @@ TEST(SmokeTest, TheChatQuickstartLearnsWhatTheAssistantWrites) {
   EXPECT_EQ(test::read_records(folder.file("validation.jsonl")).size(), 2u);
 }
 
+TEST(SmokeTest, TheFunctionCallsQuickstartLearnsToCall) {
+  const test::TemporaryDirectory folder;
+  const std::vector<Json> steps =
+      train({"run", "recipes/llm_finetune/function_calls_quickstart.yaml"}, folder.path(),
+            {"--step_scheduler.max_steps=6", "--step_scheduler.ckpt_every_steps=3",
+             "--step_scheduler.val_every_steps=3", "--lr_scheduler.lr_warmup_steps=1"});
+  ASSERT_EQ(steps.size(), 6u);
+  expect_finite(steps);
+  EXPECT_LT(steps.back().at("loss").as_double(), steps.front().at("loss").as_double() - 0.5);
+  EXPECT_EQ(test::read_records(folder.file("validation.jsonl")).size(), 2u);
+}
+
 }  // namespace
 }  // namespace automodel::recipes

@@ -193,6 +193,7 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                         cat("the tokenizer of ", folder, " has ids up to ",
                             tokenizer.id_bound() - 1, ", the model's vocab_size is ", vocab_size));
     }
+    datasets::check_template(section.plan->template_use(), tokenizer.chat_template(), folder);
   } catch (const UserError& error) {
     diagnostics.error(section.node, error.what());
   }

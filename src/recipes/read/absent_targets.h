@@ -14,54 +14,6 @@ namespace automodel::recipes {
 // Options of upstream's classes that this version has not: a mistake in one is told, and then that
 // the class is not here.
 
-/// Datasets of conversations: ChatDataset, make_agent_chat_dataset, make_xlam_dataset.
-struct ChatDatasetOptions {
-  std::optional<config::Node> path_or_dataset_id;
-  std::optional<std::string> path_or_dataset;
-  std::optional<std::string> dataset_name;
-  std::optional<std::string> split;
-  std::optional<std::string> name;
-  std::optional<int64_t> seq_length;
-  std::optional<config::Node> padding;
-  std::optional<config::Node> truncation;
-  std::optional<std::string> start_of_turn_token;
-  std::optional<std::string> chat_template;
-  std::optional<int64_t> shuffle_seed;
-  std::optional<int64_t> limit_dataset_samples;
-  std::optional<int64_t> num_samples_limit;
-  bool mask_reasoning_content = false;
-  bool mask_history = false;
-  bool mask_generation_prompt = false;
-  bool unshifted = false;
-  bool skip_invalid_samples = false;
-  bool fp8 = false;
-  std::optional<config::Node> tokenizer;
-
-  static constexpr auto fields() {
-    using O = ChatDatasetOptions;
-    return std::tuple{field("path_or_dataset_id", &O::path_or_dataset_id, ""),
-                      field("path_or_dataset", &O::path_or_dataset, ""),
-                      field("dataset_name", &O::dataset_name, ""),
-                      field("split", &O::split, ""),
-                      field("name", &O::name, ""),
-                      field("seq_length", &O::seq_length, "").at_least(1),
-                      field("padding", &O::padding, ""),
-                      field("truncation", &O::truncation, ""),
-                      field("start_of_turn_token", &O::start_of_turn_token, ""),
-                      field("chat_template", &O::chat_template, ""),
-                      field("shuffle_seed", &O::shuffle_seed, ""),
-                      field("limit_dataset_samples", &O::limit_dataset_samples, "").at_least(1),
-                      field("num_samples_limit", &O::num_samples_limit, "").at_least(1),
-                      field("mask_reasoning_content", &O::mask_reasoning_content, ""),
-                      field("mask_history", &O::mask_history, ""),
-                      field("mask_generation_prompt", &O::mask_generation_prompt, ""),
-                      field("unshifted", &O::unshifted, ""),
-                      field("skip_invalid_samples", &O::skip_invalid_samples, ""),
-                      field("fp8", &O::fp8, ""),
-                      field("tokenizer", &O::tokenizer, "")};
-  }
-};
-
 /// MegatronPretraining.
 struct MegatronDatasetOptions {
   config::Node paths;

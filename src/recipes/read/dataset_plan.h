@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/registry.h"
+#include "datasets/chat_format.h"
 #include "datasets/dataset.h"
 #include "datasets/loader.h"
 #include "datasets/packing.h"
@@ -44,6 +45,9 @@ class DatasetPlan {
   virtual bool has_samples_to_pack() const = 0;
   /// Where its rows come from, for a dataset that reads files.
   virtual std::optional<datasets::SourceOptions> source() const { return std::nullopt; }
+
+  /// Which chat template it writes with.
+  virtual datasets::TemplateUse template_use() const { return datasets::TemplateUse::kNone; }
 
   /// For a dataset that draws tokens: they are below this.
   virtual std::optional<int64_t> drawn_vocabulary() const { return std::nullopt; }

@@ -1,11 +1,13 @@
 #include "config/bind.h"
 #include "config/schema.h"
+#include "datasets/agent_chat.h"
 #include "datasets/chat_dataset.h"
 #include "datasets/column_mapped.h"
 #include "datasets/hellaswag.h"
 #include "datasets/mock_iterable.h"
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
+#include "datasets/xlam.h"
 #include "recipes/read/absent_targets.h"
 #include "recipes/read/dataset_plan.h"
 
@@ -30,11 +32,16 @@ class MapPlan final : public DatasetPlan {
 
   std::optional<datasets::SourceOptions> source() const override { return config_.source(); }
 
+  datasets::TemplateUse template_use() const override {
+    if constexpr (requires { config_.template_use(); }) return config_.template_use();
+    return datasets::TemplateUse::kNone;
+  }
+
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
     auto dataset = std::make_unique<Data>(config_, *data.encoder);
-    if constexpr (requires { dataset->finding(); }) {
-      if (dataset->finding() && data.context.reporter != nullptr) {
-        data.context.reporter->warning(*dataset->finding());
+    if constexpr (requires { dataset->findings(); }) {
+      for (const std::string& finding : dataset->findings()) {
+        if (data.context.reporter != nullptr) data.context.reporter->warning(finding);
       }
     }
     std::unique_ptr<const datasets::Dataset> samples = std::move(dataset);
@@ -110,12 +117,6 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     const char* reason;
     config::OptionsCheck check = {};
   } names[] = {
-      {"agent_chat", "make_agent_chat_dataset",
-       "traces of agents are not in this version; ChatDataset reads messages with tool calls",
-       config::check_options<ChatDatasetOptions>()},
-      {"xlam", "make_xlam_dataset",
-       "xLAM's rows are not in this version; ChatDataset reads messages with tool calls",
-       config::check_options<ChatDatasetOptions>()},
       {"megatron_dataset", "MegatronPretraining", "Megatron .bin/.idx data are not in this version",
        config::check_options<MegatronDatasetOptions>()},
       {"nanogpt_dataset", "NanogptDataset", "nanoGPT .bin data are not in this version",
@@ -149,6 +150,10 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
   add<ChatDatasetConfig, MapPlan<ChatDatasetConfig, ChatDataset>>(
       registry, "chat_dataset", "ChatDataset",
       "conversations (OpenAI messages, ShareGPT) in JSON or JSONL files");
+  add<AgentChatConfig, MapPlan<AgentChatConfig, AgentChatDataset>>(
+      registry, "agent_chat", "make_agent_chat_dataset", "traces of agents that call tools");
+  add<XlamConfig, MapPlan<XlamConfig, XlamDataset>>(registry, "xlam", "make_xlam_dataset",
+                                                    "function calling: query, tools, answers");
   add<SquadConfig, MapPlan<SquadConfig, SquadDataset>>(registry, "squad", "make_squad_dataset",
                                                        "reading comprehension");
   add<HellaSwagConfig, MapPlan<HellaSwagConfig, HellaSwagDataset>>(registry, "hellaswag",
