@@ -69,6 +69,9 @@ struct AgentChatConfig {
 
   SourceOptions source() const;
   ChatFormatOptions format() const;
+  static std::vector<std::string> columns_read() {
+    return {"messages", "conversations", "tools", "id"};
+  }
   TemplateUse template_use() const { return use_of_template(chat_template, true); }
 };
 

@@ -64,6 +64,7 @@ struct ChatDatasetConfig {
 
   SourceOptions source() const;
   ChatFormatOptions format() const;
+  static std::vector<std::string> columns_read() { return {"messages", "conversations", "tools"}; }
   TemplateUse template_use() const { return use_of_template(chat_template, true); }
 };
 

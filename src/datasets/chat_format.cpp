@@ -21,20 +21,6 @@ bool is_configuration(std::string_view text) {
          !text.starts_with("{#");
 }
 
-TemplateText named_template(const std::string& source) {
-  const bool is_text = source.find("{%") != std::string::npos ||
-                       source.find("{{") != std::string::npos ||
-                       source.find('\n') != std::string::npos;
-  if (is_text) return {source, "chat_template"};
-  if (!path_exists(source)) {
-    throw UserError(
-        cat("chat_template: '", source, "' is neither a template nor the path of a file"));
-  }
-  std::string text = read_file(source);
-  if (is_configuration(text)) text = Json::parse(text, source).at("chat_template").as_string();
-  return {std::move(text), source};
-}
-
 TemplateText own_template(const std::optional<std::string>& own, const std::string& tokenizer) {
   if (own) return {*own, cat("chat template of ", tokenizer)};
   throw UserError(cat("tokenizer ", tokenizer,
@@ -117,6 +103,20 @@ int64_t content_length(const std::vector<int64_t>& ids, int64_t pad_id,
 
 }  // namespace
 
+TemplateText named_template(const std::string& source) {
+  const bool is_text = source.find("{%") != std::string::npos ||
+                       source.find("{{") != std::string::npos ||
+                       source.find('\n') != std::string::npos;
+  if (is_text) return {source, "chat_template"};
+  if (!path_exists(source)) {
+    throw UserError(
+        cat("chat_template: '", source, "' is neither a template nor the path of a file"));
+  }
+  std::string text = read_file(source);
+  if (is_configuration(text)) text = Json::parse(text, source).at("chat_template").as_string();
+  return {std::move(text), source};
+}
+
 TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required) {
   if (named) return TemplateUse::kNone;
   return is_required ? TemplateUse::kTokenizers : TemplateUse::kTokenizersIfAny;
@@ -187,6 +187,13 @@ chat::Rendering ChatFormatter::render(const Conversation& conversation,
 std::vector<int64_t> ChatFormatter::ids_of(const Conversation& conversation,
                                            const Json& variables) const {
   return encoder_.encode(render(conversation, variables).text, /*add_special_tokens=*/false);
+}
+
+std::string ChatFormatter::prompt(const Json& messages, const Json& tools,
+                                  const std::string& origin) const {
+  Json variables = Json::object();
+  variables["add_generation_prompt"] = true;
+  return render({messages, tools, origin}, variables).text;
 }
 
 int64_t ChatFormatter::num_tokens(const Json& messages, const Json& tools,
@@ -373,11 +380,14 @@ Sample ChatFormatter::format(const Json& messages, const Json& tools,
 
 Sample pack_sample(const TextEncoder& encoder, std::vector<int64_t> ids,
                    const std::vector<bool>& counts, const FormatOptions& options) {
+  Sample sample;
   if (options.truncation == Truncation::kToLength) {
     const auto limit = static_cast<size_t>(options.seq_length.value());
-    if (ids.size() > limit) ids.resize(limit);
+    if (ids.size() > limit) {
+      sample.num_cut = static_cast<int64_t>(ids.size() - limit);
+      ids.resize(limit);
+    }
   }
-  Sample sample;
   sample.pad_id = sample_pad_id(encoder);
   sample.labels = ids;
   for (size_t i = 0; i < ids.size(); ++i) {

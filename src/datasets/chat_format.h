@@ -30,6 +30,15 @@ enum class TemplateUse {
 /// The use of a dataset whose options may name a template.
 TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required);
 
+/// A template's text, and what errors call it.
+struct TemplateText {
+  std::string text;
+  std::string name;
+};
+
+/// A template that options name: the text of one, or what a file with one holds. Throws UserError.
+TemplateText named_template(const std::string& source);
+
 /// Reads a template that options name: the text of one, or a file with one (of a tokenizer's
 /// configuration too). Throws UserError, TemplateError.
 void check_template(const std::optional<std::string>& named);
@@ -48,12 +57,6 @@ struct ChatTokens {
   /// Why something that an option leaves out of the loss could not be found, or is not written at
   /// all.
   std::optional<std::string> note = std::nullopt;
-};
-
-/// A template's text, and what errors call it.
-struct TemplateText {
-  std::string text;
-  std::string name;
 };
 
 /// Writes conversations with a chat template. Any number of threads may use one.
@@ -77,6 +80,9 @@ class ChatFormatter final {
   /// the template fails, when the tokens before a message are not how the whole begins, or when
   /// there is no message of the assistant.
   ChatTokens tokenize(const Json& messages, const Json& tools, const std::string& origin) const;
+
+  /// A conversation and the beginning of the answer, as a model is asked for one.
+  std::string prompt(const Json& messages, const Json& tools, const std::string& origin) const;
 
   /// How many tokens a conversation has when nothing is cut.
   int64_t num_tokens(const Json& messages, const Json& tools, const std::string& origin) const;

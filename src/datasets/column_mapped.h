@@ -70,6 +70,7 @@ struct ColumnMappedTextInstructionDatasetConfig {
 
   SourceOptions source() const;
   FormatOptions format() const;
+  std::vector<std::string> columns_read() const;
   TemplateUse template_use() const {
     return use_hf_chat_template ? TemplateUse::kTokenizersIfAny : TemplateUse::kNone;
   }

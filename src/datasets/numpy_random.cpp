@@ -88,16 +88,6 @@ class Pcg64 final {
     return static_cast<uint32_t>(word);
   }
 
-  /// An even choice of [0, last]: as many bits as it has, drawn until they are not larger.
-  uint64_t choose(uint64_t last) {
-    const uint64_t mask = std::bit_ceil(last + 1) - 1;
-    uint64_t value = 0;
-    do {
-      value = (last <= UINT32_MAX ? next32() : next64()) & mask;
-    } while (value > last);
-    return value;
-  }
-
  private:
   static Uint128 join(uint64_t high, uint64_t low) { return (Uint128{high} << 64) | low; }
 
@@ -109,14 +99,47 @@ class Pcg64 final {
   uint32_t half_ = 0;
 };
 
+/// The Mersenne twister's words.
+struct TwisterWords {
+  std::mt19937& random;
+  uint32_t next32() { return static_cast<uint32_t>(random()); }
+  uint64_t next64() {
+    const uint64_t high = next32();
+    return (high << 32) | next32();
+  }
+};
+
+/// An even choice of [0, last]: as many bits as it has, drawn until they are not larger.
+template <typename Words>
+uint64_t choose(Words& words, uint64_t last) {
+  const uint64_t mask = std::bit_ceil(last + 1) - 1;
+  uint64_t value = 0;
+  do {
+    value = (last <= UINT32_MAX ? words.next32() : words.next64()) & mask;
+  } while (value > last);
+  return value;
+}
+
+template <typename Words, typename T>
+void shuffle_by(Words&& words, std::span<T> values) {
+  for (size_t i = values.size(); i-- > 1;) std::swap(values[i], values[choose(words, i)]);
+}
+
 }  // namespace
+
+void NumpyRandomState::shuffle(std::span<int32_t> values) {
+  shuffle_by(TwisterWords{random_}, values);
+}
+
+void NumpyRandomState::shuffle(std::span<int64_t> values) {
+  shuffle_by(TwisterWords{random_}, values);
+}
 
 std::vector<int64_t> numpy_permutation(int64_t n, uint64_t seed) {
   AM_CHECK(n >= 0, "a permutation of ", n);
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), int64_t{0});
-  Pcg64 random(seed);
-  for (size_t i = order.size(); i-- > 1;) std::swap(order[i], order[random.choose(i)]);
+  shuffle_by(Pcg64(seed), std::span(order));
   return order;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "datasets/chat_format.h"
 #include "datasets/format.h"
@@ -42,6 +43,7 @@ struct XlamConfig {
 
   SourceOptions source() const;
   FormatOptions format() const { return {seq_length, padding, truncation, true}; }
+  static std::vector<std::string> columns_read() { return {"query", "tools", "answers", "id"}; }
   TemplateUse template_use() const { return use_of_template(chat_template, true); }
 };
 

@@ -22,6 +22,7 @@
 #include "recipes/check/check_run.h"
 #include "recipes/read/backend_section.h"
 #include "recipes/read/inactive_sections.h"
+#include "recipes/read/megatron_section.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_schema.h"
@@ -81,6 +82,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<ChatDatasetConfig>("dataset(chat)", keys);
   list_keys<AgentChatConfig>("dataset(agent)", keys);
   list_keys<XlamConfig>("dataset(xlam)", keys);
+  list_keys<MegatronSection>("dataset(megatron)", keys);
   list_keys<SquadConfig>("dataset(squad)", keys);
   list_keys<HellaSwagConfig>("dataset(hellaswag)", keys);
   list_keys<MockIterableDatasetConfig>("dataset(mock)", keys);
@@ -229,6 +231,7 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<ModelSection>("model", values);
   expect_warnings<datasets::ChatDatasetConfig>("chat", values);
   expect_warnings<datasets::XlamConfig>("xlam", values);
+  expect_warnings<MegatronSection>("megatron", values);
   expect_warnings<datasets::SquadConfig>("squad", values);
   expect_warnings<TokenizerSection>("tokenizer", values);
   expect_warnings<datasets::DataloaderConfig>("dataloader", values);

@@ -14,55 +14,6 @@ namespace automodel::recipes {
 // Options of upstream's classes that this version has not: a mistake in one is told, and then that
 // the class is not here.
 
-/// MegatronPretraining.
-struct MegatronDatasetOptions {
-  config::Node paths;
-  int64_t seq_length = 2048;
-  int64_t seed = 1234;
-  std::optional<config::Node> split;
-  std::optional<std::string> index_mapping_dir;
-  std::optional<config::Node> splits_to_build;
-  std::optional<int64_t> num_dataset_builder_threads;
-  std::optional<int64_t> num_train_samples;
-  std::optional<int64_t> num_val_samples;
-  std::optional<int64_t> num_test_samples;
-  std::optional<int64_t> trainer_max_steps;
-  std::optional<int64_t> trainer_val_check_interval;
-  std::optional<int64_t> trainer_limit_val_batches;
-  std::optional<int64_t> trainer_limit_test_batches;
-  std::optional<bool> create_attention_mask;
-  std::optional<bool> reset_position_ids;
-  std::optional<bool> reset_attention_mask;
-  std::optional<bool> eod_mask_loss;
-  std::optional<bool> mmap_bin_files;
-  std::optional<config::Node> tokenizer;
-
-  static constexpr auto fields() {
-    using O = MegatronDatasetOptions;
-    return std::tuple{
-        field("paths", &O::paths, "").required(),
-        field("seq_length", &O::seq_length, "").at_least(1),
-        field("seed", &O::seed, ""),
-        field("split", &O::split, ""),
-        field("index_mapping_dir", &O::index_mapping_dir, ""),
-        field("splits_to_build", &O::splits_to_build, ""),
-        field("num_dataset_builder_threads", &O::num_dataset_builder_threads, "").at_least(1),
-        field("num_train_samples", &O::num_train_samples, "").at_least(1),
-        field("num_val_samples", &O::num_val_samples, "").at_least(1),
-        field("num_test_samples", &O::num_test_samples, "").at_least(1),
-        field("trainer_max_steps", &O::trainer_max_steps, "").at_least(1),
-        field("trainer_val_check_interval", &O::trainer_val_check_interval, "").at_least(1),
-        field("trainer_limit_val_batches", &O::trainer_limit_val_batches, "").at_least(0),
-        field("trainer_limit_test_batches", &O::trainer_limit_test_batches, "").at_least(0),
-        field("create_attention_mask", &O::create_attention_mask, ""),
-        field("reset_position_ids", &O::reset_position_ids, ""),
-        field("reset_attention_mask", &O::reset_attention_mask, ""),
-        field("eod_mask_loss", &O::eod_mask_loss, ""),
-        field("mmap_bin_files", &O::mmap_bin_files, ""),
-        field("tokenizer", &O::tokenizer, "")};
-  }
-};
-
 /// NanogptDataset.
 struct NanogptDatasetOptions {
   config::Node file_pattern;

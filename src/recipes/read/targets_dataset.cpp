@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "config/bind.h"
 #include "config/schema.h"
 #include "datasets/agent_chat.h"
@@ -10,6 +12,7 @@
 #include "datasets/xlam.h"
 #include "recipes/read/absent_targets.h"
 #include "recipes/read/dataset_plan.h"
+#include "recipes/read/megatron_section.h"
 
 namespace automodel::recipes {
 
@@ -35,6 +38,29 @@ class MapPlan final : public DatasetPlan {
   datasets::TemplateUse template_use() const override {
     if constexpr (requires { config_.template_use(); }) return config_.template_use();
     return datasets::TemplateUse::kNone;
+  }
+
+  std::vector<std::string> unread_columns() const override {
+    std::vector<std::string> unread;
+    if constexpr (requires { config_.columns_read(); }) {
+      const std::vector<std::string> read = config_.columns_read();
+      for (const std::string& column : datasets::describe_source(config_.source()).columns) {
+        if (std::ranges::find(read, column) == read.end()) unread.push_back(column);
+      }
+    }
+    return unread;
+  }
+
+  bool is_unshifted() const override {
+    if constexpr (requires { config_.unshifted; }) return config_.unshifted;
+    return false;
+  }
+
+  std::optional<std::string> named_template() const override {
+    if constexpr (requires { config_.chat_template; }) {
+      if (config_.chat_template) return datasets::named_template(*config_.chat_template).text;
+    }
+    return std::nullopt;
   }
 
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
@@ -117,8 +143,6 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     const char* reason;
     config::OptionsCheck check = {};
   } names[] = {
-      {"megatron_dataset", "MegatronPretraining", "Megatron .bin/.idx data are not in this version",
-       config::check_options<MegatronDatasetOptions>()},
       {"nanogpt_dataset", "NanogptDataset", "nanoGPT .bin data are not in this version",
        config::check_options<NanogptDatasetOptions>()},
       {"seq2seq", "make_seq2seq_dataset", "encoder-decoder models are not in this version"},
@@ -166,6 +190,12 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
        .doc = "plain text for pretraining",
        .options = config::schema_of<TextFileDatasetConfig>()},
       plan_maker<TextFileDatasetConfig, MapPlan<TextFileDatasetConfig, TextFileDataset>>());
+  const std::string megatron = "nemo_automodel.components.datasets.llm.";
+  registry.add({.name = cat(megatron, "megatron_dataset.MegatronPretraining"),
+                .aliases = {cat(megatron, "MegatronPretraining"), "MegatronPretraining"},
+                .doc = "tokenized documents (.bin, .idx) for pretraining",
+                .options = config::schema_of<MegatronSection>()},
+               read_megatron);
   add_unsupported(registry);
   return registry;
 }
