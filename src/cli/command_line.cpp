@@ -12,6 +12,7 @@
 #include "recipes/check/check_recipe.h"
 #include "recipes/plan/plan_command.h"
 #include "recipes/read/recipe_schema.h"
+#include "recipes/run/export_parity.h"
 #include "recipes/run/inspect_data.h"
 #include "recipes/run/merge_command.h"
 #include "recipes/run/parity_command.h"
@@ -303,8 +304,16 @@ class ParityCommand final {
       "compare a model with reference logits, loss, gradients and training losses";
 
   explicit ParityCommand(CLI::App& command) {
-    command.add_option("--model", model_, "Hugging Face folder")->required();
-    command.add_option("--reference", reference_, "safetensors file")->required();
+    auto* model = command.add_option("--model", model_, "Hugging Face folder");
+    auto* reference = command.add_option("--reference", reference_, "safetensors file");
+    model->needs(reference);
+    reference->needs(model);
+    command
+        .add_option(
+            "--export", export_,
+            "exported folder (CHECKPOINT/model/consolidated): compare its weights, logits and "
+            "prompts with the checkpoint's")
+        ->excludes(model);
     command.add_option("--tolerance-logits", options_.logits,
                        "largest absolute difference of a logit");
     command.add_option("--tolerance-loss", options_.loss, "largest relative difference of a loss");
@@ -317,12 +326,14 @@ class ParityCommand final {
   }
 
   int run() {
+    if (!export_.empty()) return recipes::run_export_parity(export_);
+    if (model_.empty()) throw UserError("parity: give --model and --reference, or --export");
     options_.takes_plain_path = kernels_ == "plain";
     return recipes::run_parity_command(model_, reference_, options_);
   }
 
  private:
-  std::string model_, reference_;
+  std::string model_, reference_, export_;
   std::string kernels_ = "fused";
   recipes::ParityOptions options_;
 };
