@@ -208,18 +208,19 @@ class InspectDataCommand final {
       "samples of a recipe's dataset as they are trained on, and what is odd about them";
 
   explicit InspectDataCommand(CLI::App& command) : recipe_(command) {
-    command.add_option("--samples", num_samples_, "samples to print (default 3)");
+    command.add_option("--samples", options_.num_samples, "samples to show (default 3)");
+    command.add_option("--html", options_.html, "write one page with them to this file instead");
   }
 
   int run() const {
     const std::string path = recipe_.path();
-    check_at_least_1("--samples", num_samples_);
-    return recipes::inspect_data(path, recipe_.overrides(), num_samples_);
+    check_at_least_1("--samples", options_.num_samples);
+    return recipes::inspect_data(path, recipe_.overrides(), options_);
   }
 
  private:
   RecipeArguments recipe_;
-  int64_t num_samples_ = 3;
+  recipes::InspectOptions options_;
 };
 
 class SchemaCommand final {
