@@ -141,5 +141,15 @@ TEST(SmokeTest, TheTokenFilesQuickstartLearnsTheSameOnOneRankAndOnTwo) {
   }
 }
 
+TEST(SmokeTest, TheAgentTracesQuickstartLearns) {
+  const test::TemporaryDirectory folder;
+  const std::vector<Json> steps =
+      train({"run", "recipes/llm_finetune/agent_traces_quickstart.yaml"}, folder.path(),
+            {"--step_scheduler.max_steps=6", "--lr_scheduler.lr_warmup_steps=1"});
+  ASSERT_EQ(steps.size(), 6u);
+  expect_finite(steps);
+  EXPECT_LT(steps.back().at("loss").as_double(), steps.front().at("loss").as_double() - 0.5);
+}
+
 }  // namespace
 }  // namespace automodel::recipes
