@@ -4,7 +4,8 @@
 Usage: scripts/check_export.py --automodel build/release/automodel FOLDER...
 
 transformers loads each folder without a missing, unexpected or uninitialised tensor and must give the
-logits that automodel gives (1e-5 absolute, or twice transformers' own distance to its float64 logits),
+logits that automodel gives (1e-5 absolute, or twice transformers' own distance to its float64 logits), its
+chat template must write what render-chat writes,
 its save_pretrained must write the same names, shapes and dtypes, and the folder's tokenizer must load.
 Of DiffusionGemma, whose class writes the encoder's copies by rules of its own, the loading and finite
 logits. Needs torch, transformers and safetensors (scripts/setup_peers.sh).
@@ -38,7 +39,25 @@ def tensors_of(folder):
     return found
 
 
-def load(model_class, folder, may_lack=()):
+def check_tokenizer(tokenizer, folder, automodel):
+    """The folder's chat template and tokens are what transformers makes of them."""
+    if tokenizer.chat_template is None:
+        return
+    conversation = [
+        {"role": "user", "content": "Grüße, wie viel ist 2 + 2?"},
+        {"role": "assistant", "content": "4"},
+        {"role": "user", "content": "And 3 more?"},
+    ]
+    expected = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+    special = {key: value for key, value in tokenizer.special_tokens_map.items() if isinstance(value, str)}
+    line = {"template": tokenizer.chat_template, "messages": conversation, "add_generation_prompt": True, "kwargs": special}
+    command = [automodel, "render-chat"]
+    answer = subprocess.run(command, input=json.dumps(line) + "\n", capture_output=True, text=True, check=True)
+    if json.loads(answer.stdout).get("rendered") != expected:
+        raise Mismatch(f"apply_chat_template writes {expected!r}, render-chat {answer.stdout!r}")
+
+
+def load(model_class, folder, automodel, may_lack=()):
     """The model of a folder, every tensor of which found its place; it may lack some parts."""
     # transformers' own fused experts take no float64.
     model, loading = model_class.from_pretrained(
@@ -52,14 +71,14 @@ def load(model_class, folder, may_lack=()):
     if problems:
         raise Mismatch(f"transformers does not take the folder as it is: {problems}")
     if (folder / "tokenizer.json").exists():
-        transformers.AutoTokenizer.from_pretrained(folder)
+        check_tokenizer(transformers.AutoTokenizer.from_pretrained(folder), folder, automodel)
     return model
 
 
-def check_diffusion(folder):
+def check_diffusion(automodel, folder):
     """Loading and finite logits of a DiffusionGemma folder."""
     # One that is made from its configuration has no vision part.
-    model = load(transformers.DiffusionGemmaForBlockDiffusion, folder, ("embed_vision", "vision_tower"))
+    model = load(transformers.DiffusionGemmaForBlockDiffusion, folder, automodel, ("embed_vision", "vision_tower"))
     ids = torch.arange(4, 16)[None]
     with torch.no_grad():
         logits = model(input_ids=ids, decoder_input_ids=ids[:, :4]).logits
@@ -83,8 +102,8 @@ def check(automodel, folder):
     """What was found right, in words."""
     model_type = json.loads((folder / "config.json").read_text())["model_type"]
     if model_type == "diffusion_gemma":
-        return check_diffusion(folder)
-    model = load(transformers.AutoModelForCausalLM, folder)
+        return check_diffusion(automodel, folder)
+    model = load(transformers.AutoModelForCausalLM, folder, automodel)
     num_tensors = check_names(model, folder)
     torch.manual_seed(0)
     length = min(64, model.config.max_position_embeddings)

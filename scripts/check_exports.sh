@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Trains every family's golden model for two steps from its Hugging Face folder, and holds what is
 # exported against transformers.
-# usage: scripts/check_exports.sh [FAMILY]...     (folders of tests/golden; default: all)
+# usage: scripts/check_exports.sh [FAMILY]...     (folders of tests/golden, or "chat", which trains on conversations
+# with a chat template of the recipe's; default: all)
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -12,6 +13,7 @@ if ((!${#families[@]})); then
   for weights in tests/golden/*/model.safetensors; do
     families+=("$(basename "$(dirname "$weights")")")
   done
+  families+=(chat)
 fi
 python=$(scripts/setup_peers.sh)
 work=$(mktemp -d)
@@ -24,6 +26,10 @@ for family in "${families[@]}"; do
   changes=(--dataset.vocab_size=64 --dataset.seq_len=16 --model.config=None
     --model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
     --model.pretrained_model_name_or_path="tests/golden/$family")
+  if [[ $family == chat ]]; then
+    recipe=recipes/llm_finetune/chat_quickstart.yaml
+    changes=(--lr_scheduler.lr_warmup_steps=0)
+  fi
   if [[ $family == diffusion_gemma ]]; then # its recipe's own model, for the tokenizer's sake
     recipe=recipes/smoke/tiny_diffusion_gemma.yaml
     changes=()
@@ -31,6 +37,7 @@ for family in "${families[@]}"; do
   if "$automodel" run "$recipe" "${changes[@]}" --step_scheduler.max_steps=2 \
     --checkpoint.enabled=true --checkpoint.save_consolidated=true --checkpoint.model_save_format=safetensors \
     --checkpoint.checkpoint_dir="$work/$family" >"$work/$family.log" 2>&1; then
+    "$automodel" parity --export "$work/$family/LATEST/model/consolidated" || status=1
     mv "$work/$family"/LATEST/model/consolidated "$work/exported-$family"
     folders+=("$work/exported-$family")
   else

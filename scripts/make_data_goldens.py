@@ -9,6 +9,7 @@ Run with a Python that has torch 2.11 and transformers 5 (tokenizers 0.22):
 import json
 import pathlib
 
+import numpy
 import tokenizers
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -30,6 +31,19 @@ def permutations():
     weights = torch.arange(100003, dtype=torch.int64) % 1009
     large = {"n": 100003, "seed": 42, "first": order[:8].tolist(), "checksum": int((order * weights).sum())}
     return {"torch": torch.__version__.split("+")[0], "cases": cases, "large": large}
+
+
+def numpy_permutations():
+    """How datasets' shuffle(seed) orders rows."""
+    cases = []
+    for n in (1, 2, 7, 100, 1319):
+        for seed in (0, 1, 42, 2**32 + 5, 2**63 + 11):
+            order = numpy.random.default_rng(seed).permutation(n)
+            cases.append({"n": n, "seed": str(seed), "order": order.tolist()})
+    order = numpy.random.default_rng(42).permutation(939343)
+    weights = numpy.arange(939343) % 1009
+    large = {"n": 939343, "seed": "42", "first": order[:8].tolist(), "checksum": int((order * weights).sum())}
+    return {"numpy": numpy.__version__, "cases": cases, "large": large}
 
 
 def dealt():
@@ -172,6 +186,7 @@ def main():
     (OUT / "rows.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     golden = permutations()
     golden["dealt"] = dealt()
+    golden["numpy"] = numpy_permutations()
     (OUT / "permutations.json").write_text(json.dumps(golden) + "\n")
     cases = {"tokenizers": tokenizers.__version__, "cases": column_mapped(rows)}
     (OUT / "column_mapped.json").write_text(json.dumps(cases, ensure_ascii=False) + "\n")

@@ -99,6 +99,14 @@ Json generation_config(const Json& config) {
   return out;
 }
 
+/// A tokenizer_config.json without its chat template; its bytes as they are when it has none.
+std::string without_chat_template(const std::string& path) {
+  Json config = Json::parse_file(path);
+  if (!config.contains("chat_template")) return read_file(path);
+  config.erase("chat_template");
+  return config.dump(2) + "\n";
+}
+
 /// Writes text files of a folder and remembers them.
 class TextWriter final {
  public:
@@ -109,11 +117,15 @@ class TextWriter final {
     write_file_atomic(path, bytes);
     records_.push_back({path, bytes.size(), checksum_of(bytes)});
   }
-  void copy_tokenizer(const std::string& from) {
+  void copy_tokenizer(const std::string& from, const std::optional<std::string>& chat_template) {
     for (const std::string& name : list_directory(from)) {
       const std::string path = path_join(from, name);
-      if (is_tokenizer_file(name) && !is_directory(path)) write(name, read_file(path));
+      if (!is_tokenizer_file(name) || is_directory(path)) continue;
+      if (chat_template && name.starts_with("chat_template.")) continue;
+      const bool may_hold_template = chat_template && name == "tokenizer_config.json";
+      write(name, may_hold_template ? without_chat_template(path) : read_file(path));
     }
+    if (chat_template) write("chat_template.jinja", *chat_template);
   }
   std::vector<FileRecord> take() { return std::move(records_); }
 
@@ -201,7 +213,9 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   } else {
     writer.write("generation_config.json", generation_config(config).dump(2) + "\n");
   }
-  if (!what.tokenizer_folder.empty()) writer.copy_tokenizer(what.tokenizer_folder);
+  if (!what.tokenizer_folder.empty()) {
+    writer.copy_tokenizer(what.tokenizer_folder, what.chat_template);
+  }
   // Last: a folder with an index has everything the index speaks of.
   writer.write("model.safetensors.index.json", index_text(files));
   sync_directory(folder);
@@ -243,9 +257,10 @@ class SourceWithKeptTensors final : public TensorSource {
 
 }  // namespace
 
-std::vector<FileRecord> copy_tokenizer_files(const std::string& from, const std::string& to) {
+std::vector<FileRecord> copy_tokenizer_files(const std::string& from, const std::string& to,
+                                             const std::optional<std::string>& chat_template) {
   TextWriter writer(to);
-  writer.copy_tokenizer(from);
+  writer.copy_tokenizer(from, chat_template);
   return writer.take();
 }
 

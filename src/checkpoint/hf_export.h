@@ -21,6 +21,7 @@ struct HfExport {
   /// Tensors of the original whose names begin with one of these are written as they are.
   std::vector<std::string> kept_prefixes;
   std::string tokenizer_folder;               ///< tokenizer files are copied from here, "" for none
+  std::optional<std::string> chat_template;   ///< in place of the tokenizer's own
   int64_t max_file_bytes = int64_t{5} << 30;  ///< when there is no original to follow
   ByteCounter* progress = nullptr;            ///< counts what has been written
 };
@@ -52,8 +53,10 @@ std::vector<FileRecord> write_hf_weights(const std::string& folder, std::span<co
 std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<const HfFile> files,
                                        const HfExport& what);
 
-/// Copies a tokenizer's files, whichever of them are there.
-std::vector<FileRecord> copy_tokenizer_files(const std::string& from, const std::string& to);
+/// Copies a tokenizer's files, whichever of them are there. With a chat template, that is the only
+/// one of the copy: chat_template.jinja, and none in tokenizer_config.json.
+std::vector<FileRecord> copy_tokenizer_files(const std::string& from, const std::string& to,
+                                             const std::optional<std::string>& chat_template = {});
 
 /// All of the above in one process: a folder that transformers loads. Never holds more than a piece
 /// of one tensor. Throws InputError (e.g. disk full).

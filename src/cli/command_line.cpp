@@ -12,6 +12,7 @@
 #include "recipes/check/check_recipe.h"
 #include "recipes/plan/plan_command.h"
 #include "recipes/read/recipe_schema.h"
+#include "recipes/run/export_parity.h"
 #include "recipes/run/inspect_data.h"
 #include "recipes/run/merge_command.h"
 #include "recipes/run/parity_command.h"
@@ -207,18 +208,19 @@ class InspectDataCommand final {
       "samples of a recipe's dataset as they are trained on, and what is odd about them";
 
   explicit InspectDataCommand(CLI::App& command) : recipe_(command) {
-    command.add_option("--samples", num_samples_, "samples to print (default 3)");
+    command.add_option("--samples", options_.num_samples, "samples to show (default 3)");
+    command.add_option("--html", options_.html, "write one page with them to this file instead");
   }
 
   int run() const {
     const std::string path = recipe_.path();
-    check_at_least_1("--samples", num_samples_);
-    return recipes::inspect_data(path, recipe_.overrides(), num_samples_);
+    check_at_least_1("--samples", options_.num_samples);
+    return recipes::inspect_data(path, recipe_.overrides(), options_);
   }
 
  private:
   RecipeArguments recipe_;
-  int64_t num_samples_ = 3;
+  recipes::InspectOptions options_;
 };
 
 class SchemaCommand final {
@@ -303,8 +305,16 @@ class ParityCommand final {
       "compare a model with reference logits, loss, gradients and training losses";
 
   explicit ParityCommand(CLI::App& command) {
-    command.add_option("--model", model_, "Hugging Face folder")->required();
-    command.add_option("--reference", reference_, "safetensors file")->required();
+    auto* model = command.add_option("--model", model_, "Hugging Face folder");
+    auto* reference = command.add_option("--reference", reference_, "safetensors file");
+    model->needs(reference);
+    reference->needs(model);
+    command
+        .add_option(
+            "--export", export_,
+            "exported folder (CHECKPOINT/model/consolidated): compare its weights, logits and "
+            "prompts with the checkpoint's")
+        ->excludes(model);
     command.add_option("--tolerance-logits", options_.logits,
                        "largest absolute difference of a logit");
     command.add_option("--tolerance-loss", options_.loss, "largest relative difference of a loss");
@@ -317,12 +327,14 @@ class ParityCommand final {
   }
 
   int run() {
+    if (!export_.empty()) return recipes::run_export_parity(export_);
+    if (model_.empty()) throw UserError("parity: give --model and --reference, or --export");
     options_.takes_plain_path = kernels_ == "plain";
     return recipes::run_parity_command(model_, reference_, options_);
   }
 
  private:
-  std::string model_, reference_;
+  std::string model_, reference_, export_;
   std::string kernels_ = "fused";
   recipes::ParityOptions options_;
 };

@@ -45,7 +45,9 @@ struct ChatDatasetConfig {
             .without_effect("upstream ignores it too"),
         field("chat_template", &Config::chat_template,
               "template, or a file with one, in place of the tokenizer's own"),
-        field("shuffle_seed", &Config::shuffle_seed, "order of the rows before the split's slice"),
+        field("shuffle_seed", &Config::shuffle_seed,
+              "mix the rows by this seed, once, before the split's slice")
+            .at_least(0),
         field("mask_reasoning_content", &Config::mask_reasoning_content,
               "no loss on reasoning_content"),
         field("mask_generation_prompt", &Config::mask_generation_prompt,
@@ -55,13 +57,15 @@ struct ChatDatasetConfig {
               "samples for diffusion: every token with whether it counts, instead of shifted "
               "labels"),
         field("skip_invalid_samples", &Config::skip_invalid_samples,
-              "leave out lines that are not JSON"),
+              "leave out lines of JSON lines that are not JSON; reads every line at the start"),
         field("allow_special_tokens_in_text", &Config::allow_special_tokens_in_text,
               "special tokens that messages spell out are read as such instead of refused")};
   }
 
   SourceOptions source() const;
   ChatFormatOptions format() const;
+  static std::vector<std::string> columns_read() { return {"messages", "conversations", "tools"}; }
+  TemplateUse template_use() const { return use_of_template(chat_template, true); }
 };
 
 /// Checks the options and the first row's columns. Throws UserError, InputError, UnsupportedError;
@@ -81,18 +85,19 @@ class ChatDataset final : public Dataset {
   std::string origin(int64_t row) const override { return source_.origin(row); }
   std::vector<DataFingerprint> files() const override { return source_.files(); }
 
-  /// What is wrong with the first rows as a whole: no special token among what the assistant is
-  /// trained to write, so that a model trained on them never ends its turn.
-  const std::optional<std::string>& finding() const { return finding_; }
+  /// What a run should be told: lines that are left out; of the first rows, what an option asks to
+  /// leave out of the loss and cannot be found, and that there is no special token among what the
+  /// assistant is trained to write, so that a model trained on them never ends its turn.
+  const std::vector<std::string>& findings() const { return findings_; }
 
  private:
-  std::optional<std::string> find_end_of_turn() const;
+  void look_at_first_rows();
   Sample format_row(int64_t row) const;
 
   const TextEncoder& encoder_;
   RowSource source_;
   ChatFormatter formatter_;
-  std::optional<std::string> finding_;
+  std::vector<std::string> findings_;
 };
 
 }  // namespace automodel::datasets

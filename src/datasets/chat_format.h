@@ -14,15 +14,49 @@ namespace automodel::datasets {
 /// How a conversation becomes a sample.
 struct ChatFormatOptions {
   FormatOptions format;
-  bool mask_history = false;           ///< loss on the last run of the assistant's tokens only
-  bool allows_special_tokens = false;  ///< messages may hold the text of special tokens
+  bool mask_history = false;            ///< loss on the last run of the assistant's tokens only
+  bool allows_special_tokens = false;   ///< messages may hold the text of special tokens
+  bool mask_reasoning_content = false;  ///< no loss on reasoning_content
+  bool mask_generation_prompt = false;  ///< no loss on what the generation prompt writes
 };
+
+/// Which chat template a dataset writes with.
+enum class TemplateUse {
+  kNone,             ///< none, or one that its options name
+  kTokenizersIfAny,  ///< the tokenizer's, when it has one
+  kTokenizers,       ///< the tokenizer's, which must have one
+};
+
+/// The use of a dataset whose options may name a template.
+TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required);
+
+/// A template's text, and what errors call it.
+struct TemplateText {
+  std::string text;
+  std::string name;
+};
+
+/// A template that options name: the text of one, or what a file with one holds. Throws UserError.
+TemplateText named_template(const std::string& source);
+
+/// Reads a template that options name: the text of one, or a file with one (of a tokenizer's
+/// configuration too). Throws UserError, TemplateError.
+void check_template(const std::optional<std::string>& named);
+
+/// Reads the template of the tokenizer at `folder` and what a dataset makes of it. Throws UserError
+/// when it must have one and has none, TemplateError.
+void check_template(TemplateUse use, const std::optional<std::string>& own,
+                    const std::string& folder);
 
 /// A conversation, tokenized, with what the assistant wrote.
 struct ChatTokens {
   std::string text;
   std::vector<int64_t> ids;
   std::vector<bool> is_assistant;  ///< of every id
+  std::vector<bool> is_left_out;   ///< of the loss, by an option
+  /// Why something that an option leaves out of the loss could not be found, or is not written at
+  /// all.
+  std::optional<std::string> note = std::nullopt;
 };
 
 /// Writes conversations with a chat template. Any number of threads may use one.
@@ -34,27 +68,57 @@ class ChatFormatter final {
                 ChatFormatOptions options);
 
   /// The tokens of a conversation (no special tokens but those that the template writes), and which
-  /// of them the assistant wrote: those of `{% generation %}` blocks, or, in a template without
+  /// of them the assistant wrote: those of `{% generation %}` blocks or, in a template without
   /// them, for every message of the assistant the tokens that it adds to the conversation before
-  /// it. Throws InputError "ORIGIN: ...": when a message's text holds a special token, when the
-  /// template fails, when the tokens before a message are not how the whole begins, or when there
-  /// is no message of the assistant.
+  /// it. Left out of the loss are
+  ///   - the generation prompt's tokens where a turn begins with all of them, found by rendering
+  ///   the
+  ///     conversation before it with add_generation_prompt (mask_generation_prompt),
+  ///   - the tokens that go when a message's reasoning_content is emptied (mask_reasoning_content).
+  /// A system message is put before the user's first where the template says "System role not
+  /// supported". Throws InputError "ORIGIN: ...": when a message's text holds a special token, when
+  /// the template fails, when the tokens before a message are not how the whole begins, or when
+  /// there is no message of the assistant.
   ChatTokens tokenize(const Json& messages, const Json& tools, const std::string& origin) const;
 
-  /// The sample, cut, shifted and padded as `format` says. Without a label when all was cut off.
+  /// A conversation and the beginning of the answer, as a model is asked for one.
+  std::string prompt(const Json& messages, const Json& tools, const std::string& origin) const;
+
+  /// How many tokens a conversation has when nothing is cut.
+  int64_t num_tokens(const Json& messages, const Json& tools, const std::string& origin) const;
+
+  /// The sample, cut, shifted and padded as `format` says. With mask_history the last turn counts
+  /// that is left. Without a label when all was cut off.
   Sample format(const Json& messages, const Json& tools, const std::string& origin) const;
 
  private:
-  std::string render(const Json& messages, const Json& tools, const std::string& origin) const;
+  ChatFormatter(const TextEncoder& encoder, TemplateText source, ChatFormatOptions options);
+
+  /// One conversation of which several parts are rendered.
+  struct Conversation {
+    const Json& messages;
+    const Json& tools;
+    const std::string& origin;
+  };
+
+  chat::Rendering render(const Conversation& conversation, const Json& variables) const;
+  std::vector<int64_t> ids_of(const Conversation& conversation, const Json& variables) const;
   void check_texts(const Json& json, const std::string& where) const;
+  std::vector<bool> mask_of_assistant(const ChatTokens& tokens,
+                                      const std::vector<chat::Rendering::Span>& spans,
+                                      const Conversation& conversation) const;
   std::vector<bool> mask_of_spans(const ChatTokens& tokens,
                                   const std::vector<chat::Rendering::Span>& spans,
                                   const std::string& origin) const;
-  std::vector<bool> mask_of_turns(const ChatTokens& tokens, const Json& messages, const Json& tools,
-                                  const std::string& origin) const;
+  std::vector<bool> mask_of_turns(const ChatTokens& tokens, const Conversation& conversation) const;
+  size_t generation_prompt_length(const ChatTokens& tokens, const Conversation& before,
+                                  const std::vector<int64_t>& before_ids) const;
+  void mark_generation_prompts(const Conversation& conversation, ChatTokens& tokens) const;
+  void mark_reasoning(const Conversation& conversation, ChatTokens& tokens) const;
 
   const TextEncoder& encoder_;
   ChatFormatOptions options_;
+  std::string source_;
   chat::ChatTemplate template_;
   int64_t now_;
 };

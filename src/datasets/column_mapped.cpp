@@ -32,6 +32,10 @@ SourceOptions ColumnMappedTextInstructionDatasetConfig::source() const {
   return {path_or_dataset_id, split, name, limit_dataset_samples};
 }
 
+std::vector<std::string> ColumnMappedTextInstructionDatasetConfig::columns_read() const {
+  return mapped_columns(column_mapping);
+}
+
 FormatOptions ColumnMappedTextInstructionDatasetConfig::format() const {
   return {seq_length, padding, truncation, answer_only_loss_mask, unshifted};
 }

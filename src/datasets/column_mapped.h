@@ -70,6 +70,10 @@ struct ColumnMappedTextInstructionDatasetConfig {
 
   SourceOptions source() const;
   FormatOptions format() const;
+  std::vector<std::string> columns_read() const;
+  TemplateUse template_use() const {
+    return use_hf_chat_template ? TemplateUse::kTokenizersIfAny : TemplateUse::kNone;
+  }
 };
 
 /// Checks the options without reading more than the first row: mapping, files, columns. Throws

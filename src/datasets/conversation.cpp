@@ -1,11 +1,13 @@
 #include "datasets/conversation.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "datasets/row_source.h"
 
 namespace automodel::datasets {
 
@@ -20,27 +22,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kShareGpt
      {"chatgpt", "assistant"},
      {"model", "assistant"},
      {"bot", "assistant"}}};
-
-/// A message's content as text.
-Json text_of(const Json& content, const std::string& where) {
-  if (content.is_null()) return Json("");
-  if (content.is_string()) return content;
-  if (!content.is_array()) {
-    throw InputError(
-        cat(where, ": content must be text or a list of parts, found ", content.kind()));
-  }
-  std::vector<std::string> texts;
-  for (const Json& part : content.as_array()) {
-    const Json* text = part.find("text");
-    if (text == nullptr || !text->is_string()) {
-      throw InputError(cat(where,
-                           ": a part of the content has no `text`; images, sound and video "
-                           "are not read here"));
-    }
-    texts.push_back(text->as_string());
-  }
-  return Json(join(texts, " "));
-}
 
 Json read_call(const Json& call, int64_t number, const std::string& where) {
   const std::string name = cat(where, ": tool_calls[", number, "]");
@@ -106,7 +87,7 @@ Json read_message(const Json& message, const std::string& where) {
   }
   Json out = message;
   const Json* content = message.find("content");
-  out["content"] = text_of(content == nullptr ? Json() : *content, where);
+  out["content"] = content_text(content == nullptr ? Json() : *content, where);
   if (role->as_string() == "assistant") read_assistant(out, where);
   return out;
 }
@@ -132,11 +113,53 @@ Json from_share_gpt(const Json& turn, const std::string& where) {
   if (value == nullptr) value = turn.find("content");
   Json out = Json::object();
   out["role"] = role;
-  out["content"] = text_of(value == nullptr ? Json() : *value, where);
+  out["content"] = content_text(value == nullptr ? Json() : *value, where);
   return out;
 }
 
 }  // namespace
+
+Json content_text(const Json& content, const std::string& where) {
+  if (content.is_null()) return Json("");
+  if (content.is_string()) return content;
+  if (!content.is_array()) {
+    throw InputError(
+        cat(where, ": content must be text or a list of parts, found ", content.kind()));
+  }
+  std::vector<std::string> texts;
+  for (const Json& part : content.as_array()) {
+    const Json* text = part.find("text");
+    if (text == nullptr || !text->is_string()) {
+      throw InputError(cat(where,
+                           ": a part of the content has no `text`; images, sound and video "
+                           "are not read here"));
+    }
+    texts.push_back(text->as_string());
+  }
+  return Json(join(texts, " "));
+}
+
+Json read_arguments(const Json* arguments, const std::string& where) {
+  if (arguments == nullptr) return Json("");
+  if (!arguments->is_string() || trim(arguments->as_string()).empty()) return *arguments;
+  return Json::parse(arguments->as_string(), cat(where, ".arguments"));
+}
+
+std::string call_id_prefix(const Json& row) {
+  const Json* id = row.find("id");
+  if (id == nullptr || id->is_null()) return "call";
+  return cat("call_", id->is_string() ? id->as_string() : id->dump());
+}
+
+void check_conversation_columns(const SourceDescription& description) {
+  const auto has = [&](const char* column) {
+    return std::ranges::find(description.columns, column) != description.columns.end();
+  };
+  if (has("messages") || has("conversations")) return;
+  throw InputError(
+      cat(description.files.front(),
+          ": no column 'messages' or 'conversations'; columns: ", join(description.columns, ", ")));
+}
 
 Json read_messages(const Json& row, const std::string& origin) {
   const Json* messages = row.find("messages");

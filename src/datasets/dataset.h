@@ -24,6 +24,7 @@ struct Sample {
   /// The lengths of a pack's documents, in order, num_attended together; empty: all tokens are one
   /// document. Attention stays inside a document and its positions begin at 0.
   std::vector<int64_t> document_lengths = {};
+  int64_t num_cut = 0;  ///< tokens that truncation left out
 
   bool has_label() const;
 };

@@ -71,13 +71,14 @@ Sample format_prompt_completion(const TextEncoder& encoder, const std::string& p
   }
   const std::string text = prompt + answer;
   std::vector<int64_t> ids = encoder.encode(text, /*add_special_tokens=*/true);
+  Sample sample;
   if (options.truncation == Truncation::kToLength &&
       static_cast<int64_t>(ids.size()) > options.seq_length.value()) {
+    sample.num_cut = std::ssize(ids) - *options.seq_length;
     ids = truncate(encoder, text, std::move(ids), *options.seq_length);
   }
 
   const auto num_ids = static_cast<int64_t>(ids.size());
-  Sample sample;
   sample.pad_id = sample_pad_id(encoder);
   sample.labels = ids;
   std::fill_n(sample.labels.begin(), std::min(num_prompt_ids, ids.size()), kIgnoreIndex);

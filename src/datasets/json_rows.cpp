@@ -222,6 +222,28 @@ int64_t RowIndex::size() const {
   return layout_ == Layout::kColumns ? num_column_rows_ : static_cast<int64_t>(begins_.size());
 }
 
+std::string RowIndex::row_text(size_t index) const {
+  const uint64_t end = index + 1 < begins_.size() ? begins_[index + 1] : end_;
+  const std::string text = text_->read(begins_[index], end - begins_[index]);
+  std::string_view piece = trim(text);
+  if (layout_ == Layout::kLines) {
+    piece = trim(piece.substr(0, piece.find('\n')));
+  } else if (piece.ends_with(',')) {
+    piece = trim(piece.substr(0, piece.size() - 1));
+  }
+  return std::string(piece);
+}
+
+bool RowIndex::is_valid(int64_t index) const {
+  if (layout_ != Layout::kLines) return true;
+  try {
+    Json::parse(row_text(static_cast<size_t>(index)), "");
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 Json RowIndex::row(int64_t index) const {
   AM_CHECK(index >= 0 && index < size(), "row ", index, " of ", size());
   Json row;
@@ -232,15 +254,7 @@ Json RowIndex::row(int64_t index) const {
     }
     return row;
   }
-  const auto i = static_cast<size_t>(index);
-  const uint64_t end = i + 1 < begins_.size() ? begins_[i + 1] : end_;
-  const std::string text = text_->read(begins_[i], end - begins_[i]);
-  std::string_view piece = trim(text);
-  if (layout_ == Layout::kLines) {
-    piece = trim(piece.substr(0, piece.find('\n')));
-  } else if (piece.ends_with(',')) {
-    piece = trim(piece.substr(0, piece.size() - 1));
-  }
+  const std::string piece = row_text(static_cast<size_t>(index));
   // Counting lines costs a pass over the file, so the name of a good row is never made.
   try {
     row = Json::parse(piece, "");

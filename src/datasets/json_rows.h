@@ -40,6 +40,9 @@ class RowIndex final {
   /// The row as an object. Throws InputError "NAME:LINE: ..." when it is not one.
   Json row(int64_t index) const;
 
+  /// False for a line of JSON lines that is not JSON.
+  bool is_valid(int64_t index) const;
+
   /// "NAME:LINE" for lines and arrays, "NAME row N" (from 0) for columns.
   std::string origin(int64_t index) const;
 
@@ -54,6 +57,7 @@ class RowIndex final {
   void index_array(Scan& scan, int64_t max_rows);
   bool read_columns(uint64_t begin);
   int64_t line_number(uint64_t at) const;
+  std::string row_text(size_t index) const;
 
   std::shared_ptr<const RowText> text_;
   std::string name_;

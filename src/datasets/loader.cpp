@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/parallel.h"
 #include "datasets/position.h"
 
 namespace automodel::datasets {
@@ -12,6 +13,7 @@ namespace automodel::datasets {
 namespace {
 
 constexpr const char* kFilesKey = "files";
+constexpr const char* kDealtKey = "dealt";
 
 const Dataset& checked(const std::unique_ptr<const Dataset>& dataset) {
   AM_CHECK(dataset != nullptr, "a loader without a dataset");
@@ -30,14 +32,22 @@ DataLoader::DataLoader(std::unique_ptr<const Dataset> dataset, const DataloaderC
       drop_last_(config.drop_last || context.drop_last),
       num_threads_(std::max<int64_t>(config.num_workers, 1)),
       capacity_(num_threads_ * config.prefetch_factor.value_or(2)),
-      sampler_(
-          {checked(dataset_).size(), context.num_replicas, context.rank, shuffle_, context.seed}),
-      files_(fingerprints_to_json(dataset_->files())) {
+      sampler_(make_sampler(config)),
+      files_(fingerprints_to_json(dataset_->files())) {}
+
+std::unique_ptr<const RowSampler> DataLoader::make_sampler(const DataloaderConfig& config) const {
   AM_CHECK(batch_size_ > 0, "batch_size is ", batch_size_);
-  if (config.group_by_length) {
-    throw UnsupportedError(
-        "dataloader.group_by_length is not in this version; leave it out or set it to false");
+  const SamplerOptions options{checked(dataset_).size(), context_.num_replicas, context_.rank,
+                               shuffle_, context_.seed};
+  if (config.dataloader_type) {
+    return std::make_unique<MegatronSampler>(*config.dataloader_type, batch_size_, options);
   }
+  if (!config.group_by_length) return std::make_unique<DistributedSampler>(options);
+  std::vector<int64_t> lengths(static_cast<size_t>(options.num_rows));
+  run_tasks(lengths.size(), static_cast<int>(num_threads_), [&](size_t row) {
+    lengths[row] = std::ssize(dataset_->at(static_cast<int64_t>(row)).input_ids);
+  });
+  return std::make_unique<LengthGroupedSampler>(lengths, batch_size_, options);
 }
 
 int64_t DataLoader::num_batches(int64_t num_rows) const {
@@ -45,7 +55,7 @@ int64_t DataLoader::num_batches(int64_t num_rows) const {
 }
 
 int64_t DataLoader::size() const {
-  return num_batches(sampler_.size());
+  return num_batches(sampler_->size());
 }
 
 std::optional<tensor::Batch> DataLoader::next() {
@@ -66,7 +76,7 @@ std::optional<tensor::Batch> DataLoader::next() {
 }
 
 void DataLoader::start() {
-  rows_ = sampler_.rows(epoch_, consumed_);
+  rows_ = sampler_->rows(epoch_, consumed_);
   const int64_t batches = num_batches(static_cast<int64_t>(rows_.size()));
   prefetcher_ = std::make_unique<Prefetcher>(
       Prefetcher::Options{batches, std::min(num_threads_, std::max<int64_t>(batches, 1)),
@@ -125,20 +135,38 @@ void DataLoader::rewind() {
   is_exhausted_ = false;
 }
 
+Json DataLoader::dealt() const {
+  Json dealt = Json::object();
+  dealt["ranks"] = context_.num_replicas;
+  dealt["batch_size"] = batch_size_;
+  return dealt;
+}
+
 Json DataLoader::state() const {
-  const int64_t rest = sampler_.size() - consumed_;
+  const int64_t rest = sampler_->size() - consumed_;
   Json state = Position{.epoch = epoch_,
                         .consumed = consumed_ * context_.num_replicas,
                         .is_exhausted = is_exhausted_ || num_batches(rest) == 0,
                         .num_rows = dataset_->size()}
                    .to_json();
   if (files_.size() > 0) state[kFilesKey] = files_;
+  if (sampler_->depends_on_ranks()) state[kDealtKey] = dealt();
   return state;
 }
 
 void DataLoader::load_state(const Json& state) {
   const Json* const files = state.find(kFilesKey);
   if (files != nullptr) check_fingerprints(*files, dataset_->files());
+  const Json* const dealt_then = state.find(kDealtKey);
+  const bool depends = sampler_->depends_on_ranks();
+  if (depends ? (dealt_then == nullptr || *dealt_then != dealt()) : dealt_then != nullptr) {
+    throw InputError(
+        cat("the saved data position is of rows dealt as ",
+            dealt_then == nullptr ? "any number of ranks takes them" : dealt_then->dump(),
+            ", these are dealt as ", depends ? dealt().dump() : "any number of ranks takes them",
+            ": with group_by_length or dataloader_type cyclic a run continues on as many "
+            "ranks, with the same batch_size"));
+  }
   const Position position = Position::from_json(state, dataset_->size(), context_.num_replicas);
   if (position.consumed > position.num_rows) {
     throw InputError(cat("the saved data position is damaged: sample ", position.consumed, " of ",
@@ -146,7 +174,7 @@ void DataLoader::load_state(const Json& state) {
   }
   prefetcher_.reset();
   epoch_ = position.epoch;
-  consumed_ = std::min(position.consumed / context_.num_replicas, sampler_.size());
+  consumed_ = std::min(position.consumed / context_.num_replicas, sampler_->size());
   is_exhausted_ = position.is_exhausted;
 }
 

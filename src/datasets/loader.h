@@ -24,6 +24,7 @@ struct DataloaderConfig {
   std::optional<int64_t> prefetch_factor = std::nullopt;
   bool drop_last = false;
   bool group_by_length = false;
+  std::optional<MegatronOrder> dataloader_type = std::nullopt;
   int64_t shuffle_buffer_size = 10000;
   bool pin_memory = false;
   bool persistent_workers = false;
@@ -43,7 +44,11 @@ struct DataloaderConfig {
             .at_least(1),
         field("drop_last", &Config::drop_last, "leave out a last batch that is not full"),
         field("group_by_length", &Config::group_by_length,
-              "put samples of similar length together"),
+              "batches of samples of similar length, in a new order every epoch; every sample is "
+              "tokenized at the start"),
+        field("dataloader_type", &Config::dataloader_type,
+              "of MegatronPretraining: single takes samples in their order, cyclic shuffles each "
+              "rank's own part"),
         field("shuffle_buffer_size", &Config::shuffle_buffer_size,
               "rows mixed at a time in a stream")
             .at_least(1)
@@ -69,11 +74,12 @@ struct LoaderContext {
   Reporter* reporter = nullptr;  ///< warnings go there; may be null, must outlive the loader
 };
 
-/// Batches of a dataset: shuffled and dealt by DistributedSampler, tokenized and collated on
+/// Batches of a dataset: shuffled and dealt by a RowSampler, tokenized and collated on
 /// threads, handed out in order. The order and contents do not depend on the threads.
 class DataLoader final : public BatchStream {
  public:
-  /// Throws UnsupportedError for group_by_length, InputError for an empty dataset.
+  /// Tokenizes every sample for group_by_length, on num_workers threads. Throws InputError for an
+  /// empty dataset.
   DataLoader(std::unique_ptr<const Dataset> dataset, const DataloaderConfig& config,
              const LoaderContext& context);
 
@@ -91,6 +97,8 @@ class DataLoader final : public BatchStream {
   void start();
   PreparedBatch make(int64_t batch) const;
   void check_tokens(const Sample& sample) const;
+  Json dealt() const;
+  std::unique_ptr<const RowSampler> make_sampler(const DataloaderConfig& config) const;
 
   std::unique_ptr<const Dataset> dataset_;
   LoaderContext context_;
@@ -99,7 +107,7 @@ class DataLoader final : public BatchStream {
   bool drop_last_;
   int64_t num_threads_;
   int64_t capacity_;
-  DistributedSampler sampler_;
+  std::unique_ptr<const RowSampler> sampler_;
   Json files_;  ///< fingerprints of the dataset's files
 
   int64_t epoch_ = 0;

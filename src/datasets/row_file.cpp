@@ -19,6 +19,7 @@ class JsonRows final : public RowFile {
   int64_t size() const override { return file_.rows().size(); }
   Json row(int64_t index) const override { return file_.rows().row(index); }
   std::string origin(int64_t index) const override { return file_.rows().origin(index); }
+  bool is_valid(int64_t index) const override { return file_.rows().is_valid(index); }
   DataFingerprint fingerprint() const override { return file_.fingerprint(); }
 
  private:
@@ -36,6 +37,7 @@ class PackedRows final : public RowFile {
   int64_t size() const override { return file_.rows().size(); }
   Json row(int64_t index) const override { return file_.rows().row(index); }
   std::string origin(int64_t index) const override { return file_.rows().origin(index); }
+  bool is_valid(int64_t index) const override { return file_.rows().is_valid(index); }
   DataFingerprint fingerprint() const override { return {path_, state_, checksum_}; }
 
  private:
@@ -86,6 +88,14 @@ Json first_row_of(const std::string& path) {
   }
   const JsonFile file(path, /*max_rows=*/1);
   return file.rows().size() == 0 ? Json() : file.rows().row(0);
+}
+
+Json first_valid_row_of(const std::string& path) {
+  const std::unique_ptr<RowFile> file = open_row_file(path);
+  for (int64_t row = 0; row < file->size(); ++row) {
+    if (file->is_valid(row)) return file->row(row);
+  }
+  return {};
 }
 
 std::string first_origin_of(const std::string& path) {

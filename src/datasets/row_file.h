@@ -21,6 +21,8 @@ class RowFile {
   /// "; FILE has it as TYPE, which ..." for a column that rows do not have though the file does; ""
   /// otherwise.
   virtual std::string why_without(const std::string& column) const { return ""; }
+  /// False for a line of JSON lines that is not JSON.
+  virtual bool is_valid(int64_t index) const { return true; }
   virtual DataFingerprint fingerprint() const = 0;
 };
 
@@ -31,7 +33,11 @@ std::unique_ptr<RowFile> open_row_file(const std::string& path);
 /// The first row of a file, without a copy; null where there is none.
 Json first_row_of(const std::string& path);
 
-/// Its origin.
+/// The first row that is JSON, of a file of which every line may be looked at; null where there is
+/// none.
+Json first_valid_row_of(const std::string& path);
+
+/// The origin of the first row.
 std::string first_origin_of(const std::string& path);
 
 }  // namespace automodel::datasets

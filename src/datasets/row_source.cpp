@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "datasets/data_layout.h"
 #include "datasets/hub_data.h"
+#include "datasets/numpy_random.h"
 #include "hub/settings.h"
 
 namespace automodel::datasets {
@@ -38,8 +39,8 @@ void list_below(const std::string& folder, const std::string& inside,
   }
 }
 
-hub::Repository repository_of(const std::string& id) {
-  return {hub::RepositoryKind::kDataset, id, "main"};
+hub::Repository repository_of(const std::string& id, const SourceOptions& options) {
+  return {hub::RepositoryKind::kDataset, id, options.revision};
 }
 
 bool is_hub_data(const std::string& path) {
@@ -47,7 +48,7 @@ bool is_hub_data(const std::string& path) {
 }
 
 std::optional<hub::Snapshot> find_snapshot(const std::string& id, const SourceOptions& options) {
-  return hub::find_cached(repository_of(id),
+  return hub::find_cached(repository_of(id, options),
                           hub::cache_folder(hub::process_environment(), options.cache_dir));
 }
 
@@ -94,6 +95,23 @@ std::vector<std::string> files_of_path(const std::string& path, const std::strin
   std::vector<std::string> files = layout.files_of(split, what);
   for (std::string& file : files) file = path_join(folder, file);
   return files;
+}
+
+/// Whether a split names rows by numbers from the beginning, as `train[10:20]`.
+bool is_plain_slice(const std::optional<Split>& split) {
+  const auto is_plain = [](const std::optional<Split::Bound>& bound) {
+    return !bound || (!bound->is_percent && bound->value >= 0);
+  };
+  return !split || (is_plain(split->from) && is_plain(split->to));
+}
+
+void shuffle(std::vector<int64_t>& rows, int64_t seed) {
+  std::vector<int64_t> shuffled;
+  shuffled.reserve(rows.size());
+  for (const int64_t place : numpy_permutation(std::ssize(rows), static_cast<uint64_t>(seed))) {
+    shuffled.push_back(rows[static_cast<size_t>(place)]);
+  }
+  rows = std::move(shuffled);
 }
 
 /// The names of the splits that a source reads; "" for all.
@@ -181,7 +199,7 @@ bool is_hub_id(std::string_view text) {
 std::vector<hub::Repository> hub_data_sets(const SourceOptions& options) {
   std::vector<hub::Repository> all;
   for (const std::string& path : options.paths) {
-    if (is_hub_data(path)) all.push_back(repository_of(path));
+    if (is_hub_data(path)) all.push_back(repository_of(path, options));
   }
   return all;
 }
@@ -221,6 +239,12 @@ std::vector<std::string> find_data_files(const SourceOptions& options, const std
   return files;
 }
 
+SourceOptions limited_source(const std::string& path, const std::string& split,
+                             std::optional<int64_t> limit) {
+  const bool has_slice = split.find('[') != std::string::npos;
+  return {{path}, split, std::nullopt, has_slice ? std::nullopt : limit};
+}
+
 SourceDescription describe_source(const SourceOptions& options) {
   SourceDescription description;
   for (const hub::Repository& repository : hub_data_sets(options)) {
@@ -241,7 +265,7 @@ SourceDescription describe_source(const SourceOptions& options) {
                              " fetched from the hub when it runs: columns were not looked at");
       return description;
     }
-    const Json row = first_row_of(path);
+    const Json row = options.skips_invalid ? first_valid_row_of(path) : first_row_of(path);
     if (row.is_null()) continue;
     for (const auto& [column, value] : row.as_object()) description.columns.push_back(column);
     return description;
@@ -282,14 +306,57 @@ void RowSource::add_split(const std::vector<std::string>& paths,
   }
 }
 
+void RowSource::add_mixed_split(const std::vector<std::string>& paths,
+                                const std::optional<Split>& split, const SourceOptions& options,
+                                bool is_sum) {
+  std::vector<int64_t> rows;
+  int64_t num_invalid = 0;
+  std::string first_invalid;
+  for (const std::string& path : paths) {
+    const size_t file = open(path);
+    const int64_t first = size_;
+    pieces_.push_back({file, 0, first});
+    size_ += files_[file]->size();
+    for (int64_t row = 0; row < files_[file]->size(); ++row) {
+      if (!options.skips_invalid || files_[file]->is_valid(row)) {
+        rows.push_back(first + row);
+      } else if (++num_invalid == 1) {
+        first_invalid = files_[file]->origin(row);
+      }
+    }
+  }
+  if (num_invalid > 0) {
+    invalid_lines_ =
+        cat(first_invalid, ": ", num_invalid,
+            num_invalid == 1 ? " line is not JSON and is" : " lines are not JSON and are",
+            " left out (skip_invalid_samples)");
+  }
+  const bool shuffles_first = options.shuffle_seed && !is_sum && is_plain_slice(split);
+  if (shuffles_first) shuffle(rows, *options.shuffle_seed);
+  const auto [begin, end] =
+      split ? split->range(std::ssize(rows)) : std::pair{int64_t{0}, std::ssize(rows)};
+  order_.insert(order_.end(), rows.begin() + begin, rows.begin() + end);
+  if (options.shuffle_seed && !is_sum && !shuffles_first) shuffle(order_, *options.shuffle_seed);
+}
+
 RowSource::RowSource(const SourceOptions& options) {
   std::vector<std::optional<Split>> splits = {std::nullopt};
   if (options.split) {
     const std::vector<Split> sum = Split::parse_sum(*options.split);
     splits.assign(sum.begin(), sum.end());
   }
+  const bool is_mixed = options.shuffle_seed || options.skips_invalid;
   for (const auto& split : splits) {
-    add_split(find_data_files(options, split ? split->name : ""), split);
+    const std::vector<std::string> files = find_data_files(options, split ? split->name : "");
+    if (is_mixed) {
+      add_mixed_split(files, split, options, splits.size() > 1);
+    } else {
+      add_split(files, split);
+    }
+  }
+  if (is_mixed) {
+    if (splits.size() > 1 && options.shuffle_seed) shuffle(order_, *options.shuffle_seed);
+    size_ = std::ssize(order_);
   }
   int64_t num_rows = 0;
   for (const auto& file : files_) num_rows += file->size();
@@ -308,6 +375,7 @@ RowSource::RowSource(const SourceOptions& options) {
 
 std::pair<const RowFile*, int64_t> RowSource::locate(int64_t index) const {
   AM_CHECK(index >= 0 && index < size(), "row ", index, " of ", size());
+  if (!order_.empty()) index = order_[static_cast<size_t>(index)];
   const auto next =
       std::upper_bound(pieces_.begin(), pieces_.end(), index,
                        [](int64_t row, const Piece& piece) { return row < piece.first; });

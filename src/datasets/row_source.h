@@ -40,7 +40,16 @@ struct SourceOptions {
   std::optional<std::string> name = std::nullopt;       ///< configuration (data_layout.h)
   std::optional<int64_t> limit = std::nullopt;          ///< at most this many rows
   std::optional<std::string> cache_dir = std::nullopt;  ///< in place of the usual cache
+  std::string revision = "main";                        ///< of data sets of the hub
+  /// Mixes the rows of the split as datasets' shuffle(seed) does: of the whole split, before a
+  /// slice by row numbers; what other slices and sums leave, after them (as upstream).
+  std::optional<int64_t> shuffle_seed = std::nullopt;
+  bool skips_invalid = false;  ///< leaves out lines of JSON lines that are not JSON
 };
+
+/// One file, folder or data set; a limit counts only where the split has no slice (as upstream).
+SourceOptions limited_source(const std::string& path, const std::string& split,
+                             std::optional<int64_t> limit);
 
 /// What can be said about a source without reading it all.
 struct SourceDescription {
@@ -64,7 +73,8 @@ SourceDescription describe_source(const SourceOptions& options);
 /// several threads.
 class RowSource final {
  public:
-  /// Throws InputError for missing files and for a source without rows.
+  /// Throws InputError for missing files and for a source without rows. Parses every row when lines
+  /// that are not JSON are left out.
   explicit RowSource(const SourceOptions& options);
 
   int64_t size() const { return size_; }
@@ -73,6 +83,8 @@ class RowSource final {
   /// What to say of a column that the row's file has and the row has not.
   std::string why_without(const std::string& column, int64_t index) const;
   std::vector<DataFingerprint> files() const;
+  /// "FILE:LINE: 3 lines are not JSON and are left out" with the first one; nullopt when all are.
+  const std::optional<std::string>& invalid_lines() const { return invalid_lines_; }
 
  private:
   /// Rows of one file that follow each other.
@@ -84,11 +96,15 @@ class RowSource final {
 
   size_t open(const std::string& path);
   void add_split(const std::vector<std::string>& paths, const std::optional<Split>& split);
+  void add_mixed_split(const std::vector<std::string>& paths, const std::optional<Split>& split,
+                       const SourceOptions& options, bool is_sum);
   std::pair<const RowFile*, int64_t> locate(int64_t index) const;
 
   std::vector<std::string> paths_;
   std::vector<std::unique_ptr<RowFile>> files_;  ///< of paths_
   std::vector<Piece> pieces_;
+  std::vector<int64_t> order_;  ///< of the pieces' rows that are read; empty: all, as they are
+  std::optional<std::string> invalid_lines_;
   int64_t size_ = 0;
 };
 

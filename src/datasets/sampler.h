@@ -1,38 +1,107 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
+#include <utility>
 #include <vector>
+
+#include "core/field.h"
 
 namespace automodel::datasets {
 
 /// torch.randperm(n, generator=torch.Generator().manual_seed(seed)).
 std::vector<int64_t> random_permutation(int64_t n, int64_t seed);
 
+/// Which rows a data-parallel rank trains on in an epoch, and in which order.
+class RowSampler {
+ public:
+  virtual ~RowSampler() = default;
+
+  /// Rows that each rank gets in an epoch.
+  virtual int64_t size() const = 0;
+
+  /// This rank's rows of an epoch, in order, after the first num_skipped of them.
+  virtual std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped) const = 0;
+
+  /// Whether what all ranks took up to a position depends on how many they are and on the batch
+  /// size: then a run continues with the same ones only.
+  virtual bool depends_on_ranks() const { return false; }
+};
+
+/// How rows are dealt.
+struct SamplerOptions {
+  int64_t num_rows = 0;
+  int num_replicas = 1;
+  int rank = 0;
+  bool shuffle = true;
+  int64_t seed = 42;
+};
+
 /// Deals the rows of an epoch to data-parallel ranks as torch's DistributedSampler with drop_last:
 /// the rows in order, or permuted with seed + epoch; the tail that does not fill all ranks is left
 /// out; rank r takes positions r, r + num_replicas, ... What has been consumed is counted over all
 /// ranks, so a position means the same on any number of them.
-class DistributedSampler final {
+class DistributedSampler final : public RowSampler {
  public:
-  struct Options {
-    int64_t num_rows = 0;
-    int num_replicas = 1;
-    int rank = 0;
-    bool shuffle = true;
-    int64_t seed = 42;
-  };
+  using Options = SamplerOptions;
 
   /// Throws InputError when there are fewer rows than ranks.
   explicit DistributedSampler(const Options& options);
 
-  /// Rows that each rank gets in an epoch.
-  int64_t size() const { return options_.num_rows / options_.num_replicas; }
-
-  /// This rank's rows of an epoch, in order, after the first num_skipped of them.
-  std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped = 0) const;
+  int64_t size() const override { return options_.num_rows / options_.num_replicas; }
+  std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped = 0) const override;
 
  private:
   Options options_;
 };
 
+/// Upstream's LengthGroupedSampler: rows sorted by length, the longest first, dealt round-robin and
+/// cut to batches; an epoch takes the batches in the order of torch.randperm of seed + epoch. Every
+/// rank's batch holds rows of nearly the same length. `shuffle` makes no difference.
+class LengthGroupedSampler final : public RowSampler {
+ public:
+  /// `lengths` of all rows. Throws InputError when they do not fill one batch on every rank.
+  LengthGroupedSampler(const std::vector<int64_t>& lengths, int64_t batch_size,
+                       const SamplerOptions& options);
+
+  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped = 0) const override;
+  bool depends_on_ranks() const override { return true; }
+
+ private:
+  int64_t batch_size_;
+  int64_t seed_;
+  std::vector<int64_t> rows_;  ///< this rank's, batch by batch
+};
+
+/// Megatron's samplers (`dataloader_type`): batches follow each other, and a rank takes its part of
+/// what all ranks' micro-batches take together (single); or every rank shuffles a part of the rows
+/// of its own, by torch.randperm of the epoch (cyclic). Rows that do not fill a micro-batch on
+/// every rank are left out.
+enum class MegatronOrder { kSingle, kCyclic };
+
+class MegatronSampler final : public RowSampler {
+ public:
+  /// Throws InputError when the rows do not fill one batch on every rank.
+  MegatronSampler(MegatronOrder order, int64_t batch_size, const SamplerOptions& options);
+
+  int64_t size() const override { return num_batches_ * batch_size_; }
+  std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped = 0) const override;
+  bool depends_on_ranks() const override { return order_ == MegatronOrder::kCyclic; }
+
+ private:
+  MegatronOrder order_;
+  int64_t batch_size_;
+  SamplerOptions options_;
+  int64_t num_batches_;  ///< of a rank
+};
+
 }  // namespace automodel::datasets
+
+template <>
+struct automodel::EnumNames<automodel::datasets::MegatronOrder> {
+  using MegatronOrder = automodel::datasets::MegatronOrder;
+  static constexpr std::array<std::pair<std::string_view, MegatronOrder>, 2> values = {
+      {{"single", MegatronOrder::kSingle}, {"cyclic", MegatronOrder::kCyclic}}};
+};

@@ -33,12 +33,12 @@ std::string first_answer(const Json& row, const RowSource& source, int64_t index
 }  // namespace
 
 SourceOptions SquadConfig::source() const {
-  const bool has_slice = split.find('[') != std::string::npos;
-  return {{dataset_name}, split, std::nullopt, has_slice ? std::nullopt : limit_dataset_samples};
+  return limited_source(dataset_name, split, limit_dataset_samples);
 }
 
 SourceDescription check(const SquadConfig& config) {
   config.format().validate();
+  check_template(config.chat_template);
   SourceDescription description = describe_source(config.source());
   if (description.note) return description;
   for (const char* column : {"context", "question", "answers"}) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "datasets/chat_format.h"
 #include "datasets/format.h"
@@ -42,6 +43,8 @@ struct SquadConfig {
 
   SourceOptions source() const;
   FormatOptions format() const { return {seq_length, padding, truncation, true}; }
+  static std::vector<std::string> columns_read() { return {"context", "question", "answers"}; }
+  TemplateUse template_use() const { return use_of_template(chat_template, false); }
 };
 
 /// Checks the options and the first row's columns; see check() of column-mapped data.

@@ -195,5 +195,12 @@ TEST_F(HubCommandsTest, ARunThatWasKilledWhileFetchingGoesOn) {
   }));
 }
 
+TEST_F(HubCommandsTest, InspectDataFetchesDataAndNoWeights) {
+  const ProgramResult result = run({"inspect-data", recipe_, "--samples", "1"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("12 rows; of the first ones:"));
+  EXPECT_EQ(server_.num_requests("model.safetensors"), 0u);
+}
+
 }  // namespace
 }  // namespace automodel::test

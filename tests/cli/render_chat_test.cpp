@@ -68,9 +68,35 @@ TEST(InspectDataTest, ShowsWhatCountsAndWhatIsOdd) {
             "---\n2 rows; of the first ones:\n"
             "2 samples: 63 to 82 tokens, half of them up to 82\n"
             "50 of 145 tokens count in the loss (34.5 %)\n"
+            "samples that truncation cut: 0 (0 tokens)\n"
             "rows without a label, which gave way to the next: 0\n"
             "samples that begin with two BOS: 0\n"
             "samples without a special token among the labels (no end to learn): 0\n");
+}
+
+TEST(InspectDataTest, WritesOnePageInWhichDataStayText) {
+  const test::TemporaryDirectory folder;
+  const std::string data = folder.write(
+      "x.jsonl", R"({"messages": [{"role": "user", "content": "<script>alert('&')</script>"}, )"
+                 R"({"role": "assistant", "content": "a \"b\" c d e f g h"}], "note": 1})"
+                 "\n");
+  const test::ProgramResult run = test::run_program(
+      {test::automodel_binary(), "inspect-data", "recipes/llm_finetune/chat_quickstart.yaml",
+       cat("--dataset.path_or_dataset_id=", data), "--dataset.split=train",
+       "--dataset.seq_length=40", "--html", folder.file("page.html")});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.out, cat(folder.file("page.html"), ": 1 samples\n"));
+  const std::string page = read_file(folder.file("page.html"));
+  EXPECT_EQ(page.find("<script"), std::string::npos) << page;
+  EXPECT_NE(page.find("&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;"), std::string::npos)
+      << page;
+  EXPECT_NE(page.find("<mark>a &quot;b&quot;"), std::string::npos) << page;
+  EXPECT_NE(page.find("more are cut off</h2>"), std::string::npos) << page;
+  EXPECT_NE(page.find("<li>samples that truncation cut: 1 ("), std::string::npos) << page;
+  EXPECT_NE(page.find("<li>columns that nothing reads: note</li>"), std::string::npos) << page;
+  for (const char* reference : {"http", "src=", "href="}) {
+    EXPECT_EQ(page.find(reference), std::string::npos) << reference;
+  }
 }
 
 }  // namespace

@@ -179,8 +179,8 @@ TEST_F(ChatDatasetTest, TurnsThatNeverEndAreAFinding) {
       tokenizers::Tokenizer::load(source_file("tests/datasets/data/tokenizer")));
   const auto finding = [&](const char* source) {
     const ChatDatasetConfig config = config_for(kTwoTurns, source);
-    return replace_all(ChatDataset(config, encoder).finding().value_or("none"),
-                       config.path_or_dataset_id[0], "x.jsonl");
+    const std::string text = join(ChatDataset(config, encoder).findings(), "\n");
+    return replace_all(text.empty() ? "none" : text, config.path_or_dataset_id[0], "x.jsonl");
   };
   EXPECT_EQ(finding("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"), "none");
   EXPECT_EQ(finding("{% for m in messages %}{{ m.content }}.{% endfor %}"),
@@ -214,23 +214,96 @@ TEST_F(ChatDatasetTest, MakesTheSamplesOfTransformers) {
   EXPECT_GT(goldens.size(), 10U);
 }
 
-TEST_F(ChatDatasetTest, RefusesWhatIsNotInThisVersion) {
-  const auto refused = [&](auto set) {
-    ChatDatasetConfig config = config_for(kTwoTurns);
+/// The contents of the users' messages, which the template writes.
+std::string order_of(const ChatDatasetConfig& config, const TextEncoder& encoder) {
+  const ChatDataset dataset(config, encoder);
+  std::string out;
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    out += text_of(dataset.at(i).input_ids).substr(2, 1);
+  }
+  return out;
+}
+
+std::string ten_rows() {
+  std::string lines;
+  for (char c = '0'; c <= '9'; ++c) {
+    lines += R"({"messages": [{"role": "user", "content": ")" + std::string(1, c) +
+             R"("}, {"role": "assistant", "content": "x"}]})" + "\n";
+  }
+  return lines;
+}
+
+TEST_F(ChatDatasetTest, ShufflesTheWholeSplitBeforeItsSlice) {
+  ChatDatasetConfig config = config_for(ten_rows());
+  EXPECT_EQ(order_of(config, encoder_), "0123456789");
+  // numpy.random.default_rng(42).permutation(10)
+  config.shuffle_seed = 42;
+  EXPECT_EQ(order_of(config, encoder_), "5607324918");
+  config.split = "train[:4]";
+  EXPECT_EQ(order_of(config, encoder_), "5607");
+  config.split = "train[4:]";
+  EXPECT_EQ(order_of(config, encoder_), "324918");
+  // Upstream has the datasets package take other slices, and shuffles what it gets.
+  config.split = "train[:40%]";
+  EXPECT_EQ(order_of(config, encoder_), "3210");
+  config.split = "train[:2]+train[8:]";
+  EXPECT_EQ(order_of(config, encoder_), "9810");
+}
+
+TEST_F(ChatDatasetTest, LeavesOutLinesThatAreNotJsonWhenAsked) {
+  const std::string rows = ten_rows();
+  const size_t second = rows.find('\n') + 1;
+  ChatDatasetConfig config =
+      config_for("{broken\n" + rows.substr(0, second) + "also broken\n" + rows.substr(second));
+  EXPECT_NE(error_of<InputError>([&] { check(config); }).find("x.jsonl:1: not valid JSON"),
+            std::string::npos);
+  config.skip_invalid_samples = true;
+  EXPECT_EQ(check(config).columns, std::vector<std::string>{"messages"});
+  EXPECT_EQ(order_of(config, encoder_), "0123456789");
+  EXPECT_EQ(replace_all(ChatDataset(config, encoder_).findings()[0], config.path_or_dataset_id[0],
+                        "x.jsonl"),
+            "x.jsonl:1: 2 lines are not JSON and are left out (skip_invalid_samples)");
+  EXPECT_EQ(ChatDataset(config, encoder_).origin(1), config.path_or_dataset_id[0] + ":4");
+  config.split = "train[1:3]";
+  EXPECT_EQ(order_of(config, encoder_), "12");
+  // A row that is JSON and no object is wrong all the same.
+  config = config_for("5\n");
+  config.skip_invalid_samples = true;
+  EXPECT_NE(error_of<InputError>([&] { check(config); }).find("a row must be a JSON object"),
+            std::string::npos);
+}
+
+TEST_F(ChatDatasetTest, TellsWhatAMaskDoesNotFind) {
+  const auto finding = [&](const char* source, const char* reasoning, auto set) {
+    ChatDatasetConfig config = config_for(
+        std::string(R"({"messages": [{"role": "user", "content": "A"}, {"role": "assistant", )") +
+            reasoning + R"("content": "B"}]})" + "\n",
+        source);
     set(config);
-    return error_of<UnsupportedError>([&] { check(config); });
+    return replace_all(ChatDataset(config, encoder_).findings()[0], config.path_or_dataset_id[0],
+                       "x.jsonl");
   };
-  EXPECT_EQ(refused([](auto& config) { config.shuffle_seed = 1; }),
-            "shuffle_seed: this is not in this version; the loader shuffles rows; shuffle the file "
-            "to have a slice of shuffled rows");
-  EXPECT_EQ(refused([](auto& config) { config.mask_reasoning_content = true; }),
-            "mask_reasoning_content: this is not in this version; a template's {% generation %} "
-            "blocks can leave reasoning out");
-  EXPECT_EQ(refused([](auto& config) { config.mask_generation_prompt = true; }),
-            "mask_generation_prompt: this is not in this version; a template's {% generation %} "
-            "blocks can leave the header out");
-  EXPECT_EQ(refused([](auto& config) { config.skip_invalid_samples = true; }),
-            "skip_invalid_samples: this is not in this version; remove the lines that errors name");
+  const char* thought = R"("reasoning_content": "hm", )";
+  EXPECT_EQ(finding(kPlain, thought, [](auto&) {}),
+            "x.jsonl:1: message 2: the template does not write reasoning_content, so it is not "
+            "trained on");
+  EXPECT_EQ(finding("{% for m in messages %}{{ m.content }}{% endfor %}{# reasoning_content #}",
+                    thought, [](auto& config) { config.mask_reasoning_content = true; }),
+            "x.jsonl:1: message 2: the template does not write this message's reasoning_content, "
+            "so mask_reasoning_content does nothing here");
+  EXPECT_EQ(finding("{% for m in messages %}{% generation %}{{ loop.last }}{{ m.content }}"
+                    "{% endgeneration %}{% endfor %}",
+                    "", [](auto& config) { config.mask_generation_prompt = true; }),
+            "x.jsonl:1: message 2: mask_generation_prompt does nothing here, because the template "
+            "writes what comes before the message differently without it");
+}
+
+TEST_F(ChatDatasetTest, ATemplateFileMayBeATokenizersConfiguration) {
+  ChatDatasetConfig config = config_for(kTwoTurns);
+  Json object = Json::object();
+  object["chat_template"] = kMarked;
+  config.chat_template = directory_.write("tokenizer_config.json", object.dump());
+  EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels), "_____B)______D)");
 }
 
 }  // namespace

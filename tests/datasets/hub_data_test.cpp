@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "datasets/agent_chat.h"
 #include "datasets/hellaswag.h"
 #include "datasets/squad.h"
 #include "support/errors.h"
@@ -73,6 +74,21 @@ TEST_F(HubDataTest, AListedDataSetIsDescribedBeforeItsRowsAreHere) {
             "validation");
   EXPECT_THAT(error_of<InputError>([&] { RowSource rows(source("train")); }),
               HasSubstr("train-00000-of-00001.parquet is not in the Hugging Face cache"));
+}
+
+TEST_F(HubDataTest, ARevisionIsTheDataSetsOwn) {
+  server_.add("datasets/org/traces", "train.jsonl", "{\"messages\": \"first\"}\n");
+  server_.add_reference("datasets/org/traces", "refs/convert/parquet");
+  server_.add("datasets/org/traces", "train.jsonl", "{\"messages\": \"second\"}\n");
+  AgentChatConfig config{.dataset_name = "org/traces", .revision = "refs/convert/parquet"};
+  SourceOptions options = config.source();
+  options.cache_dir = settings_.cache;
+  EXPECT_NE(describe_source(options).note, std::nullopt);
+  fetch(options);
+  EXPECT_EQ(RowSource(options).row(0).at("messages").as_string(), "first");
+  options.revision = "main";
+  fetch(options);
+  EXPECT_EQ(RowSource(options).row(0).at("messages").as_string(), "second");
 }
 
 TEST_F(HubDataTest, OnlyTheSplitsThatAreReadAreFetched) {

@@ -214,9 +214,50 @@ TEST(LoaderTest, RefusesTokensOutsideTheVocabulary) {
   }
 }
 
-TEST(LoaderTest, RefusesAnEmptyDatasetAndGrouping) {
+TEST(LoaderTest, RefusesAnEmptyDataset) {
   EXPECT_THROW(make_loader(0), InputError);
-  EXPECT_THROW(make_loader(3, {}, {.group_by_length = true}), UnsupportedError);
+}
+
+TEST(LoaderTest, GroupsSamplesOfOneLengthAndContinuesInTheMiddleOfAnEpoch) {
+  const LoaderContext one{.local_batch_size = 4};
+  const DataloaderConfig grouped{.num_workers = 3, .group_by_length = true};
+  DataLoader loader = make_loader(40, one, grouped);  // eight rows of each of five lengths
+  std::vector<std::vector<int64_t>> batches;
+  std::set<int64_t> lengths;
+  while (const auto batch = loader.next()) {
+    batches.push_back(rows_of(*batch));
+    for (const int64_t row : batches.back()) EXPECT_EQ(row % 5, batches.back()[0] % 5);
+    lengths.insert(batches.back()[0] % 5);
+  }
+  EXPECT_EQ(batches.size(), 10U);
+  EXPECT_EQ(lengths.size(), 5U);
+
+  DataLoader first = make_loader(40, one, grouped);
+  for (int i = 0; i < 3; ++i) first.next();
+  DataLoader second = make_loader(40, one, grouped);
+  second.load_state(first.state());
+  EXPECT_EQ(rest_of(second), std::vector(batches.begin() + 3, batches.end()));
+  second.set_epoch(1);
+  EXPECT_NE(rest_of(second), batches);
+
+  // Every rank has the same lengths at the same time, and positions of other ranks are refused.
+  DataLoader left = make_loader(40, {.num_replicas = 2, .rank = 0, .local_batch_size = 4}, grouped);
+  DataLoader right =
+      make_loader(40, {.num_replicas = 2, .rank = 1, .local_batch_size = 4}, grouped);
+  while (const auto batch = left.next()) {
+    EXPECT_EQ(rows_of(*batch)[0] % 5, rows_of(*right.next())[0] % 5);
+  }
+  try {
+    left.load_state(first.state());
+    FAIL() << "no error";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "the saved data position is of rows dealt as {\"ranks\": 1, \"batch_size\": 4}, "
+        "these are dealt as {\"ranks\": 2, \"batch_size\": 4}: with group_by_length or "
+        "dataloader_type cyclic a run continues on as many ranks, with the same batch_size");
+  }
+  EXPECT_THROW(make_loader(40, one).load_state(first.state()), InputError);
 }
 
 /// The ids of this process's threads that are not in `known`. A thread that was joined is listed

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "datasets/collate.h"
@@ -197,6 +200,22 @@ TEST(PackedDatasetTest, ALoaderShufflesPacksAndKnowsItsPlace) {
   DataLoader rest = loader();
   rest.load_state(place);
   for (size_t i = 4; i < 10; ++i) EXPECT_TRUE(rest.next()->input_ids.equal(batches[i]));
+}
+
+TEST(PackLengths, AMillionSamplesArePackedInSeconds) {
+  std::mt19937 random(1);
+  std::vector<int64_t> lengths(1'000'000);
+  for (int64_t& length : lengths) length = 1 + static_cast<int64_t>(random() % 2048);
+  for (const PackingStrategy strategy : {PackingStrategy::kThd, PackingStrategy::kNeat}) {
+    const double begin = monotonic_seconds();
+    const auto packs = pack_lengths(lengths, {.pack_size = 4096, .strategy = strategy});
+    const double seconds = monotonic_seconds() - begin;
+    RecordProperty(strategy == PackingStrategy::kThd ? "thd_seconds" : "neat_seconds",
+                   std::to_string(seconds));
+    std::cout << (strategy == PackingStrategy::kThd ? "thd: " : "neat: ") << packs.size()
+              << " packs in " << seconds << " s\n";
+    EXPECT_LT(seconds, 10);
+  }
 }
 
 }  // namespace

@@ -10,16 +10,19 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "datasets/agent_chat.h"
 #include "datasets/chat_dataset.h"
 #include "datasets/column_mapped.h"
 #include "datasets/hellaswag.h"
 #include "datasets/mock_iterable.h"
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
+#include "datasets/xlam.h"
 #include "optim/options.h"
 #include "recipes/check/check_run.h"
 #include "recipes/read/backend_section.h"
 #include "recipes/read/inactive_sections.h"
+#include "recipes/read/megatron_section.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_schema.h"
@@ -77,6 +80,9 @@ std::vector<ListedKey> active_keys() {
   using namespace datasets;
   list_keys<ColumnMappedTextInstructionDatasetConfig>("dataset(column_mapped)", keys);
   list_keys<ChatDatasetConfig>("dataset(chat)", keys);
+  list_keys<AgentChatConfig>("dataset(agent)", keys);
+  list_keys<XlamConfig>("dataset(xlam)", keys);
+  list_keys<MegatronSection>("dataset(megatron)", keys);
   list_keys<SquadConfig>("dataset(squad)", keys);
   list_keys<HellaSwagConfig>("dataset(hellaswag)", keys);
   list_keys<MockIterableDatasetConfig>("dataset(mock)", keys);
@@ -226,6 +232,8 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<distributed::MoEParallelizerConfig>("moe", values);
   expect_warnings<ModelSection>("model", values);
   expect_warnings<datasets::ChatDatasetConfig>("chat", values);
+  expect_warnings<datasets::XlamConfig>("xlam", values);
+  expect_warnings<MegatronSection>("megatron", values);
   expect_warnings<datasets::SquadConfig>("squad", values);
   expect_warnings<TokenizerSection>("tokenizer", values);
   expect_warnings<datasets::DataloaderConfig>("dataloader", values);

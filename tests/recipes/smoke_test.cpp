@@ -108,5 +108,48 @@ TEST(SmokeTest, TheChatQuickstartLearnsWhatTheAssistantWrites) {
   EXPECT_EQ(test::read_records(folder.file("validation.jsonl")).size(), 2u);
 }
 
+TEST(SmokeTest, TheFunctionCallsQuickstartLearnsToCall) {
+  const test::TemporaryDirectory folder;
+  const std::vector<Json> steps =
+      train({"run", "recipes/llm_finetune/function_calls_quickstart.yaml"}, folder.path(),
+            {"--step_scheduler.max_steps=6", "--step_scheduler.ckpt_every_steps=3",
+             "--step_scheduler.val_every_steps=3", "--lr_scheduler.lr_warmup_steps=1"});
+  ASSERT_EQ(steps.size(), 6u);
+  expect_finite(steps);
+  EXPECT_LT(steps.back().at("loss").as_double(), steps.front().at("loss").as_double() - 0.5);
+  EXPECT_EQ(test::read_records(folder.file("validation.jsonl")).size(), 2u);
+}
+
+TEST(SmokeTest, TheTokenFilesQuickstartLearnsTheSameOnOneRankAndOnTwo) {
+  std::vector<std::vector<Json>> runs;
+  for (const char* ranks : {"1", "2"}) {
+    const test::TemporaryDirectory folder;
+    runs.push_back(train(
+        {"run", "recipes/llm_pretrain/token_files_quickstart.yaml", "--nproc-per-node", ranks},
+        folder.path(),
+        {"--step_scheduler.max_steps=4", "--step_scheduler.ckpt_every_steps=2",
+         "--step_scheduler.val_every_steps=2", "--lr_scheduler.lr_warmup_steps=1",
+         "--validation_dataset.num_val_samples=16"}));
+    ASSERT_EQ(runs.back().size(), 4u);
+    expect_finite(runs.back());
+    EXPECT_EQ(test::read_records(folder.file("validation.jsonl")).size(), 2u);
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    // Two ranks take the two halves of what one rank takes, micro-batch by micro-batch.
+    EXPECT_NEAR(runs[0][i].at("loss").as_double(), runs[1][i].at("loss").as_double(), 1e-5);
+    EXPECT_EQ(runs[0][i].at("num_label_tokens").as_int(), 16 * 128);
+  }
+}
+
+TEST(SmokeTest, TheAgentTracesQuickstartLearns) {
+  const test::TemporaryDirectory folder;
+  const std::vector<Json> steps =
+      train({"run", "recipes/llm_finetune/agent_traces_quickstart.yaml"}, folder.path(),
+            {"--step_scheduler.max_steps=6", "--lr_scheduler.lr_warmup_steps=1"});
+  ASSERT_EQ(steps.size(), 6u);
+  expect_finite(steps);
+  EXPECT_LT(steps.back().at("loss").as_double(), steps.front().at("loss").as_double() - 0.5);
+}
+
 }  // namespace
 }  // namespace automodel::recipes

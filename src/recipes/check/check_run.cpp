@@ -193,6 +193,7 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                         cat("the tokenizer of ", folder, " has ids up to ",
                             tokenizer.id_bound() - 1, ", the model's vocab_size is ", vocab_size));
     }
+    datasets::check_template(section.plan->template_use(), tokenizer.chat_template(), folder);
   } catch (const UserError& error) {
     diagnostics.error(section.node, error.what());
   }
@@ -245,8 +246,35 @@ void check_restore(const Recipe& recipe, Diagnostics& diagnostics) {
                         recipe.checkpoint.checkpoint_dir, " nor as a path"));
 }
 
+/// Keys of the loader that go with some datasets only.
+void check_loader(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
+  const bool is_training = section.key == "dataset";
+  const char* key = is_training ? "dataloader" : "validation_dataloader";
+  const datasets::DataloaderConfig& loader =
+      is_training ? recipe.dataloader : recipe.validation_dataloader;
+  if (!section.plan->takes_dataloader_type()) {
+    if (!loader.dataloader_type) return;
+    diagnostics.error(
+        place_of(recipe, key, "dataloader_type"),
+        "dataloader_type is for MegatronPretraining; `shuffle` says whether other data "
+        "are");
+    return;
+  }
+  if (loader.shuffle == true) {
+    diagnostics.error(
+        place_of(recipe, key, "shuffle"),
+        "samples of MegatronPretraining are in an order already; dataloader_type: cyclic "
+        "shuffles them anew every epoch");
+  }
+  if (loader.group_by_length) {
+    diagnostics.error(place_of(recipe, key, "group_by_length"),
+                      "samples of MegatronPretraining are all of one length");
+  }
+}
+
 void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
   if (section.plan == nullptr) return;
+  check_loader(recipe, section, diagnostics);
   check_drawn_tokens(recipe, section, diagnostics);
   try {
     if (const auto note = section.plan->check()) {

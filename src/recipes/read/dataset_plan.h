@@ -6,8 +6,10 @@
 #include <string>
 
 #include "config/registry.h"
+#include "datasets/chat_format.h"
 #include "datasets/dataset.h"
 #include "datasets/loader.h"
+#include "datasets/megatron_pretraining.h"
 #include "datasets/packing.h"
 #include "datasets/row_source.h"
 #include "datasets/text_encoder.h"
@@ -27,6 +29,7 @@ struct DataContext {
   datasets::DataloaderConfig loader;
   datasets::LoaderContext context;
   std::optional<datasets::PackingConfig> packing;  ///< join samples to packs
+  datasets::TrainingSchedule schedule;
 };
 
 /// A dataset section whose options are read but whose files are not.
@@ -44,6 +47,20 @@ class DatasetPlan {
   virtual bool has_samples_to_pack() const = 0;
   /// Where its rows come from, for a dataset that reads files.
   virtual std::optional<datasets::SourceOptions> source() const { return std::nullopt; }
+
+  /// Columns of the first row that nothing reads.
+  virtual std::vector<std::string> unread_columns() const { return {}; }
+  /// Whether labels stand at their own tokens (block diffusion) instead of one before.
+  virtual bool is_unshifted() const { return false; }
+
+  /// Whether `dataloader_type` deals its samples.
+  virtual bool takes_dataloader_type() const { return false; }
+
+  /// Which chat template it writes with.
+  virtual datasets::TemplateUse template_use() const { return datasets::TemplateUse::kNone; }
+
+  /// The text of the chat template that its options name. Throws UserError when it is nowhere.
+  virtual std::optional<std::string> named_template() const { return std::nullopt; }
 
   /// For a dataset that draws tokens: they are below this.
   virtual std::optional<int64_t> drawn_vocabulary() const { return std::nullopt; }

@@ -73,7 +73,7 @@ void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubIn
   const auto source = section.plan->source();
   if (!source || datasets::hub_data_sets(*source).empty()) return;
   inputs.push_back({section.node, source->cache_dir, [source = *source, what](hub::Hub& hub) {
-                      if (what == HubFetch::kAll) {
+                      if (what == HubFetch::kData || what == HubFetch::kAll) {
                         datasets::fetch_data_files(hub, source);
                       } else {
                         datasets::fetch_data_cards(hub, source);
@@ -123,7 +123,7 @@ std::vector<HubFinding> fetch_descriptions(const std::vector<HubInput>& inputs, 
 
 Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_run,
                      Reporter& reporter, Diagnostics& diagnostics) {
-  AM_CHECK(what != HubFetch::kAll);
+  AM_CHECK(what == HubFetch::kConfig || what == HubFetch::kDescriptions);
   Recipe recipe = read_recipe(document.root, diagnostics);
   const std::vector<HubInput> inputs = inputs_of(recipe, what);
   if (inputs.empty()) return recipe;
@@ -160,8 +160,8 @@ bool awaits_weights(const ModelPlan& model) {
   }
 }
 
-void fetch_inputs(const Recipe& recipe, Reporter& reporter, ByteCounter& bytes) {
-  for (const HubInput& input : inputs_of(recipe, HubFetch::kAll)) {
+void fetch_inputs(const Recipe& recipe, Reporter& reporter, ByteCounter& bytes, HubFetch what) {
+  for (const HubInput& input : inputs_of(recipe, what)) {
     hub::Hub hub(settings_of(input), reporter, &bytes);
     input.fetch(hub);
   }

@@ -136,13 +136,8 @@ LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagno
                        {"in_order", "batches always come in order"},
                        {"multiprocessing_context", "workers are threads"},
                        {"worker_init_fn", "workers are threads"},
-                       {"dataloader_type", "it is for Megatron data"},
                        {"dataset", "use the top-level section"}},
        .other_keys = {"_target_", "collate_fn"}});
-  if (section.config.group_by_length) {
-    diagnostics.unsupported(*node->find("group_by_length"),
-                            "group_by_length is not in this version");
-  }
   if (node->has("_target_")) {
     if (const auto target = config::split_target(*node, diagnostics)) {
       dataloader_targets().resolve(*target, diagnostics);

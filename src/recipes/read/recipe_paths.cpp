@@ -37,7 +37,16 @@ void add_folder(Tree* node, std::vector<Tree*>& paths) {
 template <typename Tree>
 void add_data(Tree& section, std::vector<Tree*>& paths) {
   for (const char* key : kDataKeys) add_texts(section.find(key), paths);
+  if (Tree* files = section.find("paths")) {
+    add_texts(files, paths);
+    for (Tree& part : files->children()) add_texts(&part, paths);
+  }
   add_folder(section.find("tokenizer"), paths);
+}
+
+/// A file, a folder, or the files PATH.idx and PATH.bin.
+bool is_there(const std::string& path) {
+  return path_exists(path) || path_exists(path + ".idx");
 }
 
 std::vector<Node*> paths_of(Node& root) {
@@ -86,9 +95,9 @@ void find_paths(Node& root, Diagnostics& diagnostics) {
     const std::string text = path->string_value().value_or("");
     if (home.empty()) continue;
     const std::string there = path_join(home, text);
-    if (!path_exists(there)) continue;
-    if (path_exists(text)) {
-      if (!std::filesystem::equivalent(text, there)) {
+    if (!is_there(there)) continue;
+    if (is_there(text)) {
+      if (path_exists(there) && !std::filesystem::equivalent(text, there)) {
         diagnostics.note(*path, cat("the current folder's is meant, not ", there));
       }
       continue;
@@ -101,7 +110,7 @@ void find_paths(Node& root, Diagnostics& diagnostics) {
 std::string looked_for_text(const Node& path, const Diagnostics& diagnostics) {
   const std::string home = other_place(path, diagnostics);
   const std::string text = path.string_value().value_or("");
-  if (home.empty() || path_exists(text) || path_exists(path_join(home, text))) return "";
+  if (home.empty() || is_there(text) || is_there(path_join(home, text))) return "";
   return cat("; looked for in ", std::filesystem::current_path().string(), " and in ", home);
 }
 

@@ -1,13 +1,18 @@
+#include <algorithm>
+
 #include "config/bind.h"
 #include "config/schema.h"
+#include "datasets/agent_chat.h"
 #include "datasets/chat_dataset.h"
 #include "datasets/column_mapped.h"
 #include "datasets/hellaswag.h"
 #include "datasets/mock_iterable.h"
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
+#include "datasets/xlam.h"
 #include "recipes/read/absent_targets.h"
 #include "recipes/read/dataset_plan.h"
+#include "recipes/read/megatron_section.h"
 
 namespace automodel::recipes {
 
@@ -30,11 +35,39 @@ class MapPlan final : public DatasetPlan {
 
   std::optional<datasets::SourceOptions> source() const override { return config_.source(); }
 
+  datasets::TemplateUse template_use() const override {
+    if constexpr (requires { config_.template_use(); }) return config_.template_use();
+    return datasets::TemplateUse::kNone;
+  }
+
+  std::vector<std::string> unread_columns() const override {
+    std::vector<std::string> unread;
+    if constexpr (requires { config_.columns_read(); }) {
+      const std::vector<std::string> read = config_.columns_read();
+      for (const std::string& column : datasets::describe_source(config_.source()).columns) {
+        if (std::ranges::find(read, column) == read.end()) unread.push_back(column);
+      }
+    }
+    return unread;
+  }
+
+  bool is_unshifted() const override {
+    if constexpr (requires { config_.unshifted; }) return config_.unshifted;
+    return false;
+  }
+
+  std::optional<std::string> named_template() const override {
+    if constexpr (requires { config_.chat_template; }) {
+      if (config_.chat_template) return datasets::named_template(*config_.chat_template).text;
+    }
+    return std::nullopt;
+  }
+
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
     auto dataset = std::make_unique<Data>(config_, *data.encoder);
-    if constexpr (requires { dataset->finding(); }) {
-      if (dataset->finding() && data.context.reporter != nullptr) {
-        data.context.reporter->warning(*dataset->finding());
+    if constexpr (requires { dataset->findings(); }) {
+      for (const std::string& finding : dataset->findings()) {
+        if (data.context.reporter != nullptr) data.context.reporter->warning(finding);
       }
     }
     std::unique_ptr<const datasets::Dataset> samples = std::move(dataset);
@@ -110,14 +143,6 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     const char* reason;
     config::OptionsCheck check = {};
   } names[] = {
-      {"agent_chat", "make_agent_chat_dataset",
-       "traces of agents are not in this version; ChatDataset reads messages with tool calls",
-       config::check_options<ChatDatasetOptions>()},
-      {"xlam", "make_xlam_dataset",
-       "xLAM's rows are not in this version; ChatDataset reads messages with tool calls",
-       config::check_options<ChatDatasetOptions>()},
-      {"megatron_dataset", "MegatronPretraining", "Megatron .bin/.idx data are not in this version",
-       config::check_options<MegatronDatasetOptions>()},
       {"nanogpt_dataset", "NanogptDataset", "nanoGPT .bin data are not in this version",
        config::check_options<NanogptDatasetOptions>()},
       {"seq2seq", "make_seq2seq_dataset", "encoder-decoder models are not in this version"},
@@ -149,6 +174,10 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
   add<ChatDatasetConfig, MapPlan<ChatDatasetConfig, ChatDataset>>(
       registry, "chat_dataset", "ChatDataset",
       "conversations (OpenAI messages, ShareGPT) in JSON or JSONL files");
+  add<AgentChatConfig, MapPlan<AgentChatConfig, AgentChatDataset>>(
+      registry, "agent_chat", "make_agent_chat_dataset", "traces of agents that call tools");
+  add<XlamConfig, MapPlan<XlamConfig, XlamDataset>>(registry, "xlam", "make_xlam_dataset",
+                                                    "function calling: query, tools, answers");
   add<SquadConfig, MapPlan<SquadConfig, SquadDataset>>(registry, "squad", "make_squad_dataset",
                                                        "reading comprehension");
   add<HellaSwagConfig, MapPlan<HellaSwagConfig, HellaSwagDataset>>(registry, "hellaswag",
@@ -161,6 +190,12 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
        .doc = "plain text for pretraining",
        .options = config::schema_of<TextFileDatasetConfig>()},
       plan_maker<TextFileDatasetConfig, MapPlan<TextFileDatasetConfig, TextFileDataset>>());
+  const std::string megatron = "nemo_automodel.components.datasets.llm.";
+  registry.add({.name = cat(megatron, "megatron_dataset.MegatronPretraining"),
+                .aliases = {cat(megatron, "MegatronPretraining"), "MegatronPretraining"},
+                .doc = "tokenized documents (.bin, .idx) for pretraining",
+                .options = config::schema_of<MegatronSection>()},
+               read_megatron);
   add_unsupported(registry);
   return registry;
 }

@@ -7,10 +7,13 @@
 
 #include "config/load.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/reporter.h"
 #include "datasets/tokenizer_encoder.h"
+#include "recipes/read/hub_inputs.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
+#include "recipes/run/inspect_report.h"
 
 namespace automodel::recipes {
 
@@ -21,41 +24,47 @@ using datasets::Sample;
 
 constexpr int64_t kNumRowsCounted = 1000;
 
-/// Warnings of the dataset, as lines.
-class PrintedWarnings final : public Reporter {
+/// Warnings of the dataset, kept for the report.
+class KeptWarnings final : public Reporter {
  public:
+  explicit KeptWarnings(std::vector<std::string>& warnings) : warnings_(warnings) {}
   void info(std::string_view) override {}
-  void warning(std::string_view text) override { std::cout << "warning: " << text << "\n"; }
-  void error(std::string_view text) override { std::cout << "error: " << text << "\n"; }
+  void warning(std::string_view text) override { warnings_.emplace_back(text); }
+  void error(std::string_view text) override { warnings_.emplace_back(text); }
+
+ private:
+  std::vector<std::string>& warnings_;
 };
 
-/// Marks around what counts in the loss.
-struct Marks {
-  const char* begin;
-  const char* end;
+/// All tokens of a sample, and which of them count: those of a shifted one have their labels one
+/// place before them, and the last label's token is behind all input ids.
+struct CountedTokens {
+  std::vector<int64_t> ids;
+  std::vector<bool> counts;
+
+  CountedTokens(const Sample& sample, bool is_unshifted)
+      : ids(sample.input_ids.begin(), sample.input_ids.begin() + sample.num_attended) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const bool has_label = is_unshifted || i > 0;
+      counts.push_back(has_label && sample.labels[is_unshifted ? i : i - 1] != kIgnoreIndex);
+    }
+    if (!is_unshifted && !ids.empty() && sample.labels[ids.size() - 1] != kIgnoreIndex) {
+      counts.push_back(true);
+      ids.push_back(sample.labels[ids.size() - 1]);
+    }
+  }
 };
 
-bool counts(const Sample& sample, size_t position) {
-  return position > 0 && sample.labels[position - 1] != kIgnoreIndex;
-}
-
-/// The text of a shifted sample; the last label's token is behind all input ids.
-std::string marked_text(const Sample& sample, const datasets::TokenizerEncoder& encoder,
-                        const Marks& marks) {
-  std::vector<int64_t> ids(sample.input_ids.begin(),
-                           sample.input_ids.begin() + sample.num_attended);
-  if (!ids.empty() && sample.labels[ids.size() - 1] != kIgnoreIndex) {
-    ids.push_back(sample.labels[ids.size() - 1]);
+std::vector<TextRun> runs_of(const CountedTokens& tokens,
+                             const datasets::TokenizerEncoder& encoder) {
+  std::vector<TextRun> runs;
+  for (size_t begin = 0, end = 0; begin < tokens.ids.size(); begin = end) {
+    const bool is_label = tokens.counts[begin];
+    while (end < tokens.ids.size() && tokens.counts[end] == is_label) ++end;
+    const std::span<const int64_t> run(tokens.ids.data() + begin, end - begin);
+    runs.push_back({encoder.tokenizer().decode(run, /*skip_special_tokens=*/false), is_label});
   }
-  std::string out;
-  for (size_t begin = 0, end = 0; begin < ids.size(); begin = end) {
-    const bool is_label = counts(sample, begin);
-    while (end < ids.size() && counts(sample, end) == is_label) ++end;
-    const std::span<const int64_t> run(ids.data() + begin, end - begin);
-    const std::string text = encoder.tokenizer().decode(run, /*skip_special_tokens=*/false);
-    out += is_label ? cat(marks.begin, text, marks.end) : text;
-  }
-  return out;
+  return runs;
 }
 
 /// What is counted over many samples.
@@ -66,6 +75,8 @@ struct Totals {
   int64_t num_passed_over = 0;
   int64_t num_doubled_bos = 0;
   int64_t num_without_end = 0;
+  int64_t num_samples_cut = 0;
+  int64_t num_tokens_cut = 0;
   std::vector<int64_t> lengths;
 
   void add(const Sample& sample, int64_t index, const datasets::TextEncoder& encoder) {
@@ -80,77 +91,102 @@ struct Totals {
     }
     if (!ends) ++num_without_end;
     if (sample.row != index) ++num_passed_over;
+    if (sample.num_cut > 0) ++num_samples_cut;
+    num_tokens_cut += sample.num_cut;
     const auto& ids = sample.input_ids;
     if (ids.size() > 1 && encoder.bos_token_id() == ids[0] && ids[0] == ids[1]) ++num_doubled_bos;
   }
 
-  std::string text() const {
+  std::vector<std::string> lines() const {
     std::vector<int64_t> sorted = lengths;
     std::ranges::sort(sorted);
-    std::string out = cat(num_samples, " samples: ", sorted.front(), " to ", sorted.back(),
-                          " tokens, half of them up to ", sorted[sorted.size() / 2], "\n");
-    out += cat(num_labels, " of ", num_tokens, " tokens count in the loss (",
-               format_fixed(100.0 * static_cast<double>(num_labels) /
-                                static_cast<double>(std::max<int64_t>(num_tokens, 1)),
-                            1),
-               " %)\n");
-    out += cat("rows without a label, which gave way to the next: ", num_passed_over, "\n");
-    out += cat("samples that begin with two BOS: ", num_doubled_bos, "\n");
-    out +=
-        cat("samples without a special token among the labels (no end to learn): ", num_without_end,
-            "\n");
-    return out;
+    const double share = 100.0 * static_cast<double>(num_labels) /
+                         static_cast<double>(std::max<int64_t>(num_tokens, 1));
+    return {cat(num_samples, " samples: ", sorted.front(), " to ", sorted.back(),
+                " tokens, half of them up to ", sorted[sorted.size() / 2]),
+            cat(num_labels, " of ", num_tokens, " tokens count in the loss (",
+                format_fixed(share, 1), " %)"),
+            cat("samples that truncation cut: ", num_samples_cut, " (", num_tokens_cut, " tokens)"),
+            cat("rows without a label, which gave way to the next: ", num_passed_over),
+            cat("samples that begin with two BOS: ", num_doubled_bos),
+            cat("samples without a special token among the labels (no end to learn): ",
+                num_without_end)};
   }
 };
 
-Recipe read(const config::Document& document, config::Diagnostics& diagnostics) {
-  Recipe recipe = read_recipe(document.root, diagnostics);
+/// The recipe, after tokenizer and data were fetched.
+Recipe read_and_fetch(const config::Document& document, Reporter& reporter) {
+  config::Diagnostics diagnostics(document.sources);
+  Recipe recipe =
+      read_with_hub(document, HubFetch::kDescriptions, /*is_run=*/true, reporter, diagnostics);
   const auto errors = diagnostics.render_all(config::Severity::kError);
   if (!errors.empty()) throw UserError(join(errors, "\n"));
   const auto unsupported = diagnostics.render_all(config::Severity::kUnsupported);
   if (recipe.dataset.plan == nullptr) throw UnsupportedError(join(unsupported, "\n"));
+  ByteCounter bytes;
+  fetch_inputs(recipe, reporter, bytes, HubFetch::kData);
   return recipe;
 }
 
-void print(const datasets::Dataset& dataset, const datasets::TokenizerEncoder& encoder,
-           int64_t num_samples) {
-  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
-  const Marks marks = is_terminal ? Marks{"\x1b[32m", "\x1b[0m"} : Marks{"[[", "]]"};
-  std::cout << "What counts in the loss is " << (is_terminal ? "green" : "between [[ and ]]")
-            << ".\n";
+/// Opens the dataset; its warnings go to the report.
+std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
+                                                 const datasets::TextEncoder& encoder,
+                                                 Reporter& warnings) {
+  DataContext data;
+  data.encoder = &encoder;
+  data.context.reporter = &warnings;
+  data.packing = recipe.packing;
+  data.schedule = {recipe.step_scheduler.max_steps, recipe.step_scheduler.global_batch_size,
+                   recipe.step_scheduler.val_every_steps};
+  return recipe.dataset.plan->build(data);
+}
+
+void look(const DatasetPlan& plan, const datasets::Dataset& dataset,
+          const datasets::TokenizerEncoder& encoder, int64_t num_samples, InspectReport& report) {
   Totals totals;
-  for (int64_t i = 0; i < std::min(dataset.size(), std::max(num_samples, kNumRowsCounted)); ++i) {
+  const int64_t num_rows = std::min(dataset.size(), std::max(num_samples, kNumRowsCounted));
+  for (int64_t i = 0; i < num_rows; ++i) {
     const Sample sample = dataset.at(i);
     totals.add(sample, i, encoder);
     if (i >= num_samples) continue;
-    std::cout << "--- " << dataset.origin(sample.row) << ", " << sample.num_attended << " tokens\n"
-              << marked_text(sample, encoder, marks) << "\n";
+    const CountedTokens tokens(sample, plan.is_unshifted());
+    report.samples.push_back({dataset.origin(sample.row), sample.num_attended, sample.num_cut,
+                              runs_of(tokens, encoder)});
   }
-  std::cout << "---\n" << dataset.size() << " rows; of the first ones:\n" << totals.text();
+  report.totals = totals.lines();
+  report.totals.insert(report.totals.begin(), cat(dataset.size(), " rows; of the first ones:"));
+  const std::vector<std::string> unread = plan.unread_columns();
+  if (!unread.empty())
+    report.totals.push_back(cat("columns that nothing reads: ", join(unread, ", ")));
 }
 
 }  // namespace
 
 int inspect_data(const std::string& path, const std::vector<std::string>& overrides,
-                 int64_t num_samples) {
-  const config::Document document = config::load_recipe(path, overrides);
-  config::Diagnostics diagnostics(document.sources);
-  const Recipe recipe = read(document, diagnostics);
+                 const InspectOptions& options) {
+  InspectReport report;
+  report.recipe = path;
+  KeptWarnings warnings(report.warnings);
+  const Recipe recipe = read_and_fetch(config::load_recipe(path, overrides), warnings);
   if (!recipe.dataset.plan->needs_tokenizer()) {
     throw UserError("this dataset draws its tokens; there is nothing to look at");
   }
   const std::string folder = tokenizer_folder(recipe, recipe.dataset);
   if (folder.empty()) throw UserError("the recipe's tokenizer is not on this machine");
   const datasets::TokenizerEncoder encoder(tokenizers::Tokenizer::load(folder));
-  PrintedWarnings warnings;
-  DataContext data;
-  data.encoder = &encoder;
-  data.context.reporter = &warnings;
-  data.packing = recipe.packing;
-  const std::unique_ptr<datasets::BatchStream> stream = recipe.dataset.plan->build(data);
+  const std::unique_ptr<datasets::BatchStream> stream = open_data(recipe, encoder, warnings);
   const auto* loader = dynamic_cast<const datasets::DataLoader*>(stream.get());
   AM_CHECK(loader != nullptr, "a dataset with a tokenizer has a loader");
-  print(loader->dataset(), encoder, num_samples);
+  look(*recipe.dataset.plan, loader->dataset(), encoder, options.num_samples, report);
+  if (!options.html.empty()) {
+    write_file_atomic(options.html, to_html(report));
+    std::cout << options.html << ": " << report.samples.size() << " samples\n";
+    return 0;
+  }
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  std::cout << "What counts in the loss is " << (is_terminal ? "green" : "between [[ and ]]")
+            << ".\n"
+            << to_text(report, is_terminal ? "\x1b[32m" : "[[", is_terminal ? "\x1b[0m" : "]]");
   return 0;
 }
 

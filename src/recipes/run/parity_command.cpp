@@ -6,37 +6,16 @@
 #include <cmath>
 #include <iostream>
 
-#include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
-#include "distributed/engine/data_parallel.h"
 #include "kernels/fused.h"
-#include "models/catalog.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
-#include "recipes/build/base_weights.h"
+#include "recipes/run/loaded_model.h"
 
 namespace automodel::recipes {
 
 namespace {
-
-/// A model with memory and the weights of a folder, in float32.
-struct LoadedModel {
-  std::shared_ptr<models::CausalLM> model;
-  std::unique_ptr<distributed::DataParallel> engine;
-};
-
-LoadedModel load_model(const std::string& path) {
-  const auto folder = checkpoint::HfFolder::open(path);
-  LoadedModel loaded;
-  loaded.model = models::build_causal_lm(folder.config(), at::kFloat);
-  loaded.engine = std::make_unique<distributed::DataParallel>(
-      *loaded.model, loaded.model->parallel_plan(), loaded.model->key_map(),
-      comm::ProcessGroup::solo(), distributed::DataParallelOptions{});
-  checkpoint::load_weights(folder, loaded.model->key_map(), loaded.engine->parameters(),
-                           load_options(*loaded.model));
-  return loaded;
-}
 
 tensor::NamedTensors read_reference(const std::string& path) {
   const checkpoint::SafetensorsFile file(path);

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
 #include "core/error.h"
 #include "peft/adapter_folder.h"
@@ -97,8 +98,14 @@ std::vector<FileRecord> export_adapters(const Recipe& recipe, const models::Caus
   what.config = *recipe.peft;
   what.base = recipe.model.is_from_config ? "" : recipe.model.source;
   what.architecture = model.architecture();
-  what.tokenizer_folder = tokenizer_folder(recipe, recipe.dataset);
-  return peft::save_adapter(folder, source, what);
+  std::vector<FileRecord> records = peft::save_adapter(folder, source, what);
+  const std::string tokenizer = tokenizer_folder(recipe, recipe.dataset);
+  if (tokenizer.empty()) return records;
+  const auto chat_template = recipe.dataset.plan->named_template();
+  for (FileRecord& record : checkpoint::copy_tokenizer_files(tokenizer, folder, chat_template)) {
+    records.push_back(std::move(record));
+  }
+  return records;
 }
 
 }  // namespace automodel::recipes

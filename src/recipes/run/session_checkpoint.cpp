@@ -252,6 +252,7 @@ std::vector<FileRecord> SessionCheckpoint::export_model(const SessionState& stat
   if (!recipe_.model.is_from_config && checkpoint::has_weights(base)) what.original_folder = base;
   what.kept_prefixes = state.model.kept_prefixes();
   what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
+  what.chat_template = recipe_.dataset.plan->named_template();
   what.progress = &slow_work_.progress();
   const std::string target = path_join(folder, "model/consolidated");
   if (state.engine.held_part().count > 1) {

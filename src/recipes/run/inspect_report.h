@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace automodel::recipes {
+
+/// Tokens of a sample that follow each other and all count in the loss, or all do not.
+struct TextRun {
+  std::string text;
+  bool counts = false;
+};
+
+/// A sample as text.
+struct InspectedSample {
+  std::string origin;
+  int64_t num_tokens = 0;
+  int64_t num_cut = 0;  ///< tokens that truncation left out
+  std::vector<TextRun> runs;
+};
+
+/// What `automodel inspect-data` found.
+struct InspectReport {
+  std::string recipe;  ///< its path
+  std::vector<std::string> warnings;
+  std::vector<InspectedSample> samples;
+  std::vector<std::string> totals;  ///< a line each
+};
+
+/// The report for a terminal: what counts stands between the marks.
+std::string to_text(const InspectReport& report, const std::string& begin, const std::string& end);
+
+/// The report as one page without references to other files: what counts is on a coloured ground.
+/// Texts of data are escaped, so that none of them is read as HTML.
+std::string to_html(const InspectReport& report);
+
+}  // namespace automodel::recipes

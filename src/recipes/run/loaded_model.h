@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "distributed/engine/data_parallel.h"
+#include "models/causal_lm.h"
+
+namespace automodel::recipes {
+
+/// A model with memory and the weights of a Hugging Face folder, in float32, on the CPU.
+struct LoadedModel {
+  std::shared_ptr<models::CausalLM> model;
+  std::unique_ptr<distributed::DataParallel> engine;
+};
+
+/// Throws UserError for a folder that is no model's.
+LoadedModel load_model(const std::string& path);
+
+}  // namespace automodel::recipes
