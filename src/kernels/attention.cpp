@@ -18,12 +18,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Attention of whole sequences by blocks, in float32, or float64 for float64 queries.
-AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv) {
+/// Attention of whole sequences by blocks, in float32, or float64 for float64 queries. The fused
+/// loops may write `out` in q's dtype, else it is as wide as lse.
+AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool is_wide) {
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];
   const auto wide = q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)}, wide),
+  const bool is_fused = is_fusable({q, qkv[1], qkv[2]});
+  AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)},
+                                   is_fused && !is_wide ? q.options() : wide),
                          at::empty({q.size(0), q.size(2), q.size(1)}, wide)};
   attend_block(block, {q, qkv[1], qkv[2]}, result);
   return result;
@@ -40,7 +43,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       out = (*kept)[0].detach();
       lse = (*kept)[1].detach();
     } else {
-      AttentionResult result = attend(*block, qkv);
+      AttentionResult result = attend(*block, qkv, sinks.has_value());
       if (sinks) add_sinks(*sinks, result);
       offer_result(ResultKind::kAttention, {result.out, result.lse});
       out = result.out;
@@ -64,7 +67,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     block.visible_keys = saved[5];
     const auto wide = [&](const at::Tensor& x) { return at::zeros(x.sizes(), saved[4].options()); };
     Qkv d{wide(saved[0]), wide(saved[1]), wide(saved[2])};
-    const at::Tensor d_out = gradients[0].to(saved[4].scalar_type()).contiguous();
+    const at::Tensor d_out = gradients[0].to(saved[3].scalar_type()).contiguous();
     attend_block_backward(block, {saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, d_out, d);
     const at::Tensor& sinks = saved[6];
     at::Tensor d_sinks;

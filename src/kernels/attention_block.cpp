@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <vector>
@@ -29,30 +30,36 @@ Matrix turned(Matrix matrix) {
 
 /// A product's result: rows of some columns of a larger matrix.
 struct Target {
-  float* data;
+  void* data;
   int64_t stride;  ///< elements between rows
   int64_t num_rows, num_columns;
   bool adds = false;
+  bool is_bfloat16 = false;
 };
 
 /// target = alpha a b (+ target).
 void multiply(const Matrix& a, const Matrix& b, int64_t depth, const Target& target,
               float alpha = 1) {
   multiply_part({a, b, target.data, target.stride, depth, 0, target.num_rows, 0, target.num_columns,
-                 alpha, target.adds});
+                 alpha, target.adds, target.is_bfloat16});
 }
 
 /// Where the rows of one head of x [B, S, heads, dim] begin.
-float* head_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
-  return x.data_ptr<float>() + b * x.stride(0) + row * x.stride(1) + head * x.stride(2);
+void* head_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
+  const int64_t element = b * x.stride(0) + row * x.stride(1) + head * x.stride(2);
+  return static_cast<char*>(x.data_ptr()) + element * static_cast<int64_t>(x.itemsize());
+}
+
+bool is_bfloat16(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16;
 }
 
 Matrix rows_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
-  return {head_of(x, b, head, row), x.stride(1)};
+  return {.data = head_of(x, b, head, row), .stride = x.stride(1), .is_bfloat16 = is_bfloat16(x)};
 }
 
 Target target_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row, int64_t num_rows) {
-  return {head_of(x, b, head, row), x.stride(1), num_rows, x.size(3)};
+  return {head_of(x, b, head, row), x.stride(1), num_rows, x.size(3), false, is_bfloat16(x)};
 }
 
 /// A block's shapes, and which keys a query sees, counted from the block's first key.
@@ -119,8 +126,8 @@ struct Tile {
 void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult& result,
                 float* lse) {
   for (int64_t row = 0; row < tile.num_queries; ++row) {
-    std::fill_n(head_of(result.out, tile.b, tile.head, tile.first_query + row), shape.value_dim,
-                0.0f);
+    std::memset(head_of(result.out, tile.b, tile.head, tile.first_query + row), 0,
+                static_cast<size_t>(shape.value_dim) * result.out.itemsize());
     lse[row] = -kInfinity;
   }
 }
@@ -159,7 +166,8 @@ void forward_tile(const Rectangle& shape, const Tile& tile, bool adds, const Qkv
         row_scores, shape.begin_key(tile.b, query) - tile.first_key,
         shape.end_key(tile.b, query) - tile.first_key, tile.num_keys, shape.cap);
     if (adds) {
-      merge_row(shape, row_lse, lse + row, out.data + row * out.stride, row_scores, tile.num_keys);
+      merge_row(shape, row_lse, lse + row, static_cast<float*>(out.data) + row * out.stride,
+                row_scores, tile.num_keys);
     } else {
       lse[row] = row_lse;
     }
@@ -193,11 +201,18 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
                      tile.head * x.result.lse.stride(1) + tile.first_query;
   for (int64_t row = 0; row < tile.num_queries; ++row) {
     const int64_t query = tile.first_query + row;
-    const float delta = cpu::loops().dot(d_out.row(row), out.row(row), shape.value_dim);
-    cpu::loops().softmax_backward_row(p + row * keys, grads + row * keys,
-                                      shape.begin_key(tile.b, query) - tile.first_key,
-                                      shape.end_key(tile.b, query) - tile.first_key, keys, lse[row],
-                                      delta, shape.scale, shape.cap);
+    const int64_t begin = shape.begin_key(tile.b, query) - tile.first_key;
+    const int64_t end = shape.end_key(tile.b, query) - tile.first_key;
+    float* row_p = p + row * keys;
+    float* row_grads = grads + row * keys;
+    // d_out times out. A rounded `out` would spoil the differences that follow: then the same from
+    // the row's keys, which are all that its queries see.
+    const float delta =
+        out.is_bfloat16
+            ? cpu::loops().expected_row(row_p, row_grads, begin, end, lse[row], shape.cap)
+            : cpu::loops().float32.dot(d_out.row<float>(row), out.row<float>(row), shape.value_dim);
+    cpu::loops().softmax_backward_row(row_p, row_grads, begin, end, keys, lse[row], delta,
+                                      shape.scale, shape.cap);
   }
   const auto add = [&](const Matrix& a, const Matrix& b, int64_t depth, Target to) {
     to.adds = true;
@@ -392,7 +407,10 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 }
 
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
-  if (!is_fusable({qkv.q, qkv.k, qkv.v})) return attend_plain(block, qkv, result);
+  const bool is_rounded = result.out.scalar_type() != at::kFloat;
+  if (!is_fusable({qkv.q, qkv.k, qkv.v}) || (is_rounded && block.adds)) {
+    return attend_plain(block, qkv, result);
+  }
   const Rectangle shape(block, qkv);
   const AttentionResult to = result;
   at::parallel_for(0, shape.batch * shape.num_heads, 1, [&](int64_t begin, int64_t end) {
@@ -408,7 +426,7 @@ void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
 
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
                            const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients) {
-  if (!is_fusable({qkv.q, qkv.k, qkv.v, d_out})) {
+  if (!is_fusable({qkv.q, qkv.k, qkv.v}) || !is_fusable({result.out, d_out})) {
     return attend_plain_backward(block, qkv, result, d_out, gradients);
   }
   const Rectangle shape(block, qkv);

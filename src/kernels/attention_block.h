@@ -38,8 +38,9 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 
 /// q [B, Q, N, H], k [B, T, K, H], v [B, T, K, V]; the last dims are contiguous. Writes result.out
 /// [B, Q, N, V] and result.lse [B, N, Q], float32 (float64 for float64 queries), or, when the block
-/// adds, merges into what they hold: the result then is that of the keys of all blocks. Queries
-/// that have seen nothing have zeros and -inf. Not differentiable.
+/// adds, merges into what they hold: the result then is that of the keys of all blocks. A block
+/// that is the only one may write result.out in q's dtype. Queries that have seen nothing have
+/// zeros and -inf. Not differentiable.
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result);
 
 /// causal_attention where not all of the scores are there at once, on any device and in any dtype:
@@ -50,7 +51,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
                                                           const AttentionOptions& options);
 
 /// Adds the block's share to the gradients of q, k and v. `result` is that of all blocks, d_out
-/// [B, Q, N, V] its gradient; all tensors are of result's dtype.
+/// [B, Q, N, V] its gradient, of the dtype of result.out; the gradients are of that of result.lse.
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
                            const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients);
 
