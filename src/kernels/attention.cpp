@@ -49,11 +49,12 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       out = result.out;
       lse = result.lse;
     }
-    context->save_for_backward(
-        {qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys, sinks.value_or(at::Tensor())});
+    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys,
+                                sinks.value_or(at::Tensor()), block->is_kept});
     context->saved_data["window"] = block->window;
     context->saved_data["scale"] = block->scale;
     context->saved_data["cap"] = block->softcap;
+    context->saved_data["kept_scale"] = block->kept_scale;
     context->mark_non_differentiable({lse});
     return {out.to(q_in.scalar_type()), lse};
   }
@@ -65,6 +66,8 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     block.scale = context->saved_data["scale"].toDouble();
     block.softcap = context->saved_data["cap"].toDouble();
     block.visible_keys = saved[5];
+    block.is_kept = saved[7];
+    block.kept_scale = context->saved_data["kept_scale"].toDouble();
     const auto wide = [&](const at::Tensor& x) { return at::zeros(x.sizes(), saved[4].options()); };
     Qkv d{wide(saved[0]), wide(saved[1]), wide(saved[2])};
     const at::Tensor d_out = gradients[0].to(saved[3].scalar_type()).contiguous();
@@ -82,7 +85,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
 std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v,
                                                           const AttentionOptions& options) {
-  if (q.numel() == 0 || options.dropout > 0) return std::nullopt;
+  if (q.numel() == 0 || (options.dropout > 0 && !is_fusable({q, k, v}))) return std::nullopt;
   const std::optional<at::Tensor> visible =
       visible_keys(options.padding_mask, options.document_ids);
   if (!visible) return std::nullopt;
@@ -92,6 +95,10 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   block.window = options.window;
   block.softcap = options.softcap;
   block.visible_keys = *visible;
+  if (options.dropout > 0) {
+    block.is_kept = options.dropout_mask.ne(0).contiguous();  // a byte each
+    block.kept_scale = 1.0 / (1.0 - options.dropout);
+  }
   const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
   tensor_list result = CausalAttention::apply(q, k, v, sinks, &block);
   return AttentionResult{result[0], result[1]};

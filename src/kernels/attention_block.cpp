@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
 #include "kernels/product.h"
@@ -66,8 +67,9 @@ Target target_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row, int6
 struct Rectangle {
   int64_t batch, num_queries, num_keys, num_heads, num_kv_heads, dim, value_dim, window, offset,
       first_key;
-  float scale, cap;
+  float scale, cap, kept_scale;
   at::Tensor visible;
+  const bool* is_kept;
 
   Rectangle(const AttentionBlock& block, const Qkv& qkv)
       : batch(qkv.q.size(0)),
@@ -82,7 +84,9 @@ struct Rectangle {
         first_key(block.first_key),
         scale(static_cast<float>(block.scale)),
         cap(static_cast<float>(block.softcap)),
-        visible(block.visible_keys) {}
+        kept_scale(static_cast<float>(block.kept_scale)),
+        visible(block.visible_keys),
+        is_kept(block.is_kept.defined() ? block.is_kept.data_ptr<bool>() : nullptr) {}
 
   int64_t group() const { return num_heads / num_kv_heads; }
   const int64_t* run_of(int64_t b, int64_t query) const {
@@ -122,6 +126,15 @@ struct Tile {
 
   bool is_blind() const { return num_keys <= 0; }
 };
+
+/// Drops what is to be dropped of a row of a tile's probabilities, or of their gradients.
+void drop(const Rectangle& shape, const Tile& tile, int64_t row, float* numbers) {
+  if (shape.is_kept == nullptr) return;
+  const int64_t query =
+      (tile.b * shape.num_heads + tile.head) * shape.num_queries + tile.first_query + row;
+  cpu::loops().drop_row(numbers, shape.is_kept + query * shape.num_keys + tile.first_key,
+                        shape.kept_scale, tile.num_keys);
+}
 
 void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult& result,
                 float* lse) {
@@ -165,6 +178,7 @@ void forward_tile(const Rectangle& shape, const Tile& tile, bool adds, const Qkv
     const float row_lse = cpu::loops().softmax_row(
         row_scores, shape.begin_key(tile.b, query) - tile.first_key,
         shape.end_key(tile.b, query) - tile.first_key, tile.num_keys, shape.cap);
+    drop(shape, tile, row, row_scores);
     if (adds) {
       merge_row(shape, row_lse, lse + row, static_cast<float*>(out.data) + row * out.stride,
                 row_scores, tile.num_keys);
@@ -205,6 +219,7 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
     const int64_t end = shape.end_key(tile.b, query) - tile.first_key;
     float* row_p = p + row * keys;
     float* row_grads = grads + row * keys;
+    drop(shape, tile, row, row_grads);
     // d_out times out. A rounded `out` would spoil the differences that follow: then the same from
     // the row's keys, which are all that its queries see.
     const float delta =
@@ -213,6 +228,7 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
             : cpu::loops().float32.dot(d_out.row<float>(row), out.row<float>(row), shape.value_dim);
     cpu::loops().softmax_backward_row(row_p, row_grads, begin, end, keys, lse[row], delta,
                                       shape.scale, shape.cap);
+    drop(shape, tile, row, row_p);
   }
   const auto add = [&](const Matrix& a, const Matrix& b, int64_t depth, Target to) {
     to.adds = true;
@@ -312,6 +328,7 @@ at::Tensor to_probabilities(at::Tensor scores, const at::Tensor& lse) {
 }
 
 void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
+  AM_CHECK(!block.is_kept.defined());
   const at::ScalarType dtype = result.lse.scalar_type();
   const at::Tensor keys = by_query_head(qkv.k, qkv.q.size(2), dtype);
   const at::Tensor values = by_query_head(qkv.v, qkv.q.size(2), dtype);

@@ -23,6 +23,10 @@ struct AttentionBlock {
   /// see and of the one behind the last; undefined: all keys.
   at::Tensor visible_keys;
   bool adds = false;  ///< to what other blocks have given
+  /// [B, N, queries, keys] bool: probabilities that dropout keeps, times kept_scale; undefined:
+  /// all. Of a block that is the only one, where the loops run.
+  at::Tensor is_kept;
+  double kept_scale = 1;
   /// Scores that are there at once where ATen's operations compute them: queries go piece by piece.
   int64_t max_scores = kMaxScores;
 
@@ -44,8 +48,8 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result);
 
 /// causal_attention where not all of the scores are there at once, on any device and in any dtype:
-/// what devices other than the CPU run. nullopt where it cannot be: with dropout, and with padding
-/// or documents that leave some query's keys in several runs.
+/// what devices other than the CPU run. nullopt where it cannot be: with dropout but for the loops,
+/// and with padding or documents that leave some query's keys in several runs.
 std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v,
                                                           const AttentionOptions& options);

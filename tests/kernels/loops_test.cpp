@@ -156,6 +156,21 @@ TEST(Loops, AgreeOnSoftmax) {
   }
 }
 
+TEST(Loops, AgreeOnDroppedRowsAndExpectedGradients) {
+  for (const float cap : {0.0f, 4.0f}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t count) {
+      Numbers numbers;
+      const Floats scores = numbers(count);
+      Floats grads = numbers(count);
+      std::vector<char> kept;
+      for (int64_t i = 0; i < count; ++i) kept.push_back(static_cast<char>(i % 3 != 0));
+      table.drop_row(grads.data(), reinterpret_cast<const bool*>(kept.data()), 1.5f, count);
+      const float sum = table.expected_row(scores.data(), grads.data(), 0, count, 1.0f, cap);
+      return std::vector<Floats>{grads, {sum}};
+    });
+  }
+}
+
 TEST(Loops, AgreeOnCrossEntropy) {
   for (const float cap : {0.0f, 4.0f}) {
     for (const float logit_scale : {1.0f, 0.5f}) {
@@ -373,6 +388,17 @@ TEST(CpuKinds, ALesserKindCanBeNamed) {
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(), "AUTOMODEL_CPU is 'avx512'; this CPU can be: baseline, avx2");
   }
+}
+
+/// AMD's cores multiply bfloat16 fast without tiles, Intel's do not.
+TEST(CpuKinds, BFloat16IsMultipliedByInstructionsWhereTheseAreFast) {
+  for (const CpuKind kind : {CpuKind::kBaseline, CpuKind::kAvx2, CpuKind::kAvx512}) {
+    EXPECT_FALSE(has_fast_bfloat16_products(kind, true));
+    EXPECT_FALSE(has_fast_bfloat16_products(kind, false));
+  }
+  EXPECT_FALSE(has_fast_bfloat16_products(CpuKind::kAvx512Bf16, true));
+  EXPECT_TRUE(has_fast_bfloat16_products(CpuKind::kAvx512Bf16, false));
+  EXPECT_TRUE(has_fast_bfloat16_products(CpuKind::kAmx, true));
 }
 
 /// Which table is taken, and whether 16-bit products are: by the kind of the run.

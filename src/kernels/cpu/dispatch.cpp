@@ -94,7 +94,7 @@ int64_t product_scratch(const ProductPart& part) {
   const int64_t padded = (columns + kMostTileColumns - 1) / kMostTileColumns * kMostTileColumns;
   const int64_t panels = std::min(kProductDepth, part.depth) * padded;
   const int64_t sums = std::min(kRoundedRows, part.row_end - part.row_begin) * columns;
-  return part.is_c_bfloat16 ? panels + sums : panels;
+  return part.is_c_bfloat16 && part.depth > kProductDepth ? panels + sums : panels;
 }
 
 const LoopTable& loops() {

@@ -100,6 +100,8 @@ struct LoopTable {
   /// scores -> probabilities exp(s - lse) in place; grads (d of probabilities) -> d of scores.
   void (*softmax_backward_row)(float* scores, float* grads, int64_t begin, int64_t end,
                                int64_t width, float lse, float delta, float scale, float cap);
+  /// row *= scale where a number is kept, 0 where it is dropped.
+  void (*drop_row)(float* row, const bool* is_kept, float scale, int64_t count);
   /// Cross-entropy of one row of logits, which become their gradients times `factor`.
   double (*cross_entropy_row)(float* logits, int64_t label, int64_t width, float logit_scale,
                               float cap, float factor);
@@ -123,7 +125,7 @@ inline const RowLoops<Bfloat16>& LoopTable::of() const {
 }
 
 /// What LoopTable::multiply works in: min(depth, kProductDepth) rows of the part's columns, at most
-/// kProductColumns, rounded up to kMostTileColumns; and for a bfloat16 result its sums.
+/// kProductColumns, rounded up to kMostTileColumns; and sums for a bfloat16 result that is deeper.
 int64_t product_scratch(const ProductPart& part);
 
 /// Order of an AdamLoop's factors. 1 - beta comes rounded from float64: subtracted in float32
