@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command as on a CPU of a lesser kind: our loops, LibTorch's, oneDNN's and MKL's all take
 # that kind's instructions.
-# usage: scripts/on_cpu.sh baseline|avx2|avx512|avx512_bf16 COMMAND...
+# usage: scripts/on_cpu.sh baseline|avx2|avx512|avx512_bf16|amx COMMAND...
 #   scripts/on_cpu.sh avx2 scripts/test.sh kernels
 set -euo pipefail
 
@@ -10,6 +10,7 @@ case ${1:-} in
   avx2) libraries=(avx2 AVX2 AVX2) ;;
   avx512) libraries=(avx512 AVX512_CORE AVX512) ;;
   avx512_bf16) libraries=(avx512 AVX512_CORE_BF16 AVX512) ;;
+  amx) libraries=(avx512 AVX512_CORE_AMX AVX512) ;;
   *)
     sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2

@@ -26,6 +26,7 @@ def main():
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--lora-rank", type=int, default=0, help="train PEFT's adapters of all projections")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the weights")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
 
@@ -34,7 +35,8 @@ def main():
 
     torch.set_num_threads(arguments.threads)
     config = transformers.AutoConfig.from_pretrained(arguments.config)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").float()
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    model = model.to(getattr(torch, arguments.dtype))
     if arguments.lora_rank:
         import peft
 

@@ -3,6 +3,7 @@
 
 Usage: scripts/bench/run.py --automodel build/release/automodel --peer-python PYTHON [--rounds 3]
        [--shape qwen3_shape | qwen3_moe_shape | qwen3_lora_shape] [--batch 8] [--lora-rank 8]
+       [--dtype bfloat16]
 
 With --lora-rank both train adapters of all projections; the peer's Python then has peft too.
 
@@ -65,7 +66,7 @@ def run_ours(binary, shape, steps, extra=()):
 def run_peer(python, arguments, steps):
     command = [python, str(ROOT / "scripts/bench/peer_transformers.py"), "--config",
                str(SHAPES / arguments.shape), "--steps", str(steps), "--batch", str(arguments.batch),
-               "--lora-rank", str(arguments.lora_rank)]
+               "--lora-rank", str(arguments.lora_rank), "--dtype", arguments.dtype]
     seconds, memory, output = peak_rss_mb(command, stderr=subprocess.DEVNULL)
     result = json.loads(output.strip().splitlines()[-1])
     result["whole_run_seconds"] = seconds
@@ -85,11 +86,12 @@ def main():
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--shape", default="qwen3_shape", help="folder beside this file")
     parser.add_argument("--batch", type=int, default=8, help="sequences of a step")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the weights")
     parser.add_argument("--lora-rank", type=int, default=0, help="train adapters of this rank")
     arguments = parser.parse_args()
     ours, peer, first_ours, first_peer, four = [], [], [], [], []
     for _ in range(arguments.rounds):
-        adapters = lora_options(arguments.lora_rank)
+        adapters = [*lora_options(arguments.lora_rank), f"--model.torch_dtype={arguments.dtype}"]
         ours.append(run_ours(arguments.automodel, arguments.shape, arguments.steps,
                              [*batch_options(arguments.batch), *adapters]))
         peer.append(run_peer(arguments.peer_python, arguments, arguments.steps))

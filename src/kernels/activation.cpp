@@ -52,11 +52,14 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     std::vector<int64_t> sizes = gate_up.sizes().vec();
     sizes.back() = half;
     at::Tensor out = at::empty(sizes, gate_up.options());
-    const float* in = gate_up.data_ptr<float>();
-    float* result = out.data_ptr<float>();
-    at::parallel_for(0, out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
-      cpu::loops().gated_forward(in + begin * 2 * half, result + begin * half, end - begin, half,
-                                 static_cast<int>(act));
+    by_storage(gate_up, [&](auto storage) {
+      using T = decltype(storage);
+      const T* in = numbers_of<T>(gate_up);
+      T* result = numbers_of<T>(out);
+      at::parallel_for(0, out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
+        cpu::loops().of<T>().gated_forward(in + begin * 2 * half, result + begin * half,
+                                           end - begin, half, static_cast<int>(act));
+      });
     });
     context->save_for_backward({gate_up});
     context->saved_data["act"] = act;
@@ -73,12 +76,15 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const at::Tensor d_out = gradient.contiguous();
     const int64_t half = gate_up.size(-1) / 2;
     at::Tensor d_gate_up = at::empty_like(gate_up);
-    const float* in = gate_up.data_ptr<float>();
-    const float* grad = d_out.data_ptr<float>();
-    float* result = d_gate_up.data_ptr<float>();
-    at::parallel_for(0, d_out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
-      cpu::loops().gated_backward(grad + begin * half, in + begin * 2 * half,
-                                  result + begin * 2 * half, end - begin, half, act);
+    by_storage(gate_up, [&](auto storage) {
+      using T = decltype(storage);
+      const T* in = numbers_of<T>(gate_up);
+      const T* grad = numbers_of<T>(d_out);
+      T* result = numbers_of<T>(d_gate_up);
+      at::parallel_for(0, d_out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
+        cpu::loops().of<T>().gated_backward(grad + begin * half, in + begin * 2 * half,
+                                            result + begin * 2 * half, end - begin, half, act);
+      });
     });
     return d_gate_up;
   }
@@ -118,7 +124,7 @@ at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activ
 
 at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
                                      Activation activation) {
-  if (has_gated_loop(gate_up, activation) && is_fusable({d_out})) {
+  if (has_gated_loop(gate_up, activation) && is_fusable({gate_up, d_out})) {
     return GatedActivation::fused_backward(d_out, gate_up.contiguous(), loop_index(activation));
   }
   const int64_t half = gate_up.size(-1) / 2;

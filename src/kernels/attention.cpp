@@ -18,12 +18,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Attention of whole sequences by blocks, in float32, or float64 for float64 queries.
-AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv) {
+/// Attention of whole sequences by blocks, in float32, or float64 for float64 queries. The fused
+/// loops may write `out` in q's dtype, else it is as wide as lse.
+AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool is_wide) {
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];
   const auto wide = q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)}, wide),
+  const bool is_fused = is_fusable({q, qkv[1], qkv[2]});
+  AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)},
+                                   is_fused && !is_wide ? q.options() : wide),
                          at::empty({q.size(0), q.size(2), q.size(1)}, wide)};
   attend_block(block, {q, qkv[1], qkv[2]}, result);
   return result;
@@ -40,17 +43,18 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       out = (*kept)[0].detach();
       lse = (*kept)[1].detach();
     } else {
-      AttentionResult result = attend(*block, qkv);
+      AttentionResult result = attend(*block, qkv, sinks.has_value());
       if (sinks) add_sinks(*sinks, result);
       offer_result(ResultKind::kAttention, {result.out, result.lse});
       out = result.out;
       lse = result.lse;
     }
-    context->save_for_backward(
-        {qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys, sinks.value_or(at::Tensor())});
+    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys,
+                                sinks.value_or(at::Tensor()), block->is_kept});
     context->saved_data["window"] = block->window;
     context->saved_data["scale"] = block->scale;
     context->saved_data["cap"] = block->softcap;
+    context->saved_data["kept_scale"] = block->kept_scale;
     context->mark_non_differentiable({lse});
     return {out.to(q_in.scalar_type()), lse};
   }
@@ -62,9 +66,11 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     block.scale = context->saved_data["scale"].toDouble();
     block.softcap = context->saved_data["cap"].toDouble();
     block.visible_keys = saved[5];
+    block.is_kept = saved[7];
+    block.kept_scale = context->saved_data["kept_scale"].toDouble();
     const auto wide = [&](const at::Tensor& x) { return at::zeros(x.sizes(), saved[4].options()); };
     Qkv d{wide(saved[0]), wide(saved[1]), wide(saved[2])};
-    const at::Tensor d_out = gradients[0].to(saved[4].scalar_type()).contiguous();
+    const at::Tensor d_out = gradients[0].to(saved[3].scalar_type()).contiguous();
     attend_block_backward(block, {saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, d_out, d);
     const at::Tensor& sinks = saved[6];
     at::Tensor d_sinks;
@@ -79,7 +85,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
 std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v,
                                                           const AttentionOptions& options) {
-  if (q.numel() == 0 || options.dropout > 0) return std::nullopt;
+  if (q.numel() == 0 || (options.dropout > 0 && !is_fusable({q, k, v}))) return std::nullopt;
   const std::optional<at::Tensor> visible =
       visible_keys(options.padding_mask, options.document_ids);
   if (!visible) return std::nullopt;
@@ -89,6 +95,10 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   block.window = options.window;
   block.softcap = options.softcap;
   block.visible_keys = *visible;
+  if (options.dropout > 0) {
+    block.is_kept = options.dropout_mask.ne(0).contiguous();  // a byte each
+    block.kept_scale = 1.0 / (1.0 - options.dropout);
+  }
   const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
   tensor_list result = CausalAttention::apply(q, k, v, sinks, &block);
   return AttentionResult{result[0], result[1]};

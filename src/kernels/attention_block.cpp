@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
 #include "kernels/product.h"
@@ -29,38 +31,45 @@ Matrix turned(Matrix matrix) {
 
 /// A product's result: rows of some columns of a larger matrix.
 struct Target {
-  float* data;
+  void* data;
   int64_t stride;  ///< elements between rows
   int64_t num_rows, num_columns;
   bool adds = false;
+  bool is_bfloat16 = false;
 };
 
 /// target = alpha a b (+ target).
 void multiply(const Matrix& a, const Matrix& b, int64_t depth, const Target& target,
               float alpha = 1) {
   multiply_part({a, b, target.data, target.stride, depth, 0, target.num_rows, 0, target.num_columns,
-                 alpha, target.adds});
+                 alpha, target.adds, target.is_bfloat16});
 }
 
 /// Where the rows of one head of x [B, S, heads, dim] begin.
-float* head_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
-  return x.data_ptr<float>() + b * x.stride(0) + row * x.stride(1) + head * x.stride(2);
+void* head_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
+  const int64_t element = b * x.stride(0) + row * x.stride(1) + head * x.stride(2);
+  return static_cast<char*>(x.data_ptr()) + element * static_cast<int64_t>(x.itemsize());
+}
+
+bool is_bfloat16(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16;
 }
 
 Matrix rows_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
-  return {head_of(x, b, head, row), x.stride(1)};
+  return {.data = head_of(x, b, head, row), .stride = x.stride(1), .is_bfloat16 = is_bfloat16(x)};
 }
 
 Target target_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row, int64_t num_rows) {
-  return {head_of(x, b, head, row), x.stride(1), num_rows, x.size(3)};
+  return {head_of(x, b, head, row), x.stride(1), num_rows, x.size(3), false, is_bfloat16(x)};
 }
 
 /// A block's shapes, and which keys a query sees, counted from the block's first key.
 struct Rectangle {
   int64_t batch, num_queries, num_keys, num_heads, num_kv_heads, dim, value_dim, window, offset,
       first_key;
-  float scale, cap;
+  float scale, cap, kept_scale;
   at::Tensor visible;
+  const bool* is_kept;
 
   Rectangle(const AttentionBlock& block, const Qkv& qkv)
       : batch(qkv.q.size(0)),
@@ -75,7 +84,9 @@ struct Rectangle {
         first_key(block.first_key),
         scale(static_cast<float>(block.scale)),
         cap(static_cast<float>(block.softcap)),
-        visible(block.visible_keys) {}
+        kept_scale(static_cast<float>(block.kept_scale)),
+        visible(block.visible_keys),
+        is_kept(block.is_kept.defined() ? block.is_kept.data_ptr<bool>() : nullptr) {}
 
   int64_t group() const { return num_heads / num_kv_heads; }
   const int64_t* run_of(int64_t b, int64_t query) const {
@@ -116,11 +127,20 @@ struct Tile {
   bool is_blind() const { return num_keys <= 0; }
 };
 
+/// Drops what is to be dropped of a row of a tile's probabilities, or of their gradients.
+void drop(const Rectangle& shape, const Tile& tile, int64_t row, float* numbers) {
+  if (shape.is_kept == nullptr) return;
+  const int64_t query =
+      (tile.b * shape.num_heads + tile.head) * shape.num_queries + tile.first_query + row;
+  cpu::loops().drop_row(numbers, shape.is_kept + query * shape.num_keys + tile.first_key,
+                        shape.kept_scale, tile.num_keys);
+}
+
 void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult& result,
                 float* lse) {
   for (int64_t row = 0; row < tile.num_queries; ++row) {
-    std::fill_n(head_of(result.out, tile.b, tile.head, tile.first_query + row), shape.value_dim,
-                0.0f);
+    std::memset(head_of(result.out, tile.b, tile.head, tile.first_query + row), 0,
+                static_cast<size_t>(shape.value_dim) * result.out.itemsize());
     lse[row] = -kInfinity;
   }
 }
@@ -158,8 +178,10 @@ void forward_tile(const Rectangle& shape, const Tile& tile, bool adds, const Qkv
     const float row_lse = cpu::loops().softmax_row(
         row_scores, shape.begin_key(tile.b, query) - tile.first_key,
         shape.end_key(tile.b, query) - tile.first_key, tile.num_keys, shape.cap);
+    drop(shape, tile, row, row_scores);
     if (adds) {
-      merge_row(shape, row_lse, lse + row, out.data + row * out.stride, row_scores, tile.num_keys);
+      merge_row(shape, row_lse, lse + row, static_cast<float*>(out.data) + row * out.stride,
+                row_scores, tile.num_keys);
     } else {
       lse[row] = row_lse;
     }
@@ -193,11 +215,20 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
                      tile.head * x.result.lse.stride(1) + tile.first_query;
   for (int64_t row = 0; row < tile.num_queries; ++row) {
     const int64_t query = tile.first_query + row;
-    const float delta = cpu::loops().dot(d_out.row(row), out.row(row), shape.value_dim);
-    cpu::loops().softmax_backward_row(p + row * keys, grads + row * keys,
-                                      shape.begin_key(tile.b, query) - tile.first_key,
-                                      shape.end_key(tile.b, query) - tile.first_key, keys, lse[row],
-                                      delta, shape.scale, shape.cap);
+    const int64_t begin = shape.begin_key(tile.b, query) - tile.first_key;
+    const int64_t end = shape.end_key(tile.b, query) - tile.first_key;
+    float* row_p = p + row * keys;
+    float* row_grads = grads + row * keys;
+    drop(shape, tile, row, row_grads);
+    // d_out times out. A rounded `out` would spoil the differences that follow: then the same from
+    // the row's keys, which are all that its queries see.
+    const float delta =
+        out.is_bfloat16
+            ? cpu::loops().expected_row(row_p, row_grads, begin, end, lse[row], shape.cap)
+            : cpu::loops().float32.dot(d_out.row<float>(row), out.row<float>(row), shape.value_dim);
+    cpu::loops().softmax_backward_row(row_p, row_grads, begin, end, keys, lse[row], delta,
+                                      shape.scale, shape.cap);
+    drop(shape, tile, row, row_p);
   }
   const auto add = [&](const Matrix& a, const Matrix& b, int64_t depth, Target to) {
     to.adds = true;
@@ -297,6 +328,7 @@ at::Tensor to_probabilities(at::Tensor scores, const at::Tensor& lse) {
 }
 
 void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
+  AM_CHECK(!block.is_kept.defined());
   const at::ScalarType dtype = result.lse.scalar_type();
   const at::Tensor keys = by_query_head(qkv.k, qkv.q.size(2), dtype);
   const at::Tensor values = by_query_head(qkv.v, qkv.q.size(2), dtype);
@@ -392,7 +424,10 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 }
 
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
-  if (!is_fusable({qkv.q, qkv.k, qkv.v})) return attend_plain(block, qkv, result);
+  const bool is_rounded = result.out.scalar_type() != at::kFloat;
+  if (!is_fusable({qkv.q, qkv.k, qkv.v}) || (is_rounded && block.adds)) {
+    return attend_plain(block, qkv, result);
+  }
   const Rectangle shape(block, qkv);
   const AttentionResult to = result;
   at::parallel_for(0, shape.batch * shape.num_heads, 1, [&](int64_t begin, int64_t end) {
@@ -408,7 +443,7 @@ void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
 
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
                            const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients) {
-  if (!is_fusable({qkv.q, qkv.k, qkv.v, d_out})) {
+  if (!is_fusable({qkv.q, qkv.k, qkv.v}) || !is_fusable({result.out, d_out})) {
     return attend_plain_backward(block, qkv, result, d_out, gradients);
   }
   const Rectangle shape(block, qkv);

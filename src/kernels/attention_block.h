@@ -23,6 +23,10 @@ struct AttentionBlock {
   /// see and of the one behind the last; undefined: all keys.
   at::Tensor visible_keys;
   bool adds = false;  ///< to what other blocks have given
+  /// [B, N, queries, keys] bool: probabilities that dropout keeps, times kept_scale; undefined:
+  /// all. Of a block that is the only one, where the loops run.
+  at::Tensor is_kept;
+  double kept_scale = 1;
   /// Scores that are there at once where ATen's operations compute them: queries go piece by piece.
   int64_t max_scores = kMaxScores;
 
@@ -38,19 +42,20 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 
 /// q [B, Q, N, H], k [B, T, K, H], v [B, T, K, V]; the last dims are contiguous. Writes result.out
 /// [B, Q, N, V] and result.lse [B, N, Q], float32 (float64 for float64 queries), or, when the block
-/// adds, merges into what they hold: the result then is that of the keys of all blocks. Queries
-/// that have seen nothing have zeros and -inf. Not differentiable.
+/// adds, merges into what they hold: the result then is that of the keys of all blocks. A block
+/// that is the only one may write result.out in q's dtype. Queries that have seen nothing have
+/// zeros and -inf. Not differentiable.
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result);
 
 /// causal_attention where not all of the scores are there at once, on any device and in any dtype:
-/// what devices other than the CPU run. nullopt where it cannot be: with dropout, and with padding
-/// or documents that leave some query's keys in several runs.
+/// what devices other than the CPU run. nullopt where it cannot be: with dropout but for the loops,
+/// and with padding or documents that leave some query's keys in several runs.
 std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v,
                                                           const AttentionOptions& options);
 
 /// Adds the block's share to the gradients of q, k and v. `result` is that of all blocks, d_out
-/// [B, Q, N, V] its gradient; all tensors are of result's dtype.
+/// [B, Q, N, V] its gradient, of the dtype of result.out; the gradients are of that of result.lse.
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
                            const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
@@ -37,19 +38,31 @@ double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   const int64_t rows = logits.size(0);
   const int64_t width = logits.size(1);
   std::vector<double> losses(static_cast<size_t>(rows), 0.0);
-  float* data = logits.data_ptr<float>();
   const int64_t* targets = labels.data_ptr<int64_t>();
-  at::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* z = data + row * width;
-      if (targets[row] == options.ignore_index) {
-        std::fill(z, z + width, 0.0f);
-        continue;
+  const auto row_loss = [&](float* z, int64_t label) {
+    return cpu::loops().cross_entropy_row(z, label, width, static_cast<float>(options.logit_scale),
+                                          static_cast<float>(options.softcap),
+                                          static_cast<float>(1.0 / options.divisor));
+  };
+  by_storage(logits, [&](auto storage) {
+    using T = decltype(storage);
+    T* data = numbers_of<T>(logits);
+    at::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
+      std::vector<float> wide(std::is_same_v<T, float> ? 0 : static_cast<size_t>(width));
+      for (int64_t row = begin; row < end; ++row) {
+        T* z = data + row * width;
+        double& loss = losses[static_cast<size_t>(row)];
+        if (targets[row] == options.ignore_index) {
+          std::fill(z, z + width, T{});
+        } else if constexpr (std::is_same_v<T, float>) {
+          loss = row_loss(z, targets[row]);
+        } else {
+          cpu::loops().widen(z, wide.data(), width);
+          loss = row_loss(wide.data(), targets[row]);
+          cpu::loops().round(wide.data(), z, width);
+        }
       }
-      losses[static_cast<size_t>(row)] = cpu::loops().cross_entropy_row(
-          z, targets[row], width, static_cast<float>(options.logit_scale),
-          static_cast<float>(options.softcap), static_cast<float>(1.0 / options.divisor));
-    }
+    });
   });
   return std::accumulate(losses.begin(), losses.end(), 0.0) / options.divisor;
 }
@@ -65,11 +78,17 @@ void round_in_place(const at::Tensor& logits, const CrossEntropyOptions& options
   for (const at::Tensor& rows : logits.split(64)) rows.copy_(options.rounded(rows));
 }
 
-/// Loss (float64, on the device) of one chunk of logits (float32 or float64, changed into their
-/// gradients).
+/// Whether the fused loop takes these logits; bfloat16 ones, a product's of that dtype, as they
+/// are.
+bool has_loop(const at::Tensor& logits, const CrossEntropyOptions& options) {
+  return is_fusable({logits}) && !options.logits_dtype;
+}
+
+/// Loss (float64, on the device) of one chunk of logits (float32 or float64, or as has_loop() says;
+/// changed into their gradients).
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                       const CrossEntropyOptions& options) {
-  if (is_fusable({logits}) && !options.logits_dtype) {
+  if (has_loop(logits, options)) {
     return at::scalar_tensor(fused_chunk_loss(logits, labels, options), at::kDouble);
   }
   // In place: nothing else in a model is as large as logits.
@@ -110,7 +129,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     for (int64_t begin = 0; begin < hidden.size(0); begin += kChunkTokens) {
       const int64_t count = std::min(kChunkTokens, hidden.size(0) - begin);
       const at::Tensor rows = hidden.narrow(0, begin, count);
-      at::Tensor logits = product(rows, weight.t()).to(wide_type(weight));
+      at::Tensor logits = product(rows, weight.t());
+      if (!has_loop(logits, *options)) logits = logits.to(wide_type(weight));
       loss.add_(chunk_loss(logits, labels.narrow(0, begin, count), *options));
       if (!has_gradients) continue;
       const at::Tensor gradient = logits.to(weight.scalar_type());

@@ -53,22 +53,21 @@ Occurrences find_occurrences(const at::Tensor& ids, int64_t padding_idx) {
 }
 
 /// One row per id that occurs: the sum of its places' rows of `gradient` [tokens, D], float32.
-template <typename T>
 at::Tensor sum_rows(const Occurrences& found, const at::Tensor& gradient) {
   const int64_t dim = gradient.size(1);
   const auto num_ids = static_cast<int64_t>(found.ids.size());
   at::Tensor sums = at::zeros({num_ids, dim}, gradient.options().dtype(at::kFloat));
   float* out = sums.data_ptr<float>();
-  const T* in = gradient.data_ptr<T>();
-  at::parallel_for(0, num_ids, 16, [&](int64_t first, int64_t last) {
-    for (int64_t id = first; id < last; ++id) {
-      float* sum = out + id * dim;
-      for (int64_t i = found.begins[id]; i < found.begins[id + 1]; ++i) {
-        const T* row = in + found.places[i] * dim;
-#pragma omp simd
-        for (int64_t j = 0; j < dim; ++j) sum[j] += static_cast<float>(row[j]);
+  by_storage(gradient, [&](auto storage) {
+    using T = decltype(storage);
+    const T* in = numbers_of<T>(gradient);
+    at::parallel_for(0, num_ids, 16, [&](int64_t first, int64_t last) {
+      for (int64_t id = first; id < last; ++id) {
+        for (int64_t i = found.begins[id]; i < found.begins[id + 1]; ++i) {
+          cpu::loops().of<T>().add_row(in + found.places[i] * dim, out + id * dim, dim);
+        }
       }
-    }
+    });
   });
   return sums;
 }
@@ -92,10 +91,7 @@ struct Embedding : torch::autograd::Function<Embedding> {
     const at::Tensor weight = context->saved_data["weight"].toTensor();
     const at::Tensor gradient = gradients[0].reshape({-1, weight.size(1)}).contiguous();
     const Occurrences found = find_occurrences(ids, context->saved_data["padding_idx"].toInt());
-    const at::Tensor rows =
-        (gradient.scalar_type() == at::kFloat ? sum_rows<float>(found, gradient)
-                                              : sum_rows<at::BFloat16>(found, gradient))
-            .to(weight.scalar_type());
+    const at::Tensor rows = sum_rows(found, gradient).to(weight.scalar_type());
     const at::Tensor row_ids =
         at::from_blob(const_cast<int64_t*>(found.ids.data()), {rows.size(0)}, at::kLong).clone();
     const bool has_bound_gradient =

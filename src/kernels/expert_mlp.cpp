@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
@@ -79,20 +80,24 @@ at::Tensor sum_choices(const at::Tensor& values, const ExpertRows& rows) {
     return sums.index_add_(0, rows.token, values.to(sums.scalar_type())).to(values.scalar_type());
   }
   at::Tensor sums = at::empty({num_tokens, dim}, values.options());
-  const float* in = values.data_ptr<float>();
-  float* out = sums.data_ptr<float>();
   const auto* row = rows.row.data_ptr<int64_t>();
-  at::parallel_for(0, num_tokens, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      float* sum = out + t * dim;
-      std::fill(sum, sum + dim, 0.0F);
-      for (int64_t j = 0; j < k; ++j) {
-        const int64_t at = row[t * k + j];
-        if (at < 0) continue;
-        const float* value = in + at * dim;
-        for (int64_t d = 0; d < dim; ++d) sum[d] += value[d];
+  by_storage(values, [&](auto storage) {
+    using T = decltype(storage);
+    const T* in = numbers_of<T>(values);
+    T* out = numbers_of<T>(sums);
+    at::parallel_for(0, num_tokens, 64, [&](int64_t begin, int64_t end) {
+      std::vector<float> wide(std::is_same_v<T, float> ? 0 : static_cast<size_t>(dim));
+      for (int64_t t = begin; t < end; ++t) {
+        float* sum = wide.data();
+        if constexpr (std::is_same_v<T, float>) sum = out + t * dim;
+        std::fill(sum, sum + dim, 0.0F);
+        for (int64_t j = 0; j < k; ++j) {
+          const int64_t at = row[t * k + j];
+          if (at >= 0) cpu::loops().of<T>().add_row(in + at * dim, sum, dim);
+        }
+        if constexpr (!std::is_same_v<T, float>) cpu::loops().round(sum, out + t * dim, dim);
       }
-    }
+    });
   });
   return sums;
 }
@@ -317,10 +322,10 @@ class ExpertProducts final {
     product_into(d_small, weights_.lora.down_a.select(0, e), d_inner, {.adds = true});
   }
 
-  /// Some tokens' rows; products in float32 read them where they are.
+  /// Some tokens' rows; products by loops read them where they are.
   Factor gathered(const at::Tensor& x, int64_t begin, int64_t count) const {
     const Factor rows(x, rows_.token.narrow(0, begin, count));
-    return is_fusable({x}) ? rows : Factor(rows.tensor());
+    return has_product_loop({x}) ? rows : Factor(rows.tensor());
   }
 
   /// One expert's matrix as [in, out].

@@ -27,9 +27,12 @@ bool is_plain_path_asked() {
 
 bool is_fusable(std::initializer_list<at::Tensor> tensors) {
   if (is_plain_asked) return false;
-  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return !tensor.defined() || (tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat);
-  });
+  const auto all_are = [&](at::ScalarType dtype) {
+    return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+      return !tensor.defined() || (tensor.device().is_cpu() && tensor.scalar_type() == dtype);
+    });
+  };
+  return all_are(at::kFloat) || all_are(at::kBFloat16);
 }
 
 at::Tensor sum_over_blocks(int64_t rows, int64_t width,

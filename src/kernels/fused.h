@@ -6,11 +6,26 @@
 #include <functional>
 #include <initializer_list>
 
+#include "kernels/cpu/loops.h"
+
 namespace automodel::kernels {
 
-/// True when every defined tensor is float32 on the CPU, the fused loops' domain, and nobody asked
-/// for the plain path.
+/// True when every defined tensor is on the CPU, all are float32 or all bfloat16, the fused loops'
+/// domain, and nobody asked for the plain path.
 bool is_fusable(std::initializer_list<at::Tensor> tensors);
+
+/// Calls `body` with a number of the type in which the loops see the memory of a tensor that is
+/// fusable: float or cpu::Bfloat16.
+template <typename Body>
+decltype(auto) by_storage(const at::Tensor& tensor, const Body& body) {
+  return tensor.scalar_type() == at::kFloat ? body(float{}) : body(cpu::Bfloat16{});
+}
+
+/// Where a tensor's numbers begin, T as by_storage() says; null for an undefined one.
+template <typename T>
+T* numbers_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<T*>(tensor.data_ptr()) : nullptr;
+}
 
 /// While it lives, kernels that this thread calls take the plain path, that of other devices, with
 /// float32 and 16 bits on the CPU too. For those who compare the two: forward and backward of a

@@ -30,7 +30,7 @@ std::vector<int64_t> input_sizes(const at::Tensor& gradient, const at::Tensor& w
   return sizes;
 }
 
-/// Every product in float32 from 16-bit operands, rounded once at the end; x and weight are saved
+/// Every product in float32 from float16 operands, rounded once at the end; x and weight are saved
 /// in 16 bits. `kept` is the product when it is there already, else null.
 struct LinearWidened : torch::autograd::Function<LinearWidened> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -74,7 +74,7 @@ struct Linear : torch::autograd::Function<Linear> {
     context->save_for_backward({kept_input(x, weight), weight});
     context->saved_data["has_bias"] = bias.has_value();
     if (kept != nullptr) return kept->detach();
-    if (!is_fusable({x, weight})) return at::linear(x, weight, bias);
+    if (!has_product_loop({x, weight})) return at::linear(x, weight, bias);
     at::Tensor out = product(x.reshape({-1, x.size(-1)}), weight.t());
     if (bias) out.add_(*bias);
     std::vector<int64_t> sizes = x.sizes().vec();
@@ -107,7 +107,7 @@ struct Linear : torch::autograd::Function<Linear> {
 }  // namespace
 
 bool has_fast_bfloat16_products() {
-  return cpu::cpu_kind() == cpu::CpuKind::kAvx512Bf16;
+  return cpu::has_fast_bfloat16_products(cpu::cpu_kind(), cpu::is_intel());
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -33,8 +33,8 @@ void for_each_adapter(const LoraPlace& place, int64_t rank, const Body& body) {
   }
 }
 
-/// Float32 operands on the CPU. `kept` is the base layer's product with its adapters when it is
-/// there already, else null.
+/// Float32 or bfloat16 operands on the CPU. `kept` is the base layer's product with its adapters
+/// when it is there already, else null.
 struct LoraLinear : torch::autograd::Function<LoraLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor& a,

@@ -23,17 +23,21 @@ void forward_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& s
                   const NormOptions& options) {
   const int64_t dim = x.size(-1);
   const int64_t rows = x.numel() / dim;
-  const float* in = x.data_ptr<float>();
-  const float* other = residual.defined() ? residual.data_ptr<float>() : nullptr;
-  float* total = sum.defined() ? sum.data_ptr<float>() : nullptr;
-  const float* w = weight.data_ptr<float>();
-  float* out = y.data_ptr<float>();
-  float* scales = rstd.data_ptr<float>();
-  at::parallel_for(0, rows, kNormRows, [&](int64_t begin, int64_t end) {
-    const int64_t at = begin * dim;
-    cpu::loops().rms_forward(in + at, other != nullptr ? other + at : nullptr,
-                             total != nullptr ? total + at : nullptr, w, out + at, scales + begin,
-                             end - begin, dim, static_cast<float>(options.eps), options.adds_one);
+  by_storage(x, [&](auto storage) {
+    using T = decltype(storage);
+    const T* in = numbers_of<T>(x);
+    const T* other = numbers_of<T>(residual);
+    T* total = numbers_of<T>(sum);
+    const T* w = numbers_of<T>(weight);
+    T* out = numbers_of<T>(y);
+    float* scales = rstd.data_ptr<float>();
+    at::parallel_for(0, rows, kNormRows, [&](int64_t begin, int64_t end) {
+      const int64_t at = begin * dim;
+      cpu::loops().of<T>().rms_forward(in + at, other != nullptr ? other + at : nullptr,
+                                       total != nullptr ? total + at : nullptr, w, out + at,
+                                       scales + begin, end - begin, dim,
+                                       static_cast<float>(options.eps), options.adds_one);
+    });
   });
 }
 
@@ -44,19 +48,22 @@ std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::
   const int64_t dim = x.size(-1);
   const int64_t rows = x.numel() / dim;
   at::Tensor dx = at::empty_like(x);
-  const float* grad = dy.data_ptr<float>();
-  const float* in = x.data_ptr<float>();
-  const float* w = weight.data_ptr<float>();
-  const float* scales = rstd.data_ptr<float>();
-  const float* other = d_sum.defined() ? d_sum.data_ptr<float>() : nullptr;
-  float* out = dx.data_ptr<float>();
-  at::Tensor dw = sum_over_blocks(rows, dim, [&](int64_t begin, int64_t end, float* partial) {
-    const int64_t at = begin * dim;
-    cpu::loops().rms_backward(grad + at, in + at, w, scales + begin,
-                              other != nullptr ? other + at : nullptr, out + at, partial,
-                              end - begin, dim, adds_one);
+  const at::Tensor dw = by_storage(x, [&](auto storage) {
+    using T = decltype(storage);
+    const T* grad = numbers_of<T>(dy);
+    const T* in = numbers_of<T>(x);
+    const T* w = numbers_of<T>(weight);
+    const float* scales = rstd.data_ptr<float>();
+    const T* other = numbers_of<T>(d_sum);
+    T* out = numbers_of<T>(dx);
+    return sum_over_blocks(rows, dim, [&](int64_t begin, int64_t end, float* partial) {
+      const int64_t at = begin * dim;
+      cpu::loops().of<T>().rms_backward(grad + at, in + at, w, scales + begin,
+                                        other != nullptr ? other + at : nullptr, out + at, partial,
+                                        end - begin, dim, adds_one);
+    });
   });
-  return {std::move(dx), std::move(dw)};
+  return {std::move(dx), dw.to(weight.scalar_type())};
 }
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
@@ -64,7 +71,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
                             const at::Tensor& weight, double eps, bool adds_one) {
     const at::Tensor x = x_in.contiguous();
     at::Tensor y = at::empty_like(x);
-    at::Tensor rstd = at::empty({x.numel() / x.size(-1)}, x.options());
+    at::Tensor rstd = at::empty({x.numel() / x.size(-1)}, x.options().dtype(at::kFloat));
     at::Tensor none;
     forward_rows(x, none, none, weight, y, rstd, {eps, adds_one});
     context->save_for_backward({x, weight, rstd});
@@ -87,7 +94,7 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     const at::Tensor x = x_in.contiguous();
     at::Tensor sum = at::empty_like(x);
     at::Tensor y = at::empty_like(x);
-    at::Tensor rstd = at::empty({x.numel() / x.size(-1)}, x.options());
+    at::Tensor rstd = at::empty({x.numel() / x.size(-1)}, x.options().dtype(at::kFloat));
     forward_rows(x, residual.contiguous(), sum, weight, y, rstd, {eps, adds_one});
     context->save_for_backward({sum, weight, rstd});
     context->saved_data["adds_one"] = adds_one;

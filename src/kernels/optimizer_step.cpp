@@ -68,20 +68,32 @@ void sgd_piece(at::Tensor parameter, const at::Tensor& gradient, at::Tensor mome
 
 /// Sums of squares of blocks of a fixed size, appended to `sums`.
 void add_block_sums(const at::Tensor& values, std::vector<double>& sums) {
-  const float* data = values.data_ptr<float>();
   constexpr int64_t kBlock = 1 << 14;  // fixed: the order of the sum does not depend on threads
   const int64_t numel = values.numel();
   const int64_t num_blocks = (numel + kBlock - 1) / kBlock;
   const size_t first_sum = sums.size();
   sums.resize(first_sum + static_cast<size_t>(num_blocks), 0.0);
-  at::parallel_for(0, num_blocks, 1, [&](int64_t first, int64_t last) {
-    for (int64_t block = first; block < last; ++block) {
-      const int64_t end = std::min(numel, (block + 1) * kBlock);
-      double sum = 0;
-      for (int64_t i = block * kBlock; i < end; ++i) sum += static_cast<double>(data[i]) * data[i];
-      sums[first_sum + static_cast<size_t>(block)] = sum;
-    }
+  by_storage(values, [&](auto storage) {
+    using T = decltype(storage);
+    const T* data = numbers_of<T>(values);
+    at::parallel_for(0, num_blocks, 1, [&](int64_t first, int64_t last) {
+      for (int64_t block = first; block < last; ++block) {
+        const int64_t begin = block * kBlock;
+        sums[first_sum + static_cast<size_t>(block)] =
+            cpu::loops().of<T>().squares(data + begin, std::min(kBlock, numel - begin));
+      }
+    });
   });
+}
+
+bool is_bfloat16(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16;
+}
+
+/// Of an element; null for an undefined tensor.
+void* address_of(const at::Tensor& flat, int64_t element) {
+  if (!flat.defined()) return nullptr;
+  return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.itemsize());
 }
 
 }  // namespace
@@ -94,7 +106,9 @@ std::pair<double, double> bias_corrections(const AdamOptions& options) {
 
 void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options) {
-  if (!is_fusable({parameter, gradient, exp_avg, exp_avg_sq, max_exp_avg_sq})) {
+  const bool is_fused = is_fusable({parameter}) && is_fusable({gradient}) &&
+                        is_fusable({exp_avg, exp_avg_sq, max_exp_avg_sq});
+  if (!is_fused) {
     in_pieces(parameter, [&](int64_t begin, int64_t count) {
       adam_step_reference(piece_of(parameter, begin, count), piece_of(gradient, begin, count),
                           piece_of(exp_avg, begin, count), piece_of(exp_avg_sq, begin, count),
@@ -103,18 +117,16 @@ void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_
     return;
   }
   const auto factors = factors_of(options);
-  float* p = parameter.data_ptr<float>();
-  const float* g = gradient.data_ptr<float>();
-  float* m = exp_avg.data_ptr<float>();
-  float* v = exp_avg_sq.data_ptr<float>();
-  float* v_max = max_exp_avg_sq.defined() ? max_exp_avg_sq.data_ptr<float>() : nullptr;
+  const cpu::AdamLoop loop =
+      cpu::loops().adam[is_bfloat16(parameter)][is_bfloat16(gradient)][is_bfloat16(exp_avg)];
   // Blocks of a fixed size: vector remainders fall on the same elements on any number of threads.
   constexpr int64_t kBlock = 1 << 14;
   const int64_t numel = parameter.numel();
   at::parallel_for(0, (numel + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
     for (int64_t at = first * kBlock; at < std::min(numel, last * kBlock); at += kBlock) {
-      cpu::loops().adam(p + at, g + at, m + at, v + at, v_max != nullptr ? v_max + at : nullptr,
-                        factors.data(), std::min(kBlock, numel - at));
+      loop(address_of(parameter, at), address_of(gradient, at), address_of(exp_avg, at),
+           address_of(exp_avg_sq, at), address_of(max_exp_avg_sq, at), factors.data(),
+           std::min(kBlock, numel - at));
     }
   });
 }
@@ -132,7 +144,8 @@ double sum_of_squares(const at::Tensor& flat) {
   if (!flat.is_cpu()) return flat.to(at::kDouble).square().sum().item<double>();
   std::vector<double> sums;
   in_pieces(flat, [&](int64_t begin, int64_t count) {
-    add_block_sums(flat.narrow(0, begin, count).to(at::kFloat), sums);
+    const at::Tensor piece = flat.narrow(0, begin, count);
+    add_block_sums(piece.scalar_type() == at::kBFloat16 ? piece : piece.to(at::kFloat), sums);
   });
   double total = 0;
   for (const double sum : sums) total += sum;

@@ -30,7 +30,8 @@ cpu::ProductOperand operand_of(const Factor& factor, at::Tensor& kept) {
     kept = factor.matrix;
   }
   if (kept.stride(1) != 1 && kept.size(1) > 1) kept = kept.contiguous();
-  operand.data = kept.data_ptr<float>();
+  operand.data = kept.data_ptr();
+  operand.is_bfloat16 = kept.scalar_type() == at::kBFloat16;
   operand.stride = kept.stride(0);
   if (factor.rows.defined()) operand.rows = factor.rows.data_ptr<int64_t>();
   return operand;
@@ -58,14 +59,15 @@ int64_t round_up_columns(int64_t columns) {
   return (columns + cpu::kMostTileColumns - 1) / cpu::kMostTileColumns * cpu::kMostTileColumns;
 }
 
-void multiply_float(const Factor& a, const Factor& b, const at::Tensor& out,
-                    const ProductOptions& options) {
+void multiply_by_loops(const Factor& a, const Factor& b, const at::Tensor& out,
+                       const ProductOptions& options) {
   RECORD_FUNCTION("automodel::product", c10::ArrayRef<const c10::IValue>{});
   at::Tensor a_kept, b_kept;
   cpu::ProductPart whole;
   whole.a = operand_of(a, a_kept);
   whole.b = operand_of(b, b_kept);
-  whole.c = out.data_ptr<float>();
+  whole.c = out.data_ptr();
+  whole.is_c_bfloat16 = out.scalar_type() == at::kBFloat16;
   whole.c_stride = out.stride(0);
   whole.depth = a.size(1);
   whole.row_end = out.size(0);
@@ -111,16 +113,18 @@ at::Tensor Factor::tensor() const {
 }
 
 bool is_slow_to_multiply(const at::Tensor& tensor) {
-  const at::ScalarType dtype = tensor.scalar_type();
-  return tensor.is_cpu() && !is_plain_path_asked() &&
-         (dtype == at::kHalf || (dtype == at::kBFloat16 && !has_fast_bfloat16_products()));
+  return tensor.is_cpu() && !is_plain_path_asked() && tensor.scalar_type() == at::kHalf;
+}
+
+bool has_product_loop(std::initializer_list<at::Tensor> tensors) {
+  const bool is_atens =
+      tensors.begin()->scalar_type() == at::kBFloat16 && has_fast_bfloat16_products();
+  return is_fusable(tensors) && !is_atens;
 }
 
 void multiply_part(const cpu::ProductPart& part) {
-  const int64_t columns =
-      std::min(cpu::kProductColumns, round_up_columns(part.column_end - part.column_begin));
-  const int64_t depth = std::min(cpu::kProductDepth, part.depth);
-  const at::Tensor scratch = at::empty({depth * columns}, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor scratch =
+      at::empty({cpu::product_scratch(part)}, at::TensorOptions().dtype(at::kFloat));
   cpu::loops().multiply(part, scratch.data_ptr<float>());
 }
 
@@ -134,14 +138,14 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
     if (!options.adds) out.zero_();
     return;
   }
-  if (is_fusable({a.matrix, b.matrix, out}) && (out.stride(1) == 1 || out.size(1) == 1)) {
-    multiply_float(a, b, out, options);
+  if (has_product_loop({a.matrix, b.matrix, out}) && (out.stride(1) == 1 || out.size(1) == 1)) {
+    multiply_by_loops(a, b, out, options);
     return;
   }
   if (is_slow_to_multiply(out)) {
     const at::Tensor wide = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    multiply_float(a.tensor().to(at::kFloat), b.tensor().to(at::kFloat), wide,
-                   {.alpha = options.alpha});
+    multiply_by_loops(a.tensor().to(at::kFloat), b.tensor().to(at::kFloat), wide,
+                      {.alpha = options.alpha});
     options.adds ? out.add_(wide) : out.copy_(wide);
   } else if (options.adds || options.alpha != 1) {
     at::Tensor(out).addmm_(a.tensor(), b.tensor(), options.adds ? 1 : 0, options.alpha);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
 #include <utility>
 
 namespace automodel::kernels {
@@ -31,17 +32,21 @@ struct ProductOptions {
   double alpha = 1;   ///< times the product
 };
 
-/// Whether this is a tensor of the CPU whose 16 bits it multiplies faster in float32.
+/// Whether this is a float16 tensor of the CPU, which is multiplied faster in float32.
 bool is_slow_to_multiply(const at::Tensor& tensor);
 
-/// out [m, n] = a [m, k] b [k, n], all of one dtype. Float32 on the CPU goes through loops of our
-/// own, on all threads unless the caller is one of several: the same bits on any number of them.
-/// 16-bit matrices on a CPU that is slow at them are multiplied in float32. The rest is ATen's.
-/// `out` may be any view with contiguous rows.
+/// Whether matrices are multiplied by loops of our own: those on the CPU, all float32; or all
+/// bfloat16, where ATen has no faster product of these.
+bool has_product_loop(std::initializer_list<at::Tensor> matrices);
+
+/// out [m, n] = a [m, k] b [k, n], all of one dtype. The loops run on all threads unless the caller
+/// is one of several: the same bits on any number of them. They read bfloat16 where it lies, sum in
+/// float32 and round once. Float16 on the CPU is multiplied in float32. The rest is ATen's. `out`
+/// may be any view with contiguous rows.
 void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
                   const ProductOptions& options = {});
 
-/// Float32 matrices in memory, on the calling thread.
+/// Matrices in memory, on the calling thread.
 void multiply_part(const cpu::ProductPart& part);
 
 /// product_into() a new matrix, which is returned.

@@ -18,13 +18,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-constexpr int64_t kMaxHeadDim = 1024;
-
-/// Shapes and pointers that forward and backward share. Holds references to the tensors.
+/// Shapes and pointers that forward and backward share.
+template <typename T>
 struct QkvLayout {
   int64_t tokens, length, num_heads, num_kv_heads, head_dim, half;
-  const float* q_norm;
-  const float* k_norm;
+  const T* q_norm;
+  const T* k_norm;
   const float* cos;
   const float* sin;
   const int64_t* positions;
@@ -38,8 +37,8 @@ struct QkvLayout {
         num_kv_heads(options.num_kv_heads),
         head_dim(options.head_dim),
         half(options.rope.is_defined() ? options.rope.cos.size(1) : 0),
-        q_norm(options.q_norm.defined() ? options.q_norm.data_ptr<float>() : nullptr),
-        k_norm(options.k_norm.defined() ? options.k_norm.data_ptr<float>() : nullptr),
+        q_norm(numbers_of<T>(options.q_norm)),
+        k_norm(numbers_of<T>(options.k_norm)),
         cos(half > 0 ? options.rope.cos.data_ptr<float>() : nullptr),
         sin(half > 0 ? options.rope.sin.data_ptr<float>() : nullptr),
         positions(options.position_ids.defined() ? options.position_ids.data_ptr<int64_t>()
@@ -53,50 +52,51 @@ struct QkvLayout {
   }
 };
 
-void forward_token(const QkvLayout& layout, int64_t token, const float* in,
-                   const std::array<float*, 3>& out, float* rstd) {
+template <typename T>
+void forward_token(const QkvLayout<T>& layout, int64_t token, const T* in,
+                   const std::array<T*, 3>& out, float* rstd) {
   const int64_t dim = layout.head_dim;
   const int64_t row = layout.row_of(token);
-  const float* x = in + token * layout.width();
-  float* q = out[0] + token * layout.num_heads * dim;
-  float* k = out[1] + token * layout.num_kv_heads * dim;
+  const T* x = in + token * layout.width();
+  T* q = out[0] + token * layout.num_heads * dim;
+  T* k = out[1] + token * layout.num_kv_heads * dim;
   float* scales = rstd + token * (layout.num_heads + layout.num_kv_heads);
-  const auto& loops = cpu::loops();
+  const auto& loops = cpu::loops().of<T>();
   for (int64_t head = 0; head < layout.num_heads + layout.num_kv_heads; ++head) {
     const bool is_query = head < layout.num_heads;
-    float* target = is_query ? q + head * dim : k + (head - layout.num_heads) * dim;
+    T* target = is_query ? q + head * dim : k + (head - layout.num_heads) * dim;
     scales[head] = loops.head_forward(x + head * dim, is_query ? layout.q_norm : layout.k_norm,
                                       layout.cos + row, layout.sin + row, target, dim, layout.half,
                                       layout.eps, layout.adds_one);
   }
-  const float* v = x + (layout.num_heads + layout.num_kv_heads) * dim;
+  const T* v = x + (layout.num_heads + layout.num_kv_heads) * dim;
   std::copy(v, v + layout.num_kv_heads * dim, out[2] + token * layout.num_kv_heads * dim);
 }
 
 /// `in` and `rstd` are null without norms.
-void backward_token(const QkvLayout& layout, int64_t token, const float* in,
-                    const std::array<const float*, 3>& grads, const float* rstd, float* d_in,
+template <typename T>
+void backward_token(const QkvLayout<T>& layout, int64_t token, const T* in,
+                    const std::array<const T*, 3>& grads, const float* rstd, T* d_in,
                     float* d_norms) {
   const int64_t dim = layout.head_dim;
   const int64_t row = layout.row_of(token);
-  const float* x = in != nullptr ? in + token * layout.width() : nullptr;
-  float* dx = d_in + token * layout.width();
+  const T* x = in != nullptr ? in + token * layout.width() : nullptr;
+  T* dx = d_in + token * layout.width();
   const float* scales =
       rstd != nullptr ? rstd + token * (layout.num_heads + layout.num_kv_heads) : nullptr;
-  const auto& loops = cpu::loops();
-  std::array<float, kMaxHeadDim> scratch;
+  const auto& loops = cpu::loops().of<T>();
+  std::array<float, cpu::kMostHeadDim> scratch;
   for (int64_t head = 0; head < layout.num_heads + layout.num_kv_heads; ++head) {
     const bool is_query = head < layout.num_heads;
-    const float* grad =
-        is_query ? grads[0] + (token * layout.num_heads + head) * dim
-                 : grads[1] + (token * layout.num_kv_heads + head - layout.num_heads) * dim;
-    std::copy(grad, grad + dim, scratch.data());
-    loops.head_backward(scratch.data(), x != nullptr ? x + head * dim : nullptr,
-                        is_query ? layout.q_norm : layout.k_norm, layout.cos + row,
-                        layout.sin + row, scales != nullptr ? scales[head] : 1.0f, dx + head * dim,
-                        is_query ? d_norms : d_norms + dim, dim, layout.half, layout.adds_one);
+    const T* grad = is_query
+                        ? grads[0] + (token * layout.num_heads + head) * dim
+                        : grads[1] + (token * layout.num_kv_heads + head - layout.num_heads) * dim;
+    loops.head_backward(
+        grad, x != nullptr ? x + head * dim : nullptr, is_query ? layout.q_norm : layout.k_norm,
+        layout.cos + row, layout.sin + row, scales != nullptr ? scales[head] : 1.0f, scratch.data(),
+        dx + head * dim, is_query ? d_norms : d_norms + dim, dim, layout.half, layout.adds_one);
   }
-  const float* dv = grads[2] + token * layout.num_kv_heads * dim;
+  const T* dv = grads[2] + token * layout.num_kv_heads * dim;
   std::copy(dv, dv + layout.num_kv_heads * dim,
             dx + (layout.num_heads + layout.num_kv_heads) * dim);
 }
@@ -106,22 +106,26 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
                              const std::optional<at::Tensor>& q_norm,
                              const std::optional<at::Tensor>& k_norm, const QkvOptions* options) {
     const at::Tensor qkv = qkv_in.contiguous();
-    const QkvLayout layout(qkv, *options);
     const auto heads = [&](int64_t count) {
-      return at::empty({qkv.size(0), qkv.size(1), count, layout.head_dim}, qkv.options());
+      return at::empty({qkv.size(0), qkv.size(1), count, options->head_dim}, qkv.options());
     };
-    tensor_list out = {heads(layout.num_heads), heads(layout.num_kv_heads),
-                       heads(layout.num_kv_heads)};
+    tensor_list out = {heads(options->num_heads), heads(options->num_kv_heads),
+                       heads(options->num_kv_heads)};
     at::Tensor rstd =
-        at::empty({layout.tokens, layout.num_heads + layout.num_kv_heads}, qkv.options());
-    const float* in = qkv.data_ptr<float>();
-    const std::array<float*, 3> pointers = {out[0].data_ptr<float>(), out[1].data_ptr<float>(),
-                                            out[2].data_ptr<float>()};
-    float* scales = rstd.data_ptr<float>();
-    at::parallel_for(0, layout.tokens, 32, [&](int64_t begin, int64_t end) {
-      for (int64_t token = begin; token < end; ++token) {
-        forward_token(layout, token, in, pointers, scales);
-      }
+        at::empty({qkv.size(0) * qkv.size(1), options->num_heads + options->num_kv_heads},
+                  qkv.options().dtype(at::kFloat));
+    by_storage(qkv, [&](auto storage) {
+      using T = decltype(storage);
+      const QkvLayout<T> layout(qkv, *options);
+      const T* in = numbers_of<T>(qkv);
+      const std::array<T*, 3> pointers = {numbers_of<T>(out[0]), numbers_of<T>(out[1]),
+                                          numbers_of<T>(out[2])};
+      float* scales = rstd.data_ptr<float>();
+      at::parallel_for(0, layout.tokens, 32, [&](int64_t begin, int64_t end) {
+        for (int64_t token = begin; token < end; ++token) {
+          forward_token(layout, token, in, pointers, scales);
+        }
+      });
     });
     // Without norms the backward pass only rotates and needs no values.
     const bool has_norm = q_norm.has_value() || k_norm.has_value();
@@ -152,34 +156,50 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
     at::Tensor d_qkv = at::empty(
         {gradients[0].size(0), gradients[0].size(1), (heads[0] + 2 * heads[1]) * heads[2]},
         gradients[0].options());
-    const QkvLayout layout(d_qkv, options);
-    const float* in = saved[0].defined() ? saved[0].data_ptr<float>() : nullptr;
-    const std::array<const float*, 3> grads = {gradients[0].data_ptr<float>(),
-                                               gradients[1].data_ptr<float>(),
-                                               gradients[2].data_ptr<float>()};
-    const float* scales = saved[3].defined() ? saved[3].data_ptr<float>() : nullptr;
-    float* d_in = d_qkv.data_ptr<float>();
-    const at::Tensor d_norms = sum_over_blocks(
-        layout.tokens, 2 * layout.head_dim, [&](int64_t begin, int64_t end, float* partial) {
-          for (int64_t token = begin; token < end; ++token) {
-            backward_token(layout, token, in, grads, scales, d_in, partial);
-          }
-        });
-    const auto part = [&](bool is_wanted, int64_t begin) {
-      return is_wanted ? d_norms.narrow(0, begin, layout.head_dim).clone() : at::Tensor();
+    const at::Tensor d_norms = by_storage(d_qkv, [&](auto storage) {
+      return backward_rows<decltype(storage)>(options, saved[0], saved[3], gradients, d_qkv);
+    });
+    const auto part = [&](const at::Tensor& norm, int64_t begin) {
+      return norm.defined() ? d_norms.narrow(0, begin, heads[2]).to(norm.scalar_type(), false, true)
+                            : at::Tensor();
     };
-    return {d_qkv, part(saved[1].defined(), 0), part(saved[2].defined(), layout.head_dim),
-            at::Tensor()};
+    return {d_qkv, part(saved[1], 0), part(saved[2], heads[2]), at::Tensor()};
+  }
+
+ private:
+  /// Writes d_qkv; returns the gradients of both norms, one behind the other.
+  template <typename T>
+  static at::Tensor backward_rows(const QkvOptions& options, const at::Tensor& qkv,
+                                  const at::Tensor& rstd, const tensor_list& gradients,
+                                  const at::Tensor& d_qkv) {
+    const QkvLayout<T> layout(d_qkv, options);
+    const T* in = numbers_of<T>(qkv);
+    const std::array<const T*, 3> grads = {numbers_of<T>(gradients[0]), numbers_of<T>(gradients[1]),
+                                           numbers_of<T>(gradients[2])};
+    const auto* scales = numbers_of<float>(rstd);
+    T* d_in = numbers_of<T>(d_qkv);
+    return sum_over_blocks(layout.tokens, 2 * layout.head_dim,
+                           [&](int64_t begin, int64_t end, float* partial) {
+                             for (int64_t token = begin; token < end; ++token) {
+                               backward_token(layout, token, in, grads, scales, d_in, partial);
+                             }
+                           });
   }
 };
+
+/// Or not there.
+bool are_float32(const RopeTable& rope) {
+  return !rope.is_defined() ||
+         (rope.cos.scalar_type() == at::kFloat && rope.sin.scalar_type() == at::kFloat);
+}
 
 }  // namespace
 
 Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options) {
-  const bool is_fused =
-      is_fusable({qkv, options.q_norm, options.k_norm, options.rope.cos, options.rope.sin}) &&
-      qkv.numel() > 0 && options.head_dim <= kMaxHeadDim &&
-      (!options.position_ids.defined() || options.position_ids.is_contiguous());
+  const bool is_fused = is_fusable({qkv, options.q_norm, options.k_norm}) &&
+                        are_float32(options.rope) && qkv.numel() > 0 &&
+                        options.head_dim <= cpu::kMostHeadDim &&
+                        (!options.position_ids.defined() || options.position_ids.is_contiguous());
   if (!is_fused) return split_norm_rotate_reference(qkv, options);
   // Function takes an absent tensor as an empty optional only.
   const auto optional = [](const at::Tensor& tensor) {

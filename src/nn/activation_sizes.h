@@ -8,9 +8,13 @@ namespace automodel::nn {
 struct ActivationShape {
   int64_t num_sequences = 1;
   int64_t sequence_length = 1;
-  int64_t element_size = 4;  ///< 4: the fused float32 kernels; others: the plain operations
-  bool is_part = false;      ///< of longer sequences: attention goes by blocks in float32
-  bool on_device = false;    ///< no CPU: plain operations in any dtype, attention by blocks
+  int64_t element_size = 4;
+  bool is_plain = false;   ///< neither float32 nor bfloat16: the plain operations, no fused kernels
+  bool is_part = false;    ///< of longer sequences: attention goes by blocks in float32
+  bool on_device = false;  ///< no CPU: plain operations in any dtype, attention by blocks
+
+  /// Whether the fused kernels run, in float32 or bfloat16.
+  bool is_fused() const { return !is_plain && !on_device; }
 
   // Equal parts that tensor parallelism makes, of which this rank computes one.
   int64_t num_head_parts = 1;

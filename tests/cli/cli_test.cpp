@@ -152,16 +152,16 @@ TEST(CliTest, PlanShowsMeshUnitsBytesAndCollectives) {
       "  optimizer state             946 KiB\n"
       "  gathered parameters         364 KiB\n"
       "  buffers kept for reuse      1.1 MiB\n"
-      "  kept activations            1.8 MiB\n"
-      "  logits and their gradients  1.8 MiB\n"
-      "  total                       6.9 MiB\n"
+      "  kept activations            732 KiB\n"
+      "  logits and their gradients  816 KiB\n"
+      "  total                       4.8 MiB\n"
       "  the program itself is not counted; the largest unit is the root with 131136 parameters\n"
       "collectives of a step, bytes of the whole tensors\n"
       "  all-gathers               4, 581 KiB\n"
       "  reduce-scatters           3, 946 KiB\n"
       "  bytes of the fullest rank\n"
       "  loading weights            3.3 MiB\n"
-      "  a step                     6.9 MiB\n"
+      "  a step                     4.8 MiB\n"
       "  saving a checkpoint        3.5 MiB\n");
 }
 

@@ -1,6 +1,9 @@
 #include "kernels/attention.h"
 
+#include <memory>
+
 #include "kernels/differentiation.h"
+#include "support/allocation_counter.h"
 
 namespace automodel::kernels {
 namespace {
@@ -100,6 +103,46 @@ TEST(CausalAttention, MatchesThePlainPathWithSinks) {
   Tensors in = inputs(70);
   in.push_back(Numbers(8).normal({4}) * 3);
   expect_fused_as_close(with_sinks(causal_attention), with_sinks(causal_attention_reference), in);
+}
+
+/// A mask of a quarter dropped, scaled as one that is drawn.
+AttentionOptions with_dropout(AttentionOptions options, int64_t length) {
+  const at::Tensor drawn = Numbers(21).normal({2, 4, length, length});
+  options.dropout = 0.25;
+  options.dropout_mask = drawn.gt(-0.67449).to(at::kDouble) / 0.75;
+  return options;
+}
+
+TEST(CausalAttention, MatchesThePlainPathWithDropout) {
+  const auto dropping = [](Path path, const AttentionOptions& options) {
+    return [path, options](const Tensors& in) {
+      AttentionOptions own = options;
+      own.dropout_mask = own.dropout_mask.to(at::promote_types(in[0].scalar_type(), at::kFloat));
+      return Tensors{path(in[0], in[1], in[2], own).out};
+    };
+  };
+  for (const AttentionOptions& options :
+       {AttentionOptions{}, AttentionOptions{.window = 30, .softcap = 20},
+        AttentionOptions{.padding_mask = padding(150, {30, 0}, true)}}) {
+    const AttentionOptions own = with_dropout(options, 150);
+    expect_fused_as_close(dropping(causal_attention, own),
+                          dropping(causal_attention_reference, own), inputs(150));
+    expect_same_on_two_threads(dropping(causal_attention, own), inputs(150));
+  }
+}
+
+/// Of whole scores nothing is left but a byte each.
+TEST(CausalAttention, KeepsAByteOfADroppedProbability) {
+  const Tensors in = inputs(200);
+  const AttentionOptions options = with_dropout({}, 200);
+  Tensors leaves;
+  for (const at::Tensor& x : in) leaves.push_back(x.clone().requires_grad_());
+  const auto counter = std::make_shared<test::AllocationCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  const at::Tensor out = causal_attention(leaves[0], leaves[1], leaves[2], options).out;
+  const int64_t scores = 2 * 4 * 200 * 200;
+  EXPECT_GE(counter->live(), scores);
+  EXPECT_LE(counter->live(), scores + 2 * 200 * 4 * (16 + 1) * 4 + 4096);
 }
 
 TEST(CausalAttention, MatchesThePlainPathWithNarrowerValues) {

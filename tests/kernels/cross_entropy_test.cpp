@@ -14,10 +14,13 @@ Operation fused(const at::Tensor& labels, const CrossEntropyOptions& options) {
   };
 }
 
-/// The same with ATen's operations, in the dtype of the inputs.
+/// The same with ATen's operations: products in the dtype of the inputs, all else in float32 if
+/// they are narrower.
 Operation plain(const at::Tensor& labels, const CrossEntropyOptions& options) {
   return [=](const Tensors& in) {
-    at::Tensor logits = at::matmul(in[0], in[1].t()) * options.logit_scale;
+    const at::Tensor products = at::matmul(in[0], in[1].t());
+    at::Tensor logits =
+        products.to(at::promote_types(in[0].scalar_type(), at::kFloat)) * options.logit_scale;
     if (options.softcap > 0) logits = at::tanh(logits / options.softcap) * options.softcap;
     return Tensors{
         at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum, options.ignore_index) /

@@ -1,7 +1,9 @@
 #include "kernels/cpu/loops.h"
 
+#include <c10/util/BFloat16.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -85,9 +87,9 @@ TEST(Loops, AgreeOnRmsForward) {
       Numbers numbers;
       const Floats x = numbers(3 * dim), residual = numbers(3 * dim), w = numbers(dim);
       Floats sum = zeros(3 * dim), y = zeros(3 * dim), rstd = zeros(3);
-      table.rms_forward(x.data(), has_residual ? residual.data() : nullptr,
-                        has_residual ? sum.data() : nullptr, w.data(), y.data(), rstd.data(), 3,
-                        dim, 1e-6f, has_residual);
+      table.float32.rms_forward(x.data(), has_residual ? residual.data() : nullptr,
+                                has_residual ? sum.data() : nullptr, w.data(), y.data(),
+                                rstd.data(), 3, dim, 1e-6f, has_residual);
       return std::vector<Floats>{sum, y, rstd};
     });
   }
@@ -101,8 +103,9 @@ TEST(Loops, AgreeOnRmsBackward) {
                    d_sum = numbers(3 * dim);
       const Floats rstd = {0.7f, 1.1f, 0.9f};
       Floats dx = zeros(3 * dim), dw = numbers(dim);
-      table.rms_backward(dy.data(), x.data(), w.data(), rstd.data(),
-                         has_sum ? d_sum.data() : nullptr, dx.data(), dw.data(), 3, dim, has_sum);
+      table.float32.rms_backward(dy.data(), x.data(), w.data(), rstd.data(),
+                                 has_sum ? d_sum.data() : nullptr, dx.data(), dw.data(), 3, dim,
+                                 has_sum);
       return std::vector<Floats>{dx, dw};
     });
   }
@@ -114,8 +117,8 @@ TEST(Loops, AgreeOnGatedActivations) {
       Numbers numbers;
       const Floats gate_up = numbers(6 * half, 3.0f), d_out = numbers(3 * half);
       Floats out = zeros(3 * half), d_gate_up = zeros(6 * half);
-      table.gated_forward(gate_up.data(), out.data(), 3, half, act);
-      table.gated_backward(d_out.data(), gate_up.data(), d_gate_up.data(), 3, half, act);
+      table.float32.gated_forward(gate_up.data(), out.data(), 3, half, act);
+      table.float32.gated_backward(d_out.data(), gate_up.data(), d_gate_up.data(), 3, half, act);
       return std::vector<Floats>{out, d_gate_up};
     });
   }
@@ -127,13 +130,14 @@ TEST(Loops, AgreeOnHeads) {
       const int64_t dim = 2 * half + 3;  // three dims do not turn
       Numbers numbers;
       const Floats x = numbers(dim), w = numbers(dim), cos = numbers(half), sin = numbers(half);
-      Floats out = zeros(dim), d_out = numbers(dim), dx = zeros(dim), dw = numbers(dim);
+      const Floats d_out = numbers(dim);
+      Floats out = zeros(dim), scratch = zeros(dim), dx = zeros(dim), dw = numbers(dim);
       const float* weight = has_norm ? w.data() : nullptr;
-      const float rstd = table.head_forward(x.data(), weight, cos.data(), sin.data(), out.data(),
-                                            dim, half, 1e-6f, true);
-      table.head_backward(d_out.data(), x.data(), weight, cos.data(), sin.data(), rstd, dx.data(),
-                          dw.data(), dim, half, true);
-      return std::vector<Floats>{out, {rstd}, d_out, dx, dw};
+      const float rstd = table.float32.head_forward(x.data(), weight, cos.data(), sin.data(),
+                                                    out.data(), dim, half, 1e-6f, true);
+      table.float32.head_backward(d_out.data(), x.data(), weight, cos.data(), sin.data(), rstd,
+                                  scratch.data(), dx.data(), dw.data(), dim, half, true);
+      return std::vector<Floats>{out, {rstd}, scratch, dx, dw};
     });
   }
 }
@@ -148,6 +152,21 @@ TEST(Loops, AgreeOnSoftmax) {
       table.softmax_backward_row(again.data(), grads.data(), begin, end, width, lse, 0.3f, 0.5f,
                                  cap);
       return std::vector<Floats>{scores, {lse}, again, grads};
+    });
+  }
+}
+
+TEST(Loops, AgreeOnDroppedRowsAndExpectedGradients) {
+  for (const float cap : {0.0f, 4.0f}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t count) {
+      Numbers numbers;
+      const Floats scores = numbers(count);
+      Floats grads = numbers(count);
+      std::vector<char> kept;
+      for (int64_t i = 0; i < count; ++i) kept.push_back(static_cast<char>(i % 3 != 0));
+      table.drop_row(grads.data(), reinterpret_cast<const bool*>(kept.data()), 1.5f, count);
+      const float sum = table.expected_row(scores.data(), grads.data(), 0, count, 1.0f, cap);
+      return std::vector<Floats>{grads, {sum}};
     });
   }
 }
@@ -186,10 +205,117 @@ TEST(Loops, AgreeOnAdam) {
       factors[kRootCorrection] = 0.3f;
       factors[kEps] = 1e-8f;
       factors[kGradScale] = 0.5f;
-      table.adam(p.data(), g.data(), m.data(), v.data(), is_amsgrad ? v_max.data() : nullptr,
-                 factors.data(), count);
+      table.adam[0][0][0](p.data(), g.data(), m.data(), v.data(),
+                          is_amsgrad ? v_max.data() : nullptr, factors.data(), count);
       return std::vector<Floats>{p, m, v, v_max};
     });
+  }
+}
+
+using Halves = std::vector<Bfloat16>;
+
+Halves rounded(const Floats& x) {
+  Halves halves(x.size());
+  baseline_loops().round(x.data(), halves.data(), static_cast<int64_t>(x.size()));
+  return halves;
+}
+
+Floats widened(const Halves& x) {
+  Floats floats(x.size());
+  baseline_loops().widen(x.data(), floats.data(), static_cast<int64_t>(x.size()));
+  return floats;
+}
+
+/// The numbers that c10 makes, of all bit patterns of the upper half with some lower halves.
+TEST(Loops, RoundToTheNearestBfloat16) {
+  for (const LoopTable* table : tables()) {
+    for (const uint32_t lower : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
+      Floats numbers(0x10000);
+      for (uint32_t upper = 0; upper < 0x10000; ++upper) {
+        numbers[upper] = std::bit_cast<float>(upper << 16 | lower);
+      }
+      Halves halves(numbers.size());
+      table->round(numbers.data(), halves.data(), 0x10000);
+      Floats back(numbers.size());
+      table->widen(halves.data(), back.data(), 0x10000);
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        if (std::isnan(numbers[i])) {
+          ASSERT_TRUE(std::isnan(back[i])) << table->isa << " " << i << " " << lower;
+        } else {
+          ASSERT_EQ(halves[i].bits, c10::BFloat16(numbers[i]).x) << table->isa << " " << i;
+          ASSERT_EQ(back[i], static_cast<float>(c10::BFloat16(numbers[i])));
+        }
+      }
+    }
+  }
+}
+
+/// Numbers of two storage types are as near as one rounding of each leaves them.
+void expect_near(const Halves& x, const Floats& y) {
+  ASSERT_EQ(x.size(), y.size());
+  const Floats wide = widened(x);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    error += std::pow(static_cast<double>(wide[i]) - y[i], 2);
+    size += std::pow(static_cast<double>(y[i]), 2);
+  }
+  EXPECT_LE(std::sqrt(error), 0.004 * std::sqrt(size) + 1e-30);
+}
+
+TEST(Loops, OfBfloat16AreThoseOfFloat32Rounded) {
+  for (const LoopTable* table : tables()) {
+    const RowLoops<float>& wide = table->float32;
+    const RowLoops<Bfloat16>& narrow = table->bfloat16;
+    for (const int64_t half : kLengths) {
+      SCOPED_TRACE(std::string(table->isa) + " of length " + std::to_string(half));
+      const int64_t dim = 2 * half + 3, count = 3 * dim;
+      Numbers numbers;
+      const Halves x = rounded(numbers(count)), w = rounded(numbers(dim)),
+                   other = rounded(numbers(count));
+      const Floats fx = widened(x), fw = widened(w), fother = widened(other), cos = numbers(half),
+                   sin = numbers(half);
+      Halves out(x), again(x);
+      Floats fout(fx), fagain(fx), dw = zeros(dim), fdw = zeros(dim), rstd = zeros(3),
+                                   frstd = zeros(3);
+      narrow.rms_forward(x.data(), nullptr, nullptr, w.data(), out.data(), rstd.data(), 3, dim,
+                         1e-6f, true);
+      wide.rms_forward(fx.data(), nullptr, nullptr, fw.data(), fout.data(), frstd.data(), 3, dim,
+                       1e-6f, true);
+      expect_near(out, fout);
+      expect_close(rstd, frstd);
+      narrow.rms_backward(other.data(), x.data(), w.data(), rstd.data(), x.data(), out.data(),
+                          dw.data(), 3, dim, true);
+      wide.rms_backward(fother.data(), fx.data(), fw.data(), rstd.data(), fx.data(), fout.data(),
+                        fdw.data(), 3, dim, true);
+      expect_near(out, fout);
+      expect_close(dw, fdw);
+      for (const int act : {0, 1}) {
+        narrow.gated_forward(x.data(), out.data(), 3, half, act);
+        wide.gated_forward(fx.data(), fout.data(), 3, half, act);
+        expect_near(out, fout);
+        narrow.gated_backward(other.data(), x.data(), again.data(), 3, half, act);
+        wide.gated_backward(fother.data(), fx.data(), fagain.data(), 3, half, act);
+        expect_near(again, fagain);
+      }
+      Floats scratch = zeros(dim);
+      const float scale = narrow.head_forward(x.data(), w.data(), cos.data(), sin.data(),
+                                              out.data(), dim, half, 1e-6f, true);
+      wide.head_forward(fx.data(), fw.data(), cos.data(), sin.data(), fout.data(), dim, half, 1e-6f,
+                        true);
+      expect_near(out, fout);
+      narrow.head_backward(other.data(), x.data(), w.data(), cos.data(), sin.data(), scale,
+                           scratch.data(), out.data(), dw.data(), dim, half, true);
+      wide.head_backward(fother.data(), fx.data(), fw.data(), cos.data(), sin.data(), scale,
+                         scratch.data(), fout.data(), fdw.data(), dim, half, true);
+      expect_near(out, fout);
+      expect_close(dw, fdw);
+      narrow.add_row(x.data(), dw.data(), dim);
+      wide.add_row(fx.data(), fdw.data(), dim);
+      expect_close(dw, fdw);
+      EXPECT_NEAR(narrow.dot(x.data(), other.data(), dim), wide.dot(fx.data(), fother.data(), dim),
+                  1e-4);
+      EXPECT_NEAR(narrow.squares(x.data(), dim), wide.squares(fx.data(), dim), 1e-9);
+    }
   }
 }
 
@@ -264,11 +390,23 @@ TEST(CpuKinds, ALesserKindCanBeNamed) {
   }
 }
 
+/// AMD's cores multiply bfloat16 fast without tiles, Intel's do not.
+TEST(CpuKinds, BFloat16IsMultipliedByInstructionsWhereTheseAreFast) {
+  for (const CpuKind kind : {CpuKind::kBaseline, CpuKind::kAvx2, CpuKind::kAvx512}) {
+    EXPECT_FALSE(has_fast_bfloat16_products(kind, true));
+    EXPECT_FALSE(has_fast_bfloat16_products(kind, false));
+  }
+  EXPECT_FALSE(has_fast_bfloat16_products(CpuKind::kAvx512Bf16, true));
+  EXPECT_TRUE(has_fast_bfloat16_products(CpuKind::kAvx512Bf16, false));
+  EXPECT_TRUE(has_fast_bfloat16_products(CpuKind::kAmx, true));
+}
+
 /// Which table is taken, and whether 16-bit products are: by the kind of the run.
 TEST(CpuKinds, TheLoopsAreThoseOfTheKind) {
-  const char* names[] = {"baseline", "avx2", "avx512", "avx512"};
+  const char* names[] = {"baseline", "avx2", "avx512", "avx512", "avx512"};
   EXPECT_STREQ(loops().isa, names[static_cast<size_t>(cpu_kind())]);
-  EXPECT_EQ(has_fast_bfloat16_products(), cpu_kind() == CpuKind::kAvx512Bf16);
+  EXPECT_EQ(kernels::has_fast_bfloat16_products(),
+            has_fast_bfloat16_products(cpu_kind(), is_intel()));
 }
 
 }  // namespace

@@ -42,17 +42,27 @@ at::Tensor laid_out(const at::Tensor& matrix, int layout) {
   return wide.narrow(1, 2, matrix.size(1));
 }
 
-/// At most twice as far from the product in float64 as ATen's, or 1e-6.
+/// At most twice as far from the product in float64 as ATen's, or 1e-6. A product of bfloat16 is as
+/// near as float32 sums that are rounded once.
 void expect_product(const at::Tensor& actual, const at::Tensor& a, const at::Tensor& b) {
+  EXPECT_EQ(actual.scalar_type(), a.scalar_type());
   const at::Tensor truth = at::mm(a.to(at::kDouble), b.to(at::kDouble));
-  EXPECT_LE(relative_error(actual, truth), std::max(1e-6, 2 * relative_error(at::mm(a, b), truth)));
+  if (a.scalar_type() == at::kBFloat16) {
+    EXPECT_LE(relative_error(actual, truth),
+              1.001 * relative_error(truth.to(at::kBFloat16), truth) + 1e-6);
+  } else {
+    EXPECT_LE(relative_error(actual, truth),
+              std::max(1e-6, 2 * relative_error(at::mm(a, b), truth)));
+  }
 }
 
 TEST(Product, EqualsAtensInAnyLayout) {
   Numbers numbers(1);
   for (const ProductSizes& s : kProductSizes) {
-    const at::Tensor a = numbers.normal({s.m, s.k}), b = numbers.normal({s.k, s.n});
-    for (int layout = 0; layout < 9; ++layout) {
+    const at::Tensor x = numbers.normal({s.m, s.k}), y = numbers.normal({s.k, s.n});
+    for (int i = 0; i < 18; ++i) {
+      const int layout = i % 9;
+      const at::Tensor a = x.to(kFusedTypes[i / 9]), b = y.to(kFusedTypes[i / 9]);
       SCOPED_TRACE(cat(text_of(s), ", layouts ", layout / 3, " and ", layout % 3));
       const at::Tensor left = laid_out(a, layout / 3), right = laid_out(b, layout % 3);
       expect_product(product(left, right), a, b);
@@ -73,6 +83,16 @@ TEST(Product, AddsAndScalesIntoPartOfAMatrix) {
     expected.narrow(0, 1, s.m).narrow(1, 2, s.n).add_(at::mm(a.to(at::kDouble), b.to(at::kDouble)),
                                                       0.5);
     EXPECT_LE(relative_error(all, expected), 1e-6);
+    const at::Tensor narrow = before.to(at::kBFloat16), left = a.to(at::kBFloat16),
+                     right = b.to(at::kBFloat16);
+    const at::Tensor place = narrow.narrow(0, 1, s.m).narrow(1, 2, s.n);
+    const at::Tensor sum =
+        place.to(at::kDouble) + 0.5 * at::mm(left.to(at::kDouble), right.to(at::kDouble));
+    product_into(left, right, place, {.adds = true, .alpha = 0.5});
+    EXPECT_LE(relative_error(place, sum),
+              1.001 * relative_error(sum.to(at::kBFloat16), sum) + 1e-6);
+    place.copy_(before.narrow(0, 1, s.m).narrow(1, 2, s.n));
+    EXPECT_TRUE(at::equal(narrow, before.to(at::kBFloat16))) << "written beside the result";
     all.narrow(0, 1, s.m).narrow(1, 2, s.n).copy_(before.narrow(0, 1, s.m).narrow(1, 2, s.n));
     EXPECT_TRUE(at::equal(all, before)) << "written beside the result";
   }
@@ -80,45 +100,54 @@ TEST(Product, AddsAndScalesIntoPartOfAMatrix) {
 
 TEST(Product, ReadsNamedRows) {
   Numbers numbers(3);
-  const at::Tensor x = numbers.normal({40, 30}), ids = at::randint(40, {53}, at::kLong);
-  const at::Tensor rows = x.index_select(0, ids);
-  const at::Tensor right = numbers.normal({30, 50}), left = numbers.normal({20, 53});
-  expect_product(product(Factor(x, ids), right), rows, right);
-  expect_product(product(left, Factor(x, ids)), left, rows);
-  expect_product(product(Factor(x, ids).t(), left.t()), rows.t(), left.t());
-  expect_product(product(right.t(), Factor(x, ids).t()), right.t(), rows.t());
+  for (const at::ScalarType dtype : kFusedTypes) {
+    const at::Tensor x = numbers.normal({40, 30}).to(dtype), ids = at::randint(40, {53}, at::kLong);
+    const at::Tensor rows = x.index_select(0, ids);
+    const at::Tensor right = numbers.normal({30, 50}).to(dtype),
+                     left = numbers.normal({20, 53}).to(dtype);
+    expect_product(product(Factor(x, ids), right), rows, right);
+    expect_product(product(left, Factor(x, ids)), left, rows);
+    expect_product(product(Factor(x, ids).t(), left.t()), rows.t(), left.t());
+    expect_product(product(right.t(), Factor(x, ids).t()), right.t(), rows.t());
+  }
 }
 
 /// The bits must not depend on who computes what.
 TEST(Product, HasTheSameBitsHoweverItIsCut) {
   Numbers numbers(4);
-  const at::Tensor a = numbers.normal({300, 700}), b = numbers.normal({700, 200});
-  const int threads = at::get_num_threads();
-  at::set_num_threads(1);
-  const at::Tensor whole = product(a, b);
-  for (const int count : {2, 3, 4, 6}) {
-    at::set_num_threads(count);
-    EXPECT_TRUE(at::equal(product(a, b), whole)) << count << " threads";
+  for (const at::ScalarType dtype : kFusedTypes) {
+    const at::Tensor a = numbers.normal({300, 700}).to(dtype),
+                     b = numbers.normal({700, 200}).to(dtype);
+    if (!has_product_loop({a})) continue;
+    const int threads = at::get_num_threads();
+    at::set_num_threads(1);
+    const at::Tensor whole = product(a, b);
+    for (const int count : {2, 3, 4, 6}) {
+      at::set_num_threads(count);
+      EXPECT_TRUE(at::equal(product(a, b), whole)) << count << " threads";
+    }
+    at::set_num_threads(threads);
+    EXPECT_TRUE(at::equal(product(a.narrow(0, 5, 38), b.narrow(1, 3, 77)),
+                          whole.narrow(0, 5, 38).narrow(1, 3, 77)));
+    at::Tensor sum = numbers.normal({300, 200}).to(dtype);
+    at::Tensor part = sum.narrow(0, 7, 9).clone();
+    product_into(a.narrow(0, 7, 9), b, part, {.adds = true, .alpha = 0.3});
+    product_into(a, b, sum, {.adds = true, .alpha = 0.3});
+    EXPECT_TRUE(at::equal(part, sum.narrow(0, 7, 9)));
   }
-  at::set_num_threads(threads);
-  EXPECT_TRUE(at::equal(product(a.narrow(0, 5, 38), b.narrow(1, 3, 77)),
-                        whole.narrow(0, 5, 38).narrow(1, 3, 77)));
-  at::Tensor sum = numbers.normal({300, 200});
-  at::Tensor part = sum.narrow(0, 7, 9).clone();
-  product_into(a.narrow(0, 7, 9), b, part, {.adds = true, .alpha = 0.3});
-  product_into(a, b, sum, {.adds = true, .alpha = 0.3});
-  EXPECT_TRUE(at::equal(part, sum.narrow(0, 7, 9)));
 }
 
 TEST(Product, KeepsNaNAndInfWhereTheyBelong) {
   Numbers numbers(5);
-  at::Tensor a = numbers.normal({20, 40}), b = numbers.normal({40, 50});
-  a[3][2] = NAN;
-  b[7][45] = std::numeric_limits<float>::infinity();
-  const at::Tensor result = product(a, b);
-  EXPECT_TRUE(at::equal(result.isfinite(), at::mm(a, b).isfinite()));
-  EXPECT_TRUE(result.select(0, 3).isnan().all().item<bool>());
-  EXPECT_FALSE(result.select(0, 4).narrow(0, 0, 45).isnan().any().item<bool>());
+  for (const at::ScalarType dtype : kFusedTypes) {
+    at::Tensor a = numbers.normal({20, 40}).to(dtype), b = numbers.normal({40, 50}).to(dtype);
+    a[3][2] = NAN;
+    b[7][45] = std::numeric_limits<float>::infinity();
+    const at::Tensor result = product(a, b);
+    EXPECT_TRUE(at::equal(result.isfinite(), at::mm(a, b).isfinite()));
+    EXPECT_TRUE(result.select(0, 3).isnan().all().item<bool>());
+    EXPECT_FALSE(result.select(0, 4).narrow(0, 0, 45).isnan().any().item<bool>());
+  }
 }
 
 TEST(Product, OfNothingIsZeroOrWhatWasThere) {
@@ -149,19 +178,23 @@ TEST(Product, HasTheSameNumbersInEveryInstructionSet) {
     tables.push_back(&cpu::avx2_loops());
   }
   for (const ProductSizes& s : kProductSizes) {
-    const at::Tensor a = numbers.normal({s.k, s.m}), b = numbers.normal({s.n, s.k});
-    for (const cpu::LoopTable* table : tables) {
-      SCOPED_TRACE(cat(table->isa, ": ", text_of(s)));
-      at::Tensor out = at::empty({s.m, s.n});
-      at::Tensor scratch = at::empty({cpu::kProductDepth * cpu::kProductColumns});
+    for (size_t i = 0; i < 2 * tables.size(); ++i) {
+      const cpu::LoopTable* table = tables[i / 2];
+      const at::ScalarType dtype = kFusedTypes[i % 2];
+      SCOPED_TRACE(cat(table->isa, ": ", text_of(s), " ", c10::toString(dtype)));
+      const at::Tensor a = numbers.normal({s.k, s.m}).to(dtype),
+                       b = numbers.normal({s.n, s.k}).to(dtype);
+      at::Tensor out = at::empty({s.m, s.n}, dtype);
       cpu::ProductPart part;
-      part.a = {a.data_ptr<float>(), s.m, nullptr, true};
-      part.b = {b.data_ptr<float>(), s.k, nullptr, true};
-      part.c = out.data_ptr<float>();
+      part.a = {a.data_ptr(), s.m, nullptr, true, dtype == at::kBFloat16};
+      part.b = {b.data_ptr(), s.k, nullptr, true, dtype == at::kBFloat16};
+      part.c = out.data_ptr();
+      part.is_c_bfloat16 = dtype == at::kBFloat16;
       part.c_stride = s.n;
       part.depth = s.k;
       part.row_end = s.m;
       part.column_end = s.n;
+      at::Tensor scratch = at::empty({cpu::product_scratch(part)});
       table->multiply(part, scratch.data_ptr<float>());
       expect_product(out, a.t(), b.t());
     }
@@ -174,14 +207,7 @@ TEST(Linear, GivesAtensResultsAndGradients) {
                           numbers.normal({50})};
   const Operation ours = [](const Tensors& x) { return Tensors{linear(x[0], x[1], x[2])}; };
   const Operation atens = [](const Tensors& x) { return Tensors{at::linear(x[0], x[1], x[2])}; };
-  const Tensors truth = differentiate(atens, inputs, at::kDouble);
-  const Tensors actual = differentiate(ours, inputs, at::kFloat);
-  const Tensors peer = differentiate(atens, inputs, at::kFloat);
-  for (size_t i = 0; i < truth.size(); ++i) {
-    EXPECT_LE(relative_error(actual[i], truth[i]),
-              std::max(1e-6, 2 * relative_error(peer[i], truth[i])))
-        << i;
-  }
+  expect_fused_as_close(ours, atens, inputs);
 }
 
 TEST(Linear, GivesGradientsToThoseWhoWantThem) {

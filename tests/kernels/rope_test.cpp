@@ -44,7 +44,8 @@ Operation split(Qkv (*path)(const at::Tensor&, const QkvOptions&), const Case& c
     if (c.has_q_norm) options.q_norm = in[next++];
     if (c.has_k_norm) options.k_norm = in[next++];
     options.norm = {1e-6, c.adds_one};
-    options.rope = table(c.rotated, in[0].scalar_type());
+    const bool is_double = in[0].scalar_type() == at::kDouble;
+    options.rope = table(c.rotated, is_double ? at::kDouble : at::kFloat);
     options.position_ids = c.position_ids;
     const Qkv heads = path(in[0], options);
     return Tensors{heads.q, heads.k, heads.v};

@@ -32,7 +32,7 @@ class DeviceCore final : public nn::AttentionCore {
 
 /// Forward and backward of a family's tiny model with another number of layers.
 CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::ScalarType dtype,
-                         bool on_device) {
+                         bool on_device, bool is_plain) {
   at::set_num_threads(1);
   Json config = Json::parse_file(test::source_file(cat("configs/tiny/", family, "/config.json")));
   config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = num_layers;
@@ -47,8 +47,7 @@ CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::Scal
   tensor::Batch batch;
   batch.input_ids = at::arange(kSequences * kLength, at::kLong).view({kSequences, kLength});
   batch.labels = batch.input_ids.clone();
-  // Other dtypes are planned as plain operations; a CPU that is slow at 16 bits has wider copies.
-  const kernels::PlainPathScope path(dtype != at::kFloat);
+  const kernels::PlainPathScope path(is_plain || on_device);
   const auto counter = std::make_shared<test::AllocationCounter>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   CountedBytes counted;
@@ -60,6 +59,7 @@ CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::Scal
   counted.peak = counter->peak();
   nn::ActivationShape shape{kSequences, kLength, static_cast<int64_t>(c10::elementSize(dtype))};
   shape.on_device = on_device;
+  shape.is_plain = is_plain;
   counted.planned = model->activation_sizes(shape);
   return counted;
 }
@@ -67,23 +67,24 @@ CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::Scal
 struct Case {
   const char* family;
   at::ScalarType dtype;
-  bool on_device = false;  ///< attention is what a device runs; the rest is in bfloat16 anyway
+  bool on_device = false;  ///< attention is what a device runs, the rest plain operations
+  bool is_plain = false;   ///< plain operations, on the CPU
 };
 
 class ActivationSizesTest : public testing::TestWithParam<Case> {};
 
 TEST_P(ActivationSizesTest, ABlockKeepsWhatIsPlanned) {
-  const auto [family, dtype, on_device] = GetParam();
-  const CountedBytes few = count_bytes(family, 2, dtype, on_device);
-  const CountedBytes many = count_bytes(family, 6, dtype, on_device);
+  const auto [family, dtype, on_device, is_plain] = GetParam();
+  const CountedBytes few = count_bytes(family, 2, dtype, on_device, is_plain);
+  const CountedBytes many = count_bytes(family, 6, dtype, on_device, is_plain);
   const double block = static_cast<double>(many.kept - few.kept) / 4;
   // Scales of norms and masks, whose bytes do not grow with the model, may be missing.
   EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02) << block;
 }
 
 TEST_P(ActivationSizesTest, TheFullestMomentIsNearWhatIsPlanned) {
-  const auto [family, dtype, on_device] = GetParam();
-  const CountedBytes counted = count_bytes(family, 6, dtype, on_device);
+  const auto [family, dtype, on_device, is_plain] = GetParam();
+  const CountedBytes counted = count_bytes(family, 6, dtype, on_device, is_plain);
   const nn::ActivationSizes& sizes = counted.planned;
   const int64_t blocks = sizes.embedding + 6 * sizes.block_kept;
   const int64_t peak = std::max(blocks + sizes.final_norm_kept + sizes.head_kept + sizes.logits,
@@ -98,6 +99,7 @@ std::vector<Case> cases() {
                              "gemma3", "gpt2", "olmo2", "granite"}) {
     all.push_back({family, at::kFloat});
     all.push_back({family, at::kBFloat16});
+    all.push_back({family, at::kBFloat16, false, true});
     // With dropout of the probabilities, as GPT-2 has it, a device makes whole scores too.
     if (std::string(family) != "gpt2") all.push_back({family, at::kBFloat16, true});
   }
@@ -109,7 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ActivationSizesTest, testing::ValuesIn(cases(
                          [](const auto& info) {
                            return cat(info.param.family,
                                       info.param.dtype == at::kFloat ? "InFloat32" : "InBfloat16",
-                                      info.param.on_device ? "OnADevice" : "");
+                                      info.param.on_device ? "OnADevice" : "",
+                                      info.param.is_plain ? "Plain" : "");
                          });
 
 }  // namespace

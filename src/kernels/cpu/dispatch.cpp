@@ -1,4 +1,9 @@
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <algorithm>
+
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -13,11 +18,20 @@ namespace automodel::kernels::cpu {
 
 namespace {
 
-constexpr std::array<std::pair<const char*, CpuKind>, 4> kNames = {
+constexpr std::array<std::pair<const char*, CpuKind>, 5> kNames = {
     {{"baseline", CpuKind::kBaseline},
      {"avx2", CpuKind::kAvx2},
      {"avx512", CpuKind::kAvx512},
-     {"avx512_bf16", CpuKind::kAvx512Bf16}}};
+     {"avx512_bf16", CpuKind::kAvx512Bf16},
+     {"amx", CpuKind::kAmx}}};
+
+/// Whether the system lets programs have the registers of AMX's tiles, when they ask.
+bool has_tiles() {
+  constexpr long kSupportedFeatures = 0x1021;  // ARCH_GET_XCOMP_SUPP
+  constexpr uint64_t kTileData = uint64_t{1} << 18;
+  uint64_t features = 0;
+  return syscall(SYS_arch_prctl, kSupportedFeatures, &features) == 0 && (features & kTileData) != 0;
+}
 
 const LoopTable& table_of(CpuKind kind) {
   switch (kind) {
@@ -27,6 +41,7 @@ const LoopTable& table_of(CpuKind kind) {
       return avx2_loops();
     case CpuKind::kAvx512:
     case CpuKind::kAvx512Bf16:
+    case CpuKind::kAmx:
       return avx512_loops();
   }
   AM_CHECK(false);
@@ -41,7 +56,18 @@ CpuKind best_kind() {
   const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
   if (!has_avx512) return CpuKind::kAvx2;
-  return __builtin_cpu_supports("avx512bf16") ? CpuKind::kAvx512Bf16 : CpuKind::kAvx512;
+  if (!__builtin_cpu_supports("avx512bf16")) return CpuKind::kAvx512;
+  const bool has_amx = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
+  return has_amx && has_tiles() ? CpuKind::kAmx : CpuKind::kAvx512Bf16;
+}
+
+bool is_intel() {
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0;
+}
+
+bool has_fast_bfloat16_products(CpuKind kind, bool is_intel) {
+  return kind == CpuKind::kAmx || (kind == CpuKind::kAvx512Bf16 && !is_intel);
 }
 
 CpuKind chosen_kind(std::string_view name, CpuKind best) {
@@ -61,6 +87,14 @@ CpuKind cpu_kind() {
     return chosen_kind(name == nullptr ? "" : name, best_kind());
   }();
   return kind;
+}
+
+int64_t product_scratch(const ProductPart& part) {
+  const int64_t columns = std::min(kProductColumns, part.column_end - part.column_begin);
+  const int64_t padded = (columns + kMostTileColumns - 1) / kMostTileColumns * kMostTileColumns;
+  const int64_t panels = std::min(kProductDepth, part.depth) * padded;
+  const int64_t sums = std::min(kRoundedRows, part.row_end - part.row_begin) * columns;
+  return part.is_c_bfloat16 && part.depth > kProductDepth ? panels + sums : panels;
 }
 
 const LoopTable& loops() {

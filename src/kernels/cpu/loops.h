@@ -4,27 +4,39 @@
 
 namespace automodel::kernels::cpu {
 
-/// A float32 matrix for a product: rows [R, C] of C neighbours, all of them or those that `rows`
-/// names, taken as they are or as columns.
+/// A number of bfloat16 in memory: the upper half of a float32's bits.
+struct Bfloat16 {
+  uint16_t bits;
+};
+
+/// A matrix for a product: rows [R, C] of C neighbours, all of them or those that `rows` names,
+/// taken as they are or as columns.
 struct ProductOperand {
-  const float* data = nullptr;
+  const void* data = nullptr;
   int64_t stride = 0;             ///< elements between rows
   const int64_t* rows = nullptr;  ///< which; null: all
   bool is_transposed = false;
+  bool is_bfloat16 = false;  ///< what `data` holds; else float
 
-  const float* row(int64_t r) const { return data + (rows != nullptr ? rows[r] : r) * stride; }
+  /// T is float or Bfloat16, what the matrix holds.
+  template <typename T>
+  const T* row(int64_t r) const {
+    return static_cast<const T*>(data) + (rows != nullptr ? rows[r] : r) * stride;
+  }
 };
 
-/// Some rows and columns of c [m, n] = alpha * a [m, depth] b [depth, n] (+ c), depth > 0.
+/// Some rows and columns of c [m, n] = alpha * a [m, depth] b [depth, n] (+ c), depth > 0. Sums are
+/// float32 whatever the matrices hold; what c holds is rounded to once.
 struct ProductPart {
   ProductOperand a, b;
-  float* c = nullptr;
+  void* c = nullptr;
   int64_t c_stride = 0;
   int64_t depth = 0;
   int64_t row_begin = 0, row_end = 0;
   int64_t column_begin = 0, column_end = 0;
   float alpha = 1;
   bool adds = false;
+  bool is_c_bfloat16 = false;  ///< what c holds; else float
 };
 
 /// What a product works on at a time fits a core's cache: this many steps of the inner dimension,
@@ -33,48 +45,90 @@ constexpr int64_t kProductDepth = 256;
 constexpr int64_t kProductColumns = 512;
 constexpr int64_t kMostTileColumns = 32;
 
-/// Inner loops over float32 rows, compiled for several instruction sets and chosen once at run
-/// time. No loop allocates, locks or starts threads; callers split rows over threads.
+/// Rows of a bfloat16 result whose sums are there at once.
+constexpr int64_t kRoundedRows = 512;
+/// The longest head that the loops of heads take.
+constexpr int64_t kMostHeadDim = 1024;
+
+/// Loops over rows in memory of one storage type T, float or Bfloat16. Arithmetic, and what is not
+/// T*, is float32; a result is rounded once, to the nearest even.
+template <typename T>
+struct RowLoops {
+  /// y = x * rstd * (w or 1 + w); with `residual`, x + residual is written to `sum` first.
+  void (*rms_forward)(const T* x, const T* residual, T* sum, const T* w, T* y, float* rstd,
+                      int64_t rows, int64_t dim, float eps, bool adds_one);
+  /// dx = d_sum (may be null) + gradient through the norm; dw += gradient of w.
+  void (*rms_backward)(const T* dy, const T* x, const T* w, const float* rstd, const T* d_sum,
+                       T* dx, float* dw, int64_t rows, int64_t dim, bool adds_one);
+  /// out = act(gate) * up of rows [gate | up]; act: 0 silu, 1 gelu by tanh.
+  void (*gated_forward)(const T* gate_up, T* out, int64_t rows, int64_t half, int act);
+  void (*gated_backward)(const T* d_out, const T* gate_up, T* d_gate_up, int64_t rows, int64_t half,
+                         int act);
+  /// One head: out = rotate(norm(x)); w null: no norm; half 0: no rotation. Returns rstd.
+  float (*head_forward)(const T* x, const T* w, const float* cos, const float* sin, T* out,
+                        int64_t dim, int64_t half, float eps, bool adds_one);
+  /// The way back: dx from d_out, by way of `scratch` [dim]; dw += gradient of w.
+  void (*head_backward)(const T* d_out, const T* x, const T* w, const float* cos, const float* sin,
+                        float rstd, float* scratch, T* dx, float* dw, int64_t dim, int64_t half,
+                        bool adds_one);
+  float (*dot)(const T* a, const T* b, int64_t count);
+  /// sum += row
+  void (*add_row)(const T* row, float* sum, int64_t count);
+  /// In float64: the squares of `count` numbers, added up.
+  double (*squares)(const T* row, int64_t count);
+};
+
+/// Adam over a range of arrays of any storage; v_max null unless amsgrad.
+using AdamLoop = void (*)(void* p, const void* g, void* m, void* v, void* v_max,
+                          const float* factors, int64_t count);
+
+/// Inner loops, compiled for several instruction sets and chosen once at run time. No loop
+/// allocates, locks or starts threads; callers split rows over threads.
 struct LoopTable {
   const char* isa;  ///< "avx512", "avx2", "baseline"
 
-  /// y = x * rstd * (w or 1 + w); with `residual`, x + residual is written to `sum` first.
-  void (*rms_forward)(const float* x, const float* residual, float* sum, const float* w, float* y,
-                      float* rstd, int64_t rows, int64_t dim, float eps, bool adds_one);
-  /// dx = d_sum (may be null) + gradient through the norm; dw += gradient of w.
-  void (*rms_backward)(const float* dy, const float* x, const float* w, const float* rstd,
-                       const float* d_sum, float* dx, float* dw, int64_t rows, int64_t dim,
-                       bool adds_one);
-  /// out = act(gate) * up of rows [gate | up]; act: 0 silu, 1 gelu by tanh.
-  void (*gated_forward)(const float* gate_up, float* out, int64_t rows, int64_t half, int act);
-  void (*gated_backward)(const float* d_out, const float* gate_up, float* d_gate_up, int64_t rows,
-                         int64_t half, int act);
-  /// One head: out = rotate(norm(x)); w null: no norm; half 0: no rotation. Returns rstd.
-  float (*head_forward)(const float* x, const float* w, const float* cos, const float* sin,
-                        float* out, int64_t dim, int64_t half, float eps, bool adds_one);
-  /// The way back: dx from d_out (which it overwrites); dw += gradient of w.
-  void (*head_backward)(float* d_out, const float* x, const float* w, const float* cos,
-                        const float* sin, float rstd, float* dx, float* dw, int64_t dim,
-                        int64_t half, bool adds_one);
+  RowLoops<float> float32;
+  RowLoops<Bfloat16> bfloat16;
+  /// By whether the parameters, the gradients and the states are bfloat16.
+  AdamLoop adam[2][2][2];
   /// Row of scores -> probabilities over [begin, end), zeros elsewhere in [0, width); returns the
   /// log of the sum of exponentials, -inf for an empty range. cap > 0: scores are capped first.
   float (*softmax_row)(float* scores, int64_t begin, int64_t end, int64_t width, float cap);
+  /// The gradients of a row's probabilities exp(s - lse), weighted by them and added up.
+  float (*expected_row)(const float* scores, const float* grads, int64_t begin, int64_t end,
+                        float lse, float cap);
   /// scores -> probabilities exp(s - lse) in place; grads (d of probabilities) -> d of scores.
   void (*softmax_backward_row)(float* scores, float* grads, int64_t begin, int64_t end,
                                int64_t width, float lse, float delta, float scale, float cap);
+  /// row *= scale where a number is kept, 0 where it is dropped.
+  void (*drop_row)(float* row, const bool* is_kept, float scale, int64_t count);
   /// Cross-entropy of one row of logits, which become their gradients times `factor`.
   double (*cross_entropy_row)(float* logits, int64_t label, int64_t width, float logit_scale,
                               float cap, float factor);
-  /// Adam over a range; v_max null unless amsgrad.
-  void (*adam)(float* p, const float* g, float* m, float* v, float* v_max, const float* factors,
-               int64_t count);
-  float (*dot)(const float* a, const float* b, int64_t count);
-  /// `scratch` holds min(depth, kProductDepth) rows of the part's columns, at most kProductColumns,
-  /// rounded up to kMostTileColumns. Each number's bits are those of any other cut.
+  void (*widen)(const Bfloat16* from, float* to, int64_t count);
+  /// To the nearest, even where two are as near; NaN stays NaN.
+  void (*round)(const float* from, Bfloat16* to, int64_t count);
+  /// `scratch` holds product_scratch() floats. Each number's bits are those of any other cut.
   void (*multiply)(const ProductPart& part, float* scratch);
+
+  template <typename T>
+  const RowLoops<T>& of() const;
 };
 
-/// Order of LoopTable::adam's factors. 1 - beta comes rounded from float64: subtracted in float32
+template <>
+inline const RowLoops<float>& LoopTable::of() const {
+  return float32;
+}
+template <>
+inline const RowLoops<Bfloat16>& LoopTable::of() const {
+  return bfloat16;
+}
+
+/// What LoopTable::multiply works in: min(depth, kProductDepth) rows of the part's columns, at most
+/// kProductColumns, rounded up to kMostTileColumns; and sums for a bfloat16 result that is deeper.
+int64_t product_scratch(const ProductPart& part);
+
+/// Order of an AdamLoop's factors. 1 - beta comes rounded from float64: subtracted in float32
 /// it keeps four digits of 1 - 0.9999.
 enum AdamFactor {
   kDecay,

@@ -6,10 +6,10 @@
 #include "moe/expert_sizes.h"
 
 // T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
-// their heads, I intermediate size, e bytes of an element. Per token, a Llama block in float32
-// keeps
-//   input D, norm D + 1, heads Q + 2K, attention Q + N, sum D, norm D + 1, gate and up 2I, their
-//   product I      (elements of 4 bytes; with norms of heads Q + 2K and N + M scales more)
+// their heads, I intermediate size, e bytes of an element. Per token, a Llama block of the
+// fused kernels keeps
+//   input D, norm D, heads Q + 2K, attention Q, sum D, norm D, gate and up 2I, their product I
+//   (elements; with norms of heads Q + 2K more) and 2 + N (with these norms N + M more) float32
 // and another block of the same sizes in bfloat16, where the plain operations run,
 //   each norm 8D + 4 + 2D, heads in float32 12Q, probabilities 8 N S, attention 2Q,
 //   gate, up, activation and product 8I                     (bytes).
@@ -28,7 +28,7 @@ class BlockSizes final {
         tokens_(shape.tokens()),
         length_(shape.sequence_length),
         e_(shape.element_size),
-        is_fused_(shape.element_size == 4 && !shape.on_device),
+        is_fused_(shape.is_fused()),
         is_part_(shape.is_part),
         on_device_(shape.on_device),
         parts_(shape.num_sequence_parts),
@@ -74,7 +74,7 @@ class BlockSizes final {
 
   /// Without whole scores.
   bool attends_by_blocks() const {
-    return (is_fused_ || is_part_ || on_device_) && config_.attention_dropout == 0;
+    return is_fused_ || ((is_part_ || on_device_) && config_.attention_dropout == 0);
   }
   int64_t scores() const { return tokens_ * num_heads_ * length_ * 4; }
   /// Bytes of the scores of as many queries as a device computes at once.
@@ -87,6 +87,7 @@ class BlockSizes final {
   /// scores, a copy of them and their mask.
   int64_t attending_forward() const {
     if (!attends_by_blocks()) return scores();
+    if (config_.attention_dropout > 0) return scores() + (e_ == 4 ? 0 : scores() / 2);  // its mask
     return on_device_ ? tokens_ * 8 * q_ + scores_at_once() * 9 / 4 : 0;
   }
   /// Keys, values and queries in float32, the gradients of q, k and v, of the result, and of keys
@@ -99,8 +100,9 @@ class BlockSizes final {
   /// q, k and v as attention keeps them, to the output projection's input.
   int64_t attention() const {
     if (attends_by_blocks()) {
-      const int64_t widened = e_ == 4 ? 0 : tokens_ * q_ * 4;  // the blocks' result
-      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4;
+      const int64_t widened = is_fused_ || e_ == 4 ? 0 : tokens_ * q_ * 4;  // the blocks' result
+      const int64_t dropped = config_.attention_dropout > 0 ? scores() / 4 : 0;  // a byte each
+      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4 + dropped;
     }
     int64_t kept = 2 * scores();  // probabilities, and what the values are weighted with
     if (config_.attention_softcap > 0) kept += scores();
@@ -199,11 +201,11 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   constexpr int64_t kChunkTokens = 512;  // of the head
   const BlockSizes block(config, shape);
   const int64_t rows = std::min(kChunkTokens, shape.tokens());
-  const bool is_fused = shape.element_size == 4 && !shape.on_device;
-  // Beside a logit: its cap's slope, and then its gradient as the weight's dtype has it.
+  // A plain logit is float32, beside it its cap's slope, and then its gradient as the weight's
+  // dtype has it.
   const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
-  const int64_t slope = config.final_softcap > 0 && !is_fused ? 4 : 0;
-  const int64_t per_logit = 4 + std::max(cast, slope);
+  const int64_t slope = config.final_softcap > 0 ? 4 : 0;
+  const int64_t per_logit = shape.is_fused() ? shape.element_size : 4 + std::max(cast, slope);
   const int64_t vocab_size =
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
   nn::ActivationSizes sizes;

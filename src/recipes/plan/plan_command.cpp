@@ -168,6 +168,8 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
       std::max<int64_t>(recipe.step_scheduler.global_batch_size / per_micro_batch, 1);
   plan.shape = batch_shape(recipe, request, model->dims());
   plan.shape.element_size = static_cast<int64_t>(c10::elementSize(plan.computed_dtype()));
+  plan.shape.is_plain =
+      plan.computed_dtype() != at::kFloat && plan.computed_dtype() != at::kBFloat16;
   plan.shape.on_device = !device.is_cpu();
   for (const at::Tensor& parameter : model->parameters()) {
     plan.num_parameters += parameter.numel();
