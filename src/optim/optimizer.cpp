@@ -196,7 +196,7 @@ class Adam final : public Optimizer {
       part.end = std::min(run.end, part.begin + most);
       at::Tensor parameter = piece(values, part);
       at::Tensor kept = piece(state_.back().shards[run.shard], part);
-      const at::Tensor gradient = piece(parameters_.gradients[run.shard], part).to(at::kFloat);
+      const at::Tensor gradient = piece(parameters_.gradients[run.shard], part);
       if (config_.masters == MasterWeights::kFloat32) {
         if (num_steps_ == 1) kept.copy_(parameter);
         update(kept, gradient, part, options);
