@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -49,9 +50,9 @@ class Server final {
     Descriptor caller(::socket(AF_UNIX, SOCK_STREAM, 0));
     const timeval patience{5, 0};
     ::setsockopt(caller.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    if (::connect(caller.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_)) !=
-        0) {
-      std::abort();
+    while (::connect(caller.get(), reinterpret_cast<const sockaddr*>(&address_),
+                     sizeof(address_)) != 0) {
+      if (errno != EINTR) std::abort();
     }
     return caller;
   }
@@ -61,9 +62,11 @@ class Server final {
   std::unique_ptr<comm::StoreServer> server_;
 };
 
+// libFuzzer's timer interrupts calls: a socket with a timeout is not resumed by itself.
 bool send_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
@@ -72,9 +75,12 @@ bool send_all(int fd, std::string_view bytes) {
 
 std::string receive(int fd, size_t count) {
   std::string bytes(count, '\0');
-  if (count == 0) return bytes;
-  const ssize_t got = ::recv(fd, bytes.data(), count, MSG_WAITALL);
-  if (got != static_cast<ssize_t>(count)) std::abort();
+  for (size_t done = 0; done < count;) {
+    const ssize_t got = ::recv(fd, bytes.data() + done, count - done, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) std::abort();
+    done += static_cast<size_t>(got);
+  }
   return bytes;
 }
 
