@@ -140,12 +140,12 @@ ChatFormatter::ChatFormatter(const TextEncoder& encoder, const std::optional<std
     : ChatFormatter(
           encoder,
           source ? named_template(*source) : own_template(encoder.chat_template(), encoder.name()),
-          std::move(options)) {}
+          options) {}
 
 ChatFormatter::ChatFormatter(const TextEncoder& encoder, TemplateText source,
                              ChatFormatOptions options)
     : encoder_(encoder),
-      options_(std::move(options)),
+      options_(options),
       source_(std::move(source.text)),
       template_(source_, std::move(source.name)),
       now_(chat::local_now()) {}

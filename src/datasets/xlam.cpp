@@ -58,7 +58,8 @@ const std::string& name_of(const Json& item, const std::string& where) {
 
 Json member_or(const Json& object, const char* key, Json fallback) {
   const Json* member = object.find(key);
-  return member == nullptr ? std::move(fallback) : *member;
+  if (member == nullptr) return fallback;
+  return *member;
 }
 
 /// The JSON schema of a function's parameters.

@@ -76,8 +76,10 @@ void multiply_by_loops(const Factor& a, const Factor& b, const at::Tensor& out,
   whole.adds = options.adds;
   const bool is_alone =
       at::in_parallel_region() || whole.row_end * whole.column_end * whole.depth < kSmallProduct;
-  const auto [row_parts, column_parts] =
+  const auto parts =
       parts_of(whole.row_end, whole.column_end, is_alone ? 1 : at::get_num_threads());
+  const int64_t row_parts = parts.first;
+  const int64_t column_parts = parts.second;
   const int64_t rows = (whole.row_end + row_parts - 1) / row_parts;
   const int64_t columns = round_up_columns((whole.column_end + column_parts - 1) / column_parts);
   at::parallel_for(0, row_parts * column_parts, 1, [&](int64_t begin, int64_t end) {

@@ -1,7 +1,8 @@
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -25,8 +26,14 @@ constexpr std::array<std::pair<const char*, CpuKind>, 5> kNames = {
      {"avx512_bf16", CpuKind::kAvx512Bf16},
      {"amx", CpuKind::kAmx}}};
 
-/// Whether the system lets programs have the registers of AMX's tiles, when they ask.
-bool has_tiles() {
+/// Whether the CPU has AMX's tiles and their bfloat16 products, and the system lets programs have
+/// their registers when they ask.
+bool has_bfloat16_tiles() {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr uint32_t kBfloat16 = uint32_t{1} << 22;
+  constexpr uint32_t kTiles = uint32_t{1} << 24;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kBfloat16) == 0 || (edx & kTiles) == 0) return false;
   constexpr long kSupportedFeatures = 0x1021;  // ARCH_GET_XCOMP_SUPP
   constexpr uint64_t kTileData = uint64_t{1} << 18;
   uint64_t features = 0;
@@ -57,8 +64,7 @@ CpuKind best_kind() {
                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
   if (!has_avx512) return CpuKind::kAvx2;
   if (!__builtin_cpu_supports("avx512bf16")) return CpuKind::kAvx512;
-  const bool has_amx = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
-  return has_amx && has_tiles() ? CpuKind::kAmx : CpuKind::kAvx512Bf16;
+  return has_bfloat16_tiles() ? CpuKind::kAmx : CpuKind::kAvx512Bf16;
 }
 
 bool is_intel() {
