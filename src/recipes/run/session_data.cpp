@@ -45,7 +45,7 @@ datasets::TrainingSchedule schedule_of(const training::StepSchedulerConfig& sche
 class DataBuilder final {
  public:
   DataBuilder(const Recipe& recipe, datasets::LoaderContext context)
-      : recipe_(recipe), context_(std::move(context)) {}
+      : recipe_(recipe), context_(context) {}
 
   SessionData build() {
     data_.training = stream_of(recipe_.dataset, true);
@@ -98,7 +98,7 @@ SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, 
   context.local_batch_size = recipe.step_scheduler.local_batch_size;
   context.vocab_size = vocab_size;
   context.reporter = &reporter;
-  return DataBuilder(recipe, std::move(context)).build();
+  return DataBuilder(recipe, context).build();
 }
 
 }  // namespace automodel::recipes
