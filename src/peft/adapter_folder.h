@@ -13,22 +13,6 @@
 
 namespace automodel::peft {
 
-/// What adapter_config.json of a folder in Hugging Face PEFT's format says.
-struct AdapterConfig {
-  int64_t rank = 8;
-  double alpha = 8;
-  bool use_rslora = false;
-  bool use_dora = false;
-  std::string base;  ///< base_model_name_or_path, "" for none
-
-  /// What an adapter adds is scaled by this.
-  double scale() const;
-};
-
-/// Reads and checks it. InputError for a folder without one, for another kind of adapter, and for
-/// what adapters here do not have: biases, other ranks for some modules, modules saved whole.
-AdapterConfig read_adapter_config(const std::string& folder);
-
 /// What an adapter's folder is made of besides the values.
 struct AdapterExport {
   PeftConfig config;
@@ -53,11 +37,5 @@ void load_adapter(const std::string& folder, const PeftConfig& config,
 /// What keeps load_adapter() from loading a folder; "" for nothing. Reads headers only.
 std::string find_adapter_fault(const std::string& folder, const PeftConfig& config,
                                const models::CausalLM& model);
-
-/// Writes the folder of a base model with an adapter merged into its weights: W + scale * B A, in
-/// float32, rounded once to the dtype of the base's tensor; of DoRA, its rows with the trained
-/// lengths. `out` is a new folder. InputError where the adapter is not one of this base.
-/// The number of weights that were changed.
-int64_t merge_adapter(const std::string& base, const std::string& adapter, const std::string& out);
 
 }  // namespace automodel::peft

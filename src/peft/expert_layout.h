@@ -4,11 +4,8 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
-#include "core/json.h"
 #include "tensor/key_map.h"
 
 namespace automodel::peft {

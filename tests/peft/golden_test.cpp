@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
 #include "comm/process_group.h"
@@ -12,8 +14,10 @@
 #include "models/catalog.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
+#include "peft/adapter_file.h"
 #include "peft/adapter_folder.h"
 #include "peft/apply_lora.h"
+#include "peft/merge_adapter.h"
 #include "support/temporary_directory.h"
 #include "tensor/named_tensors.h"
 
@@ -163,6 +167,45 @@ TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
   EXPECT_EQ(config.alpha, adapted.config.alpha);
   EXPECT_EQ(config.use_dora, adapted.config.use_dora);
   EXPECT_EQ(config.base, "base");
+}
+
+/// The adapter of a golden as rsLoRA with an alpha that leaves the experts' scale what it is.
+std::string as_rslora(const std::string& name, const test::TemporaryDirectory& folder) {
+  const AdapterConfig there = read_adapter_config(data_folder(name));
+  Json json = Json::parse_file(path_join(data_folder(name), kAdapterConfigName));
+  const int64_t rank = json.at("rank_pattern").as_object().begin()->second.as_int();
+  json["use_rslora"] = Json(true);
+  json["lora_alpha"] = there.scale(rank) * std::sqrt(static_cast<double>(rank));
+  write_file_atomic(folder.file(kAdapterConfigName), json.dump());
+  write_file_atomic(folder.file(kAdapterWeightsName),
+                    read_file(path_join(data_folder(name), kAdapterWeightsName)));
+  return folder.path();
+}
+
+TEST(RsLoraTest, TheScaleOfExpertsGoesByTheirOwnRank) {
+  const std::string name = "mixtral_experts";
+  const test::TemporaryDirectory folder, out;
+  const std::string adapter = as_rslora(name, folder);
+  merge_adapter(base_folder(name), data_folder(name), out.file("lora"));
+  merge_adapter(base_folder(name), adapter, out.file("rslora"));
+  const auto wanted = checkpoint::HfFolder::open(out.file("lora"));
+  const auto merged = checkpoint::HfFolder::open(out.file("rslora"));
+  int64_t count = 0;
+  for (const std::string& key : wanted.names()) {
+    if (key.find("experts") == std::string::npos) continue;
+    const at::Tensor theirs = wanted.file(wanted.find(key)->file).read(key);
+    const at::Tensor ours = merged.file(merged.find(key)->file).read(key);
+    EXPECT_LE((ours - theirs).abs().max().item<double>(), 1e-6) << key;
+    ++count;
+  }
+  EXPECT_GT(count, 0);
+
+  // One alpha cannot give both the layers and the experts their scale by alpha / rank.
+  AdaptedModel adapted(name);
+  const AdapterConfig there = read_adapter_config(adapter);
+  adapted.config.alpha = there.scale() * static_cast<double>(there.rank);
+  const std::string fault = find_adapter_fault(adapter, adapted.config, *adapted.model);
+  EXPECT_NE(fault.find("its experts are scaled by"), std::string::npos) << fault;
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,

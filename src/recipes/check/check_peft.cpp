@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "models/catalog.h"
+#include "peft/adapter_file.h"
 #include "peft/adapter_folder.h"
 #include "peft/apply_lora.h"
 #include "recipes/read/recipe_paths.h"

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "core/text.h"
-#include "peft/adapter_folder.h"
+#include "peft/merge_adapter.h"
 
 namespace automodel::recipes {
 

@@ -1,0 +1,157 @@
+#include "peft/adapter_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "peft/tensor_names.h"
+
+namespace automodel::peft {
+
+namespace {
+
+bool is_nothing(const Json* value) {
+  return value == nullptr || value->is_null() || (value->is_bool() && !value->as_bool()) ||
+         ((value->is_object() || value->is_array()) && value->size() == 0);
+}
+
+/// The layout of experts that a folder says it has: upstream's stamp, or the version of PEFT.
+std::optional<ExpertLayout> stated_layout(const std::string& folder) {
+  const std::string own = path_join(folder, kOwnConfigName);
+  if (path_exists(own)) {
+    const std::string stamp = Json::parse_file(own).get("paramwrapper_layout", "");
+    if (stamp == kLayoutStamp) return ExpertLayout::kPeft19;
+    if (stamp == "peft-0.18") return ExpertLayout::kPeft18;
+    if (!stamp.empty()) {
+      throw InputError(cat(own, ": paramwrapper_layout '", stamp, "' is not known: ", kLayoutStamp,
+                           " and peft-0.18 are"));
+    }
+  }
+  const Json config = Json::parse_file(path_join(folder, kAdapterConfigName));
+  const std::vector<std::string> version = split(config.get("peft_version", ""), '.');
+  if (version.size() < 2) return std::nullopt;
+  const int64_t major = parse_int(version[0]).value_or(0);
+  const int64_t minor = parse_int(version[1]).value_or(0);
+  const auto patch = version.size() > 2 ? parse_int(version[2]) : std::nullopt;
+  if (major == 0 && minor == 19 && !patch) return std::nullopt;  // 0.19.0's differs from 0.19.1's
+  const std::array<int64_t, 3> found = {major, minor, patch.value_or(0)};
+  return found >= std::array<int64_t, 3>{0, 19, 1} ? ExpertLayout::kPeft19 : ExpertLayout::kPeft18;
+}
+
+/// Ranks of their own are for experts only, which target_parameters names.
+void check_rank_pattern(const Json& json, const std::string& path) {
+  const Json* ranks = json.find("rank_pattern");
+  if (is_nothing(ranks)) return;
+  const Json* targets = json.find("target_parameters");
+  for (const auto& [name, rank] : ranks->as_object()) {
+    bool is_expert = false;
+    if (!is_nothing(targets)) {
+      for (const Json& target : targets->as_array()) is_expert |= target.as_string() == name;
+    }
+    if (!is_expert) {
+      throw UnsupportedError(cat(path, ": rank_pattern of ", name, " is not in this version"));
+    }
+  }
+}
+
+}  // namespace
+
+double AdapterConfig::scale(int64_t own_rank) const {
+  const auto r = static_cast<double>(own_rank);
+  return alpha / (use_rslora ? std::sqrt(r) : r);
+}
+
+AdapterConfig read_adapter_config(const std::string& folder) {
+  const std::string path = path_join(folder, kAdapterConfigName);
+  if (!path_exists(path)) {
+    throw InputError(cat(folder, " is no adapter: it has no ", kAdapterConfigName));
+  }
+  const Json json = Json::parse_file(path);
+  if (!json.is_object()) throw InputError(cat(path, ": an object is expected"));
+  const std::string kind = json.get("peft_type", "LORA");
+  if (kind != "LORA") throw InputError(cat(path, ": peft_type ", kind, " is not LORA"));
+  if (json.get("bias", "none") != std::string("none")) {
+    throw UnsupportedError(cat(path, ": trained biases (bias) are not in this version"));
+  }
+  check_rank_pattern(json, path);
+  for (const char* key :
+       {"alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication", "lora_bias"}) {
+    if (!is_nothing(json.find(key))) {
+      throw UnsupportedError(cat(path, ": ", key, " is not in this version"));
+    }
+  }
+  AdapterConfig config;
+  config.rank = json.at("r").as_int();
+  config.alpha = json.at("lora_alpha").as_double();
+  config.use_rslora = json.get("use_rslora", false);
+  config.use_dora = json.get("use_dora", false);
+  config.base = json.get("base_model_name_or_path", "");
+  if (config.rank < 1) throw InputError(cat(path, ": r is ", config.rank, ", at least 1 is right"));
+  return config;
+}
+
+AdapterFile::AdapterFile(const std::string& folder)
+    : file_(path_join(folder, kAdapterWeightsName)), stated_(stated_layout(folder)) {
+  for (const checkpoint::TensorEntry& entry : file_.tensors()) {
+    std::string_view name = entry.name;
+    if (name.starts_with(kPeftPrefix)) name.remove_prefix(kPeftPrefix.size());
+    entries_.emplace(name, &entry);
+  }
+}
+
+const checkpoint::TensorEntry* AdapterFile::find(const std::string& name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : found->second;
+}
+
+ExpertLayout AdapterFile::expert_layout(const tensor::KeyMap& keys) const {
+  const auto fits = [&](ExpertLayout layout) {
+    return std::all_of(keys.begin(), keys.end(), [&](const tensor::ParameterPart& part) {
+      if (!is_expert_adapter(part)) return true;
+      const checkpoint::TensorEntry* entry = find(name_in_file(part, layout));
+      return entry == nullptr || entry->shape == shape_in_file(part, layout);
+    });
+  };
+  const bool is_new = fits(ExpertLayout::kPeft19);
+  const bool is_old = fits(ExpertLayout::kPeft18);
+  if (is_new == is_old) {
+    if (!is_new || stated_) return stated_.value_or(ExpertLayout::kPeft19);
+    throw InputError(cat(file_.path(),
+                         ": experts' adapters of these sizes may be laid out as by "
+                         "PEFT 0.18 or 0.19.1; say which by paramwrapper_layout (peft-0.18 or ",
+                         kLayoutStamp, ") in ", kOwnConfigName));
+  }
+  const ExpertLayout found = is_new ? ExpertLayout::kPeft19 : ExpertLayout::kPeft18;
+  if (stated_ && *stated_ != found) {
+    throw InputError(cat(file_.path(), ": the shapes of experts' adapters are PEFT ",
+                         is_new ? "0.19.1's" : "0.18's", ", the folder says otherwise"));
+  }
+  return found;
+}
+
+at::Tensor AdapterFile::read_factor(const tensor::ParameterPart& part, ExpertLayout layout) const {
+  return from_file(file_.read(find(name_in_file(part, layout))->name), part, layout);
+}
+
+PlaceInFile::PlaceInFile(const tensor::ParameterPart& part, ExpertLayout layout)
+    : name(part.name), shape(part.shape) {
+  if (!is_expert_adapter(part)) return;
+  name = name_in_file(part, layout);
+  shape = shape_in_file(part, layout);
+}
+
+std::string PlaceInFile::fault(const AdapterFile& file) const {
+  const checkpoint::TensorEntry* entry = file.find(name);
+  if (entry == nullptr) return cat("there is no ", name);
+  return entry->shape == shape ? "" : misshapen_text(entry->shape);
+}
+
+std::string PlaceInFile::misshapen_text(const std::vector<int64_t>& found) const {
+  return cat(name, " is [", join(found), "] in the file and [", join(shape), "] in the model");
+}
+
+}  // namespace automodel::peft

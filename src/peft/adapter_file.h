@@ -1,0 +1,88 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "peft/expert_layout.h"
+#include "tensor/key_map.h"
+
+namespace automodel::peft {
+
+// The files of an adapter's folder.
+inline constexpr const char* kAdapterConfigName = "adapter_config.json";
+inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
+inline constexpr const char* kOwnConfigName = "automodel_peft_config.json";
+
+/// What every tensor's name in adapter_model.safetensors begins with.
+inline constexpr std::string_view kPeftPrefix = "base_model.model.";
+
+/// The `paramwrapper_layout` of automodel_peft_config.json beside adapters of experts in PEFT
+/// 0.19.1's layout.
+inline constexpr const char* kLayoutStamp = "peft-0.19.1";
+
+/// What adapter_config.json of a folder in Hugging Face PEFT's format says.
+struct AdapterConfig {
+  int64_t rank = 8;
+  double alpha = 8;
+  bool use_rslora = false;
+  bool use_dora = false;
+  std::string base;  ///< base_model_name_or_path, "" for none
+
+  /// What an adapter adds is scaled by this: alpha / rank, of rsLoRA alpha / sqrt(rank).
+  double scale() const { return scale(rank); }
+
+  /// The scale of adapters that have a rank of their own (rank_pattern).
+  double scale(int64_t own_rank) const;
+};
+
+/// Reads and checks it. InputError for a folder without one, for another kind of adapter, and for
+/// what adapters here do not have: biases, other ranks for some modules, modules saved whole.
+AdapterConfig read_adapter_config(const std::string& folder);
+
+/// The tensors of an adapter's folder, by their names without PEFT's prefix. Reads headers; values
+/// when they are asked for.
+class AdapterFile final {
+ public:
+  /// InputError where there is no such file or it is damaged.
+  explicit AdapterFile(const std::string& folder);
+
+  const checkpoint::SafetensorsFile& file() const { return file_; }
+  const std::map<std::string, const checkpoint::TensorEntry*>& entries() const { return entries_; }
+
+  /// Null where there is none.
+  const checkpoint::TensorEntry* find(const std::string& name) const;
+
+  /// The layout of the experts' adapters, by their shapes and by what the folder says; `keys` are
+  /// the model's adapters. InputError where both contradict each other or neither settles it.
+  ExpertLayout expert_layout(const tensor::KeyMap& keys) const;
+
+  /// The factor of a part of experts' adapters, [E, r, in] or [E, out, r].
+  at::Tensor read_factor(const tensor::ParameterPart& part, ExpertLayout layout) const;
+
+ private:
+  checkpoint::SafetensorsFile file_;
+  std::optional<ExpertLayout> stated_;  // by what the folder says of itself
+  std::map<std::string, const checkpoint::TensorEntry*> entries_;
+};
+
+/// Where an adapter's part lies in a file, and what is wrong with what lies there.
+struct PlaceInFile {
+  std::string name;
+  std::vector<int64_t> shape;
+
+  PlaceInFile(const tensor::ParameterPart& part, ExpertLayout layout);
+
+  /// "" where the file has a tensor of this name and shape.
+  std::string fault(const AdapterFile& file) const;
+  /// "NAME is [2, 3] in the file and [4, 3] in the model".
+  std::string misshapen_text(const std::vector<int64_t>& found) const;
+};
+
+}  // namespace automodel::peft

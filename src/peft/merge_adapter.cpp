@@ -1,0 +1,274 @@
+#include "peft/merge_adapter.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/hf_export.h"
+#include "checkpoint/hf_folder.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "models/catalog.h"
+#include "moe/experts.h"
+#include "peft/adapter_file.h"
+#include "peft/apply_lora.h"
+#include "peft/tensor_names.h"
+
+namespace automodel::peft {
+
+namespace {
+
+constexpr std::string_view kExperts = ".experts";
+constexpr const char* kHead = "lm_head.weight";
+
+/// The tensors of a base model's folder, with what an adapter makes of some of them.
+class MergedSource final : public checkpoint::TensorSource {
+ public:
+  MergedSource(const checkpoint::HfFolder& base, const std::string& adapter)
+      : base_(base), config_(read_adapter_config(adapter)), file_(adapter) {
+    std::vector<std::string> faults;
+    std::vector<std::string> experts;
+    for (const auto& [name, entry] : file_.entries()) {
+      if (!name.ends_with(kLoraA)) continue;
+      const std::string module = without_suffix(name, kLoraA);
+      if (module.ends_with(kExperts)) {
+        experts.push_back(module);
+      } else if (!module.ends_with(kInnerExperts)) {
+        add(module, faults);
+      }
+    }
+    if (!experts.empty()) add_experts(experts, faults);
+    check_rest(faults);
+    if (!faults.empty()) {
+      throw InputError(cat("the adapter in ", adapter, " is not one of ", base.path(), ": ",
+                           join_first(faults, 5)));
+    }
+    if (num_changed() == 0) throw InputError(cat(adapter, " holds no adapters"));
+  }
+
+  /// A head that was the embedding has become a tensor of its own.
+  bool is_head_untied() const { return !head_from_.empty(); }
+  int64_t num_changed() const {
+    return static_cast<int64_t>(updates_.size() + expert_updates_.size());
+  }
+
+  std::vector<checkpoint::TensorInfo> tensors() const override {
+    std::vector<checkpoint::TensorInfo> infos;
+    for (const std::string& name : base_.names()) {
+      const checkpoint::TensorEntry& entry = *base_.find(name)->entry;
+      infos.push_back({name, entry.dtype, entry.shape});
+      if (name == head_from_) infos.push_back({kHead, entry.dtype, entry.shape});
+    }
+    return infos;
+  }
+
+  void read(std::string_view name, int64_t first, at::Tensor out) const override {
+    const bool is_made = !head_from_.empty() && name == kHead;
+    const checkpoint::HfFolder::Place place = *base_.find(is_made ? head_from_ : name);
+    const auto update = updates_.find(name);
+    const auto expert = expert_updates_.find(name);
+    if (update == updates_.end() && expert == expert_updates_.end()) {
+      base_.file(place.file).read_elements(*place.entry, first, out);
+      return;
+    }
+    const int64_t width = place.entry->shape.back();
+    const int64_t begin = first / width;
+    const int64_t end = (first + out.numel() + width - 1) / width;
+    const at::Tensor flat =
+        at::empty({(end - begin) * width}, at::TensorOptions().dtype(at::kFloat));
+    base_.file(place.file).read_elements(*place.entry, begin * width, flat);
+    const at::Tensor plain = flat.view({end - begin, width});
+    const at::Tensor rows = update != updates_.end() ? merged(update->second, plain, begin)
+                                                     : merged(expert->second, plain, begin);
+    out.copy_(rows.reshape({-1}).narrow(0, first - begin * width, out.numel()));
+  }
+
+ private:
+  struct Update {
+    at::Tensor a, b, magnitude;  // float32
+  };
+
+  at::Tensor merged(const Update& update, at::Tensor rows, int64_t begin) const {
+    rows.addmm_(update.b.narrow(0, begin, rows.size(0)), update.a, 1, config_.scale());
+    if (!update.magnitude.defined()) return rows;
+    const at::Tensor lengths = update.magnitude.narrow(0, begin, rows.size(0));
+    return rows * (lengths / rows.norm(2, 1)).unsqueeze(1);
+  }
+
+  /// What is added to a tensor that holds rows of all experts' matrices.
+  struct ExpertUpdate {
+    at::Tensor a, b;     // float32 [E, r, in], [E, out, r]
+    bool is_transposed;  // matrices are [in, out]
+    int64_t first_row;   // of the tensor among the rows of all matrices
+    double scale;
+  };
+
+  static at::Tensor merged(const ExpertUpdate& update, at::Tensor rows, int64_t begin) {
+    const int64_t height = update.is_transposed ? update.a.size(2) : update.b.size(1);
+    for (int64_t done = 0; done < rows.size(0);) {
+      const int64_t row = update.first_row + begin + done;
+      const int64_t expert = row / height;
+      const int64_t in_matrix = row % height;
+      const int64_t count = std::min(height - in_matrix, rows.size(0) - done);
+      at::Tensor left = update.b.select(0, expert);  // [out, r]
+      at::Tensor right = update.a.select(0, expert);
+      if (update.is_transposed) std::tie(left, right) = std::pair(right.t(), left.t());
+      rows.narrow(0, done, count).addmm_(left.narrow(0, in_matrix, count), right, 1, update.scale);
+      done += count;
+    }
+    return rows;
+  }
+
+  /// Adapters of stacked experts: which tensors of the base their matrices are is the model's to
+  /// say.
+  void add_experts(const std::vector<std::string>& modules, std::vector<std::string>& faults) {
+    const auto model = models::build_causal_lm(base_.config(), at::kFloat);
+    const tensor::KeyMap base_parts = model->key_map();
+    const int64_t num_experts = models::num_routed_experts(base_.config()).value_or(0);
+    PeftConfig config;
+    config.target_modules = modules;
+    config.dim = num_experts == 0 ? 1 : file_.find(cat(modules[0], kLoraA))->shape[0] / num_experts;
+    config.alpha = config_.alpha;
+    for (const PeftFinding& finding : choose_modules(*model, config).findings) {
+      if (finding.kind != PeftFinding::Kind::kWarning) faults.push_back(finding.text);
+    }
+    if (!faults.empty()) return;
+    apply_lora(*model, config, at::kFloat);
+    const tensor::KeyMap keys = adapter_keys(*model);
+    const ExpertLayout layout = file_.expert_layout(keys);
+    for (const tensor::ParameterPart& part : keys) {
+      const std::string fault = PlaceInFile(part, layout).fault(file_);
+      if (!fault.empty()) faults.push_back(fault);
+    }
+    if (!faults.empty()) return;
+    for (const tensor::ParameterPart& a : keys) {
+      if (!a.name.ends_with(kLoraA)) continue;
+      const std::string module = without_suffix(a.name, kLoraA);
+      const auto b = std::find_if(keys.begin(), keys.end(), [&](const auto& part) {
+        return part.name == cat(module, kLoraB);
+      });
+      const std::string layer = a.parameter.substr(0, a.parameter.rfind('.'));
+      const auto experts =
+          std::dynamic_pointer_cast<moe::Experts>(model->named_modules("", false)[layer]);
+      add_expert_updates(base_parts,
+                         {file_.read_factor(a, layout).to(at::kFloat),
+                          file_.read_factor(*b, layout).to(at::kFloat), a.parameter,
+                          experts->config().are_experts_transposed, config_.scale(config.dim)},
+                         faults);
+    }
+  }
+
+  struct ExpertFactors {
+    at::Tensor a, b;
+    std::string parameter;  ///< that holds A in the model
+    bool is_transposed;     ///< the matrices are [in, out]
+    double scale;
+  };
+
+  /// The tensors of the base that hold the matrices under one adapter.
+  void add_expert_updates(const tensor::KeyMap& base_parts, const ExpertFactors& factors,
+                          std::vector<std::string>& faults) {
+    const std::string module = factors.parameter.substr(0, factors.parameter.rfind('.'));
+    const bool is_down = factors.parameter.ends_with("lora_down_A");
+    for (const tensor::ParameterPart& part : base_parts) {
+      const bool is_under = is_down ? part.parameter == module + ".down_proj"
+                                    : part.parameter == module + ".gate_up_proj" ||
+                                          part.parameter == module + ".up_proj";
+      if (!is_under) continue;
+      const auto name = checkpoint::find_name(base_, part.name);
+      if (!name || base_.find(*name)->entry->shape != part.shape) {
+        faults.push_back(cat("the base has no ", part.name, " [", join(part.shape), "]"));
+        continue;
+      }
+      // A matrix alone is a piece of the stacked ones, whose rows are one expert's after another's.
+      const bool is_stacked = part.shape.size() == 3;
+      expert_updates_[*name] = {factors.a, factors.b, factors.is_transposed,
+                                is_stacked ? 0 : part.row_begin, factors.scale};
+    }
+  }
+
+  void add(const std::string& module, std::vector<std::string>& faults) {
+    auto name = checkpoint::find_name(base_, module + ".weight");
+    if (!name && cat(module, ".weight") == kHead &&
+        base_.config().get("tie_word_embeddings", true)) {
+      name = checkpoint::find_name(base_, "model.embed_tokens.weight");
+      if (name) head_from_ = *name;
+    }
+    const checkpoint::TensorEntry* a = file_.find(cat(module, kLoraA));
+    const checkpoint::TensorEntry* b = file_.find(cat(module, kLoraB));
+    const checkpoint::TensorEntry* magnitude = file_.find(cat(module, kLoraMagnitude));
+    if (!name) {
+      faults.push_back(cat("the base has no ", module, ".weight"));
+      return;
+    }
+    if (b == nullptr) {
+      faults.push_back(cat("there is no ", module, kLoraB));
+      return;
+    }
+    const std::vector<int64_t>& base = base_.find(*name)->entry->shape;
+    const bool fits = base.size() == 2 && a->shape == std::vector<int64_t>{config_.rank, base[1]} &&
+                      b->shape == std::vector<int64_t>{base[0], config_.rank};
+    if (!fits) {
+      faults.push_back(cat(*name, " is [", join(base), "], lora_A [", join(a->shape),
+                           "] and lora_B [", join(b->shape), "]"));
+      return;
+    }
+    if ((magnitude != nullptr) != config_.use_dora ||
+        (magnitude != nullptr && magnitude->shape != std::vector<int64_t>{base[0]})) {
+      faults.push_back(cat(module, ": the magnitude of DoRA is missing or of another shape"));
+      return;
+    }
+    Update update{read_float(*a), read_float(*b), {}};
+    if (magnitude != nullptr) update.magnitude = read_float(*magnitude);
+    updates_[*name == head_from_ ? kHead : *name] = std::move(update);
+  }
+
+  /// Tensors that belong to no lora_A.
+  void check_rest(std::vector<std::string>& faults) const {
+    for (const auto& [name, entry] : file_.entries()) {
+      std::string module;
+      for (const std::string_view suffix : {kLoraA, kLoraB, kLoraMagnitude}) {
+        if (name.ends_with(suffix)) module = without_suffix(name, suffix);
+      }
+      if (module.empty()) {
+        faults.push_back(cat(name, " is no tensor of a LoRA adapter"));
+      } else if (file_.find(cat(module, kLoraA)) == nullptr) {
+        faults.push_back(cat("there is no ", module, kLoraA));
+      }
+    }
+  }
+
+  at::Tensor read_float(const checkpoint::TensorEntry& entry) const {
+    return file_.file().read(entry.name).to(at::kFloat);
+  }
+
+  const checkpoint::HfFolder& base_;
+  AdapterConfig config_;
+  AdapterFile file_;
+  std::string head_from_;  // the embedding's name where the head is made of it
+  std::map<std::string, Update, std::less<>> updates_;  // by the merged model's names
+  std::map<std::string, ExpertUpdate, std::less<>> expert_updates_;
+};
+
+}  // namespace
+
+int64_t merge_adapter(const std::string& base, const std::string& adapter, const std::string& out) {
+  if (path_exists(out)) {
+    throw InputError(cat(out, " is there already: name a folder that is not"));
+  }
+  const at::NoGradGuard no_grad;
+  const auto folder = checkpoint::HfFolder::open(base);
+  const MergedSource source(folder, adapter);
+  Json config = folder.config();
+  if (source.is_head_untied()) config["tie_word_embeddings"] = Json(false);
+  checkpoint::save_hf_folder(out, source,
+                             {.config = std::move(config),
+                              .original_folder = base,
+                              .kept_prefixes = {},
+                              .tokenizer_folder = base});
+  return source.num_changed();
+}
+
+}  // namespace automodel::peft
