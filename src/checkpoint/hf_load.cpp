@@ -30,16 +30,6 @@ bool is_readable(at::ScalarType dtype) {
          dtype == at::kDouble;
 }
 
-/// "a, b, c and 4 more", ten of them.
-std::string first_names(const std::vector<std::string>& names) {
-  const std::vector<std::string> shown(
-      names.begin(),
-      names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesShown)));
-  std::string text = join(shown, ", ");
-  if (names.size() > kNamesShown) text += cat(" and ", names.size() - kNamesShown, " more");
-  return text;
-}
-
 /// The folder's name of a model's tensor or of what stands in for it.
 std::optional<std::string> find_name_or_stand_in(const HfFolder& folder, const std::string& name,
                                                  const LoadOptions& options) {
@@ -64,7 +54,8 @@ struct Match {
   std::vector<std::string> findings() const {
     std::vector<std::string> texts;
     const auto add = [&](const char* what, const std::vector<std::string>& names) {
-      if (!names.empty()) texts.push_back(cat(what, " (", names.size(), "): ", first_names(names)));
+      if (!names.empty())
+        texts.push_back(cat(what, " (", names.size(), "): ", join_first(names, kNamesShown)));
     };
     add("missing", missing);
     add("not in the model", unexpected);

@@ -177,12 +177,7 @@ class Coverage final {
 };
 
 std::string first_names(const std::vector<std::string>& names) {
-  const std::vector<std::string> shown(
-      names.begin(),
-      names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamesShown)));
-  std::string text = cat("(", names.size(), "): ", join(shown, ", "));
-  if (names.size() > kNamesShown) text += cat(" and ", names.size() - kNamesShown, " more");
-  return text;
+  return cat("(", names.size(), "): ", join_first(names, kNamesShown));
 }
 
 /// Upstream's directories hold torch pickles.

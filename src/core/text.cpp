@@ -61,6 +61,24 @@ std::string join(std::span<const int64_t> numbers, std::string_view separator) {
   return out;
 }
 
+namespace {
+
+template <typename T>
+std::string first_and_rest(std::span<const T> items, size_t most) {
+  if (items.size() <= most) return join(items, ", ");
+  return cat(join(items.first(most), ", "), " and ", items.size() - most, " more");
+}
+
+}  // namespace
+
+std::string join_first(std::span<const std::string> pieces, size_t most) {
+  return first_and_rest(pieces, most);
+}
+
+std::string join_first(std::span<const int64_t> numbers, size_t most) {
+  return first_and_rest(numbers, most);
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> pieces;
   size_t begin = 0;

@@ -47,6 +47,10 @@ std::string join(std::span<const std::string> pieces, std::string_view separator
 /// Joins numbers the way a Python list prints them, without brackets: "1, 2, 3".
 std::string join(std::span<const int64_t> numbers, std::string_view separator = ", ");
 
+/// "a, b, c and 4 more": the first `most` of them.
+std::string join_first(std::span<const std::string> pieces, size_t most);
+std::string join_first(std::span<const int64_t> numbers, size_t most);
+
 /// Splits at every `separator`; "a,,b" gives three pieces, "" gives one empty piece.
 std::vector<std::string> split(std::string_view text, char separator);
 

@@ -188,12 +188,9 @@ void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
       (check == distributed::GradientCheck::kNan && std::isnan(result.grad_norm));
   if (!options_.stops_on_non_finite && !is_stopped_by_strategy) return;
   constexpr size_t kNamed = 3;
-  std::vector<std::string> names = engine_.non_finite_gradients();
-  const size_t count = names.size();
-  if (count > kNamed) names.resize(kNamed);
-  std::string where = names.empty() ? "" : cat(" (not finite in ", join(names, ", "));
-  if (count > kNamed) where += cat(" and ", count - kNamed, " more");
-  if (!where.empty()) where += ")";
+  const std::vector<std::string> names = engine_.non_finite_gradients();
+  const std::string where =
+      names.empty() ? "" : cat(" (not finite in ", join_first(names, kNamed), ")");
   throw NonFiniteError(cat("step ", step, ": the gradient norm is ", name_of(result.grad_norm),
                            where, " while the loss is ", name_of(result.loss),
                            "; nothing was updated. Lower the learning rate, check the data, or "

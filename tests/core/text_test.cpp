@@ -9,6 +9,15 @@ TEST(TextTest, CatWritesTheShortestDigitsThatReadBack) {
   EXPECT_EQ(cat("x=", 0.1, ", n=", 3, ", ", true, '!'), "x=0.1, n=3, true!");
 }
 
+TEST(TextTest, JoinFirstCountsWhatItLeavesOut) {
+  const std::vector<std::string> names = {"a", "b", "c"};
+  EXPECT_EQ(join_first(names, 3), "a, b, c");
+  EXPECT_EQ(join_first(names, 1), "a and 2 more");
+  const std::vector<int64_t> ids = {5, 9};
+  EXPECT_EQ(join_first(ids, 1), "5 and 1 more");
+  EXPECT_EQ(join_first(std::vector<int64_t>{}, 1), "");
+}
+
 TEST(TextTest, EditDistanceCountsASwapAsOne) {
   EXPECT_EQ(edit_distance("max_setps", "max_steps"), 1);
   EXPECT_EQ(edit_distance("", "abc"), 3);

@@ -103,6 +103,23 @@ TEST(EmbeddingRepairTest, RowsThatWereNeverTrainedGetTheHeadsDirection) {
   }
 }
 
+TEST(EmbeddingRepairTest, WhatARunDoesNotKeepOrReadIsToldOf) {
+  const TemporaryDirectory folder;
+  const std::string base = damaged_base(folder.file("base"));
+  const ProgramResult drawn =
+      run(base, folder.file("drawn"), 1,
+          {"--embedding_row_repair.min_norm=1e-4", "--model.load_base_model=false"});
+  EXPECT_EQ(drawn.status, 0) << drawn.err;
+  EXPECT_NE(drawn.err.find("'embedding_row_repair' has no effect: the weights are drawn"),
+            std::string::npos)
+      << drawn.err;
+  const ProgramResult adapted =
+      run(base, folder.file("adapted"), 1,
+          {"--embedding_row_repair.min_norm=1e-4", "--peft.target_modules=*_proj"});
+  EXPECT_EQ(adapted.status, 0) << adapted.err;
+  EXPECT_NE(adapted.err.find("does not hold the repaired rows"), std::string::npos) << adapted.err;
+}
+
 TEST(EmbeddingRepairTest, WhatCannotBeRepairedIsRefused) {
   const TemporaryDirectory folder;
   const std::string base = damaged_base(folder.file("base"));

@@ -75,7 +75,7 @@ void check_weights(const Recipe& recipe, const models::CausalLM& model,
 
 void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics& diagnostics) {
   const ModelPlan& plan = recipe.model;
-  const bool draws = plan.is_from_config || plan.section.load_base_model == false;
+  const bool draws = plan.draws_weights();
   const std::vector<std::string> prefixes =
       recipe.checkpoint.skip_task_head_prefixes_for_base_model.value_or(std::vector<std::string>());
   if (draws && !prefixes.empty()) {

@@ -400,10 +400,15 @@ void read_embedding_repair(const Node& root, Recipe& recipe, Diagnostics& diagno
                       "embedding_row_repair needs the embedding and the head on one rank: "
                       "it does not go with pp_size > 1");
   }
-  if (recipe.model.is_from_config) {
+  if (recipe.model.draws_weights()) {
     diagnostics.warning_at_key(
         *node, "'embedding_row_repair' has no effect: the weights are drawn, not read");
     return;
+  }
+  if (recipe.peft) {
+    diagnostics.warning_at_key(*node,
+                               "the adapters' folder does not hold the repaired rows: what loads "
+                               "it must repair the base's too");
   }
   recipe.embedding_row_repair = section;
 }

@@ -38,6 +38,9 @@ struct ModelPlan {
   bool has_fake_balanced_gate = false;      ///< backend.fake_balanced_gate
   std::optional<at::ScalarType> dtype;      ///< storage; absent: the checkpoint's ("auto")
   config::Node node;
+
+  /// Whether the weights are drawn anew; else they are read from the folder.
+  bool draws_weights() const { return is_from_config || section.load_base_model == false; }
 };
 
 /// The `optimizer` section, read.

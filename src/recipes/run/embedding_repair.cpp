@@ -66,11 +66,7 @@ std::vector<int64_t> indices_of(const at::Tensor& mask) {
 
 /// The first ids, for messages.
 std::string ids_text(const std::vector<int64_t>& ids) {
-  constexpr size_t kShown = 20;
-  const auto count = static_cast<std::ptrdiff_t>(std::min(ids.size(), kShown));
-  std::string text = join(std::vector<int64_t>(ids.begin(), ids.begin() + count));
-  if (ids.size() > kShown) text += cat(" and ", ids.size() - kShown, " more");
-  return text;
+  return join_first(ids, 20);
 }
 
 /// What stands in for the wrong rows [ids, width] float32.

@@ -32,7 +32,7 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
 
 void load_initial_weights(const Recipe& recipe, const SessionModel& model, bool is_resumed,
                           comm::SlowWork& slow_work, Reporter& reporter) {
-  if (recipe.model.is_from_config || recipe.model.section.load_base_model == false) {
+  if (recipe.model.draws_weights()) {
     draw_weights(
         model.parts, model.engine().parameters(), recipe.seed,
         [&](const std::string& name) { return !is_resumed || !peft::is_adapter_tensor(name); });

@@ -25,8 +25,8 @@ using Parts = std::vector<std::shared_ptr<models::CausalLM>>;
 class BaseRows final {
  public:
   BaseRows(const Recipe& recipe, const Parts& parts) : seed_(recipe.seed) {
-    const bool draws = recipe.model.is_from_config || recipe.model.section.load_base_model == false;
-    if (!draws) folder_.emplace(checkpoint::HfFolder::open(recipe.model.folder));
+    if (!recipe.model.draws_weights())
+      folder_.emplace(checkpoint::HfFolder::open(recipe.model.folder));
     for (const auto& part : parts) {
       for (const models::ParameterInit& init : part->initial_values()) {
         rules_.emplace(init.parameter, init.rule);
