@@ -80,6 +80,11 @@ concept StatesLegacyKeys = requires {
 template <HasFields T>
 T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options = {});
 
+/// The same with other defaults than the struct's.
+template <HasFields T>
+T bind_over(T defaults, const Node& node, Diagnostics& diagnostics,
+            const BindOptions& options = {});
+
 /// Reads one value of any field type; empty, with a finding, when the node does not fit.
 template <typename T>
 std::optional<T> read_value(const Node& node, Diagnostics& diagnostics,
@@ -188,7 +193,11 @@ std::optional<T> read_value(const Node& node, Diagnostics& diagnostics,
 
 template <HasFields T>
 T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options) {
-  T result{};
+  return bind_over(T{}, node, diagnostics, options);
+}
+
+template <HasFields T>
+T bind_over(T result, const Node& node, Diagnostics& diagnostics, const BindOptions& options) {
   if (!node.is_null() && !bind_detail::expect_mapping(node, diagnostics)) return result;
   BindOptions known = options;
   if constexpr (bind_detail::StatesLegacyKeys<T>) {

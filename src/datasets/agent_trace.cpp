@@ -112,15 +112,6 @@ class TraceReader final {
 
   std::string next_id() { return cat(id_prefix_, "_", num_calls_++); }
 
-  static Json make_call(const std::string& id, const std::string& name, Json arguments) {
-    Json call = Json::object();
-    call["id"] = id;
-    call["type"] = "function";
-    call["function"]["name"] = name;
-    call["function"]["arguments"] = std::move(arguments);
-    return call;
-  }
-
   Json read_call(const Json& turn) {
     const Json* content = turn.find("content");
     Json call = content == nullptr || content->is_null() ? Json::object() : *content;
@@ -131,7 +122,7 @@ class TraceReader final {
     const std::string name = text_or_empty(call, "name");
     if (name.empty()) throw InputError(cat(where(), ": the call has no `name`"));
     pending_.push_back(next_id());
-    return make_call(pending_.back(), name, read_arguments(call.find("arguments"), where()));
+    return make_tool_call(pending_.back(), name, read_arguments(call.find("arguments"), where()));
   }
 
   void read_calls(const std::vector<Json>& turns) {
@@ -205,7 +196,7 @@ class TraceReader final {
       ++num_calls_;
       pending_.push_back(id);
       out.push_back(
-          make_call(id, function_name, read_arguments(function->find("arguments"), name)));
+          make_tool_call(id, function_name, read_arguments(function->find("arguments"), name)));
     }
     return out;
   }

@@ -20,8 +20,7 @@ bool has_assistant_message(const Json& row);
 /// `conversations` (system, human, user, gpt, assistant, function_call, tool_call, observation,
 /// tool_response, tool).
 ///   - Calls that follow each other are one message of the assistant with parallel `tool_calls`;
-///   behind
-///     a message of the assistant without calls they become that message's.
+///     behind a message of the assistant without calls they become that message's.
 ///   - Responses get the ids of the calls before them, in order.
 ///   - Arguments that are JSON texts become objects.
 /// Throws InputError "ORIGIN: message 3: ..." for anything else.

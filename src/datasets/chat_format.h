@@ -72,8 +72,7 @@ class ChatFormatter final {
   /// them, for every message of the assistant the tokens that it adds to the conversation before
   /// it. Left out of the loss are
   ///   - the generation prompt's tokens where a turn begins with all of them, found by rendering
-  ///   the
-  ///     conversation before it with add_generation_prompt (mask_generation_prompt),
+  ///     the conversation before it with add_generation_prompt (mask_generation_prompt),
   ///   - the tokens that go when a message's reasoning_content is emptied (mask_reasoning_content).
   /// A system message is put before the user's first where the template says "System role not
   /// supported". Throws InputError "ORIGIN: ...": when a message's text holds a special token, when

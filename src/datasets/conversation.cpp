@@ -145,6 +145,15 @@ Json read_arguments(const Json* arguments, const std::string& where) {
   return Json::parse(arguments->as_string(), cat(where, ".arguments"));
 }
 
+Json make_tool_call(const std::string& id, const std::string& name, Json arguments) {
+  Json call = Json::object();
+  call["id"] = id;
+  call["type"] = "function";
+  call["function"]["name"] = name;
+  call["function"]["arguments"] = std::move(arguments);
+  return call;
+}
+
 std::string call_id_prefix(const Json& row) {
   const Json* id = row.find("id");
   if (id == nullptr || id->is_null()) return "call";

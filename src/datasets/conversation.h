@@ -31,6 +31,9 @@ Json content_text(const Json& content, const std::string& where);
 /// InputError "WHERE: ...".
 Json read_arguments(const Json* arguments, const std::string& where);
 
+/// A call of a function as a message's `tool_calls` holds it.
+Json make_tool_call(const std::string& id, const std::string& name, Json arguments);
+
 /// How ids of calls begin that a row does not name: "call", or "call_ID" of the row's `id`.
 std::string call_id_prefix(const Json& row);
 

@@ -31,12 +31,7 @@ const std::string& right_ending(const Json& row, const RowSource& source, int64_
 
 SourceDescription check(const HellaSwagConfig& config) {
   SourceDescription description = describe_source(config.source());
-  if (description.note) return description;
-  for (const char* column : {"ctx", "endings", "label"}) {
-    if (const auto missing = missing_column(column, description.columns)) {
-      throw InputError(cat(description.files.front(), ": ", *missing));
-    }
-  }
+  require_columns(description, {"ctx", "endings", "label"});
   return description;
 }
 

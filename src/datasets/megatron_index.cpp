@@ -93,6 +93,23 @@ double numpy_sum(std::span<const double> values) {
   return sum;
 }
 
+/// Of some datasets the first that is furthest behind its share after `num_drawn` samples.
+template <typename Datasets, typename Weight>
+size_t furthest_behind(const Datasets& datasets, int64_t num_drawn,
+                       const std::vector<int64_t>& counts, const Weight& weight_of) {
+  const double drawn = std::max(static_cast<double>(num_drawn), 1.0);
+  size_t furthest = 0;
+  double behind = std::numeric_limits<double>::lowest();
+  for (const size_t dataset : datasets) {
+    const double error = weight_of(dataset) * drawn - static_cast<double>(counts[dataset]);
+    if (error > behind) {
+      behind = error;
+      furthest = dataset;
+    }
+  }
+  return furthest;
+}
+
 }  // namespace
 
 SampleIndex build_sample_index(std::span<const int32_t> lengths,
@@ -132,18 +149,12 @@ std::vector<BlendedSample> blend_by_weight(std::span<const double> weights, int6
   std::vector<BlendedSample> blend;
   blend.reserve(static_cast<size_t>(size));
   std::vector<int64_t> counts(weights.size(), 0);
+  std::vector<size_t> all(weights.size());
+  std::iota(all.begin(), all.end(), size_t{0});
   for (int64_t i = 0; i < size; ++i) {
-    const double drawn = std::max(static_cast<double>(i), 1.0);
-    size_t furthest = 0;
-    double behind = std::numeric_limits<double>::lowest();
-    for (size_t dataset = 0; dataset < weights.size(); ++dataset) {
-      const double error = weights[dataset] * drawn - static_cast<double>(counts[dataset]);
-      if (error > behind) {
-        behind = error;
-        furthest = dataset;
-      }
-    }
-    blend.push_back({static_cast<int16_t>(furthest), counts[furthest]++});
+    const size_t dataset =
+        furthest_behind(all, i, counts, [&](size_t each) { return weights[each]; });
+    blend.push_back({static_cast<int32_t>(dataset), counts[dataset]++});
   }
   return blend;
 }
@@ -158,19 +169,11 @@ std::vector<BlendedSample> blend_all(std::span<const int64_t> sizes) {
   std::vector<BlendedSample> blend;
   blend.reserve(static_cast<size_t>(total));
   for (int64_t i = 0; i < total; ++i) {
-    const double drawn = std::max(static_cast<double>(i), 1.0);
-    size_t furthest = 0;
-    double behind = std::numeric_limits<double>::lowest();
-    for (const size_t dataset : open) {
-      const double weight = static_cast<double>(sizes[dataset]) / static_cast<double>(total);
-      const double error = weight * drawn - static_cast<double>(counts[dataset]);
-      if (error > behind) {
-        behind = error;
-        furthest = dataset;
-      }
-    }
-    blend.push_back({static_cast<int16_t>(furthest), counts[furthest]});
-    if (++counts[furthest] == sizes[furthest]) open.erase(furthest);
+    const size_t dataset = furthest_behind(open, i, counts, [&](size_t each) {
+      return static_cast<double>(sizes[each]) / static_cast<double>(total);
+    });
+    blend.push_back({static_cast<int32_t>(dataset), counts[dataset]});
+    if (++counts[dataset] == sizes[dataset]) open.erase(dataset);
   }
   return blend;
 }

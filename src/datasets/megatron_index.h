@@ -43,7 +43,7 @@ SampleIndex build_sample_index(std::span<const int32_t> lengths,
 
 /// A sample of a blend.
 struct BlendedSample {
-  int16_t dataset = 0;
+  int32_t dataset = 0;
   int64_t sample = 0;
   bool operator==(const BlendedSample&) const = default;
 };

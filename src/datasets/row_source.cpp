@@ -409,6 +409,17 @@ std::optional<std::string> missing_column(const std::string& column,
   return cat("no column '", column, "'; columns: ", join(columns, ", "),
              did_you_mean(column, columns));
 }
+
+void require_columns(const SourceDescription& description,
+                     std::initializer_list<const char*> columns) {
+  if (description.note) return;
+  for (const char* column : columns) {
+    if (const auto missing = missing_column(column, description.columns)) {
+      throw InputError(cat(description.files.front(), ": ", *missing));
+    }
+  }
+}
+
 const Json& required_column(const Json& row, const std::string& column, const RowSource& source,
                             int64_t index) {
   if (const Json* value = row.find(column)) return *value;

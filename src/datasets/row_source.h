@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -120,5 +121,10 @@ const Json& required_column(const Json& row, const std::string& column, const Ro
 /// "no column 'x'; columns: a, b; did you mean 'y'?" when `column` is not among them.
 std::optional<std::string> missing_column(const std::string& column,
                                           const std::vector<std::string>& columns);
+
+/// Throws InputError with the first of the columns that a described source has not; one that is not
+/// here yet (`note`) may have any.
+void require_columns(const SourceDescription& description,
+                     std::initializer_list<const char*> columns);
 
 }  // namespace automodel::datasets

@@ -40,12 +40,7 @@ SourceDescription check(const SquadConfig& config) {
   config.format().validate();
   check_template(config.chat_template);
   SourceDescription description = describe_source(config.source());
-  if (description.note) return description;
-  for (const char* column : {"context", "question", "answers"}) {
-    if (const auto missing = missing_column(column, description.columns)) {
-      throw InputError(cat(description.files.front(), ": ", *missing));
-    }
-  }
+  require_columns(description, {"context", "question", "answers"});
   return description;
 }
 

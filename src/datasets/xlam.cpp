@@ -105,17 +105,6 @@ Json read_tool(const Json& tool, const std::string& where) {
   return out;
 }
 
-Json read_answer(const Json& call, const std::string& id, const std::string& where) {
-  Json function = Json::object();
-  function["name"] = name_of(call, where);
-  function["arguments"] = read_arguments(call.find("arguments"), where);
-  Json out = Json::object();
-  out["id"] = id;
-  out["type"] = "function";
-  out["function"] = std::move(function);
-  return out;
-}
-
 }  // namespace
 
 FunctionCalls read_function_calls(const Json& row, const std::string& origin) {
@@ -132,7 +121,8 @@ FunctionCalls read_function_calls(const Json& row, const std::string& origin) {
   number = 0;
   for (const Json& call : answers.as_array()) {
     const std::string where = cat(origin, ": answers[", number, "]");
-    calls.push_back(read_answer(call, cat(prefix, "_", number++), where));
+    calls.push_back(make_tool_call(cat(prefix, "_", number++), name_of(call, where),
+                                   read_arguments(call.find("arguments"), where)));
   }
   const Json* query = row.find("query");
   if (query == nullptr || !query->is_string()) {
@@ -153,12 +143,7 @@ SourceDescription check(const XlamConfig& config) {
   config.format().validate();
   check_template(config.chat_template);
   SourceDescription description = describe_source(config.source());
-  if (description.note) return description;
-  for (const char* column : {"query", "tools", "answers"}) {
-    if (const auto missing = missing_column(column, description.columns)) {
-      throw InputError(cat(description.files.front(), ": ", *missing));
-    }
-  }
+  require_columns(description, {"query", "tools", "answers"});
   return description;
 }
 

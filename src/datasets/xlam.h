@@ -51,8 +51,7 @@ struct XlamConfig {
 SourceDescription check(const XlamConfig& config);
 
 /// A row of xLAM's form: what a user asks (`query`), functions (`tools`) and the calls that answer
-/// it
-/// (`answers`), the last two lists, or lists as JSON text.
+/// it (`answers`), the last two lists, or lists as JSON text.
 struct FunctionCalls {
   Json messages;  ///< the user's question, and the assistant's message with `tool_calls`
   Json tools;     ///< functions with JSON schemas, as OpenAI writes them

@@ -51,10 +51,6 @@ void* head_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
   return static_cast<char*>(x.data_ptr()) + element * static_cast<int64_t>(x.itemsize());
 }
 
-bool is_bfloat16(const at::Tensor& x) {
-  return x.scalar_type() == at::kBFloat16;
-}
-
 Matrix rows_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
   return {.data = head_of(x, b, head, row), .stride = x.stride(1), .is_bfloat16 = is_bfloat16(x)};
 }

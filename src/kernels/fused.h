@@ -21,6 +21,10 @@ decltype(auto) by_storage(const at::Tensor& tensor, const Body& body) {
   return tensor.scalar_type() == at::kFloat ? body(float{}) : body(cpu::Bfloat16{});
 }
 
+inline bool is_bfloat16(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16;
+}
+
 /// Where a tensor's numbers begin, T as by_storage() says; null for an undefined one.
 template <typename T>
 T* numbers_of(const at::Tensor& tensor) {

@@ -86,11 +86,7 @@ void add_block_sums(const at::Tensor& values, std::vector<double>& sums) {
   });
 }
 
-bool is_bfloat16(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16;
-}
-
-/// Of an element; null for an undefined tensor.
+/// Where an element lies; null for an undefined tensor.
 void* address_of(const at::Tensor& flat, int64_t element) {
   if (!flat.defined()) return nullptr;
   return static_cast<char*>(flat.data_ptr()) + element * static_cast<int64_t>(flat.itemsize());
@@ -145,7 +141,7 @@ double sum_of_squares(const at::Tensor& flat) {
   std::vector<double> sums;
   in_pieces(flat, [&](int64_t begin, int64_t count) {
     const at::Tensor piece = flat.narrow(0, begin, count);
-    add_block_sums(piece.scalar_type() == at::kBFloat16 ? piece : piece.to(at::kFloat), sums);
+    add_block_sums(is_bfloat16(piece) ? piece : piece.to(at::kFloat), sums);
   });
   double total = 0;
   for (const double sum : sums) total += sum;

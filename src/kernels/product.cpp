@@ -31,7 +31,7 @@ cpu::ProductOperand operand_of(const Factor& factor, at::Tensor& kept) {
   }
   if (kept.stride(1) != 1 && kept.size(1) > 1) kept = kept.contiguous();
   operand.data = kept.data_ptr();
-  operand.is_bfloat16 = kept.scalar_type() == at::kBFloat16;
+  operand.is_bfloat16 = is_bfloat16(kept);
   operand.stride = kept.stride(0);
   if (factor.rows.defined()) operand.rows = factor.rows.data_ptr<int64_t>();
   return operand;
@@ -67,7 +67,7 @@ void multiply_by_loops(const Factor& a, const Factor& b, const at::Tensor& out,
   whole.a = operand_of(a, a_kept);
   whole.b = operand_of(b, b_kept);
   whole.c = out.data_ptr();
-  whole.is_c_bfloat16 = out.scalar_type() == at::kBFloat16;
+  whole.is_c_bfloat16 = is_bfloat16(out);
   whole.c_stride = out.stride(0);
   whole.depth = a.size(1);
   whole.row_end = out.size(0);
@@ -119,8 +119,7 @@ bool is_slow_to_multiply(const at::Tensor& tensor) {
 }
 
 bool has_product_loop(std::initializer_list<at::Tensor> tensors) {
-  const bool is_atens =
-      tensors.begin()->scalar_type() == at::kBFloat16 && has_fast_bfloat16_products();
+  const bool is_atens = is_bfloat16(*tensors.begin()) && has_fast_bfloat16_products();
   return is_fusable(tensors) && !is_atens;
 }
 

@@ -187,7 +187,7 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
   }
 };
 
-/// Or not there.
+/// Whether the table's cosines and sines are float32; a table that is not there is as good.
 bool are_float32(const RopeTable& rope) {
   return !rope.is_defined() ||
          (rope.cos.scalar_type() == at::kFloat && rope.sin.scalar_type() == at::kFloat);

@@ -34,6 +34,11 @@ bool has_master(MasterWeights masters, at::ScalarType parameter) {
   return parameter == at::kBFloat16 || parameter == at::kHalf;
 }
 
+/// Whether a kind of state is kept beside parameters of a dtype.
+bool is_kept(const StateKind& kind, MasterWeights masters, at::ScalarType parameter) {
+  return !kind.is_master || has_master(masters, parameter);
+}
+
 std::vector<StateKind> adam_state(const AdamConfig& config) {
   std::vector<StateKind> kinds = {{"exp_avg", config.exp_avg_dtype},
                                   {"exp_avg_sq", config.exp_avg_sq_dtype}};
@@ -51,7 +56,7 @@ std::vector<StateKind> adam_state(const AdamConfig& config) {
 FlatShard zero_state(const FlatShard& shard, const StateKind& kind, MasterWeights masters) {
   const at::ScalarType parameter = shard.buffer.scalar_type();
   const at::ScalarType dtype = kind.dtype_for(parameter);
-  const bool is_needed = !kind.is_master || has_master(masters, parameter);
+  const bool is_needed = is_kept(kind, masters, parameter);
   FlatShard state = shard;
   if (!is_needed) state.segments.clear();
   const int64_t numel = is_needed ? shard.buffer.numel() : 0;
@@ -304,8 +309,8 @@ std::vector<ParameterRun> resolve_runs(std::span<const FlatShard> parameters,
 int64_t adam_state_bytes(const AdamConfig& config, at::ScalarType parameter) {
   int64_t bytes = 0;
   for (const StateKind& kind : adam_state(config)) {
-    const bool is_needed = !kind.is_master || has_master(config.masters, parameter);
-    if (is_needed) bytes += static_cast<int64_t>(c10::elementSize(kind.dtype_for(parameter)));
+    if (!is_kept(kind, config.masters, parameter)) continue;
+    bytes += static_cast<int64_t>(c10::elementSize(kind.dtype_for(parameter)));
   }
   return bytes;
 }

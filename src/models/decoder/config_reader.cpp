@@ -264,6 +264,10 @@ void add_upper_windows(ConfigReader& reader, DecoderConfig& config) {
               [&](int64_t layer) { return layer >= first; });
 }
 
+void set_window(DecoderConfig& config, int64_t window) {
+  for (LayerOptions& layer : config.layers) layer.window = window;
+}
+
 void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>& sliding) {
   for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].window = sliding[i] ? window : 0;
 }

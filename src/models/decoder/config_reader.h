@@ -93,6 +93,9 @@ void add_upper_windows(ConfigReader& reader, DecoderConfig& config);
 /// Gives the layers of a decided list the window.
 void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>& sliding);
 
+/// Gives every layer the window; 0: none.
+void set_window(DecoderConfig& config, int64_t window);
+
 /// `layer_types` as "slides or not"; nullopt when absent.
 std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t num_layers);
 

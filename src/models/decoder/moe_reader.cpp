@@ -63,6 +63,12 @@ moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
   return moe;
 }
 
+void refuse_router_jitter(ConfigReader& reader) {
+  if (reader.number("router_jitter_noise", 0) != 0) {
+    reader.problem("router_jitter_noise is not built in this version; 0 turns it off");
+  }
+}
+
 void use_experts_from(DecoderConfig& config, int64_t first) {
   for (int64_t i = 0; i < config.num_layers(); ++i) {
     config.layers[static_cast<size_t>(i)].is_moe = i >= first;

@@ -41,6 +41,9 @@ struct CorrectedDefaults {
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults);
 
+/// Finds fault with `router_jitter_noise`, which no router here has.
+void refuse_router_jitter(ConfigReader& reader);
+
 /// Layers from `first` on are layers of experts.
 void use_experts_from(DecoderConfig& config, int64_t first);
 

@@ -29,9 +29,7 @@ DecoderConfig read_minimax_m2(ConfigReader& reader) {
   if (reader.text("scoring_func", "sigmoid") != "sigmoid") {
     reader.problem("scoring_func other than sigmoid is not built in this version");
   }
-  if (reader.number("router_jitter_noise", 0) != 0) {
-    reader.problem("router_jitter_noise is not built in this version; 0 turns it off");
-  }
+  refuse_router_jitter(reader);
   config.moe = moe;
   use_experts_from(config, 0);
   return config;

@@ -1,5 +1,3 @@
-#include <vector>
-
 #include "models/decoder/family.h"
 
 namespace automodel::models::decoder {
@@ -11,7 +9,7 @@ DecoderConfig read_mistral(ConfigReader& reader) {
   // The class's default of 4096 counts only where the key is absent; null means no window.
   const int64_t absent = reader.json().contains("sliding_window") ? 0 : 4096;
   const int64_t window = reader.size("sliding_window", absent);
-  set_windows(config, window, std::vector<bool>(config.layers.size(), true));
+  set_window(config, window);
   add_rope(reader, config, {});
   return config;
 }

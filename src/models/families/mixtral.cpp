@@ -1,5 +1,3 @@
-#include <vector>
-
 #include "models/decoder/family.h"
 #include "models/decoder/moe_reader.h"
 
@@ -10,7 +8,7 @@ namespace {
 DecoderConfig read_mixtral(ConfigReader& reader) {
   DecoderConfig config = read_common(reader, {.max_positions = 131072, .norm_eps = 1e-5});
   const int64_t window = reader.size("sliding_window", 0);
-  set_windows(config, window, std::vector<bool>(config.layers.size(), true));
+  set_window(config, window);
   add_rope(reader, config, {.theta = 1e6});
 
   moe::MoEConfig moe = read_experts(reader, config,
@@ -21,9 +19,7 @@ DecoderConfig read_mixtral(ConfigReader& reader) {
                                      .default_num_chosen = 2});
   moe.softmax_before_topk = true;
   moe.norm_topk_prob = true;
-  if (reader.number("router_jitter_noise", 0) != 0) {
-    reader.problem("router_jitter_noise is not built in this version; 0 turns it off");
-  }
+  refuse_router_jitter(reader);
   config.moe = moe;
   use_experts_from(config, 0);
   return config;

@@ -29,7 +29,7 @@ DecoderConfig read_phi3(ConfigReader& reader) {
   config.residual_dropout = reader.probability("resid_pdrop", 0);
   config.embedding_dropout = reader.probability("embd_pdrop", 0);
   const int64_t window = reader.size("sliding_window", 0);
-  set_windows(config, window, std::vector<bool>(config.layers.size(), true));
+  set_window(config, window);
   add_phi_rope(reader, config);
   return config;
 }

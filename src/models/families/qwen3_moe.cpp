@@ -34,7 +34,7 @@ DecoderConfig read_qwen3_moe(ConfigReader& reader) {
   config.has_attention_output_bias = config.has_qkv_bias;
   // One window for all layers, as transformers has it.
   const int64_t window = read_requested_window(reader, 4096);
-  set_windows(config, window, std::vector<bool>(config.layers.size(), window > 0));
+  set_window(config, window);
   add_rope(reader, config, {});
 
   moe::MoEConfig moe = read_experts(reader, config,

@@ -1,5 +1,3 @@
-#include <vector>
-
 #include "models/decoder/family.h"
 
 namespace automodel::models::decoder {
@@ -18,7 +16,7 @@ DecoderConfig read_starcoder2(ConfigReader& reader) {
   config.residual_dropout = reader.probability("residual_dropout", 0);
   config.initializer_range = reader.number("initializer_range", 0.018042);
   const int64_t window = reader.size("sliding_window", 0);
-  set_windows(config, window, std::vector<bool>(config.layers.size(), true));
+  set_window(config, window);
   add_rope(reader, config, {});
   return config;
 }

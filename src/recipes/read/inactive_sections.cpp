@@ -120,10 +120,7 @@ constexpr Inactive kInactiveSections[] = {
      check<QuantizationSection>},
     {"qat", true, "enabled", "quantization-aware training is not in this version",
      check<QatSection>},
-    {"fp8", false, "enabled",
-     "matrices are multiplied in the model's dtype here, which is more precise than fp8 and slower "
-     "on a GPU that has it",
-     check<Fp8Section>},
+    {"fp8", false, "enabled", kNoFp8, check<Fp8Section>},
     {"neftune", true, "", "NEFTune is not in this version", check<NeftuneSection>},
     {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},

@@ -17,6 +17,11 @@ namespace automodel::recipes {
 // refused because it asks for what this version does not have. They are read all the same, so that
 // a mistake in one is told. Names and defaults are upstream's.
 
+/// Why nothing acts on a key that asks for products in fp8.
+inline constexpr const char* kNoFp8 =
+    "matrices are multiplied in the model's dtype here, which is more precise than fp8 and slower "
+    "on a GPU that has it";
+
 /// `rng`: upstream's releases before 0.5 took seeds from it, later ones do not.
 struct RngSection {
   std::optional<int64_t> seed;

@@ -8,6 +8,7 @@
 #include "hub/cache.h"
 #include "models/facts.h"
 #include "recipes/read/backend_section.h"
+#include "recipes/read/inactive_sections.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_paths.h"
 #include "recipes/read/targets_simple.h"
@@ -125,14 +126,12 @@ void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics
   }
   plan.enables_fsdp_optimizations = section.enable_fsdp_optimizations;
   plan.has_fake_balanced_gate = section.fake_balanced_gate;
-  const bool has_fp8_experts =
-      section.experts && section.experts->find("mxfp") != std::string::npos;
-  for (const char* key : {"te_fp8", "experts"}) {
-    if (key == std::string_view("te_fp8") ? !section.te_fp8 : !has_fp8_experts) continue;
-    diagnostics.warning_at_key(*backend.find(key),
-                               cat("no effect here: ", key,
-                                   "; matrices are multiplied in the model's dtype, which is more "
-                                   "precise than fp8 and slower on a GPU that has it"));
+  const auto warn_of_fp8 = [&](const char* key) {
+    diagnostics.warning_at_key(*backend.find(key), cat("no effect here: ", key, "; ", kNoFp8));
+  };
+  if (section.te_fp8) warn_of_fp8("te_fp8");
+  if (section.experts && section.experts->find("mxfp") != std::string::npos) {
+    warn_of_fp8("experts");
   }
   if (section.fake_gate_noise != 0) {
     diagnostics.unsupported(*backend.find("fake_gate_noise"),

@@ -45,19 +45,11 @@ OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnos
   return plan;
 }
 
-/// Adam's options with other defaults than torch's.
-template <typename Change>
-OptimizerMaker adam_maker(Change change) {
-  return [change](const config::Target& target, Diagnostics& diagnostics) {
-    optim::AdamConfig defaults;
-    change(defaults);
-    optim::AdamConfig config = config::bind<optim::AdamConfig>(target.arguments, diagnostics);
-    // bind() starts from the struct's own defaults; those of the name that was written are put
-    // back where the recipe is silent.
-    if (!target.arguments.has("lr")) config.lr = defaults.lr;
-    if (!target.arguments.has("weight_decay")) config.weight_decay = defaults.weight_decay;
-    config.is_decoupled = defaults.is_decoupled;
-    return adam_plan(std::move(config), target.arguments, diagnostics);
+/// Adam's options with a name's own defaults.
+OptimizerMaker adam_maker(const optim::AdamConfig& defaults) {
+  return [defaults](const config::Target& target, Diagnostics& diagnostics) {
+    return adam_plan(config::bind_over(defaults, target.arguments, diagnostics), target.arguments,
+                     diagnostics);
   };
 }
 
@@ -121,11 +113,8 @@ OptimizerPlan fused_adam_plan(optim::FusedAdamConfig config, const Node& argumen
 /// FusedAdam with its library's defaults, or upstream's for its short name.
 OptimizerMaker fused_adam_maker(const optim::FusedAdamConfig& defaults) {
   return [defaults](const config::Target& target, Diagnostics& diagnostics) {
-    auto config = config::bind<optim::FusedAdamConfig>(target.arguments, diagnostics);
-    if (!target.arguments.has("lr")) config.lr = defaults.lr;
-    if (!target.arguments.has("weight_decay")) config.weight_decay = defaults.weight_decay;
-    if (!target.arguments.has("master_weights")) config.master_weights = defaults.master_weights;
-    return fused_adam_plan(std::move(config), target.arguments, diagnostics);
+    return fused_adam_plan(config::bind_over(defaults, target.arguments, diagnostics),
+                           target.arguments, diagnostics);
   };
 }
 
@@ -157,47 +146,39 @@ OptimizerPlan sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
   return plan;
 }
 
-Json adam_schema(double lr, double weight_decay) {
+optim::AdamConfig adam_defaults(double lr, double weight_decay, bool is_decoupled) {
   optim::AdamConfig defaults;
   defaults.lr = lr;
   defaults.weight_decay = weight_decay;
-  return config::schema_of(defaults);
+  defaults.is_decoupled = is_decoupled;
+  return defaults;
+}
+
+/// Registers a name of Adam with defaults of its own.
+void add_adam(config::TargetRegistry<OptimizerMaker>& registry, TargetInfo info,
+              const optim::AdamConfig& defaults) {
+  info.options = config::schema_of(defaults);
+  registry.add(std::move(info), adam_maker(defaults));
 }
 
 }  // namespace
 
 config::TargetRegistry<OptimizerMaker> optimizer_targets() {
   config::TargetRegistry<OptimizerMaker> registry("optimizer");
-  registry.add({.name = "torch.optim.Adam",
-                .aliases = {"torch.optim.adam.Adam"},
-                .doc = "Adam; weight decay is added to the gradient (L2)",
-                .options = adam_schema(1e-3, 0)},
-               adam_maker([](optim::AdamConfig&) {}));
-  registry.add({.name = "torch.optim.AdamW",
-                .aliases = {"torch.optim.adamw.AdamW"},
-                .doc = "Adam with decoupled weight decay",
-                .options = adam_schema(1e-3, 1e-2)},
-               adam_maker([](optim::AdamConfig& config) {
-                 config.weight_decay = 1e-2;
-                 config.is_decoupled = true;
-               }));
-  registry.add({.name = "adam",
-                .aliases = {},
-                .doc = "Adam with upstream's own defaults",
-                .options = adam_schema(1e-4, 0.01)},
-               adam_maker([](optim::AdamConfig& config) {
-                 config.lr = 1e-4;
-                 config.weight_decay = 0.01;
-               }));
-  registry.add({.name = "adamw",
-                .aliases = {},
-                .doc = "AdamW with upstream's own defaults",
-                .options = adam_schema(1e-4, 0.01)},
-               adam_maker([](optim::AdamConfig& config) {
-                 config.lr = 1e-4;
-                 config.weight_decay = 0.01;
-                 config.is_decoupled = true;
-               }));
+  add_adam(registry,
+           {.name = "torch.optim.Adam",
+            .aliases = {"torch.optim.adam.Adam"},
+            .doc = "Adam; weight decay is added to the gradient (L2)"},
+           adam_defaults(1e-3, 0, false));
+  add_adam(registry,
+           {.name = "torch.optim.AdamW",
+            .aliases = {"torch.optim.adamw.AdamW"},
+            .doc = "Adam with decoupled weight decay"},
+           adam_defaults(1e-3, 1e-2, true));
+  add_adam(registry, {.name = "adam", .aliases = {}, .doc = "Adam with upstream's own defaults"},
+           adam_defaults(1e-4, 0.01, false));
+  add_adam(registry, {.name = "adamw", .aliases = {}, .doc = "AdamW with upstream's own defaults"},
+           adam_defaults(1e-4, 0.01, true));
   registry.add({.name = "torch.optim.SGD",
                 .aliases = {"torch.optim.sgd.SGD"},
                 .doc = "stochastic gradient descent",

@@ -46,8 +46,7 @@ at::Tensor trained_piece(const checkpoint::ShardedFolder& trained, const std::st
 
 bool is_same_tensor(const checkpoint::HfFolder& folder, const checkpoint::HfFolder::Place& place,
                     const checkpoint::ShardedFolder& trained, const std::string& name) {
-  int64_t numel = 1;
-  for (const int64_t size : place.entry->shape) numel *= size;
+  const int64_t numel = place.entry->numel();
   const at::ScalarType dtype = place.entry->dtype;
   for (int64_t first = 0; first < numel; first += kPiece) {
     const int64_t count = std::min(kPiece, numel - first);
@@ -180,8 +179,7 @@ bool check_prompts(const Recipe& recipe, const std::string& path) {
   if (own.empty() || !is_directory(own)) {
     throw UserError(
         "the recipe's tokenizer is not on this machine; is this the folder that the run was "
-        "started "
-        "in?");
+        "started in?");
   }
   const auto ours = datasets::load_text_encoder(own);
   const auto theirs = datasets::load_text_encoder(path);

@@ -14,6 +14,7 @@
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/inspect_report.h"
+#include "recipes/run/session_data.h"
 
 namespace automodel::recipes {
 
@@ -136,8 +137,7 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
   data.encoder = &encoder;
   data.context.reporter = &warnings;
   data.packing = recipe.packing;
-  data.schedule = {recipe.step_scheduler.max_steps, recipe.step_scheduler.global_batch_size,
-                   recipe.step_scheduler.val_every_steps};
+  data.schedule = schedule_of(recipe);
   return recipe.dataset.plan->build(data);
 }
 

@@ -37,10 +37,6 @@ class RelabelledStream final : public datasets::BatchStream {
   int64_t ignore_index_;
 };
 
-datasets::TrainingSchedule schedule_of(const training::StepSchedulerConfig& scheduler) {
-  return {scheduler.max_steps, scheduler.global_batch_size, scheduler.val_every_steps};
-}
-
 /// Opens the datasets of a recipe one by one.
 class DataBuilder final {
  public:
@@ -63,7 +59,7 @@ class DataBuilder final {
     data.loader = is_training ? recipe_.dataloader : recipe_.validation_dataloader;
     if (!is_training && !data.loader.shuffle) data.loader.shuffle = false;
     data.context = context_;
-    data.schedule = schedule_of(recipe_.step_scheduler);
+    data.schedule = schedule_of(recipe_);
     if (is_training) data.packing = recipe_.packing;
     data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
     data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;
@@ -99,6 +95,11 @@ SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, 
   context.vocab_size = vocab_size;
   context.reporter = &reporter;
   return DataBuilder(recipe, context).build();
+}
+
+datasets::TrainingSchedule schedule_of(const Recipe& recipe) {
+  const training::StepSchedulerConfig& scheduler = recipe.step_scheduler;
+  return {scheduler.max_steps, scheduler.global_batch_size, scheduler.val_every_steps};
 }
 
 }  // namespace automodel::recipes

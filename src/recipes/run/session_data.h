@@ -29,4 +29,7 @@ struct SessionData {
 SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, int64_t vocab_size,
                        Reporter& reporter);
 
+/// What a dataset knows of the run's length.
+datasets::TrainingSchedule schedule_of(const Recipe& recipe);
+
 }  // namespace automodel::recipes
