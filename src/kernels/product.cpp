@@ -18,6 +18,10 @@ namespace {
 /// Products below this many multiplications are not worth a second thread.
 constexpr int64_t kSmallProduct = int64_t{1} << 18;
 
+/// With no more columns than this, a result of transposed rows is quicker made as its transpose:
+/// its tall factor is then read by whole rows. Numbers are summed in the same order.
+constexpr int64_t kFewColumns = 8;
+
 /// What the loops read; `kept` keeps a copy alive where the matrix had no contiguous rows.
 cpu::ProductOperand operand_of(const Factor& factor, at::Tensor& kept) {
   cpu::ProductOperand operand;
@@ -140,7 +144,14 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
     return;
   }
   if (has_product_loop({a.matrix, b.matrix, out}) && (out.stride(1) == 1 || out.size(1) == 1)) {
-    multiply_by_loops(a, b, out, options);
+    const bool is_tall = out.size(1) <= kFewColumns && out.size(0) > kFewColumns;
+    if (is_tall && a.is_transposed && !options.adds) {
+      const at::Tensor turned = at::empty({out.size(1), out.size(0)}, out.options());
+      multiply_by_loops(b.t(), a.t(), turned, options);
+      at::Tensor(out).copy_(turned.t());
+    } else {
+      multiply_by_loops(a, b, out, options);
+    }
     return;
   }
   if (is_slow_to_multiply(out)) {

@@ -21,12 +21,12 @@ struct ProductSizes {
   int64_t m, n, k;
 };
 
-/// Around the sizes of tiles (14 and 6 rows, 32, 16 and 8 columns) and of what the cache gets (512
-/// columns, 256 steps).
+/// Around the sizes of tiles (14 and 6 rows, or 8 and 4 of them; 32, 16 and 8 columns) and of what
+/// the cache gets (512 columns, 256 steps).
 const std::vector<ProductSizes> kProductSizes = {
-    {1, 1, 1},      {1, 33, 7},    {13, 31, 15}, {14, 32, 16},   {15, 33, 17},
-    {28, 64, 256},  {5, 7, 257},   {29, 513, 3}, {100, 544, 40}, {2, 1030, 258},
-    {300, 96, 513}, {64, 32, 200}, {200, 17, 64}};
+    {1, 1, 1},     {1, 33, 7},    {13, 31, 15},   {14, 32, 16},   {15, 33, 17},   {28, 64, 256},
+    {5, 7, 257},   {29, 513, 3},  {100, 544, 40}, {2, 1030, 258}, {300, 96, 513}, {64, 32, 200},
+    {200, 17, 64}, {100, 8, 301}, {8, 100, 300},  {9, 16, 33},    {22, 20, 70}};
 
 std::string text_of(const ProductSizes& s) {
   return cat("[", s.m, ", ", s.k, "] x [", s.k, ", ", s.n, "]");
@@ -129,6 +129,8 @@ TEST(Product, HasTheSameBitsHoweverItIsCut) {
     at::set_num_threads(threads);
     EXPECT_TRUE(at::equal(product(a.narrow(0, 5, 38), b.narrow(1, 3, 77)),
                           whole.narrow(0, 5, 38).narrow(1, 3, 77)));
+    EXPECT_TRUE(at::equal(product(Factor(b).t(), Factor(a.narrow(0, 5, 8)).t()),
+                          whole.narrow(0, 5, 8).t()));
     at::Tensor sum = numbers.normal({300, 200}).to(dtype);
     at::Tensor part = sum.narrow(0, 7, 9).clone();
     product_into(a.narrow(0, 7, 9), b, part, {.adds = true, .alpha = 0.3});
