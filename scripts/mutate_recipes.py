@@ -293,8 +293,13 @@ def check(binary, path, folder):
     return run.returncode, found, output
 
 
+# What an error says of data, a template or a folder that is not on this machine.
+ABSENCE = re.compile("does not exist|no such folder|No such file or directory|no file is named like"
+                     "|nor the path of a file")
+
+
 def is_absence(text):
-    return "does not exist" in text or "no such folder" in text
+    return ABSENCE.search(text) is not None
 
 
 def find_recipes(arguments):

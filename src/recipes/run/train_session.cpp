@@ -60,6 +60,7 @@ comm::SlowWork& TrainSession::slow_work() {
 }
 
 TrainSession::Group TrainSession::next_group() {
+  const double begin = monotonic_seconds();
   Group group;
   const int64_t wanted = scheduler_.grad_accumulation_steps();
   while (static_cast<int64_t>(group.batches.size()) < wanted) {
@@ -68,6 +69,7 @@ TrainSession::Group TrainSession::next_group() {
     group.batches.push_back(std::move(*batch));
   }
   group.position = data_.training->state();
+  trace("next batches", "data", begin);
   return group;
 }
 
