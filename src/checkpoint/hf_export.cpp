@@ -40,7 +40,8 @@ FileContents split_like(const HfFolder& original, std::span<const TensorInfo> te
     if (name) {
       const HfFolder::Place place = *original.find(*name);
       file = place.file;
-      if (is_plain_float(tensor.dtype) && is_plain_float(place.entry->dtype)) {
+      const bool has_dtype = place.quantized == nullptr && is_plain_float(place.entry->dtype);
+      if (is_plain_float(tensor.dtype) && has_dtype) {
         tensor.dtype = place.entry->dtype;
       }
     }
@@ -245,8 +246,7 @@ class SourceWithKeptTensors final : public TensorSource {
 
   void read(std::string_view name, int64_t first, at::Tensor out) const override {
     if (!kept_.contains(name)) return source_.read(name, first, out);
-    const HfFolder::Place place = *original_.find(name);
-    original_.file(place.file).read_elements(*place.entry, first, out);
+    original_.read_elements(*original_.find(name), first, out);
   }
 
  private:

@@ -33,7 +33,8 @@ struct HfFile {
 };
 
 /// Splits tensors into files: as the original folder does (names that are new to it go to its last
-/// file), or greedily by size. Floating tensors get the original's dtype back.
+/// file), or greedily by size. Floating tensors get the original's dtype back, unless
+/// they were quantized.
 std::vector<HfFile> plan_hf_files(std::span<const TensorInfo> tensors, const HfExport& what);
 
 /// The part of an export that falls to one of several ranks.

@@ -59,6 +59,8 @@ HfFolder HfFolder::open(const std::string& path) {
     throw InputError(cat(config_path, ": ", folder.config_.kind(), ", not an object"));
   }
   folder.open_files();
+  folder.quantization_ = read_quantization(folder.config_);
+  if (folder.quantization_) folder.find_quantized_tensors();
   std::sort(folder.names_.begin(), folder.names_.end());
   return folder;
 }
@@ -114,6 +116,50 @@ void HfFolder::index_from_map(const Json& index, const std::string& index_path) 
   }
 }
 
+void HfFolder::find_quantized_tensors() {
+  std::map<std::string, QuantizedTensor::Part> parts;
+  for (const auto& [name, place] : places_)
+    parts.emplace(name, QuantizedTensor::Part{place.file, place.entry});
+  std::vector<std::string> paths;
+  for (const SafetensorsFile& file : files_) paths.push_back(file.path());
+  quantized_ = find_quantized(*quantization_, parts, storage_dtype(), paths);
+  places_.clear();
+  names_.clear();
+  for (const auto& [name, part] : parts) {
+    places_[name] = {part.file, part.entry};
+    names_.push_back(name);
+  }
+  for (const auto& [name, tensor] : quantized_) {
+    if (!places_.emplace(name, Place{tensor.weight.file, &tensor.values, &tensor}).second) {
+      throw InputError(cat(files_[tensor.weight.file].path(), ": tensor '", name,
+                           "' is in the folder both quantized and not"));
+    }
+    names_.push_back(name);
+  }
+}
+
+uint64_t HfFolder::Place::num_stored_bytes(int64_t num_elements) const {
+  const auto count = static_cast<uint64_t>(num_elements);
+  if (quantized == nullptr) return count * c10::elementSize(entry->dtype);
+  const bool is_packed = quantized->method == Quantization::Method::kMxfp4;
+  return is_packed ? count / 2 : count;
+}
+
+void HfFolder::read_elements(const Place& place, int64_t first, at::Tensor out) const {
+  const int64_t numel = place.entry->numel();
+  AM_CHECK(first >= 0 && first + out.numel() <= numel && out.is_contiguous(), place.entry->name);
+  read_shard(place, {{numel}, {0}, {numel}, first, first + out.numel()}, out.view({-1}));
+}
+
+void HfFolder::read_shard(const Place& place, const tensor::ShardSpec& spec, at::Tensor out) const {
+  if (place.quantized == nullptr) {
+    files_[place.file].read_shard(*place.entry, spec, out);
+    return;
+  }
+  const QuantizedTensor& tensor = *place.quantized;
+  read_quantized(tensor, files_[tensor.weight.file], files_[tensor.scales.file], spec, out);
+}
+
 std::optional<HfFolder::Place> HfFolder::find(std::string_view name) const {
   const auto found = places_.find(std::string(name));
   if (found == places_.end()) return std::nullopt;
@@ -129,9 +175,12 @@ at::ScalarType HfFolder::storage_dtype() const {
   }
   for (const SafetensorsFile& file : files_) {
     for (const TensorEntry& entry : file.tensors()) {
-      if (c10::isFloatingType(entry.dtype)) return entry.dtype;
+      // One byte: a quantized weight, or its scales.
+      const bool is_quantized = c10::elementSize(entry.dtype) == 1;
+      if (c10::isFloatingType(entry.dtype) && !is_quantized) return entry.dtype;
     }
   }
+  if (quantization_) return at::kBFloat16;
   throw InputError(cat(path_, ": no floating point tensor in its weights"));
 }
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "checkpoint/quantized_tensor.h"
 #include "checkpoint/safetensors.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -20,17 +21,24 @@
 namespace automodel::checkpoint {
 
 /// A Hugging Face model folder: config.json and safetensors weights, one file or several with an
-/// index. Opening reads headers only.
+/// index. Opening reads headers only. Weights that config.json's `quantization_config` says are
+/// quantized appear as the floats that they stand for, and are dequantized while they are read.
 class HfFolder final {
  public:
   /// Where a tensor is.
   struct Place {
     size_t file = 0;
-    const TensorEntry* entry = nullptr;
+    const TensorEntry* entry = nullptr;  ///< name, shape and dtype
+    const QuantizedTensor* quantized =
+        nullptr;  ///< how it is stored when it is not as `entry` says
+
+    /// Bytes of the file for so many of its elements, scales left out.
+    uint64_t num_stored_bytes(int64_t num_elements) const;
   };
 
   /// Throws InputError for a folder without config.json or weights, with weights only in pickled
-  /// *.bin files, or with an index that names files or tensors that are not there.
+  /// *.bin files, with an index that names files or tensors that are not there, or with quantized
+  /// weights without their scales; UnsupportedError for a method of quantization that is not read.
   static HfFolder open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -39,16 +47,24 @@ class HfFolder final {
   const std::vector<std::string>& file_names() const { return file_names_; }
   const SafetensorsFile& file(size_t index) const { return files_[index]; }
   std::optional<Place> find(std::string_view name) const;
+  /// Reads elements [first, first + out.numel()) of a tensor into `out` (contiguous, any device),
+  /// converted to its dtype. Throws InputError.
+  void read_elements(const Place& place, int64_t first, at::Tensor out) const;
+  /// Reads a shard of a tensor, as SafetensorsFile::read_shard does.
+  void read_shard(const Place& place, const tensor::ShardSpec& spec, at::Tensor out) const;
+  /// How config.json says that weights are stored; nullopt: as floats.
+  const std::optional<Quantization>& quantization() const { return quantization_; }
   /// All tensors' names, sorted.
   const std::vector<std::string>& names() const { return names_; }
 
   /// The dtype that "auto" means: config.json's `dtype` or `torch_dtype`, else that of the first
-  /// floating tensor.
+  /// floating tensor that is not quantized.
   at::ScalarType storage_dtype() const;
 
  private:
   HfFolder() = default;
   void open_files();
+  void find_quantized_tensors();
   void index_from_map(const Json& index, const std::string& index_path);
 
   std::string path_;
@@ -57,6 +73,8 @@ class HfFolder final {
   std::vector<SafetensorsFile> files_;
   std::unordered_map<std::string, Place> places_;
   std::vector<std::string> names_;
+  std::optional<Quantization> quantization_;
+  std::map<std::string, QuantizedTensor> quantized_;
 };
 
 /// The name that a model's tensor has in a folder: its own, or with or without the base model's
@@ -82,6 +100,7 @@ struct LoadOptions {
 
 struct LoadReport {
   int64_t num_tensors = 0;           ///< that this rank holds a part of
+  int64_t num_dequantized = 0;       ///< of them, those that are quantized in the folder
   uint64_t num_bytes = 0;            ///< read from the files
   std::vector<std::string> skipped;  ///< names of `keys` that options.skipped_prefixes left out
 };

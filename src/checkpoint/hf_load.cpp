@@ -139,8 +139,8 @@ void check_redundant_head(const HfFolder& folder, const HfFolder::Place& embeddi
   const at::Tensor b = at::empty({std::min(kPiece, numel)}, options);
   for (int64_t first = 0; first < numel; first += kPiece) {
     const int64_t count = std::min(kPiece, numel - first);
-    folder.file(head.file).read_elements(*head.entry, first, a.narrow(0, 0, count));
-    folder.file(embedding.file).read_elements(*embedding.entry, first, b.narrow(0, 0, count));
+    folder.read_elements(head, first, a.narrow(0, 0, count));
+    folder.read_elements(embedding, first, b.narrow(0, 0, count));
     if (std::memcmp(a.data_ptr(), b.data_ptr(), static_cast<size_t>(count) * a.itemsize()) != 0) {
       throw InputError(cat("weights in ", folder.path(), " do not fit the config: ", kHead,
                            " differs from ", embedding.entry->name,
@@ -196,8 +196,8 @@ LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
       if (place == match.places.end() || segment.spec.numel() == 0) continue;
       AM_CHECK(segment.spec.global_shape == place->second.entry->shape, segment.fqn);
       tasks.push_back({&shard, &segment, place->second});
-      report.num_bytes += static_cast<uint64_t>(segment.spec.numel()) *
-                          c10::elementSize(place->second.entry->dtype);
+      report.num_bytes += place->second.num_stored_bytes(segment.spec.numel());
+      report.num_dequantized += place->second.quantized != nullptr ? 1 : 0;
     }
   }
   report.num_tensors = static_cast<int64_t>(tasks.size());
@@ -207,11 +207,9 @@ LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
   });
   run_tasks(tasks.size(), options.num_threads, [&](size_t i) {
     const Task& task = tasks[i];
-    folder.file(task.place.file)
-        .read_shard(*task.place.entry, task.segment->spec, task.shard->view(*task.segment));
+    folder.read_shard(task.place, task.segment->spec, task.shard->view(*task.segment));
     if (options.progress != nullptr) {
-      *options.progress += static_cast<uint64_t>(task.segment->spec.numel()) *
-                           c10::elementSize(task.place.entry->dtype);
+      *options.progress += task.place.num_stored_bytes(task.segment->spec.numel());
     }
   });
   return report;

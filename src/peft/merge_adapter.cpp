@@ -70,16 +70,16 @@ class MergedSource final : public checkpoint::TensorSource {
     const auto update = updates_.find(name);
     const auto expert = expert_updates_.find(name);
     if (update == updates_.end() && expert == expert_updates_.end()) {
-      base_.file(place.file).read_elements(*place.entry, first, out);
+      base_.read_elements(place, first, out);
       return;
     }
     const int64_t width = place.entry->shape.back();
     const int64_t begin = first / width;
     const int64_t end = (first + out.numel() + width - 1) / width;
     const at::Tensor flat =
-        at::empty({(end - begin) * width}, at::TensorOptions().dtype(at::kFloat));
-    base_.file(place.file).read_elements(*place.entry, begin * width, flat);
-    const at::Tensor plain = flat.view({end - begin, width});
+        at::empty({(end - begin) * width}, at::TensorOptions().dtype(place.entry->dtype));
+    base_.read_elements(place, begin * width, flat);
+    const at::Tensor plain = flat.view({end - begin, width}).to(at::kFloat, false, true);
     const at::Tensor rows = update != updates_.end() ? merged(update->second, plain, begin)
                                                      : merged(expert->second, plain, begin);
     out.copy_(rows.reshape({-1}).narrow(0, first - begin * width, out.numel()));

@@ -15,7 +15,7 @@ struct DtypeNames {
   std::string_view safetensors;  // "" when the format has none
 };
 
-constexpr std::array<DtypeNames, 14> kNames = {{
+constexpr std::array<DtypeNames, 15> kNames = {{
     {at::kFloat, "float32", "F32"},
     {at::kBFloat16, "bfloat16", "BF16"},
     {at::kHalf, "float16", "F16"},
@@ -28,6 +28,7 @@ constexpr std::array<DtypeNames, 14> kNames = {{
     {at::kBool, "bool", "BOOL"},
     {at::kFloat8_e4m3fn, "float8_e4m3fn", "F8_E4M3"},
     {at::kFloat8_e5m2, "float8_e5m2", "F8_E5M2"},
+    {at::kFloat8_e8m0fnu, "float8_e8m0fnu", "F8_E8M0"},
     {at::kFloat8_e4m3fnuz, "float8_e4m3fnuz", ""},
     {at::kFloat8_e5m2fnuz, "float8_e5m2fnuz", ""},
 }};

@@ -86,8 +86,13 @@ void load_base_weights(const std::string& folder, const models::CausalLM& model,
   report_kept_tensors(opened, options.skipped_prefixes, reporter);
   options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(), left_out.end());
   const auto report = checkpoint::load_weights(opened, peft::base_keys(model), parameters, options);
-  reporter.info(cat("weights: ", report.num_tensors, " tensors, ", format_bytes(report.num_bytes),
-                    " from ", folder, " in ", format_duration(monotonic_seconds() - begin)));
+  const std::string dequantized =
+      opened.quantization() ? cat(" (", report.num_dequantized, " dequantized from ",
+                                  checkpoint::method_name(opened.quantization()->method), ")")
+                            : "";
+  reporter.info(cat("weights: ", report.num_tensors, " tensors", dequantized, ", ",
+                    format_bytes(report.num_bytes), " from ", folder, " in ",
+                    format_duration(monotonic_seconds() - begin)));
 }
 
 }  // namespace automodel::recipes

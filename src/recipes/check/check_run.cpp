@@ -12,6 +12,7 @@
 #include "recipes/check/check_dllm.h"
 #include "recipes/check/check_peft.h"
 #include "recipes/check/check_precision.h"
+#include "recipes/check/check_quantization.h"
 #include "recipes/check/strategy_check.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
@@ -141,10 +142,7 @@ void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
     diagnostics.unsupported(place, family.reason);
     return;
   }
-  if (const Json* quantized = config.find("quantization_config");
-      quantized != nullptr && !quantized->is_null()) {
-    diagnostics.unsupported(place, "quantized base weights are not in this version");
-  }
+  check_stored_quantization(recipe, diagnostics);
   for (const std::string& text : models::check_config(config)) {
     diagnostics.error(place, cat("config.json: ", text));
   }

@@ -118,8 +118,7 @@ struct CheckpointSection {
         field("allow_legacy_pickle_restore", &S::allow_legacy_pickle_restore, "load pickles")
             .without_effect("pickled checkpoints can run code and are never loaded"),
         field("dequantize_base_checkpoint", &S::dequantize_base_checkpoint,
-              "read quantized base weights")
-            .without_effect("quantized base weights are refused, and others need none of it"),
+              "false: refuse base weights that are quantized; else they are dequantized"),
         field("original_model_root_dir", &S::original_model_root_dir, "folder of the base model")
             .without_effect("the base model's folder is known"),
         field("skip_task_head_prefixes_for_base_model", &S::skip_task_head_prefixes_for_base_model,

@@ -18,21 +18,21 @@ namespace {
 class BaseTable final {
  public:
   BaseTable(const checkpoint::HfFolder& folder, const std::string& name, at::ScalarType dtype)
-      : file_name_(checkpoint::find_name(folder, name).value_or("")), dtype_(dtype) {
+      : folder_(folder),
+        file_name_(checkpoint::find_name(folder, name).value_or("")),
+        dtype_(dtype) {
     if (file_name_.empty()) throw InputError(cat(folder.path(), " has no ", name));
-    const checkpoint::HfFolder::Place place = *folder.find(file_name_);
-    entry_ = place.entry;
-    file_ = &folder.file(place.file);
+    place_ = *folder.find(file_name_);
   }
 
   const std::string& name() const { return file_name_; }
-  int64_t num_rows() const { return entry_->shape[0]; }
-  int64_t width() const { return entry_->shape[1]; }
+  int64_t num_rows() const { return place_.entry->shape[0]; }
+  int64_t width() const { return place_.entry->shape[1]; }
 
   /// [count, width] float32.
   at::Tensor rows(int64_t first, int64_t count) const {
     const at::Tensor out = at::empty({count * width()}, at::TensorOptions().dtype(dtype_));
-    file_->read_elements(*entry_, first * width(), out);
+    folder_.read_elements(place_, first * width(), out);
     return out.view({count, width()}).to(at::kFloat);
   }
 
@@ -48,10 +48,10 @@ class BaseTable final {
   }
 
  private:
+  const checkpoint::HfFolder& folder_;
   std::string file_name_;
   at::ScalarType dtype_;
-  const checkpoint::TensorEntry* entry_ = nullptr;
-  const checkpoint::SafetensorsFile* file_ = nullptr;
+  checkpoint::HfFolder::Place place_;
 };
 
 at::Tensor is_wrong(const at::Tensor& squares, double min_norm) {

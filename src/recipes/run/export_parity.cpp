@@ -51,7 +51,7 @@ bool is_same_tensor(const checkpoint::HfFolder& folder, const checkpoint::HfFold
   for (int64_t first = 0; first < numel; first += kPiece) {
     const int64_t count = std::min(kPiece, numel - first);
     const at::Tensor exported = at::empty({count}, at::TensorOptions().dtype(dtype));
-    folder.file(place.file).read_elements(*place.entry, first, exported);
+    folder.read_elements(place, first, exported);
     if (!at::equal(exported, trained_piece(trained, name, first, count, dtype))) return false;
   }
   return true;

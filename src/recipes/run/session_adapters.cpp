@@ -24,9 +24,11 @@ using Parts = std::vector<std::shared_ptr<models::CausalLM>>;
 /// Rows of the base model's weights, from its folder or drawn anew.
 class BaseRows final {
  public:
-  BaseRows(const Recipe& recipe, const Parts& parts) : seed_(recipe.seed) {
-    if (!recipe.model.draws_weights())
+  BaseRows(const Recipe& recipe, const Parts& parts)
+      : seed_(recipe.seed), dtype_(storage_dtype(recipe.model)) {
+    if (!recipe.model.draws_weights()) {
       folder_.emplace(checkpoint::HfFolder::open(recipe.model.folder));
+    }
     for (const auto& part : parts) {
       for (const models::ParameterInit& init : part->initial_values()) {
         rules_.emplace(init.parameter, init.rule);
@@ -39,11 +41,12 @@ class BaseRows final {
   at::Tensor rows(const std::string& name, int64_t begin, int64_t end) const {
     const tensor::ParameterPart& part = tensors_.at(name);
     const int64_t width = part.shape[1];
-    const at::Tensor out =
-        at::empty({(end - begin) * width}, at::TensorOptions().dtype(at::kFloat));
+    const bool is_rounded = folder_ && folder_->quantization();  // weights are not the file's
+    const at::Tensor out = at::empty({(end - begin) * width},
+                                     at::TensorOptions().dtype(is_rounded ? dtype_ : at::kFloat));
     if (folder_) {
       const auto place = folder_->find(*checkpoint::find_name(*folder_, name));
-      folder_->file(place->file).read_elements(*place->entry, begin * width, out);
+      folder_->read_elements(*place, begin * width, out);
     } else {
       tensor::ShardSpec spec = tensor::ShardSpec::whole(part.shape);
       spec.flat_begin = begin * width;
@@ -51,11 +54,12 @@ class BaseRows final {
       tensor::fill_initial_values(out, spec, rules_.at(part.parameter),
                                   tensor::RandomKey(static_cast<uint64_t>(seed_), name));
     }
-    return out.view({end - begin, width});
+    return out.view({end - begin, width}).to(at::kFloat);
   }
 
  private:
   int64_t seed_;
+  at::ScalarType dtype_;
   std::optional<checkpoint::HfFolder> folder_;
   std::map<std::string, tensor::InitRule> rules_;
   std::map<std::string, tensor::ParameterPart> tensors_;

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "config/diagnostic.h"
+#include "recipes/read/recipe.h"
+
+namespace automodel::recipes {
+
+/// Base weights that their folder's config.json says are quantized: by a method that is read, and
+/// allowed to be dequantized.
+void check_stored_quantization(const Recipe& recipe, config::Diagnostics& diagnostics);
+
+}  // namespace automodel::recipes
