@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "kernels/cpu/loops.h"
 
 namespace automodel::kernels::cpu {
