@@ -26,6 +26,11 @@ void CausalLM::add_parameters(const tensor::KeyMap&, const std::vector<Parameter
   throw UnsupportedError(cat("adapters (peft) of ", architecture(), " are not in this version"));
 }
 
+void CausalLM::replace_parts(const tensor::KeyMap&) {
+  throw UnsupportedError(
+      cat("weights in 4 bits (quantization) of ", architecture(), " are not in this version"));
+}
+
 void CausalLM::adapt_tied_head(nn::LoraOptions) {
   throw UnsupportedError(cat("adapters (peft) of ", architecture(), " are not in this version"));
 }

@@ -89,6 +89,10 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// UnsupportedError where a family has none.
   virtual void add_parameters(const tensor::KeyMap& parts,
                               const std::vector<ParameterInit>& values);
+  /// Takes other parts for parameters whose memory means something else now (weights in 4 bits):
+  /// key_map() has `parts` instead of those that these parameters had. Before keep_stage().
+  /// UnsupportedError where a family has none.
+  virtual void replace_parts(const tensor::KeyMap& parts);
   /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude of a module "lm_head" to a model
   /// whose head is the embedding: an adapter of the head alone. Once, before anybody gives it
   /// memory. UnsupportedError where a family has none.

@@ -41,6 +41,31 @@ void Linear::add_lora(LoraOptions options) {
   lora_ = std::make_unique<Lora>(std::move(options), std::move(parameters));
 }
 
+void Linear::hold_in_four_bits(FourBitOptions options) {
+  AM_CHECK(four_bits_ == nullptr && !options_.is_transposed && !weight_.requires_grad());
+  AM_CHECK(lora_ == nullptr || !lora_->options().has_magnitude);
+  int64_t num_bytes = 0;
+  int64_t num_rows = 0;
+  for (const int64_t count : options.rows) {
+    num_bytes += kernels::four_bit_bytes(count * options_.in_features, options.format);
+    num_rows += count;
+  }
+  AM_CHECK(num_rows == options_.out_features);
+  weight_.set_data(placeholder({num_bytes}, at::kByte));
+  four_bits_ = std::make_unique<FourBitOptions>(std::move(options));
+}
+
+at::Tensor Linear::multiply_four_bits(const at::Tensor& x) const {
+  AM_CHECK(!hook_);
+  const at::ScalarType dtype = four_bits_->compute_dtype;
+  const at::Tensor bias = bias_.defined() ? bias_.to(dtype) : bias_;
+  const at::Tensor out =
+      kernels::four_bit_linear(
+          x.to(dtype), {weight_, four_bits_->rows, options_.in_features, four_bits_->format}, bias)
+          .to(x.scalar_type());
+  return lora_ ? lora_->add_to(out, x, product_dtype_, is_training()) : out;
+}
+
 at::Tensor Linear::product_of(const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& bias) const {
   return lora_ ? lora_->forward(x, weight, bias, product_dtype_, is_training())
@@ -48,6 +73,7 @@ at::Tensor Linear::product_of(const at::Tensor& x, const at::Tensor& weight,
 }
 
 at::Tensor Linear::multiply(const at::Tensor& x) const {
+  if (four_bits_) return multiply_four_bits(x);
   const at::Tensor weight = product_dtype_.of(options_.is_transposed ? weight_.t() : weight_);
   const at::Tensor bias = product_dtype_.of(bias_);
   at::Tensor in = product_dtype_.of(entered(hook_, x));

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/four_bit.h"
 #include "kernels/norm.h"
 #include "nn/lora.h"
 #include "nn/product_dtype.h"
@@ -23,6 +24,13 @@ struct LinearOptions {
   /// The output features are those of several matrices, this many each (q, k and v), which are
   /// split one by one; empty: one matrix.
   std::vector<int64_t> groups = {};
+};
+
+/// A frozen weight in 4 bits, as bitsandbytes' Linear4bit has it.
+struct FourBitOptions {
+  kernels::FourBitFormat format;
+  at::ScalarType compute_dtype = at::kBFloat16;  ///< products are made in it, and given in x's
+  std::vector<int64_t> rows;  ///< of the matrices that are quantized one by one, in their order
 };
 
 /// y = x W^T + b. Parameters: weight [out, in] (or [in, out]), bias [out]; without memory until
@@ -45,6 +53,12 @@ class Linear final : public torch::nn::Module,
   void add_lora(LoraOptions options);
   Lora* lora() const { return lora_.get(); }  ///< null without adapters
 
+  /// Makes the parameter `weight`, which is frozen, the bytes of 4-bit matrices
+  /// (kernels/four_bit.h), once, before anybody gives it memory; weight() is of no use then.
+  /// Weights [out, in] of whole layers only, without DoRA.
+  void hold_in_four_bits(FourBitOptions options);
+  const FourBitOptions* four_bits() const { return four_bits_.get(); }  ///< null: floats
+
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
   UnitHook& unit_hook() override { return unit_hook_; }
   ProductDtype& product_dtype() override { return product_dtype_; }
@@ -52,6 +66,7 @@ class Linear final : public torch::nn::Module,
 
  private:
   at::Tensor multiply(const at::Tensor& x) const;
+  at::Tensor multiply_four_bits(const at::Tensor& x) const;
   at::Tensor product_of(const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& bias) const;
 
@@ -59,6 +74,7 @@ class Linear final : public torch::nn::Module,
   at::Tensor weight_;
   at::Tensor bias_;
   std::unique_ptr<Lora> lora_;
+  std::unique_ptr<FourBitOptions> four_bits_;
   std::shared_ptr<LayerHook> hook_;
   UnitHook unit_hook_;
   ProductDtype product_dtype_;

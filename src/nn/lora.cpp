@@ -69,16 +69,9 @@ at::Tensor Lora::row_factors(const at::Tensor& weight, size_t part, int64_t row)
   return magnitude / norms.to(magnitude.scalar_type());
 }
 
-at::Tensor Lora::forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+/// A layer's outputs with what the parts add; `weight` is for DoRA alone.
+at::Tensor Lora::adapted(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
                          const ProductDtype& dtype, bool is_training) const {
-  const bool drops = is_training && options_.dropout > 0;
-  const at::Tensor a = dtype.of(parameters_.a);
-  if (!drops && !options_.has_magnitude && a.scalar_type() == weight.scalar_type()) {
-    kernels::LoraFactors factors{a, dtype.of(parameters_.b), {}, options_.scale};
-    for (const LoraPart& part : options_.parts) factors.ranges.push_back(part.range);
-    return kernels::lora_linear(x, weight, bias, factors);
-  }
-  const at::Tensor base = kernels::linear(x, weight, {});
   std::vector<at::Tensor> columns;
   int64_t end = 0;
   int64_t row = 0;
@@ -93,7 +86,25 @@ at::Tensor Lora::forward(const at::Tensor& x, const at::Tensor& weight, const at
     row += range.count;
   }
   if (end < base.size(-1)) columns.push_back(base.narrow(-1, end, base.size(-1) - end));
-  const at::Tensor out = columns.size() == 1 ? columns[0] : at::cat(columns, -1);
+  return columns.size() == 1 ? columns[0] : at::cat(columns, -1);
+}
+
+at::Tensor Lora::add_to(const at::Tensor& base, const at::Tensor& x, const ProductDtype& dtype,
+                        bool is_training) const {
+  AM_CHECK(!options_.has_magnitude);
+  return adapted(base, x, {}, dtype, is_training);
+}
+
+at::Tensor Lora::forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         const ProductDtype& dtype, bool is_training) const {
+  const bool drops = is_training && options_.dropout > 0;
+  const at::Tensor a = dtype.of(parameters_.a);
+  if (!drops && !options_.has_magnitude && a.scalar_type() == weight.scalar_type()) {
+    kernels::LoraFactors factors{a, dtype.of(parameters_.b), {}, options_.scale};
+    for (const LoraPart& part : options_.parts) factors.ranges.push_back(part.range);
+    return kernels::lora_linear(x, weight, bias, factors);
+  }
+  const at::Tensor out = adapted(kernels::linear(x, weight, {}), x, weight, dtype, is_training);
   return bias.defined() ? out + bias : out;
 }
 

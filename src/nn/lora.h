@@ -69,6 +69,10 @@ class Lora final {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                      const ProductDtype& dtype, bool is_training) const;
 
+  /// What forward() gives where the frozen layer gives `base` [..., out], without DoRA.
+  at::Tensor add_to(const at::Tensor& base, const at::Tensor& x, const ProductDtype& dtype,
+                    bool is_training) const;
+
   /// Operands of one product that is forward() without bias and dropout: x [T, in] to [T, in + r]
   /// and weight [out, in] to [out, in + r], for a layer of one part whose product is made
   /// elsewhere.
@@ -83,6 +87,8 @@ class Lora final {
   at::Tensor mask(const at::Tensor& x, const LoraPart& part) const;
   at::Tensor update(const at::Tensor& x, size_t part, int64_t row, const ProductDtype& dtype,
                     bool is_training) const;
+  at::Tensor adapted(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
+                     const ProductDtype& dtype, bool is_training) const;
   at::Tensor row_factors(const at::Tensor& weight, size_t part, int64_t row) const;
 
   LoraOptions options_;

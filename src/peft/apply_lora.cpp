@@ -9,6 +9,7 @@
 #include "moe/experts.h"
 #include "nn/layers.h"
 #include "peft/module_matcher.h"
+#include "peft/quantize_base.h"
 #include "peft/tensor_names.h"
 #include "tensor/dtype.h"
 
@@ -384,6 +385,13 @@ bool is_adapter_tensor(std::string_view name) {
 tensor::KeyMap base_keys(const models::CausalLM& model) {
   tensor::KeyMap keys = model.key_map();
   std::erase_if(keys, [](const auto& part) { return is_adapter_tensor(part.name); });
+  std::map<std::string, tensor::ParameterPart> floats;
+  for (QuantizedMatrix& matrix : quantized_matrices(model)) {
+    floats.emplace(matrix.segment, std::move(matrix.floats));
+  }
+  for (tensor::ParameterPart& part : keys) {
+    if (const auto found = floats.find(part.name); found != floats.end()) part = found->second;
+  }
   return keys;
 }
 

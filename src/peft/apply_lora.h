@@ -53,7 +53,8 @@ int64_t expert_rank(const PeftConfig& config, const moe::MoEConfig& experts);
 /// Whether a tensor of a key map is an adapter's.
 bool is_adapter_tensor(std::string_view name);
 
-/// The parts of a model's key map that are (not) adapters'.
+/// The parts of a model's key map that are (not) adapters'. Weights that are held in 4 bits appear
+/// as the floats that they are made of.
 tensor::KeyMap base_keys(const models::CausalLM& model);
 tensor::KeyMap adapter_keys(const models::CausalLM& model);
 

@@ -104,6 +104,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<ClipSection>("clip_grad_norm", keys);
   list_keys<CheckpointSection>("checkpoint", keys);
   list_keys<peft::PeftConfig>("peft", keys);
+  list_keys<QuantizationSection>("quantization", keys);
   list_keys<EmbeddingRowRepairSection>("embedding_row_repair", keys);
   list_keys<MfuSection>("mfu", keys);
   list_keys<MoeMetricsSection>("moe_metrics", keys);
@@ -248,6 +249,7 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<DllmSection>("dllm", values);
   expect_warnings<BenchmarkSection>("benchmark", values);
   expect_warnings<peft::PeftConfig>("peft", values);
+  expect_warnings<QuantizationSection>("quantization", values);
 }
 
 /// The base recipe with the repository's place filled in.

@@ -111,6 +111,10 @@ UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
     if (options.head_dtype && group.unit == options.tables.head) {
       own.sharding->param_dtype = own.sharding->reduce_dtype = options.head_dtype;
     }
+    if (!c10::isFloatingType(group.dtype)) {
+      own.sharding->param_dtype.reset();
+      own.sharding->main_dtype.reset();
+    }
     unit.computed_dtype = own.sharding->param_dtype.value_or(group.dtype);
     add_sharded_bytes(group, own, unit);
     return unit;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <set>
 
 #include "core/error.h"
 #include "kernels/linear.h"
@@ -245,6 +247,20 @@ void DecoderModel::add_parameters(const tensor::KeyMap& parts,
     key_map_.insert(last == key_map_.rend() ? key_map_.end() : last.base(), part);
   }
   added_values_.insert(added_values_.end(), values.begin(), values.end());
+}
+
+void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
+  tensor::KeyMap keys;
+  std::set<std::string> replaced;
+  for (const tensor::ParameterPart& known : key_map_) {
+    const auto is_of_it = [&](const auto& part) { return part.parameter == known.parameter; };
+    if (std::none_of(parts.begin(), parts.end(), is_of_it)) {
+      keys.push_back(known);
+    } else if (replaced.insert(known.parameter).second) {
+      std::copy_if(parts.begin(), parts.end(), std::back_inserter(keys), is_of_it);
+    }
+  }
+  key_map_ = std::move(keys);
 }
 
 std::vector<ParameterInit> DecoderModel::initial_values() const {

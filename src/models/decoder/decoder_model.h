@@ -39,6 +39,7 @@ class DecoderModel final : public CausalLM,
   std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const override;
 
   const tensor::KeyMap& key_map() const override { return key_map_; }
+  void replace_parts(const tensor::KeyMap& parts) override;
   void add_parameters(const tensor::KeyMap& parts,
                       const std::vector<ParameterInit>& values) override;
   void adapt_tied_head(nn::LoraOptions options) override;

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "peft/apply_lora.h"
+#include "peft/quantize_base.h"
 #include "tensor/dtype.h"
 #include "tensor/random.h"
 
@@ -63,7 +64,7 @@ void draw_weights(const std::vector<std::shared_ptr<models::CausalLM>>& parts,
   for (const tensor::ParameterPart& part : parts[0]->key_map()) tensors.emplace(part.name, &part);
   for (const tensor::FlatShard& shard : parameters) {
     for (const tensor::FlatSegment& segment : shard.segments) {
-      if (!is_drawn(segment.fqn)) continue;
+      if (peft::is_quantized_tensor(segment.fqn) || !is_drawn(segment.fqn)) continue;
       const auto found = tensors.find(segment.fqn);
       AM_CHECK(found != tensors.end(), segment.fqn);
       const auto rule = rules.find(found->second->parameter);
@@ -72,7 +73,36 @@ void draw_weights(const std::vector<std::shared_ptr<models::CausalLM>>& parts,
       tensor::fill_initial_values(shard.view(segment), segment.spec, rule->second, key);
     }
   }
+  peft::fill_quantized(*parts[0], parameters, [&](const peft::QuantizedMatrix& matrix) {
+    if (!is_drawn(matrix.name)) return at::Tensor();
+    const at::Tensor values =
+        at::empty(matrix.floats.shape, at::TensorOptions().dtype(matrix.format.dtype));
+    const tensor::RandomKey key(static_cast<uint64_t>(seed), matrix.name);
+    tensor::fill_initial_values(values.view({-1}), tensor::ShardSpec::whole(matrix.floats.shape),
+                                rules.at(matrix.floats.parameter), key);
+    return values;
+  });
 }
+
+namespace {
+
+/// Reads the weights that are held in 4 bits, whole ones, one after another, but for those left
+/// out. Returns how many.
+int64_t quantize_weights(const checkpoint::HfFolder& folder, const models::CausalLM& model,
+                         const std::vector<tensor::FlatShard>& parameters,
+                         const std::vector<std::string>& left_out, ByteCounter* progress) {
+  return peft::fill_quantized(model, parameters, [&](const peft::QuantizedMatrix& matrix) {
+    if (checkpoint::has_prefix(matrix.name, left_out)) return at::Tensor();
+    const auto place = *folder.find(*checkpoint::find_name(folder, matrix.name));
+    const at::Tensor values =
+        at::empty(matrix.floats.shape, at::TensorOptions().dtype(matrix.format.dtype));
+    folder.read_elements(place, 0, values);
+    if (progress != nullptr) *progress += place.num_stored_bytes(values.numel());
+    return values.to(parameters[0].buffer.device());
+  });
+}
+
+}  // namespace
 
 void load_base_weights(const std::string& folder, const models::CausalLM& model,
                        const std::vector<tensor::FlatShard>& parameters,
@@ -86,6 +116,10 @@ void load_base_weights(const std::string& folder, const models::CausalLM& model,
   report_kept_tensors(opened, options.skipped_prefixes, reporter);
   options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(), left_out.end());
   const auto report = checkpoint::load_weights(opened, peft::base_keys(model), parameters, options);
+  const int64_t num_quantized = quantize_weights(opened, model, parameters, left_out, progress);
+  if (num_quantized > 0) {
+    reporter.info(cat("weights: ", num_quantized, " matrices are held in 4 bits"));
+  }
   const std::string dequantized =
       opened.quantization() ? cat(" (", report.num_dequantized, " dequantized from ",
                                   checkpoint::method_name(opened.quantization()->method), ")")

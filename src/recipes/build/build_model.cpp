@@ -2,13 +2,37 @@
 
 #include "models/catalog.h"
 #include "peft/apply_lora.h"
+#include "peft/quantize_base.h"
+#include "tensor/dtype.h"
 
 namespace automodel::recipes {
 
+namespace {
+
+peft::BaseQuantization base_quantization(const QuantizationSection& section, at::ScalarType dtype) {
+  using kernels::FourBitType;
+  const auto type = section.bnb_4bit_quant_type == "nf4" ? FourBitType::kNf4 : FourBitType::kFp4;
+  const auto named = tensor::parse_dtype(section.bnb_4bit_compute_dtype);
+  const bool is_floating = named && c10::isFloatingType(*named);  // else check says so
+  return {{type, section.bnb_4bit_use_double_quant, dtype}, is_floating ? *named : at::kBFloat16};
+}
+
+}  // namespace
+
 std::shared_ptr<models::CausalLM> build_model(const Recipe& recipe, at::ScalarType dtype) {
   auto model = models::build_causal_lm(recipe.model.hf_config, dtype);
-  if (recipe.peft) peft::apply_lora(*model, *recipe.peft, dtype);
+  if (recipe.peft && recipe.quantization) {
+    const auto quantization = base_quantization(*recipe.quantization, dtype);
+    peft::apply_lora(*model, *recipe.peft, quantization.compute_dtype);
+    peft::quantize_base(*model, quantization);
+  } else if (recipe.peft) {
+    peft::apply_lora(*model, *recipe.peft, dtype);
+  }
   return model;
+}
+
+int64_t num_elements(const models::CausalLM& model) {
+  return peft::num_elements(model);
 }
 
 }  // namespace automodel::recipes

@@ -9,4 +9,7 @@ namespace automodel::recipes {
 /// allowed to be dequantized.
 void check_stored_quantization(const Recipe& recipe, config::Diagnostics& diagnostics);
 
+/// The section `quantization`: its values, and what weights in 4 bits do not go with.
+void check_quantization(const Recipe& recipe, config::Diagnostics& diagnostics);
+
 }  // namespace automodel::recipes

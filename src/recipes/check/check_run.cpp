@@ -336,6 +336,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_pipeline(recipe, diagnostics);
   check_dllm(recipe, diagnostics);
   check_peft(recipe, diagnostics);
+  check_quantization(recipe, diagnostics);
   const bool looks_at_folders = options.looks_at_data && options.loads_tokenizers;
   check_built_model(recipe, looks_at_folders, diagnostics);
   if (looks_at_folders) check_restore(recipe, diagnostics);

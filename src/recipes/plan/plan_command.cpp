@@ -72,6 +72,7 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (mode == distributed::ActivationCheckpointingMode::kSelective) {
     all.emplace_back("what selective checkpointing keeps (planned as full)");
   }
+  if (recipe.quantization) all.emplace_back("quantization: the floats of one weight at a time");
   const size_t num_moe = plan.parallel.expert_modules.size();
   if (distributed::autocast_dtype(recipe.distributed)) {
     all.emplace_back("autocast_dtype: copies of weights, and activations in two dtypes");
@@ -175,6 +176,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
     plan.num_parameters += parameter.numel();
     plan.num_trained += parameter.requires_grad() ? parameter.numel() : 0;
   }
+  if (recipe.quantization) plan.num_parameters = num_elements(*model);
   plan.ep = expert_ranks(recipe);
   RankSplit split = split_for_a_rank(recipe, plan.sizes, *model);
   count_parts(recipe, plan.sizes, plan.parallel, split, plan.shape);

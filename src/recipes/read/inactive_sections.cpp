@@ -116,8 +116,6 @@ constexpr Inactive kInactiveSections[] = {
     {"compile", false, "enabled", "kernels are fused ahead of time", check_compile},
     {"sdpa_method", false, "", "the fastest exact kernel is chosen", nullptr},
     {"original_hf_config", false, "", "nothing reads it", nullptr},
-    {"quantization", true, "", "quantized base weights (QLoRA) are not in this version",
-     check<QuantizationSection>},
     {"qat", true, "enabled", "quantization-aware training is not in this version",
      check<QatSection>},
     {"fp8", false, "enabled", kNoFp8, check<Fp8Section>},

@@ -57,27 +57,6 @@ struct CompileSection {
   }
 };
 
-/// `quantization`.
-struct QuantizationSection {
-  bool load_in_4bit = false;
-  bool load_in_8bit = false;
-  std::string bnb_4bit_compute_dtype = "bfloat16";
-  bool bnb_4bit_use_double_quant = true;
-  std::string bnb_4bit_quant_type = "nf4";
-  std::string bnb_4bit_quant_storage = "bfloat16";
-
-  static constexpr auto fields() {
-    using S = QuantizationSection;
-    return std::tuple{
-        field("load_in_4bit", &S::load_in_4bit, "4-bit base weights"),
-        field("load_in_8bit", &S::load_in_8bit, "8-bit base weights"),
-        field("bnb_4bit_compute_dtype", &S::bnb_4bit_compute_dtype, "dtype of products"),
-        field("bnb_4bit_use_double_quant", &S::bnb_4bit_use_double_quant, "quantize scales too"),
-        field("bnb_4bit_quant_type", &S::bnb_4bit_quant_type, "nf4 or fp4"),
-        field("bnb_4bit_quant_storage", &S::bnb_4bit_quant_storage, "dtype of storage")};
-  }
-};
-
 /// `qat`.
 struct QatSection {
   bool enabled = false;

@@ -48,6 +48,7 @@ const std::vector<std::string> kSections = {"recipe",
                                             "moe_metrics",
                                             "dllm",
                                             "peft",
+                                            "quantization",
                                             "embedding_row_repair"};
 
 /// Which recipe class a recipe is for.
@@ -389,6 +390,19 @@ void read_peft(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
                                                {.legacy_keys = {}, .other_keys = {"_target_"}});
 }
 
+void read_quantization(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* node = root.find("quantization");
+  if (node == nullptr || node->is_null()) return;
+  const auto section = config::bind<QuantizationSection>(
+      *node, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  if (section.load_in_4bit || section.load_in_8bit) {
+    recipe.quantization = section;
+  } else {
+    diagnostics.warning_at_key(
+        *node, "'quantization' has no effect: neither load_in_4bit nor load_in_8bit is true");
+  }
+}
+
 void read_embedding_repair(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   const Node* node = root.find("embedding_row_repair");
   if (node == nullptr || node->is_null()) return;
@@ -468,6 +482,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   }
   read_clip(root, recipe, diagnostics);
   read_peft(root, recipe, diagnostics);
+  read_quantization(root, recipe, diagnostics);
   read_embedding_repair(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
   if (recipe.benchmark) {

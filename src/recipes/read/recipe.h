@@ -20,6 +20,7 @@
 #include "recipes/read/dataset_plan.h"
 #include "recipes/read/dllm_section.h"
 #include "recipes/read/loss_settings.h"
+#include "recipes/read/quantization_section.h"
 #include "recipes/read/sections.h"
 #include "training/step_scheduler.h"
 
@@ -76,7 +77,8 @@ struct Recipe {
   LossSettings loss;
   OptimizerPlan optimizer;
   std::optional<optim::LrSchedulerConfig> lr_scheduler;
-  std::optional<peft::PeftConfig> peft;  ///< absent: every parameter is trained
+  std::optional<peft::PeftConfig> peft;             ///< absent: every parameter is trained
+  std::optional<QuantizationSection> quantization;  ///< absent, or without either: floats
   std::optional<EmbeddingRowRepairSection> embedding_row_repair;  ///< absent: off
   ClipSection clip;
   CheckpointSection checkpoint;

@@ -93,7 +93,6 @@ void add_inactive_sections(Json& properties) {
   add("rng", config::schema_of<RngSection>(), "no effect: seed says it");
   add("compile", config::schema_of<CompileSection>(), "no effect: kernels are fused already");
   add("prewarm", config::schema_of<PrewarmSection>(), "no effect: there is nothing to warm up");
-  add("quantization", config::schema_of<QuantizationSection>(), "not in this version");
   add("qat", config::schema_of<QatSection>(), "not in this version");
   add("fp8", config::schema_of<Fp8Section>(), "no effect here");
   add("neftune", config::schema_of<NeftuneSection>(), "not in this version");
@@ -245,6 +244,9 @@ Json recipe_schema() {
   properties["peft"] = section<peft::PeftConfig>(
       "low-rank adapters are trained, everything else is frozen; absent: all is trained");
   properties["peft"]["properties"]["_target_"] = name_schema(peft_targets());
+  properties["quantization"] = section<QuantizationSection>(
+      "frozen base weights in fewer bits (QLoRA), under adapters (peft); absent: floats");
+  properties["quantization"]["properties"]["_target_"] = any_target();
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["checkpoint"]["properties"]["save_consolidated"]["type"] =
       Json(Json::Array{Json("string"), Json("boolean"), Json("null")});

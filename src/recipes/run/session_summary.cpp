@@ -2,16 +2,22 @@
 
 #include "core/text.h"
 #include "peft/apply_lora.h"
+#include "recipes/build/build_model.h"
 
 namespace automodel::recipes {
 
 namespace {
 
-std::string model_line(const SessionModel& model) {
+/// Parameters of the whole model; bytes of weights in 4 bits count as the elements they stand for.
+int64_t num_parameters(const Recipe& recipe, const SessionModel& model) {
+  return recipe.quantization ? num_elements(model.model()) : model.engine().num_parameters();
+}
+
+std::string model_line(const Recipe& recipe, const SessionModel& model) {
   const models::ModelDims dims = model.model().dims();
   return cat("model: ", model.model().architecture(), ", ", dims.num_layers, " layers, hidden ",
              dims.hidden_size, ", vocabulary ", dims.vocab_size, ", ",
-             model.engine().num_parameters(), " parameters (",
+             num_parameters(recipe, model), " parameters (",
              model.engine().num_trained_parameters(), " trained)");
 }
 
@@ -26,11 +32,10 @@ std::string pipeline_line(const distributed::PipelineSchedule& schedule) {
 std::vector<std::string> session_summary(const Recipe& recipe, const SessionModel& model,
                                          const training::StepScheduler& scheduler,
                                          const distributed::DeviceMesh& mesh, int world_size) {
-  std::vector<std::string> lines = {model_line(model)};
+  std::vector<std::string> lines = {model_line(recipe, model)};
   if (recipe.peft) {
-    const auto adapters =
-        peft::describe(*recipe.peft, model.model(), model.engine().num_parameters(),
-                       model.engine().num_trained_parameters());
+    const auto adapters = peft::describe(*recipe.peft, model.model(), num_parameters(recipe, model),
+                                         model.engine().num_trained_parameters());
     lines.insert(lines.end(), adapters.begin(), adapters.end());
   }
   if (model.pipeline) lines.push_back(pipeline_line(model.pipeline->schedule));

@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "recipes/build/build_model.h"
 #include "recipes/run/initial_weights.h"
 #include "recipes/run/session_step.h"
 #include "recipes/run/session_summary.h"
@@ -175,7 +176,9 @@ double TrainSession::flops_of(const Group& group) const {
 double TrainSession::share_of_operations() const {
   if (!recipe_.benchmark || !recipe_.peft) return 1;
   const auto trained = static_cast<double>(model_.engine().num_trained_parameters());
-  const double frozen = static_cast<double>(model_.engine().num_parameters()) - trained;
+  const int64_t all =
+      recipe_.quantization ? num_elements(model_.model()) : model_.engine().num_parameters();
+  const double frozen = static_cast<double>(all) - trained;
   return (2 + trained / frozen) / 3;
 }
 

@@ -1,0 +1,145 @@
+#include "peft/quantize_base.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "peft/apply_lora.h"
+#include "peft/tensor_names.h"
+
+namespace automodel::peft {
+
+namespace {
+
+constexpr std::string_view kFourBit = ".four_bit";
+
+/// Linear layers but the head by the fqn of their weight.
+std::map<std::string, nn::Linear*> layers_under_head(const models::CausalLM& model) {
+  const std::string head = model.parallel_plan().head;
+  std::map<std::string, nn::Linear*> layers;
+  for (const auto& item : model.named_modules("", false)) {
+    auto* linear = dynamic_cast<nn::Linear*>(item.value().get());
+    if (linear == nullptr || item.key() == head || linear->options().is_transposed) continue;
+    layers[cat(item.key(), ".weight")] = linear;
+  }
+  return layers;
+}
+
+int64_t numel(const std::vector<int64_t>& shape) {
+  int64_t product = 1;
+  for (const int64_t size : shape) product *= size;
+  return product;
+}
+
+}  // namespace
+
+std::vector<std::string> unquantizable_layers(const models::CausalLM& model) {
+  const auto layers = layers_under_head(model);
+  std::vector<std::string> names;
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    if (layers.contains(part.parameter) && numel(part.shape) % kernels::kFourBitBlock != 0) {
+      names.push_back(part.name);
+    }
+  }
+  return names;
+}
+
+void quantize_base(models::CausalLM& model, const BaseQuantization& quantization) {
+  const std::vector<std::string> others = unquantizable_layers(model);
+  if (!others.empty()) {
+    throw UnsupportedError(cat(others[0],
+                               " in 4 bits is not in this version: its elements are no "
+                               "multiple of ",
+                               kernels::kFourBitBlock));
+  }
+  const auto layers = layers_under_head(model);
+  tensor::KeyMap parts;
+  std::map<std::string, std::vector<int64_t>> rows;
+  std::map<std::string, int64_t> ends;
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    if (!layers.contains(part.parameter)) continue;
+    const int64_t num_bytes = kernels::four_bit_bytes(numel(part.shape), quantization.format);
+    int64_t& end = ends[part.parameter];
+    parts.push_back({cat(part.name, kFourBit), part.parameter, end, {num_bytes}});
+    rows[part.parameter].push_back(part.shape[0]);
+    end += num_bytes;
+  }
+  for (const auto& [parameter, layer] : layers) {
+    if (layer->lora() != nullptr && layer->lora()->options().has_magnitude) {
+      throw UnsupportedError("DoRA on weights in 4 bits is not in this version");
+    }
+  }
+  model.replace_parts(parts);
+  for (const auto& [parameter, layer] : layers) {
+    layer->hold_in_four_bits({quantization.format, quantization.compute_dtype, rows[parameter]});
+  }
+}
+
+std::vector<QuantizedMatrix> quantized_matrices(const models::CausalLM& model) {
+  std::map<std::string, nn::Linear*> layers;
+  for (const auto& [parameter, layer] : layers_under_head(model)) {
+    if (layer->four_bits() != nullptr) layers.emplace(parameter, layer);
+  }
+  std::vector<QuantizedMatrix> matrices;
+  std::map<std::string, std::pair<size_t, int64_t>> places;  // matrices so far, their rows
+  for (const tensor::ParameterPart& part : model.key_map()) {
+    const auto layer = layers.find(part.parameter);
+    if (layer == layers.end() || !is_quantized_tensor(part.name)) continue;
+    auto& [index, row] = places[part.parameter];
+    const nn::FourBitOptions& options = *layer->second->four_bits();
+    const int64_t count = options.rows[index++];
+    const std::string name = without_suffix(part.name, kFourBit);
+    const int64_t in = layer->second->options().in_features;
+    matrices.push_back({name, part.name, {name, part.parameter, row, {count, in}}, options.format});
+    row += count;
+  }
+  return matrices;
+}
+
+bool is_quantized_tensor(std::string_view name) {
+  return name.ends_with(kFourBit);
+}
+
+int64_t fill_quantized(const models::CausalLM& model, std::span<const tensor::FlatShard> shards,
+                       const std::function<at::Tensor(const QuantizedMatrix&)>& read) {
+  const at::NoGradGuard no_grad;
+  struct Place {
+    const tensor::FlatShard* shard;
+    const tensor::FlatSegment* segment;
+  };
+  std::map<std::string, std::vector<Place>> places;
+  for (const tensor::FlatShard& shard : shards) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      if (is_quantized_tensor(segment.fqn) && segment.spec.numel() > 0) {
+        places[segment.fqn].push_back({&shard, &segment});
+      }
+    }
+  }
+  int64_t count = 0;
+  for (const QuantizedMatrix& matrix : quantized_matrices(model)) {
+    const auto held = places.find(matrix.segment);
+    if (held == places.end()) continue;
+    const at::Tensor values = read(matrix);
+    if (!values.defined()) continue;
+    AM_CHECK(values.sizes() == matrix.floats.shape, matrix.name);
+    const at::Tensor bytes = kernels::quantize_four_bit(values, matrix.format);
+    for (const Place& place : held->second) {
+      const tensor::ShardSpec& spec = place.segment->spec;
+      place.shard->view(*place.segment).copy_(bytes.narrow(0, spec.flat_begin, spec.numel()));
+    }
+    ++count;
+  }
+  return count;
+}
+
+int64_t num_elements(const models::CausalLM& model) {
+  int64_t sum = 0;
+  for (const auto& keys : {base_keys(model), adapter_keys(model)}) {
+    for (const tensor::ParameterPart& part : keys) sum += numel(part.shape);
+  }
+  return sum;
+}
+
+}  // namespace automodel::peft
