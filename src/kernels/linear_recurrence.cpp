@@ -87,18 +87,21 @@ struct ChunkDecay {
 
 /// decay [n, B, N, C]: logarithms; runs [n, B, 1, C] or undefined.
 ChunkDecay chunk_decay(const at::Tensor& decay, const at::Tensor& runs) {
-  const at::Tensor sums = decay.cumsum(-1);
+  // Differences of long sums: in float32 what a run keeps would depend on the runs before it.
+  const at::ScalarType dtype = decay.scalar_type();
+  const at::Tensor sums = decay.to(at::kDouble).cumsum(-1);
   const at::Tensor last = sums.narrow(-1, -1, 1);
   at::Tensor is_hidden =
       at::ones({decay.size(-1), decay.size(-1)}, decay.options().dtype(at::kBool)).triu(1);
   if (runs.defined()) is_hidden = is_hidden.logical_or(runs.unsqueeze(-1).ne(runs.unsqueeze(-2)));
   ChunkDecay out;
   out.pairs = (sums.unsqueeze(-1) - sums.unsqueeze(-2))
+                  .to(dtype)
                   .masked_fill(is_hidden, -std::numeric_limits<double>::infinity())
                   .exp();
-  out.reads = sums.exp();
-  out.writes = (last - sums).exp();
-  out.whole = last.exp().squeeze(-1);
+  out.reads = sums.to(dtype).exp();
+  out.writes = (last - sums).to(dtype).exp();
+  out.whole = last.to(dtype).exp().squeeze(-1);
   if (!runs.defined()) return out;
   const at::Tensor end = runs.narrow(-1, -1, 1);
   const at::Tensor begin =
