@@ -460,6 +460,37 @@ MODELS.update(
     ),
 )
 
+PIXTRAL = dict(
+    model_type="pixtral",
+    hidden_size=16,
+    intermediate_size=24,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    head_dim=8,
+    patch_size=4,
+    image_size=16,
+)
+MODELS.update(
+    mistral3_tower=(
+        "mistral3",
+        dict(
+            text_config=dict(MODELS["mistral_full"][1], model_type="mistral", head_dim=8),
+            vision_config=PIXTRAL,
+            tie_word_embeddings=True,
+        ),
+        24,
+    ),
+    ministral3_tower=(
+        "mistral3",
+        dict(
+            text_config=dict(MODELS["ministral3"][1], model_type="ministral3"),
+            vision_config=PIXTRAL,
+            tie_word_embeddings=False,
+        ),
+        24,
+    ),
+)
+
 MAMBA = dict(
     vocab_size=128,
     hidden_size=32,
@@ -542,6 +573,8 @@ def checkpoint_tensors(config, name, tensor):
         yield name, tensor
         return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")
+    if config.model_type == "mistral3":
+        name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
     if config.model_type == "nemotron_h" and name.startswith("model."):
         name = name.replace("model.", "backbone.", 1)
     if config.model_type in ("mixtral", "minimax_m2"):

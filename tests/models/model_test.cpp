@@ -321,6 +321,17 @@ TEST(Flops, CountTheExpertsThatATokenGoesThroughAsUpstreamsTestsDo) {
                    7356800827392.0);
 }
 
+TEST(Flops, HybridsAreCountedByUpstreamsFormulas) {
+  const auto flops = [](const std::string& golden) {
+    return models::training_flops(Json::parse_file(test::golden_file(golden, "config.json")))(2,
+                                                                                              128);
+  };
+  EXPECT_DOUBLE_EQ(flops("qwen3_5"), 82132992.0);
+  EXPECT_DOUBLE_EQ(flops("qwen3_5_moe"), 87441408.0);
+  EXPECT_DOUBLE_EQ(flops("nemotron_h"), 59473920.0);
+  EXPECT_DOUBLE_EQ(flops("nemotron_h_moe"), 44285952.0);
+}
+
 TEST(Flops, PeaksAreFoundInDeviceNames) {
   EXPECT_EQ(models::peak_tflops("NVIDIA H100 80GB HBM3"), 989);
   EXPECT_EQ(models::peak_tflops("NVIDIA GB200"), 2500);

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "models/decoder/family.h"
+#include "models/families/text_config.h"
 
 namespace automodel::models::decoder {
 
@@ -21,6 +22,8 @@ Json ministral_rope() {
   return rope;
 }
 
+}  // namespace
+
 DecoderConfig read_ministral3(ConfigReader& reader) {
   DecoderConfig config = read_common(
       reader, {.head_dim = 128, .max_positions = 262144, .norm_eps = 1e-5, .padding_idx = 11});
@@ -35,8 +38,6 @@ DecoderConfig read_ministral3(ConfigReader& reader) {
   }
   return config;
 }
-
-}  // namespace
 
 /// Ministral 3 and Devstral 2's text model: Mistral with YaRN and queries that grow with their
 /// position.

@@ -1,8 +1,6 @@
-#include <string>
-
-#include "core/text.h"
 #include "models/decoder/family.h"
 #include "models/families/qwen_delta_kind.h"
+#include "models/families/text_config.h"
 
 namespace automodel::models::decoder {
 
@@ -22,27 +20,12 @@ DecoderConfig read_qwen3_5_moe(ConfigReader& reader) {
   return config;
 }
 
-/// The text model of a config.json that has towers too: text_config, with tied heads as the whole
-/// says.
-DecoderConfig read_text(ConfigReader& reader, DecoderConfig (*read)(ConfigReader& reader)) {
-  const Json* nested = reader.find("text_config");
-  const bool is_object = nested != nullptr && nested->is_object();
-  if (!is_object) reader.problem("text_config is missing: the sizes of Qwen 3.5's text model");
-  Json text = is_object ? *nested : Json::object();
-  if (const Json* tied = reader.find("tie_word_embeddings")) text["tie_word_embeddings"] = *tied;
-  ConfigReader own(text);
-  DecoderConfig config = read(own);
-  if (!is_object) return config;
-  for (const std::string& problem : own.problems()) reader.problem(cat("text_config.", problem));
-  return config;
-}
-
 DecoderConfig read_qwen3_5_with_tower(ConfigReader& reader) {
-  return read_text(reader, read_qwen3_5);
+  return read_text_config(reader, read_qwen3_5);
 }
 
 DecoderConfig read_qwen3_5_moe_with_tower(ConfigReader& reader) {
-  return read_text(reader, read_qwen3_5_moe);
+  return read_text_config(reader, read_qwen3_5_moe);
 }
 
 constexpr HfNames kTowerNames = {.embedding = "model.language_model.embed_tokens",
