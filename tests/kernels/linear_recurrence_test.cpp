@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "kernels/causal_conv.h"
 #include "kernels/differentiation.h"
+#include "support/allocation_counter.h"
 
 namespace automodel::kernels {
 namespace {
@@ -203,6 +206,24 @@ TEST(GatedDeltaRule, NoRunSeesAnother) {
 TEST(StateSpaceScan, NoRunSeesAnother) {
   const at::Tensor runs = some_runs(150);
   expect_runs_apart(scan_operation(state_space_scan, runs), scan_inputs({150, 1, 2, 8, 8}), runs);
+}
+
+/// Bytes at the fullest moment of forward and backward.
+double peak_bytes(const Operation& operation, const Tensors& inputs) {
+  const auto counter = std::make_shared<test::AllocationCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  differentiate(operation, inputs, at::kFloat);
+  return static_cast<double>(counter->peak());
+}
+
+TEST(StatesMemory, GrowsWithTheLengthAlone) {
+  at::set_num_threads(1);
+  const auto growth = [](const Operation& operation, Tensors (*inputs)(const Shape&)) {
+    return peak_bytes(operation, inputs({2048, 1, 2, 8, 8})) /
+           peak_bytes(operation, inputs({512, 1, 2, 8, 8}));
+  };
+  EXPECT_NEAR(growth(delta_operation(gated_delta_rule, {}), delta_inputs), 4, 0.1);
+  EXPECT_NEAR(growth(scan_operation(state_space_scan, {}), scan_inputs), 4, 0.1);
 }
 
 TEST(DocumentRuns, CountChangesAndNotIds) {
