@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 LLAMA = os.path.join(ROOT, "tests", "recipes", "data", "tiny_llama")
 EXPERTS = os.path.join(ROOT, "configs", "tiny", "qwen3_moe")  # a configuration without weights
+SHAPES = os.path.join(ROOT, "scripts", "bench")  # configurations without weights too
 # base, recipe, its changes
 CASES = {
     "all": (LLAMA, "tiny_llama_sft", []),
@@ -26,6 +27,11 @@ CASES = {
     "dora": (LLAMA, "tiny_llama_sft", ["--peft.use_dora=true"]),
     "experts": (EXPERTS, "tiny_qwen3_moe", ["--peft.target_modules=['*_proj','*experts']"]),
     "ranks of experts": (EXPERTS, "tiny_qwen3_moe", ["--peft.target_modules=*", "--peft.moe_rank_scaling=true"]),
+    "delta nets": (os.path.join(SHAPES, "qwen3_5_shape"), "tiny_llama_sft", ["--peft.target_modules=*"]),
+    "a part of delta nets": (
+        os.path.join(SHAPES, "qwen3_5_shape"), "tiny_llama_sft",
+        ["--peft.target_modules=['*.in_proj_z','*.in_proj_a','*.out_proj']"],
+    ),
 }
 
 

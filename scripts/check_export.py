@@ -100,14 +100,17 @@ def check_names(model, folder):
 
 def check(automodel, folder):
     """What was found right, in words."""
-    model_type = json.loads((folder / "config.json").read_text())["model_type"]
-    if model_type == "diffusion_gemma":
+    written = json.loads((folder / "config.json").read_text())
+    if written["model_type"] == "diffusion_gemma":
         return check_diffusion(automodel, folder)
-    model = load(transformers.AutoModelForCausalLM, folder, automodel)
+    has_tower = "vision_config" in written
+    model_class = transformers.AutoModelForImageTextToText if has_tower else transformers.AutoModelForCausalLM
+    model = load(model_class, folder, automodel)
     num_tensors = check_names(model, folder)
     torch.manual_seed(0)
-    length = min(64, model.config.max_position_embeddings)
-    ids = torch.randint(0, model.config.vocab_size, (2, length))
+    text = model.config.get_text_config()
+    length = min(64, text.max_position_embeddings)
+    ids = torch.randint(0, text.vocab_size, (2, length))
     model = model.float().eval()
     with torch.no_grad():
         logits = model(input_ids=ids).logits

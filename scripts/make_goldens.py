@@ -33,7 +33,7 @@ import safetensors
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "golden")
@@ -363,18 +363,203 @@ MODELS.update(
     ),
 )
 
+GLM = dict(SIZES, head_dim=16, pad_token_id=3, eos_token_id=2)
+MODELS.update(
+    glm=("glm", dict(GLM), 24),
+    glm4=("glm4", dict(GLM), 24),
+    glm4_no_bias=("glm4", dict(GLM, attention_bias=False, rope_parameters=dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=1.0)), 24),
+    ministral3=(
+        "ministral3",
+        dict(
+            SIZES,
+            head_dim=16,
+            pad_token_id=3,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=1000000.0,
+                factor=8.0,
+                original_max_position_embeddings=8,
+                beta_fast=32.0,
+                beta_slow=1.0,
+                mscale=1.0,
+                mscale_all_dim=1.0,
+                llama_4_scaling_beta=0.3,
+            ),
+        ),
+        24,
+    ),
+    ministral3_window=(
+        "ministral3",
+        dict(SIZES, head_dim=16, pad_token_id=None, sliding_window=6),
+        24,
+    ),
+)
+
+DELTA = dict(
+    SIZES,
+    head_dim=16,
+    num_hidden_layers=3,
+    layer_types=["linear_attention", "full_attention", "linear_attention"],
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=8,
+    linear_value_head_dim=12,
+    linear_conv_kernel_dim=3,
+    rms_norm_eps=1e-2,  # an early token's state has one key: by how much it is read changes its sign
+    moe_intermediate_size=24,
+    shared_expert_intermediate_size=20,
+)
+MODELS.update(
+    qwen3_next=("qwen3_next", dict(DELTA, num_experts=6, num_experts_per_tok=2, mlp_only_layers=[1]), 24),
+    qwen3_next_padding=(
+        "qwen3_next",
+        dict(
+            DELTA,
+            num_experts=5,
+            num_experts_per_tok=3,
+            norm_topk_prob=False,
+            attention_bias=True,
+            linear_num_value_heads=2,
+            linear_conv_kernel_dim=4,
+            partial_rotary_factor=0.5,
+            pad_token_id=3,
+        ),
+        24,
+    ),
+    qwen3_5=(
+        "qwen3_5_text",
+        dict({k: v for k, v in DELTA.items() if "expert" not in k and "moe" not in k}, max_position_embeddings=128),
+        75,
+    ),
+    qwen3_5_moe=(
+        "qwen3_5_moe_text",
+        dict({k: v for k, v in DELTA.items() if k != "intermediate_size"}, num_experts=6, num_experts_per_tok=2),
+        24,
+    ),
+)
+
+TOWER = dict(
+    depth=1,
+    hidden_size=16,
+    intermediate_size=24,
+    num_heads=2,
+    patch_size=4,
+    out_hidden_size=32,
+    num_position_embeddings=16,
+)
+MODELS.update(
+    qwen3_5_tower=(
+        "qwen3_5",
+        dict(text_config=MODELS["qwen3_5"][1], vision_config=TOWER, tie_word_embeddings=True),
+        24,
+    ),
+    qwen3_5_moe_tower=(
+        "qwen3_5_moe",
+        dict(text_config=dict(MODELS["qwen3_5_moe"][1], num_experts=3, num_experts_per_tok=3), vision_config=TOWER),
+        24,
+    ),
+)
+
+PIXTRAL = dict(
+    model_type="pixtral",
+    hidden_size=16,
+    intermediate_size=24,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    head_dim=8,
+    patch_size=4,
+    image_size=16,
+)
+MODELS.update(
+    mistral3_tower=(
+        "mistral3",
+        dict(
+            text_config=dict(MODELS["mistral_full"][1], model_type="mistral", head_dim=8),
+            vision_config=PIXTRAL,
+            tie_word_embeddings=True,
+        ),
+        24,
+    ),
+    ministral3_tower=(
+        "mistral3",
+        dict(
+            text_config=dict(MODELS["ministral3"][1], model_type="ministral3"),
+            vision_config=PIXTRAL,
+            tie_word_embeddings=False,
+        ),
+        24,
+    ),
+)
+
+MAMBA = dict(
+    vocab_size=128,
+    hidden_size=32,
+    intermediate_size=56,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    max_position_embeddings=128,
+    mamba_num_heads=6,
+    mamba_head_dim=8,
+    ssm_state_size=12,
+    n_groups=2,
+    time_step_min=1e-9,  # transformers clamps steps to it; the released models' own code and upstream do not
+    bos_token_id=1,
+    eos_token_id=2,
+)
+MODELS.update(
+    nemotron_h=(
+        "nemotron_h",
+        dict(MAMBA, layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"]),
+        75,
+    ),
+    nemotron_h_biases_padding=(
+        "nemotron_h",
+        dict(
+            MAMBA,
+            layers_block_type=["linear_attention", "full_attention", "mlp"],
+            n_groups=1,
+            conv_kernel=3,
+            use_bias=True,
+            mlp_bias=True,
+            pad_token_id=3,
+        ),
+        24,
+    ),
+    nemotron_h_moe=(
+        "nemotron_h",
+        dict(
+            MAMBA,
+            layers_block_type=["linear_attention", "moe", "full_attention", "moe"],
+            use_conv_bias=False,
+            n_routed_experts=8,
+            num_experts_per_tok=2,
+            n_group=2,
+            topk_group=1,
+            moe_intermediate_size=24,
+            moe_shared_expert_intermediate_size=20,
+            routed_scaling_factor=2.5,
+        ),
+        24,
+    ),
+)
+
 
 def fill(model):
     """Random weights large enough for every part to matter."""
     generator = torch.Generator().manual_seed(1234)
     plus_one = type(model).__name__.startswith("Gemma")
+    delta = type(model).__name__.startswith(("Qwen3Next", "Qwen3_5"))
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if "norm" in name or ".ln_" in name:
-            center = 0.0 if plus_one or name.endswith("bias") else 1.0
+            is_zero = plus_one or name.endswith("bias") or (delta and not name.endswith("linear_attn.norm.weight"))
+            center = 0.0 if is_zero else 1.0
             parameter.data = center + 0.2 * noise
         elif name.endswith("bias") or name.endswith("sinks"):
             parameter.data = 0.1 * noise
+        elif name.endswith(("conv1d.weight", "A_log", ".D")):
+            parameter.data = 0.5 * noise
         else:
             parameter.data = 0.15 * noise
     for name, buffer in model.named_buffers():
@@ -388,6 +573,10 @@ def checkpoint_tensors(config, name, tensor):
         yield name, tensor
         return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")
+    if config.model_type == "mistral3":
+        name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
+    if config.model_type == "nemotron_h" and name.startswith("model."):
+        name = name.replace("model.", "backbone.", 1)
     if config.model_type in ("mixtral", "minimax_m2"):
         names = dict(gate="w1", up="w3", down="w2")
         name = name.replace(".mlp.", ".block_sparse_moe.")
@@ -399,6 +588,9 @@ def checkpoint_tensors(config, name, tensor):
     elif name.endswith("experts.down_proj"):
         for e, down in enumerate(tensor):
             yield name.replace("down_proj", f"{e}.{names['down']}.weight"), down
+    elif name.endswith("experts.up_proj"):  # without a gate
+        for e, up in enumerate(tensor):
+            yield name.replace("up_proj", f"{e}.{names['up']}.weight"), up
     else:
         yield name, tensor
 
@@ -415,6 +607,7 @@ def loss_of(model, batch):
 
 def make_batch(config, length, is_padded):
     generator = torch.Generator().manual_seed(99)
+    config = config.get_text_config()
     tokens = torch.randint(4, config.vocab_size, (2, length + 1), generator=generator)
     pad = getattr(config, "pad_token_id", None)
     if pad is not None:
@@ -430,12 +623,16 @@ def make_batch(config, length, is_padded):
     return batch
 
 
+def model_class_of(name):
+    return AutoModelForImageTextToText if "vision_config" in MODELS[name][1] else AutoModelForCausalLM
+
+
 def make_model(name):
     model_type, options, length = MODELS[name]
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k in ("sliding_window", "q_lora_rank")})
     config._attn_implementation = "eager"
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    model = model_class_of(name).from_config(config, attn_implementation="eager").float().eval()
     fill(model)
     folder = os.path.join(ROOT, name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -450,6 +647,8 @@ def make_model(name):
     loss.backward()
     out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
     for key, parameter in model.named_parameters():
+        if parameter.grad is None:  # a tower that no text goes through
+            continue
         for name, gradient in checkpoint_tensors(config, key, parameter.grad.detach()):
             out["grad." + name] = gradient.clone().contiguous()
 
@@ -486,7 +685,7 @@ def distance(ours, theirs):
 def make_rounded(name, dtype, attention):
     """The model of a folder, its weights rounded to bfloat16."""
     folder = os.path.join(ROOT, name)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation=attention)
+    model = model_class_of(name).from_pretrained(folder, dtype=torch.bfloat16, attn_implementation=attention)
     return (model.float() if dtype == torch.float32 else model).eval()  # to() would round tables of angles
 
 

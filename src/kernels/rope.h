@@ -10,6 +10,8 @@ namespace automodel::kernels {
 struct RopeTable {
   at::Tensor cos;  ///< [P, R / 2]: position p, frequency i; R = number of rotated leading dims
   at::Tensor sin;  ///< [P, R / 2]
+  /// [P]: what whoever rotates has to multiply queries by, float32; undefined: nothing
+  at::Tensor query_scale;
 
   bool is_defined() const { return cos.defined(); }
 };

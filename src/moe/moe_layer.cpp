@@ -13,7 +13,8 @@ MoELayer::MoELayer(const MoEConfig& config, const std::string& name, at::ScalarT
       "shared_experts",
       std::make_shared<nn::Mlp>(nn::MlpOptions{.dim = config.dim,
                                                .inner_dim = config.shared_inner_dim(),
-                                               .activation = config.shared_expert_activation},
+                                               .activation = config.shared_expert_activation,
+                                               .is_gated = config.is_gated()},
                                 dtype));
   if (config.shared_expert_gate) {
     shared_expert_gate_ =

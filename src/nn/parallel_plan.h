@@ -39,6 +39,7 @@ struct ParallelPlan {
   std::vector<TpRule> tp_rules;
   std::vector<TpPair> tp_pairs;
   std::vector<std::string> no_tp_reasons;  ///< why tensor parallelism is refused, if it is
+  std::vector<std::string> no_cp_reasons;  ///< why context parallelism is refused, if it is
 };
 
 }  // namespace automodel::nn

@@ -37,6 +37,9 @@ struct RopeOptions {
   double mscale_all_dim = 0;           ///< yarn; 0: absent
   bool is_truncated = true;            ///< yarn: the band's borders are whole numbers
   std::optional<double> attention_factor;
+  /// Queries at position p are multiplied by 1 + beta * log(1 + floor(p / original_max_positions))
+  /// (Llama 4, Ministral 3).
+  double query_scaling_beta = 0;
   int64_t num_turning_pairs = 0;     ///< proportional
   std::vector<double> short_factor;  ///< longrope, rotary_dim / 2 numbers
   std::vector<double> long_factor;   ///< longrope, used beyond original_max_positions

@@ -15,6 +15,11 @@ const kernels::RopeTable& RopeTables::table(int64_t length, at::Device device) {
   const at::Tensor angles = positions.unsqueeze(1) * values.unsqueeze(0);
   table_.cos = (angles.cos() * frequencies.attention_factor).to(device);
   table_.sin = (angles.sin() * frequencies.attention_factor).to(device);
+  if (options_.query_scaling_beta != 0) {
+    const at::Tensor extents =
+        (positions / static_cast<double>(options_.original_max_positions)).floor();
+    table_.query_scale = (extents.log1p() * options_.query_scaling_beta + 1.0).to(device);
+  }
   length_class_ = length_class;
   return table_;
 }

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <numbers>
@@ -81,6 +82,16 @@ float draw(const InitRule& rule, const RandomKey& key, uint64_t index) {
     }
     case InitRule::Kind::kUniform:
       return static_cast<float>(rule.a + (rule.b - rule.a) * random_uniform(key, index));
+    case InitRule::Kind::kLogUniform:
+      return static_cast<float>(std::log(rule.a + (rule.b - rule.a) * random_uniform(key, index)));
+    case InitRule::Kind::kLogCount:
+      return static_cast<float>(std::log1p(static_cast<double>(index)));
+    case InitRule::Kind::kSoftplusOf: {
+      const double low = std::log(rule.a);
+      const double drawn = std::exp(low + (std::log(rule.b) - low) * random_uniform(key, index));
+      const double value = std::max(drawn, rule.cut);
+      return static_cast<float>(value + std::log(-std::expm1(-value)));
+    }
   }
   AM_CHECK(false);
 }

@@ -22,11 +22,19 @@ struct RandomKey {
 
 /// How a parameter's initial values are drawn.
 struct InitRule {
-  enum class Kind { kConstant, kNormal, kTruncatedNormal, kUniform };
+  enum class Kind {
+    kConstant,
+    kNormal,
+    kTruncatedNormal,
+    kUniform,
+    kLogUniform,  ///< the logarithm of a uniform number
+    kLogCount,    ///< log(1 + i) of element i
+    kSoftplusOf,  ///< x such that log(1 + exp(x)) is log-uniform, and cut where it is less
+  };
   Kind kind = Kind::kConstant;
-  double a = 0;           ///< constant: the value; normal kinds: mean; uniform: low
-  double b = 0;           ///< normal kinds: standard deviation; uniform: high
-  double cut = 0;         ///< truncated normal: |x - mean| <= cut
+  double a = 0;           ///< constant: the value; normal kinds: mean; uniform kinds: low
+  double b = 0;           ///< normal kinds: standard deviation; uniform kinds: high
+  double cut = 0;         ///< truncated normal: |x - mean| <= cut; kSoftplusOf: least
   int64_t zero_row = -1;  ///< a row of dim 0 that is zeroed afterwards (padding_idx)
 
   static InitRule constant(double value) { return {Kind::kConstant, value, 0, 0, -1}; }

@@ -30,13 +30,17 @@ class DeviceCore final : public nn::AttentionCore {
   }
 };
 
-/// Forward and backward of a family's tiny model with another number of layers.
-CountedBytes count_bytes(const std::string& family, int64_t num_layers, at::ScalarType dtype,
-                         bool on_device, bool is_plain) {
-  at::set_num_threads(1);
+/// A family's tiny model with another number of layers.
+Json tiny_config(const std::string& family, int64_t num_layers) {
   Json config = Json::parse_file(test::source_file(cat("configs/tiny/", family, "/config.json")));
   config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = num_layers;
   config.erase("layer_types");
+  return config;
+}
+
+/// Forward and backward of a model.
+CountedBytes count_bytes(const Json& config, at::ScalarType dtype, bool on_device, bool is_plain) {
+  at::set_num_threads(1);
   const auto model = models::build_causal_lm(config, dtype);
   test::give_memory(*model);
   for (at::Tensor parameter : model->parameters()) {
@@ -75,8 +79,8 @@ class ActivationSizesTest : public testing::TestWithParam<Case> {};
 
 TEST_P(ActivationSizesTest, ABlockKeepsWhatIsPlanned) {
   const auto [family, dtype, on_device, is_plain] = GetParam();
-  const CountedBytes few = count_bytes(family, 2, dtype, on_device, is_plain);
-  const CountedBytes many = count_bytes(family, 6, dtype, on_device, is_plain);
+  const CountedBytes few = count_bytes(tiny_config(family, 2), dtype, on_device, is_plain);
+  const CountedBytes many = count_bytes(tiny_config(family, 6), dtype, on_device, is_plain);
   const double block = static_cast<double>(many.kept - few.kept) / 4;
   // Scales of norms and masks, whose bytes do not grow with the model, may be missing.
   EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02) << block;
@@ -84,7 +88,7 @@ TEST_P(ActivationSizesTest, ABlockKeepsWhatIsPlanned) {
 
 TEST_P(ActivationSizesTest, TheFullestMomentIsNearWhatIsPlanned) {
   const auto [family, dtype, on_device, is_plain] = GetParam();
-  const CountedBytes counted = count_bytes(family, 6, dtype, on_device, is_plain);
+  const CountedBytes counted = count_bytes(tiny_config(family, 6), dtype, on_device, is_plain);
   const nn::ActivationSizes& sizes = counted.planned;
   const int64_t blocks = sizes.embedding + 6 * sizes.block_kept;
   const int64_t peak = std::max(blocks + sizes.final_norm_kept + sizes.head_kept + sizes.logits,
@@ -92,6 +96,44 @@ TEST_P(ActivationSizesTest, TheFullestMomentIsNearWhatIsPlanned) {
   EXPECT_NEAR(static_cast<double>(peak) / static_cast<double>(counted.peak), 1.0, 0.05)
       << counted.peak;
 }
+
+/// A golden model wider, with layers of one kind, `num_layers` of them.
+Json state_config(const std::string& golden, const char* layer, int64_t num_layers) {
+  Json config = Json::parse_file(test::golden_file(golden, "config.json"));
+  Json::Array types(static_cast<size_t>(num_layers), Json(layer));
+  const bool is_mamba = config.contains("layers_block_type");
+  config[is_mamba ? "layers_block_type" : "layer_types"] = Json(types);
+  config["num_hidden_layers"] = num_layers;
+  config["hidden_size"] = int64_t{64};
+  config["vocab_size"] = int64_t{256};
+  return config;
+}
+
+class StateSizesTest : public testing::TestWithParam<std::pair<const char*, at::ScalarType>> {};
+
+TEST_P(StateSizesTest, LayersKeepWhatIsPlannedAndNeedAboutThat) {
+  const auto [golden, dtype] = GetParam();
+  const auto count = [&, name = golden, type = dtype](int64_t num_layers) {
+    return count_bytes(state_config(name, "linear_attention", num_layers), type, false, false);
+  };
+  const CountedBytes few = count(2);
+  const CountedBytes many = count(6);
+  const double block = static_cast<double>(many.kept - few.kept) / 4;
+  EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02) << block;
+  const nn::ActivationSizes& sizes = many.planned;
+  const int64_t blocks = sizes.embedding + 6 * sizes.block_kept;
+  const int64_t peak = std::max(blocks + sizes.final_norm_kept + sizes.head_kept + sizes.logits,
+                                blocks + sizes.block_backward);
+  EXPECT_NEAR(static_cast<double>(peak) / static_cast<double>(many.peak), 1.0, 0.1) << many.peak;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Golden, StateSizesTest,
+    testing::Values(std::pair("qwen3_5", at::kFloat), std::pair("qwen3_5", at::kBFloat16),
+                    std::pair("nemotron_h", at::kFloat), std::pair("nemotron_h", at::kBFloat16)),
+    [](const auto& info) {
+      return cat(info.param.first, info.param.second == at::kFloat ? "InFloat32" : "InBfloat16");
+    });
 
 std::vector<Case> cases() {
   std::vector<Case> all;

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "models/flops.h"
@@ -64,6 +65,26 @@ TEST(InitialValues, Gpt2ScalesProjectionsOntoTheResidual) {
   EXPECT_EQ(rules.at("model.norm.bias").a, 0.0);
 }
 
+TEST(InitialValues, LayersWithAStateBeginAsTransformersDoes) {
+  using Kind = InitRule::Kind;
+  const auto delta = rules_of("qwen3_5");
+  const InitRule& decay = delta.at("model.layers.0.attention.A_log");
+  EXPECT_EQ(decay.kind, Kind::kLogUniform);
+  EXPECT_EQ(std::pair(decay.a, decay.b), std::pair(0.01, 16.0));
+  EXPECT_EQ(delta.at("model.layers.0.attention.dt_bias").a, 1.0);
+  EXPECT_EQ(delta.at("model.layers.0.attention.norm.weight").a, 1.0);
+  EXPECT_EQ(delta.at("model.layers.0.attention_pre_norm.weight").a, 0.0);
+  EXPECT_EQ(delta.at("model.layers.0.attention.conv1d.weight").b, 0.02);
+  const auto mamba = rules_of("nemotron_h");
+  EXPECT_EQ(mamba.at("model.layers.0.attention.A_log").kind, Kind::kLogCount);
+  EXPECT_EQ(mamba.at("model.layers.0.attention.dt_bias").kind, Kind::kSoftplusOf);
+  EXPECT_EQ(mamba.at("model.layers.0.attention.D").a, 1.0);
+  EXPECT_EQ(mamba.at("model.layers.0.attention.conv1d.bias").a, 0.0);
+  const InitRule& output = mamba.at("model.layers.0.attention.out_proj.weight");
+  EXPECT_EQ(output.kind, Kind::kUniform);
+  EXPECT_DOUBLE_EQ(output.b, 1 / std::sqrt(48.0 * 5));
+}
+
 TEST(Dropout, HappensInTrainingOnlyAndFollowsItsContext) {
   at::set_num_threads(1);
   const auto model = test::load_golden_model("gpt2");
@@ -116,9 +137,11 @@ TEST(HiddenStates, PositionIdsThatCountUpEqualNone) {
   EXPECT_TRUE(at::allclose(model->hidden_states(batch), plain, 1e-6, 1e-6));
 }
 
-TEST(HiddenStates, PackedDocumentsEqualSeparateSequences) {
-  const auto model = test::load_golden_model("llama_llama3_tied");
-  const tensor::Batch whole = golden_batch("llama_llama3_tied");
+class PackedDocumentsTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(PackedDocumentsTest, EqualSeparateSequences) {
+  const auto model = test::load_golden_model(GetParam());
+  const tensor::Batch whole = golden_batch(GetParam());
   const at::Tensor first = whole.input_ids.narrow(0, 0, 1).narrow(1, 0, 10);
   const at::Tensor second = whole.input_ids.narrow(0, 1, 1).narrow(1, 0, 8);
   tensor::Batch packed;
@@ -133,6 +156,11 @@ TEST(HiddenStates, PackedDocumentsEqualSeparateSequences) {
   const at::Tensor expected = at::cat({model->hidden_states(one), model->hidden_states(two)}, 1);
   EXPECT_TRUE(at::allclose(model->hidden_states(packed), expected, 1e-5, 1e-5));
 }
+
+INSTANTIATE_TEST_SUITE_P(Golden, PackedDocumentsTest,
+                         testing::Values("llama_llama3_tied", "glm4", "qwen3_next", "qwen3_5",
+                                         "nemotron_h", "nemotron_h_moe"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(HiddenStates, TokenOutsideTheVocabularyIsNamed) {
   const auto model = test::load_golden_model("llama_default");
@@ -291,6 +319,17 @@ TEST(Flops, CountTheExpertsThatATokenGoesThroughAsUpstreamsTestsDo) {
                 "num_key_value_heads": 16, "num_experts_per_tok": 1, "sliding_window": 128})",
                          1, 1024),
                    7356800827392.0);
+}
+
+TEST(Flops, HybridsAreCountedByUpstreamsFormulas) {
+  const auto flops = [](const std::string& golden) {
+    return models::training_flops(Json::parse_file(test::golden_file(golden, "config.json")))(2,
+                                                                                              128);
+  };
+  EXPECT_DOUBLE_EQ(flops("qwen3_5"), 82132992.0);
+  EXPECT_DOUBLE_EQ(flops("qwen3_5_moe"), 87441408.0);
+  EXPECT_DOUBLE_EQ(flops("nemotron_h"), 59473920.0);
+  EXPECT_DOUBLE_EQ(flops("nemotron_h_moe"), 44285952.0);
 }
 
 TEST(Flops, PeaksAreFoundInDeviceNames) {

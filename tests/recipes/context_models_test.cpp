@@ -163,13 +163,30 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "mixtral",         "glm4_moe",
                              "gpt_oss",         "deepseek_v3",
                              "starcoder2",      "minimax_m2",
-                             "glm4_moe_lite"}) {
+                             "glm4_moe_lite",   "glm4",
+                             "ministral3"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);
   cases.push_back({.golden = "gpt2", .changes = {{"attn_pdrop", none}}});
   cases.push_back({.golden = "seed_oss", .changes = {{"attention_dropout", none}}});
   expect_all_as_on_one_rank(2, cases);
+}
+
+TEST(ContextModelsTest, LayersWithAStateRefuseAPartOfASequence) {
+  for (const char* golden : {"qwen3_5", "nemotron_h"}) {
+    const auto model = context_model({.golden = golden});
+    tensor::Batch batch = context_batch({.golden = golden}, model->dims().vocab_size, 0);
+    batch.part = tensor::SequencePart{24, 24, {{0, 12}}};
+    try {
+      model->hidden_states(batch);
+      FAIL() << golden;
+    } catch (const UnsupportedError& error) {
+      EXPECT_STREQ(error.what(),
+                   "layers that carry a state from token to token (gated delta nets, Mamba) are "
+                   "not in this version with cp_size > 1");
+    }
+  }
 }
 
 TEST(ContextModelsTest, DocumentsAndPaddingAreAsOnOneRank) {

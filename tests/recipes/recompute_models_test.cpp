@@ -53,7 +53,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, RecomputeModelsTest,
                          testing::Values("gemma", "gemma2", "gemma3_text", "gpt2", "granite",
                                          "llama_default", "llama_dynamic_padding",
                                          "llama_linear_biases", "mistral_window", "olmo2",
-                                         "phi3_default", "qwen2_tied", "qwen3_tied"),
+                                         "phi3_default", "qwen2_tied", "qwen3_tied", "glm4",
+                                         "ministral3", "qwen3_next", "qwen3_5", "nemotron_h"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RecomputeDropoutTest, MasksOfTheForwardAreThoseOfItsRecomputation) {

@@ -151,7 +151,10 @@ const std::vector<std::string> kSplittable = {"llama_default",
                                               "phi3_default",
                                               "phi3_longrope_long_partial",
                                               "qwen3_moe",
-                                              "mixtral"};
+                                              "mixtral",
+                                              "glm",
+                                              "glm4",
+                                              "ministral3"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;
@@ -246,6 +249,9 @@ TEST(SplitModelsTest, ModelsThatCannotBeSplitSayWhy) {
   EXPECT_EQ(refusal("gpt2"),
             "GPT2LMHeadModel cannot be split over tensor-parallel ranks: q, k and v are the "
             "columns of one tensor (Conv1D)");
+  EXPECT_EQ(refusal("qwen3_5"),
+            "Qwen3_5ForCausalLM cannot be split over tensor-parallel ranks: layers that carry a "
+            "state are not split");
   EXPECT_EQ(refusal("gemma"), "num_key_value_heads (1) must be divisible by TP size (2)");
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/softplus.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,6 +42,26 @@ TEST(RandomTest, NormalNumbersHaveTheirMoments) {
       draw(ShardSpec::whole({400000}), InitRule::normal(1.0, 2.0), RandomKey(1, "x"));
   EXPECT_NEAR(x.mean().item<double>(), 1.0, 0.02);
   EXPECT_NEAR(x.std().item<double>(), 2.0, 0.02);
+}
+
+TEST(RandomTest, RulesOfStatesHaveTheirDistributions) {
+  const RandomKey key(3, "A_log");
+  const auto drawn = [&](InitRule::Kind kind, double a, double b, double cut) {
+    at::Tensor values = at::empty({4000});
+    fill_initial_values(values, ShardSpec::whole({4000}), {kind, a, b, cut}, key);
+    return values.to(at::kDouble);
+  };
+  const at::Tensor uniform = drawn(InitRule::Kind::kLogUniform, 0.5, 16, 0).exp();
+  EXPECT_GE(uniform.min().item<double>(), 0.5 - 1e-6);
+  EXPECT_LE(uniform.max().item<double>(), 16 + 1e-5);
+  EXPECT_NEAR(uniform.mean().item<double>(), 8.25, 0.3);
+  const at::Tensor counted = drawn(InitRule::Kind::kLogCount, 0, 0, 0).exp();
+  EXPECT_NEAR(counted[0].item<double>(), 1, 1e-6);
+  EXPECT_NEAR(counted[3999].item<double>(), 4000, 1e-2);
+  const at::Tensor steps = at::softplus(drawn(InitRule::Kind::kSoftplusOf, 0.001, 0.1, 0.002));
+  EXPECT_NEAR(steps.min().item<double>(), 0.002, 1e-8);
+  EXPECT_LE(steps.max().item<double>(), 0.1 + 1e-7);
+  EXPECT_NEAR(steps.log().max().item<double>(), std::log(0.1), 0.01);
 }
 
 TEST(RandomTest, TruncatedNormalNumbersStayInside) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/text.h"
 #include "tensor/random.h"
@@ -57,12 +58,19 @@ at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::stri
   return x * mask.view(x.sizes()).to(x.options());
 }
 
+at::Tensor without_padding(const at::Tensor& x, const ForwardContext& context) {
+  if (!context.padding_mask.defined()) return x;
+  return x.masked_fill(context.padding_mask.unsqueeze(-1), 0);
+}
+
 Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
     : layer_(config.layers[static_cast<size_t>(layer)]),
       dropout_site_(cat("layers.", layer, ".attention.probabilities")),
       dropout_(config.attention_dropout),
       softcap_(config.attention_softcap),
       qk_norm_(config.qk_norm),
+      is_rope_interleaved_(config.is_rope_interleaved),
+      has_gate_(config.has_attention_gate),
       num_all_heads_(config.num_heads),
       core_(nn::make_local_attention_core()) {
   options_.num_heads = config.num_heads;
@@ -80,7 +88,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
                                                      .out_features = config.qkv_rows(),
                                                      .has_bias = config.has_qkv_bias,
                                                      .is_transposed = config.is_conv1d,
-                                                     .groups = {q_size, kv_size, kv_size}},
+                                                     .groups = {config.q_rows(), kv_size, kv_size}},
                                    dtype));
   if (qk_norm_ != QkNorm::kNone) {
     const bool is_per_head = qk_norm_ == QkNorm::kPerHead;
@@ -98,16 +106,46 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
                                    dtype));
 }
 
-kernels::Qkv Attention::heads(const at::Tensor& qkv, const ForwardContext& context) const {
+/// qkv [B, S, (N + 2 K) H] whose q and k have neighbours for pairs to rotate, with halves instead.
+/// Scores stay what they are: q and k change places alike.
+static at::Tensor pairs_to_halves(const at::Tensor& qkv, const kernels::QkvOptions& options) {
+  const int64_t num_rotated = options.num_heads + options.num_kv_heads;
+  const int64_t rotary_dim = 2 * options.rope.cos.size(1);
+  const at::Tensor heads =
+      qkv.unflatten(-1, {num_rotated + options.num_kv_heads, options.head_dim});
+  const at::Tensor qk = heads.narrow(-2, 0, num_rotated);
+  const at::Tensor halves =
+      qk.narrow(-1, 0, rotary_dim).unflatten(-1, {-1, 2}).transpose(-1, -2).flatten(-2);
+  const at::Tensor rest = qk.narrow(-1, rotary_dim, options.head_dim - rotary_dim);
+  const at::Tensor v = heads.narrow(-2, num_rotated, options.num_kv_heads);
+  return at::cat({at::cat({halves, rest}, -1), v}, -2).flatten(-2);
+}
+
+/// q [B, S, N, H] times what its positions are scaled by.
+static at::Tensor scaled_queries(const at::Tensor& q, const kernels::RopeTable& rope,
+                                 const at::Tensor& position_ids) {
+  const at::Tensor scale = position_ids.defined()
+                               ? rope.query_scale.index({position_ids})
+                               : rope.query_scale.narrow(0, 0, q.size(1)).unsqueeze(0);
+  return q * scale.unsqueeze(-1).unsqueeze(-1).to(q.scalar_type());
+}
+
+kernels::Qkv Attention::heads(const at::Tensor& projected, const ForwardContext& context) const {
   kernels::QkvOptions options = options_;
   if (layer_.rope >= 0) options.rope = context.ropes[static_cast<size_t>(layer_.rope)];
   options.position_ids = context.position_ids;
+  const bool has_pairs = is_rope_interleaved_ && options.rope.is_defined();
+  const at::Tensor qkv = has_pairs ? pairs_to_halves(projected, options) : projected;
   if (qk_norm_ == QkNorm::kWholeProjection) return heads_normed_whole(qkv, options);
   if (qk_norm_ == QkNorm::kPerHead) {
     options.q_norm = q_norm_->weight();
     options.k_norm = k_norm_->weight();
   }
-  return kernels::split_norm_rotate(qkv, options);
+  kernels::Qkv out = kernels::split_norm_rotate(qkv, options);
+  if (options.rope.query_scale.defined()) {
+    out.q = scaled_queries(out.q, options.rope, options.position_ids);
+  }
+  return out;
 }
 
 kernels::Qkv Attention::heads_normed_whole(const at::Tensor& qkv,
@@ -148,9 +186,22 @@ at::Tensor Attention::probabilities_mask(const ForwardContext& context,
       .to(projected.options());
 }
 
+/// {q, k and v; the queries' gates [B, S, N H]} of a projection whose queries have some.
+std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projected) const {
+  const int64_t head_dim = options_.head_dim;
+  const int64_t q_rows = 2 * options_.num_heads * head_dim;
+  const at::Tensor queries =
+      projected.narrow(-1, 0, q_rows).unflatten(-1, {options_.num_heads, 2 * head_dim});
+  const at::Tensor kv = projected.narrow(-1, q_rows, projected.size(-1) - q_rows);
+  return {at::cat({queries.narrow(-1, 0, head_dim).flatten(-2), kv}, -1),
+          queries.narrow(-1, head_dim, head_dim).flatten(-2)};
+}
+
 at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
   // The projection's output has the whole sequence, its input may be a part.
-  const at::Tensor projected = qkv_proj_->forward(x);
+  at::Tensor projected = qkv_proj_->forward(x);
+  at::Tensor gate;
+  if (has_gate_) std::tie(projected, gate) = split_gate(projected);
   const kernels::Qkv qkv = heads(projected, context);
   const int64_t batch = projected.size(0);
   const int64_t length = projected.size(1);
@@ -170,7 +221,8 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   const at::ScalarType dtype = projected.scalar_type();
   const at::Tensor out =
       core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;
-  return o_proj_->forward(out.reshape({batch, length, options_.num_heads * options_.head_dim}));
+  const at::Tensor heads_out = out.reshape({batch, length, options_.num_heads * options_.head_dim});
+  return o_proj_->forward(has_gate_ ? heads_out * gate.sigmoid() : heads_out);
 }
 
 }  // namespace automodel::models::decoder

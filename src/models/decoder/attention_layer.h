@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/forward_context.h"
@@ -34,8 +35,9 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   void set_core(std::shared_ptr<nn::AttentionCore> core) override { core_ = std::move(core); }
 
  private:
-  kernels::Qkv heads(const at::Tensor& qkv, const ForwardContext& context) const;
+  kernels::Qkv heads(const at::Tensor& projected, const ForwardContext& context) const;
   kernels::Qkv heads_normed_whole(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
+  std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& projected) const;
   at::Tensor probabilities_mask(const ForwardContext& context, const at::Tensor& projected) const;
 
   LayerOptions layer_;
@@ -43,6 +45,8 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   double dropout_;
   double softcap_;
   QkNorm qk_norm_;
+  bool is_rope_interleaved_;
+  bool has_gate_;
   kernels::QkvOptions options_;  // of the heads that are computed here
   int64_t num_all_heads_;
   int64_t first_head_ = 0;

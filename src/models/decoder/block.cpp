@@ -3,7 +3,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/text.h"
+#include "models/decoder/gated_delta_net.h"
 #include "models/decoder/latent_attention.h"
+#include "models/decoder/mamba2.h"
 
 namespace automodel::models::decoder {
 
@@ -25,25 +27,39 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
       residual_dropout_(config.residual_dropout),
       attention_site_(cat("layers.", layer, ".attention")),
       mlp_site_(cat("layers.", layer, ".mlp")) {
+  const LayerOptions& options = config.layers[static_cast<size_t>(layer)];
   const bool has_pre_norms = config.norm_placement != NormPlacement::kPost;
   const bool has_post_norms = config.norm_placement != NormPlacement::kPre;
   const auto norm = [&](const char* name) {
     return register_module(name, make_norm(config, dtype));
   };
-  if (has_pre_norms) attention_pre_norm_ = norm("attention_pre_norm");
-  add_attention(config, layer, dtype);
-  if (has_post_norms) attention_post_norm_ = norm("attention_post_norm");
+  if (options.mixer != Mixer::kNone) {
+    if (has_pre_norms) attention_pre_norm_ = norm("attention_pre_norm");
+    add_attention(config, layer, dtype);
+    if (has_post_norms) attention_post_norm_ = norm("attention_post_norm");
+  }
+  if (!options.has_mlp) return;
   if (has_pre_norms) mlp_pre_norm_ = norm("mlp_pre_norm");
   add_mlp(config, layer, dtype);
   if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm");
 }
 
 void Block::add_attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype) {
-  if (config.latent_attention) {
-    attention_ =
-        register_module("attention", std::make_shared<LatentAttention>(config, layer, dtype));
-  } else {
-    attention_ = register_module("attention", std::make_shared<Attention>(config, layer, dtype));
+  const auto add = [&](std::shared_ptr<AttentionLayer> made) {
+    attention_ = register_module("attention", std::move(made));
+  };
+  switch (config.layers[static_cast<size_t>(layer)].mixer) {
+    case Mixer::kGatedDelta:
+      return add(std::make_shared<GatedDeltaNet>(config, dtype));
+    case Mixer::kMamba2:
+      return add(std::make_shared<Mamba2>(config, dtype));
+    case Mixer::kAttention:
+      if (config.latent_attention) {
+        return add(std::make_shared<LatentAttention>(config, layer, dtype));
+      }
+      return add(std::make_shared<Attention>(config, layer, dtype));
+    case Mixer::kNone:
+      return;
   }
 }
 
@@ -82,18 +98,22 @@ at::Tensor Block::finish_branch(at::Tensor branch, const nn::Norm* post_norm,
 at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const {
   const DropoutContext& dropout = context.dropout;
   *context.adapter_dropout = {dropout.seed, dropout.step, dropout.micro_batch};
+  if (!attention_) return add_mlp_branch(x, mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : x, context);
   at::Tensor branch =
       attention_->forward(attention_pre_norm_ ? attention_pre_norm_->forward(x) : x, context);
   branch = finish_branch(std::move(branch), attention_post_norm_.get(), context, attention_site_);
-  at::Tensor residual;
-  at::Tensor mlp_input;
-  if (mlp_pre_norm_) {
-    std::tie(residual, mlp_input) = mlp_pre_norm_->add(branch, x);
-  } else {
-    residual = x + branch;
-    mlp_input = residual;
+  if (!mlp_ && !moe_) return x + branch;
+  if (!mlp_pre_norm_) {
+    const at::Tensor residual = x + branch;
+    return add_mlp_branch(residual, residual, context);
   }
-  branch = moe_ ? moe_->forward(mlp_input, context.no_token) : mlp_->forward(mlp_input);
+  const auto [residual, mlp_input] = mlp_pre_norm_->add(branch, x);
+  return add_mlp_branch(residual, mlp_input, context);
+}
+
+at::Tensor Block::add_mlp_branch(const at::Tensor& residual, const at::Tensor& input,
+                                 const ForwardContext& context) const {
+  at::Tensor branch = moe_ ? moe_->forward(input, context.no_token) : mlp_->forward(input);
   return residual + finish_branch(std::move(branch), mlp_post_norm_.get(), context, mlp_site_);
 }
 

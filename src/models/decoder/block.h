@@ -12,9 +12,9 @@
 
 namespace automodel::models::decoder {
 
-/// One layer: attention and MLP (or a mixture of experts in its place), each with its norms and
-/// residual sum. Modules: attention_pre_norm, attention, attention_post_norm, mlp_pre_norm, mlp,
-/// mlp_post_norm; norms as the placement says.
+/// One layer: attention (or what else mixes tokens) and MLP (or a mixture of experts in its place),
+/// each with its norms and residual sum, or one of the two alone. Modules: attention_pre_norm,
+/// attention, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm; norms as the placement says.
 class Block final : public torch::nn::Module, public nn::HookedModule {
  public:
   Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -23,10 +23,13 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   at::Tensor forward(const at::Tensor& x, std::shared_ptr<const ForwardContext> context) const;
 
   nn::UnitHook& unit_hook() override { return hook_; }
-  AttentionLayer& attention() { return *attention_; }
+  /// Null in a layer that is an MLP alone.
+  AttentionLayer* attention() { return attention_.get(); }
 
  private:
   at::Tensor run(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor add_mlp_branch(const at::Tensor& residual, const at::Tensor& input,
+                            const ForwardContext& context) const;
   void add_attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
   void add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
   at::Tensor finish_branch(at::Tensor branch, const nn::Norm* post_norm,

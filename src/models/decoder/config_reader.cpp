@@ -92,7 +92,9 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
   DecoderConfig config;
   config.vocab_size = reader.size("vocab_size");
   config.hidden_size = reader.size("hidden_size");
-  config.intermediate_size = reader.size("intermediate_size");
+  config.intermediate_size = defaults.intermediate_size == 0
+                                 ? reader.size("intermediate_size")
+                                 : reader.size("intermediate_size", defaults.intermediate_size);
   config.layers.resize(static_cast<size_t>(reader.size("num_hidden_layers")));
   config.num_heads = reader.size("num_attention_heads");
   const bool is_kv_missing = !reader.json().contains("num_key_value_heads");
@@ -215,6 +217,7 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
   options.mscale = rope.number("mscale", 0);
   options.mscale_all_dim = rope.number("mscale_all_dim", 0);
   options.is_truncated = rope.flag("truncate", true);
+  options.query_scaling_beta = rope.number("llama_4_scaling_beta", 0);
   if (rope.has("attention_factor")) options.attention_factor = rope.number("attention_factor", 1);
   if (options.type == nn::RopeType::kLongrope) {
     const int64_t count = options.rotary_dim / 2;

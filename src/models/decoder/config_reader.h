@@ -49,6 +49,7 @@ class ConfigReader final {
 struct CommonDefaults {
   bool requires_kv_heads = true;  ///< absent num_key_value_heads is an error; else num_heads
   int64_t head_dim = 0;           ///< 0: hidden_size / num_attention_heads
+  int64_t intermediate_size = 0;  ///< 0: must be there
   int64_t max_positions = 2048;
   double norm_eps = 1e-6;
   bool is_head_tied = false;

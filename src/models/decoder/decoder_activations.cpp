@@ -1,6 +1,8 @@
 #include "models/decoder/decoder_activations.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "kernels/attention_block.h"
 #include "moe/expert_sizes.h"
@@ -23,8 +25,10 @@ namespace {
 /// Sizes of one block's parts in bytes.
 class BlockSizes final {
  public:
-  BlockSizes(const DecoderConfig& config, const nn::ActivationShape& shape)
+  BlockSizes(const DecoderConfig& config, const nn::ActivationShape& shape,
+             const LayerOptions& layer)
       : config_(config),
+        layer_(layer),
         tokens_(shape.tokens()),
         length_(shape.sequence_length),
         e_(shape.element_size),
@@ -126,21 +130,68 @@ class BlockSizes final {
 
   bool has_plain_gate() const { return config_.is_mlp_gated && !is_fused_; }
 
-  /// Blocks are taken as alike: as layers of experts where the model has any.
-  bool is_moe() const { return config_.moe.has_value(); }
+  bool is_moe() const { return layer_.is_moe; }
+  bool has_mlp() const { return layer_.has_mlp; }
+
+  int64_t wide() const { return std::max<int64_t>(4, e_); }
+  /// Elements of the values' heads in a layer with a state.
+  int64_t state_values() const {
+    return layer_.mixer == Mixer::kMamba2 ? config_.mamba2->inner() : config_.gated_delta->values();
+  }
+
+  /// A layer with a state, from its first projection's output to its last one's input: the
+  /// projection's rows, the convolution's results before and after the activation, decays and
+  /// weights of the heads, and the values on their way through the gated norm.
+  int64_t state() const {
+    const int64_t values = state_values();
+    const int64_t casts = e_ == wide() ? 0 : 1;
+    if (layer_.mixer == Mixer::kMamba2) {
+      const Mamba2Options& sizes = *config_.mamba2;
+      const int64_t rows = (sizes.projected_rows() + 2 * sizes.conv_channels() + values) * e_;
+      const int64_t copies = 3 + (sizes.num_groups > 1 ? 1 : 0) + 2 * casts;
+      const int64_t scalars = (4 * sizes.num_heads + sizes.num_groups) * wide();
+      return tokens_ * (rows + copies * values * wide() + scalars);
+    }
+    const GatedDeltaOptions& sizes = *config_.gated_delta;
+    const int64_t rows = (sizes.projected_rows() + 2 * sizes.conv_channels() + values +
+                          (1 - casts) * values + sizes.num_heads) *
+                         e_;
+    const int64_t copies = 2 + 2 * casts;
+    return tokens_ * (rows + copies * values * wide() + 4 * sizes.num_heads * wide());
+  }
+
+  /// What backward makes again of a layer with a state: scores of each head's chunks and what is
+  /// read and written of them.
+  int64_t state_working() const {
+    constexpr int64_t kChunk = 64;
+    const bool is_mamba = layer_.mixer == Mixer::kMamba2;
+    const int64_t num_scores = is_mamba ? 4 : 8;
+    const int64_t num_heads = is_mamba ? config_.mamba2->num_heads : config_.gated_delta->num_heads;
+    const int64_t states =
+        state_values() * (is_mamba ? config_.mamba2->state_dim : config_.gated_delta->key_dim);
+    const int64_t keys =
+        is_mamba ? 2 * config_.mamba2->states() : num_heads * config_.gated_delta->key_dim;
+    const int64_t chunk = std::min(kChunk, length_);
+    return tokens_ * wide() *
+           (num_scores * num_heads * chunk + 8 * keys + 8 * state_values() + 3 * states / chunk);
+  }
 
   ExpertSizes experts() const {
     return {*config_.moe, {tokens_ / parts_, num_expert_ranks_, num_same_token_ranks_, e_}};
   }
 
   int64_t attention_branch() const {
-    int64_t kept = heads() + attention() + dropout();
+    if (layer_.mixer == Mixer::kNone) return 0;
+    const bool has_state = layer_.mixer != Mixer::kAttention;
+    const int64_t gates = config_.has_attention_gate ? 4 * tokens_ * q_ * e_ : 0;
+    int64_t kept = (has_state ? state() : heads() + attention() + gates) + dropout();
     if (config_.norm_placement != NormPlacement::kPost) kept += hidden_norm() + hidden();
     if (config_.norm_placement != NormPlacement::kPre) kept += post_norm();
     return kept;
   }
 
   int64_t mlp_branch() const {
+    if (!has_mlp()) return 0;
     // The first projection's input; experts take the stream as it is.
     int64_t kept = (is_moe() ? stream() : hidden()) + mlp() + dropout();
     if (config_.norm_placement != NormPlacement::kPost) {
@@ -156,6 +207,7 @@ class BlockSizes final {
   }
 
   int64_t forward_working() const {
+    if (has_state()) return std::max(state_working() / 2, 2 * hidden());
     const int64_t attending = attending_forward() - mlp_branch();
     if (!is_moe()) return std::max(2 * hidden(), attending);
     return std::max(experts().forward_working(), attending);
@@ -164,6 +216,7 @@ class BlockSizes final {
   /// The fullest of the backward passes of the second projection, the activation, the first
   /// projection and attention; what was freed before counts against it.
   int64_t backward_working() const {
+    if (has_state()) return std::max(state_working() - mlp_branch(), 3 * hidden());
     const int64_t width = config_.is_mlp_gated ? 2 : 1;
     const int64_t weight = config_.hidden_size * intermediate_ * e_;
     const int64_t down = hidden() + up() + weight;
@@ -175,9 +228,13 @@ class BlockSizes final {
   }
 
  private:
+  bool has_state() const {
+    return layer_.mixer == Mixer::kGatedDelta || layer_.mixer == Mixer::kMamba2;
+  }
   int64_t post_norm() const { return hidden_norm() + (norm_keeps_input() ? stream() : 0); }
 
   const DecoderConfig& config_;
+  LayerOptions layer_;
   int64_t tokens_;
   int64_t length_;
   int64_t e_;
@@ -194,12 +251,33 @@ class BlockSizes final {
   int64_t num_same_token_ranks_;
 };
 
+/// The kinds of layers that are told apart, and how many of each: where some carry a state or lack
+/// an MLP, all; else blocks are taken as alike, as layers of experts where the model has any.
+std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& config) {
+  std::vector<std::pair<LayerOptions, int64_t>> kinds;
+  const bool are_alike = !config.has_recurrence();
+  for (LayerOptions layer : config.layers) {
+    if (are_alike) layer.is_moe = config.moe.has_value();
+    const auto known = std::ranges::find_if(kinds, [&](const auto& kind) {
+      return kind.first.mixer == layer.mixer && kind.first.has_mlp == layer.has_mlp &&
+             kind.first.is_moe == layer.is_moe;
+    });
+    if (known == kinds.end()) {
+      kinds.emplace_back(layer, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  return kinds;
+}
+
 }  // namespace
 
 nn::ActivationSizes activation_sizes(const DecoderConfig& config,
                                      const nn::ActivationShape& shape) {
   constexpr int64_t kChunkTokens = 512;  // of the head
-  const BlockSizes block(config, shape);
+  const auto kinds = layer_kinds(config);
+  const BlockSizes block(config, shape, kinds.front().first);
   const int64_t rows = std::min(kChunkTokens, shape.tokens());
   // A plain logit is float32, beside it its cap's slope, and then its gradient as the weight's
   // dtype has it.
@@ -210,15 +288,20 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
   nn::ActivationSizes sizes;
   sizes.embedding = block.stream() * (config.embedding_dropout > 0 ? 2 : 1);
-  sizes.block_kept = block.attention_branch() + block.mlp_branch() + block.output();
   sizes.block_input = block.stream();
-  sizes.block_forward = block.forward_working();
-  sizes.block_backward = block.backward_working();
+  int64_t kept = 0;
+  for (const auto& [layer, count] : kinds) {
+    const BlockSizes one(config, shape, layer);
+    kept += count * (one.attention_branch() + one.mlp_branch() + one.output());
+    sizes.block_forward = std::max(sizes.block_forward, one.forward_working());
+    sizes.block_backward = std::max(sizes.block_backward, one.backward_working());
+  }
+  sizes.block_kept = kept / std::max<int64_t>(1, config.num_layers());
   sizes.final_norm_kept = block.hidden_norm() + block.hidden();
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
                  block.hidden();  // the rows that have labels
-  if (!block.is_moe()) return sizes;
+  if (!config.moe) return sizes;
   const moe::ExpertSizes experts = block.experts();
   sizes.experts_input = 3 * block.stream();
   sizes.exchanged_forward = experts.sent_forward();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -29,8 +31,18 @@ enum class QkNorm {
   kWholeProjection,  ///< over all heads' dims together (OLMo 2)
 };
 
+/// What mixes the tokens of a layer.
+enum class Mixer {
+  kAttention,   ///< DecoderConfig::latent_attention, or plain
+  kGatedDelta,  ///< DecoderConfig::gated_delta
+  kMamba2,      ///< DecoderConfig::mamba2
+  kNone,        ///< the layer is an MLP alone (Nemotron-H)
+};
+
 /// What differs between the layers of one model.
 struct LayerOptions {
+  Mixer mixer = Mixer::kAttention;
+  bool has_mlp = true;         ///< an MLP or experts behind the mixer
   int64_t window = 0;          ///< a query sees itself and window - 1 tokens before; 0: all
   int rope = -1;               ///< index into DecoderConfig::ropes; -1: no rotation
   double attention_scale = 0;  ///< of the scores; 0: 1 / sqrt(head_dim)
@@ -48,6 +60,46 @@ struct LatentAttentionOptions {
   bool is_rope_interleaved = true;  ///< pairs to rotate are neighbours
 
   int64_t qk_dim() const { return plain_dim + rotated_dim; }
+};
+
+/// Gated delta nets (Qwen 3 Next, Qwen 3.5): a state of keys and values in attention's place.
+struct GatedDeltaOptions {
+  int64_t num_key_heads = 0;  ///< of queries and keys; each serves num_heads / num_key_heads
+  int64_t num_heads = 0;      ///< of values
+  int64_t key_dim = 0;        ///< of a head of q and k
+  int64_t value_dim = 0;      ///< of a head of v
+  int64_t num_taps = 4;       ///< positions that the convolution of q, k and v sees
+  /// in_proj's rows lie by key heads in two tensors, q, k, v and gate of each, then beta and step
+  /// of each; else in four: q, k and v of all, gate, beta, step.
+  bool is_grouped = false;
+
+  int64_t keys() const { return num_key_heads * key_dim; }
+  int64_t values() const { return num_heads * value_dim; }
+  int64_t conv_channels() const { return 2 * keys() + values(); }
+  int64_t projected_rows() const { return conv_channels() + values() + 2 * num_heads; }
+};
+
+/// Mamba-2 layers (Nemotron-H). in_proj's rows: gate, x, b and c of all groups, step.
+struct Mamba2Options {
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  int64_t num_groups = 1;  ///< of b and c, and of the norm
+  int64_t state_dim = 0;
+  int64_t num_taps = 4;  ///< positions that the convolution of x, b and c sees
+  bool has_conv_bias = true;
+  bool has_proj_bias = false;
+  kernels::Activation activation = kernels::Activation::kSilu;
+  double min_step = 0;  ///< steps are clamped to this, after their softplus
+  double max_step = std::numeric_limits<double>::infinity();
+  double init_min_step = 0.001;  ///< of initial values: steps between these two
+  double init_max_step = 0.1;
+  double init_step_floor = 1e-4;
+  bool is_residual_init_scaled = true;  ///< out_proj's initial values are divided by sqrt(layers)
+
+  int64_t inner() const { return num_heads * head_dim; }
+  int64_t states() const { return num_groups * state_dim; }
+  int64_t conv_channels() const { return inner() + 2 * states(); }
+  int64_t projected_rows() const { return inner() + conv_channels() + num_heads; }
 };
 
 /// A decoder-only transformer, whatever the family: what its modules read.
@@ -89,14 +141,26 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
 
+  bool has_attention_gate = false;   ///< heads times sigmoid(gate); q_proj: q, then gate of a head
   bool has_attention_sinks = false;  ///< a learned score a head beside the keys' (GPT-OSS)
   std::optional<LatentAttentionOptions> latent_attention;  ///< then head_dim is its rotated_dim
+  std::optional<GatedDeltaOptions> gated_delta;
+  std::optional<Mamba2Options> mamba2;
   std::optional<moe::MoEConfig> moe;
   std::vector<nn::RopeOptions> ropes;
+  bool is_rope_interleaved = false;  ///< pairs to rotate are neighbours (GLM); else halves
   std::vector<LayerOptions> layers;  ///< one a layer
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
-  int64_t qkv_rows() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
+  /// Rows of the queries' projection, their gates' included.
+  int64_t q_rows() const { return (has_attention_gate ? 2 : 1) * num_heads * head_dim; }
+  int64_t qkv_rows() const { return q_rows() + 2 * num_kv_heads * head_dim; }
+  /// Whether some layer carries a state from token to token.
+  bool has_recurrence() const {
+    return std::any_of(layers.begin(), layers.end(), [](const LayerOptions& layer) {
+      return layer.mixer == Mixer::kGatedDelta || layer.mixer == Mixer::kMamba2;
+    });
+  }
   /// Dims of a head of q and k.
   int64_t qk_dim() const { return latent_attention ? latent_attention->qk_dim() : head_dim; }
 };

@@ -5,16 +5,19 @@ namespace automodel::models::decoder {
 // Legend: B batch, S sequence, L layers, h hidden size, V vocabulary, q key-value heads by query
 // heads, r width of all heads by hidden size.
 
+int64_t mlp_inner_size(const DecoderConfig& config, const LayerOptions& layer) {
+  if (!layer.has_mlp) return 0;
+  if (!layer.is_moe) return config.intermediate_size;
+  return config.moe->n_activated_experts * config.moe->moe_inter_dim +
+         config.moe->shared_inner_dim();
+}
+
 namespace {
 
-/// Inner sizes of the MLPs, or chosen and shared experts, that a token goes through in all layers.
+/// mlp_inner_size of all layers together.
 double inner_sizes(const DecoderConfig& config) {
   int64_t sum = 0;
-  for (const LayerOptions& layer : config.layers) {
-    sum += layer.is_moe ? config.moe->n_activated_experts * config.moe->moe_inter_dim +
-                              config.moe->shared_inner_dim()
-                        : config.intermediate_size;
-  }
+  for (const LayerOptions& layer : config.layers) sum += mlp_inner_size(config, layer);
   return static_cast<double>(sum);
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "kernels/linear.h"
+#include "kernels/linear_recurrence.h"
 #include "nn/layer_list.h"
 #include "tensor/dtype.h"
 
@@ -105,6 +106,10 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   context->padding_mask = batch.padding_mask;
   context->document_ids = batch.document_ids;
   context->visible_keys = batch.visible_keys;
+  if (config_.has_recurrence()) {
+    if (batch.part) throw UnsupportedError(std::string(kNoContextParallelState));
+    context->document_runs = kernels::document_runs(batch.document_ids);
+  }
   context->is_training = is_training();
   context->dropout = dropout_;
   context->adapter_dropout = adapter_dropout_;
@@ -263,6 +268,31 @@ void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
   key_map_ = std::move(keys);
 }
 
+/// Of parameters that layers with a state have and others have not.
+static std::optional<tensor::InitRule> state_rule(const DecoderConfig& config,
+                                                  std::string_view name) {
+  using tensor::InitRule;
+  const auto is = [&](std::string_view end) { return name.ends_with(end); };
+  if (is(".attention.norm.weight") || is(".attention.D")) return InitRule::constant(1.0);
+  if (!config.mamba2) {
+    if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogUniform, 0.01, 16.0};
+    if (is(".attention.dt_bias")) return InitRule::constant(1.0);
+    return std::nullopt;
+  }
+  const Mamba2Options& mamba = *config.mamba2;
+  if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogCount};
+  if (is(".attention.dt_bias")) {
+    return InitRule{InitRule::Kind::kSoftplusOf, mamba.init_min_step, mamba.init_max_step,
+                    mamba.init_step_floor};
+  }
+  if (is(".attention.out_proj.weight") && mamba.is_residual_init_scaled) {
+    const auto fan_in = static_cast<double>(mamba.inner());
+    const double bound = 1.0 / std::sqrt(fan_in * static_cast<double>(config.num_layers()));
+    return InitRule{InitRule::Kind::kUniform, -bound, bound};
+  }
+  return std::nullopt;
+}
+
 std::vector<ParameterInit> DecoderModel::initial_values() const {
   using tensor::InitRule;
   const double deviation = config_.initializer_range == 0 ? 0.02 : config_.initializer_range;
@@ -275,6 +305,10 @@ std::vector<ParameterInit> DecoderModel::initial_values() const {
                                     [&](const auto& init) { return init.parameter == name; });
     if (added != added_values_.end()) {
       out.push_back(*added);
+      continue;
+    }
+    if (const auto own = state_rule(config_, name)) {
+      out.push_back({name, *own});
       continue;
     }
     InitRule rule = InitRule::normal(0.0, deviation);
@@ -365,6 +399,14 @@ Json DecoderModel::hf_config() const {
   return out;
 }
 
+std::vector<std::string> DecoderModel::kept_prefixes() const {
+  std::vector<std::string> out;
+  for (const std::string_view prefix : family_.kept_prefixes) {
+    if (!prefix.empty()) out.emplace_back(prefix);
+  }
+  return out;
+}
+
 void DecoderModel::keep_sequence_part(int part, int num_parts,
                                       std::function<void(int64_t)> on_length) {
   sequence_part_ = part;
@@ -373,7 +415,9 @@ void DecoderModel::keep_sequence_part(int part, int num_parts,
 }
 
 void DecoderModel::set_attention_core(std::shared_ptr<nn::AttentionCore> core) {
-  for (const std::shared_ptr<Block>& block : blocks_) block->attention().set_core(core);
+  for (const std::shared_ptr<Block>& block : blocks_) {
+    if (AttentionLayer* attention = block->attention()) attention->set_core(core);
+  }
 }
 
 }  // namespace automodel::models::decoder

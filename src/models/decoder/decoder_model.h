@@ -54,6 +54,7 @@ class DecoderModel final : public CausalLM,
   }
   std::string architecture() const override { return std::string(family_.architecture); }
   Json hf_config() const override;
+  std::vector<std::string> kept_prefixes() const override;
 
   void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;

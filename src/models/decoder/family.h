@@ -2,6 +2,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <memory>
 #include <string_view>
 
@@ -29,6 +30,9 @@ struct Family {
 
   DecoderConfig (*read_config)(ConfigReader& reader);
   HfNames names = {};  ///< of the tensors in its checkpoints
+  /// Beginnings of names of tensors that its checkpoints have and the model has not (layers that
+  /// predict further tokens, towers): left alone when loaded, taken over when saved.
+  std::array<std::string_view, 2> kept_prefixes = {};
   nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config) = make_parallel_plan;
   double (*flops)(const DecoderConfig& config, double num_sequences, double length);
   /// Builds a model of the family's own modules; null where the shared decoder does.

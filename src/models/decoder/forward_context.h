@@ -21,6 +21,7 @@ struct ForwardContext {
   /// no token; or undefined.
   at::Tensor no_token;
   at::Tensor document_ids;
+  at::Tensor document_runs;  ///< kernels::document_runs of them, where a layer carries a state
   at::Tensor visible_keys;
   std::vector<kernels::RopeTable> ropes;  ///< as in DecoderConfig::ropes
   bool is_training = false;
@@ -32,6 +33,9 @@ struct ForwardContext {
   /// compute.
   std::shared_ptr<nn::DropoutKey> adapter_dropout;
 };
+
+/// x [B, S, D] with zeros where padding is: what does not pass attention's mask.
+at::Tensor without_padding(const at::Tensor& x, const ForwardContext& context);
 
 /// `count` runs of a mask's elements, `numel` each; they begin at `first` and then every `stride`.
 struct MaskRuns {

@@ -79,6 +79,47 @@ void add_latent_attention(KeyMapBuilder& builder, const DecoderConfig& config, c
       config.has_attention_output_bias);
 }
 
+void add_gated_delta(KeyMapBuilder& builder, const DecoderConfig& config, const std::string& hf,
+                     const std::string& module) {
+  const GatedDeltaOptions& sizes = *config.gated_delta;
+  builder.add(hf + "dt_bias", module + "dt_bias", {sizes.num_heads});
+  builder.add(hf + "A_log", module + "A_log", {sizes.num_heads});
+  std::vector<std::pair<std::string, int64_t>> rows;
+  if (sizes.is_grouped) {
+    rows = {{hf + "in_proj_qkvz", 2 * sizes.keys() + 2 * sizes.values()},
+            {hf + "in_proj_ba", 2 * sizes.num_heads}};
+  } else {
+    rows = {{hf + "in_proj_qkv", sizes.conv_channels()},
+            {hf + "in_proj_z", sizes.values()},
+            {hf + "in_proj_b", sizes.num_heads},
+            {hf + "in_proj_a", sizes.num_heads}};
+  }
+  builder.add_rows(rows, module + "in_proj", config.hidden_size, false);
+  builder.add(hf + "conv1d.weight", module + "conv1d.weight",
+              {sizes.conv_channels(), 1, sizes.num_taps});
+  builder.add(hf + "norm.weight", module + "norm.weight", {sizes.value_dim});
+  builder.add_rows({{hf + "out_proj", config.hidden_size}}, module + "out_proj", sizes.values(),
+                   false);
+}
+
+void add_mamba2(KeyMapBuilder& builder, const DecoderConfig& config, const std::string& hf,
+                const std::string& module) {
+  const Mamba2Options& sizes = *config.mamba2;
+  for (const char* name : {"dt_bias", "A_log", "D"}) {
+    builder.add(hf + name, module + name, {sizes.num_heads});
+  }
+  builder.add_rows({{hf + "in_proj", sizes.projected_rows()}}, module + "in_proj",
+                   config.hidden_size, sizes.has_proj_bias);
+  builder.add(hf + "conv1d.weight", module + "conv1d.weight",
+              {sizes.conv_channels(), 1, sizes.num_taps});
+  if (sizes.has_conv_bias) {
+    builder.add(hf + "conv1d.bias", module + "conv1d.bias", {sizes.conv_channels()});
+  }
+  builder.add(hf + "norm.weight", module + "norm.weight", {sizes.inner()});
+  builder.add_rows({{hf + "out_proj", config.hidden_size}}, module + "out_proj", sizes.inner(),
+                   sizes.has_proj_bias);
+}
+
 void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                    const std::string& hf, const std::string& module) {
   if (config.latent_attention) {
@@ -90,7 +131,9 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const Hf
   if (config.has_attention_sinks) builder.add(hf + "sinks", module + "sinks", {config.num_heads});
   std::vector<std::pair<std::string, int64_t>> rows;
   if (names.qkv.empty()) {
-    rows = {{cat(hf, names.q), q_rows}, {cat(hf, names.k), kv_rows}, {cat(hf, names.v), kv_rows}};
+    rows = {{cat(hf, names.q), config.q_rows()},
+            {cat(hf, names.k), kv_rows},
+            {cat(hf, names.v), kv_rows}};
   } else {
     rows = {{cat(hf, names.qkv), config.qkv_rows()}};
   }
@@ -106,11 +149,26 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const Hf
                    config.has_attention_output_bias);
 }
 
-void add_gated_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
-                   const std::string& hf, const std::string& module) {
+void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, Mixer mixer,
+               const HfNames& names, const std::string& hf, const std::string& module) {
+  if (mixer == Mixer::kAttention) {
+    add_attention(builder, config, names, cat(hf, names.attention, "."), module);
+  } else if (mixer == Mixer::kGatedDelta) {
+    add_gated_delta(builder, config, cat(hf, names.recurrence, "."), module);
+  } else {
+    add_mamba2(builder, config, cat(hf, names.recurrence, "."), module);
+  }
+}
+
+void add_shared_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
+                    const std::string& hf, const std::string& module) {
   const int64_t size = config.moe->shared_inner_dim();
-  builder.add_rows({{cat(hf, names.gate), size}, {cat(hf, names.up), size}},
-                   module + "gate_up_proj", config.hidden_size, false);
+  if (config.moe->is_gated()) {
+    builder.add_rows({{cat(hf, names.gate), size}, {cat(hf, names.up), size}},
+                     module + "gate_up_proj", config.hidden_size, false);
+  } else {
+    builder.add_rows({{cat(hf, names.up), size}}, module + "up_proj", config.hidden_size, false);
+  }
   builder.add_rows({{cat(hf, names.down), config.hidden_size}}, module + "down_proj", size, false);
 }
 
@@ -160,8 +218,8 @@ void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames&
   }
   add_experts(builder, moe, names, cat(hf, names.experts, "."), module + "experts.");
   if (moe.n_shared_experts == 0) return;
-  add_gated_mlp(builder, config, names, cat(hf, names.shared_experts, "."),
-                module + "shared_experts.");
+  add_shared_mlp(builder, config, names, cat(hf, names.shared_experts, "."),
+                 module + "shared_experts.");
   if (moe.shared_expert_gate) {
     builder.add(cat(hf, names.shared_expert_gate, ".weight"), module + "shared_expert_gate.weight",
                 {1, moe.dim});
@@ -201,11 +259,15 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
     const auto add_norm = [&](std::string_view name, const char* norm) {
       if (!name.empty()) builder.add_norm(cat(hf, name), module + norm, config.hidden_size);
     };
-    add_norm(names.attention_pre_norm, "attention_pre_norm");
-    add_attention(builder, config, names, cat(hf, names.attention, "."), module + "attention.");
-    add_norm(names.attention_post_norm, "attention_post_norm");
+    const LayerOptions& layer = config.layers[static_cast<size_t>(i)];
+    if (layer.mixer != Mixer::kNone) {
+      add_norm(names.attention_pre_norm, "attention_pre_norm");
+      add_mixer(builder, config, layer.mixer, names, hf, module + "attention.");
+      add_norm(names.attention_post_norm, "attention_post_norm");
+    }
+    if (!layer.has_mlp) continue;
     add_norm(names.mlp_pre_norm, "mlp_pre_norm");
-    const auto& add = config.layers[static_cast<size_t>(i)].is_moe ? add_moe : add_mlp;
+    const auto& add = layer.is_moe ? add_moe : add_mlp;
     add(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
     add_norm(names.mlp_post_norm, "mlp_post_norm");
   }
@@ -222,7 +284,8 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   nn::ParallelPlan plan;
   for (int64_t i = 0; i < config.num_layers(); ++i) {
     plan.blocks.push_back(cat("model.layers.", i));
-    if (config.layers[static_cast<size_t>(i)].is_moe) {
+    const LayerOptions& layer = config.layers[static_cast<size_t>(i)];
+    if (layer.has_mlp && layer.is_moe) {
       plan.expert_modules.push_back(plan.blocks.back() + ".mlp.experts");
     }
   }
@@ -255,6 +318,10 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
     plan.no_tp_reasons.push_back("latent attention has projections that all heads share");
   }
   if (config.has_attention_sinks) plan.no_tp_reasons.push_back("attention sinks are not split");
+  if (config.has_recurrence()) {
+    plan.no_tp_reasons.push_back("layers that carry a state are not split");
+    plan.no_cp_reasons.emplace_back(kNoContextParallelState);
+  }
   if (config.is_conv1d) {
     plan.no_tp_reasons.push_back("q, k and v are the columns of one tensor (Conv1D)");
   }

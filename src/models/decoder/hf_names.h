@@ -23,6 +23,7 @@ struct HfNames {
   std::string_view k = "k_proj";
   std::string_view v = "v_proj";
   std::string_view output = "o_proj";
+  std::string_view recurrence = "linear_attn";  ///< what carries a state, in attention's place
   std::string_view mlp = "mlp";
   std::string_view gate_up;  ///< one tensor for both; gate and up otherwise
   std::string_view gate = "gate_proj";
@@ -45,6 +46,11 @@ struct HfNames {
   std::string_view mlp_pre_norm = "post_attention_layernorm";
   std::string_view mlp_post_norm;
 };
+
+/// Why layers that carry a state cannot be split over a sequence's positions.
+inline constexpr std::string_view kNoContextParallelState =
+    "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
+    "version with cp_size > 1";
 
 /// The key map of the shared decoder under these names.
 tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names);

@@ -1,5 +1,7 @@
 #include "models/decoder/moe_reader.h"
 
+#include <algorithm>
+
 #include "core/text.h"
 
 namespace automodel::models::decoder {
@@ -32,6 +34,24 @@ void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe, const GroupDe
   }
 }
 
+std::vector<int64_t> read_dense_layers(ConfigReader& reader) {
+  std::vector<int64_t> layers;
+  const Json* found = reader.find("mlp_only_layers");
+  if (found == nullptr) return layers;
+  if (!found->is_array()) {
+    reader.problem("mlp_only_layers must be a list of layer numbers");
+    return layers;
+  }
+  for (const Json& layer : found->as_array()) {
+    if (layer.is_int()) {
+      layers.push_back(layer.as_int());
+    } else {
+      reader.problem("mlp_only_layers must be a list of layer numbers");
+    }
+  }
+  return layers;
+}
+
 }  // namespace
 
 moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
@@ -52,8 +72,12 @@ moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
     case kernels::Activation::kGeluTanh:
       moe.expert_activation = moe::ExpertActivation::kGeglu;
       break;
+    case kernels::Activation::kReluSquared:
+      moe.expert_activation = moe::ExpertActivation::kRelu2;
+      break;
     default:
-      reader.problem("hidden_act of a mixture of experts must be silu or gelu_pytorch_tanh here");
+      reader.problem(
+          "hidden_act of a mixture of experts must be silu, gelu_pytorch_tanh or relu2 here");
   }
   if (moe.n_activated_experts > moe.n_routed_experts) {
     reader.problem(cat(keys.num_chosen, " ", moe.n_activated_experts, " is more than ", count_key,
@@ -72,6 +96,15 @@ void refuse_router_jitter(ConfigReader& reader) {
 void use_experts_from(DecoderConfig& config, int64_t first) {
   for (int64_t i = 0; i < config.num_layers(); ++i) {
     config.layers[static_cast<size_t>(i)].is_moe = i >= first;
+  }
+}
+
+void use_experts_by_step(ConfigReader& reader, DecoderConfig& config) {
+  const int64_t step = reader.size("decoder_sparse_step", 1);
+  const std::vector<int64_t> dense = read_dense_layers(reader);
+  for (int64_t i = 0; i < config.num_layers(); ++i) {
+    const bool is_dense = std::find(dense.begin(), dense.end(), i) != dense.end();
+    config.layers[static_cast<size_t>(i)].is_moe = !is_dense && (i + 1) % step == 0;
   }
 }
 

@@ -47,6 +47,10 @@ void refuse_router_jitter(ConfigReader& reader);
 /// Layers from `first` on are layers of experts.
 void use_experts_from(DecoderConfig& config, int64_t first);
 
+/// Every `decoder_sparse_step`-th layer is one of experts, but for those in `mlp_only_layers`
+/// (Qwen).
+void use_experts_by_step(ConfigReader& reader, DecoderConfig& config);
+
 /// `mlp_layer_types` ("dense", "sparse"), where it is there, says which layers are of experts.
 void read_mlp_layer_types(ConfigReader& reader, DecoderConfig& config);
 

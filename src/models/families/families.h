@@ -7,13 +7,17 @@ namespace automodel::models::decoder {
 // Each in the file of its name.
 extern const Family kLlama, kQwen2, kQwen3, kMistral, kPhi3, kGemma, kGemma2, kGemma3, kGpt2,
     kOlmo2, kGranite, kQwen3Moe, kMixtral, kDeepseekV3, kGlm4Moe, kGptOss, kDiffusionGemma,
-    kSmolLm3, kSeedOss, kStarcoder2, kMiniMaxM2, kGlm4MoeLite;
+    kSmolLm3, kSeedOss, kStarcoder2, kMiniMaxM2, kGlm4MoeLite, kGlm, kGlm4, kMinistral3, kQwen3Next,
+    kQwen3p5, kQwen3p5Moe, kNemotronH, kQwen3p5Tower, kQwen3p5MoeTower, kMistral3;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {
-    &kLlama,   &kQwen2,      &kQwen3,     &kMistral,    &kPhi3,           &kGemma,
-    &kGemma2,  &kGemma3,     &kGpt2,      &kOlmo2,      &kGranite,        &kQwen3Moe,
-    &kMixtral, &kDeepseekV3, &kGlm4Moe,   &kGptOss,     &kDiffusionGemma, &kSmolLm3,
-    &kSeedOss, &kStarcoder2, &kMiniMaxM2, &kGlm4MoeLite};
+    &kLlama,           &kQwen2,          &kQwen3,      &kMistral,    &kPhi3,
+    &kGemma,           &kGemma2,         &kGemma3,     &kGpt2,       &kOlmo2,
+    &kGranite,         &kQwen3Moe,       &kMixtral,    &kDeepseekV3, &kGlm4Moe,
+    &kGptOss,          &kDiffusionGemma, &kSmolLm3,    &kSeedOss,    &kStarcoder2,
+    &kMiniMaxM2,       &kGlm4MoeLite,    &kGlm,        &kGlm4,       &kMinistral3,
+    &kQwen3Next,       &kQwen3p5,        &kQwen3p5Moe, &kNemotronH,  &kQwen3p5Tower,
+    &kQwen3p5MoeTower, &kMistral3};
 
 }  // namespace automodel::models::decoder

@@ -1,8 +1,7 @@
 #include "models/decoder/family.h"
+#include "models/families/text_config.h"
 
 namespace automodel::models::decoder {
-
-namespace {
 
 DecoderConfig read_mistral(ConfigReader& reader) {
   DecoderConfig config = read_common(reader, {.max_positions = 131072});
@@ -13,8 +12,6 @@ DecoderConfig read_mistral(ConfigReader& reader) {
   add_rope(reader, config, {});
   return config;
 }
-
-}  // namespace
 
 /// Mistral: Llama with a window in every layer.
 extern const Family kMistral{

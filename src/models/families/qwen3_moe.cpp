@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <vector>
 
 #include "models/decoder/family.h"
@@ -7,24 +6,6 @@
 namespace automodel::models::decoder {
 
 namespace {
-
-std::vector<int64_t> read_dense_layers(ConfigReader& reader) {
-  std::vector<int64_t> layers;
-  const Json* found = reader.find("mlp_only_layers");
-  if (found == nullptr) return layers;
-  if (!found->is_array()) {
-    reader.problem("mlp_only_layers must be a list of layer numbers");
-    return layers;
-  }
-  for (const Json& layer : found->as_array()) {
-    if (layer.is_int()) {
-      layers.push_back(layer.as_int());
-    } else {
-      reader.problem("mlp_only_layers must be a list of layer numbers");
-    }
-  }
-  return layers;
-}
 
 DecoderConfig read_qwen3_moe(ConfigReader& reader) {
   // transformers' class has no head_dim of its own; it is hidden_size / heads where it is absent.
@@ -46,12 +27,7 @@ DecoderConfig read_qwen3_moe(ConfigReader& reader) {
   moe.norm_topk_prob = reader.flag("norm_topk_prob", false);
   moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
   config.moe = moe;
-  const int64_t step = reader.size("decoder_sparse_step", 1);
-  const std::vector<int64_t> dense = read_dense_layers(reader);
-  for (int64_t i = 0; i < config.num_layers(); ++i) {
-    const bool is_dense = std::find(dense.begin(), dense.end(), i) != dense.end();
-    config.layers[static_cast<size_t>(i)].is_moe = !is_dense && (i + 1) % step == 0;
-  }
+  use_experts_by_step(reader, config);
   return config;
 }
 

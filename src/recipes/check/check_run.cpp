@@ -153,11 +153,15 @@ void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const Json& config = recipe.model.hf_config;
   if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return;
   if (!models::find_family(config).is_known || !models::check_config(config).empty()) return;
-  const double dropout = models::build_causal_lm(config, at::kFloat)->dims().attention_dropout;
+  const auto model = models::build_causal_lm(config, at::kFloat);
+  const Node& place = place_of(recipe, "distributed", "cp_size");
+  for (const std::string& reason : model->parallel_plan().no_cp_reasons) {
+    diagnostics.unsupported(place, reason);
+  }
+  const double dropout = model->dims().attention_dropout;
   if (dropout == 0) return;
-  diagnostics.unsupported(place_of(recipe, "distributed", "cp_size"),
-                          cat("the model drops attention probabilities (", dropout,
-                              "), which is not in this version with cp_size > 1"));
+  diagnostics.unsupported(place, cat("the model drops attention probabilities (", dropout,
+                                     "), which is not in this version with cp_size > 1"));
 }
 
 /// The model's vocabulary; 0 when its configuration is not here.

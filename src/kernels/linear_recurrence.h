@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace automodel::kernels {
+
+// Layers that carry a state from token to token in attention's place. Both go by chunks of 64
+// tokens: products inside a chunk, one state from chunk to chunk, so that time and memory grow
+// with the length alone. They compute in float32, or in float64 where the values are; results have
+// the values' dtype. Differentiable in all floating inputs; they keep their inputs only, and
+// backward computes the rest again.
+
+/// Which run of equal ids each token lies in: document_ids [B, S] int64 to [B, S] int64, counting
+/// from 0 in every row. Undefined for undefined ids.
+at::Tensor document_runs(const at::Tensor& document_ids);
+
+/// Inputs of the gated delta rule (Yang et al. 2024), B sequences of S tokens.
+struct GatedDeltaInputs {
+  at::Tensor q;      ///< [B, S, K, D]; q and k are normed to length one here, q divided by sqrt(D)
+  at::Tensor k;      ///< [B, S, K, D]
+  at::Tensor v;      ///< [B, S, N, E]; N is divisible by K, a key head serves N / K value heads
+  at::Tensor decay;  ///< [B, S, N]: logarithm of what the state is multiplied by, at most 0
+  at::Tensor beta;   ///< [B, S, N]: how much of a new value is written
+  at::Tensor runs;   ///< [B, S] int64 or undefined: a state ends with its run
+};
+
+/// Of each head, with a state M [D, E] that begins as zeros:
+///   M = exp(decay_t) M;  M = M + k_t (beta_t (v_t - k_t^T M));  out_t = q_t^T M
+/// Returns [B, S, N, E].
+at::Tensor gated_delta_rule(const GatedDeltaInputs& inputs);
+
+/// Inputs of Mamba-2's scan (Dao and Gu 2024), B sequences of S tokens.
+struct StateSpaceInputs {
+  at::Tensor x;      ///< [B, S, N, P]
+  at::Tensor step;   ///< [B, S, N]: the weight of a token's input
+  at::Tensor decay;  ///< [B, S, N]: logarithm of what the state is multiplied by, at most 0
+  at::Tensor b;      ///< [B, S, G, D]; N is divisible by G, a group serves N / G heads
+  at::Tensor c;      ///< [B, S, G, D]
+  at::Tensor runs;   ///< [B, S] int64 or undefined: a state ends with its run
+};
+
+/// Of each head, with a state M [D, P] that begins as zeros:
+///   M = exp(decay_t) M + b_t (step_t x_t)^T;  out_t = c_t^T M
+/// Returns [B, S, N, P].
+at::Tensor state_space_scan(const StateSpaceInputs& inputs);
+
+}  // namespace automodel::kernels

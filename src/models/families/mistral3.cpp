@@ -1,0 +1,39 @@
+#include <string>
+
+#include "core/text.h"
+#include "models/decoder/family.h"
+#include "models/families/text_config.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+DecoderConfig read_mistral3(ConfigReader& reader) {
+  const Json* text = reader.find("text_config");
+  const std::string type =
+      text != nullptr && text->is_object() ? text->get("model_type", "mistral") : "mistral";
+  if (type != "mistral" && type != "ministral3") {
+    reader.problem(cat("text_config.model_type '", type, "' is not known; mistral, ministral3"));
+  }
+  return read_text_config(reader, type == "ministral3" ? read_ministral3 : read_mistral);
+}
+
+}  // namespace
+
+/// Mistral Small 3.1, Ministral 3 and Devstral 2 as they are released: the text model beside a
+/// vision tower, which is left alone.
+extern const Family kMistral3{
+    .architecture = "Mistral3ForConditionalGeneration",
+    .model_type = "mistral3",
+    .config_class = "Mistral3Config",
+    .layer_class = "Ministral3DecoderLayer",
+    .read_config = read_mistral3,
+    .names = {.embedding = "language_model.model.embed_tokens",
+              .layers = "language_model.model.layers",
+              .final_norm = "language_model.model.norm",
+              .head = "language_model.lm_head"},
+    .kept_prefixes = {"vision_tower.", "multi_modal_projector."},
+    .flops = gated_flops,
+};
+
+}  // namespace automodel::models::decoder

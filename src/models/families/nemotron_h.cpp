@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "core/text.h"
+#include "models/decoder/family.h"
+#include "models/decoder/moe_reader.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+/// A layer by its letter in hybrid_override_pattern: M Mamba, * attention, - MLP, E experts.
+LayerOptions nemotron_layer(char letter) {
+  LayerOptions layer;
+  layer.has_mlp = letter == '-' || letter == 'E';
+  layer.is_moe = letter == 'E';
+  layer.mixer = layer.has_mlp ? Mixer::kNone : letter == 'M' ? Mixer::kMamba2 : Mixer::kAttention;
+  return layer;
+}
+
+/// The layers' letters: of layers_block_type (layer_types), or hybrid_override_pattern.
+std::string nemotron_pattern(ConfigReader& reader) {
+  using Entry = std::pair<std::string_view, char>;
+  static constexpr std::array<Entry, 6> kTypes = {{{"linear_attention", 'M'},
+                                                   {"mamba", 'M'},
+                                                   {"full_attention", '*'},
+                                                   {"attention", '*'},
+                                                   {"mlp", '-'},
+                                                   {"moe", 'E'}}};
+  const char* key = reader.has("layers_block_type") ? "layers_block_type" : "layer_types";
+  const Json* types = reader.find(key);
+  std::string pattern;
+  if (types == nullptr) {
+    pattern = reader.text("hybrid_override_pattern", "ME*-");
+    if (pattern.empty() || pattern.find_first_not_of("M*-E") != std::string::npos) {
+      reader.problem(cat("hybrid_override_pattern '", pattern, "' must be letters of M, *, -, E"));
+      return "M";
+    }
+    return pattern;
+  }
+  if (!types->is_array() || types->size() == 0) {
+    reader.problem(cat(key, " must be a list with an entry for each layer"));
+    return "M";
+  }
+  for (const Json& type : types->as_array()) {
+    const auto* known = std::find_if(kTypes.begin(), kTypes.end(), [&](const Entry& entry) {
+      return type.is_string() && type.as_string() == entry.first;
+    });
+    if (known == kTypes.end()) {
+      reader.problem(cat(key, " holds ", type.dump(),
+                         "; known here: full_attention, linear_attention, mlp, moe"));
+    }
+    pattern += known == kTypes.end() ? '-' : known->second;
+  }
+  return pattern;
+}
+
+/// One of two keys: the one that transformers writes, or an older one.
+std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view older) {
+  return reader.has(older) ? older : key;
+}
+
+void read_step_limits(ConfigReader& reader, Mamba2Options& mamba) {
+  const Json* limit = reader.find(either(reader, "time_step_limit", "mamba_dt_limit"));
+  if (limit == nullptr) return;
+  const bool is_pair = limit->is_array() && limit->size() == 2 &&
+                       limit->as_array()[0].is_number() && limit->as_array()[1].is_number();
+  if (!is_pair) {
+    reader.problem("time_step_limit must be two numbers, e.g. [0.0, Infinity]");
+    return;
+  }
+  mamba.min_step = limit->as_array()[0].as_double();
+  mamba.max_step = limit->as_array()[1].as_double();
+}
+
+Mamba2Options read_mamba(ConfigReader& reader) {
+  Mamba2Options mamba;
+  mamba.num_heads = reader.size("mamba_num_heads", 128);
+  mamba.head_dim = reader.size("mamba_head_dim", 64);
+  mamba.state_dim = reader.size("ssm_state_size", 128);
+  mamba.num_groups = reader.size(either(reader, "n_groups", "mamba_n_groups"), 8);
+  mamba.num_taps = reader.size(either(reader, "conv_kernel", "mamba_d_conv"), 4);
+  mamba.has_conv_bias = reader.flag(either(reader, "use_conv_bias", "mamba_conv_bias"), true);
+  mamba.has_proj_bias = reader.flag("use_bias", false);
+  mamba.activation = reader.activation("mamba_hidden_act", "silu");
+  mamba.init_min_step = reader.number(either(reader, "time_step_min", "mamba_dt_min"), 0.001);
+  mamba.init_max_step = reader.number(either(reader, "time_step_max", "mamba_dt_max"), 0.1);
+  mamba.init_step_floor =
+      reader.number(either(reader, "time_step_floor", "mamba_dt_init_floor"), 1e-4);
+  mamba.is_residual_init_scaled = reader.flag("rescale_prenorm_residual", true);
+  read_step_limits(reader, mamba);
+  if (mamba.num_heads % mamba.num_groups != 0) {
+    reader.problem(
+        cat("n_groups ", mamba.num_groups, " does not divide mamba_num_heads ", mamba.num_heads));
+    mamba.num_groups = 1;
+  }
+  return mamba;
+}
+
+void add_nemotron_experts(ConfigReader& reader, DecoderConfig& config) {
+  add_corrected_experts(reader, config,
+                        {.keys = {.num_experts = "n_routed_experts",
+                                  .num_experts_alias = "num_local_experts",
+                                  .default_num_experts = 8,
+                                  .default_inner_dim = 7688,
+                                  .default_num_chosen = 2}});
+  config.moe->shared_expert_inter_dim = reader.size("moe_shared_expert_intermediate_size", 7688);
+  if (reader.has("moe_latent_size")) {
+    reader.problem("moe_latent_size is not built in this version: experts of a narrower stream");
+  }
+}
+
+/// config.json with the names that other families have for the same.
+Json with_common_names(const ConfigReader& reader, int64_t num_layers) {
+  Json out = reader.json();
+  out["num_hidden_layers"] = Json(num_layers);
+  out["hidden_act"] = Json(reader.json().get("mlp_hidden_act", "relu2"));
+  if (const Json* eps = reader.find("layer_norm_epsilon")) out["rms_norm_eps"] = *eps;
+  return out;
+}
+
+DecoderConfig read_nemotron_h(ConfigReader& reader) {
+  const std::string pattern = nemotron_pattern(reader);
+  const Json renamed = with_common_names(reader, static_cast<int64_t>(pattern.size()));
+  ConfigReader common(renamed);
+  DecoderConfig config = read_common(
+      common,
+      {.head_dim = 128, .intermediate_size = 21504, .max_positions = 4096, .norm_eps = 1e-5});
+  config.padding_idx = -1;  // this family's embedding has no such row
+  config.is_mlp_gated = false;
+  config.has_mlp_bias = reader.flag("mlp_bias", false);
+  if (reader.flag("attention_bias", false)) {
+    reader.problem("attention_bias true is not built in this version: transformers has none here");
+  }
+  config.mamba2 = read_mamba(reader);
+  if (pattern.find('E') != std::string::npos) add_nemotron_experts(common, config);
+  for (size_t i = 0; i < pattern.size(); ++i) config.layers[i] = nemotron_layer(pattern[i]);
+  for (const std::string& text : common.problems()) reader.problem(text);
+  return config;
+}
+
+/// Upstream's: attention of hidden_size wide heads, halved for causality; an MLP as if it were
+/// gated; Mamba's scan seven operations an element of the state.
+double nemotron_h_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  const double q = static_cast<double>(config.num_kv_heads) / static_cast<double>(config.num_heads);
+  const Mamba2Options& mamba = *config.mamba2;
+  const auto inner = static_cast<double>(mamba.inner());
+  const double projections = h * static_cast<double>(mamba.projected_rows() + mamba.inner());
+  const double scan = 3.5 * inner * static_cast<double>(mamba.state_dim);
+  double products = h * static_cast<double>(config.vocab_size);
+  for (const LayerOptions& layer : config.layers) {
+    if (layer.mixer == Mixer::kMamba2) products += projections + scan;
+    if (layer.mixer == Mixer::kAttention) products += h * (2 * h + 2 * q * h + S);
+    if (!layer.has_mlp) continue;
+    const auto width = static_cast<double>(mlp_inner_size(config, layer));
+    products += layer.is_moe ? 2 * h * width + h * static_cast<double>(config.moe->n_routed_experts)
+                             : 3 * h * width;
+  }
+  return 6 * B * S * products;
+}
+
+}  // namespace
+
+/// Nemotron-H (Nemotron Nano 2, Nemotron 3 Nano): layers of Mamba-2, attention without rotation,
+/// MLPs and experts, one of them each.
+extern const Family kNemotronH{
+    .architecture = "NemotronHForCausalLM",
+    .model_type = "nemotron_h",
+    .config_class = "NemotronHConfig",
+    .layer_class = "NemotronHBlock",
+    .experts_class = "NemotronHExperts",
+    .read_config = read_nemotron_h,
+    .names = {.embedding = "backbone.embeddings",
+              .layers = "backbone.layers",
+              .final_norm = "backbone.norm_f",
+              .attention = "mixer",
+              .recurrence = "mixer",
+              .mlp = "mixer",
+              .attention_pre_norm = "norm",
+              .mlp_pre_norm = "norm"},
+    .kept_prefixes = {"mtp."},
+    .flops = nemotron_h_flops,
+};
+
+}  // namespace automodel::models::decoder

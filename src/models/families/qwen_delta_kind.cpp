@@ -1,0 +1,103 @@
+#include "models/families/qwen_delta_kind.h"
+
+#include <vector>
+
+#include "core/text.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+/// Whether each layer is a delta net.
+std::vector<bool> read_delta_layers(ConfigReader& reader, int64_t num_layers) {
+  std::vector<bool> is_delta(static_cast<size_t>(num_layers));
+  const Json* types = reader.find("layer_types");
+  if (types == nullptr) {
+    const int64_t interval = reader.size("full_attention_interval", 4);
+    for (int64_t i = 0; i < num_layers; ++i) {
+      is_delta[static_cast<size_t>(i)] = (i + 1) % interval != 0;
+    }
+    return is_delta;
+  }
+  if (!types->is_array() || static_cast<int64_t>(types->size()) != num_layers) {
+    reader.problem("layer_types must be a list with an entry for each of num_hidden_layers");
+    return is_delta;
+  }
+  for (size_t i = 0; i < is_delta.size(); ++i) {
+    const Json& type = types->as_array()[i];
+    is_delta[i] = type == "linear_attention";
+    if (!is_delta[i] && type != "full_attention") {
+      reader.problem(cat("layer_types holds ", type.dump(),
+                         "; known here: \"full_attention\", \"linear_attention\""));
+    }
+  }
+  return is_delta;
+}
+
+GatedDeltaOptions read_sizes(ConfigReader& reader) {
+  GatedDeltaOptions sizes;
+  sizes.num_key_heads = reader.size("linear_num_key_heads", 16);
+  sizes.num_heads = reader.size("linear_num_value_heads", 32);
+  sizes.key_dim = reader.size("linear_key_head_dim", 128);
+  sizes.value_dim = reader.size("linear_value_head_dim", 128);
+  sizes.num_taps = reader.size("linear_conv_kernel_dim", 4);
+  if (sizes.num_heads % sizes.num_key_heads != 0) {
+    reader.problem(cat("linear_num_key_heads ", sizes.num_key_heads,
+                       " does not divide linear_num_value_heads ", sizes.num_heads));
+    sizes.num_heads = sizes.num_key_heads;
+  }
+  return sizes;
+}
+
+}  // namespace
+
+DecoderConfig read_qwen_delta_kind(ConfigReader& reader, const CommonDefaults& defaults) {
+  CommonDefaults own = defaults;
+  own.head_dim = 256;
+  own.max_positions = 32768;
+  DecoderConfig config = read_common(reader, own);
+  config.norm = NormKind::kRmsPlusOne;
+  config.qk_norm = QkNorm::kPerHead;
+  config.has_attention_gate = true;
+  config.has_qkv_bias = reader.flag("attention_bias", false);
+  config.has_attention_output_bias = config.has_qkv_bias;
+  add_rope(reader, config, {.has_partial_default = true, .partial_default = 0.25});
+  config.gated_delta = read_sizes(reader);
+  const std::vector<bool> is_delta = read_delta_layers(reader, config.num_layers());
+  for (size_t i = 0; i < is_delta.size(); ++i) {
+    if (is_delta[i]) config.layers[i].mixer = Mixer::kGatedDelta;
+  }
+  return config;
+}
+
+moe::MoEConfig read_qwen_delta_experts(ConfigReader& reader, const DecoderConfig& config,
+                                       const MoEKeys& keys) {
+  moe::MoEConfig moe = read_experts(reader, config, keys);
+  moe.softmax_before_topk = true;
+  moe.norm_topk_prob = true;
+  moe.n_shared_experts = 1;
+  moe.shared_expert_inter_dim = reader.size("shared_expert_intermediate_size", 512);
+  moe.shared_expert_gate = true;
+  moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
+  return moe;
+}
+
+double qwen_delta_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  const auto width = static_cast<double>(config.num_heads * config.head_dim);
+  const double q = static_cast<double>(config.num_kv_heads) / static_cast<double>(config.num_heads);
+  const GatedDeltaOptions& delta = *config.gated_delta;
+  const auto conv = static_cast<double>(delta.conv_channels() * delta.num_taps);
+  const auto state = static_cast<double>(4 * delta.values() * delta.value_dim);
+  double products = h * static_cast<double>(config.vocab_size);
+  for (const LayerOptions& layer : config.layers) {
+    products +=
+        layer.mixer == Mixer::kGatedDelta
+            ? h * static_cast<double>(delta.projected_rows() + delta.values()) + conv + state
+            : h * width * (2 * q + 2 + S / h + 1);
+    products += 3 * h * static_cast<double>(mlp_inner_size(config, layer));
+  }
+  return 6 * B * S * products;
+}
+
+}  // namespace automodel::models::decoder
