@@ -32,6 +32,10 @@ CASES = {
         os.path.join(SHAPES, "qwen3_5_shape"), "tiny_llama_sft",
         ["--peft.target_modules=['*.in_proj_z','*.in_proj_a','*.out_proj']"],
     ),
+    "layers of other names": (
+        os.path.join(SHAPES, "nemotron_h_shape"), "tiny_llama_sft",
+        ["--peft.target_modules=['*.in_proj','*.q_proj','*.up_proj','*.down_proj']"],
+    ),
 }
 
 

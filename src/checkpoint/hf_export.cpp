@@ -64,11 +64,13 @@ FileContents split_by_size(std::span<const TensorInfo> tensors, int64_t max_byte
   return files;
 }
 
+/// Files that prepare a model's inputs: texts, and what a tower beside it takes.
 bool is_tokenizer_file(const std::string& name) {
   return name.starts_with("tokenizer") || name.starts_with("vocab.") || name == "merges.txt" ||
          name == "special_tokens_map.json" || name == "added_tokens.json" ||
          name == "spiece.model" || name == "sentencepiece.bpe.model" || name == "tekken.json" ||
-         name.starts_with("chat_template.");
+         name.starts_with("chat_template.") || name == "preprocessor_config.json" ||
+         name == "processor_config.json" || name == "video_preprocessor_config.json";
 }
 
 /// The dtype of most of the exported bytes' elements, which is what loading as "auto" means.
@@ -90,8 +92,10 @@ std::optional<at::ScalarType> main_dtype(std::span<const HfFile> files) {
 Json generation_config(const Json& config) {
   Json out = Json::object();
   out["_from_model_config"] = Json(true);
+  const Json* text = config.find("text_config");
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     const Json* value = config.find(key);
+    if (value == nullptr && text != nullptr && text->is_object()) value = text->find(key);
     if (value != nullptr && !value->is_null()) out[key] = *value;
   }
   if (const Json* version = config.find("transformers_version")) {
@@ -205,7 +209,14 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   Json config = what.config;
   config.erase("torch_dtype");
   config.erase("quantization_config");
-  if (const auto dtype = main_dtype(files)) config["dtype"] = Json(tensor::dtype_name(*dtype));
+  const auto dtype = main_dtype(files);
+  if (dtype) config["dtype"] = Json(tensor::dtype_name(*dtype));
+  if (const Json* text = config.find("text_config"); text != nullptr && text->is_object()) {
+    Json& own = config["text_config"];
+    own.erase("quantization_config");
+    own.erase("torch_dtype");
+    if (dtype && own.contains("dtype")) own["dtype"] = Json(tensor::dtype_name(*dtype));
+  }
   writer.write("config.json", config.dump(2) + "\n");
 
   const std::string original = path_join(what.original_folder, "generation_config.json");

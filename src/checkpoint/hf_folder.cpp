@@ -167,16 +167,21 @@ std::optional<HfFolder::Place> HfFolder::find(std::string_view name) const {
 }
 
 at::ScalarType HfFolder::storage_dtype() const {
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    const Json* name = config_.find(key);
-    if (name == nullptr || !name->is_string()) continue;
-    const auto dtype = tensor::parse_dtype(name->as_string());
-    if (dtype && c10::isFloatingType(*dtype)) return *dtype;
+  const Json* text = config_.find("text_config");
+  for (const Json* config : {&config_, text}) {
+    if (config == nullptr || !config->is_object()) continue;
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      const Json* name = config->find(key);
+      if (name == nullptr || !name->is_string()) continue;
+      const auto dtype = tensor::parse_dtype(name->as_string());
+      if (dtype && c10::isFloatingType(*dtype)) return *dtype;
+    }
   }
   for (const SafetensorsFile& file : files_) {
     for (const TensorEntry& entry : file.tensors()) {
       // One byte: a quantized weight, or its scales.
-      const bool is_quantized = c10::elementSize(entry.dtype) == 1;
+      const bool is_quantized = c10::elementSize(entry.dtype) == 1 ||
+                                (quantization_.has_value() && is_scale_name(entry.name));
       if (c10::isFloatingType(entry.dtype) && !is_quantized) return entry.dtype;
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "core/error.h"
 #include "tensor/dtype.h"
@@ -19,8 +20,13 @@ constexpr const char* kRead =
 constexpr int64_t kMxfp4Group = 32;
 
 /// Scales of activations and of the cache: products are in the model's dtype here.
-constexpr std::array<std::string_view, 6> kActivationScales = {
-    ".input_scale", ".activation_scale", ".output_scale", ".q_scale", ".k_scale", ".v_scale"};
+constexpr std::array<std::string_view, 9> kActivationScales = {
+    ".input_scale", "_input_scale", ".activation_scale", "_activation_scale", ".output_scale",
+    ".kv_scale",    ".q_scale",     ".k_scale",          ".v_scale"};
+
+bool ends_with_any(std::string_view name, std::span<const std::string_view> suffixes) {
+  return std::ranges::any_of(suffixes, [&](std::string_view each) { return name.ends_with(each); });
+}
 
 bool is_float8(at::ScalarType dtype) {
   return dtype == at::kFloat8_e4m3fn || dtype == at::kFloat8_e5m2;
@@ -29,6 +35,18 @@ bool is_float8(at::ScalarType dtype) {
 [[noreturn]] void refuse(const std::string& what) {
   throw UnsupportedError(
       cat("config.json: quantization_config: ", what, " is not in this version; ", kRead));
+}
+
+/// Sets the rows and columns of blocks from a list of both.
+void read_blocks(const char* key, const Json& block, Quantization& quantization) {
+  const bool is_pair = block.is_array() && block.size() == 2 && block.as_array()[0].is_int() &&
+                       block.as_array()[1].is_int();
+  if (!is_pair || block.as_array()[0].as_int() <= 0 || block.as_array()[1].as_int() <= 0) {
+    throw InputError(
+        cat("config.json: quantization_config: ", key, " is ", block.dump(), ", not two sizes"));
+  }
+  quantization.block_rows = block.as_array()[0].as_int();
+  quantization.block_cols = block.as_array()[1].as_int();
 }
 
 /// The weights of one of compressed-tensors' groups.
@@ -41,11 +59,8 @@ void read_group(const std::string& name, const Json& group, Quantization& quanti
   const std::string strategy = weights->get("strategy", "tensor");
   if (strategy == "tensor" || strategy == "channel") return;
   const Json* block = weights->find("block_structure");
-  if (strategy != "block" || block == nullptr || !block->is_array() || block->size() != 2) {
-    refuse(cat("strategy '", strategy, "' of ", name));
-  }
-  quantization.block_rows = block->as_array()[0].as_int();
-  quantization.block_cols = block->as_array()[1].as_int();
+  if (strategy != "block" || block == nullptr) refuse(cat("strategy '", strategy, "' of ", name));
+  read_blocks("block_structure", *block, quantization);
 }
 
 Quantization read_compressed(const Json& settings) {
@@ -64,19 +79,12 @@ Quantization read_fp8(const Json& settings) {
   Quantization quantization{.method = Method::kFp8};
   const Json* block = settings.find("weight_block_size");
   if (block == nullptr || block->is_null()) return quantization;
-  const bool is_pair = block->is_array() && block->size() == 2 && block->as_array()[0].is_int() &&
-                       block->as_array()[1].is_int();
-  if (!is_pair || block->as_array()[0].as_int() <= 0 || block->as_array()[1].as_int() <= 0) {
-    throw InputError(cat("config.json: quantization_config: weight_block_size is ", block->dump(),
-                         ", not two sizes"));
-  }
-  quantization.block_rows = block->as_array()[0].as_int();
-  quantization.block_cols = block->as_array()[1].as_int();
+  read_blocks("weight_block_size", *block, quantization);
   return quantization;
 }
 
 int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
+  return a == 0 ? 0 : 1 + (a - 1) / b;
 }
 
 /// The grid of scales of a weight with blocks.
@@ -122,6 +130,10 @@ void set_blocks(QuantizedTensor& tensor, const Quantization& quantization,
     tensor.block_rows = quantization.block_rows;
     tensor.block_cols = quantization.block_cols;
     if (given == wanted) return;
+  } else if (!has_blocks && shape.size() == 3 && tensor.scales.entry->numel() == shape[0]) {
+    tensor.block_rows = shape[1];  // one scale for each expert
+    tensor.block_cols = cols;
+    return;
   } else if (!has_blocks && shape.size() == 2) {
     wanted = {shape[0], 1};
     tensor.block_rows = 1;
@@ -246,20 +258,42 @@ const char* method_name(Quantization::Method method) {
   AM_CHECK(false);
 }
 
-std::optional<Quantization> read_quantization(const Json& config) {
-  const Json* settings = config.find("quantization_config");
-  const Json* text = config.find("text_config");
-  if (settings == nullptr && text != nullptr) settings = text->find("quantization_config");
-  if (settings == nullptr || settings->is_null()) return std::nullopt;
-  const Json* method = settings->find("quant_method");
+namespace {
+
+Quantization read_method(const Json& settings) {
+  const Json* method = settings.find("quant_method");
   if (method == nullptr || !method->is_string()) {
     throw InputError("config.json: quantization_config: no string quant_method");
   }
   const std::string& name = method->as_string();
-  if (name == "fp8") return read_fp8(*settings);
+  if (name == "fp8") return read_fp8(settings);
   if (name == "mxfp4") return Quantization{.method = Method::kMxfp4};
-  if (name == "compressed-tensors") return read_compressed(*settings);
+  if (name == "compressed-tensors") return read_compressed(settings);
   refuse(cat("quant_method '", name, "'"));
+}
+
+}  // namespace
+
+std::optional<Quantization> read_quantization(const Json& config) {
+  const auto is_there = [](const Json* value) { return value != nullptr && !value->is_null(); };
+  const Json* settings = config.find("quantization_config");
+  const Json* text = config.find("text_config");
+  if (!is_there(settings) && text != nullptr && text->is_object()) {
+    settings = text->find("quantization_config");
+  }
+  if (!is_there(settings)) return std::nullopt;
+  try {
+    return read_method(*settings);
+  } catch (const InputError& error) {
+    const std::string_view what = error.what();
+    if (what.starts_with("config.json")) throw;
+    throw InputError(cat("config.json: quantization_config: ", what));
+  }
+}
+
+bool is_scale_name(std::string_view name) {
+  constexpr std::array<std::string_view, 3> kWeightScales = {"_scale_inv", "_scale", "_scales"};
+  return ends_with_any(name, kWeightScales) || ends_with_any(name, kActivationScales);
 }
 
 std::map<std::string, QuantizedTensor> find_quantized(const Quantization& quantization,
@@ -268,10 +302,8 @@ std::map<std::string, QuantizedTensor> find_quantized(const Quantization& quanti
   auto found = quantization.method == Method::kMxfp4
                    ? find_mxfp4(parts, dtype, paths)
                    : find_float8(quantization, parts, dtype, paths);
-  std::erase_if(parts, [](const auto& part) {
-    return std::ranges::any_of(
-        kActivationScales, [&](std::string_view suffix) { return part.first.ends_with(suffix); });
-  });
+  std::erase_if(parts,
+                [](const auto& part) { return ends_with_any(part.first, kActivationScales); });
   return found;
 }
 

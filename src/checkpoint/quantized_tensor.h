@@ -33,6 +33,9 @@ struct Quantization {
 /// values of the wrong kind.
 std::optional<Quantization> read_quantization(const Json& config);
 
+/// Whether a tensor of a quantized folder holds scales, of weights or of activations, by its name.
+bool is_scale_name(std::string_view name);
+
 /// The method's name in a config.json.
 const char* method_name(Quantization::Method method);
 

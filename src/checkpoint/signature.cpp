@@ -31,12 +31,18 @@ std::string shown(const Json& value) {
 }  // namespace
 
 ModelSignature::ModelSignature(const std::optional<std::string>& pretrained, const Json& hf_config,
-                               bool has_peft) {
+                               bool has_peft, const std::string& quantization) {
   if (pretrained) fields_["pretrained_model_name_or_path"] = Json(*pretrained);
-  for (const char* key : kConfigKeys) set(fields_, key, hf_config.find(key));
-  set(fields_, "rope_theta", hf_config.find("rope_theta"));
-  set(fields_, "rope_scaling", hf_config.find("rope_scaling"));
-  if (const Json* rope = hf_config.find("rope_parameters"); rope != nullptr && rope->is_object()) {
+  // A model beside a tower has its sizes in text_config.
+  const Json* text = hf_config.find("text_config");
+  const Json& sizes = text != nullptr && text->is_object() ? *text : hf_config;
+  for (const char* key : kConfigKeys) {
+    const Json* value = hf_config.find(key);
+    set(fields_, key, value != nullptr ? value : sizes.find(key));
+  }
+  set(fields_, "rope_theta", sizes.find("rope_theta"));
+  set(fields_, "rope_scaling", sizes.find("rope_scaling"));
+  if (const Json* rope = sizes.find("rope_parameters"); rope != nullptr && rope->is_object()) {
     set(fields_, "rope_theta", rope->find("rope_theta"));
     // The new form of the plain rotary embedding says what the old one left out.
     Json scaling = *rope;
@@ -45,6 +51,7 @@ ModelSignature::ModelSignature(const std::optional<std::string>& pretrained, con
     if (!is_plain) fields_["rope_scaling"] = std::move(scaling);
   }
   fields_["has_peft"] = Json(has_peft);
+  if (!quantization.empty()) fields_["quantization"] = Json(quantization);
 }
 
 std::vector<std::string> signature_differences(const ModelSignature& saved,

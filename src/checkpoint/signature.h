@@ -9,13 +9,14 @@
 namespace automodel::checkpoint {
 
 /// What tells whether a checkpoint belongs to the model of a recipe: pretrained name, architecture,
-/// main sizes, rotary settings, whether there are adapters.
+/// main sizes, rotary settings, whether there are adapters, and on weights in 4 bits.
 class ModelSignature final {
  public:
   ModelSignature() = default;
-  /// `pretrained`: pretrained_model_name_or_path, absent for from_config.
-  ModelSignature(const std::optional<std::string>& pretrained, const Json& hf_config,
-                 bool has_peft);
+  /// `pretrained`: pretrained_model_name_or_path, absent for from_config. `quantization`: how the
+  /// weights under adapters are held, "" for floats.
+  ModelSignature(const std::optional<std::string>& pretrained, const Json& hf_config, bool has_peft,
+                 const std::string& quantization = "");
 
   static ModelSignature from_json(const Json& json) { return ModelSignature(json); }
   const Json& to_json() const { return fields_; }

@@ -21,10 +21,17 @@ bool has_file(const Snapshot& snapshot, std::string_view path) {
 
 /// As exports copy them (checkpoint/hf_export.h), and what renders chats.
 bool is_tokenizer_file(std::string_view path) {
-  constexpr std::array<std::string_view, 9> kNames = {
-      "merges.txt",          "special_tokens_map.json", "added_tokens.json",
-      "spiece.model",        "sentencepiece.bpe.model", "tekken.json",
-      "chat_template.jinja", "chat_template.json",      "processor_config.json"};
+  constexpr std::array<std::string_view, 11> kNames = {"merges.txt",
+                                                       "special_tokens_map.json",
+                                                       "added_tokens.json",
+                                                       "spiece.model",
+                                                       "sentencepiece.bpe.model",
+                                                       "tekken.json",
+                                                       "chat_template.jinja",
+                                                       "chat_template.json",
+                                                       "processor_config.json",
+                                                       "preprocessor_config.json",
+                                                       "video_preprocessor_config.json"};
   if (path.starts_with("additional_chat_templates/")) return true;
   if (path.find('/') != std::string_view::npos) return false;
   return path.starts_with("tokenizer") || path.starts_with("vocab.") ||

@@ -84,6 +84,36 @@ std::optional<int64_t> num_routed_experts(const Json& hf_config) {
   return config.moe ? config.moe->n_routed_experts : 0;
 }
 
+namespace {
+
+/// A name with one beginning, or one piece that begins with a dot, exchanged for another.
+std::string exchanged(std::string name, std::string_view from, std::string_view to) {
+  if (from.empty()) return name;
+  const size_t at =
+      from.front() == '.' ? name.find(from) : (name.starts_with(from) ? 0 : name.npos);
+  return at == name.npos ? name : name.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+std::string name_in_modules(const Json& hf_config, std::string name) {
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  if (family == nullptr) return name;
+  for (const decoder::ModuleName& each : family->module_names) {
+    name = exchanged(std::move(name), each.in_files, each.in_modules);
+  }
+  return name;
+}
+
+std::string name_in_files(const Json& hf_config, std::string name) {
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  if (family == nullptr) return name;
+  for (const decoder::ModuleName& each : family->module_names) {
+    name = exchanged(std::move(name), each.in_modules, each.in_files);
+  }
+  return name;
+}
+
 std::vector<std::string> check_config(const Json& hf_config) {
   const FamilyCheck check = find_family(hf_config);
   if (!check.is_known) return {check.reason};

@@ -30,6 +30,13 @@ std::vector<std::string> known_architectures();
 /// none of a family built here.
 std::optional<int64_t> num_routed_experts(const Json& hf_config);
 
+/// The name of a tensor, or of a module, of a family's files as the modules of transformers have
+/// it.
+std::string name_in_modules(const Json& hf_config, std::string name);
+
+/// The way back; what is a name in files already stays as it is.
+std::string name_in_files(const Json& hf_config, std::string name);
+
 /// Parses and validates a config.json of a known family (old and new key forms) and returns what is
 /// wrong with it: one text per finding, empty when it is right.
 std::vector<std::string> check_config(const Json& hf_config);

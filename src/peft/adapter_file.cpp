@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "models/catalog.h"
 #include "peft/tensor_names.h"
 
 namespace automodel::peft {
@@ -94,12 +95,12 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   return config;
 }
 
-AdapterFile::AdapterFile(const std::string& folder)
+AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
     : file_(path_join(folder, kAdapterWeightsName)), stated_(stated_layout(folder)) {
   for (const checkpoint::TensorEntry& entry : file_.tensors()) {
     std::string_view name = entry.name;
     if (name.starts_with(kPeftPrefix)) name.remove_prefix(kPeftPrefix.size());
-    entries_.emplace(name, &entry);
+    entries_.emplace(models::name_in_files(hf_config, std::string(name)), &entry);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "core/json.h"
 #include "peft/expert_layout.h"
 #include "tensor/key_map.h"
 
@@ -46,12 +47,12 @@ struct AdapterConfig {
 /// what adapters here do not have: biases, other ranks for some modules, modules saved whole.
 AdapterConfig read_adapter_config(const std::string& folder);
 
-/// The tensors of an adapter's folder, by their names without PEFT's prefix. Reads headers; values
-/// when they are asked for.
+/// The tensors of an adapter's folder, by the names that the base model's files have for their
+/// layers. Reads headers; values when they are asked for.
 class AdapterFile final {
  public:
-  /// InputError where there is no such file or it is damaged.
-  explicit AdapterFile(const std::string& folder);
+  /// `hf_config` is the base model's. InputError where there is no such file or it is damaged.
+  AdapterFile(const std::string& folder, const Json& hf_config);
 
   const checkpoint::SafetensorsFile& file() const { return file_; }
   const std::map<std::string, const checkpoint::TensorEntry*>& entries() const { return entries_; }

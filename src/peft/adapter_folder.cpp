@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "models/catalog.h"
 #include "peft/adapter_file.h"
 #include "peft/apply_lora.h"
 #include "peft/tensor_names.h"
@@ -170,12 +171,13 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
   std::sort(tensors.begin(), tensors.end(), by_name);
   std::sort(experts.begin(), experts.end(), by_name);
+  for (std::string& module : modules) module = models::name_in_modules(what.hf_config, module);
   std::sort(modules.begin(), modules.end());
   std::vector<checkpoint::TensorInfo> written = tensors;
   for (checkpoint::TensorInfo& tensor : written) {
     const tensor::ParameterPart part{tensor.name, "", 0, tensor.shape};
     if (is_expert_adapter(part)) tensor.shape = shape_in_file(part, ExpertLayout::kPeft19);
-    tensor.name = cat(kPeftPrefix, tensor.name);
+    tensor.name = cat(kPeftPrefix, models::name_in_modules(what.hf_config, tensor.name));
   }
   checkpoint::SafetensorsWriter writer(path_join(folder, kAdapterWeightsName), written,
                                        {{"format", "pt"}});
@@ -190,6 +192,9 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   }
   const int64_t expert_rank =
       experts.empty() ? 0 : experts[0].shape[1];  // lora_A is the first by name
+  for (tensor::ParameterPart& part : experts) {
+    part.name = models::name_in_modules(what.hf_config, part.name);
+  }
   std::vector<FileRecord> records = {writer.finish()};
   records.push_back(
       write_text(folder, kAdapterConfigName,
@@ -209,7 +214,7 @@ std::string find_adapter_fault(const std::string& folder, const PeftConfig& conf
   const tensor::KeyMap keys = adapter_keys(model);
   std::string fault = scale_fault(there, config);
   if (fault.empty()) fault = expert_scale_fault(there, config, keys);
-  if (fault.empty()) fault = tensors_fault(AdapterFile(folder), keys);
+  if (fault.empty()) fault = tensors_fault(AdapterFile(folder, model.hf_config()), keys);
   return fault.empty() ? "" : cat("the adapter in ", folder, " does not fit: ", fault);
 }
 
@@ -217,7 +222,7 @@ void load_adapter(const std::string& folder, const PeftConfig& config,
                   const models::CausalLM& model, std::span<const tensor::FlatShard> shards) {
   const std::string fault = find_adapter_fault(folder, config, model);
   if (!fault.empty()) throw InputError(fault);
-  const AdapterFile file(folder);
+  const AdapterFile file(folder, model.hf_config());
   const tensor::KeyMap keys = adapter_keys(model);
   const ExpertLayout layout = file.expert_layout(keys);
   std::map<std::string, const tensor::ParameterPart*> experts;

@@ -19,6 +19,7 @@ struct AdapterExport {
   std::string base;              ///< name or folder of the base model
   std::string architecture;      ///< "LlamaForCausalLM"
   std::string tokenizer_folder;  ///< tokenizer files are copied from here, "" for none
+  Json hf_config = {};           ///< of the base model, whose family names the modules
 };
 
 /// Writes adapter_model.safetensors, adapter_config.json, automodel_peft_config.json and the

@@ -75,9 +75,12 @@ std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
       if (!part.parameter.starts_with(module + ".")) continue;
       const size_t end = part.name.rfind(".experts.");
       if (end == std::string::npos) continue;
-      // The layer's MLP has other names in some families' files (Mixtral's block_sparse_moe).
-      const std::string layer = part.name.substr(0, part.name.rfind('.', end - 1));
-      found.push_back({layer + ".mlp.experts", module, experts->second});
+      // The layer's MLP has other names in some families' files (Mixtral's block_sparse_moe), but
+      // for "mixer" none in transformers' modules.
+      const size_t dot = part.name.rfind('.', end - 1);
+      const bool is_mixer = part.name.compare(dot, end - dot, ".mixer") == 0;
+      found.push_back({cat(part.name.substr(0, dot), is_mixer ? ".mixer" : ".mlp", ".experts"),
+                       module, experts->second});
       break;
     }
   }

@@ -27,7 +27,7 @@ constexpr const char* kHead = "lm_head.weight";
 class MergedSource final : public checkpoint::TensorSource {
  public:
   MergedSource(const checkpoint::HfFolder& base, const std::string& adapter)
-      : base_(base), config_(read_adapter_config(adapter)), file_(adapter) {
+      : base_(base), config_(read_adapter_config(adapter)), file_(adapter, base.config()) {
     std::vector<std::string> faults;
     std::vector<std::string> experts;
     for (const auto& [name, entry] : file_.entries()) {

@@ -21,7 +21,7 @@ std::map<std::string, nn::Linear*> layers_under_head(const models::CausalLM& mod
   std::map<std::string, nn::Linear*> layers;
   for (const auto& item : model.named_modules("", false)) {
     auto* linear = dynamic_cast<nn::Linear*>(item.value().get());
-    if (linear == nullptr || item.key() == head || linear->options().is_transposed) continue;
+    if (linear == nullptr || item.key() == head) continue;
     layers[cat(item.key(), ".weight")] = linear;
   }
   return layers;
@@ -39,7 +39,9 @@ std::vector<std::string> unquantizable_layers(const models::CausalLM& model) {
   const auto layers = layers_under_head(model);
   std::vector<std::string> names;
   for (const tensor::ParameterPart& part : model.key_map()) {
-    if (layers.contains(part.parameter) && numel(part.shape) % kernels::kFourBitBlock != 0) {
+    const auto layer = layers.find(part.parameter);
+    if (layer == layers.end()) continue;
+    if (layer->second->options().is_transposed || numel(part.shape) % kernels::kFourBitBlock != 0) {
       names.push_back(part.name);
     }
   }
@@ -50,9 +52,12 @@ void quantize_base(models::CausalLM& model, const BaseQuantization& quantization
   const std::vector<std::string> others = unquantizable_layers(model);
   if (!others.empty()) {
     throw UnsupportedError(cat(others[0],
-                               " in 4 bits is not in this version: its elements are no "
-                               "multiple of ",
+                               " in 4 bits is not in this version: it is stored transposed, or its "
+                               "elements are no multiple of ",
                                kernels::kFourBitBlock));
+  }
+  if (!model.parallel_plan().expert_modules.empty()) {
+    throw UnsupportedError("a model with experts in 4 bits is not in this version");
   }
   const auto layers = layers_under_head(model);
   tensor::KeyMap parts;

@@ -28,14 +28,14 @@ struct QuantizedMatrix {
   kernels::FourBitFormat format;
 };
 
-/// The linear layers whose weights cannot be held in 4 bits because the number of their elements
-/// is no multiple of kFourBitBlock.
+/// The linear layers whose weights cannot be held in 4 bits: they are stored transposed, or the
+/// number of their elements is no multiple of kFourBitBlock.
 std::vector<std::string> unquantizable_layers(const models::CausalLM& model);
 
 /// Has the linear layers of a model hold their weights in 4 bits, as transformers does: all but the
 /// head. The model is whole, its parameters are frozen and have no memory yet; its key_map() then
 /// has the bytes of each matrix, NAME.weight.four_bit, instead of NAME.weight. UnsupportedError
-/// with an unquantizable layer or DoRA.
+/// with an unquantizable layer, experts or DoRA.
 void quantize_base(models::CausalLM& model, const BaseQuantization& quantization);
 
 /// The weights of a model that are held in 4 bits, in the order of its key map.

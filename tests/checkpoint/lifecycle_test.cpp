@@ -476,6 +476,20 @@ TEST(ModelSignature, OldAndNewFormsOfTheRotarySettingsAreEqual) {
               IsEmpty());
 }
 
+TEST(ModelSignature, ReadsTheSizesOfATextModelBesideATower) {
+  const auto signature = [](double theta) {
+    return ModelSignature(
+        std::nullopt,
+        Json::parse(cat(R"({"model_type": "qwen3_5", "text_config": {"hidden_size":
+                              64, "rope_parameters": {"rope_theta": )",
+                        theta, "}}}"),
+                    "config"),
+        false);
+  };
+  EXPECT_EQ(signature_differences(signature(1e4), signature(1e4)).size(), 0U);
+  EXPECT_EQ(signature_differences(signature(1e4), signature(777)).size(), 1U);
+}
+
 TEST(ModelSignature, DifferencesAreNamed) {
   const Json a = Json::parse(R"({"vocab_size": 8, "model_type": "llama"})", "a");
   const Json b = Json::parse(R"({"vocab_size": 8, "model_type": "qwen2"})", "b");

@@ -234,5 +234,45 @@ TEST(QuantizedFolder, OtherMethodsAreRefusedWithThoseThatAreRead) {
   EXPECT_FALSE(read_quantization(Json::parse(R"({"quantization_config": null})", "config")));
 }
 
+TEST(QuantizedFolder, SettingsThatMeanNothingAreNamed) {
+  const auto fault = [](const std::string& settings) {
+    const Json config = Json::parse(cat(R"({"quantization_config": )", settings, "}"), "config");
+    return test::error_of<InputError>([&] { read_quantization(config); });
+  };
+  const auto blocks = [&](const std::string& structure) {
+    return fault(cat(R"({"quant_method": "compressed-tensors", "format": "float-quantized",
+        "config_groups": {"a": {"weights": {"num_bits": 8, "type": "float", "strategy": "block",
+        "block_structure": )",
+                     structure, "}}}}"));
+  };
+  const std::string begin = "config.json: quantization_config: ";
+  for (const char* structure : {"[128, 0]", "[-1, 128]", R"(["a", 3])", "[128]"}) {
+    const std::string text = blocks(structure);
+    EXPECT_EQ(text.find(begin + "block_structure is "), 0U) << text;
+  }
+  const std::string text = fault(R"({"quant_method": "compressed-tensors", "format": 3})");
+  EXPECT_EQ(text.find(begin), 0U) << text;
+}
+
+TEST(QuantizedFolder, TheTextModelsSettingsCountWhereTheWholeHasNone) {
+  const Json config = Json::parse(R"({"quantization_config": null, "text_config":
+      {"quantization_config": {"quant_method": "mxfp4"}}})",
+                                  "config");
+  EXPECT_EQ(read_quantization(config)->method, Quantization::Method::kMxfp4);
+}
+
+TEST(QuantizedFolder, ScalesAreNoSignOfTheDtypeToTrainIn) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.file("base");
+  create_directories(path);
+  Json config = Json::parse_file(path_join(golden("qwen3_fp8"), "config.json"));
+  config.erase("dtype");
+  config.erase("torch_dtype");
+  write_file_atomic(path_join(path, "config.json"), config.dump());
+  write_file_atomic(path_join(path, "model.safetensors"),
+                    read_file(path_join(golden("qwen3_fp8"), "model.safetensors")));
+  EXPECT_EQ(HfFolder::open(path).storage_dtype(), at::kBFloat16);
+}
+
 }  // namespace
 }  // namespace automodel::checkpoint

@@ -169,6 +169,25 @@ int64_t frozen_bytes(const std::vector<std::string>& more) {
 }
 
 /// Two layers of q, k, v and o, gate, up and down, and of two norms.
+TEST(QloraTest, ARunIsNotContinuedOnOtherWeights) {
+  const TemporaryDirectory folder;
+  ASSERT_EQ(run(folder.path(), {1, {}}, {"--step_scheduler.max_steps=2"}).status, 0);
+  const ProgramResult other =
+      run(folder.path(), {1, {}}, {"--quantization.bnb_4bit_quant_type=fp4"});
+  EXPECT_EQ(other.status, 3) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("quantization is \"nf4, double\" in the checkpoint"));
+}
+
+TEST(QloraTest, TransposedWeightsAreRefused) {
+  const TemporaryDirectory folder;
+  const ProgramResult result =
+      run(folder.path(), {1, {}},
+          {cat("--model.pretrained_model_name_or_path=", test::source_file("tests/golden/gpt2")),
+           "--peft.match_all_linear=true"});
+  EXPECT_EQ(result.status, 6) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("stored transposed"));
+}
+
 TEST(QloraTest, ThePlanCountsBytes) {
   constexpr int64_t kNorms = int64_t{2} * 2 * 64;
   constexpr int64_t kWeights = int64_t{2} * (64 * (64 + 32 + 32 + 64) + 3 * 64 * 160);

@@ -18,6 +18,13 @@ class CausalLM;
 
 namespace automodel::models::decoder {
 
+/// What tensors' names begin with, or hold behind a dot, in a family's files, and what the modules
+/// of transformers have there instead.
+struct ModuleName {
+  std::string_view in_files;
+  std::string_view in_modules;
+};
+
 /// All facts of a family of models, one row a family in families/. The shared decoder builds it, or
 /// `build`. Classes are those of transformers, by the names that recipes and upstream use.
 struct Family {
@@ -30,6 +37,8 @@ struct Family {
 
   DecoderConfig (*read_config)(ConfigReader& reader);
   HfNames names = {};  ///< of the tensors in its checkpoints
+  /// Where transformers' modules have other names than the tensors; PEFT names adapters by modules.
+  std::array<ModuleName, 2> module_names = {};
   /// Beginnings of names of tensors that its checkpoints have and the model has not (layers that
   /// predict further tokens, towers): left alone when loaded, taken over when saved.
   std::array<std::string_view, 2> kept_prefixes = {};

@@ -23,8 +23,10 @@ Json ministral_rope() {
 }  // namespace
 
 DecoderConfig read_ministral3(ConfigReader& reader) {
+  // The class's default counts only where the key is absent; null means hidden_size by heads.
+  const int64_t head_dim = reader.json().contains("head_dim") ? 0 : 128;
   DecoderConfig config = read_common(
-      reader, {.head_dim = 128, .max_positions = 262144, .norm_eps = 1e-5, .padding_idx = 11});
+      reader, {.head_dim = head_dim, .max_positions = 262144, .norm_eps = 1e-5, .padding_idx = 11});
   const int64_t window = reader.size("sliding_window", 0);
   set_window(config, window);
   if (reader.has("rope_parameters") || reader.has("rope_scaling")) {

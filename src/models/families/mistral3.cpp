@@ -10,8 +10,9 @@ namespace {
 
 DecoderConfig read_mistral3(ConfigReader& reader) {
   const Json* text = reader.find("text_config");
+  const Json* named = text != nullptr && text->is_object() ? text->find("model_type") : nullptr;
   const std::string type =
-      text != nullptr && text->is_object() ? text->get("model_type", "mistral") : "mistral";
+      named == nullptr ? "mistral" : (named->is_string() ? named->as_string() : named->dump());
   if (type != "mistral" && type != "ministral3") {
     reader.problem(cat("text_config.model_type '", type, "' is not known; mistral, ministral3"));
   }
@@ -32,6 +33,8 @@ extern const Family kMistral3{
               .layers = "language_model.model.layers",
               .final_norm = "language_model.model.norm",
               .head = "language_model.lm_head"},
+    .module_names = {{{"language_model.model.", "model.language_model."},
+                      {"language_model.lm_head", "lm_head"}}},
     .kept_prefixes = {"vision_tower.", "multi_modal_projector."},
     .flops = gated_flops,
 };

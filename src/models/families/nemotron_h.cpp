@@ -106,6 +106,12 @@ void add_nemotron_experts(ConfigReader& reader, DecoderConfig& config) {
                                   .default_num_experts = 8,
                                   .default_inner_dim = 7688,
                                   .default_num_chosen = 2}});
+  if (config.activation != kernels::Activation::kReluSquared) {
+    reader.problem("mlp_hidden_act of layers of experts other than relu2 is not in this version");
+  }
+  if (config.has_mlp_bias) {
+    reader.problem("mlp_bias true is not in this version for layers of experts");
+  }
   config.moe->shared_expert_inter_dim = reader.size("moe_shared_expert_intermediate_size", 7688);
   if (reader.has("moe_latent_size")) {
     reader.problem("moe_latent_size is not built in this version: experts of a narrower stream");
@@ -113,10 +119,11 @@ void add_nemotron_experts(ConfigReader& reader, DecoderConfig& config) {
 }
 
 /// config.json with the names that other families have for the same.
-Json with_common_names(const ConfigReader& reader, int64_t num_layers) {
+Json with_common_names(ConfigReader& reader, int64_t num_layers) {
   Json out = reader.json();
   out["num_hidden_layers"] = Json(num_layers);
-  out["hidden_act"] = Json(reader.json().get("mlp_hidden_act", "relu2"));
+  out["hidden_act"] = Json(reader.text("mlp_hidden_act", "relu2"));
+  out.erase("n_shared_experts");  // of any number, transformers makes one of its own size
   if (const Json* eps = reader.find("layer_norm_epsilon")) out["rms_norm_eps"] = *eps;
   return out;
 }
@@ -128,7 +135,8 @@ DecoderConfig read_nemotron_h(ConfigReader& reader) {
   DecoderConfig config = read_common(
       common,
       {.head_dim = 128, .intermediate_size = 21504, .max_positions = 4096, .norm_eps = 1e-5});
-  config.padding_idx = -1;  // this family's embedding has no such row
+  config.padding_idx = -1;      // this family's embedding has no such row
+  config.is_head_tied = false;  // transformers' class ties nothing, whatever the key says
   config.is_mlp_gated = false;
   config.has_mlp_bias = reader.flag("mlp_bias", false);
   if (reader.flag("attention_bias", false)) {
@@ -181,6 +189,7 @@ extern const Family kNemotronH{
               .mlp = "mixer",
               .attention_pre_norm = "norm",
               .mlp_pre_norm = "norm"},
+    .module_names = {{{"backbone.", "model."}}},
     .kept_prefixes = {"mtp."},
     .flops = nemotron_h_flops,
 };

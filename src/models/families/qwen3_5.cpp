@@ -20,12 +20,18 @@ DecoderConfig read_qwen3_5_moe(ConfigReader& reader) {
   return config;
 }
 
+/// Whether the head is tied is the whole's to say, and where it is silent it is not.
+DecoderConfig without_texts_tie(ConfigReader& reader, DecoderConfig config) {
+  config.is_head_tied = reader.flag("tie_word_embeddings", false);
+  return config;
+}
+
 DecoderConfig read_qwen3_5_with_tower(ConfigReader& reader) {
-  return read_text_config(reader, read_qwen3_5);
+  return without_texts_tie(reader, read_text_config(reader, read_qwen3_5));
 }
 
 DecoderConfig read_qwen3_5_moe_with_tower(ConfigReader& reader) {
-  return read_text_config(reader, read_qwen3_5_moe);
+  return without_texts_tie(reader, read_text_config(reader, read_qwen3_5_moe));
 }
 
 constexpr HfNames kTowerNames = {.embedding = "model.language_model.embed_tokens",

@@ -120,10 +120,12 @@ void load_base_weights(const std::string& folder, const models::CausalLM& model,
   if (num_quantized > 0) {
     reporter.info(cat("weights: ", num_quantized, " matrices are held in 4 bits"));
   }
+  // What is held in 4 bits is told of above.
   const std::string dequantized =
-      opened.quantization() ? cat(" (", report.num_dequantized, " dequantized from ",
-                                  checkpoint::method_name(opened.quantization()->method), ")")
-                            : "";
+      opened.quantization() && num_quantized == 0
+          ? cat(" (", report.num_dequantized, " dequantized from ",
+                checkpoint::method_name(opened.quantization()->method), ")")
+          : "";
   reporter.info(cat("weights: ", report.num_tensors, " tensors", dequantized, ", ",
                     format_bytes(report.num_bytes), " from ", folder, " in ",
                     format_duration(monotonic_seconds() - begin)));

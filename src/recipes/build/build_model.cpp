@@ -1,5 +1,6 @@
 #include "recipes/build/build_model.h"
 
+#include "core/error.h"
 #include "models/catalog.h"
 #include "peft/apply_lora.h"
 #include "peft/quantize_base.h"
@@ -22,6 +23,10 @@ peft::BaseQuantization base_quantization(const QuantizationSection& section, at:
 std::shared_ptr<models::CausalLM> build_model(const Recipe& recipe, at::ScalarType dtype) {
   auto model = models::build_causal_lm(recipe.model.hf_config, dtype);
   if (recipe.peft && recipe.quantization) {
+    if (!recipe.quantization->load_in_4bit || recipe.distributed.sizes.tp_size.value_or(1) > 1) {
+      throw UnsupportedError(
+          "quantization other than load_in_4bit, or with tp_size > 1, is not in this version");
+    }
     const auto quantization = base_quantization(*recipe.quantization, dtype);
     peft::apply_lora(*model, *recipe.peft, quantization.compute_dtype);
     peft::quantize_base(*model, quantization);

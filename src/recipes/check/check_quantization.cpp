@@ -76,8 +76,8 @@ void check_layers(const Recipe& recipe, Diagnostics& diagnostics) {
   if (names.empty()) return;
   diagnostics.unsupported(
       place_in(recipe, "quantization", "load_in_4bit"),
-      cat("weights whose number of elements is no multiple of ", kernels::kFourBitBlock,
-          " in 4 bits are not in this version: ", names[0],
+      cat("weights that are stored transposed, or whose number of elements is no multiple of ",
+          kernels::kFourBitBlock, ", in 4 bits are not in this version: ", names[0],
           names.size() == 1 ? "" : cat(" and ", names.size() - 1, " more")));
 }
 
@@ -97,14 +97,13 @@ void check_quantization(const Recipe& recipe, Diagnostics& diagnostics) {
 }
 
 void check_stored_quantization(const Recipe& recipe, Diagnostics& diagnostics) {
-  const bool draws = recipe.model.is_from_config || recipe.model.section.load_base_model == false;
-  if (draws || !recipe.model.hf_config.is_object()) return;
   if (const Node* changed = recipe.model.node.find("quantization_config")) {
     diagnostics.unsupported(*changed,
                             "a quantization_config of the recipe is not in this version: the "
                             "folder's config.json says how its weights are stored");
     return;
   }
+  if (recipe.model.draws_weights() || !recipe.model.hf_config.is_object()) return;
   const Node* named = recipe.model.node.find("pretrained_model_name_or_path");
   const Node& place = named != nullptr ? *named : recipe.model.node;
   std::optional<checkpoint::Quantization> quantization;

@@ -85,7 +85,9 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
     all.emplace_back("megatron_fsdp_unit_modules without layers: planned with the layers as units");
   }
   if (plan.options.head_dtype) all.emplace_back("the head's tensors in another dtype");
-  if (num_moe > 0 && num_moe < plan.parallel.blocks.size()) {
+  // Models with a state count every kind of layer.
+  const bool counts_kinds = !plan.parallel.no_cp_reasons.empty();
+  if (num_moe > 0 && num_moe < plan.parallel.blocks.size() && !counts_kinds) {
     all.emplace_back("that layers without experts keep other activations than those with them");
   }
   if (!plan.options.device.is_cpu() && num_moe > 0) {

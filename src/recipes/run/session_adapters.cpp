@@ -102,6 +102,7 @@ std::vector<FileRecord> export_adapters(const Recipe& recipe, const models::Caus
   what.config = *recipe.peft;
   what.base = recipe.model.is_from_config ? "" : recipe.model.source;
   what.architecture = model.architecture();
+  what.hf_config = model.hf_config();
   std::vector<FileRecord> records = peft::save_adapter(folder, source, what);
   const std::string tokenizer = tokenizer_folder(recipe, recipe.dataset);
   if (tokenizer.empty()) return records;

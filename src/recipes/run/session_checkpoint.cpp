@@ -37,8 +37,13 @@ checkpoint::ModelSignature signature_of(const Recipe& recipe) {
   const config::Node* written = recipe.root.find_path("model.pretrained_model_name_or_path");
   const bool is_text = written != nullptr && written->is_string();
   const std::string name = is_text ? *written->string_value() : recipe.model.source;
+  const auto& four_bits = recipe.quantization;
+  const std::string quantization = four_bits
+                                       ? cat(four_bits->bnb_4bit_quant_type,
+                                             four_bits->bnb_4bit_use_double_quant ? ", double" : "")
+                                       : "";
   return checkpoint::ModelSignature(has_name ? std::optional(name) : std::nullopt,
-                                    recipe.model.hf_config, recipe.peft.has_value());
+                                    recipe.model.hf_config, recipe.peft.has_value(), quantization);
 }
 
 std::vector<ShardGroup> optimizer_groups(optim::Optimizer& optimizer) {

@@ -1,0 +1,86 @@
+// What config.json says of families whose classes in transformers differ from their relatives.
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "models/catalog.h"
+#include "models/causal_lm.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::models {
+namespace {
+
+Json config_of(const std::string& golden) {
+  return Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json")));
+}
+
+std::string problems_of(const Json& config) {
+  return join(check_config(config), "\n");
+}
+
+bool has_head(const Json& config) {
+  const auto model = build_causal_lm(config, at::kFloat);
+  return !model->parallel_plan().head.empty();
+}
+
+TEST(NemotronConfigTest, LayersOfExpertsHaveOneKindOfMlp) {
+  Json config = config_of("nemotron_h_moe");
+  EXPECT_EQ(problems_of(config), "");
+  config["mlp_hidden_act"] = "silu";
+  EXPECT_NE(problems_of(config).find("mlp_hidden_act"), std::string::npos);
+  config["mlp_hidden_act"] = Json(int64_t{3});
+  EXPECT_NE(problems_of(config).find("mlp_hidden_act"), std::string::npos);
+  config = config_of("nemotron_h_moe");
+  config["mlp_bias"] = Json(true);
+  EXPECT_NE(problems_of(config).find("mlp_bias"), std::string::npos);
+}
+
+TEST(NemotronConfigTest, TheNumberOfSharedExpertsChangesNothing) {
+  Json config = config_of("nemotron_h_moe");
+  const auto wanted = build_causal_lm(config, at::kFloat)->key_map();
+  config["n_shared_experts"] = Json(int64_t{2});
+  const auto found = build_causal_lm(config, at::kFloat)->key_map();
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i].shape, wanted[i].shape);
+}
+
+TEST(NemotronConfigTest, TheHeadIsNeverTheEmbedding) {
+  Json config = config_of("nemotron_h");
+  config["tie_word_embeddings"] = Json(true);
+  EXPECT_TRUE(has_head(config));
+}
+
+TEST(TowerConfigTest, TheWholeSaysWhetherTheHeadIsTied) {
+  Json config = config_of("qwen3_5_tower");
+  EXPECT_FALSE(has_head(config));
+  config.erase("tie_word_embeddings");
+  config["text_config"]["tie_word_embeddings"] = Json(true);
+  EXPECT_TRUE(has_head(config));
+}
+
+TEST(Ministral3ConfigTest, AHeadDimOfNullIsTheHiddenSizeByHeads) {
+  Json config = config_of("ministral3");
+  config["head_dim"] = Json();
+  const ModelDims dims = build_causal_lm(config, at::kFloat)->dims();
+  EXPECT_EQ(dims.head_dim, dims.hidden_size / dims.num_heads);
+  config.erase("head_dim");
+  EXPECT_EQ(build_causal_lm(config, at::kFloat)->dims().head_dim, 128);
+}
+
+TEST(ModuleNamesTest, AreThoseOfTransformersAndReadBothWays) {
+  const Json nemotron = config_of("nemotron_h");
+  const std::string file = "backbone.layers.1.mixer.experts.lora_A.weight";
+  const std::string module = "model.layers.1.mixer.experts.lora_A.weight";
+  EXPECT_EQ(name_in_modules(nemotron, file), module);
+  EXPECT_EQ(name_in_files(nemotron, module), file);
+  EXPECT_EQ(name_in_files(nemotron, file), file);
+  const Json mistral = config_of("mistral3_tower");
+  EXPECT_EQ(name_in_modules(mistral, "language_model.model.layers.0.mlp.up_proj"),
+            "model.language_model.layers.0.mlp.up_proj");
+  EXPECT_EQ(name_in_files(mistral, "lm_head"), "language_model.lm_head");
+  EXPECT_EQ(name_in_files(config_of("llama_default"), "model.layers.0.x"), "model.layers.0.x");
+}
+
+}  // namespace
+}  // namespace automodel::models
