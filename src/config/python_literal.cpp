@@ -1,6 +1,8 @@
 #include "config/python_literal.h"
 
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -167,7 +169,7 @@ class Parser {
     } else if (value.node.kind() == NodeKind::kInt) {
       const bool is_lowest = value.key == "-9223372036854775808";
       value.node = is_lowest ? Node::integer(std::numeric_limits<int64_t>::min())
-                             : Node::big_integer(-*value.node.number());
+                             : big_integer(-*value.node.number(), value.key);
     } else {
       value.node = Node::real(-*value.node.number());
     }
@@ -315,7 +317,15 @@ class Parser {
     return integer_literal(digits, base);
   }
 
-  static Literal integer_literal(const std::string& digits, int base) {
+  /// An integer beyond int64_t, which keeps its decimal digits so that it can be printed.
+  static Node big_integer(double approximate, const std::string& digits) {
+    Node node = Node::big_integer(approximate);
+    node.set_scalar_text(digits, digits, ScalarStyle::kArgument);
+    return node;
+  }
+
+  /// An integer in a base. Nothing when it is beyond a double and not written in decimal digits.
+  static Result integer_literal(const std::string& digits, int base) {
     int64_t whole = 0;
     double approximate = 0;
     bool is_exact = true;
@@ -325,10 +335,15 @@ class Parser {
                  !__builtin_add_overflow(whole, digit, &whole);
       approximate = approximate * base + digit;
     }
-    if (is_exact) return {Node::integer(whole), true, true, false, cat(whole)};
-    if (base == 10) approximate = std::strtod(digits.c_str(), nullptr);  // rounds once
-    return {Node::big_integer(approximate), true, true, false,
-            base == 10 ? digits : cat(approximate)};
+    if (is_exact) return Literal{Node::integer(whole), true, true, false, cat(whole)};
+    if (base == 10) {
+      approximate = std::strtod(digits.c_str(), nullptr);  // rounds once
+      return Literal{big_integer(approximate, digits), true, true, false, digits};
+    }
+    if (std::isinf(approximate)) return std::nullopt;
+    std::array<char, std::numeric_limits<double>::max_exponent10 + 2> decimal{};
+    std::snprintf(decimal.data(), decimal.size(), "%.0f", approximate);
+    return Literal{big_integer(approximate, decimal.data()), true, true, false, decimal.data()};
   }
 
   Result parse_number() {

@@ -123,6 +123,23 @@ TEST(PrintTest, EveryScalarReadsBackToItsValue) {
   }
 }
 
+// An override into a string makes its Python literal a list whose elements the program prints.
+TEST(PrintTest, IntegersOfPythonLiteralsStayIntegers) {
+  const std::string digits(40, '9');
+  for (const std::string& value :
+       {digits, "-" + digits, std::string("0x") + std::string(40, 'f'),
+        "-0b1" + std::string(70, '0'), std::string("1") + std::string(320, '0')}) {
+    const std::vector<std::string> overrides = {"--l.1=x"};
+    const Node root = load_text(cat("l: \"(", value, ", 0)\"\n"), "recipe.yaml", overrides).root;
+    ASSERT_EQ(root.find("l")->children().front().kind(), NodeKind::kInt) << value;
+    const std::string printed = to_yaml(root);
+    EXPECT_TRUE(same_value(root, load_text(printed, "again").root)) << printed;
+  }
+  EXPECT_TRUE(load_text(cat("l: \"(0x", std::string(300, 'f'), ", 0)\"\n"), "recipe.yaml")
+                  .root.find("l")
+                  ->is_string());
+}
+
 TEST(PrintTest, LongKeysTakeTheExplicitForm) {
   const std::string key(200, 'k');
   const std::string text = "a:\n  - ? " + key + "\n    : 1\n";
