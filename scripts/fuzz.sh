@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the fuzzers and runs each for some seconds, starting from the kept inputs.
 # usage: scripts/fuzz.sh [SECONDS] [NAME]...     (default: 60 seconds, all of fuzz/*_fuzz.cpp)
-# FUZZ_SEED=NUMBER makes a fuzzer try the same inputs in the same order each time.
+# FUZZ_SEED=NUMBER makes a fuzzer try the same inputs in the same order each time; FUZZ_RUNS=NUMBER ends it
+# after that many, so that a faster machine tries no others.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -39,7 +40,7 @@ fuzz_one() { # fuzz_one SECONDS NAME: new inputs stay in build/, a crash is kept
   [[ -d $kept ]] && folders+=("$kept")
   # Leaks are reported when the fuzzer ends; LibTorch's own one-time allocations are no leaks.
   if ! ASAN_OPTIONS=allocator_may_return_null=1:detect_container_overflow=0 \
-    "build/fuzz/fuzz_$name" -seed="${FUZZ_SEED:-0}" -max_total_time="$1" -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
+    "build/fuzz/fuzz_$name" -seed="${FUZZ_SEED:-0}" -runs="${FUZZ_RUNS:--1}" -max_total_time="$1" -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix="$work/crashes/" "${folders[@]}" \
     </dev/null >"$work/log.txt" 2>&1; then
     tail -n 60 "$work/log.txt"
