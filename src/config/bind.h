@@ -80,7 +80,7 @@ concept StatesLegacyKeys = requires {
 template <HasFields T>
 T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options = {});
 
-/// The same with other defaults than the struct's.
+/// bind() with other defaults than the struct's.
 template <HasFields T>
 T bind_over(T defaults, const Node& node, Diagnostics& diagnostics,
             const BindOptions& options = {});

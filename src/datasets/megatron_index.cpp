@@ -93,7 +93,7 @@ double numpy_sum(std::span<const double> values) {
   return sum;
 }
 
-/// Of some datasets the first that is furthest behind its share after `num_drawn` samples.
+/// The dataset that is furthest behind its share after `num_drawn` samples, the first of several.
 template <typename Datasets, typename Weight>
 size_t furthest_behind(const Datasets& datasets, int64_t num_drawn,
                        const std::vector<int64_t>& counts, const Weight& weight_of) {

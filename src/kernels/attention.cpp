@@ -10,6 +10,7 @@
 #include "kernels/attention_block.h"
 #include "kernels/fused.h"
 #include "kernels/result_keeper.h"
+#include "tensor/dtype.h"
 
 namespace automodel::kernels {
 
@@ -23,7 +24,7 @@ using torch::autograd::tensor_list;
 AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool is_wide) {
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];
-  const auto wide = q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const auto wide = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
   const bool is_fused = is_fusable({q, qkv[1], qkv[2]});
   AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)},
                                    is_fused && !is_wide ? q.options() : wide),

@@ -6,16 +6,14 @@
 #include <algorithm>
 #include <optional>
 
+#include "tensor/dtype.h"
+
 namespace automodel::kernels {
 
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
-
-at::ScalarType sum_dtype(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 /// The positions from `begin` on, `count` of them.
 at::Tensor positions(const at::Tensor& x, int64_t begin, int64_t count) {
@@ -41,7 +39,7 @@ struct CausalConv : torch::autograd::Function<CausalConv> {
     const at::Tensor runs = given_runs.value_or(at::Tensor());
     context->save_for_backward({x, weight, runs});
     context->saved_data["has_bias"] = bias.defined();
-    const at::ScalarType dtype = sum_dtype(x);
+    const at::ScalarType dtype = tensor::wide_dtype(x.scalar_type());
     const int64_t length = x.size(1);
     const int64_t num_taps = weight.size(2);
     const at::Tensor taps = weight.squeeze(1).t().to(dtype);  // [K, C]
@@ -58,7 +56,7 @@ struct CausalConv : torch::autograd::Function<CausalConv> {
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &runs = saved[2];
-    const at::ScalarType dtype = sum_dtype(x);
+    const at::ScalarType dtype = tensor::wide_dtype(x.scalar_type());
     const int64_t length = x.size(1);
     const int64_t num_taps = weight.size(2);
     const at::Tensor taps = weight.squeeze(1).t().to(dtype);

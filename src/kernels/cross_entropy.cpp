@@ -13,6 +13,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
 #include "kernels/product.h"
+#include "tensor/dtype.h"
 
 namespace automodel::kernels {
 
@@ -65,11 +66,6 @@ double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
     });
   });
   return std::accumulate(losses.begin(), losses.end(), 0.0) / options.divisor;
-}
-
-/// The dtype of logits, and of what is computed from them.
-at::ScalarType wide_type(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
 /// Some rows at a time, whose copies are small.
@@ -130,7 +126,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       const int64_t count = std::min(kChunkTokens, hidden.size(0) - begin);
       const at::Tensor rows = hidden.narrow(0, begin, count);
       at::Tensor logits = product(rows, weight.t());
-      if (!has_loop(logits, *options)) logits = logits.to(wide_type(weight));
+      if (!has_loop(logits, *options)) logits = logits.to(tensor::wide_dtype(weight.scalar_type()));
       loss.add_(chunk_loss(logits, labels.narrow(0, begin, count), *options));
       if (!has_gradients) continue;
       const at::Tensor gradient = logits.to(weight.scalar_type());
@@ -140,7 +136,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       }
     }
     if (has_gradients) context->save_for_backward({hidden_grad, weight_grad});
-    return loss.to(wide_type(weight));
+    return loss.to(tensor::wide_dtype(weight.scalar_type()));
   }
 
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tensor/dtype.h"
 
 // Shapes of chunked tensors: n chunks first, then B sequences, heads, C tokens of a chunk, dims.
 // K key heads (G groups) serve r value heads each, N = K r.
@@ -23,8 +24,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 using Tensors = std::vector<at::Tensor>;
 using Body = at::Tensor (*)(const Tensors& inputs);  // the last one may be undefined
-
-constexpr int64_t kChunk = 64;
 
 /// A body of plain operations whose results between are not kept: backward computes them again.
 template <Body body>
@@ -57,14 +56,10 @@ at::Tensor computed_again(const Tensors& inputs, const at::Tensor& runs) {
                                     runs.defined() ? std::optional(runs) : std::nullopt);
 }
 
-at::ScalarType wide_dtype(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 /// x [B, S, heads, ...] to [n, B, heads, C, ...]; `filler` stands behind the end.
 at::Tensor chunked(const at::Tensor& x, double filler = 0) {
   const int64_t length = x.size(1);
-  const int64_t size = std::min(kChunk, length);
+  const int64_t size = std::min(kRecurrenceChunk, length);
   const int64_t missing = (size - length % size) % size;
   std::vector<int64_t> padding(static_cast<size_t>(2 * (x.dim() - 1)), 0);
   padding.back() = missing;
@@ -129,7 +124,7 @@ at::Tensor of_values(const at::Tensor& x, int64_t r) {
 
 /// q, k, v, decay, beta, runs.
 at::Tensor delta_rule(const Tensors& inputs) {
-  const at::ScalarType dtype = wide_dtype(inputs[2]);
+  const at::ScalarType dtype = tensor::wide_dtype(inputs[2].scalar_type());
   const auto wide = [&](size_t i) { return inputs[i].to(dtype); };
   const int64_t key_dim = inputs[0].size(3), value_dim = inputs[2].size(3);
   const int64_t r = inputs[2].size(2) / inputs[1].size(2);
@@ -167,7 +162,7 @@ at::Tensor delta_rule(const Tensors& inputs) {
 
 /// x, step, decay, b, c, runs.
 at::Tensor state_space(const Tensors& inputs) {
-  const at::ScalarType dtype = wide_dtype(inputs[0]);
+  const at::ScalarType dtype = tensor::wide_dtype(inputs[0].scalar_type());
   const auto wide = [&](size_t i) { return inputs[i].to(dtype); };
   const int64_t num_groups = inputs[3].size(2);
   const int64_t r = inputs[0].size(2) / num_groups;

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace automodel::kernels {
 
 // Layers that carry a state from token to token in attention's place. Both go by chunks of 64
@@ -9,6 +11,9 @@ namespace automodel::kernels {
 // with the length alone. They compute in float32, or in float64 where the values are; results have
 // the values' dtype. Differentiable in all floating inputs; they keep their inputs only, and
 // backward computes the rest again.
+
+/// Tokens of a chunk.
+inline constexpr int64_t kRecurrenceChunk = 64;
 
 /// Which run of equal ids each token lies in: document_ids [B, S] int64 to [B, S] int64, counting
 /// from 0 in every row. Undefined for undefined ids.
@@ -24,9 +29,8 @@ struct GatedDeltaInputs {
   at::Tensor runs;   ///< [B, S] int64 or undefined: a state ends with its run
 };
 
-/// Of each head, with a state M [D, E] that begins as zeros:
+/// The rule's outputs [B, S, N, E]. Each head has a state M [D, E] that begins as zeros:
 ///   M = exp(decay_t) M;  M = M + k_t (beta_t (v_t - k_t^T M));  out_t = q_t^T M
-/// Returns [B, S, N, E].
 at::Tensor gated_delta_rule(const GatedDeltaInputs& inputs);
 
 /// Inputs of Mamba-2's scan (Dao and Gu 2024), B sequences of S tokens.
@@ -39,9 +43,8 @@ struct StateSpaceInputs {
   at::Tensor runs;   ///< [B, S] int64 or undefined: a state ends with its run
 };
 
-/// Of each head, with a state M [D, P] that begins as zeros:
+/// The scan's outputs [B, S, N, P]. Each head has a state M [D, P] that begins as zeros:
 ///   M = exp(decay_t) M + b_t (step_t x_t)^T;  out_t = c_t^T M
-/// Returns [B, S, N, P].
 at::Tensor state_space_scan(const StateSpaceInputs& inputs);
 
 }  // namespace automodel::kernels

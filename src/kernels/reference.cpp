@@ -6,11 +6,13 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor/dtype.h"
+
 namespace automodel::kernels {
 
 at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight,
                               const NormOptions& options) {
-  const at::ScalarType wide_type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide_type = tensor::wide_dtype(x.scalar_type());
   const at::Tensor wide = x.to(wide_type);
   const at::Tensor scale = at::rsqrt(wide.pow(2).mean(-1, true) + options.eps);
   at::Tensor w = weight.to(wide_type);
@@ -100,7 +102,7 @@ at::Tensor expand_heads(const at::Tensor& x, int64_t num_heads) {
 AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v, const AttentionOptions& options) {
   const int64_t num_heads = q.size(2);
-  const at::ScalarType wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = tensor::wide_dtype(q.scalar_type());
   const double scale =
       options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
   const at::Tensor keys = expand_heads(k, num_heads).to(wide);
@@ -132,7 +134,7 @@ void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::T
   at::NoGradGuard no_grad;
   const auto [correction1, correction2] = bias_corrections(options);
   const double decay = options.is_decoupled ? 1.0 - options.lr * options.weight_decay : 1.0;
-  const at::ScalarType wide = parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = tensor::wide_dtype(parameter.scalar_type());
   at::Tensor p = parameter.to(wide);
   at::Tensor g = gradient.to(wide) * options.grad_scale;
   if (!options.is_decoupled) g.add_(p * options.weight_decay);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/attention_block.h"
+#include "tensor/dtype.h"
 
 namespace automodel::kernels {
 
@@ -33,8 +34,7 @@ struct TwoPartAttention : torch::autograd::Function<TwoPartAttention> {
     const at::Tensor q = q_in.contiguous();
     const Qkv first{q, first_k.contiguous(), first_v.contiguous()};
     const Qkv second{q, second_k.contiguous(), second_v.contiguous()};
-    const auto options =
-        q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+    const auto options = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
     AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), first.v.size(3)}, options),
                            at::empty({q.size(0), q.size(2), q.size(1)}, options)};
     attend_block(block_of_part(first.k.size(1), first_visible, scale), first, result);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "kernels/norm.h"
+#include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::nn {
@@ -12,7 +13,7 @@ GatedNorm::GatedNorm(const GatedNormOptions& options, at::ScalarType dtype) : op
 }
 
 at::Tensor GatedNorm::forward(const at::Tensor& x, const at::Tensor& gate) const {
-  const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
   const at::Tensor factor = at::silu(gate.to(wide));
   const at::Tensor in = options_.is_gated_first ? x.to(wide) * factor : x.to(wide);
   const at::Tensor weight = weight_.to(wide);

@@ -1,6 +1,7 @@
 #include "peft/quantize_base.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <map>
@@ -27,12 +28,6 @@ std::map<std::string, nn::Linear*> layers_under_head(const models::CausalLM& mod
   return layers;
 }
 
-int64_t numel(const std::vector<int64_t>& shape) {
-  int64_t product = 1;
-  for (const int64_t size : shape) product *= size;
-  return product;
-}
-
 }  // namespace
 
 std::vector<std::string> unquantizable_layers(const models::CausalLM& model) {
@@ -41,7 +36,8 @@ std::vector<std::string> unquantizable_layers(const models::CausalLM& model) {
   for (const tensor::ParameterPart& part : model.key_map()) {
     const auto layer = layers.find(part.parameter);
     if (layer == layers.end()) continue;
-    if (layer->second->options().is_transposed || numel(part.shape) % kernels::kFourBitBlock != 0) {
+    if (layer->second->options().is_transposed ||
+        c10::multiply_integers(part.shape) % kernels::kFourBitBlock != 0) {
       names.push_back(part.name);
     }
   }
@@ -65,7 +61,8 @@ void quantize_base(models::CausalLM& model, const BaseQuantization& quantization
   std::map<std::string, int64_t> ends;
   for (const tensor::ParameterPart& part : model.key_map()) {
     if (!layers.contains(part.parameter)) continue;
-    const int64_t num_bytes = kernels::four_bit_bytes(numel(part.shape), quantization.format);
+    const int64_t num_bytes =
+        kernels::four_bit_bytes(c10::multiply_integers(part.shape), quantization.format);
     int64_t& end = ends[part.parameter];
     parts.push_back({cat(part.name, kFourBit), part.parameter, end, {num_bytes}});
     rows[part.parameter].push_back(part.shape[0]);
@@ -142,7 +139,7 @@ int64_t fill_quantized(const models::CausalLM& model, std::span<const tensor::Fl
 int64_t num_elements(const models::CausalLM& model) {
   int64_t sum = 0;
   for (const auto& keys : {base_keys(model), adapter_keys(model)}) {
-    for (const tensor::ParameterPart& part : keys) sum += numel(part.shape);
+    for (const tensor::ParameterPart& part : keys) sum += c10::multiply_integers(part.shape);
   }
   return sum;
 }

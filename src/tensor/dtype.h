@@ -13,6 +13,11 @@ namespace automodel::tensor {
 /// "fp16" and "fp32" are accepted too (upstream refuses them). nullopt for anything else.
 std::optional<at::ScalarType> parse_dtype(std::string_view name);
 
+/// What sums of numbers of a dtype are computed in: float64 for float64, else float32.
+constexpr at::ScalarType wide_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 /// "float32", "bfloat16", ... (torch's names without "torch.").
 std::string dtype_name(at::ScalarType dtype);
 

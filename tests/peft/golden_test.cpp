@@ -13,10 +13,10 @@
 #include "kernels/fused.h"
 #include "models/catalog.h"
 #include "models/parity.h"
-#include "optim/optimizer.h"
 #include "peft/adapter_file.h"
 #include "peft/adapter_folder.h"
 #include "peft/apply_lora.h"
+#include "peft/golden_support.h"
 #include "peft/merge_adapter.h"
 #include "support/temporary_directory.h"
 #include "tensor/named_tensors.h"
@@ -33,10 +33,7 @@ std::string base_folder(const std::string& name) {
 }
 
 tensor::NamedTensors reference_of(const std::string& name) {
-  const checkpoint::SafetensorsFile file(path_join(data_folder(name), "reference.safetensors"));
-  tensor::NamedTensors tensors;
-  for (const auto& entry : file.tensors()) tensors.emplace_back(entry.name, file.read(entry.name));
-  return tensors;
+  return read_reference(data_folder(name));
 }
 
 /// A model with the adapter of a golden, or with drawn ones.
@@ -73,37 +70,17 @@ struct AdaptedModel {
 
 class LoraGoldenTest : public testing::TestWithParam<std::string> {};
 
-// Sums of float32 products of a tiny model: the bounds of tests/models/golden_test.cpp.
 TEST_P(LoraGoldenTest, LogitsLossAndGradientsAreThoseOfPeft) {
   for (const bool is_plain : {false, true}) {
     const kernels::PlainPathScope path(is_plain);
     AdaptedModel adapted(GetParam());
-    const auto report = models::run_parity(*adapted.model, reference_of(GetParam()));
-    EXPECT_LE(report.logits->worst_absolute, 2e-5) << report.logits->absolute_culprit;
-    EXPECT_LE(report.loss->worst_relative, 1e-5);
-    EXPECT_LE(report.gradients->worst_relative, 2e-5) << report.gradients->relative_culprit;
-    EXPECT_EQ(report.gradients->num_compared,
-              static_cast<int64_t>(adapter_keys(*adapted.model).size()));
+    expect_parity(*adapted.model, reference_of(GetParam()));
   }
 }
 
 TEST_P(LoraGoldenTest, ThreeStepsOfAdamWHaveTheLossesOfPeft) {
   AdaptedModel adapted(GetParam());
-  const tensor::NamedTensors reference = reference_of(GetParam());
-  const at::Tensor losses = tensor::find_tensor(reference, "losses")->to(at::kDouble);
-  optim::AdamConfig config;
-  config.is_decoupled = true;
-  config.weight_decay = 0.01;
-  const auto optimizer =
-      optim::make_adam(config, adapted.engine->trained(), adapted.engine->gradients());
-  const models::ParityPass pass = models::parity_pass(*adapted.model, reference);
-  for (int64_t step = 0; step < losses.numel(); ++step) {
-    adapted.engine->zero_gradients();
-    const at::Tensor loss = pass.loss();
-    EXPECT_NEAR(loss.item<double>(), losses[step].item<double>(), 1e-5 * 5) << "step " << step;
-    loss.backward();
-    optimizer->step({config.lr, config.weight_decay, 1.0});
-  }
+  expect_losses(*adapted.model, *adapted.engine, reference_of(GetParam()));
 }
 
 TEST_P(LoraGoldenTest, FrozenParametersCostNoGradientAndNoState) {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "kernels/attention_block.h"
 #include "kernels/result_keeper.h"
+#include "tensor/dtype.h"
 
 namespace automodel::distributed {
 
@@ -220,7 +221,7 @@ void visit_sources(const ContextCall& call, const at::Tensor& own, const Visit& 
 /// {out, lse} in float32 of q, k, v as they are stored.
 AttentionResult attend_all(const ContextCall& call, const Qkv& qkv) {
   const at::Tensor q = computed(qkv.q);
-  const auto wide = q.options().dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const auto wide = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
   AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv.v.size(3)}, wide),
                          at::empty({q.size(0), q.size(2), q.size(1)}, wide)};
   const KeyValues pack(qkv.k, qkv.v);

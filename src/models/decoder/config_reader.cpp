@@ -235,26 +235,26 @@ void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& d
   for (LayerOptions& layer : config.layers) layer.rope = 0;
 }
 
-std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t num_layers) {
+std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t num_layers,
+                                                  std::string_view other) {
   const Json* types = reader.find("layer_types");
   if (types == nullptr) return std::nullopt;
-  std::vector<bool> sliding;
+  std::vector<bool> are_other;
   if (types->is_array()) {
     for (const Json& type : types->as_array()) {
       const std::string name = type.is_string() ? type.as_string() : type.dump();
-      if (name != "full_attention" && name != "sliding_attention") {
-        reader.problem(
-            cat("layer_types holds '", name, "'; known here: full_attention, sliding_attention"));
+      if (name != "full_attention" && name != other) {
+        reader.problem(cat("layer_types holds '", name, "'; known here: full_attention, ", other));
       }
-      sliding.push_back(name == "sliding_attention");
+      are_other.push_back(name == other);
     }
   }
-  if (static_cast<int64_t>(sliding.size()) != num_layers) {
+  if (static_cast<int64_t>(are_other.size()) != num_layers) {
     reader.problem(
-        cat("layer_types has ", sliding.size(), " entries for num_hidden_layers ", num_layers));
-    sliding.resize(static_cast<size_t>(num_layers));
+        cat("layer_types has ", are_other.size(), " entries for num_hidden_layers ", num_layers));
+    are_other.resize(static_cast<size_t>(num_layers));
   }
-  return sliding;
+  return are_other;
 }
 
 int64_t read_requested_window(ConfigReader& reader, int64_t absent) {

@@ -97,8 +97,10 @@ void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>&
 /// Gives every layer the window; 0: none.
 void set_window(DecoderConfig& config, int64_t window);
 
-/// `layer_types` as "slides or not"; nullopt when absent.
-std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t num_layers);
+/// `layer_types`: whether each layer is of the `other` kind beside full_attention; nullopt when
+/// absent.
+std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t num_layers,
+                                                  std::string_view other = "sliding_attention");
 
 template <typename IsSliding>
 std::vector<bool> add_windows(ConfigReader& reader, DecoderConfig& config, int64_t window,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/attention_block.h"
+#include "kernels/linear_recurrence.h"
 #include "moe/expert_sizes.h"
 
 // T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
@@ -163,7 +164,6 @@ class BlockSizes final {
   /// What backward makes again of a layer with a state: scores of each head's chunks and what is
   /// read and written of them.
   int64_t state_working() const {
-    constexpr int64_t kChunk = 64;
     const bool is_mamba = layer_.mixer == Mixer::kMamba2;
     const int64_t num_scores = is_mamba ? 4 : 8;
     const int64_t num_heads = is_mamba ? config_.mamba2->num_heads : config_.gated_delta->num_heads;
@@ -171,7 +171,7 @@ class BlockSizes final {
         state_values() * (is_mamba ? config_.mamba2->state_dim : config_.gated_delta->key_dim);
     const int64_t keys =
         is_mamba ? 2 * config_.mamba2->states() : num_heads * config_.gated_delta->key_dim;
-    const int64_t chunk = std::min(kChunk, length_);
+    const int64_t chunk = std::min(kernels::kRecurrenceChunk, length_);
     return tokens_ * wide() *
            (num_scores * num_heads * chunk + 8 * keys + 8 * state_values() + 3 * states / chunk);
   }

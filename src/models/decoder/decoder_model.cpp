@@ -268,7 +268,7 @@ void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
   key_map_ = std::move(keys);
 }
 
-/// Of parameters that layers with a state have and others have not.
+/// The initial values of a parameter that only layers with a state have; nullopt for another one.
 static std::optional<tensor::InitRule> state_rule(const DecoderConfig& config,
                                                   std::string_view name) {
   using tensor::InitRule;

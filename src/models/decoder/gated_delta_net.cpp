@@ -4,6 +4,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/linear_recurrence.h"
+#include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::models::decoder {
@@ -59,7 +60,7 @@ at::Tensor GatedDeltaNet::forward(const at::Tensor& x, const ForwardContext& con
   const at::Tensor mixed =
       kernels::activate(conv_->forward(in.qkv, context.document_runs), activation_);
   const auto heads = mixed.split_with_sizes({sizes_.keys(), sizes_.keys(), sizes_.values()}, -1);
-  const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
   const at::Tensor step = at::softplus(in.step.to(wide) + dt_bias_.to(wide));
   kernels::GatedDeltaInputs inputs;
   inputs.q = heads[0].unflatten(-1, {sizes_.num_key_heads, sizes_.key_dim});

@@ -4,6 +4,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/linear_recurrence.h"
+#include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::models::decoder {
@@ -45,7 +46,7 @@ at::Tensor Mamba2::forward(const at::Tensor& x, const ForwardContext& context) c
       kernels::activate(conv_->forward(rows[1], context.document_runs), sizes_.activation);
   const auto parts = without_padding(mixed, context)
                          .split_with_sizes({sizes_.inner(), sizes_.states(), sizes_.states()}, -1);
-  const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
   kernels::StateSpaceInputs inputs;
   inputs.x = parts[0].unflatten(-1, {sizes_.num_heads, sizes_.head_dim}).to(wide);
   inputs.step =

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "kernels/linear.h"
 #include "kernels/norm.h"
+#include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::models::diffusion_gemma {
@@ -27,7 +28,7 @@ void Gemma4Router::freeze() {
 }
 
 moe::Routing Gemma4Router::forward(const at::Tensor& x, const at::Tensor& is_padding) const {
-  const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
   const double scale = 1.0 / std::sqrt(static_cast<double>(config_.dim));
   const at::Tensor normed = kernels::rms_norm(x.to(wide), scale_.to(wide), {.eps = norm_eps_});
   const nn::ProductDtype& narrowed = proj_->product_dtype();

@@ -79,7 +79,7 @@ extern const Family kQwen3p5Tower{
     .flops = qwen_delta_flops,
 };
 
-/// The same with experts.
+/// Qwen 3.5 with experts as it is released, beside a vision tower.
 extern const Family kQwen3p5MoeTower{
     .architecture = "Qwen3_5MoeForConditionalGeneration",
     .model_type = "qwen3_5_moe",

@@ -10,26 +10,11 @@ namespace {
 
 /// Whether each layer is a delta net.
 std::vector<bool> read_delta_layers(ConfigReader& reader, int64_t num_layers) {
+  if (auto listed = read_layer_types(reader, num_layers, "linear_attention")) return *listed;
   std::vector<bool> is_delta(static_cast<size_t>(num_layers));
-  const Json* types = reader.find("layer_types");
-  if (types == nullptr) {
-    const int64_t interval = reader.size("full_attention_interval", 4);
-    for (int64_t i = 0; i < num_layers; ++i) {
-      is_delta[static_cast<size_t>(i)] = (i + 1) % interval != 0;
-    }
-    return is_delta;
-  }
-  if (!types->is_array() || static_cast<int64_t>(types->size()) != num_layers) {
-    reader.problem("layer_types must be a list with an entry for each of num_hidden_layers");
-    return is_delta;
-  }
-  for (size_t i = 0; i < is_delta.size(); ++i) {
-    const Json& type = types->as_array()[i];
-    is_delta[i] = type == "linear_attention";
-    if (!is_delta[i] && type != "full_attention") {
-      reader.problem(cat("layer_types holds ", type.dump(),
-                         "; known here: \"full_attention\", \"linear_attention\""));
-    }
+  const int64_t interval = reader.size("full_attention_interval", 4);
+  for (int64_t i = 0; i < num_layers; ++i) {
+    is_delta[static_cast<size_t>(i)] = (i + 1) % interval != 0;
   }
   return is_delta;
 }

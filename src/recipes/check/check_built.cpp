@@ -9,6 +9,7 @@
 #include "peft/apply_lora.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/build/build_model.h"
+#include "recipes/check/place_of.h"
 #include "recipes/read/hub_inputs.h"
 #include "recipes/read/recipe.h"
 
@@ -18,13 +19,6 @@ namespace {
 
 using config::Diagnostics;
 using config::Node;
-
-const Node& place_of(const Recipe& recipe, const char* section, const char* key) {
-  const Node* node = recipe.root.find(section);
-  if (node == nullptr) return recipe.root;
-  const Node* child = node->find(key);
-  return child != nullptr ? *child : *node;
-}
 
 /// Prefixes of tensors that are drawn anew: some tensor of the model begins with each.
 void check_prefixes(const Recipe& recipe, const models::CausalLM& model,

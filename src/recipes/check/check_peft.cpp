@@ -7,6 +7,7 @@
 #include "peft/adapter_file.h"
 #include "peft/adapter_folder.h"
 #include "peft/apply_lora.h"
+#include "recipes/check/place_of.h"
 #include "recipes/read/recipe_paths.h"
 
 namespace automodel::recipes {
@@ -16,19 +17,13 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-const Node& place_in(const Recipe& recipe, const char* section, const std::string& key) {
-  const Node& node = *recipe.root.find(section);
-  const Node* child = node.find(key);
-  return child != nullptr ? *child : node;
-}
-
 /// Parallelism that adapters do not have here.
 void check_peft_mesh(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
   const peft::PeftConfig& config = *recipe.peft;
   const auto refuse = [&](const std::optional<int64_t>& size, const char* key, const char* what) {
     if (size.value_or(1) == 1) return;
-    diagnostics.unsupported(place_in(recipe, "distributed", key),
+    diagnostics.unsupported(place_of(recipe, "distributed", key),
                             cat(what, " with ", key, " > 1 is not in this version"));
   };
   if (config.use_dora) refuse(sizes.tp_size, "tp_size", "DoRA (peft.use_dora)");
@@ -45,7 +40,7 @@ void check_chosen(const Recipe& recipe, const models::CausalLM& model,
   const bool has_head = std::any_of(modules.begin(), modules.end(),
                                     [](const auto& module) { return module.name == "lm_head"; });
   if (has_head && model.parallel_plan().head.empty() && sizes.tp_size.value_or(1) > 1) {
-    diagnostics.unsupported(place_in(recipe, "distributed", "tp_size"),
+    diagnostics.unsupported(place_of(recipe, "distributed", "tp_size"),
                             "an adapter of a head that is the embedding (tie_word_embeddings) with "
                             "tp_size > 1 is not in this version; exclude_modules: '*lm_head'");
   }
@@ -56,7 +51,7 @@ void check_chosen(const Recipe& recipe, const models::CausalLM& model,
       return module.name.find(layer) != std::string::npos;
     });
     if (is_adapted) continue;
-    diagnostics.unsupported(place_in(recipe, "distributed", "pp_size"),
+    diagnostics.unsupported(place_of(recipe, "distributed", "pp_size"),
                             cat("layer ", i,
                                 " has no adapter: pp_size > 1 with adapters of some "
                                 "layers only is not in this version"));
@@ -68,7 +63,7 @@ void check_chosen(const Recipe& recipe, const models::CausalLM& model,
 void check_first_adapter(const Recipe& recipe, models::CausalLM& model, Diagnostics& diagnostics) {
   const auto& folder = recipe.peft->adapter_name_or_path;
   if (!folder) return;
-  const Node& place = place_in(recipe, "peft", "adapter_name_or_path");
+  const Node& place = place_of(recipe, "peft", "adapter_name_or_path");
   if (!path_exists(*folder)) {
     diagnostics.error(place, cat("no such folder: ", *folder, looked_for_text(place, diagnostics)));
     return;
@@ -118,7 +113,7 @@ void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
   bool is_good = true;
   const peft::PeftChoice choice = peft::choose_modules(*model, *recipe.peft);
   for (const peft::PeftFinding& finding : choice.findings) {
-    const Node& place = place_in(recipe, "peft", finding.key);
+    const Node& place = place_of(recipe, "peft", finding.key);
     is_good = is_good && finding.kind == Kind::kWarning;
     if (finding.kind == Kind::kUnsupported) diagnostics.unsupported(place, finding.text);
     if (finding.kind == Kind::kWarning) diagnostics.warning(place, finding.text);

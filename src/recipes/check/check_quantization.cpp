@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "models/catalog.h"
 #include "peft/quantize_base.h"
+#include "recipes/check/place_of.h"
 #include "tensor/dtype.h"
 
 namespace automodel::recipes {
@@ -13,17 +14,10 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-const Node& place_in(const Recipe& recipe, const char* section, const char* key) {
-  const Node* node = recipe.root.find(section);
-  if (node == nullptr) return recipe.root;
-  const Node* child = node->find(key);
-  return child != nullptr ? *child : *node;
-}
-
 void check_values(const Recipe& recipe, Diagnostics& diagnostics) {
   const QuantizationSection& section = *recipe.quantization;
   const auto place = [&](const char* key) -> const Node& {
-    return place_in(recipe, "quantization", key);
+    return place_of(recipe, "quantization", key);
   };
   if (section.load_in_8bit) {
     diagnostics.unsupported(place("load_in_8bit"),
@@ -46,7 +40,7 @@ void check_values(const Recipe& recipe, Diagnostics& diagnostics) {
 /// What does not go with weights in 4 bits here.
 void check_company(const Recipe& recipe, Diagnostics& diagnostics) {
   const auto refuse = [&](const char* section, const char* key, const std::string& what) {
-    diagnostics.unsupported(place_in(recipe, section, key),
+    diagnostics.unsupported(place_of(recipe, section, key),
                             cat(what, " with quantization is not in this version"));
   };
   const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
@@ -75,7 +69,7 @@ void check_layers(const Recipe& recipe, Diagnostics& diagnostics) {
   const auto names = peft::unquantizable_layers(*models::build_causal_lm(config, at::kFloat));
   if (names.empty()) return;
   diagnostics.unsupported(
-      place_in(recipe, "quantization", "load_in_4bit"),
+      place_of(recipe, "quantization", "load_in_4bit"),
       cat("weights that are stored transposed, or whose number of elements is no multiple of ",
           kernels::kFourBitBlock, ", in 4 bits are not in this version: ", names[0],
           names.size() == 1 ? "" : cat(" and ", names.size() - 1, " more")));

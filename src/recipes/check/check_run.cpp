@@ -13,6 +13,7 @@
 #include "recipes/check/check_peft.h"
 #include "recipes/check/check_precision.h"
 #include "recipes/check/check_quantization.h"
+#include "recipes/check/place_of.h"
 #include "recipes/check/strategy_check.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
@@ -27,13 +28,6 @@ using config::Diagnostics;
 using config::Node;
 
 /// The node of a key below a section, or the section, or the root: where an error is best shown.
-const Node& place_of(const Recipe& recipe, const std::string& section, const std::string& key) {
-  const Node* node = recipe.root.find(section);
-  if (node == nullptr) return recipe.root;
-  const Node* child = node->find(key);
-  return child != nullptr ? *child : *node;
-}
-
 /// Options of megatron_fsdp without an effect on several ranks.
 void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;

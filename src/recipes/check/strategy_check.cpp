@@ -4,6 +4,7 @@
 #include "distributed/strategies/nvfsdp_options.h"
 #include "models/catalog.h"
 #include "recipes/build/build_engine.h"
+#include "recipes/check/place_of.h"
 #include "recipes/read/targets_distributed.h"
 
 namespace automodel::recipes {
@@ -13,14 +14,6 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 using distributed::Strategy;
-
-/// The node of a key of `distributed`, or the section.
-const Node& place_of(const Recipe& recipe, const char* key) {
-  const Node* section = recipe.root.find("distributed");
-  if (section == nullptr) return recipe.root;
-  const Node* child = section->find(key);
-  return child != nullptr ? *child : *section;
-}
 
 /// Tells warnings at the element of a list that they name.
 class WarnAtElement final : public Reporter {
@@ -49,7 +42,7 @@ void check_unit_modules(const Recipe& recipe, Diagnostics& diagnostics) {
   const bool is_buildable = hf_config.is_object() && models::find_family(hf_config).is_known &&
                             models::check_config(hf_config).empty();
   if (!config.megatron_fsdp_unit_modules || !is_buildable) return;
-  const Node& place = place_of(recipe, "megatron_fsdp_unit_modules");
+  const Node& place = place_of(recipe, "distributed", "megatron_fsdp_unit_modules");
   const auto model = models::build_causal_lm(hf_config, at::kFloat);
   WarnAtElement reporter(place, diagnostics);
   distributed::NvfsdpOptions options;
@@ -66,11 +59,11 @@ void check_unit_modules(const Recipe& recipe, Diagnostics& diagnostics) {
 void check_megatron(const Recipe& recipe, Diagnostics& diagnostics) {
   const auto& config = recipe.distributed.megatron_fsdp;
   if (!distributed::HAVE_NVFSDP) {
-    diagnostics.unsupported(place_of(recipe, "strategy"),
+    diagnostics.unsupported(place_of(recipe, "distributed", "strategy"),
                             "megatron_fsdp is left out of this build (AUTOMODEL_NVFSDP)");
   }
   if (config.init_fsdp_with_meta_device && config.zero_dp_strategy == 0) {
-    diagnostics.error(place_of(recipe, "init_fsdp_with_meta_device"),
+    diagnostics.error(place_of(recipe, "distributed", "init_fsdp_with_meta_device"),
                       "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3");
   }
   check_unit_modules(recipe, diagnostics);
@@ -81,7 +74,7 @@ void check_offloading(const Recipe& recipe, int64_t world_size, Diagnostics& dia
   const int64_t others = sizes.tp_size.value_or(1) * sizes.pp_size.value_or(1);
   const bool is_sharded = world_size > others || sizes.ep_size.value_or(1) > 1;
   if (!recipe.distributed.fsdp2.offload_policy || is_sharded) return;
-  diagnostics.warning(place_of(recipe, "offload_policy"),
+  diagnostics.warning(place_of(recipe, "distributed", "offload_policy"),
                       "offload_policy has no effect on one data-parallel rank: it holds "
                       "everything, nothing is sharded");
 }
