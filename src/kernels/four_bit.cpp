@@ -59,13 +59,27 @@ at::Tensor code_tensor(FourBitType type, at::Device device) {
   return at::tensor(at::ArrayRef<float>(codes.data(), codes.size())).to(device);
 }
 
+/// `count` float32 numbers from 0.1 to 1 at equal distances, as torch.linspace computes them with
+/// fused multiply-add, whatever the instructions of this CPU.
+at::Tensor tenth_to_one(int64_t count) {
+  const float step = (1.0F - 0.1F) / static_cast<float>(count - 1);
+  at::Tensor numbers = at::empty({count}, at::kFloat);
+  float* out = numbers.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < count; ++i) {
+    const auto to_end = static_cast<float>(count - 1 - i);
+    out[i] = i < count / 2 ? std::fma(step, static_cast<float>(i), 0.1F)
+                           : std::fma(-step, to_end, 1.0F);
+  }
+  return numbers;
+}
+
 /// The 256 values of 8 bits: a sign, an exponent of base ten in unary and a fraction of the bits
 /// that are left (Dettmers 2015), ascending.
 at::Tensor dynamic_codes() {
   constexpr int kExponents = 7;
   std::vector<at::Tensor> parts;
   for (int i = 0; i < kExponents; ++i) {
-    const at::Tensor borders = at::linspace(0.1, 1, (int64_t{1} << i) + 1, at::kFloat);
+    const at::Tensor borders = tenth_to_one((int64_t{1} << i) + 1);
     const int64_t count = borders.numel() - 1;
     const at::Tensor means = (borders.narrow(0, 0, count) + borders.narrow(0, 1, count)) / 2.0;
     const double power = std::pow(10.0, i - (kExponents - 1));
@@ -121,7 +135,8 @@ at::Tensor scaled(const at::Tensor& blocks, const at::Tensor& factors) {
 
 /// Writes factors in 8 bits, their own factors and their mean.
 void quantize_factors(const at::Tensor& factors, const Places& places, const at::Tensor& bytes) {
-  const at::Tensor mean = factors.mean();
+  // Summed in float64: the float32 sum of a CPU depends on the width of its vectors.
+  const at::Tensor mean = factors.mean(at::kDouble).to(at::kFloat);
   const at::Tensor codes = dynamic_codes_on_cpu().to(factors.device());
   const at::Tensor centred = factors - mean;
   const at::Tensor outer = floats_at(bytes, places.outer, places.num_outer + 1);
