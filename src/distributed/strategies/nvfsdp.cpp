@@ -29,7 +29,7 @@ class MegatronStrategy final : public NvfsdpStrategy {
     if (mesh.has("dp_replicate") && mesh.size("dp_replicate") > 1) {
       throw UserError("Hybrid-sharding not supported");
     }
-    const auto parts = split(model, tp, options.tp_shard_plan, false);
+    const auto parts = split_over_tp(model, tp, options.tp_shard_plan, false);
     spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
     recompute_blocks(model.module, model.facts.plan, options.config.activation_checkpointing);
     const ShardingGroups groups = is_whole

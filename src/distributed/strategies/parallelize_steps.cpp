@@ -10,8 +10,8 @@
 
 namespace automodel::distributed {
 
-std::optional<SplitModule> split(const ParallelModel& model, const comm::ProcessGroup& tp,
-                                 const TpPlanChoice& choice, bool sequence_parallel) {
+std::optional<SplitModule> split_over_tp(const ParallelModel& model, const comm::ProcessGroup& tp,
+                                         const TpPlanChoice& choice, bool sequence_parallel) {
   if (tp.size() == 1) return std::nullopt;
   validate_tp_mesh(model.facts, tp.size());
   const TpShardPlan plan = get_parallel_plan(model.facts, sequence_parallel, choice);

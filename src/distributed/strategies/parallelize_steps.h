@@ -17,8 +17,8 @@ namespace automodel::distributed {
 
 /// Splits the model over the tensor-parallel ranks; nothing for one rank. Throws UserError when the
 /// heads or the plan do not fit.
-std::optional<SplitModule> split(const ParallelModel& model, const comm::ProcessGroup& tp,
-                                 const TpPlanChoice& choice, bool sequence_parallel);
+std::optional<SplitModule> split_over_tp(const ParallelModel& model, const comm::ProcessGroup& tp,
+                                         const TpPlanChoice& choice, bool sequence_parallel);
 
 /// The names of a model's parameters, or of this rank's parts of them.
 const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<SplitModule>& split);
