@@ -217,7 +217,9 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
   options.mscale = rope.number("mscale", 0);
   options.mscale_all_dim = rope.number("mscale_all_dim", 0);
   options.is_truncated = rope.flag("truncate", true);
-  options.query_scaling_beta = rope.number("llama_4_scaling_beta", 0);
+  if (defaults.scales_queries) {
+    options.query_scaling_beta = rope.number("llama_4_scaling_beta", 0);
+  }
   if (rope.has("attention_factor")) options.attention_factor = rope.number("attention_factor", 1);
   if (options.type == nn::RopeType::kLongrope) {
     const int64_t count = options.rotary_dim / 2;

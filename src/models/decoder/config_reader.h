@@ -67,6 +67,7 @@ struct RopeDefaults {
   std::string_view theta_key = "rope_theta";  ///< where the old form has theta
   bool has_partial_default = false;           ///< the default type heeds partial_rotary_factor
   double partial_default = 1.0;               ///< partial_rotary_factor where it is absent
+  bool scales_queries = false;                ///< llama_4_scaling_beta has an effect
 };
 
 /// Options of one rotary embedding. `parameters` is a `rope_parameters` or `rope_scaling` object,

@@ -30,10 +30,10 @@ DecoderConfig read_ministral3(ConfigReader& reader) {
   const int64_t window = reader.size("sliding_window", 0);
   set_window(config, window);
   if (reader.has("rope_parameters") || reader.has("rope_scaling")) {
-    add_rope(reader, config, {});
+    add_rope(reader, config, {.scales_queries = true});
   } else {
     const Json parameters = ministral_rope();
-    config.ropes = {read_rope(reader, &parameters, config, {})};
+    config.ropes = {read_rope(reader, &parameters, config, {.scales_queries = true})};
     for (LayerOptions& layer : config.layers) layer.rope = 0;
   }
   return config;
