@@ -121,7 +121,6 @@ void read_float8(const QuantizedTensor& tensor, const SafetensorsFile& weight_fi
 constexpr std::array<float, 16> kFp4Values = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,
                                               4.0F,  6.0F,  -0.0F, -0.5F, -1.0F, -1.5F,
                                               -2.0F, -3.0F, -4.0F, -6.0F};
-constexpr int64_t kGroup = 32;
 
 /// One expert's packed matrix [out, in / 32, 16] and its scales, and the box [in, out] of it.
 struct Mxfp4Expert {
@@ -136,12 +135,12 @@ void decode_rows(const Mxfp4Expert& expert, int64_t row, int64_t count, float* v
   for (int64_t o = 0; o < expert.out_count; ++o) {
     const int64_t first_group = (expert.out_begin + o) * expert.num_groups;
     for (int64_t i = 0; i < count;) {
-      const int64_t group = first_group + (row + i) / kGroup;
-      const uint8_t* bytes = expert.blocks + group * (kGroup / 2);
+      const int64_t group = first_group + (row + i) / kMxfp4Group;
+      const uint8_t* bytes = expert.blocks + group * (kMxfp4Group / 2);
       const float scale = power_of_two(expert.scales[group]);
-      const int64_t end = std::min(count, i + kGroup - (row + i) % kGroup);
+      const int64_t end = std::min(count, i + kMxfp4Group - (row + i) % kMxfp4Group);
       for (; i < end; ++i) {
-        const int64_t inside = (row + i) % kGroup;
+        const int64_t inside = (row + i) % kMxfp4Group;
         const int code = bytes[inside / 2] >> (4 * (inside % 2)) & 15;
         values[i * expert.out_count + o] = kFp4Values[static_cast<size_t>(code)] * scale;
       }
@@ -164,7 +163,7 @@ void read_mxfp4(const QuantizedTensor& tensor, const SafetensorsFile& weight_fil
   const int64_t cols = spec.box_shape[2];
   const int64_t first_row = spec.flat_begin / cols;
   const int64_t last_row = (spec.flat_end + cols - 1) / cols;
-  const int64_t band = std::max<int64_t>(kGroup, (int64_t{1} << 18) / cols);
+  const int64_t band = std::max<int64_t>(kMxfp4Group, (int64_t{1} << 18) / cols);
   const at::Tensor values = at::empty({std::min(band, last_row - first_row) * cols},
                                       at::TensorOptions().dtype(at::kFloat));
   for (int64_t e = first_row / rows; e * rows < last_row; ++e) {
@@ -172,8 +171,8 @@ void read_mxfp4(const QuantizedTensor& tensor, const SafetensorsFile& weight_fil
     const at::Tensor scales =
         read_as_bytes(scale_file, *tensor.scales.entry, number * num_scales, num_scales);
     const at::Tensor blocks =
-        read_as_bytes(weight_file, *tensor.weight.entry, number * num_scales * (kGroup / 2),
-                      num_scales * (kGroup / 2));
+        read_as_bytes(weight_file, *tensor.weight.entry, number * num_scales * (kMxfp4Group / 2),
+                      num_scales * (kMxfp4Group / 2));
     const Mxfp4Expert expert{blocks.const_data_ptr<uint8_t>(), scales.const_data_ptr<uint8_t>(),
                              tensor.weight.entry->shape[2], spec.box_offset[2], cols};
     const int64_t end = std::min(last_row, (e + 1) * rows);

@@ -95,7 +95,7 @@ Json generation_config(const Json& config) {
   const Json* text = config.find("text_config");
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     const Json* value = config.find(key);
-    if (value == nullptr && text != nullptr && text->is_object()) value = text->find(key);
+    if (value == nullptr && text != nullptr) value = text->find(key);
     if (value != nullptr && !value->is_null()) out[key] = *value;
   }
   if (const Json* version = config.find("transformers_version")) {

@@ -169,7 +169,7 @@ std::optional<HfFolder::Place> HfFolder::find(std::string_view name) const {
 at::ScalarType HfFolder::storage_dtype() const {
   const Json* text = config_.find("text_config");
   for (const Json* config : {&config_, text}) {
-    if (config == nullptr || !config->is_object()) continue;
+    if (config == nullptr) continue;
     for (const char* key : {"dtype", "torch_dtype"}) {
       const Json* name = config->find(key);
       if (name == nullptr || !name->is_string()) continue;

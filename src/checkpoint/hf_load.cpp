@@ -54,8 +54,8 @@ struct Match {
   std::vector<std::string> findings() const {
     std::vector<std::string> texts;
     const auto add = [&](const char* what, const std::vector<std::string>& names) {
-      if (!names.empty())
-        texts.push_back(cat(what, " (", names.size(), "): ", join_first(names, kNamesShown)));
+      if (names.empty()) return;
+      texts.push_back(cat(what, " (", names.size(), "): ", join_first(names, kNamesShown)));
     };
     add("missing", missing);
     add("not in the model", unexpected);

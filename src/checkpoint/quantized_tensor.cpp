@@ -17,7 +17,6 @@ using Method = Quantization::Method;
 
 constexpr const char* kRead =
     "weights are read in fp8, mxfp4 and compressed-tensors (format float-quantized)";
-constexpr int64_t kMxfp4Group = 32;
 
 /// Scales of activations and of the cache: products are in the model's dtype here.
 constexpr std::array<std::string_view, 9> kActivationScales = {
@@ -278,9 +277,7 @@ std::optional<Quantization> read_quantization(const Json& config) {
   const auto is_there = [](const Json* value) { return value != nullptr && !value->is_null(); };
   const Json* settings = config.find("quantization_config");
   const Json* text = config.find("text_config");
-  if (!is_there(settings) && text != nullptr && text->is_object()) {
-    settings = text->find("quantization_config");
-  }
+  if (!is_there(settings) && text != nullptr) settings = text->find("quantization_config");
   if (!is_there(settings)) return std::nullopt;
   try {
     return read_method(*settings);

@@ -15,6 +15,9 @@
 
 namespace automodel::checkpoint {
 
+/// Values of mxfp4 under one scale; two of them are packed into a byte.
+inline constexpr int64_t kMxfp4Group = 32;
+
 /// How a config.json says that weights are stored.
 struct Quantization {
   enum class Method {

@@ -141,8 +141,8 @@ std::string tensors_fault(const AdapterFile& file, const tensor::KeyMap& keys) {
   }
   std::vector<std::string> texts;
   const auto add = [&](const char* what, const std::vector<std::string>& names) {
-    if (!names.empty())
-      texts.push_back(cat(what, " (", names.size(), "): ", join_first(names, kNamesShown)));
+    if (names.empty()) return;
+    texts.push_back(cat(what, " (", names.size(), "): ", join_first(names, kNamesShown)));
   };
   add("missing", missing);
   add("not among the model's adapters", unexpected);

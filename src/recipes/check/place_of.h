@@ -7,8 +7,8 @@
 
 namespace automodel::recipes {
 
-/// Where a finding about a key of a section is told: at the key, else at the section, else at the
-/// recipe.
+/// The node that a diagnostic about a section's key points at: the key where it is written, else
+/// the section, else the recipe.
 const config::Node& place_of(const Recipe& recipe, std::string_view section, std::string_view key);
 
 }  // namespace automodel::recipes
