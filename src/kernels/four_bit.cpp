@@ -67,8 +67,8 @@ at::Tensor tenth_to_one(int64_t count) {
   float* out = numbers.mutable_data_ptr<float>();
   for (int64_t i = 0; i < count; ++i) {
     const auto to_end = static_cast<float>(count - 1 - i);
-    out[i] = i < count / 2 ? std::fma(step, static_cast<float>(i), 0.1F)
-                           : std::fma(-step, to_end, 1.0F);
+    out[i] =
+        i < count / 2 ? std::fma(step, static_cast<float>(i), 0.1F) : std::fma(-step, to_end, 1.0F);
   }
   return numbers;
 }
