@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
+#include "kernels/pointwise.h"
 #include "kernels/reference.h"
 
 namespace automodel::kernels {
@@ -25,7 +26,7 @@ std::optional<Activation> parse_activation(std::string_view name) {
 at::Tensor activate(const at::Tensor& x, Activation activation) {
   switch (activation) {
     case Activation::kSilu:
-      return at::silu(x);
+      return silu(x);
     case Activation::kGelu:
       return at::gelu(x);
     case Activation::kGeluTanh:
@@ -109,7 +110,7 @@ at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation) {
 at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activation activation) {
   switch (activation) {
     case Activation::kSilu:
-      return at::silu_backward(d_out, x);
+      return silu_backward(d_out, x);
     case Activation::kGelu:
       return at::gelu_backward(d_out, x);
     case Activation::kGeluTanh:

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "kernels/fused.h"
+#include "kernels/pointwise.h"
 #include "kernels/product.h"
 
 // T tokens of D dims choose k of E experts with I inner dims; A is the number of choices, which lie
@@ -113,7 +114,7 @@ ClampedGate clamped_gate(const at::Tensor& up, const ExpertOptions& options) {
   ClampedGate out;
   out.gate = pairs.select(2, 0).clamp(std::nullopt, options.limit);
   out.up = pairs.select(2, 1).clamp(-options.limit, options.limit) + 1;
-  out.sigmoid = at::sigmoid(out.gate * options.alpha);
+  out.sigmoid = sigmoid(out.gate * options.alpha);
   return out;
 }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/pointwise.h"
+
 namespace automodel::moe {
 
 MoELayer::MoELayer(const MoEConfig& config, const std::string& name, at::ScalarType dtype)
@@ -25,7 +27,7 @@ MoELayer::MoELayer(const MoEConfig& config, const std::string& name, at::ScalarT
 
 at::Tensor MoELayer::shared(const at::Tensor& x) const {
   const at::Tensor out = shared_experts_->forward(x);
-  return shared_expert_gate_ ? out * shared_expert_gate_->forward(x).sigmoid() : out;
+  return shared_expert_gate_ ? out * kernels::sigmoid(shared_expert_gate_->forward(x)) : out;
 }
 
 at::Tensor MoELayer::forward(const at::Tensor& x, const at::Tensor& padding_mask) const {

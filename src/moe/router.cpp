@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "kernels/linear.h"
+#include "kernels/pointwise.h"
 #include "tensor/shard_spec.h"
 
 // T tokens choose k of E experts, which lie in G equal groups.
@@ -117,9 +118,9 @@ at::Tensor Router::all_scores(const at::Tensor& logits) const {
       return logits.softmax(-1);
     case ScoreFunction::kSigmoid:
     case ScoreFunction::kSigmoidWithBias:
-      return logits.sigmoid();
+      return kernels::sigmoid(logits);
     case ScoreFunction::kSqrtSoftplus:
-      return at::softplus(logits).sqrt();
+      return kernels::softplus(logits).sqrt();
   }
   AM_CHECK(false);
 }

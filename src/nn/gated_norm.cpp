@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "kernels/norm.h"
+#include "kernels/pointwise.h"
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
@@ -14,7 +15,7 @@ GatedNorm::GatedNorm(const GatedNormOptions& options, at::ScalarType dtype) : op
 
 at::Tensor GatedNorm::forward(const at::Tensor& x, const at::Tensor& gate) const {
   const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
-  const at::Tensor factor = at::silu(gate.to(wide));
+  const at::Tensor factor = kernels::silu(gate.to(wide));
   const at::Tensor in = options_.is_gated_first ? x.to(wide) * factor : x.to(wide);
   const at::Tensor weight = weight_.to(wide);
   at::Tensor out;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/text.h"
+#include "kernels/pointwise.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 
@@ -222,7 +223,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   const at::Tensor out =
       core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;
   const at::Tensor heads_out = out.reshape({batch, length, options_.num_heads * options_.head_dim});
-  return o_proj_->forward(has_gate_ ? heads_out * gate.sigmoid() : heads_out);
+  return o_proj_->forward(has_gate_ ? heads_out * kernels::sigmoid(gate) : heads_out);
 }
 
 }  // namespace automodel::models::decoder

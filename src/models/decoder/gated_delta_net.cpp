@@ -4,6 +4,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/linear_recurrence.h"
+#include "kernels/pointwise.h"
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
@@ -61,13 +62,13 @@ at::Tensor GatedDeltaNet::forward(const at::Tensor& x, const ForwardContext& con
       kernels::activate(conv_->forward(in.qkv, context.document_runs), activation_);
   const auto heads = mixed.split_with_sizes({sizes_.keys(), sizes_.keys(), sizes_.values()}, -1);
   const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
-  const at::Tensor step = at::softplus(in.step.to(wide) + dt_bias_.to(wide));
+  const at::Tensor step = kernels::softplus(in.step.to(wide) + dt_bias_.to(wide));
   kernels::GatedDeltaInputs inputs;
   inputs.q = heads[0].unflatten(-1, {sizes_.num_key_heads, sizes_.key_dim});
   inputs.k = heads[1].unflatten(-1, {sizes_.num_key_heads, sizes_.key_dim});
   inputs.v = heads[2].unflatten(-1, {sizes_.num_heads, sizes_.value_dim});
   inputs.decay = step * a_log_.to(wide).exp().neg();
-  inputs.beta = in.beta.sigmoid();
+  inputs.beta = kernels::sigmoid(in.beta);
   inputs.runs = context.document_runs;
   return out_proj_->forward(norm_->forward(kernels::gated_delta_rule(inputs), in.gate).flatten(-2));
 }

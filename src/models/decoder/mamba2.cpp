@@ -4,6 +4,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/linear_recurrence.h"
+#include "kernels/pointwise.h"
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
@@ -49,8 +50,8 @@ at::Tensor Mamba2::forward(const at::Tensor& x, const ForwardContext& context) c
   const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
   kernels::StateSpaceInputs inputs;
   inputs.x = parts[0].unflatten(-1, {sizes_.num_heads, sizes_.head_dim}).to(wide);
-  inputs.step =
-      at::softplus(rows[2].to(wide) + dt_bias_.to(wide)).clamp(sizes_.min_step, sizes_.max_step);
+  inputs.step = kernels::softplus(rows[2].to(wide) + dt_bias_.to(wide))
+                    .clamp(sizes_.min_step, sizes_.max_step);
   inputs.decay = inputs.step * a_log_.to(wide).exp().neg();
   inputs.b = parts[1].unflatten(-1, {sizes_.num_groups, sizes_.state_dim});
   inputs.c = parts[2].unflatten(-1, {sizes_.num_groups, sizes_.state_dim});
