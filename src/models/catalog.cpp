@@ -86,12 +86,10 @@ std::optional<int64_t> num_routed_experts(const Json& hf_config) {
 
 namespace {
 
-/// A name with one beginning, or one piece that begins with a dot, exchanged for another.
+/// A name with one beginning exchanged for another.
 std::string exchanged(std::string name, std::string_view from, std::string_view to) {
-  if (from.empty()) return name;
-  const size_t at =
-      from.front() == '.' ? name.find(from) : (name.starts_with(from) ? 0 : name.npos);
-  return at == name.npos ? name : name.replace(at, from.size(), to);
+  const bool is_there = !from.empty() && name.starts_with(from);
+  return is_there ? name.replace(0, from.size(), to) : name;
 }
 
 }  // namespace

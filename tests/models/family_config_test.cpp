@@ -51,6 +51,48 @@ TEST(NemotronConfigTest, TheHeadIsNeverTheEmbedding) {
   EXPECT_TRUE(has_head(config));
 }
 
+TEST(NemotronConfigTest, OnlyLayerNormEpsilonCounts) {
+  Json config = config_of("nemotron_h");
+  config.erase("layer_norm_epsilon");
+  config["rms_norm_eps"] = Json("not read");
+  EXPECT_EQ(problems_of(config), "");
+}
+
+TEST(NemotronConfigTest, StepSizesAreInOrderAndAboveZero) {
+  for (const auto& [key, value] : {std::pair("time_step_min", Json(0)),
+                                   {"time_step_min", Json(-1)},
+                                   {"time_step_max", Json(1e-9)},
+                                   {"time_step_floor", Json(-1e-4)},
+                                   {"time_step_limit", Json(Json::Array{Json(0.5), Json(0.1)})}}) {
+    Json config = config_of("nemotron_h");
+    config[key] = value;
+    const std::string problems = problems_of(config);
+    EXPECT_NE(problems.find(cat(key, " ")), std::string::npos) << problems;
+    EXPECT_EQ(problems.find('\n'), std::string::npos) << problems;
+  }
+}
+
+TEST(ExpertsConfigTest, GatedOnesAreNotOfSquaredRelu) {
+  for (const char* golden : {"qwen3_moe", "qwen3_next", "mixtral"}) {
+    Json config = config_of(golden);
+    EXPECT_EQ(problems_of(config), "");
+    config["hidden_act"] = Json("relu2");
+    EXPECT_NE(problems_of(config).find("hidden_act of a mixture of experts"), std::string::npos);
+  }
+}
+
+TEST(SizesConfigTest, AreNoLargerThan32Bits) {
+  Json config = config_of("qwen3_5");
+  config["linear_num_value_heads"] = Json(int64_t{300000000000000000});
+  EXPECT_NE(problems_of(config).find("it must be at most 2147483647"), std::string::npos);
+}
+
+TEST(PaddingConfigTest, AFamilysDefaultRowIsInTheVocabulary) {
+  Json config = config_of("glm");
+  config.erase("pad_token_id");
+  EXPECT_NE(problems_of(config).find("pad_token_id is absent"), std::string::npos);
+}
+
 TEST(TowerConfigTest, TheWholeSaysWhetherTheHeadIsTied) {
   Json config = config_of("qwen3_5_tower");
   EXPECT_FALSE(has_head(config));

@@ -1,5 +1,8 @@
 #include "models/decoder/config_reader.h"
 
+#include <limits>
+#include <utility>
+
 #include "core/text.h"
 
 namespace automodel::models::decoder {
@@ -37,8 +40,11 @@ int64_t ConfigReader::size(std::string_view key, int64_t fallback) {
     wrong_kind(key, "a whole number", *found);
     return 1;
   }
-  if (found->as_int() >= 1) return found->as_int();
-  problem(cat(key, " is ", found->as_int(), "; it must be at least 1"));
+  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+  const int64_t value = found->as_int();
+  if (value >= 1 && value <= kLargest) return value;
+  const std::string bound = value < 1 ? "at least 1" : cat("at most ", kLargest);
+  problem(cat(key, " is ", value, "; it must be ", bound));
   return 1;
 }
 
@@ -128,6 +134,10 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
     }
   } else if (pad != nullptr) {
     reader.problem(cat("pad_token_id must be a whole number, not ", pad->kind()));
+  } else if (config.padding_idx >= config.vocab_size) {
+    reader.problem(cat("pad_token_id is absent, and this family's default ", config.padding_idx,
+                       " is outside vocab_size ", config.vocab_size));
+    config.padding_idx = -1;
   }
   if (reader.flag("use_bidirectional_attention", false)) {
     reader.problem("use_bidirectional_attention true is not built in this version");
@@ -242,10 +252,11 @@ std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t 
   const Json* types = reader.find("layer_types");
   if (types == nullptr) return std::nullopt;
   std::vector<bool> are_other;
+  bool is_known = true;  // so far; the first unknown type is enough to say
   if (types->is_array()) {
     for (const Json& type : types->as_array()) {
       const std::string name = type.is_string() ? type.as_string() : type.dump();
-      if (name != "full_attention" && name != other) {
+      if (name != "full_attention" && name != other && std::exchange(is_known, false)) {
         reader.problem(cat("layer_types holds '", name, "'; known here: full_attention, ", other));
       }
       are_other.push_back(name == other);

@@ -18,8 +18,8 @@ class CausalLM;
 
 namespace automodel::models::decoder {
 
-/// What tensors' names begin with, or hold behind a dot, in a family's files, and what the modules
-/// of transformers have there instead.
+/// What tensors' names begin with in a family's files, and what the modules of transformers have
+/// there instead.
 struct ModuleName {
   std::string_view in_files;
   std::string_view in_modules;

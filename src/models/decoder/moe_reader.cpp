@@ -52,6 +52,9 @@ std::vector<int64_t> read_dense_layers(ConfigReader& reader) {
   return layers;
 }
 
+constexpr const char* kGatedActivations =
+    "hidden_act of a mixture of experts must be silu or gelu_pytorch_tanh here";
+
 }  // namespace
 
 moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
@@ -73,11 +76,11 @@ moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config,
       moe.expert_activation = moe::ExpertActivation::kGeglu;
       break;
     case kernels::Activation::kReluSquared:
-      moe.expert_activation = moe::ExpertActivation::kRelu2;
+      moe.expert_activation = moe::ExpertActivation::kRelu2;  // which has no gate
+      if (config.is_mlp_gated) reader.problem(kGatedActivations);
       break;
     default:
-      reader.problem(
-          "hidden_act of a mixture of experts must be silu, gelu_pytorch_tanh or relu2 here");
+      reader.problem(kGatedActivations);
   }
   if (moe.n_activated_experts > moe.n_routed_experts) {
     reader.problem(cat(keys.num_chosen, " ", moe.n_activated_experts, " is more than ", count_key,

@@ -19,7 +19,8 @@ struct MoEKeys {
   int64_t default_num_chosen = 0;  ///< 0: must be there
 };
 
-/// Sizes of the experts, checked. The activation of experts is `config.activation`'s gated form.
+/// Sizes of the experts, checked. Experts take `config.activation`, gated unless the MLPs have no
+/// gate (`config.is_mlp_gated`), which is read for relu2 only.
 moe::MoEConfig read_experts(ConfigReader& reader, const DecoderConfig& config, const MoEKeys& keys);
 
 /// Values of a family's config class.

@@ -73,6 +73,27 @@ void read_step_limits(ConfigReader& reader, Mamba2Options& mamba) {
   }
   mamba.min_step = limit->as_array()[0].as_double();
   mamba.max_step = limit->as_array()[1].as_double();
+  if (mamba.min_step > mamba.max_step) {
+    reader.problem(
+        cat("time_step_limit begins with ", mamba.min_step, ", above its end ", mamba.max_step));
+  }
+}
+
+/// The range that the first step sizes are drawn from, evenly over their logarithms.
+void read_initial_steps(ConfigReader& reader, Mamba2Options& mamba) {
+  mamba.init_min_step = reader.number(either(reader, "time_step_min", "mamba_dt_min"), 0.001);
+  mamba.init_max_step = reader.number(either(reader, "time_step_max", "mamba_dt_max"), 0.1);
+  mamba.init_step_floor =
+      reader.number(either(reader, "time_step_floor", "mamba_dt_init_floor"), 1e-4);
+  if (!(mamba.init_min_step > 0 && mamba.init_min_step <= mamba.init_max_step)) {
+    reader.problem(cat("time_step_min ", mamba.init_min_step, " and time_step_max ",
+                       mamba.init_max_step, ": 0 < time_step_min <= time_step_max must hold"));
+    mamba.init_min_step = mamba.init_max_step = 0.1;
+  }
+  if (!(mamba.init_step_floor >= 0)) {
+    reader.problem(cat("time_step_floor is ", mamba.init_step_floor, "; it must be at least 0"));
+    mamba.init_step_floor = 1e-4;
+  }
 }
 
 Mamba2Options read_mamba(ConfigReader& reader) {
@@ -85,10 +106,7 @@ Mamba2Options read_mamba(ConfigReader& reader) {
   mamba.has_conv_bias = reader.flag(either(reader, "use_conv_bias", "mamba_conv_bias"), true);
   mamba.has_proj_bias = reader.flag("use_bias", false);
   mamba.activation = reader.activation("mamba_hidden_act", "silu");
-  mamba.init_min_step = reader.number(either(reader, "time_step_min", "mamba_dt_min"), 0.001);
-  mamba.init_max_step = reader.number(either(reader, "time_step_max", "mamba_dt_max"), 0.1);
-  mamba.init_step_floor =
-      reader.number(either(reader, "time_step_floor", "mamba_dt_init_floor"), 1e-4);
+  read_initial_steps(reader, mamba);
   mamba.is_residual_init_scaled = reader.flag("rescale_prenorm_residual", true);
   read_step_limits(reader, mamba);
   if (mamba.num_heads % mamba.num_groups != 0) {
@@ -124,6 +142,7 @@ Json with_common_names(ConfigReader& reader, int64_t num_layers) {
   out["num_hidden_layers"] = Json(num_layers);
   out["hidden_act"] = Json(reader.text("mlp_hidden_act", "relu2"));
   out.erase("n_shared_experts");  // of any number, transformers makes one of its own size
+  out.erase("rms_norm_eps");      // transformers reads layer_norm_epsilon alone
   if (const Json* eps = reader.find("layer_norm_epsilon")) out["rms_norm_eps"] = *eps;
   return out;
 }
