@@ -61,6 +61,7 @@ HfFolder HfFolder::open(const std::string& path) {
   folder.open_files();
   folder.quantization_ = read_quantization(folder.config_);
   if (folder.quantization_) folder.find_quantized_tensors();
+  folder.find_stacked_experts();
   std::sort(folder.names_.begin(), folder.names_.end());
   return folder;
 }
@@ -138,6 +139,39 @@ void HfFolder::find_quantized_tensors() {
   }
 }
 
+void HfFolder::find_stacked_experts() {
+  constexpr std::string_view kUpper = ".experts.gate_up_proj";
+  for (const auto& [name, upper] : places_) {
+    if (!name.ends_with(kUpper)) continue;
+    const std::string experts = name.substr(0, name.size() - kUpper.size()) + ".experts.";
+    const auto lower = places_.find(experts + "down_proj");
+    if (lower == places_.end() || upper.quantized || lower->second.quantized) continue;
+    const std::vector<int64_t>& shape = upper.entry->shape;  // [E, 2 I, D]
+    if (shape.size() != 3 || shape[1] % 2 != 0 ||
+        lower->second.entry->shape != std::vector<int64_t>{shape[0], shape[2], shape[1] / 2}) {
+      continue;
+    }
+    const auto add = [&](int64_t expert, const char* matrix, const Place& stack, int64_t first,
+                         std::vector<int64_t> size) {
+      const TensorEntry& whole = *stack.entry;
+      const auto bytes = static_cast<uint64_t>(c10::elementSize(whole.dtype));
+      const auto begin = whole.begin + static_cast<uint64_t>(first) * bytes;
+      const auto numel = static_cast<uint64_t>(size[0] * size[1]);
+      expert_entries_.push_back(
+          {whole.name, whole.dtype, std::move(size), begin, begin + numel * bytes});
+      experts_[cat(experts, expert, ".", matrix, ".weight")] = {stack.file,
+                                                                &expert_entries_.back()};
+    };
+    const int64_t inner = shape[1] / 2;
+    const int64_t dim = shape[2];
+    for (int64_t e = 0; e < shape[0]; ++e) {
+      add(e, "gate_proj", upper, 2 * e * inner * dim, {inner, dim});
+      add(e, "up_proj", upper, (2 * e + 1) * inner * dim, {inner, dim});
+      add(e, "down_proj", lower->second, e * inner * dim, {dim, inner});
+    }
+  }
+}
+
 uint64_t HfFolder::Place::num_stored_bytes(int64_t num_elements) const {
   const auto count = static_cast<uint64_t>(num_elements);
   if (quantized == nullptr) return count * c10::elementSize(entry->dtype);
@@ -161,9 +195,10 @@ void HfFolder::read_shard(const Place& place, const tensor::ShardSpec& spec, at:
 }
 
 std::optional<HfFolder::Place> HfFolder::find(std::string_view name) const {
-  const auto found = places_.find(std::string(name));
-  if (found == places_.end()) return std::nullopt;
-  return found->second;
+  const std::string key(name);
+  if (const auto found = places_.find(key); found != places_.end()) return found->second;
+  if (const auto found = experts_.find(key); found != experts_.end()) return found->second;
+  return std::nullopt;
 }
 
 at::ScalarType HfFolder::storage_dtype() const {

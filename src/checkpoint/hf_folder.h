@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,12 +24,15 @@ namespace automodel::checkpoint {
 /// A Hugging Face model folder: config.json and safetensors weights, one file or several with an
 /// index. Opening reads headers only. Weights that config.json's `quantization_config` says are
 /// quantized appear as the floats that they stand for, and are dequantized while they are read.
+/// Experts that are stacked in two tensors of a layer, `experts.gate_up_proj` [E, 2 I, D] and
+/// `experts.down_proj` [E, D, I], are found under the names of single ones too
+/// (`experts.3.gate_proj.weight`).
 class HfFolder final {
  public:
   /// Where a tensor is.
   struct Place {
     size_t file = 0;
-    const TensorEntry* entry = nullptr;  ///< name, shape and dtype
+    const TensorEntry* entry = nullptr;  ///< name (of a single expert: the stack's), shape, dtype
     const QuantizedTensor* quantized =
         nullptr;  ///< how it is stored when it is not as `entry` says
 
@@ -65,6 +69,7 @@ class HfFolder final {
   HfFolder() = default;
   void open_files();
   void find_quantized_tensors();
+  void find_stacked_experts();
   void index_from_map(const Json& index, const std::string& index_path);
 
   std::string path_;
@@ -72,6 +77,8 @@ class HfFolder final {
   std::vector<std::string> file_names_;
   std::vector<SafetensorsFile> files_;
   std::unordered_map<std::string, Place> places_;
+  std::deque<TensorEntry> expert_entries_;
+  std::unordered_map<std::string, Place> experts_;  // single ones of stacks, by their names
   std::vector<std::string> names_;
   std::optional<Quantization> quantization_;
   std::map<std::string, QuantizedTensor> quantized_;
@@ -80,6 +87,10 @@ class HfFolder final {
 /// The name that a model's tensor has in a folder: its own, or with or without the base model's
 /// prefix; nullopt when it is not there.
 std::optional<std::string> find_name(const HfFolder& folder, const std::string& name);
+
+/// Whether a tensor is a language model's head, or its embedding; also beside a tower.
+bool is_head_name(std::string_view name);
+bool is_embedding_name(std::string_view name);
 
 /// Whether a name begins with one of the prefixes.
 bool has_prefix(std::string_view name, const std::vector<std::string>& prefixes);

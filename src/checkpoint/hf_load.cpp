@@ -15,7 +15,6 @@ namespace automodel::checkpoint {
 
 namespace {
 
-constexpr const char* kHead = "lm_head.weight";
 constexpr size_t kNamesShown = 10;
 constexpr std::array<std::string_view, 2> kBasePrefixes = {"model.", "transformer."};
 
@@ -47,9 +46,9 @@ struct Match {
   std::vector<std::string> misshapen;   // with both shapes
   std::vector<std::string> unreadable;  // with the dtype
   std::vector<std::string> skipped;
-  std::string embedding;            // the model's name of it, "" when there is none
-  bool is_head_made = false;        // lm_head comes from the embedding
-  bool has_redundant_head = false;  // the file holds the head of a tied model
+  std::string embedding;       // the model's name of it, "" when there is none
+  std::string made_head;       // the head that comes from the embedding, "" when none does
+  std::string redundant_head;  // the head of a tied model that the file holds, "" for none
 
   std::vector<std::string> findings() const {
     std::vector<std::string> texts;
@@ -66,12 +65,9 @@ struct Match {
 };
 
 std::string find_embedding(const tensor::KeyMap& keys) {
-  for (const tensor::ParameterPart& key : keys) {
-    for (const char* name : {"embed_tokens.weight", "wte.weight"}) {
-      if (key.name == name || key.name.ends_with(cat(".", name))) return key.name;
-    }
-  }
-  return "";
+  const auto found =
+      std::ranges::find_if(keys, [](const auto& key) { return is_embedding_name(key.name); });
+  return found == keys.end() ? "" : found->name;
 }
 
 void add_place(Match& match, const tensor::ParameterPart& key, const HfFolder::Place& place) {
@@ -93,16 +89,17 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
   const tensor::ParameterPart* absent_head = nullptr;
   bool has_head = false;
   for (const tensor::ParameterPart& key : keys) {
-    has_head = has_head || key.name == kHead;
+    has_head = has_head || is_head_name(key.name);
     if (has_prefix(key.name, options.skipped_prefixes)) {
       match.skipped.push_back(key.name);
       continue;
     }
     const std::optional<std::string> name = find_name_or_stand_in(folder, key.name, options);
     if (name) {
-      used.insert(*name);
-      add_place(match, key, *folder.find(*name));
-    } else if (key.name == kHead) {
+      const HfFolder::Place place = *folder.find(*name);
+      used.insert(place.entry->name);
+      add_place(match, key, place);
+    } else if (is_head_name(key.name)) {
       absent_head = &key;
     } else {
       match.missing.push_back(key.name);
@@ -110,17 +107,17 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
   }
   const auto embedding = match.places.find(match.embedding);
   if (absent_head != nullptr && embedding != match.places.end()) {
-    match.is_head_made = true;
+    match.made_head = absent_head->name;
     add_place(match, *absent_head, HfFolder::Place(embedding->second));
   } else if (absent_head != nullptr) {
-    match.missing.push_back(kHead);
+    match.missing.push_back(absent_head->name);
   }
   for (const std::string& name : folder.names()) {
     if (used.contains(name) || is_known_buffer(name) || has_prefix(name, options.skipped_prefixes))
       continue;
-    if (name == kHead && !has_head && embedding != match.places.end() &&
+    if (is_head_name(name) && !has_head && embedding != match.places.end() &&
         folder.find(name)->entry->shape == embedding->second.entry->shape) {
-      match.has_redundant_head = true;
+      match.redundant_head = name;
     } else {
       match.unexpected.push_back(name);
     }
@@ -129,10 +126,11 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
 }
 
 /// A tied model's file may hold the head once more, but then it must be the embedding.
-void check_redundant_head(const HfFolder& folder, const HfFolder::Place& embedding) {
+void check_redundant_head(const HfFolder& folder, const std::string& head_name,
+                          const HfFolder::Place& embedding) {
   constexpr int64_t kPiece = int64_t{1} << 18;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const HfFolder::Place head = *folder.find(kHead);
+  const HfFolder::Place head = *folder.find(head_name);
   const auto options = at::TensorOptions().dtype(embedding.entry->dtype);
   const int64_t numel = head.entry->numel();
   const at::Tensor a = at::empty({std::min(kPiece, numel)}, options);
@@ -142,7 +140,7 @@ void check_redundant_head(const HfFolder& folder, const HfFolder::Place& embeddi
     folder.read_elements(head, first, a.narrow(0, 0, count));
     folder.read_elements(embedding, first, b.narrow(0, 0, count));
     if (std::memcmp(a.data_ptr(), b.data_ptr(), static_cast<size_t>(count) * a.itemsize()) != 0) {
-      throw InputError(cat("weights in ", folder.path(), " do not fit the config: ", kHead,
+      throw InputError(cat("weights in ", folder.path(), " do not fit the config: ", head_name,
                            " differs from ", embedding.entry->name,
                            ", but the config ties them (tie_word_embeddings)"));
     }
@@ -150,6 +148,16 @@ void check_redundant_head(const HfFolder& folder, const HfFolder::Place& embeddi
 }
 
 }  // namespace
+
+bool is_head_name(std::string_view name) {
+  return name == "lm_head.weight" || name.ends_with(".lm_head.weight");
+}
+
+bool is_embedding_name(std::string_view name) {
+  return std::ranges::any_of(std::array{"embed_tokens.weight", "wte.weight"}, [&](const char* own) {
+    return name == own || name.ends_with(cat(".", own));
+  });
+}
 
 std::optional<std::string> find_name(const HfFolder& folder, const std::string& name) {
   if (folder.find(name)) return name;
@@ -177,10 +185,12 @@ LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
     throw InputError(
         cat("weights in ", folder.path(), " do not fit the config:\n  ", join(findings, "\n  ")));
   }
-  if (match.has_redundant_head) check_redundant_head(folder, match.places.at(match.embedding));
-  if (match.is_head_made && options.reporter != nullptr) {
+  if (!match.redundant_head.empty()) {
+    check_redundant_head(folder, match.redundant_head, match.places.at(match.embedding));
+  }
+  if (!match.made_head.empty() && options.reporter != nullptr) {
     options.reporter->warning(
-        cat(folder.path(), ": no ", kHead, "; it is made from ", match.embedding));
+        cat(folder.path(), ": no ", match.made_head, "; it is made from ", match.embedding));
   }
   struct Task {
     const tensor::FlatShard* shard;

@@ -21,7 +21,6 @@ namespace automodel::peft {
 namespace {
 
 constexpr std::string_view kExperts = ".experts";
-constexpr const char* kHead = "lm_head.weight";
 
 /// The tensors of a base model's folder, with what an adapter makes of some of them.
 class MergedSource final : public checkpoint::TensorSource {
@@ -59,13 +58,13 @@ class MergedSource final : public checkpoint::TensorSource {
     for (const std::string& name : base_.names()) {
       const checkpoint::TensorEntry& entry = *base_.find(name)->entry;
       infos.push_back({name, entry.dtype, entry.shape});
-      if (name == head_from_) infos.push_back({kHead, entry.dtype, entry.shape});
+      if (name == head_from_) infos.push_back({head_, entry.dtype, entry.shape});
     }
     return infos;
   }
 
   void read(std::string_view name, int64_t first, at::Tensor out) const override {
-    const bool is_made = !head_from_.empty() && name == kHead;
+    const bool is_made = !head_from_.empty() && name == head_;
     const checkpoint::HfFolder::Place place = *base_.find(is_made ? head_from_ : name);
     const auto update = updates_.find(name);
     const auto expert = expert_updates_.find(name);
@@ -183,18 +182,22 @@ class MergedSource final : public checkpoint::TensorSource {
         continue;
       }
       // A matrix alone is a piece of the stacked ones, whose rows are one expert's after another's.
-      const bool is_stacked = part.shape.size() == 3;
-      expert_updates_[*name] = {factors.a, factors.b, factors.is_transposed,
-                                is_stacked ? 0 : part.row_begin, factors.scale};
+      const std::string& stored = base_.find(*name)->entry->name;
+      const bool is_stacked = part.shape.size() == 3 || stored != *name;
+      expert_updates_[stored] = {factors.a, factors.b, factors.is_transposed,
+                                 is_stacked ? 0 : part.row_begin, factors.scale};
     }
   }
 
   void add(const std::string& module, std::vector<std::string>& faults) {
     auto name = checkpoint::find_name(base_, module + ".weight");
-    if (!name && cat(module, ".weight") == kHead &&
+    if (!name && checkpoint::is_head_name(module + ".weight") &&
         base_.config().get("tie_word_embeddings", true)) {
-      name = checkpoint::find_name(base_, "model.embed_tokens.weight");
-      if (name) head_from_ = *name;
+      const auto embedding = std::ranges::find_if(base_.names(), checkpoint::is_embedding_name);
+      if (embedding != base_.names().end()) {
+        name = head_from_ = *embedding;
+        head_ = module + ".weight";
+      }
     }
     const checkpoint::TensorEntry* a = file_.find(cat(module, kLoraA));
     const checkpoint::TensorEntry* b = file_.find(cat(module, kLoraB));
@@ -207,7 +210,13 @@ class MergedSource final : public checkpoint::TensorSource {
       faults.push_back(cat("there is no ", module, kLoraB));
       return;
     }
-    const std::vector<int64_t>& base = base_.find(*name)->entry->shape;
+    const checkpoint::TensorEntry& entry = *base_.find(*name)->entry;
+    if (entry.name != *name) {
+      faults.push_back(cat(*name, " is a part of ", entry.name, " in the base; an adapter of a ",
+                           "single expert cannot be merged into that"));
+      return;
+    }
+    const std::vector<int64_t>& base = entry.shape;
     const bool fits = base.size() == 2 && a->shape == std::vector<int64_t>{config_.rank, base[1]} &&
                       b->shape == std::vector<int64_t>{base[0], config_.rank};
     if (!fits) {
@@ -222,7 +231,7 @@ class MergedSource final : public checkpoint::TensorSource {
     }
     Update update{read_float(*a), read_float(*b), {}};
     if (magnitude != nullptr) update.magnitude = read_float(*magnitude);
-    updates_[*name == head_from_ ? kHead : *name] = std::move(update);
+    updates_[*name == head_from_ ? head_ : *name] = std::move(update);
   }
 
   /// Tensors that belong to no lora_A.
@@ -248,6 +257,7 @@ class MergedSource final : public checkpoint::TensorSource {
   AdapterConfig config_;
   AdapterFile file_;
   std::string head_from_;  // the embedding's name where the head is made of it
+  std::string head_;       // the name of the head that is made
   std::map<std::string, Update, std::less<>> updates_;  // by the merged model's names
   std::map<std::string, ExpertUpdate, std::less<>> expert_updates_;
 };

@@ -129,23 +129,41 @@ TEST(HfFolder, BaseModelFolderLoadsAndTheHeadIsMade) {
                                                      "model.embed_tokens.weight"});
 }
 
-TEST(HfFolder, RedundantHeadOfATiedModelMustEqualTheEmbedding) {
+/// Where a language model has its tensors, alone and beside a tower.
+class HfFolderHead : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Models, HfFolderHead, testing::Values("", "language_model."));
+
+TEST_P(HfFolderHead, OfATiedModelMustEqualTheEmbedding) {
   const test::TemporaryDirectory folder;
-  const Shapes shapes = {{"model.embed_tokens.weight", {4, 3}}};
+  const std::string table = GetParam() + "model.embed_tokens.weight";
+  const std::string head = GetParam() + "lm_head.weight";
+  const Shapes shapes = {{table, {4, 3}}};
   tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
   const at::Tensor embedding = at::arange(12).to(at::kFloat).view({4, 3});
-  save_folder(folder.file("equal"), "{}",
-              {{"model.embed_tokens.weight", embedding}, {"lm_head.weight", embedding}});
+  save_folder(folder.file("equal"), "{}", {{table, embedding}, {head, embedding}});
   load_weights(HfFolder::open(folder.file("equal")), keys_of(shapes), std::span(&shard, 1), {});
-  save_folder(folder.file("other"), "{}",
-              {{"model.embed_tokens.weight", embedding}, {"lm_head.weight", embedding.mul(2)}});
+  save_folder(folder.file("other"), "{}", {{table, embedding}, {head, embedding.mul(2)}});
   EXPECT_EQ(test::error_of<InputError>([&] {
               load_weights(HfFolder::open(folder.file("other")), keys_of(shapes),
                            std::span(&shard, 1), {});
             }),
-            "weights in " + folder.file("other") +
-                " do not fit the config: lm_head.weight differs from model.embed_tokens.weight, "
-                "but the config ties them (tie_word_embeddings)");
+            cat("weights in ", folder.file("other"), " do not fit the config: ", head,
+                " differs from ", table, ", but the config ties them (tie_word_embeddings)"));
+}
+
+TEST_P(HfFolderHead, IsMadeOfTheEmbeddingWhereItIsMissing) {
+  const test::TemporaryDirectory folder;
+  const std::string table = GetParam() + "model.embed_tokens.weight";
+  const std::string head = GetParam() + "lm_head.weight";
+  save_folder(folder.path(), "{}", {{table, at::ones({4, 3})}});
+  const Shapes shapes = {{table, {4, 3}}, {head, {4, 3}}};
+  tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
+  test::Warnings warnings;
+  load_weights(HfFolder::open(folder.path()), keys_of(shapes), std::span(&shard, 1),
+               LoadOptions{.reporter = &warnings});
+  EXPECT_EQ(warnings.texts, std::vector<std::string>{
+                                cat(folder.path(), ": no ", head, "; it is made from ", table)});
+  EXPECT_EQ(shard.view(shard.segments[1]).sum().item<double>(), 12);
 }
 
 TEST(HfFolder, OldBuffersAreIgnored) {
