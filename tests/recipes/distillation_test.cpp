@@ -227,5 +227,30 @@ TEST(DistillationTest, TokenizersWithOtherPadTokensAreRefused) {
                         "student's '<|endoftext|>' [teacher_model.pretrained_model_name_or_path]"));
 }
 
+/// 117480 frozen parameters in float32, half of them on each of two ranks, and nothing that trains
+/// them.
+TEST(DistillationTest, APlanCountsTheTeacher) {
+  const auto plan_of = [](const char* recipe) {
+    const ProgramResult run =
+        test::run_program({test::automodel_binary(), "plan", test::source_file(recipe), "--json",
+                           "--world-size=2", "--distributed.strategy=fsdp2"});
+    EXPECT_EQ(run.status, 0) << run.err;
+    return Json::parse(run.out, recipe);
+  };
+  const Json student = plan_of("recipes/smoke/tiny_llama_sft.yaml");
+  const Json both = plan_of(kRecipe);
+  EXPECT_EQ(both.at("num_parameters").as_int(), student.at("num_parameters").as_int());
+  const int64_t teacher = both.at("bytes").at("teacher").as_int();
+  constexpr int64_t kHalf = 117480 * 4 / 2;
+  EXPECT_GE(teacher, kHalf);
+  EXPECT_LE(teacher, kHalf + 4096);  // flat buffers are padded
+  const int64_t gathered = both.at("bytes").at("teacher_gathered").as_int();
+  EXPECT_GT(gathered, 0);
+  EXPECT_EQ(both.at("moments").at("step").as_int(),
+            student.at("moments").at("step").as_int() + teacher + gathered);
+  EXPECT_EQ(both.at("not_counted").as_array()[0].as_string(),
+            "the teacher's activations, and distributions of 256 tokens at a time");
+}
+
 }  // namespace
 }  // namespace automodel::recipes
