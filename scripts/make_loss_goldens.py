@@ -231,6 +231,7 @@ def main():
         "Made by scripts/make_loss_goldens.py with torch "
         f"{torch.__version__.split('+')[0]}, transformers {transformers.__version__}, tokenizers "
         f"{tokenizers.__version__}. Rows are from GSM8K (MIT, see recipes/data).\n"
+        "kd.json, kd_weights.safetensors and tiny_teacher are made by scripts/make_kd_goldens.py with the same.\n"
     )
 
 

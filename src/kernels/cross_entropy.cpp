@@ -21,18 +21,6 @@ namespace {
 
 constexpr int64_t kChunkTokens = 512;
 
-/// An accelerator's labels are not read back: its own kernels refuse a wrong one.
-void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index) {
-  if (!labels.is_cpu()) return;
-  const at::Tensor on_cpu = labels.contiguous();
-  const int64_t* data = on_cpu.data_ptr<int64_t>();
-  for (int64_t i = 0; i < on_cpu.numel(); ++i) {
-    if (data[i] == ignore_index || (data[i] >= 0 && data[i] < vocab_size)) continue;
-    throw InputError(
-        cat("label ", data[i], " is outside the vocabulary of ", vocab_size, " tokens"));
-  }
-}
-
 /// chunk_loss() by the fused loop; rows run on all threads, their losses are summed in order.
 double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                         const CrossEntropyOptions& options) {
@@ -88,14 +76,7 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
     return at::scalar_tensor(fused_chunk_loss(logits, labels, options), at::kDouble);
   }
   // In place: nothing else in a model is as large as logits.
-  if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
-  at::Tensor slope;
-  if (options.softcap > 0) {
-    logits.div_(options.softcap).tanh_();
-    slope = (logits * logits).neg_().add_(1.0);
-    logits.mul_(options.softcap);
-  }
-  round_in_place(logits, options);
+  const at::Tensor slope = make_logits(logits, options);
   const at::Tensor is_counted = labels.ne(options.ignore_index);
   const at::Tensor targets = labels.masked_fill(is_counted.logical_not(), 0).unsqueeze(1);
   logits.sub_(logits.amax(-1, true));
@@ -106,9 +87,7 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   logits.div_(sums);
   logits.scatter_add_(1, targets, at::full_like(of_targets, -1.0));
   logits.mul_(is_counted.unsqueeze(1)).mul_(1.0 / options.divisor);
-  round_in_place(logits, options);
-  if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
-  if (slope.defined()) logits.mul_(slope);
+  undo_logits(logits, slope, options);
   return loss;
 }
 
@@ -157,6 +136,36 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
 at::Tensor CrossEntropyOptions::rounded(const at::Tensor& numbers) const {
   return logits_dtype ? numbers.to(*logits_dtype).to(numbers.scalar_type()) : numbers;
+}
+
+at::Tensor make_logits(const at::Tensor& products, const CrossEntropyOptions& options) {
+  if (options.logit_scale != 1.0) products.mul_(options.logit_scale);
+  at::Tensor slope;
+  if (options.softcap > 0) {
+    products.div_(options.softcap).tanh_();
+    slope = (products * products).neg_().add_(1.0);
+    products.mul_(options.softcap);
+  }
+  round_in_place(products, options);
+  return slope;
+}
+
+void undo_logits(const at::Tensor& gradients, const at::Tensor& slope,
+                 const CrossEntropyOptions& options) {
+  round_in_place(gradients, options);
+  if (options.logit_scale != 1.0) gradients.mul_(options.logit_scale);
+  if (slope.defined()) gradients.mul_(slope);
+}
+
+void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index) {
+  if (!labels.is_cpu()) return;
+  const at::Tensor on_cpu = labels.contiguous();
+  const int64_t* data = on_cpu.data_ptr<int64_t>();
+  for (int64_t i = 0; i < on_cpu.numel(); ++i) {
+    if (data[i] == ignore_index || (data[i] >= 0 && data[i] < vocab_size)) continue;
+    throw InputError(
+        cat("label ", data[i], " is outside the vocabulary of ", vocab_size, " tokens"));
+  }
 }
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,

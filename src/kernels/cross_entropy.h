@@ -19,6 +19,17 @@ struct CrossEntropyOptions {
   at::Tensor rounded(const at::Tensor& numbers) const;
 };
 
+/// Makes a head's products logits, in place: scaled, capped, rounded. Returns the cap's slope for
+/// undo_logits(); undefined without a cap.
+at::Tensor make_logits(const at::Tensor& products, const CrossEntropyOptions& options);
+/// Makes gradients of logits those of the products, in place. `slope` is make_logits()'s.
+void undo_logits(const at::Tensor& gradients, const at::Tensor& slope,
+                 const CrossEntropyOptions& options);
+
+/// InputError naming a label that is neither options.ignore_index nor in [0, vocab_size). An
+/// accelerator's labels are not read back: its own kernels refuse a wrong one.
+void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index);
+
 /// Head and cross-entropy as one operation, chunk by chunk, so that the logits [T, V] never exist:
 /// sum over tokens t with labels[t] != ignore_index of CE(hidden[t] @ weight^T, labels[t]), divided
 /// by options.divisor. hidden [T, D], weight [V, D], labels [T] int64. Scalar float32,

@@ -69,6 +69,10 @@ void BatchPass::begin_validation(tensor::Batch&, int64_t) {}
 
 void BatchPass::describe(Json&) const {}
 
+void BatchPass::begin_evaluation() {}
+
+void BatchPass::describe_validation(int64_t, Json&) const {}
+
 std::unique_ptr<BatchPass> make_plain_pass(distributed::Engine& engine, LossFunction loss) {
   return std::make_unique<PlainPass>(engine, std::move(loss));
 }
@@ -200,6 +204,7 @@ void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
 TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch&)>& next_batch,
                                           int64_t step) {
   at::NoGradGuard no_grad;
+  pass_->begin_evaluation();
   double loss_sum = 0;
   double num_labels = 0;
   tensor::Batch batch;

@@ -30,7 +30,8 @@ struct BatchPlace {
 
 /// Computes a rank's batches: forward, backward and what gradients need before they are reduced.
 /// What a kind of recipe has of its own around steps is told to its pass; one that needs none of it
-/// leaves begin_step(), count(), begin_validation() and describe() as they are.
+/// leaves begin_step(), count(), begin_validation(), describe(), begin_evaluation() and
+/// describe_validation() as they are.
 class BatchPass {
  public:
   virtual ~BatchPass() = default;
@@ -51,6 +52,11 @@ class BatchPass {
   virtual double known_everywhere(double loss) = 0;
   /// Makes the record of the step that was just done the recipe's. Every rank calls it.
   virtual void describe(Json& record) const;
+  /// Announces a validation set, before its first batch.
+  virtual void begin_evaluation();
+  /// Makes the record of the set that was just evaluated the recipe's; the set has so many label
+  /// tokens on all ranks. Every rank calls it.
+  virtual void describe_validation(int64_t num_label_tokens, Json& record) const;
 };
 
 /// The whole model on this rank (or its tensor-parallel part).
@@ -113,6 +119,10 @@ class TrainStep final {
 
   /// BatchPass::describe of the step that was just done.
   void describe(Json& record) const { pass_->describe(record); }
+  /// BatchPass::describe_validation of the set that was just evaluated.
+  void describe_validation(const Evaluation& evaluation, Json& record) const {
+    pass_->describe_validation(evaluation.num_label_tokens, record);
+  }
 
   const optim::LrSchedule& schedule() const { return schedule_; }
   void set_schedule(optim::LrSchedule schedule) { schedule_ = std::move(schedule); }

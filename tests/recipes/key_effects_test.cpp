@@ -110,6 +110,10 @@ std::vector<ListedKey> active_keys() {
   list_keys<MoeMetricsSection>("moe_metrics", keys);
   list_keys<DllmSection>("dllm", keys);
   list_keys<BenchmarkSection>("benchmark", keys);
+  keys.push_back({"teacher_model"});
+  keys.push_back({"teacher_distributed"});
+  for_each_field<DistillationKeys>([&](const auto& field) { keys.push_back({field.name}); });
+  list_keys<KDLossConfig>("kd_loss_fn", keys);
   return keys;
 }
 
@@ -250,6 +254,7 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<BenchmarkSection>("benchmark", values);
   expect_warnings<peft::PeftConfig>("peft", values);
   expect_warnings<QuantizationSection>("quantization", values);
+  expect_warnings<KDLossConfig>("kd_loss_fn", values);
 }
 
 /// The base recipe with the repository's place filled in.

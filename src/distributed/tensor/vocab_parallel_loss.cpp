@@ -25,40 +25,11 @@ struct VocabPlace {
   bool sums_hidden_gradient;
 };
 
-/// An accelerator's labels are not read back, as in kernels/cross_entropy.cpp.
-void check_vocab_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index) {
-  if (!labels.is_cpu()) return;
-  const at::Tensor is_wrong =
-      labels.ne(ignore_index).logical_and(labels.lt(0).logical_or(labels.ge(vocab_size)));
-  if (!is_wrong.any().item<bool>()) return;
-  const auto label = labels.masked_select(is_wrong)[0].item<int64_t>();
-  throw InputError(cat("label ", label, " is outside the vocabulary of ", vocab_size, " tokens"));
-}
-
-/// Some rows at a time, whose copies are small.
-void round_in_place(const at::Tensor& logits, const CrossEntropyOptions& options) {
-  if (!options.logits_dtype) return;
-  for (const at::Tensor& rows : logits.split(64)) rows.copy_(options.rounded(rows));
-}
-
-/// Scales, caps and rounds logits in place. The cap's slope; undefined without a cap.
-at::Tensor cap(const at::Tensor& logits, const CrossEntropyOptions& options) {
-  at::Tensor slope;
-  if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
-  if (options.softcap > 0) {
-    logits.div_(options.softcap).tanh_();
-    slope = (logits * logits).neg_().add_(1.0);
-    logits.mul_(options.softcap);
-  }
-  round_in_place(logits, options);
-  return slope;
-}
-
 /// Loss (float64, on the device) of `logits` [n, rows], float32, of this rank's rows; changed into
 /// their gradients.
 at::Tensor chunk_loss_of(const at::Tensor& logits, const at::Tensor& labels,
                          const CrossEntropyOptions& options, const VocabPlace& place) {
-  const at::Tensor slope = cap(logits, options);
+  const at::Tensor slope = kernels::make_logits(logits, options);
   const at::Tensor is_counted = labels.ne(options.ignore_index);
   const at::Tensor is_here = labels.ge(place.range.first)
                                  .logical_and(labels.lt(place.range.first + place.range.count))
@@ -80,9 +51,7 @@ at::Tensor chunk_loss_of(const at::Tensor& logits, const at::Tensor& labels,
   logits.mul_((at::exp(own_max - max) / sum).unsqueeze(1));
   logits.scatter_add_(1, targets, -is_here.to(at::kFloat).unsqueeze(1));
   logits.mul_(is_counted.unsqueeze(1)).mul_(1.0 / options.divisor);
-  round_in_place(logits, options);
-  if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
-  if (slope.defined()) logits.mul_(slope);
+  kernels::undo_logits(logits, slope, options);
   return losses.sum(at::kDouble) / options.divisor;
 }
 
@@ -148,7 +117,7 @@ class VocabParallelLossHead final : public nn::LossHead {
                   const CrossEntropyOptions& options) override {
     AM_CHECK(weight.size(0) == place_.range.stored, "the head's weight has ", weight.size(0),
              " rows, not ", place_.range.stored);
-    check_vocab_labels(labels, vocab_size_, options.ignore_index);
+    kernels::check_labels(labels, vocab_size_, options.ignore_index);
     // Asked here: inside a Function's forward the grad mode is always off.
     const bool has_gradients =
         at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());

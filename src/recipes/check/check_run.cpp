@@ -9,12 +9,15 @@
 #include "recipes/build/pipeline_request.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/check/check_built.h"
+#include "recipes/check/check_distillation.h"
 #include "recipes/check/check_dllm.h"
 #include "recipes/check/check_peft.h"
 #include "recipes/check/check_precision.h"
 #include "recipes/check/check_quantization.h"
 #include "recipes/check/place_of.h"
 #include "recipes/check/strategy_check.h"
+#include "recipes/read/read_distillation.h"
+#include "recipes/read/read_model.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_paths.h"
@@ -158,16 +161,6 @@ void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
                                      "), which is not in this version with cp_size > 1"));
 }
 
-/// The model's vocabulary; 0 when its configuration is not here.
-int64_t vocabulary_of(const Recipe& recipe) {
-  const Json& config = recipe.model.hf_config;
-  if (!config.is_object()) return 0;
-  const Json* text = config.find("text_config");
-  const Json& sizes = text != nullptr && text->is_object() ? *text : config;
-  const Json* size = sizes.find("vocab_size");
-  return size != nullptr && size->is_int() ? size->as_int() : 0;
-}
-
 /// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
 void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                      Diagnostics& diagnostics) {
@@ -183,7 +176,7 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
   }
   try {
     const auto tokenizer = tokenizers::Tokenizer::load(folder);
-    const int64_t vocab_size = vocabulary_of(recipe);
+    const int64_t vocab_size = vocabulary_of(recipe.model);
     if (vocab_size > 0 && tokenizer.id_bound() > vocab_size) {
       diagnostics.error(section.node,
                         cat("the tokenizer of ", folder, " has ids up to ",
@@ -222,7 +215,7 @@ const Node& place_of_text(const Node& section, const std::string& text) {
 void check_drawn_tokens(const Recipe& recipe, const DatasetSection& section,
                         Diagnostics& diagnostics) {
   const std::optional<int64_t> drawn = section.plan->drawn_vocabulary();
-  const int64_t of_model = vocabulary_of(recipe);
+  const int64_t of_model = vocabulary_of(recipe.model);
   if (!drawn || of_model == 0 || *drawn <= of_model) return;
   const Node* place = section.node.find("vocab_size");
   diagnostics.error(place != nullptr ? *place : section.node,
@@ -306,6 +299,20 @@ void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
                           "': mfu stays null; mfu.peak_tflops says one"));
 }
 
+/// The teacher by itself, and beside the student.
+void check_teacher(const Recipe& recipe, const CheckOptions& options, Diagnostics& diagnostics) {
+  const Recipe teacher = teacher_recipe(recipe);
+  check_model(teacher, diagnostics);
+  if (teacher.model.has_fake_balanced_gate) {
+    diagnostics.unsupported(place_of(teacher, "model", "backend"),
+                            "fake_balanced_gate of a teacher is not in this version");
+  }
+  check_dllm(teacher, diagnostics);
+  check_context_parallel(teacher, diagnostics);
+  check_built_model(teacher, options.looks_at_data && options.loads_tokenizers, diagnostics);
+  check_distillation(recipe, options.looks_at_data, diagnostics);
+}
+
 }  // namespace
 
 int64_t fitting_world_size(const Recipe& recipe) {
@@ -337,6 +344,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_quantization(recipe, diagnostics);
   const bool looks_at_folders = options.looks_at_data && options.loads_tokenizers;
   check_built_model(recipe, looks_at_folders, diagnostics);
+  if (recipe.distillation) check_teacher(recipe, options, diagnostics);
   if (looks_at_folders) check_restore(recipe, diagnostics);
   if (!options.looks_at_data) return;
   std::vector<const DatasetSection*> sections = {&recipe.dataset};

@@ -72,6 +72,11 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (mode == distributed::ActivationCheckpointingMode::kSelective) {
     all.emplace_back("what selective checkpointing keeps (planned as full)");
   }
+  if (recipe.distillation) {
+    all.emplace_back(plan.teacher
+                         ? "the teacher's activations, and distributions of 256 tokens at a time"
+                         : "the teacher, whose config.json is not here");
+  }
   if (recipe.quantization) all.emplace_back("quantization: the floats of one weight at a time");
   const size_t num_moe = plan.parallel.expert_modules.size();
   if (distributed::autocast_dtype(recipe.distributed)) {
@@ -209,6 +214,9 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
         with(of_one_pass(activations, plan.options)).total() - plan.memory.total();
   }
   count_staging(plan);
+  const bool has_teacher =
+      recipe.distillation && recipe.distillation->teacher.hf_config.is_object();
+  if (has_teacher) plan.teacher = plan_teacher(recipe, plan.sizes, device);
   plan.not_counted = uncounted(recipe, plan);
   if (plan.sizes.pp > 1) {
     plan.pipeline = plan_pipeline(recipe, {plan.dtype, plan.shape, plan.options, plan.sizes});

@@ -172,6 +172,10 @@ std::string strategy_text(const RecipePlan& plan) {
            shape.sequence_length, " tokens",
            plan.sizes.cp == 1 ? "" : cat(" (its share of ", plan.whole_length, ")"))});
   rows.push_back({"micro-batches a step", cat(options.num_micro_batches)});
+  if (const auto& teacher = plan.teacher) {
+    rows.push_back({"teacher", cat(teacher->architecture, ", ", teacher->num_parameters,
+                                   " parameters, stored ", tensor::dtype_name(teacher->dtype))});
+  }
   return columns(rows, Alignment::kLeft, kNameWidth);
 }
 
@@ -225,8 +229,8 @@ std::string memory_text(const RecipePlan& plan) {
     const bool is_counted = part.bytes != 0 && part.name != kActivationsAtMost;
     if (is_counted) rows.push_back({part.name, bytes_text(part.bytes)});
   }
-  rows.push_back(
-      {plan.counts_activations ? "total" : "total but activations", bytes_text(memory.total())});
+  rows.push_back({plan.counts_activations ? "total" : "total but activations",
+                  bytes_text(plan.step_bytes() - plan.activations_at_most)});
   return cat("bytes on every rank, at the fullest moment of a step (", peak.name, ")\n",
              columns(rows, Alignment::kRight, kNameWidth),
              "  the program itself is not counted; the largest unit is ",
@@ -359,6 +363,10 @@ Json plan_json(const RecipePlan& plan) {
   }
   out["units"] = units_json(plan);
   Json& bytes = out["bytes"];
+  if (plan.teacher) {
+    bytes["teacher"] = plan.teacher->parameters;
+    bytes["teacher_gathered"] = plan.teacher->gathered;
+  }
   bytes["parameters"] = memory.parameters;
   bytes["gradients"] = memory.gradients;
   bytes["optimizer"] = memory.optimizer;
@@ -372,7 +380,7 @@ Json plan_json(const RecipePlan& plan) {
     bytes["activations"] = peak.activations;
     bytes["working"] = peak.working;
     bytes["logits"] = peak.logits;
-    bytes["total"] = memory.total();
+    bytes["total"] = plan.step_bytes();
   }
   const distributed::StepCollectives& step = memory.per_step;
   Json& collectives = out["collectives_of_a_step"];

@@ -19,7 +19,7 @@ int64_t largest(const PipelinePlan& pipeline, Number number) {
 }  // namespace
 
 int64_t RecipePlan::loading_bytes() const {
-  if (!pipeline) return memory.state() + memory.building;
+  if (!pipeline) return memory.state() + memory.building + teacher_bytes();
   return largest(*pipeline,
                  [](const PipelineRankPlan& rank) { return rank.state + rank.building; });
 }
@@ -31,7 +31,7 @@ int64_t RecipePlan::step_bytes() const {
 }
 
 int64_t RecipePlan::saving_bytes() const {
-  if (!pipeline) return memory.state() + memory.resting;
+  if (!pipeline) return memory.state() + memory.resting + teacher_bytes();
   return largest(*pipeline, [](const PipelineRankPlan& rank) { return rank.state + rank.resting; });
 }
 
@@ -40,7 +40,7 @@ int64_t RecipePlan::most_bytes() const {
 }
 
 int64_t RecipePlan::host_bytes() const {
-  if (!pipeline) return memory.host;
+  if (!pipeline) return memory.host + (teacher ? teacher->host : 0);
   return largest(*pipeline, [](const PipelineRankPlan& rank) { return rank.host; });
 }
 
@@ -65,7 +65,9 @@ std::vector<PlanPart> RecipePlan::parts() const {
           {"kept activations", peak.activations},
           {"other activations", peak.working},
           {"logits and their gradients", peak.logits},
-          {kActivationsAtMost, activations_at_most}};
+          {kActivationsAtMost, activations_at_most},
+          {"teacher", teacher_bytes()},
+          {"teacher's gathered parameters", teacher ? teacher->gathered : 0}};
 }
 
 }  // namespace automodel::recipes

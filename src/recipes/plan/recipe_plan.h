@@ -13,6 +13,7 @@
 #include "nn/parallel_plan.h"
 #include "recipes/plan/pipeline_plan.h"
 #include "recipes/plan/plan_fit.h"
+#include "recipes/plan/teacher_plan.h"
 
 namespace automodel::recipes {
 
@@ -38,6 +39,7 @@ struct RecipePlan {
   distributed::MemoryOptions options;
   distributed::MemoryPlan memory;        ///< of the whole model: not of a pipeline's stages
   std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
+  std::optional<TeacherPlan> teacher;    ///< of a recipe that distils
   bool counts_activations = true;
   int64_t activations_at_most = 0;  ///< where they are not counted
   int64_t loading_host = 0;     ///< of the host while weights are loaded, beside what rests there
@@ -58,6 +60,8 @@ struct RecipePlan {
   int64_t most_bytes() const;
   /// Memory of the fullest rank's host beside a device, in bytes.
   int64_t host_bytes() const;
+  /// The teacher's memory of the device that no moment gives back; 0 without one.
+  int64_t teacher_bytes() const { return teacher ? teacher->parameters : 0; }
   /// What step_bytes() is the sum of.
   std::vector<PlanPart> parts() const;
 };

@@ -55,20 +55,4 @@ struct FlashAdamOptions {
   }
 };
 
-/// KDLoss.
-struct KDLossOptions {
-  int64_t ignore_index = -100;
-  double temperature = 1;
-  bool fp32_upcast = true;
-  int64_t chunk_size = 0;
-
-  static constexpr auto fields() {
-    using O = KDLossOptions;
-    return std::tuple{field("ignore_index", &O::ignore_index, ""),
-                      field("temperature", &O::temperature, "").above(0),
-                      field("fp32_upcast", &O::fp32_upcast, ""),
-                      field("chunk_size", &O::chunk_size, "").at_least(0)};
-  }
-};
-
 }  // namespace automodel::recipes

@@ -53,8 +53,7 @@ bool loads_weights(const ModelPlan& model) {
   return !model.is_from_config && model.section.load_base_model != false;
 }
 
-void add_model(const Recipe& recipe, HubFetch what, std::vector<HubInput>& inputs) {
-  const ModelPlan& model = recipe.model;
+void add_model(const ModelPlan& model, HubFetch what, std::vector<HubInput>& inputs) {
   if (!is_on_hub(model.source)) return;
   std::vector<hub::ModelPart> parts = {hub::ModelPart::kConfig};
   if (what != HubFetch::kConfig) parts.push_back(hub::ModelPart::kTokenizer);
@@ -83,7 +82,8 @@ void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubIn
 
 std::vector<HubInput> inputs_of(const Recipe& recipe, HubFetch what) {
   std::vector<HubInput> inputs;
-  add_model(recipe, what, inputs);
+  add_model(recipe.model, what, inputs);
+  if (recipe.distillation) add_model(recipe.distillation->teacher, what, inputs);
   add_dataset(recipe.dataset, what, inputs);
   for (const DatasetSection& section : recipe.validation_datasets) {
     add_dataset(section, what, inputs);

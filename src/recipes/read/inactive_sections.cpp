@@ -5,9 +5,6 @@
 
 #include "config/bind.h"
 #include "recipes/read/benchmark_section.h"
-#include "recipes/read/read_distributed.h"
-#include "recipes/read/read_model.h"
-#include "recipes/read/recipe.h"
 #include "recipes/read/targets_simple.h"
 
 namespace automodel::recipes {
@@ -65,27 +62,6 @@ void check_boolean(const Node& section, Diagnostics& diagnostics) {
   config::read_value<bool>(section, diagnostics);
 }
 
-void check_ratio(const Node& section, Diagnostics& diagnostics) {
-  config::read_value<double>(section, diagnostics, {.minimum = 0, .maximum = 1});
-}
-
-void check_loss(const Node& section, Diagnostics& diagnostics) {
-  if (const auto target = config::split_target(section, diagnostics)) {
-    const auto registry = loss_targets();
-    if (const auto* maker = registry.resolve_maker(*target, diagnostics)) {
-      (*maker)(*target, diagnostics);
-    }
-  }
-}
-
-void check_model(const Node& section, Diagnostics& diagnostics) {
-  read_model(section, diagnostics);
-}
-
-void check_distributed(const Node& section, Diagnostics& diagnostics) {
-  read_distributed(section, diagnostics);
-}
-
 void check_tokenizer(const Node& section, Diagnostics& diagnostics) {
   if (!config::has_target(section)) return;
   const auto target = config::split_target(section, diagnostics);
@@ -101,7 +77,6 @@ struct Inactive {
   Check check;
 };
 
-constexpr const char* kDistillation = "knowledge distillation is not in this version";
 constexpr Inactive kInactiveSections[] = {
     {"rng", false, "", "`seed` says where random numbers start, as in AutoModel 0.7.0", check_rng},
     {"autopipeline", false, "", "use distributed.pipeline", nullptr},
@@ -123,12 +98,6 @@ constexpr Inactive kInactiveSections[] = {
     {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},
     {"freeze_config", true, "", "freezing parameters is not in this version", nullptr},
-    {"teacher_model", true, "", kDistillation, check_model},
-    {"kd_ratio", true, "", kDistillation, check_ratio},
-    {"kd_loss_fn", true, "", kDistillation, check_loss},
-    {"teacher_distributed", true, "", kDistillation, check_distributed},
-    {"separate_meshes", true, "separate_meshes", kDistillation, check_boolean},
-    {"offload_teacher_model", true, "offload_teacher_model", kDistillation, check_boolean},
     {"wandb", true, "enable",
      "Weights & Biases is not in this version; metrics are in training.jsonl; "
      "set wandb.enable: false",

@@ -438,4 +438,13 @@ ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
   return plan;
 }
 
+int64_t vocabulary_of(const ModelPlan& model) {
+  const Json& config = model.hf_config;
+  if (!config.is_object()) return 0;
+  const Json* text = config.find("text_config");
+  const Json& sizes = text != nullptr && text->is_object() ? *text : config;
+  const Json* size = sizes.find("vocab_size");
+  return size != nullptr && size->is_int() ? size->as_int() : 0;
+}
+
 }  // namespace automodel::recipes

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "config/diagnostic.h"
 #include "config/node.h"
 #include "recipes/read/recipe.h"
@@ -8,5 +10,8 @@ namespace automodel::recipes {
 
 /// Reads the `model` section alone (part of read_recipe).
 ModelPlan read_model(const config::Node& section, config::Diagnostics& diagnostics);
+
+/// The vocabulary that a model's configuration names; 0 when the configuration is not here.
+int64_t vocabulary_of(const ModelPlan& model);
 
 }  // namespace automodel::recipes

@@ -8,6 +8,7 @@
 #include "recipes/read/dataset_plan.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/read_benchmark.h"
+#include "recipes/read/read_distillation.h"
 #include "recipes/read/read_distributed.h"
 #include "recipes/read/read_dllm.h"
 #include "recipes/read/read_model.h"
@@ -60,11 +61,14 @@ struct RecipeKind {
 void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagnostics) {
   std::vector<std::string> known = kSections;
   for (std::string& name : inactive_section_names()) known.push_back(std::move(name));
+  const std::vector<std::string>& of_distillation = distillation_keys();
+  known.insert(known.end(), of_distillation.begin(), of_distillation.end());
   for (const Node& child : root.children()) {
     const std::string& key = child.key();
     if (key.starts_with("_") || key.starts_with("validation_dataset_")) continue;
     if (child.is_deleted()) continue;
     if (std::find(kSections.begin(), kSections.end(), key) != kSections.end()) continue;
+    if (std::ranges::find(of_distillation, key) != of_distillation.end()) continue;
     if (key == "benchmark" && kind.class_name == kBenchmark) continue;
     if (check_inactive_section(child, diagnostics)) continue;
     diagnostics.unknown_key(child, cat("unknown section '", key, "'", did_you_mean(key, known)));
@@ -496,6 +500,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   } else if (const Node* dllm = root.find("dllm"); dllm != nullptr && !dllm->is_null()) {
     diagnostics.unknown_key(*dllm, "the section 'dllm' is for recipe: DiffusionGemmaSFTRecipe");
   }
+  read_distillation(root, recipe, diagnostics);
   recipe.mfu = read_section<MfuSection>(root, "mfu", diagnostics);
   recipe.moe_metrics = read_section<MoeMetricsSection>(root, "moe_metrics", diagnostics);
   if (recipe.moe_metrics.mode != "brief" && recipe.moe_metrics.mode != "detailed") {

@@ -18,6 +18,7 @@
 #include "peft/peft_config.h"
 #include "recipes/read/benchmark_section.h"
 #include "recipes/read/dataset_plan.h"
+#include "recipes/read/distillation_section.h"
 #include "recipes/read/dllm_section.h"
 #include "recipes/read/loss_settings.h"
 #include "recipes/read/quantization_section.h"
@@ -42,6 +43,13 @@ struct ModelPlan {
 
   /// Whether the weights are drawn anew; else they are read from the folder.
   bool draws_weights() const { return is_from_config || section.load_base_model == false; }
+};
+
+/// The keys of distillation, read.
+struct DistillationPlan {
+  ModelPlan teacher;
+  double kd_ratio = 0.5;
+  KDLossConfig loss;
 };
 
 /// The `optimizer` section, read.
@@ -84,8 +92,9 @@ struct Recipe {
   CheckpointSection checkpoint;
   MfuSection mfu;
   MoeMetricsSection moe_metrics;
-  std::optional<DllmSection> dllm;            ///< of recipes that train by diffusion
-  std::optional<BenchmarkSection> benchmark;  ///< of the recipe that measures steps
+  std::optional<DllmSection> dllm;               ///< of recipes that train by diffusion
+  std::optional<DistillationPlan> distillation;  ///< of the recipe that distils
+  std::optional<BenchmarkSection> benchmark;     ///< of the recipe that measures steps
   bool stops_on_non_finite = true;
   config::Node root;
 };

@@ -54,7 +54,7 @@ std::vector<Node*> paths_of(Node& root) {
   for (Node& section : root.children()) {
     const std::string& key = section.key();
     if (!section.is_mapping()) continue;
-    if (key == "model") {
+    if (key == "model" || key == "teacher_model") {
       add_folder(&section, paths);
       add_folder(section.find("config"), paths);
     } else if (key == "dataset" || key.starts_with("validation_dataset")) {

@@ -163,8 +163,8 @@ Json distributed_schema() {
   return schema;
 }
 
-Json model_schema() {
-  Json schema = target_schema(model_targets(), "what to train");
+Json model_schema(const char* doc) {
+  Json schema = target_schema(model_targets(), doc);
   add_properties(schema, config::schema_of<ModelSection>());
   Json anything = Json::object();
   anything["description"] = "folder or name of a configuration, or its keys";
@@ -195,6 +195,19 @@ Json dataset_schema(const char* doc) {
   tokenizer.erase("pattern");  // a folder's name alone
   schema["properties"]["tokenizer"] = std::move(tokenizer);
   return schema;
+}
+
+/// What only the recipe that distils has.
+void add_distillation(Json& properties) {
+  properties["teacher_model"] =
+      model_schema("the frozen model that a student learns from; spread over the same ranks");
+  properties["kd_loss_fn"] =
+      target_schema(kd_loss_targets(), "how far the student is from the teacher");
+  const Json keys = config::schema_of<DistillationKeys>();
+  for (const auto& [key, schema] : keys.at("properties").as_object()) properties[key] = schema;
+  Json distributed = Json::object();
+  distributed["description"] = "not in this version: the mesh of a teacher on ranks of its own";
+  properties["teacher_distributed"] = std::move(distributed);
 }
 
 /// A recipe class by name, by dotted path or as a `_target_`.
@@ -229,7 +242,7 @@ Json recipe_schema() {
       section<training::StepSchedulerConfig>("how long to train, when to save and validate");
   properties["dist_env"] = section<DistEnvSection>("the process group");
   properties["distributed"] = distributed_schema();
-  properties["model"] = model_schema();
+  properties["model"] = model_schema("what to train");
   properties["dataset"] = dataset_schema("what to train on");
   properties["validation_dataset"] = dataset_schema("what to validate on");
   properties["dataloader"] = loader_schema("how training batches are made");
@@ -254,6 +267,7 @@ Json recipe_schema() {
   properties["benchmark"] = section<BenchmarkSection>("what the benchmark recipe measures");
   properties["dllm"] = section<DllmSection>("how a diffusion language model is trained");
   properties["moe_metrics"] = section<MoeMetricsSection>("how evenly experts are used");
+  add_distillation(properties);
   add_inactive_sections(properties);
   Json schema = Json::object();
   schema["type"] = "object";

@@ -4,7 +4,7 @@
 #include "config/registry.h"
 #include "config/schema.h"
 #include "models/facts.h"
-#include "recipes/read/absent_targets.h"
+#include "recipes/read/distillation_section.h"
 
 namespace automodel::recipes {
 
@@ -12,6 +12,8 @@ namespace {
 
 using config::Diagnostics;
 using config::Target;
+
+constexpr const char* kKDLoss = "nemo_automodel.components.loss.kd_loss.KDLoss";
 
 template <typename Config>
 LossMaker loss_maker(const char* name) {
@@ -58,9 +60,16 @@ config::TargetRegistry<LossMaker> loss_targets() {
   add_loss<FusedLinearCrossEntropyConfig>(registry, "linear_ce", "FusedLinearCrossEntropy");
   add_loss<ChunkedCrossEntropyConfig>(registry, "chunked_ce", "ChunkedCrossEntropy");
   add_loss<TEParallelCrossEntropyConfig>(registry, "te_parallel_ce", "TEParallelCrossEntropy");
-  registry.add_unsupported("nemo_automodel.components.loss.kd_loss.KDLoss",
-                           "knowledge distillation is not in this version", {"KDLoss"},
-                           config::check_options<KDLossOptions>());
+  return registry;
+}
+
+config::TargetRegistry<AcceptedTarget> kd_loss_targets() {
+  config::TargetRegistry<AcceptedTarget> registry("distillation loss");
+  registry.add({.name = kKDLoss,
+                .aliases = {"nemo_automodel.components.loss.KDLoss", "KDLoss"},
+                .doc = "divergence of the student's distribution from the teacher's",
+                .options = config::schema_of<KDLossConfig>()},
+               {});
   return registry;
 }
 
@@ -186,9 +195,10 @@ config::TargetRegistry<AcceptedTarget> recipe_targets() {
       "TrainFinetuneRecipeForSequenceClassification",
       "sequence classification is not in this version",
       names("llm.train_seq_cls", "TrainFinetuneRecipeForSequenceClassification"));
-  registry.add_unsupported("KnowledgeDistillationRecipeForNextTokenPrediction",
-                           "knowledge distillation is not in this version",
-                           names("llm.kd", "KnowledgeDistillationRecipeForNextTokenPrediction"));
+  registry.add({.name = kDistillationRecipe,
+                .aliases = names("llm.kd", kDistillationRecipe),
+                .doc = "a causal language model that learns from a larger one beside its labels"},
+               {});
   registry.add({.name = "BenchmarkingRecipeForNextTokenPrediction",
                 .aliases = names("llm.benchmark", "BenchmarkingRecipeForNextTokenPrediction"),
                 .doc = "the time of training steps, and how much of a device they use"},

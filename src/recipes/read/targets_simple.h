@@ -30,6 +30,8 @@ struct AcceptedTarget {};
 /// The names that recipes may use, each filled by one function. What a name makes is data: no name
 /// can load code.
 config::TargetRegistry<LossMaker> loss_targets();
+/// Names of `kd_loss_fn._target_`; its options are KDLossConfig.
+config::TargetRegistry<AcceptedTarget> kd_loss_targets();
 config::TargetRegistry<ModelTarget> model_targets();
 config::TargetRegistry<CollateTarget> collate_targets();
 /// Names of `dataloader._target_`; all mean the same loader.

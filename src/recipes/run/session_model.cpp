@@ -52,6 +52,14 @@ void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, Engi
   built.whole = build_engine(recipe, built.model(), mesh, place);
 }
 
+void require_configuration(const ModelPlan& plan) {
+  if (plan.hf_config.is_object()) return;
+  throw InputError(cat("model '", plan.source,
+                       "' is not on this machine: give a folder, or put "
+                       "it into the Hugging Face cache",
+                       plan.looked_for));
+}
+
 }  // namespace
 
 distributed::DeviceMesh build_mesh(const Recipe& recipe, comm::World& world) {
@@ -61,13 +69,7 @@ distributed::DeviceMesh build_mesh(const Recipe& recipe, comm::World& world) {
 
 SessionModel build_session_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                                  const EnginePlace& place) {
-  const ModelPlan& plan = recipe.model;
-  if (!plan.hf_config.is_object()) {
-    throw InputError(cat("model '", plan.source,
-                         "' is not on this machine: give a folder, or put "
-                         "it into the Hugging Face cache",
-                         plan.looked_for));
-  }
+  require_configuration(recipe.model);
   SessionModel built;
   if (mesh.size("pp") > 1) {
     build_stages(recipe, mesh, place, built);
@@ -75,6 +77,17 @@ SessionModel build_session_model(const Recipe& recipe, const distributed::Device
     build_whole(recipe, mesh, place, built);
   }
   for (const auto& part : built.parts) part->train();
+  return built;
+}
+
+SessionModel build_frozen_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
+                                const EnginePlace& place) {
+  require_configuration(recipe.model);
+  SessionModel built;
+  built.parts = {build_model(recipe, stored_dtype(recipe.model))};
+  for (at::Tensor& parameter : built.model().parameters()) parameter.set_requires_grad(false);
+  built.whole = build_engine(recipe, built.model(), mesh, place);
+  built.model().eval();
   return built;
 }
 

@@ -21,7 +21,7 @@ struct SessionModel {
   std::optional<PipelineRequest> pipeline;               ///< what the recipe asks for
   std::optional<BuiltPipeline> stages;                   ///< where there is a pipeline
   std::unique_ptr<distributed::Engine> whole;            ///< where there is none
-  std::unique_ptr<optim::Optimizer> optimizer;
+  std::unique_ptr<optim::Optimizer> optimizer;           ///< null of a frozen model
 
   /// The first of the parts: its names and sizes are those of the whole model.
   models::CausalLM& model() const { return *parts.front(); }
@@ -35,5 +35,10 @@ distributed::DeviceMesh build_mesh(const Recipe& recipe, comm::World& world);
 /// loaded later. Every rank calls it. Throws InputError when the model is not on this machine.
 SessionModel build_session_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                                  const EnginePlace& place);
+
+/// A model that is only computed: every parameter frozen, in evaluation mode, without an optimizer
+/// and without stages. Likewise.
+SessionModel build_frozen_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
+                                const EnginePlace& place);
 
 }  // namespace automodel::recipes

@@ -4,6 +4,7 @@
 #include "distributed/context/context_parallel.h"
 #include "models/block_denoiser.h"
 #include "recipes/run/block_diffusion_pass.h"
+#include "recipes/run/distillation_pass.h"
 
 namespace automodel::recipes {
 
@@ -24,15 +25,22 @@ std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
                                                            const PassParts& parts) {
   const int64_t ignore_index = recipe.loss.ignore_index;
   const distributed::ContextParallelSharder sharder(parts.mesh.group("cp"), ignore_index);
-  const auto loss = [&model = parts.model.model(), device = parts.place.device,
-                     seed = static_cast<uint64_t>(recipe.seed), ignore_index,
-                     sharder](const tensor::Batch& on_cpu, double divisor, int64_t step,
-                              int64_t micro_batch) {
+  models::CausalLM& model = parts.model.model();
+  const auto head = parts.teacher == nullptr ? nullptr : make_student_head(*recipe.distillation);
+  if (head != nullptr) model.set_loss_head(head);
+  const auto loss = [&model, device = parts.place.device, seed = static_cast<uint64_t>(recipe.seed),
+                     ignore_index, sharder, head,
+                     teacher = parts.teacher](const tensor::Batch& on_cpu, double divisor,
+                                              int64_t step, int64_t micro_batch) {
     const tensor::Batch batch = sharder.shard(on_cpu).to(device);
     model.set_dropout_context({seed, step, micro_batch});
-    return model.loss(batch, divisor, ignore_index);
+    const auto student = [&] { return model.loss(batch, divisor, ignore_index); };
+    return head == nullptr ? student() : teacher->teach(*head, batch, ignore_index, student);
   };
-  return training::make_plain_pass(parts.model.engine(), loss);
+  auto pass = training::make_plain_pass(parts.model.engine(), loss);
+  if (head == nullptr) return pass;
+  return make_distillation_pass(std::move(pass), head, *recipe.distillation,
+                                parts.model.engine().group());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "recipes/run/expert_balance.h"
 #include "recipes/run/run_context.h"
 #include "recipes/run/session_model.h"
+#include "recipes/run/teacher.h"
 #include "training/train_step.h"
 
 namespace automodel::recipes {
@@ -18,7 +19,8 @@ struct PassParts {
   const SessionModel& model;
   const distributed::DeviceMesh& mesh;
   EnginePlace place;
-  ExpertBalance& balance;  ///< is told of batches that a pipeline cuts
+  ExpertBalance& balance;      ///< is told of batches that a pipeline cuts
+  Teacher* teacher = nullptr;  ///< of a student
   int64_t grad_acc_steps = 1;
 };
 

@@ -20,6 +20,8 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       signals_(recipe.step_scheduler.preemption_signal),
       mesh_(build_mesh(recipe, *context.world)),
       model_(build_session_model(recipe, mesh_, context.place())),
+      teacher_(recipe.distillation ? std::make_optional<Teacher>(recipe, mesh_, context.place())
+                                   : std::nullopt),
       balance_(build_expert_balance(recipe, mesh_, model_.parts)),
       data_(build_data(recipe, mesh_.group("dp"), model_.model().dims().vocab_size,
                        *context.reporter)),
@@ -27,6 +29,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       train_step_(model_.engine(), *model_.optimizer,
                   build_schedule(recipe, scheduler_.max_steps()),
                   build_pass(recipe, {model_, mesh_, context.place(), balance_,
+                                      teacher_ ? &*teacher_ : nullptr,
                                       scheduler_.grad_accumulation_steps()}),
                   step_options(recipe, model_, mesh_, context)),
       validation_(std::move(data_.validation), train_step_, model_.parts),
@@ -36,6 +39,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
   for (const std::string& line : lines) context.reporter->info(line);
+  if (teacher_) context.reporter->info(teacher_->describe());
 }
 
 void TrainSession::start() {
@@ -44,6 +48,7 @@ void TrainSession::start() {
   if (!is_resumed || recipe_.peft) {
     load_initial_weights(recipe_, model_, is_resumed, slow_work(), *context_.reporter);
   }
+  if (teacher_) teacher_->load(slow_work(), *context_.reporter);
   if (recipe_.benchmark) return;
   slow_work().run("opening the logs", [&] {
     log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
@@ -152,8 +157,10 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
   if (validation_.is_empty()) return {};
   const double begin = monotonic_seconds();
   auto losses = validation_.run(scheduler_.step(), [this](const auto& set, const auto& result) {
-    log_->validation(set, meter_.validation_record(result, train_step_.lr(), scheduler_.step(),
-                                                   scheduler_.epoch()));
+    Json record =
+        meter_.validation_record(result, train_step_.lr(), scheduler_.step(), scheduler_.epoch());
+    train_step_.describe_validation(result, record);
+    log_->validation(set, record);
   });
   trace("validation", "step", begin);
   return losses;

@@ -19,6 +19,7 @@
 #include "recipes/run/session_checkpoint.h"
 #include "recipes/run/session_data.h"
 #include "recipes/run/session_model.h"
+#include "recipes/run/teacher.h"
 #include "recipes/run/validation.h"
 #include "training/signals.h"
 #include "training/train_step.h"
@@ -70,6 +71,7 @@ class TrainSession final {
   training::SignalWatch signals_;
   distributed::DeviceMesh mesh_;
   SessionModel model_;
+  std::optional<Teacher> teacher_;  // of a student
   ExpertBalance balance_;
   SessionData data_;
   training::StepScheduler scheduler_;
