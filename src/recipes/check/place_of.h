@@ -7,7 +7,7 @@
 
 namespace automodel::recipes {
 
-/// Where a finding about a key of a section is told: at the key, else at the section, else at the
+/// The node at which a finding about a section's key is shown: the key, else the section, else the
 /// recipe.
 const config::Node& place_of(const Recipe& recipe, std::string_view section, std::string_view key);
 
