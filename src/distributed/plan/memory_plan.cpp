@@ -27,11 +27,11 @@ bool shards_gradients(const MemoryOptions& options) {
   return options.sharding && options.sharding->gradients == Placement::kSharded;
 }
 
-/// Copies in float32 that a device makes of what it updates at once: parameter, gradient, moments
-/// and what is between them, in Adam with amsgrad.
+/// Float32 copies that a device makes of what it updates: parameter, gradient, moments and
+/// intermediate results, for Adam with amsgrad.
 constexpr int64_t kUpdateCopies = 6;
 
-/// What rests on the host: this rank's ranges. The device has a copy of them while it gathers, and
+/// Moves this rank's ranges to the host. The device still needs a copy of them for gathers, and one
 /// of a reduction's result.
 void offload(const FlatGroup& group, const MemoryOptions& options, int64_t range,
              UnitMemory& unit) {
@@ -49,7 +49,7 @@ void offload(const FlatGroup& group, const MemoryOptions& options, int64_t range
   unit.updated = 0;
 }
 
-/// The bytes of a sharded unit, decided as FSDPModule::make_flat decides.
+/// Sets the bytes of a sharded unit, by the rules of FSDPModule::make_flat.
 void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, UnitMemory& unit) {
   const ShardingOptions& sharding = *options.sharding;
   const FlatLayout layout = group.layout(size_of(group.dtype), options.num_parts);
@@ -80,7 +80,7 @@ void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, Uni
     unit.whole_gradients = layout.numel * size_of(computed);
     if (has_accumulated) unit.accumulated = unit.sent;
   } else {
-    // The whole buffer stays, and this rank's range in it is what the optimizer reads.
+    // The whole buffer stays allocated; the optimizer reads this rank's range in it.
     unit.gradients = unit.sent + (reduced != kept ? range * size_of(kept) : 0);
     if (has_accumulated) unit.whole_gradients = layout.numel * size_of(computed);
   }
@@ -88,7 +88,7 @@ void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, Uni
   if (offloads) offload(group, options, range, unit);
 }
 
-/// How experts that are units of their own are kept, as shard_experts sets them up.
+/// The options of experts that are units of their own, as shard_experts sets them.
 MemoryOptions expert_options(const MemoryOptions& options) {
   MemoryOptions own = options;
   if (!options.experts.sharding) return own;
@@ -98,7 +98,7 @@ MemoryOptions expert_options(const MemoryOptions& options) {
   return own;
 }
 
-/// Bytes of one flat group on one rank.
+/// The bytes of one flat group on one rank.
 UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
   UnitMemory unit;
   unit.unit = group.unit;
@@ -127,7 +127,7 @@ UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
   return unit;
 }
 
-/// Walks through one step as the engines do and keeps its fullest moment.
+/// Walks through steps as the engines do, and keeps the moment with the most memory.
 class StepWalk final {
  public:
   StepWalk(const std::vector<UnitMemory>& units, const MemoryOptions& options,
@@ -165,7 +165,7 @@ class StepWalk final {
   StepWalk(const StepWalk&) = delete;  // units point to the options
   StepWalk& operator=(const StepWalk&) = delete;
 
-  /// Replicated parameters have been updated; gradients begin anew.
+  /// Begins a step after the update of replicated parameters, with new gradients.
   void begin_step() {
     for (Unit& unit : units_) {
       for (Flat& flat : unit.flats) {
@@ -175,7 +175,7 @@ class StepWalk final {
     }
   }
 
-  /// One micro-batch; what it set off.
+  /// Walks through one micro-batch; returns its collectives.
   StepCollectives micro_batch(int64_t number, bool is_last) {
     number_ = number;
     const bool defers = !options_.sharding || options_.sharding->defers_gradients;
@@ -200,9 +200,9 @@ class StepWalk final {
     return counts_;
   }
 
-  /// The optimizer's, one unit after the other.
+  /// Walks through the optimizer's update, one unit after the other.
   void update() {
-    if (options_.device.is_cpu()) return;  // goes in small pieces
+    if (options_.device.is_cpu()) return;  // a CPU updates small pieces
     for (const Unit& unit : units_) {
       for (const Flat& flat : unit.flats) {
         now_.working = flat.bytes->updated * kUpdateCopies * 4;
@@ -237,16 +237,16 @@ class StepWalk final {
   struct Flat {
     const UnitMemory* bytes;
     bool is_gathered = false;
-    bool has_gradients = false;    // of this micro-batch
-    bool has_accumulated = false;  // of those before
-    bool is_reduced = false;       // once in this step
+    bool has_gradients = false;    // from this micro-batch
+    bool has_accumulated = false;  // from earlier micro-batches
+    bool is_reduced = false;       // at least once in this step
   };
   struct Unit {
     std::string name;
     std::vector<Flat> flats = {};
     const MemoryOptions* options = nullptr;
     bool is_expert = false;
-    Unit* experts = nullptr;  // of a block, that are a unit
+    Unit* experts = nullptr;  // of a block, if they are a unit
   };
 
   void mark(const std::string& what) {
@@ -255,7 +255,7 @@ class StepWalk final {
     peak_.name = options_.num_micro_batches == 1 ? what : cat(what, ", micro-batch ", number_);
   }
 
-  // The engine's pool: some freed buffers of a size stay for the next unit.
+  // The engine's pool keeps some freed buffers of each size for the next unit.
   void take(int64_t bytes) {
     int64_t& idle = idle_[bytes];
     if (idle == 0) return;
@@ -285,7 +285,7 @@ class StepWalk final {
   }
 
   void count_gather(const Unit& unit, const UnitMemory& bytes) {
-    if (unit.options->num_parts == 1) return;  // nobody to gather from
+    if (unit.options->num_parts == 1) return;  // no peers to gather from
     // Replicated parameters are gathered once a step, after their update.
     const int64_t whole = bytes.gathered > 0 ? bytes.gathered : bytes.parameters;
     (unit.is_expert ? counts_.num_expert_gathers : counts_.num_gathers) += 1;
@@ -309,7 +309,7 @@ class StepWalk final {
     }
   }
 
-  /// Takes a buffer's memory, once.
+  /// Counts a buffer's memory, unless it is already allocated.
   void allocate(bool& is_allocated, int64_t bytes, int64_t& held) {
     if (std::exchange(is_allocated, true) || bytes == 0) return;
     take(bytes);
@@ -326,14 +326,14 @@ class StepWalk final {
     return flat.bytes->whole_gradients > 0 && flat.bytes->sent != flat.bytes->whole_gradients;
   }
 
-  /// The micro-batch's gradients are added to those before.
+  /// Adds the micro-batch's gradients to the sum of earlier ones.
   void stash(Flat& flat) {
     allocate(flat.has_accumulated, flat.bytes->accumulated, now_.whole_gradients);
     mark("sum of gradients");
     drop(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
   }
 
-  /// What the hooks have left undone.
+  /// Frees and reduces what the hooks left when a stage's last backward has ended.
   void finish_by_hand() {
     is_kept_ = false;
     is_synced_ = true;
@@ -349,13 +349,13 @@ class StepWalk final {
         if (has_wider_sum(flat)) stash(flat);
         continue;
       }
-      // Whole gradients are averaged in place: once.
+      // Whole gradients are averaged in place, so only once.
       if (!is_last_backward_ && !shards_gradients(*unit.options)) continue;
       finish_reduction();
       if (has_wider_sum(flat)) stash(flat);
       pending_ = &unit;
       pending_flat_ = &flat;
-      // The first sum of a step is written straight into the gradients.
+      // A step's first sum is written directly into the gradients.
       const bool is_direct = !flat.is_reduced && flat.bytes->sum_copy == 0;
       pending_copy_ = is_direct || !shards_gradients(*unit.options)
                           ? flat.bytes->sum_copy
@@ -384,7 +384,7 @@ class StepWalk final {
     }
   }
 
-  /// All-to-alls of a layer of experts that are on several ranks.
+  /// Counts the all-to-alls of a block whose experts are split over ranks.
   void exchange(const Unit& block, int64_t times, int64_t bytes) {
     if (block.experts == nullptr || !options_.experts.sharding) return;
     counts_.num_exchanges += times;
@@ -434,7 +434,7 @@ class StepWalk final {
     mark(when);
     now_.working = 0;
     Unit* const experts = blocks_[i]->experts;
-    // A forward without a graph gives everything up.
+    // A forward without a graph (a recomputed block's) frees its units.
     if (experts != nullptr && (options_.recomputes || !is_kept_after_forward(i))) release(*experts);
     if (!is_kept_after_forward(i)) release(*blocks_[i]);
   }
@@ -512,7 +512,8 @@ class StepWalk final {
     }
   }
 
-  // The dispatcher's all-to-alls: numbers, experts, tokens, results; and the gradients' ways.
+  // The dispatcher's all-to-alls of counts, expert ids, tokens and results; backward has two, of
+  // gradients.
   static constexpr int64_t kExchangesForward = 4;
   static constexpr int64_t kExchangesBackward = 2;
 
@@ -522,7 +523,7 @@ class StepWalk final {
   std::vector<Unit> units_;
   std::vector<Unit*> blocks_;
   std::vector<Unit*> roots_;
-  Unit* embedding_ = nullptr;  // of its own
+  Unit* embedding_ = nullptr;  // if it is a unit of its own
   Unit* head_ = nullptr;
   std::map<int64_t, int64_t> idle_;
   MemoryMoment now_;
@@ -530,15 +531,15 @@ class StepWalk final {
   StepCollectives counts_;
   int64_t number_ = 1;
   bool is_synced_ = true;
-  bool is_kept_ = false;           // gathered, after a backward
-  bool is_last_backward_ = true;   // of the passes of a micro-batch
-  const Unit* pending_ = nullptr;  // a reduction under way
+  bool is_kept_ = false;           // units stay gathered after backward
+  bool is_last_backward_ = true;   // of a micro-batch's passes
+  const Unit* pending_ = nullptr;  // of the reduction under way
   Flat* pending_flat_ = nullptr;
   int64_t pending_copy_ = 0;
 };
 
-/// Experts on ranks of their own, of which `num_parts` share the same: as the default strategy sets
-/// up everything then, also where one rank holds all the rest.
+/// Splits experts over their own ranks, `num_parts` of which share the same experts. The default
+/// strategy then uses its sharding for everything, even if one rank holds all the rest.
 void split_experts_in(const DistributedSetup& setup, int64_t num_parts, MemoryOptions& options) {
   const MoEParallelizerConfig moe = setup.moe.value_or(MoEParallelizerConfig{});
   ShardingOptions sharding = sharding_options(setup.fsdp2, options.device);
@@ -631,18 +632,18 @@ MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& o
     plan.gradients += unit.gradients;
     plan.optimizer += unit.optimizer;
     plan.host += unit.host;
-    // Buffers are there once when they are made.
+    // Each buffer is allocated once when it is made.
     plan.building =
         std::max(plan.building, unit.gathered + unit.whole_gradients + unit.accumulated);
   }
   StepWalk walk(plan.units, options, activations);
   const int64_t count = options.num_micro_batches;
-  // The second step finds the buffers that the first has freed, as all later ones do.
+  // The second step begins with the buffers that the first has freed, as all later ones do.
   for (int step = 0; step < 2; ++step) {
     walk.begin_step();
     plan.per_micro = walk.micro_batch(1, count == 1);
     plan.per_step = plan.per_micro;
-    // Those between the second and the last are like the second.
+    // Micro-batches between the second and the last are like the second.
     if (count > 2) plan.per_step += walk.micro_batch(2, false) * (count - 2);
     if (count > 1) plan.per_step += walk.micro_batch(count, true);
     walk.update();

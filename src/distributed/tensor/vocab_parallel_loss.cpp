@@ -18,14 +18,15 @@ using kernels::CrossEntropyOptions;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Where a loss is computed.
+/// The ranks and rows over which a loss is computed.
 struct VocabPlace {
   const comm::ProcessGroup* group;
   VocabRange range;
   bool sums_hidden_gradient;
 };
 
-/// An accelerator's labels are not read back, as in kernels/cross_entropy.cpp.
+/// Checks labels on the CPU only; an accelerator's are not read back, as in
+/// kernels/cross_entropy.cpp.
 void check_vocab_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index) {
   if (!labels.is_cpu()) return;
   const at::Tensor is_wrong =
@@ -35,13 +36,13 @@ void check_vocab_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ig
   throw InputError(cat("label ", label, " is outside the vocabulary of ", vocab_size, " tokens"));
 }
 
-/// Some rows at a time, whose copies are small.
+/// Rounds some rows at a time, so that the temporary copies are small.
 void round_in_place(const at::Tensor& logits, const CrossEntropyOptions& options) {
   if (!options.logits_dtype) return;
   for (const at::Tensor& rows : logits.split(64)) rows.copy_(options.rounded(rows));
 }
 
-/// Scales, caps and rounds logits in place. The cap's slope; undefined without a cap.
+/// Scales, caps and rounds logits in place. Returns the cap's slope; undefined without a cap.
 at::Tensor cap(const at::Tensor& logits, const CrossEntropyOptions& options) {
   at::Tensor slope;
   if (options.logit_scale != 1.0) logits.mul_(options.logit_scale);
@@ -54,8 +55,8 @@ at::Tensor cap(const at::Tensor& logits, const CrossEntropyOptions& options) {
   return slope;
 }
 
-/// Loss (float64, on the device) of `logits` [n, rows], float32, of this rank's rows; changed into
-/// their gradients.
+/// Computes the loss (float64, on the device) of this rank's `logits` [n, rows] (float32) and
+/// replaces them by their gradients.
 at::Tensor chunk_loss_of(const at::Tensor& logits, const at::Tensor& labels,
                          const CrossEntropyOptions& options, const VocabPlace& place) {
   const at::Tensor slope = cap(logits, options);
@@ -149,7 +150,7 @@ class VocabParallelLossHead final : public nn::LossHead {
     AM_CHECK(weight.size(0) == place_.range.stored, "the head's weight has ", weight.size(0),
              " rows, not ", place_.range.stored);
     check_vocab_labels(labels, vocab_size_, options.ignore_index);
-    // Asked here: inside a Function's forward the grad mode is always off.
+    // Read here because grad mode is always off in a Function's forward.
     const bool has_gradients =
         at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
     return VocabParallelCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(),
