@@ -33,7 +33,7 @@ const Family* find(const Json& hf_config) {
   return nullptr;
 }
 
-/// What a family makes of its config.json and of the recipe's moe_overrides in it.
+/// The family's options from its config.json, including the recipe's moe_overrides in it.
 decoder::DecoderConfig read(const Family& family, ConfigReader& reader) {
   decoder::DecoderConfig config = family.read_config(reader);
   if (reader.has("moe_overrides") && !(config.moe && config.moe->has_correction_bias)) {
@@ -86,7 +86,7 @@ std::optional<int64_t> num_routed_experts(const Json& hf_config) {
 
 namespace {
 
-/// A name with one beginning, or one piece that begins with a dot, exchanged for another.
+/// Replaces `from` by `to`: at the name's beginning, or anywhere if `from` begins with a dot.
 std::string exchanged(std::string name, std::string_view from, std::string_view to) {
   if (from.empty()) return name;
   const size_t at =
