@@ -34,7 +34,7 @@ struct HfNames {
   std::string_view correction = "gate.e_score_correction_bias";  ///< of the router's choice
   std::string_view experts = "experts";
   bool are_experts_stacked = false;  ///< one gate_up and one down tensor for all experts;
-                                     ///< one each, of these names
+                                     ///< else three for each, with the names below
   std::string_view expert_gate = "gate_proj";
   std::string_view expert_up = "up_proj";
   std::string_view expert_down = "down_proj";

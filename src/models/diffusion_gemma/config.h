@@ -14,8 +14,7 @@ namespace automodel::models::diffusion_gemma {
 struct LayerShape {
   int64_t head_dim = 0;
   int64_t num_kv_heads = 0;
-  bool is_sliding =
-      false;  ///< full layers have no v_proj: values are the keys, normed without weight
+  bool is_sliding = false;  ///< false: no v_proj; values are the keys, normed without weight
 };
 
 /// DiffusionGemmaForBlockDiffusion. `text` has the sizes that all layers share, the head sizes of

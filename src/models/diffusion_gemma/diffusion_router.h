@@ -20,8 +20,8 @@ class Gemma4Router final : public torch::nn::Module {
   Gemma4Router(const moe::MoEConfig& config, double norm_eps, std::string name,
                at::ScalarType dtype);
 
-  /// x [T, D]; is_padding [T] bool or undefined: in training these tokens choose no expert. Throws
-  /// UserError with the exit code of non-finite losses when scores are not finite.
+  /// x [T, D]; is_padding [T] bool or undefined: in training these tokens choose no expert. On the
+  /// CPU, scores that are not finite throw UserError with the exit code of non-finite losses.
   moe::Routing forward(const at::Tensor& x, const at::Tensor& is_padding) const;
 
   /// Stops training its parameters. Call it before memory is allocated.
