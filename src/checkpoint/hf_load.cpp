@@ -30,7 +30,7 @@ bool is_readable(at::ScalarType dtype) {
          dtype == at::kDouble;
 }
 
-/// The folder's name of a model's tensor or of what stands in for it.
+/// The folder's name of a model's tensor, or of the tensor that is read instead.
 std::optional<std::string> find_name_or_stand_in(const HfFolder& folder, const std::string& name,
                                                  const LoadOptions& options) {
   auto found = find_name(folder, name);
@@ -39,17 +39,17 @@ std::optional<std::string> find_name_or_stand_in(const HfFolder& folder, const s
   return found;
 }
 
-/// How a model's tensors and a folder's fit together.
+/// How the tensors of a model and a folder match.
 struct Match {
-  std::unordered_map<std::string, HfFolder::Place> places;  // of the model's names
+  std::unordered_map<std::string, HfFolder::Place> places;  // by the model's names
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   std::vector<std::string> misshapen;   // with both shapes
   std::vector<std::string> unreadable;  // with the dtype
   std::vector<std::string> skipped;
-  std::string embedding;            // the model's name of it, "" when there is none
-  bool is_head_made = false;        // lm_head comes from the embedding
-  bool has_redundant_head = false;  // the file holds the head of a tied model
+  std::string embedding;            // its name in the model; "" without one
+  bool is_head_made = false;        // lm_head is made from the embedding
+  bool has_redundant_head = false;  // a tied model's file has a head too
 
   std::vector<std::string> findings() const {
     std::vector<std::string> texts;
@@ -128,7 +128,7 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
   return match;
 }
 
-/// A tied model's file may hold the head once more, but then it must be the embedding.
+/// Checks that the head in a tied model's file equals the embedding.
 void check_redundant_head(const HfFolder& folder, const HfFolder::Place& embedding) {
   constexpr int64_t kPiece = int64_t{1} << 18;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
@@ -201,7 +201,7 @@ LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
     }
   }
   report.num_tensors = static_cast<int64_t>(tasks.size());
-  // Largest first, so that no thread is left alone with one at the end.
+  // Largest first, so that no thread is left with a large one at the end.
   std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) {
     return a.segment->spec.numel() > b.segment->spec.numel();
   });
