@@ -81,7 +81,7 @@ struct PlaceInFile {
 
   PlaceInFile(const tensor::ParameterPart& part, ExpertLayout layout);
 
-  /// "" where the file has a tensor of this name and shape.
+  /// "" when the file has a tensor of this name and shape.
   std::string fault(const AdapterFile& file) const;
   /// "NAME is [2, 3] in the file and [4, 3] in the model".
   std::string misshapen_text(const std::vector<int64_t>& found) const;
