@@ -14,11 +14,11 @@ namespace automodel::checkpoint {
 
 namespace {
 
-/// Elements converted at a time on the CPU and for other devices.
+/// Elements that are converted at a time on the CPU and for other devices.
 constexpr int64_t kCpuPiece = 32768;
 constexpr int64_t kDevicePiece = int64_t{4} << 20;
 
-/// float32 of all 256 values of a dtype of one byte.
+/// The float32 values of all 256 numbers of a one-byte dtype.
 std::array<float, 256> values_of(at::ScalarType dtype) {
   const at::Tensor bytes = at::arange(256, at::TensorOptions().dtype(at::kByte));
   const at::Tensor values = bytes.view(dtype).to(at::kFloat);
@@ -32,7 +32,7 @@ float power_of_two(uint8_t byte) {
   return std::ldexp(1.0F, static_cast<int>(byte) - 127);
 }
 
-/// All scales of a tensor, float32, but no more exact than `dtype`.
+/// All scales of a tensor, float32, rounded to `dtype`.
 std::vector<float> read_scales(const SafetensorsFile& file, const TensorEntry& entry,
                                at::ScalarType dtype) {
   const at::Tensor stored = file.read(entry.name).reshape({-1});
@@ -57,14 +57,14 @@ class Float8Decoder final {
         block_cols_(tensor.block_cols) {
     const std::vector<int64_t>& shape = tensor.values.shape;
     cols_ = shape.empty() ? 1 : shape.back();
-    // One scale for all: rows of all matrices together are the one block.
+    // A single scale: the rows of all matrices together are one block.
     const bool is_one = scales_.size() == 1;
     rows_ = is_one || shape.size() < 2 ? block_rows_ : shape[shape.size() - 2];
     grid_rows_ = (rows_ + block_rows_ - 1) / block_rows_;
     grid_cols_ = (cols_ + block_cols_ - 1) / block_cols_;
   }
 
-  /// Elements [first, first + count) of the tensor read row by row.
+  /// Decodes elements [first, first + count) of the tensor, row by row.
   void decode(const uint8_t* bytes, int64_t first, int64_t count, float* out) const {
     for (int64_t done = 0; done < count;) {
       const int64_t row = (first + done) / cols_;
@@ -94,7 +94,7 @@ void read_float8(const QuantizedTensor& tensor, const SafetensorsFile& weight_fi
   const at::Tensor bytes =
       at::empty({piece}, at::TensorOptions().dtype(tensor.weight.entry->dtype));
   const at::Tensor values = at::empty({piece}, at::TensorOptions().dtype(at::kFloat));
-  int64_t staged_from = 0;  // of out
+  int64_t staged_from = 0;  // in out
   int64_t staged = 0;
   const auto flush = [&] {
     if (staged == 0) return;
@@ -122,7 +122,8 @@ constexpr std::array<float, 16> kFp4Values = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F, 
                                               4.0F,  6.0F,  -0.0F, -0.5F, -1.0F, -1.5F,
                                               -2.0F, -3.0F, -4.0F, -6.0F};
 
-/// One expert's packed matrix [out, in / 32, 16] and its scales, and the box [in, out] of it.
+/// One expert's packed matrix [out, in / 32, 16] with its scales, and the box of [in, out] to
+/// decode.
 struct Mxfp4Expert {
   const uint8_t* blocks;
   const uint8_t* scales;
@@ -130,7 +131,7 @@ struct Mxfp4Expert {
   int64_t out_begin, out_count;  // of the box
 };
 
-/// Values of the rows [row, row + count) of the transposed matrix, [count, out_count].
+/// Decodes rows [row, row + count) of the transposed matrix into [count, out_count].
 void decode_rows(const Mxfp4Expert& expert, int64_t row, int64_t count, float* values) {
   for (int64_t o = 0; o < expert.out_count; ++o) {
     const int64_t first_group = (expert.out_begin + o) * expert.num_groups;
@@ -202,7 +203,7 @@ void read_quantized(const QuantizedTensor& tensor, const SafetensorsFile& weight
     return;
   }
   tensor::ShardSpec box = spec;
-  if (box.global_shape != tensor.values.shape) {  // read as a run of elements
+  if (box.global_shape != tensor.values.shape) {  // read as a flat range
     AM_CHECK(spec.box_numel() == spec.global_numel(), tensor.values.name);
     box = tensor::ShardSpec::whole(tensor.values.shape);
     box.flat_begin = spec.flat_begin;

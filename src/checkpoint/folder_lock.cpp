@@ -18,7 +18,7 @@ namespace automodel::checkpoint {
 
 namespace {
 
-/// Bytes of the file that stand for the run and for its further ranks.
+/// The bytes of the file that are locked by the run and by its further ranks.
 constexpr off_t kRunByte = 0;
 constexpr off_t kRanksByte = 1;
 
@@ -31,7 +31,7 @@ struct flock byte_lock(short type, off_t byte) {
   return lock;
 }
 
-/// 0, or why not: EAGAIN when another has it.
+/// Returns 0, or the error: EAGAIN when another process holds the lock.
 int try_lock(int fd, short type, off_t byte) {
   struct flock lock = byte_lock(type, byte);
   if (::fcntl(fd, F_OFD_SETLK, &lock) == 0) return 0;
@@ -101,7 +101,7 @@ FolderLock FolderLock::of_run(const std::string& folder, Reporter& reporter,
 }
 
 FolderLock FolderLock::of_rank(const std::string& folder) {
-  if (!is_directory(folder)) return FolderLock(-1);  // a host that does not see it writes nothing
+  if (!is_directory(folder)) return FolderLock(-1);  // a host without the folder writes nothing
   const int fd = open_lock(folder);
   try_lock(fd, F_RDLCK, kRanksByte);
   return FolderLock(fd);

@@ -9,18 +9,19 @@ namespace automodel::checkpoint {
 
 inline constexpr const char* kLockName = ".lock";
 
-/// Keeps a second run out of a checkpoint folder as long as it lives. The lock belongs to the open
-/// file FOLDER/.lock and ends with its process, however that ends; the file stays.
+/// Keeps other runs out of a checkpoint folder for its lifetime. The lock is on the open file
+/// FOLDER/.lock and ends with the process, however that ends; the file remains.
 class FolderLock final {
  public:
-  /// The run's: rank 0 takes it before it reads or changes anything in the folder, which is made
-  /// if it is not there. Throws InputError that names the process which has it. Ranks of a run that
-  /// has lost its rank 0 are waited for, `ranks_end_seconds` at most. Where the file system has no
-  /// locks: a warning.
+  /// The run's lock: rank 0 takes it before it reads or changes anything in the folder, which it
+  /// makes if needed. Throws InputError naming the process that holds it. Waits at most
+  /// `ranks_end_seconds` for ranks of an earlier run that lost its rank 0. Warns where the file
+  /// system has no locks.
   static FolderLock of_run(const std::string& folder, Reporter& reporter,
                            double ranks_end_seconds = 10);
 
-  /// A further rank's share of it, once rank 0 has it: what it writes keeps the next run out.
+  /// A further rank's share of the lock, taken after rank 0's: while the rank lives, it keeps the
+  /// next run out.
   static FolderLock of_rank(const std::string& folder);
 
  private:

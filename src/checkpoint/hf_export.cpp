@@ -16,7 +16,7 @@ namespace automodel::checkpoint {
 
 namespace {
 
-/// Elements that are in memory at a time.
+/// Number of elements in memory at a time.
 constexpr int64_t kPiece = int64_t{1} << 20;
 
 std::string numbered_name(size_t index, size_t count) {
@@ -64,7 +64,7 @@ FileContents split_by_size(std::span<const TensorInfo> tensors, int64_t max_byte
   return files;
 }
 
-/// Files that prepare a model's inputs: texts, and what a tower beside it takes.
+/// Files that prepare a model's inputs: texts, and those for the inputs of a tower.
 bool is_tokenizer_file(const std::string& name) {
   return name.starts_with("tokenizer") || name.starts_with("vocab.") || name == "merges.txt" ||
          name == "special_tokens_map.json" || name == "added_tokens.json" ||
@@ -73,7 +73,7 @@ bool is_tokenizer_file(const std::string& name) {
          name == "processor_config.json" || name == "video_preprocessor_config.json";
 }
 
-/// The dtype of most of the exported bytes' elements, which is what loading as "auto" means.
+/// The dtype of most exported elements, which is what loading as "auto" uses.
 std::optional<at::ScalarType> main_dtype(std::span<const HfFile> files) {
   std::map<at::ScalarType, int64_t> counts;
   for (const HfFile& file : files) {
@@ -88,7 +88,7 @@ std::optional<at::ScalarType> main_dtype(std::span<const HfFile> files) {
   return most->first;
 }
 
-/// Seeded from the model's config, as upstream does without an original: the special tokens.
+/// Made from the model's config, as upstream does without an original: the special tokens.
 Json generation_config(const Json& config) {
   Json out = Json::object();
   out["_from_model_config"] = Json(true);
@@ -104,7 +104,7 @@ Json generation_config(const Json& config) {
   return out;
 }
 
-/// A tokenizer_config.json without its chat template; its bytes as they are when it has none.
+/// A tokenizer_config.json without its chat template; unchanged bytes if it has none.
 std::string without_chat_template(const std::string& path) {
   Json config = Json::parse_file(path);
   if (!config.contains("chat_template")) return read_file(path);
@@ -112,7 +112,7 @@ std::string without_chat_template(const std::string& path) {
   return config.dump(2) + "\n";
 }
 
-/// Writes text files of a folder and remembers them.
+/// Writes the text files of a folder and collects their records.
 class TextWriter final {
  public:
   explicit TextWriter(const std::string& folder) : folder_(folder) {}
@@ -168,7 +168,7 @@ std::vector<HfFile> plan_hf_files(std::span<const TensorInfo> tensors, const HfE
   std::erase_if(contents, [](const auto& file) { return file.empty(); });
   std::vector<HfFile> files;
   for (size_t i = 0; i < contents.size(); ++i) {
-    // Wide elements first keeps every tensor aligned to its elements.
+    // Tensors with wide elements come first, so that every tensor is aligned to its elements.
     std::stable_sort(contents[i].begin(), contents[i].end(), [](const auto& a, const auto& b) {
       const auto a_bytes = c10::elementSize(a.dtype);
       const auto b_bytes = c10::elementSize(b.dtype);
@@ -228,7 +228,7 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
   if (!what.tokenizer_folder.empty()) {
     writer.copy_tokenizer(what.tokenizer_folder, what.chat_template);
   }
-  // Last: a folder with an index has everything the index speaks of.
+  // Written last: a folder with an index has every file that the index names.
   writer.write("model.safetensors.index.json", index_text(files));
   sync_directory(folder);
   return writer.take();
@@ -236,7 +236,7 @@ std::vector<FileRecord> write_hf_texts(const std::string& folder, std::span<cons
 
 namespace {
 
-/// A source and, beside its tensors, those of a folder whose names begin with some prefixes.
+/// A source that adds to its tensors those of a folder whose names begin with certain prefixes.
 class SourceWithKeptTensors final : public TensorSource {
  public:
   SourceWithKeptTensors(const TensorSource& source, const HfExport& what)

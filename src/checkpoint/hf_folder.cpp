@@ -14,14 +14,14 @@ namespace {
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-/// A name from an index must stay inside the folder.
+/// Checks that a file name from an index stays inside the folder.
 void check_file_name(const std::string& name, const std::string& index_path) {
   if (name.empty() || name.find('/') != std::string::npos || name == "..") {
     throw InputError(cat(index_path, ": weight_map names a file outside the folder: '", name, "'"));
   }
 }
 
-/// Why a folder has no weights for us.
+/// Throws the reason why a folder has no weights that can be read.
 [[noreturn]] void fail_without_weights(const std::string& path) {
   for (const std::string& name : list_directory(path)) {
     if (!name.ends_with(".bin") && !name.ends_with(".bin.index.json") && !name.ends_with(".pt") &&
@@ -214,7 +214,7 @@ at::ScalarType HfFolder::storage_dtype() const {
   }
   for (const SafetensorsFile& file : files_) {
     for (const TensorEntry& entry : file.tensors()) {
-      // One byte: a quantized weight, or its scales.
+      // One-byte elements: a quantized weight, or its scales.
       const bool is_quantized = c10::elementSize(entry.dtype) == 1 ||
                                 (quantization_.has_value() && is_scale_name(entry.name));
       if (c10::isFloatingType(entry.dtype) && !is_quantized) return entry.dtype;

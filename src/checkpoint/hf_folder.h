@@ -29,25 +29,25 @@ namespace automodel::checkpoint {
 /// (`experts.3.gate_proj.weight`).
 class HfFolder final {
  public:
-  /// Where a tensor is.
+  /// The location of a tensor.
   struct Place {
     size_t file = 0;
     const TensorEntry* entry = nullptr;  ///< name (of a single expert: the stack's), shape, dtype
     const QuantizedTensor* quantized =
         nullptr;  ///< how it is stored when it is not as `entry` says
 
-    /// Bytes of the file for so many of its elements, scales left out.
+    /// Bytes in the file of this number of its elements, without scales.
     uint64_t num_stored_bytes(int64_t num_elements) const;
   };
 
-  /// Throws InputError for a folder without config.json or weights, with weights only in pickled
-  /// *.bin files, with an index that names files or tensors that are not there, or with quantized
-  /// weights without their scales; UnsupportedError for a method of quantization that is not read.
+  /// Throws InputError for a folder without config.json or weights, with pickled *.bin weights
+  /// only, with an index that names missing files or tensors, or with quantized weights without
+  /// scales; UnsupportedError for a quantization method that cannot be read.
   static HfFolder open(const std::string& path);
 
   const std::string& path() const { return path_; }
   const Json& config() const { return config_; }
-  /// Names of the weight files inside the folder, in the order of the index's numbering.
+  /// Names of the weight files in the folder, in the order of the index's numbering.
   const std::vector<std::string>& file_names() const { return file_names_; }
   const SafetensorsFile& file(size_t index) const { return files_[index]; }
   std::optional<Place> find(std::string_view name) const;
@@ -56,13 +56,13 @@ class HfFolder final {
   void read_elements(const Place& place, int64_t first, at::Tensor out) const;
   /// Reads a shard of a tensor, as SafetensorsFile::read_shard does.
   void read_shard(const Place& place, const tensor::ShardSpec& spec, at::Tensor out) const;
-  /// How config.json says that weights are stored; nullopt: as floats.
+  /// How config.json says that weights are quantized; nullopt for plain floats.
   const std::optional<Quantization>& quantization() const { return quantization_; }
-  /// All tensors' names, sorted.
+  /// The names of all tensors, sorted.
   const std::vector<std::string>& names() const { return names_; }
 
   /// The dtype that "auto" means: config.json's `dtype` or `torch_dtype`, else that of the first
-  /// floating tensor that is not quantized.
+  /// floating-point tensor that is not quantized.
   at::ScalarType storage_dtype() const;
 
  private:
@@ -84,8 +84,8 @@ class HfFolder final {
   std::map<std::string, QuantizedTensor> quantized_;
 };
 
-/// The name that a model's tensor has in a folder: its own, or with or without the base model's
-/// prefix; nullopt when it is not there.
+/// The name in a folder of a model's tensor: its own, or with or without the base model's prefix;
+/// nullopt when the folder lacks it.
 std::optional<std::string> find_name(const HfFolder& folder, const std::string& name);
 
 /// Whether a tensor is a language model's head, or its embedding; also beside a tower.
@@ -95,41 +95,41 @@ bool is_embedding_name(std::string_view name);
 /// Whether a name begins with one of the prefixes.
 bool has_prefix(std::string_view name, const std::vector<std::string>& prefixes);
 
-/// True when the folder has weights that HfFolder reads (config.json alone is a folder to build a
-/// model from, not to load one).
+/// True when the folder has weights that HfFolder can read (with config.json alone a model can be
+/// built from it, not loaded).
 bool has_weights(const std::string& folder);
 
 struct LoadOptions {
-  Reporter* reporter = nullptr;  ///< told about what was made up or left out; may be null
+  Reporter* reporter = nullptr;  ///< gets warnings of weights made up or left out; may be null
   int num_threads = 4;
-  /// Names that begin with one of these are neither loaded nor missed.
+  /// Tensors whose names begin with one of these are not loaded and not reported as missing.
   std::vector<std::string> skipped_prefixes;
-  /// For names that a folder may leave out, the names of the tensors that are read instead.
+  /// For tensors that a folder may lack: names of the tensors to read instead.
   std::map<std::string, std::string> stand_ins;
   ByteCounter* progress = nullptr;  ///< counts what has been read
 };
 
 struct LoadReport {
-  int64_t num_tensors = 0;           ///< that this rank holds a part of
-  int64_t num_dequantized = 0;       ///< of them, those that are quantized in the folder
+  int64_t num_tensors = 0;           ///< tensors of which this rank holds a part
+  int64_t num_dequantized = 0;       ///< of these, those quantized in the folder
   uint64_t num_bytes = 0;            ///< read from the files
   std::vector<std::string> skipped;  ///< names of `keys` that options.skipped_prefixes left out
 };
 
 /// Compares a folder with a model without reading values: one text per finding, empty when the
-/// weights fit. `keys` is the model's.
+/// weights fit. `keys`: the model's.
 std::vector<std::string> check_weights(const HfFolder& folder, const tensor::KeyMap& keys,
                                        const LoadOptions& options);
 
-/// Fills a rank's shards from a folder: each rank reads its own bytes once, straight into their
-/// place, converted to the buffer's dtype. `keys` are all tensors of the model, on every rank the
-/// same, so that all ranks find the same faults. Throws InputError "weights in PATH do not fit the
+/// Fills a rank's shards from a folder. Each rank reads its own bytes once, directly into their
+/// place, converted to the buffer's dtype. `keys` are all tensors of the model, the same on every
+/// rank, so that all ranks find the same faults. Throws InputError "weights in PATH do not fit the
 /// config: ..." with the first ten names of each kind.
 ///
-/// Fine without a word: a tied lm_head that is absent or equal to the embedding, names with or
+/// Accepted silently: a tied lm_head that is absent or equal to the embedding, names with or
 /// without the base model's prefix (`model.`, `transformer.`), buffers that old versions saved
-/// (rotary inv_freq, GPT-2's masks). With a warning: an untied lm_head that is absent is made
-/// from the embedding, as upstream does.
+/// (rotary inv_freq, GPT-2's masks). With a warning: an absent untied lm_head is made from the
+/// embedding, as upstream does.
 LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
                         std::span<const tensor::FlatShard> shards, const LoadOptions& options);
 

@@ -29,7 +29,7 @@ bool is_readable(at::ScalarType dtype) {
          dtype == at::kDouble;
 }
 
-/// The folder's name of a model's tensor or of what stands in for it.
+/// The folder's name of a model's tensor, or of the tensor that is read instead.
 std::optional<std::string> find_name_or_stand_in(const HfFolder& folder, const std::string& name,
                                                  const LoadOptions& options) {
   auto found = find_name(folder, name);
@@ -38,9 +38,9 @@ std::optional<std::string> find_name_or_stand_in(const HfFolder& folder, const s
   return found;
 }
 
-/// How a model's tensors and a folder's fit together.
+/// How the tensors of a model and a folder match.
 struct Match {
-  std::unordered_map<std::string, HfFolder::Place> places;  // of the model's names
+  std::unordered_map<std::string, HfFolder::Place> places;  // by the model's names
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;
   std::vector<std::string> misshapen;   // with both shapes
@@ -211,7 +211,7 @@ LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
     }
   }
   report.num_tensors = static_cast<int64_t>(tasks.size());
-  // Largest first, so that no thread is left alone with one at the end.
+  // Largest first, so that no thread is left with a large one at the end.
   std::stable_sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) {
     return a.segment->spec.numel() > b.segment->spec.numel();
   });

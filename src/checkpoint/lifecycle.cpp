@@ -31,7 +31,7 @@ bool is_pickled(const std::string& directory) {
   return false;
 }
 
-/// "LATEST", "LOWEST_VAL", "BEST_2": what pointer files are called.
+/// The names of pointers: "LATEST", "LOWEST_VAL", "BEST_2".
 bool is_pointer_stem(std::string_view stem) {
   return !stem.empty() && std::all_of(stem.begin(), stem.end(), [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -46,7 +46,7 @@ std::optional<std::string> symlink_target(const std::string& path) {
   return target.string();
 }
 
-/// The loss that LOWEST_VAL follows: the only one, else the one of that name.
+/// The loss that LOWEST_VAL follows: the only one, else the one named best_metric_key.
 std::optional<std::pair<std::string, double>> followed_loss(const NamedLosses& losses,
                                                             const std::string& key) {
   if (losses.size() == 1) return losses.front();
@@ -77,7 +77,7 @@ std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
 
 namespace {
 
-/// What can be told of a checkpoint without reading its bytes.
+/// Faults of a checkpoint that can be found without reading its bytes.
 std::optional<std::string> find_plain_fault(const std::string& checkpoint) {
   if (is_incomplete(checkpoint)) {
     return cat("its save was interrupted (", kIncompleteMarker, " is there)");
@@ -223,7 +223,7 @@ void Lifecycle::move_pointer(std::string_view pointer, const std::string& target
   if (!error) {
     remove_tree(text_file);
   } else {
-    // A file system without symbolic links.
+    // The file system has no symbolic links.
     std::error_code ignored;
     fs::remove(temporary, ignored);
     write_file_atomic(text_file, target);
@@ -241,7 +241,7 @@ std::optional<std::string> Lifecycle::pointer_target(std::string_view pointer) c
 }
 
 void Lifecycle::remove_checkpoint(const std::string& name) {
-  // Renamed first: half removed it must not look like a checkpoint.
+  // Renamed first: a half-removed directory must not look like a checkpoint.
   const std::string directory = path_join(options_.root, name);
   const std::string removing = cat(directory, ".removing-", unique_suffix());
   rename_path(directory, removing);
@@ -326,7 +326,7 @@ std::vector<std::string> Lifecycle::candidates() const {
   std::vector<std::string> names;
   const std::optional<std::string> latest = pointer_target(kLatest);
   if (latest) {
-    // An interrupted save that LATEST does not know yet is named all the same.
+    // An interrupted save that LATEST does not point to yet is named in the warning, too.
     for (const CheckpointName& name : found) {
       if (name.text() == *latest) break;
       if (is_incomplete(path(name))) names.push_back(name.text());
@@ -356,7 +356,7 @@ std::optional<std::string> Lifecycle::choose_newest(const ModelSignature* signat
     const std::vector<std::string> differences = signature_differences(
         ModelSignature::from_json(read_state(signature_path(directory))), *signature);
     if (differences.empty()) return directory;
-    // Its checkpoints are never overwritten, so a fresh run's first save would fail.
+    // Checkpoints are never overwritten, so a fresh run's first save would fail.
     throw InputError(
         cat("checkpoint ", directory, " is of another model: ", join(differences, "; "),
             ". Choose another checkpoint.checkpoint_dir, or continue from a checkpoint "

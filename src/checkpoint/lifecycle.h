@@ -30,22 +30,22 @@ using NamedLosses = std::vector<std::pair<std::string, double>>;
 
 struct LifecycleOptions {
   std::string root = "checkpoints/";        ///< checkpoint.checkpoint_dir
-  std::string best_metric_key = "default";  ///< with several validation sets
+  std::string best_metric_key = "default";  ///< used with several validation sets
   std::optional<int64_t> max_recent_checkpoints;
-  bool is_coordinator = true;  ///< rank 0: the only one that changes directories
-  /// Verifies a checkpoint's bytes as checkpoint::find_damage does, by all ranks when they are at
-  /// hand; absent: by this process alone.
+  bool is_coordinator = true;  ///< rank 0: only it changes directories
+  /// Verifies a checkpoint's bytes as checkpoint::find_damage does, with all ranks; absent: this
+  /// process verifies alone.
   std::function<std::optional<std::string>(const std::string& checkpoint)> find_damage;
-  /// Names of checkpoints that the run found damaged when it chose one: it takes their steps anew,
-  /// so that its saves move them aside even where they can be read by then.
+  /// Names of checkpoints that the run found damaged when it chose one. The run repeats their
+  /// steps, so its saves move them aside even if they can be read by then.
   std::set<std::string> passed_over;
 };
 
-/// The checkpoints of a run: how they come to be, which are kept, which one is continued from.
+/// The checkpoints of a run: saves them, decides which are kept and from which one a run continues.
 ///
 /// A save is  reserve() on all ranks | barrier | every rank writes its files | barrier | publish()
-/// on all ranks. What ranks other than the coordinator do here is compute paths. The caller makes
-/// the barriers, tells the others when the coordinator throws, and holds the folder's FolderLock.
+/// on all ranks. On ranks other than the coordinator these functions only compute paths. The caller
+/// makes the barriers, notifies the others when the coordinator throws, and holds the FolderLock.
 class Lifecycle final {
  public:
   Lifecycle(LifecycleOptions options, Reporter& reporter);
@@ -56,12 +56,12 @@ class Lifecycle final {
   std::string path(const CheckpointName& name) const;
 
   /// Makes the directory, marked incomplete, with model/, optim/, rng/ and dataloader/ in it, and
-  /// returns its path. An incomplete one of that name is replaced; a published one that is damaged
-  /// or was passed over is moved aside with a warning; a good one is an InputError.
+  /// returns its path. Replaces an incomplete one of that name; moves aside, with a warning, a
+  /// published one that is damaged or was passed over; throws InputError for a good one.
   std::string reserve(const CheckpointName& name);
 
-  /// After all ranks' files are written: losses.json, manifest, LATEST, marker, LOWEST_VAL,
-  /// retention, in this order. `known` are records of files already checksummed.
+  /// Called after all ranks' files are written. Order: losses.json, manifest, LATEST, removal of
+  /// the marker, LOWEST_VAL, retention. `known`: records of files that were already checksummed.
   void publish(const CheckpointName& name, const std::optional<double>& train_loss,
                const NamedLosses& validation_losses, std::span<const FileRecord> known);
 
@@ -70,21 +70,21 @@ class Lifecycle final {
 
   /// The directory to continue from; nullopt for a fresh start. `restore_from` is the recipe's key.
   ///
-  /// Absent, or LATEST in any case: LATEST's target, else the highest complete step; damaged and
-  /// incomplete ones are named in a warning and passed over. Otherwise a pointer (LOWEST_VAL), a
-  /// name inside the root or a path: incomplete, damaged or missing is an InputError. A checkpoint
-  /// of another model: InputError when the key is absent, else only a warning.
-  /// Upstream's pickled checkpoints are an InputError. Coordinator only.
+  /// If it is absent or LATEST (in any case): LATEST's target, else the highest complete step;
+  /// damaged and incomplete ones are skipped with a warning. Else a pointer (LOWEST_VAL), a name
+  /// inside the root or a path; InputError if it is incomplete, damaged or missing. For a
+  /// checkpoint of another model: InputError if the key is absent, else a warning. InputError for
+  /// upstream's pickled checkpoints. Coordinator only.
   std::optional<std::string> choose(const std::optional<std::string>& restore_from,
                                     const ModelSignature& signature);
 
-  /// Names of those that choose() found damaged, and of LifecycleOptions::passed_over.
+  /// Names that choose() found damaged, and those of LifecycleOptions::passed_over.
   const std::set<std::string>& passed_over() const { return options_.passed_over; }
 
-  /// Names of complete checkpoints, by step; damaged ones are among them.
+  /// Names of complete checkpoints, by step, including damaged ones.
   std::vector<std::string> complete_checkpoints() const;
 
-  /// What LATEST or LOWEST_VAL points at: a name inside the root; nullopt when there is none.
+  /// The target of LATEST or LOWEST_VAL, a name inside the root; nullopt when there is none.
   std::optional<std::string> pointer_target(std::string_view pointer) const;
 
  private:
@@ -99,7 +99,7 @@ class Lifecycle final {
   void prune();
   void remove_leftovers();
   void remove_checkpoint(const std::string& name);
-  /// What choose_newest() tries, in this order.
+  /// The checkpoints that choose_newest() tries, in this order.
   std::vector<std::string> candidates() const;
   std::optional<std::string> choose_newest(const ModelSignature* signature);
   std::string resolve_explicit(const std::string& restore_from) const;
@@ -110,8 +110,8 @@ class Lifecycle final {
   std::optional<double> lowest_;
 };
 
-/// Why a directory is no checkpoint to continue from; nullopt when it is good. Reads every byte.
-/// Throws InputError for upstream's pickled checkpoints.
+/// Why a run cannot continue from a directory; nullopt when it can. Reads every byte. Throws
+/// InputError for upstream's pickled checkpoints.
 std::optional<std::string> find_fault(const std::string& checkpoint);
 
 }  // namespace automodel::checkpoint

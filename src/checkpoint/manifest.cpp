@@ -19,7 +19,7 @@ namespace {
 constexpr int kFormat = 1;
 constexpr int kNumThreads = 4;
 
-/// Files below a directory, relative and sorted; directories get synced on the way.
+/// Collects the files below a directory, relative and sorted, and syncs directories on the way.
 void collect(const std::string& directory, const std::string& relative,
              std::vector<std::string>& files) {
   for (const std::string& name : list_directory(directory)) {
@@ -43,7 +43,7 @@ struct ManifestEntry {
   std::string path;  ///< relative
   uint64_t num_bytes = 0;
   uint64_t checksum = 0;
-  bool covers_header_only = false;  ///< a shard file, whose header holds the tensors' checksums
+  bool covers_header_only = false;  ///< a shard file, whose header has the tensors' checksums
 };
 
 Json to_json(const ManifestEntry& entry) {
@@ -71,7 +71,7 @@ std::optional<ManifestEntry> parse_entry(const Json& json) {
                        covers->as_string() == "header"};
 }
 
-/// A file, or those tensors of a shard file that begin in the piece-th of its num_pieces parts.
+/// A file, or the tensors of a shard file that begin in part `piece` of its num_pieces parts.
 struct VerifyTask {
   size_t entry = 0;
   uint64_t piece = 0;
@@ -79,7 +79,7 @@ struct VerifyTask {
   uint64_t num_bytes = 0;
 };
 
-/// All tasks of a verification: the same on every rank.
+/// All tasks of a verification, the same on every rank.
 std::vector<VerifyTask> verify_tasks(const std::vector<ManifestEntry>& entries, int world) {
   uint64_t total = 0;
   for (const ManifestEntry& entry : entries) total += entry.num_bytes;
@@ -95,7 +95,7 @@ std::vector<VerifyTask> verify_tasks(const std::vector<ManifestEntry>& entries, 
   return tasks;
 }
 
-/// The tasks of one rank: the largest go first, each to the rank that has the least to do.
+/// One rank's tasks: the largest are assigned first, each to the rank with the least work so far.
 std::vector<VerifyTask> tasks_of(std::vector<VerifyTask> tasks, const VerifyShare& share) {
   std::stable_sort(tasks.begin(), tasks.end(), [](const VerifyTask& a, const VerifyTask& b) {
     return a.num_bytes > b.num_bytes;
@@ -112,7 +112,7 @@ std::vector<VerifyTask> tasks_of(std::vector<VerifyTask> tasks, const VerifyShar
   return own;
 }
 
-/// One line on a tensor of a task that is not as it was written, "" when all are.
+/// One line on the first damaged tensor of a task, "" if there is none.
 std::string check_tensors(const SafetensorsFile& file, const VerifyTask& task,
                           ByteCounter* progress) {
   const std::vector<uint64_t> written = written_checksums(file);
@@ -129,7 +129,7 @@ std::string check_tensors(const SafetensorsFile& file, const VerifyTask& task,
   return "";
 }
 
-/// One line on what is wrong with a file, "" when nothing is.
+/// One line on what is wrong with a file, "" if nothing is.
 std::string check_file(const std::string& directory, const ManifestEntry& entry,
                        const VerifyTask& task, ByteCounter* progress) {
   const std::string path = path_join(directory, entry.path);
@@ -150,7 +150,7 @@ std::string check_file(const std::string& directory, const ManifestEntry& entry,
     const std::string damage = check_tensors(file, task, progress);
     return damage.empty() ? "" : cat(entry.path, ": ", damage);
   } catch (const UserError& error) {
-    return error.what();  // unreadable is one way of being damaged
+    return error.what();  // an unreadable file counts as damaged
   }
 }
 
@@ -204,7 +204,7 @@ std::optional<std::string> find_damage(const std::string& directory, const Verif
       entries.push_back(*entry);
     }
   } catch (const UserError& error) {
-    return error.what();  // unreadable is one way of being damaged
+    return error.what();  // an unreadable file counts as damaged
   }
   const std::vector<VerifyTask> tasks = tasks_of(verify_tasks(entries, share.world), share);
   std::vector<std::string> damages(tasks.size());

@@ -18,7 +18,8 @@ using Method = Quantization::Method;
 constexpr const char* kRead =
     "weights are read in fp8, mxfp4 and compressed-tensors (format float-quantized)";
 
-/// Scales of activations and of the cache: products are in the model's dtype here.
+/// Scales of activations and of the cache, which are unused: products are in the model's dtype
+/// here.
 constexpr std::array<std::string_view, 9> kActivationScales = {
     ".input_scale", "_input_scale", ".activation_scale", "_activation_scale", ".output_scale",
     ".kv_scale",    ".q_scale",     ".k_scale",          ".v_scale"};
@@ -36,7 +37,7 @@ bool is_float8(at::ScalarType dtype) {
       cat("config.json: quantization_config: ", what, " is not in this version; ", kRead));
 }
 
-/// Sets the rows and columns of blocks from a list of both.
+/// Sets the blocks' rows and columns from a list of the two.
 void read_blocks(const char* key, const Json& block, Quantization& quantization) {
   const bool is_pair = block.is_array() && block.size() == 2 && block.as_array()[0].is_int() &&
                        block.as_array()[1].is_int();
@@ -48,7 +49,7 @@ void read_blocks(const char* key, const Json& block, Quantization& quantization)
   quantization.block_cols = block.as_array()[1].as_int();
 }
 
-/// The weights of one of compressed-tensors' groups.
+/// Reads the settings of weights in one of compressed-tensors' groups.
 void read_group(const std::string& name, const Json& group, Quantization& quantization) {
   const Json* weights = group.find("weights");
   if (weights == nullptr || !weights->is_object()) refuse(cat(name, " without weights"));
@@ -86,7 +87,7 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return a == 0 ? 0 : 1 + (a - 1) / b;
 }
 
-/// The grid of scales of a weight with blocks.
+/// The shape of the scales of a weight with blocks.
 std::vector<int64_t> grid_of(const std::vector<int64_t>& shape, int64_t rows, int64_t cols) {
   std::vector<int64_t> grid = shape;
   grid[grid.size() - 2] = ceil_div(shape[shape.size() - 2], rows);
@@ -100,7 +101,7 @@ bool is_one_block(const std::vector<int64_t>& shape, const Quantization& quantiz
   return std::ranges::all_of(grid, [](int64_t size) { return size == 1; });
 }
 
-/// The entry of a tensor that is in no file as it is, of as many bytes as it would have.
+/// An entry for a tensor that no file holds in this form; it has the size that it would have.
 TensorEntry entry_of(const std::string& name, at::ScalarType dtype, std::vector<int64_t> shape) {
   uint64_t num_bytes = c10::elementSize(dtype);
   for (const int64_t size : shape) num_bytes *= static_cast<uint64_t>(size);
@@ -111,7 +112,7 @@ std::string in_file(const Part& part, const std::vector<std::string>& paths) {
   return cat(paths[part.file], ": tensor '", part.entry->name, "'");
 }
 
-/// Sets the blocks that a float8 weight's scales are for, by their shape.
+/// Derives the blocks of a float8 weight from the shape of its scales.
 void set_blocks(QuantizedTensor& tensor, const Quantization& quantization,
                 const std::vector<std::string>& paths) {
   const std::vector<int64_t>& shape = tensor.values.shape;
@@ -130,7 +131,7 @@ void set_blocks(QuantizedTensor& tensor, const Quantization& quantization,
     tensor.block_cols = quantization.block_cols;
     if (given == wanted) return;
   } else if (!has_blocks && shape.size() == 3 && tensor.scales.entry->numel() == shape[0]) {
-    tensor.block_rows = shape[1];  // one scale for each expert
+    tensor.block_rows = shape[1];  // one scale per expert
     tensor.block_cols = cols;
     return;
   } else if (!has_blocks && shape.size() == 2) {
@@ -155,7 +156,7 @@ bool is_scale_dtype(at::ScalarType dtype) {
          dtype == at::kFloat8_e8m0fnu || dtype == at::kByte;
 }
 
-/// The scales of a float8 weight, by the names that they have in folders.
+/// Finds the scales of a float8 weight under the names that folders use.
 Parts::iterator find_scales(Parts& parts, const std::string& name, Method method) {
   const char* usual = method == Method::kCompressed ? "_scale" : "_scale_inv";
   const char* other = method == Method::kCompressed ? "_scale_inv" : "_scale";

@@ -21,8 +21,8 @@ namespace automodel::checkpoint {
 
 namespace {
 
-/// Elements converted at a time: below ATen's grain size, so that a conversion stays on the thread
-/// that reads, and small enough for the cache.
+/// Elements converted at a time: below ATen's grain size, so that a conversion stays on the reading
+/// thread, and few enough for the cache.
 constexpr int64_t kCpuPiece = 32768;
 /// Elements copied to or from another device at a time.
 constexpr int64_t kDevicePiece = int64_t{4} << 20;
@@ -123,10 +123,10 @@ void SafetensorsFile::read_shard(const TensorEntry& entry, const tensor::ShardSp
     }
     return;
   }
-  // Runs are gathered into pieces, so that many short ones make few conversions or copies.
+  // Runs are collected into pieces, so that many short ones need few conversions or copies.
   const int64_t piece = std::min(piece_for(out), std::max<int64_t>(out.numel(), 1));
   const at::Tensor staging = at::empty({piece}, at::TensorOptions().dtype(entry.dtype));
-  int64_t staged_from = 0;  // of out
+  int64_t staged_from = 0;  // in out
   int64_t staged = 0;
   const auto flush = [&] {
     if (staged == 0) return;
@@ -186,7 +186,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const Te
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
-  // Piece by piece, so that a slow disk is seen to move.
+  // Piece by piece, so that a slow disk shows progress.
   constexpr size_t kPieceBytes = size_t{64} << 20;
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min(bytes.size(), kPieceBytes));

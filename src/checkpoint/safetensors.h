@@ -19,11 +19,11 @@
 
 namespace automodel::checkpoint {
 
-/// A safetensors file, checked when it is opened and open for reading as long as the object lives.
-/// Reads may come from several threads at once.
+/// A safetensors file, checked when opened and kept open for the object's lifetime. Several threads
+/// may read at the same time.
 class SafetensorsFile final {
  public:
-  /// Throws InputError with the file's name (and the tensor's) for anything wrong with it.
+  /// Throws InputError, naming the file (and the tensor), for anything wrong with the file.
   explicit SafetensorsFile(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&& other) noexcept;
@@ -39,19 +39,19 @@ class SafetensorsFile final {
   const TensorEntry* find(std::string_view name) const;  ///< nullptr when absent
   const TensorEntry& at(std::string_view name) const;    ///< InputError when absent
 
-  /// Reads elements [first, first + out.numel()) of a tensor straight into `out` (contiguous, any
-  /// device), converting when dtypes differ, a piece at a time. Throws InputError.
+  /// Reads elements [first, first + out.numel()) of a tensor directly into `out` (contiguous, any
+  /// device), converting piece by piece when dtypes differ. Throws InputError.
   void read_elements(const TensorEntry& entry, int64_t first, at::Tensor out) const;
 
-  /// Reads a shard of a tensor: out is one-dimensional with spec.numel() elements, and spec's
-  /// global shape has as many elements as the tensor.
+  /// Reads a shard of a tensor. `out` is one-dimensional with spec.numel() elements; spec's global
+  /// shape must have as many elements as the tensor.
   void read_shard(const TensorEntry& entry, const tensor::ShardSpec& spec, at::Tensor out) const;
 
   /// The whole tensor in new CPU memory, in the file's dtype.
   at::Tensor read(std::string_view name) const;
 
-  /// Checksum of a tensor's bytes, and of the header with its length field. `progress` counts what
-  /// has been read.
+  /// Checksums of a tensor's bytes, and of the header with its length field. `progress` counts
+  /// bytes read.
   uint64_t checksum(const TensorEntry& entry, ByteCounter* progress = nullptr) const;
   uint64_t header_checksum() const;
 
@@ -65,21 +65,21 @@ class SafetensorsFile final {
   std::unordered_map<std::string_view, size_t> by_name_;
 };
 
-/// Writes a safetensors file front to back without ever holding more than a piece of it. The file
-/// gets its name when finish() has synced it; until then, and after any failure, nothing is there.
+/// Writes a safetensors file from front to back, holding at most a piece of it. finish() syncs the
+/// file and gives it its name; before that, and after any failure, no file of that name exists.
 class SafetensorsWriter final {
  public:
-  /// The tensors in the order in which their values will come. Throws InputError "cannot write
-  /// ...". `progress` counts what has been written.
+  /// `tensors`: in the order in which their values will be written. `progress` counts bytes
+  /// written. Throws InputError "cannot write ...".
   SafetensorsWriter(const std::string& path, std::span<const TensorInfo> tensors,
                     const Metadata& metadata, ByteCounter* progress = nullptr);
 
-  /// Appends the next elements of the file (any device, any shape, contiguous), converted to the
-  /// dtype of the declared tensor they belong to. They may not reach beyond that tensor.
-  /// Throws InputError, e.g. "cannot write PATH: No space left on device".
+  /// Appends the file's next elements (any device, any shape, contiguous), converted to the dtype
+  /// of the declared tensor that they belong to, beyond which they must not reach. Throws
+  /// InputError, e.g. "cannot write PATH: No space left on device".
   void write(const at::Tensor& values);
 
-  /// Syncs the file and renames it into place; all values have been written. Returns its record.
+  /// Syncs the file and renames it into place, after all values were written. Returns its record.
   FileRecord finish();
 
  private:
@@ -89,8 +89,8 @@ class SafetensorsWriter final {
   AtomicFile file_;
   ByteCounter* progress_;
   std::vector<TensorInfo> tensors_;
-  size_t current_ = 0;           // tensor that is being written
-  int64_t current_written_ = 0;  // elements of it
+  size_t current_ = 0;           // index of the tensor being written
+  int64_t current_written_ = 0;  // number of its elements already written
   uint64_t num_bytes_ = 0;
   Checksum checksum_;
 };

@@ -25,8 +25,7 @@ constexpr uint64_t kLengthBytes = 8;
   throw InputError(cat(file, ": ", what));
 }
 
-/// Texts between the quotes of the keys of the outermost object, as they are written. The text is
-/// valid JSON.
+/// The texts between the quotes of the outermost object's keys, as written. The text is valid JSON.
 std::vector<std::string_view> outer_keys(std::string_view text) {
   std::vector<std::string_view> keys;
   std::string_view last_string;
@@ -48,7 +47,7 @@ std::vector<std::string_view> outer_keys(std::string_view text) {
   return keys;
 }
 
-/// core's Json merges equal keys of small objects, so they are looked for in the text.
+/// core's Json merges equal keys of small objects, so duplicates are looked for in the text.
 void check_unique(std::string_view text, const Json::Object& members, std::string_view file) {
   const std::vector<std::string_view> keys = outer_keys(text);
   std::unordered_set<std::string_view> seen;
@@ -60,8 +59,8 @@ void check_unique(std::string_view text, const Json::Object& members, std::strin
   if (names.size() != keys.size()) fail(file, "a tensor occurs twice in the header");
 }
 
-/// Product of the dims; nullopt when it, or its bytes, do not fit 63 bits. Neither may the product
-/// without the dims that are 0: strides are made of it.
+/// The product of the dims; nullopt when it or its number of bytes does not fit in 63 bits. The
+/// product without dims of 0 must fit too, since strides are made from it.
 std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape, int64_t item_bytes) {
   int64_t numel = 1;
   for (const int64_t dim : shape) {
@@ -73,7 +72,7 @@ std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape, int64_t 
   return std::ranges::find(shape, 0) == shape.end() ? numel : 0;
 }
 
-/// Reads one member of the header; offsets are still relative to the header's end.
+/// Reads one member of the header; its offsets are relative to the header's end.
 class EntryReader final {
  public:
   EntryReader(std::string_view file, const std::string& name) : file_(file), name_(name) {}
@@ -144,7 +143,7 @@ Metadata read_metadata(const Json& json, std::string_view file) {
   return metadata;
 }
 
-/// Tensors in the order of their bytes must follow each other from 0 to `data_bytes`.
+/// Checks that the tensors, in the order of their bytes, follow each other from 0 to `data_bytes`.
 void check_layout(std::vector<TensorEntry>& tensors, uint64_t data_bytes, std::string_view file) {
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;

@@ -12,7 +12,7 @@
 
 namespace automodel::checkpoint {
 
-/// One tensor of a safetensors file. Its elements lie row by row in bytes [begin, end) of the file.
+/// One tensor of a safetensors file. Its elements are row by row in bytes [begin, end) of the file.
 struct TensorEntry {
   std::string name;
   at::ScalarType dtype = at::kFloat;
@@ -27,32 +27,30 @@ struct TensorEntry {
 /// Pairs of the header's `__metadata__`, in the file's order.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
-/// What a safetensors file holds.
+/// The contents of a safetensors header.
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  ///< in the order of their bytes
   Metadata metadata;
-  uint64_t num_header_bytes = 0;  ///< the length field included: where the first tensor begins
+  uint64_t num_header_bytes = 0;  ///< including the length field: where the first tensor begins
 };
 
-/// Longest header that is read (the format's own limit).
+/// The longest header that is read (the format's own limit).
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-/// Reads the length field, the first 8 bytes of a file of `file_size` bytes. Returns the number of
-/// bytes that the header takes with it. Throws InputError beginning with `name`.
+/// Reads the length field, the first 8 bytes of a file of `file_size` bytes. Returns the header's
+/// number of bytes, including this field. Throws InputError whose text begins with `name`.
 uint64_t safetensors_header_length(std::span<const std::byte> first_bytes, uint64_t file_size,
                                    std::string_view name);
 
-/// Parses and checks a header completely before any of it is used: JSON, known dtypes, shapes
-/// without negative dims or overflow, byte counts that fit shape and dtype, tensors that follow
-/// each other without gap or overlap from the header to the end of the file, names only once.
-/// `bytes` begins at the file's first byte and holds at least the header. Throws InputError
-/// "NAME: tensor 'x': what is wrong".
+/// Parses a header and checks all of it: JSON, known dtypes, shapes without negative dims or
+/// overflow, byte counts that match shape and dtype, tensors that follow each other without gap or
+/// overlap from the header to the file's end, unique names. `bytes` begins at the file's first byte
+/// and holds at least the header. Throws InputError "NAME: tensor 'x': what is wrong".
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, uint64_t file_size,
                                            std::string_view name);
 
-/// The header of tensors that follow each other in the given order (their offsets are computed
-/// here), padded with spaces to 8 bytes, its length field in front. The same input gives the same
-/// bytes.
+/// Formats the header of tensors that follow each other in the given order (it computes their
+/// offsets), padded with spaces to 8 bytes, after its length field. Equal inputs give equal bytes.
 std::string format_safetensors_header(std::span<const TensorEntry> tensors,
                                       const Metadata& metadata);
 

@@ -28,7 +28,7 @@ Json integers(const std::vector<int64_t>& numbers) {
   return Json(std::move(list));
 }
 
-/// nullopt when it is no list of integers.
+/// nullopt when it is not a list of integers.
 std::optional<std::vector<int64_t>> read_integers(const Json* json) {
   if (json == nullptr || !json->is_array()) return std::nullopt;
   std::vector<int64_t> numbers;
@@ -49,7 +49,8 @@ Json spec_to_json(const tensor::ShardSpec& spec, uint64_t checksum) {
   return json;
 }
 
-/// True when the box lies in the global shape and the flat range in the box; nothing overflows.
+/// True when the box is inside the global shape and the flat range inside the box, without
+/// overflow.
 bool is_sound(const tensor::ShardSpec& spec) {
   const size_t dims = spec.global_shape.size();
   if (spec.box_offset.size() != dims || spec.box_shape.size() != dims) return false;
@@ -70,7 +71,7 @@ bool is_sound(const tensor::ShardSpec& spec) {
 struct ShardRecord {
   tensor::ShardSpec spec;
   uint64_t checksum = 0;
-  std::string of;  // the tensor's name when the entry's is another: a further box in this file
+  std::string of;  // the tensor's name, if the entry is a further box of it
 };
 
 /// nullopt when the description is malformed or contradicts itself.
@@ -88,7 +89,7 @@ std::optional<ShardRecord> parse_record(const Json& json) {
   return ShardRecord{spec, *value, json.get("of", "")};
 }
 
-/// What a shard file's metadata says of its tensors.
+/// The descriptions of tensors in a shard file's metadata.
 class ShardTable final {
  public:
   explicit ShardTable(const SafetensorsFile& file) : file_(file) {
@@ -142,7 +143,7 @@ uint64_t checksum_of_tensor(const at::Tensor& values) {
   return checksum.value();
 }
 
-/// Elements that both runs hold, as the run of `wanted`; numel 0 when there are none.
+/// The elements in both runs, as a part of `wanted`; numel is 0 when there are none.
 tensor::ShardRun overlap(const tensor::ShardRun& wanted, const tensor::ShardRun& held) {
   const int64_t begin = std::max(wanted.global, held.global);
   const int64_t end = std::min(wanted.global + wanted.numel, held.global + held.numel);
@@ -154,13 +155,13 @@ class Coverage final {
  public:
   void add(int64_t begin, int64_t end) {
     if (!ranges_.empty() && ranges_.back().second == begin) {
-      ranges_.back().second = end;  // rows of a box often follow each other
+      ranges_.back().second = end;  // a box's rows often follow each other
     } else {
       ranges_.emplace_back(begin, end);
     }
   }
 
-  /// The first range of [0, numel) that nothing covers.
+  /// The first range within [0, numel) that is not covered; nullopt if all is.
   std::optional<std::pair<int64_t, int64_t>> first_gap(int64_t numel) {
     std::sort(ranges_.begin(), ranges_.end());
     int64_t position = 0;
@@ -180,7 +181,7 @@ std::string first_names(const std::vector<std::string>& names) {
   return cat("(", names.size(), "): ", join_first(names, kNamesShown));
 }
 
-/// Upstream's directories hold torch pickles.
+/// Refuses upstream's directories, which hold torch pickles.
 void refuse_pickles(const std::string& directory) {
   for (const std::string& name : list_directory(directory)) {
     if (name.ends_with(".distcp") || name == ".metadata" || name.ends_with(".pt")) {
@@ -208,7 +209,7 @@ void save_shards(const std::string& directory, const ShardFile& file,
     for (const tensor::FlatShard& shard : group.shards) {
       for (const tensor::FlatSegment& segment : shard.segments) {
         if (segment.spec.numel() == 0 && segment.spec.global_numel() > 0) continue;
-        // Boxes of one tensor (q, k and v of a fused projection) are entries of their own.
+        // Each box of a tensor (q, k and v of a fused projection) has its own entry.
         const std::string tensor = group.prefix + segment.fqn;
         const int number = counts[tensor]++;
         AM_CHECK(number == 0 || segment.spec.box_shape != segment.spec.global_shape, tensor);
@@ -350,7 +351,7 @@ void ShardedFolder::fill(const Target& target, const ShardLoadOptions& options) 
       }
       return;
     }
-    // Both lists are in the order of the global tensor.
+    // Both lists are ordered by position in the global tensor.
     bool is_used = false;
     tensor::ShardRunCursor wanted(*target.spec);
     tensor::ShardRunCursor held(piece.spec);

@@ -15,14 +15,15 @@
 
 namespace automodel::checkpoint {
 
-/// Shards whose tensors are stored as prefix + Hugging Face name: "" for parameters, "exp_avg." for
-/// an optimizer's first moments.
+/// Shards whose tensors are stored as prefix + Hugging Face name; the prefix is "" for parameters,
+/// "exp_avg." for an optimizer's first moments.
 struct ShardGroup {
   std::string prefix;
   std::span<const tensor::FlatShard> shards;
 };
 
-/// Which file of a sharded directory a rank writes: shard-00001-model-00001-of-00001.safetensors.
+/// The file that a rank writes in a sharded directory:
+/// shard-00001-model-00001-of-00001.safetensors.
 struct ShardFile {
   std::string kind = "model";  ///< "model" or "optim"
   int rank = 0;
@@ -31,28 +32,29 @@ struct ShardFile {
   std::string name() const;
 };
 
-/// Writes this rank's file of a sharded directory (which exists): every segment's elements with
-/// their ShardSpec and checksum. All ranks that hold different parts; of replicas only one.
-/// `progress` counts what has been written. AM_CHECK: no tensor twice, unless as several boxes.
-/// Throws InputError (e.g. disk full).
+/// Writes this rank's file in an existing sharded directory: every segment's elements with their
+/// ShardSpec and checksum. Called by all ranks that hold different parts; only one of the replicas.
+/// `progress` counts bytes written. AM_CHECK: a tensor occurs once, or as several boxes. Throws
+/// InputError (e.g. disk full).
 void save_shards(const std::string& directory, const ShardFile& file,
                  std::span<const ShardGroup> groups, ByteCounter* progress = nullptr);
 
-/// Writes the directory's index.json: which files belong to it. One rank, after all have saved.
+/// Writes the directory's index.json, the list of its files. Called by one rank after all have
+/// saved.
 void finish_shards(const std::string& directory, const ShardFile& any_file);
 
 struct ShardLoadOptions {
   int num_threads = 4;
-  /// Verify pieces that are only partly needed too, which reads them whole. Off when the
+  /// Whether pieces that are only partly needed are read whole to verify them. Off when the
   /// checkpoint has just been verified.
   bool verify_partial_pieces = true;
   ByteCounter* progress = nullptr;  ///< counts what has been read
 };
 
-/// A sharded directory, open for reading. Written by any number of ranks.
+/// A sharded directory, open for reading; any number of ranks may have written it.
 class ShardedFolder final : public TensorSource {
  public:
-  /// Throws InputError for a directory without index.json, with files missing or wrong, or made by
+  /// Throws InputError for a directory without index.json, with missing or wrong files, or made by
   /// upstream (torch pickles).
   static ShardedFolder open(const std::string& directory);
 
@@ -61,8 +63,8 @@ class ShardedFolder final : public TensorSource {
   bool contains(std::string_view name) const;
   void read(std::string_view name, int64_t first, at::Tensor out) const override;
 
-  /// Fills shards of any layout; elements are converted to the buffers' dtypes. Throws InputError
-  /// naming what is missing, of another shape, or damaged.
+  /// Fills shards of any layout, converting elements to the buffers' dtypes. Throws InputError
+  /// naming what is missing, has another shape, or is damaged.
   void load(std::span<const ShardGroup> wanted, const ShardLoadOptions& options) const;
 
  private:
@@ -99,8 +101,8 @@ class ShardedFolder final : public TensorSource {
 void load_shards(const std::string& directory, std::span<const ShardGroup> wanted,
                  const ShardLoadOptions& options = {});
 
-/// The checksums that a shard file's header tells of its tensors, in the order of file.tensors().
-/// Throws InputError when it does not describe them rightly.
+/// The checksums of a shard file's tensors by its header, in the order of file.tensors(). Throws
+/// InputError when the header does not describe the tensors correctly.
 std::vector<uint64_t> written_checksums(const SafetensorsFile& file);
 
 }  // namespace automodel::checkpoint

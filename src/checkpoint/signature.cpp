@@ -44,7 +44,7 @@ ModelSignature::ModelSignature(const std::optional<std::string>& pretrained, con
   set(fields_, "rope_scaling", sizes.find("rope_scaling"));
   if (const Json* rope = sizes.find("rope_parameters"); rope != nullptr && rope->is_object()) {
     set(fields_, "rope_theta", rope->find("rope_theta"));
-    // The new form of the plain rotary embedding says what the old one left out.
+    // The new form of the plain rotary embedding states what the old one left out.
     Json scaling = *rope;
     scaling.erase("rope_theta");
     const bool is_plain = scaling.get("rope_type", "default") == "default" && scaling.size() <= 1;

@@ -8,13 +8,14 @@
 
 namespace automodel::checkpoint {
 
-/// What tells whether a checkpoint belongs to the model of a recipe: pretrained name, architecture,
-/// main sizes, rotary settings, whether there are adapters, and on weights in 4 bits.
+/// Identifies the model of a recipe, to decide whether a checkpoint belongs to it: pretrained name,
+/// architecture, main sizes, rotary settings, whether there are adapters, and how weights in 4 bits
+/// are held.
 class ModelSignature final {
  public:
   ModelSignature() = default;
-  /// `pretrained`: pretrained_model_name_or_path, absent for from_config. `quantization`: how the
-  /// weights under adapters are held, "" for floats.
+  /// `pretrained`: pretrained_model_name_or_path, absent for from_config. `quantization`: format of
+  /// the weights under adapters, "" for floats.
   ModelSignature(const std::optional<std::string>& pretrained, const Json& hf_config, bool has_peft,
                  const std::string& quantization = "");
 
@@ -27,7 +28,7 @@ class ModelSignature final {
   Json fields_ = Json::object();
 };
 
-/// One text per field that differs: "hidden_size is 64 in the checkpoint and 128 here".
+/// One text per different field: "hidden_size is 64 in the checkpoint and 128 here".
 std::vector<std::string> signature_differences(const ModelSignature& saved,
                                                const ModelSignature& current);
 

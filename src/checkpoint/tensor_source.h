@@ -23,22 +23,24 @@ struct TensorInfo {
   uint64_t num_bytes() const;
 };
 
-/// Where an export takes whole tensors from, a piece at a time: memory or a sharded checkpoint.
+/// The source of whole tensors for an export, read a piece at a time: memory or a sharded
+/// checkpoint.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
   virtual std::vector<TensorInfo> tensors() const = 0;
 
-  /// Elements [first, first + out.numel()) of a tensor read row by row, converted to out's dtype.
+  /// Reads elements [first, first + out.numel()) of a tensor, row by row, converted to out's dtype.
   /// `out` is one-dimensional, contiguous, on the CPU.
   virtual void read(std::string_view name, int64_t first, at::Tensor out) const = 0;
 };
 
-/// Shards that hold every tensor whole (one rank, or replicas). The shards outlive the source.
+/// A source over shards that hold every tensor whole (one rank, or replicas). They outlive the
+/// source.
 class ShardSource final : public TensorSource {
  public:
-  /// AM_CHECK: every segment is whole, no name occurs twice.
+  /// AM_CHECK: every segment is whole and no name occurs twice.
   explicit ShardSource(std::span<const tensor::FlatShard> shards);
 
   std::vector<TensorInfo> tensors() const override;

@@ -7,33 +7,34 @@
 
 namespace automodel::comm {
 
-/// Where a rank is with one channel: a group's collectives, or its messages to or from one rank.
+/// How far a rank is on one channel: a group's collectives, or its messages to or from one rank.
 struct BeatLine {
   std::string group;
   std::string peer;  ///< channel_name of the other rank, "" for collectives
   int64_t num_started = 0;
-  std::string waited;  ///< the operation that the rank waits for, or ""
+  std::string waited;  ///< operation that the rank is waiting for, or ""
   double wait_seconds = 0;
 };
 
-/// What a rank tells the others every second: that it lives, and where it is.
+/// What a rank reports to the others twice a second: that it is alive, and how far it is.
 struct Beat {
-  int64_t number = 0;            ///< of the rank's beats
+  int64_t number = 0;            ///< counts the rank's beats
   double computing_seconds = 0;  ///< since the rank last waited
   std::vector<BeatLine> lines;
 
-  /// How long the rank has been waiting for others; nothing when it computes.
+  /// How long the rank has been waiting for others; nullopt while it computes.
   std::optional<double> waited_seconds() const;
 };
 
-/// A beat as ranks leave it in the store: a line for the rank, then one a channel, fields between
-/// tabs, times in milliseconds.
+/// A beat in the form in which it is stored: a line for the rank, then one per channel, fields
+/// separated by tabs, times in milliseconds.
 std::string format_beat(const Beat& beat);
 
-/// Any text: what is no beat's line is left out.
+/// Accepts any text and ignores lines that belong to no beat.
 Beat parse_beat(const std::string& text);
 
-/// How a beat calls the messages to (from, when the reporting rank is the receiver) a rank.
+/// The name in a beat of the messages to a rank, or from it when the reporting rank is the
+/// receiver.
 std::string channel_name(int rank, bool is_receiver);
 
 }  // namespace automodel::comm

@@ -6,8 +6,8 @@
 
 namespace automodel::comm {
 
-/// What a rank says when its own device, or its memory, has failed: one line with what to do about
-/// it. nullopt for errors of any other kind.
+/// The failure text of a rank whose own device or memory has failed: one line that says what to do.
+/// nullopt for any other error.
 std::optional<std::string> device_failure(const std::exception& error);
 
 }  // namespace automodel::comm

@@ -15,23 +15,23 @@
 
 namespace automodel::comm {
 
-/// Makes a mark for streams of a group's device.
+/// Makes a mark for the streams of a group's device.
 using MakeMark = std::function<std::unique_ptr<StreamMark>()>;
 
 struct DeviceWatchOptions {
-  double period_seconds = 0.25;  ///< of looking after peers and marks
-  double lost_seconds = 10.0;    ///< without a sign of life a rank counts as vanished
-  double abort_seconds = 10.0;   ///< for giving up all groups
-  /// The groups could not be given up, so the host may wait for its device for ever: is given the
-  /// cause and ends the process. Absent: a line on stderr and status 4.
+  double period_seconds = 0.25;  ///< between checks of peers and marks
+  double lost_seconds = 10.0;    ///< a rank without a sign of life for so long has vanished
+  double abort_seconds = 10.0;   ///< limit for aborting all groups
+  /// Called with the cause when groups could not be aborted, so that the host might wait for its
+  /// device forever; must end the process. Absent: prints a line on stderr and exits with status 4.
   std::function<void(const std::string& cause)> end_process;
 };
 
-/// Looks after what a device does while the host goes on. The host waits for the device in places
-/// where nobody knows of groups, and for ever when a peer is gone: a thread notices failures,
-/// peers that end and operations that take longer than their group's timeout, and aborts every
-/// group, which ends the host's wait too. What the host then reads is worthless: its next operation
-/// of any group throws the cause. A device that fails by itself is its rank's own failure.
+/// Watches what a device does while the host continues. The host waits for the device in code that
+/// knows nothing of groups, and would wait forever if a peer is gone. So a thread notices failures,
+/// peers that end and operations that exceed their group's timeout, and aborts every group, which
+/// also ends the host's wait. The data that the host then reads are invalid; its next operation on
+/// any group throws the cause. A device that fails by itself counts as its own rank's failure.
 class DeviceWatch final {
  public:
   DeviceWatch(std::shared_ptr<FailureWatch> watch, WatchedGroup everybody,
@@ -40,17 +40,17 @@ class DeviceWatch final {
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
-  /// A group that is aborted, once, when anything fails.
+  /// Adds a group to abort, once, when anything fails.
   void guard(std::shared_ptr<GroupBackend> backend);
-  /// An operation on its way through the device.
+  /// An operation that a device has been given.
   class Followed;
-  /// The present stream comes to an operation, which is about to be started behind it. The result
-  /// is null where the group has no marks. Throws what the device says.
+  /// Called before an operation is started on the current stream. Returns null for a group without
+  /// marks. Throws the device's error.
   std::shared_ptr<Followed> enter(const WatchedCall& call, const MakeMark& make_mark);
-  /// The present stream is behind it: from when the device has come to its beginning, it has to get
-  /// to its end in time.
+  /// Called after it was started: once the device has reached the operation's beginning, it must
+  /// reach the end within the timeout.
   void leave(const std::shared_ptr<Followed>& followed);
-  /// Ends the thread; aborts the groups when a failure is known.
+  /// Ends the thread; aborts the groups if a failure is known.
   void stop();
 
  private:
@@ -68,13 +68,13 @@ class DeviceWatch final {
   std::shared_ptr<FailureWatch> watch_;
   WatchedGroup everybody_;
   DeviceWatchOptions options_;
-  std::string next_beat_;  // of the rank after this one, and since when it is the same
+  std::string next_beat_;  // of the next rank, and since when it has not changed
   double next_beat_since_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable stopped_;
   bool is_stopped_ = false;
   std::vector<std::shared_ptr<GroupBackend>> groups_;
-  /// By the group's name, in their order; the marks of those that are over serve again.
+  /// By group name, in order of their start; marks of finished ones are reused.
   std::map<std::string, std::deque<std::shared_ptr<Followed>>> followed_;
   std::map<std::string, std::vector<std::unique_ptr<StreamMark>>> free_marks_;
   std::string last_operation_ = "start";

@@ -16,7 +16,7 @@
 
 namespace automodel::comm {
 
-/// Where a rank's process lives, so that ranks of the same host can see whether it still does.
+/// The host of a rank's process, by which ranks on that host can check whether it is alive.
 struct RankProcess {
   std::string host;  ///< host name and pid namespace
   int64_t pid = 0;
@@ -28,13 +28,13 @@ struct RankProcess {
 
 struct WatchOptions {
   int rank = 0;
-  bool serves_store = false;     ///< waits in post() until the peers know
+  bool serves_store = false;     ///< waits in post() until the peers have read it
   std::string store_place;       ///< who serves the store, for texts: "rank 0", "the launcher"
   double beat_seconds = 0.5;     ///< period of the signs of life
-  double silence_seconds = 2.0;  ///< without one, a rank counts as vanished
+  double silence_seconds = 2.0;  ///< a rank without one for so long has vanished
 };
 
-/// A group as texts speak of it.
+/// A group's name and ranks, for texts.
 struct WatchedGroup {
   std::string name;
   std::vector<int> ranks;  ///< global
@@ -47,17 +47,17 @@ struct WatchedPeer {
   bool is_receiver = false;
 };
 
-/// An operation that this rank has entered.
+/// An operation that this rank has started.
 struct WatchedCall {
   WatchedGroup group;
   std::string operation;            ///< "all_reduce", "send to rank 3"
-  std::optional<WatchedPeer> peer;  ///< nullopt: everybody in the group takes part
-  int64_t number = 0;  ///< from 1: among the group's collectives, or the peer's messages
+  std::optional<WatchedPeer> peer;  ///< nullopt: a collective of the whole group
+  int64_t number = 0;  ///< from 1, among the group's collectives or the peer's messages
   double begin_seconds = 0;
 };
 
-/// Finds out whose fault a failed collective is. A thread sends signs of life with the collectives
-/// that this rank is in, and notes the first failure that any rank leaves in the store.
+/// Finds the cause of a failed collective. A thread publishes this rank's signs of life with the
+/// collectives that it is in, and reads the first failure that any rank leaves in the store.
 class FailureWatch final {
  public:
   /// `processes` of all ranks.
@@ -67,16 +67,16 @@ class FailureWatch final {
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
 
-  /// An operation of a group begins: once it has been started. It ends with leave(), once or
-  /// more; several may be under way.
+  /// Called when an operation has been started. leave() ends it, and may be called more than once;
+  /// several operations may be under way.
   WatchedCall enter(const WatchedGroup& group, const std::string& operation,
                     const std::optional<WatchedPeer>& peer = std::nullopt);
-  /// This rank does nothing else from now on, until it leaves.
+  /// From now on this rank only waits for the operation, until leave().
   void begin_wait(const WatchedCall& call);
   void leave(const WatchedCall& call);
 
   int rank() const { return options_.rank; }
-  /// The first failure of any rank, once it is known here.
+  /// The first failure of any rank, if this rank knows it.
   std::optional<std::string> failure() const;
   /// A rank's latest sign of life. From any thread. Throws StoreGone.
   std::string beat_of(int rank);
@@ -85,14 +85,15 @@ class FailureWatch final {
   bool has_lost_peer(const WatchedGroup& group) const;
 
   /// The cause of an operation that ended with `reason`: a peer's own text, the ranks that
-  /// vanished, or those that did not come. Takes up to 2.5 s, and a timeout more where all that did
-  /// not come wait for somebody else; leaves the cause in the store for the others. From any
+  /// vanished, or those that did not start it. Takes up to 2.5 s, and a timeout more when all
+  /// missing ranks wait for another one. Leaves the cause in the store for the others. From any
   /// thread.
   PeerFailure explain(const WatchedCall& call, const std::string& reason);
 
   /// Leaves this rank's failure for the others, unless it only repeats theirs.
   void post(const std::string& text);
-  /// Posts without waiting until others know. Throws nothing: without a store nobody can read it.
+  /// Posts without waiting until others have read it. Never throws: without a store nobody can read
+  /// it.
   void tell(const std::string& text) noexcept;
 
   /// Ends the signs of life.
@@ -105,12 +106,12 @@ class FailureWatch final {
     double begin_seconds = 0;
     std::optional<double> wait_begin_seconds;
   };
-  /// How far a group's collectives are, or its messages to or from one rank.
+  /// How far this rank is with a group's collectives, or with its messages to or from one rank.
   struct Progress {
     int64_t num_started = 0;
     std::deque<Operation> under_way;
   };
-  /// A group and the other end, "" for all.
+  /// A group and the other rank, "" for collectives.
   using Channel = std::pair<std::string, std::string>;
 
   static Channel channel_of(const WatchedCall& call);
@@ -129,10 +130,10 @@ class FailureWatch final {
 
   WatchOptions options_;
   std::vector<RankProcess> processes_;
-  std::mutex store_mutex_;             // held by whoever explains a failure
+  std::mutex store_mutex_;             // held while explaining a failure
   std::unique_ptr<Store> store_;       // for explaining
-  std::unique_ptr<Store> beat_store_;  // of the thread
-  mutable std::mutex mutex_;           // guards what follows
+  std::unique_ptr<Store> beat_store_;  // used by the thread
+  mutable std::mutex mutex_;           // guards the members below
   std::condition_variable stopped_;
   bool is_stopped_ = false;
   bool has_seen_failure_ = false;

@@ -13,15 +13,15 @@ class Device;
 
 namespace automodel::comm {
 
-/// Gloo's network device: of an interface, of the loopback ("lo"), or ("") of the host's name.
+/// Gloo's network device: of an interface, of the loopback ("lo"), or of the host's name ("").
 std::shared_ptr<gloo::transport::Device> open_gloo_device(const std::string& interface);
 
 struct GlooPlace {
   int rank = 0;
   int size = 1;
   double timeout_seconds = 60;
-  /// Asked twice a second while a collective runs: whether a peer is known to have failed. Gloo
-  /// does not always notice that a peer is gone, and would wait for the whole timeout.
+  /// Called twice a second while a collective runs; returns whether a peer is known to have failed.
+  /// Gloo does not always notice a lost peer, and would wait for the whole timeout.
   std::function<bool()> has_lost_peer;
 };
 

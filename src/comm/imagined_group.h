@@ -6,8 +6,8 @@
 
 namespace automodel::comm {
 
-/// A group that knows its numbers only, for plans of what ranks would do: asking it to send
-/// anything is a bug of ours.
+/// A group that has a rank and a size but cannot communicate, for plans; any operation on it is an
+/// InternalError.
 ProcessGroup imagined_group(std::string name, int rank, int size);
 
 }  // namespace automodel::comm

@@ -6,10 +6,10 @@
 
 namespace automodel::comm {
 
-/// The ranks of two axes of a mesh as one group, made of the axes' own groups without a connection
-/// of its own: rank outer.rank() * inner.size() + inner.rank(). Each operation is one over `inner`
-/// and one over `outer`, and has ended when it returns. Exchanges between two ranks go over neither
-/// axis: all_to_all, send and recv are for groups that a world has made (InternalError here).
+/// Makes one group of the ranks of two mesh axes, using the axes' groups instead of connections of
+/// its own; rank is outer.rank() * inner.size() + inner.rank(). Each operation runs once over
+/// `inner` and once over `outer`, and is complete when it returns. all_to_all, send and recv are
+/// not supported (InternalError), since two ranks may share neither axis.
 ProcessGroup joined_group(std::string name, const ProcessGroup& outer, const ProcessGroup& inner);
 
 }  // namespace automodel::comm

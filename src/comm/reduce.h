@@ -10,9 +10,9 @@
 
 namespace automodel::comm {
 
-/// out[i] = the reduction of sources[0][i], sources[1][i], ... in this order, for `count` elements.
-/// `out` may be one of the sources. bfloat16 is summed in float and rounded once; kAvg of integers
-/// truncates.
+/// Sets out[i] to the reduction of sources[0][i], sources[1][i], ... in this order, for `count`
+/// elements. `out` may be one of the sources. bfloat16 is summed in float and rounded once; kAvg of
+/// integers truncates.
 void reduce_sources(c10::ScalarType dtype, ReduceOp op, std::byte* out,
                     std::span<const std::byte* const> sources, int64_t count);
 

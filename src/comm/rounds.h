@@ -11,31 +11,31 @@
 
 namespace automodel::comm {
 
-/// Where a rank is in a group whose ranks exchange slots of memory.
+/// A rank's place in a group whose ranks exchange slots of memory.
 struct RoundsPlace {
   int rank = 0;
   int size = 1;
   int64_t slot_bytes = 0;
 };
 
-/// A collective cut into rounds. In each, every writer fills a slot that all others read. Rounds
-/// are written in order and taken in order, and a round is written before it is taken.
+/// A collective in rounds. In each round every writer fills a slot that all others read. Rounds are
+/// written and read in order, each written before it is read.
 class Rounds {
  public:
   virtual ~Rounds() = default;
   virtual int64_t num_rounds() const = 0;
   virtual bool is_writer(int) const { return true; }
-  /// Whether what a round sends is there once the rounds before `num_taken` have been taken.
+  /// Whether the data of a round are available once the rounds before `num_taken` have been read.
   virtual bool is_ready(int64_t, int64_t num_taken) const {
     static_cast<void>(num_taken);
     return true;
   }
   virtual void write(int64_t round, std::byte* slot) = 0;
-  /// `slots` of all ranks; those of this rank and of ranks that do not write are null.
+  /// `slots` of all ranks; null for this rank and for ranks that do not write.
   virtual void take(int64_t round, std::span<const std::byte* const> slots) = 0;
 };
 
-/// The arguments are those of ProcessGroup. They keep the tensors alive.
+/// The arguments are those of ProcessGroup; the rounds keep the tensors alive.
 std::unique_ptr<Rounds> gather_rounds(const RoundsPlace& place, at::Tensor out, at::Tensor in);
 std::unique_ptr<Rounds> reduce_scatter_rounds(const RoundsPlace& place, at::Tensor out,
                                               at::Tensor in, ReduceOp op);

@@ -10,12 +10,12 @@
 
 namespace automodel::comm {
 
-/// Wakes sleepers of other processes; lives in shared memory, zero at first.
+/// Wakes waiting threads in other processes. Lives in shared memory, initially zero.
 class Bell final {
  public:
   void ring();
   uint32_t num_rings() const { return num_rings_.load(std::memory_order_seq_cst); }
-  /// Returns once it has rung since num_rings() was `seen`, or after the seconds, or before.
+  /// Returns when the bell has rung since num_rings() was `seen`, after `seconds`, or spuriously.
   void sleep(uint32_t seen, double seconds);
 
  private:
@@ -23,16 +23,16 @@ class Bell final {
   std::atomic<uint32_t> num_sleepers_;
 };
 
-/// Memory that the ranks of a group share: without a name, so that it goes with its last process.
+/// Memory that the ranks of a group share. It has no name, so it disappears with its last process.
 class SharedSegment final {
  public:
-  /// Owns mapped memory from now on.
+  /// Takes ownership of mapped memory.
   SharedSegment(std::byte* data, size_t size) : data_(data), size_(size) {}
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
 
-  /// On a page's border; zero at first.
+  /// Begins at a page; initially zero.
   std::byte* data() const { return data_; }
 
  private:
@@ -40,23 +40,23 @@ class SharedSegment final {
   size_t size_;
 };
 
-/// Where a group's ranks, all processes of one host, meet to share memory.
+/// Where the ranks of a group, all processes of one host, meet to share memory.
 struct SegmentPlace {
-  std::string key;  ///< of the group, below which they write
+  std::string key;  ///< of the group; prefix of their keys
   int rank = 0;     ///< in the group
   int size = 1;
   double timeout_seconds = 60;
-  int64_t maker_pid = 0;  ///< of the process that is rank 0, whose memory alone is taken
+  int64_t maker_pid = 0;  ///< rank 0's process; only its memory is mapped
 };
 
 struct SegmentOutcome {
   std::unique_ptr<SharedSegment> segment;
-  std::string why_not;  ///< the system's text, where there is none
+  std::string why_not;  ///< the system's error, if there is no memory
 };
 
-/// Memory mapped by all ranks, or by none. What the store says of it is a claim: only memory of
-/// rank 0's process that has no name, has this size and is sealed against changing it is mapped.
-/// Throws std::runtime_error when a rank does not come in time.
+/// Maps memory on all ranks, or on none. What the store says about it is not trusted: a rank maps
+/// only memory of rank 0's process that has no name, has this size and is sealed against changes.
+/// Throws std::runtime_error when a rank does not arrive in time.
 SegmentOutcome share_segment(Store& store, const SegmentPlace& place, size_t num_bytes);
 
 }  // namespace automodel::comm

@@ -10,8 +10,9 @@
 
 namespace automodel::comm {
 
-/// The shared memory of a group: for every rank a ring of slots that it fills and all others read,
-/// the counters of both, and a bell that rings when a counter that the rank waits for has moved.
+/// The shared memory of a group. Every rank has a ring of slots that it fills and all others read,
+/// counters for writing and reading, and a bell that rings when a counter that it waits for
+/// changes.
 class SlotRings final {
  public:
   static constexpr int64_t kSlotBytes = int64_t{256} << 10;
@@ -25,22 +26,22 @@ class SlotRings final {
   int size() const { return size_; }
   Bell& bell() { return counters(rank_).bell; }
 
-  /// The slot to fill next; null while somebody has not read what it holds.
+  /// The next slot to fill; null until all ranks have read its previous contents.
   std::byte* free_slot();
-  /// It has been filled.
+  /// Marks that slot as filled.
   void publish();
 
-  /// The next slot of another rank; null while it has not been filled.
+  /// The next slot of another rank; null until it is filled.
   const std::byte* next_slot(int writer) const;
-  /// It has been read.
+  /// Marks that slot as read.
   void release(int writer);
 
  private:
-  /// Written by one rank only, but for the bell.
+  /// Written by one rank only, except the bell.
   struct alignas(64) Counters {
     std::atomic<uint64_t> num_published;
     alignas(64) Bell bell;
-    /// Slots that this rank has read, by their writer.
+    /// Numbers of slots that this rank has read, by their writer.
     alignas(64) std::atomic<uint64_t> num_read[];
   };
 

@@ -13,20 +13,20 @@
 namespace automodel::comm {
 
 struct SlowWorkOptions {
-  /// A rank at work whose progress stands still for so long is given up.
+  /// The run ends when a working rank makes no progress for so long.
   double stall_seconds = 1800;
-  double report_seconds = 10;    ///< period of lines about work that takes long
-  double silence_seconds = 30;   ///< a rank without a sign of life for so long is looked for
-  Reporter* reporter = nullptr;  ///< hears of work that takes long; may be null
+  double report_seconds = 10;    ///< period of reports on long work
+  double silence_seconds = 30;   ///< a rank without a sign of life for so long is checked
+  Reporter* reporter = nullptr;  ///< gets reports on long work; may be null
 };
 
-/// Lets ranks wait for each other's work on files, of which nobody can say how long it takes: as
-/// long as every rank lives and comes forward, the wait has no end. No collective is under way
-/// meanwhile, so no timeout of one can run out: ranks meet in the store.
+/// Makes ranks wait for each other's work on files, whose duration nobody knows: there is no limit
+/// as long as every rank is alive and makes progress. Ranks meet in the store, and no collective is
+/// under way meanwhile, so no collective's timeout can expire.
 class SlowWork final {
  public:
-  /// A world of one, or `size` ranks. Two connections of its own to the store are made; a thread
-  /// tells the others of this rank's progress.
+  /// For a world of one, or for `size` ranks. Makes two connections to the store of its own; a
+  /// thread publishes this rank's progress.
   SlowWork();
   SlowWork(Store& store, std::shared_ptr<FailureWatch> watch, WatchedGroup world,
            const SlowWorkOptions& options);
@@ -34,22 +34,22 @@ class SlowWork final {
   SlowWork(const SlowWork&) = delete;
   SlowWork& operator=(const SlowWork&) = delete;
 
-  /// Bytes this rank has moved, all work together; work adds to it.
+  /// Number of bytes that this rank has moved, in all work together; work adds to it.
   std::atomic<uint64_t>& progress();
 
   /// Runs `work` while the other ranks run theirs of the same name ("saving"), and returns when all
-  /// are through. When it failed anywhere, nobody is at work any more when this throws: the work's
-  /// own exception, else PeerFailure with the text of the first rank that failed. Also throws
-  /// PeerFailure when a rank ends, vanishes or makes no progress. Called by all ranks in the same
+  /// have finished. If it failed on any rank, this throws after all have stopped: the work's own
+  /// exception, else PeerFailure with the text of the first rank that failed. Also throws
+  /// PeerFailure when a rank ends, vanishes or makes no progress. All ranks call it in the same
   /// order.
   void run(const std::string& name, const std::function<void()>& work);
 
-  /// Whether all ranks were through when the last run() ended, so that nobody was at work any more.
+  /// Whether all ranks had stopped working when the last run() ended.
   bool has_met() const { return has_met_; }
 
  private:
   struct State;
-  std::atomic<uint64_t> progress_{0};  // before what reads it from a thread of its own
+  std::atomic<uint64_t> progress_{0};  // declared before the members whose threads read it
   std::unique_ptr<State> state_;
   bool has_met_ = false;
 };

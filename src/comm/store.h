@@ -14,18 +14,18 @@ class StoreGone final : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Keys and values that all ranks of a run see. One thread at a time; every call throws StoreGone
-/// when the server cannot be reached any more.
+/// Keys and values that all ranks of a run share. Use from one thread at a time; every call throws
+/// StoreGone when the server is unreachable.
 class Store {
  public:
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
-  /// Waits for the key; nullopt when it has not come within `seconds`.
+  /// Waits for the key; nullopt when it is not set within `seconds`.
   virtual std::optional<std::string> get(const std::string& key, double seconds) = 0;
   virtual bool has(const std::string& key) = 0;
   /// Adds to a counter that begins at 0; returns the sum.
   virtual int64_t add(const std::string& key, int64_t amount) = 0;
-  /// A connection of its own, for another thread.
+  /// Makes another connection, for another thread.
   virtual std::unique_ptr<Store> connect_again() = 0;
 };
 

@@ -10,21 +10,21 @@
 
 namespace automodel::comm {
 
-/// Where a run's store is, and what it has to be told.
+/// Where a run's store is, and how to connect.
 struct StorePlace {
   std::string host;
   int port = 0;
   std::string secret;
-  double timeout_seconds = 60;  ///< for its answer; waits for keys have their own
+  double timeout_seconds = 60;  ///< for connecting; waits for keys have their own
 };
 
-/// A connection to a StoreServer, in the form that c10d's classes take. From any thread, one
-/// request at a time. Throws c10::DistNetworkError when the server is gone, c10::DistStoreError
-/// when a key does not come in time.
+/// A connection to a StoreServer, as a c10d::Store. Thread-safe; sends one request at a time.
+/// Throws c10::DistNetworkError when the server is gone, c10::DistStoreError when a key is not set
+/// in time.
 class StoreClient final : public c10d::Store {
  public:
-  /// Throws c10::DistNetworkError when nobody answers in time, or who answers does not know the
-  /// secret or does not take ours.
+  /// Throws c10::DistNetworkError when nobody answers in time, or when the server does not know the
+  /// secret or refuses ours.
   explicit StoreClient(StorePlace place);
   ~StoreClient() override;
   StoreClient(const StoreClient&) = delete;

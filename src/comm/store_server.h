@@ -5,13 +5,13 @@
 
 namespace automodel::comm {
 
-/// The store of a world: keys and values that all ranks see, as long as this lives. It is served
-/// over TCP to those who prove that they know the run's secret (store_wire.h). Of a stranger no
-/// more than a greeting is read; whoever has not proved himself within some seconds, or says
-/// anything else, is hung up on, and so is the oldest such caller when there are many.
+/// The store of a world: keys and values that all ranks share, for this object's lifetime. It
+/// serves clients over TCP that prove that they know the run's secret (store_wire.h). From others
+/// it reads only a greeting; it disconnects a client that sends anything else or has not proved
+/// itself within some seconds, and the oldest such client when there are many.
 class StoreServer final {
  public:
-  /// Serves on a listening socket's descriptor, which it owns from now on. Starts a thread.
+  /// Serves on a listening socket, whose descriptor it owns from now on. Starts a thread.
   StoreServer(int listening_fd, std::string secret);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

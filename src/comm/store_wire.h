@@ -7,8 +7,9 @@
 
 namespace automodel::comm {
 
-// What the run's store and its clients say to each other. First who they are, both ways, without
-// saying the run's secret; then requests, each answered before the next one is read:
+// The protocol of the run's store. First both sides prove that they know the run's secret without
+// sending it; then the client sends requests, each of which is answered before the next one is
+// read:
 //
 //   client   kHello  nonce            | proof of a client
 //   server                nonce proof |                    kWelcome
@@ -23,7 +24,7 @@ inline constexpr size_t kNonceBytes = 16;
 inline constexpr size_t kProofBytes = 40;
 inline constexpr size_t kGreetingBytes = kHello.size() + kNonceBytes;
 inline constexpr size_t kReplyBytes = kNonceBytes + kProofBytes;
-/// Most bytes of a request or a result; what ranks tell each other is some kilobytes.
+/// Largest size of a request or result in bytes; ranks usually exchange some kilobytes.
 inline constexpr uint32_t kLargestFrame = 64U << 20;
 
 enum class StoreOperation : uint8_t {
@@ -36,14 +37,15 @@ enum class StoreOperation : uint8_t {
   kCount = 7,       ///< -> number of keys
 };
 
-/// Bytes that nobody can guess.
+/// Random bytes that nobody can guess.
 std::string random_bytes(size_t count);
 
-/// Which only somebody who knows the secret can make of both nonces. `role`: "client" or "server".
+/// A proof that can be computed from both nonces only with the secret. `role`: "client" or
+/// "server".
 std::string prove(const std::string& secret, std::string_view role, std::string_view client_nonce,
                   std::string_view server_nonce);
 
-/// Whether two proofs are equal; takes as long for any two.
+/// Whether two proofs are equal, in a time that does not depend on their contents.
 bool is_same_proof(std::string_view a, std::string_view b);
 
 /// Makes the bytes of a request or a result.
@@ -58,7 +60,7 @@ class WireWriter final {
   std::string bytes_;
 };
 
-/// Takes them apart; nullopt where they end too early.
+/// Parses these bytes; nullopt when they end too early.
 class WireReader final {
  public:
   explicit WireReader(std::string_view bytes) : bytes_(bytes) {}

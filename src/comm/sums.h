@@ -6,7 +6,7 @@
 
 namespace automodel::comm {
 
-/// Sums of each number over the ranks of a group, in float64. Collective.
+/// The sums of each value over the ranks of a group, in float64. Collective.
 std::vector<double> sum_over(const ProcessGroup& group, std::vector<double> values);
 
 double sum_over(const ProcessGroup& group, double value);

@@ -10,8 +10,8 @@
 
 namespace automodel::comm {
 
-/// A connection to the run's store; it also serves it when the options say so. Throws UserError
-/// when there is no answer, the port is taken or who answers does not know the run's secret.
+/// A connection to the run's store; also serves the store if the options say so. Throws UserError
+/// when there is no answer, the port is taken, or the server does not know the run's secret.
 class TcpStore final : public Store {
  public:
   explicit TcpStore(const WorldOptions& options);
@@ -22,14 +22,14 @@ class TcpStore final : public Store {
   int64_t add(const std::string& key, int64_t amount) override;
   std::unique_ptr<Store> connect_again() override;
 
-  /// The store's keys below `prefix`, in the form that c10d's classes take.
+  /// The store's keys with `prefix`, as a c10d::Store.
   c10::intrusive_ptr<c10d::Store> below(const std::string& prefix) const;
 
  private:
   TcpStore(c10::intrusive_ptr<c10d::Store> store, bool is_address)
       : store_(std::move(store)), is_address_(is_address) {}
 
-  std::unique_ptr<StoreServer> server_;  // where this rank serves it; null in further connections
+  std::unique_ptr<StoreServer> server_;  // set if this rank serves it; null in further connections
   c10::intrusive_ptr<c10d::Store> store_;
   bool is_address_;  ///< the server's place is an address, not a name
 };

@@ -7,9 +7,9 @@
 
 namespace automodel::comm {
 
-/// A backend whose operations are known to the watch from their start to the end of their wait, and
-/// whose failures it explains: they become PeerFailure. With a `device_watch` operations on a
-/// device are followed beyond their waits, and none is started once anything has failed.
+/// Wraps a backend: its operations are known to the watch from their start to the end of their
+/// wait, and the watch explains their failures, which become PeerFailure. With a `device_watch`,
+/// operations on a device are followed beyond their waits, and none starts after a failure.
 std::shared_ptr<GroupBackend> watch_backend(std::shared_ptr<GroupBackend> backend,
                                             std::shared_ptr<FailureWatch> watch, WatchedGroup group,
                                             std::shared_ptr<DeviceWatch> device_watch = nullptr);

@@ -16,14 +16,14 @@
 
 namespace automodel::config {
 
-/// A key that upstream's recipes carry and that does nothing here: accepted, named in one warning.
+/// A key of upstream's recipes that has no effect here: accepted, and listed in one warning.
 struct LegacyKey {
   std::string name;
   std::string reason;  ///< "use `seed`"
 };
 
-/// What a caller knows beyond the fields. An options struct may state its own legacy keys as
-/// `static std::vector<LegacyKey> legacy_keys()`; then nested blocks know them too.
+/// What a caller adds to the fields. An options struct may declare its own legacy keys as `static
+/// std::vector<LegacyKey> legacy_keys()`, which also apply where the struct is nested.
 struct BindOptions {
   std::vector<LegacyKey> legacy_keys;
   std::vector<std::string> other_keys;     ///< keys that the caller reads itself
@@ -42,12 +42,12 @@ std::optional<bool> read_bool(const Node& node, Diagnostics& diagnostics);
 std::optional<int64_t> read_int(const Node& node, const Range& range, Diagnostics& diagnostics);
 std::optional<double> read_double(const Node& node, const Range& range, Diagnostics& diagnostics);
 std::optional<std::string> read_string(const Node& node, Diagnostics& diagnostics);
-/// The index into `names`.
+/// Returns the index into `names`.
 std::optional<size_t> read_enum(const Node& node, const std::vector<std::string>& names,
                                 Diagnostics& diagnostics);
 bool expect_sequence(const Node& node, Diagnostics& diagnostics);
 bool expect_mapping(const Node& node, Diagnostics& diagnostics);
-/// Unknown, legacy and missing keys of a mapping.
+/// Adds findings for unknown, legacy and missing keys of a mapping.
 void check_keys(const Node& node, const std::vector<std::string>& fields,
                 const std::vector<std::string>& required, const BindOptions& options,
                 Diagnostics& diagnostics);
@@ -73,19 +73,18 @@ concept StatesLegacyKeys = requires {
 
 }  // namespace bind_detail
 
-/// Reads an options struct from a mapping: every field that is there and not null (null keeps the
+/// Reads an options struct from a mapping: every field that is present and not null (null keeps the
 /// default; a std::optional becomes empty). Wrong types, ranges, enum texts and unknown keys become
-/// findings and the default stays, so that one pass tells everything. A null node gives the
-/// defaults.
+/// findings and keep the default, so that one pass finds all. A null node gives the defaults.
 template <HasFields T>
 T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options = {});
 
-/// bind() with other defaults than the struct's.
+/// bind() with `defaults` in place of the struct's own.
 template <HasFields T>
 T bind_over(T defaults, const Node& node, Diagnostics& diagnostics,
             const BindOptions& options = {});
 
-/// Reads one value of any field type; empty, with a finding, when the node does not fit.
+/// Reads one value of any field type; empty, after adding a finding, when the node does not fit.
 template <typename T>
 std::optional<T> read_value(const Node& node, Diagnostics& diagnostics,
                             const bind_detail::Range& range = {});

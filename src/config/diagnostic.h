@@ -17,7 +17,7 @@ enum class Severity {
   kNote,
 };
 
-/// One thing found in a recipe.
+/// One problem found in a recipe.
 struct Finding {
   Severity severity = Severity::kError;
   std::string text;  ///< what is wrong with the values, then what would be right
@@ -27,7 +27,7 @@ struct Finding {
   std::string other_text;               ///< "first here"
 };
 
-/// Collects what is found while a recipe is read, so that all of it can be told at once:
+/// Collects findings while a recipe is read, so that all can be shown together:
 ///
 ///   recipe.yaml:12:12: error: tp_size 3 does not divide num_attention_heads 32
 ///   [distributed.tp_size]
@@ -39,22 +39,22 @@ class Diagnostics final {
  public:
   explicit Diagnostics(const Sources& sources) : sources_(&sources) {}
 
-  /// At a value.
+  /// Each adds a finding at a value.
   void error(const Node& node, std::string text);
   void unsupported(const Node& node, std::string text);
   void warning(const Node& node, std::string text);
   void note(const Node& node, std::string text);
-  /// At a key rather than its value (unknown or misplaced keys).
+  /// Each adds a finding at a key rather than its value (unknown or misplaced keys).
   void error_at_key(const Node& node, std::string text);
   void warning_at_key(const Node& node, std::string text);
-  /// A key that nobody reads: an error, unless keys_are_open().
+  /// Reports a key that nothing reads: an error, unless keys_are_open().
   void unknown_key(const Node& node, std::string text);
-  /// From now on unknown and missing keys are unsupported instead of wrong: the recipe is of a
-  /// kind whose keys are not known here.
+  /// From now on unknown and missing keys count as unsupported instead of wrong, because the recipe
+  /// is of a kind whose keys are not known here.
   void keys_are_open() { absence_severity_ = Severity::kUnsupported; }
-  /// A key that ought to be in `parent`; shown at the parent's own key, named parent.key.
+  /// Reports a key missing from `parent`; shown at the parent's own key, with the path parent.key.
   void missing(const Node& parent, std::string_view key, std::string text);
-  /// Two keys that exclude each other: shown at `node`, then where `other` is.
+  /// Reports two keys that exclude each other, with both places.
   void clash(const Node& node, const Node& other, std::string text, std::string other_text);
   void add(Finding finding) { findings_.push_back(std::move(finding)); }
 
@@ -68,8 +68,8 @@ class Diagnostics final {
   std::string render(const Finding& finding) const;
   std::vector<std::string> render_all(Severity severity) const;
 
-  /// Throws UserError with every error, or UnsupportedError when all of them are of that kind;
-  /// returns when there is none.
+  /// Throws UserError with all errors, or UnsupportedError when all are of that kind; returns when
+  /// there are none.
   void throw_if_errors() const;
 
  private:

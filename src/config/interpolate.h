@@ -14,8 +14,8 @@ struct Interpolated {
       problems;  ///< "Environment variable 'X' is not set (required by '${X}')."
 };
 
-/// Replaces ${VAR}, ${VAR,default}, ${oc.env:VAR}, ${oc.env:VAR,default} and $VAR; dots are part of
-/// a name, `$5` stays. Text that comes from the environment is not looked at again.
+/// Replaces ${VAR}, ${VAR,default}, ${oc.env:VAR}, ${oc.env:VAR,default} and $VAR; names may
+/// contain dots, `$5` is kept. Text from the environment is not interpolated again.
 Interpolated interpolate(std::string_view text, const Environment& environment);
 
 }  // namespace automodel::config

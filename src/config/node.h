@@ -59,20 +59,20 @@ class Node {
   bool is_string() const { return kind_ == NodeKind::kString; }
   bool is_number() const { return kind_ == NodeKind::kInt || kind_ == NodeKind::kFloat; }
 
-  /// The value, when it is of that kind. int_value() is empty beyond int64_t.
+  /// The value, if the node is of that kind. int_value() is empty for integers beyond int64_t.
   std::optional<bool> bool_value() const;
   std::optional<int64_t> int_value() const;
   std::optional<double> number() const;             ///< kInt or kFloat
   std::optional<std::string> string_value() const;  ///< kString or kDate
 
-  /// True for anything that was written as a scalar, or was made as one.
+  /// True for anything that was written, or made, as a scalar.
   bool is_scalar() const;
   ScalarStyle style() const { return style_; }
   const std::string& raw_text() const { return raw_text_; }
   const std::string& text() const { return text_; }
   bool is_interpolated() const { return raw_text_ != text_; }  ///< holds text from the environment
 
-  /// True for a null that an override put where a value was: it counts as absent.
+  /// True for a null by which an override removed a value: it counts as absent.
   bool is_deleted() const { return is_deleted_; }
   void mark_deleted() { is_deleted_ = true; }
 
@@ -100,18 +100,18 @@ class Node {
   /// Sets "a.b.c", making mappings on the way and replacing what is none.
   Node& put_path(std::string_view dotted, Node value);
   void erase(std::string_view key);
-  /// A mapping without some keys; paths and positions stay.
+  /// A mapping without one of its keys; paths and positions are kept.
   Node without(std::string_view key) const;
 
-  /// What a person would call it: "the string 'abc'", "true", "the number 1.5", "a list of 2",
-  /// "a mapping", "nothing". Text that came from the environment is not shown.
+  /// The value in words for messages: "the string 'abc'", "true", "the number 1.5", "a list of 2",
+  /// "a mapping", "nothing". Does not show text from the environment.
   std::string describe() const;
 
-  // For readers: fills in what parsing knows.
+  // For readers: sets what parsing knows.
   void set_scalar_text(std::string raw, std::string text, ScalarStyle style);
   void set_position(Position position) { position_ = position; }
   void set_key(std::string key, Position position);
-  /// Replaces kind, value and children by those of `value`; text, key and positions stay.
+  /// Takes kind, value and children from `value`; keeps text, key and positions.
   void assume_value(Node value);
   void assign_paths(std::string path);
 
@@ -131,13 +131,14 @@ class Node {
   Position key_position_;
 };
 
-/// Equal values, in the same order of keys; texts and places do not count. NaN equals NaN.
+/// Whether values are equal, with keys in the same order; texts and positions are ignored. NaN
+/// equals NaN.
 bool same_value(const Node& a, const Node& b);
 
 /// The value as JSON: dates as strings, foreign values as their description.
 Json to_json(const Node& node);
 
-/// The node of a JSON value, without places.
+/// The node of a JSON value, without positions.
 Node node_from_json(const Json& json);
 
 }  // namespace automodel::config

@@ -17,13 +17,14 @@ struct Override {
   Node value;  ///< a string node, not yet translated
 };
 
-/// Cuts arguments into overrides, appending a source for each. Findings: stray words, empty keys.
+/// Splits arguments into overrides and appends a source for each. Adds findings for stray words and
+/// empty keys.
 std::vector<Override> parse_overrides(std::span<const std::string> arguments, Sources& sources,
                                       Diagnostics& diagnostics);
 
-/// Sets one value: new sections are made, a scalar in the way becomes a mapping, a number after a
-/// list is an index into it, and none takes a section away (other values become null, which unknown
-/// keys may be).
+/// Applies an override: makes new sections; replaces a scalar in the way by a mapping; takes a
+/// number after a list as an index. The value none removes a section (other values become null,
+/// which unknown keys may be).
 void apply_override(const Override& override, Node& root, Diagnostics& diagnostics);
 
 }  // namespace automodel::config

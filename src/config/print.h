@@ -8,14 +8,14 @@
 namespace automodel::config {
 
 /// True when a key names a secret: one of its words is password, secret, token, apikey, auth or
-/// authorization, or two neighbours are api key. Exact about words: `tokenizer`,
-/// `num_label_tokens`, `author` and the special tokens of a tokenizer (`eos_token`) are none.
+/// authorization, or two adjacent words are api key. Whole words count: `tokenizer`,
+/// `num_label_tokens`, `author` and a tokenizer's special tokens (`eos_token`) are not secrets.
 bool is_secret_key(std::string_view key);
 
 struct PrintOptions {
   bool has_secrets_hidden = true;  ///< texts under a secret key become ******
-  /// Texts from the environment in place of their `${NAME}`, but for those under a secret key while
-  /// secrets are hidden.
+  /// Whether `${NAME}` is replaced by its value from the environment, except under a secret key
+  /// while secrets are hidden.
   bool has_values = false;
 };
 

@@ -15,18 +15,19 @@
 
 namespace automodel::config {
 
-/// A `_target_` block, or the bare name of a `*_fn` key, cut in two.
+/// A `_target_` block, or the bare name of a `*_fn` key, split into name and arguments.
 struct Target {
   std::string name;
-  Node name_node;  ///< where the name stands, for errors
+  Node name_node;  ///< where the name is written, for errors
   Node arguments;  ///< the other keys (a mapping; empty for a bare name), in the file's order
 };
 
 /// True for a mapping with a `_target_`.
 bool has_target(const Node& node);
 
-/// Cuts `{_target_: name, ...}` or a plain name. `_recursive_` and `_convert_` are dropped. An
-/// error and nothing when the node is neither, or its name is `file.py:attr` (recipes are data).
+/// Splits `{_target_: name, ...}` or a plain name; drops `_recursive_` and `_convert_`. Returns
+/// nullopt after adding an error when the node is neither, or its name is `file.py:attr` (recipes
+/// are data).
 std::optional<Target> split_target(const Node& node, Diagnostics& diagnostics);
 
 /// Adds findings about a target's arguments.
@@ -39,7 +40,7 @@ struct TargetInfo {
   std::string doc;
   Json options = Json::object();    ///< JSON Schema of its arguments: schema_of<Options>()
   std::string unsupported_reason;   ///< not empty: a known name that is not built here
-  OptionsCheck check_options = {};  ///< what a name that is not built takes; may be empty
+  OptionsCheck check_options = {};  ///< for a name that is not built; may be empty
 };
 
 /// Checks a target's arguments against the fields of an options struct, some of them required.
@@ -59,7 +60,7 @@ class TargetNames {
   const std::string& kind() const { return kind_; }
   const std::vector<TargetInfo>& infos() const { return infos_; }
 
-  /// Adds an entry; a name twice is a bug of ours (InternalError).
+  /// Adds an entry; throws InternalError for a name that exists already.
   size_t add(TargetInfo info);
   /// Upstream names that this version does not build; looking one up is an "unsupported" finding.
   void add_unsupported(std::string name, std::string reason, std::vector<std::string> aliases = {},
@@ -67,7 +68,7 @@ class TargetNames {
 
   /// The entry for a name or alias.
   std::optional<size_t> find(std::string_view name) const;
-  /// The entry for a target; a name that is unknown or unsupported is a finding at its place.
+  /// The entry for a target; adds a finding at its place if the name is unknown or unsupported.
   std::optional<size_t> resolve(const Target& target, Diagnostics& diagnostics) const;
 
  private:
@@ -75,7 +76,7 @@ class TargetNames {
   std::vector<TargetInfo> infos_;
 };
 
-/// Names with what makes each: filled by one explicit function, then handed down.
+/// Names and the maker of each. One explicit function fills a registry, which is then passed down.
 template <typename Maker>
 class TargetRegistry final : public TargetNames {
  public:
@@ -88,7 +89,7 @@ class TargetRegistry final : public TargetNames {
     makers_.push_back(std::move(maker));
   }
 
-  /// The maker for a target; nullptr with a finding when there is none.
+  /// The maker for a target; nullptr, after adding a finding, when there is none.
   const Maker* resolve_maker(const Target& target, Diagnostics& diagnostics) const {
     const std::optional<size_t> index = resolve(target, diagnostics);
     return index ? &makers_[*index] : nullptr;

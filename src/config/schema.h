@@ -23,9 +23,8 @@ Json schema_of(const T& defaults = T{});
 /// Adds $schema, $id and title to the schema of a whole recipe.
 Json schema_document(Json schema, std::string_view id, std::string_view title);
 
-/// What a dotted key means: its type, default and range, the values it takes, its text; for a
-/// section its keys, one a line. Throws UserError with a suggestion when the schema has no such
-/// key.
+/// Describes a dotted key: type, default, range, allowed values and text; for a section also its
+/// keys, one per line. Throws UserError with a suggestion when the schema has no such key.
 std::string explain(const Json& schema, std::string_view dotted_key);
 
 namespace schema_detail {
@@ -35,9 +34,9 @@ Json number_schema(bool is_integer, const bind_detail::Range& range);
 Json enum_schema(const std::vector<std::string>& names);
 Json list_schema(Json items);
 Json map_schema(Json values);
-/// A list's schema that takes one element in place of the list, too.
+/// The schema of a list that may also be written as one element.
 Json one_or_many_schema(Json list);
-/// Adds description, default (unless null) and what else a field says.
+/// Adds description, default (unless null) and a field's other properties.
 void describe_field(Json& schema, const char* doc, const char* no_effect, Json default_value);
 Json object_schema(Json properties, Json required);
 Json anything();

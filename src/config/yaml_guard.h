@@ -14,11 +14,11 @@ struct TextProblem {
   std::string text;
 };
 
-/// What a text must be before a YAML parser sees it: UTF-8 without control characters, of bounded
-/// size and nesting (flow brackets and indentation, found in one pass without recursion).
+/// Checks a text before a YAML parser reads it: UTF-8 without control characters, of bounded size
+/// and nesting (flow brackets and indentation, found in one pass without recursion).
 std::optional<TextProblem> find_text_problem(std::string_view text);
 
-/// True for characters that YAML takes as they are.
+/// True for characters that YAML allows unescaped.
 bool is_printable(uint32_t code);
 
 }  // namespace automodel::config

@@ -11,7 +11,7 @@
 
 namespace automodel {
 
-/// XXH3, 64 bits, over bytes that come piece by piece.
+/// XXH3, 64 bits, of bytes that are passed piece by piece.
 class Checksum final {
  public:
   Checksum();
@@ -29,14 +29,14 @@ class Checksum final {
 
 uint64_t checksum_of(std::string_view bytes);
 
-/// Checksum of a whole file; `progress` counts what has been read. Throws InputError.
+/// Checksum of a whole file; `progress` counts bytes read. Throws InputError.
 uint64_t checksum_of_file(const std::string& path, std::atomic<uint64_t>* progress = nullptr);
 
 /// 16 lower-case hexadecimal digits, as `xxhsum -H3` prints them, and back.
 std::string format_checksum(uint64_t checksum);
 std::optional<uint64_t> parse_checksum(std::string_view text);
 
-/// A file as it was written.
+/// The path, size and checksum of a file as it was written.
 struct FileRecord {
   std::string path;
   uint64_t num_bytes = 0;

@@ -4,7 +4,7 @@
 
 namespace automodel {
 
-/// Owns a file descriptor and closes it; a negative one is none.
+/// Owns a file descriptor and closes it; holds none if it is negative.
 class Descriptor final {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}

@@ -8,26 +8,26 @@
 
 namespace automodel {
 
-/// What the process's exit status says about a failure (and `automodel --help` explains).
+/// The exit status of the process, by kind of failure (`automodel --help` explains them).
 enum class ExitCode : int {
   kDone = 0,
   kInternal = 1,     ///< a bug of ours
   kRecipe = 2,       ///< wrong recipe or arguments
   kInput = 3,        ///< wrong input data, weights or checkpoint
-  kRankFailed = 4,   ///< another rank failed
+  kRankFailed = 4,   ///< a rank, its device or its memory failed
   kNonFinite = 5,    ///< non-finite loss or gradient
   kUnsupported = 6,  ///< right, but not in this version
-  kPreempted = 75,   ///< saved after a preemption signal: start me again
+  kPreempted = 75,   ///< saved after a preemption signal: start it again to continue
 };
 
-/// Something the person wrote or supplied is wrong. The text says what is wrong, where, and what
-/// would be right; it is printed as it is, without source positions of ours.
+/// Something that the person wrote or supplied is wrong. The text says what is wrong, where, and
+/// what would be right; it is printed unchanged, without source positions of ours.
 class UserError : public std::runtime_error {
  public:
   explicit UserError(const std::string& text, ExitCode code = ExitCode::kRecipe)
       : std::runtime_error(text), code_(code) {}
 
-  /// The exit status a process ends with when nobody catches this.
+  /// The exit status of the process if nobody catches this.
   ExitCode code() const { return code_; }
 
  private:
@@ -40,7 +40,7 @@ class InputError final : public UserError {
   explicit InputError(const std::string& text) : UserError(text, ExitCode::kInput) {}
 };
 
-/// Right, but this version does not have it (exit code 6). Thrown before any work starts.
+/// Correct, but not in this version (exit code 6). Thrown before any work starts.
 class UnsupportedError final : public UserError {
  public:
   explicit UnsupportedError(const std::string& text) : UserError(text, ExitCode::kUnsupported) {}
@@ -52,7 +52,7 @@ class InternalError final : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-/// What to print of an exception that is no UserError: its text without a stack trace.
+/// The text to print for an exception that is not a UserError, without a stack trace.
 std::string internal_error_text(const std::exception& error);
 
 /// Throws InternalError with `file:line`. Used by AM_CHECK.

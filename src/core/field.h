@@ -34,9 +34,9 @@ struct Field {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   bool is_minimum_excluded = false;
-  const char* no_effect = nullptr;  ///< why setting it changes nothing here; a warning says so
+  const char* no_effect = nullptr;  ///< why setting it has no effect here; setting it warns
   bool is_required = false;         ///< leaving it out is an error
-  bool takes_one = false;           ///< a list that may be written as one value; null is no value
+  bool takes_one = false;  ///< a list that may be written as one value; null means no value
 
   constexpr Field at_least(double bound) const {
     Field copy = *this;

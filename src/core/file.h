@@ -9,23 +9,23 @@
 
 namespace automodel {
 
-/// Counts bytes that were read or written, for whoever watches the work from another thread.
+/// Counts bytes that were read or written; another thread may watch it.
 using ByteCounter = std::atomic<uint64_t>;
 
 /// The whole file; throws InputError "cannot read PATH: reason".
 std::string read_file(const std::string& path);
 
-/// A file that is there whole or not at all: it is written under a new temporary name beside its
-/// own, and gets its own in finish(). Without that, nothing is left behind.
+/// A file that exists whole or not at all: it is written under a new temporary name in the same
+/// folder, and finish() renames it. Without finish() nothing remains.
 class AtomicFile final {
  public:
-  /// Throws InputError "cannot write PATH: reason". Never opens what somebody else has put there.
+  /// Throws InputError "cannot write PATH: reason". Never opens an existing file.
   explicit AtomicFile(std::string path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Throws InputError (e.g. disk full), as finish() does; the temporary file is removed then.
+  /// Throws InputError (e.g. disk full), as finish() does, after removing the temporary file.
   void write(std::string_view bytes);
   /// Syncs the file and renames it into place.
   void finish();
@@ -38,13 +38,13 @@ class AtomicFile final {
   int fd_ = -1;
 };
 
-/// The ending of AtomicFile's temporary names, in front of what makes each of them unique.
+/// The ending of AtomicFile's temporary names, before the unique part.
 inline constexpr std::string_view kTemporaryEnding = ".tmp-";
 
-/// An AtomicFile of these bytes.
+/// Writes these bytes as an AtomicFile.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
-/// A piece of a name that nobody else uses.
+/// A part of a name that nobody else uses.
 std::string unique_suffix();
 
 /// Appends whole lines to a file, each reaching the kernel before append() returns, so that a crash
@@ -65,11 +65,11 @@ class LineWriter final {
   int fd_;
 };
 
-/// A file read piece by piece, wherever in it, from any thread. It is the same file from the first
-/// to the last read: one that was changed or cut meanwhile is an error, not other bytes.
+/// Reads pieces of a file at any position, from any thread. All reads see the same file: if it was
+/// changed or truncated in between, they throw.
 class DataFile final {
  public:
-  /// What tells a file that was written to from one that was not.
+  /// Identifies a file's version, to detect that it was written to.
   struct State {
     uint64_t num_bytes = 0;
     int64_t modified_ns = 0;  ///< since the epoch
@@ -84,7 +84,7 @@ class DataFile final {
 
   const std::string& path() const { return path_; }
   uint64_t size() const { return state_.num_bytes; }
-  /// When it was opened.
+  /// The state of the file when it was opened.
   const State& state() const { return state_; }
 
   /// Bytes [offset, offset + size), fewer at its end. Throws InputError "PATH changed while it was
@@ -115,7 +115,7 @@ void sync_directory(const std::string& path);
 /// Throws InputError "cannot rename FROM to TO: reason".
 void rename_path(const std::string& from, const std::string& to);
 
-/// Removes a file or a whole directory tree; nothing when it is not there. Throws InputError.
+/// Removes a file or a whole directory tree, if it exists. Throws InputError.
 void remove_tree(const std::string& path);
 
 std::string path_join(std::string_view directory, std::string_view name);

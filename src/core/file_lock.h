@@ -7,12 +7,12 @@
 
 namespace automodel {
 
-/// flock(2) of a file that is made where there is none: what the filelock package takes too. Held
-/// until the object ends, or the process.
+/// flock(2) on a file, which is created if needed; Python's filelock package takes the same lock.
+/// Held until the object or the process ends.
 class FileLock final {
  public:
-  /// Waits for the lock; calls `on_wait` every tenth of a second meanwhile. The file's folder is
-  /// made. A file system without locks gives none, as it does to Python. Throws InputError.
+  /// Waits for the lock, calling `on_wait` every tenth of a second, and makes the file's folder. On
+  /// a file system without locks it holds none, as in Python. Throws InputError.
   FileLock(const std::string& path, const std::function<void()>& on_wait);
 
  private:

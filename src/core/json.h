@@ -53,7 +53,7 @@ class Json {
   /// "null", "a boolean", "an integer", "a number", "a string", "an array", "an object".
   const char* kind() const;
 
-  /// The value as a type; throws InputError naming both kinds when it is another.
+  /// The value as a type; throws InputError naming both kinds when it has another.
   bool as_bool() const;
   int64_t as_int() const;
   double as_double() const;  ///< integers too
@@ -63,7 +63,7 @@ class Json {
   Array& as_array();
   Object& as_object();
 
-  /// The member, or nullptr when there is none or this is no object.
+  /// The member, or nullptr when there is none or this is not an object.
   const Json* find(std::string_view key) const;
   Json* find(std::string_view key);
   /// The member; throws InputError naming the key when there is none.
@@ -73,7 +73,7 @@ class Json {
   Json& operator[](std::string_view key);
   void erase(std::string_view key);
   void push_back(Json value);
-  /// Number of array elements or object members; 0 for the others.
+  /// Number of array elements or object members; 0 for other kinds.
   size_t size() const;
 
   /// The member as a type, or the fallback when it is absent or null.
@@ -88,8 +88,8 @@ class Json {
     return get(key, fallback.c_str());
   }
 
-  /// Text with Python's separators: indent < 0 gives one line `{"a": 1, "b": [2, 3]}`, otherwise
-  /// one member a line, indented. Non-ASCII stays UTF-8. Infinity and NaN as Python writes them.
+  /// JSON text with Python's separators: one line for indent < 0, `{"a": 1, "b": [2, 3]}`, else one
+  /// member per line, indented. Non-ASCII stays UTF-8. Infinity and NaN are written as Python does.
   std::string dump(int indent = -1) const;
 
   bool operator==(const Json& other) const = default;

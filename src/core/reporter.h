@@ -4,19 +4,19 @@
 
 namespace automodel {
 
-/// Where lower rooms say things to the person at the terminal; recipes hand one down. Rank 0's
-/// writes to the console, the other ranks' only errors.
+/// Receives messages for the person at the terminal; passed down by recipes. Rank 0's writes to the
+/// console, those of other ranks print errors only.
 class Reporter {
  public:
   virtual ~Reporter() = default;
   virtual void info(std::string_view text) = 0;
   virtual void warning(std::string_view text) = 0;
   virtual void error(std::string_view text) = 0;
-  /// How far the run is, shown until the next call; "": nothing any more. Only terminals show it.
+  /// The progress of the run, shown until the next call; "" removes it. Only terminals show it.
   virtual void progress(std::string_view) {}
 };
 
-/// Drops everything.
+/// Ignores everything.
 class SilentReporter final : public Reporter {
  public:
   void info(std::string_view) override {}
@@ -33,7 +33,7 @@ struct TraceEvent {
   int rank = 0;
 };
 
-/// Receives the events of a run; cheap enough to be always there.
+/// Receives the events of a run; cheap enough to be always active.
 class TraceSink {
  public:
   virtual ~TraceSink() = default;

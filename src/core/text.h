@@ -63,7 +63,7 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
 /// Damerau-Levenshtein distance (insert, delete, replace, swap of neighbours).
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `word`, if it is near enough to be what was meant.
+/// The candidate nearest to `word`, if near enough to be a misspelling.
 std::optional<std::string> closest_match(std::string_view word,
                                          std::span<const std::string> candidates);
 
@@ -82,11 +82,11 @@ std::string format_fixed(double value, int decimals);
 /// printf's "%.*e".
 std::string format_scientific(double value, int decimals);
 
-/// The shortest decimal text that reads back to `value`; "inf", "-inf", "nan" otherwise. Always
-/// holds a point or an exponent ("1.0"), as Python's repr does.
+/// The shortest decimal text that parses to `value`, always with a point or an exponent ("1.0"), as
+/// Python's repr; "inf", "-inf" or "nan" for those.
 std::string shortest_repr(double value);
 
-/// `text` as a whole number / a real number, nothing else before or after it.
+/// `text` as a whole / real number; nullopt if there is anything else before or after it.
 std::optional<int64_t> parse_int(std::string_view text);
 std::optional<double> parse_double(std::string_view text);
 

@@ -75,11 +75,11 @@ struct AgentChatConfig {
   TemplateUse template_use() const { return use_of_template(chat_template, true); }
 };
 
-/// Checks the options and the first row's columns; see check() of ChatDataset.
+/// Checks the options and the first row's columns, as check() of ChatDataset does.
 SourceDescription check(const AgentChatConfig& config);
 
-/// Traces of agents that call tools (agent_trace.h), written with a chat template: loss on what the
-/// assistant writes, calls included. A row cut so short that it has no label stays as it is.
+/// Traces of agents that call tools (agent_trace.h), written with a chat template; the loss counts
+/// what the assistant writes, including calls. A row cut so short that it has no label is kept.
 class AgentChatDataset final : public Dataset {
  public:
   /// `encoder` must outlive the dataset. The filters read every row. Throws UserError, InputError.
@@ -90,7 +90,7 @@ class AgentChatDataset final : public Dataset {
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return source_.files(); }
 
-  /// What a run should be told: rows that were left out, a seq_length that does nothing.
+  /// Warnings for a run: rows that were left out, a seq_length without effect.
   const std::vector<std::string>& findings() const { return findings_; }
 
  private:
@@ -105,7 +105,7 @@ class AgentChatDataset final : public Dataset {
   AgentChatConfig config_;
   RowSource source_;
   ChatFormatter formatter_;
-  std::vector<int64_t> rows_;  ///< of the source, that are not left out
+  std::vector<int64_t> rows_;  ///< the source's rows that are not left out
   std::vector<std::string> findings_;
 };
 

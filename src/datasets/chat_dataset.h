@@ -11,7 +11,7 @@
 
 namespace automodel::datasets {
 
-/// Options of ChatDataset; names and defaults are upstream's, but for allow_special_tokens_in_text.
+/// Options of ChatDataset; names and defaults are upstream's, except allow_special_tokens_in_text.
 struct ChatDatasetConfig {
   std::vector<std::string> path_or_dataset_id;
   std::optional<std::string> split = std::nullopt;
@@ -69,25 +69,25 @@ struct ChatDatasetConfig {
 };
 
 /// Checks the options and the first row's columns. Throws UserError, InputError, UnsupportedError;
-/// the description's note tells of a hub id.
+/// for a hub id the description has a note.
 SourceDescription check(const ChatDatasetConfig& config);
 
-/// Conversations: rows of OpenAI's `messages` or ShareGPT's `conversations`, and `tools`, written
-/// with the tokenizer's chat template; loss on what the assistant writes.
+/// Conversations: rows with OpenAI's `messages` or ShareGPT's `conversations`, and `tools`, written
+/// with the tokenizer's chat template; the loss counts what the assistant writes.
 class ChatDataset final : public Dataset {
  public:
   /// `encoder` must outlive the dataset. Reads the first rows; throws InputError for a wrong one.
   ChatDataset(const ChatDatasetConfig& config, const TextEncoder& encoder);
 
   int64_t size() const override { return source_.size(); }
-  /// A conversation that truncation leaves no label of gives way to the next one.
+  /// Replaces a conversation without a label after truncation by the next one that has some.
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override { return source_.origin(row); }
   std::vector<DataFingerprint> files() const override { return source_.files(); }
 
-  /// What a run should be told: lines that are left out; of the first rows, what an option asks to
-  /// leave out of the loss and cannot be found, and that there is no special token among what the
-  /// assistant is trained to write, so that a model trained on them never ends its turn.
+  /// Warnings for a run: lines that are left out; in the first rows, parts that an option excludes
+  /// from the loss but that cannot be found; and that the assistant's text has no special token, so
+  /// that the trained model would never end its turn.
   const std::vector<std::string>& findings() const { return findings_; }
 
  private:

@@ -14,56 +14,56 @@ namespace automodel::datasets {
 /// How a conversation becomes a sample.
 struct ChatFormatOptions {
   FormatOptions format;
-  bool mask_history = false;            ///< loss on the last run of the assistant's tokens only
-  bool allows_special_tokens = false;   ///< messages may hold the text of special tokens
+  bool mask_history = false;            ///< loss only on the assistant's last run of tokens
+  bool allows_special_tokens = false;   ///< messages may contain texts of special tokens
   bool mask_reasoning_content = false;  ///< no loss on reasoning_content
-  bool mask_generation_prompt = false;  ///< no loss on what the generation prompt writes
+  bool mask_generation_prompt = false;  ///< no loss on the generation prompt's tokens
 };
 
-/// Which chat template a dataset writes with.
+/// The chat template that a dataset uses.
 enum class TemplateUse {
-  kNone,             ///< none, or one that its options name
+  kNone,             ///< none, or the one that its options name
   kTokenizersIfAny,  ///< the tokenizer's, when it has one
   kTokenizers,       ///< the tokenizer's, which must have one
 };
 
-/// The use of a dataset whose options may name a template.
+/// The use for a dataset whose options may name a template.
 TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required);
 
-/// A template's text, and what errors call it.
+/// A template's text, and its name in errors.
 struct TemplateText {
   std::string text;
   std::string name;
 };
 
-/// A template that options name: the text of one, or what a file with one holds. Throws UserError.
+/// The template that options name: a template's text, or a file that contains one. Throws
+/// UserError.
 TemplateText named_template(const std::string& source);
 
-/// Reads a template that options name: the text of one, or a file with one (of a tokenizer's
-/// configuration too). Throws UserError, TemplateError.
+/// Parses the template that options name: a text, or a file (also a tokenizer's configuration).
+/// Throws UserError, TemplateError.
 void check_template(const std::optional<std::string>& named);
 
-/// Reads the template of the tokenizer at `folder` and what a dataset makes of it. Throws UserError
-/// when it must have one and has none, TemplateError.
+/// Parses the template of the tokenizer at `folder` that a dataset would use. Throws UserError when
+/// a template is required and missing, TemplateError.
 void check_template(TemplateUse use, const std::optional<std::string>& own,
                     const std::string& folder);
 
-/// A conversation, tokenized, with what the assistant wrote.
+/// A tokenized conversation, and which tokens the assistant wrote.
 struct ChatTokens {
   std::string text;
   std::vector<int64_t> ids;
-  std::vector<bool> is_assistant;  ///< of every id
-  std::vector<bool> is_left_out;   ///< of the loss, by an option
-  /// Why something that an option leaves out of the loss could not be found, or is not written at
-  /// all.
+  std::vector<bool> is_assistant;  ///< for every id
+  std::vector<bool> is_left_out;   ///< for every id: excluded from the loss by an option
+  /// Why something that an option excludes from the loss could not be found or is not written.
   std::optional<std::string> note = std::nullopt;
 };
 
-/// Writes conversations with a chat template. Any number of threads may use one.
+/// Writes conversations with a chat template. Thread-safe.
 class ChatFormatter final {
  public:
-  /// `source` replaces the tokenizer's own template: the text of one, or the path of a file. The
-  /// encoder must outlive this. Throws UserError when there is none, TemplateError.
+  /// `source` replaces the tokenizer's own template: a template's text, or the path of a file. The
+  /// encoder must outlive this object. Throws UserError when there is no template, TemplateError.
   ChatFormatter(const TextEncoder& encoder, const std::optional<std::string>& source,
                 ChatFormatOptions options);
 
@@ -80,20 +80,20 @@ class ChatFormatter final {
   /// there is no message of the assistant.
   ChatTokens tokenize(const Json& messages, const Json& tools, const std::string& origin) const;
 
-  /// A conversation and the beginning of the answer, as a model is asked for one.
+  /// The text of a conversation followed by the beginning of an answer, as a model is prompted.
   std::string prompt(const Json& messages, const Json& tools, const std::string& origin) const;
 
-  /// How many tokens a conversation has when nothing is cut.
+  /// The number of tokens of a conversation without truncation.
   int64_t num_tokens(const Json& messages, const Json& tools, const std::string& origin) const;
 
-  /// The sample, cut, shifted and padded as `format` says. With mask_history the last turn counts
-  /// that is left. Without a label when all was cut off.
+  /// The sample, truncated, shifted and padded as `format` says. With mask_history only the last
+  /// remaining turn counts. It has no label if all were cut off.
   Sample format(const Json& messages, const Json& tools, const std::string& origin) const;
 
  private:
   ChatFormatter(const TextEncoder& encoder, TemplateText source, ChatFormatOptions options);
 
-  /// One conversation of which several parts are rendered.
+  /// A conversation of which several parts are rendered.
   struct Conversation {
     const Json& messages;
     const Json& tools;
@@ -122,7 +122,7 @@ class ChatFormatter final {
   int64_t now_;
 };
 
-/// The sample of ids and of which of them count, by the rules of format_prompt_completion.
+/// Makes a sample of ids and of which of them count, by the rules of format_prompt_completion.
 Sample pack_sample(const TextEncoder& encoder, std::vector<int64_t> ids,
                    const std::vector<bool>& counts, const FormatOptions& options);
 

@@ -22,15 +22,14 @@ struct CollaterConfig {
   }
 };
 
-/// Samples padded to the longest of them, or to the next multiple of pad_seq_len_divisible:
-/// input_ids [B, S] with the first sample's pad id, labels [B, S] with kIgnoreIndex. padding_mask
-/// is true where a sample is padding; undefined when nothing is. Batches of packs also have
-/// position_ids, which begin at 0 in every document, and document_ids, 0, 1, ... in every pack.
-/// CPU, int64. Runs on the calling thread.
+/// Pads samples to the longest of them, or to the next multiple of pad_seq_len_divisible: input_ids
+/// [B, S] with the first sample's pad id, labels [B, S] with kIgnoreIndex. padding_mask is true at
+/// padding; undefined when there is none. Batches of packs also have position_ids, which restart at
+/// 0 in every document, and document_ids, 0, 1, ... in every pack. CPU, int64. Runs on the calling
+/// thread.
 tensor::Batch default_collater(std::span<const Sample> samples, const CollaterConfig& config = {});
 
-/// torch's default_collate: samples of equal length are stacked, others are refused with
-/// InputError.
+/// torch's default_collate: stacks samples of equal length; throws InputError for others.
 tensor::Batch stack_collater(std::span<const Sample> samples);
 
 }  // namespace automodel::datasets

@@ -12,7 +12,7 @@
 
 namespace automodel::datasets {
 
-/// Which column of a file plays which part. The answer, and at least one of the others.
+/// The columns for each part of a sample: the answer, and at least one of the others.
 struct ColumnMapping {
   std::optional<std::string> context = std::nullopt;
   std::optional<std::string> question = std::nullopt;
@@ -76,13 +76,13 @@ struct ColumnMappedTextInstructionDatasetConfig {
   }
 };
 
-/// Checks the options without reading more than the first row: mapping, files, columns. Throws
-/// UserError, InputError, UnsupportedError; the description's note tells of a hub id.
+/// Checks the options, reading at most the first row: mapping, files, columns. Throws UserError,
+/// InputError, UnsupportedError; for a hub id the description has a note.
 SourceDescription check(const ColumnMappedTextInstructionDatasetConfig& config);
 
-/// Question and answer rows of any column names. The text is context and question, each followed by
-/// a space, and the answer; see format_prompt_completion for tokens and labels. A row of which no
-/// label is left (cut off, say) gives way to the next row, as upstream.
+/// Question and answer rows with any column names. The text is context and question, each followed
+/// by a space, and the answer; format_prompt_completion describes tokens and labels. As upstream, a
+/// row without any label (e.g. after truncation) is replaced by the next one.
 class ColumnMappedTextInstructionDataset final : public Dataset {
  public:
   /// `encoder` must outlive the dataset. Throws as check() does. With use_hf_chat_template and a

@@ -11,12 +11,11 @@ namespace automodel::datasets {
 
 struct SourceDescription;
 
-/// The messages of a row in OpenAI's form, as upstream normalizes them before a template sees them:
-/// `messages` as they are, or ShareGPT's `conversations` (`from`/`value` or `role`/`content`).
-/// Roles are system, user, assistant and tool; content becomes text: parts are joined by spaces,
-/// null is "". Arguments of tool calls that are JSON texts become objects. Throws InputError
-/// "ORIGIN: message 3:
-/// ..." for anything else.
+/// Converts a row's messages to OpenAI's form, as upstream does before a template gets them:
+/// `messages` unchanged, or ShareGPT's `conversations` (`from`/`value` or `role`/`content`). Roles
+/// are system, user, assistant and tool; content becomes text: parts are joined by spaces, null is
+/// "". Tool calls' arguments given as JSON texts become objects. Throws InputError "ORIGIN: message
+/// 3: ..." for anything else.
 Json read_messages(const Json& row, const std::string& origin);
 
 /// The `tools` of a row: a list, or a list as JSON text; null when there are none. Throws
@@ -27,14 +26,14 @@ Json read_tools(const Json& row, const std::string& origin);
 /// ...".
 Json content_text(const Json& content, const std::string& where);
 
-/// A call's arguments: JSON texts become what they hold, an absent or empty one "". Throws
-/// InputError "WHERE: ...".
+/// A call's arguments: JSON texts are parsed; absent or empty ones become "". Throws InputError
+/// "WHERE: ...".
 Json read_arguments(const Json* arguments, const std::string& where);
 
-/// A call of a function as a message's `tool_calls` holds it.
+/// A function call in the form of a message's `tool_calls`.
 Json make_tool_call(const std::string& id, const std::string& name, Json arguments);
 
-/// How ids of calls begin that a row does not name: "call", or "call_ID" of the row's `id`.
+/// The beginning of ids for calls without one: "call", or "call_ID" with the row's `id`.
 std::string call_id_prefix(const Json& row);
 
 /// Throws InputError when there are neither messages nor conversations.

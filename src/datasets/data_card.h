@@ -17,11 +17,11 @@ struct CardConfig {
   std::string name = "default";
   bool is_default = false;
   std::optional<std::string> folder;  ///< data_dir
-  std::vector<CardFiles> data_files;  ///< none: the files are found by their names
+  std::vector<CardFiles> data_files;  ///< empty: files are found by their names
 };
 
-/// The configurations that a README.md speaks of; none where it has no head. `name` is what errors
-/// call it. Throws InputError.
+/// The configurations in a README.md; none if it has no head. `name` is its name in errors. Throws
+/// InputError.
 std::vector<CardConfig> read_card(const std::string& text, const std::string& name);
 
 }  // namespace automodel::datasets

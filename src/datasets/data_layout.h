@@ -9,28 +9,29 @@ namespace automodel::datasets {
 
 /// The files of one split, by their paths in the data set's folder.
 struct SplitFiles {
-  std::string split;  ///< "" where nothing says it: any split that is asked for
+  std::string split;  ///< "" if unknown: any split that is asked for
   std::vector<std::string> files;
 };
 
-/// What a folder or a repository of the hub holds: the splits of one of its configurations.
+/// The splits of one configuration of a folder or hub repository.
 struct DataLayout {
   std::vector<SplitFiles> splits;
 
-  /// All files of a split, or of all splits where it is "". Throws InputError that begins with
-  /// `what` and names the splits that there are.
+  /// The files of a split, or of all splits for "". Throws InputError that begins with `what` and
+  /// lists the existing splits.
   std::vector<std::string> files_of(const std::string& split, const std::string& what) const;
 };
 
-/// Whether a file's name is that of rows that can be read: JSON, packed or not, or a table.
+/// Whether a file's name is of a kind whose rows can be read: JSON (maybe packed) or a table.
 bool is_data_name(std::string_view path);
 
-/// The layout as the datasets package finds it, of file names alone:
-///   - the `configs` at the head of README.md (`card`), where there are any: the one called `name`,
-///     else the default one, else the only one;
+/// Finds the layout as the datasets package does, from file names only:
+///   - with `configs` at the head of README.md (`card`): the one called `name`, else the default
+///   one,
+///     else the only one;
 ///   - otherwise, with a `name`, the folder of that name;
 ///   - splits by words in the names of folders and files (train, validation or dev, test).
-/// Where files are of several kinds, the most frequent kind is taken. Throws InputError that begins
+/// Among files of several kinds, the most frequent kind is taken. Throws InputError that begins
 /// with `what`, UnsupportedError for data that need a script.
 DataLayout find_layout(const std::vector<std::string>& files, const std::string& card,
                        const std::optional<std::string>& name, const std::string& what);

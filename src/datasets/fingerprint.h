@@ -9,19 +9,18 @@
 
 namespace automodel::datasets {
 
-/// A data file as it was read: what a checkpoint keeps of it, to know it again.
+/// Identifies the contents of a data file; kept in checkpoints.
 struct DataFingerprint {
   std::string path;
   DataFile::State state;
   uint64_t checksum = 0;  ///< of all bytes
 };
 
-/// What a checkpoint keeps of a dataset's files, in their order.
+/// The fingerprints of a dataset's files, in their order, for a checkpoint.
 Json fingerprints_to_json(const std::vector<DataFingerprint>& files);
 
-/// Throws InputError that names the first file whose bytes are others than those that `saved`
-/// tells of, or which is one too many or too few. Where the files lie and when they were written
-/// makes no difference.
+/// Throws InputError naming the first file whose contents differ from `saved`, or which is missing
+/// or new. Paths and modification times do not matter.
 void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files);
 
 }  // namespace automodel::datasets

@@ -12,7 +12,7 @@
 
 namespace automodel::datasets {
 
-/// A text that is read a window at a time, from any thread.
+/// A text that is read in windows, from any thread.
 class RowText {
  public:
   virtual ~RowText() = default;
@@ -79,7 +79,7 @@ class JsonFile final {
   ~JsonFile();
 
   const RowIndex& rows() const { return rows_; }
-  /// The file's bytes, to know them again.
+  /// Identifies the file's contents.
   DataFingerprint fingerprint() const;
 
  private:

@@ -60,22 +60,23 @@ struct DataloaderConfig {
   }
 };
 
-/// What the recipe, not the section, says to a loader.
+/// A loader's settings from outside its section.
 struct LoaderContext {
   int num_replicas = 1;  ///< data-parallel ranks
-  int rank = 0;          ///< this one among them
+  int rank = 0;          ///< this rank's number among them
   int64_t seed = 42;
   int64_t local_batch_size = 1;  ///< batch_size when the section has none
-  bool drop_last = false;        ///< also drop a last batch that is not full (pipelines need it)
-  int64_t vocab_size = 0;        ///< of the model: larger ids are an error; 0 does not look
+  bool drop_last = false;        ///< also drop a last batch that is not full (needed by pipelines)
+  int64_t vocab_size = 0;        ///< of the model; larger ids are an error; 0: not checked
   bool stacks = false;           ///< collate with stack_collater
   CollaterConfig collater = {};
-  std::optional<WindowCollaterConfig> window_collater;  ///< in its place
-  Reporter* reporter = nullptr;  ///< warnings go there; may be null, must outlive the loader
+  std::optional<WindowCollaterConfig> window_collater;  ///< replaces the other collaters
+  Reporter* reporter = nullptr;  ///< gets warnings; may be null, must outlive the loader
 };
 
-/// Batches of a dataset: shuffled and dealt by a RowSampler, tokenized and collated on
-/// threads, handed out in order. The order and contents do not depend on the threads.
+/// Batches of a dataset: a RowSampler shuffles rows and assigns them to ranks, threads tokenize and
+/// collate them, and batches are returned in order. Order and contents do not depend on the
+/// threads.
 class DataLoader final : public BatchStream {
  public:
   /// Tokenizes every sample for group_by_length, on num_workers threads. Throws InputError for an
@@ -111,12 +112,12 @@ class DataLoader final : public BatchStream {
   Json files_;  ///< fingerprints of the dataset's files
 
   int64_t epoch_ = 0;
-  int64_t consumed_ = 0;  ///< samples handed out in this epoch, on this rank
+  int64_t consumed_ = 0;  ///< samples returned in this epoch, on this rank
   bool is_exhausted_ = false;
   bool has_warned_ = false;
   std::vector<int64_t> rows_;  ///< of the running prefetcher
   std::unique_ptr<Prefetcher>
-      prefetcher_;  ///< null until the next batch is wanted; reads the above
+      prefetcher_;  ///< null until the next batch is requested; reads the above
 };
 
 }  // namespace automodel::datasets

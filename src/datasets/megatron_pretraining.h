@@ -20,7 +20,7 @@ namespace automodel::datasets {
 /// A part of a distribution of documents.
 enum class MegatronSplit { kTrain, kValidation, kTest };
 
-/// Token files (their paths without .bin and .idx), with weights or by their sizes.
+/// Token files (paths without .bin and .idx), with weights or weighted by their sizes.
 struct MegatronBlend {
   std::vector<std::string> prefixes;
   std::optional<std::vector<double>> weights = std::nullopt;
@@ -32,7 +32,7 @@ struct MegatronBlend {
 /// Options of MegatronPretraining; names and defaults are upstream's.
 struct MegatronPretrainingConfig {
   std::optional<MegatronBlend> blend = std::nullopt;  ///< one distribution, cut by `split`
-  /// Without `blend`: a distribution of each part's own.
+  /// Used without `blend`: a separate distribution for each part.
   std::array<std::optional<MegatronBlend>, 3> blend_per_split = {};
   int64_t seq_length = 2048;
   uint32_t seed = 1234;
@@ -43,31 +43,31 @@ struct MegatronPretrainingConfig {
   std::optional<int64_t> limit_val_batches = 1;
 };
 
-/// What the step scheduler says of how many samples are needed.
+/// The step scheduler's settings that determine how many samples are needed.
 struct TrainingSchedule {
   std::optional<int64_t> max_steps = std::nullopt;
   int64_t global_batch_size = 1;
   std::optional<int64_t> val_every_steps = std::nullopt;
 };
 
-/// Samples that the part must have; nullopt: one epoch. Throws UserError.
+/// The number of samples that the part must have; nullopt: one epoch. Throws UserError.
 std::optional<int64_t> wanted_samples(const MegatronPretrainingConfig& config,
                                       const TrainingSchedule& schedule);
 
-/// The blend of a single path: a JSON file with a blend or one for each of train, validation
+/// Sets the blend of a single path: a JSON file with one blend or one each for train, validation
 /// (valid, val, dev) and test, a glob of .bin and .idx files, or a prefix. Throws UserError.
 void read_blend_path(const std::string& path, MegatronPretrainingConfig& config);
 
-/// The blend of a part by its name or alias. Throws UserError.
+/// Sets the blend of a part, given by its name or alias. Throws UserError.
 void set_blend_of_part(const std::string& part, const std::vector<std::string>& entries,
                        MegatronPretrainingConfig& config);
 
 /// Checks the options and opens the part's files. Throws UserError, InputError.
 void check(const MegatronPretrainingConfig& config);
 
-/// Tokenized documents for pretraining, as Megatron's GPTDataset and BlendedDataset: samples of
-/// seq_length + 1 tokens of documents that follow each other in a shuffled order. As upstream,
-/// every label counts in the loss, and tokens that are the tokenizer's pad token become 0.
+/// Tokenized documents for pretraining, like Megatron's GPTDataset and BlendedDataset: samples of
+/// seq_length + 1 tokens from documents in a shuffled order. As upstream, every label counts in the
+/// loss, and tokens equal to the tokenizer's pad token become 0.
 class MegatronPretraining final : public Dataset {
  public:
   /// Throws UserError, InputError.

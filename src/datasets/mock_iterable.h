@@ -35,10 +35,10 @@ struct MockIterableDatasetConfig {
   void validate() const;
 };
 
-/// Batches of uniformly random tokens, made as they are asked for. Each token depends on the seed,
-/// the epoch and its place in the epoch only; ranks take batches in turn, so none is seen twice.
-/// Batches come ready: [batch_size, seq_len], no collater, no padding; labels are the tokens
-/// shifted, the last kIgnoreIndex.
+/// Batches of uniformly random tokens, made on request. Each token depends only on the seed, the
+/// epoch and its place in the epoch; ranks take batches in turn, so each batch is used once.
+/// Batches are [batch_size, seq_len] without collater or padding; labels are the tokens shifted,
+/// the last one kIgnoreIndex.
 class MockIterableDataset final : public IterableDataset {
  public:
   struct Place {

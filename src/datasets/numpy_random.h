@@ -7,11 +7,11 @@
 
 namespace automodel::datasets {
 
-/// numpy.random.default_rng(seed).permutation(n), by which Hugging Face datasets shuffle rows. `n`
-/// and `seed` are at least 0.
+/// numpy.random.default_rng(seed).permutation(n), with which Hugging Face datasets shuffle rows.
+/// `n` and `seed` are at least 0.
 std::vector<int64_t> numpy_permutation(int64_t n, uint64_t seed);
 
-/// numpy.random.RandomState(seed), by which Megatron orders documents and samples.
+/// numpy.random.RandomState(seed), with which Megatron orders documents and samples.
 class NumpyRandomState final {
  public:
   explicit NumpyRandomState(uint32_t seed) : random_(seed) {}

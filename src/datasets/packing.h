@@ -14,11 +14,11 @@ namespace automodel::datasets {
 
 /// Which samples share a pack.
 enum class PackingStrategy {
-  kThd,   ///< in their order; a sample that does not fit any more closes the pack (next fit)
-  kNeat,  ///< longest first, each into the emptiest pack that it fits; packs of equal fill
+  kThd,   ///< in order; a sample that no longer fits closes the pack (next fit)
+  kNeat,  ///< longest first, each into the emptiest pack that it fits: even fill
 };
 
-/// How samples are joined; the keys of `packed_sequence`.
+/// How samples are packed; the keys of `packed_sequence`.
 struct PackingConfig {
   int64_t pack_size = 0;  ///< tokens of a pack
   PackingStrategy strategy = PackingStrategy::kThd;
@@ -28,12 +28,12 @@ struct PackingConfig {
   int64_t pad_to_multiple_of = 1;  ///< of every sample's length
 };
 
-/// The samples of each pack, by their index among `lengths`, in the order in which they stand in
-/// it. Every length is at most `pack_size`. Packs beyond `max_packs` are left out.
+/// The samples of each pack, as indices into `lengths`, in their order in the pack. Every length is
+/// at most `pack_size`. Packs beyond `max_packs` are left out.
 std::vector<std::vector<int64_t>> pack_lengths(std::span<const int64_t> lengths,
                                                const PackingConfig& config);
 
-/// What became of a dataset's samples.
+/// Counts of a dataset's samples by what happened to them.
 struct PackingCounts {
   int64_t num_samples = 0;  ///< of the dataset
   int64_t num_packed = 0;   ///< that are in packs
@@ -44,14 +44,14 @@ struct PackingCounts {
   int64_t num_left_over = 0;   ///< in packs beyond max_packs
 };
 
-/// Packs of another dataset's samples: several in one sequence of `pack_size` tokens, each a
-/// document of its own (Sample::document_lengths), the rest padding. A sample's own padding is left
-/// out. Tokenizes every sample once to learn its length, then again when its pack is wanted: only
-/// lengths are kept.
+/// Packs of another dataset's samples: each pack has several samples in one sequence of `pack_size`
+/// tokens, as separate documents (Sample::document_lengths), and padding after them. A sample's own
+/// padding is removed. Samples are tokenized once for their lengths and again when their pack is
+/// requested: only lengths are kept.
 class PackedDataset final : public Dataset {
  public:
-  /// Says to `reporter` (may be null) how full the packs are and what was left out. Throws
-  /// InputError when there is no pack, and for a sample longer than a pack that is not to be
+  /// Reports to `reporter` (may be null) how full the packs are and what was left out. Throws
+  /// InputError when there is no pack, and for a sample that is longer than a pack and may not be
   /// dropped.
   PackedDataset(std::unique_ptr<const Dataset> samples, const PackingConfig& config,
                 Reporter* reporter);
@@ -65,7 +65,7 @@ class PackedDataset final : public Dataset {
   const PackingCounts& counts() const { return counts_; }
 
  private:
-  /// Lengths of samples that can be packed, and which they are.
+  /// The lengths and indices of samples that can be packed.
   struct Measured {
     std::vector<int64_t> samples;
     std::vector<int64_t> lengths;

@@ -6,17 +6,17 @@
 
 namespace automodel::datasets {
 
-/// Where a stream of batches stands, counted over all data-parallel ranks: what a checkpoint keeps.
+/// The position of a stream of batches, counted over all data-parallel ranks; kept in checkpoints.
 struct Position {
   int64_t epoch = 0;
-  int64_t consumed = 0;       ///< samples handed out in this epoch by all ranks together
+  int64_t consumed = 0;       ///< samples returned in this epoch by all ranks together
   bool is_exhausted = false;  ///< the epoch is over
-  int64_t num_rows = 0;       ///< of the dataset, to know it again
+  int64_t num_rows = 0;       ///< of the dataset, to recognise it
 
   Json to_json() const;
 
-  /// Reads and checks a position for a dataset of num_rows that num_replicas ranks share from now
-  /// on. Throws InputError.
+  /// Reads a position and checks it for a dataset of num_rows that num_replicas ranks will share.
+  /// Throws InputError.
   static Position from_json(const Json& state, int64_t num_rows, int num_replicas);
 };
 

@@ -15,14 +15,14 @@
 
 namespace automodel::datasets {
 
-/// A batch as a worker hands it over.
+/// A batch made by a worker.
 struct PreparedBatch {
   tensor::Batch batch;
-  std::string note;  ///< something to tell the person at the terminal, or ""
+  std::string note;  ///< a message for the person at the terminal, or ""
 };
 
-/// Makes batches 0, 1, ..., num_batches - 1 on threads of its own, at most `capacity` of them
-/// ahead, and hands them over in order. The destructor waits for the batches being made.
+/// Makes batches 0, 1, ..., num_batches - 1 on its own threads, at most `capacity` ahead, and
+/// returns them in order. The destructor waits for the batches being made.
 class Prefetcher final {
  public:
   using Make = std::function<PreparedBatch(int64_t batch)>;
@@ -39,8 +39,8 @@ class Prefetcher final {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next batch; nullopt after the last. What `make` threw for it is thrown here, again at
-  /// every further call.
+  /// The next batch; nullopt after the last. Throws what `make` threw for it, also at every later
+  /// call.
   std::optional<PreparedBatch> take();
 
  private:

@@ -9,7 +9,7 @@
 
 namespace automodel::datasets {
 
-/// The rows of one file, in any order, from any thread.
+/// The rows of one file, with random access from any thread.
 class RowFile {
  public:
   virtual ~RowFile() = default;
@@ -18,7 +18,7 @@ class RowFile {
   virtual Json row(int64_t index) const = 0;
   /// "FILE:LINE" of JSON, "FILE row N" (from 0) of tables.
   virtual std::string origin(int64_t index) const = 0;
-  /// "; FILE has it as TYPE, which ..." for a column that rows do not have though the file does; ""
+  /// "; FILE has it as TYPE, which ..." for a column that the file has but its rows lack; ""
   /// otherwise.
   virtual std::string why_without(const std::string& column) const { return ""; }
   /// False for a line of JSON lines that is not JSON.
@@ -30,11 +30,10 @@ class RowFile {
 /// tables are read from copies that are made once (tables/table_file.h). Throws InputError.
 std::unique_ptr<RowFile> open_row_file(const std::string& path);
 
-/// The first row of a file, without a copy; null where there is none.
+/// The first row of a file, read without a copy; null if there is none.
 Json first_row_of(const std::string& path);
 
-/// The first row that is JSON, of a file of which every line may be looked at; null where there is
-/// none.
+/// The first row that is valid JSON; may look at every line. Null if there is none.
 Json first_valid_row_of(const std::string& path);
 
 /// The origin of the first row.

@@ -13,8 +13,8 @@
 
 namespace automodel::datasets {
 
-/// A split as Hugging Face datasets writes it: "train", "train[:100]", "validation[10:20]",
-/// "train[-5%:]". Percentages are rounded to the nearest row, bounds are cut to the rows there are.
+/// A split in the notation of Hugging Face datasets: "train", "train[:100]", "validation[10:20]",
+/// "train[-5%:]". Percentages are rounded to the nearest row; bounds are limited to existing rows.
 struct Split {
   struct Bound {
     int64_t value = 0;
@@ -26,7 +26,7 @@ struct Split {
 
   /// Throws UserError.
   static Split parse(std::string_view text);
-  /// A sum of them: "train[:10%]+validation[:5]".
+  /// Parses a sum of splits: "train[:10%]+validation[:5]".
   static std::vector<Split> parse_sum(std::string_view text);
 
   /// The rows [first, second) of num_rows.
@@ -35,32 +35,31 @@ struct Split {
 
 /// Where rows come from.
 struct SourceOptions {
-  /// Data files (row_file.h), folders with such files, or names of data sets of the hub.
+  /// Data files (row_file.h), folders of such files, or names of data sets on the hub.
   std::vector<std::string> paths;
   std::optional<std::string> split = "train";
   std::optional<std::string> name = std::nullopt;       ///< configuration (data_layout.h)
   std::optional<int64_t> limit = std::nullopt;          ///< at most this many rows
-  std::optional<std::string> cache_dir = std::nullopt;  ///< in place of the usual cache
+  std::optional<std::string> cache_dir = std::nullopt;  ///< replaces the default cache
   std::string revision = "main";                        ///< of data sets of the hub
-  /// Mixes the rows of the split as datasets' shuffle(seed) does: of the whole split, before a
-  /// slice by row numbers; what other slices and sums leave, after them (as upstream).
+  /// Shuffles the rows as datasets' shuffle(seed) does: the whole split before a slice by row
+  /// numbers; after other slices and sums, what they leave (as upstream).
   std::optional<int64_t> shuffle_seed = std::nullopt;
-  bool skips_invalid = false;  ///< leaves out lines of JSON lines that are not JSON
+  bool skips_invalid = false;  ///< skips lines of JSON lines that are not JSON
 };
 
 /// One file, folder or data set; a limit counts only where the split has no slice (as upstream).
 SourceOptions limited_source(const std::string& path, const std::string& split,
                              std::optional<int64_t> limit);
 
-/// What can be said about a source without reading it all.
+/// What is known about a source without reading all of it.
 struct SourceDescription {
   std::vector<std::string> files;
   std::vector<std::string> columns;  ///< of the first row
-  std::optional<std::string>
-      note;  ///< set instead of the others: rows that are not on this machine
+  std::optional<std::string> note;  ///< set instead of the others: the rows are not on this machine
 };
 
-/// True for "org/name" and "name", false for what has a data file's extension or is a path.
+/// True for "org/name" and "name", false for paths and names with a data file's extension.
 bool is_hub_id(std::string_view text);
 
 /// The files of a split that a source reads, in a folder as find_layout() says. "" is every split.
@@ -74,21 +73,21 @@ SourceDescription describe_source(const SourceOptions& options);
 /// several threads.
 class RowSource final {
  public:
-  /// Throws InputError for missing files and for a source without rows. Parses every row when lines
-  /// that are not JSON are left out.
+  /// Throws InputError for missing files and for a source without rows. Parses every row when
+  /// invalid lines are skipped.
   explicit RowSource(const SourceOptions& options);
 
   int64_t size() const { return size_; }
   Json row(int64_t index) const;
   std::string origin(int64_t index) const;  ///< "file:line", "file row 5"
-  /// What to say of a column that the row's file has and the row has not.
+  /// An explanation for a column that the row's file has and the row lacks.
   std::string why_without(const std::string& column, int64_t index) const;
   std::vector<DataFingerprint> files() const;
   /// "FILE:LINE: 3 lines are not JSON and are left out" with the first one; nullopt when all are.
   const std::optional<std::string>& invalid_lines() const { return invalid_lines_; }
 
  private:
-  /// Rows of one file that follow each other.
+  /// Consecutive rows of one file.
   struct Piece {
     size_t file = 0;
     int64_t begin = 0;  ///< in the file
@@ -122,8 +121,8 @@ const Json& required_column(const Json& row, const std::string& column, const Ro
 std::optional<std::string> missing_column(const std::string& column,
                                           const std::vector<std::string>& columns);
 
-/// Throws InputError with the first of the columns that a described source has not; one that is not
-/// here yet (`note`) may have any.
+/// Throws InputError for the first column that a described source lacks; a source that is not on
+/// this machine (`note`) passes.
 void require_columns(const SourceDescription& description,
                      std::initializer_list<const char*> columns);
 

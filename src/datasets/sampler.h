@@ -18,18 +18,18 @@ class RowSampler {
  public:
   virtual ~RowSampler() = default;
 
-  /// Rows that each rank gets in an epoch.
+  /// Number of rows of each rank in an epoch.
   virtual int64_t size() const = 0;
 
   /// This rank's rows of an epoch, in order, after the first num_skipped of them.
   virtual std::vector<int64_t> rows(int64_t epoch, int64_t num_skipped) const = 0;
 
-  /// Whether what all ranks took up to a position depends on how many they are and on the batch
-  /// size: then a run continues with the same ones only.
+  /// Whether the rows used up to a position depend on the number of ranks and the batch size: then
+  /// a run can continue only with the same ones.
   virtual bool depends_on_ranks() const { return false; }
 };
 
-/// How rows are dealt.
+/// How rows are assigned to ranks.
 struct SamplerOptions {
   int64_t num_rows = 0;
   int num_replicas = 1;
@@ -38,9 +38,9 @@ struct SamplerOptions {
   int64_t seed = 42;
 };
 
-/// Deals the rows of an epoch to data-parallel ranks as torch's DistributedSampler with drop_last:
-/// the rows in order, or permuted with seed + epoch; the tail that does not fill all ranks is left
-/// out; rank r takes positions r, r + num_replicas, ... What has been consumed is counted over all
+/// Assigns the rows of an epoch to data-parallel ranks like torch's DistributedSampler with
+/// drop_last: rows in order, or permuted with seed + epoch; a tail that does not fill all ranks is
+/// dropped; rank r takes positions r, r + num_replicas, ... Consumed samples are counted over all
 /// ranks, so a position means the same on any number of them.
 class DistributedSampler final : public RowSampler {
  public:
@@ -56,9 +56,9 @@ class DistributedSampler final : public RowSampler {
   Options options_;
 };
 
-/// Upstream's LengthGroupedSampler: rows sorted by length, the longest first, dealt round-robin and
-/// cut to batches; an epoch takes the batches in the order of torch.randperm of seed + epoch. Every
-/// rank's batch holds rows of nearly the same length. `shuffle` makes no difference.
+/// Upstream's LengthGroupedSampler: rows are sorted by length, longest first, assigned round-robin
+/// and cut into batches; an epoch takes the batches in the order of torch.randperm of seed + epoch.
+/// All ranks' batches hold rows of nearly the same length. `shuffle` has no effect.
 class LengthGroupedSampler final : public RowSampler {
  public:
   /// `lengths` of all rows. Throws InputError when they do not fill one batch on every rank.
@@ -75,10 +75,10 @@ class LengthGroupedSampler final : public RowSampler {
   std::vector<int64_t> rows_;  ///< this rank's, batch by batch
 };
 
-/// Megatron's samplers (`dataloader_type`): batches follow each other, and a rank takes its part of
-/// what all ranks' micro-batches take together (single); or every rank shuffles a part of the rows
-/// of its own, by torch.randperm of the epoch (cyclic). Rows that do not fill a micro-batch on
-/// every rank are left out.
+/// Megatron's samplers (`dataloader_type`). Single: batches in order; a rank takes its part of what
+/// all ranks' micro-batches take together. Cyclic: every rank has its own part of the rows and
+/// shuffles it by torch.randperm of the epoch. Rows that do not fill a micro-batch on every rank
+/// are dropped.
 enum class MegatronOrder { kSingle, kCyclic };
 
 class MegatronSampler final : public RowSampler {

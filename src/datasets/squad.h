@@ -50,9 +50,9 @@ struct SquadConfig {
 /// Checks the options and the first row's columns; see check() of column-mapped data.
 SourceDescription check(const SquadConfig& config);
 
-/// Reading comprehension in the form of SQuAD: "Context: C Question: Q Answer: " and the first
-/// answer without white space at its ends ("" when a row has none). Loss on the answer only. A row
-/// cut so short that it has no label stays as it is.
+/// Reading comprehension in SQuAD's form: "Context: C Question: Q Answer: " and the first answer,
+/// trimmed ("" when a row has none). The loss counts the answer only. A row cut so short that it
+/// has no label is kept.
 class SquadDataset final : public Dataset {
  public:
   /// `encoder` must outlive the dataset. With a chat template (of the options or the tokenizer) the

@@ -10,7 +10,7 @@
 
 namespace automodel::datasets {
 
-/// What the datasets need of a tokenizer. Safe to use from several threads.
+/// The tokenizer interface that datasets need. Safe to use from several threads.
 class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
@@ -32,16 +32,16 @@ class TextEncoder {
 
   /// The tokenizer's own chat template.
   virtual std::optional<std::string> chat_template() const { return std::nullopt; }
-  /// The variables that a chat template finds: bos_token, eos_token and the like, as texts.
+  /// The variables for a chat template: bos_token, eos_token and the like, as texts.
   virtual Json template_variables() const { return Json::object(); }
-  /// The byte of the text behind each of its tokens; nullopt when the tokens are not the text's own
-  /// bytes one behind the other (normalization).
+  /// The position in the text at which each token ends, in bytes; nullopt when the tokens are not
+  /// the text's own bytes in order (normalization).
   virtual std::optional<std::vector<size_t>> token_ends(std::string_view text,
                                                         const std::vector<int64_t>& ids) const;
 };
 
-/// The id that samples are padded with: the tokenizer's pad id or, when it has none or it is 0
-/// (which counts as missing, as upstream), its eos id. Throws InputError when there is neither.
+/// The id with which samples are padded: the tokenizer's pad id or, if it has none or 0 (which
+/// upstream treats as missing), its eos id. Throws InputError when there is neither.
 int64_t sample_pad_id(const TextEncoder& encoder);
 
 }  // namespace automodel::datasets

@@ -22,7 +22,7 @@ struct TextFileDatasetConfig {
   bool add_bos = false;
   bool add_eos = true;
 
-  /// Every row of every file: slices are of samples.
+  /// All rows of all files: slices count samples, not rows.
   SourceOptions source() const { return {path, std::nullopt}; }
 
   static constexpr auto fields() {
@@ -46,10 +46,10 @@ struct TextFileDatasetConfig {
 /// Checks that the files are there and the first row has its column, without tokenizing.
 SourceDescription check(const TextFileDatasetConfig& config);
 
-/// Text as one stream of tokens, cut into samples of seq_length: sample i has tokens
-/// [i * S, i * S + S) as input and the same moved by one as labels; what does not fill a sample is
-/// left out. Everything is tokenized once, in the constructor, and kept (4 bytes a token). A slice
-/// of the split is one of samples.
+/// Text as one stream of tokens, cut into samples of seq_length: sample i has tokens [i * S, i * S
+/// + S) as input and the tokens one later as labels; an incomplete last sample is dropped. All text
+/// is tokenized once, in the constructor, and kept (4 bytes per token). A slice of the split counts
+/// samples.
 class TextFileDataset final : public Dataset {
  public:
   /// Throws InputError when a file is missing or the text is too short for one sample.

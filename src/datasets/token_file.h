@@ -11,8 +11,8 @@ namespace automodel::datasets {
 
 /// Tokenized documents in Megatron's indexed format: PREFIX.idx (magic "MMIDIDX\0\0", version 1, a
 /// dtype code, counts, then lengths, byte offsets and document ends) and PREFIX.bin, the tokens one
-/// behind the other. Lengths and offsets are kept in memory; tokens are read when asked for, from
-/// any thread.
+/// after another. Lengths and offsets are kept in memory; tokens are read on request, from any
+/// thread.
 class TokenFile final {
  public:
   /// Throws InputError "FILE: ..." for files that are missing, of another format or cut off.
@@ -22,12 +22,12 @@ class TokenFile final {
   /// Tokens of every sequence.
   const std::vector<int32_t>& lengths() const { return lengths_; }
 
-  /// Appends `count` tokens of a sequence, from its token `offset` on.
+  /// Appends `count` tokens of a sequence, beginning at its token `offset`.
   void read(int64_t sequence, int64_t offset, int64_t count, std::vector<int64_t>& into) const;
 
   const std::string& prefix() const { return prefix_; }
-  /// PREFIX.idx by all of its bytes; PREFIX.bin, which may be terabytes, by its size and by blocks
-  /// spread evenly over it.
+  /// Fingerprints of PREFIX.idx by all its bytes, and of PREFIX.bin, which may have terabytes, by
+  /// its size and by blocks spread evenly over it.
   std::vector<DataFingerprint> files() const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace automodel::datasets {
 
-/// A Hugging Face tokenizer as the datasets see it.
+/// Makes a Hugging Face tokenizer a TextEncoder.
 class TokenizerEncoder final : public TextEncoder {
  public:
   explicit TokenizerEncoder(tokenizers::Tokenizer tokenizer);

@@ -50,20 +50,20 @@ struct XlamConfig {
 /// Checks the options and the first row's columns; see check() of column-mapped data.
 SourceDescription check(const XlamConfig& config);
 
-/// A row of xLAM's form: what a user asks (`query`), functions (`tools`) and the calls that answer
-/// it (`answers`), the last two lists, or lists as JSON text.
+/// A row in xLAM's form: the user's request (`query`), functions (`tools`) and the calls that
+/// answer it (`answers`); the last two are lists, or lists as JSON text.
 struct FunctionCalls {
   Json messages;  ///< the user's question, and the assistant's message with `tool_calls`
   Json tools;     ///< functions with JSON schemas, as OpenAI writes them
 };
 
-/// The messages and tools of a row, as upstream converts them: the type of a parameter is a JSON
-/// schema's (what is not known is a string), and a parameter without a default is required.
-/// Arguments that are JSON texts become objects. Throws InputError "ORIGIN: ...".
+/// Converts a row to messages and tools as upstream does: a parameter's type becomes a JSON schema
+/// type (unknown ones become string), and a parameter without a default is required. Arguments
+/// given as JSON texts become objects. Throws InputError "ORIGIN: ...".
 FunctionCalls read_function_calls(const Json& row, const std::string& origin);
 
-/// Function calling in the form of xLAM, written with the tokenizer's chat template: loss on the
-/// calls only. A row cut so short that it has no label stays as it is.
+/// Function calling in xLAM's form, written with the tokenizer's chat template; the loss counts the
+/// calls only. A row cut so short that it has no label is kept.
 class XlamDataset final : public Dataset {
  public:
   /// `encoder` must outlive the dataset. Throws UserError when its tokenizer has no chat template,

@@ -16,22 +16,21 @@ enum class Activation {
   kReluSquared  ///< "relu2"
 };
 
-/// nullopt for a name not known.
+/// nullopt for an unknown name.
 std::optional<Activation> parse_activation(std::string_view name);
 
 /// Element-wise activation.
 at::Tensor activate(const at::Tensor& x, Activation activation);
 
-/// act(gate) * up, where gate_up [..., 2 I] holds the gate's I columns, then the up's. Returns
-/// [..., I].
+/// act(gate) * up. gate_up [..., 2 I] holds the gate's I columns, then up's. Returns [..., I].
 at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation);
 
-/// Gradient of gate_up from that of gated_activation's result, for functions with a backward of
-/// their own.
+/// The gradient of gate_up from that of gated_activation's result; for functions that have their
+/// own backward.
 at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
                                      Activation activation);
 
-/// Gradient of x from that of activate's result.
+/// The gradient of x from that of activate's result.
 at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activation activation);
 
 }  // namespace automodel::kernels

@@ -19,8 +19,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Attention of whole sequences by blocks, in float32, or float64 for float64 queries. The fused
-/// loops may write `out` in q's dtype, else it is as wide as lse.
+/// Attention of whole sequences by blocks, in float32 or, for float64 queries, float64. The fused
+/// loops may write `out` in q's dtype; otherwise it has lse's.
 AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool is_wide) {
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];
@@ -33,7 +33,7 @@ AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool
   return result;
 }
 
-/// {out, lse}, which are not computed when a keeper has them.
+/// {out, lse}; a keeper's results are used instead of computing them.
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& q_in,
                              const at::Tensor& k_in, const at::Tensor& v_in,

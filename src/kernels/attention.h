@@ -6,10 +6,10 @@
 
 namespace automodel::kernels {
 
-/// Causal self-attention's options.
+/// Options of causal self-attention.
 struct AttentionOptions {
   double scale = 0;         ///< 0: 1 / sqrt(head_dim)
-  int64_t window = 0;       ///< a query sees itself and the window - 1 tokens before; 0: all
+  int64_t window = 0;       ///< tokens that a query sees, itself included; 0: all before it
   double softcap = 0;       ///< scores become cap * tanh(scores / cap); 0: off
   double dropout = 0;       ///< on the probabilities
   at::Tensor dropout_mask;  ///< [B, N, S, S]: 0 or 1 / (1 - dropout); needed when dropout > 0
@@ -17,8 +17,8 @@ struct AttentionOptions {
                             ///< zero (GPT-OSS); differentiable; or undefined
   at::Tensor padding_mask;  ///< [B, S] bool, true where keys are padding; or undefined
   at::Tensor document_ids;  ///< [B, S]: attention stays inside equal ids; or undefined
-  /// [B, S, 2] in place of the two above where the keys are more than these S tokens: positions of
-  /// the first key that each query may see and of the one behind the last; or undefined.
+  /// [B, S, 2], replaces the two above when the keys are more than these S tokens: positions of the
+  /// first key that each query may see and of the one after the last; or undefined.
   at::Tensor visible_keys;
 };
 
@@ -30,12 +30,12 @@ struct AttentionResult {
 
 /// q [B, S, N, H]; k [B, S, K, H]; v [B, S, K, V], N a multiple of K (query head n uses kv head n /
 /// (N / K)). Differentiable in q, k and v (lse carries no gradient). Chooses the fastest exact
-/// implementation that has the options. Queries that see no key but padding come out as zeros.
+/// implementation that has the options. Queries that see only padding get zeros.
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options);
 
-/// causal_attention() by explicit scores and softmax in float32: the truth that the fast paths are
-/// tested against.
+/// causal_attention() by explicit scores and softmax in float32; tests compare the fast paths with
+/// it.
 AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v, const AttentionOptions& options);
 

@@ -30,7 +30,7 @@ Matrix turned(Matrix matrix) {
   return matrix;
 }
 
-/// A product's result: rows of some columns of a larger matrix.
+/// The output of a product: rows of some columns of a larger matrix.
 struct Target {
   void* data;
   int64_t stride;  ///< elements between rows
@@ -46,7 +46,7 @@ void multiply(const Matrix& a, const Matrix& b, int64_t depth, const Target& tar
                  alpha, target.adds, target.is_bfloat16});
 }
 
-/// Where the rows of one head of x [B, S, heads, dim] begin.
+/// The address of row `row` of one head of x [B, S, heads, dim].
 void* head_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row) {
   const int64_t element = b * x.stride(0) + row * x.stride(1) + head * x.stride(2);
   return static_cast<char*>(x.data_ptr()) + element * static_cast<int64_t>(x.itemsize());
@@ -60,7 +60,7 @@ Target target_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row, int6
   return {head_of(x, b, head, row), x.stride(1), num_rows, x.size(3), false, is_bfloat16(x)};
 }
 
-/// A block's shapes, and which keys a query sees, counted from the block's first key.
+/// A block's shapes, and the keys that a query sees, counted from the block's first key.
 struct Rectangle {
   int64_t batch, num_queries, num_keys, num_heads, num_kv_heads, dim, value_dim, window, offset,
       first_key;
@@ -102,7 +102,7 @@ struct Rectangle {
   }
 };
 
-/// Some queries of one head and the run of keys that holds all they see.
+/// Some queries of one head, with the run of keys that covers all that they see.
 struct Tile {
   int64_t b, head, kv_head, first_query, num_queries, first_key, num_keys;
 
@@ -124,7 +124,7 @@ struct Tile {
   bool is_blind() const { return num_keys <= 0; }
 };
 
-/// Drops what is to be dropped of a row of a tile's probabilities, or of their gradients.
+/// Applies the dropout mask to a row of a tile's probabilities or their gradients.
 void drop(const Rectangle& shape, const Tile& tile, int64_t row, float* numbers) {
   if (shape.is_kept == nullptr) return;
   const int64_t query =
@@ -142,7 +142,7 @@ void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult&
   }
 }
 
-/// Weights the row's earlier result and its new probabilities by their shares of the sum.
+/// Merges a row's earlier result with its new probabilities, weighted by their shares of the sum.
 void merge_row(const Rectangle& shape, float new_lse, float* lse, float* out, float* probabilities,
                int64_t num_keys) {
   if (new_lse == -kInfinity) return;
@@ -187,7 +187,7 @@ void forward_tile(const Rectangle& shape, const Tile& tile, bool adds, const Qkv
            tile.num_keys, out);
 }
 
-/// What backward reads and writes.
+/// The tensors that backward reads and writes.
 struct BackwardTensors {
   const Qkv& qkv;
   const AttentionResult& result;
@@ -217,8 +217,8 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
     float* row_p = p + row * keys;
     float* row_grads = grads + row * keys;
     drop(shape, tile, row, row_grads);
-    // d_out times out. A rounded `out` would spoil the differences that follow: then the same from
-    // the row's keys, which are all that its queries see.
+    // The product of d_out and out. Rounding in `out` would spoil the following differences, so for
+    // a rounded one it is computed from the row's keys, which are all that its queries see.
     const float delta =
         out.is_bfloat16
             ? cpu::loops().expected_row(row_p, row_grads, begin, end, lse[row], shape.cap)
@@ -240,12 +240,12 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
       target_of(x.gradients.v, tile.b, tile.kv_head, tile.first_key, keys));
 }
 
-/// The parts of the plain path: keys and values a query head, [B, N, T, H].
+/// Keys and values per query head, for the plain path: [B, N, T, H].
 at::Tensor by_query_head(const at::Tensor& x, int64_t num_heads, at::ScalarType dtype) {
   return x.to(dtype).transpose(1, 2).repeat_interleave(num_heads / x.size(2), 1);
 }
 
-/// Back to [B, T, K, H]: heads that share keys are summed.
+/// The inverse, [B, T, K, H]; heads that share keys are summed.
 at::Tensor by_kv_head(const at::Tensor& x, int64_t num_kv_heads) {
   const at::Tensor grouped =
       x.view({x.size(0), num_kv_heads, x.size(1) / num_kv_heads, x.size(2), x.size(3)});
@@ -269,7 +269,7 @@ at::Tensor visible_pairs(const AttentionBlock& block, const at::Tensor& q, int64
   return mask.unsqueeze(1);
 }
 
-/// Some queries against the first keys, a piece of a block that ATen's operations compute.
+/// Some queries against the first keys: a part of a block that ATen's operations compute at once.
 struct PlainPiece {
   AttentionBlock block;  ///< of these queries
   int64_t first_query, num_queries, num_keys;
@@ -279,8 +279,8 @@ struct PlainPiece {
   at::Tensor rows_of(const at::Tensor& x) const { return x.narrow(2, first_query, num_queries); }
 };
 
-/// Pieces of so many queries that their scores are few enough. One that is not the whole leaves
-/// out the keys behind its last query.
+/// Divides a block into pieces of so many queries that their scores are few enough. A piece leaves
+/// out the keys after its last query.
 std::vector<PlainPiece> plain_pieces(const AttentionBlock& block, const Qkv& qkv) {
   const int64_t num_queries = qkv.q.size(1), num_keys = qkv.k.size(1);
   const int64_t at_once =
@@ -301,8 +301,8 @@ std::vector<PlainPiece> plain_pieces(const AttentionBlock& block, const Qkv& qkv
   return pieces;
 }
 
-/// Scores [B, N, Q, T] of what is visible, -inf elsewhere; `slope`, where it is wanted, is that of
-/// the cap. `queries` and `keys` are by query head.
+/// Scores [B, N, Q, T] of visible keys, -inf elsewhere; sets `slope`, if not null, to the cap's.
+/// `keys` are by_query_head().
 at::Tensor plain_scores(const PlainPiece& piece, const at::Tensor& q, const at::Tensor& keys,
                         at::Tensor* slope) {
   const AttentionBlock& block = piece.block;
@@ -318,7 +318,7 @@ at::Tensor plain_scores(const PlainPiece& piece, const at::Tensor& q, const at::
   return scores.masked_fill_(visible_pairs(block, own, piece.num_keys).logical_not(), -kInfinity);
 }
 
-/// exp(scores - lse), 0 for what is not visible. Takes the memory of `scores`.
+/// exp(scores - lse), 0 for invisible keys. Overwrites `scores`.
 at::Tensor to_probabilities(at::Tensor scores, const at::Tensor& lse) {
   const at::Tensor is_hidden = scores.eq(-kInfinity);
   return scores.sub_(lse.unsqueeze(-1)).exp_().masked_fill_(is_hidden, 0.0);
@@ -338,7 +338,7 @@ void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
     at::Tensor out =
         at::matmul(to_probabilities(scores, merged), values.narrow(2, 0, piece.num_keys))
             .transpose(1, 2);
-    if (block.adds) {  // what has seen nothing yet counts nothing
+    if (block.adds) {  // rows that have seen nothing yet have weight zero
       const at::Tensor share = at::exp(all_lse - merged).masked_fill(all_lse.eq(-kInfinity), 0.0);
       out = out + all_out * share.transpose(1, 2).unsqueeze(-1);
     }
@@ -375,8 +375,8 @@ void attend_plain_backward(const AttentionBlock& block, const Qkv& qkv,
   }
 }
 
-/// The keys of one document's tokens: the run between the padding at its two ends. False when
-/// there is padding inside.
+/// Finds the run of one document's tokens, without the padding at its ends. False when there is
+/// padding inside.
 bool find_tokens(const bool* padding, int64_t begin, int64_t end, int64_t* run) {
   run[0] = begin;
   run[1] = end;
@@ -387,7 +387,7 @@ bool find_tokens(const bool* padding, int64_t begin, int64_t end, int64_t* run) 
                       [](bool is_padding) { return is_padding; });
 }
 
-/// One sequence's runs; false when a document's keys are none.
+/// Fills one sequence's runs; false when some document's keys are not a single run.
 bool fill_runs(const bool* padding, const int64_t* ids, int64_t length, int64_t* out) {
   std::set<int64_t> seen;
   for (int64_t begin = 0, end = 0; begin < length; begin = end) {
@@ -445,7 +445,7 @@ void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
   }
   const Rectangle shape(block, qkv);
   const BackwardTensors x{qkv, result, d_out, gradients};
-  // A task is a kv head with all its query heads: they add to the same keys' gradients.
+  // A task is a kv head with all its query heads, which add to the same keys' gradients.
   at::parallel_for(0, shape.batch * shape.num_kv_heads, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(2 * kBlockQueries * shape.num_keys));
     for (int64_t item = begin; item < end; ++item) {

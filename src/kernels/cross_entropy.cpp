@@ -56,20 +56,19 @@ double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   return std::accumulate(losses.begin(), losses.end(), 0.0) / options.divisor;
 }
 
-/// Some rows at a time, whose copies are small.
+/// Rounds some rows at a time, so that the temporary copies are small.
 void round_in_place(const at::Tensor& logits, const CrossEntropyOptions& options) {
   if (!options.logits_dtype) return;
   for (const at::Tensor& rows : logits.split(64)) rows.copy_(options.rounded(rows));
 }
 
-/// Whether the fused loop takes these logits; bfloat16 ones, a product's of that dtype, as they
-/// are.
+/// Whether the fused loop takes these logits, which may be bfloat16 if a product gives that dtype.
 bool has_loop(const at::Tensor& logits, const CrossEntropyOptions& options) {
   return is_fusable({logits}) && !options.logits_dtype;
 }
 
-/// Loss (float64, on the device) of one chunk of logits (float32 or float64, or as has_loop() says;
-/// changed into their gradients).
+/// The loss (float64, on the device) of one chunk of logits (float32, float64, or as has_loop()
+/// says), which are replaced by their gradients.
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                       const CrossEntropyOptions& options) {
   if (has_loop(logits, options)) {
@@ -174,7 +173,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   CrossEntropyOptions own = options;
   const bool are_products = options.softcap == 0 && options.logit_scale == 1.0;
   if (are_products && options.logits_dtype == weight.scalar_type()) own.logits_dtype.reset();
-  // Asked here: inside a Function's forward the grad mode is always off.
+  // Read here because grad mode is always off in a Function's forward.
   const bool has_gradients =
       at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
   return LinearCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(), &own,

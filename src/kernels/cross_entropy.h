@@ -11,8 +11,8 @@ struct CrossEntropyOptions {
   double softcap = 0;        ///< logits become cap * tanh(logits / cap); 0: off
   double logit_scale = 1.0;  ///< logits are multiplied by it (Granite: 1 / logits_scaling)
   double divisor = 1.0;      ///< the sum of losses is divided by it
-  /// Logits, scaled and capped, are rounded to this dtype before the loss, and their gradients
-  /// after it: a model whose outputs are cast. Absent: they are not.
+  /// Scaled and capped logits are rounded to this dtype before the loss, and their gradients after
+  /// it, as in a model whose outputs are cast. Absent: no rounding.
   std::optional<at::ScalarType> logits_dtype = {};
 
   /// float32 numbers rounded to logits_dtype.

@@ -27,10 +27,10 @@ void check_ids(const at::Tensor& ids, int64_t vocab_size) {
   }
 }
 
-/// The places of every id that occurs, ids ascending, places of one id ascending.
+/// The positions of every id that occurs; ids ascending, and positions of an id ascending.
 struct Occurrences {
   std::vector<int64_t> ids;
-  std::vector<int64_t> begins;  ///< of every id's run in `places`, and the end of the last
+  std::vector<int64_t> begins;  ///< of every id's run in `places`; then the end of the last
   std::vector<int64_t> places;
 };
 
@@ -81,7 +81,7 @@ struct Embedding : torch::autograd::Function<Embedding> {
     sizes.push_back(weight.size(1));
     context->save_for_backward({flat});
     context->saved_data["padding_idx"] = padding_idx;
-    // Not a saved variable: only its shape, dtype and .grad are looked at, never its values.
+    // Not a saved variable: only its shape, dtype and .grad are used, never its values.
     context->saved_data["weight"] = weight;
     return at::index_select(weight, 0, flat).view(sizes);
   }

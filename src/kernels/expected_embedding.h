@@ -9,10 +9,10 @@ struct ExpectedEmbeddingOptions {
   double scale = 1.0;  ///< of the result
 };
 
-/// What the head expects to be embedded: softmax(logits) @ weight * scale, where the logits are
-/// hidden @ weight^T, chunk by chunk, so that they never exist whole, in either direction. hidden
-/// [T, D], weight [V, D], one dtype. Returns [T, D]. The softmax is a constant: differentiable in
-/// weight as the table that is averaged, not through the logits.
+/// The embedding that the head expects: softmax(logits) @ weight * scale with logits hidden @
+/// weight^T, computed chunk by chunk in forward and backward, so that the logits never exist whole.
+/// hidden [T, D], weight [V, D], one dtype. Returns [T, D]. The softmax counts as constant:
+/// differentiable in weight as the averaged table, not through the logits.
 at::Tensor expected_embedding(const at::Tensor& hidden, const at::Tensor& weight,
                               const ExpectedEmbeddingOptions& options);
 

@@ -6,13 +6,13 @@
 
 namespace automodel::kernels {
 
-/// What stands between the two products of an expert.
+/// The function between an expert's two products.
 struct ExpertOptions {
   Activation activation = Activation::kSilu;
   bool is_gated = true;        ///< act(gate) * up; else act(up)
   bool is_transposed = false;  ///< weights are stored [E, in, out]
-  /// GPT-OSS: gate and up are the even and the odd columns, gate is clamped above and up to both
-  /// sides by `limit`, and the result is gate * sigmoid(alpha * gate) * (up + 1).
+  /// GPT-OSS: gate and up are the even and odd columns; gate is clamped from above and up on both
+  /// sides by `limit`; the result is gate * sigmoid(alpha * gate) * (up + 1).
   bool is_clamped = false;
   double alpha = 1.702;
   double limit = 7.0;
@@ -35,15 +35,14 @@ struct ExpertWeights {
   at::Tensor up_bias;    ///< [E, U] or undefined
   at::Tensor down;       ///< [E, D, I]; [E, I, D] when transposed
   at::Tensor down_bias;  ///< [E, D] or undefined
-  ExpertLora lora = {};  ///< tensors undefined: none; else the weights are frozen
+  ExpertLora lora = {};  ///< undefined tensors: none; else the weights are frozen
 };
 
-/// x [T, D]; expert_ids [T, k] int64, where -1 stands for none; weights [T, k] float32 or x's
-/// dtype. Returns [T, D]: row t is the sum over j of weights[t, j] * mlp of expert_ids[t, j]
-/// (x[t]). Differentiable in x, weights and the experts' weights (with
-/// adapters: in the adapters). The sum over j is taken in the
-/// order of j, whatever the experts. Rows of one expert are multiplied together, weighted before
-/// the second product, and neither the gathered rows nor the results of single experts are kept.
+/// x [T, D]; expert_ids [T, k] int64, -1 for none; weights [T, k] float32 or x's dtype. Returns [T,
+/// D]: row t is the sum over j of weights[t, j] * mlp of expert_ids[t, j] (x[t]), in the order of j
+/// whatever the experts. Differentiable in x, weights and the experts' weights (with adapters: in
+/// the adapters). Rows of one expert are multiplied together and weighted before the second
+/// product; neither the gathered rows nor the results of single experts are saved.
 at::Tensor expert_mlp(const at::Tensor& x, const at::Tensor& expert_ids, const at::Tensor& weights,
                       const ExpertWeights& experts, const ExpertOptions& options);
 

@@ -10,12 +10,12 @@
 
 namespace automodel::kernels {
 
-/// True when every defined tensor is on the CPU, all are float32 or all bfloat16, the fused loops'
-/// domain, and nobody asked for the plain path.
+/// True when the fused loops can take the tensors: all defined ones are on the CPU and are all
+/// float32 or all bfloat16, and no PlainPathScope is active.
 bool is_fusable(std::initializer_list<at::Tensor> tensors);
 
-/// Calls `body` with a number of the type in which the loops see the memory of a tensor that is
-/// fusable: float or cpu::Bfloat16.
+/// Calls `body` with a number of the type in which the loops read a fusable tensor's memory: float
+/// or cpu::Bfloat16.
 template <typename Body>
 decltype(auto) by_storage(const at::Tensor& tensor, const Body& body) {
   return tensor.scalar_type() == at::kFloat ? body(float{}) : body(cpu::Bfloat16{});
@@ -25,18 +25,18 @@ inline bool is_bfloat16(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16;
 }
 
-/// Where a tensor's numbers begin, T as by_storage() says; null for an undefined one.
+/// The address of a tensor's first number, T as by_storage() chooses; null for an undefined tensor.
 template <typename T>
 T* numbers_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<T*>(tensor.data_ptr()) : nullptr;
 }
 
-/// While it lives, kernels that this thread calls take the plain path, that of other devices, with
-/// float32 and 16 bits on the CPU too. For those who compare the two: forward and backward of a
-/// comparison lie inside one scope; nothing that trains makes one.
+/// During its lifetime, kernels called by this thread take the plain path of other devices, even
+/// for float32 and 16 bits on the CPU. For comparisons of the two paths, with forward and backward
+/// inside one scope; training never makes one.
 ///
-/// A thread-local switch and not a parameter: between whoever compares and the kernels lie the
-/// layers of every model.
+/// A thread-local switch rather than a parameter: the layers of every model are between the caller
+/// and the kernels.
 class PlainPathScope final {
  public:
   explicit PlainPathScope(bool is_asked = true);
@@ -48,7 +48,7 @@ class PlainPathScope final {
   bool was_asked_;
 };
 
-/// Whether a scope of this thread asks for the plain path.
+/// Whether a scope of this thread is active.
 bool is_plain_path_asked();
 
 /// Runs `body(block_begin, block_end, partial)` over blocks of rows on all threads; `partial` is a

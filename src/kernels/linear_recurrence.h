@@ -6,17 +6,17 @@
 
 namespace automodel::kernels {
 
-// Layers that carry a state from token to token in attention's place. Both go by chunks of 64
-// tokens: products inside a chunk, one state from chunk to chunk, so that time and memory grow
-// with the length alone. They compute in float32, or in float64 where the values are; results have
-// the values' dtype. Differentiable in all floating inputs; they keep their inputs only, and
-// backward computes the rest again.
+// Layers that replace attention by a state carried from token to token. Both work in chunks of 64
+// tokens, with products inside a chunk and one state between chunks, so time and memory grow
+// linearly with the length. They compute in float32 (float64 for float64 values); results have the
+// values' dtype. Differentiable in all floating-point inputs; only inputs are saved, and backward
+// recomputes the rest.
 
 /// Tokens of a chunk.
 inline constexpr int64_t kRecurrenceChunk = 64;
 
-/// Which run of equal ids each token lies in: document_ids [B, S] int64 to [B, S] int64, counting
-/// from 0 in every row. Undefined for undefined ids.
+/// The number of the run of equal ids that contains each token: document_ids [B, S] int64 to [B, S]
+/// int64, counted from 0 in every row. Undefined for undefined ids.
 at::Tensor document_runs(const at::Tensor& document_ids);
 
 /// Inputs of the gated delta rule (Yang et al. 2024), B sequences of S tokens.
@@ -24,9 +24,9 @@ struct GatedDeltaInputs {
   at::Tensor q;      ///< [B, S, K, D]; q and k are normed to length one here, q divided by sqrt(D)
   at::Tensor k;      ///< [B, S, K, D]
   at::Tensor v;      ///< [B, S, N, E]; N is divisible by K, a key head serves N / K value heads
-  at::Tensor decay;  ///< [B, S, N]: logarithm of what the state is multiplied by, at most 0
+  at::Tensor decay;  ///< [B, S, N]: logarithm of the state's factor, at most 0
   at::Tensor beta;   ///< [B, S, N]: how much of a new value is written
-  at::Tensor runs;   ///< [B, S] int64 or undefined: a state ends with its run
+  at::Tensor runs;   ///< [B, S] int64 or undefined: the state is reset between runs
 };
 
 /// The rule's outputs [B, S, N, E]. Each head has a state M [D, E] that begins as zeros:
@@ -36,11 +36,11 @@ at::Tensor gated_delta_rule(const GatedDeltaInputs& inputs);
 /// Inputs of Mamba-2's scan (Dao and Gu 2024), B sequences of S tokens.
 struct StateSpaceInputs {
   at::Tensor x;      ///< [B, S, N, P]
-  at::Tensor step;   ///< [B, S, N]: the weight of a token's input
-  at::Tensor decay;  ///< [B, S, N]: logarithm of what the state is multiplied by, at most 0
+  at::Tensor step;   ///< [B, S, N]: the factor of a token's input
+  at::Tensor decay;  ///< [B, S, N]: logarithm of the state's factor, at most 0
   at::Tensor b;      ///< [B, S, G, D]; N is divisible by G, a group serves N / G heads
   at::Tensor c;      ///< [B, S, G, D]
-  at::Tensor runs;   ///< [B, S] int64 or undefined: a state ends with its run
+  at::Tensor runs;   ///< [B, S] int64 or undefined: the state is reset between runs
 };
 
 /// The scan's outputs [B, S, N, P]. Each head has a state M [D, P] that begins as zeros:

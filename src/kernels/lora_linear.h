@@ -13,11 +13,11 @@ struct OutputRange {
   int64_t count = 0;
 };
 
-/// The low-rank adapters of a layer, several where its output features are those of several
-/// matrices. Adapter p adds scale * (x A_p^T) B_p^T to its range of the output.
+/// The low-rank adapters of a layer; several if its output features belong to several matrices.
+/// Adapter p adds scale * (x A_p^T) B_p^T to its range of the output.
 struct LoraFactors {
   at::Tensor a;  ///< [num_adapters * rank, in]: A_p are the rows from p * rank on
-  at::Tensor b;  ///< [sum of counts, rank]: B_p one behind another
+  at::Tensor b;  ///< [sum of counts, rank]: the B_p one after another
   std::vector<OutputRange> ranges;
   double scale = 1;
 

@@ -7,8 +7,8 @@
 namespace automodel::kernels {
 
 /// How a norm is computed. RMSNorm: y = x / sqrt(mean(x^2) + eps) * w, in float32; `adds_one`
-/// multiplies by (1 + w) instead (Gemma). Every norm gives the wider of the dtypes of x and w, as
-/// their product does in transformers.
+/// multiplies by (1 + w) instead (Gemma). The result has the wider of the dtypes of x and w, as
+/// their product has in transformers.
 struct NormOptions {
   double eps = 1e-6;
   bool adds_one = false;

@@ -36,8 +36,8 @@ std::array<float, cpu::kNumAdamFactors> factors_of(const AdamOptions& options) {
   return factors;
 }
 
-/// Calls `work` with the pieces of [0, numel) that a CPU does at a time where an update needs
-/// copies in a wider dtype: they stay small whatever the unit. A GPU does all at once.
+/// Calls `work` with pieces of [0, numel): on a CPU small ones, so that an update's copies in a
+/// wider dtype stay small whatever the unit; on a GPU with everything at once.
 template <typename Work>
 void in_pieces(const at::Tensor& flat, Work work) {
   const int64_t numel = flat.numel();

@@ -28,8 +28,8 @@ struct AdamOptions {
 /// 1 - beta1^t and 1 - beta2^t, or ones without bias correction.
 std::pair<double, double> bias_corrections(const AdamOptions& options);
 
-/// In one pass over flat memory: updates parameter, exp_avg, exp_avg_sq (one-dimensional, equal
-/// numel, contiguous; max_exp_avg_sq undefined unless amsgrad). Arithmetic in float32 whatever the
+/// Updates parameter, exp_avg and exp_avg_sq (one-dimensional, equal numel, contiguous;
+/// max_exp_avg_sq undefined unless amsgrad) in one pass over memory. Computes in float32 for any
 /// storage, except that float64 stays float64.
 void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options);
@@ -52,9 +52,10 @@ void sgd_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momen
 /// number of threads.
 double sum_of_squares(const at::Tensor& flat);
 
-/// sum_of_squares() of each flat tensor; tensors of a device (all on one) are read back together.
+/// sum_of_squares() of each flat tensor; the results of tensors on a device (all on one) are read
+/// back together.
 std::vector<double> sums_of_squares(const std::vector<at::Tensor>& flats);
-/// sum_of_squares() of each shard's buffer, read back like tensors.
+/// sum_of_squares() of each shard's buffer, read back together likewise.
 std::vector<double> sums_of_squares(const std::vector<tensor::FlatShard>& shards);
 
 }  // namespace automodel::kernels

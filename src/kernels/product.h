@@ -11,7 +11,7 @@ namespace cpu {
 struct ProductPart;
 }
 
-/// A matrix of a product: [R, C], or of a larger matrix the rows that ids name.
+/// A matrix of a product: [R, C], or those rows of a larger matrix that ids select.
 struct Factor {
   at::Tensor matrix;
   at::Tensor rows = {};  ///< int64 on matrix's device, or undefined: all of them
@@ -22,34 +22,34 @@ struct Factor {
 
   Factor t() const;
   int64_t size(int64_t dim) const;
-  /// The rows as a matrix of its own; named rows are copied.
+  /// The rows as a matrix; selected rows are copied.
   at::Tensor tensor() const;
 };
 
-/// How a product is written.
+/// How a product's result is written.
 struct ProductOptions {
-  bool adds = false;  ///< to what `out` holds
-  double alpha = 1;   ///< times the product
+  bool adds = false;  ///< to the values of `out`
+  double alpha = 1;   ///< factor of the product
 };
 
-/// Whether this is a float16 tensor of the CPU, which is multiplied faster in float32.
+/// Whether this is a float16 tensor on the CPU, which is faster to multiply in float32.
 bool is_slow_to_multiply(const at::Tensor& tensor);
 
-/// Whether matrices are multiplied by loops of our own: those on the CPU, all float32; or all
-/// bfloat16, where ATen has no faster product of these.
+/// Whether our own loops multiply these matrices: on the CPU, all float32, or all bfloat16 if ATen
+/// is not faster for these.
 bool has_product_loop(std::initializer_list<at::Tensor> matrices);
 
-/// out [m, n] = a [m, k] b [k, n], all of one dtype. The loops run on all threads unless the caller
-/// is one of several: the same bits on any number of them. They read bfloat16 where it lies, sum in
-/// float32 and round once. Float16 on the CPU is multiplied in float32. The rest is ATen's. `out`
-/// may be any view with contiguous rows.
+/// out [m, n] = a [m, k] b [k, n], all of one dtype. The loops use all threads unless the caller is
+/// one of several, with the same bits on any number of them. They read bfloat16 in place, sum in
+/// float32 and round once. Float16 on the CPU is multiplied in float32; ATen computes the rest.
+/// `out` may be any view with contiguous rows.
 void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
                   const ProductOptions& options = {});
 
-/// Matrices in memory, on the calling thread.
+/// Multiplies matrices in memory, on the calling thread.
 void multiply_part(const cpu::ProductPart& part);
 
-/// product_into() a new matrix, which is returned.
+/// product_into() a new matrix; returns it.
 at::Tensor product(const Factor& a, const Factor& b);
 
 }  // namespace automodel::kernels

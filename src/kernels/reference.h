@@ -10,7 +10,7 @@
 namespace automodel::kernels {
 
 /// The plain path of every fused operation: ATen's own operations and autograd, on any device and
-/// dtype. The truth that fused paths are tested against, and what runs where there is none.
+/// dtype. Tests compare fused paths with it, and it runs where there is no fused path.
 at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight,
                               const NormOptions& options);
 at::Tensor gated_activation_reference(const at::Tensor& gate_up, Activation activation);

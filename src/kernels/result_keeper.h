@@ -7,29 +7,29 @@
 
 namespace automodel::kernels {
 
-/// Results whose memory may be worth less than computing them twice.
+/// Results that may be kept rather than computed twice.
 enum class ResultKind {
   kAttention,     ///< {out, lse} of causal_attention's fused path
   kMatrixProduct  ///< {product} of linear
 };
 
-/// Sees the costly results of a forward pass and may hand them back when the pass is repeated.
+/// Receives the costly results of a forward pass and may return them when the pass is repeated.
 class ResultKeeper {
  public:
   virtual ~ResultKeeper() = default;
 
-  /// Asked before each result is computed, in the order of the calls: the result of the first pass,
-  /// or nullopt to compute it.
+  /// Called before each result is computed, in order: returns the first pass's result, or nullopt
+  /// to compute it.
   virtual std::optional<std::vector<at::Tensor>> take(ResultKind kind) = 0;
-  /// Told each result that was computed, in the order of the calls.
+  /// Called with each computed result, in order.
   virtual void computed(ResultKind kind, const std::vector<at::Tensor>& results) = 0;
 };
 
-/// While it lives, kernels that this thread calls consult `keeper`; scopes nest. A result that was
-/// taken gets the same autograd node as one that was computed.
+/// During its lifetime, kernels called by this thread use `keeper`; scopes nest. A result that is
+/// taken gets the same autograd node as a computed one.
 ///
-/// The keeper is a thread-local pointer and not a parameter: between whoever recomputes a block and
-/// the kernels lie the layers of every model, which know nothing of either.
+/// The keeper is a thread-local pointer rather than a parameter: the layers of every model, which
+/// know nothing of it, are between the caller and the kernels.
 class ResultKeeperScope final {
  public:
   explicit ResultKeeperScope(ResultKeeper& keeper);
@@ -41,7 +41,7 @@ class ResultKeeperScope final {
   ResultKeeper* outer_;
 };
 
-/// For kernels: what the innermost keeper of this thread says; nullopt and nothing without one.
+/// For kernels: the answer of this thread's innermost keeper; without one nullopt, and no effect.
 std::optional<std::vector<at::Tensor>> take_result(ResultKind kind);
 void offer_result(ResultKind kind, const std::vector<at::Tensor>& results);
 

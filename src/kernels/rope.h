@@ -10,13 +10,13 @@ namespace automodel::kernels {
 struct RopeTable {
   at::Tensor cos;  ///< [P, R / 2]: position p, frequency i; R = number of rotated leading dims
   at::Tensor sin;  ///< [P, R / 2]
-  /// [P]: what whoever rotates has to multiply queries by, float32; undefined: nothing
+  /// [P]: float32 factors by which queries must be multiplied after rotation; undefined: none
   at::Tensor query_scale;
 
   bool is_defined() const { return cos.defined(); }
 };
 
-/// What turns the product of the fused q, k, v projection into attention's inputs.
+/// Options for turning the fused q, k, v projection's result into attention's inputs.
 struct QkvOptions {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
@@ -28,8 +28,8 @@ struct QkvOptions {
   at::Tensor position_ids;  ///< [B, S] int64; undefined: 0, 1, ... in every sequence
 };
 
-/// Heads of one attention layer: q [B, S, N, H], k and v [B, S, K, H]. Strides may differ from
-/// contiguous, the last dim is contiguous.
+/// The heads of one attention layer: q [B, S, N, H], k and v [B, S, K, H]. The last dim is
+/// contiguous; other strides may be any.
 struct Qkv {
   at::Tensor q;
   at::Tensor k;

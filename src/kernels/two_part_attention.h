@@ -4,7 +4,7 @@
 
 namespace automodel::kernels {
 
-/// Keys and values of a run of tokens, and which of them each query sees.
+/// Keys and values of a run of tokens, and the ones that each query sees.
 struct AttentionPart {
   at::Tensor k;             ///< [B, T, K, H]
   at::Tensor v;             ///< [B, T, K, V]
@@ -12,9 +12,9 @@ struct AttentionPart {
                             ///< the last; equal: none
 };
 
-/// Attention of q [B, Q, N, H] over the keys of both parts together, by one softmax: what a block
-/// of text being denoised sees of the text before it and of itself. Returns [B, Q, N, V], dtype of
-/// q; queries that see nothing have zeros. Differentiable in q and in both parts' k and v.
+/// Attention of q [B, Q, N, H] over the keys of both parts, by one softmax; a block of text that is
+/// being denoised attends so to the text before it and to itself. Returns [B, Q, N, V] in q's
+/// dtype; queries that see nothing get zeros. Differentiable in q and in both parts' k and v.
 at::Tensor two_part_attention(const at::Tensor& q, const AttentionPart& first,
                               const AttentionPart& second, double scale);
 

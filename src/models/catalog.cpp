@@ -33,7 +33,7 @@ const Family* find(const Json& hf_config) {
   return nullptr;
 }
 
-/// What a family makes of its config.json and of the recipe's moe_overrides in it.
+/// The family's options from its config.json, including the recipe's moe_overrides in it.
 decoder::DecoderConfig read(const Family& family, ConfigReader& reader) {
   decoder::DecoderConfig config = family.read_config(reader);
   if (reader.has("moe_overrides") && !(config.moe && config.moe->has_correction_bias)) {

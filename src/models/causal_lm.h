@@ -22,7 +22,7 @@
 
 namespace automodel::models {
 
-/// Sizes that recipes, MFU, memory plans and checks ask about.
+/// Sizes that recipes, MFU, memory plans and checks need.
 struct ModelDims {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -35,7 +35,7 @@ struct ModelDims {
   double attention_dropout = 0;  ///< of attention probabilities in training
 };
 
-/// Where dropout masks come from: keyed by these, never by the mesh.
+/// The keys of dropout masks, which never depend on the mesh.
 struct DropoutContext {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -48,8 +48,8 @@ struct ParameterInit {
   tensor::InitRule rule;
 };
 
-/// A decoder-only language model. It is built without memory behind its parameters
-/// (tensor::placeholder); whoever owns the memory gives it to them before the first forward.
+/// A decoder-only language model. Its parameters are built without memory (tensor::placeholder);
+/// the memory's owner allocates it before the first forward.
 ///
 /// Every forward (hidden_states, logits, loss, run_stage, loss_of_hidden) goes through unit_hook()
 /// as a whole, so that the model itself may be a unit.
@@ -61,46 +61,46 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual at::Tensor hidden_states(const tensor::Batch& batch) = 0;
 
   /// Logits [..., V] of hidden states [..., D], scaled and capped as the family does. With a split
-  /// head, those of this rank's rows.
+  /// head, V is this rank's rows.
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
 
   /// Sum of cross-entropies over labelled tokens divided by `divisor`; float32 scalar with a graph.
   virtual at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) = 0;
 
-  /// Makes this one stage of a pipeline: of the embedding, blocks, final norm and head of its
-  /// parallel_plan() only the named ones stay, and parallel_plan() names them only. key_map() and
-  /// dims() stay those of the whole model. Before the parameters have memory. UnsupportedError
-  /// where a family has no stages.
+  /// Makes this one stage of a pipeline. Of the embedding, blocks, final norm and head in
+  /// parallel_plan() only the named ones are kept, and parallel_plan() then lists only these;
+  /// key_map() and dims() remain those of the whole model. Call it before memory is allocated.
+  /// Throws UnsupportedError for a family without stages.
   virtual void keep_stage(const std::vector<std::string>& modules);
-  /// What this stage makes of the hidden states of the one before (hidden_sizes; undefined for the
-  /// first stage, which embeds the batch's tokens): hidden states for the next one, or, of the last
-  /// stage, the final ones.
+  /// Runs this stage on the previous stage's hidden states (hidden_sizes; undefined for the first
+  /// stage, which embeds the batch's tokens). Returns hidden states for the next stage, or the
+  /// final ones.
   virtual at::Tensor run_stage(const tensor::Batch& batch, const at::Tensor& input);
-  /// loss() of the final hidden states of a batch. Last stage only.
+  /// loss() from a batch's final hidden states. Last stage only.
   virtual at::Tensor loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden,
                                     double divisor, int64_t ignore_index);
-  /// Sizes of the hidden states between stages, [B, S, D] or this rank's part of the sequence.
+  /// Sizes of the hidden states between stages: [B, S, D], or this rank's part of the sequence.
   virtual std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const;
 
   /// Hugging Face names and the parameters that hold them.
   virtual const tensor::KeyMap& key_map() const = 0;
-  /// Takes the names and initial values of parameters that somebody has added to its linear layers
-  /// (adapters): key_map() has them behind the other parts of their layer. Before keep_stage().
-  /// UnsupportedError where a family has none.
+  /// Adds the names and initial values of parameters that were added to linear layers (adapters);
+  /// key_map() has them after the other parts of their layer. Call it before keep_stage(). Throws
+  /// UnsupportedError for a family without adapters.
   virtual void add_parameters(const tensor::KeyMap& parts,
                               const std::vector<ParameterInit>& values);
-  /// Takes other parts for parameters whose memory means something else now (weights in 4 bits):
-  /// key_map() has `parts` instead of those that these parameters had. Before keep_stage().
-  /// UnsupportedError where a family has none.
+  /// Replaces the key map's parts of parameters whose memory now has another meaning (weights in 4
+  /// bits) by `parts`. Call it before keep_stage(). Throws UnsupportedError for a family that
+  /// cannot.
   virtual void replace_parts(const tensor::KeyMap& parts);
-  /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude of a module "lm_head" to a model
-  /// whose head is the embedding: an adapter of the head alone. Once, before anybody gives it
-  /// memory. UnsupportedError where a family has none.
+  /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude in a module "lm_head" to a model
+  /// whose head is the embedding: adapters of the head alone. Call it once, before memory is
+  /// allocated. Throws UnsupportedError for a family that cannot.
   virtual void adapt_tied_head(nn::LoraOptions options);
-  /// What dropout in adapters draws, as set_dropout_context() says it; where a family has
+  /// The key of adapters' dropout, which set_dropout_context() sets; null for a family without
   /// adapters.
   virtual std::shared_ptr<const nn::DropoutKey> adapter_dropout_key() const { return nullptr; }
-  /// Initial values of every parameter, upstream's rules.
+  /// Initial values of every parameter, by upstream's rules.
   virtual std::vector<ParameterInit> initial_values() const = 0;
   virtual nn::ParallelPlan parallel_plan() const = 0;
   virtual ModelDims dims() const = 0;
@@ -110,10 +110,10 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual std::string architecture() const = 0;
   /// The configuration as Hugging Face writes it, for the exported folder.
   virtual Json hf_config() const = 0;
-  /// Beginnings of the names of tensors that its checkpoints have and it does not (towers of other
-  /// modalities): left alone when loaded, taken over as they are when saved.
+  /// Name prefixes of tensors that its checkpoints have and the model lacks (towers of other
+  /// modalities): skipped when loading, copied unchanged when saving.
   virtual std::vector<std::string> kept_prefixes() const { return {}; }
-  /// Tensors that some checkpoints leave out, by the names of those that stand in for them.
+  /// Tensors that some checkpoints lack, mapped to those that are read instead.
   virtual std::map<std::string, std::string> stand_ins() const { return {}; }
 
   virtual void set_dropout_context(const DropoutContext& context) = 0;
@@ -121,9 +121,9 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual void set_loss_head(std::shared_ptr<nn::LossHead> head) = 0;
 
  protected:
-  /// Sends a whole forward through unit_hook(); forwards do not call each other. What it reads is
-  /// captured, not handed in: the unit's backward then ends with the whole graph's, also where
-  /// several forwards make one graph.
+  /// Runs a whole forward through unit_hook(); forwards must not call each other. Inputs are
+  /// captured, not passed: the unit's backward then ends with the whole graph's, even if several
+  /// forwards form one graph.
   nn::TensorList forward_through_hook(const std::function<nn::TensorList()>& forward) const;
   at::Tensor through_hook(const std::function<at::Tensor()>& forward) const;
 

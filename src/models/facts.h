@@ -5,13 +5,13 @@
 
 namespace automodel::models {
 
-/// What transformers calls the classes of a family, by which recipes and upstream name them.
+/// The names of a family's classes in transformers, which recipes and upstream use.
 struct FamilyFacts {
   std::string_view architecture;  ///< "LlamaForCausalLM"
   std::string_view module;        ///< of transformers.models
   std::string_view config_class;
   std::string_view layer_class;
-  std::string_view experts_class;  ///< of a layer's grouped experts; "" without
+  std::string_view experts_class;  ///< class of a layer's grouped experts; "": none
 };
 
 /// The facts of every family that is built here.

@@ -23,7 +23,7 @@ FlopCount training_flops(const Json& hf_config) {
 }
 
 std::optional<double> peak_tflops(std::string_view device_name) {
-  // Longer names stand before those they contain.
+  // A name comes before names that are contained in it.
   using Entry = std::pair<std::string_view, double>;
   static constexpr std::array<Entry, 17> kPeaks = {{{"gb200", 2500},
                                                     {"b200", 2250},

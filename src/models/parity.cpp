@@ -20,7 +20,7 @@ std::string shape_text(const at::Tensor& tensor) {
              "]");
 }
 
-/// Adds one tensor; `scale` is what its absolute difference is relative to.
+/// Adds one tensor; `scale` is the denominator of its relative difference.
 void compare(ParityDifference& difference, const std::string& name, const at::Tensor& ours,
              const at::Tensor& theirs) {
   if (ours.sizes() != theirs.sizes()) {
@@ -32,7 +32,7 @@ void compare(ParityDifference& difference, const std::string& name, const at::Te
   const double size = theirs.to(at::kDouble).norm().item<double>();
   const double norm = error.norm().item<double>();
   const double relative = size == 0 ? norm : norm / size;
-  // A difference that is no number counts as the worst.
+  // NaN counts as the worst difference.
   if (difference.num_compared == 0 || !(absolute <= difference.worst_absolute)) {
     difference.worst_absolute = absolute;
     difference.absolute_culprit = name;
@@ -75,7 +75,7 @@ bool has_gradients(const tensor::NamedTensors& reference) {
   return false;
 }
 
-/// Puts the model into evaluation mode while it lives.
+/// Sets the model to evaluation mode for its own lifetime.
 class EvaluationMode final {
  public:
   explicit EvaluationMode(CausalLM& model) : model_(model), was_training_(model.is_training()) {

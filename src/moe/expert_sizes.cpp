@@ -4,16 +4,16 @@
 #include <cmath>
 
 // T tokens of D dims choose k of E experts with U rows of their first product and I inner dims.
-// What is kept of A choices of M rows:
+// Kept for A choices of M rows:
 //   the router's scores T E, the choices, their weights before and after scaling T k
-//   which row is which choice's: 2 A + M k numbers of 8 bytes; weights M k; the first products A U
-// and, where tokens travel, the tokens as they came M D and the tokens' numbers.
+//   indices between rows and choices: 2 A + M k numbers of 8 bytes; weights M k; first products A U
+//   if tokens are exchanged: the received tokens M D, and the tokens' indices.
 
 namespace automodel::moe {
 
 namespace {
 
-/// Share of the ways to choose k of n that take none of m.
+/// The share, among all ways to choose k of n, of those that contain none of m.
 double share_without(int64_t n, int64_t m, int64_t k) {
   if (k > n - m) return 0;
   double share = 1;
@@ -37,7 +37,7 @@ double share_of_tokens(const MoEConfig& config, int64_t num_ranks) {
   const int64_t limit = groups == 1 ? 1 : config.n_limited_groups;
   const int64_t group_size = num_experts / groups;
   const int64_t held = num_experts / num_ranks;
-  // A rank has a part of one group or some whole groups, of which a token may choose from some.
+  // A rank has a part of one group or several whole groups; a token may choose from some groups.
   const int64_t held_groups = std::max<int64_t>(held / group_size, 1);
   const int64_t held_of_group = std::min(held, group_size);
   double share = 0;
@@ -87,7 +87,7 @@ int64_t ExpertSizes::forward_working() const {
       choices(dim) + std::max(sums, some_choices(config_.moe_inter_dim + dim));
   if (!is_split()) return computing;
   const int64_t own = num_own_ * dim * tokens_.element_size;
-  const int64_t later = choices(config_.expert_width());  // is kept, and not there yet
+  const int64_t later = choices(config_.expert_width());  // part of what is kept, not allocated yet
   const int64_t leaving = own + rows(dim) - later;
   const int64_t returning = 2 * rows(dim) + own + (own == stream ? 0 : stream);
   return std::max({computing, leaving, returning});

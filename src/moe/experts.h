@@ -19,11 +19,11 @@ struct ExpertLoraOptions {
   at::ScalarType dtype = at::kFloat;
 };
 
-/// The routed experts of a layer, or those of them that this rank holds, as one tensor a matrix.
-/// Parameters: gate_up_proj [E, 2 I, D] (rows of gate, then of up; up_proj [E, I, D] without a
-/// gate), gate_up_proj_bias [E, 2 I], down_proj [E, D, I], down_proj_bias [E, D]; matrices are
-/// [E, in, out] and gate and up alternate where the family stores them so (GPT-OSS). A unit of its
-/// own for sharding when it is asked for.
+/// The routed experts of a layer (or those on this rank), one tensor per matrix. Parameters:
+/// gate_up_proj [E, 2 I, D] (rows of gate, then of up; up_proj [E, I, D] without a gate),
+/// gate_up_proj_bias [E, 2 I], down_proj [E, D, I], down_proj_bias [E, D]. If the family stores
+/// them so (GPT-OSS), matrices are [E, in, out] and gate and up alternate. Sharding may make it a
+/// unit.
 class Experts final : public torch::nn::Module,
                       public nn::HookedModule,
                       public nn::MultiplyingModule {
@@ -35,7 +35,7 @@ class Experts final : public torch::nn::Module,
 
   /// Adds adapters to both products of every expert: parameters lora_gate_and_up_A [E, r, D],
   /// lora_gate_and_up_B [E, 2 I, r], lora_down_A [E, r, I] and lora_down_B [E, D, r] (upstream's,
-  /// transposed). Once, before anybody gives the module memory; the weights are to be frozen.
+  /// transposed). Call it once, before memory is allocated; the weights must be frozen.
   void add_lora(const ExpertLoraOptions& options);
 
   const MoEConfig& config() const { return config_; }
@@ -43,7 +43,7 @@ class Experts final : public torch::nn::Module,
   nn::ProductDtype& product_dtype() override { return product_dtype_; }
 
  private:
-  /// The adapters in the dtype of the products: they may be kept in a wider one.
+  /// The adapters, cast to the dtype of products; they may be stored in a wider one.
   kernels::ExpertLora adapters(at::ScalarType dtype) const;
 
   MoEConfig config_;

@@ -12,25 +12,24 @@
 
 namespace automodel::moe {
 
-/// A layer of experts, and the Hugging Face name of the correction that its load moves; "" when
-/// nothing does.
+/// A layer's router, and the Hugging Face name of the correction that its load changes; "" if none.
 struct LayerRouter {
   Router* router;
   std::string correction;
 };
 
-/// A model's layers of experts, in order.
+/// The routers of a model's layers of experts, in order.
 std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor::KeyMap& keys);
 
-/// What a layer's experts got in one step.
+/// The load of a layer's experts in one step.
 struct LayerLoad {
   std::string layer;  ///< "layer 3"
-  at::Tensor load;    ///< tokens of all ranks by expert, float32 [E] on the CPU
+  at::Tensor load;    ///< tokens of all ranks per expert, float32 [E] on the CPU
   double aux_loss = 0;
 };
 
-/// Takes the routers' counts and sums them over ranks: `sum` adds a float32 tensor in place, once,
-/// and is called on every rank. Aux losses are this rank's.
+/// Takes the routers' counts and sums them over ranks: every rank calls `sum` once, which adds up a
+/// float32 tensor in place. Aux losses are this rank's.
 std::vector<LayerLoad> take_loads(const std::vector<LayerRouter>& routers,
                                   const std::function<void(at::Tensor)>& sum);
 

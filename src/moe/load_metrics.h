@@ -9,9 +9,9 @@
 
 namespace automodel::moe {
 
-/// What is told of the experts' load; upstream's `moe_metrics`.
+/// What is reported about the experts' load; upstream's `moe_metrics`.
 struct LoadMetricsOptions {
-  bool is_detailed = false;   ///< also of every layer
+  bool is_detailed = false;   ///< also for every layer
   int64_t top_k_experts = 0;  ///< the most and the least used experts of each layer; 0: none
 };
 

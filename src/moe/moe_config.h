@@ -6,16 +6,16 @@
 
 namespace automodel::moe {
 
-/// How a router turns logits into scores, and scores into a choice.
+/// How a router turns logits into scores, and by which it chooses.
 enum class ScoreFunction {
   kSoftmax,          ///< "softmax": over all experts, or over the chosen (softmax_before_topk)
-  kSoftmaxWithBias,  ///< "softmax_with_bias": softmax; the choice is made on score + correction
-  kSigmoid,          ///< "sigmoid"; the choice is made on score + correction
+  kSoftmaxWithBias,  ///< "softmax_with_bias": softmax; chooses by score + correction
+  kSigmoid,          ///< "sigmoid"; chooses by score + correction
   kSigmoidWithBias,  ///< "sigmoid_with_bias": the same
-  kSqrtSoftplus,  ///< "sqrtsoftplus": sqrt(log(1 + exp)); choice on score + correction, no groups
+  kSqrtSoftplus,  ///< "sqrtsoftplus": sqrt(log(1 + exp)); chooses by score + correction, no groups
 };
 
-/// What experts compute between their products.
+/// The function between an expert's two products.
 enum class ExpertActivation {
   kSwiglu,     ///< "swiglu": silu(gate) * up
   kSwigluOai,  ///< "swigluoai", "quick_geglu": GPT-OSS's clamped gate
@@ -29,7 +29,7 @@ struct MoEConfig {
   int64_t moe_inter_dim = 0;  ///< of one routed expert
   int64_t n_routed_experts = 0;
   int64_t n_shared_experts = 0;     ///< one MLP of n_shared_experts * the shared size; 0: none
-  int64_t n_activated_experts = 0;  ///< a token
+  int64_t n_activated_experts = 0;  ///< per token
   int64_t n_expert_groups = 1;
   int64_t n_limited_groups = 1;  ///< groups a token may choose from
 
@@ -38,13 +38,13 @@ struct MoEConfig {
   bool norm_topk_prob = false;  ///< chosen scores are divided by their sum when more than one
   double route_scale = 1.0;
   bool router_bias = false;
-  bool is_router_float32 = false;    ///< logits in float32, whatever the model's dtype
-  bool has_correction_bias = false;  ///< e_score_correction_bias, float32, moved by the load
+  bool is_router_float32 = false;    ///< logits are float32, whatever the model's dtype
+  bool has_correction_bias = false;  ///< e_score_correction_bias, float32, changed by the load
   bool router_weight_uses_score_correction_bias = false;
   bool train_gate = true;
   double gate_bias_update_factor = 0;
   double aux_loss_coeff = 0;
-  bool fake_balanced_gate = false;  ///< every expert gets equally many tokens, for measurements
+  bool fake_balanced_gate = false;  ///< gives all experts the same number of tokens
 
   ExpertActivation expert_activation = ExpertActivation::kSwiglu;
   bool expert_bias = false;
@@ -52,7 +52,7 @@ struct MoEConfig {
   double activation_alpha = 1.702;
   double activation_limit = 7.0;
 
-  bool shared_expert_gate = false;      ///< the shared MLP is weighted with a sigmoid of its own
+  bool shared_expert_gate = false;      ///< the shared MLP's result is multiplied by a sigmoid gate
   int64_t shared_expert_inter_dim = 0;  ///< of one shared expert; 0: moe_inter_dim
   kernels::Activation shared_expert_activation = kernels::Activation::kSilu;
 

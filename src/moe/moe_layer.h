@@ -11,11 +11,11 @@
 
 namespace automodel::moe {
 
-/// A mixture of experts in an MLP's place. Modules: router, experts, shared_experts,
-/// shared_expert_gate [1, D], each where the config has it.
+/// A mixture of experts in place of an MLP. Modules, as far as the config has them: router,
+/// experts, shared_experts, shared_expert_gate [1, D].
 class MoELayer final : public torch::nn::Module, public nn::SplitsExperts {
  public:
-  /// `name` stands in errors: "layer 3".
+  /// `name` appears in errors: "layer 3".
   MoELayer(const MoEConfig& config, const std::string& name, at::ScalarType dtype);
 
   /// x [B, S, D]; padding_mask [B, S] bool, true where a token is padding (in training it

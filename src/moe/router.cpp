@@ -20,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Weights as they are; a loss beside them gets a constant gradient.
+/// Returns the weights unchanged; in backward the attached loss gets a constant gradient.
 struct AttachLoss : torch::autograd::Function<AttachLoss> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& weights,
                             const at::Tensor& loss, double scale) {
@@ -36,8 +36,8 @@ struct AttachLoss : torch::autograd::Function<AttachLoss> {
   }
 };
 
-/// Scores of experts outside the best groups become -inf. A group is as good as its two best
-/// experts together (its best one for plain sigmoids without a correction).
+/// Sets scores of experts outside the best groups to -inf. A group's score is the sum of its two
+/// best experts' (the best one's for plain sigmoids without a correction).
 at::Tensor limited_to_groups(const at::Tensor& scores, const MoEConfig& config) {
   if (config.n_expert_groups <= 1) return scores;
   const int64_t size = config.n_routed_experts / config.n_expert_groups;
@@ -67,7 +67,7 @@ at::Tensor aux_loss(const at::Tensor& scores, const at::Tensor& load, const at::
   }
   at::Tensor loads = load.to(at::kFloat);
   if (sum) {
-    // One exchange; the gradient goes to this rank's scores, those of the others to theirs.
+    // One exchange for all; the gradient reaches this rank's scores only.
     const at::Tensor all = at::cat({loads, sums.detach(), num_tokens.view({1})});
     sum(all);
     loads = all.narrow(0, 0, num_experts);
@@ -110,7 +110,7 @@ at::Tensor Router::logits(const at::Tensor& x) const {
   return out.scalar_type() == at::kDouble ? out : out.to(at::kFloat);
 }
 
-/// [T, E]: probabilities in the widest sense.
+/// [T, E]: the scores of all experts.
 at::Tensor Router::all_scores(const at::Tensor& logits) const {
   switch (config_.score_func) {
     case ScoreFunction::kSoftmax:
@@ -166,7 +166,7 @@ at::Tensor Router::chosen_weights(const at::Tensor& scores, const at::Tensor& lo
   return config_.route_scale == 1.0 ? weights : weights * config_.route_scale;
 }
 
-/// Adds the tokens of each expert to the load, and returns them.
+/// Adds the number of tokens of each expert to the load, and returns it.
 at::Tensor Router::count(const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
   const at::Tensor chosen = ids.flatten();
@@ -201,8 +201,8 @@ Routing Router::forward(const at::Tensor& x, const at::Tensor& is_padding) {
   if (is_padding.defined() && is_training()) {
     routing.expert_ids = routing.expert_ids.masked_fill(is_padding.unsqueeze(1), -1);
   }
-  // A block that is computed again in backward runs its first forward without gradients: what
-  // counts is the one forward with them.
+  // A recomputed block runs its first forward without gradients; only the one with gradients
+  // counts.
   if (is_training() && at::GradMode::is_enabled()) {
     const at::Tensor load = count(routing.expert_ids);
     if (aux_loss_scale_ > 0 && config_.aux_loss_coeff > 0 && !config_.fake_balanced_gate) {

@@ -16,36 +16,35 @@ struct Routing {
   at::Tensor weights;     ///< [T, k], dtype of x; differentiable
 };
 
-/// Adds a float32 tensor up, in place, over the ranks that have parts of the same sequences; all of
-/// them call it. Empty: no such ranks.
+/// Sums a float32 tensor in place over the ranks that have parts of the same sequences, all of
+/// which call it. Empty: there are no such ranks.
 using SumOverSequence = std::function<void(at::Tensor)>;
 
 /// Chooses experts: upstream's Gate. Parameters: weight [E, D], bias [E], and
-/// e_score_correction_bias [E] float32, which no gradient reaches: it is moved by the load after
-/// each step (load_balance.h).
+/// e_score_correction_bias [E] float32, which gets no gradient; load_balance.h changes it after
+/// each step.
 class Router final : public torch::nn::Module, public nn::MultiplyingModule {
  public:
-  /// `name` stands in errors: "layer 3".
+  /// `name` appears in errors: "layer 3".
   Router(const MoEConfig& config, std::string name, at::ScalarType dtype);
 
-  /// x [T, D]; is_padding [T] bool or undefined: tokens that choose nothing in training and are
-  /// not counted.
-  /// In training the aux loss acts on the gradient of the weights, when it has a scale.
-  /// UserError with the exit code of non-finite losses when logits are not finite.
+  /// x [T, D]; is_padding [T] bool or undefined: in training these tokens choose no expert and are
+  /// not counted. In training the aux loss, if it has a scale, adds to the weights' gradient. On
+  /// the CPU, logits that are not finite throw UserError with the exit code of non-finite losses.
   Routing forward(const at::Tensor& x, const at::Tensor& is_padding);
 
-  /// The aux loss's coefficient is multiplied by this: context ranks / micro-batches of a step
-  /// (the loss is a mean over them). 0, as at first: no aux loss.
+  /// Sets the factor of the aux loss's coefficient: context ranks / micro-batches of a step (the
+  /// loss is a mean over them). Initially 0: no aux loss.
   void set_aux_loss_scale(double scale) { aux_loss_scale_ = scale; }
-  /// Has the aux loss take whole sequences, whose parts lie on several ranks.
+  /// Makes the aux loss use whole sequences, parts of which are on several ranks.
   void set_sum_over_sequence(SumOverSequence sum) { sum_over_sequence_ = std::move(sum); }
-  /// Gives every expert equally many tokens from now on (upstream's FakeBalancedGate).
+  /// Makes every expert get the same number of tokens from now on (upstream's FakeBalancedGate).
   void use_fake_balanced_gate() { config_.fake_balanced_gate = true; }
 
-  /// Tokens of this rank that each expert got in training forwards since the last call, float32
-  /// [E]; forwards that are repeated in the backward pass count once.
+  /// Tokens of this rank per expert in training forwards since the last call, float32 [E]; a
+  /// forward that is repeated in backward counts once.
   at::Tensor take_load();
-  /// Mean of the aux losses (without coefficient) of those forwards; 0 when there was none.
+  /// Mean of these forwards' aux losses (without coefficient); 0 if there was none.
   double take_aux_loss();
 
   const MoEConfig& config() const { return config_; }
@@ -71,16 +70,16 @@ class Router final : public torch::nn::Module, public nn::MultiplyingModule {
   at::Tensor weight_;
   at::Tensor bias_;
   at::Tensor e_score_correction_bias_;
-  at::Tensor load_;      // float32 [E], where the ids are
-  at::Tensor aux_loss_;  // the sum of them, float32, where the load is
+  at::Tensor load_;      // float32 [E], on the device of the ids
+  at::Tensor aux_loss_;  // their sum, float32, on the same device
   int64_t num_aux_losses_ = 0;
   nn::ProductDtype product_dtype_;
 };
 
 /// sum_i f_i P_i with f_i = load_i E / (k T) and P_i the mean score of expert i over T tokens.
-/// scores [T, E] (padding rows are left out by `is_counted` [T] bool or undefined), load [E].
-/// With `sum` T and both sums are over all ranks' tokens. Differentiable in this rank's scores.
-/// Upstream's Gate._compute_aux_loss.
+/// scores [T, E] (`is_counted` [T] bool or undefined is false for rows to leave out), load [E].
+/// With `sum`, T, load and scores are summed over all ranks first. Differentiable in this rank's
+/// scores. Upstream's Gate._compute_aux_loss.
 at::Tensor aux_loss(const at::Tensor& scores, const at::Tensor& load, const at::Tensor& is_counted,
                     int64_t num_chosen, const SumOverSequence& sum = {});
 

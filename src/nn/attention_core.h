@@ -7,8 +7,8 @@
 namespace automodel::nn {
 
 /// The seam between an attention layer's projections and the attention itself. The local core calls
-/// kernels::causal_attention; context parallelism puts a ring in its place, which is why the
-/// log-sum-exp is part of the result.
+/// kernels::causal_attention; context parallelism installs ring attention, for which the result
+/// includes the log-sum-exp.
 class AttentionCore {
  public:
   virtual ~AttentionCore() = default;
@@ -19,7 +19,7 @@ class AttentionCore {
                                           const kernels::AttentionOptions& options) = 0;
 };
 
-/// Attention over the tokens at hand.
+/// Attention over this rank's tokens only.
 std::shared_ptr<AttentionCore> make_local_attention_core();
 
 }  // namespace automodel::nn

@@ -8,8 +8,8 @@ namespace automodel::nn {
 
 struct GatedNormOptions {
   int64_t dim = 0;
-  int64_t num_groups = 1;       ///< equal parts of the dims that are normed one by one
-  bool is_gated_first = false;  ///< the gate goes into the norm; else behind it
+  int64_t num_groups = 1;       ///< equal parts of the dims that are normed separately
+  bool is_gated_first = false;  ///< whether the gate is applied before the norm
   double eps = 1e-6;
 };
 

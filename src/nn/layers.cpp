@@ -77,7 +77,7 @@ at::Tensor Linear::multiply(const at::Tensor& x) const {
   const at::Tensor weight = product_dtype_.of(options_.is_transposed ? weight_.t() : weight_);
   const at::Tensor bias = product_dtype_.of(bias_);
   at::Tensor in = product_dtype_.of(entered(hook_, x));
-  // A stream that is kept in fewer bits is widened. More bits are not dropped in silence.
+  // Narrower hidden states are widened; wider ones are not silently rounded.
   if (at::promote_types(in.scalar_type(), weight.scalar_type()) == weight.scalar_type()) {
     in = in.to(weight.scalar_type());
   }

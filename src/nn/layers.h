@@ -21,21 +21,21 @@ struct LinearOptions {
   int64_t out_features = 0;
   bool has_bias = false;
   bool is_transposed = false;  ///< the weight is stored [in, out] (GPT-2's Conv1D)
-  /// The output features are those of several matrices, this many each (q, k and v), which are
-  /// split one by one; empty: one matrix.
+  /// Sizes of the output features of several stacked matrices (q, k and v), which are split one by
+  /// one; empty: one matrix.
   std::vector<int64_t> groups = {};
 };
 
-/// A frozen weight in 4 bits, as bitsandbytes' Linear4bit has it.
+/// A frozen weight in 4 bits, like bitsandbytes' Linear4bit.
 struct FourBitOptions {
   kernels::FourBitFormat format;
-  at::ScalarType compute_dtype = at::kBFloat16;  ///< products are made in it, and given in x's
-  std::vector<int64_t> rows;  ///< of the matrices that are quantized one by one, in their order
+  at::ScalarType compute_dtype = at::kBFloat16;  ///< dtype of products; results are cast to x's
+  std::vector<int64_t> rows;  ///< of each matrix; matrices are quantized separately
 };
 
-/// y = x W^T + b. Parameters: weight [out, in] (or [in, out]), bias [out]; without memory until
-/// somebody gives it to them. An output head, whose weight is used beside forward(), may be a unit
-/// of its own: what uses it goes through the hook.
+/// y = x W^T + b. Parameters: weight [out, in] (or [in, out]), bias [out], built without memory. An
+/// output head may be a unit of its own; since its weight is also used outside forward(), that use
+/// must go through the hook.
 class Linear final : public torch::nn::Module,
                      public SplittableLayer,
                      public HookedModule,
@@ -45,17 +45,16 @@ class Linear final : public torch::nn::Module,
 
   at::Tensor forward(const at::Tensor& x) const;
   const at::Tensor& weight() const { return weight_; }
-  const LinearOptions& options() const { return options_; }  ///< of the whole, also when split
+  const LinearOptions& options() const { return options_; }  ///< of the unsplit layer
 
-  /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude (lora.h) behind the layer's own,
-  /// once, before anybody gives it memory; the layer's own have to be frozen. Weights [out, in]
-  /// only.
+  /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude (lora.h) after the layer's own,
+  /// which must be frozen. Call it once, before memory is allocated. Weights [out, in] only.
   void add_lora(LoraOptions options);
   Lora* lora() const { return lora_.get(); }  ///< null without adapters
 
-  /// Makes the parameter `weight`, which is frozen, the bytes of 4-bit matrices
-  /// (kernels/four_bit.h), once, before anybody gives it memory; weight() is of no use then.
-  /// Weights [out, in] of whole layers only, without DoRA.
+  /// Makes the frozen parameter `weight` the bytes of 4-bit matrices (kernels/four_bit.h); weight()
+  /// then cannot be multiplied. Call it once, before memory is allocated. Only for weights [out,
+  /// in] of unsplit layers without DoRA.
   void hold_in_four_bits(FourBitOptions options);
   const FourBitOptions* four_bits() const { return four_bits_.get(); }  ///< null: floats
 
@@ -83,7 +82,7 @@ class Linear final : public torch::nn::Module,
 struct EmbeddingOptions {
   int64_t num_rows = 0;
   int64_t dim = 0;
-  int64_t padding_idx = -1;  ///< a row that gets no gradient from the lookup; -1: none
+  int64_t padding_idx = -1;  ///< a row whose lookup gives no gradient; -1: none
 };
 
 /// Rows of a table: weight [rows, dim].
@@ -91,14 +90,14 @@ class Embedding final : public torch::nn::Module, public SplittableLayer, public
  public:
   Embedding(const EmbeddingOptions& options, at::ScalarType dtype);
 
-  /// ids int64 [...] to [..., dim]. Ids must lie inside the whole table; rows that are not kept
-  /// here are zero before the hook's leave().
+  /// ids int64 [...] to [..., dim]. Ids must be inside the whole table; rows that are not on this
+  /// rank are zero before the hook's leave().
   at::Tensor forward(const at::Tensor& ids) const;
   const at::Tensor& weight() const { return weight_; }
-  const EmbeddingOptions& options() const { return options_; }  ///< of the whole, also when split
+  const EmbeddingOptions& options() const { return options_; }  ///< of the whole table
 
-  /// The weight holds the rows [first, first + count) of the table; what it has behind them is
-  /// never looked up.
+  /// Makes the weight hold rows [first, first + count) of the table; rows after them are never
+  /// looked up.
   void keep_rows(int64_t first, int64_t count);
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
   UnitHook& unit_hook() override { return unit_hook_; }
@@ -114,12 +113,12 @@ class Embedding final : public torch::nn::Module, public SplittableLayer, public
   UnitHook unit_hook_;
 };
 
-/// A norm over the last dim. A hook acts on forward() only: norms inside a block work on whatever
-/// part of the sequence they are given.
+/// A norm over the last dim. Only forward() calls the hook: norms inside a block work on whatever
+/// part of the sequence they get.
 class Norm : public torch::nn::Module, public SplittableLayer {
  public:
   virtual at::Tensor forward(const at::Tensor& x) const = 0;
-  /// {x + residual, norm(x + residual)}, in one pass where there is such a kernel.
+  /// {x + residual, norm(x + residual)}, in one pass if a kernel for it exists.
   virtual std::pair<at::Tensor, at::Tensor> add(const at::Tensor& x,
                                                 const at::Tensor& residual) const = 0;
 };

@@ -36,7 +36,7 @@ at::Tensor Lora::mask(const at::Tensor& x, const LoraPart& part) const {
   return tensor::dropout_mask(key, 0, x.numel(), options_.dropout).view(x.sizes()).to(x.options());
 }
 
-/// What a part adds to its outputs, with its dropout.
+/// What a part adds to its outputs, including dropout.
 at::Tensor Lora::update(const at::Tensor& x, size_t part, int64_t row, const ProductDtype& dtype,
                         bool is_training) const {
   const LoraPart& own = options_.parts[part];
@@ -51,8 +51,8 @@ at::Tensor Lora::update(const at::Tensor& x, size_t part, int64_t row, const Pro
   return out;
 }
 
-/// DoRA's factor of every output of a part: its magnitude by the norm of its row, which gets no
-/// gradient.
+/// DoRA's factor for every output of a part: its magnitude divided by the norm of its row. The norm
+/// gets no gradient.
 at::Tensor Lora::row_factors(const at::Tensor& weight, size_t part, int64_t row) const {
   const kernels::OutputRange& range = options_.parts[part].range;
   at::Tensor norms;
@@ -69,7 +69,7 @@ at::Tensor Lora::row_factors(const at::Tensor& weight, size_t part, int64_t row)
   return magnitude / norms.to(magnitude.scalar_type());
 }
 
-/// A layer's outputs with what the parts add; `weight` is for DoRA alone.
+/// Adds the parts' results to a layer's outputs; `weight` is used by DoRA only.
 at::Tensor Lora::adapted(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
                          const ProductDtype& dtype, bool is_training) const {
   std::vector<at::Tensor> columns;

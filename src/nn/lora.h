@@ -14,7 +14,7 @@
 
 namespace automodel::nn {
 
-/// Which random numbers the dropout of one forward draws; of one model, set before each forward.
+/// The key of a forward's dropout masks; one per model, set before each forward.
 struct DropoutKey {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -23,12 +23,12 @@ struct DropoutKey {
 
 enum class DropoutPosition {
   kPre,   ///< of an adapter's input
-  kPost,  ///< of what it adds
+  kPost,  ///< of an adapter's output
 };
 
 /// The adapter of one matrix of a layer.
 struct LoraPart {
-  std::string site;            ///< names its dropout masks
+  std::string site;            ///< name in the keys of its dropout masks
   kernels::OutputRange range;  ///< of the layer's output features
 };
 
@@ -40,7 +40,7 @@ struct LoraOptions {
   DropoutPosition dropout_position = DropoutPosition::kPost;
   bool has_magnitude = false;  ///< DoRA
   at::ScalarType dtype = at::kFloat;
-  std::vector<LoraPart> parts;  ///< one a matrix, in the order of the output features
+  std::vector<LoraPart> parts;  ///< one per matrix, in the order of the output features
   std::shared_ptr<const DropoutKey> dropout_key;  ///< may be null without dropout
 };
 
@@ -53,34 +53,35 @@ struct LoraParameters {
   at::Tensor magnitude;  ///< undefined without DoRA
 };
 
-/// Registers the parameters of adapters of a layer with so many input features, without memory.
+/// Registers the parameters, without memory, of adapters of a layer with this number of input
+/// features.
 LoraParameters register_lora(torch::nn::Module& layer, const LoraOptions& options,
                              int64_t in_features);
 
-/// What adapters make of a frozen layer: of part p, x W_p^T + scale * (x A_p^T) B_p^T; with DoRA
-/// times magnitude / norm of the rows of W_p + scale * B_p A_p.
+/// Computes a frozen layer with adapters: for part p, x W_p^T + scale * (x A_p^T) B_p^T; with DoRA
+/// multiplied by magnitude / norm of the rows of W_p + scale * B_p A_p.
 class Lora final {
  public:
   Lora(LoraOptions options, LoraParameters parameters)
       : options_(std::move(options)), parameters_(std::move(parameters)) {}
 
-  /// x [..., in], weight [out, in] of one dtype, bias [out] or undefined, all multiplied in
-  /// `dtype` already.
+  /// x [..., in] and weight [out, in] of one dtype, bias [out] or undefined, all already cast to
+  /// `dtype`.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                      const ProductDtype& dtype, bool is_training) const;
 
-  /// What forward() gives where the frozen layer gives `base` [..., out], without DoRA.
+  /// forward() given the frozen layer's result `base` [..., out]; without DoRA.
   at::Tensor add_to(const at::Tensor& base, const at::Tensor& x, const ProductDtype& dtype,
                     bool is_training) const;
 
-  /// Operands of one product that is forward() without bias and dropout: x [T, in] to [T, in + r]
-  /// and weight [out, in] to [out, in + r], for a layer of one part whose product is made
-  /// elsewhere.
+  /// Operands whose single product equals forward() without bias and dropout: x [T, in] becomes [T,
+  /// in + r] and weight [out, in] becomes [out, in + r]. For a layer of one part whose product is
+  /// computed elsewhere.
   std::pair<at::Tensor, at::Tensor> operands(const at::Tensor& x, const at::Tensor& weight,
                                              const ProductDtype& dtype) const;
 
   const LoraOptions& options() const { return options_; }
-  /// The layer holds other rows of the output: those of each part here.
+  /// Sets the output rows of each part when the layer holds only some of the output features.
   void keep_outputs(const std::vector<kernels::OutputRange>& ranges);
 
  private:

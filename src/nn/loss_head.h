@@ -7,8 +7,8 @@
 namespace automodel::nn {
 
 /// The seam between the last hidden state and the loss: head and cross-entropy as one operation.
-/// The local head holds the whole vocabulary; a vocabulary split over tensor-parallel ranks and
-/// keeping the head's unit gathered are other implementations.
+/// The local head holds the whole vocabulary; others split it over tensor-parallel ranks or keep
+/// the head's unit gathered.
 class LossHead {
  public:
   virtual ~LossHead() = default;
@@ -20,8 +20,8 @@ class LossHead {
                           const kernels::CrossEntropyOptions& options) = 0;
 };
 
-/// A model whose logits may be rounded to a dtype before the loss: what a policy that casts a
-/// model's outputs does to them.
+/// A model whose logits can be rounded to a dtype before the loss, as a policy that casts a model's
+/// outputs does.
 class GivesLogits {
  public:
   virtual ~GivesLogits() = default;

@@ -5,7 +5,7 @@
 
 namespace automodel::nn {
 
-/// How a module is split over tensor-parallel ranks; names are torch's parallel styles.
+/// How a layer is split over tensor-parallel ranks, by torch's parallel styles.
 enum class TpStyle {
   kColwise,         ///< rows of the weight (output features)
   kRowwise,         ///< columns of the weight (input features), the output is summed
@@ -21,15 +21,15 @@ struct TpRule {
 
 enum class BlockBranch { kAttention, kMlp };
 
-/// Two linear layers of a branch, as patterns: the second one's input features are the first one's
-/// outputs.
+/// Two linear layers of a branch, as patterns; the first one's outputs become the second one's
+/// inputs.
 struct TpPair {
   std::string first;
   std::string second;
   BlockBranch branch;
 };
 
-/// What a model states about itself so that a strategy can act without knowing the model.
+/// The facts that a model states so that a strategy need not know the model.
 struct ParallelPlan {
   std::vector<std::string> blocks;          ///< fqns of the layers, in forward order
   std::string embedding;                    ///< fqn of the input embedding
@@ -38,8 +38,8 @@ struct ParallelPlan {
   std::vector<std::string> expert_modules;  ///< fqns of grouped experts
   std::vector<TpRule> tp_rules;
   std::vector<TpPair> tp_pairs;
-  std::vector<std::string> no_tp_reasons;  ///< why tensor parallelism is refused, if it is
-  std::vector<std::string> no_cp_reasons;  ///< why context parallelism is refused, if it is
+  std::vector<std::string> no_tp_reasons;  ///< reasons to refuse tensor parallelism
+  std::vector<std::string> no_cp_reasons;  ///< reasons to refuse context parallelism
 };
 
 }  // namespace automodel::nn

@@ -7,30 +7,30 @@
 
 namespace automodel::nn {
 
-/// The dtype that matrices are multiplied in, where it is not their own: torch.autocast's, for a
-/// layer's products. What stands between them (norms, softmax, sums of the residual stream) goes on
-/// in its operands' wider dtype.
+/// The dtype in which matrices are multiplied, if it is not their own, as under torch.autocast.
+/// Operations between products (norms, softmax, sums of the residual stream) use their operands'
+/// wider dtype.
 class ProductDtype final {
  public:
   void set(at::ScalarType dtype) { dtype_ = dtype; }
 
-  /// An operand of a product; differentiable. As it is where no dtype was set, and when it is
-  /// undefined, float64 or no floating number, as in torch.autocast.
+  /// Casts an operand of a product; differentiable. Returns it unchanged when no dtype was set, or
+  /// when it is undefined, float64 or not floating-point, as torch.autocast does.
   at::Tensor of(const at::Tensor& operand) const;
 
  private:
   std::optional<at::ScalarType> dtype_;
 };
 
-/// A module that multiplies matrices by itself (not by modules below it).
+/// A module that itself multiplies matrices (not only in modules below it).
 class MultiplyingModule {
  public:
   virtual ~MultiplyingModule() = default;
   virtual ProductDtype& product_dtype() = 0;
 };
 
-/// Has `module` and all modules below it multiply in a dtype: torch.autocast around its forward.
-/// Attention is computed in the dtype that its projections give.
+/// Makes `module` and all modules below it multiply in a dtype, like torch.autocast around its
+/// forward. Attention is computed in the dtype of its projections' results.
 void set_product_dtype(torch::nn::Module& module, at::ScalarType dtype);
 
 }  // namespace automodel::nn

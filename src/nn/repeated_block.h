@@ -2,8 +2,8 @@
 
 namespace automodel::nn {
 
-/// A block (ParallelPlan::blocks) that one loss runs more than once, as over a text and over a
-/// canvas; what `distributed` looks for in a model's blocks.
+/// A block (ParallelPlan::blocks) that one loss runs more than once, e.g. over a text and over a
+/// canvas; `distributed` looks for this interface.
 class RepeatedBlock {
  public:
   virtual ~RepeatedBlock() = default;

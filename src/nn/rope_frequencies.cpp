@@ -57,7 +57,7 @@ RopeFrequencies llama3(const RopeOptions& options) {
   return out;
 }
 
-/// The dim at which a rotation makes `rotations` turns over `length` positions.
+/// The dim that makes `rotations` turns over `length` positions.
 double correction_dim(double rotations, const RopeOptions& options) {
   const auto length = static_cast<double>(options.original_max_positions);
   return static_cast<double>(options.rotary_dim) *
@@ -122,7 +122,7 @@ RopeFrequencies longrope(const RopeOptions& options, int64_t length) {
   return out;
 }
 
-/// Wavelengths as if all pairs turned; the others stand still.
+/// Frequencies as if all pairs rotated; zero for those that do not.
 RopeFrequencies proportional(const RopeOptions& options) {
   RopeFrequencies out{plain(options.theta, options.rotary_dim), 1.0};
   for (size_t i = 0; i < out.values.size(); ++i) {

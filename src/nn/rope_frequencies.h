@@ -7,25 +7,25 @@
 
 namespace automodel::nn {
 
-/// Kinds of rotary embeddings, by the names of Hugging Face's `rope_type`.
+/// Kinds of rotary embeddings, named as Hugging Face's `rope_type`.
 enum class RopeType {
   kDefault,
   kLinear,        ///< positions divided by `factor`
   kDynamic,       ///< NTK: a larger theta beyond max_positions
-  kLlama3,        ///< low frequencies divided, a smooth band between
+  kLlama3,        ///< low frequencies divided, with a smooth transition
   kYarn,          ///< NTK by parts (Peng et al. 2023)
-  kLongrope,      ///< one divisor a frequency, another list for long sequences (Phi-3)
-  kProportional,  ///< of rotary_dim / 2 pairs only the first turn (Gemma 4)
+  kLongrope,      ///< a divisor per frequency, with another list for long sequences (Phi-3)
+  kProportional,  ///< only the first of rotary_dim / 2 pairs rotate (Gemma 4)
 };
 
-/// nullopt for a name not known.
+/// nullopt for an unknown name.
 std::optional<RopeType> parse_rope_type(std::string_view name);
 
-/// Everything that rotary frequencies depend on. Options a type does not read are ignored.
+/// The options of rotary frequencies. Those that a type does not read are ignored.
 struct RopeOptions {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
-  int64_t rotary_dim = 0;              ///< leading dims of a head that are rotated
+  int64_t rotary_dim = 0;              ///< number of leading dims of a head that rotate
   int64_t max_positions = 0;           ///< max_position_embeddings
   int64_t original_max_positions = 0;  ///< llama3, yarn, longrope: before extension
   std::optional<double> factor;        ///< yarn, longrope: max / original when absent
@@ -45,17 +45,17 @@ struct RopeOptions {
   std::vector<double> long_factor;   ///< longrope, used beyond original_max_positions
 };
 
-/// Angles per position, and what cosines and sines are multiplied by.
+/// Angle per position, and the factor of cosines and sines.
 struct RopeFrequencies {
   std::vector<float> values;  ///< rotary_dim / 2
   double attention_factor = 1.0;
 };
 
-/// The frequencies for sequences of `length` positions (dynamic and longrope depend on it), as
-/// transformers' ROPE_INIT_FUNCTIONS give them, in float32.
+/// The frequencies for sequences of `length` positions (which dynamic and longrope depend on), in
+/// float32, as computed by transformers' ROPE_INIT_FUNCTIONS.
 RopeFrequencies rope_frequencies(const RopeOptions& options, int64_t length);
 
-/// A number that differs for lengths whose frequencies differ.
+/// A number that is different for lengths with different frequencies.
 int64_t rope_length_class(const RopeOptions& options, int64_t length);
 
 }  // namespace automodel::nn

@@ -7,9 +7,8 @@
 
 namespace automodel::nn {
 
-/// Cosines and sines of one kind of rotary embedding, made when first needed and again when a
-/// longer sequence (or another device, or another class of lengths) comes. Not for use by several
-/// threads.
+/// Cosines and sines of one kind of rotary embedding, computed when first needed and again for a
+/// longer sequence, another device or another class of lengths. Not thread-safe.
 class RopeTables final {
  public:
   explicit RopeTables(RopeOptions options) : options_(std::move(options)) {}

@@ -6,22 +6,22 @@
 
 namespace automodel::nn {
 
-/// What a dispatcher remembers from dispatch to combine.
+/// State that a dispatcher keeps from dispatch to combine.
 class DispatchPlan {
  public:
   virtual ~DispatchPlan() = default;
 };
 
-/// Tokens as a rank's experts compute on them.
+/// The tokens on which a rank's experts compute.
 struct DispatchedTokens {
   at::Tensor tokens;      ///< [M, D]
-  at::Tensor expert_ids;  ///< [M, j] int64: index among this rank's experts; -1: none of them
+  at::Tensor expert_ids;  ///< [M, j] int64: index among this rank's experts; -1: not one of them
   at::Tensor weights;     ///< [M, j]
   std::shared_ptr<const DispatchPlan> plan;
 };
 
-/// The seam between a router and its experts. The local dispatcher hands tokens on as they are;
-/// expert parallelism sends them to the ranks that hold their experts, and the results back.
+/// The seam between a router and its experts. The local dispatcher passes tokens unchanged; expert
+/// parallelism sends them to the ranks of their experts, and the results back.
 class TokenDispatcher {
  public:
   virtual ~TokenDispatcher() = default;
@@ -31,23 +31,23 @@ class TokenDispatcher {
   virtual DispatchedTokens dispatch(const at::Tensor& x, const at::Tensor& expert_ids,
                                     const at::Tensor& weights) = 0;
 
-  /// y [M, D], the weighted sums of this rank's experts for `dispatched.tokens`, to [T, D], the
-  /// sums of all ranks' experts. Differentiable.
+  /// y [M, D]: the weighted sums over this rank's experts for `dispatched.tokens`. Returns [T, D]:
+  /// the sums over all ranks' experts. Differentiable.
   virtual at::Tensor combine(const at::Tensor& y, const DispatchedTokens& dispatched) = 0;
 };
 
-/// For experts that are all here.
+/// The dispatcher for experts that are all on this rank.
 std::shared_ptr<TokenDispatcher> make_local_token_dispatcher();
 
-/// A layer of experts that can be split over ranks; what expert parallelism looks for in a module
-/// tree. Its parameters have the experts as their first dim.
+/// A layer of experts that can be split over ranks; expert parallelism looks for this interface.
+/// The first dim of its parameters is the experts.
 class SplitsExperts {
  public:
   virtual ~SplitsExperts() = default;
 
-  /// Experts of the whole layer, also when split.
+  /// Number of experts of the whole layer, even when split.
   virtual int64_t num_experts() const = 0;
-  /// Whoever makes the parameters smaller says how tokens come to the experts that stay.
+  /// Sets how tokens reach the remaining experts; called by whoever makes the parameters smaller.
   virtual void set_token_dispatcher(std::shared_ptr<TokenDispatcher> dispatcher) = 0;
 };
 

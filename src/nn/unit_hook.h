@@ -10,11 +10,11 @@ namespace automodel::nn {
 
 using TensorList = std::vector<at::Tensor>;
 
-/// The computation of a unit: differentiable, from its input tensors to its output tensors.
+/// The computation of a unit, from its input tensors to its output tensors; differentiable.
 using UnitBody = std::function<TensorList(const TensorList&)>;
 
-/// What happens around a unit's forward: gathering and freeing its parameters, tensor-parallel
-/// entry and exit, recomputation. `distributed` implements it, `nn` only calls it.
+/// Runs around a unit's forward: gathers and frees its parameters, runs tensor-parallel entry and
+/// exit, recomputes. `distributed` implements it, `nn` only calls it.
 class UnitBehavior {
  public:
   virtual ~UnitBehavior() = default;
@@ -35,7 +35,7 @@ class UnitHook final {
   UnitHook(const UnitHook&) = delete;
   UnitHook& operator=(const UnitHook&) = delete;
 
-  /// Adds a behaviour around those installed before (the last one is the outermost).
+  /// Adds a behaviour around those that were installed before; the last one is outermost.
   void install(std::unique_ptr<UnitBehavior> behavior) {
     behaviors_.push_back(std::move(behavior));
   }
@@ -65,7 +65,7 @@ class UnitHook final {
   std::vector<std::unique_ptr<UnitBehavior>> behaviors_;
 };
 
-/// A module whose forward goes through a hook; what `distributed` looks for in a module tree.
+/// A module whose forward goes through a hook; `distributed` looks for this interface.
 class HookedModule {
  public:
   virtual ~HookedModule() = default;

@@ -9,11 +9,11 @@
 
 namespace automodel::optim {
 
-/// Learning rate and weight decay as functions of the number of optimizer steps done: Megatron-LM's
-/// schedule with upstream's defaults. Pure.
+/// Learning rate and weight decay as functions of the number of completed optimizer steps:
+/// Megatron-LM's schedule with upstream's defaults. Pure.
 class LrSchedule final {
  public:
-  /// No `lr_scheduler` section: constant for ever.
+  /// The schedule without an `lr_scheduler` section: constant.
   static LrSchedule constant(double lr, double weight_decay);
 
   /// `base_lr` and `base_wd` are the optimizer's; `total_steps` the steps of the run. Throws
@@ -35,7 +35,7 @@ class LrSchedule final {
 
   /// Parameters by name, for checkpoints and for the log.
   Json state() const;
-  /// Takes the parameters of a state().
+  /// Restores a schedule from its state().
   static LrSchedule from_state(const Json& state);
 
  private:

@@ -22,19 +22,19 @@ using tensor::FlatShard;
 struct StateKind {
   std::string name;
   std::optional<at::ScalarType> dtype;  ///< absent: the parameter's
-  bool is_master = false;               ///< only beside parameters that lack precision
+  bool is_master = false;               ///< only for parameters of lower precision
 
   at::ScalarType dtype_for(at::ScalarType parameter) const { return dtype.value_or(parameter); }
 };
 
-/// Whether parameters of a dtype have float32 values to be kept. Remainders are bfloat16's.
+/// Whether float32 values are kept for parameters of a dtype; remainders only for bfloat16.
 bool has_master(MasterWeights masters, at::ScalarType parameter) {
   if (masters == MasterWeights::kNone) return false;
   if (masters == MasterWeights::kRemainder) return parameter == at::kBFloat16;
   return parameter == at::kBFloat16 || parameter == at::kHalf;
 }
 
-/// Whether a kind of state is kept beside parameters of a dtype.
+/// Whether a kind of state is kept for parameters of a dtype.
 bool is_kept(const StateKind& kind, MasterWeights masters, at::ScalarType parameter) {
   return !kind.is_master || has_master(masters, parameter);
 }
@@ -52,7 +52,7 @@ std::vector<StateKind> adam_state(const AdamConfig& config) {
   return kinds;
 }
 
-/// A shard's state of one kind, zeroed; of masters that the shard does not need an empty one.
+/// A shard's zeroed state of one kind; empty for masters that the shard does not need.
 FlatShard zero_state(const FlatShard& shard, const StateKind& kind, MasterWeights masters) {
   const at::ScalarType parameter = shard.buffer.scalar_type();
   const at::ScalarType dtype = kind.dtype_for(parameter);
@@ -73,13 +73,13 @@ OptimizerState zero_states(const std::vector<FlatShard>& shards, const StateKind
   return state;
 }
 
-/// The float32 values of bfloat16 parameters and the 16 bits that those lack.
+/// The float32 values from bfloat16 parameters and the 16 bits that these lack.
 at::Tensor join_remainder(const at::Tensor& parameter, const at::Tensor& remainder) {
   return parameter.view(at::kShort).to(at::kInt).mul_(1 << 16).add_(remainder).view(at::kFloat);
 }
 
-/// Splits float32 values: the parameter is rounded to nearest, ties away from zero, and the
-/// remainder is signed. A NaN keeps being one whatever its bits are.
+/// Splits float32 values: the parameter is rounded to nearest, ties away from zero; the remainder
+/// is signed. A NaN stays NaN, whatever its bits.
 void split_remainder(const at::Tensor& value, at::Tensor parameter, at::Tensor remainder) {
   const at::Tensor is_nan = value.isnan();
   const at::Tensor bits = value.view(at::kInt);
@@ -117,7 +117,7 @@ at::Tensor piece(const FlatShard& shard, const ParameterRun& run) {
   return shard.buffer.narrow(0, run.begin, run.end - run.begin);
 }
 
-/// What both optimizers hold.
+/// The shards that both optimizers hold.
 struct Parameters {
   std::vector<FlatShard> values;
   std::vector<FlatShard> gradients;
@@ -127,7 +127,7 @@ struct Parameters {
              std::span<const ParamGroupOverride> overrides)
       : values(std::move(v)), gradients(std::move(g)), runs(resolve_runs(values, overrides)) {
     AM_CHECK(values.size() == gradients.size());
-    // A rank of a sharded group may hold padding only.
+    // A rank of a sharded group may hold only padding.
     if (values.empty()) throw UserError("optimizer received no trainable parameters");
   }
 };
@@ -182,7 +182,7 @@ class Adam final : public Optimizer {
   }
 
  private:
-  /// One step of a run whose values are given: the parameters themselves or float32 ones.
+  /// One step of a run; `values` are its parameters or their float32 values.
   void update(const at::Tensor& values, const at::Tensor& gradient, const ParameterRun& run,
               const kernels::AdamOptions& options) {
     kernels::adam_step(values, gradient, piece(state_[0].shards[run.shard], run),
@@ -191,8 +191,7 @@ class Adam final : public Optimizer {
                        options);
   }
 
-  /// One step of a run whose float32 values are kept; on a CPU some at a time, so that copies are
-  /// small.
+  /// One step of a run with float32 values; on a CPU in small pieces, so that copies are small.
   void update_masters(const ParameterRun& run, const kernels::AdamOptions& options) {
     at::NoGradGuard no_grad;
     const FlatShard& values = parameters_.values[run.shard];

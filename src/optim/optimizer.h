@@ -11,11 +11,11 @@
 
 namespace automodel::optim {
 
-/// Rates of one step, from the schedule.
+/// The rates of one step, from the schedule.
 struct StepRates {
   double lr = 0;
   double weight_decay = 0;
-  double grad_scale = 1.0;  ///< clipping coefficient, multiplied into gradients on the fly
+  double grad_scale = 1.0;  ///< clipping coefficient; gradients are multiplied by it when read
 };
 
 /// State tensors of an optimizer of one kind ("exp_avg"), laid out as the parameters are.
@@ -24,8 +24,8 @@ struct OptimizerState {
   std::vector<tensor::FlatShard> shards;
 };
 
-/// Updates flat shards in place. Rates come from outside in every step; what distinguishes
-/// parameters (lr_mult, wd_mult) is resolved once into runs of equal hyper-parameters.
+/// Updates flat shards in place. Rates are passed to every step; differences between parameters
+/// (lr_mult, wd_mult) are resolved once into runs of equal hyper-parameters.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -36,7 +36,7 @@ class Optimizer {
   /// Tensors to be saved and loaded, in a fixed order.
   virtual std::vector<OptimizerState>& state() = 0;
 
-  /// Steps done; part of what is saved.
+  /// Number of steps done; saved with the state.
   virtual int64_t num_steps() const = 0;
   virtual void set_num_steps(int64_t steps) = 0;
 
@@ -53,24 +53,25 @@ struct ParameterRun {
   double wd_mult = 1.0;
 };
 
-/// Throws UserError for a pattern that is no regular expression or is the first match of none of a
-/// model's trained parameters. By the model's names: a rank may hold none that match.
+/// Throws UserError for a pattern that is no regular expression, or that is not the first match of
+/// any trained parameter of the model. Uses the whole model's names, since a rank may hold none
+/// that match.
 void check_overrides(std::span<const ParamGroupOverride> overrides,
                      std::span<const std::string> names);
 
-/// Resolves overrides against segment names into the fewest runs; padding joins the run before it.
+/// Resolves overrides by segment names into the fewest runs; padding belongs to the run before it.
 /// Throws UserError for a pattern that is no regular expression.
 std::vector<ParameterRun> resolve_runs(std::span<const tensor::FlatShard> parameters,
                                        std::span<const ParamGroupOverride> overrides);
 
-/// Bytes of state that Adam keeps for an element of a parameter of that dtype.
+/// Bytes of state that Adam keeps per element of a parameter of that dtype.
 int64_t adam_state_bytes(const AdamConfig& config, at::ScalarType parameter);
 int64_t sgd_state_bytes(const SgdConfig& config, at::ScalarType parameter);
 
-/// Parameters and gradients have equal units and segments. State is allocated zeroed in the
-/// parameters' dtype, as torch does, unless the configuration names another. Float32 values of
-/// parameters with 16 bits (`masters`) are state too: "master_param" takes the parameters' values
-/// before the first step, "param_remainder" (int16) is zero then.
+/// Parameters and gradients have equal units and segments. State is zeroed, in the parameters'
+/// dtype as in torch unless the configuration names another. Float32 values of 16-bit parameters
+/// (`masters`) are state too: "master_param" is set to the parameters' values before the first
+/// step, "param_remainder" (int16) begins as zero.
 std::unique_ptr<Optimizer> make_adam(const AdamConfig& config,
                                      std::vector<tensor::FlatShard> parameters,
                                      std::vector<tensor::FlatShard> gradients);

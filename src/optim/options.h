@@ -12,8 +12,8 @@
 
 namespace automodel::optim {
 
-/// Scales the learning rate and weight decay of the parameters whose name a regular expression
-/// matches somewhere; the first matching override counts.
+/// Scales the learning rate and weight decay of parameters whose name contains a match of a regular
+/// expression; the first matching override is used.
 struct ParamGroupOverride {
   std::string pattern;
   double lr_mult = 1.0;
@@ -27,14 +27,14 @@ struct ParamGroupOverride {
   }
 };
 
-/// How the float32 values of parameters with 16 bits are kept between steps.
+/// How float32 values of 16-bit parameters are kept between steps.
 enum class MasterWeights {
-  kNone,       ///< not at all: each update is rounded to the parameter
-  kFloat32,    ///< as a float32 copy, rounded to nearest even into the parameter
-  kRemainder,  ///< as the 16 bits that the parameter lacks; ties are rounded away from zero
+  kNone,       ///< not kept: each update is rounded to the parameter's dtype
+  kFloat32,    ///< as a float32 copy; the parameter is its value rounded to nearest even
+  kRemainder,  ///< as the 16 bits that the parameter lacks; ties round away from zero
 };
 
-/// torch.optim.Adam and AdamW; the makers set the defaults of the name that was written.
+/// torch.optim.Adam and AdamW; the makers set the defaults of the name that the recipe uses.
 struct AdamConfig {
   double lr = 1e-3;
   std::vector<double> betas = {0.9, 0.999};
@@ -48,7 +48,7 @@ struct AdamConfig {
   bool differentiable = false;
   std::vector<ParamGroupOverride> param_group_overrides;
 
-  // Set by the target's name and FusedAdam's keys, not by keys of torch's optimizers.
+  // Set by the target's name and by FusedAdam's keys, not by keys of torch's optimizers.
   bool is_decoupled = false;  ///< AdamW
   bool is_bias_corrected = true;
   MasterWeights masters = MasterWeights::kNone;
@@ -76,8 +76,8 @@ struct AdamConfig {
   }
 };
 
-/// Transformer Engine's FusedAdam: Adam or AdamW whose state is float32 beside parameters of 16
-/// bits, and which keeps what an update adds below their precision.
+/// Transformer Engine's FusedAdam: Adam or AdamW with float32 state for 16-bit parameters, and with
+/// the part of each update that is below their precision.
 struct FusedAdamConfig {
   double lr = 1e-3;
   std::vector<double> betas = {0.9, 0.999};
@@ -155,7 +155,7 @@ struct SgdConfig {
   }
 };
 
-/// The `lr_scheduler` section. Absent members take the defaults that its README states.
+/// The `lr_scheduler` section. Absent members have the defaults that its README states.
 struct LrSchedulerConfig {
   std::string lr_decay_style = "cosine";
   std::optional<int64_t> lr_warmup_steps;

@@ -20,7 +20,7 @@ bool is_nothing(const Json* value) {
          ((value->is_object() || value->is_array()) && value->size() == 0);
 }
 
-/// The layout of experts that a folder says it has: upstream's stamp, or the version of PEFT.
+/// The layout of experts' adapters that a folder states: by upstream's stamp or PEFT's version.
 std::optional<ExpertLayout> stated_layout(const std::string& folder) {
   const std::string own = path_join(folder, kOwnConfigName);
   if (path_exists(own)) {
@@ -43,7 +43,7 @@ std::optional<ExpertLayout> stated_layout(const std::string& folder) {
   return found >= std::array<int64_t, 3>{0, 19, 1} ? ExpertLayout::kPeft19 : ExpertLayout::kPeft18;
 }
 
-/// Ranks of their own are for experts only, which target_parameters names.
+/// Checks that only experts, named by target_parameters, have ranks of their own.
 void check_rank_pattern(const Json& json, const std::string& path) {
   const Json* ranks = json.find("rank_pattern");
   if (is_nothing(ranks)) return;

@@ -21,14 +21,14 @@ inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 inline constexpr const char* kAdapterWeightsName = "adapter_model.safetensors";
 inline constexpr const char* kOwnConfigName = "automodel_peft_config.json";
 
-/// What every tensor's name in adapter_model.safetensors begins with.
+/// The beginning of every tensor's name in adapter_model.safetensors.
 inline constexpr std::string_view kPeftPrefix = "base_model.model.";
 
-/// The `paramwrapper_layout` of automodel_peft_config.json beside adapters of experts in PEFT
-/// 0.19.1's layout.
+/// The value of `paramwrapper_layout` in automodel_peft_config.json when experts' adapters have
+/// PEFT 0.19.1's layout.
 inline constexpr const char* kLayoutStamp = "peft-0.19.1";
 
-/// What adapter_config.json of a folder in Hugging Face PEFT's format says.
+/// The adapter_config.json of a folder in Hugging Face PEFT's format.
 struct AdapterConfig {
   int64_t rank = 8;
   double alpha = 8;
@@ -36,32 +36,33 @@ struct AdapterConfig {
   bool use_dora = false;
   std::string base;  ///< base_model_name_or_path, "" for none
 
-  /// What an adapter adds is scaled by this: alpha / rank, of rsLoRA alpha / sqrt(rank).
+  /// The factor of an adapter's result: alpha / rank, for rsLoRA alpha / sqrt(rank).
   double scale() const { return scale(rank); }
 
-  /// The scale of adapters that have a rank of their own (rank_pattern).
+  /// The factor for adapters with a rank of their own (rank_pattern).
   double scale(int64_t own_rank) const;
 };
 
-/// Reads and checks it. InputError for a folder without one, for another kind of adapter, and for
-/// what adapters here do not have: biases, other ranks for some modules, modules saved whole.
+/// Reads and checks the file. Throws InputError for a folder without one, for another kind of
+/// adapter, and for options that are not built: biases, other ranks for some modules, modules saved
+/// whole.
 AdapterConfig read_adapter_config(const std::string& folder);
 
-/// The tensors of an adapter's folder, by the names that the base model's files have for their
-/// layers. Reads headers; values when they are asked for.
+/// The tensors in an adapter's folder, named by their layers' names in the base model's files.
+/// Reads headers; values are read on request.
 class AdapterFile final {
  public:
-  /// `hf_config` is the base model's. InputError where there is no such file or it is damaged.
+  /// `hf_config`: the base model's. Throws InputError when the file is missing or damaged.
   AdapterFile(const std::string& folder, const Json& hf_config);
 
   const checkpoint::SafetensorsFile& file() const { return file_; }
   const std::map<std::string, const checkpoint::TensorEntry*>& entries() const { return entries_; }
 
-  /// Null where there is none.
+  /// Null when there is none.
   const checkpoint::TensorEntry* find(const std::string& name) const;
 
-  /// The layout of the experts' adapters, by their shapes and by what the folder says; `keys` are
-  /// the model's adapters. InputError where both contradict each other or neither settles it.
+  /// The layout of the experts' adapters, from their shapes and what the folder states; `keys` are
+  /// the model's adapters. Throws InputError when these contradict each other or neither decides.
   ExpertLayout expert_layout(const tensor::KeyMap& keys) const;
 
   /// The factor of a part of experts' adapters, [E, r, in] or [E, out, r].
@@ -69,18 +70,18 @@ class AdapterFile final {
 
  private:
   checkpoint::SafetensorsFile file_;
-  std::optional<ExpertLayout> stated_;  // by what the folder says of itself
+  std::optional<ExpertLayout> stated_;  // the layout that the folder states
   std::map<std::string, const checkpoint::TensorEntry*> entries_;
 };
 
-/// Where an adapter's part lies in a file, and what is wrong with what lies there.
+/// Where an adapter's part is in a file, and what is wrong with it there.
 struct PlaceInFile {
   std::string name;
   std::vector<int64_t> shape;
 
   PlaceInFile(const tensor::ParameterPart& part, ExpertLayout layout);
 
-  /// "" where the file has a tensor of this name and shape.
+  /// "" when the file has a tensor of this name and shape.
   std::string fault(const AdapterFile& file) const;
   /// "NAME is [2, 3] in the file and [4, 3] in the model".
   std::string misshapen_text(const std::vector<int64_t>& found) const;

@@ -28,12 +28,12 @@ Json number(double value) {
   return is_whole ? Json(static_cast<int64_t>(value)) : Json(value);
 }
 
-/// "CAUSAL_LM" of "LlamaForCausalLM", as upstream tells it by the class's name.
+/// "CAUSAL_LM" for "LlamaForCausalLM": derived from the class's name, as upstream does.
 std::string task_type(const std::string& architecture) {
   return architecture.ends_with("ForSequenceClassification") ? "SEQ_CLS" : "CAUSAL_LM";
 }
 
-/// `parameters`: of experts, which have `expert_rank`.
+/// `parameters`: those of experts, which have `expert_rank`.
 Json adapter_config_json(const AdapterExport& what, const std::vector<std::string>& modules,
                          const std::vector<std::string>& parameters, int64_t expert_rank) {
   Json json = Json::object();
@@ -61,7 +61,7 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
   return json;
 }
 
-/// Every other key of the recipe's section, as upstream keeps them beside an adapter.
+/// All other keys of the recipe's section, which upstream keeps beside an adapter.
 Json peft_config_json(const PeftConfig& config) {
   const auto list = [](const std::vector<std::string>& names) {
     Json json = Json::array();
@@ -107,7 +107,7 @@ std::string scale_fault(const AdapterConfig& there, const PeftConfig& here) {
   return "";
 }
 
-/// Experts may have a rank of their own, by which rsLoRA's scale of theirs differs.
+/// Compares experts' scales, which differ under rsLoRA if experts have a rank of their own.
 std::string expert_scale_fault(const AdapterConfig& there, const PeftConfig& here,
                                const tensor::KeyMap& keys) {
   for (const tensor::ParameterPart& part : keys) {

@@ -13,29 +13,29 @@
 
 namespace automodel::peft {
 
-/// What an adapter's folder is made of besides the values.
+/// The contents of an adapter's folder besides the values.
 struct AdapterExport {
   PeftConfig config;
   std::string base;              ///< name or folder of the base model
   std::string architecture;      ///< "LlamaForCausalLM"
   std::string tokenizer_folder;  ///< tokenizer files are copied from here, "" for none
-  Json hf_config = {};           ///< of the base model, whose family names the modules
+  Json hf_config = {};           ///< of the base model; its family names the modules
 };
 
 /// Writes adapter_model.safetensors, adapter_config.json, automodel_peft_config.json and the
-/// tokenizer's files into a folder that exists: PEFT loads it. The source's other tensors are left
-/// out. One rank. Throws InputError (e.g. disk full).
+/// tokenizer's files into an existing folder, which PEFT can load. Ignores the source's other
+/// tensors. One rank calls it. Throws InputError (e.g. disk full).
 std::vector<FileRecord> save_adapter(const std::string& folder,
                                      const checkpoint::TensorSource& source,
                                      const AdapterExport& what);
 
-/// Fills a rank's shards of adapters from a folder. InputError with the first names where the
-/// adapter is one of other layers, ranks or sizes, or scaled in another way, than the model's.
-/// Every rank finds the same faults.
+/// Fills a rank's shards of adapters from a folder. Throws InputError with the first names when the
+/// adapter's layers, ranks, sizes or scale differ from the model's. Every rank finds the same
+/// faults.
 void load_adapter(const std::string& folder, const PeftConfig& config,
                   const models::CausalLM& model, std::span<const tensor::FlatShard> shards);
 
-/// What keeps load_adapter() from loading a folder; "" for nothing. Reads headers only.
+/// Why load_adapter() cannot load a folder; "" if it can. Reads headers only.
 std::string find_adapter_fault(const std::string& folder, const PeftConfig& config,
                                const models::CausalLM& model);
 

@@ -19,11 +19,11 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-/// One matrix of a linear layer: a linear layer of the Hugging Face model.
+/// One matrix of a linear layer; in the Hugging Face model it is a linear layer of its own.
 struct Candidate {
   std::string name;
   std::string layer;             ///< fqn of the layer here
-  nn::Linear* linear = nullptr;  ///< null: a head that is the embedding
+  nn::Linear* linear = nullptr;  ///< null: the head is the embedding
   int64_t in_features = 0;
   kernels::OutputRange range;
 };
@@ -53,7 +53,7 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
   return found;
 }
 
-/// All experts of a layer.
+/// All experts of a layer, as one candidate.
 struct ExpertCandidate {
   std::string name;    ///< "model.layers.0.mlp.experts": the module in transformers and upstream
   std::string module;  ///< fqn here
@@ -75,8 +75,8 @@ std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
       if (!part.parameter.starts_with(module + ".")) continue;
       const size_t end = part.name.rfind(".experts.");
       if (end == std::string::npos) continue;
-      // The layer's MLP has other names in some families' files (Mixtral's block_sparse_moe), but
-      // for "mixer" none in transformers' modules.
+      // In transformers' modules experts are under `mlp` (or `mixer`), also where a family's files
+      // have another name (Mixtral's block_sparse_moe).
       const size_t dot = part.name.rfind('.', end - 1);
       const bool is_mixer = part.name.compare(dot, end - dot, ".mixer") == 0;
       found.push_back({cat(part.name.substr(0, dot), is_mixer ? ".mixer" : ".mlp", ".experts"),
@@ -125,7 +125,7 @@ void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) 
   }
 }
 
-/// Patterns that no layer of the model has the name of.
+/// Finds patterns that match no layer of the model.
 void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>& names,
                     std::vector<PeftFinding>& findings) {
   const auto is_idle = [&](const std::string& pattern) {
@@ -155,7 +155,7 @@ struct ChosenExperts {
   std::string pattern;
 };
 
-/// Experts are no linear layers: only patterns of names choose them.
+/// Experts are not linear layers: only name patterns choose them.
 std::vector<ChosenExperts> chosen_experts(const models::CausalLM& model,
                                           const ModuleMatcher& matcher) {
   std::vector<ChosenExperts> chosen;
@@ -168,7 +168,7 @@ std::vector<ChosenExperts> chosen_experts(const models::CausalLM& model,
   return chosen;
 }
 
-/// What adapters of experts do not have.
+/// Refuses options that adapters of experts do not have.
 void check_experts(const PeftConfig& config, const moe::MoEConfig& experts,
                    std::vector<PeftFinding>& findings) {
   using Kind = PeftFinding::Kind;
@@ -212,11 +212,11 @@ tensor::InitRule rule_of_a(const PeftConfig& config, int64_t in_features) {
   if (config.lora_A_init == "xavier") {
     return tensor::InitRule::normal(0.0, std::sqrt(2.0 / (in + static_cast<double>(config.dim))));
   }
-  const double bound = 1.0 / std::sqrt(in);  // Kaiming's of a = sqrt(5)
+  const double bound = 1.0 / std::sqrt(in);  // Kaiming's bound for a = sqrt(5)
   return {tensor::InitRule::Kind::kUniform, -bound, bound, 0, -1};
 }
 
-/// Initial values of experts' A [E, r, in]: torch's rules for three dims, as upstream uses them.
+/// Initial values of experts' A [E, r, in], by torch's rules for three dims, as upstream uses them.
 tensor::InitRule rule_of_expert_a(const PeftConfig& config, int64_t num_experts, int64_t rank,
                                   int64_t in_features) {
   const auto in = static_cast<double>(in_features);
@@ -252,7 +252,7 @@ void adapt_experts(const ExpertCandidate& layer, const PeftConfig& config, at::S
   add(cat(layer.name, kLoraB), "lora_down_B", moe.dim, rank, zeros);
 }
 
-/// Adds the adapters of one layer, its matrices in the order of their rows.
+/// Adds the adapters of one layer, in the order of its matrices' rows.
 class LayerAdapter final {
  public:
   LayerAdapter(models::CausalLM& model, const PeftConfig& config, at::ScalarType dtype)
@@ -298,7 +298,7 @@ class LayerAdapter final {
           {cat(matrix.layer.name, kLoraMagnitude), fqn + ".lora_magnitude", row, {count}});
       row += count;
     }
-    // The rows' lengths, once the weights are there.
+    // Replaced by the rows' lengths once the weights are loaded.
     inits.push_back({fqn + ".lora_magnitude", tensor::InitRule::constant(1.0)});
   }
 

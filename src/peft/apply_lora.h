@@ -13,15 +13,15 @@
 
 namespace automodel::peft {
 
-/// A linear layer, or all experts of a layer, that get an adapter, by the Hugging Face name.
+/// A linear layer, or all experts of a layer, that gets an adapter; named as in Hugging Face.
 struct AdaptedModule {
   std::string name;         ///< "model.layers.0.self_attn.q_proj", "model.layers.0.mlp.experts"
-  std::string pattern;      ///< what has chosen it
-  int64_t in_features = 0;  ///< of experts those of the first product
+  std::string pattern;      ///< the pattern that chose it
+  int64_t in_features = 0;  ///< for experts those of the first product
   int64_t out_features = 0;
 };
 
-/// Something that is wrong with a section for a model.
+/// A mistake in a section, for a model.
 struct PeftFinding {
   enum class Kind { kError, kUnsupported, kWarning };
   std::string key;  ///< of the section
@@ -29,36 +29,36 @@ struct PeftFinding {
   Kind kind = Kind::kError;
 };
 
-/// The layers that a section means, and what is wrong with it.
+/// The layers that a section chooses, and its mistakes.
 struct PeftChoice {
   std::vector<AdaptedModule> modules;  ///< in the order of the model's parameters
   std::vector<PeftFinding> findings;
 };
 
-/// What the section says of a model that was just built, whole.
+/// Applies the section's choice to a model that was just built, unsplit.
 PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& config);
 
-/// Freezes a model's parameters and adds adapters to the layers that the section means, whose
-/// parameters are trained: in the model's dtype unless the section names one. The model is whole
-/// and has no memory yet; its key_map() then has "NAME.lora_A.weight", "NAME.lora_B.weight" and
-/// with DoRA "NAME.lora_magnitude_vector" besides; of experts [E, r, in] and [E, out, r], for the
-/// second product under "NAME", for the first under "NAME.base_layer". UserError with the first
-/// finding that is no warning.
+/// Freezes a model's parameters and adds adapters, which are trained, to the layers that the
+/// section chooses; their dtype is the model's unless the section names one. The model is unsplit
+/// and without memory. key_map() then also has "NAME.lora_A.weight", "NAME.lora_B.weight" and with
+/// DoRA "NAME.lora_magnitude_vector"; for experts these are [E, r, in] and [E, out, r], under
+/// "NAME" for the second product and "NAME.base_layer" for the first. Throws UserError with the
+/// first finding that is not a warning.
 void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarType model_dtype);
 
-/// The rank of adapters of experts: with moe_rank_scaling a part of `dim`, as many as a token
-/// chooses experts; 0 where that leaves none.
+/// The rank of experts' adapters: with moe_rank_scaling `dim` divided by the number of experts that
+/// a token chooses, rounded down, which may be 0.
 int64_t expert_rank(const PeftConfig& config, const moe::MoEConfig& experts);
 
-/// Whether a tensor of a key map is an adapter's.
+/// Whether a tensor of a key map belongs to an adapter.
 bool is_adapter_tensor(std::string_view name);
 
-/// The parts of a model's key map that are (not) adapters'. Weights that are held in 4 bits appear
-/// as the floats that they are made of.
+/// The parts of a model's key map that belong (or do not belong) to adapters. Weights in 4 bits
+/// appear as the floats from which they are made.
 tensor::KeyMap base_keys(const models::CausalLM& model);
 tensor::KeyMap adapter_keys(const models::CausalLM& model);
 
-/// What trains, for the log: a line of numbers, then one for every pattern.
+/// Lines for the log about what is trained: one of numbers, then one per pattern.
 std::vector<std::string> describe(const PeftConfig& config, const models::CausalLM& whole,
                                   int64_t num_parameters, int64_t num_trained);
 

@@ -15,12 +15,12 @@ bool is_factor_a(const tensor::ParameterPart& part) {
   return part.name.ends_with(kLoraA);
 }
 
-/// Whether the file's lora_A is the factor (the layouts differ in which one it is).
+/// Whether the file's lora_A holds the factor; this differs between the layouts.
 bool is_stored_as_a(const tensor::ParameterPart& part, ExpertLayout layout) {
   return is_factor_a(part) == (layout == ExpertLayout::kPeft19);
 }
 
-/// "mlp.experts" of "model.layers.3.mlp.experts".
+/// "mlp.experts" for "model.layers.3.mlp.experts".
 std::string name_in_layer(std::string_view module) {
   const size_t number = module.find("layers.") + std::string_view("layers.").size();
   return std::string(module.substr(module.find('.', number) + 1));
@@ -73,7 +73,7 @@ std::vector<std::string> target_parameters(const tensor::KeyMap& keys) {
       add(name_in_layer(module) + ".down_proj");
       continue;
     }
-    // Gated experts have gate and up in one matrix, named after both.
+    // Gated experts store gate and up in one matrix, named after both.
     const std::string outer = without_suffix(module, kInnerExperts);
     const auto find = [&](const std::string& name) {
       return std::find_if(keys.begin(), keys.end(), [&](const auto& p) { return p.name == name; });

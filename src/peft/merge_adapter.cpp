@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kExperts = ".experts";
 
-/// The tensors of a base model's folder, with what an adapter makes of some of them.
+/// The tensors of a base model's folder, some of them changed by an adapter.
 class MergedSource final : public checkpoint::TensorSource {
  public:
   MergedSource(const checkpoint::HfFolder& base, const std::string& adapter)
@@ -47,7 +47,7 @@ class MergedSource final : public checkpoint::TensorSource {
     if (num_changed() == 0) throw InputError(cat(adapter, " holds no adapters"));
   }
 
-  /// A head that was the embedding has become a tensor of its own.
+  /// Whether a head that was the embedding has become a tensor of its own.
   bool is_head_untied() const { return !head_from_.empty(); }
   int64_t num_changed() const {
     return static_cast<int64_t>(updates_.size() + expert_updates_.size());
@@ -96,11 +96,11 @@ class MergedSource final : public checkpoint::TensorSource {
     return rows * (lengths / rows.norm(2, 1)).unsqueeze(1);
   }
 
-  /// What is added to a tensor that holds rows of all experts' matrices.
+  /// The update of a tensor that holds rows of all experts' matrices.
   struct ExpertUpdate {
     at::Tensor a, b;     // float32 [E, r, in], [E, out, r]
     bool is_transposed;  // matrices are [in, out]
-    int64_t first_row;   // of the tensor among the rows of all matrices
+    int64_t first_row;   // of the tensor, among the rows of all matrices
     double scale;
   };
 
@@ -120,8 +120,8 @@ class MergedSource final : public checkpoint::TensorSource {
     return rows;
   }
 
-  /// Adapters of stacked experts: which tensors of the base their matrices are is the model's to
-  /// say.
+  /// Adds the adapters of stacked experts; the model says which tensors of the base hold their
+  /// matrices.
   void add_experts(const std::vector<std::string>& modules, std::vector<std::string>& faults) {
     const auto model = models::build_causal_lm(base_.config(), at::kFloat);
     const tensor::KeyMap base_parts = model->key_map();
@@ -161,12 +161,12 @@ class MergedSource final : public checkpoint::TensorSource {
 
   struct ExpertFactors {
     at::Tensor a, b;
-    std::string parameter;  ///< that holds A in the model
+    std::string parameter;  ///< the model's parameter that holds A
     bool is_transposed;     ///< the matrices are [in, out]
     double scale;
   };
 
-  /// The tensors of the base that hold the matrices under one adapter.
+  /// Adds updates to the tensors of the base that hold the matrices under one adapter.
   void add_expert_updates(const tensor::KeyMap& base_parts, const ExpertFactors& factors,
                           std::vector<std::string>& faults) {
     const std::string module = factors.parameter.substr(0, factors.parameter.rfind('.'));
@@ -234,7 +234,7 @@ class MergedSource final : public checkpoint::TensorSource {
     updates_[*name == head_from_ ? head_ : *name] = std::move(update);
   }
 
-  /// Tensors that belong to no lora_A.
+  /// Reports tensors that belong to no lora_A.
   void check_rest(std::vector<std::string>& faults) const {
     for (const auto& [name, entry] : file_.entries()) {
       std::string module;

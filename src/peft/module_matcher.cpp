@@ -10,7 +10,7 @@ namespace automodel::peft {
 
 namespace {
 
-/// A piece of a pattern.
+/// One element of a pattern.
 struct Token {
   enum class Kind {
     kLiteral,
@@ -22,7 +22,7 @@ struct Token {
   char literal = 0;
 };
 
-/// Whether what stands before a `.*` is a whole part of a name, or ends with a number.
+/// Whether the text before a `.*` is a whole component of a name, or ends with a number.
 bool ends_a_part(std::string_view before) {
   if (before.empty()) return false;
   if (std::isdigit(static_cast<unsigned char>(before.back())) != 0) return true;
@@ -52,7 +52,7 @@ std::vector<Token> tokens_of(std::string_view pattern) {
 }  // namespace
 
 bool wildcard_match(std::string_view pattern, std::string_view name) {
-  // reached[i]: the tokens so far stand for the first i characters.
+  // reached[i]: the tokens so far match the first i characters.
   std::vector<bool> reached(name.size() + 1, false);
   reached[0] = true;
   for (const Token& token : tokens_of(pattern)) {
@@ -113,7 +113,7 @@ std::string nearest_pattern(const std::string& pattern, const std::vector<std::s
   std::set<std::string> leaves;
   for (const std::string& name : names) leaves.insert(name.substr(name.rfind('.') + 1));
   std::string best;
-  int least = 4;  // more letters apart are another word
+  int least = 4;  // names that differ in more letters are not suggested
   for (const std::string& candidate : leaves) {
     const int distance = edit_distance(leaf, candidate);
     if (distance < least) {

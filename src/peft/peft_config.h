@@ -10,8 +10,8 @@
 
 namespace automodel::peft {
 
-/// The `peft` section: which linear layers get low-rank adapters, and what these are. Names and
-/// defaults are those of upstream's PeftConfig; adapter_name_or_path is this program's own.
+/// The `peft` section: which linear layers get low-rank adapters, and of which kind. Names and
+/// defaults are upstream's PeftConfig's; only adapter_name_or_path is this program's own.
 struct PeftConfig {
   std::vector<std::string> target_modules;
   std::vector<std::string> exclude_modules;

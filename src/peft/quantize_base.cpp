@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kFourBit = ".four_bit";
 
-/// Linear layers but the head by the fqn of their weight.
+/// The linear layers except the head, by the fqn of their weight.
 std::map<std::string, nn::Linear*> layers_under_head(const models::CausalLM& model) {
   const std::string head = model.parallel_plan().head;
   std::map<std::string, nn::Linear*> layers;

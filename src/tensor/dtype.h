@@ -8,12 +8,12 @@
 
 namespace automodel::tensor {
 
-/// The dtype a recipe or config.json names: any case, with or without "torch.": bf16, bfloat16,
-/// float, float32, float16, half, float64, double, the integer types, bool, float8 names.
-/// "fp16" and "fp32" are accepted too (upstream refuses them). nullopt for anything else.
+/// Parses a dtype as recipes and config.json name it: any case, with or without "torch.": bf16,
+/// bfloat16, float, float32, float16, half, float64, double, the integer types, bool, float8 names,
+/// and also "fp16" and "fp32", which upstream refuses. nullopt for anything else.
 std::optional<at::ScalarType> parse_dtype(std::string_view name);
 
-/// What sums of numbers of a dtype are computed in: float64 for float64, else float32.
+/// The dtype in which sums of numbers of a dtype are computed: float64 for float64, else float32.
 constexpr at::ScalarType wide_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -21,8 +21,8 @@ constexpr at::ScalarType wide_dtype(at::ScalarType dtype) {
 /// "float32", "bfloat16", ... (torch's names without "torch.").
 std::string dtype_name(at::ScalarType dtype);
 
-/// The name in a safetensors header ("F32", "BF16", "I64", ...). Throws InternalError for dtypes
-/// that the format does not have.
+/// The name in a safetensors header ("F32", "BF16", "I64", ...). Throws InternalError for a dtype
+/// that the format lacks.
 std::string safetensors_dtype_name(at::ScalarType dtype);
 
 /// The dtype of a safetensors header's name; nullopt when unknown.

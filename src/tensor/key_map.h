@@ -8,11 +8,10 @@
 
 namespace automodel::tensor {
 
-/// Ties a tensor of a Hugging Face checkpoint to the parameter that holds it, or that holds a box
-/// of it: the parameter's rows from row_begin on, as many as the tensor (the box) has. Several
-/// tensors that are multiplied together (q, k, v; gate, up) are the rows of one parameter. A row
-/// has the tensor's trailing dims, also where the parameter has one dim more: a matrix of each
-/// expert is so many rows of [E, out, in].
+/// Maps a tensor of a Hugging Face checkpoint, or a box of it, to the rows of the parameter that
+/// holds it, beginning at row_begin. Several tensors that are multiplied together (q, k, v; gate,
+/// up) are rows of one parameter. A row has the tensor's trailing dims, even if the parameter has
+/// one dim more: one expert's matrix is a run of rows of [E, out, in].
 struct ParameterPart {
   std::string name;       ///< name in the Hugging Face checkpoint
   std::string parameter;  ///< fqn of the module's parameter
@@ -23,13 +22,13 @@ struct ParameterPart {
   std::vector<int64_t> box_shape = {};
 };
 
-/// All parts of a model, in the order of its parameters; each parameter is covered exactly once
-/// (a piece of an uneven split may be longer than its part, by rows that stay zero). A tied tensor
-/// (lm_head.weight) does not appear.
+/// All parts of a model, in the order of its parameters. Each parameter is covered exactly once
+/// (after an uneven split a parameter may have more rows than its part; these stay zero). A tied
+/// tensor (lm_head.weight) does not appear.
 using KeyMap = std::vector<ParameterPart>;
 
-/// The part's elements of its (contiguous) parameter or gradient, in the part's shape; shares
-/// memory. For parts without a box.
+/// The part's elements in its (contiguous) parameter or gradient, in the part's shape; shares
+/// memory. Only for parts without a box.
 at::Tensor part_of(const at::Tensor& parameter, const ParameterPart& part);
 
 }  // namespace automodel::tensor

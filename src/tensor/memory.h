@@ -4,16 +4,16 @@
 
 namespace automodel::tensor {
 
-/// A zeroed one-dimensional CPU tensor over its own mapped memory, 64-byte aligned at least, with
-/// huge pages asked for when it is 4 MiB or more. Freed memory returns to the system at once
-/// (glibc would keep it), so that sharding really saves memory.
+/// A zeroed one-dimensional CPU tensor with its own memory mapping, aligned to at least 64 bytes,
+/// with huge pages requested from 4 MiB on. Freed memory returns to the system at once (glibc would
+/// keep it), so that sharding really saves memory.
 at::Tensor mapped_zeros(int64_t numel, at::ScalarType dtype);
 
-/// A tensor of the host on a device; itself where it is there already. CUDA devices copy it from
-/// page-locked memory while the host goes on.
+/// A host tensor copied to a device; the same tensor if it is there already. For CUDA devices it
+/// copies from page-locked memory and does not wait.
 at::Tensor moved_to(const at::Tensor& tensor, at::Device device);
 
-/// Peak and present resident memory of this process, in bytes.
+/// Peak and current resident memory of this process, in bytes.
 uint64_t peak_resident_bytes();
 uint64_t resident_bytes();
 

@@ -10,13 +10,12 @@
 
 namespace automodel::tensor {
 
-/// Whole pages for large pieces of memory. Freed pages serve the next pieces, best fit first, and
-/// neighbours grow together again; beyond the most that was ever in use at a time none are kept, so
-/// the memory of a process that allocates here is what its fullest moment needs. Any thread may
-/// call it.
+/// Allocates large pieces of memory in whole pages. Freed pages are reused, best fit first, and
+/// neighbouring ones are merged; it keeps no more pages than were ever in use at once, so a process
+/// needs only the memory of its fullest moment. Any thread may call it.
 class PageArena final {
  public:
-  /// Bytes, whole pages.
+  /// In bytes of whole pages.
   struct Counts {
     size_t in_use = 0;
     size_t peak_in_use = 0;
@@ -30,9 +29,9 @@ class PageArena final {
   PageArena(const PageArena&) = delete;
   PageArena& operator=(const PageArena&) = delete;
 
-  /// Memory with any contents, at the beginning of a page; null when the system has none.
+  /// Returns memory with undefined contents that begins at a page; null when the system has none.
   void* take(size_t bytes);
-  /// Takes a piece back; false for memory that is not of this arena.
+  /// Frees a piece; returns false for memory that is not of this arena.
   bool give(void* piece);
 
   Counts counts() const;
@@ -40,7 +39,7 @@ class PageArena final {
  private:
   struct Run {
     size_t bytes = 0;
-    uint64_t stamp = 0;  // of the moment it was freed
+    uint64_t stamp = 0;  // order in which it was freed
   };
   using Runs = std::map<std::byte*, Run>;
 
@@ -58,8 +57,8 @@ class PageArena final {
   uint64_t next_stamp_ = 0;
 };
 
-/// Has tensors on the CPU of 64 KiB and more live in an arena, from now on and until the process
-/// ends. Called once, before such tensors are made.
+/// Makes CPU tensors of 64 KiB and more use an arena from now on until the process ends. Call it
+/// once, before such tensors are made.
 void use_page_arena_for_tensors();
 
 }  // namespace automodel::tensor

@@ -9,9 +9,9 @@
 
 namespace automodel::tensor {
 
-/// The key of a stream of random numbers: who draws (seed) and for what (a tensor's fqn, a dropout
-/// site). Element i of a stream depends on the key and i only, so any rank can make any slice and
-/// values do not depend on the mesh. Philox-4x32-10 (Salmon et al. 2011).
+/// The key of a stream of random numbers: a seed and a name (a tensor's fqn, a dropout site).
+/// Element i of a stream depends only on the key and i, so any rank can make any slice and values
+/// do not depend on the mesh. Philox-4x32-10 (Salmon et al. 2011).
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t stream = 0;
@@ -51,8 +51,8 @@ void fill_initial_values(at::Tensor out, const ShardSpec& spec, const InitRule& 
 /// Element i of the stream as a float in [0, 1).
 float random_uniform(const RandomKey& key, uint64_t index);
 
-/// A dropout mask of `numel` elements, already scaled: 0 with probability p, 1 / (1 - p) otherwise;
-/// element i is that of global position first + i.
+/// A dropout mask of `numel` elements, already scaled: 0 with probability p, else 1 / (1 - p).
+/// Element i belongs to global position first + i.
 at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p);
 
 }  // namespace automodel::tensor

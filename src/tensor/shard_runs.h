@@ -6,8 +6,8 @@
 
 namespace automodel::tensor {
 
-/// The runs of a shard, one after another, in the order of the global tensor. However many they
-/// are, one is in memory. The spec must outlive the cursor.
+/// Iterates over the runs of a shard, in the order of the global tensor, with only one in memory.
+/// The spec must outlive the cursor.
 class ShardRunCursor final {
  public:
   explicit ShardRunCursor(const ShardSpec& spec);
@@ -19,7 +19,7 @@ class ShardRunCursor final {
  private:
   const ShardSpec& spec_;
   int64_t row_ = 1;    // elements that are contiguous in box and global tensor
-  int64_t split_ = 0;  // dims from here on are whole in the box
+  int64_t split_ = 0;  // from this dim on the box is whole
   int64_t next_local_ = 0;
   ShardRun run_;
 };

@@ -8,8 +8,8 @@
 
 namespace automodel::tensor {
 
-/// Which part of a named (global) tensor a rank holds: a box of it (its tensor-parallel piece; the
-/// whole tensor without tensor parallelism), and of that box, read row by row, the elements
+/// The part of a named (global) tensor that a rank holds: a box of it (its tensor-parallel piece;
+/// the whole tensor without tensor parallelism), and within that box, read row by row, the elements
 /// [flat_begin, flat_end) (its data-parallel piece; all of them when replicated).
 struct ShardSpec {
   std::vector<int64_t> global_shape;
@@ -29,15 +29,15 @@ struct ShardSpec {
   bool operator==(const ShardSpec&) const = default;
 };
 
-/// One contiguous run of elements: `numel` elements at `local` (relative to the shard's first
-/// element) are the elements at `global` of the global tensor read row by row.
+/// A contiguous run: `numel` elements at `local` (relative to the shard's first element) equal the
+/// elements at `global` of the global tensor, read row by row.
 struct ShardRun {
   int64_t global = 0;
   int64_t local = 0;
   int64_t numel = 0;
 };
 
-/// The contiguous runs of a shard, in order. This is how bytes move between files and shards.
+/// The contiguous runs of a shard, in order; bytes are moved between files and shards run by run.
 std::vector<ShardRun> shard_runs(const ShardSpec& spec);
 
 /// One named tensor's piece inside a flat buffer: elements [offset, offset + spec.numel()).
@@ -47,11 +47,11 @@ struct FlatSegment {
   int64_t offset = 0;
 };
 
-/// A rank's piece of a unit: one flat buffer and what lies where in it. Optimizers, clipping,
-/// loading and checkpointing work on this and never on the engine's insides. Elements that belong
-/// to no segment are padding and stay zero.
+/// A rank's piece of a unit: one flat buffer and the tensors in it. Optimizers, clipping, loading
+/// and checkpointing use only this, never an engine's internals. Elements outside all segments are
+/// padding and stay zero.
 struct FlatShard {
-  std::string unit;   ///< fqn of the module that is the unit ("" for the root)
+  std::string unit;   ///< fqn of the unit's module ("" for the root)
   at::Tensor buffer;  ///< one-dimensional
   std::vector<FlatSegment> segments;
 
@@ -59,14 +59,14 @@ struct FlatShard {
   at::Tensor view(const FlatSegment& segment) const;
 };
 
-/// A tensor of given sizes and dtype without memory behind it: modules are built from these, and
-/// whoever gives them memory (a sharding engine) replaces their data. Reading one crashes.
+/// A tensor of given sizes and dtype without memory. Modules are built from these; the owner of
+/// their memory (an engine) later replaces their data. Reading one crashes.
 at::Tensor placeholder(at::IntArrayRef sizes, at::ScalarType dtype);
 
-/// Gives a placeholder other sizes, in place: whoever holds the tensor sees them.
+/// Changes a placeholder's sizes in place, for everyone who holds the tensor.
 void resize_placeholder(const at::Tensor& placeholder, at::IntArrayRef sizes);
 
-/// True when the tensor was made by placeholder() and has not been given memory.
+/// True when the tensor was made by placeholder() and its memory has not been allocated.
 bool is_placeholder(const at::Tensor& tensor);
 
 }  // namespace automodel::tensor

@@ -25,7 +25,7 @@ constexpr std::array<std::pair<std::string_view, int>, 10> kSignals = {{
     {"SIGPWR", SIGPWR},
 }};
 
-// A handler can reach nothing but static storage; only its address-free flag lives here.
+// A handler can use static storage only; this lock-free flag is all that it writes.
 volatile sig_atomic_t received_signal = 0;
 
 void remember(int signal) {

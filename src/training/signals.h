@@ -7,14 +7,15 @@
 
 namespace automodel::training {
 
-/// A signal's number by name, with or without "SIG", in any case, or by number; nullopt otherwise.
+/// A signal's number from its name (with or without "SIG", in any case) or number; nullopt
+/// otherwise.
 std::optional<int> parse_signal(std::string_view name);
 
 /// "SIGTERM".
 std::string signal_name(int signal);
 
-/// Remembers that a preemption signal came, while it lives; afterwards the signals have their
-/// default effect again. At most one at a time in a process.
+/// Records preemption signals during its lifetime; afterwards the signals have their default effect
+/// again. At most one may exist in a process.
 class SignalWatch final {
  public:
   /// Throws UserError for an unknown or repeated signal (naming step_scheduler.preemption_signal).
@@ -23,7 +24,7 @@ class SignalWatch final {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  /// The last signal that came, or 0.
+  /// The last signal received, or 0.
   int received() const;
 
  private:

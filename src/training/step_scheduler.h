@@ -67,7 +67,7 @@ struct StepSchedulerConfig {
   }
 };
 
-/// What is wrong with a config by itself or for `dp_size` data-parallel ranks: {key, text}.
+/// A mistake in a config, by itself or for `dp_size` data-parallel ranks.
 struct SchedulerFinding {
   std::string key;
   std::string text;
@@ -75,20 +75,20 @@ struct SchedulerFinding {
 std::vector<SchedulerFinding> check_step_scheduler(const StepSchedulerConfig& config,
                                                    int64_t dp_size);
 
-/// Decides when steps end, save and validate. Steps and epochs are counted from 0; `step` is the
-/// number of the step being done and advances after its body.
+/// Decides when steps end, save and validate. Steps and epochs count from 0; step() is the current
+/// step's number until the step's work is done.
 class StepScheduler final {
  public:
-  /// `num_batches`: micro-batches of one rank in one epoch, absent for a stream without an end.
-  /// Throws UserError for what check_step_scheduler finds, or when neither `num_batches` nor
-  /// max_steps bounds the run, or when the epoch is empty.
+  /// `num_batches`: micro-batches of one rank in one epoch, absent for an endless stream. Throws
+  /// UserError for what check_step_scheduler finds, when neither `num_batches` nor max_steps bounds
+  /// the run, or when the epoch is empty.
   StepScheduler(const StepSchedulerConfig& config, int64_t dp_size,
                 std::optional<int64_t> num_batches);
 
   int64_t step() const { return step_; }
   int64_t epoch() const { return epoch_; }
   int64_t grad_accumulation_steps() const { return grad_accumulation_steps_; }
-  /// Optimizer steps of one epoch; the last may be a smaller group.
+  /// Optimizer steps of one epoch; the last may have fewer micro-batches.
   std::optional<int64_t> epoch_length() const { return epoch_length_; }
   int64_t max_steps() const { return max_steps_; }
   int64_t num_epochs() const { return num_epochs_; }
@@ -96,7 +96,7 @@ class StepScheduler final {
 
   bool is_done() const { return step_ >= max_steps_ || epoch_ >= num_epochs_; }
 
-  /// About the present step; `ends_epoch`: its group holds the epoch's last batch.
+  /// About the current step; `ends_epoch`: it includes the epoch's last batch.
   bool is_last_step(bool ends_epoch) const;
   bool is_checkpoint_step(bool ends_epoch, bool is_preempted) const;
   bool is_validation_step(bool ends_epoch, bool is_preempted) const;
@@ -104,7 +104,7 @@ class StepScheduler final {
   void advance_step() { ++step_; }
   void advance_epoch() { ++epoch_; }
 
-  /// {"step": steps done including the present one, "epoch": the present epoch}.
+  /// {"step": steps done including the current one, "epoch": the current epoch}.
   Json state() const;
   void load_state(const Json& state);
 

@@ -32,7 +32,7 @@ class PlainPass final : public BatchPass {
     engine_.end_micro_batch();
     const at::Tensor value = loss.detach().to(at::kDouble);
     if (value.is_cpu()) return value.item<double>();
-    // Reading it now would have the host wait for the device before every micro-batch.
+    // Reading it here would make the host wait for the device before every micro-batch.
     on_device_ = on_device_.defined() ? on_device_.add(value) : value;
     return 0;
   }
@@ -123,8 +123,8 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   StepResult result;
   result.counts = {static_cast<int64_t>(counts[0]), static_cast<int64_t>(counts[1])};
 
-  // The reduction averages over ranks; dividing by labels / ranks makes the sum over ranks the
-  // mean over the labels of all of them. A step without labels has zero gradients.
+  // The reduction averages over ranks, so dividing by labels / ranks gives the mean over all ranks'
+  // labels. A step without labels has zero gradients.
   const auto num_ranks = static_cast<double>(ranks.size());
   const double divisor = std::max(counts[1], 1.0) / num_ranks;
   double local_loss = 0;
@@ -172,7 +172,7 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
   per_rank = comm::sum_over(ranks, std::move(per_rank));
   std::vector<int64_t> bad;
   for (size_t rank = 0; rank < per_rank.size(); ++rank) {
-    // Ranks of a replica are neighbours and compute the same loss.
+    // A replica's ranks are consecutive and compute the same loss.
     for (int i = 0; per_rank[rank] > 0 && i < options_.ranks_per_replica; ++i) {
       bad.push_back(options_.first_loss_rank +
                     static_cast<int64_t>(rank) * options_.ranks_per_replica + i);

@@ -15,17 +15,17 @@
 
 namespace automodel::training {
 
-/// Sum of the cross-entropies of a micro-batch, or of this rank's share of it, divided by
-/// `divisor`: a float32 scalar with a graph. `micro_batch` is its global index inside the step
-/// (what dropout is keyed by).
+/// Returns the sum of the cross-entropies of a micro-batch (or of this rank's part of it) divided
+/// by `divisor`: a float32 scalar with a graph. `micro_batch` is its global index within the step,
+/// which keys dropout.
 using LossFunction = std::function<at::Tensor(const tensor::Batch& batch, double divisor,
                                               int64_t step, int64_t micro_batch)>;
 
-/// Which batch of a step is computed.
+/// The place of a batch in the run.
 struct BatchPlace {
   int64_t step = 0;
-  int64_t micro_batch = 0;  ///< global index inside the step
-  bool is_last = false;     ///< of this rank's batches of the step
+  int64_t micro_batch = 0;  ///< global index within the step
+  bool is_last = false;     ///< the last of this rank's batches in the step
 };
 
 /// Computes a rank's batches: forward, backward and what gradients need before they are reduced.
@@ -36,21 +36,22 @@ class BatchPass {
  public:
   virtual ~BatchPass() = default;
 
-  /// Announces a step's batches, before they are counted. Every rank calls it.
+  /// Called with a step's batches, before they are counted. Every rank calls it.
   virtual void begin_step(const std::vector<tensor::Batch>& batches, int64_t step);
-  /// What a batch adds to the tokens of its step, by default as count_tokens().
+  /// What a batch adds to its step's token counts; by default count_tokens().
   virtual tensor::TokenCounts count(const tensor::Batch& batch, int64_t ignore_index) const;
-  /// Adds a batch's gradients; its sum of cross-entropies / divisor (0 where it is not known).
+  /// Adds a batch's gradients; returns its sum of cross-entropies / divisor (0 on ranks without
+  /// losses).
   virtual double train(const tensor::Batch& batch, double divisor, const BatchPlace& place) = 0;
-  /// After the gradients are reduced: divides them if train() has not.
+  /// Called after the gradients are reduced; divides them if train() has not.
   virtual void finish(double divisor) = 0;
-  /// Announces the batch whose evaluate() comes next; may give it the labels that are scored.
+  /// Called before a batch's evaluate(); may set the labels that are scored.
   virtual void begin_validation(tensor::Batch& batch, int64_t step);
-  /// Its sum of cross-entropies, without gradients.
+  /// The batch's sum of cross-entropies, computed without gradients.
   virtual double evaluate(const tensor::Batch& batch, int64_t index) = 0;
-  /// A sum of losses on every rank that computes the same batches.
+  /// Returns a sum of losses on every rank that computes the same batches.
   virtual double known_everywhere(double loss) = 0;
-  /// Makes the record of the step that was just done the recipe's. Every rank calls it.
+  /// Changes the record of the step that just ended to the recipe's form. Every rank calls it.
   virtual void describe(Json& record) const;
   /// Announces a validation set, before its first batch.
   virtual void begin_evaluation();
@@ -59,65 +60,66 @@ class BatchPass {
   virtual void describe_validation(int64_t num_label_tokens, Json& record) const;
 };
 
-/// The whole model on this rank (or its tensor-parallel part).
+/// The pass for a whole model on this rank (or its tensor-parallel part).
 std::unique_ptr<BatchPass> make_plain_pass(distributed::Engine& engine, LossFunction loss);
 
-/// Labels that count, and tokens without the padding at the ends of sequences.
+/// Counts labels, and tokens without the padding at the ends of sequences.
 tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index);
 
 struct TrainStepOptions {
-  /// Absent: the norm is neither measured nor clipped, and not checked either.
+  /// Absent: the norm is neither measured, clipped nor checked.
   std::optional<double> max_grad_norm = 1.0;
   int64_t ignore_index = -100;
   bool stops_on_non_finite = true;
-  /// Ranks that read different data, this one among them; absent: the engine's, which also average
-  /// gradients. Context-parallel ranks read the same.
+  /// The ranks that read different data, this one among them; absent: the engine's, which average
+  /// gradients. Context-parallel ranks read the same data.
   std::optional<comm::ProcessGroup> data_ranks;
-  int ranks_per_replica = 1;    ///< of tensor parallelism: for naming ranks in errors
-  int64_t first_loss_rank = 0;  ///< of the last pipeline stage, which computes losses: likewise
-  /// Waits for the device before a step's times are taken; empty: nothing to wait for.
+  int ranks_per_replica = 1;    ///< tensor-parallel ranks; names ranks in errors
+  int64_t first_loss_rank = 0;  ///< in the last pipeline stage, which computes losses
+  /// Waits for the device before a step's times are read; empty: no need to wait.
   std::function<void()> synchronize;
 };
 
 struct StepResult {
   double loss = 0;                      ///< mean over the step's label tokens of all ranks
-  double grad_norm = 0;                 ///< before clipping; 0 where it is not measured
+  double grad_norm = 0;                 ///< before clipping; 0 if not measured
   double lr = 0;                        ///< after the schedule's step
   tensor::TokenCounts counts;           ///< of all ranks
   double forward_backward_seconds = 0;  ///< of all micro-batches and the reduction, on this rank
   double update_seconds = 0;            ///< of clipping and the optimizer, on this rank
 };
 
-/// A non-finite loss or gradient, with the step and the rank it was seen on (exit code 5).
+/// A non-finite loss or gradient, naming the step and the rank that saw it (exit code 5).
 class NonFiniteError final : public UserError {
  public:
   explicit NonFiniteError(const std::string& text) : UserError(text, ExitCode::kNonFinite) {}
 };
 
-/// One optimizer step over a group of micro-batches, given whole to every rank that has a share of
-/// them: forward and backward of each with the loss
-/// divided by the label tokens of the whole step on all ranks, reduction, clipping, update. Every
-/// data-parallel rank calls it with the same number of micro-batches.
+/// One optimizer step over a list of micro-batches, which every rank that has a part of them gets
+/// whole: forward and backward of each with the loss divided by the label tokens of the whole step
+/// on all ranks, reduction, clipping, update. Every data-parallel rank calls it with the same
+/// number of micro-batches.
 class TrainStep final {
  public:
-  /// `engine` and `optimizer` outlive this.
+  /// `engine` and `optimizer` outlive this object.
   TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer, optim::LrSchedule schedule,
             LossFunction loss, const TrainStepOptions& options);
   TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer, optim::LrSchedule schedule,
             std::unique_ptr<BatchPass> pass, const TrainStepOptions& options);
 
-  /// Throws NonFiniteError before the update when the loss or the norm is not finite.
+  /// Throws NonFiniteError before the update for a loss or norm that is not finite, if the options
+  /// or the engine's gradient_check() ask for it.
   StepResult run(const std::vector<tensor::Batch>& group, int64_t step);
 
   struct Evaluation {
     double loss = 0;  ///< mean over all ranks' label tokens
     int64_t num_label_tokens = 0;
   };
-  /// Mean loss over the batches that `next_batch` gives until it returns false, without updating;
-  /// `step` is the one that was just done. Every data-parallel rank calls it.
+  /// Mean loss, without updating, over the batches that `next_batch` returns until it returns
+  /// false; `step` is the one that just ended. Every data-parallel rank calls it.
   Evaluation evaluate(const std::function<bool(tensor::Batch&)>& next_batch, int64_t step);
 
-  /// BatchPass::describe of the step that was just done.
+  /// BatchPass::describe for the step that just ended.
   void describe(Json& record) const { pass_->describe(record); }
   /// BatchPass::describe_validation of the set that was just evaluated.
   void describe_validation(const Evaluation& evaluation, Json& record) const {
@@ -126,15 +128,16 @@ class TrainStep final {
 
   const optim::LrSchedule& schedule() const { return schedule_; }
   void set_schedule(optim::LrSchedule schedule) { schedule_ = std::move(schedule); }
-  /// The rate that the log shows: that of the next step.
+  /// The learning rate for the log: the next step's.
   double lr() const { return schedule_.lr(optimizer_.num_steps()); }
 
  private:
   void check_finite(double local_loss, double loss, int64_t step) const;
   const comm::ProcessGroup& data_ranks() const;
-  /// The time, when the device has done what it was asked to, if the options say how to wait.
+  /// The time, after waiting for the device if the options say how.
   double now() const;
-  /// Stops a step whose norm is not finite as the recipe and the strategy ask, naming tensors.
+  /// Ends the run if the norm is not finite and the recipe or the strategy asks for it; names
+  /// tensors.
   void check_gradients(const StepResult& result, int64_t step) const;
 
   distributed::Engine& engine_;

@@ -21,15 +21,15 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-/// A node where the way to parameters leaves the way to the stage's input.
+/// A node that leads to the stage's input and has other edges that lead to parameters only.
 struct GraphFork {
   std::shared_ptr<Node> node;
   std::shared_ptr<variable_list> arrived;
-  std::vector<size_t> ways_to_input;      ///< of the node's next edges
-  torch::autograd::edge_list parameters;  ///< accumulators on the side of the parameters
+  std::vector<size_t> ways_to_input;      ///< indices of the node's next edges
+  torch::autograd::edge_list parameters;  ///< accumulators of the parameters that the node leads to
 
-  /// Leaves the node with its ways to parameters only: a module that runs twice has the same
-  /// parameters behind several forks, and so on the way from one of them to the input.
+  /// Removes the edges to the input. A module that runs twice has the same parameters behind
+  /// several forks, and so behind these edges too.
   void cut_off_input() {
     for (const size_t i : ways_to_input) node->next_edges()[i] = Edge();
   }
@@ -37,7 +37,7 @@ struct GraphFork {
 
 namespace {
 
-/// Notes the gradients that arrive at a node.
+/// Stores the gradients that arrive at a node.
 class ArrivalHook final : public torch::autograd::FunctionPreHook {
  public:
   explicit ArrivalHook(std::shared_ptr<variable_list> arrived) : arrived_(std::move(arrived)) {}
@@ -51,7 +51,7 @@ class ArrivalHook final : public torch::autograd::FunctionPreHook {
   std::shared_ptr<variable_list> arrived_;
 };
 
-/// Which nodes of a graph lead to its input, and which only to parameters.
+/// Finds which nodes of a graph lead to its input, and which only to parameters.
 class GraphWalk final {
  public:
   GraphWalk(const std::shared_ptr<Node>& root, const Node* input) {
@@ -79,7 +79,7 @@ class GraphWalk final {
   std::vector<GraphFork> forks;
 
  private:
-  /// Children before parents, without recursion: graphs are thousands of nodes deep.
+  /// Visits children before parents, without recursion: graphs are thousands of nodes deep.
   void visit(Node* root, const Node* input) {
     std::vector<std::pair<Node*, bool>> open = {{root, false}};
     while (!open.empty()) {
@@ -152,7 +152,7 @@ std::pair<at::Tensor, WeightBackward> stage_backward_input(const StageGraph& gra
   const variable_list gradients =
       torch::autograd::grad({graph.output}, {graph.input}, {gradient_of_output(graph)}, true);
   for (GraphFork& fork : rest.state_->forks) fork.cut_off_input();
-  rest.state_->graph.output.reset();  // the forks hold what is needed of the graph
+  rest.state_->graph.output.reset();  // the forks keep what is needed of the graph
   return {gradients[0], std::move(rest)};
 }
 
@@ -178,7 +178,8 @@ void WeightBackward::run() {
     parameters.insert(parameters.end(), fork.parameters.begin(), fork.parameters.end());
   }
   if (roots.empty()) return;
-  // Together: what several forks have behind them, such as a cast weight, is gone through once.
+  // All forks at once, so that what several of them lead to, such as a cast weight, is computed
+  // once.
   torch::autograd::Engine::get_default_engine().execute(roots, arrived, false, false, true,
                                                         parameters);
 }

@@ -6,19 +6,20 @@
 
 namespace automodel::distributed {
 
-/// The end of a stage's graph of one micro-batch and what arrived there.
+/// The ends of one micro-batch's graph in a pipeline stage, and the gradient that arrived.
 struct StageGraph {
   at::Tensor input;            ///< a leaf; undefined for the first stage
   at::Tensor output;           ///< hidden states, or the loss
-  at::Tensor output_gradient;  ///< undefined for a loss: 1
+  at::Tensor output_gradient;  ///< undefined for a loss, whose gradient is 1
 };
 
-/// Computes all gradients: the parameters' are added to theirs, the input's is returned (undefined
+/// Computes all gradients: adds the parameters' to their .grad and returns the input's (undefined
 /// without an input).
 at::Tensor stage_backward(const StageGraph& graph);
 
-/// What is left of a stage's backward when its input's gradient is known: what arrived where the
-/// ways to the input and to parameters part, so that nothing on the way is computed twice.
+/// The rest of a stage's backward once its input's gradient is known. It keeps the gradients that
+/// arrived at the nodes from which both the input and parameters are reached, so nothing before
+/// these nodes is computed twice.
 class WeightBackward final {
  public:
   WeightBackward();
@@ -26,9 +27,9 @@ class WeightBackward final {
   WeightBackward(WeightBackward&&) noexcept;
   WeightBackward& operator=(WeightBackward&&) noexcept;
 
-  /// Adds the parameters' gradients to theirs and gives the graph up. Once.
+  /// Adds the parameters' gradients to their .grad and releases the graph. May be called once.
   void run();
-  /// Whether run() goes through the stage's output: nothing was computed before.
+  /// Whether run() goes through the stage's output, since no backward was computed before.
   bool is_whole() const;
 
  private:
@@ -37,9 +38,9 @@ class WeightBackward final {
   std::unique_ptr<State> state_;
 };
 
-/// Computes the gradient of the input only; the rest is run() of the second, which keeps the graph.
-/// A stage without an input leaves everything to it. Functions that hide parameters in their
-/// backward (recomputed blocks) compute the gradients of those here and leave nothing.
+/// Computes the input's gradient only; run() of the second result, which keeps the graph, does the
+/// rest. For a stage without an input run() does everything. Functions that hide parameters in
+/// their backward (recomputed blocks) add those parameters' gradients here already.
 std::pair<at::Tensor, WeightBackward> stage_backward_input(const StageGraph& graph);
 
 }  // namespace automodel::distributed

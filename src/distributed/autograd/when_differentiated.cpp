@@ -9,14 +9,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Calls an action when the last of several has reported.
+/// Calls an action after the last of several reports.
 struct Countdown : torch::CustomClassHolder {
   int64_t left = 0;
   const std::function<void()>* action = nullptr;
 };
 
-/// Passes a tensor on; its backward, which runs when all that was computed from the tensor has been
-/// differentiated, reports to the countdown.
+/// Identity; its backward, which runs after everything computed from the tensor was differentiated,
+/// reports to the countdown.
 struct WhenDifferentiated : torch::autograd::Function<WhenDifferentiated> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const c10::intrusive_ptr<Countdown>& countdown) {

@@ -6,8 +6,9 @@
 
 namespace automodel::distributed {
 
-/// `tensors` as they are; `action` runs in backward when everything computed from them has been
-/// differentiated. It is kept by reference. Tensors without a gradient are passed on as they are.
+/// Returns `tensors`; in backward, `action` runs once everything computed from them has been
+/// differentiated. `action` is kept by reference. Tensors that need no gradient are returned
+/// unchanged.
 nn::TensorList when_differentiated(const nn::TensorList& tensors,
                                    const std::function<void()>& action);
 

@@ -24,21 +24,22 @@ using torch::autograd::tensor_list;
 
 // B batch, s tokens of this rank, N query heads, K kv heads, H head dim, V value dim.
 
-/// One attention call: what all its blocks share, and between which ranks.
+/// One attention call: what all its blocks share, and its group.
 struct ContextCall {
   comm::ProcessGroup group;
   CpRotateMethod method;
   SequenceLayout layout;
   AttentionBlock block;
 
-  /// The rank whose keys come in the given step; the own ones first. Step -1: the next rank.
+  /// The rank whose keys arrive in the given step: in step 0 this rank's own, in step -1 the next
+  /// rank's.
   int source(int step) const { return (group.rank() - step + group.size()) % group.size(); }
   std::vector<PositionRun> runs_of(int rank, int64_t num_tokens) const {
     return local_runs(num_tokens * group.size(), {rank, group.size(), layout});
   }
 };
 
-/// Keys and values of a rank as one flat tensor, so that they travel as one message.
+/// Keys and values of a rank in one flat tensor, so that they are sent as one message.
 class KeyValues final {
  public:
   KeyValues(const at::Tensor& k, const at::Tensor& v)
@@ -59,14 +60,14 @@ class KeyValues final {
   std::vector<int64_t> k_sizes_, v_sizes_;
 };
 
-/// A block of this rank's queries and a source's keys: where they begin in both tensors.
+/// A block of this rank's queries and a source's keys, with their first positions in both tensors.
 struct Pair {
   AttentionBlock block;
   int64_t query = 0, num_queries = 0;
   int64_t key = 0, num_keys = 0;
 };
 
-/// The blocks in which anything can be seen, those next to the queries first.
+/// The blocks in which some query sees some key; for each run of queries the latest keys first.
 std::vector<Pair> visible_pairs(const ContextCall& call, int64_t num_tokens, int source) {
   std::vector<Pair> pairs;
   int64_t query = 0;
@@ -98,13 +99,14 @@ AttentionResult part_of(const AttentionResult& x, const Pair& pair) {
           x.lse.narrow(2, pair.query, pair.num_queries)};
 }
 
-/// The dtype that fused blocks compute in: float32 on the CPU, whatever the model's 16 bits.
+/// x in the dtype that fused blocks compute in: on the CPU float32 (float64 stays), else x's own.
 at::Tensor computed(const at::Tensor& x) {
   const bool is_narrow = x.is_cpu() && x.scalar_type() != at::kDouble;
   return is_narrow ? x.to(at::kFloat).contiguous() : x.contiguous();
 }
 
-/// Adds a source's share to the result; the own keys come first and begin it.
+/// Adds the attention to a source's keys to the result; the rank's own keys come first and start
+/// it.
 void attend_source(const ContextCall& call, const Qkv& qkv, int source, AttentionResult& result) {
   const bool is_own = source == call.group.rank();
   int64_t next_query = 0;
@@ -126,8 +128,8 @@ void attend_source_backward(const ContextCall& call, const Qkv& qkv, int source,
   }
 }
 
-/// Calls visit(source, its keys and values) for every rank, the own one first, while the next ones
-/// are under way.
+/// Calls visit(source, its keys and values) for every rank, this one first, while the next ones'
+/// are being received.
 using Visit = std::function<void(int source, const at::Tensor& flat)>;
 
 void gather_all(const ContextCall& call, const at::Tensor& own, const Visit& visit) {
@@ -140,9 +142,9 @@ void gather_all(const ContextCall& call, const at::Tensor& own, const Visit& vis
   }
 }
 
-/// Every rank's tensor goes to the next rank of the ring, `coming` is that of the one before. One
-/// operation of the whole group: a receive and a send of their own would wait for each other in a
-/// circle where a communicator does one after the other.
+/// Sends every rank's tensor to the next rank of the ring and receives the previous rank's into
+/// `coming`. It is one operation of the whole group: separate sends and receives would wait for
+/// each other in a circle where a communicator runs one after the other.
 comm::Work start_rotation(const ContextCall& call, const at::Tensor& coming,
                           const at::Tensor& going) {
   const auto num_ranks = static_cast<size_t>(call.group.size());
@@ -167,7 +169,8 @@ void go_round(const ContextCall& call, const at::Tensor& own, const Visit& visit
   }
 }
 
-/// Gradients of keys and values [cp, n] by their owner: this rank's, summed over all ranks.
+/// Returns gradients of keys and values [cp, n] to their owners: each gets its own, summed over all
+/// ranks.
 class GradientReturn final {
  public:
   GradientReturn(const ContextCall& call, int64_t numel, const at::TensorOptions& options)
@@ -176,13 +179,14 @@ class GradientReturn final {
     shares_ = at::zeros({is_gathered ? call.group.size() : 1, numel}, options);
   }
 
-  /// Where the share of a source's gradients is added, zeros before.
+  /// The tensor, zero at first, to which the gradients of a source's keys are added.
   at::Tensor begin(int source) {
     if (call_.method == CpRotateMethod::kAllGather) return shares_.select(0, source);
     return shares_.select(0, 0).zero_();
   }
 
-  /// The share is complete: it goes on with what the ranks before have added up, to the next rank.
+  /// Called when this share is complete: adds what earlier ranks summed and sends it to the next
+  /// rank.
   void end() {
     if (call_.method == CpRotateMethod::kAllGather || call_.group.size() == 1) return;
     const at::Tensor sum = shares_.select(0, 0).clone();
@@ -199,7 +203,7 @@ class GradientReturn final {
       call_.group.reduce_scatter(own, shares_, comm::ReduceOp::kSum);
       return own;
     }
-    rotation_.wait();  // the last one brings home what all ranks have added up
+    rotation_.wait();  // the last message holds the sum of all ranks
     return coming_;
   }
 
@@ -218,7 +222,7 @@ void visit_sources(const ContextCall& call, const at::Tensor& own, const Visit& 
   }
 }
 
-/// {out, lse} in float32 of q, k, v as they are stored.
+/// {out, lse} in float32, of q, k, v in their stored dtype.
 AttentionResult attend_all(const ContextCall& call, const Qkv& qkv) {
   const at::Tensor q = computed(qkv.q);
   const auto wide = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
@@ -251,13 +255,13 @@ Qkv attend_all_backward(const ContextCall& call, const Qkv& qkv, const Attention
           pack.values(sum).to(qkv.v.scalar_type())};
 }
 
-/// A call as an autograd node keeps it.
+/// A call, kept by an autograd node.
 struct KeptCall : torch::CustomClassHolder {
   explicit KeptCall(ContextCall kept) : call(std::move(kept)) {}
   ContextCall call;
 };
 
-/// out [B, s, N, V] and lse of q, k, v of this rank's tokens.
+/// out [B, s, N, V] and lse for q, k, v of this rank's tokens.
 struct ContextAttention : torch::autograd::Function<ContextAttention> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const std::optional<at::Tensor>& sinks,
@@ -283,7 +287,7 @@ struct ContextAttention : torch::autograd::Function<ContextAttention> {
     const Qkv d = attend_all_backward(static_cast<const KeptCall&>(*holder).call,
                                       {saved[0], saved[1], saved[2]}, result, gradients[0]);
     const at::Tensor& sinks = saved[5];
-    at::Tensor d_sinks;  // of the queries here: ranks' gradients are averaged, as of any parameter
+    at::Tensor d_sinks;  // of this rank's queries; averaged over ranks like any parameter's
     if (sinks.defined()) {
       d_sinks = kernels::sinks_gradient(sinks, result, gradients[0].to(result.out.scalar_type()));
     }
@@ -322,7 +326,7 @@ class ContextParallelCore final : public nn::AttentionCore {
   SequenceLayout layout_;
 };
 
-/// A sharder's share and group as an autograd node keeps them.
+/// A sharder's share and group, kept by an autograd node.
 struct KeptShare : torch::CustomClassHolder {
   KeptShare(comm::ProcessGroup kept, SequenceLayout layout)
       : group(std::move(kept)), layout(layout) {}

@@ -11,18 +11,19 @@
 
 namespace automodel::distributed {
 
-/// Attention of tokens that are split over `group` as split_batch() does: queries stay, keys and
-/// values travel, results of several ranks' keys are merged by their log-sum-exps in float32.
-/// Blocks that causality or the window hides are not computed. The gradient is explicit: keys and
-/// values travel again, and their gradients back to their owners. attend() takes options of a
-/// split batch (visible_keys, if it has padding or documents); UnsupportedError for dropout. Every
-/// rank of the group attends in the same order.
+/// Attention over tokens that are split over `group` as split_batch() splits them. Queries stay on
+/// their rank; keys and values are sent to the other ranks; results over several ranks' keys are
+/// merged by their log-sum-exps in float32. Blocks that causality or the window masks entirely are
+/// not computed. Backward is explicit: keys and values are sent again, and their gradients are sent
+/// back to their owners. attend() takes options of a split batch (visible_keys, if it has padding
+/// or documents); it throws UnsupportedError for dropout. Every rank of the group calls it in the
+/// same order.
 std::shared_ptr<nn::AttentionCore> make_context_parallel_core(
     const comm::ProcessGroup& group, CpRotateMethod method,
     SequenceLayout layout = SequenceLayout::kHeadTail);
 
-/// Splits batches, and tensors that have a value a token, over context-parallel ranks, and puts
-/// them together again. A group of one gets everything as it is.
+/// Splits batches and per-token tensors over context-parallel ranks, and joins them again. With a
+/// group of one everything is returned unchanged.
 class ContextParallelSharder final {
  public:
   ContextParallelSharder(comm::ProcessGroup group, int64_t ignore_index,
@@ -31,11 +32,11 @@ class ContextParallelSharder final {
 
   SequenceShare share() const { return {group_.rank(), group_.size(), layout_}; }
 
-  /// This rank's share of a batch that all ranks of the group have.
+  /// This rank's share of a batch; every rank of the group passes the same batch.
   tensor::Batch shard(const tensor::Batch& batch) const;
   /// This rank's share of x [B, S, ...], padded with `fill`.
   at::Tensor shard_token_tensor(const at::Tensor& x, double fill) const;
-  /// The whole from all ranks' x [B, s, ...], cut to `length` tokens. Differentiable; the ranks'
+  /// Joins all ranks' x [B, s, ...] and cuts them to `length` tokens. Differentiable; the ranks'
   /// gradients are summed, so a loss that every rank computes counts cp times. Collective.
   at::Tensor gather_token_tensor(const at::Tensor& x, int64_t length) const;
 

@@ -27,14 +27,14 @@ at::Tensor take(const at::Tensor& x, const std::vector<PositionRun>& runs) {
   return parts.size() == 1 ? parts[0].contiguous() : at::cat(parts, 1);
 }
 
-/// Ids of a padded batch: padding belongs to the last document.
+/// Document ids of a padded batch; the padding belongs to the last document.
 at::Tensor pad_documents(const at::Tensor& ids, int64_t length) {
   const int64_t missing = length - ids.size(1);
   if (missing == 0) return ids;
   return at::cat({ids, ids.narrow(1, ids.size(1) - 1, 1).expand({ids.size(0), missing})}, 1);
 }
 
-/// The padded batch's mask; undefined when nothing is padding.
+/// The padding mask of a padded batch; undefined when nothing is padding.
 at::Tensor padding_of(const Batch& batch, int64_t length) {
   if (batch.padding_mask.defined()) return pad(batch.padding_mask, 1, length);
   if (length == batch.sequence_length()) return {};

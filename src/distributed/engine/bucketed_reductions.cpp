@@ -12,10 +12,10 @@
 
 namespace automodel::distributed {
 
-/// What is known of a step's last backward, and the buckets under way.
+/// The progress of a step's last backward, and the buckets under way.
 struct BucketedReductions::State {
   struct Unit {
-    int64_t num_forwards = 0;  // that a backward will follow
+    int64_t num_forwards = 0;  // forwards that a backward will follow
     int64_t num_backwards = 0;
     bool is_done() const { return num_forwards > 0 && num_forwards == num_backwards; }
   };
@@ -35,7 +35,7 @@ struct BucketedReductions::State {
     bucket.work = group.start_all_reduce(bucket.gradients, comm::ReduceOp::kAvg);
   }
 
-  /// The unit's backward has ended: whole buckets up to the first unfinished unit can go.
+  /// Called when a unit's backward has ended: starts the buckets whose units are all finished.
   void unit_done(size_t unit) {
     units[unit].num_backwards += 1;
     if (!is_last) return;
@@ -48,7 +48,7 @@ struct BucketedReductions::State {
   std::vector<Unit> units;
   std::vector<Bucket> buckets;  // in the order in which they are started
   bool is_last = false;
-  size_t num_done = 0;  // units, without a gap
+  size_t num_done = 0;  // number of finished units before the first unfinished one
   size_t num_started = 0;
 };
 

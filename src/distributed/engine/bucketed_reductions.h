@@ -13,16 +13,16 @@
 
 namespace automodel::distributed {
 
-/// Where a unit's gradients end in a flat buffer of them, in elements; they begin where those of
-/// the unit before end.
+/// The end of a unit's gradients in a flat buffer, in elements; they begin where the previous
+/// unit's end.
 struct GradientRun {
-  size_t unit = 0;  ///< number in the order in which backward finishes the units
+  size_t unit = 0;  ///< number of the unit, in the order in which backward finishes units
   int64_t end = 0;
 };
 
-/// Averages gradients over replicas in buckets, each reduced as soon as the backward of a step's
-/// last micro-batch has finished the units in it. Buckets are started in the same order on every
-/// rank, whatever the order in which units finish.
+/// Averages gradients over replicas in buckets. In a step's last micro-batch a bucket's all-reduce
+/// starts as soon as backward has finished the bucket's units. All ranks start buckets in the same
+/// order, whatever the order in which units finish.
 class BucketedReductions final {
  public:
   struct Options {
@@ -31,30 +31,30 @@ class BucketedReductions final {
     TraceSink* trace = nullptr;  ///< receives every all-reduce; may be null
   };
 
-  /// `num_units` units finish in the order of their numbers.
+  /// Backward finishes the `num_units` units in the order of their numbers.
   BucketedReductions(comm::ProcessGroup group, size_t num_units, const Options& options);
   ~BucketedReductions();
   BucketedReductions(const BucketedReductions&) = delete;
   BucketedReductions& operator=(const BucketedReductions&) = delete;
 
-  /// A flat buffer of gradients whose runs follow each other; `runs` are in rising order of units.
+  /// Adds a flat buffer of gradients; `runs` cover it without gaps, in rising order of units.
   void add(const at::Tensor& gradients, const std::vector<GradientRun>& runs);
 
-  /// Has the unit's module tell when its backward has ended; its forward goes through a hook, else
-  /// nothing happens. Installed after everything that computes in the module's hook.
+  /// Installs a hook by which the module reports the end of its backward; a module without a hook
+  /// is left alone. Call it after everything else that installs hooks in the module.
   void watch(torch::nn::Module& module, size_t unit);
 
-  /// Gradients that follow are (not) a step's last; buckets are started only while they are. Every
-  /// forward of a unit then precedes the end of its backward.
+  /// Says whether the following gradients are the last of a step; only then are buckets started
+  /// early. In the last micro-batch every forward of a unit must precede the end of its backward.
   void begin_micro_batch(bool is_last);
 
-  /// Before a step's last backward, when its forwards lie behind; the backward ends every unit once
-  /// at most.
+  /// Called before a step's last backward when all forwards have been run; that backward ends each
+  /// unit at most once.
   void prepare_for_backward();
 
-  /// Starts the reductions that were not.
+  /// Starts the reductions that have not been started.
   void start();
-  /// Starts what was not, and waits for all reductions.
+  /// Starts the remaining reductions and waits for all of them.
   void finish();
 
  private:

@@ -26,7 +26,7 @@ DataParallel::DataParallel(torch::nn::Module& module, const nn::ParallelPlan& pl
   bind(module, plan, keys);
 }
 
-/// Where the gradients of a flat group lie: an arena and the first element in it.
+/// Where the gradients of a flat group are stored: an arena and the first element in it.
 struct DataParallel::Place {
   size_t arena = 0;
   int64_t begin = 0;
@@ -34,7 +34,7 @@ struct DataParallel::Place {
 
 namespace {
 
-/// Units in the order in which backward ends them.
+/// The units, in the order in which backward finishes them.
 std::vector<std::string> finished_units(const nn::ParallelPlan& plan, const TableUnits& tables) {
   std::vector<std::string> units;
   if (!tables.head.empty()) units.push_back(tables.head);
@@ -45,7 +45,7 @@ std::vector<std::string> finished_units(const nn::ParallelPlan& plan, const Tabl
 
 }  // namespace
 
-/// Gradients of one dtype share an arena, so that buckets may span units.
+/// Gradients of one dtype share an arena, so that a bucket may span units.
 std::vector<DataParallel::Place> DataParallel::lay_gradients(
     const std::vector<FlatGroup>& groups, const std::vector<std::string>& finished) {
   std::vector<Place> places(groups.size());

@@ -15,7 +15,7 @@
 
 namespace automodel::distributed {
 
-/// How gradients travel between replicas.
+/// How gradients are exchanged between replicas.
 struct DataParallelOptions {
   at::Device device = at::kCPU;
   int64_t first_bucket_bytes = int64_t{1} << 20;
@@ -24,14 +24,14 @@ struct DataParallelOptions {
   TraceSink* trace = nullptr;  ///< receives every all-reduce; may be null
 };
 
-/// Gives a module memory and keeps its replicas equal: every unit's parameters lie in one flat
-/// buffer, gradients in another that autograd adds into. Units are the plan's blocks, an untied
-/// head and, for all other parameters, the root. Parameters and gradients are whole on every rank
-/// (ZeRO 0). Gradients lie in the order in which backward finishes them, the head first and the
-/// root last, and are averaged while it runs.
+/// Allocates a module's memory and keeps its replicas equal. Every unit's parameters are in one
+/// flat buffer, and its gradients in another, to which autograd adds. Units are the plan's blocks,
+/// an untied head and, for all other parameters, the root. Parameters and gradients are whole on
+/// every rank (ZeRO 0). Gradients are stored in the order in which backward finishes them, the head
+/// first and the root last, and are averaged while backward runs.
 class DataParallel final : public Engine {
  public:
-  /// Takes the memory of every parameter of `module` over. Collective over `group`: every rank
+  /// Takes over the memory of every parameter of `module`. Collective over `group`: every rank
   /// builds the same module. Parameters that do not require gradients get no gradient memory.
   DataParallel(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys,
                comm::ProcessGroup group, const DataParallelOptions& options);
@@ -40,9 +40,9 @@ class DataParallel final : public Engine {
   void begin_micro_batch(bool is_last) override { reductions_->begin_micro_batch(is_last); }
   void end_micro_batch() override {}
   BackwardStage backward_stage() override { return {.replicas = this}; }
-  /// Before the last backward of a step whose forwards lie behind: gradients are averaged while it
-  /// runs, and those of units that it does not end when start_reductions() is called.
-  /// reduce_gradients() waits for them.
+  /// Called before the last backward of a step, after all its forwards. Gradients are averaged
+  /// while it runs; start_reductions() starts those of units that it does not end, and
+  /// reduce_gradients() waits for all.
   void prepare_for_backward() { reductions_->prepare_for_backward(); }
   void start_reductions() { reductions_->start(); }
   void zero_gradients() override;
@@ -57,7 +57,7 @@ class DataParallel final : public Engine {
   void bind(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys);
 
   DataParallelOptions options_;
-  std::vector<at::Tensor> gradient_arenas_;  // one a dtype; the gradient shards are slices
+  std::vector<at::Tensor> gradient_arenas_;  // one per dtype; gradient shards are slices of them
   std::optional<BucketedReductions> reductions_;
 };
 

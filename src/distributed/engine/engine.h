@@ -16,11 +16,11 @@ struct HeldPart {
   int index = 0;
   int count = 1;
   int num_holders = 1;        ///< ranks of the engine's group that hold the same part
-  bool is_saved_here = true;  ///< of the ranks that hold the same part, one saves it
-  /// False on tensor-parallel ranks that leave saving what all of them hold whole to another one.
+  bool is_saved_here = true;  ///< one of the ranks that hold the same part saves it
+  /// False on tensor-parallel ranks on which tensors that all of them hold whole are not saved.
   bool saves_whole_tensors = true;
-  /// Each rank may have own_units() beside its part, and then saves them: `index` and `count` tell
-  /// all ranks apart.
+  /// Whether ranks may have own_units() beside their part, which each saves itself; `index` and
+  /// `count` then tell all ranks apart.
   bool has_own_units = false;
 };
 
@@ -28,59 +28,61 @@ class DataParallel;
 class FSDPModule;
 class MoEFSDPSyncMixin;
 
-/// A pipeline stage as its backward sees it (patched_backward_maybe_with_nosync): replicas (DDP), a
-/// mixin, a unit, looked for in this order, or none of them.
+/// How the backward of a pipeline stage is treated (patched_backward_maybe_with_nosync): as
+/// replicas (DDP), a mixin or a unit, whichever is set first in this order, or as none of them.
 struct BackwardStage {
   DataParallel* replicas = nullptr;
   MoEFSDPSyncMixin* mixin = nullptr;
   FSDPModule* unit = nullptr;
-  bool reduce_grad_per_microbatch = false;  ///< of a unit: defer_fsdp_grad_sync is false
+  bool reduce_grad_per_microbatch = false;  ///< of a unit: set when defer_fsdp_grad_sync is false
 };
 
 /// Owns the memory of a module's parameters and gradients and keeps the ranks of a data-parallel
-/// group together. Optimizers, clipping, loading and saving work on its shards only. Every rank of
-/// the group calls every function, in the same order.
+/// group in agreement. Optimizers, clipping, loading and saving work on its shards only. Every rank
+/// of the group calls every function, in the same order.
 class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// All parameters, one shard a unit, dtype and kind, for loading, initialising and saving.
+  /// All parameters, one shard per unit, dtype and kind, for initialising, loading and saving.
   const std::vector<tensor::FlatShard>& parameters() const { return parameters_; }
-  /// Those that are trained and their gradients: equal units, segments and offsets.
+  /// The trained parameters and their gradients, in shards with equal units, segments and offsets.
   const std::vector<tensor::FlatShard>& trained() const { return trained_; }
   const std::vector<tensor::FlatShard>& gradients() const { return gradients_; }
 
-  /// Elements of the module's parameters (of trained ones), all ranks' parts counted once.
+  /// Elements of the module's parameters (or of the trained ones); parts on several ranks count
+  /// once.
   int64_t num_parameters() const { return num_parameters_; }
   int64_t num_trained_parameters() const { return num_trained_parameters_; }
 
-  /// One part for replicas, one a rank of a sharded group.
+  /// Replicas all hold the one part; ranks of a sharded group hold one part each.
   virtual HeldPart held_part() const = 0;
 
-  /// Units (FlatShard::unit) of which no other rank holds any element, replicas and tensor-parallel
-  /// ranks among them: experts that are split over ranks.
+  /// Units (FlatShard::unit) of which no other rank, not even a replica or tensor-parallel rank,
+  /// holds any element: experts that are split over ranks.
   const std::set<std::string>& own_units() const { return own_units_; }
 
-  /// Before the forward of a micro-batch (or of a validation batch). `is_last`: of the step.
+  /// Called before the forward of a micro-batch or validation batch. `is_last`: of the step.
   virtual void begin_micro_batch(bool is_last) = 0;
-  /// After its backward (after its forward in validation).
+  /// Called after its backward, or in validation after its forward.
   virtual void end_micro_batch() = 0;
 
-  /// Where forwards and backwards of several micro-batches take turns (pipelines), the calls above
-  /// are left out: each backward goes through patched_backward_maybe_with_nosync of this.
+  /// What a pipeline's backwards pass to patched_backward_maybe_with_nosync. Pipelines mix the
+  /// forwards and backwards of micro-batches, so they do not make the two calls above.
   virtual BackwardStage backward_stage() { return {}; }
 
-  /// After somebody has written parameters(): an optimizer's step, loading.
+  /// Called after parameters() were written, by an optimizer's step or by loading.
   virtual void parameters_changed() {}
 
   virtual void zero_gradients() = 0;
   /// Averages gradients over the group, after the last micro-batch.
   virtual void reduce_gradients() = 0;
-  /// Norm of all ranks' gradients in float64.
+  /// Norm of all ranks' gradients, in float64.
   virtual double gradient_norm() const = 0;
-  /// What the strategy asks of the reduced gradients; the training step sees to it.
+  /// Which check of the reduced gradients the strategy asks the training step for.
   virtual GradientCheck gradient_check() const { return GradientCheck::kNone; }
-  /// Tensors whose reduced gradients are not finite on some rank, each once, sorted.
+  /// Names of tensors whose reduced gradients are not finite on some rank, sorted, without
+  /// repetition.
   virtual std::vector<std::string> non_finite_gradients() const;
 
   const comm::ProcessGroup& group() const { return group_; }
@@ -97,7 +99,8 @@ class Engine {
   int64_t num_trained_parameters_ = 0;
 };
 
-/// The names of all ranks of a group, each once, sorted; none has a line break. Collective.
+/// The names of all ranks of a group, sorted, without repetition; a name has no line break.
+/// Collective.
 std::vector<std::string> union_over(const comm::ProcessGroup& group,
                                     const std::vector<std::string>& names);
 

@@ -32,7 +32,8 @@ constexpr std::string_view kMultimodalNames[] = {"visual",
                                                  "vit_large_projector",
                                                  "audio_projector"};
 
-/// Units in the order they are found, each once; null and modules that are none are passed over.
+/// Collects units in the order they are found, without repetition; skips null and modules that are
+/// no units.
 class FoundUnits final {
  public:
   void add(const torch::nn::Module* module) {
@@ -47,7 +48,7 @@ class FoundUnits final {
     for (const auto& child : module.named_children()) add_with_below(*child.value());
   }
 
-  /// The towers and projectors below a module.
+  /// Adds the towers and projectors below a module.
   void add_multimodal(const torch::nn::Module& module) {
     for (const auto& child : module.named_children()) {
       const bool is_multimodal = std::find(std::begin(kMultimodalNames), std::end(kMultimodalNames),
@@ -142,7 +143,7 @@ BackwardOutcome perform_backward(const std::string& backward_type,
   throw UserError(cat("Unknown backward type: ", backward_type));
 }
 
-/// Over units, of whose hooks those of a "weight" do not run.
+/// Runs a backward over units; a "weight" does not trigger their hooks, so this does their work.
 BackwardOutcome perform_over(const std::vector<FSDPModule*>& units,
                              const std::string& backward_type, const BackwardArguments& arguments) {
   const bool runs_hooks = backward_type != "weight" || arguments.param_groups == nullptr ||

@@ -25,7 +25,7 @@ bool is_container(const torch::nn::Module& module) {
          module.as<torch::nn::ModuleDictImpl>() != nullptr;
 }
 
-/// The nearest `depth` units from `units[i]` in a direction.
+/// The nearest `depth` units after (direction 1) or before (-1) `units[i]`.
 std::vector<FSDPModule*> neighbours(const std::vector<FSDPModule*>& units, size_t i, int64_t depth,
                                     int direction) {
   std::vector<FSDPModule*> found;
@@ -67,7 +67,7 @@ void shard_elements(torch::nn::Module& list, const ShardingGroups& groups,
   chain_prefetches(units, options);
 }
 
-/// The names of a unit's parameters below the root.
+/// Prefixes the names of a unit's parameters with the unit's fqn below the root.
 FlatLayout named_below_root(const FSDPModule& unit, FlatLayout layout) {
   if (unit.name().empty()) return layout;
   for (LayoutEntry& entry : layout.entries) {
@@ -91,7 +91,7 @@ void apply_fsdp2_sharding_recursively(torch::nn::Module& module, const ShardingG
 
 namespace {
 
-/// Modules that somebody has chosen, each a unit.
+/// Makes each of the chosen modules a unit.
 void shard_modules(torch::nn::Module& module, const std::vector<std::string>& fqns,
                    const ShardingGroups& groups, const ShardingOptions& options) {
   std::vector<FSDPModule*> units;
@@ -103,8 +103,8 @@ void shard_modules(torch::nn::Module& module, const std::vector<std::string>& fq
   chain_prefetches(units, options);
 }
 
-/// The embedding is freed after its forward as blocks are; the head is the last to compute, so it
-/// stays gathered, and what its unit gives is the loss, which no policy casts.
+/// The embedding is freed after its forward, as blocks are. The head computes last, so it stays
+/// gathered; its unit returns the loss, which no policy casts.
 void shard_tables(torch::nn::Module& module, const UnitChoices& choices,
                   const ShardingGroups& groups, const ShardingOptions& options) {
   const TableUnits& tables = choices.tables;
@@ -171,7 +171,7 @@ void ShardedEngine::collect(const tensor::KeyMap& keys) {
       const FlatLayout layout = named_below_root(*unit, part.layout);
       parameters_.push_back(
           {unit->name(), part.values, segments_in(layout, keys, part.range_begin, part.range_end)});
-      // Every expert-parallel rank has other experts.
+      // Every expert-parallel rank holds different experts.
       const int num_ranks = unit->groups().all.size();
       const bool is_own = unit->options().num_averaged.has_value();
       const int64_t numel = is_own ? part.numel * group_.size() / num_ranks : part.numel;
@@ -202,7 +202,7 @@ HeldPart ShardedEngine::held_part() const {
 
 namespace {
 
-/// Models are not of this room: their engine is their mixin.
+/// Models are not of this room, so the engine is the mixin for its model.
 class EngineSync final : public MoEFSDPSyncMixin {
  public:
   explicit EngineSync(torch::nn::Module& module) : module_(module) {}
@@ -257,7 +257,7 @@ double ShardedEngine::gradient_norm() const {
     (own_units_.contains(gradients_[i].unit) ? own : shared) += squares[i];
   }
   const ShardingGroups& groups = root_->groups();
-  // Replicas hold the same but for experts.
+  // Replicas hold the same gradients, except of experts.
   return std::sqrt(has_split_experts_
                        ? comm::sum_over(groups.all, own + shared / groups.replicate.size())
                        : comm::sum_over(groups.shard, own + shared));

@@ -17,21 +17,21 @@ namespace automodel::distributed {
 
 class MoEFSDPSyncMixin;
 
-/// Makes units of an element of a layer list and returns that of the element: fully_shard, or what
-/// a family has in its place. Collective over the groups.
+/// Makes units of an element of a layer list and returns the element's unit: fully_shard, or a
+/// family's own function. Collective over the groups.
 using ShardFunction = std::function<FSDPModule&(
     torch::nn::Module& module, const ShardingGroups& groups, const ShardingOptions& options)>;
 
-/// Which units a model has beside its blocks and the rest, and how blocks become units.
+/// Which units a model has beside its blocks and the root, and how blocks become units.
 struct UnitChoices {
   TableUnits tables;
-  /// The untied head computes, and its gradients are reduced, in a dtype of its own.
+  /// dtype in which an untied head computes and its gradients are reduced, if it differs.
   std::optional<at::ScalarType> head_dtype = {};
-  /// The model's experts, if it has some, are units already, over ranks of their own.
+  /// Whether the model's experts are already units over ranks of their own.
   bool has_split_experts = false;
   ShardFunction shard = fully_shard;
-  /// fqns of the modules that are units in place of the elements of layer lists, in the order of
-  /// their forwards; none: the whole model is one unit.
+  /// fqns, in forward order, of the modules that become units instead of the elements of layer
+  /// lists; empty: the whole model is one unit.
   std::optional<std::vector<std::string>> modules = {};
 };
 
@@ -40,18 +40,19 @@ struct UnitChoices {
 /// gathered while a micro-batch runs.
 class ShardedEngine final : public Engine {
  public:
-  /// Shards a model: the elements of its layer lists, tables, then the module itself, which takes
-  /// the rest and whose output, a loss, is never cast. Segments are named by `keys`. Collective
-  /// over the groups.
+  /// Shards a model: the elements of its layer lists, its tables, then the module itself, which
+  /// holds the remaining parameters and whose output, a loss, is never cast. Segments are named by
+  /// `keys`. Collective over the groups.
   ShardedEngine(torch::nn::Module& module, const tensor::KeyMap& keys, const ShardingGroups& groups,
                 const ShardingOptions& options, const UnitChoices& choices = {});
-  /// Over a module that fully_shard was called on, as were modules below it; names are the
-  /// module's own. begin_micro_batch need not be called. UserError when the module is no unit.
+  /// Takes a module on which fully_shard was called after the modules below it; tensors have the
+  /// module's own names. begin_micro_batch need not be called. Throws UserError when the module is
+  /// not a unit.
   explicit ShardedEngine(torch::nn::Module& module);
   ~ShardedEngine() override;
 
-  /// From now on units keep parameters and whole gradients between the micro-batches of a step, as
-  /// MoEFSDPSyncMixin has it.
+  /// From now on units keep parameters gathered and gradients unreduced between the micro-batches
+  /// of a step, as MoEFSDPSyncMixin says.
   void keep_between_micro_batches();
 
   HeldPart held_part() const override;
@@ -73,15 +74,15 @@ class ShardedEngine final : public Engine {
   FSDPModule* root_ = nullptr;
   torch::nn::Module& module_;
   bool has_split_experts_ = false;
-  std::unique_ptr<MoEFSDPSyncMixin> sync_;  // null: nothing is kept
+  std::unique_ptr<MoEFSDPSyncMixin> sync_;  // null: units are freed after each backward
 };
 
-/// Makes units of what stands in layer lists (nn::LayerList, torch's ModuleList and ModuleDict)
-/// anywhere below `module`: of a list, lists in it first, then every other element; all but the
-/// last free their parameters after forward unless options.reshard_after_forward says otherwise.
-/// Elements are given to `shard`. Other modules are looked into only. With prefetch depths the
-/// elements gather each other ahead. Upstream's apply_fsdp2_sharding_recursively. Collective over
-/// the groups.
+/// Makes units of the elements of layer lists (nn::LayerList, torch's ModuleList and ModuleDict)
+/// anywhere below `module`: in each list the lists in it first, then every other element. All but
+/// the last free their parameters after forward unless options.reshard_after_forward is set.
+/// `shard` makes the units. Other modules are only searched. With prefetch depths the elements
+/// gather each other ahead. Upstream's apply_fsdp2_sharding_recursively. Collective over the
+/// groups.
 void apply_fsdp2_sharding_recursively(torch::nn::Module& module, const ShardingGroups& groups,
                                       const ShardingOptions& options,
                                       const ShardFunction& shard = fully_shard);

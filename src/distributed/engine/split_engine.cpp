@@ -15,7 +15,8 @@ using tensor::FlatShard;
 
 namespace {
 
-/// Whether every tensor-parallel rank holds all of the tensor (data-parallel pieces aside).
+/// Whether every tensor-parallel rank holds the whole tensor (sharding over data-parallel ranks
+/// aside).
 bool is_whole(const FlatSegment& segment) {
   return segment.spec.box_shape == segment.spec.global_shape;
 }
@@ -43,7 +44,7 @@ HeldPart SplitEngine::held_part() const {
 
 void SplitEngine::reduce_gradients() {
   inner_->reduce_gradients();
-  // Layouts are the same on all ranks of the group, so are the pieces and their order.
+  // All ranks of the group have the same layouts, so also the same pieces in the same order.
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> views;
   std::vector<at::Tensor> sent;
@@ -71,7 +72,7 @@ std::vector<std::string> SplitEngine::non_finite_gradients() const {
 }
 
 double SplitEngine::gradient_norm() const {
-  // What several ranks hold is counted on each of them, in shares.
+  // An element that n ranks hold is counted on each of them, as 1/n.
   const double share = 1.0 / inner_->held_part().num_holders;
   std::vector<at::Tensor> views;
   std::vector<double> shares;

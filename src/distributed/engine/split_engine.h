@@ -12,10 +12,10 @@
 namespace automodel::distributed {
 
 /// An engine of a module that is split over tensor-parallel ranks. The inner engine keeps the
-/// data-parallel ranks together, each of which holds the same part of the module; this one adds
-/// what the tensor-parallel ranks owe each other: parameters that all of them hold whole get the
-/// same gradient (in one collective a step), and the norm counts every element once. Its own units
-/// are the inner engine's: they owe nobody anything.
+/// data-parallel ranks, which hold the same part of the module, in agreement. This one adds what
+/// tensor-parallel ranks need: parameters that all of them hold whole get the same gradient (by one
+/// collective a step), and the norm counts every element once. Its own units are the inner engine's
+/// and need no exchange.
 class SplitEngine final : public Engine {
  public:
   SplitEngine(std::unique_ptr<Engine> inner, const comm::ProcessGroup& tp_group,
@@ -38,7 +38,7 @@ class SplitEngine final : public Engine {
   std::set<std::string> summed_;
 };
 
-/// An engine's shards as this rank saves them: its own units, and of the others what no other rank
+/// The shards that this rank saves: its own units, and those parts of the others that no other rank
 /// saves.
 std::vector<tensor::FlatShard> saved_shards(const std::vector<tensor::FlatShard>& shards,
                                             const Engine& engine);

@@ -13,8 +13,8 @@ namespace automodel::distributed {
 
 namespace {
 
-/// The part of `part` that lies in the elements [begin, end) of its parameter, which become the
-/// first ones; nullopt when none do.
+/// The part of `part` within the elements [begin, end) of its parameter, which become the first
+/// ones; nullopt when none are.
 std::optional<tensor::ParameterPart> kept_part(const tensor::ParameterPart& part, int64_t begin,
                                                int64_t end) {
   const int64_t numel = tensor::ShardSpec::whole(part.shape).global_numel();
@@ -35,7 +35,7 @@ std::optional<tensor::ParameterPart> kept_part(const tensor::ParameterPart& part
   return kept;
 }
 
-/// Makes a parameter [E, ...] hold the experts [first, first + count) and adds its parts to `keys`.
+/// Cuts a parameter [E, ...] to the experts [first, first + count) and adds its parts to `keys`.
 void keep_experts(const std::string& name, at::Tensor parameter, const tensor::KeyMap& all,
                   std::pair<int64_t, int64_t> range, tensor::KeyMap& keys) {
   const auto [first, count] = range;

@@ -11,21 +11,21 @@
 
 namespace automodel::distributed {
 
-/// A model of which this rank holds a part of the experts.
+/// The part of a model that is left on this rank after its experts were split.
 struct SplitExperts {
-  tensor::KeyMap keys;                      ///< of what the model holds now
+  tensor::KeyMap keys;                      ///< of the parameters that are left
   std::vector<torch::nn::Module*> modules;  ///< the grouped experts, in forward order
 };
 
-/// Leaves `model`, whose parameters have no memory yet, the ep group's rank's share of every layer
-/// of experts: as many one behind another on each rank. Tokens come by all-to-all. UserError when
-/// the group's size does not divide a number of experts (upstream's text). A model without experts
-/// stays as it is.
+/// Keeps only this rank's share of the experts in every layer of `model`, whose parameters have no
+/// memory yet: equally many consecutive experts on each rank of the ep group. Tokens are exchanged
+/// by all-to-all. Throws UserError with upstream's text when the group's size does not divide the
+/// number of experts. A model without experts is unchanged.
 SplitExperts split_experts(torch::nn::Module& model, const nn::ParallelPlan& plan,
                            const tensor::KeyMap& keys, const ExpertGroups& groups);
 
-/// Makes units of split experts over the ranks that hold the same ones, before the blocks are made
-/// units. `num_averaged` ranks' losses are averaged.
+/// Makes units of split experts over the ranks that hold the same ones, before the blocks become
+/// units. `num_averaged`: number of ranks whose losses are averaged.
 void shard_experts(const SplitExperts& experts, const comm::ProcessGroup& ep_shard,
                    const ShardingOptions& options, int num_averaged);
 

@@ -1,4 +1,4 @@
-// Tokens to the ranks that hold their experts, and results back.
+// Exchange of tokens and results with the ranks that hold the experts.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -6,7 +6,7 @@
 #include "distributed/expert/token_exchange.h"
 #include "distributed/tensor/tp_collectives.h"
 
-// T tokens of D dims choose k of E experts; N = rows that this rank sends, M = rows that it gets.
+// T tokens of D dims choose k of E experts; this rank sends N rows and receives M.
 
 namespace automodel::distributed {
 
@@ -15,25 +15,25 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Which rows go where, as an autograd node and a layer keep it between the ways there and back.
+/// Which rows are sent where; kept by autograd nodes and by the layer between dispatch and combine.
 struct TokenRoute final : torch::CustomClassHolder {
   explicit TokenRoute(comm::ProcessGroup ep) : group(std::move(ep)) {}
 
   comm::ProcessGroup group;
-  at::Tensor token;  ///< [N] int64: the token of each row sent, by receiving rank
+  at::Tensor token;  ///< [N] int64: the token of each sent row, ordered by receiving rank
   comm::ExchangeCounts counts;
   int64_t num_tokens = 0;        ///< T
-  int64_t num_whole_tokens = 0;  ///< those of all ranks with the same tokens
+  int64_t num_whole_tokens = 0;  ///< tokens of all ranks with the same tokens
   int64_t num_received = 0;
 
-  /// [N, W] to [M, W].
+  /// Sends [N, W], returns the received [M, W].
   at::Tensor there(const at::Tensor& rows) const {
     at::Tensor out = at::empty({num_received, rows.size(1)}, rows.options());
     group.all_to_all(out, rows.contiguous(), counts);
     return out;
   }
 
-  /// [M, W] to [N, W].
+  /// Sends [M, W] back, returns [N, W].
   at::Tensor back(const at::Tensor& rows) const {
     at::Tensor out = at::empty({token.size(0), rows.size(1)}, rows.options());
     group.all_to_all(out, rows.contiguous(), {counts.in, counts.out});
@@ -42,7 +42,7 @@ struct TokenRoute final : torch::CustomClassHolder {
 
   at::Tensor rows_of(const at::Tensor& x) const { return x.index_select(0, token); }
 
-  /// Sums of each token's rows, those of earlier ranks first.
+  /// The sum of each token's rows, adding those of lower ranks first.
   at::Tensor sums_of(const at::Tensor& rows) const {
     return at::zeros({num_tokens, rows.size(1)}, rows.options()).index_add_(0, token, rows);
   }
@@ -54,7 +54,7 @@ RoutePointer kept_route(AutogradContext* context) {
   return c10::static_intrusive_pointer_cast<TokenRoute>(context->saved_data["route"].toCapsule());
 }
 
-/// x [T, W] to [M, W], and the gradients back.
+/// Sends x [T, W] and returns [M, W]; backward sends the gradients back.
 struct SendTokens : torch::autograd::Function<SendTokens> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const RoutePointer& route) {
@@ -68,7 +68,7 @@ struct SendTokens : torch::autograd::Function<SendTokens> {
   }
 };
 
-/// y [M, D] to [T, D], and the gradients there.
+/// Sends y [M, D] back and returns [T, D]; backward sends the gradients to the experts.
 struct ReturnTokens : torch::autograd::Function<ReturnTokens> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& y,
                             const RoutePointer& route) {
@@ -96,16 +96,17 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
 
   nn::DispatchedTokens dispatch(const at::Tensor& x, const at::Tensor& expert_ids,
                                 const at::Tensor& weights) override {
-    // Zeros fill the last run up: ids are moved up by one meanwhile, so that they choose nothing.
+    // take_sequence fills the last run with zeros: ids are shifted by 1, so that 0 becomes -1, no
+    // expert.
     const at::Tensor own_ids = same_tokens_.size() == 1 ? expert_ids : run_of(expert_ids + 1) - 1;
     const RoutePointer route = plan(own_ids);
     route->num_whole_tokens = x.size(0);
     const int64_t k = expert_ids.size(1);
     const at::Tensor ids = route->there(route->rows_of(own_ids)) - group_.rank() * num_local_;
     const at::Tensor is_elsewhere = ids.lt(0).logical_or(ids.ge(num_local_));
-    // One exchange for the tokens and their weights.
+    // One exchange for tokens and weights together.
     const at::Tensor received = SendTokens::apply(run_of(at::cat({x, weights}, 1)), route);
-    // Copies, both: a view would keep what was received until backward.
+    // Copies: a view would keep the whole received tensor until backward.
     return {received.narrow(1, 0, x.size(1)).contiguous(), ids.masked_fill(is_elsewhere, -1),
             received.narrow(1, x.size(1), k).contiguous(), std::make_shared<RoutePlan>(route)};
   }
@@ -121,7 +122,7 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
   }
 
  private:
-  /// This rank's run of rows that all ranks with the same tokens have.
+  /// This rank's run of rows that all ranks with the same tokens hold.
   at::Tensor run_of(const at::Tensor& rows) const {
     if (same_tokens_.size() == 1) return rows;
     return take_sequence(rows.unsqueeze(0), same_tokens_).squeeze(0);

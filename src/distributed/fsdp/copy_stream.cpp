@@ -34,7 +34,7 @@ at::Tensor CopyStream::to_device(const at::Tensor& host, const at::TensorOptions
   if (device_.is_cpu()) return host.to(options);
   const c10::StreamGuard on_copies(stream());
   has_copies_ = true;
-  // Casts are the device's work, not the host's.
+  // The device casts, not the host.
   return host.to(host.options().device(device_), /*non_blocking=*/host.is_pinned(), /*copy=*/true)
       .to(options);
 }
@@ -47,7 +47,7 @@ void CopyStream::start_behind(const std::function<void()>& start) {
 }
 
 void CopyStream::release(at::Tensor& tensor) {
-  // Its memory is the copies' stream's, which knows nothing of the present one.
+  // The allocator knows this memory on the copies' stream only; record its use on the current one.
   if (tensor.defined() && !device_.is_cpu()) tensor.record_stream(present_stream(device_));
   tensor.reset();
 }

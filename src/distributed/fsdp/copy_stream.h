@@ -8,33 +8,33 @@
 
 namespace automodel::distributed {
 
-/// Copies between a device and memory of the host that rests there (offloading), on a stream of
-/// their own, so that the device computes meanwhile. Host memory that is page-locked makes the host
-/// go on too. Of a CPU "device" every call has happened when it returns.
+/// Copies between a device and host memory (for offloading) on a stream of their own, so that the
+/// device can compute meanwhile. With page-locked host memory the host does not wait either. When
+/// the "device" is a CPU, every call is complete when it returns.
 class CopyStream final {
  public:
-  /// A device's stream is made by the first copy.
+  /// The stream is made by the first copy.
   explicit CopyStream(at::Device device) : device_(device) {}
 
-  /// `host` as `options` say. It may not be used by the present stream, but by what start_behind()
-  /// starts; it is to be given to release() in the end.
+  /// Returns a copy of `host` with `options`. Only operations that start_behind() starts may use
+  /// it, not the current stream; pass it to release() afterwards.
   at::Tensor to_device(const at::Tensor& host, const at::TensorOptions& options);
 
-  /// Calls `start`, whose operations are behind all copies so far and behind all that the present
-  /// stream was asked for.
+  /// Calls `start`. The operations that it starts run after all copies so far and after all work
+  /// that the current stream has been given.
   void start_behind(const std::function<void()>& start);
 
-  /// The present stream is behind the last use of a tensor of to_device().
+  /// Releases a tensor of to_device(); the current stream is behind its last use.
   void release(at::Tensor& tensor);
 
-  /// Copies what the present stream computes. `host` is there after synchronize().
+  /// Copies a result of the current stream. `host` holds it after synchronize().
   void to_host(at::Tensor host, const at::Tensor& on_device);
 
-  /// The host waits for all copies.
+  /// Makes the host wait for all copies.
   void synchronize();
 
  private:
-  /// The copies' stream behind the present one.
+  /// Makes the copies' stream wait for the current one.
   void follow_present();
   c10::Stream stream();
 
@@ -43,7 +43,7 @@ class CopyStream final {
   bool has_copies_ = false;
 };
 
-/// Zeroed flat memory of the CPU that the process's device reads and writes itself: page-locked.
+/// Zeroed flat CPU memory that the process's device can access itself (page-locked).
 at::Tensor pinned_zeros(int64_t numel, at::ScalarType dtype);
 
 }  // namespace automodel::distributed

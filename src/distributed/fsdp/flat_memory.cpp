@@ -10,8 +10,9 @@ namespace automodel::distributed {
 
 namespace {
 
-/// c10's storages can be told to throw when they are read, but not to stop doing so, which memory
-/// that comes back needs: the flags behind it are private. An explicit instantiation may name them.
+/// c10's storages can be made to throw when they are read, but not to stop throwing once their
+/// memory is allocated again: the flags for that are private. An explicit instantiation may name
+/// them.
 template <bool c10::StorageImpl::*kThrows, bool c10::StorageImpl::*kChecks>
 struct ReadGuard {
   friend void set_throws_when_read(c10::StorageImpl& storage, bool throws) {

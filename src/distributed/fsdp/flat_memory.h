@@ -12,37 +12,38 @@ namespace automodel::distributed {
 /// Zeroed flat memory.
 at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device);
 
-/// A view of flat memory with a version counter of its own: set_ does not share it as view() does,
-/// so writes to the buffer are never seen as in-place changes of a parameter.
+/// A view of flat memory with its own version counter, which view() would share: autograd does not
+/// take writes to the buffer for in-place changes of a parameter.
 at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes);
 
-/// Memory of buffers that were released, for the next of the same size: blocks are alike, so a few
-/// pieces serve all of them, and fresh pages cost more than the copying done in them.
+/// Keeps the memory of released buffers for the next buffer of the same size. Blocks are alike, so
+/// a few pieces serve all of them, and fresh pages cost more than the copying into them.
 class FlatPool final {
  public:
-  /// At most `num_kept` released pieces of a size stay: as many as are in use together, which are
-  /// parameters, gradients, gradients being reduced, and parameters gathered ahead.
+  /// Keeps at most `num_kept` released pieces of each size: as many as are in use together, for
+  /// parameters, gradients, gradients being reduced and parameters gathered ahead.
   explicit FlatPool(int64_t num_kept = kWithoutPrefetch)
       : num_kept_(static_cast<size_t>(num_kept)) {}
   static constexpr int64_t kWithoutPrefetch = 3;
 
   at::DataPtr take(const at::Tensor& like);
   void give(at::DataPtr piece, size_t bytes);
-  /// Pieces that had to be made anew; constant from the second step on.
+  /// Number of pieces that were newly allocated; constant from the second step on.
   int64_t num_made() const { return num_made_; }
 
  private:
   size_t num_kept_;
-  std::map<size_t, std::vector<at::DataPtr>> free_;  // by bytes; a pool has one device
+  std::map<size_t, std::vector<at::DataPtr>> free_;  // by bytes; all on one device
   int64_t num_made_ = 0;
 };
 
-/// Flat memory that comes and goes below tensors that stay: their storage is emptied and refilled.
-/// While it is away, reading such a tensor throws c10::Error with the text given.
+/// Flat memory that is released and allocated again under tensors that persist: their storage is
+/// emptied and refilled. While it is released, reading such a tensor throws c10::Error with the
+/// given text.
 class FlatBuffer final {
  public:
   FlatBuffer() = default;
-  /// There at once, zeroed. `absent_text` is what a reader is told while it is away.
+  /// Allocated on construction, zeroed. `absent_text`: the error's text while it is released.
   FlatBuffer(int64_t numel, at::ScalarType dtype, at::Device device, std::string absent_text);
 
   const at::Tensor& flat() const { return flat_; }
@@ -50,7 +51,7 @@ class FlatBuffer final {
   bool is_there() const { return is_there_; }
   size_t bytes() const { return bytes_; }
 
-  /// Memory with any contents.
+  /// Allocates memory; its contents are undefined.
   void allocate(FlatPool& pool);
   void allocate_zeroed(FlatPool& pool);
   void release(FlatPool& pool);

@@ -15,7 +15,7 @@ bool is_below(const std::string& parameter, const std::string& module) {
          parameter[module.size()] == '.';
 }
 
-/// The experts, the plan's block or the table that a parameter belongs to; "" for the root.
+/// The experts' module, block or table that a parameter belongs to; "" for the root.
 std::string unit_of(const std::string& parameter, const nn::ParallelPlan& plan,
                     const TableUnits& tables, const std::vector<std::string>& experts) {
   for (const std::string& module : experts) {
@@ -37,7 +37,7 @@ torch::nn::Module* find_module(torch::nn::Module& root, const std::string& fqn) 
   return nullptr;
 }
 
-/// The name of a module that is there and has something to train, else "".
+/// `fqn` if that module exists and has trained parameters, else "".
 std::string if_trained(torch::nn::Module& root, const std::string& fqn) {
   torch::nn::Module* const module = find_module(root, fqn);
   if (module == nullptr) return "";
@@ -98,7 +98,7 @@ std::vector<FlatGroup> group_parameters(const std::string& unit,
 
 namespace {
 
-/// The part's box, all of its elements.
+/// The shard spec of all elements of the part's box.
 tensor::ShardSpec spec_of(const tensor::ParameterPart& part) {
   tensor::ShardSpec spec = tensor::ShardSpec::whole(part.shape);
   if (part.box_shape.empty()) return spec;

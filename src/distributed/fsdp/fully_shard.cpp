@@ -56,7 +56,7 @@ void FSDPModule::start_unshard() {
   }
 }
 
-/// The present stream waits for a gather.
+/// Makes the current stream wait for a gather.
 void FSDPModule::finish_gather(Flat& flat) {
   flat.gathering->wait();
   flat.gathering.reset();
@@ -87,7 +87,7 @@ void FSDPModule::reshard() {
   if (options_.parameters == Placement::kReplicated) return;
   bool is_released = false;
   for (Flat& flat : flats_) {
-    if (flat.gathering) finish_gather(flat);  // gathered ahead and not used
+    if (flat.gathering) finish_gather(flat);  // gathered ahead but not used
     is_released = is_released || flat.gathered.is_there();
     flat.gathered.release(tree_->pool);
     flat.is_stale = true;
@@ -122,12 +122,14 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
   if (has_backward) {
     in = when_differentiated(in, after_backward_);
   }
-  // What a block computes again in backward was counted when it ran first, then without a graph.
+  // A forward in backward is a recomputation; the block was counted in its first run, without a
+  // graph.
   const bool has_later_backward = has_backward ? !tree.is_in_backward : tree.graph_depth > 0;
   if (has_later_backward) {
     for (Flat& flat : flats_) flat.num_open_forwards += 1;
   }
-  // Nobody computes a root again: what has no graph directly in it is a pass of its own.
+  // Only units below the root are recomputed: a forward without a graph directly in it is its own
+  // pass.
   const int depth_of_graph = has_backward && tree.root != this ? 1 : 0;
   tree.forward_depth += 1;
   tree.graph_depth += depth_of_graph;
@@ -144,7 +146,7 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
   if (!has_backward || !keeps_after_forward()) reshard();
   if (!has_backward) {
     if (is_outermost) {
-      for (FSDPModule* unit : tree.units) unit->reshard();  // also what was gathered ahead
+      for (FSDPModule* unit : tree.units) unit->reshard();  // frees units gathered ahead, too
     }
     return out;
   }
@@ -195,7 +197,7 @@ void FSDPModule::post_backward() {
   at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     if (!flat.what.is_trained || !flat.has_new_gradient) continue;
-    // Whole gradients are averaged in place, so once: after the last of several forwards.
+    // Whole gradients are averaged in place, so only once: after the last of several forwards.
     const bool is_whole = options_.gradients == Placement::kReplicated;
     if (is_whole && requires_sync_ && flat.num_open_forwards > 0) continue;
     if (requires_sync_) {
@@ -206,7 +208,7 @@ void FSDPModule::post_backward() {
   }
 }
 
-/// Adds the micro-batch's gradient to those before, in the dtype of the reduction.
+/// Adds the micro-batch's gradient to the sum of earlier ones, in the dtype of the reduction.
 void FSDPModule::stash(Flat& flat) {
   if (!flat.gathered_gradient.is_there()) return;
   const bool is_first = !flat.accumulated.is_there();
@@ -248,13 +250,13 @@ void FSDPModule::reduce(Flat& flat) {
   if (!options_.overlaps_reductions) tree.finish_reduction();
 }
 
-/// What the rank's range of gradients gets.
+/// Adds a reduction's result to the rank's range of gradients.
 void FSDPModule::Tree::add_reduced(Flat& flat, const at::Tensor& sum) {
   at::Tensor& gradients = flat.what.gradients;
   if (gradients.device() == sum.device()) {
     gradients.add_(sum);
   } else if (flat.is_clean) {
-    copies.to_host(gradients, sum);  // root_post_backward() has the host wait
+    copies.to_host(gradients, sum);  // root_post_backward() waits for it
   } else {
     const at::Tensor arrived = at::empty_like(gradients);
     copies.to_host(arrived, sum);
@@ -316,7 +318,7 @@ void FSDPModule::root_post_backward() {
 
 void FSDPModule::begin_backward_of_weights() {
   tree_->is_in_backward = true;
-  tree_->is_sweep_queued = true;  // by the caller: it may pass outputs on its way several times
+  tree_->is_sweep_queued = true;  // no sweep: outputs may be passed several times
   for (FSDPModule* unit : tree_->units) {
     unit->unshard();
     unit->prepare_gradients();

@@ -15,17 +15,17 @@
 
 namespace automodel::distributed {
 
-/// Collectives of a tree of units since its start, for tests and reports.
+/// Collectives of a tree of units since it was made, for tests and reports.
 struct ShardingCounts {
   int64_t gathers = 0;
   int64_t reductions = 0;      ///< over the shard group; each is followed by one over replicas
-  int64_t gathered_bytes = 0;  ///< full size of what was gathered
+  int64_t gathered_bytes = 0;  ///< full size of gathered parameters
   int64_t reduced_bytes = 0;
-  int64_t copied_bytes = 0;   ///< written beside the collectives: casts, and sums of micro-batches
-  int64_t fresh_buffers = 0;  ///< pieces of memory that no released buffer could give
+  int64_t copied_bytes = 0;   ///< by casts and sums of micro-batches, beside the collectives
+  int64_t fresh_buffers = 0;  ///< allocations that no released buffer could serve
 };
 
-/// A step in a unit's life, in the order they happened; the picture is in README.md.
+/// The transitions of a unit; README.md has the picture.
 enum class UnitTransition { kGather, kUnsharded, kForward, kReshard, kBackward, kReduce, kReduced };
 
 struct UnitEvent {
@@ -36,21 +36,21 @@ struct UnitEvent {
   std::string text() const;
 };
 
-/// The parameters of one unit, dtype and kind: flat, and split into equal ranges of which this rank
-/// holds one.
+/// A unit's parameters of one dtype and trainability in one flat buffer, split into equal ranges of
+/// which this rank holds one.
 struct UnitParameters {
-  FlatLayout layout;  ///< of the whole flat buffer; names below the unit's module
-  int64_t numel = 0;  ///< without padding, whole
+  FlatLayout layout;  ///< of the whole flat buffer; names relative to the unit's module
+  int64_t numel = 0;  ///< of the whole buffer, without padding
   int64_t range_begin = 0;
   int64_t range_end = 0;
   bool is_trained = false;
-  at::Tensor values;     ///< this rank's range, which optimizers update
+  at::Tensor values;     ///< this rank's range; optimizers update it
   at::Tensor gradients;  ///< of the same elements; undefined when not trained
 };
 
-/// A module whose parameters are sharded: a unit. Made by fully_shard, which says what it holds;
-/// names and meaning of the switches are torch.distributed.fsdp.FSDPModule's. Calls that are marked
-/// collective are made by every rank of the shard group in the same order.
+/// A unit: a module whose parameters are sharded. fully_shard makes it. Names and meanings of the
+/// switches are torch.distributed.fsdp.FSDPModule's. Every rank of the shard group makes the calls
+/// marked collective in the same order.
 class FSDPModule final {
  public:
   ~FSDPModule();
@@ -61,23 +61,23 @@ class FSDPModule final {
   const std::string& name() const { return name_; }
   bool is_unsharded() const;
 
-  /// Gathers the parameters of this unit (not of units below), so that they can be read.
+  /// Gathers this unit's parameters (not those of units below), so that they can be read.
   /// Collective.
   void unshard();
-  /// Begins unshard() without waiting; unshard() or the unit's forward waits.
+  /// Starts unshard() without waiting; unshard() or the unit's forward waits for it.
   void start_unshard();
-  /// Frees the gathered parameters. Nothing happens where they are replicated.
+  /// Frees the gathered parameters; does nothing when they are replicated.
   void reshard();
 
-  /// Backward reduces gradients over the ranks; otherwise they add up whole on each. For this unit
-  /// and, with `recurse`, those below.
+  /// Whether backward reduces gradients over the ranks; if not, they add up whole on each. Set for
+  /// this unit and, with `recurse`, those below.
   void set_requires_gradient_sync(bool requires_sync, bool recurse = true);
-  /// Backward frees gathered parameters.
+  /// Whether backward frees gathered parameters.
   void set_reshard_after_backward(bool reshards, bool recurse = true);
   void set_reshard_after_forward(bool reshards, bool recurse = true);
-  /// The end of backward waits for all reductions. For the whole tree.
+  /// Whether the end of backward waits for all reductions. Set for the whole tree.
   void set_is_last_backward(bool is_last);
-  /// Units to be gathered when this one's forward (backward) begins, nearest first.
+  /// Sets the units that are gathered when this one's forward (backward) begins, nearest first.
   void set_modules_to_forward_prefetch(std::vector<FSDPModule*> modules);
   void set_modules_to_backward_prefetch(std::vector<FSDPModule*> modules);
 
@@ -85,18 +85,19 @@ class FSDPModule final {
   bool reshard_after_backward() const { return reshards_after_backward_; }
   bool is_last_backward() const;
 
-  /// What is done at the end of this unit's backward: frees and reduces as the switches say.
-  /// Nothing when there is no new gradient.
+  /// The end of this unit's backward: frees and reduces as the switches say. Does not reduce when
+  /// there is no new gradient.
   void post_backward();
-  /// What is done at the end of the tree's backward: post_backward of all units, and waiting.
+  /// The end of the tree's backward: post_backward() of all units; waits if this is the last
+  /// backward.
   void root_post_backward();
 
   const std::vector<UnitParameters>& parameters() const { return described_; }
-  /// Bytes that this unit holds now, of parameters and gradients, gathered ones too.
+  /// Bytes of parameters and gradients that this unit holds now, gathered ones included.
   int64_t resting_bytes() const;
   const ShardingGroups& groups() const { return groups_; }
   const ShardingOptions& options() const { return options_; }
-  /// Units of the tree, this one's root first, as modules are traversed.
+  /// The tree's units in the order of traversal, beginning with the root.
   std::vector<FSDPModule*> tree_units() const;
   const ShardingCounts& counts() const;
   /// The tree's last 4096 transitions since clear_events().
@@ -105,11 +106,12 @@ class FSDPModule final {
 
   /// Sets every gradient of this unit to zero.
   void zero_gradients();
-  /// The optimizer (or a load) has written `values`: replicated parameters are gathered anew.
+  /// Called after an optimizer (or a load) has written `values`: the next use gathers replicated
+  /// parameters again.
   void parameters_changed();
 
-  /// Begins a backward of the tree that does not come through its outputs: gathers all units and
-  /// makes room for their gradients. root_post_backward() ends it. Collective.
+  /// Begins a backward that does not come through the tree's outputs: gathers all units and
+  /// allocates their gradients. root_post_backward() ends it. Collective.
   void begin_backward_of_weights();
 
  private:
@@ -137,7 +139,7 @@ class FSDPModule final {
   ShardingGroups groups_;
   ShardingOptions options_;
   std::shared_ptr<Tree> tree_;
-  std::vector<FSDPModule*> below_;  // nested units, whatever their depth
+  std::vector<FSDPModule*> below_;  // nested units at any depth
   std::vector<Flat> flats_;
   std::vector<UnitParameters> described_;
   std::vector<FSDPModule*> forward_prefetch_;
@@ -149,23 +151,24 @@ class FSDPModule final {
 };
 
 /// Makes a unit of all parameters of `module` that no unit below has taken, and takes over their
-/// memory: each rank keeps an equal range of their flat buffer; values that the parameters have are
-/// kept. Call it bottom-up, on the blocks first and on the whole module last, before an optimizer
-/// is made; a module that is a unit already is returned as it is.
+/// memory: each rank keeps an equal range of their flat buffer. The parameters' values are kept.
+/// Call it bottom-up, on the blocks first and on the whole module last, before an optimizer is
+/// made. A module that already is a unit is returned unchanged.
 ///
-/// The unit is gathered when its forward begins, freed after (see reshard_after_forward), gathered
-/// again in backward, and its gradients are reduce-scattered. The module must be an
-/// nn::HookedModule (one line in its forward); UserError says so otherwise, and when a parameter is
-/// shared with a unit below. Reading parameters of a sharded unit throws c10::Error.
-/// Collective over the groups. torch.distributed.fsdp.fully_shard.
+/// The unit is gathered when its forward begins, freed after it (see reshard_after_forward),
+/// gathered again in backward, and its gradients are reduce-scattered. Throws UserError when the
+/// module is not an nn::HookedModule (which takes one line in its forward), or when a unit below
+/// shares a parameter. Reading parameters of a sharded unit throws c10::Error. Collective over the
+/// groups. torch.distributed.fsdp.fully_shard.
 FSDPModule& fully_shard(torch::nn::Module& module, const ShardingGroups& groups,
                         const ShardingOptions& options = {});
 
-/// The unit that a module is; null when it is none.
+/// The unit of a module; null when it is not a unit.
 FSDPModule* fsdp_module(const torch::nn::Module& module);
 
-/// Gathers all units of a module for as long as it lives, e.g. to read whole parameters; reshards
-/// them whatever happens. Other modules are left alone. Upstream's unshard_fsdp2_model. Collective.
+/// Gathers all units of a module for its own lifetime, e.g. to read whole parameters; the
+/// destructor reshards them. Has no effect on other modules. Upstream's unshard_fsdp2_model.
+/// Collective.
 class UnshardedModel final {
  public:
   explicit UnshardedModel(torch::nn::Module& module);
@@ -177,7 +180,7 @@ class UnshardedModel final {
   std::vector<FSDPModule*> units_;
 };
 
-/// Calls `body` while an UnshardedModel of the module lives; exceptions of the body go on.
+/// Calls `body` while an UnshardedModel of the module exists; passes on exceptions of `body`.
 void unshard_fsdp2_model(torch::nn::Module& module, const std::function<void()>& body);
 
 }  // namespace automodel::distributed

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a unit and a tree of units are inside; for fully_shard*.cpp only.
+// The internal state of a unit and of a tree of units; only for fully_shard*.cpp.
 
 #include <deque>
 #include <memory>
@@ -12,19 +12,19 @@
 
 namespace automodel::distributed {
 
-/// Flat memory of the unit's parameters of one dtype and kind.
+/// Flat memory of the unit's parameters of one dtype and trainability.
 struct FSDPModule::Flat {
   UnitParameters what;
-  std::vector<at::Tensor> parameters;  // the module's own
-  at::ScalarType computed;             // of gathered parameters and their gradients
-  at::ScalarType reduced;              // in which gradients are summed
+  std::vector<at::Tensor> parameters;  // the module's parameters
+  at::ScalarType computed;             // dtype of gathered parameters and their gradients
+  at::ScalarType reduced;              // dtype in which gradients are summed over ranks
   FlatBuffer gathered;                 // all ranges
-  FlatBuffer gathered_gradient;        // of the same layout, which autograd adds into
-  FlatBuffer accumulated;  // micro-batches' gradients in `reduced`, where that is another dtype
-  bool is_stale = true;    // `gathered` lacks the latest values
-  bool has_new_gradient = false;  // that was not reduced
-  int64_t num_open_forwards = 0;  // of the unit, whose backward has not ended
-  bool is_clean = true;           // `what.gradients` holds nothing yet
+  FlatBuffer gathered_gradient;        // same layout; autograd adds to it
+  FlatBuffer accumulated;              // sum over micro-batches, if `reduced` is not `computed`
+  bool is_stale = true;                // `gathered` lacks the latest values
+  bool has_new_gradient = false;       // not yet reduced
+  int64_t num_open_forwards = 0;       // forwards of the unit whose backward has not ended
+  bool is_clean = true;                // `what.gradients` holds nothing yet
   std::optional<comm::Work> gathering;
   at::Tensor gather_input;
   double gather_begin = 0;
@@ -50,7 +50,7 @@ struct FSDPModule::Tree {
   std::vector<FSDPModule*> forward_order;
   std::optional<Pending> pending;
   int forward_depth = 0;
-  int graph_depth = 0;  // of units' forwards under way, but the root's, that will have a backward
+  int graph_depth = 0;  // nested forwards under way with a graph, not counting the root's
   bool is_last_backward = true;
   bool is_in_backward = false;
   bool is_sweep_queued = false;
@@ -59,7 +59,7 @@ struct FSDPModule::Tree {
   void add_reduced(Flat& flat, const at::Tensor& sum);
 };
 
-/// Sends a module's forward through its unit, which it owns.
+/// Owns a module's unit and routes the module's forward through it.
 class UnitForward final : public nn::UnitBehavior {
  public:
   explicit UnitForward(std::unique_ptr<FSDPModule> unit) : unit_(std::move(unit)) {}

@@ -1,4 +1,4 @@
-// Switches and reports of units, and models that are unsharded for a while.
+// Switches and reports of units, and temporarily unsharded models.
 #include "distributed/fsdp/fully_shard_state.h"
 
 namespace automodel::distributed {

@@ -1,4 +1,4 @@
-// Making units: what they take of a module, and how units below join the tree.
+// Making units: which parameters a unit takes, and how units below join its tree.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace automodel::distributed {
 
-/// Finds what a new unit takes and joins it with the units below into one tree.
+/// Finds the parameters of a new unit and joins it and the units below into one tree.
 class ModuleSharder final {
  public:
   ModuleSharder(torch::nn::Module& module, const ShardingGroups& groups,
@@ -101,7 +101,7 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatGroup& group) const {
   what.range_begin = rank * range;
   what.range_end = what.range_begin + range;
   what.is_trained = group.is_trained;
-  const bool is_floating = c10::isFloatingType(group.dtype);  // else bytes, which nothing casts
+  const bool is_floating = c10::isFloatingType(group.dtype);  // false: bytes, never cast
   flat.computed = is_floating ? options_.param_dtype.value_or(group.dtype) : group.dtype;
   flat.reduced = options_.reduce_dtype.value_or(flat.computed);
   const at::Device resting = options_.offload_policy ? at::Device(at::kCPU) : options_.device;

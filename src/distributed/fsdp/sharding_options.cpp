@@ -44,7 +44,7 @@ ShardingOptions sharding_options(const FSDP2Config& config, at::Device device) {
     options.forward_prefetch_depth = config.fsdp2_forward_prefetch_depth;
     options.backward_prefetch_depth = config.fsdp2_backward_prefetch_depth;
   } else if (!device.is_cpu()) {
-    options.forward_prefetch_depth = 1;  // backward's is implicit: see prefetches_implicitly
+    options.forward_prefetch_depth = 1;  // backward has its own: prefetches_implicitly
   }
   return options;
 }

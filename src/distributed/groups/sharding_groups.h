@@ -4,14 +4,14 @@
 
 namespace automodel::distributed {
 
-/// The data-parallel ranks, and how they share the parameters (HSDP): `shard` ranks hold one part
-/// each, `replicate` ranks the same part. Without replicas `shard` is all of them.
+/// The data-parallel ranks and how they share parameters (HSDP): the ranks of `shard` hold
+/// different parts, those of `replicate` the same one. Without replicas `shard` is `all`.
 struct ShardingGroups {
   comm::ProcessGroup all;
   comm::ProcessGroup shard;
   comm::ProcessGroup replicate;
 
-  /// Every rank holds another part.
+  /// The groups in which every rank holds a different part.
   static ShardingGroups of(const comm::ProcessGroup& all) {
     return {all, all, comm::ProcessGroup::solo("dp_replicate")};
   }

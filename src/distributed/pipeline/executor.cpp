@@ -17,16 +17,16 @@ namespace {
 
 using StageMicrobatch = std::pair<int, int>;
 
-/// A message as both ends know it. Of a gradient it is known who makes it, not whether alone or
-/// with the weights': it stands for both.
+/// The name that both ends use for a message. The receiver of a gradient does not know whether it
+/// is made alone or with the weights', so both have the name of a full backward.
 PipelineAction named(PipelineAction maker) {
   if (maker.op == PipelineOp::kBackwardInput) maker.op = PipelineOp::kFullBackward;
   return maker;
 }
 
-/// A rank's messages in an order that is the same at their other ends. No tag tells them apart, and
-/// where a device carries them, those of two ranks go one behind the other, whoever sends: each end
-/// starts them in this order. Then the first that is not there waits for nothing but its maker.
+/// A rank's messages in an order that both ends share. There are no tags, and on a device messages
+/// between two ranks run one after the other in either direction, so each end starts them in this
+/// order. The first message that has not arrived then waits only for the action that makes it.
 std::vector<PipelineMessage> messages_of(const PipelineSchedule& schedule, int rank) {
   std::vector<PipelineMessage> messages;
   for (PipelineMessage& message : simulate(schedule).messages) {
@@ -38,7 +38,7 @@ std::vector<PipelineMessage> messages_of(const PipelineSchedule& schedule, int r
 
 }  // namespace
 
-/// One batch on its way through this rank.
+/// The state of one batch on this rank.
 struct PipelineExecutor::Pass {
   /// What is kept of a micro-batch between a stage's actions.
   struct InFlight {
@@ -52,9 +52,9 @@ struct PipelineExecutor::Pass {
   bool is_training = true;
   double loss = 0;
   std::map<StageMicrobatch, InFlight> in_flight;
-  std::map<PipelineAction, at::Tensor> handed_over;  // by what made it, on this rank
-  std::vector<PipelineMessage> messages;             // to and from this rank, as both ends order
-  size_t next_message = 0;                           // the first that has not been started
+  std::map<PipelineAction, at::Tensor> handed_over;  // for stages here, by action
+  std::vector<PipelineMessage> messages;             // to and from this rank, in the shared order
+  size_t next_message = 0;                           // first one not yet started
   std::map<PipelineAction, Message> posted;
   std::deque<Message> sent;
 };
@@ -206,7 +206,7 @@ void PipelineExecutor::weight_backward(Pass& pass, const PipelineAction& action,
   counts_.weight_backwards += 1;
 }
 
-/// Waits for what the action needs; undefined when that is nothing.
+/// Waits for the tensor that the action needs; returns an undefined one when it needs none.
 at::Tensor PipelineExecutor::take_input(Pass& pass, const PipelineAction& action) {
   const std::vector<PipelineAction> needs = needs_of(action, num_stages());
   if (needs.empty()) return {};
@@ -233,7 +233,8 @@ at::Tensor PipelineExecutor::take_input(Pass& pass, const PipelineAction& action
   return message.tensor.to(options_.device);
 }
 
-/// The turn of a message has come: starts the receives that lie before it.
+/// Returns the message that `maker` makes, after starting the receives that precede it in the
+/// order.
 const PipelineMessage& PipelineExecutor::come_to(Pass& pass, const PipelineAction& maker) {
   while (pass.next_message < pass.messages.size()) {
     const PipelineMessage& message = pass.messages[pass.next_message++];
@@ -244,7 +245,7 @@ const PipelineMessage& PipelineExecutor::come_to(Pass& pass, const PipelineActio
   AM_CHECK(false, "no message ", maker.text());
 }
 
-/// One receive ahead, where it is its turn.
+/// Starts the next receive ahead if the next message in the order is one.
 void PipelineExecutor::post_next_receive(Pass& pass) {
   if (!pass.posted.empty() || pass.next_message == pass.messages.size()) return;
   const PipelineMessage& message = pass.messages[pass.next_message];
@@ -263,7 +264,7 @@ std::map<PipelineAction, PipelineExecutor::Message>::iterator PipelineExecutor::
   return pass.posted.emplace(planned.maker, std::move(message)).first;
 }
 
-/// Sends a result to its stage, which may be on this rank.
+/// Gives a result to stage `to_stage`: sends it, or stores it when the stage is on this rank.
 void PipelineExecutor::pass_on(Pass& pass, const PipelineAction& action, int to_stage,
                                const at::Tensor& tensor) {
   const at::Tensor result = tensor.detach().to(options_.dtype);

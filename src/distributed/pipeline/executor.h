@@ -19,19 +19,19 @@
 
 namespace automodel::distributed {
 
-/// A stage of the model as the executor sees it.
+/// A stage of the model, as the executor uses it.
 class PipelineStage {
  public:
   virtual ~PipelineStage() = default;
 
-  /// Hidden states behind this stage. `input` is undefined for the first one. `microbatch` counts
-  /// inside the batch.
+  /// Returns the hidden states after this stage. `input` is undefined for the first stage.
+  /// `microbatch` counts within the batch.
   virtual at::Tensor run(const tensor::Batch& batch, int microbatch, const at::Tensor& input) = 0;
-  /// Sum of the cross-entropies of final hidden states: a float32 scalar. Last stage only.
+  /// Sum of the cross-entropies of the final hidden states: a float32 scalar. Last stage only.
   virtual at::Tensor loss(const tensor::Batch& batch, const at::Tensor& hidden) = 0;
-  /// Sizes of the hidden states that come in and go out.
+  /// Sizes of the hidden states that the stage receives and sends.
   virtual std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const = 0;
-  /// Owner of the stage's parameters.
+  /// The owner of the stage's parameters.
   virtual Engine& engine() = 0;
 };
 
@@ -41,35 +41,35 @@ struct PipelineOptions {
   TraceSink* trace = nullptr;  ///< may be null
 };
 
-/// What a rank has done since its start, for tests and reports.
+/// What a rank has done since it was made, for tests and reports.
 struct PipelineCounts {
   int64_t forwards = 0;
-  int64_t backwards = 0;  ///< full ones and those of inputs
+  int64_t backwards = 0;  ///< full ones and those of inputs only
   int64_t weight_backwards = 0;
   int64_t sends = 0;
   int64_t receives = 0;
-  int peak_in_flight = 0;  ///< (stage, micro-batch) pairs whose graphs were kept at once
+  int peak_in_flight = 0;  ///< most (stage, micro-batch) pairs whose graphs were kept at once
 };
 
-/// Runs a rank's list of a schedule. Messages are started when their tensor is there and waited for
-/// when it is needed, one receive ahead, in one order for both ends, which needs no tags; they go
-/// through the CPU's memory. The last stage computes head and loss at the beginning of a backward,
-/// so that only one micro-batch's logits' gradients exist. Every rank of the pp group calls every
-/// function, with the same batches.
+/// Runs a rank's list of a schedule. A send starts when its tensor is computed, a receive one
+/// message ahead, and both are waited for when needed. Both ends use the same order, so messages
+/// need no tags; they go through CPU memory. The last stage computes head and loss at the beginning
+/// of a backward, so that only one micro-batch's gradients of logits exist. Every rank of the pp
+/// group calls every function with the same batches.
 class PipelineExecutor final {
  public:
-  /// `stages` are the schedule's of this rank, ascending; they outlive this.
+  /// `stages` are this rank's stages of the schedule, ascending; they outlive this object.
   PipelineExecutor(comm::ProcessGroup pp_group, PipelineSchedule schedule,
                    std::vector<PipelineStage*> stages, const PipelineOptions& options);
 
-  /// Forward and backward of a batch's micro-batches; gradients are of the sum of the
-  /// cross-entropies. `is_last`: of the step's batches, so that each stage's last backward in it
-  /// reduces the stage's gradients. Returns that sum where the last stage is, 0 elsewhere. Another
-  /// number of micro-batches than the schedule's gets a schedule of its own.
+  /// Runs forward and backward of a batch's micro-batches; gradients are those of the sum of the
+  /// cross-entropies. `is_last`: the batch is the step's last, so each stage's last backward
+  /// reduces its gradients. Returns that sum on the last stage's rank, 0 elsewhere. A batch with
+  /// another number of micro-batches than the schedule's gets its own schedule.
   double train(const std::vector<tensor::Batch>& microbatches, bool is_last);
-  /// Forward only.
+  /// Runs the forwards only; returns the same sum.
   double evaluate(const std::vector<tensor::Batch>& microbatches);
-  /// A number of the last stage's rank, on all ranks.
+  /// Returns the last stage's rank's `value` on all ranks.
   double from_last_stage(double value) const;
 
   const PipelineSchedule& schedule() const { return schedule_; }
@@ -100,7 +100,7 @@ class PipelineExecutor final {
 
   comm::ProcessGroup group_;
   PipelineSchedule schedule_;
-  std::vector<PipelineMessage> messages_;  // of a batch of the schedule's size, to and from here
+  std::vector<PipelineMessage> messages_;  // to and from here, for a batch of the schedule's size
   std::map<int, PipelineStage*> stages_;
   PipelineOptions options_;
   PipelineCounts counts_;

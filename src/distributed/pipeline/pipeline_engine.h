@@ -7,9 +7,9 @@
 
 namespace automodel::distributed {
 
-/// The engines of a rank's pipeline stages as one: its shards are theirs, in the order of the
-/// stages, and the norm is that of all ranks' stages. The stages' own engines are told of forwards
-/// and backwards by the executor.
+/// Combines the engines of a rank's pipeline stages: its shards are theirs, in the order of the
+/// stages, and the norm is over all ranks' stages. The executor calls the stages' own engines
+/// around forwards and backwards.
 class PipelineEngine final : public Engine {
  public:
   /// Collective over the pp group.

@@ -68,8 +68,8 @@ int num_rounds(const ScheduleShape& shape) {
   return std::max(1, shape.num_microbatches / shape.num_ranks);
 }
 
-/// Depth first over several stages: the micro-batches come in rounds, in which every stage takes
-/// its turn; forwards run ahead of backwards by the warm-up.
+/// The interleaved order: micro-batches come in rounds in which each of the rank's stages takes its
+/// turn; forwards run ahead of backwards by the warm-up.
 class InterleavedOrder final {
  public:
   InterleavedOrder(int rank, const ScheduleShape& shape, bool is_zero_bubble)
@@ -88,7 +88,7 @@ class InterleavedOrder final {
     for (int i = 0; i < total_; ++i) {
       if (warmup_ + i < total_) forward(warmup_ + i);
       backward(i);
-      // Weights wait until as many backwards are done as there are ranks before this one.
+      // Weight backwards start after as many input backwards as there are ranks before this one.
       if (is_zero_bubble_ && i >= rank_) weight(num_weights_++);
     }
     while (is_zero_bubble_ && num_weights_ < total_) weight(num_weights_++);
@@ -96,7 +96,7 @@ class InterleavedOrder final {
   }
 
  private:
-  /// The stage of the i-th forward (backward) of this rank, and its micro-batch.
+  /// The action for the i-th forward (backward) of this rank: its stage and micro-batch.
   PipelineAction at(int i, PipelineOp op) const {
     const int turn = (i / per_round_) % shape_.stages_per_rank;
     const int local = op == PipelineOp::kForward ? turn : shape_.stages_per_rank - 1 - turn;
@@ -121,7 +121,7 @@ class InterleavedOrder final {
   Actions actions_;
 };
 
-/// The order of actions of a rank whose two stages lie at both ends of a V.
+/// The order of actions of a rank that has two stages, at both ends of a V.
 class ZbvOrder final {
  public:
   ZbvOrder(int rank, const ScheduleShape& shape) : rank_(rank), shape_(shape) {
@@ -131,7 +131,7 @@ class ZbvOrder final {
 
   Actions make() {
     const int ranks = shape_.num_ranks;
-    // The pattern needs so many; what is beyond the real ones is left out at the end.
+    // The pattern needs this many micro-batches; surplus actions are removed at the end.
     const int num_microbatches = std::max(2 * ranks - 1, shape_.num_microbatches);
     for (int i = 0; i < 2 * (ranks - rank_) - 1; ++i) forward(0);
     for (int i = 0; i < rank_; ++i) {

@@ -7,12 +7,12 @@
 
 namespace automodel::distributed {
 
-/// What a rank computes for one stage and one micro-batch.
+/// An action of a rank for one stage and one micro-batch.
 enum class PipelineOp {
   kForward,
   kFullBackward,    ///< gradients of the stage's input and of its parameters
-  kBackwardInput,   ///< of its input only
-  kBackwardWeight,  ///< of its parameters, some time after kBackwardInput
+  kBackwardInput,   ///< of the input only
+  kBackwardWeight,  ///< of the parameters, some time after kBackwardInput
 };
 
 struct PipelineAction {
@@ -20,7 +20,7 @@ struct PipelineAction {
   PipelineOp op = PipelineOp::kForward;
   int microbatch = 0;
 
-  /// torch's form: "2F0", "2B0", "2I0", "2W0".
+  /// In torch's form: "2F0", "2B0", "2I0", "2W0".
   std::string text() const;
   auto operator<=>(const PipelineAction&) const = default;
 };
@@ -39,13 +39,13 @@ enum class ScheduleKind {
 /// "GPipe", "1F1B", ...; "CSV".
 std::string_view schedule_name(ScheduleKind kind);
 
-/// The kind of a name, whatever its case. UserError with torch's text for a name it has not;
-/// UnsupportedError for DualPipeV; UserError for the base classes, which are no schedules.
+/// The kind with a name, ignoring case. Throws UserError with torch's text for an unknown name and
+/// for base classes, which are not schedules; UnsupportedError for DualPipeV.
 ScheduleKind get_schedule_class(const std::string& name);
 
-/// Whether a rank has several stages: all but GPipe and 1F1B.
+/// Whether a rank has several stages: true of all but GPipe and 1F1B.
 bool is_multi_stage(ScheduleKind kind);
-/// Whether input and weight gradients are computed apart.
+/// Whether the gradients of inputs and weights are computed by separate actions.
 bool splits_backward(ScheduleKind kind);
 
 struct ScheduleShape {
@@ -56,32 +56,33 @@ struct ScheduleShape {
   int num_stages() const { return num_ranks * stages_per_rank; }
 };
 
-/// Who computes what in which order. A rank begins an action when it has done those before it and
-/// what the action needs has arrived.
+/// The actions of every rank, in order. A rank begins an action when the previous ones are done and
+/// what it needs has arrived.
 struct PipelineSchedule {
   ScheduleKind kind = ScheduleKind::kGPipe;
   ScheduleShape shape;
   std::vector<int> rank_of_stage;
-  std::vector<std::vector<PipelineAction>> actions;  ///< a list a rank
+  std::vector<std::vector<PipelineAction>> actions;  ///< one list per rank
 
   /// The stages of a rank, ascending.
   std::vector<int> stages_of(int rank) const;
 };
 
-/// The rank of every stage: r, r + ranks, ... in a loop; there and back (0 1 1 0) under
+/// The rank of every stage: r, r + ranks, ... in a loop, or there and back (0 1 1 0) for
 /// ZBVZeroBubble.
 std::vector<int> place_stages(ScheduleKind kind, const ScheduleShape& shape);
 
-/// What keeps a kind from having a schedule of a shape, in torch's words; "" when nothing does.
-/// `stages_per_rank` of GPipe and 1F1B is 1.
+/// Why a kind has no schedule of this shape, in torch's words; "" when it has one. GPipe and 1F1B
+/// need `stages_per_rank` 1.
 std::string schedule_finding(ScheduleKind kind, const ScheduleShape& shape);
 
-/// torch.distributed.pipelining's order of computation, rank by rank (not of kCsv). 1F1B is made
-/// for fewer micro-batches than stages too. Throws UserError with other findings.
+/// torch.distributed.pipelining's order of computation for every rank (any kind but kCsv). Unlike
+/// torch's, 1F1B also takes fewer micro-batches than stages. Throws UserError with any other
+/// finding.
 PipelineSchedule make_schedule(ScheduleKind kind, const ScheduleShape& shape);
 
-/// All forwards, then all backwards, under any placement of stages and any number of micro-batches:
-/// what a batch that is smaller than the others gets.
+/// All forwards, then all backwards, for any placement of stages and number of micro-batches; used
+/// for batches that are smaller than the others.
 PipelineSchedule make_plain_schedule(ScheduleKind kind, const ScheduleShape& shape,
                                      std::vector<int> rank_of_stage);
 

@@ -46,7 +46,7 @@ std::optional<PipelineAction> parse_action(std::string_view text) {
   return PipelineAction{*stage, *op, *microbatch};
 }
 
-/// Rows of trimmed cells; empty lines at the end are no rows.
+/// The rows, with trimmed cells; empty lines at the end are dropped.
 std::vector<std::vector<std::string>> cells_of(const std::string& text) {
   std::vector<std::vector<std::string>> rows;
   for (const std::string& line : automodel::split(text, '\n')) {
@@ -68,7 +68,7 @@ std::vector<std::vector<std::string>> cells_of(const std::string& text) {
   return rows;
 }
 
-/// The micro-batches of every kind of action of one stage.
+/// The micro-batches of each of the four kinds of action of one stage.
 using StageActions = std::array<std::set<int>, 4>;
 
 class ScheduleChecker final {

@@ -47,7 +47,7 @@ class Clock final {
   int num_stages() const { return schedule_.shape.num_stages(); }
   int rank_of(int stage) const { return schedule_.rank_of_stage[static_cast<size_t>(stage)]; }
 
-  /// When an action of any rank ended; kNever before.
+  /// The time at which an action ended on its rank; kNever before that.
   double& end_of(const PipelineAction& action) {
     const int place = (action.stage * schedule_.shape.num_microbatches + action.microbatch) * 4;
     return ends_[static_cast<size_t>(place + static_cast<int>(action.op))];
@@ -67,7 +67,7 @@ class Clock final {
     AM_CHECK(false);
   }
 
-  /// Does the next action of a rank when what it needs is made; false when not or at the end.
+  /// Runs a rank's next action if what it needs has been made; returns false if not, or at the end.
   bool advance(size_t rank) {
     const auto& actions = schedule_.actions[rank];
     if (next_[rank] == actions.size()) return false;
@@ -100,7 +100,7 @@ class Clock final {
     return true;
   }
 
-  /// Who waits for whom, beginning at the first rank that is not at its end.
+  /// Describes which ranks wait for each other, beginning at the first unfinished one.
   std::string find_circle() const {
     std::vector<std::string> waits;
     std::vector<bool> is_told(next_.size(), false);

@@ -9,7 +9,7 @@
 
 namespace automodel::distributed {
 
-/// Durations of a stage's actions in any unit. A full backward takes both backwards' time.
+/// Durations of a stage's actions in any unit. A full backward takes the time of both backwards.
 struct ActionCosts {
   double forward = 1;
   double backward_input = 1;
@@ -17,41 +17,41 @@ struct ActionCosts {
   double transfer = 0;  ///< between the ranks of neighbouring stages
 };
 
-/// A result that another rank needs.
+/// A result that is sent to another rank.
 struct PipelineMessage {
   PipelineAction maker;
   int from = 0;  ///< ranks
   int to = 0;
-  double made = 0;  ///< when, by the clock
+  double made = 0;  ///< the time at which it is made
 };
 
-/// What a clock shows that runs a schedule.
+/// The times and messages of a simulated schedule.
 struct Simulation {
   double duration = 0;              ///< of the step, from the first action to the last rank's end
-  std::vector<double> busy;         ///< of every rank
-  std::vector<double> begin;        ///< when every rank begins
-  std::vector<double> end;          ///< when every rank ends
+  std::vector<double> busy;         ///< computing time of every rank
+  std::vector<double> begin;        ///< start of every rank
+  std::vector<double> end;          ///< end of every rank
   std::vector<int> peak_in_flight;  ///< most (stage, micro-batch) pairs with kept activations
-  /// Messages of forward and backward, in the order in which they are made. A rank that has made
-  /// its own that come before one can take it.
+  /// Messages of forward and backward in the order in which they are made. A rank can receive one
+  /// once it has made its own earlier messages.
   std::vector<PipelineMessage> messages;
-  std::string deadlock;  ///< "" when every rank comes to its end
+  std::string deadlock;  ///< "" when every rank finishes
 
-  /// Share of the ranks' time in which they wait, of the whole step.
+  /// Share of the ranks' time, over the whole step, in which they wait.
   double bubble_fraction() const;
 };
 
-/// Runs a schedule whose lists have no fault. Sends do not wait for their receivers, so the only
-/// deadlocks are orders that wait for each other in a circle; the text names it.
+/// Simulates a schedule whose lists have no fault. Sends do not wait for their receivers, so the
+/// only deadlocks are ranks that wait for each other in a circle; `deadlock` names it.
 Simulation simulate(const PipelineSchedule& schedule, const ActionCosts& costs = {});
 
-/// Most of what a rank keeps at once when every stage keeps so much of a micro-batch from its
-/// forward to the end of its backward.
+/// The most that a rank keeps at once if each stage keeps `kept` of a micro-batch from its forward
+/// to the end of its backward.
 int64_t peak_kept(const PipelineSchedule& schedule, int rank,
                   std::span<const int64_t> kept_by_stage);
 
-/// The actions one of which must be done before this one, other than those of its own stage: the
-/// forward of the stage before; the backward of the stage behind, whole or of its input. Empty when
+/// The actions of neighbouring stages one of which must precede this action: for a forward that of
+/// the previous stage; for a backward the next stage's backward, full or of the input. Empty when
 /// there is no such stage.
 std::vector<PipelineAction> needs_of(const PipelineAction& action, int num_stages);
 

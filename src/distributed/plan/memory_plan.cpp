@@ -27,13 +27,13 @@ MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& o
     plan.gradients += unit.gradients;
     plan.optimizer += unit.optimizer;
     plan.host += unit.host;
-    // Buffers are there once when they are made.
+    // Each buffer is allocated once when it is made.
     plan.building =
         std::max(plan.building, unit.gathered + unit.whole_gradients + unit.accumulated);
   }
   StepWalk walk(plan.units, options, activations);
   const int64_t count = options.num_micro_batches;
-  // The second step finds the buffers that the first has freed, as all later ones do.
+  // The second step begins with the buffers that the first has freed, as all later ones do.
   for (int step = 0; step < 2; ++step) {
     walk.begin_step();
     plan.per_micro = walk.micro_batch(1, count == 1);

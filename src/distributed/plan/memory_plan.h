@@ -14,16 +14,16 @@ namespace automodel::distributed {
 
 /// A rank's memory before anything runs: of its device, and of the host where that is another.
 struct MemoryPlan {
-  std::vector<UnitMemory> units;  ///< the order of their first parameters
-  int64_t parameters = 0;         ///< masters included
+  std::vector<UnitMemory> units;  ///< in the order of their first parameters
+  int64_t parameters = 0;         ///< including masters
   int64_t gradients = 0;
   int64_t optimizer = 0;
   int64_t host = 0;           ///< offloaded parameters, gradients and optimizer state
   int64_t building = 0;       ///< beside the state while weights are loaded: a unit's buffers
   int64_t resting = 0;        ///< beside the state between steps: buffers kept for the next one
   MemoryMoment peak;          ///< the fullest moment of a step
-  StepCollectives per_step;   ///< of all micro-batches and the update
-  StepCollectives per_micro;  ///< of one that is not the last
+  StepCollectives per_step;   ///< all micro-batches and the update
+  StepCollectives per_micro;  ///< one micro-batch that is not the last
 
   int64_t state() const { return parameters + gradients + optimizer; }
   int64_t total() const { return state() + peak.total(); }
@@ -31,10 +31,10 @@ struct MemoryPlan {
   const UnitMemory& largest_unit() const;
 };
 
-/// Computes the plan of a module's flat groups (group_parameters). State is exact: the same layouts
-/// as the engines'. The peak is found by walking through a step as the engines do: gathers,
-/// buffers that are kept for the next unit, gradients that wait, `activations` of the blocks. No
-/// tensor's memory is touched: placeholders do.
+/// Plans the memory of a module's flat groups (group_parameters). State is exact, since the layouts
+/// are the engines'. The peak is found by walking through a step as the engines do: gathers,
+/// buffers kept for the next unit, unreduced gradients, `activations` of the blocks. Reads no
+/// tensor's memory, so placeholders are enough.
 MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& options,
                        const nn::ActivationSizes& activations);
 

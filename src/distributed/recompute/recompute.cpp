@@ -23,8 +23,8 @@ using kernels::ResultKind;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Upstream's choice, asked for every result in the order of computation. One object a pass, so
-/// that the forward and the recomputation count alike.
+/// Upstream's choice, called for every result in the order of computation. Forward and
+/// recomputation use an object each, so that both count from the start.
 class SelectivePolicy final {
  public:
   bool keeps(ResultKind kind) {
@@ -44,7 +44,7 @@ class SelectivePolicy final {
   int64_t num_products_ = 0;
 };
 
-/// Collects what a forward keeps.
+/// Collects the results that a forward keeps.
 class Keeping final : public kernels::ResultKeeper {
  public:
   std::optional<tensor_list> take(ResultKind) override { return std::nullopt; }
@@ -70,7 +70,7 @@ class Keeping final : public kernels::ResultKeeper {
   std::vector<int64_t> versions_;
 };
 
-/// Hands what a forward kept to its recomputation.
+/// Returns the results that a forward kept to its recomputation.
 class Taking final : public kernels::ResultKeeper {
  public:
   explicit Taking(tensor_list kept) : kept_(std::move(kept)) {}
@@ -102,8 +102,8 @@ tensor_list detached(at::TensorList inputs) {
   return out;
 }
 
-/// Backward of a graph of its own, whose parameters' gradients are added up here. Returns those of
-/// its inputs, and nothing for the argument behind them.
+/// Runs the backward of a separate graph and adds its parameters' gradients to them. Returns the
+/// inputs' gradients, and an undefined one for the function's last argument.
 tensor_list run_backward(const tensor_list& inputs, const tensor_list& outputs,
                          const tensor_list& gradients) {
   tensor_list reached, gradients_there;
@@ -125,14 +125,14 @@ struct KeptBody : torch::CustomClassHolder {
   bool is_selective = false;
 };
 
-/// Inputs as they are saved, then what the forward kept.
+/// Saves the inputs, followed by the results that the forward kept.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static tensor_list forward(AutogradContext* context, at::TensorList inputs,
                              const c10::intrusive_ptr<KeptBody>& kept) {
     context->saved_data["body"] = c10::IValue::make_capsule(kept);
     context->saved_data["inputs"] = static_cast<int64_t>(inputs.size());
     context->set_materialize_grads(false);
-    // The grad mode is off in here: nothing is saved but what this function saves.
+    // Grad mode is off here: only what this function saves is kept.
     tensor_list saved = inputs.vec();
     tensor_list outputs;
     if (kept->is_selective) {
@@ -178,12 +178,12 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   }
 };
 
-/// One run of a block, kept until its backward.
+/// The graph of one run of a block, kept until its backward.
 struct OwnGraph : torch::CustomClassHolder {
   tensor_list inputs, outputs;
 };
 
-/// A run of a block in a graph of its own.
+/// Runs a block in a separate graph.
 struct Separated : torch::autograd::Function<Separated> {
   static tensor_list forward(AutogradContext* context, at::TensorList inputs,
                              const nn::UnitBody* body) {

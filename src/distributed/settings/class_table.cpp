@@ -63,7 +63,7 @@ ImportedClass import_class_from_path(const std::string& path, const ClassTable& 
   if (path.find('.') == std::string::npos) {
     throw UserError(cat("'", path, "' is no path of a class: expected module.Class"));
   }
-  // A class of the same name in another module is a better guess than a path spelt like this one.
+  // A class of the same name in another module is a better suggestion than a path spelt similarly.
   for (const std::string& known : table.paths()) {
     if (last_component(known) == last_component(path)) {
       throw UserError(cat("no class ", path, "; did you mean '", known, "'?"));

@@ -9,25 +9,25 @@
 
 namespace automodel::distributed {
 
-/// A class, or a function that makes one, that may be named by its path in Python.
+/// A Python class, or a function that makes one, that a recipe may name by its path.
 struct ImportedClass {
-  std::string path;                ///< its own path, whatever alias it was found under
+  std::string path;                ///< its own path, even if an alias was looked up
   std::string name;                ///< the last component
-  std::string kind;                ///< "layer", "experts", "module"; of a recipe: "optimizer", ...
+  std::string kind;                ///< "layer", "experts", "module"; in recipes "optimizer", ...
   std::string unsupported_reason;  ///< not empty: known, but not in this version
 };
 
-/// Names of the classes of a model's layers and of their grouped experts; "" for none.
+/// The class names of a model's layers and of their grouped experts; "" for none.
 struct ModelClasses {
   std::string layer;
   std::string experts;
 };
 
-/// The classes that paths can mean, and which of them are a model's. Names are looked up, nothing
-/// is imported: what a caller knows, of models too, is handed down in the table.
+/// The classes that paths can name, and which of them belong to a model. Names are only looked up,
+/// nothing is imported: the caller fills the table with the classes that it knows.
 class ClassTable final {
  public:
-  /// Adds a class under its path and the aliases; those that are there already stay.
+  /// Adds a class under its path and the aliases; existing entries are kept.
   void add(const ImportedClass& found, const std::vector<std::string>& aliases = {});
   const ImportedClass* find(const std::string& path) const;
   /// Paths and aliases, sorted.
@@ -35,7 +35,7 @@ class ClassTable final {
   /// The path of the class of this name and kind; nullopt when there is none.
   std::optional<std::string> path_of(const std::string& name, const std::string& kind) const;
 
-  /// Says which classes those of a model are ("LlamaForCausalLM"); add() says where they are.
+  /// Sets the classes of a model ("LlamaForCausalLM"); add() adds them under their paths.
   void add_model(const std::string& architecture, ModelClasses classes);
   /// Empty names for a model that has not been added.
   ModelClasses of_model(const std::string& architecture) const;
@@ -45,11 +45,12 @@ class ClassTable final {
   std::map<std::string, ModelClasses> models_;  // by architecture
 };
 
-/// torch.nn.Embedding: what there is without any model.
+/// A table with torch.nn.Embedding, which exists without any model.
 ClassTable module_classes();
 
-/// The class of a path such as "torch.optim.AdamW". UserError for a path without a dot or one that
-/// is not in the table, with a suggestion; UnsupportedError for a class that this version lacks.
+/// The class of a path such as "torch.optim.AdamW". Throws UserError, with a suggestion, for a path
+/// without a dot or one that is not in the table; UnsupportedError for a class that is not in this
+/// version.
 ImportedClass import_class_from_path(const std::string& path,
                                      const ClassTable& table = module_classes());
 

@@ -20,8 +20,8 @@ namespace automodel::distributed {
 /// Whether layers recompute their activations in backward.
 enum class ActivationCheckpointingMode { kOff, kFull, kSelective };
 
-/// torch.distributed.fsdp.MixedPrecisionPolicy, with its defaults: dtypes by name; absent, nothing
-/// is cast.
+/// torch.distributed.fsdp.MixedPrecisionPolicy with its defaults: dtypes by name; an absent one
+/// casts nothing.
 struct MixedPrecisionPolicy {
   std::optional<std::string> param_dtype;
   std::optional<std::string> reduce_dtype;
@@ -52,18 +52,18 @@ struct CPUOffloadPolicy {
   }
 };
 
-/// The policy of fsdp2 where a recipe has none, NeMo AutoModel 0.7.0's: parameters and computation
-/// in bfloat16, gradients reduced in float32, neither inputs nor outputs cast.
+/// The policy of fsdp2 when a recipe has none, as in NeMo AutoModel 0.7.0: parameters and
+/// computation in bfloat16, gradients reduced in float32, no cast of inputs or outputs.
 MixedPrecisionPolicy default_mp_policy();
 
-/// One thing to be said about a setup.
+/// A warning or error about a setup.
 struct SetupFinding {
   std::string key;  ///< option it belongs to, relative to `distributed`: "tp_size"
   std::string text;
 };
 
-/// Why enable_async_tensor_parallel turns sequence_parallel on, "" when it does not: it needs split
-/// sequences.
+/// The warning that enable_async_tensor_parallel turns sequence_parallel on, since it needs split
+/// sequences; "" when it does not.
 std::string async_tp_warning(bool enable_async_tensor_parallel, bool sequence_parallel);
 
 /// Options of the fsdp2 strategy. Names and defaults are NeMo AutoModel's.
@@ -86,17 +86,17 @@ struct FSDP2Config {
   int64_t fsdp2_backward_prefetch_depth = 2;
   int64_t fsdp2_forward_prefetch_depth = 1;
 
-  /// Upstream's __post_init__, called once the options are set: an absent policy becomes the
-  /// default one, scopes are normalised, and what enable_async_tensor_parallel needs is turned on,
-  /// with a warning. Throws UserError for a wrong scope.
+  /// Upstream's __post_init__, called once the options are set: replaces an absent policy by the
+  /// default, normalises scopes, and turns on what enable_async_tensor_parallel needs, with a
+  /// warning. Throws UserError for a wrong scope.
   std::vector<SetupFinding> post_init();
-  /// Every field by name, policies as they are. `tp_plan` is the mapping or the plan's name.
+  /// Every field by name. Policies are not expanded; `tp_plan` is the mapping or the plan's name.
   ConfigDict to_dict() const;
 
   static constexpr auto fields();
 };
 
-/// Options of the megatron_fsdp strategy. `tp_plan` is none of them: it is given to post_init only.
+/// Options of the megatron_fsdp strategy. `tp_plan` is not among them: post_init takes it.
 struct MegatronFSDPConfig {
   bool sequence_parallel = false;
   std::optional<std::vector<std::string>> megatron_fsdp_unit_modules;
@@ -125,7 +125,7 @@ struct MegatronFSDPConfig {
   static constexpr auto fields();
 };
 
-/// Options of the ddp strategy. `bucket_cap_mb` absent: the first bucket is 1 MiB, then 25.
+/// Options of the ddp strategy. Without `bucket_cap_mb` the first bucket has 1 MiB, the others 25.
 struct DDPConfig {
   ActivationCheckpointingMode activation_checkpointing = ActivationCheckpointingMode::kOff;
   std::vector<std::string> activation_checkpointing_scope = {"all"};
@@ -137,14 +137,14 @@ struct DDPConfig {
   bool gradient_as_bucket_view = false;
   std::optional<std::string> autocast_dtype;
 
-  /// Normalises the scopes. Throws UserError for a wrong one.
+  /// Normalises the scopes; throws UserError for a wrong one.
   std::vector<SetupFinding> post_init();
   ConfigDict to_dict() const;
 
   static constexpr auto fields();
 };
 
-/// The options of one strategy, whichever.
+/// The options of one of the strategies.
 using DistributedConfig = std::variant<FSDP2Config, MegatronFSDPConfig, DDPConfig>;
 
 /// Expert-parallel options (`distributed.moe`).
@@ -179,7 +179,7 @@ struct PipelineConfig {
   static constexpr auto fields();
 };
 
-/// What the person asked for; absent means inferred.
+/// The sizes that a recipe sets; absent ones are inferred.
 struct ParallelismSizes {
   std::optional<int64_t> dp_size;
   std::optional<int64_t> dp_replicate_size;
@@ -191,13 +191,13 @@ struct ParallelismSizes {
   static constexpr auto fields();
 };
 
-/// How keys and values of other context-parallel ranks come to a rank's queries; torch's names.
+/// How the keys and values of other context-parallel ranks reach a rank's queries; torch's names.
 enum class CpRotateMethod {
   kAllGather,  ///< all at once, while the rank attends to its own
-  kAllToAll    ///< in a ring: one rank's are under way while another's are attended to
+  kAllToAll    ///< in a ring: one rank's are sent while another's are attended to
 };
 
-/// Options of context parallelism, whatever the strategy.
+/// Options of context parallelism, for any strategy.
 struct ContextParallelConfig {
   CpRotateMethod cp_rotate_method = CpRotateMethod::kAllGather;
 
@@ -206,7 +206,7 @@ struct ContextParallelConfig {
 
 enum class Strategy { kFsdp2, kMegatronFsdp, kDdp };
 
-/// Everything under `distributed`: one strategy's options are meant, the others stay default.
+/// Everything under `distributed`. Only one strategy's options are used; the others stay default.
 struct DistributedSetup {
   Strategy strategy = Strategy::kFsdp2;
   ParallelismSizes sizes;
@@ -224,30 +224,33 @@ DistributedConfig distributed_config(const DistributedSetup& setup);
 /// "FSDP2Config(sequence_parallel: false, ...)": every option of the setup's strategy.
 std::string describe(const DistributedSetup& setup);
 
-/// The sizes as the mesh takes them; absent ones are 1.
+/// The sizes in the mesh's form; absent ones are 1.
 mesh::SizeRequest size_request(const ParallelismSizes& sizes);
 
-/// The scopes of `activation_checkpointing_scope` as upstream normalises them: lower case, split at
-/// commas and plus signs, "default" and "auto" for "all", each once, in order; nothing is "all".
-/// Throws UserError with upstream's texts.
+/// The scopes of `activation_checkpointing_scope`, normalised as upstream does: lower case, split
+/// at commas and plus signs, "all" for "default" and "auto", without repetition, in order; an empty
+/// list becomes "all". Throws UserError with upstream's texts.
 std::vector<std::string> normalize_activation_checkpointing_scope(
     const std::vector<std::string>& values);
 
 /// Whether the scopes name the layers of a language model: "all" or "language".
 bool has_language_scope(const std::vector<std::string>& scopes);
 
-/// What a setup's strategy recomputes, and where.
+/// What a setup's strategy recomputes.
 ActivationCheckpointingMode activation_checkpointing_mode(const DistributedSetup& setup);
 const std::vector<std::string>& activation_checkpointing_scope(const DistributedSetup& setup);
 
-/// What a setup's strategy multiplies matrices in, on any number of ranks; absent: as they are.
+/// dtype in which a setup's strategy multiplies matrices, on any number of ranks; absent: the
+/// operands' own.
 std::optional<std::string> autocast_dtype(const DistributedSetup& setup);
 
-/// The policy that a setup's units compute by when they are sharded; absent where the strategy has
-/// none. That of the `moe` section, where it acts and has one, is the whole model's, as upstream.
+/// The policy by which a setup's units compute when they are sharded; absent if the strategy has
+/// none. As upstream, the `moe` section's policy is the whole model's if that section has an effect
+/// and sets one.
 std::optional<MixedPrecisionPolicy> mixed_precision_policy(const DistributedSetup& setup);
 
-/// Validates sizes and combinations for `world_size` ranks; all findings, upstream's texts.
+/// Validates sizes and combinations for `world_size` ranks; returns all findings, with upstream's
+/// texts.
 std::vector<SetupFinding> check_setup(const DistributedSetup& setup, int64_t world_size);
 
 /// Data-parallel ranks of a valid setup: world / (tp * cp * pp).

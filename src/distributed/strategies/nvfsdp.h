@@ -6,15 +6,15 @@
 
 namespace automodel::distributed {
 
-/// Whether this build has the engine behind nvfsdp_strategy_parallelize; the CMake option
-/// AUTOMODEL_NVFSDP leaves it out.
+/// Whether this build has the engine of nvfsdp_strategy_parallelize; the CMake option
+/// AUTOMODEL_NVFSDP can leave it out.
 extern const bool HAVE_NVFSDP;
 
 using NvfsdpStrategy = StrategyOf<NvfsdpOptions>;
 
-/// The strategy of this build: tensor and context parallelism, then sharding as
-/// data_parallel_sharding_strategy says. Where the engine is left out, UserError "nvFSDP is not
-/// installed ...".
+/// The strategy of this build: tensor and context parallelism, then sharding by
+/// data_parallel_sharding_strategy. Without the engine it throws UserError "nvFSDP is not installed
+/// ...".
 std::unique_ptr<NvfsdpStrategy> make_nvfsdp_strategy();
 
 }  // namespace automodel::distributed

@@ -4,7 +4,7 @@
 
 namespace automodel::distributed {
 
-// In place of nvfsdp.cpp in a build without the engine.
+// Replaces nvfsdp.cpp in a build without the engine.
 
 const bool HAVE_NVFSDP = false;
 

@@ -10,7 +10,7 @@ namespace automodel::distributed {
 
 namespace {
 
-/// By zero_dp_strategy.
+/// The names of zero_dp_strategy 0 to 3.
 const std::vector<std::string> kZeroStrategies = {"no_shard", "optim", "optim_grads",
                                                   "optim_grads_params"};
 
@@ -53,7 +53,7 @@ ShardingOptions nvfsdp_sharding(const NvfsdpOptions& options) {
   sharding.trace = options.trace;
   sharding.parameters = parameters;
   sharding.gradients = gradients;
-  // Sharded gradients add up in the part that a rank keeps.
+  // Sharded gradients are added up in this rank's range after each reduction.
   sharding.defers_gradients = gradients == Placement::kReplicated;
   if (config.preserve_fp32_weights) sharding.main_dtype = at::kFloat;
   if (config.grad_reduce_in_fp32) {

@@ -16,37 +16,37 @@
 
 namespace automodel::distributed {
 
-/// A model as a parallelizer sees it. The module has no memory behind its parameters yet, or owns
-/// it, in which case its values are kept.
+/// A model as strategies see it. Its parameters have no memory yet, or own memory whose values are
+/// kept.
 struct ParallelModel {
   torch::nn::Module& module;
-  TpModel facts;  ///< architecture, heads, plan, names of the parameters
-  /// Takes the head of a split vocabulary; may be empty when there is no tensor parallelism.
+  TpModel facts;  ///< architecture, heads, plan, parameters' names
+  /// Sets the loss head of a split vocabulary; may be empty without tensor parallelism.
   std::function<void(std::shared_ptr<nn::LossHead>)> set_loss_head;
-  /// Takes the attention over the tokens of all context-parallel ranks; empty for a model whose
-  /// tokens do not look at each other.
+  /// Sets the attention over the tokens of all context-parallel ranks; empty for a model without
+  /// attention.
   std::function<void(std::shared_ptr<nn::AttentionCore>)> set_attention_core;
 };
 
-/// The modules that a strategy makes units where it shards parameters; all others are the root's.
+/// The modules of which a strategy makes units when it shards; all other modules are the root's.
 struct PlannedUnits {
-  std::vector<std::string> blocks;   ///< in the order of their forwards
+  std::vector<std::string> blocks;   ///< in forward order
   TableUnits tables;                 ///< embedding and head
-  std::vector<std::string> experts;  ///< grouped experts, apart from their blocks
+  std::vector<std::string> experts;  ///< grouped experts that are not part of their blocks
 };
 
-/// How one class of models is spread over a mesh by one of the strategies, whose arguments
-/// `Options` are.
+/// How one of the strategies spreads one class of models over a mesh. `Options`: the strategy's
+/// arguments.
 template <typename Options>
 class StrategyOf {
  public:
   virtual ~StrategyOf() = default;
 
-  /// Splits, recomputes and shards `model`, and gives it memory. The engine is the model's owner
-  /// from then on. Called by every rank of the mesh.
+  /// Splits, recomputes and shards `model` and allocates its memory. From then on the engine owns
+  /// the memory. Every rank of the mesh calls it.
   virtual std::unique_ptr<Engine> parallelize(const ParallelModel& model, const DeviceMesh& mesh,
                                               const Options& options) const = 0;
-  /// The units that parallelize would make, for plans.
+  /// The units that parallelize() would make, for plans.
   virtual PlannedUnits planned_units(const ParallelModel& model, const Options& options) const = 0;
 };
 

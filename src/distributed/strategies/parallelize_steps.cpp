@@ -40,7 +40,7 @@ std::unique_ptr<Engine> give_memory(const ParallelModel& model, const tensor::Ke
   const int num_ranks = groups.all.size();
   if (num_ranks > 1 || choices.has_split_experts) {
     auto* logits = dynamic_cast<nn::GivesLogits*>(&model.module);
-    // The root's outputs are the logits.
+    // The root returns a loss, so the output dtype is applied to the logits.
     if (logits != nullptr && options.output_dtype) logits->set_logits_dtype(*options.output_dtype);
     auto engine = std::make_unique<ShardedEngine>(model.module, keys, groups,
                                                   fitted_to(options, num_ranks), choices);

@@ -13,19 +13,19 @@ namespace automodel::distributed {
 
 namespace {
 
-/// Leaves this rank its experts; nothing on a mesh without an ep axis.
+/// Keeps only this rank's experts; does nothing on a mesh without an ep axis.
 std::optional<SplitExperts> take_experts(const ParallelModel& model, const tensor::KeyMap& keys,
                                          const DeviceMesh& mesh, const ParallelizeOptions& options,
                                          bool splits_sequence) {
   if (!mesh.has(options.ep_mesh_name)) return std::nullopt;
   const comm::ProcessGroup& tp = mesh.group(options.tp_mesh_name);
-  // Ranks with their own part of the sequence have their own tokens.
+  // With split sequences tensor-parallel ranks have different tokens.
   const ExpertGroups groups{mesh.group(options.ep_mesh_name),
                             splits_sequence ? comm::ProcessGroup::solo("tp") : tp};
   return split_experts(model.module, model.facts.plan, keys, groups);
 }
 
-/// The policy of the whole model, as upstream: the `moe` section's where that section acts and has
+/// The policy of the whole model, as upstream: the `moe` section's if experts are split and it sets
 /// one, otherwise the strategy's.
 MixedPrecisionPolicy policy_of(const ParallelizeOptions& options, bool splits_experts) {
   if (splits_experts && options.moe.mp_policy) return *options.moe.mp_policy;
@@ -63,7 +63,7 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
       sharding.reshard_after_forward = options.moe.reshard_after_forward;
     }
     ShardingOptions own = sharding;
-    own.output_dtype.reset();  // the layer around them goes on in its own
+    own.output_dtype.reset();  // experts return their layer's dtype
     shard_experts(*experts, mesh.group(options.ep_shard_mesh_name), own, groups.all.size());
   }
   const UnitChoices choices{untied_tables(model.module, model.facts.plan),
@@ -87,7 +87,7 @@ PlannedUnits DefaultParallelizationStrategy::planned_units(const ParallelModel& 
 
 namespace {
 
-/// Replicas: everything whole on every rank, gradients averaged in buckets.
+/// Replicas: every rank holds everything, and gradients are averaged in buckets.
 class DefaultReplicaStrategy final : public ReplicaStrategy {
  public:
   std::unique_ptr<Engine> parallelize(const ParallelModel& model, const DeviceMesh& mesh,

@@ -21,41 +21,43 @@
 
 namespace automodel::distributed {
 
-/// Arguments of fsdp2_strategy_parallelize beside the model and the mesh; upstream's names and
+/// Arguments of fsdp2_strategy_parallelize beside the model and the mesh, with upstream's names and
 /// defaults.
 struct ParallelizeOptions {
   std::optional<MixedPrecisionPolicy> mp_policy;  ///< absent: default_mp_policy()
   std::optional<CPUOffloadPolicy> offload_policy;
   bool sequence_parallel = false;
   ActivationCheckpointingMode activation_checkpointing = ActivationCheckpointingMode::kOff;
-  TpPlanChoice tp_shard_plan;  ///< wins over every other plan
+  TpPlanChoice tp_shard_plan;  ///< takes precedence over every other plan
   std::string dp_replicate_mesh_name = "dp_replicate";
   std::string dp_shard_cp_mesh_name = "dp_shard_cp";
   std::string tp_mesh_name = "tp";
-  std::string cp_mesh_name = "cp";  ///< the mesh may be without
+  std::string cp_mesh_name = "cp";  ///< the mesh may lack it
   CpRotateMethod cp_rotate_method = CpRotateMethod::kAllGather;
-  /// Ranks whose gradients are averaged. A mesh of the three axes above is enough: this one is
-  /// joined of the first two where it is missing.
+  /// The ranks whose gradients are averaged. If the mesh lacks this axis, it is joined from
+  /// dp_replicate_mesh_name and dp_shard_cp_mesh_name.
   std::string dp_mesh_name = "dp_cp";
   bool enable_async_tensor_parallel = false;  ///< turns sequence_parallel on, with a warning
-  /// Experts are split over `ep_mesh_name` and sharded over `ep_shard_mesh_name` where the mesh has
-  /// them; `moe` says how.
+  /// If the mesh has these axes, experts are split over `ep_mesh_name` and sharded over
+  /// `ep_shard_mesh_name`; `moe` has the options.
   std::string ep_mesh_name = "ep";
   std::string ep_shard_mesh_name = "ep_shard";
   MoEParallelizerConfig moe;
-  /// Models with experts keep gathered parameters and whole gradients between the micro-batches of
-  /// a step (MoEFSDPSyncMixin); others do not look at it. Upstream's backend option.
+  /// Whether models with experts keep gathered parameters and whole gradients between the
+  /// micro-batches of a step (MoEFSDPSyncMixin); no effect on other models. Upstream's backend
+  /// option.
   bool enable_fsdp_optimizations = false;
   /// Everything else about the units: device, prefetching, resharding, trace. The policies above
-  /// win over its dtypes and offloading.
+  /// replace its dtypes and offloading.
   ShardingOptions sharding;
   Reporter* reporter = nullptr;  ///< takes warnings; may be null
 };
 
 using ParallelizationStrategy = StrategyOf<ParallelizeOptions>;
 
-/// What every model gets that has no strategy of its own: tensor, context and expert parallelism,
-/// activation checkpointing, then sharding of the experts, of the layer lists and of the root.
+/// The strategy of every model class that has none of its own: tensor, context and expert
+/// parallelism, activation checkpointing, then sharding of the experts, the layer lists and the
+/// root.
 class DefaultParallelizationStrategy : public ParallelizationStrategy {
  public:
   std::unique_ptr<Engine> parallelize(const ParallelModel& model, const DeviceMesh& mesh,
@@ -64,7 +66,8 @@ class DefaultParallelizationStrategy : public ParallelizationStrategy {
                              const ParallelizeOptions& options) const override;
 
  protected:
-  /// What shards an element of a layer list when experts are not split: for strategies of classes.
+  /// The function that shards an element of a layer list when experts are not split; strategies of
+  /// model classes override it.
   virtual ShardFunction shard_function() const;
 };
 
@@ -77,14 +80,15 @@ struct ReplicaOptions {
 
 using ReplicaStrategy = StrategyOf<ReplicaOptions>;
 
-/// The strategies of fsdp2, megatron_fsdp and ddp, told apart by their options, by the name of the
-/// model's class ("LlamaForCausalLM").
+/// The strategies of fsdp2, megatron_fsdp and ddp, which the type of their options tells apart, by
+/// the name of the model's class ("LlamaForCausalLM").
 class StrategyRegistry final {
  public:
-  /// With the three default strategies.
+  /// Contains the three default strategies.
   StrategyRegistry();
 
-  /// UserError "name is required" for an empty one, "<name> already registered" for a taken one.
+  /// Throws UserError "name is required" for an empty name, "<name> already registered" for a taken
+  /// one.
   void register_parallel_strategy(const std::string& name,
                                   std::unique_ptr<ParallelizationStrategy> strategy);
   void register_parallel_strategy(const std::string& name,
@@ -92,7 +96,7 @@ class StrategyRegistry final {
   void register_parallel_strategy(const std::string& name,
                                   std::unique_ptr<ReplicaStrategy> strategy);
 
-  /// The class's own, or the default one, which all other classes share.
+  /// The class's own strategy, else the default one.
   template <typename Options = ParallelizeOptions>
   const StrategyOf<Options>& get_parallelization_strategy(const std::string& name) const {
     const auto& [by_class, fallback] = std::get<ByClass<Options>>(strategies_);
@@ -116,24 +120,24 @@ class StrategyRegistry final {
       strategies_;
 };
 
-/// Looks the model's strategy up and has it parallelize the model. Returns the engine, through
-/// which the model is trained.
+/// Looks up the model's strategy and parallelizes the model. Returns the engine through which the
+/// model is trained.
 std::unique_ptr<Engine> fsdp2_strategy_parallelize(const ParallelModel& model,
                                                    const DeviceMesh& mesh,
                                                    const ParallelizeOptions& options,
                                                    const StrategyRegistry& registry = {});
 
-/// Megatron-FSDP, likewise: sharding over the axis dp_mesh_name, joined with the context-parallel
-/// ranks ("dp_cp") where there are some. Throws UserError "nvFSDP is not installed ..." in a build
-/// without it, "Hybrid-sharding not supported" on a mesh with replicas, and when no unit class is
-/// the model's.
+/// The same for Megatron-FSDP: shards over the axis dp_mesh_name, or with context-parallel ranks
+/// over both ("dp_cp"). Throws UserError "nvFSDP is not installed ..." in a build without it,
+/// "Hybrid-sharding not supported" on a mesh with replicas, and when no unit class belongs to the
+/// model.
 std::unique_ptr<Engine> nvfsdp_strategy_parallelize(const ParallelModel& model,
                                                     const DeviceMesh& mesh,
                                                     const NvfsdpOptions& options,
                                                     Reporter& reporter,
                                                     const StrategyRegistry& registry = {});
 
-/// Replicas over the axis dp_mesh_name, likewise.
+/// The same for replicas over the axis dp_mesh_name.
 std::unique_ptr<Engine> ddp_strategy_parallelize(const ParallelModel& model, const DeviceMesh& mesh,
                                                  const ReplicaOptions& options,
                                                  const StrategyRegistry& registry = {});

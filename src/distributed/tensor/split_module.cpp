@@ -19,11 +19,11 @@ namespace {
 constexpr const char* kLoraA = "lora_A";
 constexpr const char* kLoraB = "lora_B";
 
-/// What the hooks of one module share.
+/// State that the hooks of one module share.
 struct TpStream {
   comm::ProcessGroup group;
   bool is_sequence_split = false;
-  int64_t length = 0;  // of the sequences that are being computed
+  int64_t length = 0;  // of the current sequences
 };
 
 using StreamPtr = std::shared_ptr<TpStream>;
@@ -44,7 +44,7 @@ class ColwiseHook final : public nn::LayerHook {
     const int64_t num_ranks = stream_->group.size();
     const at::Tensor by_rank =
         gather_features(y, stream_->group).unflatten(-1, {num_ranks, y.size(-1)});
-    std::vector<at::Tensor> groups;  // each group's features of all ranks, one behind another
+    std::vector<at::Tensor> groups;  // per group: all ranks' features in order
     int64_t begin = 0;
     for (const int64_t size : groups_) {
       groups.push_back(by_rank.narrow(-1, begin, size / num_ranks).flatten(-2, -1));
@@ -83,7 +83,7 @@ class RowwiseHook final : public nn::LayerHook {
   bool takes_input_;
 };
 
-/// Around the input embedding, where the stream begins.
+/// Hook of the input embedding, whose output begins the stream of hidden states.
 class EmbeddingHook final : public nn::LayerHook {
  public:
   EmbeddingHook(StreamPtr stream, bool is_split)
@@ -103,7 +103,7 @@ class EmbeddingHook final : public nn::LayerHook {
   bool is_split_;
 };
 
-/// Behind the last norm, where a split sequence becomes whole again.
+/// Hook of the last norm, after which a split sequence is gathered.
 class FinalNormHook final : public nn::LayerHook {
  public:
   FinalNormHook(StreamPtr stream, OutputGradient gradient)
@@ -164,7 +164,7 @@ class ModuleSplitter final {
                               [stream = stream_](int64_t length) { stream->length = length; });
   }
 
-  /// Modules with heads whose projection gives each rank its own heads.
+  /// Tells modules with heads, if their projection is split, which heads are this rank's.
   void split_heads() {
     for (const auto& item : module_.named_modules("", false)) {
       auto* heads = dynamic_cast<nn::SplitsHeads*>(item.value().get());
@@ -234,7 +234,7 @@ class ModuleSplitter final {
     return names;
   }
 
-  /// Rows of the parameter from `begin` on, `count` of them, become the local rows from `local` on.
+  /// Makes rows [begin, begin + count) of the parameter the local rows that begin at `local`.
   void add_rows(const std::string& name, int64_t begin, int64_t count, int64_t local) {
     for (const tensor::ParameterPart* part : parts_of(name)) {
       const int64_t first = std::max(begin, part->row_begin);
@@ -260,7 +260,7 @@ class ModuleSplitter final {
     const VocabRange range = vocab_range();
     for (const std::string& name : parameters_of(layer)) {
       if (name.ends_with(kLoraA)) {
-        // The gradient of what the head is given is whole, or a summand where sequences are split.
+        // The gradient of the head's input is whole, but a summand when sequences are split.
         keep_whole(name, stream_->is_sequence_split);
         continue;
       }
@@ -294,16 +294,16 @@ class ModuleSplitter final {
     if (linear.lora() != nullptr) split_adapters(layer, linear, groups);
   }
 
-  /// Adapters of split output features: A is whole on every rank, of B each has the rows of its
-  /// features. The gradient of A is a sum over the ranks' features.
+  /// Splits the adapters of split output features: every rank holds A whole and the rows of B for
+  /// its features. The gradient of A is the sum over the ranks.
   void split_adapters(const TpLayer& layer, nn::Linear& linear,
                       const std::vector<int64_t>& groups) {
     const std::string b = cat(layer.fqn, ".", kLoraB);
     keep_whole(cat(layer.fqn, ".", kLoraA), true);
     AM_CHECK(!linear.lora()->options().has_magnitude, "DoRA's lengths are of whole rows");
     std::vector<kernels::OutputRange> ranges;
-    int64_t row = 0;    // of the whole B
-    int64_t local = 0;  // of this rank's
+    int64_t row = 0;    // in the whole B
+    int64_t local = 0;  // in this rank's B
     for (const nn::LoraPart& part : linear.lora()->options().parts) {
       kernels::OutputRange own;
       int64_t begin = 0;
@@ -328,8 +328,8 @@ class ModuleSplitter final {
     linear.lora()->keep_outputs(ranges);
   }
 
-  /// The weight's columns, and those of the adapters' A; a bias stays whole, and B, whose gradient
-  /// is a sum over the ranks' columns.
+  /// Splits the columns of the weight and of the adapters' A. A bias stays whole, and so does B,
+  /// whose gradient is the sum over the ranks.
   void split_columns(const TpLayer& layer, int64_t count) {
     for (const std::string& name : parameters_of(layer)) {
       const bool is_b = name.ends_with(kLoraB);

@@ -16,20 +16,20 @@
 
 namespace automodel::distributed {
 
-/// What a rank holds of a module that was split.
+/// What a rank holds of a split module.
 struct SplitModule {
   tensor::KeyMap keys;  ///< of the local parameters
-  /// Hugging Face names of tensors that every rank holds whole but whose gradients are summands:
-  /// norms of single heads, and whatever saw a part of the sequence.
+  /// Hugging Face names of tensors that every rank holds whole but whose gradients must be summed
+  /// over the ranks: norms of single heads, and parameters that saw only a part of the sequence.
   std::set<std::string> summed;
-  std::shared_ptr<nn::LossHead> loss_head;  ///< of a split vocabulary; null: the whole one
+  std::shared_ptr<nn::LossHead> loss_head;  ///< set for a split vocabulary, else null
   int64_t num_parameters = 0;               ///< elements of the whole module
   int64_t num_trained_parameters = 0;
 };
 
-/// Splits a module over a tensor-parallel group before it gets memory: parameters become those of
-/// this rank, layers get the hooks that make the whole compute what it did before. The plan has no
-/// findings. Every rank of the group calls it; nothing is sent.
+/// Splits a module over a tensor-parallel group before its memory is allocated: parameters get this
+/// rank's sizes, and layers get hooks with the collectives that keep the whole result unchanged.
+/// The plan must have no findings. Every rank of the group calls it; it does not communicate.
 SplitModule split_module(torch::nn::Module& module, const TpModel& model, const TpLayerPlan& plan,
                          const comm::ProcessGroup& group, bool sequence_parallel);
 

@@ -9,7 +9,7 @@ namespace automodel::distributed {
 
 namespace {
 
-/// What is done to a tensor on the way forward, or to a gradient on the way back.
+/// What is done to a tensor in forward, or to a gradient in backward.
 enum class Move : int64_t {
   kKeep,
   kSum,
@@ -26,7 +26,7 @@ at::Tensor sum_copy(const at::Tensor& x, const comm::ProcessGroup& group) {
   return sum;
 }
 
-/// [T, sizes of x]: what every rank has given.
+/// [T, sizes of x]: the x of every rank.
 at::Tensor gather(const at::Tensor& x, const comm::ProcessGroup& group) {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.insert(sizes.begin(), group.size());
@@ -47,7 +47,7 @@ at::Tensor take_last_dim(const at::Tensor& x, const comm::ProcessGroup& group) {
   return x.narrow(-1, group.rank() * size, size).contiguous();
 }
 
-/// [B, S, D] to [B, T * ceil(S / T), D].
+/// Pads [B, S, D] to [B, T * ceil(S / T), D].
 at::Tensor pad_sequence(const at::Tensor& x, const comm::ProcessGroup& group) {
   const int64_t rest = x.size(1) % group.size();
   if (rest == 0) return x;
@@ -101,7 +101,7 @@ at::Tensor apply_move(Move move, const at::Tensor& x, int64_t length,
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// A group as an autograd node keeps it.
+/// A group, kept by an autograd node.
 struct KeptGroup : torch::CustomClassHolder {
   explicit KeptGroup(comm::ProcessGroup kept) : group(std::move(kept)) {}
   comm::ProcessGroup group;

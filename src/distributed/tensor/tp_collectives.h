@@ -6,34 +6,35 @@
 
 namespace automodel::distributed {
 
-/// Collectives of a tensor-parallel group as autograd sees them. T ranks; tensors are [B, S, D] or
-/// anything with a last dim of features. In a sequence split over the group, rank r holds the r-th
-/// of T equal runs of positions; when S is not divisible the last run ends with zeros.
+/// Differentiable collectives of a tensor-parallel group of T ranks. Tensors are [B, S, D] or have
+/// features in their last dim. Of a sequence split over the group, rank r holds the r-th of T equal
+/// runs of positions; if S is not divisible, the last run ends with zeros.
 
-/// A gradient at a collective's output: a summand on each rank, or the same on all of them.
+/// What a rank holds of the gradient of a collective's output: a summand, or all of it.
 enum class OutputGradient { kSummand, kWhole };
 
-/// A tensor that ranks compute with in parts: x itself, whose gradient is the sum of the parts'.
+/// Returns x, which ranks then use for parts of a computation; its gradient is the sum of the
+/// ranks' gradients.
 at::Tensor enter_parts(const at::Tensor& x, const comm::ProcessGroup& group);
 
-/// The sum of the ranks' summands.
+/// The sum of all ranks' x.
 at::Tensor sum_parts(const at::Tensor& x, const comm::ProcessGroup& group);
 
-/// All ranks' features one behind another: [..., D / T] to [..., D]. The output's gradient is
-/// whole.
+/// Concatenates all ranks' features: [..., D / T] to [..., D]. Expects the whole gradient of the
+/// output on each rank.
 at::Tensor gather_features(const at::Tensor& x, const comm::ProcessGroup& group);
 
 /// This rank's features of a whole tensor: [..., D] to [..., D / T].
 at::Tensor take_features(const at::Tensor& x, const comm::ProcessGroup& group);
 
-/// The whole sequence of `length` positions from the ranks' runs.
+/// Concatenates the ranks' runs to the whole sequence of `length` positions.
 at::Tensor gather_sequence(const at::Tensor& x, int64_t length, const comm::ProcessGroup& group,
                            OutputGradient gradient);
 
-/// This rank's run of the sum of the ranks' summands: [B, S, D] to [B, ceil(S / T), D].
+/// This rank's run of the sum of all ranks' x: [B, S, D] to [B, ceil(S / T), D].
 at::Tensor sum_sequence_parts(const at::Tensor& x, const comm::ProcessGroup& group);
 
-/// This rank's run of a sequence that every rank has.
+/// This rank's run of a sequence that every rank holds whole.
 at::Tensor take_sequence(const at::Tensor& x, const comm::ProcessGroup& group);
 
 }  // namespace automodel::distributed

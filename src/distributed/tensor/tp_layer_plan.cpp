@@ -21,7 +21,7 @@ std::string short_names(const TpLayer& layer) {
   return join(names, ", ");
 }
 
-/// Checks one model against one plan.
+/// Checks one plan for one model.
 class LayerPlanner final {
  public:
   LayerPlanner(const TpModel& model, const TpShardPlan& plan, const TpUse& use)
@@ -63,7 +63,7 @@ class LayerPlanner final {
     }
   }
 
-  /// The entry for a module: one that spells it out wins over patterns.
+  /// The plan's entry for a module: its full name takes precedence over patterns.
   const std::pair<const std::string, ParallelStyle>* entry_of(const std::string& name) {
     if (const auto exact = plan_.find(name); exact != plan_.end()) {
       matched_.insert(exact->first);
@@ -98,7 +98,7 @@ class LayerPlanner final {
     patterns_[layer.fqn] = first->first;
   }
 
-  /// A tied head is the embedding: an entry for either one splits both.
+  /// A tied head is the embedding, so an entry for one of them splits both.
   void tie_head() {
     const nn::ParallelPlan& plan = model_.plan;
     if (plan.head.empty()) {
@@ -236,7 +236,7 @@ class LayerPlanner final {
   const TpShardPlan& plan_;
   const TpUse& use_;
   std::set<std::string> matched_;
-  std::map<std::string, std::string> patterns_;  // fqn -> the entry it got its style from
+  std::map<std::string, std::string> patterns_;  // fqn -> the plan's entry that set its style
   TpLayerPlan result_;
 };
 

@@ -10,28 +10,28 @@
 
 namespace automodel::distributed {
 
-/// One thing that keeps a plan from being used on a model.
+/// One reason why a plan cannot be used on a model.
 struct TpFinding {
-  std::string pattern;  ///< the plan's entry that it is about; "" for the sizes
+  std::string pattern;  ///< the plan's entry that it concerns; "" for sizes
   std::string text;
 };
 
-/// A plan brought down to the modules that hold the parameters.
+/// A plan, resolved to the modules that hold the parameters.
 struct TpLayerPlan {
-  std::map<std::string, ParallelStyle> styles;  ///< by fqn of the module here; absent: whole
-  bool splits_vocabulary = false;               ///< of the output head, tied or not
+  std::map<std::string, ParallelStyle> styles;  ///< by the module's fqn; absent: whole
+  bool splits_vocabulary = false;               ///< whether the output head, tied or not, is split
   std::vector<TpFinding> findings;              ///< empty when the plan can be used
 };
 
-/// How a plan is to be used.
+/// The sizes and rules for which a plan is resolved.
 struct TpUse {
   int tp_size = 1;
   bool sequence_parallel = false;
   bool must_match = false;  ///< every pattern of the plan must match a module
 };
 
-/// Matches a plan with a model's modules, whose parameters need no memory, and checks everything
-/// that the sizes and the modules' order ask of it.
+/// Matches a plan with a model's modules, whose parameters need no memory, and checks the
+/// constraints of the sizes and of the modules' order.
 TpLayerPlan plan_layers(torch::nn::Module& module, const TpModel& model, const TpShardPlan& plan,
                         const TpUse& use);
 

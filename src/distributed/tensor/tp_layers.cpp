@@ -37,7 +37,7 @@ std::vector<TpLayer> find_tp_layers(torch::nn::Module& root, const tensor::KeyMa
       layers.back().is_under_heads =
           parent != modules.end() && dynamic_cast<nn::SplitsHeads*>(parent->second) != nullptr;
     }
-    if (is_adapter(part.parameter)) continue;  // named after the layer's own tensors
+    if (is_adapter(part.parameter)) continue;  // the layer's own tensors have its name
     std::vector<std::string>& names = layers.back().hf_names;
     const std::string name = parent_of(part.name);
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);

@@ -14,7 +14,7 @@ constexpr const char* kSuperPlan = "llama_nemotron_super_tp_plan";
 constexpr const char* kStyles =
     "colwise, rowwise, colwise_rep, rowwise_rep, sequence_parallel, replicated_with_grad_allreduce";
 
-/// Styles of `_tp_plan` that are for experts or for kernels of transformers.
+/// Styles of `_tp_plan` for experts or for kernels of transformers, which are ignored here.
 bool is_foreign_style(std::string_view style) {
   return style.starts_with("ep_") || style == "local_colwise" || style == "local_rowwise" ||
          style == "gather";
@@ -62,7 +62,7 @@ TpShardPlan translated(const TpStyleNames& names) {
   return plan;
 }
 
-/// The norms that a model's rules compute on parts of the sequence.
+/// Entries for the norms that compute on a rank's part of the sequence.
 TpStyleNames sequence_norms(const TpModel& model) {
   TpStyleNames names;
   for (const nn::TpRule& rule : model.plan.tp_rules) {
@@ -76,7 +76,7 @@ TpStyleNames sequence_norms(const TpModel& model) {
   return names;
 }
 
-/// Layouts of a stream of activations that is split by positions between the layers.
+/// Sets the layouts of a plan whose hidden states are split by positions between the layers.
 void split_sequence(TpShardPlan& plan) {
   for (auto& [pattern, style] : plan) {
     if (style.kind == StyleKind::kColwise) style.input = StyleLayout::kShardSequence;

@@ -13,7 +13,7 @@
 
 namespace automodel::distributed {
 
-/// How a layer's input or output lies on the ranks: torch's Replicate(), Shard(1), Shard(-1).
+/// How a layer's input or output is split over the ranks: torch's Replicate(), Shard(1), Shard(-1).
 enum class StyleLayout { kReplicate, kShardSequence, kShardLast };
 
 /// torch.distributed.tensor.parallel's ColwiseParallel, RowwiseParallel, SequenceParallel.
@@ -36,19 +36,19 @@ using TpStyleNames = std::map<std::string, std::string>;
 /// `distributed.tp_plan`: nothing, a mapping, or a plan's name.
 using TpPlanChoice = std::variant<std::monostate, TpStyleNames, std::string>;
 
-/// What tensor parallelism must know of a model.
+/// The facts about a model that tensor parallelism needs.
 struct TpModel {
   std::string architecture;  ///< "LlamaForCausalLM"
-  int64_t num_heads = 0;     ///< 0: not known
+  int64_t num_heads = 0;     ///< 0: unknown
   int64_t num_kv_heads = 0;
   int64_t vocab_size = 0;
   nn::ParallelPlan plan;
-  tensor::KeyMap keys;  ///< of the whole model
+  tensor::KeyMap keys;  ///< of the unsplit model
 };
 
-/// The styles that a model states, as transformers' do: `_tp_plan` of the class (the head), of the
-/// instance (the class's, and the inner model's under their whole names), and of the inner model,
-/// whose names lack the prefix.
+/// The styles that a model states in the form of transformers' classes: `_tp_plan` of the class
+/// (the head), of the instance (the class's, and the inner model's under full names) and of the
+/// inner model (names without prefix).
 struct StatedTpPlans {
   TpStyleNames of_class;
   TpStyleNames of_instance;
@@ -56,37 +56,38 @@ struct StatedTpPlans {
   std::string inner_prefix = "model";
 };
 
-/// "colwise", "rowwise", "colwise_rep" (output gathered), "rowwise_rep" (input whole on every
-/// rank), "sequence_parallel"; nullopt for "replicated_with_grad_allreduce", which splits nothing.
-/// Throws UserError "Unknown parallel style: X" for other words.
+/// Translates "colwise", "rowwise", "colwise_rep" (output gathered), "rowwise_rep" (input whole on
+/// every rank) and "sequence_parallel"; nullopt for "replicated_with_grad_allreduce", which splits
+/// nothing. Throws UserError "Unknown parallel style: X" for other words.
 std::optional<ParallelStyle> translate_to_torch_parallel_style(std::string_view style);
 
-/// Throws UserError "num_key_value_heads (x) must be divisible by TP size (y)", or the same for
-/// num_attention_heads, in this order. One rank fits every model; 0 heads fit every size.
+/// Throws UserError "num_key_value_heads (x) must be divisible by TP size (y)", or the same text
+/// for num_attention_heads, checked in this order. Any model passes with one rank; 0 heads pass
+/// with any size.
 void validate_tp_mesh(const TpModel& model, int64_t tp_size);
 
-/// The rules of our own model in the words of transformers' classes; none of a model that cannot be
+/// A model's own rules in the form of transformers' `_tp_plan`; empty for a model that cannot be
 /// split.
 StatedTpPlans stated_tp_plans(const TpModel& model);
 
-/// The plan that a model states: class, then instance, then inner model, later ones win. The
-/// embedding is added as rowwise_rep; an output head that would be gathered keeps its parts. Throws
-/// UserError "Hugging Face tp plan is not supported for X: ..." when nothing is stated, as of GPT-2
-/// and OLMo 2.
+/// The plan that a model states: class, then instance, then inner model; later entries replace
+/// earlier ones. Adds the embedding as rowwise_rep; a head whose output would be gathered keeps its
+/// parts. Throws UserError "Hugging Face tp plan is not supported for X: ..." when the model states
+/// nothing, as GPT-2 and OLMo 2.
 TpShardPlan get_hf_tp_shard_plan(const TpModel& model);
-/// The plan that a model states, from statements that were read elsewhere.
+/// The same from given statements.
 TpShardPlan get_hf_tp_shard_plan(const StatedTpPlans& stated,
                                  const std::string& architecture = "this model");
 
-/// The plan of a recipe: a mapping as it is, a named plan, the model's own, else the llama-style
-/// base plan. Throws UserError for an unknown name.
+/// The plan of a recipe: its mapping, a named plan, the model's own plan, else the llama-style base
+/// plan. Throws UserError for an unknown name.
 TpShardPlan get_parallel_plan(const TpModel& model, bool sequence_parallel,
                               const TpPlanChoice& tp_shard_plan = {});
 
-/// Embedding, projections and head of a llama-style model.
+/// The plan for embedding, projections and head of a llama-style model.
 TpShardPlan base_tp_plan(bool sequence_parallel);
 
-/// Whether a pattern's components are those of a name.
+/// Whether a pattern's components match those of a name.
 bool matches_module(std::string_view pattern, std::string_view name);
 
 }  // namespace automodel::distributed

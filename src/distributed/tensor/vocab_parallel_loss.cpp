@@ -18,7 +18,7 @@ using kernels::CrossEntropyOptions;
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Where a loss is computed.
+/// The ranks and rows over which a loss is computed.
 struct VocabPlace {
   const comm::ProcessGroup* group;
   VocabRange range;

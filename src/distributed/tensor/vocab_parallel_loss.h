@@ -9,13 +9,13 @@
 namespace automodel::distributed {
 
 /// Head and cross-entropy over a vocabulary whose rows are split over a group. Every rank computes
-/// the logits of its own rows; of a chunk of tokens only three numbers a token travel (the largest
-/// logit, the sum of exponentials, the label's logit). The weight it is given holds this rank's
-/// rows, perhaps with padding behind them; labels are those of the whole vocabulary. The loss is
+/// the logits of its own rows; per chunk of tokens only three numbers per token are exchanged (the
+/// largest logit, the sum of exponentials, the label's logit). The weight passed in holds this
+/// rank's rows, possibly followed by padding; labels are ids of the whole vocabulary. The loss is
 /// the same on every rank.
 ///
-/// `sums_hidden_gradient`: the gradient of the hidden states is added up over the group; false when
-/// whoever gathered them does that.
+/// `sums_hidden_gradient`: whether it sums the gradient of the hidden states over the group; false
+/// when the operation that gathered them does so.
 std::shared_ptr<nn::LossHead> make_vocab_parallel_loss_head(comm::ProcessGroup group,
                                                             int64_t vocab_size,
                                                             bool sums_hidden_gradient);

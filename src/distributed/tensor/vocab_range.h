@@ -9,9 +9,9 @@ namespace automodel::distributed {
 struct VocabRange {
   int64_t first = 0;
   int64_t count = 0;
-  int64_t stored = 0;  ///< rows of the local parameter, the same on all ranks; the last may be idle
+  int64_t stored = 0;  ///< rows of the local parameter, equal on all ranks; the last may be unused
 
-  /// Rows are dealt evenly: the first vocab_size mod num_ranks ranks have one row more.
+  /// Divides the rows evenly: the first vocab_size mod num_ranks ranks have one row more.
   static VocabRange of(int64_t vocab_size, int64_t rank, int64_t num_ranks) {
     const int64_t least = vocab_size / num_ranks;
     const int64_t rest = vocab_size % num_ranks;

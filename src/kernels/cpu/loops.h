@@ -4,19 +4,19 @@
 
 namespace automodel::kernels::cpu {
 
-/// A number of bfloat16 in memory: the upper half of a float32's bits.
+/// A bfloat16 number in memory: the upper half of a float32's bits.
 struct Bfloat16 {
   uint16_t bits;
 };
 
-/// A matrix for a product: rows [R, C] of C neighbours, all of them or those that `rows` names,
-/// taken as they are or as columns.
+/// A matrix of a product: rows [R, C] with contiguous elements, all of them or those selected by
+/// `rows`, used as rows or as columns.
 struct ProductOperand {
   const void* data = nullptr;
   int64_t stride = 0;             ///< elements between rows
   const int64_t* rows = nullptr;  ///< which; null: all
   bool is_transposed = false;
-  bool is_bfloat16 = false;  ///< what `data` holds; else float
+  bool is_bfloat16 = false;  ///< type of `data`; else float
 
   /// T is float or Bfloat16, what the matrix holds.
   template <typename T>
@@ -26,7 +26,7 @@ struct ProductOperand {
 };
 
 /// Some rows and columns of c [m, n] = alpha * a [m, depth] b [depth, n] (+ c), depth > 0. Sums are
-/// float32 whatever the matrices hold; what c holds is rounded to once.
+/// float32 for any matrices, and are rounded once to c's type.
 struct ProductPart {
   ProductOperand a, b;
   void* c = nullptr;
@@ -36,16 +36,16 @@ struct ProductPart {
   int64_t column_begin = 0, column_end = 0;
   float alpha = 1;
   bool adds = false;
-  bool is_c_bfloat16 = false;  ///< what c holds; else float
+  bool is_c_bfloat16 = false;  ///< type of c; else float
 };
 
-/// What a product works on at a time fits a core's cache: this many steps of the inner dimension,
-/// and columns.
+/// Sizes of a product's working set that fit a core's cache: steps of the inner dimension, and
+/// columns.
 constexpr int64_t kProductDepth = 256;
 constexpr int64_t kProductColumns = 512;
 constexpr int64_t kMostTileColumns = 32;
 
-/// Rows of a bfloat16 result whose sums are there at once.
+/// Rows of a bfloat16 result whose sums are held at once.
 constexpr int64_t kRoundedRows = 512;
 /// The longest head that the loops of heads take.
 constexpr int64_t kMostHeadDim = 1024;
@@ -67,14 +67,14 @@ struct RowLoops {
   /// One head: out = rotate(norm(x)); w null: no norm; half 0: no rotation. Returns rstd.
   float (*head_forward)(const T* x, const T* w, const float* cos, const float* sin, T* out,
                         int64_t dim, int64_t half, float eps, bool adds_one);
-  /// The way back: dx from d_out, by way of `scratch` [dim]; dw += gradient of w.
+  /// Backward: dx from d_out, using `scratch` [dim]; dw += gradient of w.
   void (*head_backward)(const T* d_out, const T* x, const T* w, const float* cos, const float* sin,
                         float rstd, float* scratch, T* dx, float* dw, int64_t dim, int64_t half,
                         bool adds_one);
   float (*dot)(const T* a, const T* b, int64_t count);
   /// sum += row
   void (*add_row)(const T* row, float* sum, int64_t count);
-  /// In float64: the squares of `count` numbers, added up.
+  /// The sum of the squares of `count` numbers, in float64.
   double (*squares)(const T* row, int64_t count);
 };
 
@@ -89,7 +89,7 @@ struct LoopTable {
 
   RowLoops<float> float32;
   RowLoops<Bfloat16> bfloat16;
-  /// By whether the parameters, the gradients and the states are bfloat16.
+  /// Indexed by whether parameters, gradients and states are bfloat16.
   AdamLoop adam[2][2][2];
   /// Row of scores -> probabilities over [begin, end), zeros elsewhere in [0, width); returns the
   /// log of the sum of exponentials, -inf for an empty range. cap > 0: scores are capped first.
@@ -100,15 +100,16 @@ struct LoopTable {
   /// scores -> probabilities exp(s - lse) in place; grads (d of probabilities) -> d of scores.
   void (*softmax_backward_row)(float* scores, float* grads, int64_t begin, int64_t end,
                                int64_t width, float lse, float delta, float scale, float cap);
-  /// row *= scale where a number is kept, 0 where it is dropped.
+  /// row *= scale where an element is kept, 0 where it is dropped.
   void (*drop_row)(float* row, const bool* is_kept, float scale, int64_t count);
   /// Cross-entropy of one row of logits, which become their gradients times `factor`.
   double (*cross_entropy_row)(float* logits, int64_t label, int64_t width, float logit_scale,
                               float cap, float factor);
   void (*widen)(const Bfloat16* from, float* to, int64_t count);
-  /// To the nearest, even where two are as near; NaN stays NaN.
+  /// Rounds to nearest, ties to even; NaN stays NaN.
   void (*round)(const float* from, Bfloat16* to, int64_t count);
-  /// `scratch` holds product_scratch() floats. Each number's bits are those of any other cut.
+  /// `scratch` holds product_scratch() floats. A number's bits do not depend on how c is cut into
+  /// parts.
   void (*multiply)(const ProductPart& part, float* scratch);
 
   template <typename T>

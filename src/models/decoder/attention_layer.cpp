@@ -28,8 +28,8 @@ at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, co
   return at::stack(rows);
 }
 
-/// Where the tokens of x, this run of the batch's or all of them, stand in the whole sequences.
-/// The last run of split sequences goes on behind their end.
+/// The positions, in the whole sequences, of the tokens of x, which are all of the batch's or this
+/// part. In the last part of split sequences, positions continue past the end.
 static std::vector<tensor::PositionRun> positions_of(const at::Tensor& x,
                                                      const ForwardContext& context) {
   std::vector<tensor::PositionRun> runs;
@@ -107,8 +107,8 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
                                    dtype));
 }
 
-/// qkv [B, S, (N + 2 K) H] whose q and k have neighbours for pairs to rotate, with halves instead.
-/// Scores stay what they are: q and k change places alike.
+/// Reorders q and k in qkv [B, S, (N + 2 K) H] so that pairs to rotate are no longer neighbours but
+/// d and d + rotary_dim / 2. Scores are unchanged, since q and k are reordered alike.
 static at::Tensor pairs_to_halves(const at::Tensor& qkv, const kernels::QkvOptions& options) {
   const int64_t num_rotated = options.num_heads + options.num_kv_heads;
   const int64_t rotary_dim = 2 * options.rope.cos.size(1);
@@ -122,7 +122,7 @@ static at::Tensor pairs_to_halves(const at::Tensor& qkv, const kernels::QkvOptio
   return at::cat({at::cat({halves, rest}, -1), v}, -2).flatten(-2);
 }
 
-/// q [B, S, N, H] times what its positions are scaled by.
+/// q [B, S, N, H] multiplied by the scale of its positions.
 static at::Tensor scaled_queries(const at::Tensor& q, const kernels::RopeTable& rope,
                                  const at::Tensor& position_ids) {
   const at::Tensor scale = position_ids.defined()
@@ -174,7 +174,7 @@ void Attention::keep_heads(int part, int num_parts) {
   first_head_ = part * options_.num_heads;
 }
 
-/// The dropout mask of this module's heads, [B, N, S, S], out of the mask of all heads.
+/// This module's heads, [B, N, S, S], in the dropout mask of all heads.
 at::Tensor Attention::probabilities_mask(const ForwardContext& context,
                                          const at::Tensor& projected) const {
   const int64_t batch = projected.size(0);
@@ -187,7 +187,7 @@ at::Tensor Attention::probabilities_mask(const ForwardContext& context,
       .to(projected.options());
 }
 
-/// {q, k and v; the queries' gates [B, S, N H]} of a projection whose queries have some.
+/// Splits a projection that includes gates into {q, k and v; the queries' gates [B, S, N H]}.
 std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projected) const {
   const int64_t head_dim = options_.head_dim;
   const int64_t q_rows = 2 * options_.num_heads * head_dim;
@@ -199,7 +199,7 @@ std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projec
 }
 
 at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
-  // The projection's output has the whole sequence, its input may be a part.
+  // The output has the whole sequence, even if x is this rank's part.
   at::Tensor projected = qkv_proj_->forward(x);
   at::Tensor gate;
   if (has_gate_) std::tie(projected, gate) = split_gate(projected);
@@ -218,7 +218,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
     options.dropout = dropout_;
     options.dropout_mask = probabilities_mask(context, projected);
   }
-  // Norms and rotation may have made the heads wider than the projection.
+  // Norms and rotation may have widened the heads' dtype.
   const at::ScalarType dtype = projected.scalar_type();
   const at::Tensor out =
       core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;

@@ -47,7 +47,7 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   QkNorm qk_norm_;
   bool is_rope_interleaved_;
   bool has_gate_;
-  kernels::QkvOptions options_;  // of the heads that are computed here
+  kernels::QkvOptions options_;  // for the heads that are computed here
   int64_t num_all_heads_;
   int64_t first_head_ = 0;
   at::Tensor sinks_;

@@ -81,13 +81,13 @@ void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType d
 
 at::Tensor Block::forward(const at::Tensor& x,
                           std::shared_ptr<const ForwardContext> context) const {
-  // The body holds the context by value: a recomputing behaviour calls it again much later.
+  // Captures the context by value: a recomputing behaviour calls the body again much later.
   return hook_({x}, [this, context](const nn::TensorList& in) {
     return nn::TensorList{run(in[0], *context)};
   })[0];
 }
 
-/// What stands between a branch's last projection and the residual sum.
+/// Applies what is between a branch's last projection and the residual sum.
 at::Tensor Block::finish_branch(at::Tensor branch, const nn::Norm* post_norm,
                                 const ForwardContext& context, const std::string& site) const {
   if (post_norm != nullptr) branch = post_norm->forward(branch);

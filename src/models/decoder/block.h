@@ -12,18 +12,19 @@
 
 namespace automodel::models::decoder {
 
-/// One layer: attention (or what else mixes tokens) and MLP (or a mixture of experts in its place),
-/// each with its norms and residual sum, or one of the two alone. Modules: attention_pre_norm,
-/// attention, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm; norms as the placement says.
+/// One layer: attention (or another mixer of tokens) and an MLP (or a mixture of experts), each
+/// with its norms and residual sum, or one of the two alone. Modules: attention_pre_norm,
+/// attention, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm; which norms exist depends on
+/// the placement.
 class Block final : public torch::nn::Module, public nn::HookedModule {
  public:
   Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
 
-  /// x [B, S, D] to [B, S, D], through the unit's hook. The context lives as long as the graph.
+  /// x [B, S, D] to [B, S, D], through the unit's hook. The graph keeps the context.
   at::Tensor forward(const at::Tensor& x, std::shared_ptr<const ForwardContext> context) const;
 
   nn::UnitHook& unit_hook() override { return hook_; }
-  /// Null in a layer that is an MLP alone.
+  /// Null in a layer that is only an MLP.
   AttentionLayer* attention() { return attention_.get(); }
 
  private:
@@ -44,12 +45,12 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   std::shared_ptr<AttentionLayer> attention_;
   std::shared_ptr<nn::Norm> attention_post_norm_;
   std::shared_ptr<nn::Norm> mlp_pre_norm_;
-  std::shared_ptr<nn::Mlp> mlp_;        // "mlp", as is
-  std::shared_ptr<moe::MoELayer> moe_;  // this one
+  std::shared_ptr<nn::Mlp> mlp_;        // registered as "mlp", as is moe_
+  std::shared_ptr<moe::MoELayer> moe_;  // one of the two is null
   std::shared_ptr<nn::Norm> mlp_post_norm_;
 };
 
-/// The norm of a config over `hidden_size` dims.
+/// The config's kind of norm over `hidden_size` dims.
 std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype);
 
 }  // namespace automodel::models::decoder

@@ -124,7 +124,7 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
   config.attention_dropout = reader.probability("attention_dropout", 0);
   config.initializer_range = reader.number("initializer_range", 0.02);
   config.is_head_tied = reader.flag("tie_word_embeddings", defaults.is_head_tied);
-  // A key that is there with null means no padding row; only an absent one takes the default.
+  // An explicit null means no padding row; only an absent key takes the default.
   config.padding_idx = reader.json().contains("pad_token_id") ? -1 : defaults.padding_idx;
   if (const Json* pad = reader.find("pad_token_id"); pad != nullptr && pad->is_int()) {
     const int64_t row = pad->as_int();
@@ -147,7 +147,7 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
 
 namespace {
 
-/// Numbers of a longrope list; findings when they are none or their count is wrong.
+/// The numbers of a longrope list; adds findings when it is no list or its length is wrong.
 std::vector<double> read_divisors(ConfigReader& reader, ConfigReader& rope, std::string_view key,
                                   int64_t count) {
   const Json* found = rope.find(key);

@@ -11,8 +11,8 @@
 
 namespace automodel::models::decoder {
 
-/// Reads a config.json with types and ranges checked. What is wrong is collected, one text a
-/// finding, and reading goes on, so that all findings are known at once. A null counts as absent.
+/// Reads a config.json, checking types and ranges. Findings are collected, one text each, and
+/// reading continues, so that all are known at once. A null counts as absent.
 class ConfigReader final {
  public:
   explicit ConfigReader(const Json& json) : json_(json) {}
@@ -22,7 +22,7 @@ class ConfigReader final {
   const Json* find(std::string_view key) const;
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
-  /// A whole number of at least 1 that must be there; 1 after a finding.
+  /// A required whole number of at least 1; returns 1 after a finding.
   int64_t size(std::string_view key);
   int64_t size(std::string_view key, int64_t fallback);
   /// A whole number of at least 0.
@@ -44,12 +44,12 @@ class ConfigReader final {
   std::vector<std::string> problems_;
 };
 
-/// What families of the Llama kind differ in where their config.json leaves a key out; the values
-/// are those of transformers' config classes.
+/// The defaults in which families of the Llama kind differ; values are those of transformers'
+/// config classes.
 struct CommonDefaults {
   bool requires_kv_heads = true;  ///< absent num_key_value_heads is an error; else num_heads
   int64_t head_dim = 0;           ///< 0: hidden_size / num_attention_heads
-  int64_t intermediate_size = 0;  ///< 0: must be there
+  int64_t intermediate_size = 0;  ///< 0: the key is required
   int64_t max_positions = 2048;
   double norm_eps = 1e-6;
   bool is_head_tied = false;
@@ -58,14 +58,14 @@ struct CommonDefaults {
   std::string_view activation = "silu";
 };
 
-/// The sizes, norm epsilon, dropout, initializer range, padding row and activation that the Llama
-/// kind shares, with all layers alike (no rotary embedding yet).
+/// Reads the sizes, norm epsilon, dropout, initializer range, padding row and activation of a
+/// Llama-like config.json, with all layers alike and no rotary embedding yet.
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults);
 
 struct RopeDefaults {
   double theta = 10000.0;
-  std::string_view theta_key = "rope_theta";  ///< where the old form has theta
-  bool has_partial_default = false;           ///< the default type heeds partial_rotary_factor
+  std::string_view theta_key = "rope_theta";  ///< the old form's key of theta
+  bool has_partial_default = false;           ///< the default type reads partial_rotary_factor
   double partial_default = 1.0;               ///< partial_rotary_factor where it is absent
   bool scales_queries = false;                ///< llama_4_scaling_beta has an effect
 };
@@ -75,30 +75,28 @@ struct RopeDefaults {
 nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const DecoderConfig& config,
                           const RopeDefaults& defaults);
 
-/// Reads `rope_scaling` / `rope_parameters` in the old and the new form and gives every layer that
-/// one rotary embedding.
+/// Reads `rope_scaling` / `rope_parameters` in the old or new form and sets it for every layer.
 void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& defaults);
 
-/// Gives the layers that `layer_types` calls sliding_attention the window; without `layer_types`
-/// those for which `is_sliding(layer)` holds. Returns which layers slide.
+/// Sets the window in the layers that `layer_types` calls sliding_attention, or without
+/// `layer_types` in those for which `is_sliding(layer)` is true. Returns which layers slide.
 template <typename IsSliding>
 std::vector<bool> add_windows(ConfigReader& reader, DecoderConfig& config, int64_t window,
                               IsSliding&& is_sliding);
 
-/// The window where `use_sliding_window` asks for one, `absent` without `sliding_window`; else 0.
+/// The window if `use_sliding_window` is set (`absent` when `sliding_window` is missing); else 0.
 int64_t read_requested_window(ConfigReader& reader, int64_t absent);
 
-/// Qwen 2's and Qwen 3's windows: where they are asked for, in the layers from `max_window_layers`
-/// on.
+/// Windows of Qwen 2 and Qwen 3: if requested, in the layers from `max_window_layers` on.
 void add_upper_windows(ConfigReader& reader, DecoderConfig& config);
 
-/// Gives the layers of a decided list the window.
+/// Sets the window in the layers for which `sliding` is true.
 void set_windows(DecoderConfig& config, int64_t window, const std::vector<bool>& sliding);
 
-/// Gives every layer the window; 0: none.
+/// Sets the window in every layer; 0: none.
 void set_window(DecoderConfig& config, int64_t window);
 
-/// `layer_types`: whether each layer is of the `other` kind beside full_attention; nullopt when
+/// `layer_types`: whether each layer is of kind `other` rather than full_attention; nullopt when
 /// absent.
 std::optional<std::vector<bool>> read_layer_types(ConfigReader& reader, int64_t num_layers,
                                                   std::string_view other = "sliding_attention");

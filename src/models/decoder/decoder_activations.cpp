@@ -45,15 +45,15 @@ class BlockSizes final {
         num_expert_ranks_(shape.num_expert_ranks),
         num_same_token_ranks_(shape.num_same_token_ranks) {}
 
-  /// Inputs of projections: all positions.
+  /// Inputs of projections, at all positions.
   int64_t hidden() const { return tokens_ * config_.hidden_size * e_; }
-  /// The stream between layers: this rank's positions.
+  /// Hidden states between layers, at this rank's positions.
   int64_t stream() const { return hidden() / parts_; }
 
-  /// Whether a norm over the hidden size keeps its input as it came.
+  /// Whether a norm over the hidden size keeps its input uncast.
   bool norm_keeps_input() const { return is_fused_ || config_.norm == NormKind::kLayer; }
 
-  /// Kept by a norm of `rows` rows of `dim` besides its input and its output.
+  /// What a norm of `rows` rows of `dim` keeps besides its input and output.
   int64_t norm(int64_t rows, int64_t dim) const {
     if (config_.norm == NormKind::kLayer) return rows * 8;
     return is_fused_ ? rows * 4 : rows * (8 * dim + 4);
@@ -61,7 +61,7 @@ class BlockSizes final {
 
   int64_t hidden_norm() const { return norm(tokens_ / parts_, config_.hidden_size); }
 
-  /// From the projection's output to q, k and v.
+  /// Kept between the projection's output and q, k and v.
   int64_t heads() const {
     const int64_t rows = tokens_ * num_heads_;
     const int64_t kv_rows = tokens_ * num_kv_heads_;
@@ -72,40 +72,41 @@ class BlockSizes final {
         if (!is_fused_) return norm(rows, config_.head_dim) + norm(kv_rows, config_.head_dim);
         break;
       case QkNorm::kNone:
-        return 0;  // a rotation is undone without its input
+        return 0;  // a rotation's backward does not need its input
     }
     return tokens_ * (q_ + 2 * k_) * e_ + (rows + kv_rows) * 4;
   }
 
-  /// Without whole scores.
+  /// Whether attention never holds all scores at once.
   bool attends_by_blocks() const {
     return is_fused_ || ((is_part_ || on_device_) && config_.attention_dropout == 0);
   }
   int64_t scores() const { return tokens_ * num_heads_ * length_ * 4; }
-  /// Bytes of the scores of as many queries as a device computes at once.
+  /// Bytes of the scores of the queries that a device computes at once.
   int64_t scores_at_once() const {
     const int64_t per_query = tokens_ * num_heads_;
     return 4 * per_query *
            kernels::num_queries_at_once(length_, per_query, kernels::AttentionBlock::kMaxScores);
   }
-  /// Beside what is kept while a device attends: keys and values of every head in float32, some
-  /// scores, a copy of them and their mask.
+  /// Needed while a device attends, beside what is kept: keys and values of every head in float32,
+  /// some scores, a copy of them and their mask.
   int64_t attending_forward() const {
     if (!attends_by_blocks()) return scores();
     if (config_.attention_dropout > 0) return scores() + (e_ == 4 ? 0 : scores() / 2);  // its mask
     return on_device_ ? tokens_ * 8 * q_ + scores_at_once() * 9 / 4 : 0;
   }
-  /// Keys, values and queries in float32, the gradients of q, k and v, of the result, and of keys
-  /// before and after heads that share them are summed; scores and their gradients.
+  /// Needed in backward: keys, values and queries in float32; the gradients of q, k, v and the
+  /// result, and those of keys before and after summing heads that share them; scores and their
+  /// gradients.
   int64_t attending_backward() const {
     if (!attends_by_blocks()) return 3 * scores();
     return on_device_ ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
   }
 
-  /// q, k and v as attention keeps them, to the output projection's input.
+  /// Kept between q, k and v, included, and the output projection's input.
   int64_t attention() const {
     if (attends_by_blocks()) {
-      const int64_t widened = is_fused_ || e_ == 4 ? 0 : tokens_ * q_ * 4;  // the blocks' result
+      const int64_t widened = is_fused_ || e_ == 4 ? 0 : tokens_ * q_ * 4;       // in float32
       const int64_t dropped = config_.attention_dropout > 0 ? scores() / 4 : 0;  // a byte each
       return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4 + dropped;
     }
@@ -119,7 +120,7 @@ class BlockSizes final {
 
   int64_t up() const { return tokens_ * intermediate_ * e_; }
 
-  /// From the first projection's output to the second's input.
+  /// Kept between the first projection's output and the second one's input.
   int64_t mlp() const {
     using kernels::Activation;
     if (is_moe()) return experts().kept();
@@ -135,14 +136,14 @@ class BlockSizes final {
   bool has_mlp() const { return layer_.has_mlp; }
 
   int64_t wide() const { return std::max<int64_t>(4, e_); }
-  /// Elements of the values' heads in a layer with a state.
+  /// Elements per token of the value heads in a layer with a state.
   int64_t state_values() const {
     return layer_.mixer == Mixer::kMamba2 ? config_.mamba2->inner() : config_.gated_delta->values();
   }
 
-  /// A layer with a state, from its first projection's output to its last one's input: the
-  /// projection's rows, the convolution's results before and after the activation, decays and
-  /// weights of the heads, and the values on their way through the gated norm.
+  /// Kept by a layer with a state between its first projection's output and its last one's input:
+  /// the projection's rows, the convolution's results before and after the activation, decays and
+  /// weights of the heads, and the values within the gated norm.
   int64_t state() const {
     const int64_t values = state_values();
     const int64_t casts = e_ == wide() ? 0 : 1;
@@ -161,8 +162,8 @@ class BlockSizes final {
     return tokens_ * (rows + copies * values * wide() + 4 * sizes.num_heads * wide());
   }
 
-  /// What backward makes again of a layer with a state: scores of each head's chunks and what is
-  /// read and written of them.
+  /// What backward recomputes in a layer with a state: scores of each head's chunks and their
+  /// operands.
   int64_t state_working() const {
     const bool is_mamba = layer_.mixer == Mixer::kMamba2;
     const int64_t num_scores = is_mamba ? 4 : 8;
@@ -201,7 +202,8 @@ class BlockSizes final {
     return kept;
   }
 
-  /// The block's output: the next norm's or, with norms behind, the next projection's input.
+  /// The block's output: the next norm's input or, with norms after branches, the next
+  /// projection's.
   int64_t output() const {
     return config_.norm_placement == NormPlacement::kPost || norm_keeps_input() ? stream() : 0;
   }
@@ -213,8 +215,8 @@ class BlockSizes final {
     return std::max(experts().forward_working(), attending);
   }
 
-  /// The fullest of the backward passes of the second projection, the activation, the first
-  /// projection and attention; what was freed before counts against it.
+  /// The largest need of the backward of the second projection, the activation, the first
+  /// projection and attention; what was freed by then is subtracted.
   int64_t backward_working() const {
     if (has_state()) return std::max(state_working() - mlp_branch(), 3 * hidden());
     const int64_t width = config_.is_mlp_gated ? 2 : 1;
@@ -251,8 +253,8 @@ class BlockSizes final {
   int64_t num_same_token_ranks_;
 };
 
-/// The kinds of layers that are told apart, and how many of each: where some carry a state or lack
-/// an MLP, all; else blocks are taken as alike, as layers of experts where the model has any.
+/// The kinds of layers that are distinguished, with their numbers. If some layer has a state or no
+/// MLP, all kinds are; else all blocks count as alike, as layers of experts if the model has any.
 std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& config) {
   std::vector<std::pair<LayerOptions, int64_t>> kinds;
   const bool are_alike = !config.has_recurrence();
@@ -279,8 +281,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   const auto kinds = layer_kinds(config);
   const BlockSizes block(config, shape, kinds.front().first);
   const int64_t rows = std::min(kChunkTokens, shape.tokens());
-  // A plain logit is float32, beside it its cap's slope, and then its gradient as the weight's
-  // dtype has it.
+  // A plain logit takes float32, plus its cap's slope or later its gradient in the weight's dtype.
   const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
   const int64_t slope = config.final_softcap > 0 ? 4 : 0;
   const int64_t per_logit = shape.is_fused() ? shape.element_size : 4 + std::max(cast, slope);
@@ -300,7 +301,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   sizes.final_norm_kept = block.hidden_norm() + block.hidden();
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
-                 block.hidden();  // the rows that have labels
+                 block.hidden();  // the labelled rows
   if (!config.moe) return sizes;
   const moe::ExpertSizes experts = block.experts();
   sizes.experts_input = 3 * block.stream();

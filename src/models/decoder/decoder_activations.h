@@ -5,8 +5,8 @@
 
 namespace automodel::models::decoder {
 
-/// What the shared decoder's modules keep and need for a batch, all positions labelled. It follows
-/// what the kernels save: a change of one is a change of this, and a test counts both.
+/// What the shared decoder's modules keep and need for a batch whose positions are all labelled. It
+/// must match what the kernels save; a test compares the two.
 nn::ActivationSizes activation_sizes(const DecoderConfig& config, const nn::ActivationShape& shape);
 
 }  // namespace automodel::models::decoder

@@ -18,7 +18,7 @@ enum class NormKind {
   kLayer,       ///< LayerNorm with bias (GPT-2)
 };
 
-/// Where a block's norms stand.
+/// Where a block's norms are.
 enum class NormPlacement {
   kPre,       ///< before attention and before the MLP
   kSandwich,  ///< before and after each (Gemma 2, Gemma 3)
@@ -31,46 +31,46 @@ enum class QkNorm {
   kWholeProjection,  ///< over all heads' dims together (OLMo 2)
 };
 
-/// What mixes the tokens of a layer.
+/// The part of a layer that mixes tokens.
 enum class Mixer {
-  kAttention,   ///< DecoderConfig::latent_attention, or plain
+  kAttention,   ///< plain, or DecoderConfig::latent_attention if set
   kGatedDelta,  ///< DecoderConfig::gated_delta
   kMamba2,      ///< DecoderConfig::mamba2
-  kNone,        ///< the layer is an MLP alone (Nemotron-H)
+  kNone,        ///< the layer is only an MLP (Nemotron-H)
 };
 
-/// What differs between the layers of one model.
+/// The options in which layers of one model differ.
 struct LayerOptions {
   Mixer mixer = Mixer::kAttention;
-  bool has_mlp = true;         ///< an MLP or experts behind the mixer
-  int64_t window = 0;          ///< a query sees itself and window - 1 tokens before; 0: all
+  bool has_mlp = true;         ///< whether an MLP or experts follow the mixer
+  int64_t window = 0;          ///< tokens that a query sees, itself included; 0: all before it
   int rope = -1;               ///< index into DecoderConfig::ropes; -1: no rotation
-  double attention_scale = 0;  ///< of the scores; 0: 1 / sqrt(head_dim)
-  bool is_moe = false;         ///< DecoderConfig::moe in the MLP's place
+  double attention_scale = 0;  ///< factor of the scores; 0: 1 / sqrt(head_dim)
+  bool is_moe = false;         ///< DecoderConfig::moe replaces the MLP
 };
 
-/// Attention whose keys and values come from a narrow projection that they share (DeepSeek's MLA).
-/// A head's q and k are parts without and with rotation.
+/// Attention whose keys and values come from a shared narrow projection (DeepSeek's MLA). In each
+/// head q and k have a part with and one without rotation.
 struct LatentAttentionOptions {
-  int64_t q_rank = 0;  ///< of the queries' own narrow projection; 0: one projection
+  int64_t q_rank = 0;  ///< width of the queries' narrow projection; 0: none
   int64_t kv_rank = 0;
   int64_t plain_dim = 0;            ///< of q and k of a head, not rotated (qk_nope_head_dim)
   int64_t rotated_dim = 0;          ///< of q and k of a head; k's is shared by all heads
   int64_t value_dim = 0;            ///< of v of a head
-  bool is_rope_interleaved = true;  ///< pairs to rotate are neighbours
+  bool is_rope_interleaved = true;  ///< pairs to rotate are neighbouring dims
 
   int64_t qk_dim() const { return plain_dim + rotated_dim; }
 };
 
-/// Gated delta nets (Qwen 3 Next, Qwen 3.5): a state of keys and values in attention's place.
+/// Gated delta nets (Qwen 3 Next, Qwen 3.5), which replace attention by a state of keys and values.
 struct GatedDeltaOptions {
   int64_t num_key_heads = 0;  ///< of queries and keys; each serves num_heads / num_key_heads
   int64_t num_heads = 0;      ///< of values
   int64_t key_dim = 0;        ///< of a head of q and k
   int64_t value_dim = 0;      ///< of a head of v
   int64_t num_taps = 4;       ///< positions that the convolution of q, k and v sees
-  /// in_proj's rows lie by key heads in two tensors, q, k, v and gate of each, then beta and step
-  /// of each; else in four: q, k and v of all, gate, beta, step.
+  /// Order of in_proj's rows. True: q, k, v and gate of each key head, then beta and step of each
+  /// (two tensors); false: q, k and v of all heads, gate, beta, step (four tensors).
   bool is_grouped = false;
 
   int64_t keys() const { return num_key_heads * key_dim; }
@@ -89,9 +89,9 @@ struct Mamba2Options {
   bool has_conv_bias = true;
   bool has_proj_bias = false;
   kernels::Activation activation = kernels::Activation::kSilu;
-  double min_step = 0;  ///< steps are clamped to this, after their softplus
+  double min_step = 0;  ///< lower bound of steps, after their softplus
   double max_step = std::numeric_limits<double>::infinity();
-  double init_min_step = 0.001;  ///< of initial values: steps between these two
+  double init_min_step = 0.001;  ///< initial steps are between these two
   double init_max_step = 0.1;
   double init_step_floor = 1e-4;
   bool is_residual_init_scaled = true;  ///< out_proj's initial values are divided by sqrt(layers)
@@ -102,7 +102,7 @@ struct Mamba2Options {
   int64_t projected_rows() const { return inner() + conv_channels() + num_heads; }
 };
 
-/// A decoder-only transformer, whatever the family: what its modules read.
+/// The options of a decoder-only transformer of any family: all that its modules read.
 struct DecoderConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -111,7 +111,7 @@ struct DecoderConfig {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t max_positions = 0;
-  int64_t padding_idx = -1;  ///< row of the embedding that gets no gradient from the lookup
+  int64_t padding_idx = -1;  ///< a row of the embedding whose lookup gives no gradient
 
   kernels::Activation activation = kernels::Activation::kSilu;
   NormKind norm = NormKind::kRms;
@@ -128,7 +128,7 @@ struct DecoderConfig {
   bool is_head_tied = false;
 
   double embedding_scale = 1.0;
-  bool is_embedding_scale_rounded = false;  ///< the scale is rounded to the embedding's dtype first
+  bool is_embedding_scale_rounded = false;  ///< the scale is first rounded to the embedding's dtype
   double residual_scale = 1.0;
   double logit_scale = 1.0;
   double attention_softcap = 0;
@@ -141,18 +141,18 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
 
-  bool has_attention_gate = false;   ///< heads times sigmoid(gate); q_proj: q, then gate of a head
-  bool has_attention_sinks = false;  ///< a learned score a head beside the keys' (GPT-OSS)
-  std::optional<LatentAttentionOptions> latent_attention;  ///< then head_dim is its rotated_dim
+  bool has_attention_gate = false;   ///< heads times sigmoid(gate); q_proj: q, gate of each head
+  bool has_attention_sinks = false;  ///< a learned score per head beside the keys' (GPT-OSS)
+  std::optional<LatentAttentionOptions> latent_attention;  ///< if set, head_dim is its rotated_dim
   std::optional<GatedDeltaOptions> gated_delta;
   std::optional<Mamba2Options> mamba2;
   std::optional<moe::MoEConfig> moe;
   std::vector<nn::RopeOptions> ropes;
-  bool is_rope_interleaved = false;  ///< pairs to rotate are neighbours (GLM); else halves
+  bool is_rope_interleaved = false;  ///< pairs to rotate are neighbours (GLM), else d and d + half
   std::vector<LayerOptions> layers;  ///< one a layer
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
-  /// Rows of the queries' projection, their gates' included.
+  /// Rows of the queries' projection, including their gates.
   int64_t q_rows() const { return (has_attention_gate ? 2 : 1) * num_heads * head_dim; }
   int64_t qkv_rows() const { return q_rows() + 2 * num_kv_heads * head_dim; }
   /// Whether some layer carries a state from token to token.

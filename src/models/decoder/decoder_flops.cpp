@@ -14,7 +14,7 @@ int64_t mlp_inner_size(const DecoderConfig& config, const LayerOptions& layer) {
 
 namespace {
 
-/// mlp_inner_size of all layers together.
+/// The sum of mlp_inner_size over all layers.
 double inner_sizes(const DecoderConfig& config) {
   int64_t sum = 0;
   for (const LayerOptions& layer : config.layers) sum += mlp_inner_size(config, layer);
@@ -51,7 +51,7 @@ double gated_decoder_flops(const DecoderConfig& config, double B, double S, doub
 
 }  // namespace
 
-/// Attention already halved for causality.
+/// Counts attention as half, because of causality.
 double gpt_flops(const DecoderConfig& config, double B, double S) {
   const auto L = static_cast<double>(config.num_layers());
   const auto h = static_cast<double>(config.hidden_size);

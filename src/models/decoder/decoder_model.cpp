@@ -17,7 +17,7 @@ namespace automodel::models::decoder {
 
 namespace {
 
-/// A module that only holds others: "model".
+/// A module that only contains others: "model".
 class Container final : public torch::nn::Module {
  public:
   void remove(const std::string& name) { unregister_module(name); }
@@ -27,8 +27,8 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.ends_with(end);
 }
 
-/// Positions that the rotary tables must cover. On an accelerator the ids are not read back: the
-/// model's maximum covers them.
+/// Number of positions that the rotary tables must cover. On an accelerator position ids are not
+/// read back: the model's maximum is taken.
 int64_t needed_positions(const tensor::Batch& batch, int64_t max_positions) {
   if (batch.part) return batch.part->num_positions;
   if (!batch.position_ids.defined()) return batch.sequence_length();
@@ -83,7 +83,7 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
 
 namespace {
 
-/// The context's run of a mask of padding; what fills the last run up is padding too.
+/// This rank's part of the padding mask; what fills up the last part is padding too.
 at::Tensor padding_of_part(const tensor::Batch& batch, const ForwardContext& context) {
   const int64_t num_parts = context.num_sequence_parts;
   if (num_parts == 1) return batch.padding_mask;
@@ -169,7 +169,7 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
 
 template <typename Body>
 at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) const {
-  // A stream that is wider than the head's weight ends here.
+  // Hidden states of a wider dtype are cast to the head's weight's here.
   const auto multiplied = [&](const at::Tensor& x, const at::Tensor& weight) {
     return body(product_dtype_.of(x.to(weight.scalar_type())), product_dtype_.of(weight));
   };
@@ -214,7 +214,7 @@ at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Ten
   at::Tensor hidden = hidden_BSD.reshape({-1, config_.hidden_size});
   at::Tensor labels = batch.labels.reshape({-1});
   if (labels.is_cpu()) {
-    // The head costs hidden_size * vocab_size a row: leave the rows without a label out.
+    // The head costs hidden_size * vocab_size a row: skip rows without a label.
     const at::Tensor rows = labels.ne(ignore_index).nonzero().squeeze(1);
     if (rows.size(0) > 0 && rows.size(0) < labels.size(0)) {
       hidden = hidden.index_select(0, rows);
@@ -248,7 +248,7 @@ void DecoderModel::add_parameters(const tensor::KeyMap& parts,
     const auto last = std::find_if(key_map_.rbegin(), key_map_.rend(), [&](const auto& known) {
       return layer_of(known) == layer_of(part);
     });
-    // A tied head has no layer of its own but for its adapter.
+    // A tied head has no entries in the map, so its adapters go to the end.
     key_map_.insert(last == key_map_.rend() ? key_map_.end() : last.base(), part);
   }
   added_values_.insert(added_values_.end(), values.begin(), values.end());
@@ -268,7 +268,7 @@ void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
   key_map_ = std::move(keys);
 }
 
-/// The initial values of a parameter that only layers with a state have; nullopt for another one.
+/// Initial values of parameters that only layers with a state have; nullopt for others.
 static std::optional<tensor::InitRule> state_rule(const DecoderConfig& config,
                                                   std::string_view name) {
   using tensor::InitRule;

@@ -18,8 +18,9 @@
 
 namespace automodel::models::decoder {
 
-/// The shared decoder: model.embed_tokens, model.embed_positions, model.layers.N, model.norm,
-/// lm_head (absent when tied), each where the config has it, in this order.
+/// The shared decoder. Modules, in this order and as far as the config has them:
+/// model.embed_tokens, model.embed_positions, model.layers.N, model.norm, lm_head (absent when
+/// tied).
 class DecoderModel final : public CausalLM,
                            public nn::SplitsSequence,
                            public nn::MultiplyingModule,
@@ -69,11 +70,11 @@ class DecoderModel final : public CausalLM,
  private:
   std::shared_ptr<const ForwardContext> make_context(const tensor::Batch& batch);
   at::Tensor embed(const tensor::Batch& batch, const ForwardContext& context) const;
-  /// run_stage() and loss_of_hidden(), as parts of a forward.
+  /// run_stage() and loss_of_hidden() without the hook, as parts of a forward.
   at::Tensor run_blocks(const tensor::Batch& batch, const at::Tensor& input);
   at::Tensor cross_entropy(const tensor::Batch& batch, const at::Tensor& hidden, double divisor,
                            int64_t ignore_index) const;
-  /// What the head computes from hidden states and its weight, in its unit when it has its own.
+  /// Calls `body` with the head's input and weight, through the head's unit if it has its own.
   template <typename Body>
   at::Tensor with_head(const at::Tensor& hidden, const Body& body) const;
 
@@ -95,7 +96,7 @@ class DecoderModel final : public CausalLM,
   std::vector<std::shared_ptr<Block>> blocks_;
   std::shared_ptr<nn::Norm> norm_;
   std::shared_ptr<nn::Linear> lm_head_;
-  std::unique_ptr<nn::Lora> tied_head_;  // adapters of a head that is the embedding; may be null
+  std::unique_ptr<nn::Lora> tied_head_;  // null unless a tied head has adapters
   std::shared_ptr<nn::LossHead> loss_head_;
   nn::ProductDtype product_dtype_;  // of the head
   std::optional<at::ScalarType> logits_dtype_;

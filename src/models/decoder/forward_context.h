@@ -12,32 +12,32 @@
 
 namespace automodel::models::decoder {
 
-/// What every block of one forward pass needs besides its input; shared by the blocks and kept by
-/// those that are computed again in the backward pass.
+/// What every block of one forward needs besides its input; shared by the blocks and kept by those
+/// that are recomputed in backward.
 struct ForwardContext {
   at::Tensor position_ids;
   at::Tensor padding_mask;
-  /// For layers of experts, about the positions that blocks see here: [B, S], true where there is
-  /// no token; or undefined.
+  /// For layers of experts: [B, S] over the positions that blocks see, true where there is no
+  /// token; undefined if all are tokens.
   at::Tensor no_token;
   at::Tensor document_ids;
-  at::Tensor document_runs;  ///< kernels::document_runs of them, where a layer carries a state
+  at::Tensor document_runs;  ///< kernels::document_runs; only with recurrent layers
   at::Tensor visible_keys;
   std::vector<kernels::RopeTable> ropes;  ///< as in DecoderConfig::ropes
   bool is_training = false;
   tensor::SequencePart sequence;  ///< of the batch: everything, or a part of longer sequences
-  int64_t sequence_part = 0;      ///< blocks see this one of so many runs of the batch's tokens
+  int64_t sequence_part = 0;      ///< the part of the batch's tokens that blocks see
   int64_t num_sequence_parts = 1;
   DropoutContext dropout;
-  /// The dropout of adapters in the blocks, which see no context; a block sets it before they
-  /// compute.
+  /// The dropout key of the blocks' adapters, which get no context; a block sets it before it
+  /// computes.
   std::shared_ptr<nn::DropoutKey> adapter_dropout;
 };
 
-/// x [B, S, D] with zeros where padding is: what does not pass attention's mask.
+/// x [B, S, D] with zeros at padding, for layers other than masked attention.
 at::Tensor without_padding(const at::Tensor& x, const ForwardContext& context);
 
-/// `count` runs of a mask's elements, `numel` each; they begin at `first` and then every `stride`.
+/// Parts of a mask: `count` runs of `numel` elements, at `first`, `first + stride`, ...
 struct MaskRuns {
   int64_t count = 0;
   int64_t first = 0;
@@ -45,13 +45,12 @@ struct MaskRuns {
   int64_t stride = 0;
 };
 
-/// Runs of a mask, float32 [count, numel] on the CPU: 0 or 1 / (1 - p), keyed by the context, the
-/// site ("layers.3.mlp") and the position in the whole mask.
+/// The parts of a mask, float32 [count, numel] on the CPU, with values 0 or 1 / (1 - p). They are
+/// keyed by the context, the site ("layers.3.mlp") and the position in the whole mask.
 at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
                         double p);
 
-/// x [B, S, D] times the mask of the positions it holds in training; x itself otherwise or when p
-/// is 0.
+/// In training, x [B, S, D] times the mask at its positions; x itself otherwise or when p is 0.
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
                    double p);
 

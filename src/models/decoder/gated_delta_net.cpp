@@ -37,7 +37,7 @@ GatedDeltaNet::Projected GatedDeltaNet::split(const at::Tensor& projected) const
           parts[3]};
 }
 
-/// Rows: of each key head q, k and its heads' v and gate; then of each key head its heads' beta
+/// Rows: for each key head q, k and its heads' v and gate; then for each key head its heads' beta
 /// and step.
 GatedDeltaNet::Projected GatedDeltaNet::split_grouped(const at::Tensor& projected) const {
   const int64_t num_groups = sizes_.num_key_heads;

@@ -8,19 +8,19 @@
 
 namespace automodel::models::decoder {
 
-/// A gated delta net in attention's place (Qwen 3 Next, Qwen 3.5). Parameters in this order:
-/// dt_bias, A_log, in_proj (rows as GatedDeltaOptions says), conv1d (channels: queries, keys,
+/// A gated delta net, which replaces attention (Qwen 3 Next, Qwen 3.5). Parameters in this order:
+/// dt_bias, A_log, in_proj (rows as in GatedDeltaOptions), conv1d (channels: queries, keys,
 /// values), norm, out_proj.
 class GatedDeltaNet final : public AttentionLayer {
  public:
   GatedDeltaNet(const DecoderConfig& config, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const override;
-  /// No other core than its own.
+  /// Ignored: it has no attention core.
   void set_core(std::shared_ptr<nn::AttentionCore>) override {}
 
  private:
-  /// The rows of in_proj's result by what they are.
+  /// The parts of in_proj's result.
   struct Projected {
     at::Tensor qkv;   ///< [B, S, channels of the convolution]
     at::Tensor gate;  ///< [B, S, N, E]

@@ -9,7 +9,7 @@ namespace automodel::models::decoder {
 
 namespace {
 
-/// Collects parts in the order of the modules' parameters.
+/// Collects key map entries in the order of the modules' parameters.
 class KeyMapBuilder final {
  public:
   explicit KeyMapBuilder(const DecoderConfig& config) : config_(config) {}
@@ -28,7 +28,7 @@ class KeyMapBuilder final {
     if (config_.norm == NormKind::kLayer) add(name + ".bias", parameter + ".bias", {dim});
   }
 
-  /// A projection whose rows are those of several tensors, all weights before all biases.
+  /// Adds a projection whose rows are those of several tensors: all weights, then all biases.
   void add_rows(const std::vector<std::pair<std::string, int64_t>>& tensors,
                 const std::string& parameter, int64_t in, bool has_bias) {
     for (const bool is_bias : {false, true}) {

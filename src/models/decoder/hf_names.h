@@ -8,8 +8,8 @@
 
 namespace automodel::models::decoder {
 
-/// Names of the tensors in a family's Hugging Face checkpoints; the defaults are Llama's. An empty
-/// name means that the family has no such tensor or has it under another entry.
+/// Tensor names in a family's Hugging Face checkpoints; defaults are Llama's. An empty name: the
+/// family has no such tensor, or names it in another entry.
 struct HfNames {
   std::string_view embedding = "model.embed_tokens";
   std::string_view positions;
@@ -18,23 +18,23 @@ struct HfNames {
   std::string_view head = "lm_head";
 
   std::string_view attention = "self_attn";
-  std::string_view qkv;  ///< one tensor for all three; q, k and v otherwise
+  std::string_view qkv;  ///< one tensor for all three; "": q, k and v
   std::string_view q = "q_proj";
   std::string_view k = "k_proj";
   std::string_view v = "v_proj";
   std::string_view output = "o_proj";
-  std::string_view recurrence = "linear_attn";  ///< what carries a state, in attention's place
+  std::string_view recurrence = "linear_attn";  ///< a layer with a state, replacing attention
   std::string_view mlp = "mlp";
-  std::string_view gate_up;  ///< one tensor for both; gate and up otherwise
+  std::string_view gate_up;  ///< one tensor for both; "": gate and up
   std::string_view gate = "gate_proj";
   std::string_view up = "up_proj";
   std::string_view down = "down_proj";
 
-  std::string_view router = "gate";  ///< of a mixture of experts, which stands under `mlp` too
+  std::string_view router = "gate";  ///< of a mixture of experts, under `mlp`
   std::string_view correction = "gate.e_score_correction_bias";  ///< of the router's choice
   std::string_view experts = "experts";
-  bool are_experts_stacked = false;  ///< one tensor for all experts, gate_up and down; else
-                                     ///< one each, of these names
+  bool are_experts_stacked = false;  ///< one gate_up and one down tensor for all experts;
+                                     ///< else three for each, with the names below
   std::string_view expert_gate = "gate_proj";
   std::string_view expert_up = "up_proj";
   std::string_view expert_down = "down_proj";
@@ -47,12 +47,12 @@ struct HfNames {
   std::string_view mlp_post_norm;
 };
 
-/// Why layers that carry a state cannot be split over a sequence's positions.
+/// Why layers with a state cannot be split over a sequence's positions.
 inline constexpr std::string_view kNoContextParallelState =
     "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
     "version with cp_size > 1";
 
-/// The key map of the shared decoder under these names.
+/// The shared decoder's key map with these names.
 tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names);
 
 /// The shared decoder's plan: blocks, embedding, final norm, head and the tensor-parallel rules

@@ -41,7 +41,7 @@ at::Tensor LatentAttention::queries(const at::Tensor& x) const {
   return q_proj_->forward(in).unflatten(-1, {num_heads_, sizes_.qk_dim()});
 }
 
-/// x [B, S, heads, R].
+/// Rotates x [B, S, heads, R].
 at::Tensor LatentAttention::rotated(const at::Tensor& x, const ForwardContext& context) const {
   at::Tensor halves = x;
   if (sizes_.is_rope_interleaved) {

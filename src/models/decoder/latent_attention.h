@@ -24,7 +24,7 @@ class LatentAttention final : public AttentionLayer {
   LatentAttentionOptions sizes_;
   LayerOptions layer_;
   int64_t num_heads_;
-  std::shared_ptr<nn::Linear> q_proj_;  // of x, or of the queries' latent ("q_b_proj")
+  std::shared_ptr<nn::Linear> q_proj_;  // from x, or from the queries' latent ("q_b_proj")
   std::shared_ptr<nn::Linear> q_a_proj_;
   std::shared_ptr<nn::RmsNorm> q_a_norm_;
   std::shared_ptr<nn::Linear> kv_a_proj_;

@@ -8,7 +8,7 @@ namespace {
 
 LatentAttentionOptions read_sizes(ConfigReader& reader, const LatentDefaults& defaults) {
   LatentAttentionOptions sizes;
-  // A null is a meaning of its own here: queries have no narrow projection.
+  // Here null has a meaning of its own: queries have no narrow projection.
   const bool has_null = reader.json().contains("q_lora_rank") && !reader.has("q_lora_rank");
   sizes.q_rank = has_null ? 0 : reader.size("q_lora_rank", defaults.q_rank);
   sizes.kv_rank = reader.size("kv_lora_rank", defaults.kv_rank);

@@ -4,7 +4,7 @@
 
 namespace automodel::models::decoder {
 
-/// Values of a family's config class.
+/// Defaults of a family's config class.
 struct LatentDefaults {
   int64_t q_rank = 1536;
   int64_t kv_rank = 512;
@@ -13,7 +13,7 @@ struct LatentDefaults {
   int64_t value_dim = 128;
 };
 
-/// DeepSeek's latent attention in all layers, with its rotation and the scale of its scores.
+/// Sets DeepSeek's latent attention in all layers, with its rotation and the scale of its scores.
 void add_latent_attention(ConfigReader& reader, DecoderConfig& config,
                           const LatentDefaults& defaults);
 

@@ -8,14 +8,14 @@
 
 namespace automodel::models::decoder {
 
-/// A Mamba-2 layer in attention's place (Nemotron-H). Parameters in this order: dt_bias, A_log, D,
-/// in_proj (rows: gate, x, b, c, step), conv1d (channels: x, b, c), norm, out_proj.
+/// A Mamba-2 layer, which replaces attention (Nemotron-H). Parameters in this order: dt_bias,
+/// A_log, D, in_proj (rows: gate, x, b, c, step), conv1d (channels: x, b, c), norm, out_proj.
 class Mamba2 final : public AttentionLayer {
  public:
   Mamba2(const DecoderConfig& config, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const override;
-  /// No other core than its own.
+  /// Ignored: it has no attention core.
   void set_core(std::shared_ptr<nn::AttentionCore>) override {}
 
  private:

@@ -12,7 +12,7 @@ int64_t sized(ConfigReader& reader, std::string_view key, int64_t fallback) {
   return fallback == 0 ? reader.size(key) : reader.size(key, fallback);
 }
 
-/// n_group and topk_group, checked.
+/// Reads and checks n_group and topk_group.
 void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe, const GroupDefaults& defaults) {
   moe.n_expert_groups = reader.size("n_group", defaults.num_groups);
   moe.n_limited_groups = reader.size("topk_group", defaults.num_limited);

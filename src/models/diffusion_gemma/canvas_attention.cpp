@@ -46,7 +46,7 @@ kernels::Qkv DiffusionAttention::heads(const at::Tensor& x, const PassContext& c
   options.position_ids = context.position_ids;
   kernels::Qkv qkv = kernels::split_norm_rotate(projected, options);
   qkv.v = kernels::rms_norm(qkv.v, at::ones({shape_.head_dim}, qkv.v.options()), options.norm);
-  // The norms may have made the heads wider than the projection.
+  // Norms may have widened the heads' dtype.
   const at::ScalarType dtype = projected.scalar_type();
   return {qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype)};
 }

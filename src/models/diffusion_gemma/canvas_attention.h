@@ -15,13 +15,13 @@
 
 namespace automodel::models::diffusion_gemma {
 
-/// One layer's keys and values of the tokens of one pass, [B, S, K, H]; k is rotated.
+/// A layer's keys and values of one pass's tokens, [B, S, K, H]; k is rotated.
 struct KeysValues {
   at::Tensor k;
   at::Tensor v;
 };
 
-/// What the layers of one pass share. Of pairs the first is for full layers, the second for sliding
+/// What the layers of one pass share. In pairs the first is for full layers, the second for sliding
 /// ones.
 struct PassContext {
   std::array<kernels::RopeTable, 2> ropes;
@@ -31,16 +31,16 @@ struct PassContext {
   at::Tensor visible_canvas;               ///< [B, R, 2]
 };
 
-/// Attention of both passes. Parameters in this order: qkv_proj (rows: queries, keys and, of
-/// sliding layers, values), q_norm, k_norm, o_proj. Values are normed without a weight; scores are
+/// The attention of both passes. Parameters in this order: qkv_proj (rows: queries, keys and in
+/// sliding layers values), q_norm, k_norm, o_proj. Values are normed without a weight; scores are
 /// not scaled.
 class DiffusionAttention final : public torch::nn::Module {
  public:
   DiffusionAttention(const DiffusionGemmaConfig& config, size_t layer, at::ScalarType dtype);
 
-  /// x [B, S, D] to [B, S, D]: causal. `own` becomes this pass's keys and values.
+  /// Causal; x [B, S, D] to [B, S, D]. Sets `own` to this pass's keys and values.
   at::Tensor encode(const at::Tensor& x, const PassContext& context, KeysValues& own) const;
-  /// x [B, R, D] to [B, R, D]: in both directions over the text's keys and the canvas's.
+  /// x [B, R, D] to [B, R, D], attending in both directions to the text's and the canvas's keys.
   at::Tensor decode(const at::Tensor& x, const PassContext& context, const KeysValues& text) const;
 
  private:

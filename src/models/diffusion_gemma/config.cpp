@@ -13,9 +13,9 @@ namespace {
 using decoder::ConfigReader;
 using decoder::DecoderConfig;
 
-constexpr int64_t kSlidingPeriod = 6;  // every so manieth layer sees everything
+constexpr int64_t kSlidingPeriod = 6;  // every n-th layer attends to everything
 
-/// transformers makes the last layer a full one whatever layer_types says.
+/// transformers makes the last layer a full one, whatever layer_types has.
 std::vector<bool> read_sliding_layers(ConfigReader& reader, int64_t num_layers) {
   std::vector<bool> sliding;
   if (auto listed = decoder::read_layer_types(reader, num_layers)) {
@@ -27,7 +27,7 @@ std::vector<bool> read_sliding_layers(ConfigReader& reader, int64_t num_layers) 
   return sliding;
 }
 
-/// Head size and key-value heads of one layer of a config that lists them by layer.
+/// Reads the head size and key-value heads of one layer from a config that lists them by layer.
 void read_override(ConfigReader& reader, const Json& listed, size_t layer, LayerShape& shape) {
   const Json* found = listed.find(cat(layer));
   if (found == nullptr || found->is_null()) return;
@@ -72,7 +72,7 @@ std::vector<LayerShape> read_layers(ConfigReader& reader, const DecoderConfig& t
   return layers;
 }
 
-/// The one head size of the layers of a kind, which share a rotary embedding.
+/// The common head size of a kind's layers, which share a rotary embedding.
 int64_t head_dim_of(ConfigReader& reader, const std::vector<LayerShape>& layers, bool is_sliding,
                     int64_t fallback) {
   int64_t found = 0;
@@ -88,7 +88,7 @@ int64_t head_dim_of(ConfigReader& reader, const std::vector<LayerShape>& layers,
   return found == 0 ? fallback : found;
 }
 
-/// Rope 0 for full layers, rope 1 for sliding ones.
+/// Adds rope 0 for full layers and rope 1 for sliding ones.
 void add_ropes(ConfigReader& reader, const std::vector<LayerShape>& layers, DecoderConfig& text) {
   const Json standard =
       Json::parse(R"({"rope_type": "proportional", "partial_rotary_factor": 0.25})", "default");
@@ -124,7 +124,7 @@ void refuse_what_is_not_built(ConfigReader& reader, const DecoderConfig& text) {
 DiffusionGemmaConfig read_text(ConfigReader& reader) {
   DiffusionGemmaConfig config;
   DecoderConfig& text = config.text;
-  // read_common refuses every value of use_bidirectional_attention that is not false.
+  // read_common refuses every value of use_bidirectional_attention except false.
   Json plain = reader.json();
   plain.erase("use_bidirectional_attention");
   ConfigReader common(plain);

@@ -10,15 +10,15 @@
 
 namespace automodel::models::diffusion_gemma {
 
-/// What differs between the layers of one model.
+/// The sizes in which layers of one model differ.
 struct LayerShape {
   int64_t head_dim = 0;
   int64_t num_kv_heads = 0;
-  bool is_sliding = false;  ///< full layers have no v_proj: their values are the keys, normed alone
+  bool is_sliding = false;  ///< false: no v_proj; values are the keys, normed without weight
 };
 
-/// DiffusionGemmaForBlockDiffusion. `text` has the sizes that all layers share, head sizes of
-/// sliding layers, and two rotary embeddings: of full and of sliding layers.
+/// DiffusionGemmaForBlockDiffusion. `text` has the sizes that all layers share, the head sizes of
+/// sliding layers, and two rotary embeddings: for full and for sliding layers.
 struct DiffusionGemmaConfig {
   decoder::DecoderConfig text;
   std::vector<LayerShape> layers;
@@ -30,10 +30,10 @@ struct DiffusionGemmaConfig {
 
 /// Reads a config.json: `text_config` with global_head_dim and num_global_key_value_heads, or with
 /// transformers' per_layer_config; canvas_length; and self_conditioning and freeze_router, which
-/// are the recipe's (transformers does not know them).
+/// only recipes set (transformers does not know them).
 DiffusionGemmaConfig read_diffusion_gemma(decoder::ConfigReader& reader);
 
-/// The text part of DiffusionGemma's configuration, for who asks about sizes only.
+/// The text part of DiffusionGemma's configuration, for callers that need sizes only.
 decoder::DecoderConfig read_config(decoder::ConfigReader& reader);
 
 nn::ParallelPlan parallel_plan(const decoder::DecoderConfig& text);

@@ -112,7 +112,7 @@ at::Tensor DiffusionGemmaModel::expected_canvas(const at::Tensor& hidden,
 }
 
 at::Tensor DiffusionGemmaModel::head_input(const at::Tensor& hidden) const {
-  // A stream that is wider than the head's weight ends here.
+  // Hidden states of a wider dtype are cast to the head's weight's here.
   return product_dtype_.of(hidden.to(embed_tokens_->weight().scalar_type()));
 }
 
@@ -120,10 +120,10 @@ at::Tensor DiffusionGemmaModel::loss_of(const at::Tensor& hidden, const at::Tens
                                         double divisor, int64_t ignore_index) const {
   at::Tensor states = hidden.reshape({-1, hidden.size(-1)});
   at::Tensor targets = labels.reshape({-1});
-  // The head costs hidden_size * vocab_size a row: leave the rows without a label out.
+  // The head costs hidden_size * vocab_size a row: skip rows without a label.
   at::Tensor rows = targets.ne(ignore_index).nonzero().squeeze(1);
   if (rows.size(0) == 0)
-    rows = at::zeros({1}, rows.options());  // some row, so that there is a graph
+    rows = at::zeros({1}, rows.options());  // any row, so that the loss has a graph
   states = states.index_select(0, rows);
   targets = targets.index_select(0, rows);
   kernels::CrossEntropyOptions options;
@@ -150,7 +150,7 @@ BlockDiffusionLoss DiffusionGemmaModel::losses_of(const BlockDiffusionBatch& bat
   const EncodedText text = encode(batch.input_ids, batch.padding_mask);
   at::Tensor first;
   if (config_.has_self_conditioning && batch.is_conditioned.defined()) {
-    // Whatever is conditioned, so that all ranks gather the same units.
+    // Runs even if no row is conditioned, so that all ranks gather the same units.
     const at::NoGradGuard no_grad;
     first = decode(batch, text, {});
   }
@@ -217,7 +217,7 @@ ModelDims DiffusionGemmaModel::dims() const {
 }
 
 nn::ActivationSizes DiffusionGemmaModel::activation_sizes(const nn::ActivationShape& shape) const {
-  // Two passes keep what one keeps twice, at most: a canvas is no longer than its text.
+  // Two passes keep at most twice what one keeps: a canvas is no longer than its text.
   nn::ActivationSizes sizes = decoder::activation_sizes(config_.text, shape);
   for (int64_t* kept : {&sizes.embedding, &sizes.block_kept, &sizes.block_input,
                         &sizes.final_norm_kept, &sizes.head_kept}) {

@@ -15,15 +15,15 @@
 
 namespace automodel::models::diffusion_gemma {
 
-/// What reading a text leaves behind.
+/// The result of reading a text.
 struct EncodedText {
   at::Tensor hidden;             ///< [B, S, D], after the last norm
   std::vector<KeysValues> keys;  ///< of each layer
 };
 
 /// DiffusionGemmaForBlockDiffusion without its vision tower: one stack of layers that reads text
-/// causally and denoises a canvas behind it in both directions. Modules: model.embed_tokens (the
-/// head too), model.layers.N, model.norm, model.self_conditioning. As a CausalLM it reads text.
+/// causally and denoises a canvas after it in both directions. Modules: model.embed_tokens (also
+/// the head), model.layers.N, model.norm, model.self_conditioning. As a CausalLM it reads text.
 class DiffusionGemmaModel final : public CausalLM,
                                   public BlockDenoiser,
                                   public nn::MultiplyingModule,
@@ -32,14 +32,15 @@ class DiffusionGemmaModel final : public CausalLM,
   /// `hf_config` is kept for hf_config(); `config` is what was read from it.
   DiffusionGemmaModel(DiffusionGemmaConfig config, Json hf_config, at::ScalarType dtype);
 
-  /// encode, decode and expected_canvas are parts of a forward, which go through no hook of the
-  /// model's own.
+  /// encode, decode and expected_canvas are parts of a forward and do not go through the model's
+  /// own hook.
   EncodedText encode(const at::Tensor& input_ids, const at::Tensor& padding_mask);
-  /// Final hidden states [B, R, D] of the batch's canvas. `expected` [B, R, D]: what a pass before
-  /// expected to be embedded (expected_canvas); undefined: nothing.
+  /// Final hidden states [B, R, D] of the batch's canvas. `expected` [B, R, D]: expected_canvas()
+  /// of an earlier pass; undefined: none.
   at::Tensor decode(const BlockDiffusionBatch& batch, const EncodedText& text,
                     const at::Tensor& expected);
-  /// What the hidden states [B, R, D] of a pass expect, zero in rows that are not conditioned.
+  /// The expected embeddings, by a pass's hidden states [B, R, D]; zero in rows that are not
+  /// conditioned.
   at::Tensor expected_canvas(const at::Tensor& hidden, const at::Tensor& is_conditioned) const;
 
   BlockDiffusionLoss block_diffusion_loss(const BlockDiffusionBatch& batch,
@@ -49,7 +50,7 @@ class DiffusionGemmaModel final : public CausalLM,
   bool has_self_conditioning() const override { return config_.has_self_conditioning; }
 
   at::Tensor hidden_states(const tensor::Batch& batch) override;
-  /// float32, capped.
+  /// Logits in float32, capped.
   at::Tensor logits(const at::Tensor& hidden) override;
   at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) override;
 
@@ -65,7 +66,7 @@ class DiffusionGemmaModel final : public CausalLM,
   std::vector<std::string> kept_prefixes() const override;
   std::map<std::string, std::string> stand_ins() const override;
 
-  void set_dropout_context(const DropoutContext&) override {}  // there is none
+  void set_dropout_context(const DropoutContext&) override {}  // it has no dropout
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override;
 
@@ -77,13 +78,13 @@ class DiffusionGemmaModel final : public CausalLM,
  private:
   std::shared_ptr<PassContext> make_context(int64_t num_positions, at::Device device);
   at::Tensor embed(const at::Tensor& ids) const;
-  /// A number of the embedding's dtype.
+  /// The embedding's factor, rounded to the embedding's dtype.
   double embedding_scale(at::ScalarType dtype) const;
   at::Tensor loss_of(const at::Tensor& hidden, const at::Tensor& labels, double divisor,
                      int64_t ignore_index) const;
   BlockDiffusionLoss losses_of(const BlockDiffusionBatch& batch, const BlockDiffusionScale& scale,
                                int64_t ignore_index);
-  /// Hidden states as the head multiplies them, and the head.
+  /// The input and the weight of the head's product.
   at::Tensor head_input(const at::Tensor& hidden) const;
   at::Tensor head() const { return product_dtype_.of(embed_tokens_->weight()); }
 
@@ -100,7 +101,7 @@ class DiffusionGemmaModel final : public CausalLM,
   std::optional<at::ScalarType> logits_dtype_;
 };
 
-/// Builds the model of a config.json. Throws InputError when it is wrong.
+/// Builds the model of a config.json. Throws InputError for a wrong one.
 std::shared_ptr<CausalLM> build(const Json& hf_config, at::ScalarType dtype);
 
 }  // namespace automodel::models::diffusion_gemma

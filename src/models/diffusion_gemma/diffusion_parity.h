@@ -5,7 +5,7 @@
 
 namespace automodel::models::diffusion_gemma {
 
-/// models::parity_pass of this family.
+/// models::parity_pass for this family.
 ParityPass parity_pass(DiffusionGemmaModel& model, const tensor::NamedTensors& reference);
 
 }  // namespace automodel::models::diffusion_gemma

@@ -11,20 +11,20 @@
 namespace automodel::models::diffusion_gemma {
 
 /// Gemma 4's choice of experts, all in float32: softmax of a projection of the normed and scaled
-/// hidden state, the best ones, their weights divided by their sum and multiplied by a scale of
-/// each expert. Parameters: scale [D], per_expert_scale [E], proj.weight [E, D], none of them
-/// trained when the router is frozen.
+/// hidden state, the best experts, their weights divided by their sum and multiplied by a scale per
+/// expert. Parameters: scale [D], per_expert_scale [E], proj.weight [E, D]; not trained when the
+/// router is frozen.
 class Gemma4Router final : public torch::nn::Module {
  public:
-  /// `name` stands in errors: "layer 3".
+  /// `name` appears in errors: "layer 3".
   Gemma4Router(const moe::MoEConfig& config, double norm_eps, std::string name,
                at::ScalarType dtype);
 
-  /// x [T, D]; is_padding [T] bool or undefined: tokens that choose nothing in training. UserError
-  /// with the exit code of non-finite losses when scores are not finite.
+  /// x [T, D]; is_padding [T] bool or undefined: in training these tokens choose no expert. On the
+  /// CPU, scores that are not finite throw UserError with the exit code of non-finite losses.
   moe::Routing forward(const at::Tensor& x, const at::Tensor& is_padding) const;
 
-  /// Its parameters are trained no more. Before they have memory.
+  /// Stops training its parameters. Call it before memory is allocated.
   void freeze();
 
  private:

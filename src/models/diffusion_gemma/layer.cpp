@@ -74,7 +74,7 @@ at::Tensor DiffusionLayer::finish(const at::Tensor& x, const at::Tensor& attende
 
 at::Tensor DiffusionLayer::encode(const at::Tensor& x, std::shared_ptr<const PassContext> context,
                                   KeysValues& own) const {
-  // Bodies hold the context by value: a recomputing behaviour calls them again much later.
+  // Captures contexts by value: a recomputing behaviour calls the bodies again much later.
   const nn::TensorList out = hook_({x}, [this, context](const nn::TensorList& in) {
     KeysValues kv;
     const at::Tensor attended =
@@ -102,7 +102,7 @@ SelfConditioning::SelfConditioning(const DiffusionGemmaConfig& config, at::Scala
 }
 
 at::Tensor SelfConditioning::forward(const at::Tensor& embedded, const at::Tensor& expected) const {
-  // Where nothing is expected, the norm and the MLP of it would be zero.
+  // Without `expected` the norm and MLP of it would be zero.
   const at::Tensor sum =
       expected.defined() ? embedded + mlp_->forward(pre_norm_->forward(expected)) : embedded;
   return kernels::rms_norm(sum, at::ones({sum.size(-1)}, sum.options()), norm_);

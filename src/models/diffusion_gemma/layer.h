@@ -20,7 +20,7 @@ class DiffusionMoE final : public torch::nn::Module, public nn::SplitsExperts {
  public:
   DiffusionMoE(const DiffusionGemmaConfig& config, size_t layer, at::ScalarType dtype);
 
-  /// What the experts make of x [B, S, D], chosen by `residual` [B, S, D].
+  /// The experts' result for x [B, S, D]; the router chooses them by `residual` [B, S, D].
   at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
                      const at::Tensor& padding_mask) const;
 
@@ -36,20 +36,20 @@ class DiffusionMoE final : public torch::nn::Module, public nn::SplitsExperts {
   std::shared_ptr<nn::TokenDispatcher> dispatcher_;
 };
 
-/// A layer of both passes: attention, then an MLP and experts beside each other on the same
-/// residual, norms around each, and a scalar in the end: layer_scalar when denoising,
-/// encoder_layer_scalar when reading text; neither is trained.
+/// A layer of both passes: attention, then an MLP and experts side by side on the same residual,
+/// norms around each, and finally a scalar: layer_scalar when denoising, encoder_layer_scalar when
+/// reading text; neither is trained.
 class DiffusionLayer final : public torch::nn::Module,
                              public nn::HookedModule,
                              public nn::RepeatedBlock {
  public:
   DiffusionLayer(const DiffusionGemmaConfig& config, size_t layer, at::ScalarType dtype);
 
-  /// Reads text x [B, S, D]; `own` becomes its keys and values. Through the unit's hook, as is
-  /// decode(). Contexts live as long as the graph.
+  /// Reads text x [B, S, D] and sets `own` to its keys and values. Goes through the unit's hook, as
+  /// decode() does. The graph keeps the context.
   at::Tensor encode(const at::Tensor& x, std::shared_ptr<const PassContext> context,
                     KeysValues& own) const;
-  /// Denoises a canvas x [B, R, D] behind the text.
+  /// Denoises a canvas x [B, R, D] that follows the text.
   at::Tensor decode(const at::Tensor& x, std::shared_ptr<const PassContext> context,
                     const KeysValues& text) const;
 
@@ -74,12 +74,12 @@ class DiffusionLayer final : public torch::nn::Module,
   std::shared_ptr<nn::RmsNorm> post_norm_;
 };
 
-/// Adds what the pass before expected to the embedded canvas. Modules: pre_norm, mlp.
+/// Adds what an earlier pass expected to the embedded canvas. Modules: pre_norm, mlp.
 class SelfConditioning final : public torch::nn::Module {
  public:
   SelfConditioning(const DiffusionGemmaConfig& config, at::ScalarType dtype);
 
-  /// embedded and expected [B, R, D]; expected undefined: nothing is expected.
+  /// embedded and expected [B, R, D]; expected may be undefined.
   at::Tensor forward(const at::Tensor& embedded, const at::Tensor& expected) const;
 
  private:

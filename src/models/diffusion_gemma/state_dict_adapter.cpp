@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kDecoder = "model.decoder.";
 constexpr const char* kEncoderLayers = "model.encoder.language_model.layers.";
 
-/// Collects parts in the order of the modules' parameters.
+/// Collects key map entries in the order of the modules' parameters.
 class Parts final {
  public:
   void add(const std::string& name, const std::string& parameter, std::vector<int64_t> shape) {
@@ -23,7 +23,7 @@ class Parts final {
     add(name + ".weight", parameter + ".weight", {dim});
   }
 
-  /// Projections that are the rows of one.
+  /// Adds a projection whose rows are those of several tensors.
   void add_rows(const std::vector<std::pair<std::string, int64_t>>& names,
                 const std::string& parameter, int64_t in) {
     int64_t row = 0;

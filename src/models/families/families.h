@@ -4,7 +4,7 @@
 
 namespace automodel::models::decoder {
 
-// Each in the file of its name.
+// Each is defined in the file of its name.
 extern const Family kLlama, kQwen2, kQwen3, kMistral, kPhi3, kGemma, kGemma2, kGemma3, kGpt2,
     kOlmo2, kGranite, kQwen3Moe, kMixtral, kDeepseekV3, kGlm4Moe, kGptOss, kDiffusionGemma,
     kSmolLm3, kSeedOss, kStarcoder2, kMiniMaxM2, kGlm4MoeLite, kGlm, kGlm4, kMinistral3, kQwen3Next,

@@ -7,7 +7,7 @@ namespace {
 
 DecoderConfig read_gemma2(ConfigReader& reader) {
   DecoderConfig config = read_gemma_kind(reader, 8192);
-  // A cap that is there with null is off; an absent one has the class's default.
+  // An explicit null turns a cap off; an absent key takes the class's default.
   const auto cap = [&](const char* key, double absent) {
     return reader.number(key, reader.json().contains(key) ? 0 : absent);
   };

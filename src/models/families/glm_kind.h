@@ -4,7 +4,8 @@
 
 namespace automodel::models::decoder {
 
-/// What GLM and GLM 4 read alike: biases on q, k and v, and pairs of neighbouring dims rotated.
+/// Reads what GLM and GLM 4 have in common: biases on q, k and v, and neighbouring dims as pairs to
+/// rotate.
 DecoderConfig read_glm_kind(ConfigReader& reader);
 
 }  // namespace automodel::models::decoder

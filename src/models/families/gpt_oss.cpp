@@ -7,7 +7,7 @@ namespace automodel::models::decoder {
 
 namespace {
 
-/// The rotary embedding of transformers' class where config.json says nothing.
+/// transformers' default rotary embedding for a config.json without one.
 Json default_rope() {
   Json rope = Json::object();
   rope["rope_type"] = Json("yarn");
@@ -53,8 +53,8 @@ DecoderConfig read_gpt_oss(ConfigReader& reader) {
   return config;
 }
 
-/// Upstream's, which counts the keys in a layer's window and takes hidden_size / heads for the size
-/// of a head.
+/// Upstream's formula, which counts the keys in a layer's window and takes hidden_size / heads as
+/// the size of a head.
 double gpt_oss_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   const auto head_dim = static_cast<double>(config.hidden_size / config.num_heads);

@@ -8,7 +8,7 @@ namespace {
 DecoderConfig read_minimax_m2(ConfigReader& reader) {
   DecoderConfig config = read_common(reader, {.head_dim = 128, .max_positions = 196608});
   config.qk_norm = QkNorm::kWholeProjection;
-  // Released files tell how many dims of a head rotate, not the share of them.
+  // Released files give the number of rotated dims of a head, not their share.
   const auto rotated = static_cast<double>(reader.size("rotary_dim", config.head_dim));
   add_rope(reader, config,
            {.theta = 5e6,

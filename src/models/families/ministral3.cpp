@@ -5,7 +5,7 @@ namespace automodel::models::decoder {
 
 namespace {
 
-/// The rotary embedding of transformers' class where config.json says nothing.
+/// transformers' default rotary embedding for a config.json without one.
 Json ministral_rope() {
   Json rope = Json::object();
   rope["rope_type"] = Json("yarn");
@@ -23,7 +23,7 @@ Json ministral_rope() {
 }  // namespace
 
 DecoderConfig read_ministral3(ConfigReader& reader) {
-  // The class's default counts only where the key is absent; null means hidden_size by heads.
+  // The class's default applies only if the key is absent; null means hidden_size / heads.
   const int64_t head_dim = reader.json().contains("head_dim") ? 0 : 128;
   DecoderConfig config = read_common(
       reader, {.head_dim = head_dim, .max_positions = 262144, .norm_eps = 1e-5, .padding_idx = 11});
@@ -39,8 +39,7 @@ DecoderConfig read_ministral3(ConfigReader& reader) {
   return config;
 }
 
-/// Ministral 3 and Devstral 2's text model: Mistral with YaRN and queries that grow with their
-/// position.
+/// Ministral 3 and Devstral 2's text model: Mistral with YaRN and queries scaled by their position.
 extern const Family kMinistral3{
     .architecture = "Ministral3ForCausalLM",
     .model_type = "ministral3",

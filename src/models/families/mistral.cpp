@@ -5,7 +5,7 @@ namespace automodel::models::decoder {
 
 DecoderConfig read_mistral(ConfigReader& reader) {
   DecoderConfig config = read_common(reader, {.max_positions = 131072});
-  // The class's default of 4096 counts only where the key is absent; null means no window.
+  // The class's default of 4096 applies only if the key is absent; null means no window.
   const int64_t absent = reader.json().contains("sliding_window") ? 0 : 4096;
   const int64_t window = reader.size("sliding_window", absent);
   set_window(config, window);

@@ -21,8 +21,8 @@ DecoderConfig read_mistral3(ConfigReader& reader) {
 
 }  // namespace
 
-/// Mistral Small 3.1, Ministral 3 and Devstral 2 as they are released: the text model beside a
-/// vision tower, which is left alone.
+/// Mistral Small 3.1, Ministral 3 and Devstral 2 as released: the text model beside a vision tower,
+/// which is not built.
 extern const Family kMistral3{
     .architecture = "Mistral3ForConditionalGeneration",
     .model_type = "mistral3",

@@ -57,7 +57,7 @@ std::string nemotron_pattern(ConfigReader& reader) {
   return pattern;
 }
 
-/// One of two keys: the one that transformers writes, or an older one.
+/// The key that transformers writes if present, else an older one.
 std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view older) {
   return reader.has(older) ? older : key;
 }
@@ -136,7 +136,7 @@ void add_nemotron_experts(ConfigReader& reader, DecoderConfig& config) {
   }
 }
 
-/// config.json with the names that other families have for the same.
+/// config.json with keys renamed as other families have them.
 Json with_common_names(ConfigReader& reader, int64_t num_layers) {
   Json out = reader.json();
   out["num_hidden_layers"] = Json(num_layers);
@@ -154,8 +154,8 @@ DecoderConfig read_nemotron_h(ConfigReader& reader) {
   DecoderConfig config = read_common(
       common,
       {.head_dim = 128, .intermediate_size = 21504, .max_positions = 4096, .norm_eps = 1e-5});
-  config.padding_idx = -1;      // this family's embedding has no such row
-  config.is_head_tied = false;  // transformers' class ties nothing, whatever the key says
+  config.padding_idx = -1;      // this family's embedding has no padding row
+  config.is_head_tied = false;  // transformers' class never ties it, whatever the key says
   config.is_mlp_gated = false;
   config.has_mlp_bias = reader.flag("mlp_bias", false);
   if (reader.flag("attention_bias", false)) {
@@ -168,8 +168,8 @@ DecoderConfig read_nemotron_h(ConfigReader& reader) {
   return config;
 }
 
-/// Upstream's: attention of hidden_size wide heads, halved for causality; an MLP as if it were
-/// gated; Mamba's scan seven operations an element of the state.
+/// Upstream's formula: attention with heads hidden_size wide, halved for causality; an MLP counts
+/// as gated; Mamba's scan takes seven operations per element of the state.
 double nemotron_h_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   const double q = static_cast<double>(config.num_kv_heads) / static_cast<double>(config.num_heads);
@@ -191,8 +191,8 @@ double nemotron_h_flops(const DecoderConfig& config, double B, double S) {
 
 }  // namespace
 
-/// Nemotron-H (Nemotron Nano 2, Nemotron 3 Nano): layers of Mamba-2, attention without rotation,
-/// MLPs and experts, one of them each.
+/// Nemotron-H (Nemotron Nano 2, Nemotron 3 Nano): each layer is Mamba-2, attention without
+/// rotation, an MLP or experts.
 extern const Family kNemotronH{
     .architecture = "NemotronHForCausalLM",
     .model_type = "nemotron_h",

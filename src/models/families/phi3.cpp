@@ -5,7 +5,7 @@ namespace automodel::models::decoder {
 
 namespace {
 
-/// "su" and "yarn" are what early checkpoints called longrope.
+/// Early checkpoints call longrope "su" or "yarn".
 void add_phi_rope(ConfigReader& reader, DecoderConfig& config) {
   const Json* found = reader.find("rope_scaling");
   if (found == nullptr || found->size() == 0) found = reader.find("rope_parameters");

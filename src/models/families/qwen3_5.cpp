@@ -20,7 +20,8 @@ DecoderConfig read_qwen3_5_moe(ConfigReader& reader) {
   return config;
 }
 
-/// Whether the head is tied is the whole's to say, and where it is silent it is not.
+/// Reads whether the head is tied from the whole config.json, not its text part; absent means not
+/// tied.
 DecoderConfig without_texts_tie(ConfigReader& reader, DecoderConfig config) {
   config.is_head_tied = reader.flag("tie_word_embeddings", false);
   return config;

@@ -8,12 +8,12 @@ namespace automodel::models::decoder {
 namespace {
 
 DecoderConfig read_qwen3_moe(ConfigReader& reader) {
-  // transformers' class has no head_dim of its own; it is hidden_size / heads where it is absent.
+  // transformers' class has no default head_dim; an absent one is hidden_size / heads.
   DecoderConfig config = read_common(reader, {.max_positions = 32768});
   config.qk_norm = QkNorm::kPerHead;
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;
-  // One window for all layers, as transformers has it.
+  // One window for all layers, as in transformers.
   const int64_t window = read_requested_window(reader, 4096);
   set_window(config, window);
   add_rope(reader, config, {});

@@ -8,11 +8,11 @@ namespace automodel::models::decoder {
 
 using ReadConfig = DecoderConfig (*)(ConfigReader& reader);
 
-/// The text model of a config.json that has towers too: what `read` makes of its text_config, with
-/// a tied head as the whole says.
+/// Reads the text model of a config.json that also has towers: `read` of its text_config; whether
+/// the head is tied comes from the whole.
 DecoderConfig read_text_config(ConfigReader& reader, ReadConfig read);
 
-/// Mistral's, and Ministral 3's, which the files of Mistral 3 hold beside a tower.
+/// Reads Mistral's text model, or Ministral 3's, either of which Mistral 3's files hold.
 DecoderConfig read_mistral(ConfigReader& reader);
 DecoderConfig read_ministral3(ConfigReader& reader);
 

@@ -15,7 +15,7 @@ namespace automodel::recipes {
 
 namespace {
 
-/// One line about tensors that are no part of the model here and are saved as they came.
+/// Reports in one line the tensors that are not part of this model and are saved unchanged.
 void report_kept_tensors(const checkpoint::HfFolder& folder,
                          const std::vector<std::string>& prefixes, Reporter& reporter) {
   int64_t count = 0;
@@ -86,8 +86,8 @@ void draw_weights(const std::vector<std::shared_ptr<models::CausalLM>>& parts,
 
 namespace {
 
-/// Reads the weights that are held in 4 bits, whole ones, one after another, but for those left
-/// out. Returns how many.
+/// Reads the weights that are held in 4 bits, each one whole, one after another, except those left
+/// out. Returns how many it read.
 int64_t quantize_weights(const checkpoint::HfFolder& folder, const models::CausalLM& model,
                          const std::vector<tensor::FlatShard>& parameters,
                          const std::vector<std::string>& left_out, ByteCounter* progress) {
@@ -120,7 +120,7 @@ void load_base_weights(const std::string& folder, const models::CausalLM& model,
   if (num_quantized > 0) {
     reporter.info(cat("weights: ", num_quantized, " matrices are held in 4 bits"));
   }
-  // What is held in 4 bits is told of above.
+  // The line above already reports weights that are held in 4 bits.
   const std::string dequantized =
       opened.quantization() && num_quantized == 0
           ? cat(" (", report.num_dequantized, " dequantized from ",

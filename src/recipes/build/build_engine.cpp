@@ -25,7 +25,7 @@ ActivationCheckpointingMode recomputation_of(const DistributedSetup& setup) {
                      : ActivationCheckpointingMode::kOff;
 }
 
-/// What the reading and checking of the recipe has warned of is not told again: no reporter.
+/// Passes no reporter: reading and checking the recipe has already printed these warnings.
 StrategyOptions options_of(const distributed::FSDP2Config& config, const Recipe& recipe,
                            const std::string&, const EnginePlace& place) {
   distributed::ParallelizeOptions options;
@@ -69,7 +69,7 @@ StrategyOptions options_of(const distributed::DDPConfig& config, const Recipe& r
   return options;
 }
 
-/// What `ask(strategy, options)` says of the recipe's strategy for a model's class.
+/// Returns `ask(strategy, options)` for the recipe's strategy and a model's class.
 template <typename Ask>
 auto ask_strategy(const Recipe& recipe, const std::string& architecture, const EnginePlace& place,
                   const Ask& ask) {
@@ -121,7 +121,8 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
                              [&](const auto& strategy, const auto& options) {
                                return strategy.parallelize(parallel, mesh, options);
                              });
-  // Megatron-FSDP's own argument; after the others' sharding it is the same.
+  // Megatron-FSDP takes the maker as an option and has called it; the others leave it to be called
+  // here.
   const bool is_made = recipe.distributed.strategy == distributed::Strategy::kMegatronFsdp;
   if (place.optimizer && !is_made) place.optimizer(*engine);
   return engine;

@@ -15,7 +15,7 @@
 
 namespace automodel::recipes {
 
-/// Where a rank's engine computes and whom it tells.
+/// Where a rank's engine computes, and where it sends its reports and traces.
 struct EnginePlace {
   at::Device device = at::kCPU;
   TraceSink* trace = nullptr;  ///< may be null
@@ -24,10 +24,10 @@ struct EnginePlace {
   std::function<void(distributed::Engine&)> optimizer = {};
 };
 
-/// Every strategy that recipes may use, with those of model classes.
+/// Every strategy that recipes may use, including those of single model classes.
 distributed::StrategyRegistry strategies();
 
-/// The arguments of the recipe's strategy, whichever it is; `architecture` is the model's class.
+/// The options of the recipe's strategy; `architecture` is the model's class.
 using StrategyOptions = std::variant<distributed::ParallelizeOptions, distributed::NvfsdpOptions,
                                      distributed::ReplicaOptions>;
 StrategyOptions strategy_options(const Recipe& recipe, const std::string& architecture,
@@ -36,14 +36,14 @@ StrategyOptions strategy_options(const Recipe& recipe, const std::string& archit
 /// A model as strategies see it; `model` outlives it.
 distributed::ParallelModel parallel_model(models::CausalLM& model);
 
-/// Spreads a model over the mesh as the recipe's `distributed` section says and gives it memory.
-/// Called by every rank.
+/// Splits a model over the mesh as the recipe's `distributed` section says and allocates its
+/// memory. Every rank calls it.
 std::unique_ptr<distributed::Engine> build_engine(const Recipe& recipe, models::CausalLM& model,
                                                   const distributed::DeviceMesh& mesh,
                                                   const EnginePlace& place);
 
-/// The modules that the recipe's strategy makes units of a model, for plans: asked of the same
-/// registry.
+/// The modules of a model that the recipe's strategy makes units, for plans; taken from the same
+/// registry as build_engine().
 distributed::PlannedUnits planned_units(const Recipe& recipe, models::CausalLM& model);
 
 }  // namespace automodel::recipes

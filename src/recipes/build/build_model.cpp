@@ -14,7 +14,7 @@ peft::BaseQuantization base_quantization(const QuantizationSection& section, at:
   using kernels::FourBitType;
   const auto type = section.bnb_4bit_quant_type == "nf4" ? FourBitType::kNf4 : FourBitType::kFp4;
   const auto named = tensor::parse_dtype(section.bnb_4bit_compute_dtype);
-  const bool is_floating = named && c10::isFloatingType(*named);  // else check says so
+  const bool is_floating = named && c10::isFloatingType(*named);  // check reports others
   return {{type, section.bnb_4bit_use_double_quant, dtype}, is_floating ? *named : at::kBFloat16};
 }
 

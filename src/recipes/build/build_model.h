@@ -9,12 +9,12 @@
 
 namespace automodel::recipes {
 
-/// The recipe's model as a run trains it, whole and without memory: with adapters and everything
-/// else frozen where the recipe has a `peft` section, held in 4 bits where it has `quantization`.
+/// The recipe's model as a run trains it, unsplit and without memory. A `peft` section adds
+/// adapters and freezes everything else; a `quantization` section holds weights in 4 bits.
 std::shared_ptr<models::CausalLM> build_model(const Recipe& recipe, at::ScalarType dtype);
 
-/// Elements of all tensors of the Hugging Face model, adapters included, also of those whose
-/// memory is bytes (weights in 4 bits).
+/// Number of elements of all tensors of the Hugging Face model, adapters included; weights in 4
+/// bits count as the elements that their bytes stand for.
 int64_t num_elements(const models::CausalLM& model);
 
 }  // namespace automodel::recipes

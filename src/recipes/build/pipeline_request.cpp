@@ -24,7 +24,7 @@ using distributed::StageModules;
 
 constexpr const char* kPipeline = "distributed.pipeline";
 
-/// Goes from the recipe's options to a schedule, one question after the other.
+/// Makes a schedule from the recipe's options, one check after the other.
 class PipelinePlanner final {
  public:
   PipelinePlanner(const Recipe& recipe, const nn::ParallelPlan& plan)
@@ -54,7 +54,7 @@ class PipelinePlanner final {
     answer_.findings.push_back({section, key, text, is_unsupported});
   }
 
-  /// Runs a step; what it throws is a finding at the key.
+  /// Runs a step; an error that it throws becomes a finding at the key.
   template <typename Step>
   void try_step(const char* key, const Step& step) {
     try {
@@ -205,7 +205,7 @@ void check_pipeline(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::DistributedSetup& setup = recipe.distributed;
   const bool is_used = setup.pipeline && setup.sizes.pp_size.value_or(1) > 1 &&
                        setup.strategy == distributed::Strategy::kFsdp2;
-  if (!is_used) return;  // what else is wrong is said elsewhere
+  if (!is_used) return;  // other checks report the rest
   const Json& config = recipe.model.hf_config;
   const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
                             models::check_config(config).empty();

@@ -18,7 +18,7 @@ struct PipelineRequest {
   distributed::StageModules stages;  ///< modules of every stage
 };
 
-/// One thing that is wrong with it.
+/// One mistake in it.
 struct PipelineFinding {
   std::string section;  ///< "distributed.pipeline" or "distributed"
   std::string key;
@@ -26,18 +26,18 @@ struct PipelineFinding {
   bool is_unsupported = false;
 };
 
-/// What the pipeline of a model with this plan is, or what is wrong with it. pp_size is above 1.
+/// The pipeline of a model with this plan, or the findings that prevent it. pp_size is above 1.
 struct PipelineAnswer {
   std::optional<PipelineRequest> request;
   std::vector<PipelineFinding> findings;
 };
 PipelineAnswer ask_pipeline(const Recipe& recipe, const nn::ParallelPlan& plan);
 
-/// The pipeline of a recipe that was checked.
+/// The pipeline of a recipe that passed its checks.
 PipelineRequest pipeline_request(const Recipe& recipe, const nn::ParallelPlan& plan);
 
-/// Adds the findings at their keys, and deadlocks of a schedule's file. Builds the model without
-/// memory to know its modules.
+/// Adds the findings at their keys, including deadlocks of a schedule read from a file. Builds the
+/// model without memory to know its modules.
 void check_pipeline(const Recipe& recipe, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

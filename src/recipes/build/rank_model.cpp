@@ -9,7 +9,7 @@ namespace automodel::recipes {
 
 namespace {
 
-/// The equal parts of a block's two pairs of projections, by the styles of the second ones.
+/// Sets the number of parts of a block's attention and MLP, from the styles of their second layers.
 void count_layer_parts(const nn::ParallelPlan& model, const distributed::TpLayerPlan& layers,
                        int64_t tp_size, nn::ActivationShape& shape) {
   for (const auto& [fqn, style] : layers.styles) {

@@ -13,7 +13,8 @@ using config::Node;
 using distributed::Strategy;
 using distributed::TpModel;
 
-/// Where a finding about an entry of the plan is shown; sizes and the model's own plan: at tp_size.
+/// The node at which a finding about the plan's entry `pattern` is shown; findings about sizes or
+/// the model's own plan are shown at tp_size.
 const Node& place_of_entry(const Recipe& recipe, const std::string& pattern) {
   const Node* section = recipe.root.find("distributed");
   if (section == nullptr) return recipe.root;
@@ -46,7 +47,7 @@ bool check_styles(const Recipe& recipe, const distributed::TpPlanChoice& choice,
   return is_right;
 }
 
-/// That it turns sequence_parallel on has been told where the section is read.
+/// Reading the section has already reported that this flag turns sequence_parallel on.
 void check_flags(const Recipe& recipe, Diagnostics& diagnostics) {
   const bool is_fsdp2 = recipe.distributed.strategy == Strategy::kFsdp2;
   if (!is_fsdp2 || !recipe.distributed.fsdp2.enable_async_tensor_parallel) return;
@@ -95,7 +96,7 @@ void check_tensor_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const Json& config = recipe.model.hf_config;
   const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
                             models::check_config(config).empty();
-  if (!is_buildable) return;  // said elsewhere
+  if (!is_buildable) return;  // other checks report it
   const auto model = models::build_causal_lm(config, at::kFloat);
   const TpModel what = tp_model(*model);
   distributed::TpShardPlan plan;

@@ -7,7 +7,7 @@
 
 namespace automodel::recipes {
 
-/// What a recipe says of tensor parallelism, whatever its strategy.
+/// The recipe's settings for tensor parallelism, with any strategy.
 struct TpRequest {
   int64_t size = 1;
   bool sequence_parallel = false;
@@ -16,13 +16,14 @@ struct TpRequest {
 
 TpRequest tp_request(const Recipe& recipe);
 
-/// A model as plans see it.
+/// The facts about a model from which tensor-parallel plans are made.
 distributed::TpModel tp_model(const models::CausalLM& model);
 
-/// The mesh of a recipe on `world_size` ranks.
+/// The mesh sizes of a recipe on `world_size` ranks.
 mesh::MeshSizes mesh_of(const Recipe& recipe, int64_t world_size);
 
-/// Everything that keeps a recipe's plan from being used on its model, by the place in the recipe.
+/// Adds everything that prevents the recipe's tensor-parallel plan from being used on its model,
+/// each at its key.
 void check_tensor_parallel(const Recipe& recipe, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -20,7 +20,7 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-/// Prefixes of tensors that are drawn anew: some tensor of the model begins with each.
+/// Prefixes of tensors that are drawn anew: at least one tensor of the model must begin with each.
 void check_prefixes(const Recipe& recipe, const models::CausalLM& model,
                     const std::vector<std::string>& prefixes, Diagnostics& diagnostics) {
   for (const std::string& prefix : prefixes) {
@@ -34,7 +34,7 @@ void check_prefixes(const Recipe& recipe, const models::CausalLM& model,
   }
 }
 
-/// Patterns of the optimizer's groups, which the names of some parameter match.
+/// Patterns of the optimizer's groups: each must match the name of at least one parameter.
 void check_groups(const Recipe& recipe, const models::CausalLM& model, Diagnostics& diagnostics) {
   std::vector<std::string> names;
   const tensor::KeyMap keys = recipe.peft ? peft::adapter_keys(model) : model.key_map();
@@ -46,7 +46,7 @@ void check_groups(const Recipe& recipe, const models::CausalLM& model, Diagnosti
   }
 }
 
-/// The names, shapes and dtypes of the folder's weights against the model's.
+/// Checks the names, shapes and dtypes of the folder's weights against the model's.
 void check_weights(const Recipe& recipe, const models::CausalLM& model,
                    const std::vector<std::string>& left_out, Diagnostics& diagnostics) {
   const Node& place = place_of(recipe, "model", "pretrained_model_name_or_path");
@@ -88,11 +88,11 @@ void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics&
   try {
     model = build_model(recipe, at::kFloat);
   } catch (const UserError&) {
-    return;  // check_peft has said why
+    return;  // check_peft reports why
   }
   if (!draws) check_prefixes(recipe, *model, prefixes, diagnostics);
   if (has_groups) check_groups(recipe, *model, diagnostics);
-  // Where something else is wrong already, it may be why the weights do not fit.
+  // Another error may be the reason why the weights do not fit.
   if (has_folder && !diagnostics.has_errors()) check_weights(recipe, *model, prefixes, diagnostics);
 }
 

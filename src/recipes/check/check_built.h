@@ -5,8 +5,8 @@
 
 namespace automodel::recipes {
 
-/// What is wrong with keys that name tensors of the model, and with the names, shapes and dtypes of
-/// the folder's weights (part of check_run).
+/// Checks the keys that name tensors against the model, and the names, shapes and dtypes of the
+/// folder's weights (part of check_run).
 void check_built_model(const Recipe& recipe, bool looks_at_weights,
                        config::Diagnostics& diagnostics);
 

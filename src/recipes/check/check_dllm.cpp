@@ -11,13 +11,14 @@ using config::Node;
 
 constexpr const char* kModel = "DiffusionGemmaForBlockDiffusion";
 
-/// The value of a key of the section, or the section, where an error is best shown.
+/// The value of a key of the section, or the section itself when it lacks the key: where the error
+/// is shown.
 const Node& place_in(const Node& section, const char* key) {
   const Node* found = section.find(key);
   return found == nullptr ? section : *found;
 }
 
-/// A dataset whose samples are shifted has no room for noise.
+/// Noise needs unshifted samples: their labels are at their own tokens.
 void check_unshifted(const DatasetSection& section, bool is_diffusion, Diagnostics& diagnostics) {
   const Node* found = section.node.find("unshifted");
   const bool is_unshifted = found != nullptr && found->bool_value() == true;

@@ -5,7 +5,8 @@
 
 namespace automodel::recipes {
 
-/// What keeps a recipe that trains by diffusion, or its model, from running (part of check_run).
+/// Finds what prevents a recipe that trains by diffusion, or its model, from running (part of
+/// check_run).
 void check_dllm(const Recipe& recipe, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

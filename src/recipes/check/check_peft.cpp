@@ -17,7 +17,7 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-/// Parallelism that adapters do not have here.
+/// Refuses parallelism that is not built for adapters.
 void check_peft_mesh(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
   const peft::PeftConfig& config = *recipe.peft;
@@ -33,7 +33,7 @@ void check_peft_mesh(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// What the mesh and the chosen layers do not have together here.
+/// Refuses combinations of the mesh and the chosen layers that are not built.
 void check_chosen(const Recipe& recipe, const models::CausalLM& model,
                   const std::vector<peft::AdaptedModule>& modules, Diagnostics& diagnostics) {
   const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
@@ -59,7 +59,7 @@ void check_chosen(const Recipe& recipe, const models::CausalLM& model,
   }
 }
 
-/// The adapter that a run is to start with.
+/// Checks the adapter that the run begins with.
 void check_first_adapter(const Recipe& recipe, models::CausalLM& model, Diagnostics& diagnostics) {
   const auto& folder = recipe.peft->adapter_name_or_path;
   if (!folder) return;
@@ -87,7 +87,7 @@ void check_first_adapter(const Recipe& recipe, models::CausalLM& model, Diagnost
 
 namespace {
 
-/// A checkpoint of adapters has no whole model beside it.
+/// save_consolidated cannot export a whole model from a checkpoint of adapters.
 void check_export(const Recipe& recipe, Diagnostics& diagnostics) {
   const Node* section = recipe.root.find("checkpoint");
   const Node* key = section == nullptr ? nullptr : section->find("save_consolidated");

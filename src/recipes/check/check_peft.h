@@ -5,8 +5,8 @@
 
 namespace automodel::recipes {
 
-/// What keeps a recipe's adapters from being trained: the `peft` section against the model, the
-/// mesh and the adapter that it begins with (part of check_run).
+/// Checks that adapters can be trained: the `peft` section against the model, the mesh and the
+/// adapter that training begins with (part of check_run).
 void check_peft(const Recipe& recipe, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

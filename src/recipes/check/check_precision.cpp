@@ -11,7 +11,7 @@ namespace {
 
 using config::Node;
 
-/// The policy that acts, as it was written; null when it was not.
+/// The YAML node of the policy that the strategy uses; null when the recipe does not write one.
 const Node* written_policy(const Recipe& recipe) {
   const Node* section = recipe.root.find("distributed");
   if (section == nullptr) return nullptr;
@@ -32,8 +32,8 @@ void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnosti
   const auto computed = policy->param_dtype ? tensor::parse_dtype(*policy->param_dtype)
                                             : std::optional(storage_dtype(recipe.model));
   const auto given = tensor::parse_dtype(*policy->output_dtype);
-  if (!computed || !given) return;  // said already
-  // A narrower stream is widened by the first norm, as a wider one cannot be narrowed.
+  if (!computed || !given) return;  // another check reports it
+  // The first norm widens hidden states that are narrower; it cannot narrow wider ones.
   if (c10::promoteTypes(*given, *computed) == *computed) return;
   const std::string name = tensor::dtype_name(*computed);
   const Node* place = written->find("output_dtype");

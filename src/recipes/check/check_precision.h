@@ -7,7 +7,8 @@
 
 namespace automodel::recipes {
 
-/// What keeps layers from computing by the mixed-precision policy (part of check_run).
+/// Finds what prevents layers from computing as the mixed-precision policy says (part of
+/// check_run).
 void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -37,7 +37,7 @@ void check_values(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// What does not go with weights in 4 bits here.
+/// Refuses what is not built together with weights in 4 bits.
 void check_company(const Recipe& recipe, Diagnostics& diagnostics) {
   const auto refuse = [&](const char* section, const char* key, const std::string& what) {
     diagnostics.unsupported(place_of(recipe, section, key),
@@ -59,7 +59,7 @@ void check_company(const Recipe& recipe, Diagnostics& diagnostics) {
   if (recipe.peft->use_dora) refuse("peft", "use_dora", "DoRA (peft.use_dora)");
 }
 
-/// Layers whose weights do not fill blocks.
+/// Finds layers whose weights cannot be cut into whole blocks.
 void check_layers(const Recipe& recipe, Diagnostics& diagnostics) {
   const Json& config = recipe.model.hf_config;
   if (!config.is_object() || !models::find_family(config).is_known ||

@@ -5,11 +5,12 @@
 
 namespace automodel::recipes {
 
-/// Base weights that their folder's config.json says are quantized: by a method that is read, and
-/// allowed to be dequantized.
+/// Checks base weights that their config.json declares as quantized: the method must be one that
+/// can be read, and the recipe must allow them to be dequantized.
 void check_stored_quantization(const Recipe& recipe, config::Diagnostics& diagnostics);
 
-/// The section `quantization`: its values, and what weights in 4 bits do not go with.
+/// Checks the values of the section `quantization`, and that nothing else in the recipe is
+/// incompatible with weights in 4 bits.
 void check_quantization(const Recipe& recipe, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

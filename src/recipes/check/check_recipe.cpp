@@ -12,7 +12,7 @@ namespace automodel::recipes {
 
 namespace {
 
-/// What `check` took, where no number of ranks was given.
+/// Explains the number of ranks that `check` chose when none was given.
 std::string how_ranks_were_chosen(const Recipe& recipe, int64_t ranks) {
   const int64_t dp = distributed::data_parallel_size(recipe.distributed, ranks);
   const bool fits = distributed::check_setup(recipe.distributed, ranks).empty() &&
@@ -29,7 +29,7 @@ int check_recipe(const std::string& path, const std::vector<std::string>& overri
                  std::optional<int64_t> world_size) {
   const config::Document document = config::load_recipe(path, overrides);
   config::Diagnostics diagnostics(document.sources);
-  SilentReporter silent;  // what cannot be fetched is among the findings
+  SilentReporter silent;  // failed downloads are among the findings
   const Recipe recipe =
       read_with_hub(document, HubFetch::kDescriptions, /*is_run=*/false, silent, diagnostics);
   const int64_t ranks = world_size.value_or(fitting_world_size(recipe));

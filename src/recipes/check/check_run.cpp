@@ -30,8 +30,7 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-/// The node of a key below a section, or the section, or the root: where an error is best shown.
-/// Options of megatron_fsdp without an effect on several ranks.
+/// Warns of options of megatron_fsdp that have no effect on several ranks.
 void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;
   const auto place = [&](const char* key) -> const Node& {
@@ -61,14 +60,14 @@ void check_recomputation(const Recipe& recipe, Diagnostics& diagnostics) {
                           " selected no layers: this model has a language part only"));
 }
 
-/// ep_size against the strategy and the model's experts.
+/// Checks ep_size against the strategy and the model's experts.
 void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
   const int64_t ep = sizes.ep_size.value_or(1);
   if (ep == 1) return;
   const Node& place = place_of(recipe, "distributed", "ep_size");
   const std::optional<int64_t> num_experts = models::num_routed_experts(recipe.model.hf_config);
-  if (!num_experts) return;  // no config.json to know it from
+  if (!num_experts) return;  // no config.json on this machine
   if (*num_experts == 0) {
     diagnostics.error(place, cat("ep_size ", ep, ": the model has no experts"));
   } else if (*num_experts % ep != 0) {
@@ -77,7 +76,7 @@ void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// Flags that only layers of experts act on.
+/// Warns of flags that have an effect on layers of experts only.
 void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
   if (recipe.model.has_fake_balanced_gate) {
     const Node& place = place_of(recipe, "model", "backend");
@@ -112,13 +111,13 @@ void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diag
   const auto& sizes = recipe.distributed.sizes;
   const int64_t model_ranks =
       sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
-  if (world_size % model_ranks != 0) return;  // said already
+  if (world_size % model_ranks != 0) return;  // check_distributed reports it
   const int64_t dp = world_size / model_ranks;
   for (const auto& finding : training::check_step_scheduler(recipe.step_scheduler, dp)) {
     diagnostics.error(place_of(recipe, "step_scheduler", finding.key), finding.text);
   }
   if (!recipe.lr_scheduler || recipe.optimizer.make == nullptr) return;
-  // Without max_steps the run's length is only known with the data.
+  // Without max_steps the length of the run is known only once the data is read.
   const bool is_bounded =
       recipe.step_scheduler.max_steps.has_value() || recipe.lr_scheduler->lr_decay_steps;
   const int64_t steps = is_bounded ? recipe.step_scheduler.max_steps.value_or(
@@ -145,7 +144,7 @@ void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// What keeps a model's attention from reaching over several ranks' tokens.
+/// Finds what prevents a model's attention from being split over context-parallel ranks.
 void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const Json& config = recipe.model.hf_config;
   if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return;
@@ -188,9 +187,9 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
   }
 }
 
-/// The value below a dataset's section that a text speaks of: one that it quotes, else one whose
-/// key or whose whole value it names, else the section. Datasets know values, not where they were
-/// written.
+/// The node in a dataset's section that an error text refers to: a value that it quotes, else a
+/// node whose key or whole value it names, else the section. Datasets know their values, not where
+/// the recipe has them.
 const Node& place_of_text(const Node& section, const std::string& text) {
   const Node* named = nullptr;
   std::vector<const Node*> open = {&section};
@@ -211,7 +210,7 @@ const Node& place_of_text(const Node& section, const std::string& text) {
   return named != nullptr ? *named : section;
 }
 
-/// Tokens that are drawn, against the model's vocabulary.
+/// Checks the tokens that a dataset draws against the model's vocabulary.
 void check_drawn_tokens(const Recipe& recipe, const DatasetSection& section,
                         Diagnostics& diagnostics) {
   const std::optional<int64_t> drawn = section.plan->drawn_vocabulary();
@@ -222,7 +221,7 @@ void check_drawn_tokens(const Recipe& recipe, const DatasetSection& section,
                     cat("vocab_size ", *drawn, " is larger than the model's ", of_model));
 }
 
-/// A checkpoint that is asked for by name or path.
+/// Checks a checkpoint that the recipe names or gives the path of.
 void check_restore(const Recipe& recipe, Diagnostics& diagnostics) {
   const auto& wanted = recipe.checkpoint.restore_from;
   if (!wanted || to_lower(*wanted) == "latest") return;
@@ -235,7 +234,7 @@ void check_restore(const Recipe& recipe, Diagnostics& diagnostics) {
                         recipe.checkpoint.checkpoint_dir, " nor as a path"));
 }
 
-/// Keys of the loader that go with some datasets only.
+/// Checks the keys of the loader that only some datasets have.
 void check_loader(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
   const bool is_training = section.key == "dataset";
   const char* key = is_training ? "dataloader" : "validation_dataloader";
@@ -290,7 +289,7 @@ void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// A device whose peak is not known gives no utilisation.
+/// Warns of a device whose peak is unknown: without it there is no utilisation.
 void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
   if (!recipe.mfu.device || recipe.mfu.peak_tflops) return;
   if (models::peak_tflops(*recipe.mfu.device)) return;

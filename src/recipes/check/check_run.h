@@ -7,18 +7,20 @@
 
 namespace automodel::recipes {
 
-/// How deeply check_run() looks.
+/// How much check_run() looks at.
 struct CheckOptions {
   int64_t world_size = 1;
-  bool loads_tokenizers = true;  ///< and looks at weights and checkpoints; a run does it anyway
-  bool looks_at_data = true;     ///< files of datasets; tokenizers only with them
+  bool loads_tokenizers = true;  ///< and reads weights and checkpoints; a run reads them anyway
+  bool looks_at_data = true;     ///< dataset files; without it no tokenizers either
 };
 
-/// What is wrong with a recipe for a number of ranks, without weights: sizes, batch divisibility,
-/// files, columns, tokenizer, model family, head counts; and what this version does not have.
+/// Finds what is wrong with a recipe for a number of ranks, without loading weights: sizes, batch
+/// divisibility, files, columns, tokenizer, model family, head counts; and what this version does
+/// not have.
 void check_run(const Recipe& recipe, const CheckOptions& options, config::Diagnostics& diagnostics);
 
-/// The fewest ranks that the recipe's mesh and batch sizes fit.
+/// The fewest ranks that the recipe's mesh and batch sizes fit; when no number up to 1024 replicas
+/// fits both, the fewest that fit the mesh, else one replica.
 int64_t fitting_world_size(const Recipe& recipe);
 
 }  // namespace automodel::recipes

@@ -15,7 +15,7 @@ using config::Diagnostics;
 using config::Node;
 using distributed::Strategy;
 
-/// Tells warnings at the element of a list that they name.
+/// Reports a warning at the element of a list that the warning names.
 class WarnAtElement final : public Reporter {
  public:
   WarnAtElement(const Node& list, Diagnostics& diagnostics)

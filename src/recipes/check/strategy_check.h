@@ -7,8 +7,8 @@
 
 namespace automodel::recipes {
 
-/// What keeps a recipe's strategy from being set up on its model, and what it would leave out in
-/// silence: unit classes, initialisation, offloading (part of check_run).
+/// Finds what prevents the recipe's strategy from being set up on its model, and options that it
+/// would ignore silently: unit classes, initialisation, offloading (part of check_run).
 void check_strategy(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

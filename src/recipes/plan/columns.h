@@ -7,16 +7,17 @@
 
 namespace automodel::recipes {
 
-/// Cells of a table, row by row.
+/// The cells of a table, row by row.
 using Rows = std::vector<std::vector<std::string>>;
 
-/// How the columns behind the first, which is left-aligned, are written.
+/// How the columns after the first are aligned; the first is left-aligned.
 enum class Alignment { kLeft, kRight };
 
-/// Lines of columns two blanks apart, indented; the first is at least `width` wide.
+/// The rows as indented lines, columns separated by two blanks; the first column is at least
+/// `width` wide.
 std::string columns(const Rows& rows, Alignment alignment, size_t width = 0);
 
-/// A size as plans print it.
+/// A number of bytes as plans print it.
 std::string bytes_text(int64_t bytes);
 
 }  // namespace automodel::recipes

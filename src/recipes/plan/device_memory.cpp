@@ -12,10 +12,11 @@ namespace {
 
 struct Device {
   const char* name;
-  int64_t gib;  ///< that its driver gives out, rounded down
+  int64_t gib;  ///< that its driver offers, rounded down
 };
 
-/// Sold by round numbers of 10^9 bytes, of which error correction and the driver keep some.
+/// Devices are sold by round numbers of 10^9 bytes; error correction and the driver take some of
+/// it.
 constexpr Device kDevices[] = {{"a10", 22},      {"a100", 79},  {"a100-40g", 39}, {"a100-80g", 79},
                                {"a6000", 47},    {"b200", 178}, {"gh200", 94},    {"h100", 79},
                                {"h100-nvl", 93}, {"h20", 95},   {"h200", 139},    {"l4", 22},

@@ -8,7 +8,7 @@
 
 namespace automodel::recipes {
 
-/// An array with what `to_json` makes of each record, a value or an object's members.
+/// A JSON array of `to_json(record)` for each record: a value, or the members of an object.
 template <typename Record, typename ToJson>
 Json json_list(const std::vector<Record>& records, const ToJson& to_json) {
   Json::Array list;
@@ -16,7 +16,7 @@ Json json_list(const std::vector<Record>& records, const ToJson& to_json) {
   return {std::move(list)};
 }
 
-/// An array of texts.
+/// A JSON array of texts.
 inline Json json_list(const std::vector<std::string>& texts) {
   return Json(Json::Array(texts.begin(), texts.end()));
 }

@@ -17,7 +17,7 @@ namespace {
 
 using distributed::PipelineSchedule;
 
-/// Activation sizes of a stage: those of the modules that it has.
+/// The activation sizes of one stage: only of the modules that it has.
 nn::ActivationSizes activations_of(const nn::ParallelPlan& parts, const models::CausalLM& model,
                                    const nn::ActivationShape& shape) {
   nn::ActivationSizes sizes = model.activation_sizes(shape);

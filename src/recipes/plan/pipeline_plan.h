@@ -14,7 +14,7 @@
 
 namespace automodel::recipes {
 
-/// One stage on one of its ranks, in bytes.
+/// What one stage needs on one of its ranks, in bytes.
 struct StagePlan {
   int stage = 0;
   int pp_rank = 0;
@@ -23,10 +23,10 @@ struct StagePlan {
   int64_t state = 0;      ///< parameters, gradients, optimizer
   int64_t kept = 0;       ///< activations of a micro-batch between forward and backward
   int64_t unreduced = 0;  ///< gradients that wait for the step's last micro-batch
-  int64_t working = 0;    ///< what else a step needs at its fullest moment
+  int64_t working = 0;    ///< what else a step needs at the moment when it uses most memory
   int64_t host = 0;       ///< offloaded state
-  int64_t building = 0;   ///< beside the state while weights are loaded
-  int64_t resting = 0;    ///< beside the state between steps
+  int64_t building = 0;   ///< beside `state` while weights are loaded
+  int64_t resting = 0;    ///< beside `state` between steps
 };
 
 struct PipelineRankPlan {
@@ -34,19 +34,19 @@ struct PipelineRankPlan {
   int64_t in_flight = 0;  ///< most (stage, micro-batch) pairs at once
   int64_t kept = 0;       ///< their activations
   int64_t unreduced = 0;
-  int64_t working = 0;  ///< of one stage at a time
+  int64_t working = 0;  ///< of the stage with the largest
   int64_t total = 0;
-  int64_t host = 0;  ///< this and what follows: the sums or the most of its stages
+  int64_t host = 0;  ///< from here on: summed over its stages, or the largest of them
   int64_t building = 0;
   int64_t resting = 0;
 };
 
-/// A pipeline before anything runs.
+/// What a pipeline needs, computed before a run.
 struct PipelinePlan {
   distributed::PipelineSchedule schedule;
   int64_t microbatch_size = 1;
   double bubble =
-      0;  ///< share of the ranks' time: equal stages, both backwards as long as a forward
+      0;  ///< the ranks' idle share, for equal stages and both backwards as long as a forward
   int64_t num_sends = 0;  ///< of a batch, on all ranks of a pipeline
   int64_t sent_bytes = 0;
   std::vector<StagePlan> stages;

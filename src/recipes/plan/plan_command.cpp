@@ -47,8 +47,8 @@ nn::ActivationShape batch_shape(const Recipe& recipe, const PlanRequest& request
   return shape;
 }
 
-/// The keys and values of other context-parallel ranks while a block attends, and in backward their
-/// gradients in float32.
+/// Adds the keys and values that a block's attention receives from other context-parallel ranks,
+/// and in backward their gradients in float32.
 void add_travelling_keys(const Recipe& recipe, const models::ModelDims& dims,
                          const nn::ActivationShape& shape, int cp_size,
                          nn::ActivationSizes& activations) {
@@ -57,12 +57,12 @@ void add_travelling_keys(const Recipe& recipe, const models::ModelDims& dims,
       recipe.distributed.context.cp_rotate_method == distributed::CpRotateMethod::kAllToAll;
   const int64_t num_kv_heads = dims.num_kv_heads / shape.num_head_parts;
   const int64_t own = shape.tokens() * 2 * num_kv_heads * dims.head_dim;
-  const int64_t num_shares = is_ring ? 2 : cp_size + 1;  // the own ones as they are sent
+  const int64_t num_shares = is_ring ? 2 : cp_size + 1;  // + 1: the own ones, as sent
   activations.block_forward += num_shares * own * shape.element_size;
   activations.block_backward += num_shares * own * (shape.element_size + 4);
 }
 
-/// What a run has or does that is not in the plan's numbers.
+/// What a run does or allocates beyond the plan's numbers.
 std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan) {
   std::vector<std::string> all;
   if (plan.sizes.tp > 1) all.emplace_back("collectives between tensor-parallel ranks");
@@ -90,7 +90,7 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
     all.emplace_back("megatron_fsdp_unit_modules without layers: planned with the layers as units");
   }
   if (plan.options.head_dtype) all.emplace_back("the head's tensors in another dtype");
-  // Models with a state count every kind of layer.
+  // The activation sizes of models with a state are counted for each kind of layer.
   const bool counts_kinds = !plan.parallel.no_cp_reasons.empty();
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size() && !counts_kinds) {
     all.emplace_back("that layers without experts keep other activations than those with them");
@@ -105,7 +105,7 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   return all;
 }
 
-/// The units that the recipe's strategy makes, where it shards anything.
+/// The units that the recipe's strategy makes, if it shards.
 void plan_units(const Recipe& recipe, models::CausalLM& model, RecipePlan& plan) {
   if (plan.ep > 1) plan.options.experts.modules = plan.parallel.expert_modules;
   if (!plan.options.sharding) return;
@@ -124,7 +124,7 @@ void plan_passes(const Recipe& recipe, const models::CausalLM& model, RecipePlan
   plan.options.num_graphless_passes = denoiser->has_self_conditioning() ? 1 : 0;
 }
 
-/// The sizes of `all` that say what experts are sent, every other one 0.
+/// Only the sizes of what is sent to experts; the others are 0.
 nn::ActivationSizes only_exchanged(const nn::ActivationSizes& all) {
   nn::ActivationSizes sizes;
   sizes.exchanged_forward = all.exchanged_forward;
@@ -132,7 +132,7 @@ nn::ActivationSizes only_exchanged(const nn::ActivationSizes& all) {
   return sizes;
 }
 
-/// What a block keeps in each of the passes that the walk through a step takes it through.
+/// The plan counts a step pass by pass: what a block keeps in one of `options.num_passes`.
 nn::ActivationSizes of_one_pass(nn::ActivationSizes sizes,
                                 const distributed::MemoryOptions& options) {
   sizes.block_kept /= options.num_passes;
@@ -140,8 +140,9 @@ nn::ActivationSizes of_one_pass(nn::ActivationSizes sizes,
   return sizes;
 }
 
-/// What stands between files and parameters (checkpoint/safetensors.cpp): pieces of a tensor, of
-/// four threads that read and of one that writes and one that sums.
+/// Counts the buffers between files and parameters (checkpoint/safetensors.cpp): one piece of a
+/// tensor for each of four reading threads; for saving, one that writes and one that computes
+/// checksums.
 void count_staging(RecipePlan& plan) {
   constexpr int64_t kReaders = 4, kWriters = 2, kLargestElement = 4;
   const int64_t piece = plan.options.device.is_cpu() ? int64_t{1} << 15 : int64_t{4} << 20;
@@ -149,8 +150,8 @@ void count_staging(RecipePlan& plan) {
   plan.saving_host = kWriters * piece * kLargestElement;
 }
 
-/// What `--device` says, else a CUDA device where its memory is asked about or the recipe is for
-/// NCCL, as a run chooses.
+/// The device of `--device`; without it, a CUDA device when the request names a device's memory or
+/// the recipe's backend names NCCL.
 at::Device planned_device(const Recipe& recipe, const PlanRequest& request) {
   const bool is_nccl = to_lower(recipe.dist_env.backend).find("nccl") != std::string::npos;
   const bool is_asked = !request.device_memory.empty() || is_nccl;
@@ -224,7 +225,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   return plan;
 }
 
-/// The plan of a changed recipe, where it is right.
+/// The plan of a changed recipe; nullopt when the changed recipe has errors.
 std::optional<RecipePlan> plan_again(PlanRequest request, const std::vector<std::string>& overrides,
                                      int64_t world_size) {
   request.overrides.insert(request.overrides.end(), overrides.begin(), overrides.end());
@@ -237,7 +238,7 @@ std::optional<RecipePlan> plan_again(PlanRequest request, const std::vector<std:
     if (diagnostics.has_errors()) return std::nullopt;
     return make_plan(recipe, request, world_size);
   } catch (const UserError&) {
-    return std::nullopt;  // the change and the recipe exclude each other
+    return std::nullopt;  // the change contradicts the recipe
   }
 }
 

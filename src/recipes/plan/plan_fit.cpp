@@ -13,20 +13,21 @@ namespace {
 
 using distributed::Strategy;
 
-/// Kept free: the context of the device and its libraries' workspaces and buffers, and what lies
-/// idle between the pieces of an allocator. Of a CPU: the program.
+/// Memory that is kept free: on a device for its context, its libraries' workspaces and buffers,
+/// and gaps of the allocator; on a CPU for the program itself.
 int64_t reserve_of(const RecipePlan& plan, const DeviceMemory& memory) {
   if (plan.options.device.is_cpu()) return int64_t{256} << 20;
   return (int64_t{3} << 29) + memory.bytes / 25;
 }
 
-/// A change of the recipe that may make it smaller.
+/// A change of the recipe that may need less memory.
 struct Change {
   std::vector<std::string> overrides;
   int64_t world_size = 0;
 };
 
-/// Every change by itself, in the order of what it costs to run.
+/// The changes in the order in which they are proposed, each alone; the cheap ones together are
+/// last.
 class Changes final {
  public:
   Changes(const RecipePlan& plan, const Recipe& recipe)
@@ -71,7 +72,7 @@ class Changes final {
     cheap_.push_back(all_.back());
   }
 
-  /// Recipes for as many ranks with one larger axis, and for twice the ranks.
+  /// Adds recipes on the same number of ranks with one larger axis, and recipes on twice the ranks.
   void add_splits(const RecipePlan& plan) {
     if (setup_.strategy != Strategy::kDdp) {
       for (const auto& [key, size] : {std::pair<const char*, int64_t>{"tp_size", plan.sizes.tp},

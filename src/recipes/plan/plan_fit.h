@@ -14,45 +14,46 @@ namespace automodel::recipes {
 
 struct RecipePlan;
 
-/// A part of what a rank needs.
+/// One part of the memory that a rank needs.
 struct PlanPart {
   std::string name;
   int64_t bytes = 0;
 };
 
-/// What a change of the recipe would make of a plan that does not fit.
+/// A change of the recipe, proposed when a plan does not fit, and what the changed plan needs.
 struct PlanChange {
   std::string change;  ///< "distributed.defer_fsdp_grad_sync=false"
   int64_t needed = 0;  ///< as PlanFit::needed
-  int64_t host = 0;    ///< what it moves to the host
+  int64_t host = 0;    ///< host memory of the changed plan
   bool fits = false;
 };
 
-/// What a rank needs against what its device has.
+/// What a rank needs, compared with the memory of its device.
 struct PlanFit {
   std::string device;
   int64_t memory = 0;   ///< of the device
-  int64_t reserve = 0;  ///< of it, for what no plan counts
-  int64_t needed = 0;   ///< at the fullest moment, with the reserve
+  int64_t reserve = 0;  ///< part of `memory` that is kept for what no plan counts
+  int64_t needed = 0;   ///< at the fullest moment, including the reserve
   bool fits = false;
-  std::vector<PlanPart> largest;    ///< three, the largest first
-  std::vector<PlanChange> changes;  ///< that make it smaller; none are looked for when it fits
+  std::vector<PlanPart> largest;    ///< the three largest, in descending order
+  std::vector<PlanChange> changes;  ///< changes that need less memory; empty when it fits
 };
 
-/// The plan of the recipe with more overrides, on so many ranks; nullopt when it is no right recipe
-/// then.
+/// Plans the recipe again with more overrides and on that number of ranks; nullopt when the recipe
+/// then has errors.
 using PlanAgain =
     std::function<std::optional<RecipePlan>(const std::vector<std::string>&, int64_t)>;
 
-/// Whether a plan fits, and where it does not what changes of the recipe would make of it, each
-/// planned: gradients reduced every micro-batch, checkpointing, sharding (and these together),
-/// smaller batches, offloading, tensor and context parallelism, a pipeline, twice the ranks.
+/// Whether a plan fits. When it does not, also what each of these changes of the recipe would need,
+/// by planning it: gradients reduced every micro-batch, checkpointing, sharding (and these
+/// together), smaller batches, offloading, tensor and context parallelism, a pipeline, twice the
+/// ranks.
 PlanFit fit_plan(const RecipePlan& plan, const Recipe& recipe, const DeviceMemory& memory,
                  const PlanAgain& again);
 
-/// For people.
+/// The comparison as text.
 std::string fit_text(const PlanFit& fit);
-/// For programs.
+/// The comparison as JSON, sizes in bytes.
 Json fit_json(const PlanFit& fit);
 
 }  // namespace automodel::recipes

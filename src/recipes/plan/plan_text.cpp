@@ -24,7 +24,7 @@ std::string number_of(const std::string& unit) {
   return unit;
 }
 
-/// Consecutive units that differ in nothing but their number.
+/// Consecutive units that differ only in their number.
 struct UnitRun {
   const UnitMemory* first = nullptr;
   const UnitMemory* last = nullptr;
@@ -42,7 +42,7 @@ bool is_alike(const UnitMemory& a, const UnitMemory& b) {
          a.dtype == b.dtype && a.is_trained == b.is_trained && a.state() == b.state();
 }
 
-/// Experts last: they lie between the blocks.
+/// Experts come last: in `units` they alternate with the blocks.
 std::vector<UnitRun> fold(const std::vector<UnitMemory>& units) {
   std::vector<UnitRun> runs;
   for (const bool is_expert : {false, true}) {
@@ -77,9 +77,9 @@ std::string ranks_text(const std::vector<int>& ranks) {
 constexpr const char* kGroupNames[] = {"pp", "dp_replicate", "dp_shard",   "cp",
                                        "tp", "dp",           "dp_shard_cp"};
 
-constexpr size_t kNameWidth = 24;  // of the sections' first columns
+constexpr size_t kNameWidth = 24;  // width of the sections' first columns
 
-/// A row of the groups along an axis.
+/// Adds a row with the groups along an axis.
 void add_groups(const std::string& name, const std::vector<std::vector<int>>& groups, Rows& rows) {
   if (groups[0].size() == 1) return;
   std::string value = cat(groups.size(), groups.size() == 1 ? " group of " : " groups of ",
@@ -118,7 +118,7 @@ std::string experts_text(const RecipePlan& plan) {
              "; tokens planned as if all experts were chosen equally often");
 }
 
-/// The options of a strategy that are not as they would be without being written.
+/// Those options of a strategy that differ from their defaults.
 template <typename Config>
 std::string changed_options(const Config& config) {
   Config usual;
@@ -179,7 +179,7 @@ std::string strategy_text(const RecipePlan& plan) {
   return columns(rows, Alignment::kLeft, kNameWidth);
 }
 
-/// A style in the words of recipes, and how its input and output lie on the ranks.
+/// A style in the words of recipes, and how its input and output are split over the ranks.
 std::string style_text(const distributed::ParallelStyle& style) {
   using distributed::StyleKind;
   using distributed::StyleLayout;
@@ -238,7 +238,7 @@ std::string memory_text(const RecipePlan& plan) {
              " parameters\n");
 }
 
-/// What a rank holds at the times that are no step, and what of it is the host's.
+/// What a rank holds while it loads, in a step and while it saves, and how much of it on the host.
 std::string moments_text(const RecipePlan& plan) {
   const bool has_device = !plan.options.device.is_cpu();
   Rows rows = {{"bytes of the fullest rank"}};

@@ -7,9 +7,9 @@
 
 namespace automodel::recipes {
 
-/// For people.
+/// The plan as text.
 std::string plan_text(const RecipePlan& plan);
-/// For programs; sizes are bytes of one rank.
+/// The plan as JSON; sizes are bytes of one rank.
 Json plan_json(const RecipePlan& plan);
 
 }  // namespace automodel::recipes

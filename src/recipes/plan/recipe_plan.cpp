@@ -8,7 +8,7 @@ namespace automodel::recipes {
 
 namespace {
 
-/// A number of the rank that has most of it.
+/// The largest value of a number over the pipeline's ranks.
 template <typename Number>
 int64_t largest(const PipelinePlan& pipeline, Number number) {
   int64_t most = 0;

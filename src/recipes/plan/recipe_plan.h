@@ -17,10 +17,10 @@
 
 namespace automodel::recipes {
 
-/// The part that stands for activations which are not counted.
+/// The name of the part for activations when they are not counted exactly.
 inline constexpr const char* kActivationsAtMost = "activations, at most";
 
-/// What `automodel plan` prints.
+/// What `automodel plan` prints, for one rank.
 struct RecipePlan {
   std::string recipe;
   mesh::MeshSizes sizes;
@@ -31,7 +31,7 @@ struct RecipePlan {
   int64_t num_parameters = 0;
   int64_t num_trained = 0;
   at::ScalarType dtype = at::kFloat;
-  nn::ActivationShape shape;  ///< of a rank's share
+  nn::ActivationShape shape;  ///< of one rank's share
   int64_t whole_length = 0;   ///< tokens of a sequence on all context-parallel ranks
   nn::ParallelPlan parallel;
   bool sequence_parallel = false;
@@ -41,24 +41,24 @@ struct RecipePlan {
   std::optional<PipelinePlan> pipeline;  ///< above one pipeline rank
   std::optional<TeacherPlan> teacher;    ///< of a recipe that distils
   bool counts_activations = true;
-  int64_t activations_at_most = 0;  ///< where they are not counted
-  int64_t loading_host = 0;     ///< of the host while weights are loaded, beside what rests there
-  int64_t saving_host = 0;      ///< and while a checkpoint is saved and exported
-  std::optional<PlanFit> fit;   ///< against the device that was asked for
-  bool has_layer_units = true;  ///< what is sharded are the layers, as is planned
-  std::vector<std::string> not_counted;  ///< what a run has or does beside what is planned
+  int64_t activations_at_most = 0;  ///< their upper bound when they are not counted
+  int64_t loading_host = 0;     ///< host memory while weights are loaded, beside what rests there
+  int64_t saving_host = 0;      ///< host memory while a checkpoint is saved and exported
+  std::optional<PlanFit> fit;   ///< with the device that was named
+  bool has_layer_units = true;  ///< the units are the layers, as the plan assumes
+  std::vector<std::string> not_counted;  ///< what a run does or allocates beyond the plan
 
   at::ScalarType computed_dtype() const {
     return options.sharding ? options.sharding->param_dtype.value_or(dtype) : dtype;
   }
 
-  /// Memory of the fullest rank's device, in bytes: while weights are loaded, at the fullest moment
-  /// of a step, and while a checkpoint is saved.
+  /// Device memory of the rank that needs most, in bytes: while weights are loaded, at the fullest
+  /// moment of a step, and while a checkpoint is saved.
   int64_t loading_bytes() const;
   int64_t step_bytes() const;
   int64_t saving_bytes() const;
   int64_t most_bytes() const;
-  /// Memory of the fullest rank's host beside a device, in bytes.
+  /// Host memory beside a device, of the rank that needs most, in bytes.
   int64_t host_bytes() const;
   /// The teacher's memory of the device that no moment gives back; 0 without one.
   int64_t teacher_bytes() const { return teacher ? teacher->parameters : 0; }

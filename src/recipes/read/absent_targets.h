@@ -11,8 +11,8 @@
 
 namespace automodel::recipes {
 
-// Options of upstream's classes that this version has not: a mistake in one is told, and then that
-// the class is not here.
+// Options of upstream's classes that are not in this version. They are read so that a mistake in
+// one is reported beside the missing class.
 
 /// NanogptDataset.
 struct NanogptDatasetOptions {

@@ -54,7 +54,7 @@ struct BackendSection {
   std::optional<bool> compile_norm;
   std::optional<bool> compile_router_weight;
 
-  /// Fields after `experts` choose among implementations: nothing reads them.
+  /// Fields from `experts` on choose among implementations: nothing reads them.
   static constexpr auto fields() {
     using S = BackendSection;
     return std::tuple{

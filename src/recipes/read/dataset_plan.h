@@ -28,51 +28,51 @@ struct DataContext {
   const datasets::TextEncoder* encoder = nullptr;  ///< null when the plan needs none
   datasets::DataloaderConfig loader;
   datasets::LoaderContext context;
-  std::optional<datasets::PackingConfig> packing;  ///< join samples to packs
+  std::optional<datasets::PackingConfig> packing;  ///< absent: samples are not packed
   datasets::TrainingSchedule schedule;
 };
 
-/// A dataset section whose options are read but whose files are not.
+/// A dataset section whose options have been read but whose files have not.
 class DatasetPlan {
  public:
   virtual ~DatasetPlan() = default;
 
   virtual bool needs_tokenizer() const = 0;
 
-  /// Looks at the files without reading more than their first row. Throws UserError for what is
-  /// wrong; returns a note when something cannot be looked at here.
+  /// Looks at the files and reads at most their first row. Throws UserError for mistakes; returns a
+  /// note when something cannot be checked on this machine.
   virtual std::optional<std::string> check() const = 0;
 
-  /// Whether its samples can be joined to packs.
+  /// Whether its samples can be packed.
   virtual bool has_samples_to_pack() const = 0;
-  /// Where its rows come from, for a dataset that reads files.
+  /// Where its rows come from; absent for a dataset that reads no files.
   virtual std::optional<datasets::SourceOptions> source() const { return std::nullopt; }
 
   /// Columns of the first row that nothing reads.
   virtual std::vector<std::string> unread_columns() const { return {}; }
-  /// Whether labels stand at their own tokens (block diffusion) instead of one before.
+  /// Whether each label is at its own token (block diffusion) instead of one place earlier.
   virtual bool is_unshifted() const { return false; }
 
-  /// Whether `dataloader_type` deals its samples.
+  /// Whether `dataloader_type` decides how its samples are distributed.
   virtual bool takes_dataloader_type() const { return false; }
 
-  /// Which chat template it writes with.
+  /// How it uses a chat template.
   virtual datasets::TemplateUse template_use() const { return datasets::TemplateUse::kNone; }
 
-  /// The text of the chat template that its options name. Throws UserError when it is nowhere.
+  /// The text of the chat template that its options name. Throws UserError when it cannot be found.
   virtual std::optional<std::string> named_template() const { return std::nullopt; }
 
-  /// For a dataset that draws tokens: they are below this.
+  /// The upper bound (exclusive) of the tokens that a dataset draws at random.
   virtual std::optional<int64_t> drawn_vocabulary() const { return std::nullopt; }
 
   virtual std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const = 0;
 };
 
-/// Reads the options of a dataset target; nullptr when they have errors, which are reported.
+/// Reads the options of a dataset target; returns nullptr after reporting errors in them.
 using DatasetMaker = std::function<std::unique_ptr<DatasetPlan>(const config::Target& target,
                                                                 config::Diagnostics& diagnostics)>;
 
-/// Every dataset name that recipes may use.
+/// Every dataset name that a recipe may use.
 config::TargetRegistry<DatasetMaker> dataset_targets();
 
 /// A dataset section of a recipe.
@@ -82,7 +82,7 @@ struct DatasetSection {
   std::unique_ptr<DatasetPlan> plan;
   std::optional<std::string> tokenizer_folder;  ///< from its `tokenizer` node
   std::optional<HubName> tokenizer_name;        ///< what the `tokenizer` node names
-  config::Node tokenizer_node;                  ///< where
+  config::Node tokenizer_node;                  ///< the `tokenizer` node
   config::Node node;
 };
 

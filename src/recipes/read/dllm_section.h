@@ -9,8 +9,8 @@
 
 namespace automodel::recipes {
 
-/// `dllm`: how a diffusion language model is trained. Keys are those of all of upstream's modes;
-/// only block_diffusion is in this version.
+/// `dllm`: how a diffusion language model is trained. It has the keys of all of upstream's modes;
+/// this version has block_diffusion only.
 struct DllmSection {
   std::string mode = "mdlm";
   double eps = 1e-3;
@@ -21,7 +21,7 @@ struct DllmSection {
   std::optional<int64_t> vocab_size;
   double encoder_loss_weight = 1.0;
   double self_conditioning_p = 0.5;
-  // The keys below are read by other modes only.
+  // Only other modes read the keys below.
   std::optional<int64_t> mask_token_id;
   std::optional<double> half_life_ratio = 0.25;
   double ar_loss_alpha = 1.0;

@@ -19,14 +19,14 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-/// Something that a recipe names on the hub, and where.
+/// Something on the hub that a recipe names, and the node that names it.
 struct HubInput {
   Node place;
   std::optional<std::string> cache_dir;
   std::function<void(hub::Hub&)> fetch;
 };
 
-/// What could not be fetched.
+/// A node whose files could not be fetched, and why.
 struct HubFinding {
   Node place;
   hub::HubFailure failure;
@@ -37,7 +37,7 @@ bool is_on_hub(const std::string& name) {
   return !path_exists(name) && hub::looks_like_hub_name(name);
 }
 
-/// Parts of a model, one after the other.
+/// The fetch of a model's parts, in this order.
 HubInput model_input(const Node& place, const HubName& name, std::vector<hub::ModelPart> parts) {
   const hub::Repository repository{hub::RepositoryKind::kModel, name.name,
                                    name.revision.value_or("main")};
@@ -95,7 +95,8 @@ hub::Settings settings_of(const HubInput& input) {
   return hub::Settings::from_environment(hub::process_environment(), input.cache_dir);
 }
 
-/// What says how a model or data set looks, as far as it can be had. A check does not wait long.
+/// Fetches the files that describe models and data sets; returns what failed. A check tries twice
+/// only.
 std::vector<HubFinding> fetch_descriptions(const std::vector<HubInput>& inputs, HubFetch what,
                                            bool is_run, Reporter& reporter) {
   std::vector<HubFinding> findings;
@@ -108,11 +109,11 @@ std::vector<HubFinding> fetch_descriptions(const std::vector<HubInput>& inputs, 
       input.fetch(hub);
     } catch (const InputError& error) {
       if (is_run) throw;
-      // A cache that cannot be written to: what is in it is checked.
+      // The cache cannot be written to: the check uses what is in it.
       findings.push_back({input.place, hub::HubFailure::kUnreachable, error.what()});
     } catch (const hub::HubError& error) {
       findings.push_back({input.place, error.failure(), error.what()});
-      // A check does not wait for the same silence again.
+      // A check does not wait for the same timeout again.
       if (!is_run && error.failure() == hub::HubFailure::kUnreachable) break;
     }
   }
@@ -127,7 +128,7 @@ Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_ru
   Recipe recipe = read_recipe(document.root, diagnostics);
   const std::vector<HubInput> inputs = inputs_of(recipe, what);
   if (inputs.empty()) return recipe;
-  // Where the names are is known once the recipe was read; what they mean, once they are here.
+  // The first reading finds the names; after fetching, a second one can read what they stand for.
   const std::vector<HubFinding> findings = fetch_descriptions(inputs, what, is_run, reporter);
   diagnostics = Diagnostics(document.sources);
   recipe = read_recipe(document.root, diagnostics);
@@ -156,7 +157,7 @@ bool awaits_weights(const ModelPlan& model) {
     const auto files = hub::model_files(repository, *snapshot, hub::ModelPart::kWeights);
     return !hub::missing_files(*snapshot, files).empty();
   } catch (const UserError&) {
-    return false;  // none that could be fetched: the folder is judged as it is
+    return false;  // nothing to fetch: the folder is checked as it is
   }
 }
 

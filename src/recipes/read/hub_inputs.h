@@ -8,26 +8,27 @@
 
 namespace automodel::recipes {
 
-/// How much of what a recipe names on the hub a command fetches. What is in the cache is never
-/// fetched again, and nothing is with HF_HUB_OFFLINE.
+/// What a command fetches of the things that a recipe names on the hub. Nothing that is in the
+/// cache is fetched again, and nothing at all with HF_HUB_OFFLINE.
 enum class HubFetch {
-  kConfig,        ///< config.json of the model
-  kDescriptions,  ///< and tokenizers, listings of data sets and their README.md
-  kData,          ///< and data files
-  kAll,           ///< and weights
+  kConfig,        ///< the model's config.json
+  kDescriptions,  ///< the same, tokenizers, and data sets' file lists and README.md
+  kData,          ///< the same and data files
+  kAll,           ///< the same and weights
 };
 
-/// Reads a recipe after what it names on the hub was fetched. What the hub refuses (a name that is
-/// not there, a gated model) is a finding at the key; a hub that cannot be reached is a note where
-/// `is_run` is false, else a HubError. Not for kData and kAll. `diagnostics` is empty.
+/// Fetches what a recipe names on the hub, then reads the recipe. What the hub refuses (an unknown
+/// name, a gated model) is a finding at the key; when the hub cannot be reached, this adds a note
+/// if `is_run` is false and throws HubError if it is true. `what` is kConfig or kDescriptions;
+/// `diagnostics` is empty.
 Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_run,
                      Reporter& reporter, config::Diagnostics& diagnostics);
 
-/// Whether a model of the hub has weights that are not on this machine yet.
+/// Whether the model is on the hub and its weights are not on this machine yet.
 bool awaits_weights(const ModelPlan& model);
 
-/// Fetches everything that a run of a recipe reads, or all but weights (kData). `bytes` counts
-/// them. Throws HubError, InputError.
+/// Fetches everything that a run of a recipe reads, or with kData everything but weights. `bytes`
+/// counts the bytes. Throws HubError, InputError.
 void fetch_inputs(const Recipe& recipe, Reporter& reporter, ByteCounter& bytes,
                   HubFetch what = HubFetch::kAll);
 

@@ -20,7 +20,7 @@ void check(const Node& section, Diagnostics& diagnostics) {
   config::bind<T>(section, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
 }
 
-/// The section's keys, and its `_target_` among the names that upstream has for it.
+/// Checks the section's keys, and its `_target_` against upstream's names for it.
 template <typename T>
 void check_target(const Node& section, std::string kind, std::vector<std::string> names,
                   Diagnostics& diagnostics) {
@@ -47,7 +47,7 @@ void check_compile(const Node& section, Diagnostics& diagnostics) {
   }
 }
 
-/// Keys that are not known go to wandb.init, which has many.
+/// Ignores unknown keys: upstream passes them to wandb.init, which has many.
 void check_wandb(const Node& section, Diagnostics& diagnostics) {
   Node known = section;
   for (const Node& child : section.children()) {
@@ -68,7 +68,8 @@ void check_tokenizer(const Node& section, Diagnostics& diagnostics) {
   if (target) tokenizer_targets().resolve(*target, diagnostics);
 }
 
-/// `switch_key`: the section asks for nothing while this key of it (or it itself) is false.
+/// `switch_key`: while this key of the section (or the section itself) is false, the section asks
+/// for nothing.
 struct Inactive {
   const char* key;
   bool is_refused;
@@ -114,8 +115,8 @@ constexpr Inactive kInactiveSections[] = {
      nullptr},
 };
 
-/// Whether a section asks for nothing. Those with a switch are on while it is absent, but for
-/// `enabled` of sections that upstream leaves off then.
+/// Whether a section asks for nothing. Without its switch a section is on if the switch is
+/// `enable`, else off.
 bool is_off(const Node& section, const Inactive& inactive) {
   const std::string_view switch_key = inactive.switch_key;
   if (section.is_null()) return true;

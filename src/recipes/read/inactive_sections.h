@@ -13,16 +13,16 @@
 
 namespace automodel::recipes {
 
-// Sections that recipes carry and nothing here acts on: a section as a whole gets a warning, or is
-// refused because it asks for what this version does not have. They are read all the same, so that
-// a mistake in one is told. Names and defaults are upstream's.
+// Sections that recipes contain and that have no effect here: a whole section is warned of, or
+// refused when it asks for something that is not in this version. They are read all the same, so
+// that mistakes in them are reported. Names and defaults are upstream's.
 
-/// Why nothing acts on a key that asks for products in fp8.
+/// Why keys that ask for products in fp8 have no effect.
 inline constexpr const char* kNoFp8 =
     "matrices are multiplied in the model's dtype here, which is more precise than fp8 and slower "
     "on a GPU that has it";
 
-/// `rng`: upstream's releases before 0.5 took seeds from it, later ones do not.
+/// `rng`: upstream reads seeds from it in releases before 0.5 only.
 struct RngSection {
   std::optional<int64_t> seed;
   std::optional<bool> ranked;
@@ -128,7 +128,7 @@ struct PrewarmSection {
   }
 };
 
-/// `wandb`; keys that are not here go to wandb.init there.
+/// `wandb`; upstream passes keys that are not listed here to wandb.init.
 struct WandbSection {
   bool enable = true;
   std::optional<std::string> project;
@@ -206,8 +206,8 @@ struct CometSection {
   }
 };
 
-/// Reads a section that nothing here acts on: findings about its keys, and its warning or why it is
-/// refused. False when the section is none of these.
+/// Reads a section that has no effect: adds findings about its keys, and a warning or the reason
+/// why it is refused. Returns false when the section is none of these.
 bool check_inactive_section(const config::Node& section, config::Diagnostics& diagnostics);
 
 /// The names of these sections.

@@ -9,9 +9,9 @@
 
 namespace automodel::recipes {
 
-/// Upstream's loss classes and their options. All are the cross-entropy of labelled tokens, summed
-/// and divided by the step's number of label tokens; how the logits are made never changes the
-/// value, so every one runs through nn::LossHead, which never holds them whole.
+/// Upstream's loss classes and their options. Each is the cross-entropy summed over labelled tokens
+/// and divided by the step's number of label tokens; how the logits are computed never changes the
+/// value, so all of them run through nn::LossHead, which never holds the whole logits.
 struct MaskedCrossEntropyConfig {
   bool fp32_upcast = true;
   int64_t ignore_index = -100;
@@ -75,13 +75,13 @@ struct TEParallelCrossEntropyConfig {
   }
 };
 
-/// What training needs to know of a loss, whichever class was named.
+/// What training needs to know of the chosen loss, whichever class it is.
 struct LossSettings {
   std::string name = "MaskedCrossEntropy";
   int64_t ignore_index = -100;
 };
 
-/// What is wrong with options that every class shares, as {key, text}; empty when right.
+/// A mistake in options that every class has, as {key, text}.
 struct LossFinding {
   std::string key;
   std::string text;

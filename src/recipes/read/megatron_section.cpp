@@ -15,7 +15,8 @@ using config::Diagnostics;
 using config::Node;
 using datasets::MegatronPretrainingConfig;
 
-/// A list of texts and numbers, or one of them. Elements of a list in quotes have values only.
+/// The entries of a list of texts and numbers, or of a single one. Elements of a list that is
+/// written in quotes have values but no text.
 std::vector<std::string> entries_of(const Node& node) {
   if (!node.is_sequence()) return {node.text()};
   std::vector<std::string> entries;
@@ -37,7 +38,8 @@ void read_paths(const Node& paths, MegatronPretrainingConfig& config) {
   }
 }
 
-/// A whole number is batches; 1.0, and what is between 0 and 1, is a part of all.
+/// A positive whole number counts batches; 1.0 and numbers between 0 and 1 are a share of all
+/// batches.
 void read_limit(const Node& node, MegatronPretrainingConfig& config, Diagnostics& diagnostics) {
   if (const auto batches = node.int_value(); batches && *batches > 0) {
     config.limit_val_batches = *batches;
@@ -78,7 +80,7 @@ MegatronPretrainingConfig config_of(const MegatronSection& section, const Node& 
   try {
     read_paths(section.paths, config);
   } catch (const InputError&) {
-    throw;  // files that are not here are for check()
+    throw;  // check() reports missing files
   } catch (const UserError& error) {
     diagnostics.error(*node.find("paths"), error.what());
   }
@@ -88,7 +90,7 @@ MegatronPretrainingConfig config_of(const MegatronSection& section, const Node& 
   return config;
 }
 
-/// Samples of tokenized documents, dealt as Megatron deals them.
+/// A dataset of tokenized documents whose samples are ordered as Megatron orders them.
 class MegatronPlan final : public DatasetPlan {
  public:
   explicit MegatronPlan(MegatronPretrainingConfig config) : config_(std::move(config)) {}
@@ -114,7 +116,7 @@ class MegatronPlan final : public DatasetPlan {
   MegatronPretrainingConfig config_;
 };
 
-/// Files that are not on this machine: told by check(), an error for a run.
+/// A dataset whose files are not on this machine: check() reports it, and a run throws.
 class AbsentMegatronPlan final : public DatasetPlan {
  public:
   explicit AbsentMegatronPlan(std::string reason) : reason_(std::move(reason)) {}

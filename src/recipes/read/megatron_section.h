@@ -71,7 +71,7 @@ struct MegatronSection {
   }
 };
 
-/// Reads the options of MegatronPretraining; nullptr when they have errors, which are reported.
+/// Reads the options of MegatronPretraining; returns nullptr after reporting errors in them.
 std::unique_ptr<DatasetPlan> read_megatron(const config::Target& target,
                                            config::Diagnostics& diagnostics);
 

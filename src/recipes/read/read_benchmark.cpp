@@ -10,7 +10,7 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-/// Sets an integer of the dataset; a value of its own that differs is told.
+/// Sets an integer key of the dataset; warns when the recipe gives another value.
 void fill_in(Node& dataset, const char* key, int64_t value, const char* origin,
              Diagnostics& diagnostics) {
   Node* found = dataset.find(key);
@@ -23,7 +23,7 @@ void fill_in(Node& dataset, const char* key, int64_t value, const char* origin,
   found->assume_value(Node::integer(value));
 }
 
-/// Random batches have the model's vocabulary and the step scheduler's size.
+/// Sets random data's vocabulary from the model and its batch size from the step scheduler.
 void fill_in_random_data(Node& root, const Recipe& recipe, Diagnostics& diagnostics) {
   Node* dataset = root.find("dataset");
   if (dataset == nullptr || !config::has_target(*dataset)) return;

@@ -6,9 +6,9 @@
 
 namespace automodel::recipes {
 
-/// Reads `benchmark` of a benchmark recipe into `recipe`, whose model is read already, and sets
-/// what such a recipe leaves to the model and the step scheduler: vocab_size and batch_size of
-/// random data in `root`. Warns of sections that a benchmark does not act on.
+/// Reads `benchmark` of a benchmark recipe into `recipe`, whose model has been read, and fills in
+/// the vocab_size and batch_size of random data in `root` from the model and the step scheduler.
+/// Warns of sections that have no effect in a benchmark.
 void read_benchmark(config::Node& root, Recipe& recipe, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

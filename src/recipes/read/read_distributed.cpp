@@ -22,7 +22,7 @@ const std::vector<std::string> kSizeKeys = {"dp_size", "dp_replicate_size", "tp_
 
 const std::vector<std::string> kContextKeys = {"cp_rotate_method"};
 
-/// The part of `node` that has (or has not) the given keys.
+/// A copy of `node` with only the given keys, or with all but these.
 Node select(const Node& node, const std::vector<std::string>& keys, bool keeps) {
   Node part = node;
   for (const Node& child : node.children()) {
@@ -64,8 +64,8 @@ void check_policy(const std::optional<distributed::MixedPrecisionPolicy>& policy
   check_dtype(policy->output_dtype, section, "output_dtype", diagnostics);
 }
 
-/// What makes the class that a section names; nothing when it names none, or none that is known,
-/// which is a finding.
+/// The maker of the class that a section names; nullopt when it names none or, after reporting it,
+/// an unknown one.
 template <typename Maker>
 std::optional<Maker> maker_of(const Node* section, const config::TargetRegistry<Maker>& registry,
                               Diagnostics& diagnostics) {
@@ -82,7 +82,8 @@ void erase_target(Node& section) {
   for (const char* key : {"_target_", "_recursive_", "_convert_"}) section.erase(key);
 }
 
-/// Takes the classes of the policies out of a section, which then is fields only.
+/// Checks the classes of the policies and removes them from the section, which then has fields
+/// only.
 void take_policy_targets(Node& section, Diagnostics& diagnostics) {
   if (Node* policy = section.find("mp_policy"); policy != nullptr && policy->is_mapping()) {
     maker_of(policy, mp_policy_targets(), diagnostics);
@@ -100,7 +101,7 @@ void take_policy_targets(Node& section, Diagnostics& diagnostics) {
   section.erase("offload_policy");
 }
 
-/// The strategy by name or by class; an error with both places when they are of two minds.
+/// The strategy, by name or by class; an error with both places when the two contradict each other.
 Strategy read_strategy(const Node& node, Diagnostics& diagnostics) {
   const Node* key = node.find("strategy");
   std::optional<Strategy> named;
@@ -116,8 +117,8 @@ Strategy read_strategy(const Node& node, Diagnostics& diagnostics) {
   return named ? *named : meant.value_or(Strategy::kFsdp2);
 }
 
-/// The scope of activation checkpointing, as upstream reads it: a string or a list of strings. It
-/// is taken out of the section.
+/// Reads the scope of activation checkpointing as upstream does, a string or a list of strings, and
+/// removes it from the section.
 std::vector<std::string> take_scope(Node& section, Diagnostics& diagnostics) {
   const char* const key = "activation_checkpointing_scope";
   const Node* found = section.find(key);
@@ -141,7 +142,8 @@ std::vector<std::string> take_scope(Node& section, Diagnostics& diagnostics) {
   return values;
 }
 
-/// Finishes a section's options; what that finds is told at the keys, an error at `key`.
+/// Finishes a section's options. What that finds is reported at the keys it names; an error that it
+/// throws, at `key`.
 template <typename Config, typename... Arguments>
 void finish(Config& config, const Node& section, const char* key, Diagnostics& diagnostics,
             const Arguments&... arguments) {
@@ -162,7 +164,7 @@ void read_pipeline(const Node& node, distributed::DistributedSetup& setup,
                    Diagnostics& diagnostics) {
   const Node* pipeline = node.find("pipeline");
   if (pipeline == nullptr || pipeline->is_null()) return;
-  Diagnostics own = diagnostics;  // what a section without effect holds is told if it is wrong
+  Diagnostics own = diagnostics;  // mistakes are reported even if the section has no effect
   maker_of(pipeline, pipeline_targets(), own);
   Node fields = *pipeline;
   erase_target(fields);
@@ -180,7 +182,7 @@ void read_pipeline(const Node& node, distributed::DistributedSetup& setup,
   }
 }
 
-/// Without expert parallelism upstream drops the section, whatever is in it.
+/// Without expert parallelism upstream ignores the section, whatever it contains.
 void read_moe(const Node& node, distributed::DistributedSetup& setup, Diagnostics& diagnostics) {
   const Node* moe = node.find("moe");
   if (moe == nullptr || moe->is_null()) return;
@@ -244,7 +246,7 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
     case Strategy::kMegatronFsdp: {
       std::optional<std::map<std::string, std::string>> tp_plan;
       if (const Node* plan = rest.find("tp_plan"); plan != nullptr && !plan->is_null()) {
-        tp_plan.emplace();  // any plan is refused, whatever is in it
+        tp_plan.emplace();  // every plan is refused, whatever it contains
       }
       rest.erase("tp_plan");
       setup.megatron_fsdp = config::bind<distributed::MegatronFSDPConfig>(rest, diagnostics);

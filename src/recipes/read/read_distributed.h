@@ -6,7 +6,7 @@
 
 namespace automodel::recipes {
 
-/// Reads the `distributed` section alone (part of read_recipe).
+/// Reads the `distributed` section (part of read_recipe).
 distributed::DistributedSetup read_distributed(const config::Node& node,
                                                config::Diagnostics& diagnostics);
 

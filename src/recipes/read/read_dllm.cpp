@@ -16,7 +16,8 @@ constexpr const char* kMode = "block_diffusion";
 const std::vector<std::string> kModes = {
     "block_diffusion", "dflash", "hybrid", "idlm", "mdlm", "scdd"};
 
-/// The value of a key of the section, or the section, where an error is best shown.
+/// The value of a key of the section, or the section itself when it lacks the key: where the error
+/// is shown.
 const Node& place_in(const Node& section, const char* key) {
   const Node* found = section.find(key);
   return found == nullptr ? section : *found;

@@ -21,7 +21,8 @@ namespace {
 using config::Diagnostics;
 using config::Node;
 
-/// Keys of Hugging Face configurations that recipes change, known even when no config.json is here.
+/// Keys of Hugging Face configurations that recipes change; they are known even without a
+/// config.json.
 const std::vector<std::string> kConfigKeys = {"architectures",
                                               "model_type",
                                               "vocab_size",
@@ -99,7 +100,7 @@ config::TargetNames backend_targets() {
   return names;
 }
 
-/// One warning for all that chooses among implementations.
+/// Warns once of all keys that choose among implementations.
 void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
   const std::vector<std::string> read = {
       "_target_",       "enable_fsdp_optimizations", "fake_gate_noise", "fake_balanced_gate",
@@ -154,7 +155,7 @@ void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics
   warn_of_kernels(backend, diagnostics);
 }
 
-/// Keys of a configuration that is written out: those that some family has.
+/// Reports keys of an inline configuration that no family has.
 void check_inline_keys(const Node& arguments, Diagnostics& diagnostics) {
   for (const Node& child : arguments.children()) {
     if (contains(kConfigKeys, child.key())) continue;
@@ -200,7 +201,7 @@ const std::vector<std::string> kMoEKeys = {"n_routed_experts",
                                            "moe_latent_size",
                                            "enable_routing_replay"};
 
-/// `model.moe_overrides`, which the family reads as a part of its configuration.
+/// Reads `model.moe_overrides`, which becomes a part of the configuration that the family reads.
 void read_moe_overrides(const Node& overrides, ModelPlan& plan, Diagnostics& diagnostics) {
   if (overrides.is_null()) return;
   if (!overrides.is_mapping()) {
@@ -226,7 +227,7 @@ void read_moe_overrides(const Node& overrides, ModelPlan& plan, Diagnostics& dia
   if (changes.size() > 0 && plan.hf_config.is_object()) plan.hf_config["moe_overrides"] = changes;
 }
 
-/// The architecture whose configuration's class has this name, one of the targets.
+/// The architecture whose configuration class has this name, which is one of the targets.
 std::string architecture_of(std::string_view config_class) {
   const std::vector<models::FamilyFacts> families = models::family_facts();
   const auto family = std::ranges::find(families, config_class, &models::FamilyFacts::config_class);
@@ -234,7 +235,8 @@ std::string architecture_of(std::string_view config_class) {
   return std::string(family->architecture);
 }
 
-/// The configuration's source and what the recipe changes in it, from `model.config`.
+/// Reads `model.config`: the source of the configuration and the changes that the recipe makes to
+/// it.
 void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& changes,
                       Diagnostics& diagnostics) {
   if (config.is_string()) {
@@ -290,7 +292,7 @@ void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& ch
   }
 }
 
-/// Keys of a configuration that would train what is not here, or nothing.
+/// Reports configuration keys that would train something that is not built, or have no effect.
 void check_idle_change(const Node& change, Diagnostics& diagnostics) {
   const std::string& key = change.key();
   constexpr const char* kMtp = "multi-token prediction";
@@ -395,7 +397,7 @@ ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
   if (!target) return plan;
   const auto registry = model_targets();
   const ModelTarget* kind = registry.resolve_maker(*target, diagnostics);
-  // The keys of a class that is known and not built here are read all the same.
+  // The keys of a class that is known but not built are read all the same.
   if (kind == nullptr && !registry.find(target->name)) return plan;
   plan.is_from_config =
       kind != nullptr ? *kind == ModelTarget::kFromConfig : target->name.ends_with(".from_config");

@@ -8,7 +8,7 @@
 
 namespace automodel::recipes {
 
-/// Reads the `model` section alone (part of read_recipe).
+/// Reads the `model` section (part of read_recipe).
 ModelPlan read_model(const config::Node& section, config::Diagnostics& diagnostics);
 
 /// The vocabulary that a model's configuration names; 0 when the configuration is not here.

@@ -52,10 +52,10 @@ const std::vector<std::string> kSections = {"recipe",
                                             "quantization",
                                             "embedding_row_repair"};
 
-/// Which recipe class a recipe is for.
+/// The recipe class that a recipe names.
 struct RecipeKind {
-  std::string class_name;      ///< "" when this version has it not
-  bool has_known_keys = true;  ///< else its sections and keys are upstream's alone
+  std::string class_name;      ///< "" when it is not in this version
+  bool has_known_keys = true;  ///< false: only upstream knows its sections and keys
 };
 
 void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagnostics) {
@@ -83,8 +83,8 @@ T read_section(const Node& root, const char* key, Diagnostics& diagnostics,
   return node == nullptr ? T{} : config::bind<T>(*node, diagnostics, options);
 }
 
-/// True for a name that upstream may have and this version does not know: `TrainDFlashRecipe`, not
-/// a slip in a known one.
+/// True for a name that upstream may have and this version does not know, such as
+/// `TrainDFlashRecipe`; false for a misspelt known one.
 bool is_foreign_recipe(const std::string& name, const config::TargetNames& registry) {
   constexpr int kSlip = 2;
   if (name.find("Recipe") == std::string::npos || registry.find(name)) return false;
@@ -160,7 +160,7 @@ LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagno
   return section;
 }
 
-/// What a tokenizer here does not do.
+/// Refuses tokenizer options that are not built.
 void refuse_tokenizer_options(const Node& node, const TokenizerSection& section,
                               Diagnostics& diagnostics) {
   const std::pair<const char*, std::optional<bool>> added[] = {
@@ -185,8 +185,8 @@ void refuse_tokenizer_options(const Node& node, const TokenizerSection& section,
   }
 }
 
-/// The name, place and folder of what a `tokenizer` names; no folder when it names none, "" when
-/// that is not here.
+/// Reads what a dataset's `tokenizer` names: name, node and folder. No folder when it names none;
+/// "" when the folder is not on this machine.
 void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diagnostics) {
   const Node* node = dataset.find("tokenizer");
   if (node == nullptr || node->is_null()) return;
@@ -274,7 +274,7 @@ void read_checkpoint(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
   if (section.checkpoint_dir.starts_with("msc://")) reject("checkpoint_dir", "cloud storage");
 }
 
-/// A scalar that upstream accepts as text or boolean.
+/// Returns the recipe with booleans turned into text where upstream accepts either.
 Node with_boolean_text(Node root) {
   if (Node* checkpoint = root.find("checkpoint")) {
     if (Node* value = checkpoint->find("save_consolidated")) {
@@ -287,7 +287,7 @@ Node with_boolean_text(Node root) {
   return root;
 }
 
-/// What packs cannot be made of or with.
+/// Refuses packing where the dataset, model or other sections do not allow it.
 void refuse_packing(const Node& section, const PackedSequenceSection& packing, const Recipe& recipe,
                     Diagnostics& diagnostics) {
   const Node& size = *section.find("packed_sequence_size");
@@ -490,7 +490,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   read_embedding_repair(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
   if (recipe.benchmark) {
-    recipe.step_scheduler.preemption_signal.clear();  // there is nothing to save first
+    recipe.step_scheduler.preemption_signal.clear();  // there is nothing to save
     recipe.checkpoint.enabled = false;
     recipe.lr_scheduler.reset();
     recipe.validation_datasets.clear();

@@ -8,11 +8,12 @@
 
 namespace automodel::recipes {
 
-/// Reads every section of a recipe; all findings go to `diagnostics`. Parts with errors keep their
-/// defaults, so callers must stop when there are errors.
+/// Reads every section of a recipe and adds all findings to `diagnostics`. Parts with errors keep
+/// their defaults, so callers must stop when there are errors.
 Recipe read_recipe(const config::Node& root, config::Diagnostics& diagnostics);
 
-/// The folder of the tokenizer of a dataset section: its own, else the model's; "" when not here.
+/// The folder of the tokenizer of a dataset section: its own, else the model's; "" when it is not
+/// on this machine.
 std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section);
 
 }  // namespace automodel::recipes

@@ -31,17 +31,17 @@ namespace automodel::recipes {
 struct ModelPlan {
   ModelSection section;
   bool is_from_config = false;
-  std::string source;  ///< folder or hub name that the configuration comes from; "" when inline
-  std::string folder;  ///< where it is on this machine; "" when it is not here
-  config::Node source_node;  ///< where the recipe names it
-  std::string looked_for;    ///< where it is not, for errors (looked_for_text)
+  std::string source;        ///< folder or hub name of the configuration; "" when inline
+  std::string folder;        ///< its folder on this machine; "" when it is not here
+  config::Node source_node;  ///< the node that names it
+  std::string looked_for;    ///< looked_for_text() when it is not here, for errors
   Json hf_config;            ///< the configuration with the recipe's overrides; null when not here
   bool enables_fsdp_optimizations = false;  ///< backend.enable_fsdp_optimizations
   bool has_fake_balanced_gate = false;      ///< backend.fake_balanced_gate
   std::optional<at::ScalarType> dtype;      ///< storage; absent: the checkpoint's ("auto")
   config::Node node;
 
-  /// Whether the weights are drawn anew; else they are read from the folder.
+  /// Whether the weights are drawn at random; else they are read from the folder.
   bool draws_weights() const { return is_from_config || section.load_base_model == false; }
 };
 
@@ -60,7 +60,7 @@ struct OptimizerPlan {
   double lr = 0;
   double weight_decay = 0;
   std::vector<optim::ParamGroupOverride> param_group_overrides;
-  /// Bytes of state for an element of a parameter of that dtype.
+  /// Bytes of optimizer state per element of a parameter of that dtype.
   std::function<int64_t(at::ScalarType parameter)> state_bytes;
   config::Node node;
 };
@@ -86,7 +86,7 @@ struct Recipe {
   OptimizerPlan optimizer;
   std::optional<optim::LrSchedulerConfig> lr_scheduler;
   std::optional<peft::PeftConfig> peft;             ///< absent: every parameter is trained
-  std::optional<QuantizationSection> quantization;  ///< absent, or without either: floats
+  std::optional<QuantizationSection> quantization;  ///< absent: weights are not held in 4 bits
   std::optional<EmbeddingRowRepairSection> embedding_row_repair;  ///< absent: off
   ClipSection clip;
   CheckpointSection checkpoint;

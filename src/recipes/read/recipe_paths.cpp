@@ -17,7 +17,7 @@ constexpr const char* kModelKeys[] = {"pretrained_model_name_or_path", "name_or_
 constexpr const char* kDataKeys[] = {"path_or_dataset_id", "path_or_dataset", "dataset_name",
                                      "path", "chat_template"};
 
-/// Anything that a path key holds: a text, or a list of them.
+/// Adds the texts of a path key: one, or a list of them.
 template <typename Tree>
 void add_texts(Tree* node, std::vector<Tree*>& paths) {
   if (node == nullptr) return;
@@ -26,7 +26,7 @@ void add_texts(Tree* node, std::vector<Tree*>& paths) {
   for (Tree& child : node->children()) add_texts(&child, paths);
 }
 
-/// A folder by itself, or below one of the keys that name it.
+/// Adds a folder: the node itself, or those of its keys that name one.
 template <typename Tree>
 void add_folder(Tree* node, std::vector<Tree*>& paths) {
   if (node == nullptr) return;
@@ -44,7 +44,7 @@ void add_data(Tree& section, std::vector<Tree*>& paths) {
   add_folder(section.find("tokenizer"), paths);
 }
 
-/// A file, a folder, or the files PATH.idx and PATH.bin.
+/// Whether PATH exists as a file or folder, or stands for PATH.idx.
 bool is_there(const std::string& path) {
   return path_exists(path) || path_exists(path + ".idx");
 }
@@ -68,7 +68,7 @@ std::vector<Node*> paths_of(Node& root) {
   return paths;
 }
 
-/// The home that a path may be in beside the current folder; "" when there is no such place.
+/// The second folder in which a path may exist, beside the current one; "" when there is none.
 std::string other_place(const Node& path, const Diagnostics& diagnostics) {
   const std::string text = path.string_value().value_or("");
   if (text.empty() || text.front() == '/' || !path.position().is_known()) return "";

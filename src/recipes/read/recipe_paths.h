@@ -7,22 +7,22 @@
 
 namespace automodel::recipes {
 
-/// The folder that a recipe's relative paths are looked for in when the current folder has none of
-/// that name: the one that holds the `recipes` folder which the file lies in or below, as this
-/// repository and an installed `share/automodel` do; of a file outside of such a folder its own.
+/// The second folder in which a recipe's relative paths are looked for, after the current folder:
+/// the one that holds the `recipes` folder in or below which the file lies (as in this repository
+/// and an installed `share/automodel`), or the file's own folder when it lies in none.
 std::string home_of_recipe(const std::string& recipe_path);
 
 /// Replaces the relative paths of what a recipe reads (model and configuration folders, tokenizers,
-/// data, schedule files) by where they are: a path that exists in the current folder stays, else
-/// one that exists in the recipe's home becomes that. Those of command line arguments stay, and so
-/// does what is in neither place. What a recipe writes is below the current folder always.
+/// data, schedule files): a path that exists in the current folder stays, else one that exists in
+/// the recipe's home becomes the path there. Paths from the command line stay, and so do those that
+/// exist in neither. What a recipe writes is always relative to the current folder.
 void find_paths(config::Node& root, config::Diagnostics& diagnostics);
 
-/// "; looked for in A and in B" when a path of the recipe's file is in neither place, for the error
-/// that says so; "" when there is one place only.
+/// "; looked for in A and in B" when a path of the recipe's file exists in neither, to end an
+/// error's text; "" when only one folder was searched or the path exists.
 std::string looked_for_text(const config::Node& path, const config::Diagnostics& diagnostics);
 
-/// looked_for_text() of the first path below a dataset's section that `said` speaks of.
+/// looked_for_text() of the first path in a dataset's section that occurs in the text `said`.
 std::string looked_for_below(const config::Node& section, const std::string& said,
                              const config::Diagnostics& diagnostics);
 

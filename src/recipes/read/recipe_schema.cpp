@@ -13,7 +13,7 @@ namespace automodel::recipes {
 
 namespace {
 
-/// What a property of a union may be: what either of two schemas takes.
+/// Adds a property whose schema accepts what the existing or the new one accepts.
 void merge(Json& properties, const std::string& key, const Json& schema) {
   if (!properties.contains(key)) {
     properties[key] = schema;
@@ -30,8 +30,8 @@ void merge(Json& properties, const std::string& key, const Json& schema) {
   present = std::move(both);
 }
 
-/// A target's name: one that is known, or any other of upstream's packages, which this version may
-/// not have.
+/// The schema of a target's name: a known one, or any other name in upstream's packages, which this
+/// version may not have.
 Json name_schema(const config::TargetNames& registry) {
   Json names = Json::array();
   for (const config::TargetInfo& info : registry.infos()) {
@@ -50,8 +50,8 @@ Json name_schema(const config::TargetNames& registry) {
   return schema;
 }
 
-/// An object schema with a `_target_` of the registry's names; the options of every name are
-/// allowed, so that editors complete them.
+/// The schema of an object with a `_target_` among the registry's names; it allows the options of
+/// all names, so that editors complete them.
 Json target_schema(const config::TargetNames& registry, const char* doc) {
   Json properties = Json::object();
   for (const config::TargetInfo& info : registry.infos()) {
@@ -68,7 +68,7 @@ Json target_schema(const config::TargetNames& registry, const char* doc) {
   return schema;
 }
 
-/// A `_target_` of any class of upstream's.
+/// The schema of a `_target_` that may be any of upstream's classes.
 Json any_target() {
   Json schema = Json::object();
   schema["type"] = "string";
@@ -83,7 +83,7 @@ Json section(const char* doc) {
   return schema;
 }
 
-/// Sections that nothing here acts on, for editors.
+/// Adds the sections that have no effect, for editors.
 void add_inactive_sections(Json& properties) {
   const auto add = [&](const char* key, Json schema, const char* doc) {
     schema["description"] = doc;
@@ -106,7 +106,7 @@ void add_inactive_sections(Json& properties) {
   add("wandb", std::move(wandb), "not in this version");
 }
 
-/// Adds the properties of other structs; keys are the union.
+/// Adds the properties of another struct that the schema does not have yet.
 void add_properties(Json& schema, const Json& other) {
   for (const auto& [key, value] : other.at("properties").as_object()) {
     if (!schema["properties"].contains(key)) schema["properties"][key] = value;
@@ -122,7 +122,7 @@ struct StrategyChoice {
   }
 };
 
-/// The top-level keys that are no sections.
+/// The top-level keys that are not sections.
 struct TopLevel {
   int64_t seed = 42;
   bool stop_on_non_finite = true;
@@ -157,7 +157,7 @@ Json distributed_schema() {
   for (const char* key : {"_recursive_", "_convert_", "multimodal"}) {
     schema["properties"][key] = Json::object();
   }
-  // A plan's name in place of the plan, whose strategy's options are one and the same key.
+  // tp_plan may also be a plan's name; both strategies have the key.
   schema["properties"]["tp_plan"]["type"] =
       Json(Json::Array{Json("object"), Json("string"), Json("null")});
   return schema;
@@ -192,7 +192,7 @@ Json dataset_schema(const char* doc) {
   Json schema = target_schema(dataset_targets(), doc);
   Json tokenizer = section<TokenizerSection>("folder with tokenizer.json; absent: the model's");
   tokenizer["properties"]["_target_"] = name_schema(tokenizer_targets());
-  tokenizer.erase("pattern");  // a folder's name alone
+  tokenizer.erase("pattern");  // the name of a folder only
   schema["properties"]["tokenizer"] = std::move(tokenizer);
   return schema;
 }

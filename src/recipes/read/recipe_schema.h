@@ -9,7 +9,7 @@ namespace automodel::recipes {
 /// The JSON Schema of recipes.
 Json recipe_schema();
 
-/// What a dotted key means, or a UserError with a suggestion.
+/// The text of `automodel explain` for a dotted key; throws UserError with a suggestion.
 std::string explain(const std::string& key);
 
 }  // namespace automodel::recipes

@@ -21,7 +21,7 @@ namespace {
 using config::Diagnostics;
 using config::Target;
 
-/// A dataset whose rows can be had in any order, read through the loader.
+/// A dataset with random access to its rows, read through the loader.
 template <typename Config, typename Data>
 class MapPlan final : public DatasetPlan {
  public:
@@ -82,7 +82,7 @@ class MapPlan final : public DatasetPlan {
   Config config_;
 };
 
-/// Random tokens, already batched.
+/// A dataset of random tokens that are already in batches.
 class MockPlan final : public DatasetPlan {
  public:
   explicit MockPlan(datasets::MockIterableDatasetConfig config) : config_(std::move(config)) {}

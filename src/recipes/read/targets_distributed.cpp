@@ -10,8 +10,8 @@ namespace {
 
 const std::string kDistributed = "nemo_automodel.components.distributed.";
 
-/// A configuration class of upstream, and the managers that came before it: every module that has
-/// either, and the short names.
+/// The aliases of an upstream configuration class: the class in every module that has it, its short
+/// name, and the same of the managers that came before it.
 std::vector<std::string> config_aliases(
     const char* config, const char* config_module,
     const std::vector<std::pair<const char*, const char*>>& managers) {
@@ -24,7 +24,7 @@ std::vector<std::string> config_aliases(
   return aliases;
 }
 
-/// Where torch has its policies, by version.
+/// A policy's names in the modules of torch that have it, by version.
 std::vector<std::string> policy_aliases(const char* name) {
   return {cat("torch.distributed._composable.fsdp.", name),
           cat("torch.distributed._composable.fsdp.fully_shard.", name),

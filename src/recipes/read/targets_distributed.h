@@ -7,11 +7,11 @@
 
 namespace automodel::recipes {
 
-/// Names of `distributed._target_`: upstream's configuration and manager classes.
+/// The names of `distributed._target_`: upstream's configuration and manager classes.
 config::TargetRegistry<distributed::Strategy> distributed_targets();
-/// Names of `mp_policy._target_`, in `distributed` and in its `moe`.
+/// The names of `mp_policy._target_`, in `distributed` and in `distributed.moe`.
 config::TargetRegistry<AcceptedTarget> mp_policy_targets();
-/// Names of `offload_policy._target_`. torch's OffloadPolicy offloads nothing.
+/// The names of `offload_policy._target_`. torch's OffloadPolicy offloads nothing.
 enum class OffloadTarget { kCpu, kNothing };
 config::TargetRegistry<OffloadTarget> offload_policy_targets();
 /// Names of `_target_` in `distributed.pipeline` and `distributed.moe`.
@@ -21,7 +21,7 @@ config::TargetRegistry<AcceptedTarget> moe_targets();
 config::TargetRegistry<AcceptedTarget> lr_scheduler_targets();
 config::TargetRegistry<AcceptedTarget> peft_targets();
 
-/// Every name of every registry of recipes, and the layers of models: what import_class_from_path
+/// Every name of every registry, and the models' layer classes: what import_class_from_path
 /// resolves.
 distributed::ClassTable recipe_classes();
 

@@ -15,7 +15,7 @@ using config::Diagnostics;
 using config::Node;
 using config::TargetInfo;
 
-/// Checks what all optimizers of Adam's kind have in common.
+/// Makes the plan of an Adam optimizer, checking the options that all of them have.
 OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnostics& diagnostics) {
   if (config.betas.size() != 2) {
     const Node* betas = arguments.find("betas");
@@ -45,7 +45,7 @@ OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnos
   return plan;
 }
 
-/// Adam's options with a name's own defaults.
+/// Reads Adam's options over the defaults of one of its names.
 OptimizerMaker adam_maker(const optim::AdamConfig& defaults) {
   return [defaults](const config::Target& target, Diagnostics& diagnostics) {
     return adam_plan(config::bind_over(defaults, target.arguments, diagnostics), target.arguments,
@@ -110,7 +110,7 @@ OptimizerPlan fused_adam_plan(optim::FusedAdamConfig config, const Node& argumen
   return adam_plan(std::move(adam), arguments, diagnostics);
 }
 
-/// FusedAdam with its library's defaults, or upstream's for its short name.
+/// Reads FusedAdam's options over `defaults`: its library's, or upstream's for the short name.
 OptimizerMaker fused_adam_maker(const optim::FusedAdamConfig& defaults) {
   return [defaults](const config::Target& target, Diagnostics& diagnostics) {
     return fused_adam_plan(config::bind_over(defaults, target.arguments, diagnostics),
@@ -118,7 +118,7 @@ OptimizerMaker fused_adam_maker(const optim::FusedAdamConfig& defaults) {
   };
 }
 
-/// FusedAdam's defaults under upstream's short name.
+/// The defaults of FusedAdam under upstream's short name.
 optim::FusedAdamConfig upstream_fused_adam() {
   optim::FusedAdamConfig config;
   config.lr = 1e-4;
@@ -154,7 +154,7 @@ optim::AdamConfig adam_defaults(double lr, double weight_decay, bool is_decouple
   return defaults;
 }
 
-/// Registers a name of Adam with defaults of its own.
+/// Registers a name of Adam with its own defaults.
 void add_adam(config::TargetRegistry<OptimizerMaker>& registry, TargetInfo info,
               const optim::AdamConfig& defaults) {
   info.options = config::schema_of(defaults);

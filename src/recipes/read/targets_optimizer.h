@@ -10,10 +10,10 @@ namespace automodel::recipes {
 using OptimizerMaker =
     std::function<OptimizerPlan(const config::Target& target, config::Diagnostics& diagnostics)>;
 
-/// The optimizers of recipes, by the names of their classes.
+/// The optimizers that a recipe may name, by their classes.
 config::TargetRegistry<OptimizerMaker> optimizer_targets();
 
-/// Reads the `optimizer` section alone (part of read_recipe).
+/// Reads the `optimizer` section (part of read_recipe).
 OptimizerPlan read_optimizer(const config::Node& node, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -21,14 +21,14 @@ enum class ModelTarget { kFromPretrained, kFromConfig };
 /// A way to write `model.config._target_`: config.json of a folder, or the keys themselves.
 enum class ModelConfigTarget { kFolder, kInline };
 
-/// What a `collate_fn` does with samples.
+/// What a `collate_fn` does with the samples of a batch.
 enum class CollateTarget { kPad, kStack };
 
-/// Names that choose nothing: they are right, and that is all.
+/// The maker of names that are accepted and choose nothing.
 struct AcceptedTarget {};
 
-/// The names that recipes may use, each filled by one function. What a name makes is data: no name
-/// can load code.
+/// One registry for each kind of name that a recipe may use. A name maps to data: no name can load
+/// code.
 config::TargetRegistry<LossMaker> loss_targets();
 /// Names of `kd_loss_fn._target_`; its options are KDLossConfig.
 config::TargetRegistry<AcceptedTarget> kd_loss_targets();
@@ -45,10 +45,10 @@ struct ClassPaths {
   std::string in_module;  ///< "transformers.models.llama.LlamaDecoderLayer"
 };
 ClassPaths class_paths(const models::FamilyFacts& family, const char* file, std::string_view name);
-/// Names of the `recipe` key.
+/// The names of the `recipe` key.
 config::TargetRegistry<AcceptedTarget> recipe_targets();
 
-/// Reads the `loss_fn` section alone; null gives the default (part of read_recipe).
+/// Reads the `loss_fn` section; null gives the default (part of read_recipe).
 LossSettings read_loss(const config::Node* node, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -19,36 +19,36 @@ struct RankTimes {
   double most = 0;
 };
 
-/// What a benchmark measures, beside its section.
+/// What a benchmark needs besides its section of the recipe.
 struct BenchmarkPlace {
   comm::ProcessGroup group;  ///< all ranks
   Reporter* reporter = nullptr;
   std::optional<double>
-      peak_tflops;  ///< of one device, when the section does not say; absent: none
+      peak_tflops;  ///< of one device, used when the section names none; absent: unknown
 };
 
-/// Times of the steps of a benchmark recipe: a line a step, then totals and a JSON report, in
-/// upstream's words. Every rank makes one and calls the same functions: times are agreed upon.
-/// Upstream's recipe: nemo_automodel/recipes/llm/benchmark.py.
+/// Measures the steps of a benchmark recipe: prints a line a step, then totals, and writes a JSON
+/// report, in upstream's words (nemo_automodel/recipes/llm/benchmark.py). Every rank makes one and
+/// calls the same functions, since they exchange their times.
 class Benchmark final {
  public:
-  /// `setup_seconds`: what this rank took from its start to the first step. Makes the folder of
-  /// the report. Throws InputError.
+  /// `setup_seconds`: the time from this rank's start to the first step. Makes the report's folder.
+  /// Throws InputError. All ranks call it.
   Benchmark(const Recipe& recipe, const BenchmarkPlace& place, double setup_seconds);
 
-  /// A step that ended now, and the next one begins when this returns. `flops`: operations of all
-  /// ranks; `sequence_length`: of its batches.
+  /// Records a step that ends at this call; the next one begins when it returns. `flops`:
+  /// operations of the step on all ranks; `sequence_length`: of its batches. All ranks call it.
   void record(const training::StepResult& result, double flops, int64_t sequence_length);
 
-  /// Totals on the console, and the report where the recipe wants it.
+  /// Prints the totals, and writes the report where the recipe names a file for it.
   void finish() const;
 
-  /// The report; upstream's keys and, beside them, the times of the parts of a step.
+  /// The report: upstream's keys, and the times of the parts of a step.
   Json report() const;
 
  private:
   RankTimes over_ranks(double seconds) const;
-  /// Percent of the peak; null when that is not known.
+  /// Percent of the devices' peak; null when the peak is unknown.
   Json utilisation(double flops, double seconds) const;
   double average_seconds() const;
 
@@ -62,7 +62,7 @@ class Benchmark final {
   double warmup_seconds_ = 0;
   double timed_seconds_ = 0;
   double timed_flops_ = 0;
-  RankTimes forward_backward_;  ///< sums over timed steps
+  RankTimes forward_backward_;  ///< sum over the timed steps
   RankTimes update_;
 };
 

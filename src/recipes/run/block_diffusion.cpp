@@ -29,13 +29,13 @@ int64_t step_seed(const BlockDiffusionOptions& options, const MicroBatchPlace& p
   return options.seed + 7919 * place.step + place.micro_batch;
 }
 
-/// [B]: the first token that counts; the length in a row without one.
+/// [B]: position of the first token that counts; the row's length when there is none.
 at::Tensor first_counted(const at::Tensor& is_counted) {
   const at::Tensor first = is_counted.to(at::kLong).argmax(1);
   return at::where(is_counted.any(1), first, at::full_like(first, is_counted.size(1)));
 }
 
-/// The labels of next tokens, where this token and the next are none of the padding.
+/// Next-token labels, where neither this token nor the next one is padding.
 at::Tensor next_token_labels(const at::Tensor& ids, const at::Tensor& is_token,
                              int64_t ignore_index) {
   at::Tensor labels = at::full_like(ids, ignore_index);
@@ -46,7 +46,7 @@ at::Tensor next_token_labels(const at::Tensor& ids, const at::Tensor& is_token,
   return labels;
 }
 
-/// [B]: the block of each response that is scored.
+/// [B]: number of the block of each response that is scored.
 at::Tensor chosen_blocks(const at::Tensor& response_lengths, const MicroBatchPlace& place,
                          const BlockDiffusionOptions& options) {
   const at::Tensor num_blocks =

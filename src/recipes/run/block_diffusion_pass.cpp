@@ -70,7 +70,8 @@ void BlockDiffusionPass::begin_step(const std::vector<tensor::Batch>& batches, i
     counts[1] += num_labelled(prepared_.back().text_labels, options_.ignore_index);
   }
   counts = comm::sum_over(options_.data_ranks, std::move(counts));
-  // Gradients are averaged over the ranks: dividing by their share makes sums over them of that.
+  // The engine averages gradients over its ranks: dividing by count / num_ranks makes that a sum
+  // over all ranks divided by the count.
   const double num_ranks = engine_.group().size();
   scale_.canvas_divisor = std::max(counts[0], 1.0) / num_ranks;
   scale_.text_divisor = std::max(counts[1], 1.0) / num_ranks;

@@ -13,7 +13,7 @@
 
 namespace automodel::recipes {
 
-/// What a pass needs to know beside its model and engine.
+/// What a pass needs besides its model and engine.
 struct BlockDiffusionPassOptions {
   BlockDiffusionOptions diffusion;
   double encoder_loss_weight = 1.0;
@@ -23,30 +23,32 @@ struct BlockDiffusionPassOptions {
   at::Device device = at::kCPU;
 };
 
-/// The options of a recipe whose `dllm` section was read.
+/// The options of a recipe that has a `dllm` section.
 BlockDiffusionPassOptions block_diffusion_options(const Recipe& recipe,
                                                   const models::BlockDenoiser& model);
 
-/// How a recipe's samples become batches: pad and end-of-sequence ids are the tokenizer's (0 and
-/// the pad id without).
+/// How a recipe's samples become batches. Padding and end-of-sequence use the tokenizer's ids;
+/// without these 0 and the padding id.
 datasets::WindowCollaterConfig window_collater_of(const Recipe& recipe,
                                                   const datasets::TextEncoder& encoder);
 
-/// The pass of TrainStep for block diffusion: the canvas's cross-entropies by the scored tokens of
-/// the whole step on all ranks, plus encoder_loss_weight times the text's by its token pairs.
+/// The pass of TrainStep for block diffusion. The loss is the canvases' cross-entropy divided by
+/// the step's scored tokens, plus encoder_loss_weight times the text's divided by the step's token
+/// pairs; both counts are of all ranks.
 class BlockDiffusionPass final : public training::BatchPass {
  public:
-  /// Both outlive the pass.
+  /// `model` and `engine` outlive the pass.
   BlockDiffusionPass(models::BlockDenoiser& model, distributed::Engine& engine,
                      BlockDiffusionPassOptions options);
 
-  /// Noises a step's batches and counts what is scored.
+  /// Adds noise to a step's batches and counts what is scored. Every rank calls it.
   void begin_step(const std::vector<tensor::Batch>& batches, int64_t step) override;
-  /// Tokens are counted with their padding.
+  /// Counts tokens including padding.
   tensor::TokenCounts count(const tensor::Batch& batch, int64_t ignore_index) const override;
-  /// Noises the batch and leaves it with the labels that are scored.
+  /// Adds noise to the batch and sets its labels to those that are scored.
   void begin_validation(tensor::Batch& batch, int64_t step) override;
-  /// Replaces the record's token counts by upstream's keys of this recipe.
+  /// Renames the record's token counts as upstream's recipe does, and adds dllm_loss, draft_acc and
+  /// mode. Every rank calls it.
   void describe(Json& record) const override;
 
   double train(const tensor::Batch& batch, double divisor,

@@ -14,7 +14,7 @@ namespace automodel::recipes {
 
 namespace {
 
-/// A matrix of the base's folder, rows in the dtype that the run stores.
+/// A matrix in the base's folder; rows are read in the dtype that the run stores.
 class BaseTable final {
  public:
   BaseTable(const checkpoint::HfFolder& folder, const std::string& name, at::ScalarType dtype)
@@ -36,7 +36,7 @@ class BaseTable final {
     return out.view({count, width()}).to(at::kFloat);
   }
 
-  /// Squares of the lengths of all rows, float64.
+  /// Squared lengths of all rows, float64.
   at::Tensor squares() const {
     std::vector<at::Tensor> parts;
     constexpr int64_t kRows = 4096;
@@ -64,12 +64,12 @@ std::vector<int64_t> indices_of(const at::Tensor& mask) {
   return {data, data + ids.numel()};
 }
 
-/// The first ids, for messages.
+/// The first of the ids, for messages.
 std::string ids_text(const std::vector<int64_t>& ids) {
   return join_first(ids, 20);
 }
 
-/// What stands in for the wrong rows [ids, width] float32.
+/// The rows that replace the wrong ones, [ids, width] float32.
 at::Tensor replacements(const BaseTable& head, const std::vector<int64_t>& ids, double length,
                         double min_norm) {
   std::vector<at::Tensor> rows;
@@ -87,7 +87,7 @@ at::Tensor replacements(const BaseTable& head, const std::vector<int64_t>& ids, 
   return at::cat(rows);
 }
 
-/// Writes what a rank's shards hold of the rows.
+/// Writes the rows, as far as this rank's shards hold them.
 void write_rows(const std::vector<tensor::FlatShard>& parameters, const std::string& name,
                 const std::vector<int64_t>& ids, const at::Tensor& rows) {
   const int64_t width = rows.size(1);
@@ -108,7 +108,7 @@ void write_rows(const std::vector<tensor::FlatShard>& parameters, const std::str
   }
 }
 
-/// The Hugging Face name of the tensor that a parameter is.
+/// The Hugging Face name of the first tensor in a parameter.
 std::string name_of(const models::CausalLM& model, const std::string& parameter) {
   for (const tensor::ParameterPart& part : model.key_map()) {
     if (part.parameter == parameter) return part.name;

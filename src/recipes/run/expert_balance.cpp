@@ -15,7 +15,7 @@ int64_t number_of(const moe::LayerLoad& load) {
   return std::stoll(load.layer.substr(load.layer.rfind(' ') + 1));
 }
 
-/// The layers of all stages, in order.
+/// Gathers the layers of all stages, in order.
 std::vector<moe::LayerLoad> of_all_stages(const std::vector<moe::LayerLoad>& loads,
                                           const comm::ProcessGroup& stages) {
   Json::Array rows;
@@ -72,7 +72,7 @@ void ExpertBalance::set_aux_loss_scale(double scale) {
 }
 
 void ExpertBalance::begin_step(int64_t num_micro_batches) {
-  // Gradients are averaged over context-parallel ranks, of which each gives its tokens' share.
+  // Gradients are averaged over context-parallel ranks, but each rank's is only its tokens' share.
   scale_ = static_cast<double>(ranks_.context.size()) / static_cast<double>(num_micro_batches);
   set_aux_loss_scale(scale_);
 }

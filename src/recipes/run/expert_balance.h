@@ -12,37 +12,37 @@
 
 namespace automodel::recipes {
 
-/// Ranks between which a step's tokens and layers are spread.
+/// The groups that hold different tokens or layers of a step.
 struct BalanceRanks {
-  comm::ProcessGroup tokens;    ///< different tokens, context-parallel ranks among them
-  comm::ProcessGroup context;   ///< different parts of a sequence, which are averaged over
-  comm::ProcessGroup sequence;  ///< different parts of a sequence by tensor parallelism
-  comm::ProcessGroup stages;    ///< different layers
+  comm::ProcessGroup tokens;    ///< with different tokens, including context-parallel ranks
+  comm::ProcessGroup context;   ///< with different parts of a sequence, by context parallelism
+  comm::ProcessGroup sequence;  ///< with different parts of a sequence, by tensor parallelism
+  comm::ProcessGroup stages;    ///< with different layers (pipeline stages)
 };
 
-/// What a mixture of experts needs around each optimizer step: the aux loss's scale before, the
-/// experts' load and the correction of the routers after. Nothing for other models.
+/// What a mixture of experts needs around each optimizer step: before it the scale of the auxiliary
+/// loss, after it the experts' load and the routers' correction. Does nothing for other models.
 class ExpertBalance final {
  public:
   using Parts = std::vector<std::shared_ptr<models::CausalLM>>;
 
-  /// `parts` are this rank's stages, and outlive this.
+  /// `parts` are this rank's stages and outlive this object.
   ExpertBalance(const Parts& parts, BalanceRanks ranks);
 
-  /// Has every expert get equally many tokens, for measurements.
+  /// Makes every expert get the same number of tokens, for measurements.
   void use_fake_balanced_gates();
 
-  /// Keeps the routers' corrections as they are: of a model of which only adapters are trained.
+  /// Leaves the routers' corrections unchanged; for models of which only adapters are trained.
   void keep_corrections() { keeps_corrections_ = true; }
 
   void begin_step(int64_t num_micro_batches);
-  /// Before a batch whose gradients will be divided by `divisor`, of `num_micro_batches` forwards
-  /// that share it (pipelines); else they are gradients as the optimizer gets them.
+  /// Called before a batch whose gradients will be divided by `divisor` after `num_micro_batches`
+  /// forwards (pipelines). Without the call, gradients are expected to be divided already.
   void begin_batch(double divisor, int64_t num_micro_batches);
-  /// After the optimizer's update. All ranks call it.
+  /// Called after the optimizer's update. All ranks call it.
   void end_step(distributed::Engine& engine);
 
-  /// Adds what the section asks for of the last step to its record. All ranks call it.
+  /// Adds the last step's load to its record as the section asks. All ranks call it.
   void describe(const MoeMetricsSection& section, int64_t step, Json& record) const;
 
  private:
@@ -55,7 +55,8 @@ class ExpertBalance final {
   std::vector<moe::LayerLoad> loads_;
 };
 
-/// The balance of a recipe's model on a mesh; `parts` are this rank's stages, and outlive it.
+/// Makes the ExpertBalance of a recipe's model on a mesh; `parts` are this rank's stages and
+/// outlive it.
 ExpertBalance build_expert_balance(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                                    const ExpertBalance::Parts& parts);
 

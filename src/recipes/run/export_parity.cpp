@@ -30,13 +30,13 @@ bool needs_tokenizer(const Recipe& recipe) {
   return recipe.dataset.plan != nullptr && recipe.dataset.plan->needs_tokenizer();
 }
 
-/// Prints what was looked at and whether it is right.
+/// Prints the result of one comparison; returns `is_good`.
 bool say(const char* what, bool is_good, const std::string& text) {
   std::cout << what << ": " << text << "; " << (is_good ? "ok" : "DIFFERENT") << "\n";
   return is_good;
 }
 
-/// Elements of a tensor of the checkpoint, rounded to a dtype.
+/// Elements of a tensor of the checkpoint, rounded to `dtype`.
 at::Tensor trained_piece(const checkpoint::ShardedFolder& trained, const std::string& name,
                          int64_t first, int64_t count, at::ScalarType dtype) {
   const at::Tensor out = at::empty({count}, at::TensorOptions().dtype(dtype));
@@ -75,7 +75,7 @@ bool check_weights(const checkpoint::HfFolder& folder, const checkpoint::Sharded
              cat(num_same, " tensors are the checkpoint's to the last bit", rest));
 }
 
-/// Token ids that any vocabulary has, the same ones every time.
+/// Token ids below vocab_size, the same ones every time.
 at::Tensor some_tokens(int64_t vocab_size) {
   constexpr int64_t kRows = 2, kTokens = 32;
   return at::arange(kRows * kTokens, at::TensorOptions().dtype(at::kLong))
@@ -119,7 +119,7 @@ bool check_logits(const std::string& path, const checkpoint::HfFolder& folder,
       cat("of ", ids.numel(), " tokens, worst absolute difference ", format_scientific(worst, 3)));
 }
 
-/// Conversations that a template may refuse, but then both times.
+/// Conversations for both templates; one that a template refuses must be refused by the other too.
 std::vector<Json> some_conversations() {
   const Json system = datasets::make_message("system", "You are brief.");
   const Json question = datasets::make_message("user", "Grüße, wie viel ist 2 + 2?");
@@ -128,7 +128,7 @@ std::vector<Json> some_conversations() {
           Json(Json::Array{question, answer, datasets::make_message("user", "And 3 more?\n")})};
 }
 
-/// The prompt that a tokenizer's template writes and its tokens, or why there is none.
+/// The prompt that a tokenizer's template gives and its tokens, or why there is none.
 struct Prompt {
   std::string text;
   std::vector<int64_t> ids;
@@ -144,7 +144,7 @@ Prompt prompt_of(const datasets::TextEncoder& encoder, const std::optional<std::
     prompt.text = formatter.prompt(messages, Json(), "the conversation");
     prompt.ids = encoder.encode(prompt.text, /*add_special_tokens=*/false);
   } catch (const InputError& error) {
-    // After the name of the template, which differs.
+    // Compares what follows the template's file name, since the names differ.
     const std::string reason = error.what();
     prompt.refusal = reason.substr(std::min(reason.find("error: "), reason.size()));
   }

@@ -7,9 +7,9 @@
 
 namespace automodel::recipes {
 
-/// Gives a model its first weights: those of the recipe's folder, or drawn ones. A run that
-/// continues from a checkpoint (`is_resumed`) calls it only for the base of adapters, which have
-/// theirs already. Every rank calls it.
+/// Gives a model its first weights: the recipe's folder's, or random ones. A run that continues
+/// from a checkpoint (`is_resumed`) calls it only to read the base model under adapters, whose own
+/// values come from the checkpoint. Every rank calls it.
 void load_initial_weights(const Recipe& recipe, const SessionModel& model, bool is_resumed,
                           comm::SlowWork& slow_work, Reporter& reporter);
 

@@ -25,7 +25,7 @@ using datasets::Sample;
 
 constexpr int64_t kNumRowsCounted = 1000;
 
-/// Warnings of the dataset, kept for the report.
+/// Keeps the dataset's warnings for the report.
 class KeptWarnings final : public Reporter {
  public:
   explicit KeptWarnings(std::vector<std::string>& warnings) : warnings_(warnings) {}
@@ -37,8 +37,8 @@ class KeptWarnings final : public Reporter {
   std::vector<std::string>& warnings_;
 };
 
-/// All tokens of a sample, and which of them count: those of a shifted one have their labels one
-/// place before them, and the last label's token is behind all input ids.
+/// All tokens of a sample and which of them count. In a shifted sample a token's label is one place
+/// earlier, and the last label's token follows the input ids.
 struct CountedTokens {
   std::vector<int64_t> ids;
   std::vector<bool> counts;
@@ -68,7 +68,7 @@ std::vector<TextRun> runs_of(const CountedTokens& tokens,
   return runs;
 }
 
-/// What is counted over many samples.
+/// Sums over many samples.
 struct Totals {
   int64_t num_samples = 0;
   int64_t num_tokens = 0;
@@ -115,7 +115,7 @@ struct Totals {
   }
 };
 
-/// The recipe, after tokenizer and data were fetched.
+/// Reads the recipe and fetches tokenizer and data.
 Recipe read_and_fetch(const config::Document& document, Reporter& reporter) {
   config::Diagnostics diagnostics(document.sources);
   Recipe recipe =
@@ -129,7 +129,7 @@ Recipe read_and_fetch(const config::Document& document, Reporter& reporter) {
   return recipe;
 }
 
-/// Opens the dataset; its warnings go to the report.
+/// Opens the dataset; its warnings go to `warnings`.
 std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
                                                  const datasets::TextEncoder& encoder,
                                                  Reporter& warnings) {

@@ -6,17 +6,17 @@
 
 namespace automodel::recipes {
 
-/// What `automodel inspect-data` is asked for.
+/// The arguments of `automodel inspect-data`.
 struct InspectOptions {
   int64_t num_samples = 3;
-  std::string html;  ///< file for a page in place of text; "": text
+  std::string html;  ///< file for an HTML page; "": text on stdout instead
 };
 
-/// `automodel inspect-data`: shows the first samples of a recipe's dataset with what counts in the
-/// loss (in colour on a terminal, between brackets elsewhere), and numbers over its first thousand
-/// rows: lengths, the share of labels, rows without one, what truncation cut, columns that nothing
-/// reads, doubled BOS, turns that do not end. Fetches tokenizer and data from the hub as a run
-/// does, and no weights. Returns the exit status; throws UserError as a run would.
+/// `automodel inspect-data`: shows the first samples of a recipe's dataset and marks the tokens
+/// that count in the loss (in colour on a terminal, in brackets elsewhere). Prints statistics of
+/// the first thousand rows: lengths, share of labels, rows without a label, truncated tokens,
+/// unread columns, doubled BOS, turns without an end. Fetches tokenizer and data from the hub as a
+/// run does, but no weights. Returns the exit status; throws UserError as a run would.
 int inspect_data(const std::string& path, const std::vector<std::string>& overrides,
                  const InspectOptions& options);
 

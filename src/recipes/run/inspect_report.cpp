@@ -31,7 +31,7 @@ std::string escaped(const std::string& text) {
         out += "&#39;";
         break;
       default:
-        // A page may not hold them, and an editor would not show them.
+        // HTML forbids control characters, and editors do not show them.
         out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
     }
   }

@@ -6,7 +6,7 @@
 
 namespace automodel::recipes {
 
-/// Tokens of a sample that follow each other and all count in the loss, or all do not.
+/// Consecutive tokens of a sample of which all count in the loss, or none does.
 struct TextRun {
   std::string text;
   bool counts = false;
@@ -28,11 +28,11 @@ struct InspectReport {
   std::vector<std::string> totals;  ///< a line each
 };
 
-/// The report for a terminal: what counts stands between the marks.
+/// The report for a terminal; tokens that count are between the marks `begin` and `end`.
 std::string to_text(const InspectReport& report, const std::string& begin, const std::string& end);
 
-/// The report as one page without references to other files: what counts is on a coloured ground.
-/// Texts of data are escaped, so that none of them is read as HTML.
+/// The report as one HTML page that needs no other file; tokens that count have a coloured
+/// background. Texts of data are escaped, so that none is read as HTML.
 std::string to_html(const InspectReport& report);
 
 }  // namespace automodel::recipes

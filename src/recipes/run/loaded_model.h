@@ -8,13 +8,13 @@
 
 namespace automodel::recipes {
 
-/// A model with memory and the weights of a Hugging Face folder, in float32, on the CPU.
+/// A model with the weights of a Hugging Face folder, in float32, on the CPU.
 struct LoadedModel {
   std::shared_ptr<models::CausalLM> model;
   std::unique_ptr<distributed::DataParallel> engine;
 };
 
-/// Throws UserError for a folder that is no model's.
+/// Throws UserError for a folder that holds no model.
 LoadedModel load_model(const std::string& path);
 
 }  // namespace automodel::recipes

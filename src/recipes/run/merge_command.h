@@ -4,8 +4,8 @@
 
 namespace automodel::recipes {
 
-/// `automodel merge-lora`: writes the folder `out` of a base model with an adapter's changes, and
-/// says so. Returns the exit status; throws UserError.
+/// `automodel merge-lora`: writes the base model's folder with the adapter merged into its weights
+/// to `out`, and prints what it wrote. Returns the exit status; throws UserError.
 int run_merge_lora_command(const std::string& base, const std::string& adapter,
                            const std::string& out);
 

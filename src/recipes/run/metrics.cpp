@@ -62,7 +62,7 @@ Json StepMeter::validation_record(const training::TrainStep::Evaluation& result,
 }
 
 std::optional<double> peak_of(const Recipe& recipe, const RunContext& context) {
-  if (recipe.dllm) return std::nullopt;  // operations are counted for one pass of a decoder
+  if (recipe.dllm) return std::nullopt;  // operations are counted for one pass of a decoder only
   if (recipe.mfu.peak_tflops) return recipe.mfu.peak_tflops;
   const std::string device =
       context.cuda == nullptr ? "cpu" : context.cuda->device_name(context.device.index());

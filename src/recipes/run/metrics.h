@@ -11,22 +11,22 @@
 
 namespace automodel::recipes {
 
-/// The most memory used at one time, in bytes.
+/// Returns the peak memory use in bytes.
 using MemoryGauge = std::function<uint64_t()>;
 
-/// Turns steps into records: rates since the last record or restart(), memory, MFU.
+/// Makes records of steps, with rates since the last record or restart(), memory and MFU.
 class StepMeter final {
  public:
-  /// `peak_tflops` of one device: absent gives no MFU.
+  /// `peak_tflops`: of one device; without it MFU is null.
   StepMeter(int64_t world_size, std::optional<double> peak_tflops, MemoryGauge peak_bytes);
 
-  /// Begins the next record's time anew: after validation and saving, which are no step.
+  /// Restarts the time of the next record, so that validation and saving do not count in it.
   void restart();
 
-  /// Upstream's training record; `flops`: operations of the whole step on all ranks.
+  /// A training record with upstream's keys; `flops`: operations of the whole step on all ranks.
   Json record(const training::StepResult& result, int64_t step, int64_t epoch, double flops);
 
-  /// Upstream's validation record.
+  /// A validation record with upstream's keys.
   Json validation_record(const training::TrainStep::Evaluation& result, double lr, int64_t step,
                          int64_t epoch) const;
 
@@ -37,10 +37,10 @@ class StepMeter final {
   double last_seconds_;
 };
 
-/// Peak TFLOP/s of one of the run's devices, by the recipe or a table; absent where neither says.
+/// Peak TFLOP/s of one of the run's devices, from the recipe or a table; absent if neither has it.
 std::optional<double> peak_of(const Recipe& recipe, const RunContext& context);
 
-/// The meter of a run on its devices.
+/// Makes the meter of a run on its devices.
 StepMeter build_step_meter(const Recipe& recipe, const RunContext& context);
 
 }  // namespace automodel::recipes

@@ -49,7 +49,7 @@ double worst_training_loss(LoadedModel& loaded, const tensor::NamedTensors& refe
   return worst;
 }
 
-/// Prints a line and tells whether the difference is inside the tolerance.
+/// Prints a line; returns whether the difference is within the tolerance.
 bool print_kind(const char* kind, const models::ParityDifference& difference, double value,
                 double tolerance) {
   const bool is_good = value <= tolerance;

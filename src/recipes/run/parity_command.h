@@ -4,7 +4,7 @@
 
 namespace automodel::recipes {
 
-/// Largest differences that `automodel parity` accepts, and how the model is computed.
+/// The largest differences that `automodel parity` accepts, and which kernels it runs.
 struct ParityOptions {
   double logits = 1e-4;           ///< absolute
   double loss = 1e-5;             ///< relative
@@ -12,9 +12,9 @@ struct ParityOptions {
   bool takes_plain_path = false;  ///< the kernels' plain path: what a device runs
 };
 
-/// Runs the model of a Hugging Face folder on a reference file's input_ids and labels, compares
-/// logits, loss, every gradient and the losses of AdamW steps (whichever the file holds) and prints
-/// the worst differences. Returns 0 when all are inside the tolerances, 1 otherwise.
+/// Runs the model of a Hugging Face folder on a reference file's input_ids and labels. Compares
+/// those of logits, loss, gradients and losses of AdamW steps that the file holds, and prints the
+/// worst differences. Returns 0 when all are within the tolerances, 1 otherwise.
 int run_parity_command(const std::string& model_folder, const std::string& reference,
                        const ParityOptions& options);
 

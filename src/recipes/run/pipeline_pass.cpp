@@ -15,13 +15,13 @@ namespace {
 
 using distributed::PipelineStage;
 
-/// A model part as the executor sees it.
+/// Makes a model part a stage of the executor.
 class ModelStage final : public PipelineStage {
  public:
   ModelStage(models::CausalLM& model, distributed::Engine& engine, int64_t ignore_index)
       : model_(model), engine_(engine), ignore_index_(ignore_index) {}
 
-  /// Dropout of the batch's first micro-batch is keyed by this, of the others by what follows.
+  /// `first` keys the dropout of the batch's first micro-batch; the others count on from it.
   void set_dropout(const models::DropoutContext& first) { dropout_ = first; }
 
   at::Tensor run(const tensor::Batch& batch, int microbatch, const at::Tensor& input) override {
@@ -114,7 +114,7 @@ class PipelinePass final : public training::BatchPass {
   PassOptions options_;
 };
 
-/// dtype of hidden states between stages: the recipe's, or what the units of sharded stages give.
+/// dtype of hidden states between stages: the recipe's, else the output dtype of sharded stages.
 at::ScalarType dtype_between_stages(const Recipe& recipe, const BuiltPipeline& built,
                                     at::ScalarType stored) {
   const auto parsed = [&](const std::optional<std::string>& name) {

@@ -19,18 +19,18 @@ struct BuiltPipeline {
   std::unique_ptr<distributed::PipelineEngine> engine;
 };
 
-/// Builds this rank's stages without memory, spreads each over the stage's ranks and gives it
-/// memory. Called by every rank.
+/// Builds this rank's stages without memory, splits each over the ranks of the stage and allocates
+/// its memory. Every rank calls it.
 BuiltPipeline build_pipeline(const Recipe& recipe, const PipelineRequest& request,
                              at::ScalarType dtype, const distributed::DeviceMesh& mesh,
                              const EnginePlace& place);
 
 using BatchListener = std::function<void(double divisor, int64_t num_micro_batches)>;
 
-/// The pass of TrainStep over a pipeline: batches are cut into pp_microbatch_size sequences, the
-/// last stage's losses are plain sums, gradients are divided once they are reduced. Sequences are
-/// split over context-parallel ranks before. `on_batch` is told before each batch what its
-/// gradients will be divided by, and its number of micro-batches.
+/// The pass of TrainStep over a pipeline. It splits sequences over context-parallel ranks, then
+/// cuts batches into micro-batches of pp_microbatch_size sequences. The last stage's losses are
+/// plain sums; gradients are divided after they are reduced. Before each batch it calls `on_batch`
+/// with the divisor of the batch's gradients and the number of its micro-batches.
 std::unique_ptr<training::BatchPass> make_pipeline_pass(
     const Recipe& recipe, const PipelineRequest& request, const BuiltPipeline& built,
     const distributed::DeviceMesh& mesh, const EnginePlace& place, BatchListener on_batch);

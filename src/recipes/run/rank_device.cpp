@@ -12,12 +12,13 @@ namespace automodel::recipes {
 
 namespace {
 
-/// What a rank says of its device, as it travels: one letter and a text.
+/// First letter of the text in which a rank sends the others what it found; the rest is
+/// Offer::text.
 constexpr char kUnwanted = 'u', kDevice = 'd', kNone = 'n', kBroken = 'b';
 
 struct Offer {
   char kind = kUnwanted;
-  std::string text;  ///< the device's own name; why there is none
+  std::string text;  ///< the device's identity, or why there is none
 };
 
 std::string name_ranks(const std::vector<int64_t>& ranks) {

@@ -12,7 +12,7 @@
 
 namespace automodel::recipes {
 
-/// What a run needs besides the recipe. Everything outlives the session.
+/// What a run needs besides the recipe. Everything it points to outlives the session.
 struct RunContext {
   comm::World* world = nullptr;
   comm::ProcessGroup group;  ///< all ranks
@@ -20,7 +20,7 @@ struct RunContext {
   TraceSink* trace = nullptr;  ///< may be null
   at::Device device = at::kCPU;
   const tensor::CudaRuntime* cuda = nullptr;  ///< set when device is a CUDA device
-  std::string resolved_recipe;                ///< YAML text that is saved beside every checkpoint
+  std::string resolved_recipe;                ///< YAML text, saved in every checkpoint
 
   EnginePlace place() const { return {device, trace, reporter}; }
 };

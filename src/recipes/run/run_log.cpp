@@ -6,12 +6,12 @@ namespace automodel::recipes {
 
 namespace {
 
-/// A fresh run must not write behind the records of another: they stay beside it, renamed.
+/// Renames an earlier run's records, so that a fresh run does not append to them.
 void set_aside(const std::string& path) {
   if (path_exists(path) && file_size(path) > 0) rename_path(path, path + ".old");
 }
 
-/// Keeps the records of a JSONL file whose step is below `first_step`; a torn last line goes too.
+/// Keeps the records of a JSONL file whose step is below `first_step`; drops a torn last line too.
 void drop_records_from(const std::string& path, int64_t first_step) {
   if (!path_exists(path)) return;
   std::string kept;
@@ -20,13 +20,13 @@ void drop_records_from(const std::string& path, int64_t first_step) {
     try {
       if (Json::parse(line, path).get("step", first_step) < first_step) kept += line + "\n";
     } catch (const InputError&) {
-      continue;  // torn when the run was killed
+      continue;  // torn: the run was killed while writing it
     }
   }
   write_file_atomic(path, kept);
 }
 
-/// What a killed run left while it rewrote a log.
+/// Removes temporary files of a run that was killed while it rewrote a log.
 void remove_leftovers(const std::string& folder) {
   for (const std::string& name : list_directory(folder)) {
     const bool is_log = name.starts_with("training.jsonl") || name.starts_with("validation");

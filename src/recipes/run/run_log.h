@@ -12,13 +12,13 @@
 
 namespace automodel::recipes {
 
-/// The records of a run: a line of JSON each in checkpoint_dir, and a line on the console. Only
+/// Writes a run's records: a line of JSON each in checkpoint_dir, and a line on the console. Only
 /// rank 0 writes. Every record reaches the kernel before the call returns.
 class RunLog final {
  public:
-  /// Continuing from a checkpoint drops the records of steps that will be done again: those from
-  /// `first_step` on. A fresh run begins new files; those of an earlier run get the ending .old.
-  /// The folder is locked by the caller. Throws InputError.
+  /// A run that continues from a checkpoint drops the records from `first_step` on, since it
+  /// repeats these steps. A fresh run begins new files and renames those of an earlier run to
+  /// NAME.old. The caller has locked the folder. Throws InputError.
   RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& reporter,
          int64_t first_step, bool is_resumed);
 
@@ -36,7 +36,7 @@ class RunLog final {
   std::map<std::string, std::unique_ptr<LineWriter>> writers_;
 };
 
-/// Upstream's console lines.
+/// The console lines of records, in upstream's format.
 std::string train_line(const Json& record);
 std::string validation_line(const std::string& set, const Json& record);
 

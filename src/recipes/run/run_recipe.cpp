@@ -29,22 +29,22 @@ namespace {
 
 using loggers::ConsoleReporter;
 
-/// A recipe that was read and found right, ready for any rank.
+/// A recipe that was read and passed its checks, ready for any rank.
 struct PreparedRun {
   config::Document document;
   Recipe recipe;
-  std::string shown_recipe;     ///< as it was written: no text of the environment is logged
-  std::string resolved_recipe;  ///< with the values that are used; saved beside checkpoints
-  std::string compared_recipe;  ///< the same with its secrets: all ranks have the same
+  std::string shown_recipe;     ///< as written: values of the environment are never logged
+  std::string resolved_recipe;  ///< with the values in use; saved in checkpoints
+  std::string compared_recipe;  ///< the same with secrets, compared between ranks
   std::vector<std::string> warnings;
   std::string trace_path;
   std::string log_path;
-  std::string device;        ///< "cpu", "cuda" or "": whatever is there
+  std::string device;        ///< "cpu", "cuda" or "": as the recipe says
   double begin_seconds = 0;  ///< monotonic_seconds() when the launching process started
 };
 
-/// When the program was started, by monotonic_seconds(). A script that became the program may be
-/// much older, so the program leaves the time itself.
+/// When the program was started, in monotonic_seconds(). A script that replaced itself by the
+/// program may be much older, so the program passes the time in AUTOMODEL_STARTED.
 double start_seconds() {
   const char* text = std::getenv("AUTOMODEL_STARTED");
   const auto seconds = text == nullptr ? std::nullopt : parse_double(text);
@@ -81,7 +81,7 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   return run;
 }
 
-/// This rank's place, on a device only when every rank has one.
+/// The device of this rank.
 RankDevice find_device(const PreparedRun& run, int local_rank, comm::World& world,
                        Reporter& reporter) {
   const bool is_nccl = to_lower(run.recipe.dist_env.backend) == "nccl";
@@ -94,7 +94,7 @@ RankDevice find_device(const PreparedRun& run, int local_rank, comm::World& worl
   return place;
 }
 
-/// Fetches what is not on this machine yet: one of its ranks does, the others wait and watch.
+/// Fetches what is not on this machine yet: one of the machine's ranks fetches, the others wait.
 void fetch_for_machine(const PreparedRun& run, int local_rank, comm::World& world,
                        Reporter& reporter) {
   comm::SlowWork& slow_work = world.slow_work(slow_work_options(run.recipe, reporter));
@@ -125,7 +125,7 @@ int run_session(const PreparedRun& run, int local_rank, comm::World& world, Repo
   return static_cast<int>(session.run());
 }
 
-/// A rank's whole life; every error ends here, with its text left for the peers.
+/// Runs one rank from start to end. Every error is caught here and its text left for the peers.
 launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, int local_rank,
                               int num_threads) {
   ConsoleReporter reporter(console_of(run, place.rank, place.size));
@@ -147,7 +147,7 @@ launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, 
   return outcome;
 }
 
-/// Logs why a rank failed that nobody here launched; returns its exit status.
+/// Logs why a rank failed that another program started; returns its exit status.
 int report_outcome(const PreparedRun& run, const launcher::RankOutcome& outcome, int rank,
                    int world_size) {
   if (!outcome.failure.empty()) {
@@ -179,7 +179,7 @@ int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
   const int status = report_outcome(run, be_rank(run, world, place.local_rank, threads), place.rank,
                                     place.world_size);
   if (status == static_cast<int>(ExitCode::kRankFailed)) {
-    // Libraries' threads may be in calls that never end, beside which nothing can be torn down.
+    // Threads of libraries may be in calls that never return, so nothing can be destroyed here.
     std::fflush(nullptr);
     ::_exit(status);
   }

@@ -7,19 +7,19 @@
 
 namespace automodel::recipes {
 
-/// What was asked of `automodel run`.
+/// The arguments of `automodel run`.
 struct RunOptions {
   std::string recipe_path;
   std::vector<std::string> overrides;
-  std::optional<int> num_local_ranks;  ///< ranks to start here
-  std::string device;                  ///< "cpu", "cuda" or "": whatever is there
+  std::optional<int> num_local_ranks;  ///< ranks to start on this machine
+  std::string device;                  ///< "cpu", "cuda" or "": as the recipe says
   std::string trace_path;              ///< Chrome trace; "": none
-  std::string log_path;                ///< file that all ranks' lines are appended to; "": none
+  std::string log_path;                ///< all ranks' lines are appended to it; "": none
 };
 
-/// Reads, checks and runs a recipe: in this process, in ranks that it starts, or as one rank of a
-/// world that torchrun, srun or mpirun started. Returns the exit status; throws UserError before
-/// any rank exists.
+/// Reads, checks and runs a recipe: in this process, in ranks that it starts, or as one rank of
+/// those that torchrun, srun or mpirun started. Returns the exit status; throws UserError before
+/// any rank is started.
 int run_recipe(const RunOptions& options);
 
 }  // namespace automodel::recipes

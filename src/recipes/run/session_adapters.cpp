@@ -21,7 +21,7 @@ namespace {
 
 using Parts = std::vector<std::shared_ptr<models::CausalLM>>;
 
-/// Rows of the base model's weights, from its folder or drawn anew.
+/// Rows of the base model's weights, read from its folder or drawn again.
 class BaseRows final {
  public:
   BaseRows(const Recipe& recipe, const Parts& parts)
@@ -41,7 +41,7 @@ class BaseRows final {
   at::Tensor rows(const std::string& name, int64_t begin, int64_t end) const {
     const tensor::ParameterPart& part = tensors_.at(name);
     const int64_t width = part.shape[1];
-    const bool is_rounded = folder_ && folder_->quantization();  // weights are not the file's
+    const bool is_rounded = folder_ && folder_->quantization();  // as the run stores them
     const at::Tensor out = at::empty({(end - begin) * width},
                                      at::TensorOptions().dtype(is_rounded ? dtype_ : at::kFloat));
     if (folder_) {
@@ -65,7 +65,7 @@ class BaseRows final {
   std::map<std::string, tensor::ParameterPart> tensors_;
 };
 
-/// The lengths of DoRA: those of the rows of the base's weights.
+/// Sets DoRA's magnitudes to the lengths of the base's rows.
 void fill_magnitudes(const Recipe& recipe, const Parts& parts, distributed::Engine& engine) {
   const BaseRows base(recipe, parts);
   for (const tensor::FlatShard& shard : engine.parameters()) {

@@ -13,14 +13,14 @@
 
 namespace automodel::recipes {
 
-/// Gives the adapters of a fresh run their values, once the base model has its own: drawn, or those
-/// of peft.adapter_name_or_path; the lengths of DoRA are those of the base's rows. `parts` are this
-/// rank's stages. Called by every rank.
+/// Gives the adapters of a fresh run their first values, after the base model has its weights:
+/// random ones, or those of peft.adapter_name_or_path. DoRA's magnitudes are the lengths of the
+/// base's rows. `parts` are this rank's stages. Every rank calls it.
 void start_adapters(const Recipe& recipe,
                     const std::vector<std::shared_ptr<models::CausalLM>>& parts,
                     distributed::Engine& engine, Reporter& reporter);
 
-/// Writes the adapters of a checkpoint as Hugging Face PEFT reads them. One rank.
+/// Writes a checkpoint's adapters in the format of Hugging Face PEFT. One rank calls it.
 std::vector<FileRecord> export_adapters(const Recipe& recipe, const models::CausalLM& model,
                                         const checkpoint::TensorSource& source,
                                         const std::string& folder);

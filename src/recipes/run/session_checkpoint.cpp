@@ -33,7 +33,7 @@ checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,
 
 checkpoint::ModelSignature signature_of(const Recipe& recipe) {
   const bool has_name = !recipe.model.is_from_config && !recipe.model.source.empty();
-  // As written: the same from whichever folder the run is started.
+  // The name as written does not depend on the folder in which the run is started.
   const config::Node* written = recipe.root.find_path("model.pretrained_model_name_or_path");
   const bool is_text = written != nullptr && written->is_string();
   const std::string name = is_text ? *written->string_value() : recipe.model.source;
@@ -141,7 +141,7 @@ std::optional<std::string> SessionCheckpoint::verify(const std::string& checkpoi
 }
 
 void SessionCheckpoint::load(const SessionState& state, const std::string& folder) const {
-  // choose() has read and verified every byte already.
+  // choose() has already read and verified every byte.
   const checkpoint::ShardLoadOptions options{.verify_partial_pieces = false,
                                              .progress = &slow_work_.progress()};
   const std::vector<ShardGroup> model = {{"", saved_parameters(state.engine)}};
@@ -162,7 +162,7 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   state.stream.load_state(checkpoint::read_state(checkpoint::dataloader_path(folder, 0)));
 }
 
-/// With adapters these alone: everything else is the base model's.
+/// With adapters only these are saved; everything else is in the base model's folder.
 const std::vector<tensor::FlatShard>& SessionCheckpoint::saved_parameters(
     const distributed::Engine& engine) const {
   return recipe_.peft ? engine.trained() : engine.parameters();
@@ -180,15 +180,15 @@ void SessionCheckpoint::save(const SessionState& state, const SaveRequest& reque
     slow_work_.run(cat("reserving ", folder), [&] { lifecycle.reserve(name); });
     passed_over_.erase(name.text());
     slow_work_.run(cat("saving ", folder), [&] { write_rank_files(state, folder); });
-    // Who finishes the folder looks at all ranks' files.
+    // The rank that finishes the folder needs all ranks' files.
     slow_work_.run(cat("finishing ", folder), [&] {
       if (!is_coordinator) return;
       const auto known = write_shared_files(state, request, folder);
       lifecycle.publish(name, request.train_loss, request.validation_losses, known);
     });
   } catch (const std::exception&) {
-    // A save that failed (disk full) leaves no half checkpoint behind; the error goes on. Where a
-    // rank was lost, others may still be writing: what they leave is replaced by the next save.
+    // A failed save (e.g. a full disk) removes its half checkpoint, and the error is thrown on.
+    // When a rank was lost, others may still be writing; the next save replaces what they leave.
     if (slow_work_.has_met()) abandon(lifecycle, name);
     throw;
   }

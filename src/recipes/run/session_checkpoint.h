@@ -21,7 +21,7 @@
 
 namespace automodel::recipes {
 
-/// Everything of a session that a checkpoint holds. References to the session's own parts.
+/// References to the parts of a session that a checkpoint holds.
 struct SessionState {
   distributed::Engine& engine;
   optim::Optimizer& optimizer;
@@ -31,25 +31,25 @@ struct SessionState {
   models::CausalLM& model;
 };
 
-/// What is known at the moment of a save.
+/// What a save records of the moment.
 struct SaveRequest {
-  Json position;  ///< of the data, behind the step that was just done
+  Json position;  ///< of the data, after the step that just ended
   double train_loss = 0;
   std::vector<std::pair<std::string, double>> validation_losses;
   bool is_final = false;  ///< the run's last checkpoint
 };
 
-/// Saves and restores sessions in upstream's layout. All ranks call save() and restore() together,
-/// and wait for each other however long a disk takes.
+/// Saves and restores sessions in upstream's layout. All ranks call save() and restore() together;
+/// they wait for each other as long as a disk makes progress.
 class SessionCheckpoint final {
  public:
-  /// Locks the folder of checkpoints and logs as long as it lives. Throws InputError when another
-  /// run has it.
+  /// Locks the folder of checkpoints and logs for its lifetime. Throws InputError when another run
+  /// has locked it.
   SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group, comm::SlowWork& slow_work,
                     Reporter& reporter, std::string resolved_recipe);
 
-  /// Continues from the checkpoint that restore_from or the newest good one means. False when there
-  /// is none and the run starts afresh.
+  /// Continues from the checkpoint that restore_from names, else the newest good one. False when
+  /// there is none and the run starts afresh.
   bool restore(const SessionState& state);
 
   void save(const SessionState& state, const SaveRequest& request);
@@ -57,17 +57,17 @@ class SessionCheckpoint final {
  private:
   const std::vector<tensor::FlatShard>& saved_parameters(const distributed::Engine& engine) const;
   void write_rank_files(const SessionState& state, const std::string& folder) const;
-  /// Returns records of large files, whose checksums the manifest then need not compute.
+  /// Returns records of large files, so that the manifest need not compute their checksums again.
   std::vector<FileRecord> write_shared_files(const SessionState& state, const SaveRequest& request,
                                              const std::string& folder) const;
   std::vector<FileRecord> export_model(const SessionState& state, const std::string& folder) const;
   void load(const SessionState& state, const std::string& folder) const;
   void lock_folder();
-  /// The checkpoint to continue from, "" for none. All ranks verify it, each a share.
+  /// The checkpoint to continue from, "" for none. All ranks verify it, each rank a part.
   std::string choose();
   std::string verify_candidates();
   std::optional<std::string> verify(const std::string& checkpoint);
-  /// Rank 0's text, on every rank.
+  /// Returns rank 0's text on every rank.
   std::string broadcast_text(const std::string& text);
   void abandon(checkpoint::Lifecycle& lifecycle, const checkpoint::CheckpointName& name) const;
 
@@ -77,7 +77,7 @@ class SessionCheckpoint final {
   Reporter& reporter_;
   std::string resolved_recipe_;
   std::optional<checkpoint::FolderLock> lock_;
-  std::set<std::string> passed_over_;  // checkpoints that were damaged when one was chosen
+  std::set<std::string> passed_over_;  // damaged checkpoints found when one was chosen
 };
 
 }  // namespace automodel::recipes

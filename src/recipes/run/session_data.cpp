@@ -13,7 +13,7 @@ namespace automodel::recipes {
 
 namespace {
 
-/// A stream whose tokens without a label have the value that the loss leaves out.
+/// A stream whose unlabelled tokens have the loss's ignore_index as their label.
 class RelabelledStream final : public datasets::BatchStream {
  public:
   RelabelledStream(std::unique_ptr<datasets::BatchStream> stream, int64_t ignore_index)

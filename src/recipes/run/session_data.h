@@ -17,19 +17,19 @@ struct ValidationSet {
   std::unique_ptr<datasets::BatchStream> stream;
 };
 
-/// What a rank trains and validates on.
+/// The data that a rank trains and validates on.
 struct SessionData {
-  std::vector<std::unique_ptr<datasets::TextEncoder>> encoders;  ///< which the streams use
+  std::vector<std::unique_ptr<datasets::TextEncoder>> encoders;  ///< used by the streams
   std::unique_ptr<datasets::BatchStream> training;
   std::vector<ValidationSet> validation;
 };
 
-/// Opens the recipe's datasets. `readers`: ranks that read different data; a dataset that draws
-/// tokens draws them below `vocab_size`. Throws InputError.
+/// Opens the recipe's datasets. `readers`: the ranks that read different data. Datasets of random
+/// tokens draw below `vocab_size`. Throws InputError.
 SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, int64_t vocab_size,
                        Reporter& reporter);
 
-/// What a dataset knows of the run's length.
+/// What a dataset needs to know about the length of the run.
 datasets::TrainingSchedule schedule_of(const Recipe& recipe);
 
 }  // namespace automodel::recipes

@@ -23,15 +23,15 @@ struct SessionModel {
   std::unique_ptr<distributed::Engine> whole;            ///< where there is none
   std::unique_ptr<optim::Optimizer> optimizer;           ///< null of a frozen model
 
-  /// The first of the parts: its names and sizes are those of the whole model.
+  /// The first part; its names and sizes are those of the whole model.
   models::CausalLM& model() const { return *parts.front(); }
   distributed::Engine& engine() const { return stages ? *stages->engine : *whole; }
 };
 
-/// The mesh of the recipe on all ranks of the world. Every rank calls it.
+/// Makes the recipe's mesh over all ranks of the world. Every rank calls it.
 distributed::DeviceMesh build_mesh(const Recipe& recipe, comm::World& world);
 
-/// Builds the model in upstream's order: modules, parallelism, memory, optimizer; its weights are
+/// Builds the model in upstream's order: modules, parallelism, memory, optimizer; weights are
 /// loaded later. Every rank calls it. Throws InputError when the model is not on this machine.
 SessionModel build_session_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                                  const EnginePlace& place);

@@ -80,7 +80,7 @@ training::TrainStepOptions step_options(const Recipe& recipe, const SessionModel
   options.ranks_per_replica = mesh.size("tp");
   options.data_ranks = mesh.group("dp");
   if (model.pipeline) {
-    // Ranks of a stage are neighbours.
+    // A stage's ranks are consecutive.
     const int64_t ranks_per_stage = context.group.size() / mesh.size("pp");
     options.first_loss_rank = model.pipeline->schedule.rank_of_stage.back() * ranks_per_stage;
   }

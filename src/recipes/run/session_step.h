@@ -14,7 +14,7 @@
 
 namespace automodel::recipes {
 
-/// What a pass is made of. Everything outlives it.
+/// What a pass is made from. Everything here outlives it.
 struct PassParts {
   const SessionModel& model;
   const distributed::DeviceMesh& mesh;
@@ -24,7 +24,7 @@ struct PassParts {
   int64_t grad_acc_steps = 1;
 };
 
-/// How the recipe's kind computes batches: the one place that tells the kinds apart.
+/// Makes the pass for the recipe's kind; the only place that tells the kinds apart.
 std::unique_ptr<training::BatchPass> build_pass(const Recipe& recipe, const PassParts& parts);
 
 optim::LrSchedule build_schedule(const Recipe& recipe, int64_t max_steps);

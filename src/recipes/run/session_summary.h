@@ -10,7 +10,7 @@
 
 namespace automodel::recipes {
 
-/// What a run is about to do, a line each for the log.
+/// The lines of the log that say what a run is about to do.
 std::vector<std::string> session_summary(const Recipe& recipe, const SessionModel& model,
                                          const training::StepScheduler& scheduler,
                                          const distributed::DeviceMesh& mesh, int world_size);

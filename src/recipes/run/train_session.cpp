@@ -44,7 +44,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
 
 void TrainSession::start() {
   const bool is_resumed = checkpoint_.restore(state());
-  // A checkpoint of adapters leaves the base model to its own folder.
+  // A checkpoint of adapters does not contain the base model.
   if (!is_resumed || recipe_.peft) {
     load_initial_weights(recipe_, model_, is_resumed, slow_work(), *context_.reporter);
   }
@@ -117,7 +117,7 @@ ExitCode TrainSession::run() {
 bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const training::StepResult result = train(group);
   const bool is_last = scheduler_.is_last_step(ends_epoch);
-  // The last step is ended as without a signal: no later run would validate and export for it.
+  // A signal in the last step changes nothing: no later run would validate and export.
   if (!is_last) stopped_by_ = agreed_signal();
   const bool is_preempted = stopped_by_ != 0;
   std::vector<std::pair<std::string, double>> validation;

@@ -26,44 +26,46 @@
 
 namespace automodel::recipes {
 
-/// How ranks of a run wait for each other's files.
+/// How the run's ranks wait while others read or write files.
 comm::SlowWorkOptions slow_work_options(const Recipe& recipe, Reporter& reporter);
 
-/// The loop of a run over parts that functions make of the recipe, one after the other in
-/// upstream's order: mesh, model, data, step. What a kind of recipe does otherwise is in its parts
-/// (session_step.h). Every rank builds one and calls run().
+/// The training loop. Its parts are made from the recipe by functions, in upstream's order: mesh,
+/// model, data, step. Where kinds of recipes differ, their parts do (session_step.h). Every rank
+/// makes one and calls run().
 class TrainSession final {
  public:
   TrainSession(const Recipe& recipe, const RunContext& context);
 
-  /// Trains to the end, or to a preemption signal. Returns the exit status: kDone or kPreempted.
+  /// Trains to the end or until a preemption signal. Returns the exit status: kDone or kPreempted.
   ExitCode run();
 
  private:
-  /// The micro-batches of one step and the position behind them.
+  /// The micro-batches of one step, and the data position after them.
   struct Group {
     std::vector<tensor::Batch> batches;
     Json position;
   };
 
-  /// Continues from a checkpoint, or loads the first weights; opens the logs.
+  /// Continues from a checkpoint or loads the first weights, then opens the logs.
   void start();
   Group next_group();
-  /// One optimizer step with everything around it; true when the run ends here.
+  /// One optimizer step with logging, validation and saving; returns true when the run ends after
+  /// it.
   bool run_step(const Group& group, bool ends_epoch);
   training::StepResult train(const Group& group);
   std::vector<std::pair<std::string, double>> validate();
   void save(const SaveRequest& request);
   int agreed_signal();
   SessionState state();
-  /// How ranks wait for each other's files.
+  /// How ranks wait while others read or write files.
   comm::SlowWork& slow_work();
-  /// Floating-point operations of a step on all ranks, whose groups have this one's shape.
+  /// Floating-point operations of a step on all ranks; assumes that every rank's batches have the
+  /// shapes of this rank's.
   double flops_of(const Group& group) const;
-  /// The share of flops_of() that is done: below 1 in a benchmark of adapters, whose frozen weights
-  /// have no gradient, as upstream counts them there.
+  /// The share of flops_of() that is computed: below 1 in a benchmark of adapters, whose frozen
+  /// weights have no gradients. Upstream counts so only there.
   double share_of_operations() const;
-  /// An event of the trace that ends now.
+  /// Adds an event that ends now to the trace.
   void trace(const std::string& name, std::string_view category, double begin);
 
   const Recipe& recipe_;
@@ -80,10 +82,10 @@ class TrainSession final {
   SessionCheckpoint checkpoint_;
   StepMeter meter_;
   models::FlopCount count_flops_;
-  std::optional<RunLog> log_;                     // since start(), but of a benchmark
-  std::optional<Benchmark> benchmark_;            // since run(), of a benchmark
-  std::optional<loggers::ProgressBar> progress_;  // since run()
-  double begin_seconds_ = 0;                      // of the first step
+  std::optional<RunLog> log_;                     // set by start(), except in a benchmark
+  std::optional<Benchmark> benchmark_;            // set by run() in a benchmark
+  std::optional<loggers::ProgressBar> progress_;  // set by run()
+  double begin_seconds_ = 0;                      // when the first step began
   int stopped_by_ = 0;  // the signal that ended the run before its last step
 };
 

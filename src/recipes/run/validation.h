@@ -13,20 +13,20 @@
 
 namespace automodel::recipes {
 
-/// The validation sets of a run and the model in evaluation mode over them.
+/// Runs the model in evaluation mode over the validation sets.
 class Validation final {
  public:
-  /// Is told of each set's result before the next set is read.
+  /// Called with each set's result before the next set is read.
   using Listener =
       std::function<void(const std::string& set, const training::TrainStep::Evaluation& result)>;
 
-  /// `parts` are this rank's stages of the model; both outlive this.
+  /// `parts` are this rank's stages of the model; they and `train_step` outlive this object.
   Validation(std::vector<ValidationSet> sets, training::TrainStep& train_step,
              const std::vector<std::shared_ptr<models::CausalLM>>& parts);
 
   bool is_empty() const { return sets_.empty(); }
 
-  /// The loss of each set by its name, after step `step`. Every rank calls it.
+  /// Returns the loss of each set by name, after step `step`. Every rank calls it.
   std::vector<std::pair<std::string, double>> run(int64_t step, const Listener& listener);
 
  private:
