@@ -1,5 +1,7 @@
 #include "recipes/check/check_distillation.h"
 
+#include <tuple>
+
 #include "core/error.h"
 #include "core/file.h"
 #include "recipes/check/place_of.h"

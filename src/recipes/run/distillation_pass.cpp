@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "comm/sums.h"
