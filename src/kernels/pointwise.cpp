@@ -17,20 +17,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-enum class Function { kSilu, kSigmoid, kSoftplus };
+enum class Kind { kSilu, kSigmoid, kSoftplus };
 
 constexpr double kBeta = 1;
 constexpr double kThreshold = 20;
 
-void compute(Function function, const at::Tensor& x, at::Tensor out) {
-  switch (function) {
-    case Function::kSilu:
+void compute(Kind kind, const at::Tensor& x, at::Tensor out) {
+  switch (kind) {
+    case Kind::kSilu:
       at::silu_out(out, x);
       return;
-    case Function::kSigmoid:
+    case Kind::kSigmoid:
       at::sigmoid_out(out, x);
       return;
-    case Function::kSoftplus:
+    case Kind::kSoftplus:
       at::softplus_out(out, x, kBeta, kThreshold);
       return;
   }
@@ -38,16 +38,15 @@ void compute(Function function, const at::Tensor& x, at::Tensor out) {
 }
 
 /// `x` is the function's input, of sigmoid its result.
-void compute_backward(Function function, const at::Tensor& gradient, const at::Tensor& x,
-                      at::Tensor out) {
-  switch (function) {
-    case Function::kSilu:
+void compute_backward(Kind kind, const at::Tensor& gradient, const at::Tensor& x, at::Tensor out) {
+  switch (kind) {
+    case Kind::kSilu:
       at::silu_backward_out(out, gradient, x);
       return;
-    case Function::kSigmoid:
+    case Kind::kSigmoid:
       at::sigmoid_backward_out(out, gradient, x);
       return;
-    case Function::kSoftplus:
+    case Kind::kSoftplus:
       at::softplus_backward_out(out, gradient, x, kBeta, kThreshold);
       return;
   }
@@ -77,57 +76,56 @@ void in_pieces(const std::array<at::Tensor, N>& tensors, const Body& body) {
   });
 }
 
-at::Tensor apply_forward(Function function, const at::Tensor& input) {
+at::Tensor apply_forward(Kind kind, const at::Tensor& input) {
   const at::Tensor x = input.contiguous();
   const at::Tensor out = at::empty_like(x);
-  in_pieces(std::array{x, out}, [&](const auto& part) { compute(function, part[0], part[1]); });
+  in_pieces(std::array{x, out}, [&](const auto& part) { compute(kind, part[0], part[1]); });
   return out;
 }
 
-at::Tensor apply_backward(Function function, const at::Tensor& gradient, const at::Tensor& input) {
+at::Tensor apply_backward(Kind kind, const at::Tensor& gradient, const at::Tensor& input) {
   const at::Tensor x = input.contiguous();
   const at::Tensor out = at::empty_like(x);
   in_pieces(std::array{gradient.contiguous(), x, out},
-            [&](const auto& part) { compute_backward(function, part[0], part[1], part[2]); });
+            [&](const auto& part) { compute_backward(kind, part[0], part[1], part[2]); });
   return out;
 }
 
 struct Pointwise : torch::autograd::Function<Pointwise> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t which) {
-    const auto function = static_cast<Function>(which);
-    at::Tensor out = apply_forward(function, x);
-    context->save_for_backward({function == Function::kSigmoid ? out : x});
-    context->saved_data["function"] = which;
+    const auto kind = static_cast<Kind>(which);
+    at::Tensor out = apply_forward(kind, x);
+    context->save_for_backward({kind == Kind::kSigmoid ? out : x});
+    context->saved_data["kind"] = which;
     return out;
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
-    const auto function = static_cast<Function>(context->saved_data["function"].toInt());
-    return {apply_backward(function, gradients[0], context->get_saved_variables()[0]),
-            at::Tensor()};
+    const auto kind = static_cast<Kind>(context->saved_data["kind"].toInt());
+    return {apply_backward(kind, gradients[0], context->get_saved_variables()[0]), at::Tensor()};
   }
 };
 
-at::Tensor apply(Function function, const at::Tensor& x) {
-  return Pointwise::apply(x, static_cast<int64_t>(function));
+at::Tensor apply(Kind kind, const at::Tensor& x) {
+  return Pointwise::apply(x, static_cast<int64_t>(kind));
 }
 
 }  // namespace
 
 at::Tensor silu(const at::Tensor& x) {
-  return apply(Function::kSilu, x);
+  return apply(Kind::kSilu, x);
 }
 
 at::Tensor sigmoid(const at::Tensor& x) {
-  return apply(Function::kSigmoid, x);
+  return apply(Kind::kSigmoid, x);
 }
 
 at::Tensor softplus(const at::Tensor& x) {
-  return apply(Function::kSoftplus, x);
+  return apply(Kind::kSoftplus, x);
 }
 
 at::Tensor silu_backward(const at::Tensor& gradient, const at::Tensor& x) {
-  return apply_backward(Function::kSilu, gradient, x);
+  return apply_backward(Kind::kSilu, gradient, x);
 }
 
 }  // namespace automodel::kernels

@@ -121,11 +121,15 @@ TEST_F(BadInputTest, CudaWhereThereIsNoneIsSaid) {
 }
 
 TEST_F(BadInputTest, NcclWithoutAGpuTrainsOnTheCpuAfterOneWarning) {
-  const ProgramResult result = run({"--dist_env.backend=nccl", "--step_scheduler.max_steps=1"});
-  EXPECT_EQ(result.status, 0);
-  EXPECT_THAT(result.err, testing::StartsWith(
-                              "dist_env.backend nccl needs a GPU: training on the CPU with gloo"));
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
+  for (const char* backend : {"nccl", "cpu:gloo,cuda:nccl"}) {
+    const ProgramResult result =
+        run({cat("--dist_env.backend=", backend), "--step_scheduler.max_steps=1"});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_THAT(
+        result.err,
+        testing::StartsWith("dist_env.backend nccl needs a GPU: training on the CPU with gloo"));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
+  }
 }
 
 }  // namespace

@@ -153,8 +153,7 @@ void count_staging(RecipePlan& plan) {
 /// The device of `--device`; without it, a CUDA device when the request names a device's memory or
 /// the recipe's backend names NCCL.
 at::Device planned_device(const Recipe& recipe, const PlanRequest& request) {
-  const bool is_nccl = to_lower(recipe.dist_env.backend).find("nccl") != std::string::npos;
-  const bool is_asked = !request.device_memory.empty() || is_nccl;
+  const bool is_asked = !request.device_memory.empty() || recipe.dist_env.names_nccl();
   const bool is_cuda = request.device.empty() ? is_asked : request.device == "cuda";
   return is_cuda ? at::Device(at::kCUDA) : at::Device(at::kCPU);
 }

@@ -9,12 +9,16 @@
 
 #include "config/node.h"
 #include "core/field.h"
+#include "core/text.h"
 
 namespace automodel::recipes {
 
 /// `dist_env`.
 struct DistEnvSection {
   std::string backend = "nccl";
+
+  /// Whether the backend is NCCL or has it for CUDA ("cpu:gloo,cuda:nccl").
+  bool names_nccl() const { return to_lower(backend).find("nccl") != std::string::npos; }
   double timeout_minutes = 1;
 
   static constexpr auto fields() {
@@ -132,7 +136,8 @@ struct CheckpointSection {
         field("diffusers_compatible", &S::diffusers_compatible, "diffusers file names"),
         field("legacy_paramwrapper_layout", &S::legacy_paramwrapper_layout,
               "PEFT 0.18 layout of expert adapters")
-            .without_effect("it is about adapters of experts, which are not in this version"),
+            .without_effect(
+                "both layouts are read, and adapters are written in the one of PEFT 0.19"),
         field(
             "consolidation_timeout_minutes", &S::consolidation_timeout_minutes,
             "how long ranks wait for one that makes no progress in saving, exporting, verifying or "

@@ -84,10 +84,10 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
 /// The device of this rank.
 RankDevice find_device(const PreparedRun& run, int local_rank, comm::World& world,
                        Reporter& reporter) {
-  const bool is_nccl = to_lower(run.recipe.dist_env.backend) == "nccl";
   DeviceRequest request;
   request.is_demanded = run.device == "cuda";
-  request.is_wanted = request.is_demanded || (run.device.empty() && is_nccl);
+  request.is_wanted =
+      request.is_demanded || (run.device.empty() && run.recipe.dist_env.names_nccl());
   request.local_rank = local_rank;
   RankDevice place = agree_on_device(request, world.group(), tensor::open_cuda, reporter);
   if (!place.device.is_cpu()) world.use_cuda_device(place.device.index());
