@@ -60,8 +60,8 @@ class Float8Decoder final {
     // A single scale: the rows of all matrices together are one block.
     const bool is_one = scales_.size() == 1;
     rows_ = is_one || shape.size() < 2 ? block_rows_ : shape[shape.size() - 2];
-    grid_rows_ = (rows_ + block_rows_ - 1) / block_rows_;
-    grid_cols_ = (cols_ + block_cols_ - 1) / block_cols_;
+    grid_rows_ = ceil_div(rows_, block_rows_);
+    grid_cols_ = ceil_div(cols_, block_cols_);
   }
 
   /// Decodes elements [first, first + count) of the tensor, row by row.

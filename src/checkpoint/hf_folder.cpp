@@ -147,7 +147,7 @@ void HfFolder::find_stacked_experts() {
     const auto lower = places_.find(experts + "down_proj");
     if (lower == places_.end() || upper.quantized || lower->second.quantized) continue;
     const std::vector<int64_t>& shape = upper.entry->shape;  // [E, 2 I, D]
-    if (shape.size() != 3 || shape[1] % 2 != 0 ||
+    if (shape.size() != 3 || upper.entry->num_bytes() == 0 || shape[1] % 2 != 0 ||
         lower->second.entry->shape != std::vector<int64_t>{shape[0], shape[2], shape[1] / 2}) {
       continue;
     }
@@ -201,17 +201,21 @@ std::optional<HfFolder::Place> HfFolder::find(std::string_view name) const {
   return std::nullopt;
 }
 
-at::ScalarType HfFolder::storage_dtype() const {
-  const Json* text = config_.find("text_config");
-  for (const Json* config : {&config_, text}) {
+std::optional<at::ScalarType> stated_dtype(const Json& hf_config) {
+  for (const Json* config : {&hf_config, hf_config.find("text_config")}) {
     if (config == nullptr) continue;
     for (const char* key : {"dtype", "torch_dtype"}) {
       const Json* name = config->find(key);
       if (name == nullptr || !name->is_string()) continue;
       const auto dtype = tensor::parse_dtype(name->as_string());
-      if (dtype && c10::isFloatingType(*dtype)) return *dtype;
+      if (dtype && c10::isFloatingType(*dtype) && c10::elementSize(*dtype) > 1) return *dtype;
     }
   }
+  return std::nullopt;
+}
+
+at::ScalarType HfFolder::storage_dtype() const {
+  if (const auto dtype = stated_dtype(config_)) return *dtype;
   for (const SafetensorsFile& file : files_) {
     for (const TensorEntry& entry : file.tensors()) {
       // One-byte elements: a quantized weight, or its scales.

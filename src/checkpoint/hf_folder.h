@@ -88,6 +88,10 @@ class HfFolder final {
 /// nullopt when the folder lacks it.
 std::optional<std::string> find_name(const HfFolder& folder, const std::string& name);
 
+/// The dtype that a config.json states for weights, at its top or in `text_config`; nullopt when it
+/// states none, or one that no weights are trained in.
+std::optional<at::ScalarType> stated_dtype(const Json& hf_config);
+
 /// Whether a tensor is a language model's head, or its embedding; also beside a tower.
 bool is_head_name(std::string_view name);
 bool is_embedding_name(std::string_view name);

@@ -56,6 +56,7 @@ void read_group(const std::string& name, const Json& group, Quantization& quanti
   const int64_t num_bits = weights->get("num_bits", 8);
   const std::string type = weights->get("type", "int");
   if (num_bits != 8 || type != "float") refuse(cat(name, " of ", num_bits, "-bit ", type));
+  if (!weights->get("symmetric", true)) refuse(cat(name, " with zero points (symmetric: false)"));
   const std::string strategy = weights->get("strategy", "tensor");
   if (strategy == "tensor" || strategy == "channel") return;
   const Json* block = weights->find("block_structure");
@@ -67,6 +68,8 @@ Quantization read_compressed(const Json& settings) {
   Quantization quantization{.method = Method::kCompressed};
   const std::string format = settings.get("format", "dense");
   if (format != "float-quantized") refuse(cat("format '", format, "' of compressed-tensors"));
+  const Json* transforms = settings.find("transform_config");
+  if (transforms != nullptr && transforms->size() > 0) refuse("transform_config");
   const Json* groups = settings.find("config_groups");
   if (groups == nullptr || !groups->is_object()) {
     throw InputError("config.json: quantization_config: no object config_groups");
@@ -81,10 +84,6 @@ Quantization read_fp8(const Json& settings) {
   if (block == nullptr || block->is_null()) return quantization;
   read_blocks("weight_block_size", *block, quantization);
   return quantization;
-}
-
-int64_t ceil_div(int64_t a, int64_t b) {
-  return a == 0 ? 0 : 1 + (a - 1) / b;
 }
 
 /// The shape of the scales of a weight with blocks.

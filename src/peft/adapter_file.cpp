@@ -20,19 +20,30 @@ bool is_nothing(const Json* value) {
          ((value->is_object() || value->is_array()) && value->size() == 0);
 }
 
-/// The layout of experts' adapters that a folder states: by upstream's stamp or PEFT's version.
-std::optional<ExpertLayout> stated_layout(const std::string& folder) {
-  const std::string own = path_join(folder, kOwnConfigName);
-  if (path_exists(own)) {
-    const std::string stamp = Json::parse_file(own).get("paramwrapper_layout", "");
-    if (stamp == kLayoutStamp) return ExpertLayout::kPeft19;
-    if (stamp == "peft-0.18") return ExpertLayout::kPeft18;
-    if (!stamp.empty()) {
-      throw InputError(cat(own, ": paramwrapper_layout '", stamp, "' is not known: ", kLayoutStamp,
-                           " and peft-0.18 are"));
-    }
+/// The result of `read`, whose errors get the file's path in front.
+template <typename Read>
+auto naming_file(const std::string& path, const Read& read) {
+  try {
+    return read();
+  } catch (const UnsupportedError& error) {
+    throw UnsupportedError(cat(path, ": ", error.what()));
+  } catch (const InputError& error) {
+    throw InputError(cat(path, ": ", error.what()));
   }
-  const Json config = Json::parse_file(path_join(folder, kAdapterConfigName));
+}
+
+/// The layout that upstream's stamp names.
+std::optional<ExpertLayout> stamped_layout(const Json& config) {
+  const std::string stamp = config.get("paramwrapper_layout", "");
+  if (stamp.empty()) return std::nullopt;
+  if (stamp == kLayoutStamp) return ExpertLayout::kPeft19;
+  if (stamp == "peft-0.18") return ExpertLayout::kPeft18;
+  throw InputError(
+      cat("paramwrapper_layout '", stamp, "' is not known: ", kLayoutStamp, " and peft-0.18 are"));
+}
+
+/// The layout of the version of PEFT that wrote an adapter_config.json.
+std::optional<ExpertLayout> layout_of_version(const Json& config) {
   const std::vector<std::string> version = split(config.get("peft_version", ""), '.');
   if (version.size() < 2) return std::nullopt;
   const int64_t major = parse_int(version[0]).value_or(0);
@@ -43,8 +54,20 @@ std::optional<ExpertLayout> stated_layout(const std::string& folder) {
   return found >= std::array<int64_t, 3>{0, 19, 1} ? ExpertLayout::kPeft19 : ExpertLayout::kPeft18;
 }
 
+/// The layout of experts' adapters that a folder states: by upstream's stamp or PEFT's version.
+std::optional<ExpertLayout> stated_layout(const std::string& folder) {
+  const std::string own = path_join(folder, kOwnConfigName);
+  if (path_exists(own)) {
+    const Json config = Json::parse_file(own);
+    if (const auto found = naming_file(own, [&] { return stamped_layout(config); })) return found;
+  }
+  const std::string path = path_join(folder, kAdapterConfigName);
+  const Json config = Json::parse_file(path);
+  return naming_file(path, [&] { return layout_of_version(config); });
+}
+
 /// Checks that only experts, named by target_parameters, have ranks of their own.
-void check_rank_pattern(const Json& json, const std::string& path) {
+void check_rank_pattern(const Json& json) {
   const Json* ranks = json.find("rank_pattern");
   if (is_nothing(ranks)) return;
   const Json* targets = json.find("target_parameters");
@@ -54,9 +77,47 @@ void check_rank_pattern(const Json& json, const std::string& path) {
       for (const Json& target : targets->as_array()) is_expert |= target.as_string() == name;
     }
     if (!is_expert) {
-      throw UnsupportedError(cat(path, ": rank_pattern of ", name, " is not in this version"));
+      throw UnsupportedError(cat("rank_pattern of ", name, " is not in this version"));
     }
   }
+}
+
+/// Refuses options that change what the adapter adds to the base, or the base itself.
+void refuse_variants(const Json& json) {
+  for (const char* key : {"alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication",
+                          "lora_bias", "alora_invocation_tokens", "use_qalora", "use_bdlora",
+                          "arrow_config", "trainable_token_indices"}) {
+    if (!is_nothing(json.find(key))) throw UnsupportedError(cat(key, " is not in this version"));
+  }
+  const Json* init = json.find("init_lora_weights");
+  if (init == nullptr || !init->is_string()) return;
+  for (const char* kind : {"pissa", "olora", "corda", "lora_ga", "loftq"}) {
+    if (!to_lower(init->as_string()).starts_with(kind)) continue;
+    throw UnsupportedError(
+        cat("init_lora_weights '", init->as_string(),
+            "' is not in this version: it changes the base's weights too; PEFT's "
+            "save_pretrained can convert such an adapter to a plain one"));
+  }
+}
+
+AdapterConfig parse_adapter_config(const Json& json) {
+  if (!json.is_object()) throw InputError("an object is expected");
+  const std::string kind = json.get("peft_type", "LORA");
+  if (kind != "LORA") throw InputError(cat("peft_type ", kind, " is not LORA"));
+  if (json.get("bias", "none") != std::string("none")) {
+    throw UnsupportedError("trained biases (bias) are not in this version");
+  }
+  check_rank_pattern(json);
+  refuse_variants(json);
+  AdapterConfig config;
+  config.rank = json.at("r").as_int();
+  config.alpha = json.at("lora_alpha").as_double();
+  config.use_rslora = json.get("use_rslora", false);
+  config.use_dora = json.get("use_dora", false);
+  config.base = json.get("base_model_name_or_path", "");
+  if (config.rank < 1) throw InputError(cat("r is ", config.rank, ", at least 1 is right"));
+  if (!std::isfinite(config.alpha)) throw InputError("lora_alpha is not a finite number");
+  return config;
 }
 
 }  // namespace
@@ -72,27 +133,7 @@ AdapterConfig read_adapter_config(const std::string& folder) {
     throw InputError(cat(folder, " is no adapter: it has no ", kAdapterConfigName));
   }
   const Json json = Json::parse_file(path);
-  if (!json.is_object()) throw InputError(cat(path, ": an object is expected"));
-  const std::string kind = json.get("peft_type", "LORA");
-  if (kind != "LORA") throw InputError(cat(path, ": peft_type ", kind, " is not LORA"));
-  if (json.get("bias", "none") != std::string("none")) {
-    throw UnsupportedError(cat(path, ": trained biases (bias) are not in this version"));
-  }
-  check_rank_pattern(json, path);
-  for (const char* key :
-       {"alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication", "lora_bias"}) {
-    if (!is_nothing(json.find(key))) {
-      throw UnsupportedError(cat(path, ": ", key, " is not in this version"));
-    }
-  }
-  AdapterConfig config;
-  config.rank = json.at("r").as_int();
-  config.alpha = json.at("lora_alpha").as_double();
-  config.use_rslora = json.get("use_rslora", false);
-  config.use_dora = json.get("use_dora", false);
-  config.base = json.get("base_model_name_or_path", "");
-  if (config.rank < 1) throw InputError(cat(path, ": r is ", config.rank, ", at least 1 is right"));
-  return config;
+  return naming_file(path, [&] { return parse_adapter_config(json); });
 }
 
 AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
@@ -100,7 +141,12 @@ AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
   for (const checkpoint::TensorEntry& entry : file_.tensors()) {
     std::string_view name = entry.name;
     if (name.starts_with(kPeftPrefix)) name.remove_prefix(kPeftPrefix.size());
-    entries_.emplace(models::name_in_files(hf_config, std::string(name)), &entry);
+    const auto [place, is_new] =
+        entries_.emplace(models::name_in_files(hf_config, std::string(name)), &entry);
+    if (!is_new) {
+      throw InputError(cat(file_.path(), ": '", entry.name, "' and '", place->second->name,
+                           "' are adapters of the same layer"));
+    }
   }
 }
 
@@ -110,6 +156,7 @@ const checkpoint::TensorEntry* AdapterFile::find(const std::string& name) const 
 }
 
 ExpertLayout AdapterFile::expert_layout(const tensor::KeyMap& keys) const {
+  if (std::none_of(keys.begin(), keys.end(), is_expert_adapter)) return ExpertLayout::kPeft19;
   const auto fits = [&](ExpertLayout layout) {
     return std::all_of(keys.begin(), keys.end(), [&](const tensor::ParameterPart& part) {
       if (!is_expert_adapter(part)) return true;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "models/catalog.h"
 #include "moe/experts.h"
 #include "nn/layers.h"
 #include "peft/module_matcher.h"
@@ -48,7 +49,8 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
   }
   if (model.parallel_plan().head.empty()) {
     const models::ModelDims dims = model.dims();
-    found.push_back({"lm_head", "lm_head", nullptr, dims.hidden_size, {0, dims.vocab_size}});
+    const std::string head = models::name_in_files(model.hf_config(), "lm_head");
+    found.push_back({head, "lm_head", nullptr, dims.hidden_size, {0, dims.vocab_size}});
   }
   return found;
 }

@@ -15,6 +15,7 @@
 #include "peft/adapter_file.h"
 #include "peft/apply_lora.h"
 #include "peft/tensor_names.h"
+#include "tensor/dtype.h"
 
 namespace automodel::peft {
 
@@ -33,12 +34,18 @@ class MergedSource final : public checkpoint::TensorSource {
       if (!name.ends_with(kLoraA)) continue;
       const std::string module = without_suffix(name, kLoraA);
       if (module.ends_with(kExperts)) {
+        check_expert_rows(module, *entry, faults);
         experts.push_back(module);
-      } else if (!module.ends_with(kInnerExperts)) {
+      } else if (module.ends_with(kInnerExperts)) {
+        const std::string outer = without_suffix(module, kInnerExperts);
+        if (file_.find(cat(outer, kLoraA)) == nullptr) {
+          faults.push_back(cat("there is no ", outer, kLoraA, " beside ", name));
+        }
+      } else {
         add(module, faults);
       }
     }
-    if (!experts.empty()) add_experts(experts, faults);
+    if (!experts.empty() && faults.empty()) add_experts(experts, faults);
     check_rest(faults);
     if (!faults.empty()) {
       throw InputError(cat("the adapter in ", adapter, " is not one of ", base.path(), ": ",
@@ -118,6 +125,17 @@ class MergedSource final : public checkpoint::TensorSource {
       done += count;
     }
     return rows;
+  }
+
+  /// Experts' lora_A has the rows of all experts, one expert's behind another's.
+  void check_expert_rows(const std::string& module, const checkpoint::TensorEntry& a,
+                         std::vector<std::string>& faults) const {
+    const int64_t num_experts = models::num_routed_experts(base_.config()).value_or(0);
+    const bool fits =
+        num_experts > 0 && a.shape.size() == 2 && a.shape[0] > 0 && a.shape[0] % num_experts == 0;
+    if (fits) return;
+    faults.push_back(cat(module, kLoraA, " is [", join(a.shape), "]: its rows are no multiple of ",
+                         "the base's ", num_experts, " experts"));
   }
 
   /// Adds the adapters of stacked experts; the model says which tensors of the base hold their
@@ -216,6 +234,10 @@ class MergedSource final : public checkpoint::TensorSource {
                            "single expert cannot be merged into that"));
       return;
     }
+    if (!c10::isFloatingType(entry.dtype) || c10::elementSize(entry.dtype) == 1) {
+      faults.push_back(cat(*name, " is of dtype ", tensor::safetensors_dtype_name(entry.dtype)));
+      return;
+    }
     const std::vector<int64_t>& base = entry.shape;
     const bool fits = base.size() == 2 && a->shape == std::vector<int64_t>{config_.rank, base[1]} &&
                       b->shape == std::vector<int64_t>{base[0], config_.rank};
@@ -245,6 +267,14 @@ class MergedSource final : public checkpoint::TensorSource {
         faults.push_back(cat(name, " is no tensor of a LoRA adapter"));
       } else if (file_.find(cat(module, kLoraA)) == nullptr) {
         faults.push_back(cat("there is no ", module, kLoraA));
+      } else if (name.ends_with(kLoraMagnitude) &&
+                 (module.ends_with(kExperts) || module.ends_with(kInnerExperts))) {
+        faults.push_back(cat(name, ": DoRA of experts is not in this version"));
+      }
+    }
+    for (const auto& [name, update] : updates_) {
+      if (expert_updates_.contains(name)) {
+        faults.push_back(cat(name, " has an adapter of its own and one of all experts"));
       }
     }
   }

@@ -166,6 +166,41 @@ TEST_P(HfFolderHead, IsMadeOfTheEmbeddingWhereItIsMissing) {
   EXPECT_EQ(shard.view(shard.segments[1]).sum().item<double>(), 12);
 }
 
+TEST(HfFolder, StackedExpertsAreFoundOneByOne) {
+  const test::TemporaryDirectory folder;
+  const at::Tensor upper = at::arange(2 * 6 * 4).to(at::kFloat).view({2, 6, 4});
+  const at::Tensor lower = at::arange(2 * 4 * 3).to(at::kFloat).view({2, 4, 3});
+  save_folder(folder.path(), "{}",
+              {{"m.experts.gate_up_proj", upper}, {"m.experts.down_proj", lower}});
+  const HfFolder opened = HfFolder::open(folder.path());
+  EXPECT_EQ(opened.names().size(), 2U);
+  const auto read = [&](const std::string& name) {
+    const HfFolder::Place place = *opened.find(name);
+    at::Tensor out = at::empty(place.entry->shape);
+    opened.read_elements(place, 0, out.view({-1}));
+    return out;
+  };
+  EXPECT_TRUE(at::equal(read("m.experts.1.gate_proj.weight"), upper[1].narrow(0, 0, 3)));
+  EXPECT_TRUE(at::equal(read("m.experts.1.up_proj.weight"), upper[1].narrow(0, 3, 3)));
+  EXPECT_TRUE(at::equal(read("m.experts.1.down_proj.weight"), lower[1]));
+  EXPECT_FALSE(opened.find("m.experts.2.down_proj.weight"));
+}
+
+TEST(HfFolder, StacksOfOtherShapesAreNotCut) {
+  const test::TemporaryDirectory folder;
+  const auto is_cut = [&](const char* name, at::IntArrayRef upper, at::IntArrayRef lower) {
+    save_folder(folder.file(name), "{}",
+                {{"m.experts.gate_up_proj", at::zeros(upper)},
+                 {"m.experts.down_proj", at::zeros(lower)},
+                 {"norm.weight", at::zeros({2})}});
+    return HfFolder::open(folder.file(name)).find("m.experts.0.up_proj.weight").has_value();
+  };
+  EXPECT_TRUE(is_cut("right", {2, 6, 4}, {2, 4, 3}));
+  EXPECT_FALSE(is_cut("transposed", {2, 4, 6}, {2, 3, 4}));
+  EXPECT_FALSE(is_cut("odd", {2, 5, 4}, {2, 4, 2}));
+  EXPECT_FALSE(is_cut("empty", {1000000000, 0, 16}, {1000000000, 16, 0}));
+}
+
 TEST(HfFolder, OldBuffersAreIgnored) {
   const test::TemporaryDirectory folder;
   save_folder(folder.path(), "{}",

@@ -38,10 +38,7 @@ at::ScalarType storage_dtype(const ModelPlan& model) {
   const bool has_weights = path_exists(path_join(model.folder, "model.safetensors")) ||
                            path_exists(path_join(model.folder, "model.safetensors.index.json"));
   if (has_weights) return checkpoint_dtype(model.folder).value_or(at::kFloat);
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    if (const auto dtype = tensor::parse_dtype(model.hf_config.get(key, ""))) return *dtype;
-  }
-  return at::kFloat;
+  return checkpoint::stated_dtype(model.hf_config).value_or(at::kFloat);
 }
 
 checkpoint::LoadOptions load_options(const models::CausalLM& model) {

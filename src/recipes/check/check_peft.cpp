@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/hf_folder.h"
 #include "core/file.h"
 #include "models/catalog.h"
 #include "peft/adapter_file.h"
@@ -37,8 +38,9 @@ void check_peft_mesh(const Recipe& recipe, Diagnostics& diagnostics) {
 void check_chosen(const Recipe& recipe, const models::CausalLM& model,
                   const std::vector<peft::AdaptedModule>& modules, Diagnostics& diagnostics) {
   const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
-  const bool has_head = std::any_of(modules.begin(), modules.end(),
-                                    [](const auto& module) { return module.name == "lm_head"; });
+  const bool has_head = std::any_of(modules.begin(), modules.end(), [](const auto& module) {
+    return checkpoint::is_head_name(module.name + ".weight");
+  });
   if (has_head && model.parallel_plan().head.empty() && sizes.tp_size.value_or(1) > 1) {
     diagnostics.unsupported(place_of(recipe, "distributed", "tp_size"),
                             "an adapter of a head that is the embedding (tie_word_embeddings) with "
@@ -83,10 +85,6 @@ void check_first_adapter(const Recipe& recipe, models::CausalLM& model, Diagnost
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// save_consolidated cannot export a whole model from a checkpoint of adapters.
 void check_export(const Recipe& recipe, Diagnostics& diagnostics) {
   const Node* section = recipe.root.find("checkpoint");
@@ -96,6 +94,18 @@ void check_export(const Recipe& recipe, Diagnostics& diagnostics) {
   diagnostics.warning_at_key(*key,
                              "'save_consolidated' has no effect with adapters: a checkpoint's "
                              "model/ is one; automodel merge-lora writes the whole model");
+}
+
+/// Warns of adapters that PEFT refuses to load: its list of layers of Mamba, by their names.
+void check_loadable(const Recipe& recipe, const std::vector<peft::AdaptedModule>& modules,
+                    Diagnostics& diagnostics) {
+  if (recipe.model.hf_config.get("model_type", "") != std::string("nemotron_h")) return;
+  const bool has_out_proj = std::ranges::any_of(
+      modules, [](const auto& module) { return module.name.ends_with(".out_proj"); });
+  if (!has_out_proj) return;
+  diagnostics.warning(place_of(recipe, "peft", "target_modules"),
+                      "PEFT does not load adapters of Mamba's out_proj; merge-lora does. "
+                      "exclude_modules: '*out_proj' leaves them out");
 }
 
 }  // namespace
@@ -121,6 +131,7 @@ void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
   }
   if (!is_good) return;
   check_chosen(recipe, *model, choice.modules, diagnostics);
+  check_loadable(recipe, choice.modules, diagnostics);
   try {
     peft::apply_lora(*model, *recipe.peft, at::kFloat);
   } catch (const UnsupportedError& error) {

@@ -91,7 +91,11 @@ void check_quantization(const Recipe& recipe, Diagnostics& diagnostics) {
 }
 
 void check_stored_quantization(const Recipe& recipe, Diagnostics& diagnostics) {
-  if (const Node* changed = recipe.model.node.find("quantization_config")) {
+  for (const char* path :
+       {"quantization_config", "text_config.quantization_config", "config.quantization_config",
+        "config.text_config.quantization_config"}) {
+    const Node* changed = recipe.model.node.find_path(path);
+    if (changed == nullptr) continue;
     diagnostics.unsupported(*changed,
                             "a quantization_config of the recipe is not in this version: the "
                             "folder's config.json says how its weights are stored");

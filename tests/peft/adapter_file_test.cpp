@@ -1,0 +1,147 @@
+// Adapters of PEFT whose files are mistaken, or of kinds that mean more than a product of factors.
+#include "peft/adapter_file.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/safetensors.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "models/catalog.h"
+#include "models/causal_lm.h"
+#include "peft/adapter_folder.h"
+#include "peft/apply_lora.h"
+#include "peft/merge_adapter.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::peft {
+namespace {
+
+using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
+using testing::HasSubstr;
+
+std::string golden(const std::string& name) {
+  return test::source_file(cat("tests/peft/data/", name));
+}
+
+/// A golden adapter, to be changed.
+struct Adapter {
+  explicit Adapter(const std::string& name)
+      : config(Json::parse_file(path_join(golden(name), kAdapterConfigName))) {
+    const checkpoint::SafetensorsFile file(path_join(golden(name), kAdapterWeightsName));
+    for (const checkpoint::TensorEntry& entry : file.tensors()) {
+      tensors.emplace_back(entry.name, file.read(entry.name));
+    }
+  }
+
+  /// Writes it to a folder whose path is returned.
+  std::string write(const test::TemporaryDirectory& folder) const {
+    folder.write(kAdapterConfigName, config.dump());
+    checkpoint::write_safetensors(folder.file(kAdapterWeightsName), tensors, {{"format", "pt"}});
+    return folder.path();
+  }
+
+  void erase_all(std::string_view part) {
+    std::erase_if(tensors,
+                  [&](const auto& each) { return each.first.find(part) != each.first.npos; });
+  }
+
+  Json config;
+  Tensors tensors;
+};
+
+/// The error of merging it into its base.
+std::string merge_fault(const Adapter& adapter) {
+  const test::TemporaryDirectory folder, out;
+  const std::string path = adapter.write(folder);
+  const std::string base =
+      test::source_file(adapter.config.at("base_model_name_or_path").as_string());
+  return test::error_of<UserError>([&] { merge_adapter(base, path, out.file("merged")); });
+}
+
+TEST(AdapterConfigTest, WhatChangesTheBaseOrTheProductIsRefused) {
+  for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "lora_ga", "loftq"}) {
+    Adapter adapter("llama_qv");
+    adapter.config["init_lora_weights"] = Json(init);
+    EXPECT_THAT(merge_fault(adapter), HasSubstr(cat("init_lora_weights '", init, "'")));
+  }
+  const std::pair<const char*, Json> options[] = {
+      {"alora_invocation_tokens", Json(Json::Array{Json(1)})},
+      {"use_qalora", Json(true)},
+      {"use_bdlora", Json(true)},
+      {"arrow_config", Json(Json::Object{{"top_k", Json(2)}})},
+      {"trainable_token_indices", Json(Json::Array{Json(1)})}};
+  for (const auto& [key, value] : options) {
+    Adapter adapter("llama_qv");
+    adapter.config[key] = value;
+    EXPECT_THAT(merge_fault(adapter), HasSubstr(cat(key, " is not in this version")));
+  }
+}
+
+TEST(AdapterConfigTest, MistakesNameTheFile) {
+  const std::pair<const char*, Json> mistakes[] = {{"r", Json("x")},
+                                                   {"r", Json(0)},
+                                                   {"lora_alpha", Json(std::nan(""))},
+                                                   {"use_rslora", Json("x")},
+                                                   {"rank_pattern", Json(Json::Array{Json(1)})}};
+  for (const auto& [key, value] : mistakes) {
+    Adapter adapter("llama_qv");
+    adapter.config[key] = value;
+    const test::TemporaryDirectory folder;
+    const std::string path = adapter.write(folder);
+    EXPECT_THAT(test::error_of<InputError>([&] { read_adapter_config(path); }),
+                testing::StartsWith(cat(path, "/", kAdapterConfigName, ": ")))
+        << key;
+  }
+}
+
+TEST(AdapterFileTest, AnAdapterWithoutExpertsNeedsNoVersion) {
+  Adapter adapter("llama_qv");
+  adapter.config.erase("peft_version");
+  const test::TemporaryDirectory folder;
+  const std::string path = adapter.write(folder);
+  const auto base = test::source_file(adapter.config.at("base_model_name_or_path").as_string());
+  const auto model = models::build_causal_lm(Json::parse_file(base + "/config.json"), at::kFloat);
+  const AdapterConfig there = read_adapter_config(path);
+  PeftConfig config;
+  config.target_modules = {"*q_proj", "*v_proj"};
+  config.dim = there.rank;
+  config.alpha = there.alpha;
+  apply_lora(*model, config, at::kFloat);
+  EXPECT_EQ(find_adapter_fault(path, config, *model), "");
+}
+
+TEST(AdapterFileTest, TwoAdaptersOfALayerAreRefused) {
+  Adapter adapter("llama_qv");
+  const auto first = adapter.tensors[0];
+  adapter.tensors.emplace_back(first.first.substr(kPeftPrefix.size()), first.second);
+  EXPECT_THAT(merge_fault(adapter), HasSubstr("are adapters of the same layer"));
+}
+
+TEST(MergeAdapterTest, ExpertsHaveRowsForEach) {
+  for (const at::Tensor& wrong : {at::ones({}), at::ones({1, 8}), at::ones({0, 8})}) {
+    Adapter adapter("qwen3_moe_experts");
+    for (auto& [name, tensor] : adapter.tensors) {
+      if (name.ends_with(".experts.lora_A.weight")) tensor = wrong;
+    }
+    EXPECT_THAT(merge_fault(adapter), HasSubstr("its rows are no multiple of the base's"));
+  }
+}
+
+TEST(MergeAdapterTest, NoAdapterOfExpertsIsLeftOut) {
+  Adapter inner("qwen3_moe_experts");
+  inner.erase_all(".experts.lora_");
+  EXPECT_THAT(merge_fault(inner), HasSubstr("there is no "));
+  Adapter magnitude("qwen3_moe_experts");
+  for (const auto& [name, tensor] : Tensors(magnitude.tensors)) {
+    if (!name.ends_with(".experts.lora_A.weight")) continue;
+    magnitude.tensors.emplace_back(
+        name.substr(0, name.find(".lora_A")) + ".lora_magnitude_vector.weight", at::ones({4}));
+  }
+  EXPECT_THAT(merge_fault(magnitude), HasSubstr("DoRA of experts"));
+}
+
+}  // namespace
+}  // namespace automodel::peft
