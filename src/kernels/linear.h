@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/activation.h"
+
 namespace automodel::kernels {
 
 /// x [..., in] times weight^T [in, out] plus bias [out] (or undefined): [..., out], dtype of x,
@@ -9,6 +11,11 @@ namespace automodel::kernels {
 /// the sums rounded once, several times faster than ATen's product; x and weight are kept in 16
 /// bits for the backward pass.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+/// linear(activate(x, activation), weight, bias) with x [..., in]. The activation's result is not
+/// kept for the backward pass but made again, where loops do that quickly.
+at::Tensor activated_linear(const at::Tensor& x, Activation activation, const at::Tensor& weight,
+                            const at::Tensor& bias);
 
 /// Whether ATen's products of bfloat16 matrices, by the CPU's instructions for them, are faster
 /// here than loops that widen them to float32.
