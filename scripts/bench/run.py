@@ -2,7 +2,7 @@
 """Times automodel beside transformers, alternating, in one run, and prints ratios.
 
 Usage: scripts/bench/run.py --automodel build/release/automodel --peer-python PYTHON [--rounds 3]
-       [--shape qwen3_shape | qwen3_moe_shape | qwen3_lora_shape] [--batch 8] [--lora-rank 8]
+       [--shape qwen3_shape | qwen3_moe_shape | qwen3_lora_shape | gpt2_shape] [--batch 8] [--length 256] [--lora-rank 8]
        [--dtype bfloat16]
 
 With --lora-rank both train adapters of all projections; the peer's Python then has peft too.
@@ -42,8 +42,10 @@ def lora_options(rank):
     return [f"--peft.dim={rank}", f"--peft.alpha={4 * rank}"] if rank else []
 
 
-def batch_options(batch):
-    return [f"--step_scheduler.global_batch_size={batch}", f"--step_scheduler.local_batch_size={batch}",
+def batch_options(batch, length, shape):
+    vocab_size = json.loads((SHAPES / shape / "config.json").read_text())["vocab_size"]
+    return [f"--dataset.seq_len={length}", f"--dataset.vocab_size={vocab_size}",
+            f"--step_scheduler.global_batch_size={batch}", f"--step_scheduler.local_batch_size={batch}",
             f"--dataset.batch_size={batch}"]
 
 
@@ -66,6 +68,7 @@ def run_ours(binary, shape, steps, extra=()):
 def run_peer(python, arguments, steps):
     command = [python, str(ROOT / "scripts/bench/peer_transformers.py"), "--config",
                str(SHAPES / arguments.shape), "--steps", str(steps), "--batch", str(arguments.batch),
+               "--length", str(arguments.length),
                "--lora-rank", str(arguments.lora_rank), "--dtype", arguments.dtype]
     seconds, memory, output = peak_rss_mb(command, stderr=subprocess.DEVNULL)
     result = json.loads(output.strip().splitlines()[-1])
@@ -86,6 +89,7 @@ def main():
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--shape", default="qwen3_shape", help="folder beside this file")
     parser.add_argument("--batch", type=int, default=8, help="sequences of a step")
+    parser.add_argument("--length", type=int, default=256, help="tokens of a sequence")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the weights")
     parser.add_argument("--lora-rank", type=int, default=0, help="train adapters of this rank")
     arguments = parser.parse_args()
@@ -93,7 +97,7 @@ def main():
     for _ in range(arguments.rounds):
         adapters = [*lora_options(arguments.lora_rank), f"--model.torch_dtype={arguments.dtype}"]
         ours.append(run_ours(arguments.automodel, arguments.shape, arguments.steps,
-                             [*batch_options(arguments.batch), *adapters]))
+                             [*batch_options(arguments.batch, arguments.length, arguments.shape), *adapters]))
         peer.append(run_peer(arguments.peer_python, arguments, arguments.steps))
         tiny = ["--dataset.seq_len=16", "--dataset.batch_size=2", *adapters]
         first_ours.append(run_ours(arguments.automodel, arguments.shape, 1, tiny)["whole_run_seconds"])

@@ -4,6 +4,8 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
@@ -21,22 +23,6 @@ std::optional<Activation> parse_activation(std::string_view name) {
   if (name == "relu") return Activation::kRelu;
   if (name == "relu2") return Activation::kReluSquared;
   return std::nullopt;
-}
-
-at::Tensor activate(const at::Tensor& x, Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return silu(x);
-    case Activation::kGelu:
-      return at::gelu(x);
-    case Activation::kGeluTanh:
-      return at::gelu(x, "tanh");
-    case Activation::kRelu:
-      return at::relu(x);
-    case Activation::kReluSquared:
-      return at::relu(x).pow(2);
-  }
-  AM_CHECK(false);
 }
 
 namespace {
@@ -91,6 +77,74 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
   }
 };
 
+/// Which of the loops of one operand; nullopt: ATen's operation.
+std::optional<int> loop_of(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return 0;
+    case Activation::kGeluTanh:
+      return 1;
+    case Activation::kReluSquared:
+      return 2;
+    case Activation::kSilu:
+    case Activation::kRelu:
+      return std::nullopt;
+  }
+  AM_CHECK(false);
+}
+
+/// Calls body(begin, count) for blocks of fixed size on all threads, so that what remains of
+/// vectors is the same numbers on any number of them.
+template <typename Body>
+void by_blocks(int64_t numel, const Body& body) {
+  constexpr int64_t kBlock = int64_t{1} << 14;
+  at::parallel_for(0, (numel + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+    for (int64_t begin = first * kBlock; begin < std::min(numel, last * kBlock); begin += kBlock) {
+      body(begin, std::min(kBlock, numel - begin));
+    }
+  });
+}
+
+at::Tensor activate_by_loop(const at::Tensor& x, int act) {
+  at::Tensor out = at::empty_like(x);
+  by_storage(x, [&](auto storage) {
+    using T = decltype(storage);
+    by_blocks(x.numel(), [&](int64_t begin, int64_t count) {
+      cpu::loops().of<T>().activate(numbers_of<T>(x) + begin, numbers_of<T>(out) + begin, count,
+                                    act);
+    });
+  });
+  return out;
+}
+
+void activate_backward_by_loop(const at::Tensor& d_out, const at::Tensor& x, const at::Tensor& dx,
+                               int act) {
+  by_storage(x, [&](auto storage) {
+    using T = decltype(storage);
+    by_blocks(x.numel(), [&](int64_t begin, int64_t count) {
+      cpu::loops().of<T>().activate_backward(numbers_of<T>(d_out) + begin, numbers_of<T>(x) + begin,
+                                             numbers_of<T>(dx) + begin, count, act);
+    });
+  });
+}
+
+struct Activated : torch::autograd::Function<Activated> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in, int64_t act) {
+    const at::Tensor x = x_in.contiguous();
+    context->save_for_backward({x});
+    context->saved_data["act"] = act;
+    return activate_by_loop(x, static_cast<int>(act));
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const at::Tensor x = context->get_saved_variables()[0];
+    at::Tensor dx = at::empty_like(x);
+    activate_backward_by_loop(gradients[0].contiguous(), x, dx,
+                              static_cast<int>(context->saved_data["act"].toInt()));
+    return {dx, at::Tensor()};
+  }
+};
+
 bool has_gated_loop(const at::Tensor& gate_up, Activation activation) {
   const bool has_loop = activation == Activation::kSilu || activation == Activation::kGeluTanh;
   return has_loop && is_fusable({gate_up}) && gate_up.numel() > 0;
@@ -102,12 +156,24 @@ int loop_index(Activation activation) {
 
 }  // namespace
 
+at::Tensor activate(const at::Tensor& x, Activation activation) {
+  const auto act = loop_of(activation);
+  if (!act || !is_fusable({x}) || x.numel() == 0) return activate_reference(x, activation);
+  return Activated::apply(x, *act);
+}
+
 at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation) {
   if (!has_gated_loop(gate_up, activation)) return gated_activation_reference(gate_up, activation);
   return GatedActivation::apply(gate_up, loop_index(activation));
 }
 
 at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activation activation) {
+  const auto act = loop_of(activation);
+  if (act && is_fusable({d_out, x}) && x.is_contiguous() && d_out.is_contiguous()) {
+    at::Tensor dx = at::empty_like(x);
+    activate_backward_by_loop(d_out, x, dx, *act);
+    return dx;
+  }
   switch (activation) {
     case Activation::kSilu:
       return silu_backward(d_out, x);

@@ -97,7 +97,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   block.softcap = options.softcap;
   block.visible_keys = *visible;
   if (options.dropout > 0) {
-    block.is_kept = options.dropout_mask.ne(0).contiguous();  // a byte each
+    block.is_kept = options.is_kept.contiguous();  // a byte each
     block.kept_scale = 1.0 / (1.0 - options.dropout);
   }
   const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;

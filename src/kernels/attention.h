@@ -12,7 +12,7 @@ struct AttentionOptions {
   int64_t window = 0;       ///< tokens that a query sees, itself included; 0: all before it
   double softcap = 0;       ///< scores become cap * tanh(scores / cap); 0: off
   double dropout = 0;       ///< on the probabilities
-  at::Tensor dropout_mask;  ///< [B, N, S, S]: 0 or 1 / (1 - dropout); needed when dropout > 0
+  at::Tensor is_kept;       ///< bool [B, N, S, S]: false is dropped; needed when dropout > 0
   at::Tensor sinks;         ///< [N], float32 or q's dtype: a score beside the keys' whose value is
                             ///< zero (GPT-OSS); differentiable; or undefined
   at::Tensor padding_mask;  ///< [B, S] bool, true where keys are padding; or undefined

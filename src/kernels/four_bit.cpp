@@ -227,8 +227,8 @@ struct FourBitLinear : torch::autograd::Function<FourBitLinear> {
     weight.bytes = bytes;
     const at::Tensor values = weight.values(x.scalar_type());
     if (!has_product_loop({x, values})) return at::linear(x, values, bias);
-    at::Tensor out = product(x.reshape({-1, x.size(-1)}), Factor(values).t());
-    if (bias) out.add_(*bias);
+    const at::Tensor out = product(x.reshape({-1, x.size(-1)}), Factor(values).t(),
+                                   {.bias = bias.value_or(at::Tensor())});
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.back() = values.size(0);
     return out.view(sizes);

@@ -67,19 +67,32 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
   }
 };
 
+/// x weight^T + bias of one dtype.
+at::Tensor product_of_rows(const at::Tensor& x, const at::Tensor& weight,
+                           const std::optional<at::Tensor>& bias) {
+  if (!has_product_loop({x, weight})) return at::linear(x, weight, bias);
+  const at::Tensor out =
+      product(x.reshape({-1, x.size(-1)}), weight.t(), {.bias = bias.value_or(at::Tensor())});
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  return out.view(sizes);
+}
+
+/// The gradient of a weight that `x` was multiplied with; of one that is stored [in, out] in that
+/// layout.
+at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& x,
+                           const at::Tensor& weight) {
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  return weight.is_contiguous() ? product(gradient.t(), rows) : product(rows.t(), gradient).t();
+}
+
 /// Operands of one dtype. `kept` is the product when it is there already, else null.
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
     context->save_for_backward({kept_input(x, weight), weight});
     context->saved_data["has_bias"] = bias.has_value();
-    if (kept != nullptr) return kept->detach();
-    if (!has_product_loop({x, weight})) return at::linear(x, weight, bias);
-    at::Tensor out = product(x.reshape({-1, x.size(-1)}), weight.t());
-    if (bias) out.add_(*bias);
-    std::vector<int64_t> sizes = x.sizes().vec();
-    sizes.back() = weight.size(0);
-    return out.view(sizes);
+    return kept != nullptr ? kept->detach() : product_of_rows(x, weight, bias);
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
@@ -91,16 +104,44 @@ struct Linear : torch::autograd::Function<Linear> {
     if (context->needs_input_grad(0)) {
       d_x = product(gradient, weight).view(input_sizes(gradients[0], weight));
     }
-    if (context->needs_input_grad(1)) {
-      const at::Tensor rows = x.reshape({-1, x.size(-1)});
-      // A weight that is stored [in, out] gets its gradient in that layout.
-      d_weight =
-          weight.is_contiguous() ? product(gradient.t(), rows) : product(rows.t(), gradient).t();
-    }
+    if (context->needs_input_grad(1)) d_weight = weight_gradient(gradient, x, weight);
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
       d_bias = gradient.sum(0);
     }
     return {d_x, d_weight, d_bias, at::Tensor()};
+  }
+};
+
+/// Linear of an activation's result, which is made again in backward.
+struct ActivatedLinear : torch::autograd::Function<ActivatedLinear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in,
+                            const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                            int64_t activation, const at::Tensor* kept) {
+    const at::Tensor x = x_in.contiguous();
+    context->save_for_backward({x, weight});
+    context->saved_data["has_bias"] = bias.has_value();
+    context->saved_data["activation"] = activation;
+    if (kept != nullptr) return kept->detach();
+    return product_of_rows(activate(x, static_cast<Activation>(activation)), weight, bias);
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor& weight = saved[1];
+    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
+    const at::Tensor gradient = gradients[0].reshape({-1, gradients[0].size(-1)});
+    at::Tensor d_x, d_weight, d_bias;
+    if (context->needs_input_grad(1)) {
+      d_weight = weight_gradient(gradient, activate(x, activation), weight);
+    }
+    if (context->needs_input_grad(0)) {
+      d_x = activate_backward(product(gradient, weight).view(x.sizes()), x, activation);
+    }
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
+      d_bias = gradient.sum(0);
+    }
+    return {d_x, d_weight, d_bias, at::Tensor(), at::Tensor()};
   }
 };
 
@@ -117,6 +158,20 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   const at::Tensor* there = kept ? kept->data() : nullptr;
   at::Tensor out = is_slow_to_multiply(x) ? LinearWidened::apply(x, weight, offset, there)
                                           : Linear::apply(x, weight, offset, there);
+  if (!kept) offer_result(ResultKind::kMatrixProduct, {out});
+  return out;
+}
+
+at::Tensor activated_linear(const at::Tensor& x, Activation activation, const at::Tensor& weight,
+                            const at::Tensor& bias) {
+  if (!is_fusable({x, weight, bias}) || x.numel() == 0 || !weight.requires_grad()) {
+    return linear(activate(x, activation), weight, bias);
+  }
+  const std::optional<at::Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
+  const auto kept = take_result(ResultKind::kMatrixProduct);
+  const at::Tensor out =
+      ActivatedLinear::apply(x, weight, offset, static_cast<int64_t>(activation),
+                             static_cast<const at::Tensor*>(kept ? kept->data() : nullptr));
   if (!kept) offer_result(ResultKind::kMatrixProduct, {out});
   return out;
 }

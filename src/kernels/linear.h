@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/activation.h"
+
 namespace automodel::kernels {
 
 /// x [..., in] times weight^T [in, out] plus bias [out] (or undefined): [..., out] in the dtype of
@@ -10,8 +12,13 @@ namespace automodel::kernels {
 /// 16 bits.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-/// Whether ATen's products of bfloat16 matrices, by CPU instructions for them, are faster on this
-/// CPU than loops that widen them to float32.
+/// linear(activate(x, activation), weight, bias) with x [..., in]. The activation's result is not
+/// kept for the backward pass but made again, where loops do that quickly.
+at::Tensor activated_linear(const at::Tensor& x, Activation activation, const at::Tensor& weight,
+                            const at::Tensor& bias);
+
+/// Whether ATen's products of bfloat16 matrices, by the CPU's instructions for them, are faster
+/// here than loops that widen them to float32.
 bool has_fast_bfloat16_products();
 
 }  // namespace automodel::kernels

@@ -47,8 +47,7 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
     context->saved_data["place"] = c10::IValue::make_capsule(place);
     context->save_for_backward({x, weight, a, b, h});
     if (kept != nullptr) return kept->detach();
-    at::Tensor out = product(rows, Factor(weight).t());
-    if (bias) out.add_(*bias);
+    const at::Tensor out = product(rows, Factor(weight).t(), {.bias = bias.value_or(at::Tensor())});
     for_each_adapter(*place, rank, [&](const OutputRange& range, int64_t column, int64_t row) {
       product_into(h.narrow(1, column, rank), Factor(b.narrow(0, row, range.count)).t(),
                    out.narrow(1, range.first, range.count), {.adds = true, .alpha = place->scale});

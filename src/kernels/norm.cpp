@@ -114,6 +114,76 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
   }
 };
 
+/// A norm of x, or of the sum of x and another tensor: {norm, sum}, the sum where it is made.
+struct LayerNorm : torch::autograd::Function<LayerNorm> {
+  static tensor_list forward(AutogradContext* context, const at::Tensor& x_in,
+                             const std::optional<at::Tensor>& residual_in, const at::Tensor& weight,
+                             const std::optional<at::Tensor>& bias, double eps) {
+    const at::Tensor x = x_in.contiguous();
+    const at::Tensor residual = residual_in ? residual_in->contiguous() : at::Tensor();
+    const at::Tensor sum = residual_in ? at::empty_like(x) : at::Tensor();
+    const at::Tensor b = bias ? bias->contiguous() : at::Tensor();
+    const int64_t dim = x.size(-1);
+    const int64_t rows = x.numel() / dim;
+    at::Tensor y = at::empty_like(x);
+    const at::Tensor moments = at::empty({rows, 2}, x.options().dtype(at::kFloat));
+    by_storage(x, [&](auto storage) {
+      using T = decltype(storage);
+      const T* other = numbers_of<T>(residual);
+      T* total = numbers_of<T>(sum);
+      at::parallel_for(0, rows, kNormRows, [&](int64_t begin, int64_t end) {
+        const int64_t at = begin * dim;
+        cpu::loops().of<T>().layer_forward(
+            numbers_of<T>(x) + at, other != nullptr ? other + at : nullptr,
+            total != nullptr ? total + at : nullptr, numbers_of<T>(weight), numbers_of<T>(b),
+            numbers_of<T>(y) + at, moments.data_ptr<float>() + 2 * begin, end - begin, dim,
+            static_cast<float>(eps));
+      });
+    });
+    context->save_for_backward({residual_in ? sum : x, weight, moments});
+    context->saved_data["has_residual"] = residual_in.has_value();
+    context->saved_data["has_bias"] = bias.has_value();
+    context->set_materialize_grads(false);
+    return residual_in ? tensor_list{y, sum} : tensor_list{y};
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const bool has_residual = context->saved_data["has_residual"].toBool();
+    at::Tensor d_sum;
+    if (has_residual && gradients[1].defined()) d_sum = gradients[1].contiguous();
+    const auto of_summands = [&](const at::Tensor& d) { return has_residual ? d : at::Tensor(); };
+    if (!gradients[0].defined()) {
+      return {d_sum, of_summands(d_sum), at::Tensor(), at::Tensor(), at::Tensor()};
+    }
+    const at::Tensor& x = saved[0];
+    const at::Tensor& weight = saved[1];
+    const at::Tensor dy = gradients[0].contiguous();
+    const int64_t dim = x.size(-1);
+    at::Tensor dx = at::empty_like(x);
+    const at::Tensor d_weights = by_storage(x, [&](auto storage) {
+      using T = decltype(storage);
+      const T* other = numbers_of<T>(d_sum);
+      return sum_over_blocks(
+          x.numel() / dim, 2 * dim, [&](int64_t begin, int64_t end, float* partial) {
+            const int64_t at = begin * dim;
+            cpu::loops().of<T>().layer_backward(
+                numbers_of<T>(dy) + at, numbers_of<T>(x) + at, numbers_of<T>(weight),
+                saved[2].data_ptr<float>() + 2 * begin, other != nullptr ? other + at : nullptr,
+                numbers_of<T>(dx) + at, partial, end - begin, dim);
+          });
+    });
+    const at::Tensor rounded = d_weights.to(weight.scalar_type());
+    const bool has_bias = context->saved_data["has_bias"].toBool();
+    return {dx, of_summands(dx), rounded.narrow(0, 0, dim),
+            has_bias ? rounded.narrow(0, dim, dim) : at::Tensor(), at::Tensor()};
+  }
+};
+
+std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options) {
@@ -140,9 +210,22 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       double eps) {
-  const at::ScalarType wide = at::promote_types(x.scalar_type(), weight.scalar_type());
-  return at::layer_norm(x.to(wide), {x.size(-1)}, weight.to(wide),
-                        bias.defined() ? bias.to(wide) : bias, eps);
+  if (!is_fusable({x, weight, bias}) || x.numel() == 0) {
+    return layer_norm_reference(x, weight, bias, eps);
+  }
+  return LayerNorm::apply(x, std::nullopt, weight.contiguous(), if_defined(bias), eps)[0];
+}
+
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual,
+                                                 const at::Tensor& weight, const at::Tensor& bias,
+                                                 double eps) {
+  if (!is_fusable({x, residual, weight, bias}) || x.numel() == 0) {
+    at::Tensor sum = x + residual;
+    at::Tensor norm = layer_norm_reference(sum, weight, bias, eps);
+    return {std::move(sum), std::move(norm)};
+  }
+  tensor_list out = LayerNorm::apply(x, residual, weight.contiguous(), if_defined(bias), eps);
+  return {out[1], out[0]};
 }
 
 }  // namespace automodel::kernels

@@ -27,4 +27,10 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       double eps);
 
+/// The residual sum and its norm in one pass: {x + residual, layer_norm(x + residual)}. The sum has
+/// the wider of the two dtypes.
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual,
+                                                 const at::Tensor& weight, const at::Tensor& bias,
+                                                 double eps);
+
 }  // namespace automodel::kernels

@@ -63,6 +63,14 @@ int64_t round_up_columns(int64_t columns) {
   return (columns + cpu::kMostTileColumns - 1) / cpu::kMostTileColumns * cpu::kMostTileColumns;
 }
 
+/// A bias as the loops read it; undefined for an undefined one.
+at::Tensor padded_bias(const at::Tensor& bias, int64_t columns) {
+  if (!bias.defined()) return bias;
+  at::Tensor padded = at::zeros({round_up_columns(columns)}, at::TensorOptions().dtype(at::kFloat));
+  padded.narrow(0, 0, columns).copy_(bias);
+  return padded;
+}
+
 void multiply_by_loops(const Factor& a, const Factor& b, const at::Tensor& out,
                        const ProductOptions& options) {
   RECORD_FUNCTION("automodel::product", c10::ArrayRef<const c10::IValue>{});
@@ -78,6 +86,8 @@ void multiply_by_loops(const Factor& a, const Factor& b, const at::Tensor& out,
   whole.column_end = out.size(1);
   whole.alpha = static_cast<float>(options.alpha);
   whole.adds = options.adds;
+  const at::Tensor bias = padded_bias(options.bias, whole.column_end);
+  if (bias.defined()) whole.bias = bias.data_ptr<float>();
   const bool is_alone =
       at::in_parallel_region() || whole.row_end * whole.column_end * whole.depth < kSmallProduct;
   const auto parts =
@@ -127,6 +137,15 @@ bool has_product_loop(std::initializer_list<at::Tensor> tensors) {
   return is_fusable(tensors) && !is_atens;
 }
 
+int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, bool is_bfloat16) {
+  cpu::ProductPart part;
+  part.depth = k;
+  part.row_end = m;
+  part.column_end = n;
+  part.is_c_bfloat16 = is_bfloat16;
+  return cpu::product_scratch(part) * static_cast<int64_t>(sizeof(float));
+}
+
 void multiply_part(const cpu::ProductPart& part) {
   const at::Tensor scratch =
       at::empty({cpu::product_scratch(part)}, at::TensorOptions().dtype(at::kFloat));
@@ -141,11 +160,12 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
   if (out.numel() == 0) return;
   if (a.size(1) == 0) {
     if (!options.adds) out.zero_();
+    if (options.bias.defined()) out.add_(options.bias);
     return;
   }
   if (has_product_loop({a.matrix, b.matrix, out}) && (out.stride(1) == 1 || out.size(1) == 1)) {
     const bool is_tall = out.size(1) <= kFewColumns && out.size(0) > kFewColumns;
-    if (is_tall && a.is_transposed && !options.adds) {
+    if (is_tall && a.is_transposed && !options.adds && !options.bias.defined()) {
       const at::Tensor turned = at::empty({out.size(1), out.size(0)}, out.options());
       multiply_by_loops(b.t(), a.t(), turned, options);
       at::Tensor(out).copy_(turned.t());
@@ -164,11 +184,12 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
   } else {
     at::mm_out(const_cast<at::Tensor&>(out), a.tensor(), b.tensor());
   }
+  if (options.bias.defined()) out.add_(options.bias);
 }
 
-at::Tensor product(const Factor& a, const Factor& b) {
+at::Tensor product(const Factor& a, const Factor& b, const ProductOptions& options) {
   at::Tensor out = at::empty({a.size(0), b.size(1)}, a.matrix.options());
-  product_into(a, b, out);
+  product_into(a, b, out, options);
   return out;
 }
 

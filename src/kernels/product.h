@@ -28,8 +28,9 @@ struct Factor {
 
 /// How a product's result is written.
 struct ProductOptions {
-  bool adds = false;  ///< to the values of `out`
-  double alpha = 1;   ///< factor of the product
+  bool adds = false;     ///< to what `out` holds
+  double alpha = 1;      ///< times the product
+  at::Tensor bias = {};  ///< [n], added to each row; or undefined
 };
 
 /// Whether this is a float16 tensor on the CPU, which is faster to multiply in float32.
@@ -46,10 +47,14 @@ bool has_product_loop(std::initializer_list<at::Tensor> matrices);
 void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
                   const ProductOptions& options = {});
 
-/// Multiplies matrices in memory, on the calling thread.
+/// Bytes that a thread works in while the loops make a product [m, n] of k steps, of floats or of
+/// bfloat16.
+int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, bool is_bfloat16);
+
+/// Matrices in memory, on the calling thread.
 void multiply_part(const cpu::ProductPart& part);
 
-/// product_into() a new matrix; returns it.
-at::Tensor product(const Factor& a, const Factor& b);
+/// product_into() a new matrix, which is returned.
+at::Tensor product(const Factor& a, const Factor& b, const ProductOptions& options = {});
 
 }  // namespace automodel::kernels

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/error.h"
+#include "kernels/pointwise.h"
 #include "tensor/dtype.h"
 
 namespace automodel::kernels {
@@ -20,9 +22,33 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight,
   return (wide * scale * w).to(at::promote_types(x.scalar_type(), weight.scalar_type()));
 }
 
+at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight,
+                                const at::Tensor& bias, double eps) {
+  const at::ScalarType wide = at::promote_types(x.scalar_type(), weight.scalar_type());
+  return at::layer_norm(x.to(wide), {x.size(-1)}, weight.to(wide),
+                        bias.defined() ? bias.to(wide) : bias, eps);
+}
+
+at::Tensor activate_reference(const at::Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return silu(x);
+    case Activation::kGelu:
+      return at::gelu(x);
+    case Activation::kGeluTanh:
+      return at::gelu(x, "tanh");
+    case Activation::kRelu:
+      return at::relu(x);
+    case Activation::kReluSquared:
+      return at::relu(x).pow(2);
+  }
+  AM_CHECK(false);
+}
+
 at::Tensor gated_activation_reference(const at::Tensor& gate_up, Activation activation) {
   const int64_t half = gate_up.size(-1) / 2;
-  return activate(gate_up.narrow(-1, 0, half), activation) * gate_up.narrow(-1, half, half);
+  return activate_reference(gate_up.narrow(-1, 0, half), activation) *
+         gate_up.narrow(-1, half, half);
 }
 
 at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids) {
@@ -123,7 +149,9 @@ AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor
   result.lse = scores.logsumexp(-1);
   at::Tensor probabilities = at::softmax(scores, -1).masked_fill(is_blind, 0.0);
   if (options.sinks.defined()) probabilities = probabilities.narrow(-1, 0, num_keys);
-  if (options.dropout > 0) probabilities = probabilities * options.dropout_mask;
+  if (options.dropout > 0) {
+    probabilities = (probabilities * options.is_kept) * (1.0 / (1.0 - options.dropout));
+  }
   result.out = at::matmul(probabilities, values).transpose(1, 2).to(q.scalar_type());
   return result;
 }

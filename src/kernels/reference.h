@@ -13,6 +13,9 @@ namespace automodel::kernels {
 /// dtype. Tests compare fused paths with it, and it runs where there is no fused path.
 at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight,
                               const NormOptions& options);
+at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight,
+                                const at::Tensor& bias, double eps);
+at::Tensor activate_reference(const at::Tensor& x, Activation activation);
 at::Tensor gated_activation_reference(const at::Tensor& gate_up, Activation activation);
 Qkv split_norm_rotate_reference(const at::Tensor& qkv, const QkvOptions& options);
 void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,

@@ -35,6 +35,16 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
   return unit_hook_({x}, [this](const TensorList& in) { return TensorList{multiply(in[0])}; })[0];
 }
 
+at::Tensor Linear::forward_activated(const at::Tensor& x, kernels::Activation activation) const {
+  const bool is_alone = !hook_ && !unit_hook_.has_behavior() && !lora_ && !four_bits_;
+  if (!is_alone || product_dtype_.of(x).scalar_type() != weight_.scalar_type() ||
+      x.scalar_type() != weight_.scalar_type()) {
+    return forward(kernels::activate(x, activation));
+  }
+  return kernels::activated_linear(x, activation, options_.is_transposed ? weight_.t() : weight_,
+                                   bias_);
+}
+
 void Linear::add_lora(LoraOptions options) {
   AM_CHECK(lora_ == nullptr && !options_.is_transposed);
   LoraParameters parameters = register_lora(*this, options, options_.in_features);
@@ -141,9 +151,7 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) const {
 
 std::pair<at::Tensor, at::Tensor> LayerNorm::add(const at::Tensor& x,
                                                  const at::Tensor& residual) const {
-  at::Tensor sum = x + residual;
-  at::Tensor normed = kernels::layer_norm(sum, weight_, bias_, eps_);
-  return {std::move(sum), std::move(normed)};
+  return kernels::add_layer_norm(x, residual, weight_, bias_, eps_);
 }
 
 }  // namespace automodel::nn

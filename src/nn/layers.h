@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/four_bit.h"
 #include "kernels/norm.h"
 #include "nn/lora.h"
@@ -44,6 +45,9 @@ class Linear final : public torch::nn::Module,
   Linear(const LinearOptions& options, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x) const;
+  /// forward(activate(x, activation)); without keeping both x and the activation's result for the
+  /// backward pass where nothing is added to the layer or put into it.
+  at::Tensor forward_activated(const at::Tensor& x, kernels::Activation activation) const;
   const at::Tensor& weight() const { return weight_; }
   const LinearOptions& options() const { return options_; }  ///< of the unsplit layer
 

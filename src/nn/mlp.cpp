@@ -29,8 +29,8 @@ Mlp::Mlp(const MlpOptions& options, at::ScalarType dtype)
 
 at::Tensor Mlp::forward(const at::Tensor& x) const {
   const at::Tensor up = up_proj_->forward(x);
-  return down_proj_->forward(is_gated_ ? kernels::gated_activation(up, activation_)
-                                       : kernels::activate(up, activation_));
+  return is_gated_ ? down_proj_->forward(kernels::gated_activation(up, activation_))
+                   : down_proj_->forward_activated(up, activation_);
 }
 
 }  // namespace automodel::nn

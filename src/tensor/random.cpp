@@ -124,18 +124,37 @@ void fill_initial_values(at::Tensor out, const ShardSpec& spec, const InitRule& 
   out.copy_(values);
 }
 
-at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p) {
-  at::Tensor mask = at::empty({numel}, at::TensorOptions().dtype(at::kFloat));
-  float* data = mask.data_ptr<float>();
+namespace {
+
+/// out[i] = of_kept(whether element first + i is kept), four elements of each block of the stream.
+template <typename T, typename OfKept>
+at::Tensor drop_out(const RandomKey& key, uint64_t first, at::Tensor out, double p,
+                    const OfKept& of_kept) {
+  T* data = out.mutable_data_ptr<T>();
   const auto threshold = static_cast<float>(p);
-  const auto scale = static_cast<float>(1.0 / (1.0 - p));
-  at::parallel_for(0, numel, 1 << 14, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const float u = random_uniform(key, first + static_cast<uint64_t>(i));
-      data[i] = u < threshold ? 0.0f : scale;
+  at::parallel_for(0, out.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end;) {
+      const uint64_t index = first + static_cast<uint64_t>(i);
+      const Words words = philox(key, index / 4);
+      for (uint64_t word = index % 4; word < 4 && i < end; ++word, ++i) {
+        data[i] = of_kept(to_unit(words[word]) >= threshold);
+      }
     }
   });
-  return mask;
+  return out;
+}
+
+}  // namespace
+
+at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p) {
+  const auto scale = static_cast<float>(1.0 / (1.0 - p));
+  return drop_out<float>(key, first, at::empty({numel}, at::TensorOptions().dtype(at::kFloat)), p,
+                         [scale](bool is_kept) { return is_kept ? scale : 0.0f; });
+}
+
+at::Tensor dropout_kept(const RandomKey& key, uint64_t first, int64_t numel, double p) {
+  return drop_out<bool>(key, first, at::empty({numel}, at::TensorOptions().dtype(at::kBool)), p,
+                        [](bool is_kept) { return is_kept; });
 }
 
 }  // namespace automodel::tensor

@@ -64,5 +64,49 @@ TEST(GatedActivation, HidesNeitherNaNNorInf) {
   }
 }
 
+Operation fused_alone(Activation activation) {
+  return [=](const Tensors& in) { return Tensors{activate(in[0], activation)}; };
+}
+
+Operation plain_alone(Activation activation) {
+  return [=](const Tensors& in) { return Tensors{activate_reference(in[0], activation)}; };
+}
+
+TEST(Activation, MatchesThePlainPathFromZeroToFarOut) {
+  for (const Activation activation : kActivations) {
+    for (const double scale : {1e-3, 0.1, 1.0, 5.0, 30.0, 1000.0}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(activation) << " times " << scale);
+      expect_fused_as_close(fused_alone(activation), plain_alone(activation),
+                            {Numbers(5).normal({7, 331}) * scale});
+    }
+  }
+}
+
+TEST(Activation, TakesNumbersThatAreNotContiguousAndNone) {
+  const auto turned = [](const Operation& activation) {
+    return [activation](const Tensors& in) { return activation({in[0].t()}); };
+  };
+  expect_fused_as_close(turned(fused_alone(Activation::kGelu)),
+                        turned(plain_alone(Activation::kGelu)), {Numbers(6).normal({9, 21})});
+  EXPECT_EQ(activate(at::zeros({0, 8}), Activation::kGelu).sizes(), at::zeros({0, 8}).sizes());
+}
+
+TEST(Activation, HasTheSameBitsOnTwoThreads) {
+  for (const Activation activation :
+       {Activation::kGelu, Activation::kGeluTanh, Activation::kReluSquared}) {
+    expect_same_on_two_threads(fused_alone(activation), {Numbers(7).normal({70, 1001})});
+  }
+}
+
+TEST(Activation, HidesNeitherNaNNorInf) {
+  for (const Activation activation : kActivations) {
+    for (const double poison : {kPoisons[0], kPoisons[1]}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(activation) << " of " << poison);
+      expect_nothing_hidden(fused_alone(activation), plain_alone(activation),
+                            poisoned({Numbers(8).normal({3, 40})}, 0, 50, poison));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace automodel::kernels

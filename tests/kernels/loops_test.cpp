@@ -124,6 +124,39 @@ TEST(Loops, AgreeOnGatedActivations) {
   }
 }
 
+TEST(Loops, AgreeOnLayerNorms) {
+  for (const bool has_more : {false, true}) {  // a residual and a bias
+    expect_tables_agree([=](const LoopTable& table, int64_t length) {
+      const int64_t dim = length + 1;  // one column has no spread
+      Numbers numbers;
+      const Floats x = numbers(3 * dim), residual = numbers(3 * dim), w = numbers(dim),
+                   b = numbers(dim), dy = numbers(3 * dim), d_sum = numbers(3 * dim);
+      Floats sum = x, y = zeros(3 * dim), moments = zeros(6), dx = zeros(3 * dim),
+             d_weights = numbers(2 * dim);
+      table.float32.layer_forward(
+          x.data(), has_more ? residual.data() : nullptr, has_more ? sum.data() : nullptr, w.data(),
+          has_more ? b.data() : nullptr, y.data(), moments.data(), 3, dim, 0.1f);
+      table.float32.layer_backward(dy.data(), sum.data(), w.data(), moments.data(),
+                                   has_more ? d_sum.data() : nullptr, dx.data(), d_weights.data(),
+                                   3, dim);
+      return std::vector<Floats>{sum, y, moments, dx, d_weights};
+    });
+  }
+}
+
+TEST(Loops, AgreeOnActivations) {
+  for (const int act : {0, 1, 2}) {
+    expect_tables_agree([=](const LoopTable& table, int64_t count) {
+      Numbers numbers;
+      const Floats x = numbers(count, 3.0f);
+      Floats out = zeros(count), gradient = numbers(count);
+      table.float32.activate(x.data(), out.data(), count, act);
+      table.float32.activate_backward(gradient.data(), x.data(), gradient.data(), count, act);
+      return std::vector<Floats>{out, gradient};
+    });
+  }
+}
+
 TEST(Loops, AgreeOnHeads) {
   for (const bool has_norm : {false, true}) {
     expect_tables_agree([=](const LoopTable& table, int64_t half) {
@@ -289,6 +322,27 @@ TEST(Loops, OfBfloat16AreThoseOfFloat32Rounded) {
                         fdw.data(), 3, dim, true);
       expect_near(out, fout);
       expect_close(dw, fdw);
+      Floats moments = zeros(6), fmoments = zeros(6), both = zeros(2 * dim), fboth = both;
+      narrow.layer_forward(x.data(), nullptr, nullptr, w.data(), w.data(), out.data(),
+                           moments.data(), 3, dim, 0.1f);
+      wide.layer_forward(fx.data(), nullptr, nullptr, fw.data(), fw.data(), fout.data(),
+                         fmoments.data(), 3, dim, 0.1f);
+      expect_near(out, fout);
+      expect_close(moments, fmoments);
+      narrow.layer_backward(other.data(), x.data(), w.data(), moments.data(), x.data(), out.data(),
+                            both.data(), 3, dim);
+      wide.layer_backward(fother.data(), fx.data(), fw.data(), moments.data(), fx.data(),
+                          fout.data(), fboth.data(), 3, dim);
+      expect_near(out, fout);
+      expect_close(both, fboth);
+      for (const int act : {0, 1, 2}) {
+        narrow.activate(x.data(), out.data(), count, act);
+        wide.activate(fx.data(), fout.data(), count, act);
+        expect_near(out, fout);
+        narrow.activate_backward(other.data(), x.data(), again.data(), count, act);
+        wide.activate_backward(fother.data(), fx.data(), fagain.data(), count, act);
+        expect_near(again, fagain);
+      }
       for (const int act : {0, 1}) {
         narrow.gated_forward(x.data(), out.data(), 3, half, act);
         wide.gated_forward(fx.data(), fout.data(), 3, half, act);

@@ -131,5 +131,92 @@ TEST(AddRmsNorm, HidesNeitherNaNNorInf) {
   }
 }
 
+constexpr double kEps = 1e-5;
+
+/// x [.., D], weight and, where there are three inputs, bias.
+Tensors fused_layer_norm(const Tensors& in) {
+  return {layer_norm(in[0], in[1], in.size() > 2 ? in[2] : at::Tensor(), kEps)};
+}
+
+Tensors plain_layer_norm(const Tensors& in) {
+  return {layer_norm_reference(in[0], in[1], in.size() > 2 ? in[2] : at::Tensor(), kEps)};
+}
+
+Tensors fused_add_layer_norm(const Tensors& in) {
+  const auto [sum, norm] = add_layer_norm(in[0], in[1], in[2], in[3], kEps);
+  return {sum, norm};
+}
+
+Tensors plain_add_layer_norm(const Tensors& in) {
+  const at::Tensor sum = in[0] + in[1];
+  return {sum, layer_norm_reference(sum, in[2], in[3], kEps)};
+}
+
+Tensors layer_norm_inputs(int64_t dim) {
+  Numbers numbers(3);
+  return {numbers.normal({3, 70, dim}) + 0.5, numbers.normal({dim}), numbers.normal({dim})};
+}
+
+Tensors add_layer_norm_inputs(int64_t dim) {
+  Numbers numbers(4);
+  return {numbers.normal({3, 70, dim}), numbers.normal({3, 70, dim}) + 1, numbers.normal({dim}),
+          numbers.normal({dim})};
+}
+
+// From three columns on: two are one number and its negative after the norm, whose gradient
+// cancels.
+TEST(LayerNorm, MatchesThePlainPath) {
+  for (const int64_t dim : {3, 37, 64, 768}) {
+    SCOPED_TRACE(dim);
+    Tensors inputs = layer_norm_inputs(dim);
+    expect_fused_as_close(fused_layer_norm, plain_layer_norm, inputs);
+    inputs.pop_back();
+    expect_fused_as_close(fused_layer_norm, plain_layer_norm, inputs);
+    expect_fused_as_close(fused_add_layer_norm, plain_add_layer_norm, add_layer_norm_inputs(dim));
+  }
+}
+
+TEST(LayerNorm, MatchesThePlainPathOfRowsFarFromZero) {
+  Tensors inputs = layer_norm_inputs(37);
+  inputs[0] = inputs[0] + 50;
+  expect_fused_as_close(fused_layer_norm, plain_layer_norm, inputs, at::kFloat);
+}
+
+TEST(LayerNorm, PassesTheGradientOfTheSumAloneWhenTheNormIsNotUsed) {
+  const auto only = [](const Operation& norm, size_t result) {
+    return [norm, result](const Tensors& in) { return Tensors{norm(in)[result]}; };
+  };
+  for (const size_t result : {0, 1}) {
+    SCOPED_TRACE(result);
+    expect_fused_as_close(only(fused_add_layer_norm, result), only(plain_add_layer_norm, result),
+                          add_layer_norm_inputs(16));
+  }
+}
+
+TEST(LayerNorm, TakesNoRowsAndRowsThatAreNotContiguous) {
+  const at::Tensor x = at::zeros({0, 8});
+  EXPECT_EQ(layer_norm(x, at::ones({8}), at::ones({8}), kEps).sizes(), x.sizes());
+  const auto transposing = [](const Operation& norm) {
+    return [norm](const Tensors& in) { return norm({in[0].transpose(0, 1), in[1], in[2]}); };
+  };
+  expect_fused_as_close(transposing(fused_layer_norm), transposing(plain_layer_norm),
+                        layer_norm_inputs(24));
+}
+
+TEST(LayerNorm, HasTheSameBitsOnTwoThreads) {
+  expect_same_on_two_threads(fused_layer_norm, layer_norm_inputs(37));
+  expect_same_on_two_threads(fused_add_layer_norm, add_layer_norm_inputs(37));
+}
+
+TEST(LayerNorm, HidesNeitherNaNNorInf) {
+  for (const double poison : kPoisons) {
+    for (const size_t input : {0, 1, 2, 3}) {
+      SCOPED_TRACE(testing::Message() << poison << " in input " << input);
+      expect_nothing_hidden(fused_add_layer_norm, plain_add_layer_norm,
+                            poisoned(add_layer_norm_inputs(37), input, 20, poison));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace automodel::kernels

@@ -13,6 +13,8 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/differentiation.h"
 #include "kernels/linear.h"
+#include "kernels/reference.h"
+#include "support/allocation_counter.h"
 
 namespace automodel::kernels {
 namespace {
@@ -22,11 +24,12 @@ struct ProductSizes {
 };
 
 /// Around the sizes of tiles (14 and 6 rows, or 8 and 4 of them; 32, 16 and 8 columns) and of what
-/// the cache gets (512 columns, 256 steps).
+/// the cache gets (256 columns, 768 steps).
 const std::vector<ProductSizes> kProductSizes = {
-    {1, 1, 1},     {1, 33, 7},    {13, 31, 15},   {14, 32, 16},   {15, 33, 17},   {28, 64, 256},
-    {5, 7, 257},   {29, 513, 3},  {100, 544, 40}, {2, 1030, 258}, {300, 96, 513}, {64, 32, 200},
-    {200, 17, 64}, {100, 8, 301}, {8, 100, 300},  {9, 16, 33},    {22, 20, 70}};
+    {1, 1, 1},      {1, 33, 7},    {13, 31, 15},   {14, 32, 16},   {15, 33, 17},
+    {28, 64, 256},  {5, 7, 257},   {29, 513, 3},   {100, 544, 40}, {2, 1030, 258},
+    {300, 96, 513}, {64, 32, 200}, {200, 17, 64},  {100, 8, 301},  {8, 100, 300},
+    {9, 16, 33},    {22, 20, 70},  {33, 290, 769}, {530, 40, 800}, {14, 257, 1541}};
 
 std::string text_of(const ProductSizes& s) {
   return cat("[", s.m, ", ", s.k, "] x [", s.k, ", ", s.n, "]");
@@ -95,6 +98,28 @@ TEST(Product, AddsAndScalesIntoPartOfAMatrix) {
     EXPECT_TRUE(at::equal(narrow, before.to(at::kBFloat16))) << "written beside the result";
     all.narrow(0, 1, s.m).narrow(1, 2, s.n).copy_(before.narrow(0, 1, s.m).narrow(1, 2, s.n));
     EXPECT_TRUE(at::equal(all, before)) << "written beside the result";
+  }
+}
+
+TEST(Product, AddsABiasToEachRow) {
+  Numbers numbers(9);
+  for (const ProductSizes& s : kProductSizes) {
+    for (const at::ScalarType dtype : kFusedTypes) {
+      SCOPED_TRACE(cat(text_of(s), " of ", c10::toString(dtype)));
+      const at::Tensor a = numbers.normal({s.m, s.k}).to(dtype),
+                       b = numbers.normal({s.k, s.n}).to(dtype),
+                       bias = numbers.normal({s.n}).to(dtype) * 10;
+      const at::Tensor truth =
+          at::addmm(bias.to(at::kDouble), a.to(at::kDouble), b.to(at::kDouble));
+      const double rounding =
+          dtype == at::kFloat ? 0 : relative_error(truth.to(at::kBFloat16), truth);
+      EXPECT_LE(relative_error(product(a, b, {.bias = bias}), truth), 1.001 * rounding + 1e-6);
+      const at::Tensor sum = at::ones({s.m, s.n}, dtype);
+      product_into(a, b, sum, {.adds = true, .bias = bias});
+      const at::Tensor more = truth + 1;
+      const double again = dtype == at::kFloat ? 0 : relative_error(more.to(at::kBFloat16), more);
+      EXPECT_LE(relative_error(sum, more), 1.1 * again + 1e-6);
+    }
   }
 }
 
@@ -219,6 +244,37 @@ TEST(Linear, GivesGradientsToThoseWhoWantThem) {
   linear(x, weight, at::Tensor()).sum().backward();
   EXPECT_LE(relative_error(x.grad(), weight.sum(0).expand({6, 5})), 1e-6);
   EXPECT_FALSE(weight.grad().defined());
+}
+
+TEST(ActivatedLinear, MatchesThePlainPathInEitherLayoutOfTheWeight) {
+  Numbers numbers(10);
+  const at::Tensor x = numbers.normal({3, 70, 41}) * 2, bias = numbers.normal({50});
+  for (const Activation activation : {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
+                                      Activation::kReluSquared, Activation::kSilu}) {
+    for (const bool is_transposed : {false, true}) {
+      SCOPED_TRACE(cat(static_cast<int>(activation), is_transposed ? " transposed" : ""));
+      const auto turned = [=](const at::Tensor& w) { return is_transposed ? w.t() : w; };
+      const Operation ours = [=](const Tensors& in) {
+        return Tensors{activated_linear(in[0], activation, turned(in[1]), in[2])};
+      };
+      const Operation atens = [=](const Tensors& in) {
+        return Tensors{at::linear(activate_reference(in[0], activation), turned(in[1]), in[2])};
+      };
+      const Tensors inputs = {
+          x, is_transposed ? numbers.normal({41, 50}) : numbers.normal({50, 41}), bias};
+      expect_fused_as_close(ours, atens, inputs);
+    }
+  }
+}
+
+TEST(ActivatedLinear, KeepsNothingButItsInput) {
+  Numbers numbers(11);
+  const at::Tensor x = numbers.normal({256, 40}).requires_grad_();
+  const at::Tensor weight = numbers.normal({8, 40}).requires_grad_();
+  const auto counter = std::make_shared<test::AllocationCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  const at::Tensor out = activated_linear(x, Activation::kGelu, weight, at::Tensor());
+  EXPECT_EQ(counter->live(), 256 * 8 * 4);
 }
 
 }  // namespace

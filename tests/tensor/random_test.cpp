@@ -94,5 +94,16 @@ TEST(RandomTest, DropoutKeepsTheExpectation) {
       at::equal(mask.slice(0, 1000, 1100), dropout_mask(RandomKey(3, "site"), 1000, 100, 0.25)));
 }
 
+TEST(RandomTest, DropoutIsDrawnElementByElement) {
+  const RandomKey key(3, "site");
+  const at::Tensor mask = dropout_mask(key, 5, 30, 0.25);
+  const at::Tensor is_kept = dropout_kept(key, 5, 30, 0.25);
+  for (int64_t i = 0; i < 30; ++i) {
+    const bool is_dropped = random_uniform(key, 5 + static_cast<uint64_t>(i)) < 0.25f;
+    EXPECT_EQ(is_kept[i].item<bool>(), !is_dropped) << i;
+    EXPECT_EQ(mask[i].item<float>(), is_dropped ? 0.0f : 1.0f / 0.75f) << i;
+  }
+}
+
 }  // namespace
 }  // namespace automodel::tensor

@@ -36,13 +36,16 @@ struct ProductPart {
   int64_t column_begin = 0, column_end = 0;
   float alpha = 1;
   bool adds = false;
-  bool is_c_bfloat16 = false;  ///< type of c; else float
+  bool is_c_bfloat16 = false;  ///< what c holds; else float
+  /// Float32, added to each row of c; readable up to column_end rounded up to kMostTileColumns.
+  /// Null: none.
+  const float* bias = nullptr;
 };
 
-/// Sizes of a product's working set that fit a core's cache: steps of the inner dimension, and
-/// columns.
-constexpr int64_t kProductDepth = 256;
-constexpr int64_t kProductColumns = 512;
+/// What a product works on at a time fits a core's cache: this many steps of the inner dimension,
+/// and columns.
+constexpr int64_t kProductDepth = 768;
+constexpr int64_t kProductColumns = 256;
 constexpr int64_t kMostTileColumns = 32;
 
 /// Rows of a bfloat16 result whose sums are held at once.
@@ -60,6 +63,18 @@ struct RowLoops {
   /// dx = d_sum (may be null) + gradient through the norm; dw += gradient of w.
   void (*rms_backward)(const T* dy, const T* x, const T* w, const float* rstd, const T* d_sum,
                        T* dx, float* dw, int64_t rows, int64_t dim, bool adds_one);
+  /// LayerNorm: y = (x - mean) * rstd * w + b; with `residual`, x + residual is written to `sum`
+  /// first. b may be null. `moments` gets each row's mean and rstd.
+  void (*layer_forward)(const T* x, const T* residual, T* sum, const T* w, const T* b, T* y,
+                        float* moments, int64_t rows, int64_t dim, float eps);
+  /// dx = d_sum (may be null) + gradient through the norm; d_weights, dim numbers of w's and then
+  /// dim of b's gradient, are added to.
+  void (*layer_backward)(const T* dy, const T* x, const T* w, const float* moments, const T* d_sum,
+                         T* dx, float* d_weights, int64_t rows, int64_t dim);
+  /// out = act(x); act: 0 exact gelu, 1 gelu by tanh, 2 squared relu.
+  void (*activate)(const T* x, T* out, int64_t count, int act);
+  /// dx from d_out, in whose memory it may lie.
+  void (*activate_backward)(const T* d_out, const T* x, T* dx, int64_t count, int act);
   /// out = act(gate) * up of rows [gate | up]; act: 0 silu, 1 gelu by tanh.
   void (*gated_forward)(const T* gate_up, T* out, int64_t rows, int64_t half, int act);
   void (*gated_backward)(const T* d_out, const T* gate_up, T* d_gate_up, int64_t rows, int64_t half,

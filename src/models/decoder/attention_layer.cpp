@@ -12,18 +12,18 @@
 
 namespace automodel::models::decoder {
 
-at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
+at::Tensor dropout_kept(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
                         double p) {
   const DropoutContext& dropout = context.dropout;
   const tensor::RandomKey key(dropout.seed,
                               cat("dropout/", dropout.step, "/", dropout.micro_batch, "/", site));
   if (runs.first == 0 && runs.numel == runs.stride) {
-    return tensor::dropout_mask(key, 0, runs.count * runs.numel, p).view({runs.count, runs.numel});
+    return tensor::dropout_kept(key, 0, runs.count * runs.numel, p).view({runs.count, runs.numel});
   }
   std::vector<at::Tensor> rows;
   for (int64_t run = 0; run < runs.count; ++run) {
     const auto first = static_cast<uint64_t>(runs.first + run * runs.stride);
-    rows.push_back(tensor::dropout_mask(key, first, runs.numel, p));
+    rows.push_back(tensor::dropout_kept(key, first, runs.numel, p));
   }
   return at::stack(rows);
 }
@@ -53,10 +53,10 @@ at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::stri
   std::vector<at::Tensor> masks;
   for (const tensor::PositionRun& run : positions_of(x, context)) {
     const MaskRuns runs{x.size(0), run.first * row, run.count * row, context.sequence.length * row};
-    masks.push_back(dropout_mask(context, site, runs, p));
+    masks.push_back(dropout_kept(context, site, runs, p));
   }
   const at::Tensor mask = masks.size() == 1 ? masks[0] : at::cat(masks, 1);
-  return x * mask.view(x.sizes()).to(x.options());
+  return (x * mask.view(x.sizes()).to(x.device())) * (1.0 / (1.0 - p));
 }
 
 at::Tensor without_padding(const at::Tensor& x, const ForwardContext& context) {
@@ -174,17 +174,17 @@ void Attention::keep_heads(int part, int num_parts) {
   first_head_ = part * options_.num_heads;
 }
 
-/// This module's heads, [B, N, S, S], in the dropout mask of all heads.
-at::Tensor Attention::probabilities_mask(const ForwardContext& context,
+/// What dropout keeps of this module's heads, bool [B, N, S, S], out of the mask of all heads.
+at::Tensor Attention::kept_probabilities(const ForwardContext& context,
                                          const at::Tensor& projected) const {
   const int64_t batch = projected.size(0);
   const int64_t length = projected.size(1);
   const int64_t head = length * length;
   const int64_t num_heads = options_.num_heads;
   const MaskRuns runs{batch, first_head_ * head, num_heads * head, num_all_heads_ * head};
-  return dropout_mask(context, dropout_site_, runs, dropout_)
+  return dropout_kept(context, dropout_site_, runs, dropout_)
       .view({batch, num_heads, length, length})
-      .to(projected.options());
+      .to(projected.device());
 }
 
 /// Splits a projection that includes gates into {q, k and v; the queries' gates [B, S, N H]}.
@@ -216,7 +216,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   options.visible_keys = context.visible_keys;
   if (context.is_training && dropout_ > 0) {
     options.dropout = dropout_;
-    options.dropout_mask = probabilities_mask(context, projected);
+    options.is_kept = kept_probabilities(context, projected);
   }
   // Norms and rotation may have widened the heads' dtype.
   const at::ScalarType dtype = projected.scalar_type();

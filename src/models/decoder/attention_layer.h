@@ -38,7 +38,7 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   kernels::Qkv heads(const at::Tensor& projected, const ForwardContext& context) const;
   kernels::Qkv heads_normed_whole(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
   std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& projected) const;
-  at::Tensor probabilities_mask(const ForwardContext& context, const at::Tensor& projected) const;
+  at::Tensor kept_probabilities(const ForwardContext& context, const at::Tensor& projected) const;
 
   LayerOptions layer_;
   std::string dropout_site_;

@@ -6,6 +6,7 @@
 
 #include "kernels/attention_block.h"
 #include "kernels/linear_recurrence.h"
+#include "kernels/product.h"
 #include "moe/expert_sizes.h"
 
 // T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
@@ -42,6 +43,7 @@ class BlockSizes final {
         q_(num_heads_ * config.qk_dim()),
         k_((config.latent_attention ? num_heads_ : num_kv_heads_) * config.qk_dim()),
         intermediate_(config.intermediate_size / shape.num_mlp_parts),
+        is_mlp_split_(shape.num_mlp_parts > 1),
         num_expert_ranks_(shape.num_expert_ranks),
         num_same_token_ranks_(shape.num_same_token_ranks) {}
 
@@ -92,7 +94,6 @@ class BlockSizes final {
   /// some scores, a copy of them and their mask.
   int64_t attending_forward() const {
     if (!attends_by_blocks()) return scores();
-    if (config_.attention_dropout > 0) return scores() + (e_ == 4 ? 0 : scores() / 2);  // its mask
     return on_device_ ? tokens_ * 8 * q_ + scores_at_once() * 9 / 4 : 0;
   }
   /// Needed in backward: keys, values and queries in float32; the gradients of q, k, v and the
@@ -112,11 +113,12 @@ class BlockSizes final {
     }
     int64_t kept = 2 * scores();  // probabilities, and what the values are weighted with
     if (config_.attention_softcap > 0) kept += scores();
-    if (config_.attention_dropout > 0) kept += scores() / 4 * e_;  // its mask
+    if (config_.attention_dropout > 0) kept += scores() / 4;  // a byte each
     return kept + length_ * length_ + tokens_ * (12 + e_) * q_;
   }
 
-  int64_t dropout() const { return config_.residual_dropout > 0 ? stream() : 0; }
+  /// A byte an element.
+  int64_t dropout() const { return config_.residual_dropout > 0 ? stream() / e_ : 0; }
 
   int64_t up() const { return tokens_ * intermediate_ * e_; }
 
@@ -127,7 +129,12 @@ class BlockSizes final {
     const bool has_loop =
         config_.activation == Activation::kSilu || config_.activation == Activation::kGeluTanh;
     if (config_.is_mlp_gated) return (is_fused_ && has_loop ? 3 : 4) * up();
-    return (config_.activation == Activation::kRelu ? 1 : 2) * up();
+    return (config_.activation == Activation::kRelu || is_activation_made_again() ? 1 : 2) * up();
+  }
+
+  /// Whether the second projection makes its input again in backward.
+  bool is_activation_made_again() const {
+    return is_fused_ && !config_.is_mlp_gated && !is_mlp_split_;
   }
 
   bool has_plain_gate() const { return config_.is_mlp_gated && !is_fused_; }
@@ -221,7 +228,8 @@ class BlockSizes final {
     if (has_state()) return std::max(state_working() - mlp_branch(), 3 * hidden());
     const int64_t width = config_.is_mlp_gated ? 2 : 1;
     const int64_t weight = config_.hidden_size * intermediate_ * e_;
-    const int64_t down = hidden() + up() + weight;
+    // With an activation that is made again its gradient and that of its input are there at once.
+    const int64_t down = hidden() + (is_activation_made_again() ? 2 : 1) * up() + weight;
     const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
     const int64_t first = 2 * hidden() + width * up() - mlp() + width * weight;
     const int64_t attending = attending_backward() - mlp_branch();
@@ -249,6 +257,7 @@ class BlockSizes final {
   int64_t q_;
   int64_t k_;
   int64_t intermediate_;
+  bool is_mlp_split_;
   int64_t num_expert_ranks_;
   int64_t num_same_token_ranks_;
 };
@@ -288,7 +297,8 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   const int64_t vocab_size =
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
   nn::ActivationSizes sizes;
-  sizes.embedding = block.stream() * (config.embedding_dropout > 0 ? 2 : 1);
+  sizes.embedding = block.stream();
+  if (config.embedding_dropout > 0) sizes.embedding += block.stream() / shape.element_size;
   sizes.block_input = block.stream();
   int64_t kept = 0;
   for (const auto& [layer, count] : kinds) {
@@ -301,7 +311,11 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   sizes.final_norm_kept = block.hidden_norm() + block.hidden();
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
-                 block.hidden();  // the labelled rows
+                 block.hidden();  // the rows that have labels
+  if (shape.is_fused()) {
+    sizes.logits += kernels::product_scratch_bytes(rows, config.hidden_size, vocab_size,
+                                                   shape.element_size == 2);
+  }
   if (!config.moe) return sizes;
   const moe::ExpertSizes experts = block.experts();
   sizes.experts_input = 3 * block.stream();

@@ -45,12 +45,13 @@ struct MaskRuns {
   int64_t stride = 0;
 };
 
-/// The parts of a mask, float32 [count, numel] on the CPU, with values 0 or 1 / (1 - p). They are
-/// keyed by the context, the site ("layers.3.mlp") and the position in the whole mask.
-at::Tensor dropout_mask(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
+/// Runs of a mask, bool [count, numel] on the CPU, of what dropout keeps: keyed by the context, the
+/// site ("layers.3.mlp") and the position in the whole mask.
+at::Tensor dropout_kept(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
                         double p);
 
-/// In training, x [B, S, D] times the mask at its positions; x itself otherwise or when p is 0.
+/// x [B, S, D] with zeros where the mask of the positions it holds drops, the rest times
+/// 1 / (1 - p), in training; x itself otherwise or when p is 0. A byte an element is kept.
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
                    double p);
 
