@@ -176,7 +176,7 @@ at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activ
   }
   switch (activation) {
     case Activation::kSilu:
-      return silu_backward(d_out, x);
+      return kernels::silu_backward(d_out, x);
     case Activation::kGelu:
       return at::gelu_backward(d_out, x);
     case Activation::kGeluTanh:

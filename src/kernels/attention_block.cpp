@@ -462,7 +462,7 @@ void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
 
 void add_sinks(const at::Tensor& sinks, AttentionResult& result) {
   const at::Tensor sink = sinks.to(result.lse.scalar_type()).view({1, -1, 1});
-  result.out.mul_(sigmoid(result.lse - sink).transpose(1, 2).unsqueeze(-1));
+  result.out.mul_(kernels::sigmoid(result.lse - sink).transpose(1, 2).unsqueeze(-1));
   result.lse = at::logaddexp(result.lse, sink.expand_as(result.lse));
 }
 

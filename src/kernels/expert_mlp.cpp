@@ -114,7 +114,7 @@ ClampedGate clamped_gate(const at::Tensor& up, const ExpertOptions& options) {
   ClampedGate out;
   out.gate = pairs.select(2, 0).clamp(std::nullopt, options.limit);
   out.up = pairs.select(2, 1).clamp(-options.limit, options.limit) + 1;
-  out.sigmoid = sigmoid(out.gate * options.alpha);
+  out.sigmoid = kernels::sigmoid(out.gate * options.alpha);
   return out;
 }
 

@@ -32,7 +32,7 @@ at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight,
 at::Tensor activate_reference(const at::Tensor& x, Activation activation) {
   switch (activation) {
     case Activation::kSilu:
-      return silu(x);
+      return kernels::silu(x);
     case Activation::kGelu:
       return at::gelu(x);
     case Activation::kGeluTanh:
