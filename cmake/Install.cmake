@@ -19,9 +19,9 @@ install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch-2.11.0.dist-info/" DESTINATION sh
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION share/doc/automodel)
 install(DIRECTORY docs DESTINATION share/doc/automodel)
 install(DIRECTORY configs recipes schemas DESTINATION share/automodel COMPONENT data)
-# What recipes/smoke/tiny_llama_sft.yaml reads.
-install(DIRECTORY tests/recipes/data/tiny_llama DESTINATION share/automodel/tests/recipes/data
-        COMPONENT data)
+# What recipes/smoke/tiny_llama_{sft,qlora,kd}.yaml read.
+install(DIRECTORY tests/recipes/data/tiny_llama tests/recipes/data/tiny_teacher
+        DESTINATION share/automodel/tests/recipes/data COMPONENT data)
 install(FILES tests/recipes/data/rows.jsonl DESTINATION share/automodel/tests/recipes/data
         COMPONENT data)
 

@@ -153,15 +153,15 @@ TEST(CliTest, PlanShowsMeshUnitsBytesAndCollectives) {
       "  gathered parameters         364 KiB\n"
       "  buffers kept for reuse      1.1 MiB\n"
       "  kept activations            732 KiB\n"
-      "  logits and their gradients  816 KiB\n"
-      "  total                       4.8 MiB\n"
+      "  logits and their gradients  1.0 MiB\n"
+      "  total                       5.0 MiB\n"
       "  the program itself is not counted; the largest unit is the root with 131136 parameters\n"
       "collectives of a step, bytes of the whole tensors\n"
       "  all-gathers               4, 581 KiB\n"
       "  reduce-scatters           3, 946 KiB\n"
       "  bytes of the fullest rank\n"
       "  loading weights            3.3 MiB\n"
-      "  a step                     4.8 MiB\n"
+      "  a step                     5.0 MiB\n"
       "  saving a checkpoint        3.5 MiB\n");
 }
 
@@ -215,10 +215,10 @@ TEST(CliTest, PlanPrintsStagesScheduleBubbleAndPeaksOfAPipeline) {
       "bytes on a rank of each stage, at the fullest moment of a step\n"
       "  pp rank  in flight  kept activations    state    total\n"
       "  0                2           250 KiB  2.7 MiB  3.0 MiB\n"
-      "  1                1           125 KiB  2.7 MiB  3.6 MiB\n"
+      "  1                1           125 KiB  2.7 MiB  3.7 MiB\n"
       "  bytes of the fullest rank\n"
       "  loading weights            3.2 MiB\n"
-      "  a step                     3.6 MiB\n"
+      "  a step                     3.7 MiB\n"
       "  saving a checkpoint        2.9 MiB\n"
       "not counted: collectives inside the stages, messages' buffers\n");
 }

@@ -155,7 +155,7 @@ TEST(VocabParallelLossTest, NoLabelAtAllGivesZeroAndZeroGradients) {
 TEST(VocabParallelLossTest, LabelsOutsideTheVocabularyAreNamed) {
   const auto head = make_vocab_parallel_loss_head(comm::ProcessGroup::solo(), 3, true);
   try {
-    head->loss(at::ones({2, 4}), at::ones({3, 4}), at::tensor({2, 3}), {});
+    head->loss(at::ones({2, 4}), at::ones({3, 4}), at::tensor({2, 3}, at::kLong), {});
     FAIL();
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(), "label 3 is outside the vocabulary of 3 tokens");

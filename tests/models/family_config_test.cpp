@@ -61,7 +61,7 @@ TEST(NemotronConfigTest, OnlyLayerNormEpsilonCounts) {
 TEST(NemotronConfigTest, StepSizesAreInOrderAndAboveZero) {
   for (const auto& [key, value] : {std::pair("time_step_min", Json(0)),
                                    {"time_step_min", Json(-1)},
-                                   {"time_step_max", Json(1e-9)},
+                                   {"time_step_max", Json(1e-10)},
                                    {"time_step_floor", Json(-1e-4)},
                                    {"time_step_limit", Json(Json::Array{Json(0.5), Json(0.1)})}}) {
     Json config = config_of("nemotron_h");
