@@ -137,8 +137,8 @@ TEST(MergeAdapterTest, NoAdapterOfExpertsIsLeftOut) {
   Adapter magnitude("qwen3_moe_experts");
   for (const auto& [name, tensor] : Tensors(magnitude.tensors)) {
     if (!name.ends_with(".experts.lora_A.weight")) continue;
-    magnitude.tensors.emplace_back(
-        name.substr(0, name.find(".lora_A")) + ".lora_magnitude_vector", at::ones({4}));
+    magnitude.tensors.emplace_back(name.substr(0, name.find(".lora_A")) + ".lora_magnitude_vector",
+                                   at::ones({4}));
   }
   EXPECT_THAT(merge_fault(magnitude), HasSubstr("DoRA of experts"));
 }
