@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/failure_watch.h"
+#include "comm/group_backend.h"
 
 namespace automodel::comm {
 

@@ -8,7 +8,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
-#include "comm/reduce_op.h"
+#include "comm/c10d_collective.h"
+#include "comm/group_backend.h"
 
 namespace automodel::comm {
 
@@ -103,62 +104,13 @@ class GlooBackend final : public GroupBackend {
   int rank() const override { return state_->gloo->getRank(); }
   int size() const override { return state_->gloo->getSize(); }
 
-  std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
-    std::vector<at::Tensor> tensors{std::move(tensor)};
-    c10d::AllreduceOptions options;
-    options.reduceOp = to_c10d(op);
-    return collective(state_->gloo->allreduce(tensors, options));
-  }
-
-  std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) override {
-    std::vector<at::Tensor> tensors{std::move(tensor)};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return collective(state_->gloo->broadcast(tensors, options));
-  }
-
-  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
-    at::Tensor input = in.view({-1});
-    at::Tensor output = out.view({-1});
-    return collective(state_->gloo->_allgather_base(output, input));
-  }
-
-  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
-                                              ReduceOp op) override {
-    at::Tensor input = in.view({-1});
-    at::Tensor output = out.view({-1});
-    c10d::ReduceScatterOptions options;
-    options.reduceOp = to_c10d(op);
-    return collective(state_->gloo->_reduce_scatter_base(output, input, options));
-  }
-
-  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
-                                          const ExchangeCounts& counts) override {
-    at::Tensor input = in;
-    std::vector<int64_t> out_counts = counts.out, in_counts = counts.in;
-    return collective(state_->gloo->alltoall_base(out, input, out_counts, in_counts));
-  }
-
-  std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) override {
-    std::vector<at::Tensor> tensors{tensor};
-    return message(state_->gloo->send(tensors, peer, tag));
-  }
-
-  std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) override {
-    std::vector<at::Tensor> tensors{std::move(tensor)};
-    return message(state_->gloo->recv(tensors, peer, tag));
-  }
-
-  std::unique_ptr<BackendWork> barrier() override { return collective(state_->gloo->barrier()); }
-
- private:
-  std::unique_ptr<BackendWork> collective(c10::intrusive_ptr<c10d::Work> work) {
+  std::unique_ptr<BackendWork> start(const Collective& collective) override {
+    c10::intrusive_ptr<c10d::Work> work = start_c10d(*state_->gloo, collective, {});
+    if (collective.is_message()) return std::make_unique<GlooMessage>(state_, std::move(work));
     return std::make_unique<GlooCollective>(state_, std::move(work));
   }
-  std::unique_ptr<BackendWork> message(c10::intrusive_ptr<c10d::Work> work) {
-    return std::make_unique<GlooMessage>(state_, std::move(work));
-  }
 
+ private:
   std::shared_ptr<GlooState> state_;
 };
 

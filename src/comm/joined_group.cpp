@@ -2,59 +2,66 @@
 
 #include <ATen/ATen.h>
 
+#include "comm/group_backend.h"
+
 namespace automodel::comm {
 
 namespace {
 
 class JoinedBackend final : public GroupBackend {
  public:
-  using Started = std::unique_ptr<BackendWork>;
-
   JoinedBackend(ProcessGroup outer, ProcessGroup inner)
       : outer_(std::move(outer)), inner_(std::move(inner)) {}
 
   int rank() const override { return outer_.rank() * inner_.size() + inner_.rank(); }
   int size() const override { return outer_.size() * inner_.size(); }
 
-  Started all_reduce(at::Tensor tensor, ReduceOp op) override {
-    inner_.all_reduce(tensor, op);
-    outer_.all_reduce(tensor, op);  // parts are equally many: an average of averages is right
-    return nullptr;
+  std::unique_ptr<BackendWork> start(const Collective& it) override {
+    switch (it.kind) {
+      case CollectiveKind::kAllReduce:
+        inner_.all_reduce(it.out, it.op);
+        outer_.all_reduce(it.out,
+                          it.op);  // parts are equally many: an average of averages is right
+        return nullptr;
+      case CollectiveKind::kBroadcast:
+        broadcast(it.out, it.peer);
+        return nullptr;
+      case CollectiveKind::kAllGather:
+        all_gather(it.out, it.in);
+        return nullptr;
+      case CollectiveKind::kReduceScatter:
+        reduce_scatter(it.out, it.in, it.op);
+        return nullptr;
+      case CollectiveKind::kBarrier:
+        inner_.barrier();
+        outer_.barrier();  // of ranks whose rows are all there
+        return nullptr;
+      case CollectiveKind::kAllToAll:
+      case CollectiveKind::kSend:
+      case CollectiveKind::kRecv:
+        break;
+    }
+    AM_CHECK(false, "joined groups have no exchanges");
   }
 
-  Started broadcast(at::Tensor tensor, int root) override {
+ private:
+  void broadcast(const at::Tensor& tensor, int root) const {
     const int column = root % inner_.size();
     if (inner_.rank() == column) outer_.broadcast(tensor, root / inner_.size());
     inner_.broadcast(tensor, column);
-    return nullptr;
   }
 
-  Started all_gather(at::Tensor out, const at::Tensor& in) override {
+  void all_gather(const at::Tensor& out, const at::Tensor& in) const {
     const at::Tensor row = at::empty({inner_.size() * in.numel()}, in.options());
     inner_.all_gather(row, in.contiguous());  // `in` may lie in `out`
     outer_.all_gather(out, row);
-    return nullptr;
   }
 
-  Started reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp op) override {
+  void reduce_scatter(const at::Tensor& out, const at::Tensor& in, ReduceOp op) const {
     const at::Tensor row = at::empty({inner_.size() * out.numel()}, in.options());
     outer_.reduce_scatter(row, in, op);
     inner_.reduce_scatter(out, row, op);
-    return nullptr;
   }
-
-  Started barrier() override {
-    inner_.barrier();
-    outer_.barrier();  // of ranks whose rows are all there
-    return nullptr;
-  }
-
-  Started all_to_all(at::Tensor, const at::Tensor&, const ExchangeCounts&) override { refuse(); }
-  Started send(const at::Tensor&, int, int) override { refuse(); }
-  Started recv(at::Tensor, int, int) override { refuse(); }
-
- private:
-  [[noreturn]] static void refuse() { AM_CHECK(false, "joined groups have no exchanges"); }
 
   ProcessGroup outer_;
   ProcessGroup inner_;

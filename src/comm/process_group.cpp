@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/group_backend.h"
 #include "core/checksum.h"
 
 namespace automodel::comm {
@@ -19,26 +20,10 @@ class SoloBackend final : public GroupBackend {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  std::unique_ptr<BackendWork> all_reduce(at::Tensor, ReduceOp) override { return nullptr; }
-  std::unique_ptr<BackendWork> broadcast(at::Tensor, int) override { return nullptr; }
-  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
-    return copy(out, in);
-  }
-  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
-                                              ReduceOp) override {
-    return copy(out, in);
-  }
-  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
-                                          const ExchangeCounts&) override {
-    return copy(out, in);
-  }
-  std::unique_ptr<BackendWork> send(const at::Tensor&, int, int) override { AM_CHECK(false); }
-  std::unique_ptr<BackendWork> recv(at::Tensor, int, int) override { AM_CHECK(false); }
-  std::unique_ptr<BackendWork> barrier() override { return nullptr; }
-
- private:
-  static std::unique_ptr<BackendWork> copy(at::Tensor& out, const at::Tensor& in) {
-    if (out.data_ptr() != in.data_ptr()) out.view({-1}).copy_(in.reshape({-1}));
+  std::unique_ptr<BackendWork> start(const Collective& it) override {
+    AM_CHECK(!it.is_message());
+    const bool is_in_place = !it.out.defined() || it.out.data_ptr() == it.in.data_ptr();
+    if (!is_in_place) it.out.view({-1}).copy_(it.in.reshape({-1}));
     return nullptr;
   }
 };
@@ -61,6 +46,44 @@ bool fits(const std::vector<int64_t>& counts, int num_ranks, int64_t num_rows) {
          std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; });
 }
 
+/// What ProcessGroup's functions ask of their arguments.
+void check(const Collective& it, int rank, int size) {
+  AM_CHECK(!it.in.defined() || it.in.is_contiguous());
+  AM_CHECK(!it.out.defined() || it.out.is_contiguous());
+  AM_CHECK(!it.in.defined() || !it.out.defined() || it.in.scalar_type() == it.out.scalar_type());
+  AM_CHECK(it.peer >= 0 && it.peer < size && it.tag >= 0);
+  switch (it.kind) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kBroadcast:
+      AM_CHECK(it.in.is_same(it.out));
+      return;
+    case CollectiveKind::kAllGather:
+      AM_CHECK(it.out.numel() == it.in.numel() * size);
+      return;
+    case CollectiveKind::kReduceScatter:
+      AM_CHECK(it.in.numel() == it.out.numel() * size);
+      return;
+    case CollectiveKind::kAllToAll:
+      AM_CHECK(it.out.dim() == it.in.dim() && it.in.dim() > 0);
+      AM_CHECK(it.out.sizes().slice(1) == it.in.sizes().slice(1));
+      AM_CHECK(fits(it.counts.out, size, it.out.size(0)) &&
+               fits(it.counts.in, size, it.in.size(0)));
+      return;
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      AM_CHECK(it.peer != rank);
+      return;
+    case CollectiveKind::kBarrier:
+      return;
+  }
+}
+
+/// Ranks whose rows are not equally many still meet.
+bool is_empty(const Collective& it) {
+  if (it.kind == CollectiveKind::kBarrier || it.kind == CollectiveKind::kAllToAll) return false;
+  return (it.in.defined() ? it.in : it.out).numel() == 0;
+}
+
 }  // namespace
 
 ProcessGroup ProcessGroup::solo(std::string name) {
@@ -70,10 +93,29 @@ ProcessGroup ProcessGroup::solo(std::string name) {
 ProcessGroup::ProcessGroup(std::string name, std::shared_ptr<GroupBackend> backend)
     : name_(std::move(name)), backend_(std::move(backend)) {}
 
+Work::Work(std::unique_ptr<BackendWork> work) : work_(std::move(work)) {}
+
 void Work::wait() {
   if (work_ == nullptr) return;
   work_->wait();
   work_.reset();
+}
+
+bool Work::is_done() const {
+  return work_ == nullptr || work_->is_done();
+}
+
+int ProcessGroup::rank() const {
+  return backend_->rank();
+}
+
+int ProcessGroup::size() const {
+  return backend_->size();
+}
+
+Work ProcessGroup::start(const Collective& collective) const {
+  check(collective, rank(), size());
+  return is_empty(collective) ? Work() : Work(backend_->start(collective));
 }
 
 void ProcessGroup::all_reduce(at::Tensor tensor, ReduceOp op) const {
@@ -81,13 +123,11 @@ void ProcessGroup::all_reduce(at::Tensor tensor, ReduceOp op) const {
 }
 
 Work ProcessGroup::start_all_reduce(at::Tensor tensor, ReduceOp op) const {
-  AM_CHECK(tensor.is_contiguous());
-  return tensor.numel() == 0 ? Work() : Work(backend_->all_reduce(std::move(tensor), op));
+  return start({.kind = CollectiveKind::kAllReduce, .out = tensor, .in = tensor, .op = op});
 }
 
 void ProcessGroup::broadcast(at::Tensor tensor, int root) const {
-  AM_CHECK(tensor.is_contiguous() && root >= 0 && root < size());
-  if (tensor.numel() > 0) Work(backend_->broadcast(std::move(tensor), root)).wait();
+  start({.kind = CollectiveKind::kBroadcast, .out = tensor, .in = tensor, .peer = root}).wait();
 }
 
 void ProcessGroup::all_gather(at::Tensor out, const at::Tensor& in) const {
@@ -95,9 +135,7 @@ void ProcessGroup::all_gather(at::Tensor out, const at::Tensor& in) const {
 }
 
 Work ProcessGroup::start_all_gather(at::Tensor out, const at::Tensor& in) const {
-  AM_CHECK(out.numel() == in.numel() * size() && out.scalar_type() == in.scalar_type());
-  AM_CHECK(out.is_contiguous() && in.is_contiguous());
-  return in.numel() == 0 ? Work() : Work(backend_->all_gather(std::move(out), in));
+  return start({.kind = CollectiveKind::kAllGather, .out = std::move(out), .in = in});
 }
 
 void ProcessGroup::reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp op) const {
@@ -105,9 +143,7 @@ void ProcessGroup::reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp
 }
 
 Work ProcessGroup::start_reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp op) const {
-  AM_CHECK(in.numel() == out.numel() * size() && out.scalar_type() == in.scalar_type());
-  AM_CHECK(out.is_contiguous() && in.is_contiguous());
-  return in.numel() == 0 ? Work() : Work(backend_->reduce_scatter(std::move(out), in, op));
+  return start({.kind = CollectiveKind::kReduceScatter, .out = std::move(out), .in = in, .op = op});
 }
 
 void ProcessGroup::all_to_all(at::Tensor out, const at::Tensor& in,
@@ -117,14 +153,12 @@ void ProcessGroup::all_to_all(at::Tensor out, const at::Tensor& in,
 
 Work ProcessGroup::start_all_to_all(at::Tensor out, const at::Tensor& in,
                                     const ExchangeCounts& counts) const {
-  AM_CHECK(out.is_contiguous() && in.is_contiguous() && out.dim() == in.dim() && in.dim() > 0);
-  AM_CHECK(out.sizes().slice(1) == in.sizes().slice(1) && out.scalar_type() == in.scalar_type());
-  AM_CHECK(fits(counts.out, size(), out.size(0)) && fits(counts.in, size(), in.size(0)));
-  return Work(backend_->all_to_all(std::move(out), in, counts));
+  return start(
+      {.kind = CollectiveKind::kAllToAll, .out = std::move(out), .in = in, .counts = counts});
 }
 
 void ProcessGroup::barrier() const {
-  Work(backend_->barrier()).wait();
+  start({.kind = CollectiveKind::kBarrier}).wait();
 }
 
 void ProcessGroup::send(const at::Tensor& tensor, int peer, int tag) const {
@@ -132,8 +166,7 @@ void ProcessGroup::send(const at::Tensor& tensor, int peer, int tag) const {
 }
 
 Work ProcessGroup::start_send(const at::Tensor& tensor, int peer, int tag) const {
-  AM_CHECK(tensor.is_contiguous() && peer >= 0 && peer < size() && peer != rank() && tag >= 0);
-  return tensor.numel() == 0 ? Work() : Work(backend_->send(tensor, peer, tag));
+  return start({.kind = CollectiveKind::kSend, .in = tensor, .peer = peer, .tag = tag});
 }
 
 void ProcessGroup::recv(at::Tensor tensor, int peer, int tag) const {
@@ -141,8 +174,7 @@ void ProcessGroup::recv(at::Tensor tensor, int peer, int tag) const {
 }
 
 Work ProcessGroup::start_recv(at::Tensor tensor, int peer, int tag) const {
-  AM_CHECK(tensor.is_contiguous() && peer >= 0 && peer < size() && peer != rank() && tag >= 0);
-  return tensor.numel() == 0 ? Work() : Work(backend_->recv(std::move(tensor), peer, tag));
+  return start({.kind = CollectiveKind::kRecv, .out = std::move(tensor), .peer = peer, .tag = tag});
 }
 
 std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text) const {

@@ -8,11 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/collective.h"
 #include "core/error.h"
 
 namespace automodel::comm {
 
-enum class ReduceOp { kSum, kAvg, kMax, kMin };
+class BackendWork;
+class GroupBackend;
 
 /// A peer failed or vanished; has the peer's own text if it left one (exit code 4).
 class PeerFailure final : public UserError {
@@ -20,68 +22,17 @@ class PeerFailure final : public UserError {
   explicit PeerFailure(const std::string& text) : UserError(text, ExitCode::kRankFailed) {}
 };
 
-/// A backend's operation under way. It keeps its tensors alive. If it is destroyed before its end,
-/// the operation may still run.
-class BackendWork {
- public:
-  virtual ~BackendWork() = default;
-  virtual void wait() = 0;
-  virtual bool is_done() = 0;
-};
-
-/// A position in a device's stream of work.
-class StreamMark {
- public:
-  virtual ~StreamMark() = default;
-  /// Sets the mark after all work that the calling thread's current stream has been given so far.
-  virtual void set() = 0;
-  /// From any thread. Throws the device's error if it has failed.
-  virtual bool is_reached() = 0;
-};
-
-/// Numbers of rows (dim 0) that each rank receives and sends.
-struct ExchangeCounts {
-  std::vector<int64_t> out;  ///< by the rank that sends them
-  std::vector<int64_t> in;   ///< by the rank that receives them
-};
-
-/// The implementation of a group. A world of one has its own, so callers never ask whether there is
-/// a group. Functions start an operation and return it, or null when it is already complete.
-class GroupBackend {
- public:
-  virtual ~GroupBackend() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-  virtual std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) = 0;
-  virtual std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) = 0;
-  virtual std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) = 0;
-  virtual std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
-                                                      ReduceOp op) = 0;
-  virtual std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
-                                                  const ExchangeCounts& counts) = 0;
-  virtual std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) = 0;
-  virtual std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) = 0;
-  virtual std::unique_ptr<BackendWork> barrier() = 0;
-
-  /// Called after a failure, when the group will not be used again: ends waits that would never
-  /// end, also the device's, whatever the peers do. From any thread; called at most once.
-  virtual void abort() {}
-  /// A mark for the streams of a device, if wait() returns before the operation is complete; null
-  /// for backends whose wait() waits for its end.
-  virtual std::unique_ptr<StreamMark> mark(at::Device) { return nullptr; }
-};
-
 /// Handle of a started operation; a default one is complete. Copies share the operation. A group's
 /// works must be waited for in the order in which they were started.
 class Work final {
  public:
   Work() = default;
-  explicit Work(std::unique_ptr<BackendWork> work) : work_(std::move(work)) {}
+  explicit Work(std::unique_ptr<BackendWork> work);
 
   /// Throws PeerFailure as the blocking operations do. A second call returns at once.
   void wait();
   /// Whether wait() would return or throw without waiting.
-  bool is_done() const { return work_ == nullptr || work_->is_done(); }
+  bool is_done() const;
 
  private:
   std::shared_ptr<BackendWork> work_;
@@ -100,8 +51,11 @@ class ProcessGroup final {
   ProcessGroup(std::string name, std::shared_ptr<GroupBackend> backend);
 
   const std::string& name() const { return name_; }
-  int rank() const { return backend_->rank(); }
-  int size() const { return backend_->size(); }
+  int rank() const;
+  int size() const;
+
+  /// Starts what the functions below name. Those without tensor elements are complete at once.
+  Work start(const Collective& collective) const;
 
   /// In place; tensors of equal numel and dtype.
   void all_reduce(at::Tensor tensor, ReduceOp op) const;

@@ -242,26 +242,24 @@ class BarrierRounds final : public Rounds {
 
 }  // namespace
 
-std::unique_ptr<Rounds> gather_rounds(const RoundsPlace& place, at::Tensor out, at::Tensor in) {
-  return std::make_unique<GatherRounds>(place, std::move(out), std::move(in));
-}
-
-std::unique_ptr<Rounds> reduce_scatter_rounds(const RoundsPlace& place, at::Tensor out,
-                                              at::Tensor in, ReduceOp op) {
-  return std::make_unique<ReduceScatterRounds>(place, std::move(out), std::move(in), op);
-}
-
-std::unique_ptr<Rounds> all_reduce_rounds(const RoundsPlace& place, at::Tensor tensor,
-                                          ReduceOp op) {
-  return std::make_unique<AllReduceRounds>(place, std::move(tensor), op);
-}
-
-std::unique_ptr<Rounds> broadcast_rounds(const RoundsPlace& place, at::Tensor tensor, int root) {
-  return std::make_unique<BroadcastRounds>(place, std::move(tensor), root);
-}
-
-std::unique_ptr<Rounds> barrier_rounds() {
-  return std::make_unique<BarrierRounds>();
+std::unique_ptr<Rounds> rounds_of(const RoundsPlace& place, const Collective& it) {
+  switch (it.kind) {
+    case CollectiveKind::kAllReduce:
+      return std::make_unique<AllReduceRounds>(place, it.out, it.op);
+    case CollectiveKind::kBroadcast:
+      return std::make_unique<BroadcastRounds>(place, it.out, it.peer);
+    case CollectiveKind::kAllGather:
+      return std::make_unique<GatherRounds>(place, it.out, it.in);
+    case CollectiveKind::kReduceScatter:
+      return std::make_unique<ReduceScatterRounds>(place, it.out, it.in, it.op);
+    case CollectiveKind::kBarrier:
+      return std::make_unique<BarrierRounds>();
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      return nullptr;
+  }
+  AM_CHECK(false);
 }
 
 }  // namespace automodel::comm

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
-#include "comm/process_group.h"
+#include "comm/collective.h"
 
 namespace automodel::comm {
 
@@ -35,12 +33,7 @@ class Rounds {
   virtual void take(int64_t round, std::span<const std::byte* const> slots) = 0;
 };
 
-/// The arguments are those of ProcessGroup; the rounds keep the tensors alive.
-std::unique_ptr<Rounds> gather_rounds(const RoundsPlace& place, at::Tensor out, at::Tensor in);
-std::unique_ptr<Rounds> reduce_scatter_rounds(const RoundsPlace& place, at::Tensor out,
-                                              at::Tensor in, ReduceOp op);
-std::unique_ptr<Rounds> all_reduce_rounds(const RoundsPlace& place, at::Tensor tensor, ReduceOp op);
-std::unique_ptr<Rounds> broadcast_rounds(const RoundsPlace& place, at::Tensor tensor, int root);
-std::unique_ptr<Rounds> barrier_rounds();
+/// Those of a collective, which keep its tensors alive; null for exchanges and messages.
+std::unique_ptr<Rounds> rounds_of(const RoundsPlace& place, const Collective& collective);
 
 }  // namespace automodel::comm

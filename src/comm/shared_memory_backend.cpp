@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/group_backend.h"
 #include "comm/rounds.h"
 #include "comm/slot_rings.h"
 #include "core/clock.h"
@@ -223,40 +224,14 @@ class SharedMemoryBackend final : public GroupBackend {
   int rank() const override { return place_.rank; }
   int size() const override { return place_.size; }
 
-  std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
-    if (!tensor.is_cpu()) return other_->all_reduce(std::move(tensor), op);
-    return start(all_reduce_rounds(place_, std::move(tensor), op));
-  }
-  std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) override {
-    if (!tensor.is_cpu()) return other_->broadcast(std::move(tensor), root);
-    return start(broadcast_rounds(place_, std::move(tensor), root));
-  }
-  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
-    if (!in.is_cpu()) return other_->all_gather(std::move(out), in);
-    return start(gather_rounds(place_, std::move(out), in));
-  }
-  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
-                                              ReduceOp op) override {
-    if (!in.is_cpu()) return other_->reduce_scatter(std::move(out), in, op);
-    return start(reduce_scatter_rounds(place_, std::move(out), in, op));
-  }
-  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
-                                          const ExchangeCounts& counts) override {
-    return other_->all_to_all(std::move(out), in, counts);
-  }
-  std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) override {
-    return other_->send(tensor, peer, tag);
-  }
-  std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) override {
-    return other_->recv(std::move(tensor), peer, tag);
-  }
-  std::unique_ptr<BackendWork> barrier() override { return start(barrier_rounds()); }
-
- private:
-  std::unique_ptr<BackendWork> start(std::unique_ptr<Rounds> rounds) {
+  std::unique_ptr<BackendWork> start(const Collective& collective) override {
+    std::unique_ptr<Rounds> rounds;
+    if (collective.device().is_cpu()) rounds = rounds_of(place_, collective);
+    if (rounds == nullptr) return other_->start(collective);
     return std::make_unique<SharedMemoryWork>(mover_, mover_->start(std::move(rounds)));
   }
 
+ private:
   std::shared_ptr<Mover> mover_;
   std::shared_ptr<GroupBackend> other_;
   RoundsPlace place_;

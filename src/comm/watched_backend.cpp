@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "comm/device_errors.h"
+#include "comm/group_backend.h"
 #include "comm/tcp_store.h"
 #include "core/text.h"
 
@@ -61,60 +62,19 @@ class WatchedBackend final : public GroupBackend {
   void abort() override { inner_->abort(); }
   std::unique_ptr<StreamMark> mark(at::Device device) override { return inner_->mark(device); }
 
-  std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
-    return watched("all_reduce", tensor, [&] { return inner_->all_reduce(std::move(tensor), op); });
-  }
-  std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) override {
-    return watched("broadcast", tensor, [&] { return inner_->broadcast(std::move(tensor), root); });
-  }
-  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
-    return watched("all_gather", in, [&] { return inner_->all_gather(std::move(out), in); });
-  }
-  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
-                                              ReduceOp op) override {
-    return watched("reduce_scatter", in,
-                   [&] { return inner_->reduce_scatter(std::move(out), in, op); });
-  }
-  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
-                                          const ExchangeCounts& counts) override {
-    return watched("all_to_all", in,
-                   [&] { return inner_->all_to_all(std::move(out), in, counts); });
-  }
-  std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) override {
-    const WatchedPeer receiver{global(peer), true};
-    return watched(
-        cat("send to rank ", receiver.rank), tensor,
-        [&] { return inner_->send(tensor, peer, tag); }, receiver);
-  }
-  std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) override {
-    const WatchedPeer sender{global(peer), false};
-    return watched(
-        cat("recv from rank ", sender.rank), tensor,
-        [&] { return inner_->recv(std::move(tensor), peer, tag); }, sender);
-  }
-  std::unique_ptr<BackendWork> barrier() override {
-    return watched("barrier", {}, [&] { return inner_->barrier(); });
-  }
-
- private:
-  int global(int rank) const { return group_.ranks[static_cast<size_t>(rank)]; }
-
-  template <typename Start>
-  std::unique_ptr<BackendWork> watched(const std::string& operation, const at::Tensor& tensor,
-                                       Start start,
-                                       const std::optional<WatchedPeer>& peer = std::nullopt) {
+  std::unique_ptr<BackendWork> start(const Collective& collective) override {
     if (device_watch_ != nullptr) {
       if (const auto failure = watch_->failure()) throw PeerFailure(*failure);
     }
-    const at::Device device = tensor.defined() ? tensor.device() : at::Device(at::kCPU);
-    WatchedCall call = watch_->enter(group_, operation, peer);
+    WatchedCall call = enter(collective);
     std::unique_ptr<BackendWork> work;
     std::shared_ptr<DeviceWatch::Followed> followed;
     try {
+      const at::Device device = collective.device();
       if (device_watch_ != nullptr && !device.is_cpu()) {
         followed = device_watch_->enter(call, [&] { return inner_->mark(device); });
       }
-      work = start();
+      work = inner_->start(collective);
     } catch (const std::exception& error) {
       if (device_failure(error)) throw;
       throw watch_->explain(call, reason_of(error.what()));
@@ -125,6 +85,16 @@ class WatchedBackend final : public GroupBackend {
     }
     return std::make_unique<WatchedWork>(std::move(work), watch_, std::move(call), device_watch_,
                                          std::move(followed));
+  }
+
+ private:
+  WatchedCall enter(const Collective& collective) {
+    const std::string name(collective_name(collective.kind));
+    if (!collective.is_message()) return watch_->enter(group_, name, std::nullopt);
+    const bool is_sent = collective.kind == CollectiveKind::kSend;
+    const int peer = group_.ranks[static_cast<size_t>(collective.peer)];
+    return watch_->enter(group_, cat(name, is_sent ? " to rank " : " from rank ", peer),
+                         WatchedPeer{peer, is_sent});
   }
 
   std::shared_ptr<GroupBackend> inner_;

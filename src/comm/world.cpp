@@ -6,6 +6,7 @@
 #include "comm/device_groups.h"
 #include "comm/failure_watch.h"
 #include "comm/gloo_backend.h"
+#include "comm/group_backend.h"
 #include "comm/shared_memory_backend.h"
 #include "comm/tcp_store.h"
 #include "comm/watched_backend.h"

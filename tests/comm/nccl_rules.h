@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/group_backend.h"
 #include "comm/process_group.h"
 #include "comm/reduce.h"
 #include "core/text.h"
@@ -32,26 +33,11 @@ class NcclRules final {
  public:
   explicit NcclRules(int num_ranks) : ranks_(static_cast<size_t>(num_ranks)) {}
 
-  enum class Kind {
-    kAllReduce,
-    kBroadcast,
-    kAllGather,
-    kReduceScatter,
-    kAllToAll,
-    kBarrier,
-    kSend,
-    kRecv
-  };
+  using Kind = CollectiveKind;
 
-  /// An operation of one rank.
-  struct Operation {
-    Kind kind = Kind::kBarrier;
+  /// An operation of one rank. Its tag is nothing but a text in errors.
+  struct Operation : Collective {
     std::string what;  ///< "all_gather of dp"
-    at::Tensor in, out;
-    ReduceOp op = ReduceOp::kSum;
-    int root = 0;
-    int tag = 0;  ///< nothing but a text in errors
-    ExchangeCounts counts;
     bool is_done = false;
   };
   using Started = std::shared_ptr<Operation>;
@@ -193,8 +179,7 @@ class NcclRules final {
         if (stream.empty()) return;
         heads.push_back(stream.front());
       }
-      const bool is_message = heads[0]->kind == Kind::kSend || heads[0]->kind == Kind::kRecv;
-      if (is_message) {
+      if (heads[0]->is_message()) {
         if (heads[0]->kind == heads[1]->kind) return;  // both send or both receive: for ever
         deliver(heads[0]->kind == Kind::kSend ? *heads[0] : *heads[1],
                 heads[0]->kind == Kind::kSend ? *heads[1] : *heads[0]);
@@ -225,7 +210,7 @@ class NcclRules final {
     const Operation& first = *heads[0];
     for (const Started& head : heads) {
       const bool fits = head->kind == first.kind && head->op == first.op &&
-                        head->root == first.root && has_same_size(*head, first);
+                        head->peer == first.peer && has_same_size(*head, first);
       if (fits) continue;
       problem_ = cat("different operations meet: ", communicator.where());
       return;
@@ -260,7 +245,7 @@ class NcclRules final {
         return;
       }
       case Kind::kBroadcast:
-        own.out.copy_(given[static_cast<size_t>(own.root)]);
+        own.out.copy_(given[static_cast<size_t>(own.peer)]);
         return;
       case Kind::kAllGather: {
         const at::Tensor parts = own.out.view({static_cast<int64_t>(given.size()), -1});
@@ -305,8 +290,6 @@ class NcclRules final {
 /// A rank's end of a group over them.
 class RuledBackend final : public GroupBackend {
  public:
-  using Kind = NcclRules::Kind;
-
   /// `rank` of the world, `members` of the group.
   RuledBackend(std::shared_ptr<NcclRules> rules, std::string name, int rank,
                std::vector<int> members)
@@ -320,40 +303,20 @@ class RuledBackend final : public GroupBackend {
   }
   int size() const override { return static_cast<int>(members_.size()); }
 
-  std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
-    return start(
-        {.kind = Kind::kAllReduce, .what = "all_reduce", .in = tensor, .out = tensor, .op = op});
+  std::unique_ptr<BackendWork> start(const Collective& collective) override {
+    NcclRules::Operation operation{collective, std::string(collective_name(collective.kind))};
+    NcclRules::Place place{members_, {}};
+    if (collective.is_message()) {
+      const int peer = global(collective.peer);
+      const auto [low, high] = std::minmax({rank_, peer});
+      place.pair = {low, high};
+      operation.what +=
+          cat(collective.kind == CollectiveKind::kSend ? " to rank " : " from rank ", peer);
+    }
+    operation.what += cat(" of ", name_);
+    auto started = rules_->start(rank_, place, std::move(operation));
+    return std::make_unique<RuledWork>(rules_, rank_, place, std::move(started));
   }
-  std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) override {
-    return start(
-        {.kind = Kind::kBroadcast, .what = "broadcast", .in = tensor, .out = tensor, .root = root});
-  }
-  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
-    return start({.kind = Kind::kAllGather, .what = "all_gather", .in = in, .out = out});
-  }
-  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
-                                              ReduceOp op) override {
-    return start(
-        {.kind = Kind::kReduceScatter, .what = "reduce_scatter", .in = in, .out = out, .op = op});
-  }
-  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
-                                          const ExchangeCounts& counts) override {
-    return start(
-        {.kind = Kind::kAllToAll, .what = "all_to_all", .in = in, .out = out, .counts = counts});
-  }
-  std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) override {
-    return start_message(
-        {.kind = Kind::kSend, .what = cat("send to rank ", global(peer)), .in = tensor, .tag = tag},
-        peer);
-  }
-  std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) override {
-    return start_message({.kind = Kind::kRecv,
-                          .what = cat("recv from rank ", global(peer)),
-                          .out = tensor,
-                          .tag = tag},
-                         peer);
-  }
-  std::unique_ptr<BackendWork> barrier() override { return start({.what = "barrier"}); }
 
  private:
   class RuledWork final : public BackendWork {
@@ -375,20 +338,6 @@ class RuledBackend final : public GroupBackend {
   };
 
   int global(int rank) const { return members_[static_cast<size_t>(rank)]; }
-
-  std::unique_ptr<BackendWork> start(NcclRules::Operation given) {
-    return start_among({members_, {}}, std::move(given));
-  }
-  std::unique_ptr<BackendWork> start_message(NcclRules::Operation given, int peer) {
-    const auto [low, high] = std::minmax({rank_, global(peer)});
-    return start_among({members_, {low, high}}, std::move(given));
-  }
-  std::unique_ptr<BackendWork> start_among(const NcclRules::Place& place,
-                                           NcclRules::Operation given) {
-    given.what += cat(" of ", name_);
-    auto operation = rules_->start(rank_, place, std::move(given));
-    return std::make_unique<RuledWork>(rules_, rank_, place, std::move(operation));
-  }
 
   std::shared_ptr<NcclRules> rules_;
   std::string name_;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/group_backend.h"
 #include "comm/process_group.h"
 #include "core/text.h"
 
@@ -165,51 +166,33 @@ class RecordedFlight final {
 /// the group inside from their start, so ranks may wait for several groups in any order.
 class RecordingBackend final : public GroupBackend {
  public:
-  using Started = std::unique_ptr<BackendWork>;
-
   RecordingBackend(ProcessGroup inner, std::shared_ptr<Recording> record)
       : inner_(std::move(inner)), record_(std::move(record)) {}
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
 
-  Started all_reduce(at::Tensor tensor, ReduceOp op) override {
-    return started(take_off("all_reduce", tensor, tensor, tensor),
-                   [&](RecordedFlight& it) { return inner_.start_all_reduce(it.output(), op); });
-  }
-  Started broadcast(at::Tensor tensor, int root) override {
-    return started(take_off("broadcast", tensor, tensor, tensor), [&](RecordedFlight& it) {
-      inner_.broadcast(it.output(), root);
-      return Work();
-    });
-  }
-  Started all_gather(at::Tensor out, const at::Tensor& in) override {
-    return started(take_off("all_gather", out, in, out), [&](RecordedFlight& it) {
-      return inner_.start_all_gather(it.output(), it.input());
-    });
-  }
-  Started reduce_scatter(at::Tensor out, const at::Tensor& in, ReduceOp op) override {
-    return started(take_off("reduce_scatter", in, in, out), [&](RecordedFlight& it) {
-      return inner_.start_reduce_scatter(it.output(), it.input(), op);
-    });
-  }
-  Started all_to_all(at::Tensor out, const at::Tensor& in, const ExchangeCounts& counts) override {
-    return started(take_off("all_to_all", out, in, out), [&](RecordedFlight& it) {
-      return inner_.start_all_to_all(it.output(), it.input(), counts);
-    });
-  }
-  Started send(const at::Tensor& tensor, int peer, int tag) override {
-    return started(take_off("send", tensor, tensor, {}),
-                   [&](RecordedFlight& it) { return inner_.start_send(it.input(), peer, tag); });
-  }
-  Started recv(at::Tensor tensor, int peer, int tag) override {
-    return started(take_off("recv", tensor, {}, tensor),
-                   [&](RecordedFlight& it) { return inner_.start_recv(it.output(), peer, tag); });
-  }
-  Started barrier() override {
-    record_->note("barrier");
-    inner_.barrier();
-    return nullptr;
+  std::unique_ptr<BackendWork> start(const Collective& collective) override {
+    const std::string name(collective_name(collective.kind));
+    if (collective.kind == CollectiveKind::kBarrier) {
+      record_->note(name);
+      inner_.barrier();
+      return nullptr;
+    }
+    const bool has_whole_input = collective.kind == CollectiveKind::kReduceScatter ||
+                                 collective.kind == CollectiveKind::kSend;
+    const at::Tensor& named = has_whole_input ? collective.in : collective.out;
+    auto flight = std::make_unique<RecordedFlight>(
+        record_, cat(name, " ", record_->name_of(named, inner_.name())), collective.in,
+        collective.out);
+    Collective real = collective;  // on the flight's copies
+    if (collective.out.defined()) real.out = flight->output();
+    const bool is_in_place = collective.in.defined() && collective.in.is_same(collective.out);
+    if (collective.in.defined()) real.in = is_in_place ? flight->output() : flight->input();
+    Work work = inner_.start(real);
+    // A broadcast is waited for, which is right over any group.
+    if (collective.kind == CollectiveKind::kBroadcast) work.wait();
+    return std::make_unique<Waiting>(std::move(flight), std::move(work));
   }
 
  private:
@@ -228,18 +211,6 @@ class RecordingBackend final : public GroupBackend {
     Flight flight_;
     Work work_;
   };
-
-  Flight take_off(const char* operation, const at::Tensor& named, const at::Tensor& in,
-                  const at::Tensor& out) const {
-    return std::make_unique<RecordedFlight>(
-        record_, cat(operation, " ", record_->name_of(named, inner_.name())), in, out);
-  }
-
-  template <typename Start>
-  static Started started(Flight flight, Start start) {
-    Work work = start(*flight);
-    return std::make_unique<Waiting>(std::move(flight), std::move(work));
-  }
 
   ProcessGroup inner_;
   std::shared_ptr<Recording> record_;

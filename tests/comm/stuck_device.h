@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/device_groups.h"
+#include "comm/group_backend.h"
 
 namespace automodel::comm {
 
@@ -127,22 +128,14 @@ inline StuckDevice& device_of_process() {
 /// A group of the device's.
 class StuckBackend final : public GroupBackend {
  public:
-  using Started = std::unique_ptr<BackendWork>;
   explicit StuckBackend(const DevicePlace& place) : place_(place) {
     device_of_process().add_group(place);
   }
   int rank() const override { return place_.rank; }
   int size() const override { return place_.size; }
-  Started all_reduce(at::Tensor, ReduceOp) override { return started(); }
-  Started broadcast(at::Tensor, int) override { return started(); }
-  Started all_gather(at::Tensor, const at::Tensor&) override { return started(); }
-  Started reduce_scatter(at::Tensor, const at::Tensor&, ReduceOp) override { return started(); }
-  Started all_to_all(at::Tensor, const at::Tensor&, const ExchangeCounts&) override {
-    return started();
+  std::unique_ptr<BackendWork> start(const Collective&) override {
+    return std::make_unique<Going>();
   }
-  Started send(const at::Tensor&, int, int) override { return started(); }
-  Started recv(at::Tensor, int, int) override { return started(); }
-  Started barrier() override { return started(); }
   void abort() override { device_of_process().abort(); }
   std::unique_ptr<StreamMark> mark(at::Device) override { return std::make_unique<Mark>(); }
 
@@ -160,7 +153,6 @@ class StuckBackend final : public GroupBackend {
     void wait() override {}  // the host goes on
     bool is_done() override { return false; }
   };
-  static Started started() { return std::make_unique<Going>(); }
 
   DevicePlace place_;
 };

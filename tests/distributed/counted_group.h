@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/group_backend.h"
 #include "comm/process_group.h"
 
 namespace automodel::distributed {
@@ -26,46 +27,14 @@ using CallCounts = std::map<std::string, CallCount>;
 /// Does what a group does and writes down what it was asked for.
 class CountedBackend final : public comm::GroupBackend {
  public:
-  using Started = std::unique_ptr<comm::BackendWork>;
-
   CountedBackend(comm::ProcessGroup inner, std::shared_ptr<CallCounts> counts)
       : inner_(std::move(inner)), counts_(std::move(counts)) {}
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
-  Started all_reduce(at::Tensor tensor, comm::ReduceOp op) override {
-    count("all_reduce", tensor);
-    return started(inner_.start_all_reduce(tensor, op));
-  }
-  Started broadcast(at::Tensor tensor, int root) override {
-    count("broadcast", tensor);
-    inner_.broadcast(tensor, root);
-    return nullptr;
-  }
-  Started all_gather(at::Tensor out, const at::Tensor& in) override {
-    count("all_gather", out);
-    return started(inner_.start_all_gather(out, in));
-  }
-  Started reduce_scatter(at::Tensor out, const at::Tensor& in, comm::ReduceOp op) override {
-    count("reduce_scatter", in);
-    return started(inner_.start_reduce_scatter(out, in, op));
-  }
-  Started all_to_all(at::Tensor out, const at::Tensor& in,
-                     const comm::ExchangeCounts& counts) override {
-    count("all_to_all", in);
-    return started(inner_.start_all_to_all(out, in, counts));
-  }
-  Started send(const at::Tensor& tensor, int peer, int tag) override {
-    count("send", tensor);
-    return started(inner_.start_send(tensor, peer, tag));
-  }
-  Started recv(at::Tensor tensor, int peer, int tag) override {
-    count("recv", tensor);
-    return started(inner_.start_recv(tensor, peer, tag));
-  }
-  Started barrier() override {
-    inner_.barrier();
-    return nullptr;
+  std::unique_ptr<comm::BackendWork> start(const comm::Collective& collective) override {
+    count(collective);
+    return std::make_unique<Waiting>(inner_.start(collective));
   }
 
  private:
@@ -79,12 +48,14 @@ class CountedBackend final : public comm::GroupBackend {
     comm::Work work_;
   };
 
-  static Started started(comm::Work work) { return std::make_unique<Waiting>(std::move(work)); }
-
-  void count(const char* name, const at::Tensor& whole) {
-    CallCount& found = (*counts_)[name];
+  /// The whole tensors: what a gather makes, and what every other operation begins with.
+  void count(const comm::Collective& collective) {
+    if (collective.kind == comm::CollectiveKind::kBarrier) return;
+    const bool is_result = collective.kind == comm::CollectiveKind::kAllGather ||
+                           collective.kind == comm::CollectiveKind::kRecv;
+    CallCount& found = (*counts_)[std::string(comm::collective_name(collective.kind))];
     found.calls += 1;
-    found.bytes += static_cast<int64_t>(whole.nbytes());
+    found.bytes += static_cast<int64_t>((is_result ? collective.out : collective.in).nbytes());
   }
 
   comm::ProcessGroup inner_;

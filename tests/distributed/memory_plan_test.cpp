@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "comm/group_backend.h"
 #include "comm/imagined_group.h"
 #include "comm/ranks.h"
 #include "distributed/engine/data_parallel.h"
@@ -26,21 +27,10 @@ namespace {
 /// A group that only knows its size and sends nothing.
 class NumberedGroup final : public comm::GroupBackend {
  public:
-  using Started = std::unique_ptr<comm::BackendWork>;
-
   NumberedGroup(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Started all_reduce(at::Tensor, comm::ReduceOp) override { return nullptr; }
-  Started broadcast(at::Tensor, int) override { return nullptr; }
-  Started all_gather(at::Tensor, const at::Tensor&) override { return nullptr; }
-  Started reduce_scatter(at::Tensor, const at::Tensor&, comm::ReduceOp) override { return nullptr; }
-  Started all_to_all(at::Tensor, const at::Tensor&, const comm::ExchangeCounts&) override {
-    return nullptr;
-  }
-  Started send(const at::Tensor&, int, int) override { return nullptr; }
-  Started recv(at::Tensor, int, int) override { return nullptr; }
-  Started barrier() override { return nullptr; }
+  std::unique_ptr<comm::BackendWork> start(const comm::Collective&) override { return nullptr; }
 
  private:
   int rank_;

@@ -7,9 +7,10 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "comm/c10d_collective.h"
 #include "comm/device_groups.h"
+#include "comm/group_backend.h"
 #include "comm/nccl_environment.h"
-#include "comm/reduce_op.h"
 
 namespace automodel::comm {
 
@@ -61,54 +62,10 @@ class NcclBackend final : public GroupBackend {
   int rank() const override { return nccl_->getRank(); }
   int size() const override { return nccl_->getSize(); }
 
-  std::unique_ptr<BackendWork> all_reduce(at::Tensor tensor, ReduceOp op) override {
-    std::vector<at::Tensor> tensors{tensor};
-    c10d::AllreduceOptions options;
-    options.reduceOp = to_c10d(op);
-    return keep(nccl_->allreduce(tensors, options), {tensor});
-  }
-
-  std::unique_ptr<BackendWork> broadcast(at::Tensor tensor, int root) override {
-    std::vector<at::Tensor> tensors{tensor};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return keep(nccl_->broadcast(tensors, options), {tensor});
-  }
-
-  std::unique_ptr<BackendWork> all_gather(at::Tensor out, const at::Tensor& in) override {
-    at::Tensor input = in.view({-1}), output = out.view({-1});
-    return keep(nccl_->_allgather_base(output, input), {out, in});
-  }
-
-  std::unique_ptr<BackendWork> reduce_scatter(at::Tensor out, const at::Tensor& in,
-                                              ReduceOp op) override {
-    at::Tensor input = in.view({-1}), output = out.view({-1});
-    c10d::ReduceScatterOptions options;
-    options.reduceOp = to_c10d(op);
-    return keep(nccl_->_reduce_scatter_base(output, input, options), {out, in});
-  }
-
-  std::unique_ptr<BackendWork> all_to_all(at::Tensor out, const at::Tensor& in,
-                                          const ExchangeCounts& counts) override {
-    at::Tensor input = in, output = out;
-    std::vector<int64_t> out_counts = counts.out, in_counts = counts.in;
-    return keep(nccl_->alltoall_base(output, input, out_counts, in_counts), {out, in});
-  }
-
-  std::unique_ptr<BackendWork> send(const at::Tensor& tensor, int peer, int tag) override {
-    std::vector<at::Tensor> tensors{tensor};
-    return keep(nccl_->send(tensors, peer, tag), {tensor});
-  }
-
-  std::unique_ptr<BackendWork> recv(at::Tensor tensor, int peer, int tag) override {
-    std::vector<at::Tensor> tensors{tensor};
-    return keep(nccl_->recv(tensors, peer, tag), {tensor});
-  }
-
-  std::unique_ptr<BackendWork> barrier() override {
-    c10d::BarrierOptions options;
-    options.device = device_;
-    return keep(nccl_->barrier(options), {});
+  std::unique_ptr<BackendWork> start(const Collective& collective) override {
+    c10::intrusive_ptr<c10d::Work> work = start_c10d(*nccl_, collective, device_);
+    return std::make_unique<NcclWork>(std::move(work),
+                                      std::vector<at::Tensor>{collective.out, collective.in});
   }
 
   void abort() override {
@@ -120,11 +77,6 @@ class NcclBackend final : public GroupBackend {
   }
 
  private:
-  static std::unique_ptr<BackendWork> keep(c10::intrusive_ptr<c10d::Work> work,
-                                           std::vector<at::Tensor> tensors) {
-    return std::make_unique<NcclWork>(std::move(work), std::move(tensors));
-  }
-
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl_;
   at::Device device_;
   std::atomic<bool> is_aborted_ = false;
