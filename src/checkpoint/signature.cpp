@@ -54,6 +54,12 @@ ModelSignature::ModelSignature(const std::optional<std::string>& pretrained, con
   if (!quantization.empty()) fields_["quantization"] = Json(quantization);
 }
 
+void ModelSignature::add_teacher(const ModelSignature& teacher) {
+  for (const auto& [key, value] : teacher.fields_.as_object()) {
+    if (key != "has_peft") fields_[cat("teacher.", key)] = value;
+  }
+}
+
 std::vector<std::string> signature_differences(const ModelSignature& saved,
                                                const ModelSignature& current) {
   std::vector<std::string> keys;

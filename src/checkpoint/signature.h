@@ -19,6 +19,9 @@ class ModelSignature final {
   ModelSignature(const std::optional<std::string>& pretrained, const Json& hf_config, bool has_peft,
                  const std::string& quantization = "");
 
+  /// Adds the signature of the model that this one is distilled from.
+  void add_teacher(const ModelSignature& teacher);
+
   static ModelSignature from_json(const Json& json) { return ModelSignature(json); }
   const Json& to_json() const { return fields_; }
 

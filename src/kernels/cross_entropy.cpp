@@ -120,14 +120,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
                                                torch::autograd::tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor scale = gradients[0];
-    if (scale.is_cpu() && scale.item<double>() == 1.0) {  // the usual case needs no copies
-      return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor()};
-    }
-    const auto scaled = [&](const at::Tensor& gradient) {
-      return gradient.defined() ? gradient * scale.to(gradient.scalar_type()) : gradient;
-    };
-    return {scaled(saved[0]), scaled(saved[1]), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {scaled_gradient(saved[0], gradients[0]), scaled_gradient(saved[1], gradients[0]),
+            at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -154,6 +148,12 @@ void undo_logits(const at::Tensor& gradients, const at::Tensor& slope,
   round_in_place(gradients, options);
   if (options.logit_scale != 1.0) gradients.mul_(options.logit_scale);
   if (slope.defined()) gradients.mul_(slope);
+}
+
+at::Tensor scaled_gradient(const at::Tensor& gradient, const at::Tensor& scale) {
+  if (!gradient.defined()) return gradient;
+  if (scale.is_cpu() && scale.item<double>() == 1.0) return gradient;
+  return gradient * scale.to(gradient.scalar_type());
 }
 
 void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index) {

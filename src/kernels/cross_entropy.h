@@ -26,6 +26,10 @@ at::Tensor make_logits(const at::Tensor& products, const CrossEntropyOptions& op
 void undo_logits(const at::Tensor& gradients, const at::Tensor& slope,
                  const CrossEntropyOptions& options);
 
+/// gradient * scale, in the gradient's dtype; the gradient itself, without a copy, where the scale
+/// is 1 on the CPU. Undefined for an undefined one.
+at::Tensor scaled_gradient(const at::Tensor& gradient, const at::Tensor& scale);
+
 /// InputError naming a label that is neither options.ignore_index nor in [0, vocab_size). An
 /// accelerator's labels are not read back: its own kernels refuse a wrong one.
 void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index);

@@ -29,7 +29,12 @@ struct ChunkLosses {
   at::Tensor kd;
 };
 
-/// log softmax(logits / temperature); `stored` is the dtype of the weight that made them.
+/// The dtype of a head's logits before they are widened.
+at::ScalarType logits_dtype(const CrossEntropyOptions& options, const at::Tensor& weight) {
+  return options.logits_dtype.value_or(weight.scalar_type());
+}
+
+/// log softmax(logits / temperature); `stored` is their dtype before they were widened.
 at::Tensor log_distribution(const at::Tensor& logits, const DistillationOptions& options,
                             at::ScalarType stored) {
   if (options.temperature == 1.0) return at::log_softmax(logits, -1);
@@ -51,8 +56,8 @@ ChunkLosses chunk_losses(const at::Tensor& student, const at::Tensor& teacher,
   const at::Tensor is_counted = labels.ne(options.ignore_index).unsqueeze(1);
 
   at::Tensor log_q = log_distribution(student, with.distillation, stored);
-  at::Tensor log_p =
-      log_distribution(teacher, with.distillation, with.teacher.weight.scalar_type());
+  at::Tensor log_p = log_distribution(teacher, with.distillation,
+                                      logits_dtype(with.teacher.options, with.teacher.weight));
   const at::Tensor p = log_p.exp();
   // A token that the teacher rules out adds nothing, whatever the student says of it.
   const at::Tensor terms = log_p.sub_(log_q).mul_(p).masked_fill_(p.le(0), 0);
@@ -102,7 +107,7 @@ struct LinearDistillation : torch::autograd::Function<LinearDistillation> {
           wide_products(with->teacher.hidden.narrow(0, begin, count), with->teacher.weight)
               .to(student.scalar_type());
       const ChunkLosses losses = chunk_losses(student, teacher, labels.narrow(0, begin, count),
-                                              weight.scalar_type(), *with);
+                                              logits_dtype(with->options, weight), *with);
       ce.add_(losses.ce);
       kd.add_(losses.kd);
       if (!has_gradients) continue;
@@ -122,11 +127,8 @@ struct LinearDistillation : torch::autograd::Function<LinearDistillation> {
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
                                                torch::autograd::tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor scale = gradients[0];
-    const auto scaled = [&](const at::Tensor& gradient) {
-      return gradient.defined() ? gradient * scale.to(gradient.scalar_type()) : gradient;
-    };
-    return {scaled(saved[0]), scaled(saved[1]), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {scaled_gradient(saved[0], gradients[0]), scaled_gradient(saved[1], gradients[0]),
+            at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -203,6 +203,36 @@ TEST(DistillationTest, AContinuedRunIsTheWholeOneBitForBit) {
   }
 }
 
+TEST(DistillationTest, ARunIsNotContinuedWithAnotherTeacherOrWithoutOne) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const char* recipe, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = kd_run(folder.file("run"), more);
+    arguments[2] = test::source_file(recipe);
+    return test::run_program(arguments);
+  };
+  ASSERT_EQ(run(kRecipe, {"--step_scheduler.max_steps=1"}).status, 0);
+  const std::string student = test::source_file("tests/recipes/data/tiny_llama");
+  const ProgramResult other =
+      run(kRecipe, {cat("--teacher_model.pretrained_model_name_or_path=", student)});
+  EXPECT_EQ(other.status, 3);
+  EXPECT_THAT(other.err, HasSubstr("teacher.hidden_size is "));
+  const ProgramResult without = run("recipes/smoke/tiny_llama_sft.yaml", {});
+  EXPECT_EQ(without.status, 3);
+  EXPECT_THAT(without.err, HasSubstr("in the checkpoint and absent here"));
+}
+
+/// The student's weights fit the policy; a narrower teacher's do not.
+TEST(DistillationTest, TheTeachersLayersMustFitThePolicyToo) {
+  const ProgramResult check = test::run_program(
+      {test::automodel_binary(), "check", test::source_file(kRecipe), "--world-size=2",
+       "--distributed.strategy=fsdp2", "--teacher_model.torch_dtype=bfloat16",
+       "--distributed.mp_policy._target_=torch.distributed.fsdp.MixedPrecisionPolicy",
+       "--distributed.mp_policy.output_dtype=float32",
+       "--distributed.mp_policy.cast_forward_inputs=false"});
+  EXPECT_EQ(check.status, 2);
+  EXPECT_THAT(check.out, HasSubstr("the teacher's layers would get float32 hidden states"));
+}
+
 /// A copy of a model's folder with a tokenizer, whose tokenizer_config.json names a pad token.
 std::string with_tokenizer(const TemporaryDirectory& folder, const char* model, const char* pad) {
   namespace fs = std::filesystem;

@@ -22,7 +22,8 @@ const Node* written_policy(const Recipe& recipe) {
 
 }  // namespace
 
-void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics) {
+void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics,
+                     std::string_view whose) {
   const distributed::DistributedSetup& setup = recipe.distributed;
   const auto policy = distributed::mixed_precision_policy(setup);
   const Node* written = written_policy(recipe);
@@ -39,7 +40,7 @@ void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnosti
   const Node* place = written->find("output_dtype");
   if (place == nullptr) return;
   const std::string text =
-      cat("layers would get ", tensor::dtype_name(*given), " hidden states for ", name,
+      cat(whose, "layers would get ", tensor::dtype_name(*given), " hidden states for ", name,
           " parameters: output_dtype is what one layer gives the next, and ",
           policy->param_dtype ? cat("cast_forward_inputs is false; cast_forward_inputs: true")
                               : cat("without param_dtype no input is cast; param_dtype: ", name),

@@ -25,9 +25,10 @@ struct KDLossConfig {
             .without_effect("what loss_fn leaves out is left out of both losses"),
         field("temperature", &C::temperature,
               "both models' logits are divided by it; the divergence is multiplied by its square")
-            .above(0),
+            .at_least(1e-6)
+            .at_most(1e6),
         field("fp32_upcast", &C::fp32_upcast,
-              "logits are divided in float32; false: in the dtype of each model's head"),
+              "logits are divided in float32; false: in the dtype of each model's logits"),
         field("chunk_size", &C::chunk_size, "tokens of a chunk")
             .at_least(0)
             .without_effect("the loss is always computed by chunks here")};

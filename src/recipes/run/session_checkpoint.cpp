@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "distributed/engine/split_engine.h"
+#include "recipes/read/read_distillation.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/run/session_adapters.h"
 #include "tensor/dtype.h"
@@ -31,7 +32,7 @@ checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,
   return options;
 }
 
-checkpoint::ModelSignature signature_of(const Recipe& recipe) {
+checkpoint::ModelSignature signature_of_model(const Recipe& recipe) {
   const bool has_name = !recipe.model.is_from_config && !recipe.model.source.empty();
   // The name as written does not depend on the folder in which the run is started.
   const config::Node* written = recipe.root.find_path("model.pretrained_model_name_or_path");
@@ -44,6 +45,15 @@ checkpoint::ModelSignature signature_of(const Recipe& recipe) {
                                        : "";
   return checkpoint::ModelSignature(has_name ? std::optional(name) : std::nullopt,
                                     recipe.model.hf_config, recipe.peft.has_value(), quantization);
+}
+
+/// A distilled model's has its teacher's too.
+checkpoint::ModelSignature signature_of(const Recipe& recipe) {
+  checkpoint::ModelSignature signature = signature_of_model(recipe);
+  if (recipe.distillation) {
+    signature.add_teacher(signature_of_model(teacher_recipe(recipe)));
+  }
+  return signature;
 }
 
 std::vector<ShardGroup> optimizer_groups(optim::Optimizer& optimizer) {

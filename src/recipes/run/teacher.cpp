@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "recipes/read/read_distillation.h"
 #include "recipes/run/initial_weights.h"
@@ -22,14 +23,22 @@ at::Tensor Teacher::teach(nn::StudentLossHead& head, const tensor::Batch& batch,
                           int64_t ignore_index, const std::function<at::Tensor()>& student) {
   const bool has_gradients = at::GradMode::is_enabled();
   at::Tensor loss;
+  bool is_students_turn = false;
   head_->tell([&](const kernels::TeacherHead& teacher) {
+    is_students_turn = true;
     const at::AutoGradMode mode(has_gradients);
     head.follow(teacher);
     loss = student();
+    is_students_turn = false;
   });
   const at::NoGradGuard frozen;
   model_.engine().begin_micro_batch(true);
-  model_.model().loss(batch, 1.0, ignore_index);
+  try {
+    model_.model().loss(batch, 1.0, ignore_index);
+  } catch (const InputError& error) {
+    if (is_students_turn) throw;
+    throw InputError(cat("the teacher: ", error.what()));
+  }
   model_.engine().end_micro_batch();
   return loss;
 }
