@@ -109,7 +109,7 @@ class IncompleteFile final : public HttpSink {
     if (fd_ < 0) fail("write");
     const off_t size = ::lseek(fd_, 0, SEEK_END);
     if (size < 0) fail("read");
-    num_bytes_ = static_cast<uint64_t>(size);
+    num_bytes_ = most_bytes_ = static_cast<uint64_t>(size);
     bytes_.fetch_add(num_bytes_);
     watch.found->fetch_add(num_bytes_);
     digest_.emplace(fd_, request.file);
@@ -118,6 +118,7 @@ class IncompleteFile final : public HttpSink {
   }
   ~IncompleteFile() override {
     digest_.reset();
+    if (num_bytes_ == 0) ::unlink(path_.c_str());
     ::close(fd_);
   }
   IncompleteFile(const IncompleteFile&) = delete;
@@ -125,11 +126,17 @@ class IncompleteFile final : public HttpSink {
 
   uint64_t num_bytes() const { return num_bytes_; }
   bool has_all() const { return num_bytes_ == request_.file.num_bytes; }
-  /// Whether bytes have come since it was asked last.
+  /// Whether it has become longer than ever since it was asked last; bytes that come again do not
+  /// count.
   bool has_grown() { return std::exchange(has_grown_, false); }
 
-  /// From nothing.
+  /// From nothing: what it had is wrong.
   void restart() {
+    rewind();
+    most_bytes_ = 0;
+  }
+  /// From nothing: what it had comes again.
+  void rewind() {
     digest_.reset();
     if (::ftruncate(fd_, 0) != 0 || ::lseek(fd_, 0, SEEK_SET) != 0) fail("write");
     bytes_.fetch_sub(num_bytes_);
@@ -144,7 +151,7 @@ class IncompleteFile final : public HttpSink {
       return cat("the file offered is another one (", etag, ")");
     }
     if (head.status == 200) {
-      if (num_bytes_ > 0) restart();  // the server knows no ranges
+      if (num_bytes_ > 0) rewind();  // the server knows no ranges
       return "";
     }
     const std::string range = head.field("content-range");
@@ -166,6 +173,9 @@ class IncompleteFile final : public HttpSink {
       bytes.remove_prefix(static_cast<size_t>(written));
       num_bytes_ += static_cast<uint64_t>(written);
       bytes_.fetch_add(static_cast<uint64_t>(written));
+    }
+    if (num_bytes_ > most_bytes_) {
+      most_bytes_ = num_bytes_;
       has_grown_ = true;
     }
     digest_->grow_to(num_bytes_);
@@ -190,6 +200,7 @@ class IncompleteFile final : public HttpSink {
   ByteCounter& bytes_;
   int fd_ = -1;
   uint64_t num_bytes_ = 0;
+  uint64_t most_bytes_ = 0;  // that it has had
   bool has_grown_ = false;
   std::optional<FollowingDigest> digest_;
 };
@@ -208,7 +219,7 @@ void fill(HttpClient& client, const BlobRequest& request, const Settings& settin
     const bool is_whole = answer.problem.empty() && (status == 200 || status == 206);
     if (is_whole && file.has_all()) return;
     if (answer.problem.empty() && status == 416) {
-      file.restart();
+      file.rewind();
     } else if (answer.problem.empty() && !is_whole && !is_passing(status)) {
       throw refusal(answer.head, request.what);
     }

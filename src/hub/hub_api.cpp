@@ -115,13 +115,14 @@ void Attempts::fail(const HttpAnswer& answer) {
     throw HubError(HubFailure::kUnreachable, cat(what_, ": ", problem, times));
   }
   double seconds = std::min(settings_.backoff_seconds * std::pow(2.0, num_failed_ - 1), 30.0);
-  if (const auto asked = parse_double(answer.head.field("retry-after"))) {
+  const auto asked = parse_double(answer.head.field("retry-after"));
+  if (asked && *asked >= 0) {
     if (*asked > settings_.longest_wait_seconds) {
       throw HubError(HubFailure::kUnreachable,
                      cat(what_, ": ", problem, ": the server asks to wait ",
                          format_duration(*asked), "; start again then"));
     }
-    seconds = std::max(*asked, 0.0);
+    seconds = *asked;
   }
   reporter_.warning(cat(what_, ": ", problem, "; trying again in ", format_duration(seconds)));
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));

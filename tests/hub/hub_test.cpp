@@ -183,6 +183,18 @@ TEST_F(HubTest, FailuresThatStayEndAfterSomeAttempts) {
   EXPECT_EQ(server_.num_requests("config.json"), 3u);
 }
 
+/// Such as a proxy that answers with a page of its own, or that ends early and knows no ranges.
+TEST_F(HubTest, BytesThatOnlyComeAgainAreNoProgress) {
+  server_.add_faults(
+      "/store/", std::vector<HubFault>(
+                     20, HubFault{.cut_after = 1000, .is_short = true, .knows_no_ranges = true}));
+  settings_.num_attempts = 3;
+  EXPECT_EQ(error_of<HubError>([&] { fetch({"model.safetensors"}); }),
+            cat("model.safetensors of model 'org/name': the answer ended after 1000 of ", 3 << 20,
+                " bytes (3 attempts)"));
+  EXPECT_EQ(server_.num_requests("/store/"), 4u);  // the first did bring something
+}
+
 TEST_F(HubTest, AServerThatAsksForALongPauseIsToldOf) {
   server_.add_faults("/revision/", {{.status = 429, .retry_after = "7200"}});
   EXPECT_EQ(error_of<HubError>([&] { hub().open(kRepository); }),
