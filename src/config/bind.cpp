@@ -26,7 +26,7 @@ std::string bounds_text(const Range& range, bool is_integer) {
 }
 
 bool is_inside(double value, const Range& range) {
-  if (std::isnan(value)) return !std::isfinite(range.minimum) && !std::isfinite(range.maximum);
+  if (std::isnan(value) || (std::isinf(value) && !range.takes_infinity)) return false;
   if (range.is_minimum_excluded ? value <= range.minimum : value < range.minimum) return false;
   return value <= range.maximum;
 }
@@ -72,7 +72,9 @@ std::optional<double> read_double(const Node& node, const Range& range, Diagnost
     if (text == "nan") value = std::numeric_limits<double>::quiet_NaN();
   }
   if (value && is_inside(*value, range)) return value;
-  expected(node, with_bounds("a number", range, false), diagnostics);
+  const bool is_infinite = value && !std::isfinite(*value);
+  expected(node, with_bounds(is_infinite ? "a finite number" : "a number", range, false),
+           diagnostics);
   return std::nullopt;
 }
 

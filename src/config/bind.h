@@ -36,6 +36,7 @@ struct Range {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   bool is_minimum_excluded = false;
+  bool takes_infinity = false;
 };
 
 std::optional<bool> read_bool(const Node& node, Diagnostics& diagnostics);

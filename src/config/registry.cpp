@@ -82,13 +82,25 @@ bool has_target(const Node& node) {
   return node.find(kTarget) != nullptr;
 }
 
+/// Of a section without one: at a key that is nearly its name, else at the section.
+void report_missing_target(const Node& section, Diagnostics& diagnostics) {
+  const std::string names[] = {kTarget};
+  for (const Node& child : section.children()) {
+    const std::string hint = did_you_mean(child.key(), names);
+    if (hint.empty()) continue;
+    diagnostics.unknown_key(child, cat("unknown key '", child.key(), "'", hint));
+    return;
+  }
+  diagnostics.missing(section, kTarget, "No _target_ found to instantiate");
+}
+
 std::optional<Target> split_target(const Node& node, Diagnostics& diagnostics) {
   Target target;
   target.arguments = Node::mapping();
   if (node.is_mapping()) {
     const Node* name = node.find(kTarget);
     if (name == nullptr) {
-      diagnostics.missing(node, kTarget, "No _target_ found to instantiate");
+      report_missing_target(node, diagnostics);
       return std::nullopt;
     }
     target.name_node = *name;

@@ -340,6 +340,38 @@ class TreeBuilder final : public YAML::EventHandler {
   size_t num_nodes_ = 0;
 };
 
+/// Whether a line has an odd quote: a value begins with one that does not end in the line.
+bool leaves_quote_open(std::string_view line) {
+  size_t begin = line.find_first_not_of(" -");
+  if (begin == line.npos || line[begin] == '#') return false;
+  if (const size_t colon = line.find(": "); colon != line.npos) {
+    begin = line.find_first_not_of(' ', colon + 1);
+    if (begin == line.npos) return false;
+  }
+  const char quote = line[begin];
+  if (quote != '"' && quote != '\'') return false;
+  for (size_t i = begin + 1; i < line.size(); ++i) {
+    if (quote == '"' && line[i] == '\\') {
+      ++i;
+    } else if (line[i] == quote) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// "; is the quote that is opened in line 3 closed?" for the last line up to `line` that leaves one
+/// open: a missing quote is noticed at the next one only.
+std::string open_quote_text(std::string_view text, int line) {
+  std::string found;
+  const std::vector<std::string> lines = split(text, '\n');
+  for (int i = 0; i < line && i < static_cast<int>(lines.size()); ++i) {
+    if (!leaves_quote_open(lines[static_cast<size_t>(i)])) continue;
+    found = cat("; is the quote that is opened in line ", i + 1, " closed?");
+  }
+  return found;
+}
+
 void add_problem(Diagnostics& diagnostics, const Position& position, std::string text) {
   diagnostics.add({Severity::kError, std::move(text), "", position, {}, {}});
 }
@@ -359,7 +391,9 @@ Node read_yaml(const Sources& sources, int source, Diagnostics& diagnostics) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& failure) {
-    add_problem(diagnostics, builder.position_of(failure.mark), cat("not YAML: ", failure.msg));
+    const Position position = builder.position_of(failure.mark);
+    add_problem(diagnostics, position,
+                cat("not YAML: ", failure.msg, open_quote_text(text, position.line)));
     return Node::null();
   } catch (const ReadProblem& problem) {
     add_problem(diagnostics, problem.position, problem.text);

@@ -36,7 +36,8 @@ struct Field {
   bool is_minimum_excluded = false;
   const char* no_effect = nullptr;  ///< why setting it has no effect here; setting it warns
   bool is_required = false;         ///< leaving it out is an error
-  bool takes_one = false;  ///< a list that may be written as one value; null means no value
+  bool takes_one = false;       ///< a list that may be written as one value; null means no value
+  bool takes_infinity = false;  ///< infinite numbers mean something
 
   constexpr Field at_least(double bound) const {
     Field copy = *this;
@@ -61,6 +62,11 @@ struct Field {
   constexpr Field or_one() const {
     Field copy = *this;
     copy.takes_one = true;
+    return copy;
+  }
+  constexpr Field or_infinite() const {
+    Field copy = *this;
+    copy.takes_infinity = true;
     return copy;
   }
   constexpr Field without_effect(const char* reason) const {

@@ -45,6 +45,7 @@ struct Outer {
   int tp_size = 1;
   int64_t max_steps = 100;
   double lr = 0.1;
+  double norm = 1;
   bool is_on = false;
   std::string path = "here";
   Speed speed = Speed::kSlow;
@@ -57,7 +58,8 @@ struct Outer {
   std::string plan;
 
   static constexpr auto fields() {
-    return std::tuple{field("tp_size", &Outer::tp_size, "ranks a layer is cut over").at_least(1),
+    return std::tuple{field("norm", &Outer::norm, "largest norm").or_infinite(),
+                      field("tp_size", &Outer::tp_size, "ranks a layer is cut over").at_least(1),
                       field("max_steps", &Outer::max_steps, "steps"),
                       field("lr", &Outer::lr, "learning rate").above(0),
                       field("is_on", &Outer::is_on, "whether"),
@@ -156,9 +158,18 @@ TEST(BindTest, AnEnumTakesTheBooleansOfYaml) {
   EXPECT_EQ(bind_text("speed: on\n").value.speed, Speed::kFast);
 }
 
-TEST(BindTest, InfinityIsANumber) {
-  EXPECT_EQ(bind_text("lr: inf\n").value.lr, std::numeric_limits<double>::infinity());
-  EXPECT_EQ(bind_text("lr: .inf\n").value.lr, std::numeric_limits<double>::infinity());
+TEST(BindTest, InfinityIsANumberWhereItMeansSomething) {
+  EXPECT_EQ(bind_text("norm: inf\n").value.norm, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(bind_text("norm: .inf\n").value.norm, std::numeric_limits<double>::infinity());
+}
+
+TEST(BindErrorTest, InfinityElsewhere) {
+  for (const char* text : {"inf", ".inf", "-.inf", ".nan", "nan"}) {
+    EXPECT_NE(bind_text(cat("lr: ", text, "\n")).errors.find("error: expected a finite number"),
+              std::string::npos)
+        << text;
+  }
+  EXPECT_NE(bind_text("norm: nan\n").errors, "");
 }
 
 TEST(BindErrorTest, NotABoolean) {

@@ -169,6 +169,14 @@ TEST(LoadErrorTest, NotYaml) {
             "   ^");
 }
 
+/// The parser notices a missing quote at the next one.
+TEST(LoadErrorTest, AQuoteThatIsNotClosedIsPointedAt) {
+  const std::string error = error_of("a: 1\nmax_steps: \"4\nc: 'it''s'\nd: 5\ne: \"b\"\n");
+  EXPECT_NE(error.find("; is the quote that is opened in line 2 closed?"), std::string::npos)
+      << error;
+  EXPECT_EQ(error_of("a: \"x \\\" y\"\nb: [1\nc: 2\n").find("quote"), std::string::npos);
+}
+
 TEST(LoadErrorTest, ATabAsIndentation) {
   EXPECT_NE(error_of("a:\n\tb: 1\n").find("recipe.yaml:2:"), std::string::npos);
 }

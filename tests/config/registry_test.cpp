@@ -139,6 +139,13 @@ TEST(RegistryErrorTest, NoTarget) {
             "  ^");
 }
 
+TEST(RegistryErrorTest, AMisspeltTargetIsNamed) {
+  EXPECT_EQ(findings_of("o: {_targe_t: torch.optim.AdamW, lr: 1}\n"),
+            "r.yaml:1:5: error: unknown key '_targe_t'; did you mean '_target_'? [o._targe_t]\n"
+            "  o: {_targe_t: torch.optim.AdamW, lr: 1}\n"
+            "      ^");
+}
+
 TEST(RegistryErrorTest, ATargetThatIsNoName) {
   EXPECT_EQ(findings_of("o: {_target_: 5}\n"),
             "r.yaml:1:15: error: expected the dotted name of a target, found the integer 5 "

@@ -428,7 +428,8 @@ ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
       if (config->is_string()) place = config;
     }
     find_source(place != nullptr ? *place : section, plan, diagnostics);
-  } else if (plan.hf_config.is_null() && (config == nullptr || config->is_null())) {
+  } else if (plan.hf_config.is_null() &&
+             (config == nullptr || config->is_null() || config->string_value() == "")) {
     const char* key = plan.is_from_config ? "config" : "pretrained_model_name_or_path";
     diagnostics.missing(section, key, cat("missing key '", key, "': which model"));
   }

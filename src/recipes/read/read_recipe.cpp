@@ -271,6 +271,9 @@ void read_checkpoint(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
                         "background saving is not in this version: the run waits while saving");
   }
   if (section.diffusers_compatible) reject("diffusers_compatible", "the diffusers layout");
+  if (section.checkpoint_dir.empty()) {
+    diagnostics.error(*node->find("checkpoint_dir"), "expected the name of a folder, found ''");
+  }
   if (section.checkpoint_dir.starts_with("msc://")) reject("checkpoint_dir", "cloud storage");
 }
 

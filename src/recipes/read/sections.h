@@ -38,11 +38,12 @@ struct ClipSection {
 
   static constexpr auto fields() {
     using S = ClipSection;
-    return std::tuple{
-        field("max_norm", &S::max_norm, "largest norm of all gradients; null: 1").above(0),
-        field("norm_type", &S::norm_type, "2: the only norm here"),
-        field("backend", &S::backend, "triton or te")
-            .without_effect("the norm is one float64 pass here")};
+    return std::tuple{field("max_norm", &S::max_norm, "largest norm of all gradients; null: 1")
+                          .above(0)
+                          .or_infinite(),
+                      field("norm_type", &S::norm_type, "2: the only norm here").or_infinite(),
+                      field("backend", &S::backend, "triton or te")
+                          .without_effect("the norm is one float64 pass here")};
   }
 };
 
