@@ -88,6 +88,10 @@ class HfFolder final {
 /// nullopt when the folder lacks it.
 std::optional<std::string> find_name(const HfFolder& folder, const std::string& name);
 
+/// As find_name(); a head that the folder lacks is its embedding, and an embedding that it lacks is
+/// its head, as of models whose head is tied.
+std::optional<std::string> find_name_or_tied(const HfFolder& folder, const std::string& name);
+
 /// The dtype that a config.json states for weights, at its top or in `text_config`; nullopt when it
 /// states none, or one that no weights are trained in.
 std::optional<at::ScalarType> stated_dtype(const Json& hf_config);

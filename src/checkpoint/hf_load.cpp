@@ -87,14 +87,17 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
   match.embedding = find_embedding(keys);
   std::unordered_set<std::string> used;
   const tensor::ParameterPart* absent_head = nullptr;
-  bool has_head = false;
+  const bool has_head =
+      std::ranges::any_of(keys, [](const auto& key) { return is_head_name(key.name); });
   for (const tensor::ParameterPart& key : keys) {
-    has_head = has_head || is_head_name(key.name);
     if (has_prefix(key.name, options.skipped_prefixes)) {
       match.skipped.push_back(key.name);
       continue;
     }
-    const std::optional<std::string> name = find_name_or_stand_in(folder, key.name, options);
+    std::optional<std::string> name = find_name_or_stand_in(folder, key.name, options);
+    // Of two tied tensors a folder may have either.
+    const bool is_tied = !has_head && is_embedding_name(key.name);
+    if (!name && is_tied) name = find_name_or_tied(folder, key.name);
     if (name) {
       const HfFolder::Place place = *folder.find(*name);
       used.insert(place.entry->name);
@@ -170,6 +173,15 @@ std::optional<std::string> find_name(const HfFolder& folder, const std::string& 
     if (folder.find(longer)) return longer;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> find_name_or_tied(const HfFolder& folder, const std::string& name) {
+  if (auto found = find_name(folder, name)) return found;
+  const bool is_head = is_head_name(name);
+  if (!is_head && !is_embedding_name(name)) return std::nullopt;
+  const auto other =
+      std::ranges::find_if(folder.names(), is_head ? is_embedding_name : is_head_name);
+  return other == folder.names().end() ? std::nullopt : std::optional(*other);
 }
 
 std::vector<std::string> check_weights(const HfFolder& folder, const tensor::KeyMap& keys,

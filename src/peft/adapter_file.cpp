@@ -148,6 +148,19 @@ AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
                            "' are adapters of the same layer"));
     }
   }
+  set_base_copies_apart();
+}
+
+void AdapterFile::set_base_copies_apart() {
+  constexpr std::string_view kCopy = ".base_layer.weight";
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const std::string& name = entry->first;
+    const std::string module =
+        name.ends_with(kCopy) ? name.substr(0, name.size() - kCopy.size()) : "";
+    const bool is_copy = !module.empty() && entries_.contains(cat(module, kLoraA));
+    if (is_copy) base_copies_.emplace(module, entry->second);
+    entry = is_copy ? entries_.erase(entry) : std::next(entry);
+  }
 }
 
 const checkpoint::TensorEntry* AdapterFile::find(const std::string& name) const {

@@ -58,6 +58,12 @@ class AdapterFile final {
   const checkpoint::SafetensorsFile& file() const { return file_; }
   const std::map<std::string, const checkpoint::TensorEntry*>& entries() const { return entries_; }
 
+  /// Copies that PEFT saves of the base's heads and embeddings that have adapters, by the layer's
+  /// name: what the adapter was trained on.
+  const std::map<std::string, const checkpoint::TensorEntry*>& base_copies() const {
+    return base_copies_;
+  }
+
   /// Null when there is none.
   const checkpoint::TensorEntry* find(const std::string& name) const;
 
@@ -69,9 +75,12 @@ class AdapterFile final {
   at::Tensor read_factor(const tensor::ParameterPart& part, ExpertLayout layout) const;
 
  private:
+  void set_base_copies_apart();
+
   checkpoint::SafetensorsFile file_;
   std::optional<ExpertLayout> stated_;  // the layout that the folder states
   std::map<std::string, const checkpoint::TensorEntry*> entries_;
+  std::map<std::string, const checkpoint::TensorEntry*> base_copies_;
 };
 
 /// Where an adapter's part is in a file, and what is wrong with it there.

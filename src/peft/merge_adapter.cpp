@@ -251,9 +251,32 @@ class MergedSource final : public checkpoint::TensorSource {
       faults.push_back(cat(module, ": the magnitude of DoRA is missing or of another shape"));
       return;
     }
+    const auto copy = file_.base_copies().find(module);
+    if (copy != file_.base_copies().end() && !is_base(*copy->second, *base_.find(*name))) {
+      faults.push_back(cat(module, ": the adapter was trained on another weight, which it has as ",
+                           copy->second->name));
+      return;
+    }
     Update update{read_float(*a), read_float(*b), {}};
     if (magnitude != nullptr) update.magnitude = read_float(*magnitude);
     updates_[*name == head_from_ ? head_ : *name] = std::move(update);
+  }
+
+  /// Whether an adapter's copy of a weight has the base's values, rounded to the base's dtype.
+  bool is_base(const checkpoint::TensorEntry& copy, const checkpoint::HfFolder::Place& base) const {
+    if (copy.shape != base.entry->shape) return false;
+    constexpr int64_t kPiece = int64_t{1} << 18;
+    const auto options = at::TensorOptions().dtype(base.entry->dtype);
+    const int64_t numel = base.entry->numel();
+    for (int64_t first = 0; first < numel; first += kPiece) {
+      const int64_t count = std::min(kPiece, numel - first);
+      const at::Tensor there = at::empty({count}, options);
+      const at::Tensor here = at::empty({count}, options);
+      file_.file().read_shard(copy, {{numel}, {0}, {numel}, first, first + count}, there);
+      base_.read_elements(base, first, here);
+      if (!at::equal(there, here)) return false;
+    }
+    return true;
   }
 
   /// Reports tensors that belong to no lora_A.

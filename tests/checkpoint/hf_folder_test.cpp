@@ -151,6 +151,21 @@ TEST_P(HfFolderHead, OfATiedModelMustEqualTheEmbedding) {
                 " differs from ", table, ", but the config ties them (tie_word_embeddings)"));
 }
 
+TEST_P(HfFolderHead, OfATiedModelMayBeAlone) {
+  const test::TemporaryDirectory folder;
+  const std::string table = GetParam() + "model.embed_tokens.weight";
+  const std::string head = GetParam() + "lm_head.weight";
+  const Shapes shapes = {{table, {4, 3}}};
+  tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
+  const at::Tensor values = at::arange(12).to(at::kFloat).view({4, 3});
+  save_folder(folder.path(), "{}", {{head, values}});
+  load_weights(HfFolder::open(folder.path()), keys_of(shapes), std::span(&shard, 1), {});
+  EXPECT_TRUE(at::equal(shard.view(shard.segments[0]).view({4, 3}), values));
+  const Shapes untied = {{table, {4, 3}}, {head, {4, 3}}};
+  EXPECT_THAT(join(check_weights(HfFolder::open(folder.path()), keys_of(untied), {}), "\n"),
+              testing::HasSubstr("missing"));
+}
+
 TEST_P(HfFolderHead, IsMadeOfTheEmbeddingWhereItIsMissing) {
   const test::TemporaryDirectory folder;
   const std::string table = GetParam() + "model.embed_tokens.weight";

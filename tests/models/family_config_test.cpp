@@ -81,6 +81,22 @@ TEST(ExpertsConfigTest, GatedOnesAreNotOfSquaredRelu) {
   }
 }
 
+/// Layers behind the last one predict further tokens: they are kept as they are.
+TEST(NextTokenLayersTest, AreKeptOfFamiliesThatHaveThem) {
+  for (const char* golden : {"deepseek_v3", "glm4_moe", "glm4_moe_lite"}) {
+    Json config = config_of(golden);
+    config.erase("num_nextn_predict_layers");
+    EXPECT_TRUE(build_causal_lm(config, at::kFloat)->kept_prefixes().empty()) << golden;
+    config["num_nextn_predict_layers"] = Json(int64_t{2});
+    const int64_t last = config.at("num_hidden_layers").as_int();
+    const std::vector<std::string> wanted = {cat("model.layers.", last, "."),
+                                             cat("model.layers.", last + 1, ".")};
+    EXPECT_EQ(build_causal_lm(config, at::kFloat)->kept_prefixes(), wanted) << golden;
+    config["num_nextn_predict_layers"] = Json(int64_t{65});
+    EXPECT_NE(problems_of(config).find("at most 64"), std::string::npos) << golden;
+  }
+}
+
 TEST(SizesConfigTest, AreNoLargerThan32Bits) {
   Json config = config_of("qwen3_5");
   config["linear_num_value_heads"] = Json(int64_t{300000000000000000});

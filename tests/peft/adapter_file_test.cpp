@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -141,6 +142,23 @@ TEST(MergeAdapterTest, NoAdapterOfExpertsIsLeftOut) {
                                    at::ones({4}));
   }
   EXPECT_THAT(merge_fault(magnitude), HasSubstr("DoRA of experts"));
+}
+
+/// PEFT saves what an adapter of the head was trained on beside it.
+TEST(MergeAdapterTest, ACopyOfTheHeadIsNoAdapterAndMustBeTheBases) {
+  Adapter adapter("llama_head");
+  const std::string base =
+      test::source_file(adapter.config.at("base_model_name_or_path").as_string());
+  const checkpoint::HfFolder folder = checkpoint::HfFolder::open(base);
+  const auto place = *folder.find(*checkpoint::find_name_or_tied(folder, "lm_head.weight"));
+  at::Tensor head = at::empty(place.entry->shape, at::TensorOptions().dtype(place.entry->dtype));
+  folder.read_elements(place, 0, head);
+  adapter.tensors.emplace_back("base_model.model.lm_head.base_layer.weight", head);
+  EXPECT_EQ(merge_fault(adapter), "no error");
+  head.view({-1})[7] += 1;
+  EXPECT_THAT(merge_fault(adapter), HasSubstr("was trained on another weight"));
+  adapter.tensors.back().first = "base_model.model.other.base_layer.weight";
+  EXPECT_THAT(merge_fault(adapter), HasSubstr("is no tensor of a LoRA adapter"));
 }
 
 }  // namespace

@@ -133,6 +133,20 @@ TEST(LoraTest, ATiedHeadsAdapterDoesNotDependOnTheSpread) {
   expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
 }
 
+/// The magnitudes begin as the lengths of the embedding's rows: the first loss is the base's.
+TEST(LoraTest, DoraOfATiedHeadBeginsWithTheEmbeddingsRows) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> more = kLargeBatches;
+  more.emplace_back("--peft.match_all_linear=true");
+  const std::vector<Json> plain = records_of(folder.file("plain"), {1, {}}, more);
+  more.emplace_back("--peft.use_dora=true");
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
+  ASSERT_FALSE(one.empty());
+  const double base = plain[0].at("loss").as_double();
+  EXPECT_NEAR(one[0].at("loss").as_double(), base, 1e-6 * base);
+  expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
+}
+
 /// Six steps of a model with experts. The aux loss is a mean over the tokens of a micro-batch, so
 /// it differs between spreads, and is left out.
 std::vector<Json> expert_records(const std::string& folder, const test::Spread& spread,

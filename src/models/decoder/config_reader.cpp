@@ -72,8 +72,9 @@ double ConfigReader::probability(std::string_view key, double fallback) {
 }
 
 bool ConfigReader::flag(std::string_view key, bool fallback) {
-  const Json* found = find(key);
+  const Json* found = json_.find(key);
   if (found == nullptr) return fallback;
+  if (found->is_null()) return false;  // as None is in Python
   if (found->is_bool()) return found->as_bool();
   wrong_kind(key, "true or false", *found);
   return fallback;
@@ -101,7 +102,14 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
   config.intermediate_size = defaults.intermediate_size == 0
                                  ? reader.size("intermediate_size")
                                  : reader.size("intermediate_size", defaults.intermediate_size);
-  config.layers.resize(static_cast<size_t>(reader.size("num_hidden_layers")));
+  constexpr int64_t kMostLayers = 100000;  // more are a slip, and would fill the memory here
+  int64_t num_layers = reader.size("num_hidden_layers");
+  if (num_layers > kMostLayers) {
+    reader.problem(
+        cat("num_hidden_layers is ", num_layers, "; at most ", kMostLayers, " is right"));
+    num_layers = 1;
+  }
+  config.layers.resize(static_cast<size_t>(num_layers));
   config.num_heads = reader.size("num_attention_heads");
   const bool is_kv_missing = !reader.json().contains("num_key_value_heads");
   if (is_kv_missing && defaults.requires_kv_heads) reader.problem("num_key_value_heads is missing");
@@ -120,10 +128,16 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
   }
   config.max_positions = reader.size("max_position_embeddings", defaults.max_positions);
   config.norm_eps = reader.number("rms_norm_eps", defaults.norm_eps);
+  if (config.norm_eps < 0) {
+    reader.problem(cat("rms_norm_eps is ", config.norm_eps, "; it must be at least 0"));
+  }
   config.activation = reader.activation(defaults.activation_key, defaults.activation);
   config.attention_dropout = reader.probability("attention_dropout", 0);
   config.initializer_range = reader.number("initializer_range", 0.02);
   config.is_head_tied = reader.flag("tie_word_embeddings", defaults.is_head_tied);
+  if (!reader.flag("is_causal", true)) {
+    reader.problem("is_causal is false; attention to later tokens is not built for this family");
+  }
   // An explicit null means no padding row; only an absent key takes the default.
   config.padding_idx = reader.json().contains("pad_token_id") ? -1 : defaults.padding_idx;
   if (const Json* pad = reader.find("pad_token_id"); pad != nullptr && pad->is_int()) {

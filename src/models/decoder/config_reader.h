@@ -12,7 +12,7 @@
 namespace automodel::models::decoder {
 
 /// Reads a config.json, checking types and ranges. Findings are collected, one text each, and
-/// reading continues, so that all are known at once. A null counts as absent.
+/// reading continues, so that all are known at once. A null counts as absent, but in flag().
 class ConfigReader final {
  public:
   explicit ConfigReader(const Json& json) : json_(json) {}
@@ -30,6 +30,7 @@ class ConfigReader final {
   double number(std::string_view key, double fallback);
   /// A number in [0, 1).
   double probability(std::string_view key, double fallback);
+  /// A null is false, as None is to Python.
   bool flag(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string_view fallback);
   kernels::Activation activation(std::string_view key, std::string_view fallback);

@@ -43,7 +43,7 @@ class BlockSizes final {
         q_(num_heads_ * config.qk_dim()),
         k_((config.latent_attention ? num_heads_ : num_kv_heads_) * config.qk_dim()),
         intermediate_(config.intermediate_size / shape.num_mlp_parts),
-        is_mlp_split_(shape.num_mlp_parts > 1),
+        keeps_down_input_(shape.num_mlp_parts > 1 || shape.has_adapted_down),
         num_expert_ranks_(shape.num_expert_ranks),
         num_same_token_ranks_(shape.num_same_token_ranks) {}
 
@@ -134,7 +134,7 @@ class BlockSizes final {
 
   /// Whether the second projection makes its input again in backward.
   bool is_activation_made_again() const {
-    return is_fused_ && !config_.is_mlp_gated && !is_mlp_split_;
+    return is_fused_ && !config_.is_mlp_gated && !keeps_down_input_;
   }
 
   bool has_plain_gate() const { return config_.is_mlp_gated && !is_fused_; }
@@ -257,7 +257,7 @@ class BlockSizes final {
   int64_t q_;
   int64_t k_;
   int64_t intermediate_;
-  bool is_mlp_split_;
+  bool keeps_down_input_;
   int64_t num_expert_ranks_;
   int64_t num_same_token_ranks_;
 };

@@ -151,6 +151,9 @@ struct DecoderConfig {
   bool is_rope_interleaved = false;  ///< pairs to rotate are neighbours (GLM), else d and d + half
   std::vector<LayerOptions> layers;  ///< one a layer
 
+  /// Layers behind the last one in its checkpoints, which predict further tokens; not built.
+  int64_t num_next_token_layers = 0;
+
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   /// Rows of the queries' projection, including their gates.
   int64_t q_rows() const { return (has_attention_gate ? 2 : 1) * num_heads * head_dim; }

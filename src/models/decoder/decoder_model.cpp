@@ -404,6 +404,9 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
   for (const std::string_view prefix : family_.kept_prefixes) {
     if (!prefix.empty()) out.emplace_back(prefix);
   }
+  for (int64_t i = 0; i < config_.num_next_token_layers; ++i) {
+    out.push_back(cat("model.layers.", config_.num_layers() + i, "."));
+  }
   return out;
 }
 

@@ -150,4 +150,13 @@ void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
   use_experts_from(config, reader.count("first_k_dense_replace", defaults.num_dense));
 }
 
+void read_next_token_layers(ConfigReader& reader, DecoderConfig& config) {
+  constexpr const char* kKey = "num_nextn_predict_layers";
+  constexpr int64_t kMost = 64;
+  config.num_next_token_layers = reader.count(kKey, 0);
+  if (config.num_next_token_layers <= kMost) return;
+  reader.problem(cat(kKey, " is ", config.num_next_token_layers, "; at most ", kMost, " is right"));
+  config.num_next_token_layers = 0;
+}
+
 }  // namespace automodel::models::decoder

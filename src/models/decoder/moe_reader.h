@@ -55,4 +55,7 @@ void use_experts_by_step(ConfigReader& reader, DecoderConfig& config);
 /// Reads from `mlp_layer_types` ("dense", "sparse"), if present, which layers have experts.
 void read_mlp_layer_types(ConfigReader& reader, DecoderConfig& config);
 
+/// `num_nextn_predict_layers`: layers that checkpoints have behind the last one.
+void read_next_token_layers(ConfigReader& reader, DecoderConfig& config);
+
 }  // namespace automodel::models::decoder

@@ -20,6 +20,7 @@ DecoderConfig read_deepseek_v3(ConfigReader& reader) {
                          .route_scale = 2.5,
                          .num_dense = 3,
                          .bias_update_factor = 1e-3});
+  read_next_token_layers(reader, config);
   return config;
 }
 

@@ -17,6 +17,7 @@ DecoderConfig read_glm4_moe(ConfigReader& reader) {
                                   .default_num_experts = 128,
                                   .default_inner_dim = 1408,
                                   .default_num_chosen = 8}});
+  read_next_token_layers(reader, config);
   return config;
 }
 

@@ -20,6 +20,7 @@ DecoderConfig read_glm4_moe_lite(ConfigReader& reader) {
                                   .default_num_chosen = 4},
                          .route_scale = 1.8});
   read_mlp_layer_types(reader, config);
+  read_next_token_layers(reader, config);
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
 #include "core/error.h"
+#include "peft/adapter_file.h"
 #include "peft/adapter_folder.h"
 #include "peft/apply_lora.h"
 #include "peft/tensor_names.h"
@@ -34,18 +35,23 @@ class BaseRows final {
         rules_.emplace(init.parameter, init.rule);
       }
     }
-    for (const tensor::ParameterPart& part : parts[0]->key_map()) tensors_.emplace(part.name, part);
+    for (const tensor::ParameterPart& part : parts[0]->key_map()) {
+      if (checkpoint::is_embedding_name(part.name)) embedding_ = part.name;
+      tensors_.emplace(part.name, part);
+    }
   }
 
-  /// Rows [begin, end) of a weight, float32.
-  at::Tensor rows(const std::string& name, int64_t begin, int64_t end) const {
+  /// Rows [begin, end) of a weight, float32. A tied head's are the embedding's.
+  at::Tensor rows(const std::string& weight, int64_t begin, int64_t end) const {
+    const bool is_tied = checkpoint::is_head_name(weight) && !tensors_.contains(weight);
+    const std::string& name = is_tied ? embedding_ : weight;
     const tensor::ParameterPart& part = tensors_.at(name);
     const int64_t width = part.shape[1];
     const bool is_rounded = folder_ && folder_->quantization();  // as the run stores them
     const at::Tensor out = at::empty({(end - begin) * width},
                                      at::TensorOptions().dtype(is_rounded ? dtype_ : at::kFloat));
     if (folder_) {
-      const auto place = folder_->find(*checkpoint::find_name(*folder_, name));
+      const auto place = folder_->find(*checkpoint::find_name_or_tied(*folder_, name));
       folder_->read_elements(*place, begin * width, out);
     } else {
       tensor::ShardSpec spec = tensor::ShardSpec::whole(part.shape);
@@ -63,6 +69,7 @@ class BaseRows final {
   std::optional<checkpoint::HfFolder> folder_;
   std::map<std::string, tensor::InitRule> rules_;
   std::map<std::string, tensor::ParameterPart> tensors_;
+  std::string embedding_;
 };
 
 /// Sets DoRA's magnitudes to the lengths of the base's rows.
@@ -87,6 +94,11 @@ void start_adapters(const Recipe& recipe, const Parts& parts, distributed::Engin
   if (const auto& folder = recipe.peft->adapter_name_or_path) {
     peft::load_adapter(*folder, *recipe.peft, *parts[0], engine.parameters());
     reporter.info(cat("adapters: from ", *folder));
+    const peft::AdapterFile file(*folder, parts[0]->hf_config());
+    for (const auto& [module, copy] : file.base_copies()) {
+      reporter.warning(cat("adapters: ", copy->name, " is not read: the adapter of ", module,
+                           " goes on upon the base's own weight"));
+    }
     return;
   }
   draw_weights(parts, engine.parameters(), recipe.seed, [](const std::string& name) {
