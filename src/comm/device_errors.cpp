@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <new>
+
 #include "comm/tcp_store.h"
 #include "core/text.h"
 
@@ -21,6 +23,9 @@ bool holds(const std::string& text, const char* part) {
 }  // namespace
 
 std::optional<std::string> device_failure(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return cat("this machine is out of memory", kAdvice);
+  }
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   if (of_torch == nullptr) return std::nullopt;
   const std::string reason = reason_of(of_torch->what_without_backtrace());

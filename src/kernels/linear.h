@@ -13,7 +13,7 @@ namespace automodel::kernels {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 /// linear(activate(x, activation), weight, bias) with x [..., in]. The activation's result is not
-/// kept for the backward pass but made again, where loops do that quickly.
+/// kept for the backward pass but made again, for float32 and bfloat16 on the CPU.
 at::Tensor activated_linear(const at::Tensor& x, Activation activation, const at::Tensor& weight,
                             const at::Tensor& bias);
 

@@ -144,18 +144,23 @@ void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// Finds what prevents a model's attention from being split over context-parallel ranks.
-void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
+/// Finds what prevents a model's attention from being split over context-parallel ranks. Returns
+/// the probability with which a trained one drops.
+double check_attention_split(const Recipe& recipe, Diagnostics& diagnostics) {
   const Json& config = recipe.model.hf_config;
-  if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return;
-  if (!models::find_family(config).is_known || !models::check_config(config).empty()) return;
+  if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return 0;
+  if (!models::find_family(config).is_known || !models::check_config(config).empty()) return 0;
   const auto model = models::build_causal_lm(config, at::kFloat);
-  const Node& place = place_of(recipe, "distributed", "cp_size");
   for (const std::string& reason : model->parallel_plan().no_cp_reasons) {
-    diagnostics.unsupported(place, reason);
+    diagnostics.unsupported(place_of(recipe, "distributed", "cp_size"), reason);
   }
-  const double dropout = model->dims().attention_dropout;
+  return model->dims().attention_dropout;
+}
+
+void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
+  const double dropout = check_attention_split(recipe, diagnostics);
   if (dropout == 0) return;
+  const Node& place = place_of(recipe, "distributed", "cp_size");
   diagnostics.unsupported(place, cat("the model drops attention probabilities (", dropout,
                                      "), which is not in this version with cp_size > 1"));
 }
@@ -281,7 +286,11 @@ void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
   const std::vector<std::string> known = {"nccl", "gloo", "cpu:gloo,cuda:nccl"};
   for (const char* section : {"dist_env", "distributed"}) {
     const Node* node = recipe.root.find_path(cat(section, ".backend"));
-    if (node == nullptr || !node->is_string()) continue;
+    if (node == nullptr || node->is_null()) continue;
+    if (!node->is_string()) {
+      diagnostics.error(*node, cat("expected nccl or gloo, found ", node->describe()));
+      continue;
+    }
     const std::string backend = to_lower(*node->string_value());
     if (std::find(known.begin(), known.end(), backend) != known.end()) continue;
     diagnostics.error(*node, cat("unknown backend '", *node->string_value(), "': nccl or gloo",
@@ -307,7 +316,8 @@ void check_teacher(const Recipe& recipe, const CheckOptions& options, Diagnostic
                             "fake_balanced_gate of a teacher is not in this version");
   }
   check_dllm(teacher, diagnostics);
-  check_context_parallel(teacher, diagnostics);
+  check_precision(teacher, options.world_size, diagnostics, "the teacher's ");
+  check_attention_split(teacher, diagnostics);
   check_built_model(teacher, options.looks_at_data && options.loads_tokenizers, diagnostics);
   check_distillation(recipe, options.looks_at_data, diagnostics);
 }
