@@ -1,8 +1,11 @@
 #include "cli/setup_commands.h"
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <memory>
 
+#include "cli/completion.h"
+#include "recipes/read/recipe_schema.h"
 #include "setup/doctor.h"
 #include "setup/draft.h"
 #include "setup/shipped_recipes.h"
@@ -72,6 +75,27 @@ void add_doctor(CLI::App& app, int& status) {
   command->callback([options, &status] { status = setup::run_doctor(*options); });
 }
 
+void add_completion(CLI::App& app, int& status) {
+  auto* command = app.add_subcommand("completion", "print what completes command lines in a shell");
+  const auto shell = std::make_shared<std::string>();
+  command->add_option("shell", *shell, "the shell; json: all commands and options, for other uses")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish", "json"}));
+  command->footer(
+      "bash: automodel completion bash > ~/.local/share/bash-completion/completions/automodel\n"
+      "zsh:  automodel completion zsh > a folder of $fpath/_automodel\n"
+      "fish: automodel completion fish > ~/.config/fish/completions/automodel.fish");
+  command->callback([shell, &app, &status] {
+    CompletionWords words{.commands = describe_commands(app),
+                          .keys = dotted_keys(recipes::recipe_schema())};
+    for (const auto& recipe : setup::find_shipped(setup::shipped_folder())) {
+      words.recipes.push_back(recipe.name);
+    }
+    std::cout << completion_script(*shell, words);
+    status = 0;
+  });
+}
+
 }  // namespace
 
 void add_setup_commands(CLI::App& app, int& status) {
@@ -79,6 +103,7 @@ void add_setup_commands(CLI::App& app, int& status) {
   add_cp(app, status);
   add_new(app, status);
   add_doctor(app, status);
+  add_completion(app, status);
 }
 
 }  // namespace automodel::cli
