@@ -230,6 +230,19 @@ TEST(NewCommandTest, NothingIsWrittenAfterAnError) {
   expect_error({"--task", "sft", "--model", folder.file("other"), "--data", rows}, 6, "--model");
 }
 
+TEST(NewCommandTest, ADraftThatTheCheckFindsWrongIsNotWritten) {
+  const TemporaryDirectory folder;
+  folder.write("tokenizer/tokenizer.json", "{\"model\": {}}");
+  const std::string output = folder.file("recipe.yaml");
+  const ProgramResult run =
+      automodel({"new", "--task", "sft", "--model", source_file("tests/recipes/data/tiny_llama"),
+                 "--data", source_file("tests/recipes/data/rows.jsonl"), "--tokenizer",
+                 folder.file("tokenizer"), "-o", output});
+  EXPECT_NE(run.status, 0) << run.out;
+  EXPECT_THAT(run.err, HasSubstr("tokenizer.json"));
+  EXPECT_FALSE(path_exists(output));
+}
+
 TEST(NewCommandTest, AFileThatIsThereStays) {
   const TemporaryDirectory folder;
   const std::string output = folder.write("recipe.yaml", "mine");
