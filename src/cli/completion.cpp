@@ -99,6 +99,15 @@ std::vector<std::string> key_options(const CompletionWords& words) {
   return options;
 }
 
+/// "--optimizer." of every section.
+std::vector<std::string> section_options(const CompletionWords& words) {
+  std::vector<std::string> options;
+  for (const std::string& key : words.keys) {
+    if (key.find('.') == std::string::npos) options.push_back(cat("--", key, "."));
+  }
+  return options;
+}
+
 /// Words that a command takes beside options and files.
 std::vector<std::string> positional_words(const Json& command, const CompletionWords& words) {
   if (name_of(command) == "cp") return words.recipes;
@@ -144,6 +153,29 @@ std::string bash_values(const CompletionWords& words) {
   return text;
 }
 
+/// How bash_script() ends: of the words those that fit, and of the files.
+constexpr const char* kBashAnswer = R"(  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  if ((${#COMPREPLY[@]} == 1)) && [[ ${COMPREPLY[0]} == *[.=] ]]; then
+    compopt -o nospace 2>/dev/null
+  fi
+  [[ $word == -* ]] && return
+  IFS=$'\n'
+  if [[ -n $takes_recipe ]]; then
+    for one in $(compgen -f -- "$word"); do
+      if [[ -d $one ]]; then
+        COMPREPLY+=("$one/")
+        compopt -o nospace 2>/dev/null
+      elif [[ $one == *.yaml || $one == *.yml ]]; then
+        COMPREPLY+=("$one")
+      fi
+    done
+  elif ((${#COMPREPLY[@]} == 0)); then
+    COMPREPLY=($(compgen -f -- "$word"))
+  fi
+}
+complete -F _automodel automodel
+)";
+
 std::string bash_script(const CompletionWords& words) {
   return cat(R"(# Completes automodel's command lines in bash. Made by `automodel completion bash`.
 _automodel() {
@@ -180,37 +212,10 @@ _automodel() {
   elif [[ -n $takes_recipe && $COMP_CWORD -gt 1 && $word == --* ]]; then
     # Sections first: all keys at once are too many to read.
     words="$words )",
-             [&] {
-               std::vector<std::string> sections;
-               for (const std::string& key : words.keys) {
-                 if (key.find('.') != std::string::npos) continue;
-                 sections.push_back(cat("--", key, "."));
-               }
-               return join(sections, " ");
-             }(),
-             R"("
+             join(section_options(words), " "), R"("
   fi
-  COMPREPLY=($(compgen -W "$words" -- "$word"))
-  if ((${#COMPREPLY[@]} == 1)) && [[ ${COMPREPLY[0]} == *[.=] ]]; then
-    compopt -o nospace 2>/dev/null
-  fi
-  [[ $word == -* ]] && return
-  IFS=$'\n'
-  if [[ -n $takes_recipe ]]; then
-    for one in $(compgen -f -- "$word"); do
-      if [[ -d $one ]]; then
-        COMPREPLY+=("$one/")
-        compopt -o nospace 2>/dev/null
-      elif [[ $one == *.yaml || $one == *.yml ]]; then
-        COMPREPLY+=("$one")
-      fi
-    done
-  elif ((${#COMPREPLY[@]} == 0)); then
-    COMPREPLY=($(compgen -f -- "$word"))
-  fi
-}
-complete -F _automodel automodel
-)");
+)",
+             kBashAnswer);
 }
 
 std::string zsh_script(const CompletionWords& words) {

@@ -130,7 +130,9 @@ int run_new(DraftRequest request) {
   write_new_file(request.output, text);
   std::cout << request.output << ": written, and right for " << request.num_ranks
             << (request.num_ranks == 1 ? " rank" : " ranks") << "\n"
-            << "automodel inspect-data " << request.output << "    what it trains on\n"
+            << (request.data.empty()
+                    ? std::string()
+                    : cat("automodel inspect-data ", request.output, "    what it trains on\n"))
             << "automodel plan " << request.output << "            the memory that it takes\n"
             << "automodel run " << request.output
             << (request.num_ranks == 1 ? std::string()

@@ -125,7 +125,7 @@ Diagnosis examine_cpu(const std::string& wanted_kind) {
                        "): runs are slower; unset it unless that is wanted");
   } else if (kind == CpuKind::kBaseline) {
     found.verdict = Verdict::kNote;
-    found.advice = "a CPU without AVX2 and FMA (2013 on) trains several times slower";
+    found.advice = "a CPU without AVX2 and FMA (2013 on) trains much slower";
   }
   return found;
 }
@@ -176,7 +176,7 @@ Diagnosis examine_huge_pages(const SystemFolders& folders) {
   if (mode == "always" || mode == "madvise") return found;
   found.verdict = Verdict::kNote;
   found.advice =
-      "large tensors lie on pages of 4 KiB, and steps take some percent longer; "
+      "large tensors lie on pages of 4 KiB, which takes time; "
       "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)";
   return found;
 }

@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "support/program.h"
+#include "support/served_program.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::cli {
@@ -34,9 +35,11 @@ std::string short_number(double value) {
 
 TEST(ShippedRecipesCommandTest, SizesAndFamiliesAreWhatThePlanCounts) {
   const Json list = Json::parse(automodel({"ls", "--json"}).out, "ls");
+  test::ServedProgram program;
   size_t num_planned = 0;
   for (const Json& recipe : list.as_array()) {
-    const ProgramResult plan = automodel({"plan", recipe.at("path").as_string(), "--json"});
+    const ProgramResult plan =
+        program.run({test::automodel_binary(), "plan", recipe.at("path").as_string(), "--json"});
     if (plan.status != 0) continue;  // the model is on the hub, of the user or of another run
     ++num_planned;
     const Json planned = Json::parse(plan.out, "plan");
@@ -62,11 +65,12 @@ TEST(ShippedRecipesCommandTest, WordsFilterAndNoneFoundIsAnError) {
 
 TEST(ShippedRecipesCommandTest, EveryCopyIsRightFromAnyFolder) {
   const TemporaryDirectory folder;
+  test::ServedProgram program;
   const Json list = Json::parse(automodel({"ls", "--json"}).out, "ls");
   for (const Json& recipe : list.as_array()) {
     const std::string& name = recipe.at("name").as_string();
     const std::string copy = folder.file(replace_all(name, "/", "_") + ".yaml");
-    const ProgramResult run = automodel({"cp", name, copy});
+    const ProgramResult run = program.run({test::automodel_binary(), "cp", name, copy});
     ASSERT_EQ(run.status, 0) << run.err;
     // One names files of the user's, one begins with a run's checkpoint.
     const bool is_ready = name != "llm_finetune/own_folder_own_jsonl" && name != "quickstart_lora";
