@@ -17,7 +17,8 @@ install(DIRECTORY "${_cuda_lib}/" DESTINATION lib/nvidia/cu13/lib
         FILES_MATCHING REGEX "/lib(cudart|cupti)\\.so\\.[0-9]+$")
 install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch-2.11.0.dist-info/" DESTINATION share/doc/libtorch)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION share/doc/automodel)
-install(DIRECTORY docs DESTINATION share/doc/automodel)
+install(DIRECTORY docs DESTINATION share/doc/automodel PATTERN automodel.1 EXCLUDE)
+install(FILES docs/automodel.1 DESTINATION share/man/man1 COMPONENT data)
 install(DIRECTORY configs recipes schemas DESTINATION share/automodel COMPONENT data)
 # What recipes/smoke/tiny_llama_{sft,qlora,kd}.yaml read.
 install(DIRECTORY tests/recipes/data/tiny_llama tests/recipes/data/tiny_teacher

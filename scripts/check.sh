@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that need no build: rooms, text rules, the recipe reference, formatting, shell scripts; clang-tidy on request.
+# Checks that need no build: rooms, text rules, the recipe reference, the manual page, formatting, shell scripts; clang-tidy on request.
 # usage: scripts/check.sh [--tidy [BASE]]
 #   --tidy  also runs clang-tidy on the files that differ from the commit BASE (default: HEAD~1)
 set -euo pipefail
@@ -33,6 +33,7 @@ run "the rooms check itself" python3 tests/scripts/check_rooms_test.py --quiet
 run "text" python3 scripts/check_text.py .
 # A test holds the schema against the program; this holds the page against the schema.
 run "the recipe reference" python3 scripts/make_recipe_reference.py --check
+run "the manual page" python3 scripts/make_man_page.py --check
 for tool in clang-format-14 shellcheck; do
   if ! command -v "$tool" >/dev/null; then
     echo "check: $tool is missing; run scripts/setup.sh --dev" >&2

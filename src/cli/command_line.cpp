@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/render_chat.h"
+#include "cli/setup_commands.h"
 #include "cli/tokenize.h"
 #include "core/error.h"
 #include "recipes/check/check_recipe.h"
@@ -392,6 +393,7 @@ int dispatch(std::vector<std::string> arguments) {
   add_command<RenderChatCommand>(app, status);
   add_command<ParityCommand>(app, status);
   add_command<MergeLoraCommand>(app, status);
+  add_setup_commands(app, status);
   add_command<VersionCommand>(app, status);
   if (arguments.empty()) arguments.emplace_back("--help");
   check_command_name(app, arguments[0]);

@@ -119,6 +119,25 @@ TEST_F(HubCommandsTest, CheckFetchesNoWeightsAndNoRows) {
                         "names of its files it has: test, train, validation"));
 }
 
+TEST_F(HubCommandsTest, ANewRecipeNamesTheHubsModelAndDataAndFetchesNoWeights) {
+  server_.add("datasets/org/pairs", "train.jsonl",
+              read_file(source_file("tests/recipes/data/rows.jsonl")));
+  const std::string made = folder_.file("made.yaml");
+  const ProgramResult result =
+      run({"new", "--task", "sft", "--model", "org/tiny", "--data", "org/pairs", "-o", made});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(asked("/store/"), 0u);
+  const std::string text = read_file(made);
+  EXPECT_THAT(text, HasSubstr("pretrained_model_name_or_path: org/tiny\n"));
+  EXPECT_THAT(text, HasSubstr("path_or_dataset_id: org/pairs\n"));
+  EXPECT_THAT(text, HasSubstr("question: question\n    answer: answer\n"));
+  const ProgramResult absent = run({"new", "--task", "sft", "--model", "org/none", "--data",
+                                    "org/pairs", "-o", folder_.file("absent.yaml")});
+  EXPECT_EQ(absent.status, 3);
+  EXPECT_THAT(absent.err, HasSubstr("model 'org/none'"));
+  EXPECT_FALSE(path_exists(folder_.file("absent.yaml")));
+}
+
 TEST_F(HubCommandsTest, CheckOfflineAsksNobody) {
   const ProgramResult result = run({"check", recipe_}, {"HF_HUB_OFFLINE=1"});
   EXPECT_EQ(result.status, 0) << result.out;

@@ -67,6 +67,10 @@ CpuKind best_kind() {
   return has_bfloat16_tiles() ? CpuKind::kAmx : CpuKind::kAvx512Bf16;
 }
 
+const char* name_of(CpuKind kind) {
+  return kNames.at(static_cast<size_t>(kind)).first;
+}
+
 bool is_intel() {
   __builtin_cpu_init();
   return __builtin_cpu_is("intel") != 0;

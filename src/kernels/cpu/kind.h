@@ -16,6 +16,9 @@ enum class CpuKind {
 /// The best kind that this machine's CPU supports.
 CpuKind best_kind();
 
+/// "avx2", as AUTOMODEL_CPU and the enumerators' comments have it.
+const char* name_of(CpuKind kind);
+
 /// The kind that a run uses: the named one, or `best` when `name` is empty. Throws InputError for
 /// an unknown name or a kind better than `best`.
 CpuKind chosen_kind(std::string_view name, CpuKind best);

@@ -1,7 +1,6 @@
 #include "recipes/read/recipe_paths.h"
 
 #include <filesystem>
-#include <vector>
 
 #include "core/file.h"
 #include "core/text.h"
@@ -49,7 +48,19 @@ bool is_there(const std::string& path) {
   return path_exists(path) || path_exists(path + ".idx");
 }
 
-std::vector<Node*> paths_of(Node& root) {
+/// The second folder in which a path may exist, beside the current one; "" when there is none.
+std::string other_place(const Node& path, const Diagnostics& diagnostics) {
+  const std::string text = path.string_value().value_or("");
+  if (text.empty() || text.front() == '/' || !path.position().is_known()) return "";
+  const config::Source& source = diagnostics.sources()[static_cast<size_t>(path.position().source)];
+  if (source.is_argument) return "";
+  const std::string home = home_of_recipe(source.name);
+  return home == std::filesystem::current_path() ? "" : home;
+}
+
+}  // namespace
+
+std::vector<Node*> path_nodes(Node& root) {
   std::vector<Node*> paths;
   for (Node& section : root.children()) {
     const std::string& key = section.key();
@@ -68,17 +79,9 @@ std::vector<Node*> paths_of(Node& root) {
   return paths;
 }
 
-/// The second folder in which a path may exist, beside the current one; "" when there is none.
-std::string other_place(const Node& path, const Diagnostics& diagnostics) {
-  const std::string text = path.string_value().value_or("");
-  if (text.empty() || text.front() == '/' || !path.position().is_known()) return "";
-  const config::Source& source = diagnostics.sources()[static_cast<size_t>(path.position().source)];
-  if (source.is_argument) return "";
-  const std::string home = home_of_recipe(source.name);
-  return home == std::filesystem::current_path() ? "" : home;
+bool is_below(const std::string& folder, const std::string& path) {
+  return !path.empty() && path.front() != '/' && is_there(path_join(folder, path));
 }
-
-}  // namespace
 
 std::string home_of_recipe(const std::string& recipe_path) {
   namespace fs = std::filesystem;
@@ -90,7 +93,7 @@ std::string home_of_recipe(const std::string& recipe_path) {
 }
 
 void find_paths(Node& root, Diagnostics& diagnostics) {
-  for (Node* path : paths_of(root)) {
+  for (Node* path : path_nodes(root)) {
     const std::string home = other_place(*path, diagnostics);
     const std::string text = path->string_value().value_or("");
     if (home.empty()) continue;

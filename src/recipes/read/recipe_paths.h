@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/diagnostic.h"
 #include "config/node.h"
@@ -11,6 +12,14 @@ namespace automodel::recipes {
 /// the one that holds the `recipes` folder in or below which the file lies (as in this repository
 /// and an installed `share/automodel`), or the file's own folder when it lies in none.
 std::string home_of_recipe(const std::string& recipe_path);
+
+/// The nodes of all that a recipe reads by a path or name: model and configuration folders,
+/// tokenizers, data, schedule files.
+std::vector<config::Node*> path_nodes(config::Node& root);
+
+/// Whether there is something of a recipe's relative path in a folder: a file or folder, or files
+/// of tokens of which it is the prefix.
+bool is_below(const std::string& folder, const std::string& path);
 
 /// Replaces the relative paths of what a recipe reads (model and configuration folders, tokenizers,
 /// data, schedule files): a path that exists in the current folder stays, else one that exists in

@@ -1,0 +1,155 @@
+#include "setup/draft_inputs.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "datasets/hub_data.h"
+#include "datasets/row_source.h"
+#include "hub/hub.h"
+#include "models/catalog.h"
+
+namespace automodel::setup {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kUsualPositions = 2048;
+
+hub::Settings patient_settings() {
+  hub::Settings settings = hub::Settings::from_environment(hub::process_environment());
+  settings.num_attempts = 2;
+  return settings;
+}
+
+bool has_weights(const std::vector<std::string>& files) {
+  return std::any_of(files.begin(), files.end(),
+                     [](const std::string& file) { return file.ends_with(".safetensors"); });
+}
+
+bool has_template(const std::string& folder) {
+  if (path_exists(path_join(folder, "chat_template.jinja"))) return true;
+  const std::string path = path_join(folder, "tokenizer_config.json");
+  return path_exists(path) && Json::parse_file(path).contains("chat_template");
+}
+
+/// The first of some names that is a column of text.
+std::string first_text(const Json& row, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const Json* value = row.find(name);
+    if (value != nullptr && value->is_string()) return name;
+  }
+  return "";
+}
+
+datasets::SourceOptions source_of(const std::string& name) {
+  return {.paths = {name}};
+}
+
+DataFacts facts_of_source(const std::string& name, bool is_on_hub) {
+  const datasets::RowSource source(source_of(name));
+  DataFacts facts = facts_of_row(source.row(0), name);
+  facts.num_rows = source.size();
+  for (const std::string& file : datasets::find_data_files(source_of(name), "train")) {
+    facts.num_bytes += file_size(file);
+  }
+  facts.is_on_hub = is_on_hub;
+  return facts;
+}
+
+/// The prefix of PREFIX.bin and PREFIX.idx, whichever of the three is named; "" for other files.
+std::string prefix_of_tokens(const std::string& name) {
+  const bool is_part = name.ends_with(".bin") || name.ends_with(".idx");
+  const std::string prefix = is_part ? name.substr(0, name.size() - 4) : name;
+  return path_exists(prefix + ".bin") && path_exists(prefix + ".idx") ? prefix : "";
+}
+
+bool is_plain_text(const std::string& path) {
+  return path.ends_with(".txt") || path.ends_with(".md");
+}
+
+}  // namespace
+
+ModelFacts look_at_model(const std::string& name, const char* option, Reporter& reporter) {
+  ModelFacts facts{.name = name, .folder = name};
+  std::vector<std::string> files;
+  if (is_directory(name)) {
+    facts.name = fs::canonical(name);
+    facts.folder = facts.name;
+    files = list_directory(name);
+  } else if (!path_exists(name) && hub::looks_like_hub_name(name)) {
+    hub::Hub hub(patient_settings(), reporter);
+    const hub::Repository repository{hub::RepositoryKind::kModel, name};
+    const hub::Snapshot snapshot = hub.open(repository);
+    hub::fetch_model_part(hub, repository, snapshot, hub::ModelPart::kConfig);
+    hub::fetch_model_part(hub, repository, snapshot, hub::ModelPart::kTokenizer);
+    facts.folder = snapshot.folder;
+    for (const hub::HubFile& file : snapshot.files) files.push_back(file.path);
+  } else {
+    throw UserError(cat(option, " ", name, " is no folder, and no name of the hub (org/name)"));
+  }
+  const Json config = Json::parse_file(path_join(facts.folder, "config.json"));
+  const models::FamilyCheck family = models::find_family(config);
+  if (!family.is_known) throw UnsupportedError(cat(option, " ", name, ": ", family.reason));
+  facts.architecture = family.architecture;
+  const Json* text = config.find("text_config");
+  const Json& sizes = text != nullptr && text->is_object() ? *text : config;
+  facts.num_positions =
+      sizes.get("max_position_embeddings", sizes.get("n_positions", kUsualPositions));
+  facts.has_weights = has_weights(files);
+  facts.has_tokenizer = path_exists(path_join(facts.folder, "tokenizer.json"));
+  facts.has_chat_template = facts.has_tokenizer && has_template(facts.folder);
+  return facts;
+}
+
+DataFacts facts_of_row(const Json& row, const std::string& name) {
+  DataFacts facts{.name = name};
+  for (const auto& [key, value] : row.as_object()) facts.columns.push_back(key);
+  const bool is_chat = row.contains("messages") || row.contains("conversations");
+  facts.question = first_text(row, {"question", "prompt", "instruction", "query", "input"});
+  facts.answer =
+      first_text(row, {"answer", "completion", "response", "output", "target", "solution"});
+  facts.context = first_text(row, {"context", "input", "passage"});
+  if (facts.context == facts.question) facts.context.clear();
+  facts.text_column = first_text(row, {"text", "content"});
+  if (is_chat) {
+    facts.kind = DataKind::kConversations;
+  } else if (!facts.question.empty() && !facts.answer.empty()) {
+    facts.kind = DataKind::kColumns;
+  } else if (!facts.text_column.empty()) {
+    facts.kind = DataKind::kTextRows;
+  } else {
+    throw InputError(cat("--data ", name, ": no sample can be made of the columns ",
+                         join(facts.columns, ", "),
+                         "; needed: messages or conversations (chat), a question and an answer "
+                         "(question, prompt, instruction, query, input; answer, completion, "
+                         "response, output, target, solution), or text"));
+  }
+  return facts;
+}
+
+DataFacts look_at_data(const std::string& name, Reporter& reporter) {
+  if (const std::string prefix = prefix_of_tokens(name); !prefix.empty()) {
+    return {.name = fs::absolute(prefix).lexically_normal(),
+            .kind = DataKind::kTokens,
+            .num_bytes = file_size(prefix + ".bin")};
+  }
+  if (path_exists(name) && !is_directory(name) && is_plain_text(name)) {
+    return {
+        .name = fs::canonical(name), .kind = DataKind::kPlainText, .num_bytes = file_size(name)};
+  }
+  if (path_exists(name)) return facts_of_source(fs::canonical(name), /*is_on_hub=*/false);
+  if (!datasets::is_hub_id(name)) {
+    throw UserError(cat("--data ", name,
+                        ": there is no such file or folder, and it is no name of the hub "
+                        "(org/name)"));
+  }
+  hub::Hub hub(patient_settings(), reporter);
+  datasets::fetch_data_files(hub, source_of(name));
+  return facts_of_source(name, /*is_on_hub=*/true);
+}
+
+}  // namespace automodel::setup

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "core/reporter.h"
+
+namespace automodel::setup {
+
+/// What a recipe has to know of a model.
+struct ModelFacts {
+  std::string name;          ///< for the recipe: an absolute path, or the name on the hub
+  std::string folder;        ///< on this machine
+  std::string architecture;  ///< "LlamaForCausalLM"
+  int64_t num_positions = 0;
+  bool has_weights = false;
+  bool has_tokenizer = false;
+  bool has_chat_template = false;
+};
+
+/// Looks into a Hugging Face folder, or fetches config.json and tokenizer of a model of the hub.
+/// Throws UserError naming `option` when it is neither, UnsupportedError for a family that is not
+/// built, InputError for a config.json that cannot be read.
+ModelFacts look_at_model(const std::string& name, const char* option, Reporter& reporter);
+
+enum class DataKind {
+  kPlainText,      ///< one document
+  kTextRows,       ///< a column of documents
+  kTokens,         ///< PREFIX.bin and PREFIX.idx
+  kConversations,  ///< messages or conversations
+  kColumns,        ///< question and answer
+};
+
+/// What a recipe has to know of data.
+struct DataFacts {
+  std::string name;  ///< for the recipe: an absolute path, or the name on the hub
+  bool is_on_hub = false;
+  DataKind kind = DataKind::kPlainText;
+  std::string text_column;                ///< of kTextRows
+  std::string context, question, answer;  ///< of kColumns; the first may be ""
+  std::vector<std::string> columns;       ///< of the first row
+  std::optional<int64_t> num_rows;        ///< of rows in files of this machine
+  uint64_t num_bytes = 0;                 ///< of the files
+};
+
+/// Looks at a file, a folder of files, the prefix of token files, or a data set of the hub, whose
+/// files it fetches. Throws UserError naming the option when it is none, InputError when it cannot
+/// be read or has columns of which no sample can be made.
+DataFacts look_at_data(const std::string& name, Reporter& reporter);
+
+/// The kind and columns of rows by their first one; throws InputError naming the columns.
+DataFacts facts_of_row(const Json& row, const std::string& name);
+
+}  // namespace automodel::setup

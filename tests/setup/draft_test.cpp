@@ -1,0 +1,139 @@
+#include "setup/draft.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "support/errors.h"
+#include "support/temporary_directory.h"
+
+namespace automodel::setup {
+namespace {
+
+using test::error_of;
+using testing::HasSubstr;
+using testing::Not;
+
+DataFacts facts_of(const char* row) {
+  return facts_of_row(Json::parse(row, "row"), "rows.jsonl");
+}
+
+TEST(DraftTest, ColumnsDecideWhatDataAre) {
+  EXPECT_EQ(facts_of(R"({"messages": []})").kind, DataKind::kConversations);
+  EXPECT_EQ(facts_of(R"({"conversations": [], "id": 1})").kind, DataKind::kConversations);
+  EXPECT_EQ(facts_of(R"({"text": "a"})").kind, DataKind::kTextRows);
+  const DataFacts alpaca = facts_of(R"({"output": "o", "input": "i", "instruction": "q"})");
+  EXPECT_EQ(alpaca.kind, DataKind::kColumns);
+  EXPECT_EQ(alpaca.question, "instruction");
+  EXPECT_EQ(alpaca.context, "input");
+  EXPECT_EQ(alpaca.answer, "output");
+  const DataFacts pair = facts_of(R"({"input": "i", "target": "t"})");
+  EXPECT_EQ(pair.question, "input");
+  EXPECT_EQ(pair.context, "");
+  EXPECT_EQ(pair.answer, "target");
+}
+
+TEST(DraftTest, RowsWithoutKnownColumnsAreRefusedWithTheirNames) {
+  EXPECT_THAT(error_of<InputError>([] { facts_of(R"({"a": "x", "answer": 3, "b": "y"})"); }),
+              HasSubstr("--data rows.jsonl: no sample can be made of the columns a, answer, b;"));
+}
+
+DraftFacts row_facts(int64_t num_rows, DataKind kind = DataKind::kColumns) {
+  DraftFacts facts;
+  facts.model = {.name = "/m",
+                 .folder = "/m",
+                 .architecture = "LlamaForCausalLM",
+                 .num_positions = 4096,
+                 .has_weights = true,
+                 .has_tokenizer = true};
+  facts.data = DataFacts{.name = "/rows.jsonl",
+                         .kind = kind,
+                         .question = "q",
+                         .answer = "a",
+                         .columns = {"q", "a"},
+                         .num_rows = num_rows};
+  return facts;
+}
+
+TEST(DraftTest, BatchesFillAllRanksAndFewRowsGetSmallOnes) {
+  DraftRequest request{.task = "sft", .model = "/m", .data = "rows.jsonl", .num_ranks = 3};
+  const std::string many = draft_text(request, row_facts(100000));
+  EXPECT_THAT(many, HasSubstr("global_batch_size: 18\n"));
+  EXPECT_THAT(many, HasSubstr("seq_length: 2048 "));
+  EXPECT_THAT(many, HasSubstr("lr_warmup_steps: 10\n"));
+  EXPECT_THAT(many, HasSubstr("validation_dataset:"));
+  const std::string few = draft_text(request, row_facts(30));
+  EXPECT_THAT(few, HasSubstr("global_batch_size: 3\n"));
+  EXPECT_THAT(few, HasSubstr("lr_warmup_steps: 1\n"));
+  EXPECT_THAT(few, Not(HasSubstr("validation_dataset:")));
+  EXPECT_EQ(error_of<UserError>([&] { draft_text(request, row_facts(2)); }),
+            "--data rows.jsonl makes 2 samples, too few for 3 ranks with 1 each");
+}
+
+TEST(DraftTest, TasksThatTheDataCannotServeAreRefused) {
+  DraftRequest request{.task = "pretrain", .model = "m", .data = "d"};
+  EXPECT_EQ(error_of<UserError>([&] { draft_text(request, row_facts(100)); }),
+            "--task pretrain reads texts, and --data d has none (its columns: q, a); --task sft or "
+            "chat trains on it");
+  request.task = "chat";
+  EXPECT_THAT(error_of<UserError>([&] { draft_text(request, row_facts(100)); }),
+              HasSubstr("has no messages or conversations (its columns: q, a)"));
+  request.task = "sft";
+  EXPECT_THAT(
+      error_of<UserError>([&] { draft_text(request, row_facts(100, DataKind::kTextRows)); }),
+      HasSubstr("--task pretrain trains on texts"));
+  DraftFacts empty = row_facts(100);
+  empty.model.has_weights = false;
+  EXPECT_THAT(error_of<UserError>([&] { draft_text(request, empty); }),
+              HasSubstr("--model m has no weights (safetensors)"));
+}
+
+TEST(DraftTest, NamesThatYamlWouldReadOtherwiseAreQuoted) {
+  DraftFacts facts = row_facts(100);
+  facts.data->question = "no";
+  facts.data->answer = "3";
+  facts.data->name = "/data/a: #b.jsonl";
+  const std::string text = draft_text({.task = "sft", .model = "m", .data = "d"}, facts);
+  EXPECT_THAT(text, HasSubstr("question: \"no\"\n    answer: \"3\"\n"));
+  EXPECT_THAT(text, HasSubstr("path_or_dataset_id: \"/data/a: #b.jsonl\"\n"));
+}
+
+TEST(DraftTest, WhatIsMissingIsAskedForInTurn) {
+  DraftRequest request{.model = "m"};
+  std::istringstream answers("distill\n\n /data/rows.jsonl \n/teacher\n");
+  std::ostringstream questions;
+  ask_for_missing(request, answers, questions);
+  EXPECT_EQ(request.task, "distill");
+  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.data, "/data/rows.jsonl");
+  EXPECT_EQ(request.teacher, "/teacher");
+  EXPECT_THAT(questions.str(), HasSubstr("What for (pretrain, sft, chat, lora, qlora, distill, "
+                                         "benchmark)? Data (file"));
+}
+
+TEST(DraftTest, AnswersThatEndAreAnErrorAndWrongTasksToo) {
+  DraftRequest request;
+  std::istringstream wrong("stf\n"), none("");
+  std::ostringstream questions;
+  EXPECT_THAT(error_of<UserError>([&] { ask_for_missing(request, wrong, questions); }),
+              HasSubstr("unknown task 'stf'; did you mean 'sft'?"));
+  request = {};
+  EXPECT_EQ(error_of<UserError>([&] { ask_for_missing(request, none, questions); }),
+            "no answer; --task says it on the command line");
+}
+
+TEST(DraftTest, ABenchmarkAsksForNoData) {
+  DraftRequest request{.task = "benchmark"};
+  std::istringstream answers("/m\n");
+  std::ostringstream questions;
+  ask_for_missing(request, answers, questions);
+  EXPECT_EQ(request.model, "/m");
+  EXPECT_EQ(request.data, "");
+}
+
+}  // namespace
+}  // namespace automodel::setup
