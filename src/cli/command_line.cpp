@@ -105,10 +105,10 @@ class RecipeArguments final {
 };
 
 /// A subcommand: its options, and what it does once they are read. Returns the exit status.
-template <typename Command>
-void add_command(CLI::App& app, int& status) {
+template <typename Command, typename... More>
+void add_command(CLI::App& app, int& status, const More&... more) {
   CLI::App* parsed = app.add_subcommand(Command::kName, Command::kPurpose);
-  const auto command = std::make_shared<Command>(*parsed);
+  const auto command = std::make_shared<Command>(*parsed, more...);
   parsed->callback([command, &status] { status = command->run(); });
 }
 
@@ -124,7 +124,8 @@ class RunCommand final {
   static constexpr const char* kName = "run";
   static constexpr const char* kPurpose = "train what a recipe describes";
 
-  explicit RunCommand(CLI::App& command) : recipe_(command) {
+  RunCommand(CLI::App& command, const std::vector<std::string>& typed) : recipe_(command) {
+    options_.command = typed;
     command.add_option("--nproc-per-node,--nproc_per_node", options_.num_local_ranks,
                        "ranks to start on this machine (default 1)");
     command.add_option("--device", options_.device, "cpu or cuda")
@@ -137,6 +138,7 @@ class RunCommand final {
   int run() {
     options_.recipe_path = recipe_.path();
     options_.overrides = recipe_.overrides();
+    options_.version = AUTOMODEL_VERSION;
     return recipes::run_recipe(options_);
   }
 
@@ -376,13 +378,15 @@ class VersionCommand final {
 };
 
 int dispatch(std::vector<std::string> arguments) {
+  std::vector<std::string> typed = {"automodel"};
+  typed.insert(typed.end(), arguments.begin(), arguments.end());
   insert_default_command(arguments);
   CLI::App app(kDescription, "automodel");
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text());
   int status = 0;
-  add_command<RunCommand>(app, status);
+  add_command<RunCommand>(app, status, typed);
   add_command<CheckCommand>(app, status);
   add_command<PlanCommand>(app, status);
   add_command<InspectDataCommand>(app, status);
