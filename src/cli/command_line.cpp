@@ -17,6 +17,7 @@
 #include "recipes/run/merge_command.h"
 #include "recipes/run/parity_command.h"
 #include "recipes/run/run_recipe.h"
+#include "report/report_command.h"
 
 namespace automodel::cli {
 
@@ -360,6 +361,24 @@ class MergeLoraCommand final {
   std::string base_, adapter_, out_;
 };
 
+class ReportCommand final {
+ public:
+  static constexpr const char* kName = "report";
+  static constexpr const char* kPurpose = "write one HTML page about runs to standard output";
+
+  explicit ReportCommand(CLI::App& command) {
+    command.add_option("folders", folders_, "folders of runs (their checkpoint.checkpoint_dir)")
+        ->required()
+        ->type_name("DIR...");
+    command.footer("automodel report checkpoints/a checkpoints/b > report.html");
+  }
+
+  int run() const { return report::write_report(folders_, std::cout); }
+
+ private:
+  std::vector<std::string> folders_;
+};
+
 std::string version_text() {
   return cat("automodel ", AUTOMODEL_VERSION, " (LibTorch 2.11.0)");
 }
@@ -396,6 +415,7 @@ int dispatch(std::vector<std::string> arguments) {
   add_command<RenderChatCommand>(app, status);
   add_command<ParityCommand>(app, status);
   add_command<MergeLoraCommand>(app, status);
+  add_command<ReportCommand>(app, status);
   add_command<VersionCommand>(app, status);
   if (arguments.empty()) arguments.emplace_back("--help");
   check_command_name(app, arguments[0]);
