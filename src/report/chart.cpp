@@ -53,6 +53,18 @@ std::string axis_text(double value, bool has_time) {
   return has_time ? span_text(value) : short_number(value);
 }
 
+/// Whole steps and tokens, or times that are round in the unit that they are shown in.
+std::vector<double> x_ticks(const ChartOptions& options) {
+  if (options.x.is_empty) return {};
+  const double unit = options.has_time ? time_unit(options.x.high) : 1;
+  std::vector<double> ticks;
+  const Range in_units{options.x.low / unit, options.x.high / unit, false};
+  for (const double tick : ticks_of(in_units, kXTicks)) {
+    if (options.has_time || tick == std::floor(tick)) ticks.push_back(tick * unit);
+  }
+  return ticks;
+}
+
 std::string axes(const ChartOptions& options, const Scale& scale) {
   std::string out = "<g class=\"axis\" aria-hidden=\"true\">";
   const auto y_ticks =
@@ -62,8 +74,7 @@ std::string axes(const ChartOptions& options, const Scale& scale) {
     out += cat("<path d=\"M", kLeft, " ", y, "H", kWidth - kRight, "\"/><text x=\"", kLeft - 6,
                "\" y=\"", y + 4, "\" text-anchor=\"end\">", short_number(tick), "</text>");
   }
-  for (const double tick : ticks_of(options.x, kXTicks)) {
-    if (!options.has_time && tick != std::floor(tick)) continue;  // steps and tokens are whole
+  for (const double tick : x_ticks(options)) {
     const int x = scale.x(tick);
     out += cat("<path d=\"M", x, " ", kHeight - kBottom, "v4\"/><text x=\"", x, "\" y=\"",
                kHeight - kBottom + 17, "\" text-anchor=\"middle\">",

@@ -65,12 +65,17 @@ std::string time_text(double seconds) {
   return buffer.data();
 }
 
+double time_unit(double seconds) {
+  if (seconds < 100) return 1;
+  if (seconds < 6000) return 60;
+  return seconds < 48 * 3600 ? 3600 : 86400;
+}
+
 std::string span_text(double seconds) {
   if (!std::isfinite(seconds)) return "";
-  if (seconds < 100) return printed("%.3g s", seconds);
-  if (seconds < 6000) return printed("%.3g min", seconds / 60);
-  if (seconds < 48 * 3600) return printed("%.3g h", seconds / 3600);
-  return printed("%.3g d", seconds / 86400);
+  const double unit = time_unit(seconds);
+  const char* name = unit == 1 ? " s" : unit == 60 ? " min" : unit == 3600 ? " h" : " d";
+  return printed("%.3g", seconds / unit) + name;
 }
 
 }  // namespace automodel::report

@@ -18,4 +18,7 @@ std::string time_text(double seconds);
 /// "45 s", "12 min", "3.5 h", "2.1 d".
 std::string span_text(double seconds);
 
+/// Seconds in the unit in which span_text() shows a time: 1, 60, 3600 or 86400.
+double time_unit(double seconds);
+
 }  // namespace automodel::report

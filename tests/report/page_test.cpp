@@ -158,6 +158,14 @@ TEST(HtmlTest, TextsAreEscapedAndBadBytesReplaced) {
   EXPECT_EQ(escaped("\xC3\xA4 \xFF \x01"), "\xC3\xA4 \xEF\xBF\xBD \xEF\xBF\xBD");
 }
 
+TEST(HtmlTest, TimesAreShownInOneUnit) {
+  EXPECT_EQ(span_text(0), "0 s");
+  EXPECT_EQ(span_text(99.5), "99.5 s");
+  EXPECT_EQ(span_text(300), "5 min");
+  EXPECT_EQ(span_text(9000), "2.5 h");
+  EXPECT_EQ(span_text(3 * 86400), "3 d");
+}
+
 TEST(HtmlTest, NumbersAreShort) {
   EXPECT_EQ(short_number(0), "0");
   EXPECT_EQ(short_number(0.00012345), "0.000123");
