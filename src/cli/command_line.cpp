@@ -18,6 +18,8 @@
 #include "recipes/run/merge_command.h"
 #include "recipes/run/parity_command.h"
 #include "recipes/run/run_recipe.h"
+#include "report/report_command.h"
+#include "report/watch_command.h"
 
 namespace automodel::cli {
 
@@ -106,10 +108,10 @@ class RecipeArguments final {
 };
 
 /// A subcommand: its options, and what it does once they are read. Returns the exit status.
-template <typename Command>
-void add_command(CLI::App& app, int& status) {
+template <typename Command, typename... More>
+void add_command(CLI::App& app, int& status, const More&... more) {
   CLI::App* parsed = app.add_subcommand(Command::kName, Command::kPurpose);
-  const auto command = std::make_shared<Command>(*parsed);
+  const auto command = std::make_shared<Command>(*parsed, more...);
   parsed->callback([command, &status] { status = command->run(); });
 }
 
@@ -125,7 +127,8 @@ class RunCommand final {
   static constexpr const char* kName = "run";
   static constexpr const char* kPurpose = "train what a recipe describes";
 
-  explicit RunCommand(CLI::App& command) : recipe_(command) {
+  RunCommand(CLI::App& command, const std::vector<std::string>& typed) : recipe_(command) {
+    options_.command = typed;
     command.add_option("--nproc-per-node,--nproc_per_node", options_.num_local_ranks,
                        "ranks to start on this machine (default 1)");
     command.add_option("--device", options_.device, "cpu or cuda")
@@ -138,6 +141,7 @@ class RunCommand final {
   int run() {
     options_.recipe_path = recipe_.path();
     options_.overrides = recipe_.overrides();
+    options_.version = AUTOMODEL_VERSION;
     return recipes::run_recipe(options_);
   }
 
@@ -359,6 +363,43 @@ class MergeLoraCommand final {
   std::string base_, adapter_, out_;
 };
 
+class ReportCommand final {
+ public:
+  static constexpr const char* kName = "report";
+  static constexpr const char* kPurpose = "write one HTML page about runs to standard output";
+
+  explicit ReportCommand(CLI::App& command) {
+    command.add_option("folders", folders_, "folders of runs (their checkpoint.checkpoint_dir)")
+        ->required()
+        ->type_name("DIR...");
+    command.footer("automodel report checkpoints/a checkpoints/b > report.html");
+  }
+
+  int run() const { return report::write_report(folders_, std::cout); }
+
+ private:
+  std::vector<std::string> folders_;
+};
+
+class WatchCommand final {
+ public:
+  static constexpr const char* kName = "watch";
+  static constexpr const char* kPurpose = "show runs in this terminal while they train";
+
+  explicit WatchCommand(CLI::App& command) {
+    command.add_option("folders", options_.folders, "folders of runs")
+        ->required()
+        ->type_name("DIR...");
+    command.add_flag("--once", options_.is_once, "print the picture as it is now, and end");
+    command.footer("Where the output is no terminal, it is a line a step until the runs end.");
+  }
+
+  int run() const { return report::watch(options_, std::cout); }
+
+ private:
+  report::WatchOptions options_;
+};
+
 std::string version_text() {
   return cat("automodel ", AUTOMODEL_VERSION, " (LibTorch 2.11.0)");
 }
@@ -377,13 +418,15 @@ class VersionCommand final {
 };
 
 int dispatch(std::vector<std::string> arguments) {
+  std::vector<std::string> typed = {"automodel"};
+  typed.insert(typed.end(), arguments.begin(), arguments.end());
   insert_default_command(arguments);
   CLI::App app(kDescription, "automodel");
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", version_text());
   int status = 0;
-  add_command<RunCommand>(app, status);
+  add_command<RunCommand>(app, status, typed);
   add_command<CheckCommand>(app, status);
   add_command<PlanCommand>(app, status);
   add_command<InspectDataCommand>(app, status);
@@ -394,6 +437,8 @@ int dispatch(std::vector<std::string> arguments) {
   add_command<ParityCommand>(app, status);
   add_command<MergeLoraCommand>(app, status);
   add_setup_commands(app, status);
+  add_command<ReportCommand>(app, status);
+  add_command<WatchCommand>(app, status);
   add_command<VersionCommand>(app, status);
   if (arguments.empty()) arguments.emplace_back("--help");
   check_command_name(app, arguments[0]);

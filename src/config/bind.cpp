@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/text.h"
 
@@ -147,6 +148,12 @@ void check_keys(const Node& node, const std::vector<std::string>& fields,
 
 void warn_no_effect(const Node& node, const char* reason, Diagnostics& diagnostics) {
   diagnostics.warning_at_key(node, cat("'", node.key(), "' has no effect here: ", reason));
+}
+
+void note_default(std::string_view parent, const char* key, Json value, Diagnostics& diagnostics) {
+  // A mapping without a path was made while reading: it is no place in the recipe.
+  if (parent.empty() || value.is_null()) return;
+  diagnostics.add_default(cat(parent, ".", key), std::move(value));
 }
 
 }  // namespace automodel::config::bind_detail

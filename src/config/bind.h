@@ -13,6 +13,7 @@
 #include "config/diagnostic.h"
 #include "config/node.h"
 #include "core/field.h"
+#include "core/json.h"
 
 namespace automodel::config {
 
@@ -67,6 +68,31 @@ struct IsMap : std::false_type {};
 template <typename T>
 struct IsMap<std::map<std::string, T>> : std::true_type {};
 
+/// The default as JSON; null when there is nothing to show (sections, raw nodes).
+template <typename T>
+Json default_json(const T& value) {
+  if constexpr (IsOptional<T>::value) {
+    return value ? default_json(*value) : Json();
+  } else if constexpr (NamedEnum<T>) {
+    return Json(enum_name(value));
+  } else if constexpr (std::same_as<T, bool> || std::same_as<T, std::string>) {
+    return Json(value);
+  } else if constexpr (std::integral<T>) {
+    return Json(static_cast<int64_t>(value));
+  } else if constexpr (std::floating_point<T>) {
+    return Json(static_cast<double>(value));
+  } else if constexpr (IsVector<T>::value) {
+    Json array = Json::array();
+    for (const auto& element : value) array.push_back(default_json(element));
+    return array;
+  } else {
+    return Json();
+  }
+}
+
+/// Keeps the value of a key that `parent` leaves out, if it is one to show.
+void note_default(std::string_view parent, const char* key, Json value, Diagnostics& diagnostics);
+
 template <typename T>
 concept StatesLegacyKeys = requires {
   { T::legacy_keys() } -> std::convertible_to<std::vector<LegacyKey>>;
@@ -84,6 +110,10 @@ T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options = 
 template <HasFields T>
 T bind_over(T defaults, const Node& node, Diagnostics& diagnostics,
             const BindOptions& options = {});
+
+/// Keeps the values of a section that a recipe leaves out whole, as bind() does of single keys.
+template <HasFields T>
+void note_defaults(const T& values, std::string_view path, Diagnostics& diagnostics);
 
 /// Reads one value of any field type; empty, after adding a finding, when the node does not fit.
 template <typename T>
@@ -192,6 +222,14 @@ std::optional<T> read_value(const Node& node, Diagnostics& diagnostics,
 }
 
 template <HasFields T>
+void note_defaults(const T& values, std::string_view path, Diagnostics& diagnostics) {
+  for_each_field<T>([&](const auto& field) {
+    bind_detail::note_default(path, field.name, bind_detail::default_json(values.*(field.member)),
+                              diagnostics);
+  });
+}
+
+template <HasFields T>
 T bind(const Node& node, Diagnostics& diagnostics, const BindOptions& options) {
   return bind_over(T{}, node, diagnostics, options);
 }
@@ -213,9 +251,12 @@ T bind_over(T result, const Node& node, Diagnostics& diagnostics, const BindOpti
   for_each_field<T>([&](const auto& field) {
     using Value = typename std::remove_cvref_t<decltype(field)>::Value;
     const Node* child = node.find(field.name);
-    if (child == nullptr) return;
     constexpr bool takes_null = std::same_as<Value, Node> || bind_detail::IsOptional<Value>::value;
-    if (child->is_null() && !takes_null && !field.takes_one) return;
+    if (child == nullptr || (child->is_null() && !takes_null && !field.takes_one)) {
+      bind_detail::note_default(node.path(), field.name,
+                                bind_detail::default_json(result.*(field.member)), diagnostics);
+      return;
+    }
     if (field.no_effect != nullptr && !child->is_null()) {
       bind_detail::warn_no_effect(*child, field.no_effect, diagnostics);
     }

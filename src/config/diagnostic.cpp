@@ -1,6 +1,7 @@
 #include "config/diagnostic.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -106,6 +107,15 @@ void Diagnostics::clash(const Node& node, const Node& other, std::string text,
                         std::string other_text) {
   findings_.push_back({Severity::kError, std::move(text), node.path(), node.position(),
                        other.position(), std::move(other_text)});
+}
+
+void Diagnostics::add_default(std::string path, Json value) {
+  const auto known = std::ranges::find(defaults_, path, &DefaultValue::path);
+  if (known == defaults_.end()) {
+    defaults_.push_back({std::move(path), std::move(value)});
+  } else {
+    known->value = std::move(value);
+  }
 }
 
 bool Diagnostics::has_errors() const {

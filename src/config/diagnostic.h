@@ -7,6 +7,7 @@
 
 #include "config/node.h"
 #include "config/source.h"
+#include "core/json.h"
 
 namespace automodel::config {
 
@@ -25,6 +26,12 @@ struct Finding {
   Position position;
   std::optional<Position> other_place;  ///< where the clashing key is
   std::string other_text;               ///< "first here"
+};
+
+/// The value of a key that a recipe leaves out.
+struct DefaultValue {
+  std::string path;
+  Json value;
 };
 
 /// Collects findings while a recipe is read, so that all can be shown together:
@@ -58,6 +65,11 @@ class Diagnostics final {
   void clash(const Node& node, const Node& other, std::string text, std::string other_text);
   void add(Finding finding) { findings_.push_back(std::move(finding)); }
 
+  /// Keeps the value that a key has because the recipe leaves it out.
+  void add_default(std::string path, Json value);
+  /// Values of keys that were left out, each key once, as it was read last.
+  const std::vector<DefaultValue>& defaults() const { return defaults_; }
+
   const std::vector<Finding>& findings() const { return findings_; }
   const Sources& sources() const { return *sources_; }
   /// Errors and unsupported findings.
@@ -77,6 +89,7 @@ class Diagnostics final {
 
   const Sources* sources_;
   std::vector<Finding> findings_;
+  std::vector<DefaultValue> defaults_;
   Severity absence_severity_ = Severity::kError;
 };
 

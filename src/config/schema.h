@@ -44,29 +44,6 @@ Json anything();
 template <typename T>
 Json value_schema(const T& value, const bind_detail::Range& range);
 
-/// The default as JSON; null when there is nothing to show (sections, raw nodes).
-template <typename T>
-Json default_json(const T& value) {
-  using namespace bind_detail;
-  if constexpr (IsOptional<T>::value) {
-    return value ? default_json(*value) : Json();
-  } else if constexpr (NamedEnum<T>) {
-    return Json(enum_name(value));
-  } else if constexpr (std::same_as<T, bool> || std::same_as<T, std::string>) {
-    return Json(value);
-  } else if constexpr (std::integral<T>) {
-    return Json(static_cast<int64_t>(value));
-  } else if constexpr (std::floating_point<T>) {
-    return Json(static_cast<double>(value));
-  } else if constexpr (IsVector<T>::value) {
-    Json array = Json::array();
-    for (const auto& element : value) array.push_back(default_json(element));
-    return array;
-  } else {
-    return Json();
-  }
-}
-
 template <typename T>
 Json value_schema(const T& value, const bind_detail::Range& range) {
   using namespace bind_detail;
@@ -108,7 +85,7 @@ Json schema_of(const T& defaults) {
         value, {field.minimum, field.maximum, field.is_minimum_excluded});
     if (field.takes_one) schema = schema_detail::one_or_many_schema(std::move(schema));
     schema_detail::describe_field(schema, field.doc, field.no_effect,
-                                  schema_detail::default_json(value));
+                                  bind_detail::default_json(value));
     properties[field.name] = std::move(schema);
     if (field.is_required) required.push_back(field.name);
   });

@@ -142,14 +142,13 @@ class Watch final {
       press();
     }
     if (cause_ && !cause_->is_reported) report();
-    return cause_ ? cause_->status : result_;
+    return cause_ ? cause_->failure.status : result_;
   }
 
  private:
   /// Why the run fails.
   struct Cause {
-    int status = 0;
-    std::string text;
+    RunFailure failure;
     bool is_echo = false;  ///< the rank only reports a peer's failure
     bool is_reported = false;
   };
@@ -186,18 +185,21 @@ class Watch final {
 
   Cause cause_of(size_t rank, int status) const {
     const Child& child = children_[rank];
+    const int number = static_cast<int>(rank);
     if (!WIFSIGNALED(status)) {
       const std::string text = child.pipe.read();
       const int code = WEXITSTATUS(status);
-      return {code, text.empty() ? text : cat("rank ", rank, ": ", text),
+      return {{number, code, text.empty() ? text : cat("rank ", rank, ": ", text)},
               code == static_cast<int>(ExitCode::kRankFailed)};
     }
     const int signal = WTERMSIG(status);
     if (signal == last_forwarded_) {
-      return {128 + signal, cat("stopped by signal ", signal, " (", ::strsignal(signal), ")")};
+      return {
+          {-1, 128 + signal, cat("stopped by signal ", signal, " (", ::strsignal(signal), ")")}};
     }
-    return {128 + signal, cat("rank ", rank, " (pid ", child.pid, ") was killed by signal ", signal,
-                              " (", ::strsignal(signal), ")")};
+    return {{number, 128 + signal,
+             cat("rank ", rank, " (pid ", child.pid, ") was killed by signal ", signal, " (",
+                 ::strsignal(signal), ")")}};
   }
 
   void take_status(size_t rank, int status) {
@@ -218,11 +220,12 @@ class Watch final {
 
   void report() {
     cause_->is_reported = true;
-    if (cause_->text.empty()) return;
+    const RunFailure& failure = cause_->failure;
+    if (failure.text.empty()) return;
     if (run_.report) {
-      run_.report(cause_->text);
+      run_.report(failure);
     } else {
-      std::fprintf(stderr, "%s\n", cause_->text.c_str());
+      std::fprintf(stderr, "%s\n", failure.text.c_str());
     }
   }
 

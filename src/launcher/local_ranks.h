@@ -23,6 +23,13 @@ struct RankOutcome {
   RankOutcome(int exit_status, std::string text) : status(exit_status), failure(std::move(text)) {}
 };
 
+/// Why a run failed.
+struct RunFailure {
+  int rank = -1;  ///< that failed first; -1: none, the run was stopped
+  int status = 0;
+  std::string text;  ///< "rank 1: text", "rank 1 (pid 123) was killed by signal 9 (Killed)"
+};
+
 /// What the launcher calls.
 struct LocalRun {
   /// A rank's whole work, in its own process. Throws nothing.
@@ -31,9 +38,8 @@ struct LocalRun {
   /// the result is kept until all ranks have ended. Called after the ranks exist, since a process
   /// with threads cannot be forked safely.
   std::function<std::shared_ptr<void>(int listening_fd, int port, int num_ranks)> serve_store;
-  /// Says why the run failed, once: "rank 1: text", "rank 1 (pid 123) was killed by signal 9
-  /// (Killed)". Absent: a line on stderr.
-  std::function<void(const std::string&)> report;
+  /// Says why the run failed, once. Absent: a line on stderr.
+  std::function<void(const RunFailure&)> report;
   /// Survivors of a failure notice it in their next collective and leave by themselves; those that
   /// do not are sent SIGTERM after half this time and SIGKILL after all of it.
   double grace_seconds = 4.0;

@@ -99,7 +99,7 @@ inline RanksResult run_ranks(int num_ranks, const std::function<void(World&)>& b
   run.serve_store = [secret = ranks.secret](int fd, int, int) -> std::shared_ptr<void> {
     return std::make_shared<StoreServer>(fd, secret);
   };
-  run.report = [](const std::string&) {};
+  run.report = [](const launcher::RunFailure&) {};
   RanksResult result;
   result.status = launcher::run_local_ranks(num_ranks, run);
   for (int rank = 0; rank < num_ranks; ++rank) {

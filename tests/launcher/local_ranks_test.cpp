@@ -17,6 +17,7 @@ namespace {
 struct Launch {
   int status = 0;
   std::vector<std::string> reports;
+  int failed_rank = -1;
 };
 
 Launch launch(int num_ranks, std::function<RankOutcome(const LocalRank&)> rank_main) {
@@ -27,7 +28,10 @@ Launch launch(int num_ranks, std::function<RankOutcome(const LocalRank&)> rank_m
     ::close(fd);
     return nullptr;
   };
-  local.report = [&](const std::string& text) { result.reports.push_back(text); };
+  local.report = [&](const RunFailure& failure) {
+    result.reports.push_back(failure.text);
+    result.failed_rank = failure.rank;
+  };
   local.grace_seconds = 0.6;
   result.status = run_local_ranks(num_ranks, local);
   return result;
@@ -122,6 +126,7 @@ TEST(LocalRanksReportTest, AFailuresTextIsSaidOnceWithItsRank) {
   });
   EXPECT_EQ(result.status, 3);
   EXPECT_EQ(result.reports, Texts{"rank 1: no file x.json"});
+  EXPECT_EQ(result.failed_rank, 1);
 }
 
 TEST(LocalRanksReportTest, AnEchoThatEndsFirstGivesWayToTheCause) {
@@ -177,6 +182,7 @@ TEST(LocalRanksReportTest, AKilledRankIsNamedWithItsProcess) {
   EXPECT_EQ(result.status, 128 + SIGKILL);
   EXPECT_EQ(result.reports, Texts{cat("rank 1 (pid ", read_file(folder.file("pid")),
                                       ") was killed by signal 9 (Killed)")});
+  EXPECT_EQ(result.failed_rank, 1);
 }
 
 TEST(LocalRanksReportTest, TextsAreCutWhereAPipeEnds) {

@@ -41,7 +41,7 @@ TEST(KeyEffectsTest, CheckpointKeysSayWhatIsKept) {
   EXPECT_THAT(one, testing::Contains("epoch_0_step_2"));
   EXPECT_THAT(one, testing::Not(testing::Contains("epoch_0_step_0")));
   EXPECT_THAT(run("none", {"--checkpoint.enabled=false"}),
-              testing::UnorderedElementsAre(".lock", "training.jsonl"));
+              testing::UnorderedElementsAre(".lock", "training.jsonl", "run.json", "events.jsonl"));
 }
 
 TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {

@@ -80,7 +80,9 @@ template <typename T>
 T read_section(const Node& root, const char* key, Diagnostics& diagnostics,
                const config::BindOptions& options = {}) {
   const Node* node = root.find(key);
-  return node == nullptr ? T{} : config::bind<T>(*node, diagnostics, options);
+  if (node != nullptr) return config::bind<T>(*node, diagnostics, options);
+  config::note_defaults(T{}, key, diagnostics);
+  return T{};
 }
 
 /// True for a name that upstream may have and this version does not know, such as
@@ -134,7 +136,10 @@ struct LoaderSection {
 LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagnostics) {
   LoaderSection section;
   const Node* node = root.find(key);
-  if (node == nullptr || node->is_null()) return section;
+  if (node == nullptr || node->is_null()) {
+    config::note_defaults(section.config, key, diagnostics);
+    return section;
+  }
   section.config = config::bind<datasets::DataloaderConfig>(
       *node, diagnostics,
       {.legacy_keys = {{"timeout", "workers are threads"},
@@ -447,9 +452,13 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   check_sections(root, kind, diagnostics);
   if (const Node* seed = root.find("seed"); seed != nullptr && !seed->is_null()) {
     recipe.seed = config::read_value<int64_t>(*seed, diagnostics).value_or(recipe.seed);
+  } else {
+    diagnostics.add_default("seed", recipe.seed);
   }
   if (const Node* stop = root.find("stop_on_non_finite"); stop != nullptr && !stop->is_null()) {
     recipe.stops_on_non_finite = config::read_value<bool>(*stop, diagnostics).value_or(true);
+  } else {
+    diagnostics.add_default("stop_on_non_finite", recipe.stops_on_non_finite);
   }
   recipe.step_scheduler =
       read_section<training::StepSchedulerConfig>(root, "step_scheduler", diagnostics);

@@ -6,7 +6,9 @@
 
 #include "comm/process_group.h"
 #include "comm/world.h"
+#include "core/json.h"
 #include "core/reporter.h"
+#include "loggers/run_events.h"
 #include "recipes/build/build_engine.h"
 #include "tensor/cuda_runtime.h"
 
@@ -21,6 +23,8 @@ struct RunContext {
   at::Device device = at::kCPU;
   const tensor::CudaRuntime* cuda = nullptr;  ///< set when device is a CUDA device
   std::string resolved_recipe;                ///< YAML text, saved in every checkpoint
+  loggers::RunEvents* events = nullptr;       ///< what happens to the run
+  Json record;                                ///< begin_run_record()'s
 
   EnginePlace place() const { return {device, trace, reporter}; }
 };

@@ -1,6 +1,7 @@
 #include "recipes/run/run_log.h"
 
 #include "core/error.h"
+#include "loggers/run_events.h"
 
 namespace automodel::recipes {
 
@@ -30,7 +31,8 @@ void drop_records_from(const std::string& path, int64_t first_step) {
 void remove_leftovers(const std::string& folder) {
   for (const std::string& name : list_directory(folder)) {
     const bool is_log = name.starts_with("training.jsonl") || name.starts_with("validation");
-    if (is_log && name.find(cat(".jsonl", kTemporaryEnding)) != std::string::npos) {
+    const bool is_record = name.starts_with(cat(loggers::kRunFile, kTemporaryEnding));
+    if (is_record || (is_log && name.find(cat(".jsonl", kTemporaryEnding)) != std::string::npos)) {
       remove_tree(path_join(folder, name));
     }
   }

@@ -16,10 +16,12 @@
 #include "launcher/local_ranks.h"
 #include "loggers/chrome_trace.h"
 #include "loggers/console.h"
+#include "loggers/run_events.h"
 #include "recipes/check/check_run.h"
 #include "recipes/read/hub_inputs.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/rank_device.h"
+#include "recipes/run/run_record.h"
 #include "recipes/run/train_session.h"
 #include "tensor/page_arena.h"
 
@@ -28,6 +30,8 @@ namespace automodel::recipes {
 namespace {
 
 using loggers::ConsoleReporter;
+using loggers::RecordedReporter;
+using loggers::RunEvents;
 
 /// A recipe that was read and passed its checks, ready for any rank.
 struct PreparedRun {
@@ -40,6 +44,7 @@ struct PreparedRun {
   std::string trace_path;
   std::string log_path;
   std::string device;        ///< "cpu", "cuda" or "": as the recipe says
+  Json record;               ///< begin_run_record()'s; its id is that of rank 0's process
   double begin_seconds = 0;  ///< monotonic_seconds() when the launching process started
 };
 
@@ -78,6 +83,7 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   run.resolved_recipe = config::to_yaml(run.document.root, {.has_values = true});
   run.compared_recipe =
       config::to_yaml(run.document.root, {.has_secrets_hidden = false, .has_values = true});
+  run.record = begin_run_record(options, run.document, diagnostics);
   return run;
 }
 
@@ -103,8 +109,16 @@ void fetch_for_machine(const PreparedRun& run, int local_rank, comm::World& worl
   });
 }
 
-int run_session(const PreparedRun& run, int local_rank, comm::World& world, Reporter& reporter) {
+/// What a rank says, and what is recorded of that.
+struct RankVoice {
+  Reporter& reporter;
+  RunEvents& events;
+};
+
+int run_session(PreparedRun& run, int local_rank, comm::World& world, const RankVoice& voice) {
+  Reporter& reporter = voice.reporter;
   world.group().check_same("recipe or overrides", run.compared_recipe);
+  run.record["id"] = world.group().broadcast_text(run.record.at("id").as_string(), 0);
   fetch_for_machine(run, local_rank, world, reporter);
   const RankDevice place = find_device(run, local_rank, world, reporter);
   if (place.device.is_cpu()) tensor::use_page_arena_for_tensors();
@@ -119,16 +133,20 @@ int run_session(const PreparedRun& run, int local_rank, comm::World& world, Repo
                      .trace = trace ? &*trace : nullptr,
                      .device = place.device,
                      .cuda = place.cuda.get(),
-                     .resolved_recipe = run.resolved_recipe};
+                     .resolved_recipe = run.resolved_recipe,
+                     .events = &voice.events,
+                     .record = run.record};
   TrainSession session(run.recipe, context);
   reporter.info(cat("ready after ", format_duration(monotonic_seconds() - run.begin_seconds)));
   return static_cast<int>(session.run());
 }
 
 /// Runs one rank from start to end. Every error is caught here and its text left for the peers.
-launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, int local_rank,
+launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int local_rank,
                               int num_threads) {
-  ConsoleReporter reporter(console_of(run, place.rank, place.size));
+  ConsoleReporter console(console_of(run, place.rank, place.size));
+  RunEvents events(console, place.rank == 0);
+  RecordedReporter reporter(console, events);
   place.reporter = &reporter;
   at::set_num_threads(num_threads);
   std::optional<comm::World> world;
@@ -137,7 +155,7 @@ launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, 
     world.emplace(place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.shown_recipe));
-    const int status = run_session(run, local_rank, *world, reporter);
+    const int status = run_session(run, local_rank, *world, {reporter, events});
     world->close();
     return status;
   } catch (const std::exception& error) {
@@ -147,11 +165,38 @@ launcher::RankOutcome be_rank(const PreparedRun& run, comm::WorldOptions place, 
   return outcome;
 }
 
+/// The rank that failed first; -1 when none is to blame. A rank that only lost a peer names it:
+/// "rank 0: rank 1 vanished during ...".
+int64_t first_failed_rank(const launcher::RunFailure& failure) {
+  if (failure.status != static_cast<int>(ExitCode::kRankFailed)) return failure.rank;
+  std::string_view text = failure.text;
+  const std::string own = cat("rank ", failure.rank, ": ");
+  if (text.starts_with(own)) text.remove_prefix(own.size());
+  constexpr std::string_view kRank = "rank ";
+  if (!text.starts_with(kRank)) return failure.rank;
+  text.remove_prefix(kRank.size());
+  return parse_int(text.substr(0, text.find(' '))).value_or(failure.rank);
+}
+
+/// Records why the run failed, if it has come to own its folder.
+void record_failure(const PreparedRun& run, const launcher::RunFailure& failure) {
+  Json fields = Json::object();
+  if (const int64_t rank = first_failed_rank(failure); rank >= 0) fields["rank"] = rank;
+  fields["status"] = failure.status;
+  fields["text"] = failure.text;
+  // Nobody is left to tell why it was not recorded; why the run failed has been said.
+  loggers::append_run_event(run.recipe.checkpoint.checkpoint_dir, run.record.at("id").as_string(),
+                            "failure", std::move(fields));
+}
+
 /// Logs why a rank failed that another program started; returns its exit status.
 int report_outcome(const PreparedRun& run, const launcher::RankOutcome& outcome, int rank,
                    int world_size) {
   if (!outcome.failure.empty()) {
     ConsoleReporter(console_of(run, rank, world_size)).error(outcome.failure);
+    // A rank that was lost cannot say so itself: rank 0 does.
+    const bool is_echo = outcome.status == static_cast<int>(ExitCode::kRankFailed);
+    if (rank == 0 || !is_echo) record_failure(run, {rank, outcome.status, outcome.failure});
   }
   return outcome.status;
 }
@@ -160,7 +205,7 @@ double timeout_of(const PreparedRun& run) {
   return run.recipe.dist_env.timeout_minutes * 60.0;
 }
 
-int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
+int run_started_rank(PreparedRun& run, const launcher::RankPlace& place) {
   comm::WorldOptions world;
   world.rank = place.rank;
   world.size = place.world_size;
@@ -186,7 +231,7 @@ int run_started_rank(const PreparedRun& run, const launcher::RankPlace& place) {
   return status;
 }
 
-int run_here(const PreparedRun& run, int num_ranks) {
+int run_here(PreparedRun& run, int num_ranks) {
   if (num_ranks == 1) {
     const int threads = launcher::threads_per_rank(launcher::process_environment(), 1);
     return report_outcome(run, be_rank(run, {}, 0, threads), 0, 1);
@@ -205,8 +250,9 @@ int run_here(const PreparedRun& run, int num_ranks) {
   local.serve_store = [&secret](int listening_fd, int, int) -> std::shared_ptr<void> {
     return std::make_shared<comm::StoreServer>(listening_fd, secret);
   };
-  local.report = [&](const std::string& text) {
-    ConsoleReporter(console_of(run, 0, 1)).error(text);
+  local.report = [&](const launcher::RunFailure& failure) {
+    ConsoleReporter(console_of(run, 0, 1)).error(failure.text);
+    record_failure(run, failure);
   };
   return launcher::run_local_ranks(num_ranks, local);
 }

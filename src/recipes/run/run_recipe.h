@@ -15,6 +15,8 @@ struct RunOptions {
   std::string device;                  ///< "cpu", "cuda" or "": as the recipe says
   std::string trace_path;              ///< Chrome trace; "": none
   std::string log_path;                ///< all ranks' lines are appended to it; "": none
+  std::string version = "";            ///< of the program, for run.json
+  std::vector<std::string> command;    ///< what was typed, for run.json
 };
 
 /// Reads, checks and runs a recipe: in this process, in ranks that it starts, or as one rank of

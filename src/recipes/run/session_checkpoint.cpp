@@ -89,17 +89,17 @@ void SessionCheckpoint::lock_folder() {
   });
 }
 
-bool SessionCheckpoint::restore(const SessionState& state) {
-  if (!recipe_.checkpoint.enabled && !recipe_.checkpoint.restore_from) return false;
+std::string SessionCheckpoint::restore(const SessionState& state) {
+  if (!recipe_.checkpoint.enabled && !recipe_.checkpoint.restore_from) return "";
   const double begin = monotonic_seconds();
   const std::string chosen = choose();
-  if (chosen.empty()) return false;
+  if (chosen.empty()) return "";
   slow_work_.run("loading the checkpoint", [&] { load(state, chosen); });
   reporter_.info(cat("resumed from ", chosen, " (",
                      recipe_.checkpoint.restore_from ? "restore_from" : "the newest checkpoint",
                      "), next step ", state.scheduler.step(), ", in ",
                      format_duration(monotonic_seconds() - begin)));
-  return true;
+  return chosen;
 }
 
 namespace {
@@ -178,7 +178,7 @@ const std::vector<tensor::FlatShard>& SessionCheckpoint::saved_parameters(
   return recipe_.peft ? engine.trained() : engine.parameters();
 }
 
-void SessionCheckpoint::save(const SessionState& state, const SaveRequest& request) {
+std::string SessionCheckpoint::save(const SessionState& state, const SaveRequest& request) {
   const double begin = monotonic_seconds();
   const bool is_coordinator = group_.rank() == 0;
   checkpoint::LifecycleOptions options = lifecycle_options(recipe_.checkpoint, is_coordinator);
@@ -203,6 +203,7 @@ void SessionCheckpoint::save(const SessionState& state, const SaveRequest& reque
     throw;
   }
   reporter_.info(cat("saved ", folder, " in ", format_duration(monotonic_seconds() - begin)));
+  return folder;
 }
 
 void SessionCheckpoint::abandon(checkpoint::Lifecycle& lifecycle,

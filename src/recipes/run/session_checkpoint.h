@@ -48,11 +48,12 @@ class SessionCheckpoint final {
   SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group, comm::SlowWork& slow_work,
                     Reporter& reporter, std::string resolved_recipe);
 
-  /// Continues from the checkpoint that restore_from names, else the newest good one. False when
-  /// there is none and the run starts afresh.
-  bool restore(const SessionState& state);
+  /// Continues from the checkpoint that restore_from names, else the newest good one, and returns
+  /// its folder; "" when there is none and the run starts afresh.
+  std::string restore(const SessionState& state);
 
-  void save(const SessionState& state, const SaveRequest& request);
+  /// Returns the new checkpoint's folder.
+  std::string save(const SessionState& state, const SaveRequest& request);
 
  private:
   const std::vector<tensor::FlatShard>& saved_parameters(const distributed::Engine& engine) const;

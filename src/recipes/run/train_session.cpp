@@ -1,9 +1,13 @@
 #include "recipes/run/train_session.h"
 
+#include <cmath>
+#include <utility>
+
 #include "core/clock.h"
 #include "core/error.h"
 #include "recipes/build/build_model.h"
 #include "recipes/run/initial_weights.h"
+#include "recipes/run/run_record.h"
 #include "recipes/run/session_step.h"
 #include "recipes/run/session_summary.h"
 
@@ -43,17 +47,58 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
 }
 
 void TrainSession::start() {
-  const bool is_resumed = checkpoint_.restore(state());
+  if (!recipe_.benchmark) describe_run();
+  Json start = Json::object();
+  start["num_ranks"] = context_.group.size();
+  context_.events->add("start", std::move(start));
+  double begin = monotonic_seconds();
+  const std::string checkpoint = checkpoint_.restore(state());
+  const bool is_resumed = !checkpoint.empty();
+  Json from = Json::object();
+  from["from"] = is_resumed ? checkpoint : recipe_.model.source;
+  if (is_resumed) record("resume", std::exchange(begin, monotonic_seconds()), from);
   // A checkpoint of adapters does not contain the base model.
   if (!is_resumed || recipe_.peft) {
     load_initial_weights(recipe_, model_, is_resumed, slow_work(), *context_.reporter);
+    from["from"] = recipe_.model.draws_weights() ? "" : recipe_.model.source;
+    record("load", begin, std::move(from));
   }
   if (teacher_) teacher_->load(slow_work(), *context_.reporter);
   if (recipe_.benchmark) return;
   slow_work().run("opening the logs", [&] {
     log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
                  is_resumed);
+    context_.events->open(recipe_.checkpoint.checkpoint_dir, !is_resumed);
   });
+}
+
+void TrainSession::describe_run() {
+  const std::string device = context_.device.is_cpu() ? "cpu" : context_.device.str();
+  add_session({recipe_, model_, *data_.training, validation_, scheduler_, mesh_,
+               context_.group.size(), device},
+              context_.record);
+  slow_work().run("describing the run", [&] {
+    if (context_.group.rank() != 0) return;
+    loggers::write_run_record(recipe_.checkpoint.checkpoint_dir, context_.record,
+                              *context_.reporter);
+  });
+}
+
+void TrainSession::record(std::string_view event, double begin, Json fields) {
+  Json record = Json::object();
+  record["step"] = scheduler_.step();
+  record["epoch"] = scheduler_.epoch();
+  record["seconds"] = monotonic_seconds() - begin;
+  for (auto& [key, value] : fields.as_object()) record[key] = std::move(value);
+  context_.events->add(event, std::move(record));
+}
+
+void TrainSession::record_non_finite(const training::StepResult& result) {
+  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  Json values = Json::object();
+  values["loss"] = result.loss;
+  values["grad_norm"] = result.grad_norm;
+  record("non_finite", monotonic_seconds(), std::move(values));
 }
 
 SessionState TrainSession::state() {
@@ -106,6 +151,10 @@ ExitCode TrainSession::run() {
   }
   context_.reporter->progress("");
   if (benchmark_) benchmark_->finish();
+  Json end = Json::object();
+  if (stopped_by_ != 0) end["signal"] = training::signal_name(stopped_by_);
+  end["status"] = static_cast<int>(stopped_by_ == 0 ? ExitCode::kDone : ExitCode::kPreempted);
+  record(stopped_by_ == 0 ? "end" : "preempted", begin_seconds_, std::move(end));
   if (stopped_by_ != 0) {
     context_.reporter->info(cat("stopped by ", training::signal_name(stopped_by_),
                                 " after saving; start again to continue"));
@@ -147,6 +196,7 @@ training::StepResult TrainSession::train(const Group& group) {
     balance_.describe(recipe_.moe_metrics, step, record);
     train_step_.describe(record);
     log_->train(record);
+    record_non_finite(result);
   }
   context_.reporter->progress(
       progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
@@ -163,13 +213,20 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
     log_->validation(set, record);
   });
   trace("validation", "step", begin);
+  Json of_sets = Json::object();
+  for (const auto& [set, loss] : losses) of_sets[set] = loss;
+  Json fields = Json::object();
+  fields["losses"] = std::move(of_sets);
+  record("validation", begin, std::move(fields));
   return losses;
 }
 
 void TrainSession::save(const SaveRequest& request) {
   const double begin = monotonic_seconds();
-  checkpoint_.save(state(), request);
+  Json fields = Json::object();
+  fields["path"] = checkpoint_.save(state(), request);
   trace("save", "checkpoint", begin);
+  record("save", begin, std::move(fields));
 }
 
 double TrainSession::flops_of(const Group& group) const {

@@ -48,6 +48,12 @@ class TrainSession final {
 
   /// Continues from a checkpoint or loads the first weights, then opens the logs.
   void start();
+  /// Writes run.json.
+  void describe_run();
+  /// Adds an event at this step, which took the seconds since `begin`.
+  void record(std::string_view event, double begin, Json fields = Json::object());
+  /// Records a step that goes on with a loss or norm that is not finite.
+  void record_non_finite(const training::StepResult& result);
   Group next_group();
   /// One optimizer step with logging, validation and saving; returns true when the run ends after
   /// it.

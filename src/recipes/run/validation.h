@@ -25,6 +25,7 @@ class Validation final {
              const std::vector<std::shared_ptr<models::CausalLM>>& parts);
 
   bool is_empty() const { return sets_.empty(); }
+  const std::vector<ValidationSet>& sets() const { return sets_; }
 
   /// Returns the loss of each set by name, after step `step`. Every rank calls it.
   std::vector<std::pair<std::string, double>> run(int64_t step, const Listener& listener);

@@ -1,0 +1,168 @@
+#include "report/chart.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/text.h"
+#include "report/html.h"
+
+namespace automodel::report {
+
+namespace {
+
+// Of the picture, in its own units.
+constexpr int kWidth = 720, kHeight = 270, kLeft = 62, kRight = 12, kTop = 10, kBottom = 40;
+constexpr int kYTicks = 5, kXTicks = 7;
+
+/// From values to places in the picture.
+class Scale final {
+ public:
+  explicit Scale(const ChartOptions& options) : options_(options) {
+    low_ = height_of(options.y.low);
+    high_ = height_of(options.y.high);
+    if (high_ <= low_) {  // a constant lies in the middle
+      low_ -= 1;
+      high_ += 1;
+    } else if (!options.is_log) {
+      const double margin = (high_ - low_) * 0.04;
+      low_ -= margin;
+      high_ += margin;
+    }
+  }
+
+  int x(double value) const {
+    const double size = options_.x.size();
+    const double share = size > 0 ? (value - options_.x.low) / size : 0.5;
+    return static_cast<int>(std::lround(kLeft + share * (kWidth - kLeft - kRight)));
+  }
+  int y(double value) const {
+    const double share = (height_of(value) - low_) / (high_ - low_);
+    const double place = kHeight - kBottom - share * (kHeight - kBottom - kTop);
+    return static_cast<int>(std::lround(std::clamp(place, 0.0, 1.0 * kHeight)));
+  }
+  bool shows(double value) const { return !options_.is_log || value > 0; }
+
+ private:
+  double height_of(double value) const { return options_.is_log ? std::log10(value) : value; }
+
+  const ChartOptions& options_;
+  double low_ = 0, high_ = 1;
+};
+
+std::string axis_text(double value, bool has_time) {
+  return has_time ? span_text(value) : short_number(value);
+}
+
+/// Whole steps and tokens, or times that are round in the unit that they are shown in.
+std::vector<double> x_ticks(const ChartOptions& options) {
+  if (options.x.is_empty) return {};
+  const double unit = options.has_time ? time_unit(options.x.high) : 1;
+  std::vector<double> ticks;
+  const Range in_units{options.x.low / unit, options.x.high / unit, false};
+  for (const double tick : ticks_of(in_units, kXTicks)) {
+    if (options.has_time || tick == std::floor(tick)) ticks.push_back(tick * unit);
+  }
+  return ticks;
+}
+
+std::string axes(const ChartOptions& options, const Scale& scale) {
+  std::string out = "<g class=\"axis\" aria-hidden=\"true\">";
+  const auto y_ticks =
+      options.is_log ? log_ticks_of(options.y, kYTicks) : ticks_of(options.y, kYTicks);
+  for (const double tick : y_ticks) {
+    const int y = scale.y(tick);
+    out += cat("<path d=\"M", kLeft, " ", y, "H", kWidth - kRight, "\"/><text x=\"", kLeft - 6,
+               "\" y=\"", y + 4, "\" text-anchor=\"end\">", short_number(tick), "</text>");
+  }
+  for (const double tick : x_ticks(options)) {
+    const int x = scale.x(tick);
+    out += cat("<path d=\"M", x, " ", kHeight - kBottom, "v4\"/><text x=\"", x, "\" y=\"",
+               kHeight - kBottom + 17, "\" text-anchor=\"middle\">",
+               axis_text(tick, options.has_time), "</text>");
+  }
+  return out + cat("<text x=\"", (kLeft + kWidth - kRight) / 2, "\" y=\"", kHeight - 5,
+                   "\" text-anchor=\"middle\">", options.x_title, "</text></g>");
+}
+
+/// Up and down through every column's lowest and highest value.
+std::string raw_path(const Curve& curve, const Scale& scale) {
+  std::string path;
+  bool is_up = true;  // alternating, so that neighbours are joined without going back
+  for (const Column& column : curve.columns) {
+    if (!scale.shows(column.high)) continue;
+    const int high = scale.y(column.high);
+    const int low = scale.shows(column.low) ? scale.y(column.low) : high;
+    const int from = is_up ? low : high, to = is_up ? high : low;
+    path += cat(path.empty() ? "M" : "L", scale.x(column.x), " ", from);
+    if (to != from) path += cat("V", to);
+    is_up = !is_up;
+  }
+  return path;
+}
+
+std::string smooth_path(const Curve& curve, const Scale& scale) {
+  std::string path;
+  for (const Column& column : curve.columns) {
+    if (!scale.shows(column.smooth)) continue;
+    path += cat(path.empty() ? "M" : "L", scale.x(column.x), " ", scale.y(column.smooth));
+  }
+  return path;
+}
+
+/// A path as an element; one of a single point would not be seen, so it gets a length.
+std::string path_element(const std::string& path, std::string_view classes) {
+  if (path.empty()) return "";
+  return cat("<path class=\"", classes, "\" d=\"", path,
+             path.find('L') == std::string::npos && path.find('V') == std::string::npos ? "h1" : "",
+             "\"/>");
+}
+
+std::string run_elements(const ChartCurve& run, const Scale& scale) {
+  const std::string color = cat("c", run.color % 8, run.color >= 8 ? " dashed" : "");
+  std::string out = cat("<g class=\"", color, "\"><title>", escaped(run.name), "</title>");
+  const auto add_line = [&](double x, const char* classes) {
+    out += cat("<path class=\"", classes, "\" d=\"M", scale.x(x), " ", kTop, "V", kHeight - kBottom,
+               "\"/>");
+  };
+  for (const double x : run.marks) add_line(x, "mark");
+  for (const double x : run.failures) add_line(x, "mark failed");
+  out += path_element(raw_path(run.curve, scale), "raw");
+  out += path_element(smooth_path(run.curve, scale), "smooth");
+  for (const auto& [x, y] : run.dots) {
+    if (!std::isfinite(y) || !scale.shows(y)) continue;
+    out += cat("<circle r=\"3.5\" cx=\"", scale.x(x), "\" cy=\"", scale.y(y), "\"/>");
+  }
+  std::string bad;
+  for (const double x : run.curve.non_finite_x) {
+    bad += cat("M", scale.x(x), " ", kTop, "l3-7h-6z");
+  }
+  if (!bad.empty()) out += cat("<path class=\"bad\" d=\"", bad, "\"/>");
+  return out + "</g>";
+}
+
+/// "loss against steps, linear: a from 7.67 to 4.8".
+std::string spoken(const std::vector<ChartCurve>& curves, const ChartOptions& options) {
+  constexpr size_t kMost = 8;
+  std::vector<std::string> parts;
+  for (const ChartCurve& run : curves) {
+    const auto& columns = run.curve.columns;
+    if (columns.empty()) continue;
+    parts.push_back(cat(run.name, " from ", short_number(columns.front().smooth), " to ",
+                        short_number(columns.back().smooth)));
+  }
+  return cat(options.title, " against ", options.x_title, options.is_log ? ", logarithmic" : "",
+             ": ", join_first(parts, kMost));
+}
+
+}  // namespace
+
+std::string chart_svg(const std::vector<ChartCurve>& curves, const ChartOptions& options) {
+  const Scale scale(options);
+  std::string out =
+      cat("<svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" role=\"img\" aria-label=\"",
+          escaped(spoken(curves, options)), "\">", axes(options, scale));
+  for (const ChartCurve& run : curves) out += run_elements(run, scale);
+  return out + "</svg>\n";
+}
+
+}  // namespace automodel::report

@@ -1,0 +1,216 @@
+// What a run leaves in run.json and events.jsonl, of processes as people start them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "comm/ranks.h"
+#include "recipes/saving_runs.h"
+
+namespace automodel::recipes {
+namespace {
+
+using test::Program;
+using test::ProgramResult;
+using test::read_records;
+using test::TemporaryDirectory;
+using testing::HasSubstr;
+using Texts = std::vector<std::string>;
+
+std::vector<Json> events_of(const std::string& place) {
+  return read_records(path_join(place, "events.jsonl"));
+}
+
+/// "save 1": the names of a run's events, with their steps.
+Texts names_of(const std::vector<Json>& events) {
+  Texts names;
+  for (const Json& event : events) {
+    const Json* step = event.find("step");
+    const std::string name = event.at("event").as_string();
+    names.push_back(step == nullptr ? name : cat(name, " ", step->as_int()));
+  }
+  return names;
+}
+
+Texts without_warnings(Texts names) {
+  std::erase(names, "warning");
+  return names;
+}
+
+class RunRecordTest : public testing::Test {
+ protected:
+  std::vector<std::string> saving_run(const test::Spread& spread = {}) const {
+    return test::saving_run(recipe_, place_, spread);
+  }
+
+  TemporaryDirectory folder_;
+  std::string recipe_ = test::write_saving_recipe(folder_);
+  std::string place_ = folder_.file("run");
+};
+
+TEST_F(RunRecordTest, ARunSaysWhatItIs) {
+  auto arguments = saving_run({2, {}});
+  arguments.insert(arguments.end(), {"--wandb.enable=false", "--wandb.api_key=abcdef"});
+  const ProgramResult run = test::run_program(arguments);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json record = Json::parse_file(path_join(place_, "run.json"));
+  EXPECT_EQ(record.at("format").as_int(), 1);
+  EXPECT_FALSE(record.at("version").as_string().empty());
+  EXPECT_EQ(record.at("recipe").as_string(), recipe_);
+  EXPECT_EQ(record.at("num_ranks").as_int(), 2);
+  EXPECT_EQ(record.at("max_steps").as_int(), 4);
+  EXPECT_EQ(record.at("mesh").at("dp_shard").as_int(), 2);
+  EXPECT_EQ(record.at("model").at("architecture").as_string(), "LlamaForCausalLM");
+  EXPECT_GT(record.at("model").at("num_parameters").as_int(), 0);
+  EXPECT_GT(record.at("machine").at("memory_bytes").as_int(), 0);
+  EXPECT_GT(record.at("data").at("batches_per_epoch_of_a_rank").as_int(), 0);
+  EXPECT_EQ(record.at("data").at("validation_batches_of_a_rank").as_object().size(), 1U);
+  const Json& command = record.at("command");
+  EXPECT_EQ(command.as_array().at(1).as_string(), "run");
+  EXPECT_EQ(command.as_array().back().as_string(), "--wandb.api_key=******");
+  const auto value_of = [&](const char* key) {
+    const Json& entry = record.at("values").at(key);
+    return cat(entry.at("value").dump(), " ", entry.at("origin").as_string());
+  };
+  EXPECT_EQ(value_of("step_scheduler.max_steps"), "4 command line");
+  EXPECT_EQ(value_of("wandb.api_key"), "\"******\" command line");
+  EXPECT_THAT(value_of("checkpoint.save_consolidated"), HasSubstr(cat(" ", recipe_, ":")));
+  EXPECT_EQ(value_of("checkpoint.model_save_format"), "\"safetensors\" default");
+  EXPECT_EQ(value_of("clip_grad_norm.norm_type"), "2.0 default");
+}
+
+TEST_F(RunRecordTest, EventsTellOfSavesValidationsAndResuming) {
+  const ProgramResult whole = test::run_program(saving_run());
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  EXPECT_EQ(
+      without_warnings(names_of(events_of(place_))),
+      (Texts{"start", "load 0", "validation 1", "save 1", "validation 3", "save 3", "end 4"}));
+  const Json record = Json::parse_file(path_join(place_, "run.json"));
+  auto longer = saving_run();
+  longer.emplace_back("--step_scheduler.max_steps=6");
+  const ProgramResult resumed = test::run_program(longer);
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(without_warnings(names_of(events_of(place_))),
+            (Texts{"start", "load 0", "validation 1", "save 1", "validation 3", "save 3", "end 4",
+                   "start", "resume 4", "validation 5", "save 5", "end 6"}));
+  const Json again = Json::parse_file(path_join(place_, "run.json"));
+  EXPECT_NE(again.at("id").as_string(), record.at("id").as_string());
+  EXPECT_EQ(again.at("max_steps").as_int(), 6);
+  for (const std::string& name : list_directory(place_)) {
+    EXPECT_THAT(name, testing::Not(HasSubstr(".tmp-")));
+  }
+}
+
+TEST_F(RunRecordTest, AWarningIsAnEvent) {
+  auto arguments = saving_run();
+  arguments.emplace_back("--step_scheduler.log_remote_every_steps=2");
+  ASSERT_EQ(test::run_program(arguments).status, 0);
+  Texts warnings;
+  for (const Json& event : events_of(place_)) {
+    if (event.at("event").as_string() == "warning")
+      warnings.push_back(event.at("text").as_string());
+  }
+  EXPECT_THAT(warnings, testing::Contains(HasSubstr("'log_remote_every_steps' has no effect")));
+}
+
+TEST_F(RunRecordTest, APreemptedRunSaysSo) {
+  const test::FailingCalls counted{.folder = place_, .log = folder_.file("calls.log")};
+  ASSERT_EQ(test::run_program(saving_run(), counted.environment()).status, 0);
+  const auto writes =
+      test::numbers_of(test::read_calls(counted.log), 0, "write", "/training.jsonl");
+  remove_tree(place_);
+  const test::FailingCalls failing{
+      .folder = place_, .rank = 0, .at = writes.at(0), .action = "signal:15"};
+  EXPECT_EQ(test::run_program(saving_run(), failing.environment()).status, 75);
+  const std::vector<Json> events = events_of(place_);
+  EXPECT_EQ(names_of(events).back(), "preempted 1");
+  EXPECT_EQ(events.back().at("signal").as_string(), "SIGTERM");
+}
+
+TEST_F(RunRecordTest, AKilledRankIsNamedByWhoStartedIt) {
+  Program program(
+      test::on(test::sharded(2), test::smoke_run(place_, {"--step_scheduler.max_steps=1000000",
+                                                          "--step_scheduler.num_epochs=1000000",
+                                                          "--checkpoint.enabled=false"})));
+  test::wait_for_records(path_join(place_, "training.jsonl"));
+  const std::vector<pid_t> ranks = test::children_of(program.pid());
+  ASSERT_EQ(ranks.size(), 2U);
+  ::kill(ranks[1], SIGKILL);
+  EXPECT_EQ(program.wait().status, 128 + SIGKILL);
+  const Json failure = events_of(place_).back();
+  EXPECT_EQ(failure.at("event").as_string(), "failure");
+  EXPECT_EQ(failure.at("rank").as_int(), 1);
+  EXPECT_EQ(failure.at("status").as_int(), 128 + SIGKILL);
+  EXPECT_EQ(failure.at("text").as_string(),
+            cat("rank 1 (pid ", ranks[1], ") was killed by signal 9 (Killed)"));
+}
+
+TEST_F(RunRecordTest, AFailureOfOneProcessIsAnEvent) {
+  auto arguments = saving_run();
+  arguments.emplace_back("--optimizer.lr=1e30");
+  arguments.emplace_back("--lr_scheduler.lr_warmup_steps=0");
+  EXPECT_EQ(test::run_program(arguments).status, 5);
+  const Json failure = events_of(place_).back();
+  EXPECT_EQ(failure.at("event").as_string(), "failure");
+  EXPECT_EQ(failure.at("status").as_int(), 5);
+  EXPECT_THAT(failure.at("text").as_string(), HasSubstr("nothing was updated"));
+}
+
+TEST_F(RunRecordTest, StepsThatAreNotFiniteAndGoOnAreEvents) {
+  auto arguments = saving_run();
+  arguments.insert(arguments.end(), {"--optimizer.lr=1e30", "--lr_scheduler.lr_warmup_steps=0",
+                                     "--stop_on_non_finite=false"});
+  const ProgramResult run = test::run_program(arguments);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(names_of(events_of(place_)), testing::Contains("non_finite 3"));
+}
+
+TEST_F(RunRecordTest, ARanksFailureUnderAnotherLauncherIsAnEvent) {
+  const std::string port = cat("MASTER_PORT=", comm::free_port());
+  std::vector<std::unique_ptr<Program>> ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.push_back(std::make_unique<Program>(
+        test::smoke_run(
+            place_, {"--step_scheduler.max_steps=1000000", "--step_scheduler.num_epochs=1000000",
+                     "--checkpoint.enabled=false"}),
+        Texts{cat("RANK=", rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", port,
+              "AUTOMODEL_RUN_SECRET=of this test"}));
+  }
+  test::wait_for_records(path_join(place_, "training.jsonl"));
+  ::kill(ranks[1]->pid(), SIGKILL);
+  EXPECT_EQ(ranks[0]->wait().status, 4);
+  ranks[1]->wait();
+  const Json failure = events_of(place_).back();
+  EXPECT_EQ(failure.at("event").as_string(), "failure");
+  EXPECT_EQ(failure.at("rank").as_int(), 1);
+  EXPECT_THAT(failure.at("text").as_string(), HasSubstr("rank 1 vanished during "));
+}
+
+TEST_F(RunRecordTest, ASecondRunOfAFolderLeavesTheFirstOnesRecordsAlone) {
+  Program first(test::smoke_run(
+      place_, {"--step_scheduler.max_steps=1000000", "--step_scheduler.num_epochs=1000000",
+               "--checkpoint.enabled=false"}));
+  test::wait_for_records(path_join(place_, "training.jsonl"));
+  const std::string record = read_file(path_join(place_, "run.json"));
+  const std::string events = read_file(path_join(place_, "events.jsonl"));
+  EXPECT_EQ(test::run_program(test::smoke_run(place_)).status, 3);
+  EXPECT_EQ(read_file(path_join(place_, "run.json")), record);
+  EXPECT_EQ(read_file(path_join(place_, "events.jsonl")), events);
+  ::kill(first.pid(), SIGKILL);
+  first.wait();
+}
+
+TEST_F(RunRecordTest, FilesThatCannotBeWrittenAreAWarningAndTheRunGoesOn) {
+  std::filesystem::create_directories(path_join(place_, "run.json"));  // in the way
+  std::filesystem::create_directories(path_join(place_, "events.jsonl.old/in the way"));
+  write_file_atomic(path_join(place_, "events.jsonl"), "{}\n");
+  const ProgramResult run = test::run_program(saving_run());
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("the run is not described: cannot write "));
+  EXPECT_THAT(run.err, HasSubstr("events of the run are lost: cannot rename "));
+  EXPECT_EQ(test::lines_of(path_join(place_, "training.jsonl")).size(), 4U);
+}
+
+}  // namespace
+}  // namespace automodel::recipes

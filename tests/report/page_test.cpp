@@ -1,0 +1,178 @@
+#include "report/page.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "report/html.h"
+#include "report/run_facts.h"
+#include "report/run_folder.h"
+
+namespace automodel::report {
+namespace {
+
+using test::step_line;
+using test::TemporaryDirectory;
+using test::write_run;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string description(const std::string& lr) {
+  return cat(
+      "{\"max_steps\": 4, \"version\": \"0.1.0\", \"model\": {\"architecture\": "
+      "\"Llama<b>\"}, \"values\": {\"optimizer.lr\": {\"value\": ",
+      lr,
+      ", \"origin\": \"command line\"}, \"seed\": {\"value\": 42, \"origin\": "
+      "\"default\"}}}");
+}
+
+std::string event(const std::string& name, const std::string& time, const std::string& more = "") {
+  return cat("{\"event\": \"", name, "\", \"timestamp\": \"2026-08-01T00:00:", time, ".000Z\"",
+             more, "}\n");
+}
+
+/// Every element of HTML is closed, in order; `void` elements have no end.
+void expect_balanced(const std::string& html) {
+  static const std::regex tag("<(/?)([a-z0-9]+)[^>]*?(/?)>");
+  const std::string without_style =
+      std::regex_replace(html, std::regex("<style>[^<]*</style>"), "");
+  std::vector<std::string> open;
+  for (std::sregex_iterator it(without_style.begin(), without_style.end(), tag), end; it != end;
+       ++it) {
+    const std::string name = (*it)[2];
+    if (name == "meta" || name == "input" || (*it)[3] == "/") continue;
+    if ((*it)[1] == "") {
+      open.push_back(name);
+    } else {
+      ASSERT_FALSE(open.empty()) << "</" << name;
+      ASSERT_EQ(open.back(), name);
+      open.pop_back();
+    }
+  }
+  EXPECT_THAT(open, testing::IsEmpty());
+}
+
+class PageTest : public testing::Test {
+ protected:
+  std::string page(const std::vector<std::string>& folders) {
+    return report_page(read_runs(folders));
+  }
+
+  TemporaryDirectory parent_;
+};
+
+TEST_F(PageTest, NamesAndTextsAreShownAndNotRun) {
+  const std::string folder = write_run(
+      parent_,
+      {.name = "<script>alert(1)<",
+       .training = step_line(0, "2") + step_line(1, "1"),
+       .events = event("start", "01") +
+                 event("failure", "09",
+                       ", \"rank\": 1, \"status\": 5, \"text\": \"<img src=x onerror=y>\""),
+       .description = description("0.5")});
+  const std::string html = page({folder});
+  EXPECT_THAT(html, Not(HasSubstr("<script")));
+  EXPECT_THAT(html, Not(HasSubstr("<img")));
+  EXPECT_THAT(html, Not(HasSubstr("Llama<b>")));
+  EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(1)&lt;"));
+  EXPECT_THAT(html, HasSubstr("failed: &lt;img src=x onerror=y&gt;"));
+  expect_balanced(html);
+}
+
+TEST_F(PageTest, ThePageNeedsNothingFromElsewhere) {
+  const std::string html = page({write_run(parent_, {.training = step_line(0, "2")})});
+  for (const char* word : {"http:", "https:", "src=", "url(", "@import", "<link"}) {
+    EXPECT_THAT(html, Not(HasSubstr(word)));
+  }
+  EXPECT_THAT(html, HasSubstr("prefers-color-scheme:dark"));
+  EXPECT_THAT(html, HasSubstr("@media print"));
+}
+
+TEST_F(PageTest, EveryChartIsDrawnAgainstEveryAxisAndSpeaks) {
+  const std::string html =
+      page({write_run(parent_, {.name = "a", .training = step_line(0, "8") + step_line(1, "4")})});
+  for (const char* axis : {"by-step", "by-tokens", "by-time"}) {
+    EXPECT_THAT(html, HasSubstr(cat("<div class=\"", axis, " linear\"><svg")));
+    EXPECT_THAT(html, HasSubstr(cat("<div class=\"", axis, " log\"><svg")));
+  }
+  EXPECT_THAT(html, HasSubstr("aria-label=\"loss against step: a from 8 to 4\""));
+  EXPECT_THAT(html, HasSubstr("<tr><th scope=\"row\">1</th><td class=\"number\">4</td>"));
+}
+
+TEST_F(PageTest, TwoRunsShowWhatDiffers) {
+  const std::string first = write_run(
+      parent_, {.name = "a", .training = step_line(0, "2"), .description = description("0.5")});
+  const std::string second = write_run(
+      parent_, {.name = "b", .training = step_line(0, "3"), .description = description("0.25")});
+  const std::string html = page({first, second});
+  const size_t begin = html.find("<h2>What differs"), end = html.find("<h2>", begin + 4);
+  ASSERT_NE(begin, std::string::npos);
+  const std::string section = html.substr(begin, end - begin);
+  EXPECT_THAT(section, HasSubstr("<th scope=\"row\">optimizer.lr</th><td>0.5</td><td>0.25</td>"));
+  EXPECT_THAT(section, Not(HasSubstr("seed")));
+  EXPECT_THAT(page({first}), Not(HasSubstr("What differs")));
+}
+
+TEST_F(PageTest, MetricsThatAreNotFiniteAreMarked) {
+  const std::string html = page({write_run(
+      parent_, {.training = step_line(0, "2") + step_line(1, "NaN") + step_line(2, "1")})});
+  EXPECT_THAT(html, HasSubstr("class=\"bad\""));
+  EXPECT_THAT(html, Not(HasSubstr("nan ")));  // in no path
+  expect_balanced(html);
+}
+
+TEST_F(PageTest, ARunWithoutAStepIsAPageToo) {
+  const std::string html = page({write_run(parent_, {.description = description("1")})});
+  EXPECT_THAT(html, HasSubstr("No step has been recorded yet."));
+  expect_balanced(html);
+}
+
+TEST_F(PageTest, TimeIsSharedOutByTheEvents) {
+  const std::string folder = write_run(
+      parent_,
+      {.training = step_line(0, "2", "2026-08-01T00:00:10.000Z"),
+       .events = event("start", "00") + event("load", "04", ", \"step\": 0, \"seconds\": 3.5") +
+                 event("save", "20", ", \"step\": 0, \"seconds\": 2.0") + event("start", "50") +
+                 event("resume", "55", ", \"step\": 1, \"seconds\": 4.0")});
+  std::string found;
+  for (const TimeShare& share : time_shares(read_run(folder))) {
+    found += cat(share.name, " ", share.seconds, "; ");
+  }
+  // 20 s and 5 s; the 30 s between the two processes do not count.
+  EXPECT_EQ(found, "steps 15.5; validation 0; saving 2; loading 3.5; resuming 4; ");
+}
+
+TEST_F(PageTest, FiftyRunsOfManyStepsAreASmallPage) {
+  std::string lines;
+  for (int64_t step = 0; step < 3000; ++step) lines += step_line(step, cat(step % 97 + 1));
+  std::vector<std::string> folders;
+  for (int i = 0; i < 50; ++i) {
+    folders.push_back(write_run(parent_, {.name = cat("run", i), .training = lines}));
+  }
+  EXPECT_LT(page(folders).size(), 5U << 20);
+}
+
+TEST(HtmlTest, TextsAreEscapedAndBadBytesReplaced) {
+  EXPECT_EQ(escaped("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
+  EXPECT_EQ(escaped("\xC3\xA4 \xFF \x01"), "\xC3\xA4 \xEF\xBF\xBD \xEF\xBF\xBD");
+}
+
+TEST(HtmlTest, TimesAreShownInOneUnit) {
+  EXPECT_EQ(span_text(0), "0 s");
+  EXPECT_EQ(span_text(99.5), "99.5 s");
+  EXPECT_EQ(span_text(300), "5 min");
+  EXPECT_EQ(span_text(9000), "2.5 h");
+  EXPECT_EQ(span_text(3 * 86400), "3 d");
+}
+
+TEST(HtmlTest, NumbersAreShort) {
+  EXPECT_EQ(short_number(0), "0");
+  EXPECT_EQ(short_number(0.00012345), "0.000123");
+  EXPECT_EQ(short_number(1234567), "1.235M");
+  EXPECT_EQ(short_number(54321), "54.32k");
+  EXPECT_EQ(short_number(std::nan("")), "nan");
+}
+
+}  // namespace
+}  // namespace automodel::report

@@ -1,0 +1,164 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "core/descriptor.h"
+#include "core/utf8.h"
+#include "report/braille.h"
+#include "report/run_folder.h"
+#include "report/run_follower.h"
+#include "report/watch_command.h"
+#include "report/watch_picture.h"
+
+namespace automodel::report {
+namespace {
+
+using test::step_line;
+using test::TemporaryDirectory;
+using test::write_run;
+using testing::HasSubstr;
+
+void append(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::app) << text;
+}
+
+size_t num_characters(const std::string& text) {
+  size_t count = 0;
+  for (size_t at = 0; at < text.size(); ++count) next_code_point(text, at);
+  return count;
+}
+
+RecordedRun run_of(const std::string& name, int64_t num_steps) {
+  RecordedRun run;
+  run.name = name;
+  for (int64_t step = 0; step < num_steps; ++step) {
+    const std::string seconds = cat(step / 10, step % 10);
+    add_steps(step_line(step, cat(num_steps - step), cat("2026-08-01T00:00:", seconds, ".000Z")),
+              run.steps);
+  }
+  run.description = Json::parse("{\"max_steps\": 50}", "run.json");
+  return run;
+}
+
+TEST(BrailleTest, ACurveIsDrawnFromItsColumns) {
+  Curve curve;
+  curve.columns = {{0.25, 0, 0, 0}, {0.75, 1, 1, 1}, {1.25, 0, 1, 0}, {1.75, 1, 1, 1}};
+  const DotChart chart{2, 1, {0, 2, false}, {0, 1, false}, false};
+  // The lowest dot, then up to the highest one; a whole column, and the highest again.
+  EXPECT_EQ(draw_dots({{&curve, 0}}, chart), (std::vector<std::string>{"⡸⡏"}));
+  EXPECT_EQ(draw_dots({}, chart), (std::vector<std::string>{"⠀⠀"}));
+}
+
+TEST(BrailleTest, RunsHaveColours) {
+  Curve low, high;
+  low.columns = {{0, 0, 0, 0}};
+  high.columns = {{1, 1, 1, 1}};
+  const DotChart chart{2, 1, {0, 1, false}, {0, 1, false}, true};
+  EXPECT_EQ(draw_dots({{&low, 0}, {&high, 1}}, chart),
+            (std::vector<std::string>{"\x1b[36m⡀\x1b[0m\x1b[33m⠈\x1b[0m"}));
+}
+
+TEST(WatchPictureTest, ItFillsATerminalAndNoMore) {
+  const RecordedRun first = run_of("first", 20), second = run_of("second", 30);
+  for (const Terminal terminal : {Terminal{80, 24}, Terminal{200, 60}, Terminal{40, 12}}) {
+    const auto lines = watch_picture({&first, &second}, terminal);
+    EXPECT_LE(lines.size(), static_cast<size_t>(terminal.height - 1));
+    for (const std::string& line : lines) {
+      EXPECT_LE(num_characters(line), static_cast<size_t>(terminal.width)) << line;
+    }
+  }
+  const auto lines = watch_picture({&first, &second}, {80, 24});
+  EXPECT_THAT(lines[0],
+              testing::StartsWith("first  step 20/50  loss 1  ready in 30 s  not recorded"));
+  EXPECT_THAT(lines[1], testing::StartsWith("second  step 30/50"));
+  EXPECT_THAT(lines[2], HasSubstr("loss 1 1"));
+  EXPECT_THAT(lines[2], HasSubstr("gradient norm 1.5 1.5"));
+}
+
+TEST(WatchPictureTest, ANameCannotMoveTheCursor) {
+  EXPECT_EQ(fitted("a\x1b[2Jb\n\xFF", 12), "a?[2Jb??    ");
+  EXPECT_EQ(fitted("ääää", 3), "äää");
+  EXPECT_EQ(fitted("\xC2\x9B", 2), "? ");  // C1's own CSI
+}
+
+TEST(WatchPictureTest, TheTimeLeftIsThatOfTheLatestSteps) {
+  RecordedRun run = run_of("a", 20);
+  EXPECT_EQ(seconds_left(run), 30);
+  run.events.push_back({"end", 0, {}, Json::object()});
+  EXPECT_TRUE(std::isnan(seconds_left(run)));
+}
+
+TEST(RunFollowerTest, OnlyWholeLinesAreReadAndEachOnce) {
+  const TemporaryDirectory parent;
+  const std::string folder = write_run(parent, {.training = step_line(0, "3")});
+  const std::string file = path_join(folder, "training.jsonl");
+  RunFollower follower(folder, "a");
+  EXPECT_EQ(follower.run().steps.size(), 1U);
+  EXPECT_FALSE(follower.update());
+  const std::string next = step_line(1, "2");
+  append(file, next.substr(0, 30));
+  follower.update();
+  EXPECT_EQ(follower.run().steps.size(), 1U);
+  append(file, next.substr(30) + step_line(2, "1"));
+  EXPECT_TRUE(follower.update());
+  EXPECT_EQ(follower.run().steps.step, (std::vector<double>{0, 1, 2}));
+  EXPECT_EQ(follower.run().steps.tokens.back(), 300);
+  write_file_atomic(file, step_line(0, "9"));  // as a resumed run does
+  EXPECT_TRUE(follower.update());
+  EXPECT_EQ(follower.run().steps.of(Metric::kLoss), (std::vector<double>{9}));
+}
+
+TEST(RunFollowerTest, ARunHasEndedWhenItSaysSoOrItsLockIsFree) {
+  const TemporaryDirectory parent;
+  const std::string folder = write_run(parent, {.training = step_line(0, "3")});
+  RunFollower follower(folder, "a");
+  EXPECT_FALSE(follower.has_ended());  // without a lock nothing is known
+  write_file_atomic(path_join(folder, ".lock"), "held");
+  {
+    const Descriptor file(::open(path_join(folder, ".lock").c_str(), O_RDWR | O_CLOEXEC));
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_len = 1;
+    ASSERT_EQ(::fcntl(file.get(), F_OFD_SETLK, &lock), 0);
+    EXPECT_FALSE(follower.has_ended());
+    append(path_join(folder, "events.jsonl"),
+           "{\"event\": \"end\", \"timestamp\": \"2026-08-01T00:00:00.000Z\"}\n");
+    follower.update();
+    EXPECT_TRUE(follower.has_ended());
+  }
+  EXPECT_TRUE(RunFollower(folder, "a").has_ended());
+}
+
+TEST(WatchTest, ThatIsNoTerminalGetsALineAStepUntilTheEnd) {
+  const TemporaryDirectory parent;
+  const std::string folder = write_run(
+      parent, {.name = "a",
+               .training = step_line(0, "3") + step_line(1, "NaN"),
+               .events = "{\"event\": \"end\", \"timestamp\": \"2026-08-01T00:00:00.000Z\"}\n"});
+  std::ostringstream out;
+  testing::internal::CaptureStdout();  // no terminal
+  EXPECT_EQ(watch({{folder}, false}, out), 0);
+  testing::internal::GetCapturedStdout();
+  EXPECT_EQ(out.str(),
+            "a | step 0 | loss 3 | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
+            "a | step 1 | loss nan | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
+            "a | done\n");
+}
+
+TEST(WatchTest, OncePrintsThePicture) {
+  const TemporaryDirectory parent;
+  const std::string folder = write_run(parent, {.name = "a", .training = step_line(0, "3")});
+  std::ostringstream out;
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(watch({{folder}, true}, out), 0);
+  testing::internal::GetCapturedStdout();
+  EXPECT_THAT(out.str(), testing::StartsWith("a  step 1  loss 3  not recorded"));
+  EXPECT_EQ(out.str().find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace automodel::report
