@@ -64,7 +64,8 @@ TEST(CliTest, UnknownCommandsGetASuggestion) {
             "unknown command 'chekc'; did you mean 'check'?; commands: run, check, plan, "
             "inspect-data, schema, "
             "explain, "
-            "tokenize, render-chat, parity, merge-lora, ls, cp, new, doctor, completion, version; "
+            "tokenize, render-chat, parity, merge-lora, ls, cp, new, doctor, completion, report, "
+            "watch, version; "
             "or give a recipe (.yaml)\n");
 }
 
