@@ -258,7 +258,7 @@ bool contains(Run& run, const Value& container, const Value& value) {
         throw Failure(cat("'in <string>' requires string as left operand, not ", type_name(value)));
       }
       run.step_bytes(container.text->bytes.size());
-      return container.text->bytes.find(value.text->bytes) != std::string_view::npos;
+      return find_in(container.text->bytes, value.text->bytes) != std::string_view::npos;
     case Kind::kDict:
       return container.dict->find(run, value) != nullptr;
     case Kind::kDictView:

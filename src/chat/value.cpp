@@ -339,8 +339,10 @@ bool is_less(Run& run, const Value& left, const Value& right, const char* symbol
 }
 
 size_t hash_of(Run& run, const Value& value) {
+  run.step();
   switch (value.kind) {
     case Kind::kString:
+      run.step_bytes(value.text->bytes.size());
       return std::hash<std::string_view>()(value.text->bytes);
     case Kind::kBool:
     case Kind::kInt:
