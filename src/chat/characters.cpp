@@ -251,4 +251,19 @@ std::string_view stripped(std::string_view text, bool at_left, bool at_right) {
   return text.substr(begin, end - begin);
 }
 
+size_t find_in(std::string_view text, std::string_view wanted, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (wanted.empty()) return from;
+  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_in(std::string_view text, std::string_view wanted) {
+  const std::string backwards(text.rbegin(), text.rend());
+  const size_t found = find_in(backwards, std::string(wanted.rbegin(), wanted.rend()));
+  if (found == std::string_view::npos) return found;
+  return text.size() - found - wanted.size();
+}
+
 }  // namespace automodel::chat

@@ -41,4 +41,9 @@ std::string case_folded(std::string_view text);
 /// Without white space (Python's) at the left, the right or both ends.
 std::string_view stripped(std::string_view text, bool at_left, bool at_right);
 
+/// Where `wanted` is in `text` at or behind byte `from`, in time linear in both; npos: nowhere.
+size_t find_in(std::string_view text, std::string_view wanted, size_t from = 0);
+/// Where the last `wanted` is in `text`, in time and memory linear in both; npos: nowhere.
+size_t find_last_in(std::string_view text, std::string_view wanted);
+
 }  // namespace automodel::chat

@@ -406,7 +406,7 @@ Value trim(Run& run, const Arguments& arguments) {
   }
   if (given[1].is_undefined()) fail_undefined(run, given[1]);
   if (!given[1].is_string()) throw Failure("strip arg must be None or str");
-  return run.text_view(stripped_of(text.text->bytes, given[1].text->bytes, true, true));
+  return run.text_view(stripped_of(run, text.text->bytes, given[1].text->bytes, true, true));
 }
 
 Value truncate(Run& run, const Arguments& arguments) {

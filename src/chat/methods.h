@@ -26,7 +26,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keeps_ends
 std::string replaced(Run& run, std::string_view text, std::string_view old,
                      std::string_view replacement, int64_t count);
 /// text.strip(characters).
-std::string_view stripped_of(std::string_view text, std::string_view characters, bool at_left,
-                             bool at_right);
+std::string_view stripped_of(Run& run, std::string_view text, std::string_view characters,
+                             bool at_left, bool at_right);
 
 }  // namespace automodel::chat

@@ -78,7 +78,9 @@ Value integer_operation(Op op, int64_t left, int64_t right) {
       break;
   }
   if (right == 0) {
-    throw Failure(op == Op::kDivide ? "division by zero" : "integer division or modulo by zero");
+    throw Failure(op == Op::kDivide   ? "division by zero"
+                  : op == Op::kModulo ? "integer modulo by zero"
+                                      : "integer division or modulo by zero");
   }
   if (op == Op::kDivide) {
     constexpr int64_t kExact = int64_t{1} << 53;
@@ -258,7 +260,7 @@ bool contains(Run& run, const Value& container, const Value& value) {
         throw Failure(cat("'in <string>' requires string as left operand, not ", type_name(value)));
       }
       run.step_bytes(container.text->bytes.size());
-      return container.text->bytes.find(value.text->bytes) != std::string_view::npos;
+      return find_in(container.text->bytes, value.text->bytes) != std::string_view::npos;
     case Kind::kDict:
       return container.dict->find(run, value) != nullptr;
     case Kind::kDictView:
@@ -308,9 +310,9 @@ bool compare(Run& run, Comparison comparison, const Value& left, const Value& ri
     case Comparison::kGt:
       return is_less(run, right, left, ">");
     case Comparison::kLe:
-      return !is_less(run, right, left, ">=");
+      return !is_less(run, right, left, "<=");
     default:
-      return !is_less(run, left, right, "<=");
+      return !is_less(run, left, right, ">=");
   }
 }
 

@@ -90,6 +90,7 @@ class Mapping final : public Iterator {
         arguments_(kept(run, arguments.positional.subspan(1), arguments.named)) {}
 
   bool next(Run& run, Value& value) override {
+    const Run::Depth depth(run);  // generators may lie over generators
     if (!is_started_) start(run);
     if (items_ == nullptr) return false;
     Value item;
@@ -149,6 +150,7 @@ class Selection final : public Iterator {
         by_attribute_(by_attribute) {}
 
   bool next(Run& run, Value& value) override {
+    const Run::Depth depth(run);  // generators may lie over generators
     if (!is_started_) start(run);
     if (items_ == nullptr) return false;
     for (Value item; items_->next(run, item);) {

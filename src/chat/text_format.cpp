@@ -44,10 +44,12 @@ bool is_align(char c) {
 Spec parse_spec(std::string_view text) {
   Spec spec;
   size_t at = 0;
+  bool has_fill = false;
   size_t behind = 0;
   if (!text.empty()) next_code_point(text, behind);
   if (behind > 0 && behind < text.size() && is_align(text[behind])) {
     spec.fill = text.substr(0, behind);
+    has_fill = true;
     spec.align = text[behind];
     at = behind + 1;
   } else if (!text.empty() && is_align(text[0])) {
@@ -58,9 +60,9 @@ Spec parse_spec(std::string_view text) {
   };
   spec.sign = take("+- ");
   spec.is_alternate = take("#") != 0;
-  if (take("0") != 0 && spec.align == 0) {
-    spec.fill = "0";
-    spec.align = '=';
+  if (take("0") != 0) {
+    if (!has_fill) spec.fill = "0";
+    if (spec.align == 0) spec.align = '=';
   }
   spec.width = read_number(text, at);
   spec.grouping = take(",_");

@@ -47,7 +47,7 @@ std::string replaced(Run& run, std::string_view text, std::string_view old,
     return out.append(text.substr(at));
   }
   while (count != 0) {
-    const size_t found = text.find(old, at);
+    const size_t found = find_in(text, old, at);
     if (found == std::string_view::npos) break;
     out += text.substr(at, found - at);
     run.step_bytes(replacement.size());
@@ -58,23 +58,23 @@ std::string replaced(Run& run, std::string_view text, std::string_view old,
   return out.append(text.substr(at));
 }
 
-std::string_view stripped_of(std::string_view text, std::string_view characters, bool at_left,
-                             bool at_right) {
-  const auto has = [&](std::string_view point) {
-    return characters.find(point) != std::string_view::npos;
-  };
+std::string_view stripped_of(Run& run, std::string_view text, std::string_view characters,
+                             bool at_left, bool at_right) {
+  run.step(characters.size());
+  std::vector<char32_t> points;
+  for (size_t at = 0; at < characters.size();) points.push_back(next_code_point(characters, at));
+  std::ranges::sort(points);
+  const auto has = [&](char32_t point) { return std::ranges::binary_search(points, point); };
   size_t begin = 0;
   while (at_left && begin < text.size()) {
     size_t behind = begin;
-    next_code_point(text, behind);
-    if (!has(text.substr(begin, behind - begin))) break;
+    if (!has(next_code_point(text, behind))) break;
     begin = behind;
   }
   size_t end = text.size();
   while (at_right && end > begin) {
     size_t before = end;
-    previous_code_point(text, before);
-    if (!has(text.substr(before, end - before))) break;
+    if (!has(previous_code_point(text, before))) break;
     end = before;
   }
   return text.substr(begin, end - begin);
@@ -108,7 +108,7 @@ Value strip(Run& run, const Value& self, const Arguments& arguments) {
                                           : "r",
                       "strip arg must be None or str"));
   }
-  return run.text_view(stripped_of(text, characters.text->bytes, at_left, at_right));
+  return run.text_view(stripped_of(run, text, characters.text->bytes, at_left, at_right));
 }
 
 /// Whether all characters pass, and there is at least one.
@@ -117,6 +117,7 @@ Value all_are(Run& run, const Value& self, const Arguments& arguments) {
   check_positional("str method", arguments, 0, 0);
   const std::string_view text = bytes_of(run, self);
   for (size_t at = 0; at < text.size();) {
+    run.step();
     if (!test(next_code_point(text, at))) return Value::from(false);
   }
   return Value::from(!text.empty());
@@ -143,6 +144,7 @@ Value is_of_case(Run& run, const Value& self, const Arguments& arguments) {
   const std::string_view text = bytes_of(run, self);
   bool has_cased = false;
   for (size_t at = 0; at < text.size();) {
+    run.step();
     const char32_t c = next_code_point(text, at);
     if (is_other(c) || is_title(c)) return Value::from(false);
     has_cased = has_cased || is_wanted(c);
@@ -156,6 +158,7 @@ Value is_titled(Run& run, const Value& self, const Arguments& arguments) {
   bool follows_cased = false;
   bool has_cased = false;
   for (size_t at = 0; at < text.size();) {
+    run.step();
     const char32_t c = next_code_point(text, at);
     if (is_upper(c) || is_title(c)) {
       if (follows_cased) return Value::from(false);
@@ -211,20 +214,28 @@ std::vector<std::string_view> split_at_space(std::string_view text, int64_t limi
 }
 
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
-                                       int64_t limit, bool from_right) {
+                                       int64_t limit) {
   std::vector<std::string_view> parts;
   while (limit-- != 0) {
-    const size_t found = from_right ? text.rfind(separator) : text.find(separator);
+    const size_t found = find_in(text, separator);
     if (found == std::string_view::npos) break;
-    if (from_right) {
-      parts.push_back(text.substr(found + separator.size()));
-      text = text.substr(0, found);
-    } else {
-      parts.push_back(text.substr(0, found));
-      text = text.substr(found + separator.size());
-    }
+    parts.push_back(text.substr(0, found));
+    text = text.substr(found + separator.size());
   }
   parts.push_back(text);
+  return parts;
+}
+
+/// From the right: the last part first.
+std::vector<std::string_view> split_at_from_right(std::string_view text, std::string_view separator,
+                                                  int64_t limit) {
+  const std::string backwards(text.rbegin(), text.rend());
+  const std::string wanted(separator.rbegin(), separator.rend());
+  std::vector<std::string_view> parts = split_at(backwards, wanted, limit);
+  for (std::string_view& part : parts) {
+    const auto begin = static_cast<size_t>(part.data() - backwards.data());
+    part = text.substr(text.size() - begin - part.size(), part.size());
+  }
   return parts;
 }
 
@@ -241,7 +252,9 @@ Value split(Run& run, const Value& self, const Arguments& arguments) {
       throw Failure(cat("must be str or None, not ", type_name(given[0])));
     }
     if (given[0].text->bytes.empty()) throw Failure("empty separator");
-    parts = split_at(text, given[0].text->bytes, limit, from_right);
+    const std::string_view separator = given[0].text->bytes;
+    parts =
+        from_right ? split_at_from_right(text, separator, limit) : split_at(text, separator, limit);
   }
   if (from_right) std::ranges::reverse(parts);
   return list_of(run, parts);
@@ -323,8 +336,8 @@ Value find(Run& run, const Value& self, const Arguments& arguments) {
   }
   const std::string_view wanted = arguments.positional[0].text->bytes;
   const size_t found = !part.is_valid ? std::string_view::npos
-                       : from_right   ? part.text.rfind(wanted)
-                                      : part.text.find(wanted);
+                       : from_right   ? find_last_in(part.text, wanted)
+                                      : find_in(part.text, wanted);
   if (found == std::string_view::npos) {
     if (fails) throw Failure("substring not found");
     return Value::from(int64_t{-1});
@@ -342,8 +355,8 @@ Value count(Run& run, const Value& self, const Arguments& arguments) {
   if (!part.is_valid) return Value::from(int64_t{0});
   if (wanted.empty()) return Value::from(count_code_points(part.text) + 1);
   int64_t number = 0;
-  for (size_t at = part.text.find(wanted); at != std::string_view::npos;
-       at = part.text.find(wanted, at + wanted.size())) {
+  for (size_t at = find_in(part.text, wanted); at != std::string_view::npos;
+       at = find_in(part.text, wanted, at + wanted.size())) {
     ++number;
   }
   return Value::from(number);
@@ -429,7 +442,7 @@ Value partition(Run& run, const Value& self, const Arguments& arguments) {
   const std::string_view separator = text_argument(run, "partition", arguments.positional[0]);
   if (separator.empty()) throw Failure("empty separator");
   const std::string_view text = bytes_of(run, self);
-  const size_t found = from_right ? text.rfind(separator) : text.find(separator);
+  const size_t found = from_right ? find_last_in(text, separator) : find_in(text, separator);
   Value out = run.new_list(3, Kind::kTuple);
   const auto add = [&](std::string_view part) { out.list->append(run.arena, run.text_view(part)); };
   if (found == std::string_view::npos) {

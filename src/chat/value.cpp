@@ -332,15 +332,19 @@ bool is_less(Run& run, const Value& left, const Value& right, const char* symbol
   }
   if (left.is_undefined()) fail_undefined(run, left);
   if (right.is_undefined()) fail_undefined(run, right);
-  const bool is_swapped = symbol[0] == '>';  // a > b is asked as b < a
+  // a > b is asked as b < a, and a <= b as not b < a.
+  const std::string_view shown = symbol;
+  const bool is_swapped = shown == ">" || shown == "<=";
   throw Failure(cat("'", symbol, "' not supported between instances of '",
                     type_name(is_swapped ? right : left), "' and '",
                     type_name(is_swapped ? left : right), "'"));
 }
 
 size_t hash_of(Run& run, const Value& value) {
+  run.step();
   switch (value.kind) {
     case Kind::kString:
+      run.step_bytes(value.text->bytes.size());
       return std::hash<std::string_view>()(value.text->bytes);
     case Kind::kBool:
     case Kind::kInt:

@@ -35,6 +35,55 @@ TEST(ChatLimitsTest, LoopsThatGoOnForEverEnd) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
+TEST(ChatLimitsTest, GeneratorsOverGeneratorsEndAtTheDepth) {
+  for (const std::string filter : {"map('string')", "select"}) {
+    EXPECT_NE(
+        error_of("{% set ns = namespace(s=[1]) %}{% for i in range(60000) %}{% set ns.s = ns.s | " +
+                 filter + " %}{% endfor %}{{ ns.s | list }}")
+            .find("maximum recursion depth exceeded"),
+        std::string::npos)
+        << filter;
+  }
+}
+
+/// A rendering ends within seconds, with a text or an error.
+void expect_short(const std::string& source) {
+  SCOPED_TRACE(source);
+  const auto begin = std::chrono::steady_clock::now();
+  error_of(source);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+TEST(ChatLimitsTest, HashesOfSharedTuplesCount) {
+  expect_short(
+      "{% set ns = namespace(s=(1,)) %}{% for i in range(28) %}{% set ns.s = (ns.s, ns.s) %}"
+      "{% endfor %}{% set d = {ns.s: 1} %}{% set d = {ns.s: 1} %}{% set d = {ns.s: 1} %}");
+}
+
+TEST(ChatLimitsTest, SearchesInLongTextsAreShort) {
+  const std::string texts =
+      "{% set a = 'a' * 1000000 %}{% set b = 'a' * 500000 ~ 'b' %}{% set c = 'b' ~ 'a' * 500000 %}";
+  for (const std::string call :
+       {"b in a", "a.find(b)", "a.count(b)", "a.split(b)", "a.replace(b, '')", "a.partition(b)",
+        "a.rfind(c)", "a.rsplit(c)", "a.rpartition(c)"}) {
+    expect_short(texts + "{% set x = " + call + " %}");
+  }
+}
+
+TEST(ChatLimitsTest, StrippingOfManyCharactersIsShort) {
+  expect_short("{% set x = ('a' * 1000000).strip('b' * 1000000 ~ 'a') %}");
+  expect_short("{% set x = ('a' * 1000000) | trim('b' * 1000000 ~ 'a') %}");
+}
+
+TEST(ChatLimitsTest, ClassesOfCharactersAndDatesCount) {
+  expect_short(
+      "{% set a = 'é' * 1000000 %}{% for i in range(99999) %}{% set x = a.isalpha() %}{% endfor "
+      "%}");
+  expect_short(
+      "{% set a = '%c' * 100 %}{% for i in range(99999) %}{% set x = strftime_now(a) %}{% endfor "
+      "%}");
+}
+
 TEST(ChatLimitsTest, RecursionWithoutEndIsAnError) {
   EXPECT_EQ(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
             "chat.jinja:1:20: error: maximum recursion depth exceeded");
