@@ -260,7 +260,8 @@ T bind_over(T result, const Node& node, Diagnostics& diagnostics, const BindOpti
     if (field.no_effect != nullptr && !child->is_null()) {
       bind_detail::warn_no_effect(*child, field.no_effect, diagnostics);
     }
-    const bind_detail::Range range{field.minimum, field.maximum, field.is_minimum_excluded};
+    const bind_detail::Range range{field.minimum, field.maximum, field.is_minimum_excluded,
+                                   field.takes_infinity};
     std::optional<Value> value;
     if (field.takes_one) {
       value = bind_detail::read_one_or_many<Value>(*child, diagnostics, range);
