@@ -59,13 +59,12 @@ inline c10::intrusive_ptr<c10d::Work> start_c10d(c10d::Backend& backend, const C
       return backend.send(tensors, it.peer, it.tag);
     case CollectiveKind::kRecv:
       return backend.recv(tensors, it.peer, it.tag);
-    case CollectiveKind::kBarrier: {
-      c10d::BarrierOptions options;
-      options.device = device;
-      return backend.barrier(options);
-    }
+    case CollectiveKind::kBarrier:
+      break;
   }
-  AM_CHECK(false);
+  c10d::BarrierOptions options;
+  options.device = device;
+  return backend.barrier(options);
 }
 
 }  // namespace automodel::comm
