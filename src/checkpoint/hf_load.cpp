@@ -95,7 +95,7 @@ Match match_weights(const HfFolder& folder, const tensor::KeyMap& keys,
       continue;
     }
     std::optional<std::string> name = find_name_or_stand_in(folder, key.name, options);
-    // Of two tied tensors a folder may have either.
+    // A folder may have either of two tied tensors.
     const bool is_tied = !has_head && is_embedding_name(key.name);
     if (!name && is_tied) name = find_name_or_tied(folder, key.name);
     if (name) {

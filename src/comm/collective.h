@@ -43,7 +43,7 @@ struct Collective {
   ExchangeCounts counts;  ///< of kAllToAll
 
   bool is_message() const { return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv; }
-  /// Of the tensors; the CPU for kBarrier.
+  /// Where the tensors lie; the CPU for kBarrier.
   at::Device device() const;
 };
 

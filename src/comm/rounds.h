@@ -33,7 +33,7 @@ class Rounds {
   virtual void take(int64_t round, std::span<const std::byte* const> slots) = 0;
 };
 
-/// Those of a collective, which keep its tensors alive; null for exchanges and messages.
+/// A collective's rounds, which keep its tensors alive; null for exchanges and messages.
 std::unique_ptr<Rounds> rounds_of(const RoundsPlace& place, const Collective& collective);
 
 }  // namespace automodel::comm

@@ -82,7 +82,7 @@ bool has_target(const Node& node) {
   return node.find(kTarget) != nullptr;
 }
 
-/// Of a section without one: at a key that is nearly its name, else at the section.
+/// Reports that a section has no `_target_`: at a key that is nearly its name, else at the section.
 void report_missing_target(const Node& section, Diagnostics& diagnostics) {
   const std::string names[] = {kTarget};
   for (const Node& child : section.children()) {

@@ -44,8 +44,8 @@ at::Tensor log_distribution(const at::Tensor& logits, const DistillationOptions&
   return at::log_softmax(divided, -1);
 }
 
-/// Of the student's products [n, V], which become the gradients of the loss, and of the teacher's,
-/// which are lost.
+/// The losses of a chunk of n tokens. Overwrites both heads' products [n, V]: the student's become
+/// the gradients of the loss, the teacher's are lost.
 ChunkLosses chunk_losses(const at::Tensor& student, const at::Tensor& teacher,
                          const at::Tensor& labels, at::ScalarType stored, const Settings& with) {
   const CrossEntropyOptions& options = with.options;

@@ -10,7 +10,7 @@ namespace automodel::report {
 
 namespace {
 
-// Of the picture, in its own units.
+// The picture's size and margins, in units of its viewBox.
 constexpr int kWidth = 720, kHeight = 270, kLeft = 62, kRight = 12, kTop = 10, kBottom = 40;
 constexpr int kYTicks = 5, kXTicks = 7;
 

@@ -41,7 +41,7 @@ std::vector<ShippedRecipe> with_words(const std::vector<ShippedRecipe>& recipes,
 /// A table with a line a recipe.
 std::string shipped_table(const std::vector<ShippedRecipe>& recipes);
 
-/// The same as an array of objects, with the recipes' paths and descriptions.
+/// The table's recipes as an array of objects, with their paths and descriptions.
 Json shipped_json(const std::vector<ShippedRecipe>& recipes);
 
 /// A recipe's text for a place outside of the folder of recipes: relative paths that exist in the

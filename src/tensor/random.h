@@ -55,7 +55,7 @@ float random_uniform(const RandomKey& key, uint64_t index);
 /// Element i belongs to global position first + i.
 at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p);
 
-/// The same draw without the scale: bool, true with probability 1 - p.
+/// The elements that dropout_mask keeps: bool, true with probability 1 - p.
 at::Tensor dropout_kept(const RandomKey& key, uint64_t first, int64_t numel, double p);
 
 }  // namespace automodel::tensor

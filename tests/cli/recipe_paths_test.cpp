@@ -109,7 +109,7 @@ TEST(RecipePathsTest, TheCurrentFolderComesBeforeTheRecipesHome) {
   add_project_files(project);
   const std::string recipe = write_recipe(project, "configs/own", "data/rows.jsonl");
   EXPECT_EQ(automodel_in(elsewhere.path(), {"check", recipe}).status, 0);
-  // Of the same name, and not fit for the recipe.
+  // A file of the same name that is not fit for the recipe.
   elsewhere.write("data/rows.jsonl", "{\"text\": \"t\"}\n");
   const ProgramResult there = automodel_in(elsewhere.path(), {"check", recipe});
   EXPECT_EQ(there.status, 2);

@@ -50,7 +50,7 @@ class NcclRules final {
     auto operator<=>(const Place&) const = default;
   };
 
-  /// Of a rank of the world. Blocks until the communicator is made.
+  /// Starts what `rank` of the world gives. Blocks until the communicator is made.
   Started start(int rank, const Place& of_whom, Operation given) {
     std::unique_lock lock(mutex_);
     Communicator& communicator = of(of_whom);

@@ -36,8 +36,8 @@ class StuckDevice final {
   void fail(const std::string& error) {
     change([&] { error_ = error; });
   }
-  /// Of its marks, in the order in which they were set, so many are reached: at first one, the
-  /// beginning of the first operation.
+  /// Lets the device reach its first `position` marks, in the order in which they were set: at
+  /// first one, the beginning of the first operation.
   void come_to(int64_t position) {
     change([&] { position_ = position; });
   }
@@ -51,7 +51,7 @@ class StuckDevice final {
   void release_answers() {
     change([&] { answers_ = true; });
   }
-  /// Until it has been asked for marks so many times, from now on.
+  /// Waits until it has been asked for marks `count` times, from now on.
   void await_questions(int count) {
     std::unique_lock lock(mutex_);
     const int wanted = num_questions_ + count;
@@ -63,7 +63,7 @@ class StuckDevice final {
     const std::lock_guard lock(mutex_);
     return num_aborts_;
   }
-  /// Of its groups, as they were made.
+  /// The groups' timeouts in seconds, in the order in which they were made.
   const std::vector<double>& timeouts() const { return timeouts_; }
 
   // What a backend does.

@@ -38,7 +38,7 @@ std::map<std::string, at::Tensor> step_gradients(ToyNet& net, Engine& engine, in
   return gradients;
 }
 
-/// The same of one module that sees what all ranks see, averaged.
+/// Gradients of one module that sees what all ranks see, averaged.
 std::map<std::string, at::Tensor> averaged_gradients(int num_ranks, int num_micro) {
   ToyNet net;
   for (int i = 0; i < num_ranks * num_micro; ++i) (net.loss(toy_input(i)) / num_ranks).backward();

@@ -6,7 +6,7 @@
 
 namespace automodel::distributed {
 
-/// The same numbers for the same names, whoever holds which part.
+/// Fills parameters by their names: equal numbers whoever holds which part.
 inline void fill_by_name(Engine& engine) {
   for (const tensor::FlatShard& shard : engine.parameters()) {
     for (const tensor::FlatSegment& segment : shard.segments) {

@@ -22,7 +22,7 @@ nn::ParallelPlan toy_plan() {
   return plan;
 }
 
-/// The same numbers for the same names, whoever owns the memory.
+/// Fills parameters by their names: equal numbers whoever owns the memory.
 void fill(const Engine& engine) {
   for (const tensor::FlatShard& shard : engine.parameters()) {
     for (const tensor::FlatSegment& segment : shard.segments) {

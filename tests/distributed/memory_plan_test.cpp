@@ -340,7 +340,7 @@ TEST(MemoryPlanTest, StateIsWhatReplicasHold) {
   }
 }
 
-/// Of an engine at rest, on the first and on the last rank.
+/// Holds the plan against an engine at rest, on the first and on the last rank.
 void expect_held(const ShardingOptions& sharding, int size, at::ScalarType dtype) {
   const MemoryPlan plan = plan_of(sharded_over(size, sharding), {}, dtype);
   for (const int rank : {0, size - 1}) {

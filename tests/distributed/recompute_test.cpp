@@ -312,8 +312,8 @@ TEST(RecomputeTest, FullKeepsInputsAndSelectiveKeepsItsResultsBesides) {
   const int64_t off = bytes_between_forward_and_backward(Mode::kOff);
   const int64_t selective = bytes_between_forward_and_backward(Mode::kSelective);
   const int64_t full = bytes_between_forward_and_backward(Mode::kFull);
-  // Of the four products the first (3 D a token) and the third (8 D), and attention's output (D)
-  // and log-sum-exp (N).
+  // Kept are the first of the four products (3 D a token) and the third (8 D), and attention's
+  // output (D) and log-sum-exp (N).
   const int64_t kept_of_a_block = kB * kS * ((3 + 8 + 1) * kD + kN) * 4;
   EXPECT_EQ(selective - full, 3 * kept_of_a_block);
   EXPECT_GT(off, selective);

@@ -129,7 +129,7 @@ TEST(CausalAttention, MatchesThePlainPathWithDropout) {
   }
 }
 
-/// Of whole scores nothing is left but what says which are dropped.
+/// A graph keeps of whole scores only the bytes that say which are dropped.
 TEST(CausalAttention, KeepsNoDroppedProbabilities) {
   const Tensors in = inputs(200);
   const AttentionOptions options = with_dropout({}, 200);

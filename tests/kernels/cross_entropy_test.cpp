@@ -14,8 +14,8 @@ Operation fused(const at::Tensor& labels, const CrossEntropyOptions& options) {
   };
 }
 
-/// The same with ATen's operations: products in the dtype of the inputs, all else in float32 if
-/// they are narrower.
+/// The loss by ATen's operations: products in the dtype of the inputs, all else in float32 if they
+/// are narrower.
 Operation plain(const at::Tensor& labels, const CrossEntropyOptions& options) {
   return [=](const Tensors& in) {
     const at::Tensor products = at::matmul(in[0], in[1].t());

@@ -59,7 +59,7 @@ at::Tensor plain_logits(const at::Tensor& hidden, const at::Tensor& weight,
   return logits;
 }
 
-/// The same with ATen's operations, of the counted tokens alone.
+/// The loss by ATen's operations, of the counted tokens alone.
 Operation plain(const Problem& problem) {
   return [=](const Tensors& in) {
     const at::ScalarType dtype = in[0].scalar_type();
@@ -134,7 +134,7 @@ TEST(LinearDistillation, WithoutUpcastLogitsAreDividedInTheHeadsDtype) {
   const at::Tensor counted = labels_of(problem.tokens).ne(-100).unsqueeze(1);
   const double wanted =
       ((p.exp() * (p - q)).mul(counted).sum(at::kDouble) * 1.7 * 1.7).item<double>();
-  // Of one sum, in another order; products may be rounded the other way here and there.
+  // One sum in two orders; products may be rounded the other way here and there.
   EXPECT_NEAR(found, wanted, 2e-5 * wanted);
   EXPECT_GT(std::abs(upcast - wanted), 10 * std::abs(found - wanted));
 }

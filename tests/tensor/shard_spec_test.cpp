@@ -21,7 +21,7 @@ std::vector<int64_t> selected(const ShardSpec& spec) {
   return elements;
 }
 
-/// The same through ATen: narrow to the box, flatten, slice.
+/// The selected elements by ATen: narrow to the box, flatten, slice.
 std::vector<int64_t> selected_by_slicing(const ShardSpec& spec) {
   at::Tensor tensor = at::arange(spec.global_numel()).view(spec.global_shape);
   for (size_t dim = 0; dim < spec.global_shape.size(); ++dim) {

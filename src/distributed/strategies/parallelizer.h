@@ -127,7 +127,7 @@ std::unique_ptr<Engine> fsdp2_strategy_parallelize(const ParallelModel& model,
                                                    const ParallelizeOptions& options,
                                                    const StrategyRegistry& registry = {});
 
-/// The same for Megatron-FSDP: shards over the axis dp_mesh_name, or with context-parallel ranks
+/// Parallelizes by Megatron-FSDP: shards over the axis dp_mesh_name, or with context-parallel ranks
 /// over both ("dp_cp"). Throws UserError "nvFSDP is not installed ..." in a build without it,
 /// "Hybrid-sharding not supported" on a mesh with replicas, and when no unit class belongs to the
 /// model.
@@ -137,7 +137,7 @@ std::unique_ptr<Engine> nvfsdp_strategy_parallelize(const ParallelModel& model,
                                                     Reporter& reporter,
                                                     const StrategyRegistry& registry = {});
 
-/// The same for replicas over the axis dp_mesh_name.
+/// Parallelizes by DDP: replicas over the axis dp_mesh_name.
 std::unique_ptr<Engine> ddp_strategy_parallelize(const ParallelModel& model, const DeviceMesh& mesh,
                                                  const ReplicaOptions& options,
                                                  const StrategyRegistry& registry = {});

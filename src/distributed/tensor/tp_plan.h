@@ -75,7 +75,7 @@ StatedTpPlans stated_tp_plans(const TpModel& model);
 /// parts. Throws UserError "Hugging Face tp plan is not supported for X: ..." when the model states
 /// nothing, as GPT-2 and OLMo 2.
 TpShardPlan get_hf_tp_shard_plan(const TpModel& model);
-/// The same from given statements.
+/// The plan of the statements `stated`; errors name `architecture`.
 TpShardPlan get_hf_tp_shard_plan(const StatedTpPlans& stated,
                                  const std::string& architecture = "this model");
 

@@ -17,7 +17,7 @@ Simulation run(ScheduleKind kind, const ScheduleShape& shape, const ActionCosts&
   return simulate(make_schedule(kind, shape), costs);
 }
 
-/// Of GPipe and 1F1B: ranks - 1 micro-batches' time is lost.
+/// GPipe and 1F1B lose the time of ranks - 1 micro-batches.
 TEST(SimulationTest, SingleStageSchedulesReachTheirTheoreticalBubble) {
   for (const int ranks : {1, 2, 4, 8}) {
     for (const int microbatches : {8, 16, 32}) {
@@ -28,7 +28,7 @@ TEST(SimulationTest, SingleStageSchedulesReachTheirTheoreticalBubble) {
   }
 }
 
-/// Of stages that are a part of a rank's layers each, so much less is lost.
+/// Interleaved stages, each a part of a rank's layers, lose as many times less.
 TEST(SimulationTest, InterleavedSchedulesReachTheirTheoreticalBubble) {
   for (const int ranks : {2, 4, 8}) {
     for (const int stages : {2, 3, 4}) {

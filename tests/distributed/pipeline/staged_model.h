@@ -116,7 +116,7 @@ class StagedModel final : public PipelineStage {
   std::unique_ptr<Engine> engine_;
 };
 
-/// Of the models that tests cut into stages.
+/// Layers of the models that tests cut into stages.
 inline constexpr int kNumLayers = 4;
 
 /// A schedule and the ranks it runs on.

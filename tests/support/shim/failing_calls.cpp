@@ -185,7 +185,7 @@ int count(const char* call, const char* path, bool needs_space, bool* torn = nul
   return 0;
 }
 
-/// The same for a path; -1 with errno set when the call shall fail.
+/// Counts a call on a path; -1 with errno set when the call shall fail.
 int count_at(const char* call, int directory, const char* name, bool needs_space) {
   if (plan.folder[0] == '\0' || name == nullptr) return 0;
   char path[PATH_MAX];
@@ -197,7 +197,7 @@ int count_at(const char* call, int directory, const char* name, bool needs_space
   return -1;
 }
 
-/// The same for an open file of the folder.
+/// Counts a call on an open file of the folder; -1 with errno set when the call shall fail.
 int count_file(const char* call, int fd, bool needs_space, bool* torn = nullptr) {
   if (!is_file(fd)) return 0;
   char path[PATH_MAX];
