@@ -163,7 +163,11 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
     if (options.bias.defined()) out.add_(options.bias);
     return;
   }
-  if (has_product_loop({a.matrix, b.matrix, out}) && (out.stride(1) == 1 || out.size(1) == 1)) {
+  // ATen rounds a result of 16 bits before it adds a second summand.
+  const bool has_two_summands = options.adds && options.bias.defined();
+  const bool is_by_loops = has_product_loop({a.matrix, b.matrix, out}) ||
+                           (has_two_summands && is_fusable({a.matrix, b.matrix, out}));
+  if (is_by_loops && (out.stride(1) == 1 || out.size(1) == 1)) {
     const bool is_tall = out.size(1) <= kFewColumns && out.size(0) > kFewColumns;
     if (is_tall && a.is_transposed && !options.adds && !options.bias.defined()) {
       const at::Tensor turned = at::empty({out.size(1), out.size(0)}, out.options());
@@ -179,12 +183,16 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
     multiply_by_loops(a.tensor().to(at::kFloat), b.tensor().to(at::kFloat), wide,
                       {.alpha = options.alpha});
     options.adds ? out.add_(wide) : out.copy_(wide);
+    if (options.bias.defined()) out.add_(options.bias);
+  } else if (options.bias.defined() && !options.adds) {
+    at::addmm_out(const_cast<at::Tensor&>(out), options.bias, a.tensor(), b.tensor(), 1,
+                  options.alpha);
   } else if (options.adds || options.alpha != 1) {
     at::Tensor(out).addmm_(a.tensor(), b.tensor(), options.adds ? 1 : 0, options.alpha);
+    if (options.bias.defined()) out.add_(options.bias);
   } else {
     at::mm_out(const_cast<at::Tensor&>(out), a.tensor(), b.tensor());
   }
-  if (options.bias.defined()) out.add_(options.bias);
 }
 
 at::Tensor product(const Factor& a, const Factor& b, const ProductOptions& options) {
