@@ -19,10 +19,6 @@ constexpr double kBeatSeconds = 0.5;
 constexpr double kPollSeconds = 0.25;
 constexpr const char* kDone = "done";
 
-std::string progress_key(int rank) {
-  return cat("slow/progress/", rank);
-}
-
 /// What ranks know of each other at one meeting.
 struct Meeting {
   std::string key;
@@ -53,6 +49,8 @@ struct SlowWork::State {
     stopped.notify_all();
     thread.join();
   }
+
+  std::string progress_key(int rank) const { return cat(options.name, "/progress/", rank); }
 
   void beat_until_stopped() {
     double told_at = monotonic_seconds();
@@ -193,7 +191,7 @@ void SlowWork::run(const std::string& name, const std::function<void()>& work) {
     work();
     return;
   }
-  const Meeting meeting{cat("slow/", ++state_->num_meetings)};
+  const Meeting meeting{cat(state_->options.name, "/", ++state_->num_meetings)};
   state_->begin(name);
   std::exception_ptr own_failure;
   std::string text;

@@ -13,6 +13,8 @@
 namespace automodel::comm {
 
 struct SlowWorkOptions {
+  /// Of its keys in the store and in texts: another one for each object of a world.
+  std::string name = "slow";
   /// The run ends when a working rank makes no progress for so long.
   double stall_seconds = 1800;
   double report_seconds = 10;    ///< period of reports on long work

@@ -256,13 +256,21 @@ ProcessGroup World::split(const std::string& name, const std::vector<std::vector
 }
 
 SlowWork& World::slow_work(const SlowWorkOptions& options) {
-  if (slow_work_ == nullptr && state_ == nullptr) slow_work_ = std::make_unique<SlowWork>();
-  if (slow_work_ == nullptr) {
-    const WatchedGroup world{"world", all_ranks(state_->options.size),
-                             state_->options.timeout_seconds};
-    slow_work_ = std::make_unique<SlowWork>(*state_->store, state_->watch, world, options);
-  }
+  if (slow_work_ == nullptr) slow_work_ = make_slow_work("world", options);
   return *slow_work_;
+}
+
+SlowWork& World::background_work(SlowWorkOptions options) {
+  options.name = "background";
+  if (background_work_ == nullptr) background_work_ = make_slow_work("background", options);
+  return *background_work_;
+}
+
+std::unique_ptr<SlowWork> World::make_slow_work(const std::string& group,
+                                                const SlowWorkOptions& options) {
+  if (state_ == nullptr) return std::make_unique<SlowWork>();
+  const WatchedGroup world{group, all_ranks(state_->options.size), state_->options.timeout_seconds};
+  return std::make_unique<SlowWork>(*state_->store, state_->watch, world, options);
 }
 
 void World::fail(const std::string& text) noexcept {
@@ -278,7 +286,8 @@ void World::close() {
   if (state_ == nullptr) return;
   if (state_->device_watch != nullptr) state_->device_watch->stop();
   group_.barrier();
-  slow_work_.reset();  // it talks to the store
+  slow_work_.reset();  // they talk to the store
+  background_work_.reset();
   state_->watch->stop();
   // Who serves the store leaves last: a rank that still talks to it would see a failure.
   const int64_t num_others = state_->options.size - 1;

@@ -66,6 +66,11 @@ class World final {
   /// options; every rank calls it.
   SlowWork& slow_work(const SlowWorkOptions& options = {});
 
+  /// How all ranks wait for each other's work beside training, each by a thread of its own:
+  /// collectives and slow_work() may be under way meanwhile. The first call makes it; every rank
+  /// calls it.
+  SlowWork& background_work(SlowWorkOptions options = {});
+
   /// Leaves a failure's text for the peers, whose collectives then end with it. A rank that is
   /// about to end calls it, once. Never throws.
   void fail(const std::string& text) noexcept;
@@ -75,9 +80,13 @@ class World final {
 
  private:
   struct State;
+  std::unique_ptr<SlowWork> make_slow_work(const std::string& group,
+                                           const SlowWorkOptions& options);
+
   std::shared_ptr<State> state_;
   ProcessGroup group_;
   std::unique_ptr<SlowWork> slow_work_;
+  std::unique_ptr<SlowWork> background_work_;
 };
 
 }  // namespace automodel::comm

@@ -68,6 +68,9 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (plan.sizes.tp > 1) all.emplace_back("collectives between tensor-parallel ranks");
   if (plan.sizes.cp > 1) all.emplace_back("collectives of keys and values");
   if (plan.sizes.pp > 1) all.emplace_back("collectives inside the stages, messages' buffers");
+  if (plan.sizes.pp > 1 && recipe.checkpoint.enabled && recipe.checkpoint.is_async) {
+    all.emplace_back("copies for background saves");
+  }
   const auto mode = distributed::activation_checkpointing_mode(recipe.distributed);
   if (mode == distributed::ActivationCheckpointingMode::kSelective) {
     all.emplace_back("what selective checkpointing keeps (planned as full)");
@@ -150,6 +153,15 @@ void count_staging(RecipePlan& plan) {
   plan.saving_host = kWriters * piece * kLargestElement;
 }
 
+/// Counts the copy of what is saved while training goes on; of offloaded state at most.
+void count_background_copy(const Recipe& recipe, RecipePlan& plan) {
+  if (!recipe.checkpoint.enabled || !recipe.checkpoint.is_async) return;
+  // With adapters only these are saved; they are as large as their gradients.
+  const int64_t parameters = recipe.peft ? plan.memory.gradients : plan.memory.parameters;
+  const int64_t copy = parameters + plan.memory.optimizer + plan.memory.host;
+  (plan.options.device.is_cpu() ? plan.background_copy : plan.saving_host) += copy;
+}
+
 /// The device of `--device`; without it, a CUDA device when the request names a device's memory or
 /// the recipe's backend names NCCL.
 at::Device planned_device(const Recipe& recipe, const PlanRequest& request) {
@@ -217,6 +229,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
         with(of_one_pass(activations, plan.options)).total() - plan.memory.total();
   }
   count_staging(plan);
+  count_background_copy(recipe, plan);
   const bool has_teacher =
       recipe.distillation && recipe.distillation->teacher.hf_config.is_object();
   if (has_teacher) plan.teacher = plan_teacher(recipe, plan.sizes, device);

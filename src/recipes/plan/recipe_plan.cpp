@@ -31,7 +31,7 @@ int64_t RecipePlan::step_bytes() const {
 }
 
 int64_t RecipePlan::saving_bytes() const {
-  if (!pipeline) return memory.state() + memory.resting + teacher_bytes();
+  if (!pipeline) return memory.state() + memory.resting + teacher_bytes() + background_copy;
   return largest(*pipeline, [](const PipelineRankPlan& rank) { return rank.state + rank.resting; });
 }
 
@@ -66,6 +66,7 @@ std::vector<PlanPart> RecipePlan::parts() const {
           {"other activations", peak.working},
           {"logits and their gradients", peak.logits},
           {kActivationsAtMost, activations_at_most},
+          {"copy for background saves", background_copy},
           {"teacher", teacher_bytes()},
           {"teacher's gathered parameters", teacher ? teacher->gathered : 0}};
 }

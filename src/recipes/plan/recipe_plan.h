@@ -44,6 +44,7 @@ struct RecipePlan {
   int64_t activations_at_most = 0;  ///< their upper bound when they are not counted
   int64_t loading_host = 0;     ///< host memory while weights are loaded, beside what rests there
   int64_t saving_host = 0;      ///< host memory while a checkpoint is saved and exported
+  int64_t background_copy = 0;  ///< on the CPU: what is saved while training goes on, once more
   std::optional<PlanFit> fit;   ///< with the device that was named
   bool has_layer_units = true;  ///< the units are the layers, as the plan assumes
   std::vector<std::string> not_counted;  ///< what a run does or allocates beyond the plan

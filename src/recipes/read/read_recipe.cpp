@@ -271,10 +271,6 @@ void read_checkpoint(const Node& root, Recipe& recipe, Diagnostics& diagnostics)
     diagnostics.warning(*node->find("model_save_format"),
                         "torch_save files can run code when loaded: safetensors are written");
   }
-  if (section.is_async) {
-    diagnostics.warning(*node->find("is_async"),
-                        "background saving is not in this version: the run waits while saving");
-  }
   if (section.diffusers_compatible) reject("diffusers_compatible", "the diffusers layout");
   if (section.checkpoint_dir.empty()) {
     diagnostics.error(*node->find("checkpoint_dir"), "expected the name of a folder, found ''");

@@ -115,9 +115,10 @@ struct CheckpointSection {
               "checkpoints to keep; absent: all")
             .above(0),
         field("best_metric_key", &S::best_metric_key, "validation set that LOWEST_VAL follows"),
-        field("is_async", &S::is_async, "save in the background"),
+        field("is_async", &S::is_async,
+              "save while training goes on, from a copy that takes the memory of what is saved"),
         field("wait_for_staging", &S::wait_for_staging, "wait until the copy is made")
-            .without_effect("nothing is saved in the background, so nothing is copied first"),
+            .without_effect("training always waits until the copy is made"),
         field("cpu_offload", &S::cpu_offload, "copy to CPU memory before writing")
             .without_effect("writing streams from the parameters here"),
         field("allow_legacy_pickle_restore", &S::allow_legacy_pickle_restore, "load pickles")

@@ -10,6 +10,7 @@
 #include "core/reporter.h"
 #include "loggers/run_events.h"
 #include "recipes/build/build_engine.h"
+#include "recipes/run/background_task.h"
 #include "tensor/cuda_runtime.h"
 
 namespace automodel::recipes {
@@ -24,6 +25,7 @@ struct RunContext {
   const tensor::CudaRuntime* cuda = nullptr;  ///< set when device is a CUDA device
   std::string resolved_recipe;                ///< YAML text, saved in every checkpoint
   loggers::RunEvents* events = nullptr;       ///< what happens to the run
+  BackgroundTask* background = nullptr;       ///< for saves while training goes on
   Json record;                                ///< begin_run_record()'s
 
   EnginePlace place() const { return {device, trace, reporter}; }

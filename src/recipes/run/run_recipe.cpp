@@ -115,7 +115,8 @@ struct RankVoice {
   RunEvents& events;
 };
 
-int run_session(PreparedRun& run, int local_rank, comm::World& world, const RankVoice& voice) {
+int run_session(PreparedRun& run, int local_rank, comm::World& world, const RankVoice& voice,
+                BackgroundTask& background) {
   Reporter& reporter = voice.reporter;
   world.group().check_same("recipe or overrides", run.compared_recipe);
   run.record["id"] = world.group().broadcast_text(run.record.at("id").as_string(), 0);
@@ -135,6 +136,7 @@ int run_session(PreparedRun& run, int local_rank, comm::World& world, const Rank
                      .cuda = place.cuda.get(),
                      .resolved_recipe = run.resolved_recipe,
                      .events = &voice.events,
+                     .background = &background,
                      .record = run.record};
   TrainSession session(run.recipe, context);
   reporter.info(cat("ready after ", format_duration(monotonic_seconds() - run.begin_seconds)));
@@ -150,16 +152,27 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
   place.reporter = &reporter;
   at::set_num_threads(num_threads);
   std::optional<comm::World> world;
+  // A save that goes on there when a rank fails is waited for after the others have been told why.
+  BackgroundTask background;
   launcher::RankOutcome outcome(0);
   try {
     world.emplace(place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.shown_recipe));
-    const int status = run_session(run, local_rank, *world, {reporter, events});
+    const int status = run_session(run, local_rank, *world, {reporter, events}, background);
     world->close();
     return status;
   } catch (const std::exception& error) {
     outcome = outcome_of(error);
+  }
+  if (background.has_ended()) {
+    // A save that failed here may have ended the other ranks before this one noticed.
+    try {
+      background.wait();
+    } catch (const comm::PeerFailure&) {
+    } catch (const std::exception& error) {
+      outcome = outcome_of(error);
+    }
   }
   if (world) world->fail(outcome.failure);
   return outcome;

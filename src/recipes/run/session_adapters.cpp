@@ -107,14 +107,15 @@ void start_adapters(const Recipe& recipe, const Parts& parts, distributed::Engin
   if (recipe.peft->use_dora) fill_magnitudes(recipe, parts, engine);
 }
 
-std::vector<FileRecord> export_adapters(const Recipe& recipe, const models::CausalLM& model,
+std::vector<FileRecord> export_adapters(const Recipe& recipe, const std::string& architecture,
+                                        const Json& hf_config,
                                         const checkpoint::TensorSource& source,
                                         const std::string& folder) {
   peft::AdapterExport what;
   what.config = *recipe.peft;
   what.base = recipe.model.is_from_config ? "" : recipe.model.source;
-  what.architecture = model.architecture();
-  what.hf_config = model.hf_config();
+  what.architecture = architecture;
+  what.hf_config = hf_config;
   std::vector<FileRecord> records = peft::save_adapter(folder, source, what);
   const std::string tokenizer = tokenizer_folder(recipe, recipe.dataset);
   if (tokenizer.empty()) return records;

@@ -21,7 +21,8 @@ void start_adapters(const Recipe& recipe,
                     distributed::Engine& engine, Reporter& reporter);
 
 /// Writes a checkpoint's adapters in the format of Hugging Face PEFT. One rank calls it.
-std::vector<FileRecord> export_adapters(const Recipe& recipe, const models::CausalLM& model,
+std::vector<FileRecord> export_adapters(const Recipe& recipe, const std::string& architecture,
+                                        const Json& hf_config,
                                         const checkpoint::TensorSource& source,
                                         const std::string& folder);
 

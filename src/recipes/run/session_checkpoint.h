@@ -1,7 +1,5 @@
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <optional>
 #include <set>
 #include <string>
@@ -9,14 +7,14 @@
 #include <vector>
 
 #include "checkpoint/folder_lock.h"
-#include "checkpoint/hf_folder.h"
-#include "checkpoint/lifecycle.h"
 #include "comm/process_group.h"
 #include "comm/slow_work.h"
 #include "core/reporter.h"
 #include "distributed/engine/engine.h"
 #include "models/causal_lm.h"
 #include "recipes/read/recipe.h"
+#include "recipes/run/background_task.h"
+#include "recipes/run/checkpoint_writer.h"
 #include "training/train_step.h"
 
 namespace automodel::recipes {
@@ -39,29 +37,52 @@ struct SaveRequest {
   bool is_final = false;  ///< the run's last checkpoint
 };
 
+/// A checkpoint that has been saved.
+struct FinishedSave {
+  std::string folder;
+  int64_t step = 0;
+  int64_t epoch = 0;
+  double begin_seconds = 0;
+  double seconds = 0;         ///< from the beginning to the end
+  double waited_seconds = 0;  ///< of a background save: how long training stood still for it
+  bool is_in_background = false;
+};
+
+/// What saves in the background need. Both outlive the session: a run that fails tells the other
+/// ranks why before it waits for a save.
+struct Background {
+  BackgroundTask& task;
+  comm::SlowWork& work;
+};
+
 /// Saves and restores sessions in upstream's layout. All ranks call save() and restore() together;
 /// they wait for each other as long as a disk makes progress.
 class SessionCheckpoint final {
  public:
   /// Locks the folder of checkpoints and logs for its lifetime. Throws InputError when another run
-  /// has locked it.
+  /// has locked it. `background`: saves go on there while training does; null: training waits.
   SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group, comm::SlowWork& slow_work,
-                    Reporter& reporter, std::string resolved_recipe);
+                    Background* background, Reporter& reporter, std::string resolved_recipe);
 
   /// Continues from the checkpoint that restore_from names, else the newest good one, and returns
   /// its folder; "" when there is none and the run starts afresh.
   std::string restore(const SessionState& state);
 
-  /// Returns the new checkpoint's folder.
-  std::string save(const SessionState& state, const SaveRequest& request);
+  /// Saves, and returns what has been saved; with a `background`, apart from the final checkpoint,
+  /// only copies what is to be written, which takes the memory of it once more until it is, and
+  /// returns nothing: take_finished() or finish() does later. No save may be under way.
+  std::optional<FinishedSave> save(const SessionState& state, const SaveRequest& request);
+
+  /// The background save, once, when it has ended; nullopt while it is under way or there is none.
+  /// Throws what it ended with.
+  std::optional<FinishedSave> take_finished();
+
+  /// Waits for the background save; nullopt when there is none. Throws what it ended with.
+  std::optional<FinishedSave> finish();
 
  private:
   const std::vector<tensor::FlatShard>& saved_parameters(const distributed::Engine& engine) const;
-  void write_rank_files(const SessionState& state, const std::string& folder) const;
-  /// Returns records of large files, so that the manifest need not compute their checksums again.
-  std::vector<FileRecord> write_shared_files(const SessionState& state, const SaveRequest& request,
-                                             const std::string& folder) const;
-  std::vector<FileRecord> export_model(const SessionState& state, const std::string& folder) const;
+  CheckpointContents contents(const SessionState& state, const SaveRequest& request) const;
   void load(const SessionState& state, const std::string& folder) const;
   void lock_folder();
   /// The checkpoint to continue from, "" for none. All ranks verify it, each rank a part.
@@ -70,15 +91,16 @@ class SessionCheckpoint final {
   std::optional<std::string> verify(const std::string& checkpoint);
   /// Returns rank 0's text on every rank.
   std::string broadcast_text(const std::string& text);
-  void abandon(checkpoint::Lifecycle& lifecycle, const checkpoint::CheckpointName& name) const;
 
   const Recipe& recipe_;
   comm::ProcessGroup group_;
   comm::SlowWork& slow_work_;
+  Background* background_;
   Reporter& reporter_;
   std::string resolved_recipe_;
   std::optional<checkpoint::FolderLock> lock_;
-  std::set<std::string> passed_over_;  // damaged checkpoints found when one was chosen
+  std::set<std::string> passed_over_;      // damaged checkpoints found when one was chosen
+  std::optional<FinishedSave> under_way_;  // in the background
 };
 
 }  // namespace automodel::recipes

@@ -18,6 +18,17 @@ comm::SlowWorkOptions slow_work_options(const Recipe& recipe, Reporter& reporter
           .reporter = &reporter};
 }
 
+namespace {
+
+/// What saves in the background need, where the recipe asks for them.
+std::optional<Background> build_background(const Recipe& recipe, const RunContext& context) {
+  if (!recipe.checkpoint.is_async || !recipe.checkpoint.enabled || recipe.benchmark) return {};
+  return Background{*context.background,
+                    context.world->background_work(slow_work_options(recipe, *context.reporter))};
+}
+
+}  // namespace
+
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
     : recipe_(recipe),
       context_(context),
@@ -37,7 +48,9 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
                                       scheduler_.grad_accumulation_steps()}),
                   step_options(recipe, model_, mesh_, context)),
       validation_(std::move(data_.validation), train_step_, model_.parts),
-      checkpoint_(recipe, context.group, slow_work(), *context.reporter, context.resolved_recipe),
+      background_(build_background(recipe, context)),
+      checkpoint_(recipe, context.group, slow_work(), background_ ? &*background_ : nullptr,
+                  *context.reporter, context.resolved_recipe),
       meter_(build_step_meter(recipe, context)),
       count_flops_(models::training_flops(model_.model().hf_config())) {
   start();
@@ -150,6 +163,7 @@ ExitCode TrainSession::run() {
     if (!is_stopped) scheduler_.advance_epoch();
   }
   context_.reporter->progress("");
+  record_save(checkpoint_.finish());
   if (benchmark_) benchmark_->finish();
   Json end = Json::object();
   if (stopped_by_ != 0) end["signal"] = training::signal_name(stopped_by_);
@@ -165,6 +179,7 @@ ExitCode TrainSession::run() {
 
 bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const training::StepResult result = train(group);
+  record_save(checkpoint_.take_finished());
   const bool is_last = scheduler_.is_last_step(ends_epoch);
   // A signal in the last step changes nothing: no later run would validate and export.
   if (!is_last) stopped_by_ = agreed_signal();
@@ -223,10 +238,19 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
 
 void TrainSession::save(const SaveRequest& request) {
   const double begin = monotonic_seconds();
-  Json fields = Json::object();
-  fields["path"] = checkpoint_.save(state(), request);
+  record_save(checkpoint_.finish());
+  record_save(checkpoint_.save(state(), request));
   trace("save", "checkpoint", begin);
-  record("save", begin, std::move(fields));
+}
+
+void TrainSession::record_save(const std::optional<FinishedSave>& save) {
+  if (!save) return;
+  Json fields = Json::object();
+  fields["step"] = save->step;
+  fields["epoch"] = save->epoch;
+  fields["path"] = save->folder;
+  if (save->is_in_background) fields["waited_seconds"] = save->waited_seconds;
+  record("save", save->begin_seconds, std::move(fields));
 }
 
 double TrainSession::flops_of(const Group& group) const {

@@ -61,6 +61,7 @@ class TrainSession final {
   training::StepResult train(const Group& group);
   std::vector<std::pair<std::string, double>> validate();
   void save(const SaveRequest& request);
+  void record_save(const std::optional<FinishedSave>& save);
   int agreed_signal();
   SessionState state();
   /// How ranks wait while others read or write files.
@@ -85,6 +86,7 @@ class TrainSession final {
   training::StepScheduler scheduler_;
   training::TrainStep train_step_;
   Validation validation_;
+  std::optional<Background> background_;
   SessionCheckpoint checkpoint_;
   StepMeter meter_;
   models::FlopCount count_flops_;

@@ -1,0 +1,163 @@
+#include "recipes/run/checkpoint_writer.h"
+
+#include <ATen/ATen.h>
+
+#include "checkpoint/hf_export.h"
+#include "checkpoint/hf_folder.h"
+#include "checkpoint/sharded.h"
+#include "checkpoint/state_files.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "recipes/read/read_distillation.h"
+#include "recipes/read/read_recipe.h"
+#include "recipes/run/session_adapters.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using checkpoint::ShardGroup;
+
+checkpoint::ModelSignature signature_of_model(const Recipe& recipe) {
+  const bool has_name = !recipe.model.is_from_config && !recipe.model.source.empty();
+  // The name as written does not depend on the folder in which the run is started.
+  const config::Node* written = recipe.root.find_path("model.pretrained_model_name_or_path");
+  const bool is_text = written != nullptr && written->is_string();
+  const std::string name = is_text ? *written->string_value() : recipe.model.source;
+  const auto& four_bits = recipe.quantization;
+  const std::string quantization = four_bits
+                                       ? cat(four_bits->bnb_4bit_quant_type,
+                                             four_bits->bnb_4bit_use_double_quant ? ", double" : "")
+                                       : "";
+  return checkpoint::ModelSignature(has_name ? std::optional(name) : std::nullopt,
+                                    recipe.model.hf_config, recipe.peft.has_value(), quantization);
+}
+
+void copy_buffers(std::vector<tensor::FlatShard>& shards) {
+  for (tensor::FlatShard& shard : shards) {
+    shard.buffer = shard.segments.empty()
+                       ? at::Tensor()
+                       : shard.buffer.detach().to(at::kCPU, shard.buffer.scalar_type(),
+                                                  /*non_blocking=*/false, /*copy=*/true);
+  }
+  std::erase_if(shards, [](const tensor::FlatShard& shard) { return shard.segments.empty(); });
+}
+
+}  // namespace
+
+void copy_tensors(CheckpointContents& contents) {
+  const at::NoGradGuard no_grad;
+  copy_buffers(contents.parameters);
+  for (auto& [prefix, shards] : contents.optimizer) copy_buffers(shards);
+}
+
+checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,
+                                               bool is_coordinator) {
+  checkpoint::LifecycleOptions options;
+  options.root = section.checkpoint_dir;
+  options.best_metric_key = section.best_metric_key;
+  options.max_recent_checkpoints = section.max_recent_checkpoints;
+  options.is_coordinator = is_coordinator;
+  return options;
+}
+
+checkpoint::ModelSignature signature_of(const Recipe& recipe) {
+  checkpoint::ModelSignature signature = signature_of_model(recipe);
+  if (recipe.distillation) {
+    signature.add_teacher(signature_of_model(teacher_recipe(recipe)));
+  }
+  return signature;
+}
+
+CheckpointWriter::CheckpointWriter(const Recipe& recipe, std::string resolved_recipe, int rank,
+                                   Reporter& reporter)
+    : recipe_(recipe),
+      resolved_recipe_(std::move(resolved_recipe)),
+      rank_(rank),
+      reporter_(reporter) {}
+
+void CheckpointWriter::write(const CheckpointContents& contents,
+                             checkpoint::LifecycleOptions options, comm::SlowWork& work) const {
+  checkpoint::Lifecycle lifecycle(std::move(options), reporter_);
+  const std::string folder = lifecycle.path(contents.name);
+  try {
+    work.run(cat("reserving ", folder), [&] { lifecycle.reserve(contents.name); });
+    work.run(cat("saving ", folder), [&] { write_rank_files(contents, folder, work.progress()); });
+    // The rank that finishes the folder needs all ranks' files.
+    work.run(cat("finishing ", folder), [&] {
+      if (rank_ != 0) return;
+      const auto known = write_shared_files(contents, folder, work.progress());
+      lifecycle.publish(contents.name, contents.train_loss, contents.validation_losses, known);
+    });
+  } catch (const std::exception&) {
+    // A failed save (e.g. a full disk) removes its half checkpoint, and the error is thrown on.
+    // When a rank was lost, others may still be writing; the next save replaces what they leave.
+    if (work.has_met()) abandon(lifecycle, contents.name);
+    throw;
+  }
+}
+
+void CheckpointWriter::abandon(checkpoint::Lifecycle& lifecycle,
+                               const checkpoint::CheckpointName& name) const {
+  try {
+    lifecycle.abandon(name);
+  } catch (const UserError& error) {
+    reporter_.warning(cat("the unfinished ", lifecycle.path(name), " stays there: ", error.what()));
+  }
+}
+
+void CheckpointWriter::write_rank_files(const CheckpointContents& contents,
+                                        const std::string& folder, ByteCounter& progress) const {
+  Json rng = Json::object();
+  rng["seed"] = recipe_.seed;
+  checkpoint::write_state(checkpoint::rng_path(folder, rank_), rng);
+  const distributed::HeldPart& part = contents.part;
+  if (!part.is_saved_here && !part.has_own_units) return;
+  const std::vector<ShardGroup> model = {{"", contents.parameters}};
+  checkpoint::save_shards(path_join(folder, "model"), {"model", part.index, part.count}, model,
+                          &progress);
+  std::vector<ShardGroup> optimizer;
+  for (const auto& [prefix, shards] : contents.optimizer) optimizer.push_back({prefix, shards});
+  checkpoint::save_shards(path_join(folder, "optim"), {"optim", part.index, part.count}, optimizer,
+                          &progress);
+}
+
+std::vector<FileRecord> CheckpointWriter::write_shared_files(const CheckpointContents& contents,
+                                                             const std::string& folder,
+                                                             ByteCounter& progress) const {
+  checkpoint::finish_shards(path_join(folder, "model"), {"model", 0, contents.part.count});
+  checkpoint::finish_shards(path_join(folder, "optim"), {"optim", 0, contents.part.count});
+  checkpoint::write_state(checkpoint::optimizer_path(folder), contents.optimizer_scalars);
+  checkpoint::write_state(checkpoint::step_scheduler_path(folder), contents.step_scheduler);
+  checkpoint::write_state(checkpoint::dataloader_path(folder, 0), contents.position);
+  checkpoint::write_state(checkpoint::signature_path(folder), signature_of(recipe_).to_json());
+  write_file_atomic(checkpoint::recipe_path(folder), resolved_recipe_);
+  if (recipe_.peft) {
+    const std::string target = path_join(folder, "model");
+    return export_adapters(recipe_, contents.architecture, contents.hf_config,
+                           checkpoint::ShardedFolder::open(target), target);
+  }
+  if (contents.is_exported) return export_model(contents, folder, progress);
+  return {};
+}
+
+std::vector<FileRecord> CheckpointWriter::export_model(const CheckpointContents& contents,
+                                                       const std::string& folder,
+                                                       ByteCounter& progress) const {
+  checkpoint::HfExport what;
+  what.config = contents.hf_config;
+  const std::string& base = recipe_.model.folder;
+  if (!recipe_.model.is_from_config && checkpoint::has_weights(base)) what.original_folder = base;
+  what.kept_prefixes = contents.kept_prefixes;
+  what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
+  what.chat_template = recipe_.dataset.plan->named_template();
+  what.progress = &progress;
+  const std::string target = path_join(folder, "model/consolidated");
+  if (contents.part.count > 1) {
+    const auto saved = checkpoint::ShardedFolder::open(path_join(folder, "model"));
+    return checkpoint::save_hf_folder(target, saved, what);
+  }
+  return checkpoint::save_hf_folder(target, checkpoint::ShardSource(contents.parameters), what);
+}
+
+}  // namespace automodel::recipes

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/lifecycle.h"
+#include "comm/slow_work.h"
+#include "core/json.h"
+#include "core/reporter.h"
+#include "distributed/engine/engine.h"
+#include "recipes/read/recipe.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::recipes {
+
+/// Everything that a rank writes of a checkpoint, as of one moment.
+struct CheckpointContents {
+  checkpoint::CheckpointName name;
+  distributed::HeldPart part;
+  std::vector<tensor::FlatShard> parameters;  ///< those that this rank saves
+  /// Prefixes of tensors' names ("exp_avg.") and the shards that this rank saves.
+  std::vector<std::pair<std::string, std::vector<tensor::FlatShard>>> optimizer;
+  Json optimizer_scalars;
+  Json step_scheduler;
+  Json position;  ///< of the data
+  double train_loss = 0;
+  checkpoint::NamedLosses validation_losses;
+  bool is_exported = false;  ///< as a Hugging Face folder; adapters always are
+  std::string architecture;
+  Json hf_config;
+  std::vector<std::string> kept_prefixes;
+};
+
+/// Copies the tensors to memory of their own on the CPU, so that training may go on while they are
+/// written.
+void copy_tensors(CheckpointContents& contents);
+
+/// How the run's checkpoints are kept. `is_coordinator`: of rank 0.
+checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,
+                                               bool is_coordinator);
+
+/// What a checkpoint must agree with to be continued from: the model, and a distilled one's
+/// teacher.
+checkpoint::ModelSignature signature_of(const Recipe& recipe);
+
+/// Writes checkpoints, in the order that Lifecycle asks for.
+class CheckpointWriter final {
+ public:
+  /// The recipe and the reporter outlive the writer and its copies.
+  CheckpointWriter(const Recipe& recipe, std::string resolved_recipe, int rank, Reporter& reporter);
+
+  /// Reserves, writes and publishes one; all ranks call it, with the same kind of `work`, by which
+  /// they wait for each other. After a failure the half checkpoint is removed.
+  void write(const CheckpointContents& contents, checkpoint::LifecycleOptions options,
+             comm::SlowWork& work) const;
+
+ private:
+  void write_rank_files(const CheckpointContents& contents, const std::string& folder,
+                        ByteCounter& progress) const;
+  /// Returns records of large files, so that the manifest need not compute their checksums again.
+  std::vector<FileRecord> write_shared_files(const CheckpointContents& contents,
+                                             const std::string& folder,
+                                             ByteCounter& progress) const;
+  std::vector<FileRecord> export_model(const CheckpointContents& contents,
+                                       const std::string& folder, ByteCounter& progress) const;
+  void abandon(checkpoint::Lifecycle& lifecycle, const checkpoint::CheckpointName& name) const;
+
+  const Recipe& recipe_;
+  std::string resolved_recipe_;
+  int rank_;
+  Reporter& reporter_;
+};
+
+}  // namespace automodel::recipes
