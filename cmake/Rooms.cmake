@@ -39,6 +39,10 @@ function(automodel_add_room line)
       # Most of a file's compile time is LibTorch's headers.
       set_target_properties(am_${room} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     endif()
+    if(TARGET am_torch_rooms AND room IN_LIST AUTOMODEL_PRECOMPILED_ROOMS)
+      target_precompile_headers(am_${room} REUSE_FROM am_torch_rooms)
+      target_compile_options(am_${room} PRIVATE -fpch-preprocess)
+    endif()
     if(AUTOMODEL_PRECOMPILE AND sources AND TARGET am_torch_tests)
       target_precompile_headers(am_${room} REUSE_FROM am_torch_tests)
       # As the tests' executables, or the header would not fit: -fPIE after a library's own -fPIC.
@@ -51,22 +55,23 @@ function(automodel_add_room line)
   endif()
 endfunction()
 
-# Precompiles tests/support/torch_tests.h once for the tests of all rooms with LibTorch. ccache tells
-# a precompiled header by the `.sum` beside it, not by its bytes, which differ from folder to folder:
-# the headers in it are third parties' and of pinned versions.
-function(automodel_precompile_torch_headers)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    return()
+# Precompiles LibTorch's headers once, as `target`, whose compile options the users of it share: am_torch_tests
+# is an executable, as tests are (-fPIE), am_torch_rooms a library, as rooms are (-fPIC).
+# ccache tells a precompiled header by the `.sum` beside it, not by its bytes, which differ from folder to
+# folder: the headers in it are third parties' and of pinned versions.
+function(automodel_precompile target header libraries)
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/${target}.cpp" CONTENT "int main() {}\n")
+  if(target STREQUAL "am_torch_tests")
+    add_executable(${target} "${CMAKE_BINARY_DIR}/${target}.cpp")
+  else()
+    add_library(${target} STATIC "${CMAKE_BINARY_DIR}/${target}.cpp")
   endif()
-  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/torch_tests.cpp" CONTENT "int main() {}\n")
-  add_executable(am_torch_tests "${CMAKE_BINARY_DIR}/torch_tests.cpp")
-  target_link_libraries(am_torch_tests PRIVATE libtorch::torch_cpu GTest::gtest GTest::gmock)
-  target_compile_options(am_torch_tests PRIVATE ${AUTOMODEL_TEST_OPTIONS} -fpch-preprocess)
-  set(header "${CMAKE_SOURCE_DIR}/tests/support/torch_tests.h")
-  target_precompile_headers(am_torch_tests PRIVATE "${header}")
+  target_link_libraries(${target} PRIVATE ${libraries})
+  target_compile_options(${target} PRIVATE ${ARGN} -fpch-preprocess)
+  target_precompile_headers(${target} PRIVATE "${header}")
   file(STRINGS "${header}" includes REGEX "^#include")
   string(SHA256 sum "${includes}")
-  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/CMakeFiles/am_torch_tests.dir/cmake_pch.hxx.gch.sum"
+  file(CONFIGURE OUTPUT "${CMAKE_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.gch.sum"
        CONTENT "${sum} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_BUILD_TYPE} ${CMAKE_CXX_FLAGS}\n")
 endfunction()
 
@@ -107,7 +112,18 @@ if(AUTOMODEL_TESTS)
   find_package(GTest REQUIRED)
   # Test code runs once: in a release too, compiling it quickly is worth more than running it fast.
   set(AUTOMODEL_TEST_OPTIONS ${AUTOMODEL_WARNINGS} $<$<CONFIG:Release>:-O0>)
-  automodel_precompile_torch_headers()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    automodel_precompile(am_torch_tests "${CMAKE_SOURCE_DIR}/tests/support/torch_tests.h"
+                         "libtorch::torch_cpu;GTest::gtest;GTest::gmock" ${AUTOMODEL_TEST_OPTIONS})
+  endif()
+endif()
+
+# Rooms most of whose files include the whole of ATen, which takes longer to read than they to compile; the
+# others would wait for a larger header than they need.
+set(AUTOMODEL_PRECOMPILED_ROOMS kernels nn moe models distributed peft)
+if(AUTOMODEL_UNITY AND NOT AUTOMODEL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  automodel_precompile(am_torch_rooms "${CMAKE_SOURCE_DIR}/cmake/torch_rooms.h" libtorch::torch_cpu
+                       ${AUTOMODEL_WARNINGS})
 endif()
 
 foreach(line IN LISTS _room_lines)
