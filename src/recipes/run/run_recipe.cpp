@@ -22,6 +22,7 @@
 #include "recipes/read/recipe.h"
 #include "recipes/run/rank_device.h"
 #include "recipes/run/run_record.h"
+#include "recipes/run/run_trackers.h"
 #include "recipes/run/train_session.h"
 #include "tensor/page_arena.h"
 
@@ -113,6 +114,7 @@ void fetch_for_machine(const PreparedRun& run, int local_rank, comm::World& worl
 struct RankVoice {
   Reporter& reporter;
   RunEvents& events;
+  RunTrackers& trackers;
 };
 
 int run_session(PreparedRun& run, int local_rank, comm::World& world, const RankVoice& voice) {
@@ -134,7 +136,9 @@ int run_session(PreparedRun& run, int local_rank, comm::World& world, const Rank
                      .device = place.device,
                      .cuda = place.cuda.get(),
                      .resolved_recipe = run.resolved_recipe,
+                     .shown_recipe = run.shown_recipe,
                      .events = &voice.events,
+                     .trackers = &voice.trackers,
                      .record = run.record};
   TrainSession session(run.recipe, context);
   reporter.info(cat("ready after ", format_duration(monotonic_seconds() - run.begin_seconds)));
@@ -147,6 +151,7 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
   ConsoleReporter console(console_of(run, place.rank, place.size));
   RunEvents events(console, place.rank == 0);
   RecordedReporter reporter(console, events);
+  RunTrackers run_trackers(reporter, events, place.rank == 0);
   place.reporter = &reporter;
   at::set_num_threads(num_threads);
   std::optional<comm::World> world;
@@ -155,13 +160,14 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
     world.emplace(place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.shown_recipe));
-    const int status = run_session(run, local_rank, *world, {reporter, events});
+    const int status = run_session(run, local_rank, *world, {reporter, events, run_trackers});
     world->close();
     return status;
   } catch (const std::exception& error) {
     outcome = outcome_of(error);
   }
   if (world) world->fail(outcome.failure);
+  run_trackers.end(trackers::RunEnd::kFailed);
   return outcome;
 }
 

@@ -61,6 +61,8 @@ class TrainSession final {
   training::StepResult train(const Group& group);
   std::vector<std::pair<std::string, double>> validate();
   void save(const SaveRequest& request);
+  /// Has the trackers take what is left; the other ranks wait.
+  void end_trackers();
   int agreed_signal();
   SessionState state();
   /// How ranks wait while others read or write files.
