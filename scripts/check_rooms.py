@@ -17,7 +17,7 @@ ROOM_LINE = re.compile(r"^( *)([a-z_]+)\s*(t?)\s*:([^:]*)(?::([^:]*))?$")
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 C10D = "torch/csrc/distributed/"
 LIBRARIES = ("yaml-cpp/", "nlohmann/", "CLI/", "pcre2", "utf8proc", "xxhash", "curl/", "arrow/",
-             "parquet/")
+             "parquet/", "google/protobuf/", "tensorboard/")
 SOURCES = (".h", ".cpp", ".cu", ".cuh", ".inc")
 
 

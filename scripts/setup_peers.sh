@@ -31,4 +31,9 @@ if [[ ! -e $into/.complete_with_peft ]]; then
   "$into/bin/python" -c 'import torch, transformers, peft'
   touch "$into/.complete_with_peft"
 fi
+if [[ ! -e $into/.complete_with_tensorboard ]]; then
+  echo "peers: fetching tensorboard" >&2
+  "$into/bin/python" -m pip --quiet --disable-pip-version-check install tensorboard==2.21.0 >&2
+  touch "$into/.complete_with_tensorboard"
+fi
 echo "$into/bin/python"

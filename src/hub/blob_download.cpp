@@ -101,7 +101,7 @@ class FollowingDigest final {
 };
 
 /// PATH.incomplete, which survives whatever ends the process.
-class IncompleteFile final : public HttpSink {
+class IncompleteFile final : public http::HttpSink {
  public:
   IncompleteFile(const BlobRequest& request, const DownloadWatch& watch)
       : request_(request), path_(request.path + ".incomplete"), bytes_(*watch.bytes) {
@@ -144,8 +144,8 @@ class IncompleteFile final : public HttpSink {
     digest_.emplace(fd_, request_.file);
   }
 
-  std::string begin(const HttpHead& head) override {
-    std::string etag = head.hub_field("x-linked-etag");
+  std::string begin(const http::HttpHead& head) override {
+    std::string etag = head.kept_field("x-linked-etag");
     if (etag.size() >= 2 && etag.front() == '"') etag = etag.substr(1, etag.size() - 2);
     if (!etag.empty() && etag != request_.file.etag()) {
       return cat("the file offered is another one (", etag, ")");
@@ -206,14 +206,14 @@ class IncompleteFile final : public HttpSink {
 };
 
 /// Bytes until the file has all of them.
-void fill(HttpClient& client, const BlobRequest& request, const Settings& settings,
+void fill(http::HttpClient& client, const BlobRequest& request, const Settings& settings,
           Reporter& reporter, const Refusal& refusal, IncompleteFile& file) {
   Attempts attempts(settings, reporter, request.what);
   bool has_asked = false;
   // An empty file is asked for once: that it may be had is worth knowing.
   while (!file.has_all() || (!has_asked && request.file.num_bytes == 0)) {
     has_asked = true;
-    HttpAnswer answer = client.download(request.url, file.num_bytes(), file);
+    http::HttpAnswer answer = client.download(request.url, file.num_bytes(), file);
     const int status = answer.head.status;
     if (file.has_grown()) attempts.reset();
     const bool is_whole = answer.problem.empty() && (status == 200 || status == 206);
@@ -245,7 +245,7 @@ void check_space(const BlobRequest& request, uint64_t num_present) {
 
 }  // namespace
 
-void download_blob(HttpClient& client, const BlobRequest& request, const Settings& settings,
+void download_blob(http::HttpClient& client, const BlobRequest& request, const Settings& settings,
                    const DownloadWatch& watch, const Refusal& refusal) {
   IncompleteFile file(request, watch);
   check_space(request, file.num_bytes());

@@ -5,7 +5,7 @@
 
 #include "core/file.h"
 #include "core/reporter.h"
-#include "hub/http.h"
+#include "http/http_client.h"
 #include "hub/hub_error.h"
 #include "hub/listing.h"
 #include "hub/settings.h"
@@ -28,13 +28,13 @@ struct DownloadWatch {
 };
 
 /// Turns an answer that cannot be had by asking again into an error.
-using Refusal = std::function<HubError(const HttpHead& head, const std::string& what)>;
+using Refusal = std::function<HubError(const http::HttpHead& head, const std::string& what)>;
 
 /// Fetches a file into `request.path`, which appears by one rename once its size and checksum are
 /// right and it is on the disk. Goes on with what an earlier try left in PATH.incomplete, asks
 /// again after failures that may pass, and once more from the start when the checksum is wrong.
 /// The caller holds the blob's lock. Throws HubError, InputError (a full disk).
-void download_blob(HttpClient& client, const BlobRequest& request, const Settings& settings,
+void download_blob(http::HttpClient& client, const BlobRequest& request, const Settings& settings,
                    const DownloadWatch& watch, const Refusal& refusal);
 
 }  // namespace automodel::hub

@@ -126,7 +126,7 @@ class Workers final {
 
  private:
   void work() {
-    HttpClient client(settings_, &is_cancelled_);
+    http::HttpClient client(http_options(settings_), &is_cancelled_);
     try {
       while (!is_cancelled_) {
         const size_t next = next_++;
@@ -140,7 +140,7 @@ class Workers final {
     }
   }
 
-  void fetch(HttpClient& client, const HubFile& file) {
+  void fetch(http::HttpClient& client, const HubFile& file) {
     const std::string what = cat(file.path, " of ", describe(request_.repository));
     const std::string blob = path_join(request_.folder, "blobs/" + file.etag());
     {
@@ -156,7 +156,8 @@ class Workers final {
         download_blob(client,
                       {file, file_url(request_.repository, request_.commit, file.path, settings_),
                        blob, what},
-                      settings_, watch_, [this](const HttpHead& head, const std::string& named) {
+                      settings_, watch_,
+                      [this](const http::HttpHead& head, const std::string& named) {
                         return refused(head, request_.repository, named, settings_);
                       });
         ++num_fetched_;

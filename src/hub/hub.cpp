@@ -96,7 +96,7 @@ std::string Hub::lock_path(const Repository& repository, const std::string& name
 }
 
 Snapshot Hub::ask(const Repository& repository, const std::string& commit) {
-  HttpClient client(settings_);
+  http::HttpClient client(http_options(settings_));
   Snapshot snapshot;
   snapshot.commit = commit.empty() ? ask_commit(client, repository, settings_, reporter_) : commit;
   snapshot.files = ask_listing(client, repository, snapshot.commit, settings_, reporter_);

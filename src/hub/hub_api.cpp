@@ -14,12 +14,12 @@ namespace {
 
 std::string api_url(const Repository& repository, const Settings& settings) {
   const char* kind = repository.kind == RepositoryKind::kModel ? "models/" : "datasets/";
-  return cat(settings.endpoint, "/api/", kind, escape_path(repository.id));
+  return cat(settings.endpoint, "/api/", kind, http::escape_path(repository.id));
 }
 
 /// A revision in a URL is one component: refs/pr/1 is refs%2Fpr%2F1.
 std::string escape_component(std::string_view text) {
-  return replace_all(escape_path(text), "/", "%2F");
+  return replace_all(http::escape_path(text), "/", "%2F");
 }
 
 std::string page_url(const Repository& repository, const Settings& settings) {
@@ -27,18 +27,18 @@ std::string page_url(const Repository& repository, const Settings& settings) {
   return cat(settings.endpoint, kind, repository.id);
 }
 
-std::string problem_of(const HttpAnswer& answer) {
+std::string problem_of(const http::HttpAnswer& answer) {
   if (!answer.problem.empty()) return answer.problem;
   if (answer.head.status == 429) return "too many requests (429)";
   return cat("HTTP status ", answer.head.status);
 }
 
-Json ask(HttpClient& client, const std::string& url, const Repository& repository,
-         const Settings& settings, Reporter& reporter, HttpHead& head) {
+Json ask(http::HttpClient& client, const std::string& url, const Repository& repository,
+         const Settings& settings, Reporter& reporter, http::HttpHead& head) {
   Attempts attempts(settings, reporter,
                     cat("asking ", settings.endpoint, " for ", describe(repository)));
   while (true) {
-    const HttpAnswer answer = client.get(url);
+    const http::HttpAnswer answer = client.get(url);
     head = answer.head;
     if (answer.problem.empty() && answer.head.status == 200) {
       try {
@@ -69,10 +69,10 @@ std::string next_page(const std::string& link) {
 
 }  // namespace
 
-HubError refused(const HttpHead& head, const Repository& repository, const std::string& what,
+HubError refused(const http::HttpHead& head, const Repository& repository, const std::string& what,
                  const Settings& settings) {
-  const std::string code = head.hub_field("x-error-code");
-  const std::string said = head.hub_field("x-error-message");
+  const std::string code = head.kept_field("x-error-code");
+  const std::string said = head.kept_field("x-error-message");
   const std::string quoted = said.empty() ? "" : cat(" (it says: ", said, ")");
   const bool has_token = !settings.token.empty();
   const std::string page = page_url(repository, settings);
@@ -107,7 +107,7 @@ bool is_passing(int status) {
   return status == 408 || status == 429 || status >= 500;
 }
 
-void Attempts::fail(const HttpAnswer& answer) {
+void Attempts::fail(const http::HttpAnswer& answer) {
   ++num_failed_;
   const std::string problem = problem_of(answer);
   if (answer.is_final || num_failed_ >= settings_.num_attempts) {
@@ -128,11 +128,11 @@ void Attempts::fail(const HttpAnswer& answer) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-std::string ask_commit(HttpClient& client, const Repository& repository, const Settings& settings,
-                       Reporter& reporter) {
+std::string ask_commit(http::HttpClient& client, const Repository& repository,
+                       const Settings& settings, Reporter& reporter) {
   const std::string url =
       cat(api_url(repository, settings), "/revision/", escape_component(repository.revision));
-  HttpHead head;
+  http::HttpHead head;
   const Json answer = ask(client, url, repository, settings, reporter, head);
   const Json* commit = answer.find("sha");
   if (commit == nullptr || !commit->is_string() || !is_commit(commit->as_string())) {
@@ -142,7 +142,7 @@ std::string ask_commit(HttpClient& client, const Repository& repository, const S
   return commit->as_string();
 }
 
-std::vector<HubFile> ask_listing(HttpClient& client, const Repository& repository,
+std::vector<HubFile> ask_listing(http::HttpClient& client, const Repository& repository,
                                  const std::string& commit, const Settings& settings,
                                  Reporter& reporter) {
   std::vector<HubFile> files;
@@ -152,7 +152,7 @@ std::vector<HubFile> ask_listing(HttpClient& client, const Repository& repositor
   for (int page = 0; !url.empty(); ++page) {
     if (page == kMostPages)
       throw HubError(HubFailure::kBroken, cat(url, ": the listing has no end"));
-    HttpHead head;
+    http::HttpHead head;
     const Json answer = ask(client, url, repository, settings, reporter, head);
     for (HubFile& file : read_tree_answer(answer, url)) files.push_back(std::move(file));
     url = next_page(head.field("link"));
@@ -169,7 +169,7 @@ std::vector<HubFile> ask_listing(HttpClient& client, const Repository& repositor
 
 std::string file_url(const Repository& repository, const std::string& commit,
                      const std::string& path, const Settings& settings) {
-  return cat(page_url(repository, settings), "/resolve/", commit, "/", escape_path(path));
+  return cat(page_url(repository, settings), "/resolve/", commit, "/", http::escape_path(path));
 }
 
 }  // namespace automodel::hub

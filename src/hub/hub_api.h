@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/reporter.h"
-#include "hub/http.h"
+#include "http/http_client.h"
 #include "hub/hub_error.h"
 #include "hub/listing.h"
 #include "hub/repository.h"
@@ -15,7 +15,7 @@ namespace automodel::hub {
 
 /// The error of an answer that cannot be had by asking again. `what`: "model 'org/name'" or that
 /// and a file of it.
-HubError refused(const HttpHead& head, const Repository& repository, const std::string& what,
+HubError refused(const http::HttpHead& head, const Repository& repository, const std::string& what,
                  const Settings& settings);
 
 /// Whether a status passes: 408, 429, 5xx.
@@ -29,7 +29,7 @@ class Attempts final {
 
   /// After an attempt that failed for a reason that may pass: waits as the server asks
   /// (Retry-After), else longer each time. Throws HubError kUnreachable after the last.
-  void fail(const HttpAnswer& answer);
+  void fail(const http::HttpAnswer& answer);
 
   /// Bytes have come: the next attempt is a first one again.
   void reset() { num_failed_ = 0; }
@@ -42,11 +42,11 @@ class Attempts final {
 };
 
 /// The commit that a branch, a tag or a commit's short hash stands for. Throws HubError.
-std::string ask_commit(HttpClient& client, const Repository& repository, const Settings& settings,
-                       Reporter& reporter);
+std::string ask_commit(http::HttpClient& client, const Repository& repository,
+                       const Settings& settings, Reporter& reporter);
 
 /// All files of a commit, page by page. Throws HubError.
-std::vector<HubFile> ask_listing(HttpClient& client, const Repository& repository,
+std::vector<HubFile> ask_listing(http::HttpClient& client, const Repository& repository,
                                  const std::string& commit, const Settings& settings,
                                  Reporter& reporter);
 

@@ -1,3 +1,2 @@
-find_package(CURL REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
-target_link_libraries(am_hub PRIVATE CURL::libcurl OpenSSL::Crypto)
+target_link_libraries(am_hub PRIVATE OpenSSL::Crypto)

@@ -104,4 +104,15 @@ Settings Settings::from_environment(const Environment& environment,
   return settings;
 }
 
+http::HttpOptions http_options(const Settings& settings) {
+  http::HttpOptions options;
+  options.bearer_token = settings.token;
+  options.ca_file = settings.ca_file;
+  options.connect_seconds = settings.connect_seconds;
+  options.stall_seconds = settings.stall_seconds;
+  options.kept_fields = {"x-repo-commit", "x-linked-etag", "x-linked-size", "x-error-code",
+                         "x-error-message"};
+  return options;
+}
+
 }  // namespace automodel::hub

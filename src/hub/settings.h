@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "http/http_client.h"
+
 namespace automodel::hub {
 
 /// A variable of the environment, "" when it is not set.
@@ -30,6 +32,9 @@ struct Settings {
   static Settings from_environment(const Environment& environment,
                                    const std::optional<std::string>& cache_dir = std::nullopt);
 };
+
+/// How the hub is asked: with the token, and its own fields kept.
+http::HttpOptions http_options(const Settings& settings);
 
 /// The cache that applies: `cache_dir`, else HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub.
 std::string cache_folder(const Environment& environment,

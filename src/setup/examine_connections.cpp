@@ -13,7 +13,7 @@
 #include "comm/gloo_backend.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "hub/http.h"
+#include "http/http_client.h"
 #include "setup/doctor.h"
 #include "tensor/cuda_runtime.h"
 
@@ -154,10 +154,10 @@ Diagnosis examine_hub(const hub::Settings& settings, double seconds) {
   hasty.connect_seconds = seconds;
   hasty.stall_seconds = seconds;
   const Deadline deadline(seconds);
-  hub::HttpClient client(hasty, &deadline.is_over());
+  http::HttpClient client(hub::http_options(hasty), &deadline.is_over());
   const bool has_token = !settings.token.empty();
   const std::string question = has_token ? "/api/whoami-v2" : "/api/models?limit=1";
-  const hub::HttpAnswer answer = client.get(settings.endpoint + question);
+  const http::HttpAnswer answer = client.get(settings.endpoint + question);
   const int status = answer.head.status;
   if (status == 0 || status >= 500) {
     const std::string reason = deadline.is_over() ? cat("no answer in ", seconds, " s")

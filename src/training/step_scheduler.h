@@ -49,9 +49,8 @@ struct StepSchedulerConfig {
         field("validate_on_checkpoint", &C::validate_on_checkpoint,
               "also validate before every checkpoint"),
         field("log_remote_every_steps", &C::log_remote_every_steps,
-              "steps between records to remote loggers")
-            .above(0)
-            .without_effect("there are no remote loggers; training.jsonl has every step"),
+              "steps between training records that go to mlflow")
+            .above(0),
         field("loss_average_window_steps", &C::loss_average_window_steps,
               "steps that a retrieval recipe averages its loss over")
             .above(0)

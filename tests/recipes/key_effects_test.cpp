@@ -108,6 +108,8 @@ std::vector<ListedKey> active_keys() {
   list_keys<EmbeddingRowRepairSection>("embedding_row_repair", keys);
   list_keys<MfuSection>("mfu", keys);
   list_keys<MoeMetricsSection>("moe_metrics", keys);
+  list_keys<trackers::TensorBoardConfig>("tensorboard", keys);
+  list_keys<trackers::MlflowConfig>("mlflow", keys);
   list_keys<DllmSection>("dllm", keys);
   list_keys<BenchmarkSection>("benchmark", keys);
   keys.push_back({"teacher_model"});

@@ -100,12 +100,12 @@ constexpr Inactive kInactiveSections[] = {
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},
     {"freeze_config", true, "", "freezing parameters is not in this version", nullptr},
     {"wandb", true, "enable",
-     "Weights & Biases is not in this version; metrics are in training.jsonl; "
-     "set wandb.enable: false",
+     "Weights & Biases is not in this version: set wandb.enable: false; the section tensorboard "
+     "writes event files, which `wandb sync --sync-tensorboard DIR` of wandb up to 0.29.0 takes",
      check_wandb},
-    {"mlflow", true, "", "MLflow is not in this version; metrics are in training.jsonl",
-     check<MlflowSection>},
-    {"comet", true, "", "Comet is not in this version; metrics are in training.jsonl",
+    {"comet", true, "",
+     "Comet is not in this version; metrics are in training.jsonl, and in tensorboard or mlflow "
+     "where those sections are there",
      check<CometSection>},
     {"skypilot", true, "",
      "SkyPilot is not in this version; start the recipe with torchrun, srun or mpirun", nullptr},

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -159,30 +158,6 @@ struct WandbSection {
                       field("id", &S::id, "id of the run"),
                       field("job_type", &S::job_type, "kind of job"),
                       field("resume", &S::resume, "continue a run")};
-  }
-};
-
-/// `mlflow`.
-struct MlflowSection {
-  std::string experiment_name = "automodel-experiment";
-  std::string run_name;
-  std::optional<std::string> tracking_uri;
-  std::optional<std::string> artifact_location;
-  std::map<std::string, std::string> tags;
-  bool resume = true;
-  std::optional<std::string> description;
-  int64_t flatten_depth = 1;
-
-  static constexpr auto fields() {
-    using S = MlflowSection;
-    return std::tuple{field("experiment_name", &S::experiment_name, "experiment"),
-                      field("run_name", &S::run_name, "name of the run"),
-                      field("tracking_uri", &S::tracking_uri, "server"),
-                      field("artifact_location", &S::artifact_location, "where artifacts go"),
-                      field("tags", &S::tags, "tags"),
-                      field("resume", &S::resume, "continue a run"),
-                      field("description", &S::description, "description"),
-                      field("flatten_depth", &S::flatten_depth, "depth of parameters").at_least(0)};
   }
 };
 

@@ -54,14 +54,15 @@ void warn_of_other_sections(const Node& root, Diagnostics& diagnostics) {
   for (const Node& child : root.children()) {
     const bool is_unused = child.key() == "lr_scheduler" || child.key() == "clip_grad_norm" ||
                            child.key().starts_with("validation_dataset") ||
-                           child.key() == "validation_dataloader";
+                           child.key() == "validation_dataloader" || child.key() == "tensorboard" ||
+                           child.key() == "mlflow";
     const Node* enabled = child.key() == "checkpoint" ? child.find("enabled") : nullptr;
     const bool is_saving = child.key() == "checkpoint" && !child.is_null() &&
                            (enabled == nullptr || enabled->bool_value() == true);
     if (child.is_null() || (!is_unused && !is_saving)) continue;
     diagnostics.warning_at_key(child, cat("'", child.key(),
                                           "' has no effect: a benchmark does not schedule, clip, "
-                                          "validate or save"));
+                                          "validate, save or log"));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "recipes/read/read_distributed.h"
 #include "recipes/read/read_dllm.h"
 #include "recipes/read/read_model.h"
+#include "recipes/read/read_trackers.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_paths.h"
 #include "recipes/read/targets_distributed.h"
@@ -47,6 +48,8 @@ const std::vector<std::string> kSections = {"recipe",
                                             "mfu",
                                             "stop_on_non_finite",
                                             "moe_metrics",
+                                            "tensorboard",
+                                            "mlflow",
                                             "dllm",
                                             "peft",
                                             "quantization",
@@ -515,6 +518,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
     diagnostics.error(*root.find("moe_metrics")->find("mode"),
                       cat("mode takes brief or detailed, found '", recipe.moe_metrics.mode, "'"));
   }
+  read_trackers(root, recipe, diagnostics);
   return recipe;
 }
 

@@ -23,6 +23,8 @@
 #include "recipes/read/loss_settings.h"
 #include "recipes/read/quantization_section.h"
 #include "recipes/read/sections.h"
+#include "trackers/mlflow_settings.h"
+#include "trackers/tensorboard.h"
 #include "training/step_scheduler.h"
 
 namespace automodel::recipes {
@@ -92,9 +94,11 @@ struct Recipe {
   CheckpointSection checkpoint;
   MfuSection mfu;
   MoeMetricsSection moe_metrics;
-  std::optional<DllmSection> dllm;               ///< of recipes that train by diffusion
-  std::optional<DistillationPlan> distillation;  ///< of the recipe that distils
-  std::optional<BenchmarkSection> benchmark;     ///< of the recipe that measures steps
+  std::optional<trackers::TensorBoardConfig> tensorboard;  ///< absent: no event files
+  std::optional<trackers::MlflowConfig> mlflow;            ///< absent: nothing is sent
+  std::optional<DllmSection> dllm;                         ///< of recipes that train by diffusion
+  std::optional<DistillationPlan> distillation;            ///< of the recipe that distils
+  std::optional<BenchmarkSection> benchmark;               ///< of the recipe that measures steps
   bool stops_on_non_finite = true;
   config::Node root;
 };

@@ -99,7 +99,6 @@ void add_inactive_sections(Json& properties) {
   add("embedding_row_repair", config::schema_of<EmbeddingRowRepairSection>(),
       "rows of the base's embedding that are zero or not finite get the head's direction; absent: "
       "off");
-  add("mlflow", config::schema_of<MlflowSection>(), "not in this version");
   add("comet", config::schema_of<CometSection>(), "not in this version");
   Json wandb = config::schema_of<WandbSection>();
   wandb.erase("additionalProperties");
@@ -267,6 +266,11 @@ Json recipe_schema() {
   properties["benchmark"] = section<BenchmarkSection>("what the benchmark recipe measures");
   properties["dllm"] = section<DllmSection>("how a diffusion language model is trained");
   properties["moe_metrics"] = section<MoeMetricsSection>("how evenly experts are used");
+  properties["tensorboard"] =
+      section<trackers::TensorBoardConfig>("event files for TensorBoard; absent: none");
+  properties["mlflow"] =
+      section<trackers::MlflowConfig>("an MLflow server that metrics are sent to; absent: none");
+  properties["mlflow"]["properties"]["_target_"] = any_target();
   add_distillation(properties);
   add_inactive_sections(properties);
   Json schema = Json::object();

@@ -11,6 +11,7 @@
 #include "loggers/run_events.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/run/background_task.h"
+#include "recipes/run/run_trackers.h"
 #include "tensor/cuda_runtime.h"
 
 namespace automodel::recipes {
@@ -24,8 +25,10 @@ struct RunContext {
   at::Device device = at::kCPU;
   const tensor::CudaRuntime* cuda = nullptr;  ///< set when device is a CUDA device
   std::string resolved_recipe;                ///< YAML text, saved in every checkpoint
+  std::string shown_recipe;                   ///< the same without values of the environment
   loggers::RunEvents* events = nullptr;       ///< what happens to the run
   BackgroundTask* background = nullptr;       ///< for saves while training goes on
+  RunTrackers* trackers = nullptr;            ///< who hears its numbers
   Json record;                                ///< begin_run_record()'s
 
   EnginePlace place() const { return {device, trace, reporter}; }

@@ -22,6 +22,7 @@
 #include "recipes/read/recipe.h"
 #include "recipes/run/rank_device.h"
 #include "recipes/run/run_record.h"
+#include "recipes/run/run_trackers.h"
 #include "recipes/run/train_session.h"
 #include "tensor/page_arena.h"
 
@@ -113,6 +114,7 @@ void fetch_for_machine(const PreparedRun& run, int local_rank, comm::World& worl
 struct RankVoice {
   Reporter& reporter;
   RunEvents& events;
+  RunTrackers& trackers;
 };
 
 int run_session(PreparedRun& run, int local_rank, comm::World& world, const RankVoice& voice,
@@ -135,8 +137,10 @@ int run_session(PreparedRun& run, int local_rank, comm::World& world, const Rank
                      .device = place.device,
                      .cuda = place.cuda.get(),
                      .resolved_recipe = run.resolved_recipe,
+                     .shown_recipe = run.shown_recipe,
                      .events = &voice.events,
                      .background = &background,
+                     .trackers = &voice.trackers,
                      .record = run.record};
   TrainSession session(run.recipe, context);
   reporter.info(cat("ready after ", format_duration(monotonic_seconds() - run.begin_seconds)));
@@ -149,6 +153,7 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
   ConsoleReporter console(console_of(run, place.rank, place.size));
   RunEvents events(console, place.rank == 0);
   RecordedReporter reporter(console, events);
+  RunTrackers run_trackers(reporter, events, place.rank == 0);
   place.reporter = &reporter;
   at::set_num_threads(num_threads);
   std::optional<comm::World> world;
@@ -159,7 +164,8 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
     world.emplace(place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.shown_recipe));
-    const int status = run_session(run, local_rank, *world, {reporter, events}, background);
+    const int status =
+        run_session(run, local_rank, *world, {reporter, events, run_trackers}, background);
     world->close();
     return status;
   } catch (const std::exception& error) {
@@ -175,6 +181,7 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
     }
   }
   if (world) world->fail(outcome.failure);
+  run_trackers.end(trackers::RunEnd::kFailed);
   return outcome;
 }
 

@@ -82,6 +82,8 @@ void TrainSession::start() {
     log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
                  is_resumed);
     context_.events->open(recipe_.checkpoint.checkpoint_dir, !is_resumed);
+    context_.trackers->start({recipe_, context_.record, context_.shown_recipe,
+                              is_resumed ? scheduler_.step() : 0, is_resumed});
   });
 }
 
@@ -165,6 +167,7 @@ ExitCode TrainSession::run() {
   context_.reporter->progress("");
   record_save(checkpoint_.finish());
   if (benchmark_) benchmark_->finish();
+  end_trackers();
   Json end = Json::object();
   if (stopped_by_ != 0) end["signal"] = training::signal_name(stopped_by_);
   end["status"] = static_cast<int>(stopped_by_ == 0 ? ExitCode::kDone : ExitCode::kPreempted);
@@ -175,6 +178,14 @@ ExitCode TrainSession::run() {
     return ExitCode::kPreempted;
   }
   return ExitCode::kDone;
+}
+
+void TrainSession::end_trackers() {
+  if (!recipe_.tensorboard && !recipe_.mlflow) return;
+  slow_work().run("ending the trackers", [&] {
+    context_.trackers->end(stopped_by_ == 0 ? trackers::RunEnd::kFinished
+                                            : trackers::RunEnd::kStopped);
+  });
 }
 
 bool TrainSession::run_step(const Group& group, bool ends_epoch) {
@@ -211,6 +222,7 @@ training::StepResult TrainSession::train(const Group& group) {
     balance_.describe(recipe_.moe_metrics, step, record);
     train_step_.describe(record);
     log_->train(record);
+    context_.trackers->train(record);
     record_non_finite(result);
   }
   context_.reporter->progress(
@@ -226,6 +238,7 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
         meter_.validation_record(result, train_step_.lr(), scheduler_.step(), scheduler_.epoch());
     train_step_.describe_validation(result, record);
     log_->validation(set, record);
+    context_.trackers->validation(set, record);
   });
   trace("validation", "step", begin);
   Json of_sets = Json::object();

@@ -62,6 +62,8 @@ class TrainSession final {
   std::vector<std::pair<std::string, double>> validate();
   void save(const SaveRequest& request);
   void record_save(const std::optional<FinishedSave>& save);
+  /// Has the trackers take what is left; the other ranks wait.
+  void end_trackers();
   int agreed_signal();
   SessionState state();
   /// How ranks wait while others read or write files.

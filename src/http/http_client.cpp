@@ -1,4 +1,4 @@
-#include "hub/http.h"
+#include "http/http_client.h"
 
 #include <curl/curl.h>
 
@@ -10,14 +10,12 @@
 #include "core/file.h"
 #include "core/text.h"
 
-namespace automodel::hub {
+namespace automodel::http {
 
 namespace {
 
 constexpr size_t kLongestBody = size_t{256} << 20;
 constexpr size_t kLongestErrorBody = size_t{64} << 10;
-constexpr std::array<std::string_view, 5> kHubFields = {
-    "x-repo-commit", "x-linked-etag", "x-linked-size", "x-error-code", "x-error-message"};
 
 std::string lookup(const std::map<std::string, std::string>& fields, const std::string& name) {
   const auto found = fields.find(name);
@@ -40,19 +38,35 @@ const char* usual_ca_file() {
   return nullptr;
 }
 
+/// A request's fields.
+class HeaderList final {
+ public:
+  explicit HeaderList(const char* line) : list_(curl_slist_append(nullptr, line)) {
+    AM_CHECK(list_ != nullptr);
+  }
+  ~HeaderList() { curl_slist_free_all(list_); }
+  HeaderList(const HeaderList&) = delete;
+  HeaderList& operator=(const HeaderList&) = delete;
+
+  curl_slist* get() const { return list_; }
+
+ private:
+  curl_slist* list_;
+};
+
 }  // namespace
 
 std::string HttpHead::field(const std::string& name) const {
   return lookup(fields, name);
 }
 
-std::string HttpHead::hub_field(const std::string& name) const {
-  return lookup(hub_fields, name);
+std::string HttpHead::kept_field(const std::string& name) const {
+  return lookup(kept_fields, name);
 }
 
 struct HttpClient::State {
-  State(const Settings& given, const std::atomic<bool>* cancelled)
-      : settings(given), is_cancelled(cancelled), curl(curl_easy_init()) {
+  State(HttpOptions given, const std::atomic<bool>* cancelled)
+      : options(std::move(given)), is_cancelled(cancelled), curl(curl_easy_init()) {
     AM_CHECK(curl != nullptr);
   }
   ~State() { curl_easy_cleanup(curl); }
@@ -66,7 +80,9 @@ struct HttpClient::State {
   }
 
   void set_options(const std::string& url);
-  HttpAnswer perform(const std::string& url, uint64_t offset, HttpSink* to);
+  /// Sets what every request has.
+  void begin(const std::string& url, HttpSink* to);
+  HttpAnswer perform();
   size_t take_header(std::string_view line);
   size_t take_bytes(std::string_view bytes);
 
@@ -81,7 +97,7 @@ struct HttpClient::State {
     return flag != nullptr && flag->load() ? 1 : 0;
   }
 
-  Settings settings;
+  HttpOptions options;
   const std::atomic<bool>* is_cancelled;
   CURL* curl;
   // of the request under way
@@ -102,9 +118,9 @@ void HttpClient::State::set_options(const std::string& url) {
   set(CURLOPT_USERAGENT, "automodel");
   // Refused, and in force already, where the last request's buffer is still there.
   curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 512L << 10);
-  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(settings.connect_seconds * 1000));
+  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.connect_seconds * 1000));
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-  set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(settings.stall_seconds)));
+  set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(options.stall_seconds)));
   set(CURLOPT_HEADERFUNCTION, &State::on_header);
   set(CURLOPT_HEADERDATA, this);
   set(CURLOPT_WRITEFUNCTION, &State::on_bytes);
@@ -112,15 +128,26 @@ void HttpClient::State::set_options(const std::string& url) {
   set(CURLOPT_NOPROGRESS, 0L);
   set(CURLOPT_XFERINFOFUNCTION, &State::on_progress);
   set(CURLOPT_XFERINFODATA, this);
-  if (!settings.ca_file.empty()) {
-    set(CURLOPT_CAINFO, settings.ca_file.c_str());
+  if (!options.ca_file.empty()) {
+    set(CURLOPT_CAINFO, options.ca_file.c_str());
   } else if (const char* file = usual_ca_file()) {
     set(CURLOPT_CAINFO, file);
   }
-  if (!settings.token.empty()) {
-    // Unlike a header of our own, libcurl keeps this from other hosts.
+  if (options.total_seconds > 0) {
+    set(CURLOPT_TIMEOUT_MS, static_cast<long>(options.total_seconds * 1000));
+  }
+  if (!options.checks_certificates) {
+    set(CURLOPT_SSL_VERIFYPEER, 0L);
+    set(CURLOPT_SSL_VERIFYHOST, 0L);
+  }
+  // Unlike a header of our own, libcurl keeps these from other hosts.
+  if (!options.bearer_token.empty()) {
     set(CURLOPT_HTTPAUTH, CURLAUTH_BEARER);
-    set(CURLOPT_XOAUTH2_BEARER, settings.token.c_str());
+    set(CURLOPT_XOAUTH2_BEARER, options.bearer_token.c_str());
+  } else if (!options.user.empty()) {
+    set(CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+    set(CURLOPT_USERNAME, options.user.c_str());
+    set(CURLOPT_PASSWORD, options.password.c_str());
   }
 }
 
@@ -131,8 +158,8 @@ size_t HttpClient::State::take_header(std::string_view line) {
   const std::string name = to_lower(line.substr(0, colon));
   const std::string value(trim(line.substr(colon + 1)));
   answer.head.fields[name] = value;
-  for (const std::string_view known : kHubFields) {
-    if (name == known) answer.head.hub_fields.emplace(name, value);
+  for (const std::string& kept : options.kept_fields) {
+    if (name == kept) answer.head.kept_fields.emplace(name, value);
   }
   return line.size();
 }
@@ -162,17 +189,17 @@ size_t HttpClient::State::take_bytes(std::string_view bytes) {
   return bytes.size();
 }
 
-HttpAnswer HttpClient::State::perform(const std::string& url, uint64_t offset, HttpSink* to) {
+void HttpClient::State::begin(const std::string& url, HttpSink* to) {
   sink = to;
   answer = {};
   has_begun = false;
   thrown = nullptr;
-  std::array<char, CURL_ERROR_SIZE> text{};
   set_options(url);
+}
+
+HttpAnswer HttpClient::State::perform() {
+  std::array<char, CURL_ERROR_SIZE> text{};
   set(CURLOPT_ERRORBUFFER, text.data());
-  // Not CURLOPT_RESUME_FROM, which gives up where a server knows no ranges.
-  const std::string range = cat(offset, "-");
-  if (offset > 0) set(CURLOPT_RANGE, range.c_str());
   const CURLcode code = curl_easy_perform(curl);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
   if (thrown) std::rethrow_exception(thrown);
@@ -190,17 +217,32 @@ HttpAnswer HttpClient::State::perform(const std::string& url, uint64_t offset, H
   return std::move(answer);
 }
 
-HttpClient::HttpClient(const Settings& settings, const std::atomic<bool>* is_cancelled)
-    : state_(std::make_unique<State>(settings, is_cancelled)) {}
+HttpClient::HttpClient(HttpOptions options, const std::atomic<bool>* is_cancelled)
+    : state_(std::make_unique<State>(std::move(options), is_cancelled)) {}
 
 HttpClient::~HttpClient() = default;
 
 HttpAnswer HttpClient::get(const std::string& url) {
-  return state_->perform(url, 0, nullptr);
+  state_->begin(url, nullptr);
+  return state_->perform();
+}
+
+HttpAnswer HttpClient::post(const std::string& url, const std::string& json) {
+  state_->begin(url, nullptr);
+  const HeaderList headers("Content-Type: application/json");
+  state_->set(CURLOPT_FOLLOWLOCATION, 0L);
+  state_->set(CURLOPT_HTTPHEADER, headers.get());
+  state_->set(CURLOPT_POSTFIELDS, json.c_str());
+  state_->set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(json.size()));
+  return state_->perform();
 }
 
 HttpAnswer HttpClient::download(const std::string& url, uint64_t offset, HttpSink& sink) {
-  return state_->perform(url, offset, &sink);
+  state_->begin(url, &sink);
+  // Not CURLOPT_RESUME_FROM, which gives up where a server knows no ranges.
+  const std::string range = cat(offset, "-");
+  if (offset > 0) state_->set(CURLOPT_RANGE, range.c_str());
+  return state_->perform();
 }
 
 std::string escape_path(std::string_view path) {
@@ -221,4 +263,4 @@ std::string escape_path(std::string_view path) {
   return escaped;
 }
 
-}  // namespace automodel::hub
+}  // namespace automodel::http

@@ -1,0 +1,120 @@
+#include "recipes/run/run_trackers.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "trackers/mlflow.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using trackers::BackgroundTracker;
+using trackers::LeavingReporter;
+using trackers::RunEnd;
+using trackers::Tally;
+
+/// How long the end of a run waits for its trackers.
+double patience_seconds(RunEnd how) {
+  switch (how) {
+    case RunEnd::kFinished:
+      return 30;
+    case RunEnd::kStopped:
+      return 10;  // who sent the signal may send another
+    case RunEnd::kFailed:
+      return 1;  // a launcher ends the ranks of a failed run soon
+  }
+  return 0;
+}
+
+trackers::Environment environment() {
+  return [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+}
+
+std::unique_ptr<BackgroundTracker> start_tensorboard(const TrackedRun& run, Reporter& reporter) {
+  const std::string& root = run.recipe.checkpoint.checkpoint_dir;
+  trackers::TensorBoardRun options;
+  options.folder = run.recipe.tensorboard->log_dir.value_or(path_join(root, "tensorboard"));
+  options.first_step = run.first_step;
+  options.recipe_text = run.recipe_text;
+  auto tracker = trackers::make_tensorboard(options);
+  reporter.info(cat("TensorBoard: event files in ", options.folder));
+  return std::make_unique<BackgroundTracker>(std::move(tracker), trackers::QueueOptions{},
+                                             std::make_shared<LeavingReporter>(reporter));
+}
+
+std::unique_ptr<BackgroundTracker> start_mlflow(const TrackedRun& run, Reporter& reporter) {
+  trackers::MlflowRun options;
+  options.config = *run.recipe.mlflow;
+  options.settings = trackers::MlflowSettings::from_environment(environment(), options.config);
+  options.folder = run.recipe.checkpoint.checkpoint_dir;
+  options.is_resumed = run.is_resumed;
+  options.parameters =
+      trackers::mlflow_parameters(run.record.at("values"), options.config.flatten_depth);
+  options.source = run.record.get("recipe", "");
+  trackers::QueueOptions queue;
+  queue.pause_seconds = 1;  // a request for the steps of a second
+  auto said = std::make_shared<LeavingReporter>(reporter);
+  return std::make_unique<BackgroundTracker>(trackers::make_mlflow(std::move(options), said), queue,
+                                             said);
+}
+
+/// What went wrong with a tracker in all; "" when nothing did.
+std::string complaint(const Tally& tally) {
+  std::string text;
+  if (!tally.has_started) {
+    text = "knows nothing of this run";
+  } else if (tally.num_lost > 0) {
+    text = cat("lacks ", tally.num_lost, " of ", tally.num_sent + tally.num_lost, " records");
+  }
+  if (tally.has_started && !tally.has_finished) {
+    text += cat(text.empty() ? "" : ", and ", "has not heard that the run has ended");
+  }
+  if (text.empty()) return "";
+  return cat(tally.tracker, " ", text, tally.problem.empty() ? "" : ": ", tally.problem);
+}
+
+}  // namespace
+
+void RunTrackers::start(const TrackedRun& run) {
+  if (!is_tracking_) return;
+  if (run.recipe.tensorboard) running_.push_back({start_tensorboard(run, reporter_), 1});
+  if (run.recipe.mlflow) {
+    running_.push_back(
+        {start_mlflow(run, reporter_), run.recipe.step_scheduler.log_remote_every_steps});
+  }
+}
+
+void RunTrackers::train(const Json& record) {
+  if (running_.empty()) return;
+  const auto made = std::make_shared<const trackers::Record>(trackers::record_of(record));
+  for (const Running& one : running_) {
+    if (made->step % one.every_steps == 0) one.tracker->add(made);
+  }
+}
+
+void RunTrackers::validation(const std::string& set, const Json& record) {
+  if (running_.empty()) return;
+  const auto made = std::make_shared<const trackers::Record>(trackers::record_of(record, set));
+  for (const Running& one : running_) one.tracker->add(made);
+}
+
+void RunTrackers::end(RunEnd how) {
+  for (const Running& one : std::exchange(running_, {})) {
+    const Tally tally = one.tracker->end(how, patience_seconds(how));
+    if (const std::string text = complaint(tally); !text.empty()) reporter_.warning(text);
+    Json fields = Json::object();
+    fields["tracker"] = tally.tracker;
+    fields["sent"] = tally.num_sent;
+    fields["lost"] = tally.num_lost;
+    if (!tally.problem.empty()) fields["problem"] = tally.problem;
+    events_.add("tracker", std::move(fields));
+  }
+}
+
+}  // namespace automodel::recipes

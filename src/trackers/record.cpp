@@ -1,0 +1,20 @@
+#include <chrono>
+
+#include "trackers/tracker.h"
+
+namespace automodel::trackers {
+
+Record record_of(const Json& record, std::string set) {
+  Record made;
+  made.set = std::move(set);
+  made.step = record.get("step", 0);
+  made.unix_seconds =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  made.values.reserve(record.size());
+  for (const auto& [key, value] : record.as_object()) {
+    if (value.is_number() && key != "step") made.values.emplace_back(key, value.as_double());
+  }
+  return made;
+}
+
+}  // namespace automodel::trackers
