@@ -106,6 +106,7 @@ std::shared_ptr<const Page> RunIndex::page(const std::string& id) {
   const auto summary = std::ranges::find(list->runs, id, &RunSummary::id);
   if (summary == list->runs.end()) return nullptr;
   std::shared_ptr<OpenRun> run;
+  std::shared_ptr<const Page> shown;
   FoundRun found;
   {
     const std::lock_guard lock(mutex_);
@@ -116,10 +117,17 @@ std::shared_ptr<const Page> RunIndex::page(const std::string& id) {
     if (open == nullptr) open = std::make_shared<OpenRun>();
     open->last_asked = monotonic_seconds();
     run = open;
+    shown = open->shown;
     close_least_used(id);
   }
-  const std::lock_guard lock(run->mutex);
-  return page_of(*run, found, *summary);
+  std::unique_lock drawing(run->mutex, std::try_to_lock);
+  if (!drawing.owns_lock()) {
+    if (shown != nullptr) return shown;  // until the one that is being drawn is there
+    drawing.lock();
+  }
+  shown = page_of(*run, found, *summary);
+  const std::lock_guard lock(mutex_);
+  return run->shown = shown;
 }
 
 std::shared_ptr<const Page> RunIndex::page_of(OpenRun& run, const FoundRun& found,

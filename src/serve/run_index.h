@@ -58,11 +58,12 @@ class RunIndex final {
  private:
   /// A run whose page was asked for lately.
   struct OpenRun {
-    std::mutex mutex;
+    std::mutex mutex;  // of what draws
     std::unique_ptr<report::RunFollower> follower;
     std::shared_ptr<const Page> page;
     bool has_ended = false;
-    double next_look = 0;  // monotonic
+    double next_look = 0;               // monotonic
+    std::shared_ptr<const Page> shown;  // this and the next are the index's mutex's
     double last_asked = 0;
     std::atomic<size_t> num_steps{0};  // read while another thread draws
   };

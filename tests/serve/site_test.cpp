@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "report/run_folder.h"
 #include "serve/run_metrics.h"
@@ -216,6 +218,27 @@ TEST_F(SiteTest, RunsComeAndGo) {
   remove_tree(root_.file("a"));
   EXPECT_EQ(ask("/runs/a").status, 404);
   EXPECT_THAT(*ask("/").body, HasSubstr("No run yet"));
+}
+
+TEST_F(SiteTest, ManyMayAskAtOnce) {
+  for (int i = 0; i < 3; ++i) add(cat("r", i));
+  ask("/");
+  std::atomic<int> num_shown{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&, i] {
+        for (int k = 0; k < 6; ++k) {
+          num_shown += ask(cat("/runs/r", (i + k) % 3)).status == 200 ? 1 : 0;
+          num_shown += ask("/metrics").status == 200 ? 1 : 0;
+        }
+      });
+    }
+    for (int64_t step = 2; step < 20; ++step) {
+      std::ofstream(root_.file("r0/training.jsonl"), std::ios::app) << step_line(step, "1");
+    }
+  }
+  EXPECT_EQ(num_shown, 8 * 12);
 }
 
 TEST_F(SiteTest, FewRunsStayOpen) {
