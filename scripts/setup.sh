@@ -60,8 +60,8 @@ $with_cuda && wheel_lists+=("$root/scripts/wheels_cuda.txt")
 tools=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config ccache:ccache ld.lld:lld git:git
   protoc:protobuf-compiler)
 libraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev
-  libutf8proc-dev libxxhash-dev libcurl4-openssl-dev libprotobuf-dev libssl-dev libgtest-dev libgmock-dev
-  ca-certificates)
+  libutf8proc-dev libxxhash-dev libcurl4-openssl-dev libprotobuf-dev libssl-dev libmicrohttpd-dev
+  prometheus-cpp-dev libgtest-dev libgmock-dev ca-certificates)
 dev_tools=(clang++-14:clang-14 clang-format-14:clang-format-14 clang-tidy-14:clang-tidy-14
   shellcheck:shellcheck)
 dev_libraries=(libclang-rt-14-dev)

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/render_chat.h"
+#include "cli/report_commands.h"
 #include "cli/setup_commands.h"
 #include "cli/tokenize.h"
 #include "core/error.h"
@@ -18,8 +19,6 @@
 #include "recipes/run/merge_command.h"
 #include "recipes/run/parity_command.h"
 #include "recipes/run/run_recipe.h"
-#include "report/report_command.h"
-#include "report/watch_command.h"
 
 namespace automodel::cli {
 
@@ -363,43 +362,6 @@ class MergeLoraCommand final {
   std::string base_, adapter_, out_;
 };
 
-class ReportCommand final {
- public:
-  static constexpr const char* kName = "report";
-  static constexpr const char* kPurpose = "write one HTML page about runs to standard output";
-
-  explicit ReportCommand(CLI::App& command) {
-    command.add_option("folders", folders_, "folders of runs (their checkpoint.checkpoint_dir)")
-        ->required()
-        ->type_name("DIR...");
-    command.footer("automodel report checkpoints/a checkpoints/b > report.html");
-  }
-
-  int run() const { return report::write_report(folders_, std::cout); }
-
- private:
-  std::vector<std::string> folders_;
-};
-
-class WatchCommand final {
- public:
-  static constexpr const char* kName = "watch";
-  static constexpr const char* kPurpose = "show runs in this terminal while they train";
-
-  explicit WatchCommand(CLI::App& command) {
-    command.add_option("folders", options_.folders, "folders of runs")
-        ->required()
-        ->type_name("DIR...");
-    command.add_flag("--once", options_.is_once, "print the picture as it is now, and end");
-    command.footer("Where the output is no terminal, it is a line a step until the runs end.");
-  }
-
-  int run() const { return report::watch(options_, std::cout); }
-
- private:
-  report::WatchOptions options_;
-};
-
 std::string version_text() {
   return cat("automodel ", AUTOMODEL_VERSION, " (LibTorch 2.11.0)");
 }
@@ -437,8 +399,7 @@ int dispatch(std::vector<std::string> arguments) {
   add_command<ParityCommand>(app, status);
   add_command<MergeLoraCommand>(app, status);
   add_setup_commands(app, status);
-  add_command<ReportCommand>(app, status);
-  add_command<WatchCommand>(app, status);
+  add_report_commands(app, status);
   add_command<VersionCommand>(app, status);
   if (arguments.empty()) arguments.emplace_back("--help");
   check_command_name(app, arguments[0]);

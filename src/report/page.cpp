@@ -115,17 +115,24 @@ std::string time_section(const std::vector<RecordedRun>& runs) {
     double sum = 0;
     for (const TimeShare& share : shares) sum += share.seconds;
     if (sum <= 0) continue;
+    constexpr double kWidth = 1000;  // of the bar, in its own units
+    double at = 0;
     std::string bar;
     std::vector<std::string> texts;
     for (size_t i = 0; i < shares.size(); ++i) {
       if (shares[i].seconds <= 0) continue;
       const double percent = 100 * shares[i].seconds / sum;
-      bar += cat("<i class=\"c", i, "\" style=\"width:", format_fixed(percent, 2), "%\"></i>");
+      const double width = kWidth * shares[i].seconds / sum;
+      bar += cat("<rect class=\"c", i, "\" x=\"", format_fixed(at, 1), "\" width=\"",
+                 format_fixed(width, 1), "\" height=\"20\"/>");
+      at += width;
       texts.push_back(cat("<span class=\"c", i, "\">&#9632;</span> ", shares[i].name, " ",
                           span_text(shares[i].seconds), " (", format_fixed(percent, 1), "%)"));
     }
-    out += cat("<h3>", escaped(run.name), "</h3><div class=\"bar\" aria-hidden=\"true\">", bar,
-               "</div><p>", join(texts, ", "), "</p>\n");
+    out += cat("<h3>", escaped(run.name),
+               "</h3><svg class=\"bar\" viewBox=\"0 0 1000 20\" preserveAspectRatio=\"none\" "
+               "aria-hidden=\"true\">",
+               bar, "</svg><p>", join(texts, ", "), "</p>\n");
   }
   return out.empty() ? "" : cat("<h2>Where the time went</h2>\n", out);
 }
@@ -222,18 +229,19 @@ std::string recipes_section(const std::vector<RecordedRun>& runs) {
 
 }  // namespace
 
-std::string report_page(const std::vector<RecordedRun>& runs) {
+std::string report_page(const std::vector<RecordedRun>& runs, const std::optional<LivePage>& live) {
   std::vector<std::string> names;
   for (const RecordedRun& run : runs) names.push_back(run.name);
   const std::string title = escaped(join_first(names, 3));
   return cat(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
       "name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>",
-      title, "</title><style>", kStyle, "</style></head><body>\n<h1>", title, "</h1>\n", switches(),
-      "<main>\n", legend(runs), "<section class=\"charts\" aria-label=\"curves\">\n",
-      curves_section(runs), "</section>\n<h2>Runs</h2>\n", runs_section(runs),
-      differences_section(runs), time_section(runs), events_section(runs), numbers_section(runs),
-      recipes_section(runs), "</main></body></html>\n");
+      title, "</title><style>", kStyle, "</style>", live ? live_head(*live) : "", "</head>",
+      live ? live_top(*live) : "<body>\n", "<h1>", title, "</h1>\n", switches(), "<main>\n",
+      legend(runs), "<section class=\"charts\" aria-label=\"curves\">\n", curves_section(runs),
+      "</section>\n<h2>Runs</h2>\n", runs_section(runs), differences_section(runs),
+      time_section(runs), events_section(runs), numbers_section(runs), recipes_section(runs),
+      "</main>", live ? live_end() : "", "</body></html>\n");
 }
 
 }  // namespace automodel::report

@@ -1,15 +1,19 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "report/live_page.h"
 #include "report/run_files.h"
 
 namespace automodel::report {
 
 /// One HTML page about runs, which needs nothing from elsewhere: what they are, their curves, what
 /// differs between their recipes, where their time went, what happened to them. Switches work
-/// without scripts; the page follows the reader's choice of light and dark, and prints.
-std::string report_page(const std::vector<RecordedRun>& runs);
+/// without scripts; the page follows the reader's choice of light and dark, and prints. A `live`
+/// one comes from a server and keeps itself up to date.
+std::string report_page(const std::vector<RecordedRun>& runs,
+                        const std::optional<LivePage>& live = std::nullopt);
 
 }  // namespace automodel::report

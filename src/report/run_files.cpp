@@ -106,6 +106,12 @@ std::optional<Record> read_extended(std::string_view line) {
   }
 }
 
+/// Whether a number is a step: one that an int64_t holds too.
+bool is_step(double value) {
+  constexpr double kMost = 9007199254740992.0;  // 2^53: whole numbers up to it are doubles
+  return value >= 0 && value <= kMost;
+}
+
 std::optional<Record> read_record(std::string_view line) {
   RecordReader reader;
   std::optional<Record> record;
@@ -114,7 +120,7 @@ std::optional<Record> read_record(std::string_view line) {
   } else {
     record = read_extended(line);
   }
-  if (record && !std::isfinite(record->step)) return std::nullopt;
+  if (record && !is_step(record->step)) return std::nullopt;
   return record;
 }
 
@@ -165,20 +171,23 @@ void append(std::vector<double>& to, const std::vector<double>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-/// Reads a file of JSON lines that is small; counts lines that are no objects.
+/// Calls `take` with every object of JSON lines; counts lines that are none.
 template <typename Take>
-void read_lines(const std::string& path, int64_t& num_unread, const Take& take) {
-  if (!path_exists(path)) return;
-  const std::string text = read_file(path);
-  for_each_line(text, [&](std::string_view line) {
+void parse_lines(std::string_view lines, int64_t& num_unread, const Take& take) {
+  for_each_line(lines, [&](std::string_view line) {
     try {
-      const Json record = Json::parse(line, path);
+      const Json record = Json::parse(line, "record");
       if (record.is_object()) return take(record);
     } catch (const InputError&) {
       // Cut or of another form: counted below.
     }
     ++num_unread;
   });
+}
+
+/// "" when there is no such file.
+std::string text_of_file(const std::string& path) {
+  return path_exists(path) ? read_file(path) : "";
 }
 
 double number_of(const Json& record, std::string_view key) {
@@ -200,21 +209,6 @@ std::optional<std::string> set_of_file(std::string_view name) {
   if (name.empty()) return "default";
   if (name[0] != '_') return std::nullopt;
   return std::string(name.substr(1));
-}
-
-void read_validations(RecordedRun& run) {
-  for (const std::string& name : list_directory(run.folder)) {
-    const auto set = set_of_file(name);
-    if (!set) continue;
-    read_lines(path_join(run.folder, name), run.num_unread_lines, [&](const Json& record) {
-      run.validations.push_back({*set, number_of(record, "step"), number_of(record, "val_loss")});
-    });
-  }
-}
-
-bool holds_a_run(const std::string& folder) {
-  return path_exists(path_join(folder, "training.jsonl")) ||
-         path_exists(path_join(folder, "run.json"));
 }
 
 /// "; it holds the runs a, b", or "".
@@ -307,7 +301,12 @@ RunState RecordedRun::state() const {
 
 std::optional<int64_t> RecordedRun::max_steps() const {
   const double steps = number_of(description, "max_steps");
-  return std::isfinite(steps) ? std::optional(static_cast<int64_t>(steps)) : std::nullopt;
+  return is_step(steps) ? std::optional(static_cast<int64_t>(steps)) : std::nullopt;
+}
+
+bool holds_a_run(const std::string& folder) {
+  return path_exists(path_join(folder, "training.jsonl")) ||
+         path_exists(path_join(folder, "run.json"));
 }
 
 void check_run_folder(const std::string& folder) {
@@ -320,15 +319,15 @@ void check_run_folder(const std::string& folder) {
                       runs_below(folder)));
 }
 
-std::vector<RunEvent> read_run_events(const std::string& folder, int64_t* num_unread) {
+std::vector<RunEvent> parse_run_events(std::string_view lines, int64_t* num_unread) {
   std::vector<RunEvent> events;
   int64_t num_lost = 0;
-  read_lines(path_join(folder, "events.jsonl"), num_lost, [&](const Json& record) {
+  parse_lines(lines, num_lost, [&](const Json& record) {
     RunEvent event;
     event.name = text_of(record, "event");
     event.seconds = seconds_of(text_of(record, "timestamp"));
     const double step = number_of(record, "step");
-    if (std::isfinite(step)) event.step = static_cast<int64_t>(step);
+    if (is_step(step)) event.step = static_cast<int64_t>(step);
     event.fields = record;
     events.push_back(std::move(event));
   });
@@ -336,12 +335,33 @@ std::vector<RunEvent> read_run_events(const std::string& folder, int64_t* num_un
   return events;
 }
 
+std::vector<RunEvent> read_run_events(const std::string& folder, int64_t* num_unread) {
+  return parse_run_events(text_of_file(path_join(folder, "events.jsonl")), num_unread);
+}
+
+std::vector<std::string> validation_files(const std::string& folder) {
+  std::vector<std::string> files = list_directory(folder);
+  std::erase_if(files, [](const std::string& name) { return !set_of_file(name); });
+  return files;
+}
+
+std::vector<ValidationPoint> read_validations(const std::string& folder, int64_t* num_unread) {
+  std::vector<ValidationPoint> points;
+  int64_t num_lost = 0;
+  for (const std::string& name : validation_files(folder)) {
+    const std::string set = *set_of_file(name);
+    parse_lines(text_of_file(path_join(folder, name)), num_lost, [&](const Json& record) {
+      points.push_back({set, number_of(record, "step"), number_of(record, "val_loss")});
+    });
+  }
+  if (num_unread != nullptr) *num_unread += num_lost;
+  return points;
+}
+
 Json read_run_description(const std::string& folder) {
-  const std::string path = path_join(folder, "run.json");
-  if (!path_exists(path)) return {};
-  const std::string text = read_file(path);
+  const std::string text = text_of_file(path_join(folder, "run.json"));
   try {
-    Json description = Json::parse(text, path);
+    Json description = Json::parse(text, "run.json");
     return description.is_object() ? description : Json();
   } catch (const InputError&) {
     return {};
@@ -356,7 +376,7 @@ RecordedRun read_run(const std::string& folder) {
   run.description = read_run_description(folder);
   const std::string training = path_join(folder, "training.jsonl");
   if (path_exists(training)) run.num_unread_lines += add_steps(read_file(training), run.steps);
-  read_validations(run);
+  run.validations = read_validations(folder, &run.num_unread_lines);
   run.events = read_run_events(folder, &run.num_unread_lines);
   return run;
 }

@@ -76,11 +76,24 @@ double seconds_of(std::string_view timestamp);
 /// parts of a file are read by several threads.
 int64_t add_steps(std::string_view lines, StepTable& steps);
 
+/// Whether a folder has training.jsonl or run.json.
+bool holds_a_run(const std::string& folder);
+
 /// Throws UserError when a folder is no run's.
 void check_run_folder(const std::string& folder);
 
+/// Events of whole lines of events.jsonl; lines that are no events are added to `num_unread`.
+std::vector<RunEvent> parse_run_events(std::string_view lines, int64_t* num_unread = nullptr);
+
 /// A run's events; lines that are no events are added to `num_unread`.
 std::vector<RunEvent> read_run_events(const std::string& folder, int64_t* num_unread = nullptr);
+
+/// Names of a folder's validation.jsonl and validation_NAME.jsonl. Throws InputError.
+std::vector<std::string> validation_files(const std::string& folder);
+
+/// What those files hold; lines that are no records are added to `num_unread`.
+std::vector<ValidationPoint> read_validations(const std::string& folder,
+                                              int64_t* num_unread = nullptr);
 
 /// run.json; null when there is none that can be read as JSON.
 Json read_run_description(const std::string& folder);

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
+#include "report/growing_file.h"
 #include "report/run_files.h"
 
 namespace automodel::report {
@@ -22,19 +24,15 @@ class RunFollower final {
   bool has_ended() const;
 
  private:
-  /// What tells that a file is another one, or has grown.
-  struct Seen {
-    uint64_t inode = 0;
-    uint64_t size = 0;
-    bool operator==(const Seen&) const = default;
-  };
-  static Seen look(const std::string& path);
-  void read_new_steps(const Seen& now);
+  void read_new_steps(const FileState& now);
+  bool update_validations();
 
   std::string folder_;
   RecordedRun run_;
-  Seen training_, events_, description_;
+  FileState training_, events_, description_;
+  std::map<std::string, FileState> validations_;  // by file
   uint64_t offset_ = 0;  // of training.jsonl: whole lines up to here are read
+  int64_t num_unread_steps_ = 0, num_unread_events_ = 0, num_unread_validations_ = 0;
 };
 
 }  // namespace automodel::report

@@ -44,9 +44,9 @@ circle{fill:currentColor;stroke:var(--ground)}
 svg path.bad{fill:var(--bad)}
 .c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}
 .c4{color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}
-.bar{display:flex;height:1.3rem;border-radius:.3rem;overflow:hidden;background:var(--panel);margin:.3rem 0;max-width:48rem}
-.bar i{display:block;background:currentColor}
-.bar i+i{border-left:1px solid var(--ground)}
+.bar{height:1.3rem;border-radius:.3rem;overflow:hidden;background:var(--panel);margin:.3rem 0;max-width:48rem}
+.bar rect{fill:currentColor}
+nav a{color:var(--soft)}#live:empty{display:none}
 .note{color:var(--soft)}.mark.failed{stroke:var(--bad);stroke-dasharray:6 2}
 .failure{color:var(--bad);font-weight:600}
 summary{cursor:pointer;margin:.4rem 0}
@@ -64,7 +64,7 @@ summary{cursor:pointer;margin:.4rem 0}
 #x-time:focus-visible~.switches [for=x-time],#y-linear:focus-visible~.switches [for=y-linear],
 #y-log:focus-visible~.switches [for=y-log],#smooth:focus-visible~.switches [for=smooth]{outline:3px solid var(--c0)}
 @media print{:root{--ground:#fff;--text:#000;--soft:#444;--line:#bbb}.switches{display:none}
-body{max-width:none;font-size:10pt}figure,tr{break-inside:avoid}h2,h3{break-after:avoid}.bar i{print-color-adjust:exact}}
+body{max-width:none;font-size:10pt}figure,tr{break-inside:avoid}h2,h3{break-after:avoid}.bar{print-color-adjust:exact}}
 )css";
 
 }  // namespace automodel::report

@@ -89,6 +89,20 @@ TEST_F(PageTest, ThePageNeedsNothingFromElsewhere) {
   EXPECT_THAT(html, HasSubstr("@media print"));
 }
 
+TEST_F(PageTest, OnlyALivePageHasAScriptAndAWayHome) {
+  const std::vector<RecordedRun> runs =
+      read_runs({write_run(parent_, {.name = "a", .training = step_line(0, "2")})});
+  const std::string still = report_page(runs);
+  EXPECT_THAT(still, Not(HasSubstr("<script")));
+  EXPECT_THAT(still, Not(HasSubstr("style=")));  // a server's policy would drop it
+  const std::string live = report_page(runs, LivePage{5, false, "../\"<"});
+  EXPECT_THAT(live, HasSubstr(cat("<script>", kLiveScript, "</script>")));
+  EXPECT_THAT(live, HasSubstr("<body data-seconds=\"5.000\">"));
+  EXPECT_THAT(live, HasSubstr("<nav><a href=\"../&quot;&lt;\">All runs</a></nav>"));
+  EXPECT_THAT(live, HasSubstr("<noscript><meta http-equiv=\"refresh\" content=\"30\"></noscript>"));
+  EXPECT_THAT(report_page(runs, LivePage{5, true, ""}), Not(HasSubstr("refresh")));
+}
+
 TEST_F(PageTest, EveryChartIsDrawnAgainstEveryAxisAndSpeaks) {
   const std::string html =
       page({write_run(parent_, {.name = "a", .training = step_line(0, "8") + step_line(1, "4")})});

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <sstream>
@@ -8,6 +9,7 @@
 #include "core/descriptor.h"
 #include "core/utf8.h"
 #include "report/braille.h"
+#include "report/growing_file.h"
 #include "report/run_folder.h"
 #include "report/run_follower.h"
 #include "report/watch_command.h"
@@ -109,6 +111,50 @@ TEST(RunFollowerTest, OnlyWholeLinesAreReadAndEachOnce) {
   write_file_atomic(file, step_line(0, "9"));  // as a resumed run does
   EXPECT_TRUE(follower.update());
   EXPECT_EQ(follower.run().steps.of(Metric::kLoss), (std::vector<double>{9}));
+}
+
+TEST(RunFollowerTest, AFileThatWasWrittenAnewInPlaceIsReadAnew) {
+  const TemporaryDirectory parent;
+  const std::string folder = write_run(parent, {.training = step_line(0, "3")});
+  const std::string file = path_join(folder, "training.jsonl");
+  RunFollower follower(folder, "a");
+  std::ofstream(file, std::ios::in | std::ios::out) << step_line(0, "4");  // of the same size
+  const timespec times[] = {{0, UTIME_OMIT}, {1, 0}};
+  ASSERT_EQ(::utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+  EXPECT_TRUE(follower.update());
+  EXPECT_EQ(follower.run().steps.of(Metric::kLoss), (std::vector<double>{4}));
+}
+
+TEST(RunFollowerTest, ValidationsAndLinesThatAreLeftOutAreFollowedToo) {
+  const TemporaryDirectory parent;
+  const std::string folder =
+      write_run(parent, {.training = "no record\n" + step_line(0, "3"), .events = "no event\n"});
+  RunFollower follower(folder, "a");
+  EXPECT_EQ(follower.run().num_unread_lines, 2);
+  append(path_join(folder, "validation_x.jsonl"), "{\"step\": 0, \"val_loss\": 2.5}\nno record\n");
+  EXPECT_TRUE(follower.update());
+  ASSERT_EQ(follower.run().validations.size(), 1U);
+  EXPECT_EQ(follower.run().validations[0].set, "x");
+  EXPECT_EQ(follower.run().num_unread_lines, 3);
+  append(path_join(folder, "training.jsonl"), "no record\n");
+  follower.update();
+  EXPECT_EQ(follower.run().num_unread_lines, 4);
+  EXPECT_FALSE(follower.update());
+}
+
+TEST(GrowingFileTest, ItsLastWholeLinesAreRead) {
+  const TemporaryDirectory folder;
+  const std::string file = folder.write("x", "one\ntwo\nthree\nfo");
+  EXPECT_EQ(last_lines(file, 16, 100), "one\ntwo\nthree\n");
+  EXPECT_EQ(last_lines(file, 16, 10), "three\n");  // from "wo" on
+  EXPECT_EQ(last_lines(file, 16, 1), "");
+  EXPECT_EQ(last_lines(folder.file("none"), 0, 10), "");
+  EXPECT_EQ(whole_lines(file, 4, 100), "two\nthree\n");
+  EXPECT_EQ(whole_lines(file, 14, 100), "");
+  const std::string long_line(200000, 'x');
+  folder.write("x", long_line + "\nend\n");
+  EXPECT_EQ(whole_lines(file, 0, 10).substr(200000, 1),
+            "\n");  // a line longer than what is asked for
 }
 
 TEST(RunFollowerTest, ARunHasEndedWhenItSaysSoOrItsLockIsFree) {

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+
+#include "serve/listen_socket.h"
+#include "serve/site.h"
+
+namespace automodel::serve {
+
+/// What connections may take of this machine.
+struct ServerLimits {
+  int num_connections = 128;  ///< more wait until one ends
+  int num_threads = 4;
+  int idle_seconds = 10;               ///< a connection on which nothing moves is closed
+  size_t connection_bytes = 16 << 10;  ///< of one request's line and header fields
+};
+
+/// Brings HTTP requests from a socket to a site and its answers back, by libmicrohttpd, in threads
+/// of its own until it is destroyed. Bodies of answers are not copied.
+class HttpServer final {
+ public:
+  /// `site` outlives this object; `cookie_name` is the cookie that it reads. Throws InternalError
+  /// when no thread can be started.
+  HttpServer(const ListenSocket& socket, Site& site, std::string cookie_name,
+             const ServerLimits& limits = {});
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace automodel::serve

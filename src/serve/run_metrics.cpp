@@ -1,0 +1,135 @@
+#include "serve/run_metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "core/text.h"
+#include "serve/access.h"
+
+namespace automodel::serve {
+
+namespace {
+
+using report::Metric;
+
+/// One number of every run.
+struct Gauge {
+  const char* name;
+  const char* help;
+  std::function<std::optional<double>(const RunSummary&)> value;
+};
+
+std::optional<double> number(const std::optional<int64_t>& count) {
+  return count ? std::optional(static_cast<double>(*count)) : std::nullopt;
+}
+
+/// A metric of the last step: one that a run does not record has no sample; NaN and infinities that
+/// it does record cannot be told from that, but for the loss, which every step has.
+std::function<std::optional<double>(const RunSummary&)> of_last_step(Metric metric) {
+  return [metric](const RunSummary& run) -> std::optional<double> {
+    const double value = run.last_of(metric);
+    const bool is_recorded = !std::isnan(value) || metric == Metric::kLoss;
+    return run.step && is_recorded ? std::optional(value) : std::nullopt;
+  };
+}
+
+const std::vector<Gauge>& gauges() {
+  static const std::vector<Gauge> all = {
+      {"trainer_step", "Last step, counted from 0.",
+       [](const RunSummary& run) { return number(run.step); }},
+      {"trainer_max_steps", "Steps of the whole run.",
+       [](const RunSummary& run) { return number(run.max_steps); }},
+      {"trainer_loss", "Training loss of the last step.", of_last_step(Metric::kLoss)},
+      {"trainer_grad_norm", "Gradient norm of the last step.", of_last_step(Metric::kGradNorm)},
+      {"trainer_learning_rate", "Learning rate of the last step.", of_last_step(Metric::kLr)},
+      {"trainer_throughput_tokens_per_sec", "Tokens a second of the last step, over all ranks.",
+       of_last_step(Metric::kTokensPerSecond)},
+      {"trainer_peak_memory_gib", "Peak memory in GiB, as the last step tells it.",
+       of_last_step(Metric::kMemory)},
+      {"trainer_last_step_timestamp_seconds", "When the last step ended, in seconds since 1970.",
+       [](const RunSummary& run) -> std::optional<double> {
+         return std::isfinite(run.step_seconds) ? std::optional(run.step_seconds) : std::nullopt;
+       }}};
+  return all;
+}
+
+prometheus::ClientMetric sample(const RunSummary& run, double value) {
+  prometheus::ClientMetric metric;
+  metric.label = {{"run", run.name}};
+  metric.gauge.value = value;
+  return metric;
+}
+
+/// One for what a run is doing, 0 for what it is not.
+prometheus::MetricFamily status_family(const RunList& list) {
+  prometheus::MetricFamily family{
+      "trainer_run_status", "1 for what the run is doing.", prometheus::MetricType::Gauge, {}};
+  for (const RunSummary& run : list.runs) {
+    for (const RunStatus status : kStatuses) {
+      family.metric.push_back(sample(run, run.status == status ? 1 : 0));
+      family.metric.back().label.push_back({"status", status_name(status)});
+    }
+  }
+  return family;
+}
+
+using Value = nlohmann::ordered_json;
+
+Value finite(double value) {
+  return std::isfinite(value) ? Value(value) : Value(nullptr);
+}
+
+Value whole(const std::optional<int64_t>& value) {
+  return value ? Value(*value) : Value(nullptr);
+}
+
+Value run_value(const RunSummary& run) {
+  Value value = {{"name", run.name},
+                 {"path", cat("runs/", percent_encoded(run.id))},
+                 {"status", status_name(run.status)},
+                 {"detail", run.detail},
+                 {"task", run.task},
+                 {"model", run.model},
+                 {"step", whole(run.step)},
+                 {"max_steps", whole(run.max_steps)}};
+  for (const Metric metric : report::kMetrics) {
+    value[std::string(report::metric_key(metric))] = finite(run.last_of(metric));
+  }
+  value["step_time"] = finite(run.step_seconds);
+  value["written_time"] = finite(run.written_seconds);
+  return value;
+}
+
+}  // namespace
+
+std::string metrics_text(const RunList& list) {
+  std::vector<prometheus::MetricFamily> families;
+  for (const Gauge& gauge : gauges()) {
+    prometheus::MetricFamily family{gauge.name, gauge.help, prometheus::MetricType::Gauge, {}};
+    for (const RunSummary& run : list.runs) {
+      if (const auto value = gauge.value(run)) family.metric.push_back(sample(run, *value));
+    }
+    families.push_back(std::move(family));
+  }
+  families.push_back(status_family(list));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+std::string runs_json(const RunList& list) {
+  Value runs = Value::array();
+  for (const RunSummary& run : list.runs) runs.push_back(run_value(run));
+  const Value all = {{"folder", list.root_name},
+                     {"time", list.now},
+                     {"num_left_out", list.num_linked},
+                     {"is_complete", !list.has_reached_limit},
+                     {"runs", std::move(runs)}};
+  // Texts are UTF-8 but for bytes of a run.json that is not.
+  return all.dump(-1, ' ', false, Value::error_handler_t::replace) + "\n";
+}
+
+}  // namespace automodel::serve

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "serve/run_index.h"
+
+namespace automodel::serve {
+
+/// The media type of metrics_text().
+inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What is known of runs in Prometheus' text format: gauges of each run's last step, with the label
+/// `run`. A run without a step has only its status.
+std::string metrics_text(const RunList& list);
+
+/// The same as JSON; what is not finite is null.
+std::string runs_json(const RunList& list);
+
+}  // namespace automodel::serve

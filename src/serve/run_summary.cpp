@@ -1,0 +1,165 @@
+#include "serve/run_summary.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/file.h"
+#include "core/text.h"
+#include "core/utf8.h"
+#include "report/run_facts.h"
+
+namespace automodel::serve {
+
+namespace {
+
+constexpr uint64_t kTailBytes = 1 << 16;  // of a file: some two hundred steps
+
+/// The value of a recipe's key; "" where it has none.
+std::string value_of(const Json& description, std::string_view key) {
+  const Json* values = description.find("values");
+  const Json* entry = values == nullptr ? nullptr : values->find(key);
+  const Json* value = entry == nullptr ? nullptr : entry->find("value");
+  return value == nullptr || value->is_null() ? "" : report::value_text(*value);
+}
+
+bool has_section(const Json& description, std::string_view name) {
+  const Json* values = description.find("values");
+  if (values == nullptr || !values->is_object()) return false;
+  const std::string begin = cat(name, ".");
+  return std::ranges::any_of(values->as_object(),
+                             [&](const auto& value) { return value.first.starts_with(begin); });
+}
+
+/// As `automodel ls` calls the tasks of recipes, where the recipe's values tell.
+std::string task_of(const Json& description) {
+  const std::string recipe = value_of(description, "recipe");
+  if (recipe.find("KnowledgeDistillation") != std::string::npos) return "distillation";
+  if (recipe.find("Diffusion") != std::string::npos) return "diffusion";
+  if (has_section(description, "peft")) {
+    return has_section(description, "quantization") ? "QLoRA" : "LoRA";
+  }
+  if (value_of(description, "model._target_").ends_with(".from_config")) return "pretraining";
+  return recipe.empty() ? "" : "fine-tuning";
+}
+
+std::string model_of(const Json& description) {
+  std::string name = value_of(description, "model.pretrained_model_name_or_path");
+  while (name.ends_with('/')) name.pop_back();
+  if (!name.empty()) return name.starts_with('/') ? file_name(name) : name;
+  const Json* model = description.find("model");
+  const Json* architecture = model == nullptr ? nullptr : model->find("architecture");
+  return architecture == nullptr ? "" : report::value_text(*architecture);
+}
+
+double written(const report::FileState& state) {
+  return static_cast<double>(state.modified_ns) * 1e-9;
+}
+
+}  // namespace
+
+const char* status_name(RunStatus status) {
+  switch (status) {
+    case RunStatus::kRunning:
+      return "running";
+    case RunStatus::kFinished:
+      return "finished";
+    case RunStatus::kStopped:
+      return "stopped";
+    case RunStatus::kFailed:
+      return "failed";
+    case RunStatus::kStale:
+      break;
+  }
+  return "stale";
+}
+
+RunStatus run_status(report::RunState state, report::LockState lock, double seconds_since_written) {
+  switch (state) {
+    case report::RunState::kDone:
+      return RunStatus::kFinished;
+    case report::RunState::kPreempted:
+      return RunStatus::kStopped;
+    case report::RunState::kFailed:
+      return RunStatus::kFailed;
+    case report::RunState::kUnknown:
+      break;
+  }
+  if (lock == report::LockState::kHeld) return RunStatus::kRunning;
+  if (lock == report::LockState::kFree) return RunStatus::kStale;
+  return seconds_since_written > kStaleSeconds ? RunStatus::kStale : RunStatus::kRunning;
+}
+
+SummaryReader::SummaryReader(const FoundRun& run, const std::string& root_name)
+    : folder_(run.folder) {
+  summary_.id = run.id;
+  summary_.name = shown_text(run.id.empty() ? root_name : run.id);
+  summary_.last.fill(std::nan(""));
+}
+
+void SummaryReader::read_steps() {
+  report::StepTable steps;
+  const std::string path = path_join(folder_, "training.jsonl");
+  report::add_steps(report::last_lines(path, training_.size, kTailBytes), steps);
+  summary_.latest_losses = steps.of(report::Metric::kLoss);
+  summary_.step.reset();
+  summary_.last.fill(std::nan(""));
+  summary_.step_seconds = std::nan("");
+  if (steps.size() == 0) return;
+  summary_.step = static_cast<int64_t>(steps.step.back());
+  for (size_t i = 0; i < report::kNumMetrics; ++i) summary_.last[i] = steps.metrics[i].back();
+  summary_.step_seconds = steps.seconds.back();
+}
+
+void SummaryReader::read_events() {
+  report::RecordedRun run;
+  const std::string path = path_join(folder_, "events.jsonl");
+  const std::string lines =
+      report::last_lines(path_join(folder_, "events.jsonl"), events_.size, kTailBytes);
+  run.events = report::parse_run_events(lines);
+  state_ = run.state();
+  const bool has_failed = state_ == report::RunState::kFailed;
+  summary_.detail = has_failed ? shown_text(report::state_text(run)) : "";
+}
+
+void SummaryReader::read_description() {
+  const Json description = report::read_run_description(folder_);
+  report::RecordedRun run;
+  run.description = description;
+  summary_.max_steps = run.max_steps();
+  summary_.task = task_of(description);
+  summary_.model = shown_text(model_of(description));
+}
+
+const RunSummary& SummaryReader::update(double now) {
+  const auto has_changed = [&](report::FileState& seen, const char* file) {
+    const report::FileState state = report::look_at(path_join(folder_, file));
+    return std::exchange(seen, state) != state;
+  };
+  if (has_changed(training_, "training.jsonl")) read_steps();
+  if (has_changed(events_, "events.jsonl")) read_events();
+  if (has_changed(description_, "run.json")) read_description();
+  summary_.written_seconds =
+      std::max({written(training_), written(events_), written(description_)});
+  summary_.status = run_status(state_, report::lock_state(folder_), now - summary_.written_seconds);
+  return summary_;
+}
+
+double seconds_now() {
+  using namespace std::chrono;
+  return duration<double>(system_clock::now().time_since_epoch()).count();
+}
+
+std::string shown_text(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    uint32_t code = 0;
+    const size_t size = decode_utf8(text, at, code);
+    const bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    out += size == 0 || is_control ? "\xEF\xBF\xBD" : text.substr(at, size);
+    at += std::max<size_t>(size, 1);
+  }
+  return out;
+}
+
+}  // namespace automodel::serve
