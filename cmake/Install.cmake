@@ -18,6 +18,7 @@ target_link_options(automodel_main PRIVATE LINKER:--disable-new-dtags)
 # install(TARGETS) would give the program of the build a search path that ends in an empty entry, the
 # current folder, to find it again in the file. So what is linked is copied, and patchelf sets its path.
 find_program(AUTOMODEL_PATCHELF patchelf)
+# Variables of these scripts must not be named as a component: installation scripts compare names by the old rules of if().
 function(automodel_finish_installed file rpath component)
   install(CODE "set(linked [[${file}]])
                 set(rpath [[${rpath}]])
@@ -36,6 +37,7 @@ automodel_install_linked(automodel_main bin
 install(FILES "${_torch_lib}/libtorch_cpu.so" "${_torch_lib}/libc10.so" "${_torch_lib}/libgomp.so.1"
         DESTINATION ${_own_lib}/torch/lib COMPONENT torch)
 automodel_finish_installed("${_own_lib}/torch/lib/libtorch_cpu.so" "" torch)  # a fifth is symbols
+automodel_finish_installed("${_own_lib}/torch/lib/libc10.so" "" torch)
 install(DIRECTORY "${_cuda_lib}/" DESTINATION ${_own_lib}/nvidia/cu13/lib COMPONENT torch
         FILES_MATCHING REGEX "/lib(cudart|cupti)\\.so\\.[0-9]+$")
 
@@ -45,12 +47,20 @@ install(DIRECTORY tests/recipes/data/tiny_llama tests/recipes/data/tiny_teacher
         DESTINATION share/automodel/tests/recipes/data COMPONENT data)
 install(FILES tests/recipes/data/rows.jsonl DESTINATION share/automodel/tests/recipes/data
         COMPONENT data)
-install(CODE "set(program \"$<TARGET_FILE:automodel>\")" COMPONENT data)
+install(CODE "set(program_file \"$<TARGET_FILE:automodel>\")" COMPONENT data)
 install(CODE "set(manual \"${CMAKE_SOURCE_DIR}/docs/automodel.1\")" COMPONENT data)
 install(SCRIPT cmake/InstallCompletion.cmake COMPONENT data)
 
 install(FILES LICENSE README.md CHANGELOG.md packaging/debian/copyright
         DESTINATION ${_documents} COMPONENT documents)
+install(FILES packaging/debian/lintian-overrides DESTINATION share/lintian/overrides
+        RENAME automodel COMPONENT documents)
+install(CODE "set(changelog [[${CMAKE_SOURCE_DIR}/packaging/debian/changelog]])
+              set(documents_folder ${_documents})" COMPONENT documents)
+install(CODE [[
+  execute_process(COMMAND gzip -9 --no-name --stdout "${changelog}" COMMAND_ERROR_IS_FATAL ANY
+    OUTPUT_FILE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${documents_folder}/changelog.Debian.gz")
+]] COMPONENT documents)
 install(DIRECTORY docs DESTINATION ${_documents} COMPONENT documents PATTERN automodel.1 EXCLUDE)
 install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch-2.11.0.dist-info/licenses/"
         DESTINATION ${_documents}/licences/libtorch COMPONENT torch)
@@ -61,9 +71,10 @@ endforeach()
 install(DIRECTORY "${AUTOMODEL_ARROW}/pyarrow-26.0.1.dist-info/licenses/"
         DESTINATION ${_documents}/licences/arrow COMPONENT libraries)
 
-install(CODE "set(program \"$<TARGET_FILE:automodel_main>\")" COMPONENT libraries)
+install(CODE "set(program_file \"$<TARGET_FILE:automodel_main>\")" COMPONENT libraries)
 install(CODE "set(folders \"${_torch_lib}\" \"${_cuda_lib}\" \"${AUTOMODEL_ARROW}/pyarrow\")"
         COMPONENT libraries)
-install(CODE "set(own_lib ${_own_lib})" COMPONENT libraries)
-install(CODE "set(documents ${_documents})" COMPONENT libraries)
+install(CODE "set(own_lib ${_own_lib})
+              set(strip [[${CMAKE_STRIP}]])" COMPONENT libraries)
+install(CODE "set(documents_folder ${_documents})" COMPONENT libraries)
 install(SCRIPT cmake/InstallLibraries.cmake COMPONENT libraries)

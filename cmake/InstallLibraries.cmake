@@ -1,10 +1,10 @@
-# Run by an installation. Copies the libraries that `program` needs into `own_lib`, each under the name
+# Run by an installation. Copies the libraries that `program_file` needs into `own_lib`, each under the name
 # that it is asked for by, and the licence of each Debian package that they, and the headers that are
-# compiled in, come from, into `documents`. LibTorch's are looked for in `folders`, but another
+# compiled in, come from, into `documents_folder`. LibTorch's are looked for in `folders`, but another
 # component's.
 set(prefix "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
 file(GET_RUNTIME_DEPENDENCIES
-  EXECUTABLES "${program}"
+  EXECUTABLES "${program_file}"
   RESOLVED_DEPENDENCIES_VAR found
   UNRESOLVED_DEPENDENCIES_VAR missing
   DIRECTORIES ${folders}
@@ -14,7 +14,7 @@ if(missing)
   message(FATAL_ERROR "libraries not found: ${missing}")
 endif()
 
-file(MAKE_DIRECTORY "${prefix}/${own_lib}" "${prefix}/${documents}/licences")
+file(MAKE_DIRECTORY "${prefix}/${own_lib}" "${prefix}/${documents_folder}/licences")
 set(patterns)
 foreach(library IN LISTS found)
   get_filename_component(name "${library}" NAME)
@@ -22,7 +22,12 @@ foreach(library IN LISTS found)
   file(COPY_FILE "${file}" "${prefix}/${own_lib}/${name}")
   file(CHMOD "${prefix}/${own_lib}/${name}"
        PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
-  if(NOT file MATCHES "/pyarrow/")  # Arrow's licence is installed with it
+  if(file MATCHES "/pyarrow/")  # its licence is installed with it
+    if(CMAKE_INSTALL_DO_STRIP)
+      execute_process(COMMAND "${strip}" --strip-unneeded "${prefix}/${own_lib}/${name}"
+                      COMMAND_ERROR_IS_FATAL ANY)
+    endif()
+  else()
     # Packages may name a library below /lib that is found below /usr/lib.
     get_filename_component(file_name "${file}" NAME)
     list(APPEND patterns "*/${file_name}")
@@ -49,7 +54,7 @@ foreach(package IN LISTS packages)
   set(text "/usr/share/doc/${package}/copyright")
   if(EXISTS "${text}")
     get_filename_component(text "${text}" REALPATH)
-    file(COPY_FILE "${text}" "${prefix}/${documents}/licences/${package}")
+    file(COPY_FILE "${text}" "${prefix}/${documents_folder}/licences/${package}")
   else()
     message(WARNING "${text} is missing: the licence of ${package} has to be added by hand")
   endif()
