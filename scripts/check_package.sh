@@ -43,7 +43,8 @@ check_search_path() { # check_search_path TREE FILE
   path=$(readelf --dynamic --wide "$file" | sed -nE 's/.*\((RPATH|RUNPATH)\).*\[(.*)\]$/\2/p')
   [[ -n $path ]] || return 0
   while IFS= read -r -d : entry; do
-    place=$(realpath -m "${entry/#\$ORIGIN/$(dirname "$file")}")
+    place=${entry/#\$ORIGIN/$(dirname "$file")}
+    place=$(realpath -m "${place:-.}")
     [[ $entry == "\$ORIGIN"* && $place == "$tree"/* ]] ||
       fail "${file#"$tree"/}: its search path has the entry '$entry': [$path]"
   done <<<"$path:"
