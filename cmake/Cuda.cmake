@@ -55,18 +55,16 @@ if(_cuda_sources)
   target_include_directories(automodel_cuda PRIVATE "${CMAKE_SOURCE_DIR}/src")
   target_compile_options(automodel_cuda PRIVATE ${AUTOMODEL_WARNINGS})
   target_link_libraries(automodel_cuda PRIVATE libtorch::torch_cuda)
-  set_target_properties(automodel_cuda PROPERTIES
-    INSTALL_RPATH "$ORIGIN;$ORIGIN/torch/lib")
   # The rooms whose interfaces it implements; what the binary exports wins when both are loaded.
   foreach(source IN LISTS _cuda_sources)
     string(REGEX REPLACE ".*/src/([a-z_]+)/cuda/.*" "\\1" room "${source}")
     target_link_libraries(automodel_cuda PRIVATE am_${room})
   endforeach()
-  # The binary finds it by name: beside itself here, in ../lib once installed.
+  # The binary finds it by name: beside itself here, among its libraries once installed.
   set_target_properties(automodel_main PROPERTIES ENABLE_EXPORTS ON BUILD_RPATH "$ORIGIN")
-  install(TARGETS automodel_cuda LIBRARY DESTINATION lib)
-  install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch/lib/" DESTINATION lib/torch/lib
-          FILES_MATCHING PATTERN "*.so*")
-  install(DIRECTORY "${AUTOMODEL_LIBTORCH}/nvidia/" DESTINATION lib/nvidia
-          FILES_MATCHING REGEX "/lib/.*\\.so(\\.[0-9.]+)?$" PATTERN "include" EXCLUDE)
+  automodel_install_linked(automodel_cuda ${_own_lib} "$ORIGIN:$ORIGIN/torch/lib")
+  install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch/lib/" DESTINATION ${_own_lib}/torch/lib
+          COMPONENT torch FILES_MATCHING PATTERN "*.so*")
+  install(DIRECTORY "${AUTOMODEL_LIBTORCH}/nvidia/" DESTINATION ${_own_lib}/nvidia
+          COMPONENT torch FILES_MATCHING REGEX "/lib/.*\\.so(\\.[0-9.]+)?$" PATTERN "include" EXCLUDE)
 endif()

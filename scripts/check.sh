@@ -26,7 +26,7 @@ tidy_changed() {
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- \
   '*.cpp' '*.h' '*.cu' '*.cuh' | grep -E '^(src|tests|examples|fuzz|scripts)/' || true)
 mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
-  'scripts/*.sh' 'scripts/hooks/*' scripts/automodel .ci/run)
+  'scripts/*.sh' 'scripts/hooks/*' scripts/automodel .ci/run 'packaging/slurm/*')
 
 run "rooms" python3 scripts/check_rooms.py src
 run "the rooms check itself" python3 tests/scripts/check_rooms_test.py --quiet

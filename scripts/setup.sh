@@ -11,7 +11,7 @@ usage: scripts/setup.sh [--prefix DIR] [--check] [--dev] [--cuda]
   --prefix DIR  put LibTorch and Arrow below DIR instead of .deps (tell the other scripts and CMake with
                 AUTOMODEL_DEPS=DIR in the environment)
   --check       only say what is missing; exit status 1 when anything is
-  --dev         also clang 14, clang-format, clang-tidy and shellcheck (scripts/check.sh, fuzz.sh)
+  --dev         also clang 14, clang-format, clang-tidy, shellcheck (scripts/check.sh, fuzz.sh) and dpkg-dev (package.sh)
   --cuda        also the CUDA libraries (2.9 GB on disk) for -DAUTOMODEL_CUDA=ON
 TEXT
 }
@@ -58,12 +58,12 @@ $with_cuda && wheel_lists+=("$root/scripts/wheels_cuda.txt")
 
 # Tools may come from anywhere on PATH (command:package); libraries are Debian's.
 tools=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config ccache:ccache ld.lld:lld git:git
-  protoc:protobuf-compiler)
+  patchelf:patchelf protoc:protobuf-compiler)
 libraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev
   libutf8proc-dev libxxhash-dev libcurl4-openssl-dev libprotobuf-dev libssl-dev libmicrohttpd-dev
   prometheus-cpp-dev libgtest-dev libgmock-dev ca-certificates)
 dev_tools=(clang++-14:clang-14 clang-format-14:clang-format-14 clang-tidy-14:clang-tidy-14
-  shellcheck:shellcheck)
+  shellcheck:shellcheck dpkg-shlibdeps:dpkg-dev)
 dev_libraries=(libclang-rt-14-dev)
 
 is_installed() { [[ $(dpkg-query -W -f '${Status}' "$1" 2>/dev/null) == *"ok installed" ]]; }

@@ -1,0 +1,1 @@
+"""The command `automodel`, a native program; no Python runs once it is started."""
