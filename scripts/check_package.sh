@@ -113,7 +113,8 @@ check_deb() {
 # A folder like a virtual environment's, with LibTorch under the name of a torch package.
 install_wheel() { # install_wheel SITE VERSION
   mkdir "$1"
-  python3 -m pip --quiet --disable-pip-version-check --root-user-action=ignore install --no-index --no-deps --target "$1" "$work"/packages/*.whl
+  PIP_ROOT_USER_ACTION=ignore python3 -m pip --quiet --disable-pip-version-check install --no-index --no-deps \
+    --target "$1" "$work"/packages/*.whl
   [[ -n $2 ]] || return 0
   mkdir "$1/torch-$2.dist-info"
   printf 'Metadata-Version: 2.1\nName: torch\nVersion: %s\n' "$2" >"$1/torch-$2.dist-info/METADATA"
