@@ -65,7 +65,7 @@ TEST(CliTest, UnknownCommandsGetASuggestion) {
             "inspect-data, schema, "
             "explain, "
             "tokenize, render-chat, parity, merge-lora, ls, cp, new, doctor, completion, report, "
-            "watch, version; "
+            "watch, serve, version; "
             "or give a recipe (.yaml)\n");
 }
 
