@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/dynamic_codes.h"
 #include "kernels/fused.h"
 #include "kernels/linear.h"
 #include "kernels/product.h"
@@ -59,42 +60,6 @@ at::Tensor code_tensor(FourBitType type, at::Device device) {
   return at::tensor(at::ArrayRef<float>(codes.data(), codes.size())).to(device);
 }
 
-/// `count` float32 numbers from 0.1 to 1 at equal distances, as torch.linspace computes them with
-/// fused multiply-add, whatever the instructions of this CPU.
-at::Tensor tenth_to_one(int64_t count) {
-  const float step = (1.0F - 0.1F) / static_cast<float>(count - 1);
-  at::Tensor numbers = at::empty({count}, at::kFloat);
-  float* out = numbers.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < count; ++i) {
-    const auto to_end = static_cast<float>(count - 1 - i);
-    out[i] =
-        i < count / 2 ? std::fma(step, static_cast<float>(i), 0.1F) : std::fma(-step, to_end, 1.0F);
-  }
-  return numbers;
-}
-
-/// The 256 values of 8 bits: a sign, an exponent of base ten in unary and a fraction of the bits
-/// that are left (Dettmers 2015), ascending.
-at::Tensor dynamic_codes() {
-  constexpr int kExponents = 7;
-  std::vector<at::Tensor> parts;
-  for (int i = 0; i < kExponents; ++i) {
-    const at::Tensor borders = tenth_to_one((int64_t{1} << i) + 1);
-    const int64_t count = borders.numel() - 1;
-    const at::Tensor means = (borders.narrow(0, 0, count) + borders.narrow(0, 1, count)) / 2.0;
-    const double power = std::pow(10.0, i - (kExponents - 1));
-    parts.push_back(means * power);
-    parts.push_back(means * -power);
-  }
-  parts.push_back(at::tensor({0.0F, 1.0F}));
-  return std::get<0>(at::cat(parts).sort());
-}
-
-const at::Tensor& dynamic_codes_on_cpu() {
-  static const at::Tensor codes = dynamic_codes();
-  return codes;
-}
-
 int64_t to_border(int64_t bytes) {
   return (bytes + kBorder - 1) / kBorder * kBorder;
 }
@@ -137,7 +102,7 @@ at::Tensor scaled(const at::Tensor& blocks, const at::Tensor& factors) {
 void quantize_factors(const at::Tensor& factors, const Places& places, const at::Tensor& bytes) {
   // Summed in float64: the float32 sum of a CPU depends on the width of its vectors.
   const at::Tensor mean = factors.mean(at::kDouble).to(at::kFloat);
-  const at::Tensor codes = dynamic_codes_on_cpu().to(factors.device());
+  const at::Tensor codes = dynamic_codes(/*is_signed=*/true).to(factors.device());
   const at::Tensor centred = factors - mean;
   const at::Tensor outer = floats_at(bytes, places.outer, places.num_outer + 1);
   outer.narrow(0, places.num_outer, 1).copy_(mean.view({1}));
@@ -156,7 +121,8 @@ at::Tensor factors_of(const at::Tensor& bytes, const Places& places) {
   if (places.num_outer == 0) return floats_at(bytes, places.factors, places.num_factors);
   const at::Tensor outer = floats_at(bytes, places.outer, places.num_outer + 1);
   const at::Tensor chosen = bytes.narrow(0, places.factors, places.num_factors).to(at::kInt);
-  const at::Tensor codes = dynamic_codes_on_cpu().to(bytes.device()).index_select(0, chosen);
+  const at::Tensor codes =
+      dynamic_codes(/*is_signed=*/true).to(bytes.device()).index_select(0, chosen);
   const at::Tensor of_each = outer.narrow(0, 0, places.num_outer)
                                  .repeat_interleave(kFactorBlock)
                                  .narrow(0, 0, places.num_factors);

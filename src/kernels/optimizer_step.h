@@ -34,6 +34,22 @@ std::pair<double, double> bias_corrections(const AdamOptions& options);
 void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options);
 
+/// An average in 8 bits (dynamic_codes.h): `codes` (uint8) has an element for each of the
+/// parameter's, `absmax` (float32) the largest magnitude in each block of 256 of them, by which the
+/// codes' values are multiplied. The last block may be shorter. Zeros in both mean zeros.
+struct EightBitState {
+  at::Tensor codes;
+  at::Tensor absmax;
+};
+
+/// Adam with decoupled weight decay (whatever `options.is_decoupled`) and averages in 8 bits, as
+/// bitsandbytes computes it: both averages become float32, take the gradient, update the parameter,
+/// and are rounded to the nearest codes; halfway, to the lower one. `exp_avg` is signed,
+/// `exp_avg_sq` not. One pass over memory. A number that is not finite makes its block's absmax
+/// NaN.
+void adam_eight_bit_step(at::Tensor parameter, const at::Tensor& gradient, EightBitState exp_avg,
+                         EightBitState exp_avg_sq, const AdamOptions& options);
+
 struct SgdOptions {
   double lr = 1e-3;
   double momentum = 0;

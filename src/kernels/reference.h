@@ -21,5 +21,8 @@ Qkv split_norm_rotate_reference(const at::Tensor& qkv, const QkvOptions& options
 void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                          at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq,
                          const AdamOptions& options);
+void adam_eight_bit_step_reference(at::Tensor parameter, const at::Tensor& gradient,
+                                   EightBitState exp_avg, EightBitState exp_avg_sq,
+                                   const AdamOptions& options);
 
 }  // namespace automodel::kernels

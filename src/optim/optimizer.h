@@ -66,6 +66,9 @@ std::vector<ParameterRun> resolve_runs(std::span<const tensor::FlatShard> parame
 
 /// Bytes of state that Adam keeps per element of a parameter of that dtype.
 int64_t adam_state_bytes(const AdamConfig& config, at::ScalarType parameter);
+/// Bytes of state that an 8-bit Adam keeps for parts of tensors.
+int64_t adam_8bit_state_bytes(const Adam8bitConfig& config,
+                              std::span<const tensor::FlatSegment> segments);
 int64_t sgd_state_bytes(const SgdConfig& config, at::ScalarType parameter);
 
 /// Parameters and gradients have equal units and segments. State is zeroed, in the parameters'
@@ -75,6 +78,14 @@ int64_t sgd_state_bytes(const SgdConfig& config, at::ScalarType parameter);
 std::unique_ptr<Optimizer> make_adam(const AdamConfig& config,
                                      std::vector<tensor::FlatShard> parameters,
                                      std::vector<tensor::FlatShard> gradients);
+/// Averages of tensors with min_8bit_size elements or more are kept in 8 bits, by blocks of 256
+/// elements (kernels/optimizer_step.h): state "exp_avg_8bit" and "exp_avg_sq_8bit" with an element
+/// for each of the parameter's, "exp_avg_absmax" and "exp_avg_sq_absmax" with one for each block
+/// (block_spec.h). Others have "exp_avg" and "exp_avg_sq" in float32. Throws UserError when the
+/// border between two ranks' parts lies within a block.
+std::unique_ptr<Optimizer> make_adam_8bit(const Adam8bitConfig& config,
+                                          std::vector<tensor::FlatShard> parameters,
+                                          std::vector<tensor::FlatShard> gradients);
 std::unique_ptr<Optimizer> make_sgd(const SgdConfig& config,
                                     std::vector<tensor::FlatShard> parameters,
                                     std::vector<tensor::FlatShard> gradients);

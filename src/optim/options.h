@@ -125,6 +125,44 @@ struct FusedAdamConfig {
   }
 };
 
+/// bitsandbytes' AdamW8bit, Adam8bit and their paged namesakes: Adam with decoupled weight decay
+/// whose averages are kept in 8 bits. The makers set the defaults of the name that the recipe uses.
+struct Adam8bitConfig {
+  double lr = 1e-3;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool amsgrad = false;
+  int64_t optim_bits = 32;
+  std::optional<std::string> args;
+  int64_t min_8bit_size = 4096;
+  bool is_paged = false;
+  std::vector<ParamGroupOverride> param_group_overrides;
+
+  static constexpr auto fields() {
+    using C = Adam8bitConfig;
+    return std::tuple{
+        field("lr", &C::lr, "learning rate").at_least(0),
+        field("betas", &C::betas, "decay of the averages of the gradient and its square"),
+        field("eps", &C::eps, "added to the denominator").at_least(0),
+        field("weight_decay", &C::weight_decay,
+              "decoupled weight decay, under every name of the optimizer")
+            .at_least(0),
+        field("amsgrad", &C::amsgrad, "not with averages in 8 bits"),
+        field("optim_bits", &C::optim_bits,
+              "32, which has no effect: the averages have 8 bits as the name says"),
+        field("args", &C::args, "an object of Python that replaces the options"),
+        field("min_8bit_size", &C::min_8bit_size,
+              "tensors with fewer elements keep averages in float32")
+            .at_least(0),
+        field("is_paged", &C::is_paged,
+              "keep the averages in memory that a CUDA device shares with the host; on a CPU they "
+              "lie in its memory either way"),
+        field("param_group_overrides", &C::param_group_overrides,
+              "learning rate and weight decay by parameter name")};
+  }
+};
+
 /// torch.optim.SGD.
 struct SgdConfig {
   double lr = 1e-3;

@@ -21,6 +21,15 @@ TEST(FlatLayoutTest, RanksOwnEqualAlignedRanges) {
   EXPECT_EQ(layout.range_numel(3), 32);
 }
 
+TEST(FlatLayoutTest, BordersAreMultiplesOfAskedElements) {
+  const std::vector<LayoutItem> items = {{"a", 300}, {"b", 10}};
+  const FlatLayout layout = lay_out(items, 4, 3, 256);
+  EXPECT_EQ(layout.entries[1].offset, 512);
+  EXPECT_EQ(layout.numel, 768);
+  EXPECT_EQ(layout.range_numel(3), 256);
+  EXPECT_EQ(lay_out(items, 4, 2, 24).entries[1].offset, 336);  // of 16 and of 24
+}
+
 TEST(FlatLayoutTest, BucketsCoverEveryElementOnce) {
   const auto buckets = make_buckets(1000, 4, 400, 1200);
   ASSERT_EQ(buckets.size(), 4u);

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/kind.h"
+#include "kernels/dynamic_codes.h"
 #include "kernels/linear.h"
 
 namespace automodel::kernels::cpu {
@@ -243,6 +244,39 @@ TEST(Loops, AgreeOnAdam) {
       return std::vector<Floats>{p, m, v, v_max};
     });
   }
+}
+
+TEST(Loops, AgreeOnAdamInEightBits) {
+  expect_tables_agree([](const LoopTable& table, int64_t count) {
+    Numbers numbers;
+    Floats p = numbers(count);
+    const Floats g = numbers(count);
+    std::vector<uint8_t> m_codes(static_cast<size_t>(count)), v_codes(m_codes);
+    for (size_t i = 0; i < m_codes.size(); ++i) {
+      m_codes[i] = static_cast<uint8_t>(37 * i);
+      v_codes[i] = static_cast<uint8_t>(255 - i);
+    }
+    Floats absmax = {0.3f, 0.02f};
+    Floats factors = zeros(kNumAdamFactors);
+    factors[kDecay] = 0.99f;
+    factors[kBeta1] = 0.9f;
+    factors[kOneMinusBeta1] = 0.1f;
+    factors[kBeta2] = 0.99f;
+    factors[kOneMinusBeta2] = 0.01f;
+    factors[kStepSize] = 1e-2f;
+    factors[kRootCorrection] = 0.3f;
+    factors[kEps] = 1e-8f;
+    factors[kGradScale] = 0.5f;
+    table.adam_eight_bit[0][0](p.data(), g.data(), {&dynamic_map(true), m_codes.data(), &absmax[0]},
+                               {&dynamic_map(false), v_codes.data(), &absmax[1]}, factors.data(),
+                               count);
+    const auto values = [](const std::vector<uint8_t>& codes, bool is_signed) {
+      Floats found;
+      for (const uint8_t code : codes) found.push_back(dynamic_map(is_signed).values[code]);
+      return found;
+    };
+    return std::vector<Floats>{p, absmax, values(m_codes, true), values(v_codes, false)};
+  });
 }
 
 using Halves = std::vector<Bfloat16>;

@@ -99,6 +99,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<TEParallelCrossEntropyConfig>("loss_fn(te)", keys);
   list_keys<optim::AdamConfig>("optimizer(adam)", keys);
   list_keys<optim::FusedAdamConfig>("optimizer(fused_adam)", keys);
+  list_keys<optim::Adam8bitConfig>("optimizer(adam_8bit)", keys);
   list_keys<optim::SgdConfig>("optimizer(sgd)", keys);
   list_keys<optim::LrSchedulerConfig>("lr_scheduler", keys);
   list_keys<ClipSection>("clip_grad_norm", keys);

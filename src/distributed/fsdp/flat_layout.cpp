@@ -1,6 +1,7 @@
 #include "distributed/fsdp/flat_layout.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 
@@ -14,9 +15,11 @@ int64_t round_up(int64_t value, int64_t multiple) {
 }
 }  // namespace
 
-FlatLayout lay_out(std::span<const LayoutItem> items, int64_t element_size, int64_t num_ranks) {
+FlatLayout lay_out(std::span<const LayoutItem> items, int64_t element_size, int64_t num_ranks,
+                   int64_t border_numel) {
   AM_CHECK(element_size > 0 && kAlignment % element_size == 0 && num_ranks > 0);
-  const int64_t border = kAlignment / element_size;
+  AM_CHECK(border_numel > 0);
+  const int64_t border = std::lcm(kAlignment / element_size, border_numel);
   FlatLayout layout;
   for (const LayoutItem& item : items) {
     layout.numel = round_up(layout.numel, border);

@@ -21,7 +21,8 @@ struct LayoutEntry {
 };
 
 /// The layout of a unit's flat buffer: its parameters in registration order, each beginning on a
-/// 64-byte border, padded so that every rank owns an equal range that begins on such a border.
+/// border, padded so that every rank owns an equal range that begins on a border too. Borders are
+/// multiples of 64 bytes, and of a number of elements where one is asked for.
 struct FlatLayout {
   std::vector<LayoutEntry> entries;
   int64_t numel = 0;  ///< padding included
@@ -31,7 +32,8 @@ struct FlatLayout {
 };
 
 /// Computes the layout of the items for `num_ranks` ranks and elements of `element_size` bytes.
-FlatLayout lay_out(std::span<const LayoutItem> items, int64_t element_size, int64_t num_ranks);
+FlatLayout lay_out(std::span<const LayoutItem> items, int64_t element_size, int64_t num_ranks,
+                   int64_t border_numel = 1);
 
 /// Half-open element ranges into which collectives over `numel` elements are cut: the first has at
 /// most `first_bytes` bytes, the others at most `cap_bytes`.

@@ -62,10 +62,10 @@ void add_to_group(const std::string& unit, const std::string& name, const at::Te
 
 }  // namespace
 
-FlatLayout FlatGroup::layout(int64_t element_size, int64_t num_ranks) const {
+FlatLayout FlatGroup::layout(int64_t element_size, int64_t num_ranks, int64_t border_numel) const {
   std::vector<LayoutItem> items;
   for (const auto& [name, value] : parameters) items.push_back({name, value.numel()});
-  return lay_out(items, element_size, num_ranks);
+  return lay_out(items, element_size, num_ranks, border_numel);
 }
 
 int64_t FlatGroup::numel() const {

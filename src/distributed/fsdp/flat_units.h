@@ -24,8 +24,8 @@ struct FlatGroup {
   bool is_trained;
   std::vector<NamedParameter> parameters;  ///< in registration order
 
-  /// The layout for `num_ranks` equal ranges of elements of `element_size` bytes.
-  FlatLayout layout(int64_t element_size, int64_t num_ranks) const;
+  /// The layout for `num_ranks` equal ranges of elements of `element_size` bytes (lay_out).
+  FlatLayout layout(int64_t element_size, int64_t num_ranks, int64_t border_numel = 1) const;
   int64_t numel() const;  ///< without padding
 };
 

@@ -95,7 +95,8 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatGroup& group) const {
           ", ...) are sharded: its forward must go through its unit hook, or call unshard() first");
   Flat flat;
   UnitParameters& what = flat.what;
-  what.layout = group.layout(static_cast<int64_t>(c10::elementSize(group.dtype)), ranks);
+  what.layout = group.layout(static_cast<int64_t>(c10::elementSize(group.dtype)), ranks,
+                             options_.border_numel);
   what.numel = group.numel();
   const int64_t range = what.layout.range_numel(ranks);
   what.range_begin = rank * range;

@@ -65,6 +65,10 @@ struct ShardingOptions {
   int64_t forward_prefetch_depth = 0;
   int64_t backward_prefetch_depth = 0;
 
+  /// Parameters and ranks' ranges begin at multiples of this number of elements in a unit's buffer
+  /// (besides 64 bytes): 256 keeps the blocks of an optimizer with 8-bit state on one rank.
+  int64_t border_numel = 1;
+
   GradientCheck gradient_check = GradientCheck::kNone;
   std::optional<CPUOffloadPolicy> offload_policy;  ///< parameters and gradients are kept on the CPU
   TraceSink* trace = nullptr;  ///< receives every gather and reduction; may be null

@@ -1,5 +1,9 @@
 #include "distributed/plan/unit_memory.h"
 
+#include <algorithm>
+#include <iterator>
+#include <set>
+
 namespace automodel::distributed {
 
 namespace {
@@ -8,8 +12,31 @@ int64_t size_of(at::ScalarType dtype) {
   return static_cast<int64_t>(c10::elementSize(dtype));
 }
 
-int64_t optimizer_bytes(const MemoryOptions& options, at::ScalarType parameter) {
-  return options.optimizer_bytes ? options.optimizer_bytes(parameter) : 2 * size_of(parameter);
+/// The keys of a layout's parameters.
+tensor::KeyMap keys_of(const FlatLayout& layout, const tensor::KeyMap& all) {
+  std::set<std::string> parameters;
+  for (const LayoutEntry& entry : layout.entries) parameters.insert(entry.parameter);
+  tensor::KeyMap keys;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(keys),
+               [&](const auto& part) { return parameters.contains(part.parameter); });
+  return keys;
+}
+
+/// Of the rank that has the most, where ranges with different tensors have different state.
+int64_t optimizer_bytes(const MemoryOptions& options, const FlatLayout& layout, int64_t num_ranks,
+                        at::ScalarType parameter) {
+  const int64_t range = layout.range_numel(num_ranks);
+  if (!options.optimizer_bytes_of_tensors) {
+    return range *
+           (options.optimizer_bytes ? options.optimizer_bytes(parameter) : 2 * size_of(parameter));
+  }
+  const tensor::KeyMap keys = keys_of(layout, options.keys);
+  int64_t most = 0;
+  for (int64_t begin = 0; begin < layout.numel; begin += range) {
+    most = std::max(
+        most, options.optimizer_bytes_of_tensors(segments_in(layout, keys, begin, begin + range)));
+  }
+  return most;
 }
 
 /// What rests on the host: this rank's ranges. The device has a copy of them while it gathers, and
@@ -32,7 +59,8 @@ void offload(const FlatGroup& group, const MemoryOptions& options, int64_t range
 
 void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, UnitMemory& unit) {
   const ShardingOptions& sharding = *options.sharding;
-  const FlatLayout layout = group.layout(size_of(group.dtype), options.num_parts);
+  const FlatLayout layout =
+      group.layout(size_of(group.dtype), options.num_parts, sharding.border_numel);
   const int64_t range = layout.range_numel(options.num_parts);
   const at::ScalarType main = sharding.main_dtype.value_or(group.dtype);
   const at::ScalarType computed = unit.computed_dtype;
@@ -52,7 +80,7 @@ void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, Uni
   }
   const at::ScalarType kept = sharding.gradient_dtype.value_or(main);
   unit.updated = range;
-  unit.optimizer = range * optimizer_bytes(options, main);
+  unit.optimizer = optimizer_bytes(options, layout, options.num_parts, main);
   unit.sent = layout.numel * size_of(reduced);
   const bool has_accumulated = reduced != computed;
   if (options.shards_gradients()) {
@@ -99,11 +127,12 @@ UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
     add_sharded_bytes(group, own, unit);
     return unit;
   }
-  unit.parameters = group.layout(size_of(group.dtype), 1).numel * size_of(group.dtype);
+  const FlatLayout layout = group.layout(size_of(group.dtype), 1);
+  unit.parameters = layout.numel * size_of(group.dtype);
   if (!group.is_trained) return unit;
   unit.gradients = unit.parameters;
   unit.updated = unit.parameters / size_of(group.dtype);
-  unit.optimizer = unit.updated * optimizer_bytes(options, group.dtype);
+  unit.optimizer = optimizer_bytes(options, layout, 1, group.dtype);
   return unit;
 }
 

@@ -11,7 +11,8 @@
 namespace automodel::distributed {
 
 /// One unit's parameters of one dtype and kind; bytes are one rank's, padding included. Every rank
-/// holds the same number: ranges are equal.
+/// holds the same number, as ranges are equal; optimizer state that depends on the tensors in a
+/// range (MemoryOptions::optimizer_bytes_of_tensors) is that of the rank with the most.
 struct UnitMemory {
   std::string unit;        ///< "" for the root
   bool is_expert = false;  ///< a unit of experts

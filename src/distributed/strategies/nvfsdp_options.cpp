@@ -51,6 +51,7 @@ ShardingOptions nvfsdp_sharding(const NvfsdpOptions& options) {
   ShardingOptions sharding;
   sharding.device = options.device;
   sharding.trace = options.trace;
+  sharding.border_numel = options.border_numel;
   sharding.parameters = parameters;
   sharding.gradients = gradients;
   // Sharded gradients are added up in this rank's range after each reduction.

@@ -34,6 +34,7 @@ struct NvfsdpOptions {
   std::string tp_mesh_name = "tp";
   CpRotateMethod cp_rotate_method = CpRotateMethod::kAllGather;
   at::Device device = at::kCPU;
+  int64_t border_numel = 1;  ///< as in ShardingOptions
   TraceSink* trace = nullptr;
   ClassTable classes = module_classes();  ///< classes that the paths of unit modules may name
   Reporter* reporter = nullptr;           ///< gets warnings of unknown paths; may be null

@@ -97,6 +97,31 @@ struct RowLoops {
 using AdamLoop = void (*)(void* p, const void* g, void* m, void* v, void* v_max,
                           const float* factors, int64_t count);
 
+/// Elements of a parameter that share a factor of their states in 8 bits.
+constexpr int64_t kEightBitBlock = 256;
+
+/// The 256 values that a byte stands for, and how the nearest to a number is found: by the upper
+/// 16 bits of its magnitude, which leave at most one border between two values open.
+struct EightBitMap {
+  static constexpr int32_t kFirstCell = 103 << 7;  ///< upper bits of 2^-24: smaller ones share it
+  static constexpr int32_t kNumCells = (127 << 7) - kFirstCell + 1;  ///< up to 1
+
+  float values[256];             ///< ascending
+  float borders[256];            ///< halfway from a value to the next; the last is infinite
+  int32_t codes[2 * kNumCells];  ///< of the lowest number in a cell; negative numbers behind
+};
+
+/// State in 8 bits: element i is map->values[codes[i]] * absmax[i / kEightBitBlock].
+struct EightBitRow {
+  const EightBitMap* map = nullptr;
+  uint8_t* codes = nullptr;
+  float* absmax = nullptr;
+};
+
+/// Adam with decoupled decay over a range that begins where a block does.
+using AdamEightBitLoop = void (*)(void* p, const void* g, const EightBitRow& m,
+                                  const EightBitRow& v, const float* factors, int64_t count);
+
 /// Inner loops, compiled for several instruction sets and chosen once at run time. No loop
 /// allocates, locks or starts threads; callers split rows over threads.
 struct LoopTable {
@@ -106,6 +131,8 @@ struct LoopTable {
   RowLoops<Bfloat16> bfloat16;
   /// Indexed by whether parameters, gradients and states are bfloat16.
   AdamLoop adam[2][2][2];
+  /// Indexed by whether parameters and gradients are bfloat16.
+  AdamEightBitLoop adam_eight_bit[2][2];
   /// Row of scores -> probabilities over [begin, end), zeros elsewhere in [0, width); returns the
   /// log of the sum of exponentials, -inf for an empty range. cap > 0: scores are capped first.
   float (*softmax_row)(float* scores, int64_t begin, int64_t end, int64_t width, float cap);

@@ -40,6 +40,7 @@ StrategyOptions options_of(const distributed::FSDP2Config& config, const Recipe&
   options.enable_fsdp_optimizations = recipe.model.enables_fsdp_optimizations;
   options.sharding = distributed::sharding_options(config, place.device);
   options.sharding.trace = place.trace;
+  options.sharding.border_numel = recipe.optimizer.border_numel;
   return options;
 }
 
@@ -50,6 +51,7 @@ StrategyOptions options_of(const distributed::MegatronFSDPConfig& config, const 
   options.config.activation_checkpointing = recomputation_of(recipe.distributed);
   options.cp_rotate_method = recipe.distributed.context.cp_rotate_method;
   options.device = place.device;
+  options.border_numel = recipe.optimizer.border_numel;
   options.trace = place.trace;
   options.optimizer = place.optimizer;
   return options;

@@ -36,20 +36,22 @@ RankSplit split_for_a_rank(const Recipe& recipe, const mesh::MeshSizes& sizes,
   const distributed::TpModel what = tp_model(model);
   const comm::ProcessGroup tp = comm::imagined_group("tp", 0, sizes.tp);
   RankSplit split;
-  tensor::KeyMap keys = what.keys;
+  split.keys = what.keys;
   if (sizes.tp > 1) {
     split.tp_rules = distributed::get_parallel_plan(what, request.sequence_parallel, request.plan);
     split.layers = distributed::plan_layers(
         model, what, split.tp_rules,
         {.tp_size = sizes.tp, .sequence_parallel = request.sequence_parallel});
-    keys = distributed::split_module(model, what, split.layers, tp, request.sequence_parallel).keys;
+    split.keys =
+        distributed::split_module(model, what, split.layers, tp, request.sequence_parallel).keys;
   }
   const int ep = static_cast<int>(expert_ranks(recipe));
   if (ep > 1) {
     const comm::ProcessGroup one = comm::imagined_group("tp", 0, 1);
-    distributed::split_experts(
-        model, what.plan, keys,
-        {comm::imagined_group("ep", 0, ep), request.sequence_parallel ? one : tp});
+    split.keys = distributed::split_experts(
+                     model, what.plan, split.keys,
+                     {comm::imagined_group("ep", 0, ep), request.sequence_parallel ? one : tp})
+                     .keys;
   }
   return split;
 }

@@ -8,10 +8,11 @@
 
 namespace automodel::recipes {
 
-/// The tensor-parallel plan that a model was split by; empty without tensor parallelism.
+/// How a model was split.
 struct RankSplit {
-  distributed::TpShardPlan tp_rules;
+  distributed::TpShardPlan tp_rules;  ///< empty without tensor parallelism, as `layers` is
   distributed::TpLayerPlan layers;
+  tensor::KeyMap keys;  ///< of the parameters that are left
 };
 
 /// Gives a model (or one pipeline stage) whose parameters are placeholders the sizes that one rank

@@ -307,6 +307,14 @@ void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
                           "': mfu stays null; mfu.peak_tflops says one"));
 }
 
+/// Tells where state lies that a CUDA device would page.
+void check_paging(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (!recipe.optimizer.is_paged) return;
+  diagnostics.warning(recipe.optimizer.node,
+                      "a CPU pages no optimizer state: it lies in memory as without paging, with "
+                      "the same numbers; a run on a CUDA device is refused");
+}
+
 /// The teacher by itself, and beside the student.
 void check_teacher(const Recipe& recipe, const CheckOptions& options, Diagnostics& diagnostics) {
   const Recipe teacher = teacher_recipe(recipe);
@@ -343,6 +351,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_precision(recipe, options.world_size, diagnostics);
   check_backend(recipe, diagnostics);
   check_mfu(recipe, diagnostics);
+  check_paging(recipe, diagnostics);
   check_scheduler(recipe, options.world_size, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);

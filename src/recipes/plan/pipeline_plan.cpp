@@ -33,8 +33,8 @@ StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
   model->keep_stage(modules);
   const nn::ParallelPlan parts = model->parallel_plan();
   const nn::ActivationSizes sizes = activations_of(parts, *model, options.shape);
-  split_for_a_rank(recipe, options.sizes, *model);
   distributed::MemoryOptions own = options.memory;
+  own.keys = split_for_a_rank(recipe, options.sizes, *model).keys;
   own.is_stage = true;
   if (!own.experts.modules.empty()) own.experts.modules = parts.expert_modules;
   const bool has_tables = !own.tables.embedding.empty() || !own.tables.head.empty();

@@ -171,6 +171,10 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   const at::Device device = planned_device(recipe, request);
   plan.options = distributed::memory_options(recipe.distributed, plan.sizes, device);
   plan.options.optimizer_bytes = recipe.optimizer.state_bytes;
+  plan.options.optimizer_bytes_of_tensors = recipe.optimizer.state_bytes_of_tensors;
+  for (auto* sharding : {&plan.options.sharding, &plan.options.experts.sharding}) {
+    if (*sharding) (*sharding)->border_numel = recipe.optimizer.border_numel;
+  }
   const int64_t per_micro_batch = recipe.step_scheduler.local_batch_size * plan.sizes.dp();
   plan.options.num_micro_batches =
       std::max<int64_t>(recipe.step_scheduler.global_batch_size / per_micro_batch, 1);
@@ -191,6 +195,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   RankSplit split = split_for_a_rank(recipe, plan.sizes, *model);
   count_parts(recipe, plan.sizes, plan.parallel, split, plan.shape);
   plan.tp_rules = std::move(split.tp_rules);
+  plan.options.keys = std::move(split.keys);
   plan.sequence_parallel = plan.sizes.tp > 1 && tp_request(recipe).sequence_parallel;
   plan_units(recipe, *model, plan);
   plan.options.keeps_after_backward =

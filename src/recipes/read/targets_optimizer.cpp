@@ -3,6 +3,7 @@
 #include "config/bind.h"
 #include "config/registry.h"
 #include "config/schema.h"
+#include "optim/block_spec.h"
 #include "recipes/read/absent_targets.h"
 #include "recipes/read/recipe.h"
 #include "tensor/dtype.h"
@@ -15,19 +16,24 @@ using config::Diagnostics;
 using config::Node;
 using config::TargetInfo;
 
-/// Makes the plan of an Adam optimizer, checking the options that all of them have.
-OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnostics& diagnostics) {
-  if (config.betas.size() != 2) {
-    const Node* betas = arguments.find("betas");
-    diagnostics.error(betas != nullptr ? *betas : arguments,
-                      cat("betas takes two numbers, found ", config.betas.size()));
-    config.betas = {0.9, 0.999};
+/// Finds mistakes in Adam's betas, and replaces these when they are not two.
+void check_betas(std::vector<double>& betas, const Node& arguments, Diagnostics& diagnostics) {
+  if (betas.size() != 2) {
+    const Node* node = arguments.find("betas");
+    diagnostics.error(node != nullptr ? *node : arguments,
+                      cat("betas takes two numbers, found ", betas.size()));
+    betas = {0.9, 0.999};
   }
-  for (const double beta : config.betas) {
+  for (const double beta : betas) {
     if (beta < 0.0 || beta >= 1.0) {
       diagnostics.error(*arguments.find("betas"), cat("beta ", beta, " is outside [0, 1)"));
     }
   }
+}
+
+/// Makes the plan of an Adam optimizer, checking the options that all of them have.
+OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnostics& diagnostics) {
+  check_betas(config.betas, arguments, diagnostics);
   if (config.differentiable) {
     diagnostics.unsupported(*arguments.find("differentiable"),
                             "differentiating through the optimizer is not in this version");
@@ -127,6 +133,70 @@ optim::FusedAdamConfig upstream_fused_adam() {
   return config;
 }
 
+/// Checks what bitsandbytes refuses or what depends on Python or on a device.
+void check_8bit(const optim::Adam8bitConfig& config, const config::Target& target,
+                Diagnostics& diagnostics) {
+  const Node& arguments = target.arguments;
+  if (config.amsgrad) {
+    diagnostics.error(*arguments.find("amsgrad"),
+                      "averages in 8 bits have no AMSGrad; torch.optim.AdamW has");
+  }
+  if (config.optim_bits != 32) {
+    diagnostics.error(*arguments.find("optim_bits"),
+                      "bitsandbytes takes no other number than 32 here, which it does not use: the "
+                      "averages have 8 bits as the name says");
+  }
+  if (config.args) {
+    diagnostics.unsupported(*arguments.find("args"),
+                            "an object of Python cannot come from a recipe; give min_8bit_size "
+                            "itself");
+  }
+}
+
+OptimizerPlan adam_8bit_plan(optim::Adam8bitConfig config, const config::Target& target,
+                             Diagnostics& diagnostics) {
+  check_betas(config.betas, target.arguments, diagnostics);
+  check_8bit(config, target, diagnostics);
+  OptimizerPlan plan;
+  plan.lr = config.lr;
+  plan.weight_decay = config.weight_decay;
+  plan.param_group_overrides = config.param_group_overrides;
+  plan.is_paged = config.is_paged;
+  plan.border_numel = optim::kStateBlock;
+  plan.state_bytes_of_tensors = [config](std::span<const tensor::FlatSegment> segments) {
+    return optim::adam_8bit_state_bytes(config, segments);
+  };
+  plan.make = [config](auto parameters, auto gradients) {
+    return optim::make_adam_8bit(config, std::move(parameters), std::move(gradients));
+  };
+  return plan;
+}
+
+/// Registers one of bitsandbytes' names with its defaults.
+void add_adam_8bit(config::TargetRegistry<OptimizerMaker>& registry, const std::string& name,
+                   double weight_decay) {
+  const bool is_paged = name.starts_with("Paged");
+  optim::Adam8bitConfig defaults;
+  defaults.weight_decay = weight_decay;
+  defaults.is_paged = is_paged;
+  const std::string module = name.ends_with("W8bit") ? "adamw" : "adam";
+  registry.add(
+      {.name = cat("bitsandbytes.optim.", name),
+       .aliases = {cat("bitsandbytes.optim.", module, ".", name)},
+       .doc = cat("Adam with decoupled weight decay and averages in 8 bits",
+                  is_paged ? "; on a CPU the same as without Paged" : ""),
+       .options = config::schema_of(defaults)},
+      [defaults, is_paged](const config::Target& target, Diagnostics& diagnostics) {
+        optim::Adam8bitConfig config = config::bind_over(defaults, target.arguments, diagnostics);
+        if (is_paged && !config.is_paged) {
+          diagnostics.error(*target.arguments.find("is_paged"),
+                            "the optimizer of this name is always paged; the name without Paged is "
+                            "not");
+        }
+        return adam_8bit_plan(std::move(config), target, diagnostics);
+      });
+}
+
 OptimizerPlan sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
   const auto config = config::bind<optim::SgdConfig>(target.arguments, diagnostics);
   if (config.nesterov && (config.momentum <= 0 || config.dampening != 0)) {
@@ -194,6 +264,10 @@ config::TargetRegistry<OptimizerMaker> optimizer_targets() {
                 .doc = "FusedAdam with upstream's own defaults: float32 weights are kept",
                 .options = config::schema_of(upstream_fused_adam())},
                fused_adam_maker(upstream_fused_adam()));
+  add_adam_8bit(registry, "AdamW8bit", 1e-2);
+  add_adam_8bit(registry, "PagedAdamW8bit", 1e-2);
+  add_adam_8bit(registry, "Adam8bit", 0);
+  add_adam_8bit(registry, "PagedAdam8bit", 0);
   registry.add_unsupported("flashoptim.FlashAdamW",
                            "quantized optimizer states are not in this version; fused_adam keeps "
                            "what bfloat16 parameters lack in 16 bits (store_param_remainders)",

@@ -96,7 +96,13 @@ RankDevice find_device(const PreparedRun& run, int local_rank, comm::World& worl
       request.is_demanded || (run.device.empty() && run.recipe.dist_env.names_nccl());
   request.local_rank = local_rank;
   RankDevice place = agree_on_device(request, world.group(), tensor::open_cuda, reporter);
-  if (!place.device.is_cpu()) world.use_cuda_device(place.device.index());
+  if (place.device.is_cpu()) return place;
+  if (run.recipe.optimizer.is_paged) {
+    throw UnsupportedError(
+        "optimizer: state in memory that a CUDA device pages is not in this version; "
+        "bitsandbytes.optim.AdamW8bit keeps the same state on the device");
+  }
+  world.use_cuda_device(place.device.index());
   return place;
 }
 

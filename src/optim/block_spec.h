@@ -1,0 +1,24 @@
+#pragma once
+
+#include "tensor/shard_spec.h"
+
+namespace automodel::optim {
+
+/// Elements that share a factor of an average in 8 bits.
+inline constexpr int64_t kStateBlock = 256;
+
+/// Which of a tensor's factors belong to a part of it: one for each kStateBlock elements, counted
+/// from the part's first element.
+///
+/// Where the part's borders are borders between blocks of the whole tensor, read row by row, the
+/// factors are these blocks', and the same on every mesh: their global shape is the tensor's, with
+/// as few of the last dims as make whole blocks replaced by one that counts them. Where tensor or
+/// expert parallelism cuts blocks, they are blocks of the rank's box: their global shape is the
+/// number of boxes along each dim, and of the blocks in a box. So a part on a mesh that cuts a
+/// tensor otherwise has factors of another shape.
+///
+/// Throws UserError when a data-parallel border lies within a block, or when boxes that cut blocks
+/// have different sizes.
+tensor::ShardSpec block_spec(const tensor::FlatSegment& part);
+
+}  // namespace automodel::optim
