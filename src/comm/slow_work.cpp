@@ -107,7 +107,7 @@ struct SlowWork::State {
   /// Until all have arrived. Throws PeerFailure.
   void await_all(const Meeting& meeting) {
     const WatchedCall call = watch->enter(world, name);
-    watch->begin_wait(call);
+    if (!options.is_beside_training) watch->begin_wait(call);
     Seen seen;
     try {
       while (!store->get(meeting.all(), kPollSeconds)) {

@@ -17,9 +17,10 @@ struct SlowWorkOptions {
   std::string name = "slow";
   /// The run ends when a working rank makes no progress for so long.
   double stall_seconds = 1800;
-  double report_seconds = 10;    ///< period of reports on long work
-  double silence_seconds = 30;   ///< a rank without a sign of life for so long is checked
-  Reporter* reporter = nullptr;  ///< gets reports on long work; may be null
+  bool is_beside_training = false;  ///< waiting in it says nothing of what the rank does
+  double report_seconds = 10;       ///< period of reports on long work
+  double silence_seconds = 30;      ///< a rank without a sign of life for so long is checked
+  Reporter* reporter = nullptr;     ///< gets reports on long work; may be null
 };
 
 /// Makes ranks wait for each other's work on files, whose duration nobody knows: there is no limit

@@ -262,6 +262,7 @@ SlowWork& World::slow_work(const SlowWorkOptions& options) {
 
 SlowWork& World::background_work(SlowWorkOptions options) {
   options.name = "background";
+  options.is_beside_training = true;
   if (background_work_ == nullptr) background_work_ = make_slow_work("background", options);
   return *background_work_;
 }

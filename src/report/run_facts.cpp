@@ -188,8 +188,12 @@ std::vector<TimeShare> time_shares(const RecordedRun& run) {
   for (const RunEvent& event : run.events) {
     for (const auto& [name, share] : kinds) {
       if (event.name != name) continue;
-      shares[share].seconds += seconds_in(event);
-      others += seconds_in(event);
+      // Training goes on beside a save in the background, but for what it waits.
+      const bool is_beside = event.fields.find("waited_seconds") != nullptr;
+      const double seconds =
+          is_beside ? number_at(event.fields, "waited_seconds") : seconds_in(event);
+      shares[share].seconds += seconds;
+      others += seconds;
     }
   }
   shares[0].seconds = std::max(0.0, time_of_processes(run) - others);

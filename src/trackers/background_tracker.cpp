@@ -108,6 +108,7 @@ void BackgroundTracker::State::pause(Lock& lock, double seconds, bool until_end)
 
 /// After a failure that may pass. False: there is no time for another attempt.
 bool BackgroundTracker::State::wait_to_try_again(Lock& lock) {
+  if (is_cancelled) return false;
   ++num_failures;
   if (num_failures == 1) {
     lock.unlock();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <span>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -135,7 +136,11 @@ MlflowAnswer Mlflow::go_on() {
   MlflowAnswer answer = api_.post("runs/update", body);
   if (answer.is_done()) {
     run_id_ = kept;
-    num_parameters_ = run_.parameters.size();  // they are there, and may not change
+    if (run_.settings.run_id.empty()) {
+      num_parameters_ = run_.parameters.size();  // they are there, and may not change
+    } else {
+      keep_run_id();  // somebody else has made the run
+    }
     reporter_->info(cat("MLflow: going on in run ", run_id_, " at ", run_.settings.tracking_uri));
   } else if (answer.code == "RESOURCE_DOES_NOT_EXIST" || answer.code == "INVALID_PARAMETER_VALUE" ||
              answer.code == "INVALID_STATE") {
@@ -307,14 +312,37 @@ std::string mlflow_metric(const Record& record, const std::string& name) {
   return allowed_name(cat("val_", record.set, "/", name));
 }
 
+namespace {
+
+/// Puts a value at the path `rest`. Beside a value at `a`, a key `a.b` keeps its dot.
+void put_below(Json& parent, std::span<const std::string> rest, const Json& value) {
+  Json* place = &parent;
+  for (; rest.size() > 1; rest = rest.subspan(1)) {
+    const Json* below = place->find(rest[0]);
+    if (below != nullptr && !below->is_object()) break;
+    Json& next = (*place)[rest[0]];
+    if (!next.is_object()) next = Json::object();
+    place = &next;
+  }
+  (*place)[join(rest, ".")] = value;
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::string>> mlflow_parameters(const Json& values,
                                                                    std::optional<int64_t> depth) {
   Json texts = Json::object();
+  std::vector<std::pair<std::vector<std::string>, const Json*>> written;
   for (const auto& [key, entry] : values.as_object()) {
-    if (entry.get("origin", "") == "default") continue;
-    std::vector<std::string> parts = split(key, '.');
+    if (entry.get("origin", "") != "default")
+      written.emplace_back(split(key, '.'), &entry.at("value"));
+  }
+  // Values before what has their name and more.
+  std::ranges::stable_sort(written, {}, [](const auto& it) { return it.first.size(); });
+  for (auto& [parts, found] : written) {
+    const std::string key = join(parts, ".");
+    const Json& value = *found;
     const size_t most = depth ? static_cast<size_t>(*depth) + 1 : parts.size();
-    const Json& value = entry.at("value");
     if (parts.size() <= most) {
       texts[key] = value;
       continue;
@@ -324,9 +352,7 @@ std::vector<std::pair<std::string, std::string>> mlflow_parameters(const Json& v
     parts.resize(most);
     Json& parent = texts[join(parts, ".")];
     if (!parent.is_object()) parent = Json::object();
-    Json* place = &parent;
-    for (const std::string& part : rest) place = &(*place)[part];
-    *place = value;
+    put_below(parent, rest, value);
   }
   std::vector<std::pair<std::string, std::string>> parameters;
   std::set<std::string> names;

@@ -39,6 +39,7 @@ std::string text_of(const Json& object, const char* key) {
 /// A server's own words, on one line and not too many.
 std::string shortened(std::string text) {
   text = text.substr(0, text.find('\n'));
+  std::erase_if(text, [](char it) { return static_cast<unsigned char>(it) < ' ' || it == '\x7f'; });
   if (text.size() > kLongestMessage) text = text.substr(0, kLongestMessage) + "...";
   return text;
 }

@@ -95,7 +95,8 @@ MlflowSettings MlflowSettings::from_environment(const Environment& environment,
   if (settings.user_name.empty()) settings.user_name = environment("USER");
   if (const std::string text = environment("MLFLOW_HTTP_REQUEST_TIMEOUT"); !text.empty()) {
     const auto seconds = parse_double(text);
-    if (!seconds || *seconds <= 0) {
+    constexpr double kLongest = 86400;
+    if (!seconds || !(*seconds > 0 && *seconds <= kLongest)) {
       throw UserError(cat("MLFLOW_HTTP_REQUEST_TIMEOUT takes seconds, found '", text, "'"));
     }
     settings.timeout_seconds = *seconds;

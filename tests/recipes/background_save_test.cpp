@@ -138,6 +138,21 @@ TEST(BackgroundSavesTest, TrainingGoesOnWhileADiskIsSlow) {
   EXPECT_LT(steps.back().at("timestamp").as_string(), save->at("timestamp").as_string());
 }
 
+TEST(BackgroundSavesTest, AGoodSaveOutlivesAStepThatIsNotFinite) {
+  for (const int num_ranks : {1, 2}) {
+    const TemporaryDirectory folder;
+    const std::string recipe = test::write_saving_recipe(folder), place = folder.file("run");
+    const FailingCalls slow{.folder = path_join(place, "epoch_0_step_0"), .action = "slow:30"};
+    std::vector<std::string> arguments = run_of(recipe, place, {num_ranks, {}}, 1, true);
+    arguments.emplace_back("--optimizer.lr=1e38");
+    const ProgramResult run = test::run_program(arguments, slow.environment());
+    EXPECT_EQ(run.status, 5) << run.out << run.err;
+    EXPECT_THAT(test::checkpoints_in(place, true),
+                testing::ElementsAre(path_join(place, "epoch_0_step_0")));
+    EXPECT_THAT(run.out, HasSubstr("epoch_0_step_0 in "));
+  }
+}
+
 TEST(BackgroundSavesTest, APlanCountsTheCopy) {
   const TemporaryDirectory folder;
   const std::string recipe = test::write_saving_recipe(folder);

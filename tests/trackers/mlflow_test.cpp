@@ -317,13 +317,27 @@ TEST(MlflowParametersTest, TheRecipesValuesAreFlattened) {
       "values");
   EXPECT_THAT(mlflow_parameters(values, 1),
               ElementsAre(Pair("seed", "7"), Pair("optimizer.lr", "0.001"),
-                          Pair("optimizer.betas", "[0.9, 0.95]"),
-                          Pair("model.config", R"({"hidden_size": 64, "name": "a"})"),
-                          Pair("w_0_.x", "true")));
+                          Pair("optimizer.betas", "[0.9, 0.95]"), Pair("w_0_.x", "true"),
+                          Pair("model.config", R"({"hidden_size": 64, "name": "a"})")));
   EXPECT_THAT(mlflow_parameters(values, std::nullopt),
               testing::Contains(Pair("model.config.hidden_size", "64")));
   EXPECT_THAT(mlflow_parameters(values, 0),
               testing::Contains(Pair("optimizer", R"({"lr": 0.001, "betas": [0.9, 0.95]})")));
+}
+
+TEST(MlflowParametersTest, AKeyBelowAValueKeepsItsDot) {
+  const auto tags = [](const std::vector<std::string>& keys) {
+    Json values = Json::object();
+    for (const std::string& key : keys) {
+      values[cat("m.tags.", key)]["value"] = key;
+      values[cat("m.tags.", key)]["origin"] = "r.yaml:1";
+    }
+    return mlflow_parameters(values, 1);
+  };
+  EXPECT_THAT(tags({"a", "a.b"}), ElementsAre(Pair("m.tags", R"({"a": "a", "a.b": "a.b"})")));
+  EXPECT_THAT(tags({"a.b", "a"}), ElementsAre(Pair("m.tags", R"({"a": "a", "a.b": "a.b"})")));
+  EXPECT_THAT(tags({"a.b", "a.c"}),
+              ElementsAre(Pair("m.tags", R"({"a": {"b": "a.b", "c": "a.c"}})")));
 }
 
 TEST(MlflowParametersTest, LongValuesAreCutBetweenCharacters) {

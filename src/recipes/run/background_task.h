@@ -25,6 +25,9 @@ class BackgroundTask final {
            result_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
 
+  /// Whether work was started that has not been waited for.
+  bool is_pending() const { return result_.valid(); }
+
   /// Waits for the work that was started; throws what it ended with.
   void wait() { result_.get(); }
 

@@ -153,6 +153,17 @@ int run_session(PreparedRun& run, int local_rank, comm::World& world, const Rank
   return static_cast<int>(session.run());
 }
 
+/// Waits for the save that was under way when the run failed.
+void await_save(BackgroundTask& background, const std::string& failure, Reporter& reporter) {
+  reporter.info(cat("the run has failed (", failure, "); a save is under way, and is waited for"));
+  try {
+    background.wait();
+    reporter.info("the save that was under way is done");
+  } catch (const std::exception& error) {
+    reporter.warning(cat("the save that was under way has failed too: ", error.what()));
+  }
+}
+
 /// Runs one rank from start to end. Every error is caught here and its text left for the peers.
 launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int local_rank,
                               int num_threads) {
@@ -188,6 +199,7 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
   }
   if (world) world->fail(outcome.failure);
   run_trackers.end(trackers::RunEnd::kFailed);
+  if (background.is_pending()) await_save(background, outcome.failure, reporter);
   return outcome;
 }
 

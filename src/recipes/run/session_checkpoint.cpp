@@ -43,10 +43,13 @@ void SessionCheckpoint::lock_folder() {
   const bool is_coordinator = group_.rank() == 0;
   const std::string name = "locking the checkpoint folder";
   slow_work_.run(name, [&] {
-    if (is_coordinator) lock_.emplace(checkpoint::FolderLock::of_run(folder, reporter_));
+    if (is_coordinator)
+      lock_ = std::make_shared<checkpoint::FolderLock>(
+          checkpoint::FolderLock::of_run(folder, reporter_));
   });
   slow_work_.run(name, [&] {
-    if (!is_coordinator) lock_.emplace(checkpoint::FolderLock::of_rank(folder));
+    if (!is_coordinator)
+      lock_ = std::make_shared<checkpoint::FolderLock>(checkpoint::FolderLock::of_rank(folder));
   });
 }
 
@@ -178,7 +181,7 @@ std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
   passed_over_.erase(what.name.text());
   save.folder = checkpoint::Lifecycle(options, reporter_).path(what.name);
   const CheckpointWriter writer(recipe_, resolved_recipe_, group_.rank(), reporter_);
-  save.is_in_background = background_ != nullptr && !request.is_final;
+  save.is_in_background = background_ != nullptr && !request.ends_run;
   if (!save.is_in_background) {
     writer.write(what, std::move(options), slow_work_);
     save.seconds = monotonic_seconds() - save.begin_seconds;
@@ -187,8 +190,8 @@ std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
   }
   copy_tensors(what);
   save.waited_seconds = monotonic_seconds() - save.begin_seconds;
-  background_->task.start([writer, what = std::move(what), options = std::move(options),
-                           &work = background_->work]() mutable {
+  background_->task.start([writer, lock = lock_, what = std::move(what),
+                           options = std::move(options), &work = background_->work]() mutable {
     omp_set_num_threads(1);  // of this thread's loops: training has the cores
     writer.write(what, std::move(options), work);
   });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,6 +36,7 @@ struct SaveRequest {
   double train_loss = 0;
   std::vector<std::pair<std::string, double>> validation_losses;
   bool is_final = false;  ///< the run's last checkpoint
+  bool ends_run = false;  ///< nothing is trained after it: the last one, or one for a signal
 };
 
 /// A checkpoint that has been saved.
@@ -68,7 +70,7 @@ class SessionCheckpoint final {
   /// its folder; "" when there is none and the run starts afresh.
   std::string restore(const SessionState& state);
 
-  /// Saves, and returns what has been saved; with a `background`, apart from the final checkpoint,
+  /// Saves, and returns what has been saved; with a `background`, unless the save ends the run,
   /// only copies what is to be written, which takes the memory of it once more until it is, and
   /// returns nothing: take_finished() or finish() does later. No save may be under way.
   std::optional<FinishedSave> save(const SessionState& state, const SaveRequest& request);
@@ -98,7 +100,8 @@ class SessionCheckpoint final {
   Background* background_;
   Reporter& reporter_;
   std::string resolved_recipe_;
-  std::optional<checkpoint::FolderLock> lock_;
+  /// Shared with a save in the background, which may outlive the session.
+  std::shared_ptr<checkpoint::FolderLock> lock_;
   std::set<std::string> passed_over_;      // damaged checkpoints found when one was chosen
   std::optional<FinishedSave> under_way_;  // in the background
 };

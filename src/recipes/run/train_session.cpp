@@ -144,6 +144,16 @@ int TrainSession::agreed_signal() {
 }
 
 ExitCode TrainSession::run() {
+  try {
+    return run_to_end();
+  } catch (const UserError& error) {
+    // Every rank ends so, and the save that is under way is of a step before.
+    if (error.code() == ExitCode::kNonFinite) record_save(checkpoint_.finish());
+    throw;
+  }
+}
+
+ExitCode TrainSession::run_to_end() {
   progress_.emplace(scheduler_.step(), scheduler_.max_steps());
   if (recipe_.benchmark) {
     benchmark_.emplace(
@@ -201,7 +211,8 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
     save({.position = group.position,
           .train_loss = result.loss,
           .validation_losses = validation,
-          .is_final = is_last});
+          .is_final = is_last,
+          .ends_run = is_last || is_preempted});
   }
   scheduler_.advance_step();
   meter_.restart();

@@ -60,6 +60,7 @@ class TrainSession final {
   bool run_step(const Group& group, bool ends_epoch);
   training::StepResult train(const Group& group);
   std::vector<std::pair<std::string, double>> validate();
+  ExitCode run_to_end();
   void save(const SaveRequest& request);
   void record_save(const std::optional<FinishedSave>& save);
   /// Has the trackers take what is left; the other ranks wait.
