@@ -38,7 +38,7 @@ ResponseHandle make_response(const Response& answer) {
   ResponseHandle made(MHD_create_response_from_buffer_with_free_callback_cls(
       (*body)->size(), bytes, &free_body, body.get()));
   if (made == nullptr) return nullptr;
-  body.release();
+  static_cast<void>(body.release());  // the response frees it
   for (const auto& [name, value] : answer.fields) {
     if (MHD_add_response_header(made.get(), name.c_str(), value.c_str()) != MHD_YES) return nullptr;
   }
