@@ -12,7 +12,7 @@ namespace automodel::kernels {
 /// bits of bitsandbytes' create_dynamic_map. Nobody writes into it.
 const at::Tensor& dynamic_codes(bool is_signed);
 
-/// The same values as the loops look them up.
+/// dynamic_codes() with the tables by which loops look values and codes up.
 const cpu::EightBitMap& dynamic_map(bool is_signed);
 
 }  // namespace automodel::kernels

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/dynamic_codes.h"
+#include "kernels/eight_bit_block.h"
 #include "kernels/fused.h"
 #include "kernels/reference.h"
 #include "tensor/shard_spec.h"
@@ -132,7 +133,7 @@ void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_
 void adam_eight_bit_step(at::Tensor parameter, const at::Tensor& gradient, EightBitState exp_avg,
                          EightBitState exp_avg_sq, const AdamOptions& options) {
   const int64_t numel = parameter.numel();
-  const int64_t num_blocks = (numel + cpu::kEightBitBlock - 1) / cpu::kEightBitBlock;
+  const int64_t num_blocks = (numel + kEightBitBlock - 1) / kEightBitBlock;
   AM_CHECK(exp_avg.codes.numel() == numel && exp_avg_sq.codes.numel() == numel);
   AM_CHECK(exp_avg.absmax.numel() == num_blocks && exp_avg_sq.absmax.numel() == num_blocks);
   if (!is_fusable({parameter}) || !is_fusable({gradient})) {
@@ -146,16 +147,16 @@ void adam_eight_bit_step(at::Tensor parameter, const at::Tensor& gradient, Eight
       cpu::loops().adam_eight_bit[is_bfloat16(parameter)][is_bfloat16(gradient)];
   const auto row_from = [](const EightBitState& state, bool is_signed, int64_t block) {
     return cpu::EightBitRow{&dynamic_map(is_signed),
-                            state.codes.data_ptr<uint8_t>() + block * cpu::kEightBitBlock,
+                            state.codes.data_ptr<uint8_t>() + block * kEightBitBlock,
                             state.absmax.data_ptr<float>() + block};
   };
   constexpr int64_t kBlocksATime = 64;
   at::parallel_for(0, num_blocks, kBlocksATime, [&](int64_t first, int64_t last) {
-    const int64_t begin = first * cpu::kEightBitBlock;
+    const int64_t begin = first * kEightBitBlock;
     loop(address_of(parameter, begin), address_of(gradient, begin),
          row_from(exp_avg, /*is_signed=*/true, first),
          row_from(exp_avg_sq, /*is_signed=*/false, first), factors.data(),
-         std::min(numel, last * cpu::kEightBitBlock) - begin);
+         std::min(numel, last * kEightBitBlock) - begin);
   });
 }
 

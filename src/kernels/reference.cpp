@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "kernels/dynamic_codes.h"
+#include "kernels/eight_bit_block.h"
 #include "kernels/pointwise.h"
 #include "tensor/dtype.h"
 #include "tensor/memory.h"
@@ -193,7 +194,7 @@ namespace {
 at::Tensor from_eight_bits(const EightBitState& state, const at::Tensor& values) {
   const int64_t numel = state.codes.numel();
   const at::Tensor factors =
-      state.absmax.repeat_interleave(cpu::kEightBitBlock).narrow(0, 0, numel).to(values.dtype());
+      state.absmax.repeat_interleave(kEightBitBlock).narrow(0, 0, numel).to(values.dtype());
   return values.index_select(0, state.codes.to(at::kInt)).mul_(factors);
 }
 
@@ -201,9 +202,9 @@ at::Tensor from_eight_bits(const EightBitState& state, const at::Tensor& values)
 /// chosen by it.
 void to_eight_bits(const at::Tensor& numbers, const at::Tensor& values, EightBitState state) {
   const int64_t num_blocks = state.absmax.numel();
-  const int64_t num_absent = num_blocks * cpu::kEightBitBlock - numbers.numel();
+  const int64_t num_absent = num_blocks * kEightBitBlock - numbers.numel();
   const at::Tensor blocks = at::constant_pad_nd(numbers.to(at::kFloat), {0, num_absent})
-                                .view({num_blocks, cpu::kEightBitBlock});
+                                .view({num_blocks, kEightBitBlock});
   state.absmax.copy_(blocks.abs().amax(1) + blocks.mul(0).sum(1));
   const at::Tensor scales = state.absmax.clamp_min(1e-38).reciprocal().unsqueeze(1);
   const at::Tensor narrow = values.to(at::kFloat);
@@ -239,14 +240,14 @@ void adam_eight_bit_step_reference(at::Tensor parameter, const at::Tensor& gradi
   constexpr int64_t kBlocksATime = int64_t{1} << 14;
   const auto piece_of = [](const EightBitState& state, int64_t block, int64_t num_blocks,
                            int64_t count) {
-    return EightBitState{state.codes.narrow(0, block * cpu::kEightBitBlock, count),
+    return EightBitState{state.codes.narrow(0, block * kEightBitBlock, count),
                          state.absmax.narrow(0, block, num_blocks)};
   };
   const int64_t numel = parameter.numel();
   for (int64_t block = 0; block < exp_avg.absmax.numel(); block += kBlocksATime) {
     const int64_t num_blocks = std::min(kBlocksATime, exp_avg.absmax.numel() - block);
-    const int64_t begin = block * cpu::kEightBitBlock;
-    const int64_t count = std::min(numel - begin, num_blocks * cpu::kEightBitBlock);
+    const int64_t begin = block * kEightBitBlock;
+    const int64_t count = std::min(numel - begin, num_blocks * kEightBitBlock);
     eight_bit_piece(parameter.narrow(0, begin, count), gradient.narrow(0, begin, count),
                     piece_of(exp_avg, block, num_blocks, count),
                     piece_of(exp_avg_sq, block, num_blocks, count), options);

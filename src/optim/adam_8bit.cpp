@@ -128,7 +128,7 @@ class Adam8bit final : public Optimizer {
       part.state_begin = part.is_8bit ? num_codes : num_floats;
       part.block_begin = num_factors;
       (part.is_8bit ? num_codes : num_floats) += numel;
-      if (part.is_8bit) num_factors += (numel + kStateBlock - 1) / kStateBlock;
+      if (part.is_8bit) num_factors += num_blocks(numel);
     }
   }
 
@@ -143,7 +143,7 @@ class Adam8bit final : public Optimizer {
       return state_[average * kNumLayouts + layout].shards[part.run.shard].buffer;
     };
     return {buffer(kCodes).narrow(0, part.state_begin, numel),
-            buffer(kFactors).narrow(0, part.block_begin, (numel + kStateBlock - 1) / kStateBlock)};
+            buffer(kFactors).narrow(0, part.block_begin, num_blocks(numel))};
   }
 
   void update(const Part& part, const kernels::AdamOptions& options) {

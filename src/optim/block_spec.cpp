@@ -11,10 +11,6 @@ namespace {
 
 using tensor::ShardSpec;
 
-int64_t num_blocks(int64_t numel) {
-  return (numel + kStateBlock - 1) / kStateBlock;
-}
-
 bool is_border(int64_t element) {
   return element % kStateBlock == 0;
 }
@@ -84,6 +80,10 @@ ShardSpec of_box(const tensor::FlatSegment& part) {
 }
 
 }  // namespace
+
+int64_t num_blocks(int64_t numel) {
+  return (numel + kStateBlock - 1) / kStateBlock;
+}
 
 ShardSpec block_spec(const tensor::FlatSegment& part) {
   const ShardSpec& spec = part.spec;

@@ -1,14 +1,18 @@
 #pragma once
 
+#include "kernels/eight_bit_block.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::optim {
 
 /// Elements that share a factor of an average in 8 bits.
-inline constexpr int64_t kStateBlock = 256;
+inline constexpr int64_t kStateBlock = kernels::kEightBitBlock;
 
-/// Which of a tensor's factors belong to a part of it: one for each kStateBlock elements, counted
-/// from the part's first element.
+/// Blocks of kStateBlock elements that hold so many; the last may be shorter.
+int64_t num_blocks(int64_t numel);
+
+/// Which of a tensor's factors belong to a part of it: one for each kStateBlock
+/// elements, counted from the part's first element.
 ///
 /// Where the part's borders are borders between blocks of the whole tensor, read row by row, the
 /// factors are these blocks', and the same on every mesh: their global shape is the tensor's, with

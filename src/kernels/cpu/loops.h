@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/eight_bit_block.h"
+
 namespace automodel::kernels::cpu {
 
 /// A bfloat16 number in memory: the upper half of a float32's bits.
@@ -96,9 +98,6 @@ struct RowLoops {
 /// Adam over a range of arrays of any storage; v_max null unless amsgrad.
 using AdamLoop = void (*)(void* p, const void* g, void* m, void* v, void* v_max,
                           const float* factors, int64_t count);
-
-/// Elements of a parameter that share a factor of their states in 8 bits.
-constexpr int64_t kEightBitBlock = 256;
 
 /// The 256 values that a byte stands for, and how the nearest to a number is found: by the upper
 /// 16 bits of its magnitude, which leave at most one border between two values open.
