@@ -68,7 +68,7 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (plan.sizes.tp > 1) all.emplace_back("collectives between tensor-parallel ranks");
   if (plan.sizes.cp > 1) all.emplace_back("collectives of keys and values");
   if (plan.sizes.pp > 1) all.emplace_back("collectives inside the stages, messages' buffers");
-  if (plan.sizes.pp > 1 && recipe.checkpoint.enabled && recipe.checkpoint.is_async) {
+  if (plan.sizes.pp > 1 && recipe.saves_beside_training()) {
     all.emplace_back("copies for background saves");
   }
   const auto mode = distributed::activation_checkpointing_mode(recipe.distributed);
@@ -155,7 +155,7 @@ void count_staging(RecipePlan& plan) {
 
 /// Counts the copy of what is saved while training goes on; of offloaded state at most.
 void count_background_copy(const Recipe& recipe, RecipePlan& plan) {
-  if (!recipe.checkpoint.enabled || !recipe.checkpoint.is_async) return;
+  if (!recipe.saves_beside_training()) return;
   // With adapters only these are saved; they are as large as their gradients.
   const int64_t parameters = recipe.peft ? plan.memory.gradients : plan.memory.parameters;
   const int64_t copy = parameters + plan.memory.optimizer + plan.memory.host;

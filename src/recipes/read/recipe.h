@@ -105,6 +105,11 @@ struct Recipe {
   std::optional<BenchmarkSection> benchmark;               ///< of the recipe that measures steps
   bool stops_on_non_finite = true;
   config::Node root;
+
+  /// Whether checkpoints are written while training goes on, from copies.
+  bool saves_beside_training() const {
+    return checkpoint.enabled && checkpoint.is_async && !benchmark;
+  }
 };
 
 }  // namespace automodel::recipes

@@ -27,8 +27,9 @@ std::vector<ShardGroup> optimizer_groups(optim::Optimizer& optimizer) {
 }  // namespace
 
 SessionCheckpoint::SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group,
-                                     comm::SlowWork& slow_work, Background* background,
-                                     Reporter& reporter, std::string resolved_recipe)
+                                     comm::SlowWork& slow_work,
+                                     std::optional<Background> background, Reporter& reporter,
+                                     std::string resolved_recipe)
     : recipe_(recipe),
       group_(std::move(group)),
       slow_work_(slow_work),
@@ -181,7 +182,7 @@ std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
   passed_over_.erase(what.name.text());
   save.folder = checkpoint::Lifecycle(options, reporter_).path(what.name);
   const CheckpointWriter writer(recipe_, resolved_recipe_, group_.rank(), reporter_);
-  save.is_in_background = background_ != nullptr && !request.ends_run;
+  save.is_in_background = background_ && !request.ends_run;
   if (!save.is_in_background) {
     writer.write(what, std::move(options), slow_work_);
     save.seconds = monotonic_seconds() - save.begin_seconds;

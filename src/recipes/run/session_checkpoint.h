@@ -62,9 +62,10 @@ struct Background {
 class SessionCheckpoint final {
  public:
   /// Locks the folder of checkpoints and logs for its lifetime. Throws InputError when another run
-  /// has locked it. `background`: saves go on there while training does; null: training waits.
+  /// has locked it. `background`: saves go on there while training does; absent: training waits.
   SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group, comm::SlowWork& slow_work,
-                    Background* background, Reporter& reporter, std::string resolved_recipe);
+                    std::optional<Background> background, Reporter& reporter,
+                    std::string resolved_recipe);
 
   /// Continues from the checkpoint that restore_from names, else the newest good one, and returns
   /// its folder; "" when there is none and the run starts afresh.
@@ -97,7 +98,7 @@ class SessionCheckpoint final {
   const Recipe& recipe_;
   comm::ProcessGroup group_;
   comm::SlowWork& slow_work_;
-  Background* background_;
+  std::optional<Background> background_;
   Reporter& reporter_;
   std::string resolved_recipe_;
   /// Shared with a save in the background, which may outlive the session.

@@ -22,7 +22,7 @@ namespace {
 
 /// What saves in the background need, where the recipe asks for them.
 std::optional<Background> build_background(const Recipe& recipe, const RunContext& context) {
-  if (!recipe.checkpoint.is_async || !recipe.checkpoint.enabled || recipe.benchmark) return {};
+  if (!recipe.saves_beside_training()) return {};
   return Background{*context.background,
                     context.world->background_work(slow_work_options(recipe, *context.reporter))};
 }
@@ -48,8 +48,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
                                       scheduler_.grad_accumulation_steps()}),
                   step_options(recipe, model_, mesh_, context)),
       validation_(std::move(data_.validation), train_step_, model_.parts),
-      background_(build_background(recipe, context)),
-      checkpoint_(recipe, context.group, slow_work(), background_ ? &*background_ : nullptr,
+      checkpoint_(recipe, context.group, slow_work(), build_background(recipe, context),
                   *context.reporter, context.resolved_recipe),
       meter_(build_step_meter(recipe, context)),
       count_flops_(models::training_flops(model_.model().hf_config())) {
@@ -146,9 +145,9 @@ int TrainSession::agreed_signal() {
 ExitCode TrainSession::run() {
   try {
     return run_to_end();
-  } catch (const UserError& error) {
+  } catch (const training::NonFiniteError&) {
     // Every rank ends so, and the save that is under way is of a step before.
-    if (error.code() == ExitCode::kNonFinite) record_save(checkpoint_.finish());
+    record_save(checkpoint_.finish());
     throw;
   }
 }

@@ -89,7 +89,6 @@ class TrainSession final {
   training::StepScheduler scheduler_;
   training::TrainStep train_step_;
   Validation validation_;
-  std::optional<Background> background_;
   SessionCheckpoint checkpoint_;
   StepMeter meter_;
   models::FlopCount count_flops_;
