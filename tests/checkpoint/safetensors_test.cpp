@@ -7,13 +7,12 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include <cstring>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::checkpoint {
@@ -274,31 +273,12 @@ TEST(SafetensorsWriter, UnfinishedFileLeavesNothing) {
   EXPECT_TRUE(list_directory(folder.path()).empty());
 }
 
-/// Makes writes beyond a size fail with EFBIG, as a full disk makes them fail with ENOSPC.
-class FileSizeLimit final {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    handler_ = ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int) = nullptr;
-};
-
 TEST(SafetensorsWriter, FailedWriteLeavesTheOldFileAndIsNamed) {
   const test::TemporaryDirectory folder;
   const std::string path = folder.write("x.safetensors", "old");
   std::string text;
   {
-    const FileSizeLimit limit(4096);
+    const test::FileSizeLimit limit(4096);
     try {
       const std::vector<std::pair<std::string, at::Tensor>> tensors = {{"x", at::zeros({10'000})}};
       write_safetensors(path, tensors, {});

@@ -220,6 +220,21 @@ TEST(Loops, AgreeOnCrossEntropy) {
   }
 }
 
+/// Factors of a step of Adam with decoupled decay.
+Floats adam_factors() {
+  Floats factors = zeros(kNumAdamFactors);
+  factors[kDecay] = 0.99f;
+  factors[kBeta1] = 0.9f;
+  factors[kOneMinusBeta1] = 0.1f;
+  factors[kBeta2] = 0.99f;
+  factors[kOneMinusBeta2] = 0.01f;
+  factors[kStepSize] = 1e-2f;
+  factors[kRootCorrection] = 0.3f;
+  factors[kEps] = 1e-8f;
+  factors[kGradScale] = 0.5f;
+  return factors;
+}
+
 TEST(Loops, AgreeOnAdam) {
   for (const bool is_amsgrad : {false, true}) {
     expect_tables_agree([=](const LoopTable& table, int64_t count) {
@@ -228,17 +243,8 @@ TEST(Loops, AgreeOnAdam) {
       const Floats g = numbers(count);
       for (float& value : v) value = value * value;
       for (float& value : v_max) value = value * value;
-      Floats factors = zeros(kNumAdamFactors);
-      factors[kDecay] = 0.99f;
+      Floats factors = adam_factors();
       factors[kL2] = 0.1f;
-      factors[kBeta1] = 0.9f;
-      factors[kOneMinusBeta1] = 0.1f;
-      factors[kBeta2] = 0.99f;
-      factors[kOneMinusBeta2] = 0.01f;
-      factors[kStepSize] = 1e-2f;
-      factors[kRootCorrection] = 0.3f;
-      factors[kEps] = 1e-8f;
-      factors[kGradScale] = 0.5f;
       table.adam[0][0][0](p.data(), g.data(), m.data(), v.data(),
                           is_amsgrad ? v_max.data() : nullptr, factors.data(), count);
       return std::vector<Floats>{p, m, v, v_max};
@@ -257,16 +263,7 @@ TEST(Loops, AgreeOnAdamInEightBits) {
       v_codes[i] = static_cast<uint8_t>(255 - i);
     }
     Floats absmax = {0.3f, 0.02f};
-    Floats factors = zeros(kNumAdamFactors);
-    factors[kDecay] = 0.99f;
-    factors[kBeta1] = 0.9f;
-    factors[kOneMinusBeta1] = 0.1f;
-    factors[kBeta2] = 0.99f;
-    factors[kOneMinusBeta2] = 0.01f;
-    factors[kStepSize] = 1e-2f;
-    factors[kRootCorrection] = 0.3f;
-    factors[kEps] = 1e-8f;
-    factors[kGradScale] = 0.5f;
+    const Floats factors = adam_factors();
     table.adam_eight_bit[0][0](p.data(), g.data(), {&dynamic_map(true), m_codes.data(), &absmax[0]},
                                {&dynamic_map(false), v_codes.data(), &absmax[1]}, factors.data(),
                                count);

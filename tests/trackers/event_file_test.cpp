@@ -2,12 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 
 #include "core/file.h"
 #include "event_reader.h"
 #include "support/errors.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::trackers {
@@ -68,15 +67,10 @@ TEST(EventFileTest, ATornRecordIsCutOff) {
   const TemporaryDirectory folder;
   EventFile file(folder.path());
   file.append("whole");
-  ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 4096;
-  ::setrlimit(RLIMIT_FSIZE, &small);
-  const std::string error =
-      test::error_of<InputError>([&] { file.append(std::string(10'000, 'x')); });
-  ::setrlimit(RLIMIT_FSIZE, &before);
+  const std::string error = test::error_of<InputError>([&] {
+    const test::FileSizeLimit limit(4096);
+    file.append(std::string(10'000, 'x'));
+  });
   EXPECT_EQ(error, cat("cannot write ", file.path(), ": File too large"));
   EXPECT_THAT(test::read_event_records(file.path()), ElementsAre("whole"));
   file.append("later");

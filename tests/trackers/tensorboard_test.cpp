@@ -2,8 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <tensorboard/tensorboard_event.pb.h>
 
 #include <cmath>
@@ -11,6 +9,7 @@
 
 #include "event_reader.h"
 #include "support/errors.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::trackers {
@@ -97,15 +96,12 @@ TEST(TensorBoardTest, WhatADiskHasNoRoomForIsRefused) {
   large.values.resize(1000, {"a_name_of_some_length", 1.0});
   const std::vector<std::shared_ptr<const Record>> records = {
       record(R"({"step": 0, "loss": 1.0})"), std::make_shared<const Record>(large)};
-  ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 4096;
-  ::setrlimit(RLIMIT_FSIZE, &small);
-  const Delivery first = tracker->deliver(records);
-  const Delivery second = tracker->deliver(std::span(records).subspan(1));
-  ::setrlimit(RLIMIT_FSIZE, &before);
+  const auto deliver = [&](std::span<const std::shared_ptr<const Record>> some) {
+    const test::FileSizeLimit limit(4096);
+    return tracker->deliver(some);
+  };
+  const Delivery first = deliver(records);
+  const Delivery second = deliver(std::span(records).subspan(1));
   EXPECT_EQ(first.outcome, Delivery::Outcome::kDone);
   EXPECT_EQ(first.num_records, 1U);
   EXPECT_EQ(second.outcome, Delivery::Outcome::kRefused);
