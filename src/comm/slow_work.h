@@ -13,7 +13,7 @@
 namespace automodel::comm {
 
 struct SlowWorkOptions {
-  /// Of its keys in the store and in texts: another one for each object of a world.
+  /// Names the object's keys in the store, and the work in texts: no two of a world share it.
   std::string name = "slow";
   /// The run ends when a working rank makes no progress for so long.
   double stall_seconds = 1800;

@@ -26,7 +26,7 @@ std::string last_lines(const std::string& path, uint64_t size, uint64_t most);
 /// Whether a process holds the lock of a run's folder.
 enum class LockState { kHeld, kFree, kUnknown };
 
-/// Of FOLDER/.lock; unknown where there is none or its file system has no locks.
+/// Whether FOLDER/.lock is held; unknown where it is absent or its file system has no locks.
 LockState lock_state(const std::string& folder);
 
 }  // namespace automodel::report

@@ -13,7 +13,8 @@ inline constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=
 /// `run`. A run without a step has only its status.
 std::string metrics_text(const RunList& list);
 
-/// The same as JSON; what is not finite is null.
+/// What is known of runs, and of the folder they lie in, as a JSON object; numbers that are not
+/// finite are null.
 std::string runs_json(const RunList& list);
 
 }  // namespace automodel::serve

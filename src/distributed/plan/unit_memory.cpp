@@ -22,7 +22,8 @@ tensor::KeyMap keys_of(const FlatLayout& layout, const tensor::KeyMap& all) {
   return keys;
 }
 
-/// Of the rank that has the most, where ranges with different tensors have different state.
+/// Optimizer state of the rank that has the most of it: where the optimizer keeps other state for
+/// other tensors, ranks' ranges differ.
 int64_t optimizer_bytes(const MemoryOptions& options, const FlatLayout& layout, int64_t num_ranks,
                         at::ScalarType parameter) {
   const int64_t range = layout.range_numel(num_ranks);
