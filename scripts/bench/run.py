@@ -118,8 +118,11 @@ def main():
         rounds["fsdp2"] = []
     for number in range(arguments.rounds):
         for row in rows:
-            rounds[row.name].append((run_ours(arguments.automodel, row.work), run_peer(python, row.work)))
-            print(f"round {number + 1} of {arguments.rounds}: {row.name}", file=sys.stderr)
+            ours, peer = run_ours(arguments.automodel, row.work), run_peer(python, row.work)
+            rounds[row.name].append((ours, peer))
+            print(f"round {number + 1} of {arguments.rounds}: {row.name}: "
+                  f"{ours.tokens_per_second:.0f} beside {peer.tokens_per_second:.0f} tokens/s, "
+                  f"{ours.peak_mb:.0f} beside {peer.peak_mb:.0f} MB", file=sys.stderr, flush=True)
         if has_fsdp2:
             rounds["fsdp2"].append(run_fsdp2(arguments))
     summaries = [summary_of(row.name, row.text, row.is_first_step, rounds[row.name]) for row in rows]
