@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/cpu/kind.h"
 #include "kernels/fused.h"
 #include "kernels/product.h"
 #include "kernels/result_keeper.h"
@@ -146,10 +145,6 @@ struct ActivatedLinear : torch::autograd::Function<ActivatedLinear> {
 };
 
 }  // namespace
-
-bool has_fast_bfloat16_products() {
-  return cpu::has_fast_bfloat16_products(cpu::cpu_kind(), cpu::is_intel());
-}
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const std::optional<at::Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;

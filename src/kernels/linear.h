@@ -17,8 +17,4 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 at::Tensor activated_linear(const at::Tensor& x, Activation activation, const at::Tensor& weight,
                             const at::Tensor& bias);
 
-/// Whether ATen's products of bfloat16 matrices, by the CPU's instructions for them, are faster
-/// here than loops that widen them to float32.
-bool has_fast_bfloat16_products();
-
 }  // namespace automodel::kernels

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/kind.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
 #include "kernels/linear.h"
@@ -133,7 +134,8 @@ bool is_slow_to_multiply(const at::Tensor& tensor) {
 }
 
 bool has_product_loop(std::initializer_list<at::Tensor> tensors) {
-  const bool is_atens = is_bfloat16(*tensors.begin()) && has_fast_bfloat16_products();
+  // ATen multiplies these by AMX's tiles.
+  const bool is_atens = is_bfloat16(*tensors.begin()) && cpu::cpu_kind() == cpu::CpuKind::kAmx;
   return is_fusable(tensors) && !is_atens;
 }
 

@@ -9,6 +9,9 @@ set_source_files_properties(${_loops}_baseline.cpp PROPERTIES COMPILE_OPTIONS "$
 set_source_files_properties(${_loops}_avx2.cpp PROPERTIES
                             COMPILE_OPTIONS "${_loop_flags};-mavx2;-mfma"
                             SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+set(_avx512_flags -mavx512f -mavx512vl -mavx512bw -mavx512dq -mavx2 -mfma -mprefer-vector-width=512)
 set_source_files_properties(${_loops}_avx512.cpp PROPERTIES COMPILE_OPTIONS
-  "${_loop_flags};-mavx512f;-mavx512vl;-mavx512bw;-mavx512dq;-mavx2;-mfma;-mprefer-vector-width=512"
-  SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+  "${_loop_flags};${_avx512_flags}" SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties("${CMAKE_SOURCE_DIR}/src/kernels/cpu/products_avx512_bf16.cpp" PROPERTIES
+  COMPILE_OPTIONS "${_loop_flags};${_avx512_flags};-mavx512bf16" SKIP_UNITY_BUILD_INCLUSION ON
+  SKIP_PRECOMPILE_HEADERS ON)

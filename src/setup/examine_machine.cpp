@@ -116,7 +116,7 @@ Diagnosis examine_cpu(const std::string& wanted_kind) {
     found.forbids_training = true;
     return found;
   }
-  const bool is_fast = has_fast_bfloat16_products(kind, is_intel());
+  const bool is_fast = kind == CpuKind::kAmx || has_fast_dot_products(kind, is_intel());
   found.fact = cat("kernels for ", name_of(kind), "; bfloat16 products ",
                    is_fast ? "by the CPU's own instructions" : "in float32");
   if (kind < best) {

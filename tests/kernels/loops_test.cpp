@@ -1,8 +1,10 @@
 #include "kernels/cpu/loops.h"
+#include "core/text.h"
 
 #include <c10/util/BFloat16.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -12,9 +14,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "kernels/cpu/kind.h"
 #include "kernels/dynamic_codes.h"
-#include "kernels/linear.h"
 
 namespace automodel::kernels::cpu {
 namespace {
@@ -26,6 +28,7 @@ std::vector<const LoopTable*> tables() {
   std::vector<const LoopTable*> all = {&baseline_loops()};
   if (best_kind() >= CpuKind::kAvx2) all.push_back(&avx2_loops());
   if (best_kind() >= CpuKind::kAvx512) all.push_back(&avx512_loops());
+  if (has_fast_dot_products(best_kind(), is_intel())) all.push_back(&avx512_bf16_loops());
   return all;
 }
 
@@ -290,6 +293,60 @@ Floats widened(const Halves& x) {
   return floats;
 }
 
+/// A product of matrices of bfloat16 [37, depth] and [depth, 70], inside rows of `stride` numbers.
+struct PairsCase {
+  int64_t depth;
+  bool is_left_transposed, is_right_transposed, has_rows, is_stride_odd;
+};
+
+Floats product_of(const LoopTable& table, const PairsCase& c) {
+  constexpr int64_t kRows = 37, kColumns = 70;
+  const int64_t most = std::max<int64_t>(c.depth, kColumns) + 2;
+  const int64_t stride = most + (most % 2 == 1) + (c.is_stride_odd ? 1 : 0);
+  std::vector<int64_t> ids(static_cast<size_t>(most));
+  for (int64_t i = 0; i < most; ++i) ids[static_cast<size_t>(i)] = most - 1 - i;
+  // What no product may read is no number.
+  Halves left(static_cast<size_t>(most * stride), {0x7fc0}), right = left;
+  Numbers numbers;
+  const auto fill = [&](Halves& matrix, int64_t rows, int64_t columns) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = c.has_rows ? ids[static_cast<size_t>(r)] : r;
+      const Halves values = rounded(numbers(columns));
+      std::copy(values.begin(), values.end(), matrix.begin() + row * stride);
+    }
+  };
+  fill(left, c.is_left_transposed ? c.depth : kRows, c.is_left_transposed ? kRows : c.depth);
+  fill(right, c.is_right_transposed ? kColumns : c.depth,
+       c.is_right_transposed ? c.depth : kColumns);
+  Floats out = zeros(kRows * kColumns);
+  ProductPart part;
+  part.a = {left.data(), stride, c.has_rows ? ids.data() : nullptr, c.is_left_transposed, true};
+  part.b = {right.data(), stride, c.has_rows ? ids.data() : nullptr, c.is_right_transposed, true};
+  part.c = out.data();
+  part.c_stride = kColumns;
+  part.depth = c.depth;
+  part.row_end = kRows;
+  part.column_end = kColumns;
+  Floats scratch = zeros(product_scratch(part));
+  table.multiply(part, scratch.data());
+  return out;
+}
+
+TEST(Loops, AgreeOnProductsOfBfloat16) {
+  std::vector<const LoopTable*> all = tables();
+  if (best_kind() >= CpuKind::kAvx512Bf16) all.push_back(&avx512_bf16_loops());
+  for (const int64_t depth : {1, 2, 31, 64, 65, 1537, 1600}) {
+    for (int bits = 0; bits < 16; ++bits) {
+      const PairsCase c{depth, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
+      const Floats expected = product_of(baseline_loops(), c);
+      for (const LoopTable* table : all) {
+        SCOPED_TRACE(cat(table->isa, ", depth ", depth, ", case ", bits));
+        expect_close(product_of(*table, c), expected);
+      }
+    }
+  }
+}
+
 /// The numbers that c10 makes, of all bit patterns of the upper half with some lower halves.
 TEST(Loops, RoundToTheNearestBfloat16) {
   for (const LoopTable* table : tables()) {
@@ -475,23 +532,22 @@ TEST(CpuKinds, ALesserKindCanBeNamed) {
   }
 }
 
-/// AMD's cores multiply bfloat16 fast without tiles, Intel's do not.
-TEST(CpuKinds, BFloat16IsMultipliedByInstructionsWhereTheseAreFast) {
+/// AMD's cores do dot products of pairs as fast as multiply-adds, Intel's do not.
+TEST(CpuKinds, PairsAreMultipliedWhereThatIsFast) {
   for (const CpuKind kind : {CpuKind::kBaseline, CpuKind::kAvx2, CpuKind::kAvx512}) {
-    EXPECT_FALSE(has_fast_bfloat16_products(kind, true));
-    EXPECT_FALSE(has_fast_bfloat16_products(kind, false));
+    EXPECT_FALSE(has_fast_dot_products(kind, true));
+    EXPECT_FALSE(has_fast_dot_products(kind, false));
   }
-  EXPECT_FALSE(has_fast_bfloat16_products(CpuKind::kAvx512Bf16, true));
-  EXPECT_TRUE(has_fast_bfloat16_products(CpuKind::kAvx512Bf16, false));
-  EXPECT_TRUE(has_fast_bfloat16_products(CpuKind::kAmx, true));
+  EXPECT_FALSE(has_fast_dot_products(CpuKind::kAvx512Bf16, true));
+  EXPECT_TRUE(has_fast_dot_products(CpuKind::kAvx512Bf16, false));
+  EXPECT_FALSE(has_fast_dot_products(CpuKind::kAmx, true));
 }
 
-/// Which table is taken, and whether 16-bit products are: by the kind of the run.
+/// Which table is taken: by the kind of the run.
 TEST(CpuKinds, TheLoopsAreThoseOfTheKind) {
-  const char* names[] = {"baseline", "avx2", "avx512", "avx512", "avx512"};
+  const char* names[] = {"baseline", "avx2", "avx512", is_intel() ? "avx512" : "avx512_bf16",
+                         "avx512"};
   EXPECT_STREQ(loops().isa, names[static_cast<size_t>(cpu_kind())]);
-  EXPECT_EQ(kernels::has_fast_bfloat16_products(),
-            has_fast_bfloat16_products(cpu_kind(), is_intel()));
 }
 
 }  // namespace

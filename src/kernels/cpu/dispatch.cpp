@@ -49,7 +49,7 @@ const LoopTable& table_of(CpuKind kind) {
     case CpuKind::kAvx512:
     case CpuKind::kAvx512Bf16:
     case CpuKind::kAmx:
-      return avx512_loops();
+      return has_fast_dot_products(kind, is_intel()) ? avx512_bf16_loops() : avx512_loops();
   }
   AM_CHECK(false);
 }
@@ -76,8 +76,8 @@ bool is_intel() {
   return __builtin_cpu_is("intel") != 0;
 }
 
-bool has_fast_bfloat16_products(CpuKind kind, bool is_intel) {
-  return kind == CpuKind::kAmx || (kind == CpuKind::kAvx512Bf16 && !is_intel);
+bool has_fast_dot_products(CpuKind kind, bool is_intel) {
+  return kind >= CpuKind::kAvx512Bf16 && !is_intel;
 }
 
 CpuKind chosen_kind(std::string_view name, CpuKind best) {

@@ -25,10 +25,10 @@ CpuKind chosen_kind(std::string_view name, CpuKind best);
 
 bool is_intel();
 
-/// Whether the CPU multiplies bfloat16 matrices faster by its own instructions than in float32.
-/// With AMX it does. AMD's cores do one dot product of AVX512_BF16 a cycle, twice the numbers of a
-/// float32 multiply-add; Intel's do one in about four cycles, half of them.
-bool has_fast_bfloat16_products(CpuKind kind, bool is_intel);
+/// Whether AVX512_BF16's dot products multiply bfloat16 matrices faster than float32's
+/// multiply-adds. AMD's cores do as many of them, each of twice the numbers; Intel's do one in
+/// about four cycles.
+bool has_fast_dot_products(CpuKind kind, bool is_intel);
 
 /// chosen_kind() of the environment variable AUTOMODEL_CPU, which is read once.
 CpuKind cpu_kind();

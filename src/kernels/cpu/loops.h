@@ -124,7 +124,7 @@ using AdamEightBitLoop = void (*)(void* p, const void* g, const EightBitRow& m,
 /// Inner loops, compiled for several instruction sets and chosen once at run time. No loop
 /// allocates, locks or starts threads; callers split rows over threads.
 struct LoopTable {
-  const char* isa;  ///< "avx512", "avx2", "baseline"
+  const char* isa;  ///< "avx512_bf16", "avx512", "avx2", "baseline"
 
   RowLoops<float> float32;
   RowLoops<Bfloat16> bfloat16;
@@ -192,5 +192,7 @@ const LoopTable& loops();
 const LoopTable& baseline_loops();
 const LoopTable& avx2_loops();
 const LoopTable& avx512_loops();
+/// avx512_loops() with products of bfloat16 by dot products of pairs.
+const LoopTable& avx512_bf16_loops();
 
 }  // namespace automodel::kernels::cpu
