@@ -144,10 +144,10 @@ class RmsNorm final : public Norm {
   std::shared_ptr<LayerHook> hook_;
 };
 
-/// LayerNorm: weight [dim], bias [dim].
+/// LayerNorm: weight [dim] and, unless there is none, bias [dim].
 class LayerNorm final : public Norm {
  public:
-  LayerNorm(int64_t dim, double eps, at::ScalarType dtype);
+  LayerNorm(int64_t dim, double eps, at::ScalarType dtype, bool has_bias = true);
 
   at::Tensor forward(const at::Tensor& x) const override;
   std::pair<at::Tensor, at::Tensor> add(const at::Tensor& x,

@@ -273,19 +273,23 @@ static std::optional<tensor::InitRule> state_rule(const DecoderConfig& config,
                                                   std::string_view name) {
   using tensor::InitRule;
   const auto is = [&](std::string_view end) { return name.ends_with(end); };
-  if (is(".attention.norm.weight") || is(".attention.D")) return InitRule::constant(1.0);
+  const auto is_own = [&](std::string_view end) {
+    return is(cat(".attention", end)) || is(cat(".mamba", end));
+  };
+  if (is_own(".norm.weight") || is_own(".D")) return InitRule::constant(1.0);
   if (!config.mamba2) {
     if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogUniform, 0.01, 16.0};
     if (is(".attention.dt_bias")) return InitRule::constant(1.0);
     return std::nullopt;
   }
   const Mamba2Options& mamba = *config.mamba2;
-  if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogCount};
-  if (is(".attention.dt_bias")) {
+  if (is_own(".A_log")) return InitRule{InitRule::Kind::kLogCount};
+  if (is_own(".dt_bias") && mamba.is_step_bias_one) return InitRule::constant(1.0);
+  if (is_own(".dt_bias")) {
     return InitRule{InitRule::Kind::kSoftplusOf, mamba.init_min_step, mamba.init_max_step,
                     mamba.init_step_floor};
   }
-  if (is(".attention.out_proj.weight") && mamba.is_residual_init_scaled) {
+  if (is_own(".out_proj.weight") && mamba.is_residual_init_scaled) {
     const auto fan_in = static_cast<double>(mamba.inner());
     const double bound = 1.0 / std::sqrt(fan_in * static_cast<double>(config.num_layers()));
     return InitRule{InitRule::Kind::kUniform, -bound, bound};
@@ -412,6 +416,11 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
 
 void DecoderModel::keep_sequence_part(int part, int num_parts,
                                       std::function<void(int64_t)> on_length) {
+  if (config_.has_recurrence()) {
+    throw UnsupportedError(
+        "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
+        "version with sequence_parallel");
+  }
   sequence_part_ = part;
   num_sequence_parts_ = num_parts;
   on_length_ = std::move(on_length);
