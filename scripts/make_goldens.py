@@ -638,6 +638,19 @@ MODELS.update(
     ),
     cohere=("cohere", dict(SIZES, logit_scale=0.9, pad_token_id=3), 24),
     cohere_biases=("cohere", dict(SIZES, attention_bias=True, tie_word_embeddings=False, logit_scale=1.5, layer_norm_eps=1e-4), 24),
+    phi=("phi", dict(SIZES, pad_token_id=3), 24),
+    phi_partial_padding=(
+        "phi",
+        dict(
+            SIZES,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            hidden_act="relu",
+            pad_token_id=3,
+            rope_parameters=dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.25),
+        ),
+        24,
+    ),
     cohere2=("cohere2", dict(SIZES, logit_scale=0.8, num_hidden_layers=4, sliding_window=6, pad_token_id=3), 24),
     cohere2_layer_types=(
         "cohere2",

@@ -143,8 +143,11 @@ TEST(LingConfigTest, NullIsNoSharedExpertsAndAbsentIsOne) {
 }
 
 TEST(FamilyConfigTest, OptionsThatAreNotBuiltAreRefused) {
-  for (const auto& [golden, key] :
-       {std::pair("hy_v3", "mlp_bias"), {"ernie4_5_moe", "use_bias"}, {"cohere", "use_qk_norm"}}) {
+  for (const auto& [golden, key] : {std::pair("hy_v3", "mlp_bias"),
+                                    {"ernie4_5_moe", "use_bias"},
+                                    {"cohere", "use_qk_norm"},
+                                    {"phi", "qk_layernorm"},
+                                    {"phi", "tie_word_embeddings"}}) {
     Json config = config_of(golden);
     EXPECT_EQ(problems_of(config), "");
     config[key] = Json(true);

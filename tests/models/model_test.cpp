@@ -125,7 +125,7 @@ TEST(Loss, NoLabelGivesZeroWithZeroGradients) {
 }
 
 TEST(Loss, LossHeadAndLogitsAgree) {
-  for (const char* name : {"gemma2", "granite", "falcon_h1", "cohere"}) {
+  for (const char* name : {"gemma2", "granite", "falcon_h1", "cohere", "phi"}) {
     const auto model = test::load_golden_model(name);
     const tensor::Batch batch = golden_batch(name);
     model->eval();

@@ -167,7 +167,7 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "ministral3",      "cohere2",
                              "ernie4_5",        "hy_v3",
                              "qwen2_moe",       "ernie4_5_moe",
-                             "bailing_moe_v2"}) {
+                             "bailing_moe_v2",  "phi"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);

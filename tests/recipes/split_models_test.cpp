@@ -157,7 +157,8 @@ const std::vector<std::string> kSplittable = {"llama_default",
                                               "ministral3",
                                               "cohere_biases",
                                               "cohere2",
-                                              "ernie4_5_biases"};
+                                              "ernie4_5_biases",
+                                              "phi"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;

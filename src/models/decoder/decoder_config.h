@@ -143,6 +143,7 @@ struct DecoderConfig {
   bool has_learned_positions = false;
   bool is_conv1d = false;  ///< projections are stored [in, out]
   bool is_head_tied = false;
+  bool has_head_bias = false;  ///< of a head that is not tied
 
   double embedding_scale = 1.0;
   bool is_embedding_scale_rounded = false;  ///< the scale is first rounded to the embedding's dtype

@@ -75,9 +75,11 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
   }
   norm_ = model->register_module("norm", make_norm(config_, dtype));
   if (!config_.is_head_tied) {
-    lm_head_ = register_module(
-        "lm_head", std::make_shared<nn::Linear>(
-                       nn::LinearOptions{config_.hidden_size, config_.vocab_size}, dtype));
+    lm_head_ = register_module("lm_head", std::make_shared<nn::Linear>(
+                                              nn::LinearOptions{.in_features = config_.hidden_size,
+                                                                .out_features = config_.vocab_size,
+                                                                .has_bias = config_.has_head_bias},
+                                              dtype));
   }
 }
 
@@ -167,8 +169,22 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
   return norm_ ? norm_->forward(x) : x;
 }
 
+/// Operands whose product is that of x [..., D] and the weight [V, D] plus the bias [V]: the bias
+/// is one more column, for an input of one.
+static std::pair<at::Tensor, at::Tensor> with_bias_column(const at::Tensor& x,
+                                                          const at::Tensor& weight,
+                                                          const at::Tensor& bias) {
+  const at::Tensor column = bias.to(weight.scalar_type()).unsqueeze(1);
+  return {at::cat({x, at::ones_like(x.narrow(-1, 0, 1))}, -1), at::cat({weight, column}, -1)};
+}
+
 template <typename Body>
-at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) const {
+at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& head) const {
+  const auto body = [&](const at::Tensor& x, const at::Tensor& weight) {
+    if (!config_.has_head_bias) return head(x, weight);
+    const auto [wide_x, wide_weight] = with_bias_column(x, weight, lm_head_->bias());
+    return head(wide_x, wide_weight);
+  };
   // Hidden states of a wider dtype are cast to the head's weight's here.
   const auto multiplied = [&](const at::Tensor& x, const at::Tensor& weight) {
     return body(product_dtype_.of(x.to(weight.scalar_type())), product_dtype_.of(weight));

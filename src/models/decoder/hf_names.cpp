@@ -291,6 +291,9 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
   if (!config.is_head_tied) {
     builder.add(cat(names.head, ".weight"), "lm_head.weight",
                 {config.vocab_size, config.hidden_size});
+    if (config.has_head_bias) {
+      builder.add(cat(names.head, ".bias"), "lm_head.bias", {config.vocab_size});
+    }
   }
   return builder.take();
 }
