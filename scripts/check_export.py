@@ -7,6 +7,7 @@ transformers loads each folder without a missing, unexpected or uninitialised te
 logits that automodel gives (1e-5 absolute, or twice transformers' own distance to its float64 logits), its
 chat template must write what render-chat writes,
 its save_pretrained must write the same names, shapes and dtypes, and the folder's tokenizer must load.
+Ling, which transformers has no class for, is read by GLM 4.5's (ling_as_glm4.py).
 Of DiffusionGemma, whose class writes the encoder's copies by rules of its own, the loading and finite
 logits. Needs torch, transformers and safetensors (scripts/setup_peers.sh).
 """
@@ -22,6 +23,8 @@ import tempfile
 import safetensors.torch
 import torch
 import transformers
+
+from ling_as_glm4 import ling_tensors, write_glm_folder
 
 
 class Mismatch(Exception):
@@ -87,10 +90,20 @@ def check_diffusion(automodel, folder):
     return "every tensor read, logits finite"
 
 
-def check_names(model, folder):
+def load_ling(folder, automodel):
+    """The model of a Ling's folder, as GLM 4.5's."""
+    with tempfile.TemporaryDirectory() as scratch:
+        write_glm_folder(folder, scratch)
+        return load(transformers.AutoModelForCausalLM, pathlib.Path(scratch), automodel)
+
+
+def check_names(model, folder, is_ling):
     """save_pretrained writes what the folder has."""
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch)
+        if is_ling:
+            path = pathlib.Path(scratch) / "model.safetensors"
+            safetensors.torch.save_file(ling_tensors(safetensors.torch.load_file(path)), path)
         theirs, ours = tensors_of(scratch), tensors_of(folder)
     if theirs != ours:
         difference = sorted(set(theirs.items()) ^ set(ours.items()))
@@ -105,8 +118,9 @@ def check(automodel, folder):
         return check_diffusion(automodel, folder)
     has_tower = "vision_config" in written
     model_class = transformers.AutoModelForImageTextToText if has_tower else transformers.AutoModelForCausalLM
-    model = load(model_class, folder, automodel)
-    num_tensors = check_names(model, folder)
+    is_ling = written["model_type"] == "bailing_moe"
+    model = load_ling(folder, automodel) if is_ling else load(model_class, folder, automodel)
+    num_tensors = check_names(model, folder, is_ling)
     torch.manual_seed(0)
     text = model.config.get_text_config()
     length = min(64, text.max_position_embeddings)

@@ -28,6 +28,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 
 import safetensors
 import torch
@@ -35,6 +36,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from ling_as_glm4 import glm_config, ling_tensors, make_ling_folder, write_glm_folder
 
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "golden")
 
@@ -544,6 +547,154 @@ MODELS.update(
     ),
 )
 
+FALCON = dict(
+    SIZES,
+    head_dim=12,
+    num_hidden_layers=2,
+    mamba_d_ssm=48,
+    mamba_n_heads=6,
+    mamba_d_head=8,
+    mamba_d_state=12,
+)
+MODELS.update(
+    falcon_h1=(
+        "falcon_h1",
+        dict(
+            FALCON,
+            max_position_embeddings=128,
+            pad_token_id=3,
+            embedding_multiplier=3.0,
+            lm_head_multiplier=0.5,
+            key_multiplier=0.6,
+            attention_in_multiplier=0.8,
+            attention_out_multiplier=0.9,
+            ssm_in_multiplier=0.7,
+            ssm_out_multiplier=1.3,
+            ssm_multipliers=[0.6, 1.2, 0.8, 1.4, 0.7],
+            mlp_multipliers=[0.9, 1.2],
+        ),
+        75,
+    ),
+    falcon_h1_norm_padding=(
+        "falcon_h1",
+        dict(
+            FALCON,
+            mamba_n_groups=2,
+            mamba_rms_norm=True,
+            mamba_norm_before_gate=True,
+            mamba_conv_bias=False,
+            mamba_d_conv=3,
+            mamba_proj_bias=True,
+            projectors_bias=True,
+            attention_bias=True,
+            mlp_bias=True,
+            time_step_limit=[0.1, 2.0],
+            pad_token_id=3,
+        ),
+        24,
+    ),
+    falcon_h1_gate_first=(
+        "falcon_h1",
+        dict(FALCON, mamba_d_ssm=None, mamba_d_head=None, mamba_n_heads=8, mamba_rms_norm=True,
+             mamba_norm_before_gate=False, tie_word_embeddings=True),
+        24,
+    ),
+    hy_v3=("hy_v3", dict(MOE, head_dim=12, num_experts=6, num_shared_experts=2), 24),
+    hy_v3_padding=(
+        "hy_v3",
+        dict(MOE, head_dim=16, num_experts=5, attention_bias=True, router_scaling_factor=1.5,
+             mlp_layer_types=["sparse", "dense", "sparse"], enable_moe_fp32_combine=False, pad_token_id=3),
+        24,
+    ),
+    qwen2_moe=("qwen2_moe", dict(MOE, num_experts=6, shared_expert_intermediate_size=20, mlp_only_layers=[1]), 24),
+    qwen2_moe_window=(
+        "qwen2_moe",
+        dict(MOE, num_experts=5, shared_expert_intermediate_size=40, norm_topk_prob=True, qkv_bias=False,
+             use_sliding_window=True, sliding_window=6, max_window_layers=2, pad_token_id=3),
+        24,
+    ),
+    ernie4_5=("ernie4_5", dict(SIZES, head_dim=12, pad_token_id=3), 24),
+    ernie4_5_biases=("ernie4_5", dict(SIZES, head_dim=8, use_bias=True, tie_word_embeddings=False), 24),
+    ernie4_5_moe=(
+        "ernie4_5_moe",
+        dict({k: v for k, v in MOE.items() if k != "num_experts_per_tok"}, moe_num_experts=6, moe_k=2, pad_token_id=3),
+        24,
+    ),
+    ernie4_5_moe_some_layers_padding=(
+        "ernie4_5_moe",
+        dict(
+            {k: v for k, v in MOE.items() if k != "num_experts_per_tok"},
+            num_hidden_layers=4,
+            moe_num_experts=5,
+            moe_k=3,
+            moe_num_shared_experts=1,
+            moe_layer_interval=2,
+            moe_layer_start_index=0,
+            moe_layer_end_index=2,
+            tie_word_embeddings=False,
+            pad_token_id=3,
+        ),
+        24,
+    ),
+    cohere=("cohere", dict(SIZES, logit_scale=0.9, pad_token_id=3), 24),
+    cohere_biases=("cohere", dict(SIZES, attention_bias=True, tie_word_embeddings=False, logit_scale=1.5, layer_norm_eps=1e-4), 24),
+    phi=("phi", dict(SIZES, pad_token_id=3), 24),
+    phi_partial_padding=(
+        "phi",
+        dict(
+            SIZES,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            hidden_act="relu",
+            pad_token_id=3,
+            rope_parameters=dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.25),
+        ),
+        24,
+    ),
+    cohere2=("cohere2", dict(SIZES, logit_scale=0.8, num_hidden_layers=4, sliding_window=6, pad_token_id=3), 24),
+    cohere2_layer_types=(
+        "cohere2",
+        dict(SIZES, logit_scale=1.25, sliding_window=5, layer_types=["full_attention", "sliding_attention"], pad_token_id=3),
+        24,
+    ),
+)
+
+# Ling 2.0, which transformers lacks: GLM 4.5's class computes the same (ling_as_glm4.py).
+LING = dict(
+    MOE,
+    head_dim=16,
+    num_experts=8,
+    num_shared_experts=1,
+    n_group=4,
+    topk_group=2,
+    first_k_dense_replace=1,
+    use_qk_norm=True,
+    use_qkv_bias=False,
+    use_bias=False,
+    norm_topk_prob=True,
+    routed_scaling_factor=2.5,
+    rope_theta=600000,
+    partial_rotary_factor=0.5,
+    rms_norm_eps=1e-6,
+    hidden_act="silu",
+    tie_word_embeddings=False,
+    score_function="sigmoid",
+    moe_router_enable_expert_bias=True,
+    pad_token_id=3,
+    model_type="bailing_moe",
+    architectures=["BailingMoeV2ForCausalLM"],
+)
+LINGS = dict(
+    bailing_moe_v2=LING,
+    bailing_moe_v2_bias_padding=dict(
+        LING, use_qk_norm=False, use_qkv_bias=True, num_shared_experts=2, n_group=1, topk_group=1,
+        first_k_dense_replace=0, num_experts=5, num_experts_per_tok=3, rotary_dim=4,
+    ),
+)
+for name, ling in LINGS.items():
+    own = {k: v for k, v in glm_config(ling).items() if k not in ("model_type", "architectures")}
+    MODELS[name] = ("glm4_moe", own, 24)
+
 
 def fill(model):
     """Random weights large enough for every part to matter."""
@@ -575,6 +726,8 @@ def checkpoint_tensors(config, name, tensor):
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")
     if config.model_type == "mistral3":
         name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
+    if config.model_type == "hy_v3":
+        name = name.replace("mlp.gate.", "mlp.router.gate.").replace("mlp.shared_experts.", "mlp.shared_mlp.")
     if config.model_type == "nemotron_h" and name.startswith("model."):
         name = name.replace("model.", "backbone.", 1)
     if config.model_type in ("mixtral", "minimax_m2"):
@@ -642,15 +795,22 @@ def make_model(name):
         if os.path.exists(path):
             os.remove(path)
 
+    if name in LINGS:
+        make_ling_folder(folder, LINGS[name])
+
     batch = make_batch(config, length, name.endswith("padding"))
     logits, loss = loss_of(model, batch)
     loss.backward()
     out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
+    gradients = {}
     for key, parameter in model.named_parameters():
         if parameter.grad is None:  # a tower that no text goes through
             continue
-        for name, gradient in checkpoint_tensors(config, key, parameter.grad.detach()):
-            out["grad." + name] = gradient.clone().contiguous()
+        gradients.update(checkpoint_tensors(config, key, parameter.grad.detach()))
+    if name in LINGS:
+        gradients = ling_tensors(gradients)
+    for key, gradient in gradients.items():
+        out["grad." + key] = gradient.clone().contiguous()
 
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
@@ -685,7 +845,11 @@ def distance(ours, theirs):
 def make_rounded(name, dtype, attention):
     """The model of a folder, its weights rounded to bfloat16."""
     folder = os.path.join(ROOT, name)
-    model = model_class_of(name).from_pretrained(folder, dtype=torch.bfloat16, attn_implementation=attention)
+    with tempfile.TemporaryDirectory() as scratch:
+        if name in LINGS:
+            write_glm_folder(folder, scratch)
+            folder = scratch
+        model = model_class_of(name).from_pretrained(folder, dtype=torch.bfloat16, attn_implementation=attention)
     return (model.float() if dtype == torch.float32 else model).eval()  # to() would round tables of angles
 
 

@@ -86,10 +86,12 @@ std::optional<int64_t> num_routed_experts(const Json& hf_config) {
 
 namespace {
 
-/// A name with one beginning exchanged for another.
+/// A name with one beginning, or a part that begins with a dot, exchanged for another.
 std::string exchanged(std::string name, std::string_view from, std::string_view to) {
-  const bool is_there = !from.empty() && name.starts_with(from);
-  return is_there ? name.replace(0, from.size(), to) : name;
+  if (from.empty()) return name;
+  const size_t place = name.find(from);
+  const bool is_there = from.front() == '.' ? place != std::string::npos : place == 0;
+  return is_there ? name.replace(place, from.size(), to) : name;
 }
 
 }  // namespace
@@ -110,6 +112,17 @@ std::string name_in_files(const Json& hf_config, std::string name) {
     name = exchanged(std::move(name), each.in_modules, each.in_files);
   }
   return name;
+}
+
+std::vector<std::string> names_in_recipes(const Json& hf_config, const std::string& name) {
+  std::vector<std::string> names = {name};
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  if (family == nullptr) return names;
+  for (const decoder::ModuleAlias& alias : family->aliases) {
+    if (alias.in_files.empty() || !name.ends_with(alias.in_files)) continue;
+    names.push_back(cat(name.substr(0, name.size() - alias.in_files.size()), alias.in_recipes));
+  }
+  return names;
 }
 
 std::vector<std::string> check_config(const Json& hf_config) {

@@ -36,6 +36,10 @@ std::string name_in_modules(const Json& hf_config, std::string name);
 /// The inverse; names in files are returned unchanged.
 std::string name_in_files(const Json& hf_config, std::string name);
 
+/// A module's name in a family's files, and behind it those of upstream's modules in its place,
+/// which recipes use: q_proj, k_proj and v_proj of Ling's query_key_value. Mostly there are none.
+std::vector<std::string> names_in_recipes(const Json& hf_config, const std::string& name);
+
 /// Validates a config.json of a known family (old and new key forms): one text per finding, empty
 /// when it is right.
 std::vector<std::string> check_config(const Json& hf_config);

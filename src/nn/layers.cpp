@@ -140,9 +140,9 @@ std::pair<at::Tensor, at::Tensor> RmsNorm::add(const at::Tensor& x,
   return kernels::add_rms_norm(x, residual, weight_, options_);
 }
 
-LayerNorm::LayerNorm(int64_t dim, double eps, at::ScalarType dtype) : eps_(eps) {
+LayerNorm::LayerNorm(int64_t dim, double eps, at::ScalarType dtype, bool has_bias) : eps_(eps) {
   weight_ = register_parameter("weight", placeholder({dim}, dtype));
-  bias_ = register_parameter("bias", placeholder({dim}, dtype));
+  if (has_bias) bias_ = register_parameter("bias", placeholder({dim}, dtype));
 }
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) const {

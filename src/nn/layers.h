@@ -35,8 +35,8 @@ struct FourBitOptions {
 };
 
 /// y = x W^T + b. Parameters: weight [out, in] (or [in, out]), bias [out], built without memory. An
-/// output head may be a unit of its own; since its weight is also used outside forward(), that use
-/// must go through the hook.
+/// output head may be a unit of its own; since its parameters are also used outside forward(), that
+/// use must go through the hook.
 class Linear final : public torch::nn::Module,
                      public SplittableLayer,
                      public HookedModule,
@@ -49,6 +49,7 @@ class Linear final : public torch::nn::Module,
   /// backward pass where nothing is added to the layer or put into it.
   at::Tensor forward_activated(const at::Tensor& x, kernels::Activation activation) const;
   const at::Tensor& weight() const { return weight_; }
+  const at::Tensor& bias() const { return bias_; }           ///< undefined without one
   const LinearOptions& options() const { return options_; }  ///< of the unsplit layer
 
   /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude (lora.h) after the layer's own,
@@ -144,10 +145,10 @@ class RmsNorm final : public Norm {
   std::shared_ptr<LayerHook> hook_;
 };
 
-/// LayerNorm: weight [dim], bias [dim].
+/// LayerNorm: weight [dim] and, unless there is none, bias [dim].
 class LayerNorm final : public Norm {
  public:
-  LayerNorm(int64_t dim, double eps, at::ScalarType dtype);
+  LayerNorm(int64_t dim, double eps, at::ScalarType dtype, bool has_bias = true);
 
   at::Tensor forward(const at::Tensor& x) const override;
   std::pair<at::Tensor, at::Tensor> add(const at::Tensor& x,

@@ -1,13 +1,16 @@
 #include "nn/mlp.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
 
 #include <vector>
 
 namespace automodel::nn {
 
 Mlp::Mlp(const MlpOptions& options, at::ScalarType dtype)
-    : activation_(options.activation), is_gated_(options.is_gated) {
+    : activation_(options.activation),
+      is_gated_(options.is_gated),
+      gate_scale_(options.gate_scale),
+      output_scale_(options.output_scale) {
   const int num_parts = is_gated_ ? 2 : 1;
   up_proj_ = register_module(
       is_gated_ ? "gate_up_proj" : "up_proj",
@@ -28,9 +31,14 @@ Mlp::Mlp(const MlpOptions& options, at::ScalarType dtype)
 }
 
 at::Tensor Mlp::forward(const at::Tensor& x) const {
-  const at::Tensor up = up_proj_->forward(x);
-  return is_gated_ ? down_proj_->forward(kernels::gated_activation(up, activation_))
-                   : down_proj_->forward_activated(up, activation_);
+  at::Tensor up = up_proj_->forward(x);
+  if (gate_scale_ != 1.0) {
+    const std::vector<at::Tensor> parts = up.chunk(2, -1);
+    up = at::cat({parts[0] * gate_scale_, parts[1]}, -1);
+  }
+  const at::Tensor out = is_gated_ ? down_proj_->forward(kernels::gated_activation(up, activation_))
+                                   : down_proj_->forward_activated(up, activation_);
+  return output_scale_ == 1.0 ? out : out * output_scale_;
 }
 
 }  // namespace automodel::nn

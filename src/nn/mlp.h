@@ -16,9 +16,12 @@ struct MlpOptions {
   bool is_gated = true;
   bool has_bias = false;
   bool is_transposed = false;  ///< weights are stored [in, out]
+  double gate_scale = 1.0;     ///< of gate(x), before the activation
+  double output_scale = 1.0;
 };
 
-/// down(act(gate(x)) * up(x)) with gate and up as the rows of gate_up_proj, or down(act(up(x))).
+/// down(act(gate(x)) * up(x)) with gate and up as the rows of gate_up_proj, or down(act(up(x))),
+/// and the options' scales.
 class Mlp final : public torch::nn::Module {
  public:
   Mlp(const MlpOptions& options, at::ScalarType dtype);
@@ -29,6 +32,8 @@ class Mlp final : public torch::nn::Module {
  private:
   kernels::Activation activation_;
   bool is_gated_;
+  double gate_scale_;
+  double output_scale_;
   std::shared_ptr<Linear> up_proj_;  ///< "gate_up_proj" when gated
   std::shared_ptr<Linear> down_proj_;
 };

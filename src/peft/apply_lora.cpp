@@ -23,14 +23,16 @@ constexpr std::string_view kWeight = ".weight";
 /// One matrix of a linear layer; in the Hugging Face model it is a linear layer of its own.
 struct Candidate {
   std::string name;
-  std::string layer;             ///< fqn of the layer here
-  nn::Linear* linear = nullptr;  ///< null: the head is the embedding
+  std::vector<std::string> names;  ///< as recipes may call it (models::names_in_recipes)
+  std::string layer;               ///< fqn of the layer here
+  nn::Linear* linear = nullptr;    ///< null: the head is the embedding
   int64_t in_features = 0;
   kernels::OutputRange range;
 };
 
 /// Linear layers by their Hugging Face names, in the order of the key map.
 std::vector<Candidate> linear_layers(const models::CausalLM& model) {
+  const Json hf_config = model.hf_config();
   std::map<std::string, nn::Linear*> layers;
   for (const auto& item : model.named_modules("", false)) {
     auto* linear = dynamic_cast<nn::Linear*>(item.value().get());
@@ -41,7 +43,10 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
     if (!part.parameter.ends_with(kWeight) || !part.name.ends_with(kWeight)) continue;
     const auto layer = layers.find(without_suffix(part.parameter, kWeight));
     if (layer == layers.end()) continue;
-    found.push_back({without_suffix(part.name, kWeight),
+    std::string name = without_suffix(part.name, kWeight);
+    std::vector<std::string> names = models::names_in_recipes(hf_config, name);
+    found.push_back({std::move(name),
+                     std::move(names),
                      layer->first,
                      layer->second,
                      layer->second->options().in_features,
@@ -49,8 +54,8 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
   }
   if (model.parallel_plan().head.empty()) {
     const models::ModelDims dims = model.dims();
-    const std::string head = models::name_in_files(model.hf_config(), "lm_head");
-    found.push_back({head, "lm_head", nullptr, dims.hidden_size, {0, dims.vocab_size}});
+    const std::string head = models::name_in_files(hf_config, "lm_head");
+    found.push_back({head, {head}, "lm_head", nullptr, dims.hidden_size, {0, dims.vocab_size}});
   }
   return found;
 }
@@ -200,10 +205,42 @@ struct Chosen {
   std::string pattern;
 };
 
+/// What chooses a layer: one of its names, where patterns are for layers to be left out all of
+/// them. A layer that is several of upstream's takes the patterns of all of these.
+std::optional<std::string> chosen_by(const ModuleMatcher& matcher, const Candidate& layer) {
+  const auto first = matcher.match(layer.names.front());
+  if (layer.names.size() == 1 || (first && !matcher.targets().empty())) return first;
+  if (!first && matcher.targets().empty()) return std::nullopt;
+  std::optional<std::string> pattern;
+  for (size_t i = 1; i < layer.names.size(); ++i) {
+    pattern = matcher.match(layer.names[i]);
+    if (!pattern) return std::nullopt;
+  }
+  return pattern;
+}
+
+/// Refuses patterns for some of the modules that are one layer here.
+void check_joined_layers(const ModuleMatcher& matcher, const std::vector<Candidate>& layers,
+                         std::vector<PeftFinding>& findings) {
+  for (const Candidate& layer : layers) {
+    if (layer.names.size() < 3 || chosen_by(matcher, layer)) continue;
+    const auto is_left_out = [&](const std::string& name) { return !matcher.match(name); };
+    const auto left_out = std::find_if(layer.names.begin() + 1, layer.names.end(), is_left_out);
+    const bool are_all = std::all_of(layer.names.begin() + 1, layer.names.end(), is_left_out);
+    if (are_all || left_out == layer.names.end()) continue;
+    const char* key = matcher.targets().empty() ? "exclude_modules" : "target_modules";
+    findings.push_back({key, cat("the model's checkpoints have one tensor, ", layer.name,
+                                 ", for all of its parts, so they get adapters together or not at "
+                                 "all; ",
+                                 *left_out, " is left out")});
+    return;
+  }
+}
+
 std::vector<Chosen> chosen_layers(const models::CausalLM& model, const ModuleMatcher& matcher) {
   std::vector<Chosen> chosen;
   for (Candidate& layer : linear_layers(model)) {
-    if (auto pattern = matcher.match(layer.name)) chosen.push_back({std::move(layer), *pattern});
+    if (auto pattern = chosen_by(matcher, layer)) chosen.push_back({std::move(layer), *pattern});
   }
   return chosen;
 }
@@ -318,9 +355,13 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
   if (!choice.findings.empty()) return choice;
   const ModuleMatcher matcher(config);
   std::vector<std::string> names;
-  for (const Candidate& layer : linear_layers(model)) names.push_back(layer.name);
+  const std::vector<Candidate> layers = linear_layers(model);
+  for (const Candidate& layer : layers) {
+    names.insert(names.end(), layer.names.begin(), layer.names.end());
+  }
   for (const ExpertCandidate& experts : grouped_experts(model)) names.push_back(experts.name);
   check_patterns(matcher, names, choice.findings);
+  check_joined_layers(matcher, layers, choice.findings);
   const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
   if (experts.empty() && config.moe_rank_scaling) {
     choice.findings.push_back({"moe_rank_scaling",

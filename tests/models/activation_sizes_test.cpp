@@ -109,6 +109,22 @@ Json state_config(const std::string& golden, const char* layer, int64_t num_laye
   return config;
 }
 
+/// A golden model wider, with `num_layers` layers.
+Json wide_config(const std::string& golden, int64_t num_layers) {
+  Json config = state_config(golden, "full_attention", num_layers);
+  config["intermediate_size"] = int64_t{160};
+  return config;
+}
+
+TEST(ActivationSizes, BranchesSideBySideKeepOneNormsResult) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const CountedBytes few = count_bytes(wide_config("cohere", 2), dtype, false, false);
+    const CountedBytes many = count_bytes(wide_config("cohere", 6), dtype, false, false);
+    const double block = static_cast<double>(many.kept - few.kept) / 4;
+    EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02) << block;
+  }
+}
+
 class StateSizesTest : public testing::TestWithParam<std::pair<const char*, at::ScalarType>> {};
 
 TEST_P(StateSizesTest, LayersKeepWhatIsPlannedAndNeedAboutThat) {
@@ -130,7 +146,8 @@ TEST_P(StateSizesTest, LayersKeepWhatIsPlannedAndNeedAboutThat) {
 INSTANTIATE_TEST_SUITE_P(
     Golden, StateSizesTest,
     testing::Values(std::pair("qwen3_5", at::kFloat), std::pair("qwen3_5", at::kBFloat16),
-                    std::pair("nemotron_h", at::kFloat), std::pair("nemotron_h", at::kBFloat16)),
+                    std::pair("nemotron_h", at::kFloat), std::pair("nemotron_h", at::kBFloat16),
+                    std::pair("falcon_h1", at::kFloat), std::pair("falcon_h1", at::kBFloat16)),
     [](const auto& info) {
       return cat(info.param.first, info.param.second == at::kFloat ? "InFloat32" : "InBfloat16");
     });

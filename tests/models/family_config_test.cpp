@@ -81,9 +81,93 @@ TEST(ExpertsConfigTest, GatedOnesAreNotOfSquaredRelu) {
   }
 }
 
+TEST(FalconConfigTest, SizesAndMultipliersAreChecked) {
+  EXPECT_EQ(problems_of(config_of("falcon_h1")), "");
+  const Json two(Json::Array{Json(1.0), Json(2.0)});
+  for (const auto& [key, value, text] :
+       {std::tuple("mamba_d_head", Json(int64_t{9}), "must be the width 48 of the layer"),
+        {"mamba_n_groups", Json(int64_t{5}), "mamba_n_groups 5 does not divide mamba_n_heads 6"},
+        {"ssm_multipliers", two, "ssm_multipliers must be a list of 5 numbers"},
+        {"mlp_multipliers", Json(3.0), "mlp_multipliers must be a list of 2 numbers"},
+        {"key_multiplier", Json(0.0), "key_multiplier is 0; it must be above 0"},
+        {"mamba_proj_bias", Json(true), "projectors_bias and mamba_proj_bias differ"}}) {
+    Json config = config_of("falcon_h1");
+    config[key] = value;
+    const std::string problems = problems_of(config);
+    EXPECT_NE(problems.find(text), std::string::npos) << problems;
+    EXPECT_EQ(problems.find('\n'), std::string::npos) << problems;
+  }
+}
+
+TEST(FalconConfigTest, AHeadsWidthThatIsAutoIsTheLayersByHeads) {
+  Json config = config_of("falcon_h1");
+  const auto wanted = build_causal_lm(config, at::kFloat)->key_map();
+  config["mamba_d_head"] = Json("auto");
+  EXPECT_EQ(problems_of(config), "");
+  EXPECT_EQ(build_causal_lm(config, at::kFloat)->key_map().size(), wanted.size());
+  config["mamba_d_ssm"] = Json();  // twice the hidden size
+  EXPECT_NE(problems_of(config).find("must be the width 64"), std::string::npos)
+      << problems_of(config);
+}
+
+TEST(LingConfigTest, WhatItsReleasesDoNotHaveIsRefused) {
+  EXPECT_EQ(problems_of(config_of("bailing_moe_v2")), "");
+  for (const auto& [key, value] : {std::pair("score_function", Json("softmax")),
+                                   {"moe_router_enable_expert_bias", Json(false)},
+                                   {"output_dropout", Json(0.1)},
+                                   {"embedding_dropout", Json(0.1)},
+                                   {"topk_group", Json(int64_t{5})}}) {
+    Json config = config_of("bailing_moe_v2");
+    config[key] = value;
+    EXPECT_NE(problems_of(config).find(key), std::string::npos) << key << problems_of(config);
+  }
+}
+
+TEST(LingConfigTest, RotatedDimsCountBeforeTheirShare) {
+  Json config = config_of("bailing_moe_v2");
+  config["rotary_dim"] = Json(int64_t{16});
+  EXPECT_EQ(problems_of(config), "");
+  for (const int64_t wrong : {3, 18}) {
+    config["rotary_dim"] = Json(wrong);
+    EXPECT_NE(problems_of(config).find("rotary_dim is "), std::string::npos) << wrong;
+  }
+}
+
+TEST(LingConfigTest, NullIsNoSharedExpertsAndAbsentIsOne) {
+  Json config = config_of("bailing_moe_v2");
+  const size_t wanted = build_causal_lm(config, at::kFloat)->key_map().size();
+  config.erase("num_shared_experts");
+  EXPECT_EQ(build_causal_lm(config, at::kFloat)->key_map().size(), wanted);
+  config["num_shared_experts"] = Json();
+  EXPECT_EQ(build_causal_lm(config, at::kFloat)->key_map().size(), wanted - 6);  // of two layers
+}
+
+TEST(FamilyConfigTest, OptionsThatAreNotBuiltAreRefused) {
+  for (const auto& [golden, key] : {std::pair("hy_v3", "mlp_bias"),
+                                    {"ernie4_5_moe", "use_bias"},
+                                    {"cohere", "use_qk_norm"},
+                                    {"phi", "qk_layernorm"},
+                                    {"phi", "tie_word_embeddings"}}) {
+    Json config = config_of(golden);
+    EXPECT_EQ(problems_of(config), "");
+    config[key] = Json(true);
+    EXPECT_NE(problems_of(config).find(key), std::string::npos) << golden;
+  }
+}
+
+TEST(FamilyConfigTest, ARecipeMovesTheCorrectionsOfFamiliesThatHaveOne) {
+  for (const char* golden : {"hy_v3", "ernie4_5_moe", "bailing_moe_v2"}) {
+    Json config = config_of(golden);
+    config["moe_overrides"] = Json::object();
+    config["moe_overrides"]["gate_bias_update_factor"] = Json("fast");
+    EXPECT_NE(problems_of(config).find("gate_bias_update_factor"), std::string::npos) << golden;
+  }
+}
+
 /// Layers behind the last one predict further tokens: they are kept as they are.
 TEST(NextTokenLayersTest, AreKeptOfFamiliesThatHaveThem) {
-  for (const char* golden : {"deepseek_v3", "glm4_moe", "glm4_moe_lite"}) {
+  for (const char* golden :
+       {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "bailing_moe_v2", "hy_v3"}) {
     Json config = config_of(golden);
     config.erase("num_nextn_predict_layers");
     EXPECT_TRUE(build_causal_lm(config, at::kFloat)->kept_prefixes().empty()) << golden;
@@ -126,6 +210,17 @@ TEST(Ministral3ConfigTest, AHeadDimOfNullIsTheHiddenSizeByHeads) {
   EXPECT_EQ(build_causal_lm(config, at::kFloat)->dims().head_dim, 128);
 }
 
+TEST(ModuleNamesTest, RecipesMayUseThoseOfUpstreamsModules) {
+  const Json ling = config_of("bailing_moe_v2");
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_in_recipes(ling, "model.layers.1.attention.query_key_value"),
+            (Names{"model.layers.1.attention.query_key_value", "model.layers.1.self_attn.q_proj",
+                   "model.layers.1.self_attn.k_proj", "model.layers.1.self_attn.v_proj"}));
+  EXPECT_EQ(names_in_recipes(ling, "lm_head"), Names{"lm_head"});
+  const std::string dense = "model.layers.1.attention.dense";
+  EXPECT_EQ(names_in_recipes(config_of("glm4_moe"), dense), Names{dense});
+}
+
 TEST(ModuleNamesTest, AreThoseOfTransformersAndReadBothWays) {
   const Json nemotron = config_of("nemotron_h");
   const std::string file = "backbone.layers.1.mixer.experts.lora_A.weight";
@@ -137,6 +232,11 @@ TEST(ModuleNamesTest, AreThoseOfTransformersAndReadBothWays) {
   EXPECT_EQ(name_in_modules(mistral, "language_model.model.layers.0.mlp.up_proj"),
             "model.language_model.layers.0.mlp.up_proj");
   EXPECT_EQ(name_in_files(mistral, "lm_head"), "language_model.lm_head");
+  const Json hy = config_of("hy_v3");
+  EXPECT_EQ(name_in_modules(hy, "model.layers.1.mlp.shared_mlp.up_proj"),
+            "model.layers.1.mlp.shared_experts.up_proj");
+  EXPECT_EQ(name_in_files(hy, "model.layers.1.mlp.shared_experts.up_proj"),
+            "model.layers.1.mlp.shared_mlp.up_proj");
   EXPECT_EQ(name_in_files(config_of("llama_default"), "model.layers.0.x"), "model.layers.0.x");
 }
 

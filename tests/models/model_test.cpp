@@ -8,6 +8,7 @@
 #include "models/flops.h"
 #include "models/golden_model.h"
 #include "models/parity.h"
+#include "nn/tensor_parallel.h"
 #include "nn/unit_hook.h"
 
 namespace automodel {
@@ -83,6 +84,13 @@ TEST(InitialValues, LayersWithAStateBeginAsTransformersDoes) {
   const InitRule& output = mamba.at("model.layers.0.attention.out_proj.weight");
   EXPECT_EQ(output.kind, Kind::kUniform);
   EXPECT_DOUBLE_EQ(output.b, 1 / std::sqrt(48.0 * 5));
+  const auto falcon = rules_of("falcon_h1_gate_first");
+  EXPECT_EQ(falcon.at("model.layers.0.mamba.A_log").kind, Kind::kLogCount);
+  EXPECT_EQ(falcon.at("model.layers.0.mamba.dt_bias").a, 1.0);
+  EXPECT_EQ(falcon.at("model.layers.0.mamba.dt_bias").kind, Kind::kConstant);
+  EXPECT_EQ(falcon.at("model.layers.0.mamba.D").a, 1.0);
+  EXPECT_EQ(falcon.at("model.layers.0.mamba.norm.weight").a, 1.0);
+  EXPECT_EQ(falcon.at("model.layers.0.mamba.out_proj.weight").b, 0.02);
 }
 
 TEST(Dropout, HappensInTrainingOnlyAndFollowsItsContext) {
@@ -117,7 +125,7 @@ TEST(Loss, NoLabelGivesZeroWithZeroGradients) {
 }
 
 TEST(Loss, LossHeadAndLogitsAgree) {
-  for (const char* name : {"gemma2", "granite"}) {
+  for (const char* name : {"gemma2", "granite", "falcon_h1", "cohere", "phi"}) {
     const auto model = test::load_golden_model(name);
     const tensor::Batch batch = golden_batch(name);
     model->eval();
@@ -159,8 +167,21 @@ TEST_P(PackedDocumentsTest, EqualSeparateSequences) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, PackedDocumentsTest,
                          testing::Values("llama_llama3_tied", "glm4", "qwen3_next", "qwen3_5",
-                                         "nemotron_h", "nemotron_h_moe"),
+                                         "nemotron_h", "nemotron_h_moe", "falcon_h1",
+                                         "falcon_h1_gate_first", "cohere2"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(HiddenStates, LayersWithAStateSeeWholeSequences) {
+  const auto model = test::load_golden_model("falcon_h1");
+  try {
+    dynamic_cast<nn::SplitsSequence&>(*model).keep_sequence_part(0, 2, nullptr);
+    FAIL();
+  } catch (const UnsupportedError& error) {
+    EXPECT_STREQ(error.what(),
+                 "layers that carry a state from token to token (gated delta nets, Mamba) are not "
+                 "in this version with sequence_parallel");
+  }
+}
 
 TEST(HiddenStates, TokenOutsideTheVocabularyIsNamed) {
   const auto model = test::load_golden_model("llama_default");
@@ -330,6 +351,17 @@ TEST(Flops, HybridsAreCountedByUpstreamsFormulas) {
   EXPECT_DOUBLE_EQ(flops("qwen3_5_moe"), 87441408.0);
   EXPECT_DOUBLE_EQ(flops("nemotron_h"), 59473920.0);
   EXPECT_DOUBLE_EQ(flops("nemotron_h_moe"), 44285952.0);
+}
+
+/// Upstream has none: Llama's parts, with heads 48 wide, and those of Mamba.
+TEST(Flops, AHybridOfBothInEachLayerCountsBoth) {
+  const double attention = 32 * 48 * (2 * 0.5 + 2) + 128 * 48;
+  const double mlp = 3 * 32 * 56;
+  const double mamba = 32 * (126 + 48) + 3.5 * 48 * 12;
+  const double head = 32 * 128;
+  const Json config = Json::parse_file(test::golden_file("falcon_h1", "config.json"));
+  EXPECT_DOUBLE_EQ(models::training_flops(config)(2, 128),
+                   6 * 2 * 128 * (2 * (attention + mlp + mamba) + head));
 }
 
 TEST(Flops, PeaksAreFoundInDeviceNames) {

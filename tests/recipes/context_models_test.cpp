@@ -164,7 +164,10 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "gpt_oss",         "deepseek_v3",
                              "starcoder2",      "minimax_m2",
                              "glm4_moe_lite",   "glm4",
-                             "ministral3"}) {
+                             "ministral3",      "cohere2",
+                             "ernie4_5",        "hy_v3",
+                             "qwen2_moe",       "ernie4_5_moe",
+                             "bailing_moe_v2",  "phi"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);
@@ -174,7 +177,7 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
 }
 
 TEST(ContextModelsTest, LayersWithAStateRefuseAPartOfASequence) {
-  for (const char* golden : {"qwen3_5", "nemotron_h"}) {
+  for (const char* golden : {"qwen3_5", "nemotron_h", "falcon_h1"}) {
     const auto model = context_model({.golden = golden});
     tensor::Batch batch = context_batch({.golden = golden}, model->dims().vocab_size, 0);
     batch.part = tensor::SequencePart{24, 24, {{0, 12}}};

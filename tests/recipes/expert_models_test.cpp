@@ -32,7 +32,8 @@ struct ExpertMesh {
 /// A model of tests/golden with eight experts.
 std::shared_ptr<models::CausalLM> build_golden(const std::string& golden) {
   Json config = Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json")));
-  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+  for (const char* key :
+       {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"}) {
     if (config.contains(key)) config[key] = Json(8);
   }
   auto model = models::build_causal_lm(config, at::kFloat);
@@ -108,11 +109,13 @@ void expect_all_as_dense(int num_ranks, const std::vector<std::string>& goldens,
   });
 }
 
-const std::vector<std::string> kFamilies = {"qwen3_moe",     "mixtral",     "deepseek_v3",
-                                            "glm4_moe",      "gpt_oss",     "minimax_m2",
-                                            "glm4_moe_lite", "qwen3_5_moe", "nemotron_h_moe"};
+const std::vector<std::string> kFamilies = {
+    "qwen3_moe",  "mixtral",       "deepseek_v3",   "glm4_moe",       "gpt_oss",
+    "minimax_m2", "glm4_moe_lite", "qwen3_5_moe",   "nemotron_h_moe", "hy_v3",
+    "qwen2_moe",  "ernie4_5_moe",  "bailing_moe_v2"};
 /// Those whose attention is split over tensor-parallel ranks.
-const std::vector<std::string> kSplitFamilies = {"qwen3_moe", "mixtral", "glm4_moe"};
+const std::vector<std::string> kSplitFamilies = {
+    "qwen3_moe", "mixtral", "glm4_moe", "hy_v3", "qwen2_moe", "ernie4_5_moe", "bailing_moe_v2"};
 
 TEST(ExpertModelsTest, AHeadOfItsOwnPrecisionComputesInIt) {
   comm::expect_ranks(2, [](comm::World& world) {

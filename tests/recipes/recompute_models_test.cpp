@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, RecomputeModelsTest,
                                          "llama_default", "llama_dynamic_padding",
                                          "llama_linear_biases", "mistral_window", "olmo2",
                                          "phi3_default", "qwen2_tied", "qwen3_tied", "glm4",
-                                         "ministral3", "qwen3_next", "qwen3_5", "nemotron_h"),
+                                         "ministral3", "qwen3_next", "qwen3_5", "nemotron_h",
+                                         "falcon_h1", "cohere2", "qwen2_moe", "phi"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RecomputeDropoutTest, MasksOfTheForwardAreThoseOfItsRecomputation) {

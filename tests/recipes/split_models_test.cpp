@@ -154,11 +154,17 @@ const std::vector<std::string> kSplittable = {"llama_default",
                                               "mixtral",
                                               "glm",
                                               "glm4",
-                                              "ministral3"};
+                                              "ministral3",
+                                              "cohere_biases",
+                                              "cohere2",
+                                              "ernie4_5_biases",
+                                              "phi"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;
   for (const std::string& golden : kSplittable) cases.push_back({golden});
+  cases.push_back({"falcon_h1"});  // its mixers stay whole, so its sequences are not split
+  cases.push_back({"falcon_h1_gate_first"});
   expect_all_as_whole(2, cases);
 }
 

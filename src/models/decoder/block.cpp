@@ -17,29 +17,32 @@ std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType 
       return std::make_shared<nn::RmsNorm>(config.hidden_size, options, dtype);
     }
     case NormKind::kLayer:
-      return std::make_shared<nn::LayerNorm>(config.hidden_size, config.norm_eps, dtype);
+      return std::make_shared<nn::LayerNorm>(config.hidden_size, config.norm_eps, dtype,
+                                             config.has_norm_bias);
   }
   return nullptr;
 }
 
 Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
-    : residual_scale_(config.residual_scale),
+    : is_parallel_(config.norm_placement == NormPlacement::kParallel),
+      attention_input_scale_(config.attention_input_scale),
+      attention_output_scale_(config.attention_output_scale),
+      residual_scale_(config.residual_scale),
       residual_dropout_(config.residual_dropout),
       attention_site_(cat("layers.", layer, ".attention")),
       mlp_site_(cat("layers.", layer, ".mlp")) {
   const LayerOptions& options = config.layers[static_cast<size_t>(layer)];
-  const bool has_pre_norms = config.norm_placement != NormPlacement::kPost;
-  const bool has_post_norms = config.norm_placement != NormPlacement::kPre;
+  const bool has_post_norms = config.has_post_norms();
   const auto norm = [&](const char* name) {
     return register_module(name, make_norm(config, dtype));
   };
   if (options.mixer != Mixer::kNone) {
-    if (has_pre_norms) attention_pre_norm_ = norm("attention_pre_norm");
+    if (config.has_pre_norms()) attention_pre_norm_ = norm("attention_pre_norm");
     add_attention(config, layer, dtype);
     if (has_post_norms) attention_post_norm_ = norm("attention_post_norm");
   }
   if (!options.has_mlp) return;
-  if (has_pre_norms) mlp_pre_norm_ = norm("mlp_pre_norm");
+  if (config.has_mlp_pre_norms()) mlp_pre_norm_ = norm("mlp_pre_norm");
   add_mlp(config, layer, dtype);
   if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm");
 }
@@ -58,6 +61,10 @@ void Block::add_attention(const DecoderConfig& config, int64_t layer, at::Scalar
         return add(std::make_shared<LatentAttention>(config, layer, dtype));
       }
       return add(std::make_shared<Attention>(config, layer, dtype));
+    case Mixer::kAttentionAndMamba2:
+      add(std::make_shared<Attention>(config, layer, dtype));
+      mamba_ = register_module("mamba", std::make_shared<Mamba2>(config, dtype));
+      return;
     case Mixer::kNone:
       return;
   }
@@ -75,7 +82,9 @@ void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType d
                                                       .activation = config.activation,
                                                       .is_gated = config.is_mlp_gated,
                                                       .has_bias = config.has_mlp_bias,
-                                                      .is_transposed = config.is_conv1d},
+                                                      .is_transposed = config.is_conv1d,
+                                                      .gate_scale = config.mlp_gate_scale,
+                                                      .output_scale = config.mlp_output_scale},
                                        dtype));
 }
 
@@ -87,22 +96,36 @@ at::Tensor Block::forward(const at::Tensor& x,
   })[0];
 }
 
+/// x times a number, without work for 1.
+static at::Tensor scaled(const at::Tensor& x, double scale) {
+  return scale == 1.0 ? x : x * scale;
+}
+
 /// Applies what is between a branch's last projection and the residual sum.
 at::Tensor Block::finish_branch(at::Tensor branch, const nn::Norm* post_norm,
                                 const ForwardContext& context, const std::string& site) const {
   if (post_norm != nullptr) branch = post_norm->forward(branch);
   branch = dropout(branch, context, site, residual_dropout_);
-  return residual_scale_ == 1.0 ? branch : branch * residual_scale_;
+  return scaled(branch, residual_scale_);
+}
+
+/// What mixes tokens, of a branch's input [B, S, D].
+at::Tensor Block::mix(const at::Tensor& input, const ForwardContext& context) const {
+  if (!mamba_) return attention_->forward(input, context);
+  const at::Tensor attended = scaled(
+      attention_->forward(scaled(input, attention_input_scale_), context), attention_output_scale_);
+  return mamba_->forward(input, context) + attended;
 }
 
 at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const {
   const DropoutContext& dropout = context.dropout;
   *context.adapter_dropout = {dropout.seed, dropout.step, dropout.micro_batch};
   if (!attention_) return add_mlp_branch(x, mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : x, context);
-  at::Tensor branch =
-      attention_->forward(attention_pre_norm_ ? attention_pre_norm_->forward(x) : x, context);
+  const at::Tensor input = attention_pre_norm_ ? attention_pre_norm_->forward(x) : x;
+  at::Tensor branch = mix(input, context);
   branch = finish_branch(std::move(branch), attention_post_norm_.get(), context, attention_site_);
   if (!mlp_ && !moe_) return x + branch;
+  if (is_parallel_) return add_mlp_branch(x + branch, input, context);
   if (!mlp_pre_norm_) {
     const at::Tensor residual = x + branch;
     return add_mlp_branch(residual, residual, context);

@@ -12,10 +12,10 @@
 
 namespace automodel::models::decoder {
 
-/// One layer: attention (or another mixer of tokens) and an MLP (or a mixture of experts), each
-/// with its norms and residual sum, or one of the two alone. Modules: attention_pre_norm,
-/// attention, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm; which norms exist depends on
-/// the placement.
+/// One layer: attention (or another mixer of tokens, or a Mamba-2 layer beside it) and an MLP (or a
+/// mixture of experts), each with its norms and residual sum, or one of the two alone. Modules:
+/// attention_pre_norm, attention, mamba, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm;
+/// which norms exist depends on the placement.
 class Block final : public torch::nn::Module, public nn::HookedModule {
  public:
   Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -29,6 +29,7 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
 
  private:
   at::Tensor run(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor mix(const at::Tensor& input, const ForwardContext& context) const;
   at::Tensor add_mlp_branch(const at::Tensor& residual, const at::Tensor& input,
                             const ForwardContext& context) const;
   void add_attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -36,6 +37,9 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   at::Tensor finish_branch(at::Tensor branch, const nn::Norm* post_norm,
                            const ForwardContext& context, const std::string& site) const;
 
+  bool is_parallel_;
+  double attention_input_scale_;
+  double attention_output_scale_;
   double residual_scale_;
   double residual_dropout_;
   std::string attention_site_;
@@ -43,6 +47,7 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   nn::UnitHook hook_;
   std::shared_ptr<nn::Norm> attention_pre_norm_;
   std::shared_ptr<AttentionLayer> attention_;
+  std::shared_ptr<AttentionLayer> mamba_;  // beside attention
   std::shared_ptr<nn::Norm> attention_post_norm_;
   std::shared_ptr<nn::Norm> mlp_pre_norm_;
   std::shared_ptr<nn::Mlp> mlp_;        // registered as "mlp", as is moe_

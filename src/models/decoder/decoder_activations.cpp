@@ -145,7 +145,7 @@ class BlockSizes final {
   int64_t wide() const { return std::max<int64_t>(4, e_); }
   /// Elements per token of the value heads in a layer with a state.
   int64_t state_values() const {
-    return layer_.mixer == Mixer::kMamba2 ? config_.mamba2->inner() : config_.gated_delta->values();
+    return layer_.has_mamba2() ? config_.mamba2->inner() : config_.gated_delta->values();
   }
 
   /// Kept by a layer with a state between its first projection's output and its last one's input:
@@ -154,11 +154,13 @@ class BlockSizes final {
   int64_t state() const {
     const int64_t values = state_values();
     const int64_t casts = e_ == wide() ? 0 : 1;
-    if (layer_.mixer == Mixer::kMamba2) {
+    if (layer_.has_mamba2()) {
       const Mamba2Options& sizes = *config_.mamba2;
       const int64_t rows = (sizes.projected_rows() + 2 * sizes.conv_channels() + values) * e_;
-      const int64_t copies = 3 + (sizes.num_groups > 1 ? 1 : 0) + 2 * casts;
-      const int64_t scalars = (4 * sizes.num_heads + sizes.num_groups) * wide();
+      const int64_t of_norm = !sizes.has_norm ? 0 : sizes.num_groups > 1 ? 2 : 1;
+      const int64_t copies = 2 + of_norm + 2 * casts;
+      const int64_t scales = sizes.has_norm ? sizes.num_groups : 0;
+      const int64_t scalars = (4 * sizes.num_heads + scales) * wide();
       return tokens_ * (rows + copies * values * wide() + scalars);
     }
     const GatedDeltaOptions& sizes = *config_.gated_delta;
@@ -172,7 +174,7 @@ class BlockSizes final {
   /// What backward recomputes in a layer with a state: scores of each head's chunks and their
   /// operands.
   int64_t state_working() const {
-    const bool is_mamba = layer_.mixer == Mixer::kMamba2;
+    const bool is_mamba = layer_.has_mamba2();
     const int64_t num_scores = is_mamba ? 4 : 8;
     const int64_t num_heads = is_mamba ? config_.mamba2->num_heads : config_.gated_delta->num_heads;
     const int64_t states =
@@ -188,13 +190,22 @@ class BlockSizes final {
     return {*config_.moe, {tokens_ / parts_, num_expert_ranks_, num_same_token_ranks_, e_}};
   }
 
+  /// Where one mixer's input or both are scaled, there are two instead of one.
+  int64_t scaled_inputs() const {
+    const bool are_same =
+        config_.attention_input_scale == 1.0 && config_.mamba2->input_scale == 1.0;
+    return are_same ? 0 : hidden();
+  }
+
   int64_t attention_branch() const {
     if (layer_.mixer == Mixer::kNone) return 0;
-    const bool has_state = layer_.mixer != Mixer::kAttention;
     const int64_t gates = config_.has_attention_gate ? 4 * tokens_ * q_ * e_ : 0;
-    int64_t kept = (has_state ? state() : heads() + attention() + gates) + dropout();
-    if (config_.norm_placement != NormPlacement::kPost) kept += hidden_norm() + hidden();
-    if (config_.norm_placement != NormPlacement::kPre) kept += post_norm();
+    int64_t kept = dropout();
+    if (layer_.has_state()) kept += state();
+    if (layer_.has_attention()) kept += heads() + attention() + gates;
+    if (layer_.mixer == Mixer::kAttentionAndMamba2) kept += scaled_inputs();
+    if (config_.has_pre_norms()) kept += hidden_norm() + hidden();
+    if (config_.has_post_norms()) kept += post_norm();
     return kept;
   }
 
@@ -202,10 +213,11 @@ class BlockSizes final {
     if (!has_mlp()) return 0;
     // The first projection's input; experts take the stream as it is.
     int64_t kept = (is_moe() ? stream() : hidden()) + mlp() + dropout();
-    if (config_.norm_placement != NormPlacement::kPost) {
+    if (config_.norm_placement == NormPlacement::kParallel) kept -= hidden();  // attention's too
+    if (config_.has_mlp_pre_norms()) {
       kept += hidden_norm() + (norm_keeps_input() ? stream() : 0);
     }
-    if (config_.norm_placement != NormPlacement::kPre) kept += post_norm();
+    if (config_.has_post_norms()) kept += post_norm();
     return kept;
   }
 
@@ -216,7 +228,10 @@ class BlockSizes final {
   }
 
   int64_t forward_working() const {
-    if (has_state()) return std::max(state_working() / 2, 2 * hidden());
+    if (has_state()) {
+      const int64_t attending = layer_.has_attention() ? attending_forward() : 0;
+      return std::max({state_working() / 2, 2 * hidden(), attending});
+    }
     const int64_t attending = attending_forward() - mlp_branch();
     if (!is_moe()) return std::max(2 * hidden(), attending);
     return std::max(experts().forward_working(), attending);
@@ -225,7 +240,10 @@ class BlockSizes final {
   /// The largest need of the backward of the second projection, the activation, the first
   /// projection and attention; what was freed by then is subtracted.
   int64_t backward_working() const {
-    if (has_state()) return std::max(state_working() - mlp_branch(), 3 * hidden());
+    if (has_state()) {
+      const int64_t attending = layer_.has_attention() ? attending_backward() : 0;
+      return std::max({state_working() - mlp_branch(), 3 * hidden(), attending - mlp_branch()});
+    }
     const int64_t width = config_.is_mlp_gated ? 2 : 1;
     const int64_t weight = config_.hidden_size * intermediate_ * e_;
     // With an activation that is made again its gradient and that of its input are there at once.
@@ -238,9 +256,7 @@ class BlockSizes final {
   }
 
  private:
-  bool has_state() const {
-    return layer_.mixer == Mixer::kGatedDelta || layer_.mixer == Mixer::kMamba2;
-  }
+  bool has_state() const { return layer_.has_state(); }
   int64_t post_norm() const { return hidden_norm() + (norm_keeps_input() ? stream() : 0); }
 
   const DecoderConfig& config_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -15,7 +16,7 @@ namespace automodel::models::decoder {
 enum class NormKind {
   kRms,         ///< RMSNorm
   kRmsPlusOne,  ///< RMSNorm that multiplies by 1 + weight (Gemma)
-  kLayer,       ///< LayerNorm with bias (GPT-2)
+  kLayer,       ///< LayerNorm, with bias unless DecoderConfig::has_norm_bias says otherwise
 };
 
 /// Where a block's norms are.
@@ -23,6 +24,7 @@ enum class NormPlacement {
   kPre,       ///< before attention and before the MLP
   kSandwich,  ///< before and after each (Gemma 2, Gemma 3)
   kPost,      ///< after each, before the residual sum (OLMo 2)
+  kParallel,  ///< one before both, which take its result side by side (Cohere)
 };
 
 enum class QkNorm {
@@ -33,10 +35,11 @@ enum class QkNorm {
 
 /// The part of a layer that mixes tokens.
 enum class Mixer {
-  kAttention,   ///< plain, or DecoderConfig::latent_attention if set
-  kGatedDelta,  ///< DecoderConfig::gated_delta
-  kMamba2,      ///< DecoderConfig::mamba2
-  kNone,        ///< the layer is only an MLP (Nemotron-H)
+  kAttention,           ///< plain, or DecoderConfig::latent_attention if set
+  kGatedDelta,          ///< DecoderConfig::gated_delta
+  kMamba2,              ///< DecoderConfig::mamba2
+  kAttentionAndMamba2,  ///< both read the same, and their results are summed (Falcon-H1)
+  kNone,                ///< the layer is only an MLP (Nemotron-H)
 };
 
 /// The options in which layers of one model differ.
@@ -47,6 +50,13 @@ struct LayerOptions {
   int rope = -1;               ///< index into DecoderConfig::ropes; -1: no rotation
   double attention_scale = 0;  ///< factor of the scores; 0: 1 / sqrt(head_dim)
   bool is_moe = false;         ///< DecoderConfig::moe replaces the MLP
+
+  bool has_attention() const {
+    return mixer == Mixer::kAttention || mixer == Mixer::kAttentionAndMamba2;
+  }
+  bool has_mamba2() const { return mixer == Mixer::kMamba2 || mixer == Mixer::kAttentionAndMamba2; }
+  /// Whether it carries a state from token to token.
+  bool has_state() const { return mixer == Mixer::kGatedDelta || has_mamba2(); }
 };
 
 /// Attention whose keys and values come from a shared narrow projection (DeepSeek's MLA). In each
@@ -79,7 +89,7 @@ struct GatedDeltaOptions {
   int64_t projected_rows() const { return conv_channels() + values() + 2 * num_heads; }
 };
 
-/// Mamba-2 layers (Nemotron-H). in_proj's rows: gate, x, b and c of all groups, step.
+/// Mamba-2 layers (Nemotron-H, Falcon-H1). in_proj's rows: gate, x, b and c of all groups, step.
 struct Mamba2Options {
   int64_t num_heads = 0;
   int64_t head_dim = 0;
@@ -88,12 +98,18 @@ struct Mamba2Options {
   int64_t num_taps = 4;  ///< positions that the convolution of x, b and c sees
   bool has_conv_bias = true;
   bool has_proj_bias = false;
+  bool has_norm = true;        ///< else the gate alone multiplies the result
+  bool is_gated_first = true;  ///< whether the gate multiplies before the norm
+  double input_scale = 1.0;
+  double output_scale = 1.0;
+  std::array<double, 5> row_scales = {1, 1, 1, 1, 1};  ///< of what in_proj's rows give
   kernels::Activation activation = kernels::Activation::kSilu;
   double min_step = 0;  ///< lower bound of steps, after their softplus
   double max_step = std::numeric_limits<double>::infinity();
   double init_min_step = 0.001;  ///< initial steps are between these two
   double init_max_step = 0.1;
   double init_step_floor = 1e-4;
+  bool is_step_bias_one = false;        ///< dt_bias begins as ones, not from the steps above
   bool is_residual_init_scaled = true;  ///< out_proj's initial values are divided by sqrt(layers)
 
   int64_t inner() const { return num_heads * head_dim; }
@@ -117,6 +133,7 @@ struct DecoderConfig {
   NormKind norm = NormKind::kRms;
   NormPlacement norm_placement = NormPlacement::kPre;
   QkNorm qk_norm = QkNorm::kNone;
+  bool has_norm_bias = true;  ///< of a LayerNorm
   double norm_eps = 1e-6;
 
   bool is_mlp_gated = true;
@@ -126,10 +143,15 @@ struct DecoderConfig {
   bool has_learned_positions = false;
   bool is_conv1d = false;  ///< projections are stored [in, out]
   bool is_head_tied = false;
+  bool has_head_bias = false;  ///< of a head that is not tied
 
   double embedding_scale = 1.0;
   bool is_embedding_scale_rounded = false;  ///< the scale is first rounded to the embedding's dtype
   double residual_scale = 1.0;
+  double attention_input_scale = 1.0;   ///< of attention beside a Mamba-2 layer
+  double attention_output_scale = 1.0;  ///< the same
+  double mlp_gate_scale = 1.0;          ///< of an MLP's gate, before its activation
+  double mlp_output_scale = 1.0;
   double logit_scale = 1.0;
   double attention_softcap = 0;
   double final_softcap = 0;
@@ -155,14 +177,21 @@ struct DecoderConfig {
   int64_t num_next_token_layers = 0;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  bool has_pre_norms() const { return norm_placement != NormPlacement::kPost; }
+  bool has_post_norms() const {
+    return norm_placement == NormPlacement::kSandwich || norm_placement == NormPlacement::kPost;
+  }
+  /// Whether an MLP has a norm of its own before it.
+  bool has_mlp_pre_norms() const {
+    return has_pre_norms() && norm_placement != NormPlacement::kParallel;
+  }
   /// Rows of the queries' projection, including their gates.
   int64_t q_rows() const { return (has_attention_gate ? 2 : 1) * num_heads * head_dim; }
   int64_t qkv_rows() const { return q_rows() + 2 * num_kv_heads * head_dim; }
   /// Whether some layer carries a state from token to token.
   bool has_recurrence() const {
-    return std::any_of(layers.begin(), layers.end(), [](const LayerOptions& layer) {
-      return layer.mixer == Mixer::kGatedDelta || layer.mixer == Mixer::kMamba2;
-    });
+    return std::any_of(layers.begin(), layers.end(),
+                       [](const LayerOptions& layer) { return layer.has_state(); });
   }
   /// Dims of a head of q and k.
   int64_t qk_dim() const { return latent_attention ? latent_attention->qk_dim() : head_dim; }

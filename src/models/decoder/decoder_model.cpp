@@ -75,9 +75,11 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
   }
   norm_ = model->register_module("norm", make_norm(config_, dtype));
   if (!config_.is_head_tied) {
-    lm_head_ = register_module(
-        "lm_head", std::make_shared<nn::Linear>(
-                       nn::LinearOptions{config_.hidden_size, config_.vocab_size}, dtype));
+    lm_head_ = register_module("lm_head", std::make_shared<nn::Linear>(
+                                              nn::LinearOptions{.in_features = config_.hidden_size,
+                                                                .out_features = config_.vocab_size,
+                                                                .has_bias = config_.has_head_bias},
+                                              dtype));
   }
 }
 
@@ -167,8 +169,22 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
   return norm_ ? norm_->forward(x) : x;
 }
 
+/// Operands whose product is that of x [..., D] and the weight [V, D] plus the bias [V]: the bias
+/// is one more column, for an input of one.
+static std::pair<at::Tensor, at::Tensor> with_bias_column(const at::Tensor& x,
+                                                          const at::Tensor& weight,
+                                                          const at::Tensor& bias) {
+  const at::Tensor column = bias.to(weight.scalar_type()).unsqueeze(1);
+  return {at::cat({x, at::ones_like(x.narrow(-1, 0, 1))}, -1), at::cat({weight, column}, -1)};
+}
+
 template <typename Body>
-at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& body) const {
+at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& head) const {
+  const auto body = [&](const at::Tensor& x, const at::Tensor& weight) {
+    if (!config_.has_head_bias) return head(x, weight);
+    const auto [wide_x, wide_weight] = with_bias_column(x, weight, lm_head_->bias());
+    return head(wide_x, wide_weight);
+  };
   // Hidden states of a wider dtype are cast to the head's weight's here.
   const auto multiplied = [&](const at::Tensor& x, const at::Tensor& weight) {
     return body(product_dtype_.of(x.to(weight.scalar_type())), product_dtype_.of(weight));
@@ -273,19 +289,23 @@ static std::optional<tensor::InitRule> state_rule(const DecoderConfig& config,
                                                   std::string_view name) {
   using tensor::InitRule;
   const auto is = [&](std::string_view end) { return name.ends_with(end); };
-  if (is(".attention.norm.weight") || is(".attention.D")) return InitRule::constant(1.0);
+  const auto is_own = [&](std::string_view end) {
+    return is(cat(".attention", end)) || is(cat(".mamba", end));
+  };
+  if (is_own(".norm.weight") || is_own(".D")) return InitRule::constant(1.0);
   if (!config.mamba2) {
     if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogUniform, 0.01, 16.0};
     if (is(".attention.dt_bias")) return InitRule::constant(1.0);
     return std::nullopt;
   }
   const Mamba2Options& mamba = *config.mamba2;
-  if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogCount};
-  if (is(".attention.dt_bias")) {
+  if (is_own(".A_log")) return InitRule{InitRule::Kind::kLogCount};
+  if (is_own(".dt_bias") && mamba.is_step_bias_one) return InitRule::constant(1.0);
+  if (is_own(".dt_bias")) {
     return InitRule{InitRule::Kind::kSoftplusOf, mamba.init_min_step, mamba.init_max_step,
                     mamba.init_step_floor};
   }
-  if (is(".attention.out_proj.weight") && mamba.is_residual_init_scaled) {
+  if (is_own(".out_proj.weight") && mamba.is_residual_init_scaled) {
     const auto fan_in = static_cast<double>(mamba.inner());
     const double bound = 1.0 / std::sqrt(fan_in * static_cast<double>(config.num_layers()));
     return InitRule{InitRule::Kind::kUniform, -bound, bound};
@@ -412,6 +432,11 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
 
 void DecoderModel::keep_sequence_part(int part, int num_parts,
                                       std::function<void(int64_t)> on_length) {
+  if (config_.has_recurrence()) {
+    throw UnsupportedError(
+        "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
+        "version with sequence_parallel");
+  }
   sequence_part_ = part;
   num_sequence_parts_ = num_parts;
   on_length_ = std::move(on_length);

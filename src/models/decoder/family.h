@@ -18,11 +18,18 @@ class CausalLM;
 
 namespace automodel::models::decoder {
 
-/// What tensors' names begin with in a family's files, and what the modules of transformers have
-/// there instead.
+/// What tensors' names begin with in a family's files, or have anywhere if it begins with a dot,
+/// and what the modules of transformers have there instead.
 struct ModuleName {
   std::string_view in_files;
   std::string_view in_modules;
+};
+
+/// What recipes may call a module besides its name in a family's files: upstream's model has other
+/// modules there.
+struct ModuleAlias {
+  std::string_view in_files;  ///< how names end in the files
+  std::string_view in_recipes;
 };
 
 /// All facts about a family of models; families/ has one row per family. The shared decoder builds
@@ -40,6 +47,7 @@ struct Family {
   HfNames names = {};  ///< tensor names in its checkpoints
   /// Where names in transformers' modules differ from the tensors'; PEFT uses the modules' names.
   std::array<ModuleName, 2> module_names = {};
+  std::array<ModuleAlias, 4> aliases = {};
   /// Name prefixes of tensors that its checkpoints have and the model lacks (layers that predict
   /// further tokens, towers): skipped when loading, copied when saving.
   std::array<std::string_view, 2> kept_prefixes = {};

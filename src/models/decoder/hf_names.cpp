@@ -25,7 +25,9 @@ class KeyMapBuilder final {
 
   void add_norm(const std::string& name, const std::string& parameter, int64_t dim) {
     add(name + ".weight", parameter + ".weight", {dim});
-    if (config_.norm == NormKind::kLayer) add(name + ".bias", parameter + ".bias", {dim});
+    if (config_.norm == NormKind::kLayer && config_.has_norm_bias) {
+      add(name + ".bias", parameter + ".bias", {dim});
+    }
   }
 
   /// Adds a projection whose rows are those of several tensors: all weights, then all biases.
@@ -115,7 +117,7 @@ void add_mamba2(KeyMapBuilder& builder, const DecoderConfig& config, const std::
   if (sizes.has_conv_bias) {
     builder.add(hf + "conv1d.bias", module + "conv1d.bias", {sizes.conv_channels()});
   }
-  builder.add(hf + "norm.weight", module + "norm.weight", {sizes.inner()});
+  if (sizes.has_norm) builder.add(hf + "norm.weight", module + "norm.weight", {sizes.inner()});
   builder.add_rows({{hf + "out_proj", config.hidden_size}}, module + "out_proj", sizes.inner(),
                    sizes.has_proj_bias);
 }
@@ -140,23 +142,36 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const Hf
   builder.add_rows(rows, module + "qkv_proj", config.hidden_size, config.has_qkv_bias);
   if (config.qk_norm != QkNorm::kNone) {
     const bool is_per_head = config.qk_norm == QkNorm::kPerHead;
-    builder.add(hf + "q_norm.weight", module + "q_norm.weight",
+    builder.add(cat(hf, names.q_norm, ".weight"), module + "q_norm.weight",
                 {is_per_head ? config.head_dim : q_rows});
-    builder.add(hf + "k_norm.weight", module + "k_norm.weight",
+    builder.add(cat(hf, names.k_norm, ".weight"), module + "k_norm.weight",
                 {is_per_head ? config.head_dim : kv_rows});
   }
   builder.add_rows({{cat(hf, names.output), config.hidden_size}}, module + "o_proj", q_rows,
                    config.has_attention_output_bias);
 }
 
+/// The module of a Mamba-2 layer beside an attention: "model.layers.3.mamba.".
+std::string beside_attention(const std::string& attention) {
+  constexpr std::string_view kAttention = "attention.";
+  return cat(attention.substr(0, attention.size() - kAttention.size()), "mamba.");
+}
+
 void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, Mixer mixer,
                const HfNames& names, const std::string& hf, const std::string& module) {
-  if (mixer == Mixer::kAttention) {
-    add_attention(builder, config, names, cat(hf, names.attention, "."), module);
-  } else if (mixer == Mixer::kGatedDelta) {
-    add_gated_delta(builder, config, cat(hf, names.recurrence, "."), module);
-  } else {
-    add_mamba2(builder, config, cat(hf, names.recurrence, "."), module);
+  const std::string state = cat(hf, names.recurrence, ".");
+  switch (mixer) {
+    case Mixer::kAttention:
+      return add_attention(builder, config, names, cat(hf, names.attention, "."), module);
+    case Mixer::kGatedDelta:
+      return add_gated_delta(builder, config, state, module);
+    case Mixer::kMamba2:
+      return add_mamba2(builder, config, state, module);
+    case Mixer::kAttentionAndMamba2:
+      add_attention(builder, config, names, cat(hf, names.attention, "."), module);
+      return add_mamba2(builder, config, state, beside_attention(module));
+    case Mixer::kNone:
+      return;
   }
 }
 
@@ -213,8 +228,9 @@ void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames&
   builder.add(router + "weight", module + "router.weight", {moe.n_routed_experts, moe.dim});
   if (moe.router_bias) builder.add(router + "bias", module + "router.bias", {moe.n_routed_experts});
   if (moe.has_correction_bias) {
-    builder.add(cat(hf, names.correction), module + "router.e_score_correction_bias",
-                {moe.n_routed_experts});
+    std::vector<int64_t> shape{moe.n_routed_experts};
+    if (names.is_correction_row) shape.insert(shape.begin(), 1);
+    builder.add(cat(hf, names.correction), module + "router.e_score_correction_bias", shape);
   }
   add_experts(builder, moe, names, cat(hf, names.experts, "."), module + "experts.");
   if (moe.n_shared_experts == 0) return;
@@ -275,6 +291,9 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
   if (!config.is_head_tied) {
     builder.add(cat(names.head, ".weight"), "lm_head.weight",
                 {config.vocab_size, config.hidden_size});
+    if (config.has_head_bias) {
+      builder.add(cat(names.head, ".bias"), "lm_head.bias", {config.vocab_size});
+    }
   }
   return builder.take();
 }
@@ -300,12 +319,14 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
        TpStyle::kColwise},
       {"model.layers.*.mlp.down_proj", TpStyle::kRowwise},
       {"model.norm", TpStyle::kSequenceNorm}};
-  const bool has_pre_norms = config.norm_placement != NormPlacement::kPost;
-  const bool has_post_norms = config.norm_placement != NormPlacement::kPre;
-  for (const char* branch : {"attention", "mlp"}) {
-    const std::string norm = cat("model.layers.*.", branch);
-    if (has_pre_norms) plan.tp_rules.push_back({norm + "_pre_norm", TpStyle::kSequenceNorm});
-    if (has_post_norms) plan.tp_rules.push_back({norm + "_post_norm", TpStyle::kSequenceNorm});
+  for (const bool is_mlp : {false, true}) {
+    const std::string norm = cat("model.layers.*.", is_mlp ? "mlp" : "attention");
+    if (is_mlp ? config.has_mlp_pre_norms() : config.has_pre_norms()) {
+      plan.tp_rules.push_back({norm + "_pre_norm", TpStyle::kSequenceNorm});
+    }
+    if (config.has_post_norms()) {
+      plan.tp_rules.push_back({norm + "_post_norm", TpStyle::kSequenceNorm});
+    }
   }
   using enum nn::BlockBranch;
   plan.tp_pairs = {{plan.tp_rules[1].pattern, plan.tp_rules[2].pattern, kAttention},

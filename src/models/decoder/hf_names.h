@@ -23,7 +23,10 @@ struct HfNames {
   std::string_view k = "k_proj";
   std::string_view v = "v_proj";
   std::string_view output = "o_proj";
-  std::string_view recurrence = "linear_attn";  ///< a layer with a state, replacing attention
+  std::string_view q_norm = "q_norm";
+  std::string_view k_norm = "k_norm";
+  std::string_view recurrence = "linear_attn";  ///< a layer with a state, replacing attention or
+                                                ///< beside it
   std::string_view mlp = "mlp";
   std::string_view gate_up;  ///< one tensor for both; "": gate and up
   std::string_view gate = "gate_proj";
@@ -32,6 +35,7 @@ struct HfNames {
 
   std::string_view router = "gate";  ///< of a mixture of experts, under `mlp`
   std::string_view correction = "gate.e_score_correction_bias";  ///< of the router's choice
+  bool is_correction_row = false;                                ///< it is stored [1, E]
   std::string_view experts = "experts";
   bool are_experts_stacked = false;  ///< one gate_up and one down tensor for all experts;
                                      ///< else three for each, with the names below

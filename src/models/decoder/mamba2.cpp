@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include "kernels/activation.h"
 #include "kernels/linear_recurrence.h"
 #include "kernels/pointwise.h"
@@ -30,18 +34,42 @@ Mamba2::Mamba2(const DecoderConfig& config, at::ScalarType dtype) : sizes_(*conf
       std::make_shared<nn::CausalConv>(
           nn::CausalConvOptions{sizes_.conv_channels(), sizes_.num_taps, sizes_.has_conv_bias},
           dtype));
-  norm_ = register_module(
-      "norm", std::make_shared<nn::GatedNorm>(nn::GatedNormOptions{.dim = sizes_.inner(),
-                                                                   .num_groups = sizes_.num_groups,
-                                                                   .is_gated_first = true,
-                                                                   .eps = config.norm_eps},
-                                              dtype));
+  if (sizes_.has_norm) {
+    norm_ =
+        register_module("norm", std::make_shared<nn::GatedNorm>(
+                                    nn::GatedNormOptions{.dim = sizes_.inner(),
+                                                         .num_groups = sizes_.num_groups,
+                                                         .is_gated_first = sizes_.is_gated_first,
+                                                         .eps = config.norm_eps},
+                                    dtype));
+  }
   out_proj_ = linear("out_proj", sizes_.inner(), config.hidden_size);
+}
+
+/// in_proj of x, with the scales of both.
+at::Tensor Mamba2::project(const at::Tensor& x) const {
+  const at::Tensor rows = in_proj_->forward(sizes_.input_scale == 1.0 ? x : x * sizes_.input_scale);
+  const std::array<double, 5>& scales = sizes_.row_scales;
+  if (std::ranges::all_of(scales, [](double scale) { return scale == 1.0; })) return rows;
+  const int64_t inner = sizes_.inner();
+  const int64_t states = sizes_.states();
+  const std::array<int64_t, 5> counts = {inner, inner, states, states, sizes_.num_heads};
+  std::vector<at::Tensor> parts;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    parts.push_back(at::full({counts[i]}, scales[i], rows.options()));
+  }
+  return rows * at::cat(parts);
+}
+
+/// The scan's result [B, S, inner] with its gate, and its norm where it has one.
+at::Tensor Mamba2::gated(const at::Tensor& out, const at::Tensor& gate) const {
+  if (norm_) return norm_->forward(out, gate);
+  return out * kernels::silu(gate.to(out.scalar_type()));
 }
 
 at::Tensor Mamba2::forward(const at::Tensor& x, const ForwardContext& context) const {
   const auto rows =
-      in_proj_->forward(without_padding(x, context))
+      project(without_padding(x, context))
           .split_with_sizes({sizes_.inner(), sizes_.conv_channels(), sizes_.num_heads}, -1);
   const at::Tensor mixed =
       kernels::activate(conv_->forward(rows[1], context.document_runs), sizes_.activation);
@@ -57,7 +85,9 @@ at::Tensor Mamba2::forward(const at::Tensor& x, const ForwardContext& context) c
   inputs.c = parts[2].unflatten(-1, {sizes_.num_groups, sizes_.state_dim});
   inputs.runs = context.document_runs;
   const at::Tensor out = kernels::state_space_scan(inputs) + inputs.x * d_.to(wide).unsqueeze(-1);
-  return out_proj_->forward(norm_->forward(out.flatten(-2), rows[0]).to(rows[0].scalar_type()));
+  const at::Tensor result =
+      out_proj_->forward(gated(out.flatten(-2), rows[0]).to(rows[0].scalar_type()));
+  return sizes_.output_scale == 1.0 ? result : result * sizes_.output_scale;
 }
 
 }  // namespace automodel::models::decoder

@@ -8,8 +8,9 @@
 
 namespace automodel::models::decoder {
 
-/// A Mamba-2 layer, which replaces attention (Nemotron-H). Parameters in this order: dt_bias,
-/// A_log, D, in_proj (rows: gate, x, b, c, step), conv1d (channels: x, b, c), norm, out_proj.
+/// A Mamba-2 layer, which replaces attention (Nemotron-H) or is beside it (Falcon-H1). Parameters
+/// in this order: dt_bias, A_log, D, in_proj (rows: gate, x, b, c, step), conv1d (channels: x, b,
+/// c), norm, out_proj.
 class Mamba2 final : public AttentionLayer {
  public:
   Mamba2(const DecoderConfig& config, at::ScalarType dtype);
@@ -19,13 +20,16 @@ class Mamba2 final : public AttentionLayer {
   void set_core(std::shared_ptr<nn::AttentionCore>) override {}
 
  private:
+  at::Tensor project(const at::Tensor& x) const;
+  at::Tensor gated(const at::Tensor& out, const at::Tensor& gate) const;
+
   Mamba2Options sizes_;
   at::Tensor dt_bias_;
   at::Tensor a_log_;
   at::Tensor d_;
   std::shared_ptr<nn::Linear> in_proj_;
   std::shared_ptr<nn::CausalConv> conv_;
-  std::shared_ptr<nn::GatedNorm> norm_;
+  std::shared_ptr<nn::GatedNorm> norm_;  // may be null
   std::shared_ptr<nn::Linear> out_proj_;
 };
 

@@ -130,6 +130,15 @@ void read_mlp_layer_types(ConfigReader& reader, DecoderConfig& config) {
   }
 }
 
+double read_bias_update_factor(ConfigReader& reader, double fallback) {
+  const Json* overrides = reader.find("moe_overrides");
+  if (overrides == nullptr || !overrides->is_object()) return fallback;
+  ConfigReader own(*overrides);
+  const double factor = own.number("gate_bias_update_factor", fallback);
+  for (const std::string& text : own.problems()) reader.problem(cat("moe_overrides.", text));
+  return factor;
+}
+
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults) {
   moe::MoEConfig moe = read_experts(reader, config, defaults.keys);
@@ -140,12 +149,7 @@ void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
   moe.is_router_float32 = true;
   moe.norm_topk_prob = reader.flag("norm_topk_prob", true);
   moe.route_scale = reader.number("routed_scaling_factor", defaults.route_scale);
-  moe.gate_bias_update_factor = defaults.bias_update_factor;
-  if (const Json* overrides = reader.find("moe_overrides"); overrides && overrides->is_object()) {
-    ConfigReader own(*overrides);
-    moe.gate_bias_update_factor =
-        own.number("gate_bias_update_factor", defaults.bias_update_factor);
-  }
+  moe.gate_bias_update_factor = read_bias_update_factor(reader, defaults.bias_update_factor);
   config.moe = moe;
   use_experts_from(config, reader.count("first_k_dense_replace", defaults.num_dense));
 }

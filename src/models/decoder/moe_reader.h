@@ -42,6 +42,10 @@ struct CorrectedDefaults {
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults);
 
+/// The amount by which a recipe has each step move the correction: moe_overrides'
+/// gate_bias_update_factor.
+double read_bias_update_factor(ConfigReader& reader, double fallback);
+
 /// Adds a finding for `router_jitter_noise`, which no router here has.
 void refuse_router_jitter(ConfigReader& reader);
 

@@ -5,6 +5,7 @@
 
 #include "core/text.h"
 #include "models/decoder/family.h"
+#include "models/decoder/mamba_reader.h"
 #include "models/decoder/moe_reader.h"
 
 namespace automodel::models::decoder {
@@ -57,28 +58,6 @@ std::string nemotron_pattern(ConfigReader& reader) {
   return pattern;
 }
 
-/// The key that transformers writes if present, else an older one.
-std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view older) {
-  return reader.has(older) ? older : key;
-}
-
-void read_step_limits(ConfigReader& reader, Mamba2Options& mamba) {
-  const Json* limit = reader.find(either(reader, "time_step_limit", "mamba_dt_limit"));
-  if (limit == nullptr) return;
-  const bool is_pair = limit->is_array() && limit->size() == 2 &&
-                       limit->as_array()[0].is_number() && limit->as_array()[1].is_number();
-  if (!is_pair) {
-    reader.problem("time_step_limit must be two numbers, e.g. [0.0, Infinity]");
-    return;
-  }
-  mamba.min_step = limit->as_array()[0].as_double();
-  mamba.max_step = limit->as_array()[1].as_double();
-  if (mamba.min_step > mamba.max_step) {
-    reader.problem(
-        cat("time_step_limit begins with ", mamba.min_step, ", above its end ", mamba.max_step));
-  }
-}
-
 /// The range that the first step sizes are drawn from, evenly over their logarithms.
 void read_initial_steps(ConfigReader& reader, Mamba2Options& mamba) {
   mamba.init_min_step = reader.number(either(reader, "time_step_min", "mamba_dt_min"), 0.001);
@@ -109,11 +88,7 @@ Mamba2Options read_mamba(ConfigReader& reader) {
   read_initial_steps(reader, mamba);
   mamba.is_residual_init_scaled = reader.flag("rescale_prenorm_residual", true);
   read_step_limits(reader, mamba);
-  if (mamba.num_heads % mamba.num_groups != 0) {
-    reader.problem(
-        cat("n_groups ", mamba.num_groups, " does not divide mamba_num_heads ", mamba.num_heads));
-    mamba.num_groups = 1;
-  }
+  check_groups(reader, mamba, "n_groups", "mamba_num_heads");
   return mamba;
 }
 
