@@ -8,7 +8,8 @@ namespace automodel::models::decoder {
 extern const Family kLlama, kQwen2, kQwen3, kMistral, kPhi3, kGemma, kGemma2, kGemma3, kGpt2,
     kOlmo2, kGranite, kQwen3Moe, kMixtral, kDeepseekV3, kGlm4Moe, kGptOss, kDiffusionGemma,
     kSmolLm3, kSeedOss, kStarcoder2, kMiniMaxM2, kGlm4MoeLite, kGlm, kGlm4, kMinistral3, kQwen3Next,
-    kQwen3p5, kQwen3p5Moe, kNemotronH, kQwen3p5Tower, kQwen3p5MoeTower, kMistral3;
+    kQwen3p5, kQwen3p5Moe, kNemotronH, kQwen3p5Tower, kQwen3p5MoeTower, kMistral3, kMistral4,
+    kGlmMoeDsa, kDeepseekV32;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {
@@ -18,6 +19,6 @@ inline constexpr const Family* kFamilies[] = {
     &kGptOss,          &kDiffusionGemma, &kSmolLm3,    &kSeedOss,    &kStarcoder2,
     &kMiniMaxM2,       &kGlm4MoeLite,    &kGlm,        &kGlm4,       &kMinistral3,
     &kQwen3Next,       &kQwen3p5,        &kQwen3p5Moe, &kNemotronH,  &kQwen3p5Tower,
-    &kQwen3p5MoeTower, &kMistral3};
+    &kQwen3p5MoeTower, &kMistral3,       &kMistral4,   &kGlmMoeDsa,  &kDeepseekV32};
 
 }  // namespace automodel::models::decoder
