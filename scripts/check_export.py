@@ -118,6 +118,8 @@ def check(automodel, folder):
         return check_diffusion(automodel, folder)
     has_tower = "vision_config" in written
     model_class = transformers.AutoModelForImageTextToText if has_tower else transformers.AutoModelForCausalLM
+    if written["model_type"] == "mistral4":  # no Auto class knows it
+        model_class = transformers.Mistral4ForCausalLM
     is_ling = written["model_type"] == "bailing_moe"
     model = load_ling(folder, automodel) if is_ling else load(model_class, folder, automodel)
     num_tensors = check_names(model, folder, is_ling)

@@ -494,6 +494,81 @@ MODELS.update(
     ),
 )
 
+LATENT = dict(
+    MOE,
+    num_key_value_heads=4,
+    q_lora_rank=20,
+    kv_lora_rank=12,
+    qk_nope_head_dim=6,
+    qk_rope_head_dim=8,
+    v_head_dim=10,
+)
+MISTRAL4_ROPE = dict(
+    rope_type="yarn",
+    rope_theta=10000.0,
+    factor=8.0,
+    original_max_position_embeddings=8,
+    beta_fast=32.0,
+    beta_slow=1.0,
+    mscale=1.0,
+    mscale_all_dim=1.0,
+    llama_4_scaling_beta=0.3,
+)
+MISTRAL4 = dict(LATENT, n_routed_experts=4, pad_token_id=3, rope_parameters=MISTRAL4_ROPE)
+INDEXER = dict(LATENT, index_n_heads=5, index_head_dim=12, index_topk=9)
+MODELS.update(
+    mistral4=("mistral4", MISTRAL4, 24),
+    mistral4_groups_padding=(
+        "mistral4",
+        dict(
+            MISTRAL4,
+            n_routed_experts=8,
+            n_group=4,
+            topk_group=2,
+            num_experts_per_tok=3,
+            n_shared_experts=2,
+            norm_topk_prob=False,
+            routed_scaling_factor=1.5,
+            first_k_dense_replace=1,
+            rope_interleave=False,
+            attention_bias=True,
+            q_lora_rank=None,
+        ),
+        24,
+    ),
+    mistral4_tower=(
+        "mistral3",
+        dict(text_config=dict(MISTRAL4, model_type="mistral4"), vision_config=PIXTRAL, tie_word_embeddings=False),
+        24,
+    ),
+    deepseek_v32=(
+        "deepseek_v32",
+        dict(
+            INDEXER,
+            n_routed_experts=8,
+            n_group=4,
+            topk_group=2,
+            first_k_dense_replace=1,
+            rope_parameters=MODELS["deepseek_v3"][1]["rope_parameters"],
+        ),
+        24,
+    ),
+    deepseek_v32_padding=("deepseek_v32", dict(INDEXER, index_topk=16, n_routed_experts=6, n_group=1, topk_group=1, pad_token_id=3), 24),
+    glm_moe_dsa=("glm_moe_dsa", dict(INDEXER, n_routed_experts=6, mlp_layer_types=["sparse", "dense", "sparse"]), 24),
+    glm_moe_dsa_shared=(
+        "glm_moe_dsa",
+        dict(
+            INDEXER,
+            num_hidden_layers=4,
+            n_routed_experts=6,
+            attention_bias=True,
+            indexer_types=["full", "shared", "full", "shared"],
+            index_topk=5,
+        ),
+        24,
+    ),
+)
+
 MAMBA = dict(
     vocab_size=128,
     hidden_size=32,
@@ -720,7 +795,9 @@ def fill(model):
 
 def checkpoint_tensors(config, name, tensor):
     """A tensor of all experts as those of the checkpoint: one for each expert's projection."""
-    if config.model_type == "gpt_oss":  # stored as it is
+    if config.get_text_config().model_type == "mistral4" and config.model_type == "mistral3":
+        name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
+    if config.get_text_config().model_type in ("gpt_oss", "mistral4"):  # stored as they are
         yield name, tensor
         return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")
@@ -777,6 +854,8 @@ def make_batch(config, length, is_padded):
 
 
 def model_class_of(name):
+    if MODELS[name][0] == "mistral4":  # no Auto class knows it
+        return transformers.Mistral4ForCausalLM
     return AutoModelForImageTextToText if "vision_config" in MODELS[name][1] else AutoModelForCausalLM
 
 
@@ -785,7 +864,9 @@ def make_model(name):
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k in ("sliding_window", "q_lora_rank")})
     config._attn_implementation = "eager"
-    model = model_class_of(name).from_config(config, attn_implementation="eager").float().eval()
+    model_class = model_class_of(name)
+    make = getattr(model_class, "from_config", None) or model_class._from_config
+    model = make(config, attn_implementation="eager").float().eval()
     fill(model)
     folder = os.path.join(ROOT, name)
     shutil.rmtree(folder, ignore_errors=True)

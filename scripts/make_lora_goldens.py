@@ -37,6 +37,8 @@ ADAPTERS = {
     "deepseek_v3_experts": ("deepseek_v3", [], EXPERTS),
     "mixtral_experts": ("mixtral", ["q_proj"], dict(EXPERTS, rank_pattern=dict.fromkeys(EXPERTS["target_parameters"], 2))),
     "gpt_oss_experts": ("gpt_oss", ["q_proj"], EXPERTS),
+    "mistral4_experts": ("mistral4", ["q_b_proj"], EXPERTS),
+    "glm_moe_dsa_experts": ("glm_moe_dsa", ["q_a_proj", "kv_b_proj", "o_proj"], EXPERTS),
     "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
 }
 MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj"]
@@ -45,7 +47,8 @@ MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj"]
 def make_adapter(name):
     """The base with an adapter of random numbers, none of which is zero."""
     base, modules, options = ADAPTERS[name]
-    model = AutoModelForCausalLM.from_pretrained(
+    model_class = transformers.Mistral4ForCausalLM if base == "mistral4" else AutoModelForCausalLM
+    model = model_class.from_pretrained(
         os.path.join(ROOT, "tests", "golden", base), dtype=torch.float32, attn_implementation="eager"
     )
     config = peft.LoraConfig(

@@ -25,7 +25,7 @@ AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];
   const auto wide = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
-  const bool is_fused = is_fusable({q, qkv[1], qkv[2]});
+  const bool is_fused = is_fusable({q, qkv[1], qkv[2]}) && !block.chosen_keys.defined();
   AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)},
                                    is_fused && !is_wide ? q.options() : wide),
                          at::empty({q.size(0), q.size(2), q.size(1)}, wide)};
@@ -51,7 +51,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       lse = result.lse;
     }
     context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys,
-                                sinks.value_or(at::Tensor()), block->is_kept});
+                                sinks.value_or(at::Tensor()), block->is_kept, block->chosen_keys});
     context->saved_data["window"] = block->window;
     context->saved_data["scale"] = block->scale;
     context->saved_data["cap"] = block->softcap;
@@ -68,6 +68,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     block.softcap = context->saved_data["cap"].toDouble();
     block.visible_keys = saved[5];
     block.is_kept = saved[7];
+    block.chosen_keys = saved[8];
     block.kept_scale = context->saved_data["kept_scale"].toDouble();
     const auto wide = [&](const at::Tensor& x) { return at::zeros(x.sizes(), saved[4].options()); };
     Qkv d{wide(saved[0]), wide(saved[1]), wide(saved[2])};
@@ -86,7 +87,8 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
 std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v,
                                                           const AttentionOptions& options) {
-  if (q.numel() == 0 || (options.dropout > 0 && !is_fusable({q, k, v}))) return std::nullopt;
+  const bool has_loops = is_fusable({q, k, v}) && !options.chosen_keys.defined();
+  if (q.numel() == 0 || (options.dropout > 0 && !has_loops)) return std::nullopt;
   const std::optional<at::Tensor> visible =
       visible_keys(options.padding_mask, options.document_ids);
   if (!visible) return std::nullopt;
@@ -96,6 +98,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   block.window = options.window;
   block.softcap = options.softcap;
   block.visible_keys = *visible;
+  block.chosen_keys = options.chosen_keys;
   if (options.dropout > 0) {
     block.is_kept = options.is_kept.contiguous();  // a byte each
     block.kept_scale = 1.0 / (1.0 - options.dropout);

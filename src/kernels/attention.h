@@ -20,6 +20,9 @@ struct AttentionOptions {
   /// [B, S, 2], replaces the two above when the keys are more than these S tokens: positions of the
   /// first key that each query may see and of the one after the last; or undefined.
   at::Tensor visible_keys;
+  /// int32 [B, S, C], key_choice.h: positions of the keys that a query sees, if the other options
+  /// let it; or undefined: all. Not fused.
+  at::Tensor chosen_keys;
 };
 
 struct AttentionResult {

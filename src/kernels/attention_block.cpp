@@ -266,6 +266,14 @@ at::Tensor visible_pairs(const AttentionBlock& block, const at::Tensor& q, int64
     mask = mask.logical_and(keys.unsqueeze(0).ge(runs.narrow(-1, 0, 1)));
     mask = mask.logical_and(keys.unsqueeze(0).lt(runs.narrow(-1, 1, 1)));
   }
+  if (block.chosen_keys.defined()) {
+    // Of queries with few visible keys, some chosen ones are after the block's last key.
+    const at::Tensor chosen = block.chosen_keys.to(at::kLong) - block.first_key;
+    const at::Tensor is_here = chosen.ge(0).logical_and(chosen.lt(num_keys));
+    at::Tensor is_chosen = at::zeros({q.size(0), q.size(1), num_keys + 1}, mask.options());
+    is_chosen.scatter_(-1, at::where(is_here, chosen, num_keys), true);
+    mask = mask.logical_and(is_chosen.narrow(-1, 0, num_keys));
+  }
   return mask.unsqueeze(1);
 }
 
@@ -291,6 +299,9 @@ std::vector<PlainPiece> plain_pieces(const AttentionBlock& block, const Qkv& qkv
     piece.block.first_query += first;
     if (block.visible_keys.defined()) {
       piece.block.visible_keys = piece.queries_of(block.visible_keys);
+    }
+    if (block.chosen_keys.defined()) {
+      piece.block.chosen_keys = piece.queries_of(block.chosen_keys);
     }
     if (at_once < num_queries) {
       const int64_t end = piece.block.first_query + piece.num_queries - block.first_key;
@@ -422,7 +433,8 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
   const bool is_rounded = result.out.scalar_type() != at::kFloat;
-  if (!is_fusable({qkv.q, qkv.k, qkv.v}) || (is_rounded && block.adds)) {
+  const bool has_loops = is_fusable({qkv.q, qkv.k, qkv.v}) && !block.chosen_keys.defined();
+  if (!has_loops || (is_rounded && block.adds)) {
     return attend_plain(block, qkv, result);
   }
   const Rectangle shape(block, qkv);
@@ -440,7 +452,8 @@ void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
 
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
                            const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients) {
-  if (!is_fusable({qkv.q, qkv.k, qkv.v}) || !is_fusable({result.out, d_out})) {
+  const bool has_loops = is_fusable({qkv.q, qkv.k, qkv.v}) && !block.chosen_keys.defined();
+  if (!has_loops || !is_fusable({result.out, d_out})) {
     return attend_plain_backward(block, qkv, result, d_out, gradients);
   }
   const Rectangle shape(block, qkv);

@@ -27,6 +27,9 @@ struct AttentionBlock {
   /// all. Only for a single block that the loops compute.
   at::Tensor is_kept;
   double kept_scale = 1;
+  /// int32 [B, queries, C]: positions of the only keys that a query may see; undefined: all. The
+  /// loops do not compute it.
+  at::Tensor chosen_keys;
   /// Most scores that ATen's operations hold at once: queries are computed in pieces.
   int64_t max_scores = kMaxScores;
 

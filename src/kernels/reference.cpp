@@ -114,6 +114,11 @@ at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
     const at::Tensor& ids = options.document_ids;
     mask = mask.logical_and(ids.unsqueeze(2).eq(ids.unsqueeze(1)).unsqueeze(1));
   }
+  if (options.chosen_keys.defined()) {
+    const at::Tensor is_chosen = at::zeros({q.size(0), length, length}, mask.options());
+    is_chosen.scatter_(-1, options.chosen_keys.to(at::kLong), true);
+    mask = mask.logical_and(is_chosen.unsqueeze(1));
+  }
   return mask;
 }
 

@@ -25,6 +25,9 @@ struct LinearOptions {
   /// Sizes of the output features of several stacked matrices (q, k and v), which are split one by
   /// one; empty: one matrix.
   std::vector<int64_t> groups = {};
+  /// False: what it computes only chooses (sparse attention's indexer), so adapters of it would
+  /// never learn and are left out.
+  bool has_gradient = true;
 };
 
 /// A frozen weight in 4 bits, like bitsandbytes' Linear4bit.

@@ -270,7 +270,8 @@ TEST(ParallelPlan, NamesModulesThatExist) {
       ElementsAre("q_norm and k_norm normalise over all heads together"));
 }
 
-/// Upstream 0.7: DeepSeek V3's class has an update of its correction, GLM 4's has none.
+/// Upstream 0.7: DeepSeek's and GLM 5's classes have an update of their correction, GLM 4's has
+/// none.
 TEST(MoEOverrides, SetByHowMuchTheCorrectionMoves) {
   const auto factor = [](const char* name, const char* overrides) {
     Json config = Json::parse_file(test::source_file(cat("tests/golden/", name, "/config.json")));
@@ -280,6 +281,8 @@ TEST(MoEOverrides, SetByHowMuchTheCorrectionMoves) {
     return decoder_config(*model).moe->gate_bias_update_factor;
   };
   EXPECT_EQ(factor("deepseek_v3", ""), 1e-3);
+  EXPECT_EQ(factor("deepseek_v32", ""), 1e-3);
+  EXPECT_EQ(factor("glm_moe_dsa", ""), 1e-3);
   EXPECT_EQ(factor("glm4_moe", ""), 0);
   EXPECT_EQ(factor("glm4_moe", R"({"gate_bias_update_factor": 0.01})"), 0.01);
   EXPECT_EQ(factor("deepseek_v3", R"({"gate_bias_update_factor": 0})"), 0);

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "models/catalog.h"
 #include "models/causal_lm.h"
+#include "models/decoder/decoder_model.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::models {
@@ -166,8 +167,8 @@ TEST(FamilyConfigTest, ARecipeMovesTheCorrectionsOfFamiliesThatHaveOne) {
 
 /// Layers behind the last one predict further tokens: they are kept as they are.
 TEST(NextTokenLayersTest, AreKeptOfFamiliesThatHaveThem) {
-  for (const char* golden :
-       {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "bailing_moe_v2", "hy_v3"}) {
+  for (const char* golden : {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "bailing_moe_v2", "hy_v3",
+                             "deepseek_v32", "glm_moe_dsa"}) {
     Json config = config_of(golden);
     config.erase("num_nextn_predict_layers");
     EXPECT_TRUE(build_causal_lm(config, at::kFloat)->kept_prefixes().empty()) << golden;
@@ -191,6 +192,88 @@ TEST(PaddingConfigTest, AFamilysDefaultRowIsInTheVocabulary) {
   Json config = config_of("glm");
   config.erase("pad_token_id");
   EXPECT_NE(problems_of(config).find("pad_token_id is absent"), std::string::npos);
+}
+
+/// The layer whose choice of keys each layer sees.
+std::vector<int64_t> choosing_layers(const Json& config) {
+  EXPECT_EQ(problems_of(config), "");
+  const auto model = build_causal_lm(config, at::kFloat);
+  std::vector<int64_t> out;
+  for (const auto& layer : dynamic_cast<decoder::DecoderModel&>(*model).config().layers) {
+    out.push_back(layer.choosing_layer);
+  }
+  return out;
+}
+
+TEST(IndexerConfigTest, LayersShareTheChoiceOfTheOneBefore) {
+  Json config = config_of("glm_moe_dsa_shared");
+  config["num_hidden_layers"] = Json(int64_t{6});
+  for (const char* key : {"indexer_types", "mlp_layer_types"}) config.erase(key);
+  EXPECT_EQ(choosing_layers(config), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  config["index_topk_freq"] = Json(int64_t{3});
+  EXPECT_EQ(choosing_layers(config), (std::vector<int64_t>{0, 1, 1, 1, 4, 4}));
+  config["index_skip_topk_offset"] = Json(int64_t{3});
+  EXPECT_EQ(choosing_layers(config), (std::vector<int64_t>{0, 1, 2, 2, 2, 5}));
+  config["index_topk_pattern"] = Json("FSFFSS");
+  EXPECT_EQ(choosing_layers(config), (std::vector<int64_t>{0, 0, 2, 3, 3, 3}));
+  config["model_type"] = Json("deepseek_v32");  // which has no such keys
+  config["architectures"] = Json(Json::Array{Json("DeepseekV32ForCausalLM")});
+  EXPECT_EQ(choosing_layers(config), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(IndexerConfigTest, SaysWhatIsWrong) {
+  const auto problems = [](const char* key, const Json& value) {
+    Json config = config_of("glm_moe_dsa_shared");
+    config[key] = value;
+    return problems_of(config);
+  };
+  const auto types = [](std::initializer_list<const char*> names) {
+    Json::Array list;
+    for (const char* name : names) list.emplace_back(name);
+    return Json(list);
+  };
+  EXPECT_EQ(problems("indexer_types", types({"shared", "full", "full", "full"})),
+            "indexer_types: the first layer is shared, but there is none before it");
+  EXPECT_EQ(problems("indexer_types", types({"full", "some", "full", "full"})),
+            "indexer_types has entries \"full\" and \"shared\"");
+  EXPECT_EQ(problems("indexer_types", types({"full"})),
+            "indexer_types must be a list with an entry for each layer");
+  EXPECT_EQ(problems("index_head_dim", Json(int64_t{6})),
+            "index_head_dim 6 is less than the qk_rope_head_dim 8 of it that rotate");
+  EXPECT_EQ(problems("q_lora_rank", Json()),
+            "q_lora_rank is null; an indexer takes its queries from that projection");
+  Json config = config_of("glm_moe_dsa_shared");
+  config.erase("indexer_types");
+  config["index_topk_pattern"] = Json("FSXS");
+  EXPECT_EQ(problems_of(config),
+            "index_topk_pattern is made of the letters F (full) and S (shared)");
+}
+
+/// transformers' indexer turns neighbouring dims; upstream's does where this key says so.
+TEST(IndexerConfigTest, AKeySaysWhichDimsItTurns) {
+  Json config = config_of("glm_moe_dsa");
+  const auto is_interleaved = [&] {
+    const auto model = build_causal_lm(config, at::kFloat);
+    return dynamic_cast<decoder::DecoderModel&>(*model).config().indexer->is_rope_interleaved;
+  };
+  EXPECT_TRUE(is_interleaved());
+  config["indexer_rope_interleave"] = Json(false);
+  EXPECT_FALSE(is_interleaved());
+}
+
+TEST(Mistral4ConfigTest, TheRotatedPartIsThatOfTheSizes) {
+  Json config = config_of("mistral4");
+  config["rope_parameters"]["partial_rotary_factor"] = Json(0.25);
+  EXPECT_NE(problems_of(config).find("it must be qk_rope_head_dim 8"), std::string::npos)
+      << problems_of(config);
+  config["rope_parameters"].erase("partial_rotary_factor");
+  EXPECT_EQ(problems_of(config), "");
+  config.erase("rope_parameters");
+  EXPECT_EQ(problems_of(config), "");
+  const auto model = build_causal_lm(config, at::kFloat);
+  const nn::RopeOptions& rope = dynamic_cast<decoder::DecoderModel&>(*model).config().ropes.front();
+  EXPECT_EQ(rope.rotary_dim, 8);
+  EXPECT_EQ(rope.query_scaling_beta, 0.1);
 }
 
 TEST(TowerConfigTest, TheWholeSaysWhetherTheHeadIsTied) {

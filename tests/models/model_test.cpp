@@ -335,6 +335,20 @@ TEST(Flops, CountTheExpertsThatATokenGoesThroughAsUpstreamsTestsDo) {
                 "num_experts_per_tok": 6, "n_shared_experts": 1, "first_k_dense_replace": 1})",
                          1, 2048),
                    30625801175040.0);
+  const char* sizes = R"("vocab_size": 154880, "hidden_size": 6144, "intermediate_size": 12288,
+                "num_hidden_layers": 78, "num_attention_heads": 64)";
+  EXPECT_DOUBLE_EQ(flops(cat(R"({"model_type": "glm_moe_dsa", )", sizes, "}").c_str(), 1, 4096),
+                   1161390295351296.0);
+  EXPECT_DOUBLE_EQ(flops(cat(R"({"model_type": "glm_moe_dsa", )", sizes, "}").c_str(), 2, 1024),
+                   568634879508480.0);
+  EXPECT_DOUBLE_EQ(flops(R"({"model_type": "deepseek_v32", "vocab_size": 129280,
+                "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128})",
+                         1, 4096),
+                   1094456451268608.0);
+  EXPECT_DOUBLE_EQ(flops(R"({"model_type": "mistral4", "vocab_size": 131072, "hidden_size": 4096,
+                "num_hidden_layers": 36, "num_attention_heads": 32})",
+                         1, 4096),
+                   164179419856896.0);
   EXPECT_DOUBLE_EQ(flops(R"({"model_type": "gpt_oss", "vocab_size": 50257, "hidden_size": 2048,
                 "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 16,
                 "num_key_value_heads": 16, "num_experts_per_tok": 1, "sliding_window": 128})",

@@ -185,12 +185,27 @@ TEST(RsLoraTest, TheScaleOfExpertsGoesByTheirOwnRank) {
   EXPECT_NE(fault.find("its experts are scaled by"), std::string::npos) << fault;
 }
 
+/// A choice of keys has no gradient, so adapters of what makes it would never learn.
+TEST(IndexerTest, HasNoAdapters) {
+  const Json config = Json::parse_file(test::source_file("tests/golden/glm_moe_dsa/config.json"));
+  const auto model = models::build_causal_lm(config, at::kFloat);
+  PeftConfig all;
+  all.target_modules = {"*"};
+  bool has_neighbour = false;
+  for (const AdaptedModule& module : choose_modules(*model, all).modules) {
+    EXPECT_EQ(module.name.find("indexer"), std::string::npos) << module.name;
+    has_neighbour = has_neighbour || module.name == "model.layers.0.self_attn.q_a_proj";
+  }
+  EXPECT_TRUE(has_neighbour);
+}
+
 INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,
                          testing::Values("llama_all", "llama_qv", "llama_head", "llama_dora",
                                          "llama_biases", "qwen3_all", "qwen3_qv", "qwen3_head",
                                          "qwen3_dora", "phi3_all", "qwen3_moe_experts",
                                          "deepseek_v3_experts", "mixtral_experts",
-                                         "gpt_oss_experts"),
+                                         "gpt_oss_experts", "mistral4_experts",
+                                         "glm_moe_dsa_experts"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "models/catalog.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/engine_values.h"
+#include "support/errors.h"
 
 namespace automodel::recipes {
 namespace {
@@ -167,7 +168,8 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "ministral3",      "cohere2",
                              "ernie4_5",        "hy_v3",
                              "qwen2_moe",       "ernie4_5_moe",
-                             "bailing_moe_v2",  "phi"}) {
+                             "bailing_moe_v2",  "phi",
+                             "mistral4"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);
@@ -190,6 +192,17 @@ TEST(ContextModelsTest, LayersWithAStateRefuseAPartOfASequence) {
                    "not in this version with cp_size > 1");
     }
   }
+}
+
+TEST(ContextModelsTest, AnIndexerRefusesAPartOfASequence) {
+  const ContextModelCase it{.golden = "deepseek_v32"};
+  const auto model = context_model(it);
+  tensor::Batch batch = context_batch(it, model->dims().vocab_size, 0);
+  batch.part = tensor::SequencePart{24, 24, {{0, 12}}};
+  EXPECT_EQ(
+      test::error_of<UnsupportedError>([&] { model->hidden_states(batch); }),
+      "sparse attention, whose indexer chooses among all of a sequence's keys, is not in this "
+      "version with cp_size > 1");
 }
 
 TEST(ContextModelsTest, DocumentsAndPaddingAreAsOnOneRank) {

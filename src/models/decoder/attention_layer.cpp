@@ -122,9 +122,9 @@ static at::Tensor pairs_to_halves(const at::Tensor& qkv, const kernels::QkvOptio
   return at::cat({at::cat({halves, rest}, -1), v}, -2).flatten(-2);
 }
 
-/// q [B, S, N, H] multiplied by the scale of its positions.
-static at::Tensor scaled_queries(const at::Tensor& q, const kernels::RopeTable& rope,
-                                 const at::Tensor& position_ids) {
+at::Tensor scaled_queries(const at::Tensor& q, const kernels::RopeTable& rope,
+                          const at::Tensor& position_ids) {
+  if (!rope.query_scale.defined()) return q;
   const at::Tensor scale = position_ids.defined()
                                ? rope.query_scale.index({position_ids})
                                : rope.query_scale.narrow(0, 0, q.size(1)).unsqueeze(0);
@@ -143,9 +143,7 @@ kernels::Qkv Attention::heads(const at::Tensor& projected, const ForwardContext&
     options.k_norm = k_norm_->weight();
   }
   kernels::Qkv out = kernels::split_norm_rotate(qkv, options);
-  if (options.rope.query_scale.defined()) {
-    out.q = scaled_queries(out.q, options.rope, options.position_ids);
-  }
+  out.q = scaled_queries(out.q, options.rope, options.position_ids);
   return out;
 }
 

@@ -14,6 +14,10 @@
 
 namespace automodel::models::decoder {
 
+/// q [B, S, N, H] multiplied by the scale of its positions; q itself if the table has none.
+at::Tensor scaled_queries(const at::Tensor& q, const kernels::RopeTable& rope,
+                          const at::Tensor& position_ids);
+
 /// The attention of a block.
 class AttentionLayer : public torch::nn::Module {
  public:

@@ -83,6 +83,12 @@ class BlockSizes final {
   bool attends_by_blocks() const {
     return is_fused_ || ((is_part_ || on_device_) && config_.attention_dropout == 0);
   }
+  /// Whether queries see some keys that an indexer chose; the loops do not compute that.
+  bool has_choice() const {
+    return config_.indexer && layer_.choosing_layer >= 0 && length_ > config_.indexer->num_chosen;
+  }
+  bool attends_plainly() const { return on_device_ || has_choice(); }
+  int64_t choice() const { return has_choice() ? tokens_ * config_.indexer->num_chosen * 4 : 0; }
   int64_t scores() const { return tokens_ * num_heads_ * length_ * 4; }
   /// Bytes of the scores of the queries that a device computes at once.
   int64_t scores_at_once() const {
@@ -94,24 +100,26 @@ class BlockSizes final {
   /// some scores, a copy of them and their mask.
   int64_t attending_forward() const {
     if (!attends_by_blocks()) return scores();
-    return on_device_ ? tokens_ * 8 * q_ + scores_at_once() * 9 / 4 : 0;
+    return attends_plainly() ? tokens_ * 8 * q_ + scores_at_once() * 9 / 4 : 0;
   }
   /// Needed in backward: keys, values and queries in float32; the gradients of q, k, v and the
   /// result, and those of keys before and after summing heads that share them; scores and their
   /// gradients.
   int64_t attending_backward() const {
     if (!attends_by_blocks()) return 3 * scores();
-    return on_device_ ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
+    return attends_plainly() ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
   }
 
   /// Kept between q, k and v, included, and the output projection's input.
   int64_t attention() const {
     if (attends_by_blocks()) {
-      const int64_t widened = is_fused_ || e_ == 4 ? 0 : tokens_ * q_ * 4;       // in float32
+      const bool has_loops = is_fused_ && !has_choice();
+      const int64_t widened = has_loops || e_ == 4 ? 0 : tokens_ * q_ * 4;       // in float32
       const int64_t dropped = config_.attention_dropout > 0 ? scores() / 4 : 0;  // a byte each
-      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4 + dropped;
+      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4 + dropped +
+             choice();
     }
-    int64_t kept = 2 * scores();  // probabilities, and what the values are weighted with
+    int64_t kept = 2 * scores() + choice();  // probabilities, and what weights the values
     if (config_.attention_softcap > 0) kept += scores();
     if (config_.attention_dropout > 0) kept += scores() / 4;  // a byte each
     return kept + length_ * length_ + tokens_ * (12 + e_) * q_;
@@ -278,11 +286,12 @@ class BlockSizes final {
   int64_t num_same_token_ranks_;
 };
 
-/// The kinds of layers that are distinguished, with their numbers. If some layer has a state or no
-/// MLP, all kinds are; else all blocks count as alike, as layers of experts if the model has any.
+/// The kinds of layers that are distinguished, with their numbers. If some layer has a state, no
+/// MLP or an indexer, all kinds are; else all blocks count as alike, as layers of experts if the
+/// model has any.
 std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& config) {
   std::vector<std::pair<LayerOptions, int64_t>> kinds;
-  const bool are_alike = !config.has_recurrence();
+  const bool are_alike = !config.has_recurrence() && !config.indexer;
   for (LayerOptions layer : config.layers) {
     if (are_alike) layer.is_moe = config.moe.has_value();
     const auto known = std::ranges::find_if(kinds, [&](const auto& kind) {

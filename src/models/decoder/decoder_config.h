@@ -50,6 +50,9 @@ struct LayerOptions {
   int rope = -1;               ///< index into DecoderConfig::ropes; -1: no rotation
   double attention_scale = 0;  ///< factor of the scores; 0: 1 / sqrt(head_dim)
   bool is_moe = false;         ///< DecoderConfig::moe replaces the MLP
+  /// The layer whose indexer chooses the keys that this one sees, itself or one before it; -1: no
+  /// choice.
+  int64_t choosing_layer = -1;
 
   bool has_attention() const {
     return mixer == Mixer::kAttention || mixer == Mixer::kAttentionAndMamba2;
@@ -70,6 +73,15 @@ struct LatentAttentionOptions {
   bool is_rope_interleaved = true;  ///< pairs to rotate are neighbouring dims
 
   int64_t qk_dim() const { return plain_dim + rotated_dim; }
+};
+
+/// Sparse attention (DeepSeek-V3.2, GLM 5): a small indexer scores a layer's keys for each query,
+/// and attention sees the best. Only with latent attention whose queries have a narrow projection.
+struct IndexerOptions {
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;              ///< its first dims are rotated, as many as attention's
+  int64_t num_chosen = 0;            ///< keys of a query
+  bool is_rope_interleaved = false;  ///< pairs to rotate are neighbouring dims
 };
 
 /// Gated delta nets (Qwen 3 Next, Qwen 3.5), which replace attention by a state of keys and values.
@@ -166,6 +178,7 @@ struct DecoderConfig {
   bool has_attention_gate = false;   ///< heads times sigmoid(gate); q_proj: q, gate of each head
   bool has_attention_sinks = false;  ///< a learned score per head beside the keys' (GPT-OSS)
   std::optional<LatentAttentionOptions> latent_attention;  ///< if set, head_dim is its rotated_dim
+  std::optional<IndexerOptions> indexer;
   std::optional<GatedDeltaOptions> gated_delta;
   std::optional<Mamba2Options> mamba2;
   std::optional<moe::MoEConfig> moe;
@@ -192,6 +205,14 @@ struct DecoderConfig {
   bool has_recurrence() const {
     return std::any_of(layers.begin(), layers.end(),
                        [](const LayerOptions& layer) { return layer.has_state(); });
+  }
+  /// Whether some layer sees the keys that another one's indexer chose.
+  bool shares_choices() const {
+    for (int64_t i = 0; i < num_layers(); ++i) {
+      const int64_t from = layers[static_cast<size_t>(i)].choosing_layer;
+      if (from >= 0 && from != i) return true;
+    }
+    return false;
   }
   /// Dims of a head of q and k.
   int64_t qk_dim() const { return latent_attention ? latent_attention->qk_dim() : head_dim; }

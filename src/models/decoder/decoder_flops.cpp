@@ -28,7 +28,8 @@ double attention_flops(const DecoderConfig& config, double B, double S, double r
   return 6 * B * L * S * h * h * r * ((2 * q + 1) + S / h + 1);
 }
 
-double latent_attention_flops(const DecoderConfig& config, double B, double S) {
+/// Of all layers, where a query sees `keys` keys.
+double latent_attention_flops(const DecoderConfig& config, double B, double S, double keys) {
   const LatentAttentionOptions& sizes = *config.latent_attention;
   const int64_t h = config.hidden_size;
   const int64_t heads = config.num_heads;
@@ -38,15 +39,20 @@ double latent_attention_flops(const DecoderConfig& config, double B, double S) {
                      sizes.kv_rank * heads * (sizes.plain_dim + sizes.value_dim);
   const auto weights = static_cast<double>(q + kv + heads * sizes.value_dim * h);
   const auto width = static_cast<double>(heads * (sizes.qk_dim() + sizes.value_dim));
-  return 6 * B * static_cast<double>(config.num_layers()) * (S * weights + S * S * width / 2);
+  return 6 * B * static_cast<double>(config.num_layers()) * (S * weights + S * keys * width);
+}
+
+/// Of an MLP in every layer, and of the head.
+double mlps_and_head_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  const auto V = static_cast<double>(config.vocab_size);
+  return 18 * B * S * h * inner_sizes(config) + 6 * B * S * h * V;
 }
 
 double gated_decoder_flops(const DecoderConfig& config, double B, double S, double r) {
-  const auto h = static_cast<double>(config.hidden_size);
-  const auto V = static_cast<double>(config.vocab_size);
-  const double attention = config.latent_attention ? latent_attention_flops(config, B, S)
+  const double attention = config.latent_attention ? latent_attention_flops(config, B, S, S / 2)
                                                    : attention_flops(config, B, S, r);
-  return attention + 18 * B * S * h * inner_sizes(config) + 6 * B * S * h * V;
+  return attention + mlps_and_head_flops(config, B, S);
 }
 
 }  // namespace
@@ -67,6 +73,17 @@ double gated_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   return gated_decoder_flops(config, B, S,
                              static_cast<double>(config.num_heads * config.head_dim) / h);
+}
+
+double sparse_latent_flops(const DecoderConfig& config, double B, double S) {
+  const IndexerOptions& indexer = *config.indexer;
+  const int64_t width = indexer.num_heads * indexer.head_dim;
+  const int64_t weights = config.latent_attention->q_rank * width +
+                          config.hidden_size * (indexer.head_dim + indexer.num_heads);
+  const double indexers = 6 * B * static_cast<double>(config.num_layers()) *
+                          (S * static_cast<double>(weights) + S * S * static_cast<double>(width));
+  const auto keys = static_cast<double>(indexer.num_chosen);
+  return latent_attention_flops(config, B, S, keys) + indexers + mlps_and_head_flops(config, B, S);
 }
 
 }  // namespace automodel::models::decoder

@@ -126,6 +126,12 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
     throw InputError(cat("sequences of ", length, " positions are longer than the ",
                          config_.max_positions, " positions that the model has learned"));
   }
+  if (config_.indexer && batch.part) {
+    throw UnsupportedError(std::string(kNoContextParallelIndexer));
+  }
+  if (config_.shares_choices()) {
+    context->key_choices = std::make_shared<std::vector<at::Tensor>>(config_.layers.size());
+  }
   for (nn::RopeTables& rope : ropes_) {
     context->ropes.push_back(rope.table(length, batch.input_ids.device()));
   }

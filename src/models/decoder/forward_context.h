@@ -24,6 +24,8 @@ struct ForwardContext {
   at::Tensor document_runs;  ///< kernels::document_runs; only with recurrent layers
   at::Tensor visible_keys;
   std::vector<kernels::RopeTable> ropes;  ///< as in DecoderConfig::ropes
+  /// What layers' indexers chose, by the layer's number, for layers that share it; null if none do.
+  std::shared_ptr<std::vector<at::Tensor>> key_choices;
   bool is_training = false;
   tensor::SequencePart sequence;  ///< of the batch: everything, or a part of longer sequences
   int64_t sequence_part = 0;      ///< the part of the batch's tokens that blocks see

@@ -53,6 +53,20 @@ class KeyMapBuilder final {
   tensor::KeyMap parts_;
 };
 
+void add_indexer(KeyMapBuilder& builder, const DecoderConfig& config, const std::string& hf,
+                 const std::string& module) {
+  const IndexerOptions& sizes = *config.indexer;
+  const auto add = [&](const char* name, const char* to, std::vector<int64_t> shape) {
+    builder.add(hf + name, module + to, std::move(shape));
+  };
+  add("wq_b.weight", "q_proj.weight",
+      {sizes.num_heads * sizes.head_dim, config.latent_attention->q_rank});
+  add("wk.weight", "k_proj.weight", {sizes.head_dim, config.hidden_size});
+  add("k_norm.weight", "k_norm.weight", {sizes.head_dim});
+  add("k_norm.bias", "k_norm.bias", {sizes.head_dim});
+  add("weights_proj.weight", "weights_proj.weight", {sizes.num_heads, config.hidden_size});
+}
+
 void add_latent_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                           const std::string& hf, const std::string& module) {
   const LatentAttentionOptions& sizes = *config.latent_attention;
@@ -279,6 +293,10 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
     if (layer.mixer != Mixer::kNone) {
       add_norm(names.attention_pre_norm, "attention_pre_norm");
       add_mixer(builder, config, layer.mixer, names, hf, module + "attention.");
+      if (layer.choosing_layer == i) {
+        add_indexer(builder, config, cat(hf, names.attention, ".indexer."),
+                    module + "attention.indexer.");
+      }
       add_norm(names.attention_post_norm, "attention_post_norm");
     }
     if (!layer.has_mlp) continue;
@@ -337,6 +355,12 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   }
   if (config.latent_attention) {
     plan.no_tp_reasons.push_back("latent attention has projections that all heads share");
+  }
+  if (config.indexer) plan.no_cp_reasons.emplace_back(kNoContextParallelIndexer);
+  if (config.shares_choices()) {
+    plan.no_pp_reasons.emplace_back(
+        "layers that see the keys which another layer's indexer chose (indexer_types) are not in "
+        "this version with pp_size > 1");
   }
   if (config.has_attention_sinks) plan.no_tp_reasons.push_back("attention sinks are not split");
   if (config.has_recurrence()) {

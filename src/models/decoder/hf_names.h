@@ -56,6 +56,12 @@ inline constexpr std::string_view kNoContextParallelState =
     "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
     "version with cp_size > 1";
 
+/// Why a model with an indexer cannot be split over a sequence's positions.
+inline constexpr std::string_view kNoContextParallelIndexer =
+    "sparse attention, whose indexer chooses among all of a sequence's keys, is not in this "
+    "version "
+    "with cp_size > 1";
+
 /// The shared decoder's key map with these names.
 tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names);
 

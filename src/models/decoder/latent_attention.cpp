@@ -7,6 +7,7 @@ namespace automodel::models::decoder {
 LatentAttention::LatentAttention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
     : sizes_(*config.latent_attention),
       layer_(config.layers[static_cast<size_t>(layer)]),
+      number_(layer),
       num_heads_(config.num_heads),
       core_(nn::make_local_attention_core()) {
   const auto linear = [&](const char* name, int64_t in, int64_t out, bool has_bias = false) {
@@ -34,11 +35,21 @@ LatentAttention::LatentAttention(const DecoderConfig& config, int64_t layer, at:
       linear("kv_b_proj", sizes_.kv_rank, num_heads_ * (sizes_.plain_dim + sizes_.value_dim));
   o_proj_ =
       linear("o_proj", num_heads_ * sizes_.value_dim, hidden, config.has_attention_output_bias);
+  if (layer_.choosing_layer == layer) {
+    indexer_ = register_module("indexer", std::make_shared<Indexer>(config, layer_.rope, dtype));
+  }
 }
 
-at::Tensor LatentAttention::queries(const at::Tensor& x) const {
-  const at::Tensor in = q_a_proj_ ? q_a_norm_->forward(q_a_proj_->forward(x)) : x;
-  return q_proj_->forward(in).unflatten(-1, {num_heads_, sizes_.qk_dim()});
+/// The keys that queries see, of kernels::choose_keys: this layer's choice, or the one it shares.
+at::Tensor LatentAttention::chosen_keys(const at::Tensor& x, const at::Tensor& latent,
+                                        const ForwardContext& context) const {
+  if (!indexer_) {
+    if (layer_.choosing_layer < 0) return {};
+    return context.key_choices->at(static_cast<size_t>(layer_.choosing_layer));
+  }
+  at::Tensor chosen = indexer_->choose(x, latent, context);
+  if (context.key_choices) context.key_choices->at(static_cast<size_t>(number_)) = chosen;
+  return chosen;
 }
 
 /// Rotates x [B, S, heads, R].
@@ -52,7 +63,8 @@ at::Tensor LatentAttention::rotated(const at::Tensor& x, const ForwardContext& c
 }
 
 at::Tensor LatentAttention::forward(const at::Tensor& x, const ForwardContext& context) const {
-  const at::Tensor q = queries(x);
+  const at::Tensor q_latent = q_a_proj_ ? q_a_norm_->forward(q_a_proj_->forward(x)) : x;
+  const at::Tensor q = q_proj_->forward(q_latent).unflatten(-1, {num_heads_, sizes_.qk_dim()});
   const at::Tensor latent = kv_a_proj_->forward(x);
   const at::Tensor compressed = latent.narrow(-1, 0, sizes_.kv_rank).contiguous();
   const at::Tensor kv = kv_b_proj_->forward(kv_a_norm_->forward(compressed))
@@ -60,9 +72,10 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const ForwardContext& c
   const at::Tensor shared_key =
       rotated(latent.narrow(-1, sizes_.kv_rank, sizes_.rotated_dim).unsqueeze(2), context);
   const at::Tensor all_q =
-      at::cat({q.narrow(-1, 0, sizes_.plain_dim),
-               rotated(q.narrow(-1, sizes_.plain_dim, sizes_.rotated_dim), context)},
-              -1);
+      scaled_queries(at::cat({q.narrow(-1, 0, sizes_.plain_dim),
+                              rotated(q.narrow(-1, sizes_.plain_dim, sizes_.rotated_dim), context)},
+                             -1),
+                     context.ropes[static_cast<size_t>(layer_.rope)], context.position_ids);
   const at::Tensor all_k = at::cat(
       {kv.narrow(-1, 0, sizes_.plain_dim), shared_key.expand({-1, -1, num_heads_, -1})}, -1);
   kernels::AttentionOptions options;
@@ -70,6 +83,7 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const ForwardContext& c
   options.padding_mask = context.padding_mask;
   options.document_ids = context.document_ids;
   options.visible_keys = context.visible_keys;
+  options.chosen_keys = chosen_keys(x, q_latent, context);
   const at::Tensor out =
       core_->attend(all_q, all_k, kv.narrow(-1, sizes_.plain_dim, sizes_.value_dim), options).out;
   return o_proj_->forward(out.flatten(-2));

@@ -12,8 +12,9 @@ using ReadConfig = DecoderConfig (*)(ConfigReader& reader);
 /// the head is tied comes from the whole.
 DecoderConfig read_text_config(ConfigReader& reader, ReadConfig read);
 
-/// Reads Mistral's text model, or Ministral 3's, either of which Mistral 3's files hold.
+/// Read Mistral's text model, Ministral 3's and Mistral 4's, one of which Mistral 3's files hold.
 DecoderConfig read_mistral(ConfigReader& reader);
 DecoderConfig read_ministral3(ConfigReader& reader);
+DecoderConfig read_mistral4(ConfigReader& reader);
 
 }  // namespace automodel::models::decoder

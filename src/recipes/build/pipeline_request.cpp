@@ -39,6 +39,9 @@ class PipelinePlanner final {
           "Pipeline parallelism does not support tie_word_embeddings=True: the first and the last "
           "stage would hold the same weights. Train this model with another strategy (e.g. FSDP2)");
     }
+    for (const std::string& reason : plan_.no_pp_reasons) {
+      add("distributed", "pp_size", reason, true);
+    }
     count_microbatches();
     find_kind();
     if (!answer_.findings.empty()) return std::move(answer_);
