@@ -66,8 +66,8 @@ TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {
       testing::HasSubstr(
           "the checkpoint's learning-rate schedule goes on, and the recipe's has no effect: "
           "lr_scheduler.lr_decay_steps 3 (the checkpoint's: 2), lr_scheduler.wd_incr_steps 3 (the "
-          "checkpoint's: 2), lr_scheduler.init_lr 5e-05 (the checkpoint's: 0.0001), optimizer.lr "
-          "0.0005 (the checkpoint's: 0.001), lr_scheduler.min_lr 5e-06 (the checkpoint's: 1e-05); "
+          "checkpoint's: 2), lr_scheduler.init_lr 5e-05 (the checkpoint's: 1e-04), optimizer.lr "
+          "5e-04 (the checkpoint's: 0.001), lr_scheduler.min_lr 5e-06 (the checkpoint's: 1e-05); "
           "lr_scheduler.override_opt_param_scheduler: true takes the recipe's"));
   EXPECT_EQ(next("told", {"--lr_scheduler.override_opt_param_scheduler=true"}), 5e-4);
   EXPECT_EQ(err.find("learning-rate schedule"), std::string::npos) << err;
