@@ -14,7 +14,7 @@ and for each case NAME, after the first and after the last step (NAME.1.X, NAME.
 States are rounded to the nearest code by bitsandbytes' own formula, which its GPU kernels share: the CPU's library takes
 another code for numbers next to the middle between two. How far that carries is printed.
 
-Run: python scripts/make_adam_8bit_goldens.py, by the python that scripts/setup_peers.sh prints, with bitsandbytes 0.50.2.
+Run: python scripts/make_adam_8bit_goldens.py, by the python that scripts/setup_peers.sh --bitsandbytes prints.
 """
 
 import os

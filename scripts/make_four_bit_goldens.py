@@ -12,7 +12,7 @@ A folder of tests/peft/qlora is a model (model/), an adapter of it (adapter/, in
 a batch, and what the model with 4-bit weights (transformers' BitsAndBytesConfig) and the adapter computes of it, in the
 form of scripts/make_lora_goldens.py. Everything but the weights is float32.
 
-Run: python scripts/make_four_bit_goldens.py; needs torch, transformers, peft, bitsandbytes, safetensors.
+Run: python scripts/make_four_bit_goldens.py, by the python that scripts/setup_peers.sh --bitsandbytes prints.
 """
 
 import json

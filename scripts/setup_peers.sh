@@ -1,11 +1,28 @@
 #!/usr/bin/env bash
 # Puts the Python packages that goldens are made with and exports are held against into a virtual
 # environment, and prints its python. automodel itself needs none of them.
-# usage: scripts/setup_peers.sh [DIR]     (default: build/peers)
+# usage: scripts/setup_peers.sh [--bitsandbytes] [DIR]     (default: build/peers)
+#   --bitsandbytes  with what make_four_bit_goldens.py and make_adam_8bit_goldens.py need
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-into=${1:-$root/build/peers}
+into=""
+has_bitsandbytes=false
+for argument in "$@"; do
+  case $argument in
+    -h | --help)
+      sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
+    --bitsandbytes) has_bitsandbytes=true ;;
+    -*)
+      echo "setup_peers: unknown option $argument; --help lists them" >&2
+      exit 2
+      ;;
+    *) into=$argument ;;
+  esac
+done
+into=${into:-$root/build/peers}
 deps=${AUTOMODEL_DEPS:-$root/.deps}
 packages=(transformers==5.18.0 safetensors==0.8.0 numpy jsonschema psutil)
 adapters=(peft==0.21.2 accelerate==1.15.0) # without what they ask for: all of it is there
@@ -35,5 +52,11 @@ if [[ ! -e $into/.complete_with_tensorboard ]]; then
   echo "peers: fetching tensorboard" >&2
   "$into/bin/python" -m pip --quiet --disable-pip-version-check install tensorboard==2.21.0 >&2
   touch "$into/.complete_with_tensorboard"
+fi
+if $has_bitsandbytes && [[ ! -e $into/.complete_with_bitsandbytes ]]; then
+  echo "peers: fetching bitsandbytes" >&2
+  "$into/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps bitsandbytes==0.50.2 >&2
+  "$into/bin/python" -c 'import bitsandbytes'
+  touch "$into/.complete_with_bitsandbytes"
 fi
 echo "$into/bin/python"

@@ -92,16 +92,36 @@ class RecipeArguments final {
   /// -c wins over the positional argument, which changes a value then.
   std::string path() const {
     const std::string& path = config_.empty() ? path_ : config_;
-    if (path.empty()) throw UserError("which recipe? automodel run RECIPE.yaml");
+    if (path.empty()) {
+      throw UserError(cat("which recipe? automodel ", command_.get_name(),
+                          " RECIPE.yaml; automodel ls lists those that come with the program"));
+    }
     return path;
   }
   std::vector<std::string> overrides() const {
     std::vector<std::string> overrides = command_.remaining();
+    for (const std::string& argument : overrides) refuse_option_of_another(argument);
     if (!config_.empty() && !path_.empty()) overrides.insert(overrides.begin(), path_);
     return overrides;
   }
 
  private:
+  /// No key of a recipe has the name of an option: one that only other commands have is a mistake.
+  void refuse_option_of_another(const std::string& argument) const {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (!name.starts_with("--")) return;
+    std::vector<std::string> having;
+    for (const CLI::App* other : command_.get_parent()->get_subcommands({})) {
+      if (other->get_option_no_throw(name) != nullptr) having.push_back(other->get_name());
+    }
+    if (having.empty()) return;
+    const bool counts_ranks =
+        name.starts_with("--nproc") && command_.get_option_no_throw("--world-size") != nullptr;
+    throw UserError(cat("automodel ", command_.get_name(), " has no option ", name, "; ",
+                        join(having, ", "), having.size() == 1 ? " has it" : " have it",
+                        counts_ranks ? "; here --world-size says the number of ranks" : ""));
+  }
+
   const CLI::App& command_;
   std::string path_, config_;
 };

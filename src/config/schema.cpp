@@ -221,12 +221,53 @@ const Json* step(const Json& schema, const std::string& key) {
 
 }  // namespace
 
+namespace {
+
+void find_endings(const Json& schema, const std::string& path, const std::string& end,
+                  std::vector<std::string>& found) {
+  for (const std::string& key : keys_of(schema)) {
+    const std::string whole = path.empty() ? key : cat(path, ".", key);
+    if (whole.ends_with(end)) found.push_back(whole);
+    find_endings(*schema.find("properties")->find(key), whole, end, found);
+  }
+}
+
+/// A key's headline and text; of a section also its keys.
+std::string description_of(const Json& schema, const std::string& path) {
+  std::string text = headline(path, schema);
+  if (const Json* doc = schema.find("description")) text += cat("\n  ", doc->as_string());
+  const Json* required = schema.find("required");
+  for (const std::string& key : keys_of(schema)) {
+    const Json& child = *schema.find("properties")->find(key);
+    bool is_required = false;
+    if (required != nullptr) {
+      for (const Json& name : required->as_array()) is_required |= name.as_string() == key;
+    }
+    text += cat("\n  ", headline(key, child), is_required ? " (required)" : "");
+    if (const Json* doc = child.find("description")) text += cat("\n      ", doc->as_string());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> keys_ending_with(const Json& schema, std::string_view end) {
+  std::vector<std::string> found;
+  find_endings(schema, "", cat(".", end), found);
+  return found;
+}
+
 std::string explain(const Json& schema, std::string_view dotted_key) {
   const Json* at = &schema;
   std::string path;
   for (const std::string& key : split(dotted_key, '.')) {
     const Json* next = step(*at, key);
     if (next == nullptr) {
+      std::vector<std::string> texts;
+      for (const std::string& whole : keys_ending_with(schema, dotted_key)) {
+        texts.push_back(explain(schema, whole));
+      }
+      if (!texts.empty()) return join(texts, "\n");
       const std::vector<std::string> keys = keys_of(*at);
       const std::string where = path.empty() ? "a recipe" : cat("'", path, "'");
       std::string hint = did_you_mean(key, keys);
@@ -236,19 +277,7 @@ std::string explain(const Json& schema, std::string_view dotted_key) {
     at = next;
     path += cat(path.empty() ? "" : ".", key);
   }
-  std::string text = headline(path, *at);
-  if (const Json* doc = at->find("description")) text += cat("\n  ", doc->as_string());
-  const Json* required = at->find("required");
-  for (const std::string& key : keys_of(*at)) {
-    const Json& child = *at->find("properties")->find(key);
-    bool is_required = false;
-    if (required != nullptr) {
-      for (const Json& name : required->as_array()) is_required |= name.as_string() == key;
-    }
-    text += cat("\n  ", headline(key, child), is_required ? " (required)" : "");
-    if (const Json* doc = child.find("description")) text += cat("\n      ", doc->as_string());
-  }
-  return text;
+  return description_of(*at, path);
 }
 
 }  // namespace automodel::config

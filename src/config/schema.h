@@ -23,8 +23,12 @@ Json schema_of(const T& defaults = T{});
 /// Adds $schema, $id and title to the schema of a whole recipe.
 Json schema_document(Json schema, std::string_view id, std::string_view title);
 
+/// The dotted keys of a schema whose last part, or parts, are `end`: "optimizer.lr" for "lr".
+std::vector<std::string> keys_ending_with(const Json& schema, std::string_view end);
+
 /// Describes a dotted key: type, default, range, allowed values and text; for a section also its
-/// keys, one per line. Throws UserError with a suggestion when the schema has no such key.
+/// keys, one per line. A key that is none is taken for the end of others, which are described.
+/// Throws UserError with a suggestion when the schema has no such key.
 std::string explain(const Json& schema, std::string_view dotted_key);
 
 namespace schema_detail {

@@ -65,13 +65,16 @@ bool Sample::has_label() const {
 Sample format_prompt_completion(const TextEncoder& encoder, const std::string& prompt,
                                 const std::string& answer, const FormatOptions& options) {
   size_t num_prompt_ids = 0;
+  std::vector<int64_t> prompt_ids;
   if (options.answer_only_loss_mask) {
-    num_prompt_ids = encoder.encode(prompt, /*add_special_tokens=*/false).size() +
-                     (encoder.add_bos_token() ? 1 : 0);
+    prompt_ids = encoder.encode(prompt, /*add_special_tokens=*/false);
+    num_prompt_ids = prompt_ids.size() + (encoder.add_bos_token() ? 1 : 0);
   }
   const std::string text = prompt + answer;
   std::vector<int64_t> ids = encoder.encode(text, /*add_special_tokens=*/true);
   Sample sample;
+  sample.has_merged_border = !prompt_ids.empty() && num_prompt_ids <= ids.size() &&
+                             ids[num_prompt_ids - 1] != prompt_ids.back();
   if (options.truncation == Truncation::kToLength &&
       static_cast<int64_t>(ids.size()) > options.seq_length.value()) {
     sample.num_cut = std::ssize(ids) - *options.seq_length;

@@ -71,7 +71,9 @@ std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& conf
   const int64_t warmup = config.lr_warmup_steps.value_or(default_warmup(total_steps));
   if (warmup >= decay) {
     find(config.lr_warmup_steps ? "lr_warmup_steps" : "lr_decay_steps",
-         cat("lr_warmup_steps ", warmup, " must be less than lr_decay_steps ", decay));
+         cat("lr_warmup_steps ", warmup, " must be less than lr_decay_steps ", decay,
+             config.lr_decay_steps ? "" : ", by default the steps of the run",
+             "; a shorter warm-up helps: lr_scheduler.lr_warmup_steps: ", decay / 10));
   }
   const double start_wd = config.start_wd.value_or(0);
   if (start_wd < 0 || config.end_wd.value_or(start_wd) < start_wd) {

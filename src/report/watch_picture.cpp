@@ -53,7 +53,7 @@ std::string run_line(const RecordedRun& run) {
   const double left = seconds_left(run);
   return cat(run.name, "  step ", done, most ? cat("/", *most) : "", "  loss ",
              number_or_dash(steps.of(Metric::kLoss)), "  ",
-             std::isfinite(left) ? cat("ready in ", span_text(left), "  ") : "", state_text(run));
+             std::isfinite(left) ? cat("about ", span_text(left), " left  ") : "", state_text(run));
 }
 
 /// The latest value, and from where to where the chart reaches.

@@ -2,16 +2,78 @@
 
 #include <fcntl.h>
 #include <microhttpd.h>
+#include <sys/socket.h>
 
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace automodel::serve {
 
+namespace {
+
+/// Ends connections whose request does not come to the end of its header fields in time, however
+/// steadily its bytes drip: the library's own limit is on the pauses between them.
+class RequestClock final {
+ public:
+  explicit RequestClock(double most_seconds)
+      : most_seconds_(most_seconds),
+        thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+  /// A request may begin now on the connection, of this socket.
+  void begin(MHD_Connection* connection, int socket) {
+    const std::lock_guard lock(mutex_);
+    waiting_[connection] = {socket, monotonic_seconds()};
+  }
+  void begin(MHD_Connection* connection) {
+    begin(connection,
+          MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+  }
+  /// The request's fields are here, or the connection ends; its socket is open until this returns.
+  void end(MHD_Connection* connection) {
+    const std::lock_guard lock(mutex_);
+    waiting_.erase(connection);
+  }
+
+ private:
+  struct Waiting {
+    int socket;
+    double since;
+  };
+
+  void watch(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    const auto pause = std::chrono::duration<double>(most_seconds_ / 4);
+    while (!wakes_.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) {
+      const double now = monotonic_seconds();
+      for (const auto& [connection, waiting] : waiting_) {
+        // The library then finds the connection ended, and closes the socket.
+        if (now - waiting.since > most_seconds_) ::shutdown(waiting.socket, SHUT_RDWR);
+      }
+    }
+  }
+
+  double most_seconds_;
+  std::mutex mutex_;
+  std::map<MHD_Connection*, Waiting> waiting_;
+  std::condition_variable_any wakes_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+}  // namespace
+
 struct HttpServer::State {
   Site& site;
   std::string cookie_name;
+  RequestClock clock;
   MHD_Daemon* daemon = nullptr;
 
   MHD_Result answer(MHD_Connection* connection, const char* url, const char* method) const;
@@ -87,22 +149,36 @@ MHD_Result HttpServer::State::answer(MHD_Connection* connection, const char* url
 
 HttpServer::HttpServer(const ListenSocket& socket, Site& site, std::string cookie_name,
                        const ServerLimits& limits)
-    : state_(new State{site, std::move(cookie_name)}) {
+    : state_(new State{site, std::move(cookie_name), RequestClock(limits.request_seconds)}) {
   const auto handle = [](void* state, MHD_Connection* connection, const char* url,
                          const char* method, const char*, const char*, size_t*, void** seen) {
+    static_cast<State*>(state)->clock.end(connection);
     // The first of two calls comes before a body; what is answered there ends the connection.
     if (std::exchange(*seen, state) == nullptr && !has_body(connection)) return MHD_YES;
     return static_cast<const State*>(state)->answer(connection, url, method);
   };
+  const MHD_NotifyConnectionCallback notify = [](void* state, MHD_Connection* connection, void**,
+                                                 MHD_ConnectionNotificationCode what) {
+    RequestClock& clock = static_cast<State*>(state)->clock;
+    what == MHD_CONNECTION_NOTIFY_STARTED ? clock.begin(connection) : clock.end(connection);
+  };
+  const MHD_RequestCompletedCallback completed = [](void* state, MHD_Connection* connection, void**,
+                                                    MHD_RequestTerminationCode) {
+    static_cast<State*>(state)->clock.begin(connection);  // the next one's time
+  };
   // The library closes its socket at its end.
   const int own = ::fcntl(socket.descriptor.get(), F_DUPFD_CLOEXEC, 0);
+  if (own < 0) throw InputError(cat("no server could be started: ", std::strerror(errno)));
   state_->daemon = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, handle, state_.get(),
       MHD_OPTION_LISTEN_SOCKET, own, MHD_OPTION_CONNECTION_LIMIT,
-      static_cast<unsigned>(limits.num_connections), MHD_OPTION_THREAD_POOL_SIZE,
+      static_cast<unsigned>(limits.num_connections), MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+      static_cast<unsigned>(limits.num_connections_of_address), MHD_OPTION_THREAD_POOL_SIZE,
       static_cast<unsigned>(limits.num_threads), MHD_OPTION_CONNECTION_TIMEOUT,
       static_cast<unsigned>(limits.idle_seconds), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-      limits.connection_bytes, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+      limits.connection_bytes, MHD_OPTION_NOTIFY_CONNECTION, notify, state_.get(),
+      MHD_OPTION_NOTIFY_COMPLETED, completed, state_.get(), MHD_OPTION_STRICT_FOR_CLIENT, 1,
+      MHD_OPTION_END);
   AM_CHECK(state_->daemon != nullptr, "no server could be started");
 }
 

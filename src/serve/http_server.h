@@ -9,9 +9,11 @@ namespace automodel::serve {
 
 /// What connections may take of this machine.
 struct ServerLimits {
-  int num_connections = 128;  ///< more wait until one ends
+  int num_connections = 128;            ///< more wait until one ends
+  int num_connections_of_address = 32;  ///< more of one client's address are closed at once
   int num_threads = 4;
   int idle_seconds = 10;               ///< a connection on which nothing moves is closed
+  double request_seconds = 20;         ///< so is one whose request's fields take longer to come
   size_t connection_bytes = 16 << 10;  ///< of one request's line and header fields
 };
 
@@ -19,8 +21,8 @@ struct ServerLimits {
 /// of its own until it is destroyed. Bodies of answers are not copied.
 class HttpServer final {
  public:
-  /// `site` outlives this object; `cookie_name` is the cookie that it reads. Throws InternalError
-  /// when no thread can be started.
+  /// `site` outlives this object; `cookie_name` is the cookie that it reads. Throws InputError
+  /// when this process has no file descriptor left, InternalError when no thread can be started.
   HttpServer(const ListenSocket& socket, Site& site, std::string cookie_name,
              const ServerLimits& limits = {});
   ~HttpServer();

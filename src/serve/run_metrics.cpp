@@ -2,6 +2,7 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -58,20 +59,42 @@ const std::vector<Gauge>& gauges() {
   return all;
 }
 
-prometheus::ClientMetric sample(const RunSummary& run, double value) {
+/// A run and the label of its samples.
+struct LabelledRun {
+  const RunSummary& run;
+  std::string label;
+};
+
+/// Labels that no two runs share: a run's path, which the list shows too. The folder itself, whose
+/// path is "", and paths that are not UTF-8 are shown by names that others may have.
+std::vector<LabelledRun> labelled(const std::vector<RunSummary>& runs) {
+  std::vector<LabelledRun> all;
+  for (const RunSummary& run : runs) {
+    const bool is_path_of_another = std::ranges::any_of(
+        runs, [&](const RunSummary& other) { return &other != &run && other.id == run.name; });
+    std::string label = run.name;
+    if (run.id.empty() && is_path_of_another) label = ".";
+    // No path begins so.
+    if (!run.id.empty() && run.name != run.id) label = cat("./", percent_encoded(run.id));
+    all.push_back({run, std::move(label)});
+  }
+  return all;
+}
+
+prometheus::ClientMetric sample(const LabelledRun& run, double value) {
   prometheus::ClientMetric metric;
-  metric.label = {{"run", run.name}};
+  metric.label = {{"run", run.label}};
   metric.gauge.value = value;
   return metric;
 }
 
 /// One for what a run is doing, 0 for what it is not.
-prometheus::MetricFamily status_family(const RunList& list) {
+prometheus::MetricFamily status_family(const std::vector<LabelledRun>& runs) {
   prometheus::MetricFamily family{
       "trainer_run_status", "1 for what the run is doing.", prometheus::MetricType::Gauge, {}};
-  for (const RunSummary& run : list.runs) {
+  for (const LabelledRun& labelled : runs) {
     for (const RunStatus status : kStatuses) {
-      family.metric.push_back(sample(run, run.status == status ? 1 : 0));
+      family.metric.push_back(sample(labelled, labelled.run.status == status ? 1 : 0));
       family.metric.back().label.push_back({"status", status_name(status)});
     }
   }
@@ -108,15 +131,16 @@ Value run_value(const RunSummary& run) {
 }  // namespace
 
 std::string metrics_text(const RunList& list) {
+  const std::vector<LabelledRun> runs = labelled(list.runs);
   std::vector<prometheus::MetricFamily> families;
   for (const Gauge& gauge : gauges()) {
     prometheus::MetricFamily family{gauge.name, gauge.help, prometheus::MetricType::Gauge, {}};
-    for (const RunSummary& run : list.runs) {
-      if (const auto value = gauge.value(run)) family.metric.push_back(sample(run, *value));
+    for (const LabelledRun& run : runs) {
+      if (const auto value = gauge.value(run.run)) family.metric.push_back(sample(run, *value));
     }
     families.push_back(std::move(family));
   }
-  families.push_back(status_family(list));
+  families.push_back(status_family(runs));
   return prometheus::TextSerializer().Serialize(families);
 }
 

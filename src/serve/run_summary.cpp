@@ -43,10 +43,25 @@ std::string task_of(const Json& description) {
   return recipe.empty() ? "" : "fine-tuning";
 }
 
+/// The last part of a path that tells something: of RUN/epoch_0_step_59/model/consolidated and
+/// RUN/LATEST/model the run and the checkpoint.
+std::string telling_part(std::string path) {
+  bool is_of_checkpoint = false;
+  for (const char* layer : {"consolidated", "model"}) {
+    if (file_name(path) != layer || parent_path(path) == ".") continue;
+    path = parent_path(path);
+    is_of_checkpoint = true;
+  }
+  const std::string run = file_name(parent_path(path));
+  const bool has_run = is_of_checkpoint && run != "." && !run.empty();
+  return has_run ? cat(run, "/", file_name(path)) : file_name(path);
+}
+
 std::string model_of(const Json& description) {
   std::string name = value_of(description, "model.pretrained_model_name_or_path");
   while (name.ends_with('/')) name.pop_back();
-  if (!name.empty()) return name.starts_with('/') ? file_name(name) : name;
+  const bool is_export = file_name(name) == "consolidated";
+  if (!name.empty()) return name.starts_with('/') || is_export ? telling_part(name) : name;
   const Json* model = description.find("model");
   const Json* architecture = model == nullptr ? nullptr : model->find("architecture");
   return architecture == nullptr ? "" : report::value_text(*architecture);

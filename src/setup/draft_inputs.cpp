@@ -9,6 +9,7 @@
 #include "datasets/hub_data.h"
 #include "datasets/row_source.h"
 #include "hub/hub.h"
+#include "hub/hub_error.h"
 #include "models/catalog.h"
 
 namespace automodel::setup {
@@ -67,6 +68,34 @@ std::string prefix_of_tokens(const std::string& name) {
   return path_exists(prefix + ".bin") && path_exists(prefix + ".idx") ? prefix : "";
 }
 
+/// What lies beside a path that is not there, where one of it has a similar name:
+/// "; did you mean 'models/Qwen3-0.6B'?"
+std::string hint_of_neighbours(const std::string& path) {
+  std::string whole = path;
+  while (whole.size() > 1 && whole.ends_with('/')) whole.pop_back();
+  const std::string parent = parent_path(whole);
+  if (!is_directory(parent)) return "";
+  const std::vector<std::string> names = list_directory(parent);
+  const auto match = closest_match(file_name(whole), names);
+  if (!match) return "";
+  const std::string folder = whole.substr(0, whole.size() - file_name(whole).size());
+  return cat("; did you mean '", folder, *match, "'?");
+}
+
+/// Runs what fetches from the hub; a failure says too which path of this machine may have been
+/// meant.
+template <typename Fetch>
+auto fetched(const std::string& name, const Fetch& fetch) {
+  try {
+    return fetch();
+  } catch (const hub::HubError& error) {
+    const std::string hint = hint_of_neighbours(name);
+    if (hint.empty()) throw;
+    throw UserError(cat(error.what(), "\nthere is no ", name, " on this machine either", hint),
+                    error.code());
+  }
+}
+
 bool is_plain_text(const std::string& path) {
   return path.ends_with(".txt") || path.ends_with(".md");
 }
@@ -83,13 +112,17 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
   } else if (!path_exists(name) && hub::looks_like_hub_name(name)) {
     hub::Hub hub(patient_settings(), reporter);
     const hub::Repository repository{hub::RepositoryKind::kModel, name};
-    const hub::Snapshot snapshot = hub.open(repository);
-    hub::fetch_model_part(hub, repository, snapshot, hub::ModelPart::kConfig);
-    hub::fetch_model_part(hub, repository, snapshot, hub::ModelPart::kTokenizer);
+    const hub::Snapshot snapshot = fetched(name, [&] {
+      hub::Snapshot found = hub.open(repository);
+      hub::fetch_model_part(hub, repository, found, hub::ModelPart::kConfig);
+      hub::fetch_model_part(hub, repository, found, hub::ModelPart::kTokenizer);
+      return found;
+    });
     facts.folder = snapshot.folder;
     for (const hub::HubFile& file : snapshot.files) files.push_back(file.path);
   } else {
-    throw UserError(cat(option, " ", name, " is no folder, and no name of the hub (org/name)"));
+    throw UserError(cat(option, " ", name, " is no folder, and no name of the hub (org/name)",
+                        path_exists(name) ? "" : hint_of_neighbours(name)));
   }
   const Json config = Json::parse_file(path_join(facts.folder, "config.json"));
   const models::FamilyCheck family = models::find_family(config);
@@ -145,10 +178,11 @@ DataFacts look_at_data(const std::string& name, Reporter& reporter) {
   if (!datasets::is_hub_id(name)) {
     throw UserError(cat("--data ", name,
                         ": there is no such file or folder, and it is no name of the hub "
-                        "(org/name)"));
+                        "(org/name)",
+                        hint_of_neighbours(name)));
   }
   hub::Hub hub(patient_settings(), reporter);
-  datasets::fetch_data_files(hub, source_of(name));
+  fetched(name, [&] { datasets::fetch_data_files(hub, source_of(name)); });
   return facts_of_source(name, /*is_on_hub=*/true);
 }
 

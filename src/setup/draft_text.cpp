@@ -32,6 +32,8 @@ struct Sizes {
   int64_t local_batch = 1;
   int64_t global_batch = 0;
   int64_t warmup = 0;
+  int64_t save_interval = 200;       ///< steps between checkpoints
+  int64_t validation_interval = 50;  ///< steps between validations
   double lr = 0;
   bool has_validation = false;
 };
@@ -107,7 +109,12 @@ Sizes sizes_of(const DraftRequest& request, const DraftFacts& facts) {
   sizes.has_validation = has_rows && *samples >= 20 * of_all_ranks && *samples >= 100;
   if (*samples < 4 * sizes.global_batch) sizes.global_batch = of_all_ranks;
   // A run refuses a warmup that is longer than itself.
-  sizes.warmup = std::min(kUsualWarmup, *samples / sizes.global_batch / 10);
+  const int64_t trained = sizes.has_validation ? *samples * 95 / 100 : *samples;
+  const int64_t steps = std::max<int64_t>(trained / sizes.global_batch, 1);
+  sizes.warmup = std::min(kUsualWarmup, steps / 10);
+  // A short run is saved half way and at its end, and looked at four times.
+  sizes.save_interval = std::min(sizes.save_interval, (steps + 1) / 2);
+  sizes.validation_interval = std::min(sizes.validation_interval, (steps + 3) / 4);
   return sizes;
 }
 
@@ -159,9 +166,9 @@ std::string schedule(const DraftRequest& request, const Sizes& sizes) {
       "memory.\n  local_batch_size: ",
       sizes.local_batch,
       is_benchmark ? "\n  max_steps: 10\n"
-                   : "\n  num_epochs: 1  # max_steps: N ends earlier\n"
-                     "  ckpt_every_steps: 200\n",
-      sizes.has_validation ? "  val_every_steps: 50\n" : "",
+                   : cat("\n  num_epochs: 1  # max_steps: N ends earlier\n  ckpt_every_steps: ",
+                         sizes.save_interval, "\n"),
+      sizes.has_validation ? cat("  val_every_steps: ", sizes.validation_interval, "\n") : "",
       "\ndist_env:\n  backend: gloo  # nccl: on CUDA devices\n\n");
 }
 

@@ -211,8 +211,14 @@ const ShippedRecipe& shipped_by_name(const std::vector<ShippedRecipe>& recipes,
   if (!same_last.empty()) {
     throw UserError(cat("which '", wanted, "'? There are ", join(same_last, ", ")));
   }
-  throw UserError(cat("no shipped recipe '", wanted, "'", did_you_mean(wanted, names),
-                      "; automodel ls lists them"));
+  std::string hint = did_you_mean(wanted, names);
+  const std::vector<ShippedRecipe> about = with_words(recipes, {wanted});
+  if (hint.empty() && !wanted.empty() && !about.empty()) {
+    std::vector<std::string> found;
+    for (const ShippedRecipe& recipe : about) found.push_back(recipe.name);
+    hint = cat("; '", wanted, "' is said of ", join(found, ", "));
+  }
+  throw UserError(cat("no shipped recipe '", wanted, "'", hint, "; automodel ls lists them"));
 }
 
 int list_shipped(const std::vector<std::string>& words, bool is_json) {

@@ -91,6 +91,8 @@ class Mlflow final : public Tracker {
   MlflowAnswer find_experiment();
   MlflowAnswer go_on();
   MlflowAnswer make_run();
+  /// Tags and description of the recipe; of a run that was made before, they become these.
+  MlflowAnswer send_tags();
   MlflowAnswer send_parameters();
   void keep_run_id();
   std::string file() const { return path_join(run_.folder, kMlflowRunFile); }
@@ -106,6 +108,7 @@ class Mlflow final : public Tracker {
   bool has_looked_ = false;  // for a run to go on in
   std::string experiment_id_;
   std::string run_id_;
+  bool has_sent_tags_ = false;
   size_t num_parameters_ = 0;  // sent
   size_t num_values_ = 0;      // sent of the record that is sent in parts
 };
@@ -176,12 +179,16 @@ MlflowAnswer Mlflow::find_experiment() {
   return experiment_id_.empty() ? nonsense("no experiment_id") : std::move(answer);
 }
 
-MlflowAnswer Mlflow::make_run() {
+/// The tags of a section, its description among them.
+Json tags_of(const MlflowConfig& config) {
   Json tags = Json::array();
-  for (const auto& [key, value] : run_.config.tags) tags.push_back(pair_of(key, value));
-  if (run_.config.description) {
-    tags.push_back(pair_of("mlflow.note.content", *run_.config.description));
-  }
+  for (const auto& [key, value] : config.tags) tags.push_back(pair_of(key, value));
+  if (config.description) tags.push_back(pair_of("mlflow.note.content", *config.description));
+  return tags;
+}
+
+MlflowAnswer Mlflow::make_run() {
+  Json tags = tags_of(run_.config);
   tags.push_back(pair_of("mlflow.source.name", run_.source));
   tags.push_back(pair_of("mlflow.source.type", "LOCAL"));
   if (!run_.settings.user_name.empty()) {
@@ -196,6 +203,7 @@ MlflowAnswer Mlflow::make_run() {
   if (!answer.is_done()) return answer;
   run_id_ = text_at(answer.body, {"run", "info", "run_id"});
   if (run_id_.empty()) return nonsense("no run_id");
+  has_sent_tags_ = true;
   keep_run_id();
   reporter_->info(cat("MLflow: run ", run_id_, " of experiment '", run_.config.experiment_name,
                       "' at ", run_.settings.tracking_uri));
@@ -209,6 +217,21 @@ void Mlflow::keep_run_id() {
     reporter_->warning(
         cat("MLflow: a run that continues this one will not find its run: ", error.what()));
   }
+}
+
+MlflowAnswer Mlflow::send_tags() {
+  Json tags = tags_of(run_.config);
+  if (has_sent_tags_ || tags.size() == 0) return {};
+  Json body = Json::object();
+  body["run_id"] = run_id_;
+  body["tags"] = std::move(tags);
+  const MlflowAnswer answer = api_.post("runs/log-batch", body);
+  if (answer.outcome == Outcome::kLater) return answer;
+  if (!answer.is_done()) {
+    reporter_->warning(cat("MLflow: tags of the recipe are not shown: ", answer.problem));
+  }
+  has_sent_tags_ = true;
+  return {};
 }
 
 MlflowAnswer Mlflow::send_parameters() {
@@ -246,6 +269,7 @@ Delivery Mlflow::start() {
     const MlflowAnswer answer = make_run();
     if (!answer.is_done()) return answer.delivery();
   }
+  if (const MlflowAnswer answer = send_tags(); !answer.is_done()) return answer.delivery();
   return send_parameters().delivery();
 }
 

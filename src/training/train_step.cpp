@@ -104,7 +104,9 @@ TrainStep::TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer,
       optimizer_(optimizer),
       schedule_(std::move(schedule)),
       pass_(std::move(pass)),
-      options_(options) {}
+      options_(options) {
+  if (options_.spike_multiple) norms_.emplace(*options_.spike_multiple);
+}
 
 StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step) {
   const comm::ProcessGroup& ranks = engine_.group();
@@ -146,13 +148,23 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
     check_gradients(result, step);
     coefficient = std::min(1.0, *options_.max_grad_norm / (result.grad_norm + 1e-6));
   }
-  const int64_t done = optimizer_.num_steps();
-  optimizer_.step({schedule_.lr(done), schedule_.weight_decay(done), coefficient});
-  engine_.parameters_changed();
+  if (!skips(result)) {
+    const int64_t done = optimizer_.num_steps();
+    optimizer_.step({schedule_.lr(done), schedule_.weight_decay(done), coefficient});
+    engine_.parameters_changed();
+  }
   engine_.zero_gradients();
   result.update_seconds = now() - computed;
   result.lr = lr();
   return result;
+}
+
+bool TrainStep::skips(StepResult& result) {
+  if (!norms_) return false;
+  result.is_skipped = norms_->is_spike(result.grad_norm);
+  if (result.is_skipped) result.usual_norm = norms_->usual();
+  norms_->add(result.grad_norm);
+  return result.is_skipped;
 }
 
 double TrainStep::now() const {

@@ -12,6 +12,7 @@
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "tensor/batch.h"
+#include "training/norm_watch.h"
 
 namespace automodel::training {
 
@@ -71,6 +72,8 @@ struct TrainStepOptions {
   std::optional<double> max_grad_norm = 1.0;
   int64_t ignore_index = -100;
   bool stops_on_non_finite = true;
+  /// Set: the update of a step is left out whose norm is a NormWatch's spike with this multiple.
+  std::optional<double> spike_multiple;
   /// The ranks that read different data, this one among them; absent: the engine's, which average
   /// gradients. Context-parallel ranks read the same data.
   std::optional<comm::ProcessGroup> data_ranks;
@@ -87,6 +90,8 @@ struct StepResult {
   tensor::TokenCounts counts;           ///< of all ranks
   double forward_backward_seconds = 0;  ///< of all micro-batches and the reduction, on this rank
   double update_seconds = 0;            ///< of clipping and the optimizer, on this rank
+  bool is_skipped = false;              ///< nothing was updated: the norm is a spike
+  double usual_norm = 0;                ///< of a skipped step: the median of those before
 };
 
 /// A non-finite loss or gradient, naming the step and the rank that saw it (exit code 5).
@@ -128,6 +133,8 @@ class TrainStep final {
 
   const optim::LrSchedule& schedule() const { return schedule_; }
   void set_schedule(optim::LrSchedule schedule) { schedule_ = std::move(schedule); }
+  /// The norms by which spikes are known; null where no update is left out.
+  NormWatch* norms() { return norms_ ? &*norms_ : nullptr; }
   /// The learning rate for the log: the next step's.
   double lr() const { return schedule_.lr(optimizer_.num_steps()); }
 
@@ -139,12 +146,15 @@ class TrainStep final {
   /// Ends the run if the norm is not finite and the recipe or the strategy asks for it; names
   /// tensors.
   void check_gradients(const StepResult& result, int64_t step) const;
+  /// Whether the step's update is left out; known from the norm, which all ranks have.
+  bool skips(StepResult& result);
 
   distributed::Engine& engine_;
   optim::Optimizer& optimizer_;
   optim::LrSchedule schedule_;
   std::unique_ptr<BatchPass> pass_;
   TrainStepOptions options_;
+  std::optional<NormWatch> norms_;
 };
 
 }  // namespace automodel::training

@@ -75,6 +75,36 @@ TEST(CliTest, AMissingRecipeIsSaid) {
   EXPECT_EQ(run.err, "there is no recipe nowhere.yaml\n");
 }
 
+TEST(CliTest, EachCommandAsksForItsRecipe) {
+  for (const char* command : {"run", "check", "plan", "inspect-data"}) {
+    const ProgramResult run = automodel({command});
+    EXPECT_EQ(run.status, 2);
+    EXPECT_EQ(run.err, cat("which recipe? automodel ", command,
+                           " RECIPE.yaml; automodel ls lists those that come with the program\n"));
+  }
+}
+
+TEST(CliTest, AnOptionOfAnotherCommandIsNoKey) {
+  const ProgramResult ranks = automodel({"check", kSmoke, "--nproc-per-node", "2"});
+  EXPECT_EQ(ranks.status, 2);
+  EXPECT_EQ(ranks.err,
+            "automodel check has no option --nproc-per-node; run has it; here --world-size says "
+            "the number of ranks\n");
+  const ProgramResult size = automodel({"run", kSmoke, "--world-size=2"});
+  EXPECT_EQ(size.status, 2);
+  EXPECT_EQ(size.err, "automodel run has no option --world-size; check, plan have it\n");
+}
+
+TEST(CliTest, AKeyWithoutItsSectionIsFound) {
+  const ProgramResult run = automodel({"check", kSmoke, "--max_steps=4"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.out + run.err,
+              HasSubstr("unknown section 'max_steps'; did you mean 'step_scheduler.max_steps'?"));
+  const ProgramResult lr = automodel({"explain", "lr"});
+  EXPECT_EQ(lr.status, 0) << lr.err;
+  EXPECT_EQ(lr.out, automodel({"explain", "optimizer.lr"}).out);
+}
+
 TEST(CliTest, NoRanksAreRefused) {
   const ProgramResult run = automodel({"run", kSmoke, "--nproc-per-node", "0"});
   EXPECT_EQ(run.status, 2);

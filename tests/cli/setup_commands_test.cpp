@@ -226,6 +226,14 @@ TEST(NewCommandTest, NothingIsWrittenAfterAnError) {
   expect_error({"--task", "sft", "--model", model, "--data", "/none.jsonl", "--tokenizer",
                 source_file("configs/quickstart_tokenizer")},
                2, "--data /none.jsonl: there is no such file or folder");
+  expect_error({"--task", "sft", "--model", model + "s/", "--data", rows}, 2,
+               cat("--model ", model,
+                   "s/ is no folder, and no name of the hub (org/name); did you "
+                   "mean '",
+                   model, "'?\n"));
+  expect_error({"--task", "sft", "--model", model, "--data", rows + "on", "--tokenizer",
+                source_file("configs/quickstart_tokenizer")},
+               2, cat("(org/name); did you mean '", rows, "'?\n"));
   folder.write("broken/config.json", "{");
   expect_error({"--task", "sft", "--model", folder.file("broken"), "--data", rows}, 3,
                "not valid JSON");

@@ -98,6 +98,13 @@ TEST(ExplainTest, ASection) {
             "      how dark");
 }
 
+TEST(ExplainTest, TheEndOfAKeyFindsIt) {
+  EXPECT_EQ(explain(schema_of<Whole>(), "shade"), explain(schema_of<Whole>(), "small.shade"));
+  EXPECT_EQ(keys_ending_with(schema_of<Whole>(), "shade"),
+            (std::vector<std::string>{"small.shade"}));
+  EXPECT_TRUE(keys_ending_with(schema_of<Whole>(), "hade").empty());
+}
+
 TEST(ExplainTest, AnUnknownKey) {
   try {
     explain(schema_of<Whole>(), "small.shape");

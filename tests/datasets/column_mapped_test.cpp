@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "datasets/encoders.h"
+#include "datasets/tokenizer_encoder.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 
@@ -59,6 +60,18 @@ TEST(ColumnMappedTest, JoinsContextAndQuestionWithSpaces) {
   EXPECT_THAT(sample.input_ids, ElementsAre('A', 'B', ' ', 'C', ' ', 'D'));
   EXPECT_THAT(sample.labels, ElementsAre(-100, -100, -100, -100, 'D', 'E'));
   EXPECT_EQ(sample.num_attended, 6);
+}
+
+TEST(ColumnMappedTest, AnAnswerWhoseFirstTokenTakesInThePromptsSpaceIsToldApart) {
+  const TemporaryDirectory directory;
+  const Config config = config_for(
+      directory.write("x.jsonl", "{\"question\": \"How many?\", \"answer\": \"seven\"}\n"));
+  const test::ByteEncoder bytes;
+  EXPECT_FALSE(ColumnMappedTextInstructionDataset(config, bytes).at(0).has_merged_border);
+  const TokenizerEncoder merging(
+      tokenizers::Tokenizer::load(automodel::test::source_file("configs/quickstart_tokenizer")));
+  const Sample sample = ColumnMappedTextInstructionDataset(config, merging).at(0);
+  EXPECT_TRUE(sample.has_merged_border);
 }
 
 TEST(ColumnMappedTest, UnshiftedSamplesKeepEveryTokenAndSayWhichCount) {

@@ -115,7 +115,8 @@ TEST(LrScheduleTest, NamesEverythingThatIsWrong) {
         "lr_scheduler.lr_decay_style: 'cosin' is not one of: constant, linear, cosine, "
         "inverse-square-root, WSD; did you mean 'cosine'?\n"
         "lr_scheduler.min_lr: min_lr 1 is larger than max_lr 1e-05\n"
-        "lr_scheduler.lr_warmup_steps: lr_warmup_steps 100 must be less than lr_decay_steps 100");
+        "lr_scheduler.lr_warmup_steps: lr_warmup_steps 100 must be less than lr_decay_steps 100; "
+        "a shorter warm-up helps: lr_scheduler.lr_warmup_steps: 10");
   }
 }
 

@@ -49,6 +49,7 @@ TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {
   const std::vector<std::string> first = {
       "--step_scheduler.max_steps=2", "--step_scheduler.ckpt_every_steps=2",
       "--lr_scheduler.lr_decay_style=constant", "--lr_scheduler.lr_warmup_steps=0"};
+  std::string err;
   const auto next = [&](const std::string& place, std::vector<std::string> more) {
     EXPECT_EQ(test::run_program(test::smoke_run(folder.file(place), first)).status, 0);
     more.insert(more.end(),
@@ -56,10 +57,20 @@ TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {
                  "--lr_scheduler.lr_decay_style=constant", "--lr_scheduler.lr_warmup_steps=0"});
     const ProgramResult result = test::run_program(test::smoke_run(folder.file(place), more));
     EXPECT_EQ(result.status, 0) << result.err;
+    err = result.err;
     return read_records(folder.file(place + "/training.jsonl")).back().at("lr").as_double();
   };
   EXPECT_EQ(next("saved", {}), 1e-3);
+  EXPECT_THAT(
+      err,
+      testing::HasSubstr(
+          "the checkpoint's learning-rate schedule goes on, and the recipe's has no effect: "
+          "lr_scheduler.lr_decay_steps 3 (the checkpoint's: 2), lr_scheduler.wd_incr_steps 3 (the "
+          "checkpoint's: 2), lr_scheduler.init_lr 5e-05 (the checkpoint's: 1e-04), optimizer.lr "
+          "5e-04 (the checkpoint's: 0.001), lr_scheduler.min_lr 5e-06 (the checkpoint's: 1e-05); "
+          "lr_scheduler.override_opt_param_scheduler: true takes the recipe's"));
   EXPECT_EQ(next("told", {"--lr_scheduler.override_opt_param_scheduler=true"}), 5e-4);
+  EXPECT_EQ(err.find("learning-rate schedule"), std::string::npos) << err;
   EXPECT_EQ(next("own", {"--lr_scheduler.use_checkpoint_opt_param_scheduler=false"}), 5e-4);
 }
 

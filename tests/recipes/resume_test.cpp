@@ -230,6 +230,25 @@ TEST(ResumeTest, SigtermSavesAndSaysHowToContinue) {
   EXPECT_TRUE(path_exists(folder.file(cat("run/LATEST/model/index.json")))) << last;
 }
 
+TEST(ResumeTest, AFinishedRunThatIsStartedAgainSaysWhyItDoesNothing) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::vector<std::string>& more) {
+    const ProgramResult result = test::run_program(test::smoke_run(folder.file("run"), more));
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(run({}).find("already finished"), std::string::npos);
+  EXPECT_NE(run({}).find("already finished: 6 of 6 steps are done; to train on, raise "
+                         "step_scheduler.max_steps, to train anew, give another "
+                         "checkpoint.checkpoint_dir\n"),
+            std::string::npos);
+  // Its one epoch has no more steps.
+  EXPECT_NE(run({"--step_scheduler.max_steps=none"})
+                .find("to train on, raise "
+                      "step_scheduler.num_epochs, "),
+            std::string::npos);
+}
+
 TEST(ResumeTest, ADamagedCheckpointIsNamedAndTheOneBeforeIsTaken) {
   const TemporaryDirectory folder;
   const std::string place = folder.file("run");

@@ -74,7 +74,7 @@ TEST(WatchPictureTest, ItFillsATerminalAndNoMore) {
   }
   const auto lines = watch_picture({&first, &second}, {80, 24});
   EXPECT_THAT(lines[0],
-              testing::StartsWith("first  step 20/50  loss 1  ready in 30 s  not recorded"));
+              testing::StartsWith("first  step 20/50  loss 1  about 30 s left  not recorded"));
   EXPECT_THAT(lines[1], testing::StartsWith("second  step 30/50"));
   EXPECT_THAT(lines[2], HasSubstr("loss 1 1"));
   EXPECT_THAT(lines[2], HasSubstr("gradient norm 1.5 1.5"));

@@ -5,9 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <fstream>
+#include <thread>
 
 #include "core/clock.h"
 #include "report/run_folder.h"
@@ -25,6 +30,21 @@ using test::step_line;
 using test::TemporaryDirectory;
 using test::write_run;
 using testing::HasSubstr;
+
+/// Sends a byte on each of some connections every twenty milliseconds, while it lives.
+class Drip final {
+ public:
+  explicit Drip(const std::vector<Descriptor>& connections)
+      : thread_([&connections](const std::stop_token& stop) {
+          while (!stop.stop_requested()) {
+            for (const Descriptor& one : connections) ::send(one.get(), "G", 1, MSG_NOSIGNAL);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
 
 /// A server of one run, "a".
 class HttpServerTest : public testing::Test {
@@ -160,6 +180,51 @@ TEST_F(HttpServerTest, AClientThatSaysNothingIsLetGo) {
       exchange(slow[0], "GET / HTTP/1.1\r\nHost: local");  // until it is closed
   EXPECT_THAT(answer, testing::Not(HasSubstr(" 200 ")));
   EXPECT_EQ(get(url("/health")).status, 200);
+}
+
+TEST_F(HttpServerTest, ClientsThatDripTheirRequestsAreLetGo) {
+  start({}, {.num_connections = 4, .num_threads = 1, .idle_seconds = 60, .request_seconds = 0.4});
+  std::vector<Descriptor> slow;
+  while (slow.size() < 4) slow.push_back(connect());
+  const Drip drip(slow);
+  EXPECT_EQ(get(url("/health")).status, 200);  // waits until one of them is let go
+}
+
+TEST_F(HttpServerTest, AClientThatDripsItsSecondRequestIsLetGoToo) {
+  start({}, {.idle_seconds = 60, .request_seconds = 0.4});
+  std::vector<Descriptor> kept;
+  kept.push_back(connect());
+  const timeval patience{.tv_sec = 20, .tv_usec = 0};
+  ::setsockopt(kept[0].get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const std::string whole = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  ASSERT_EQ(::send(kept[0].get(), whole.data(), whole.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(whole.size()));
+  std::string answer(1 << 12, '\0');
+  ASSERT_GT(::recv(kept[0].get(), answer.data(), answer.size(), 0), 0);
+  EXPECT_THAT(answer, testing::StartsWith("HTTP/1.1 200"));
+  const Drip drip(kept);
+  const ssize_t count = ::recv(kept[0].get(), answer.data(), answer.size(), 0);
+  EXPECT_TRUE(count == 0 || (count < 0 && errno == ECONNRESET)) << std::strerror(errno);
+}
+
+TEST_F(HttpServerTest, OneAddressCannotTakeEveryConnection) {
+  start({}, {.num_connections = 8, .num_connections_of_address = 2, .idle_seconds = 60});
+  std::vector<Descriptor> held;
+  for (int i = 0; i < 2; ++i) held.push_back(connect());
+  EXPECT_EQ(exchange(connect(), "GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"), "");
+}
+
+TEST_F(HttpServerTest, WithoutADescriptorThereIsNoServer) {
+  start();
+  const ListenSocket socket = listen_on("127.0.0.1", 0);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string text =
+      test::error_of<InputError>([&] { const HttpServer other(socket, *site_, "c"); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(text, testing::StartsWith("no server could be started: "));
 }
 
 TEST_F(HttpServerTest, MoreConnectionsThanAllowedWait) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 
 #include "report/run_folder.h"
 
@@ -92,6 +93,15 @@ TEST(RunSummaryTest, TaskAndModelAreThoseOfTheRecipe) {
             "fine-tuning, org/name");
   EXPECT_EQ(words(cat(sft, ", ", value("model.pretrained_model_name_or_path", "/data/models/x/"))),
             "fine-tuning, x");
+  for (const auto& [path, model] : std::map<std::string, std::string>{
+           {"/data/quick/LATEST/model/consolidated", "quick/LATEST"},
+           {"checkpoints/quick/epoch_0_step_59/model/consolidated/", "quick/epoch_0_step_59"},
+           {"/data/quick/LATEST/model", "quick/LATEST"},
+           {"consolidated", "consolidated"},
+           {"/data/models/consolidated", "data/models"}}) {
+    EXPECT_EQ(words(cat(sft, ", ", value("model.pretrained_model_name_or_path", path))),
+              cat("fine-tuning, ", model));
+  }
   EXPECT_EQ(words(cat(sft, ", ", value("model._target_", "a.b.from_config"))),
             "pretraining, LlamaForCausalLM");
   EXPECT_EQ(words(cat(sft, ", ", value("peft.dim", "8"))), "LoRA, LlamaForCausalLM");

@@ -268,6 +268,19 @@ TEST_F(SiteTest, MetricsAreWhatPrometheusReads) {
   }
 }
 
+TEST_F(SiteTest, NoTwoRunsShareALabel) {
+  const std::string root_name = file_name(root_.path());
+  write_run(root_, {.name = ".", .training = step_line(0, "1")});
+  write_run(root_, {.name = root_name, .training = step_line(0, "2")});
+  write_run(root_, {.name = "\xFE", .training = step_line(0, "3")});
+  write_run(root_, {.name = "\xFF", .training = step_line(0, "4")});
+  const std::string text = *ask("/metrics").body;
+  for (const std::string& label :
+       {cat(".\"} 1"), cat(root_name, "\"} 2"), cat("./%fe\"} 3"), cat("./%ff\"} 4")}) {
+    EXPECT_THAT(text, HasSubstr(cat("trainer_loss{run=\"", label, "\n")));
+  }
+}
+
 TEST_F(SiteTest, TheListIsJsonToo) {
   add("a \xFF");
   write_run(root_, {.name = "b", .training = step_line(0, "NaN")});

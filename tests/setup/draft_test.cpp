@@ -74,6 +74,17 @@ TEST(DraftTest, BatchesFillAllRanksAndFewRowsGetSmallOnes) {
             "--data rows.jsonl makes 2 samples, too few for 3 ranks with 1 each");
 }
 
+TEST(DraftTest, SavesAndValidationsFollowFromTheLengthOfTheRun) {
+  const DraftRequest request{.task = "sft", .model = "/m", .data = "rows.jsonl"};
+  const std::string many = draft_text(request, row_facts(100000));
+  EXPECT_THAT(many, HasSubstr("ckpt_every_steps: 200\n  val_every_steps: 50\n"));
+  const std::string some = draft_text(request, row_facts(800));  // 47 steps
+  EXPECT_THAT(some, HasSubstr("ckpt_every_steps: 24\n  val_every_steps: 12\n"));
+  const std::string few = draft_text(request, row_facts(12));  // 12 steps
+  EXPECT_THAT(few, HasSubstr("ckpt_every_steps: 6\n\n"));
+  EXPECT_THAT(draft_text(request, row_facts(1)), HasSubstr("ckpt_every_steps: 1\n"));
+}
+
 TEST(DraftTest, TasksThatTheDataCannotServeAreRefused) {
   DraftRequest request{.task = "pretrain", .model = "m", .data = "d"};
   EXPECT_EQ(error_of<UserError>([&] { draft_text(request, row_facts(100)); }),

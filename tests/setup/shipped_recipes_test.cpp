@@ -71,6 +71,11 @@ TEST(ShippedRecipesTest, ARecipeIsFoundByItsNameOrTheLastPart) {
             "which 'two'? There are a/two, b/two");
   EXPECT_EQ(test::error_of<UserError>([&] { shipped_by_name(recipes, "a/tow"); }),
             "no shipped recipe 'a/tow'; did you mean 'a/two'?; automodel ls lists them");
+  EXPECT_EQ(test::error_of<UserError>([&] { shipped_by_name(recipes, "gemma"); }),
+            "no shipped recipe 'gemma'; 'gemma' is said of a/one, a/two, b/two; automodel ls lists "
+            "them");
+  EXPECT_EQ(test::error_of<UserError>([&] { shipped_by_name(recipes, "nosuch"); }),
+            "no shipped recipe 'nosuch'; automodel ls lists them");
 }
 
 TEST(ShippedRecipesTest, ACopysPathsStayRightAndItsCommandsNameIt) {

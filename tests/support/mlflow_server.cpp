@@ -136,6 +136,9 @@ HttpReply MlflowServer::log_batch(const Json& body) {
       return refusal(400, "INVALID_PARAMETER_VALUE", "Changing param values is not allowed");
     }
   }
+  for (const Json& tag : list_of(body, "tags")) {
+    found->second.tags[tag.at("key").as_string()] = tag.at("value").as_string();
+  }
   for (const Json& metric : metrics) {
     found->second.metrics.push_back({metric.at("key").as_string(), metric.at("value").dump(),
                                      metric.at("step").as_int(), metric.at("timestamp").as_int()});

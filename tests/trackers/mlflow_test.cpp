@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/file.h"
@@ -178,6 +179,26 @@ TEST_F(MlflowTest, AContinuedRunGoesOnInItsRun) {
   run_.config.resume = false;
   ASSERT_EQ(mlflow()->start().problem, "");
   EXPECT_THAT(server_.runs(), SizeIs(2));
+}
+
+TEST_F(MlflowTest, ARunThatSomebodyElseHasMadeGetsTagsDescriptionAndParameters) {
+  const std::vector<std::pair<std::string, std::string>> parameters =
+      std::exchange(run_.parameters, {});
+  ASSERT_EQ(mlflow()->start().problem, "");  // somebody else
+  run_.settings.run_id = "run1";
+  run_.config.description = "what it is for";
+  run_.config.tags = {{"team", "a"}};
+  run_.parameters = parameters;
+  const auto tracker = mlflow();
+  server_.add_faults({{.status = 500, .body = ""}});
+  while (tracker->start().outcome == Outcome::kLater) {
+  }
+  EXPECT_THAT(only_run().tags, testing::IsSupersetOf(std::map<std::string, std::string>{
+                                   {"mlflow.note.content", "what it is for"}, {"team", "a"}}));
+  EXPECT_THAT(only_run().parameters,
+              ElementsAre(Pair("optimizer.lr", "0.001"), Pair("seed", "42")));
+  EXPECT_EQ(read_file(folder_.file("mlflow_run_id")), "run1\n");
+  EXPECT_THAT(warnings_.texts, IsEmpty());
 }
 
 TEST_F(MlflowTest, ARunThatTheServerDoesNotHaveIsMadeAnew) {

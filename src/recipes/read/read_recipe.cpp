@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/bind.h"
+#include "config/schema.h"
 #include "core/file.h"
 #include "hub/cache.h"
 #include "recipes/read/dataset_plan.h"
@@ -15,6 +16,7 @@
 #include "recipes/read/read_trackers.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_paths.h"
+#include "recipes/read/recipe_schema.h"
 #include "recipes/read/targets_distributed.h"
 #include "recipes/read/targets_optimizer.h"
 #include "recipes/read/targets_simple.h"
@@ -61,6 +63,15 @@ struct RecipeKind {
   bool has_known_keys = true;  ///< false: only upstream knows its sections and keys
 };
 
+/// What may have been meant by a key that is no section: the keys of that name in sections, e.g.
+/// step_scheduler.max_steps, else a section of a similar name.
+std::string hint_for(const std::string& key, const std::vector<std::string>& sections) {
+  constexpr size_t kMostNamed = 4;
+  const std::vector<std::string> whole = config::keys_ending_with(recipe_schema(), key);
+  if (whole.empty() || whole.size() > kMostNamed) return did_you_mean(key, sections);
+  return cat("; did you mean '", join(whole, "' or '"), "'?");
+}
+
 void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagnostics) {
   std::vector<std::string> known = kSections;
   for (std::string& name : inactive_section_names()) known.push_back(std::move(name));
@@ -74,7 +85,7 @@ void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagn
     if (std::ranges::find(of_distillation, key) != of_distillation.end()) continue;
     if (key == "benchmark" && kind.class_name == kBenchmark) continue;
     if (check_inactive_section(child, diagnostics)) continue;
-    diagnostics.unknown_key(child, cat("unknown section '", key, "'", did_you_mean(key, known)));
+    diagnostics.unknown_key(child, cat("unknown section '", key, "'", hint_for(key, known)));
   }
 }
 

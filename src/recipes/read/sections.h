@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "config/node.h"
@@ -30,11 +33,19 @@ struct DistEnvSection {
   }
 };
 
+/// What a step does whose gradient norm is far above the usual ones.
+enum class OnSpike {
+  kContinue,  ///< its clipped update is made
+  kSkip       ///< nothing is updated
+};
+
 /// `clip_grad_norm`; an absent section clips at 1.
 struct ClipSection {
   std::optional<double> max_norm = 1.0;
   double norm_type = 2.0;
   std::optional<std::string> backend;
+  OnSpike on_spike = OnSpike::kContinue;
+  double spike_multiple = 10.0;
 
   static constexpr auto fields() {
     using S = ClipSection;
@@ -43,7 +54,14 @@ struct ClipSection {
                           .or_infinite(),
                       field("norm_type", &S::norm_type, "2: the only norm here").or_infinite(),
                       field("backend", &S::backend, "triton or te")
-                          .without_effect("the norm is one float64 pass here")};
+                          .without_effect("the norm is one float64 pass here"),
+                      field("on_spike", &S::on_spike,
+                            "what a step does whose norm is far above the usual ones: continue, or "
+                            "skip its update"),
+                      field("spike_multiple", &S::spike_multiple,
+                            "on_spike: skip leaves updates out whose norm is above so many times "
+                            "the median of the last 64 steps")
+                          .above(1)};
   }
 };
 
@@ -285,3 +303,10 @@ struct EmbeddingRowRepairSection {
 };
 
 }  // namespace automodel::recipes
+
+template <>
+struct automodel::EnumNames<automodel::recipes::OnSpike> {
+  using S = recipes::OnSpike;
+  static constexpr std::array<std::pair<std::string_view, S>, 2> values = {
+      {{"continue", S::kContinue}, {"skip", S::kSkip}}};
+};

@@ -42,6 +42,9 @@ class ExpertBalance final {
   /// Called after the optimizer's update. All ranks call it.
   void end_step(distributed::Engine& engine);
 
+  /// The last step's load of this rank's layers with experts.
+  const std::vector<moe::LayerLoad>& loads() const { return loads_; }
+
   /// Adds the last step's load to its record as the section asks. All ranks call it.
   void describe(const MoeMetricsSection& section, int64_t step, Json& record) const;
 

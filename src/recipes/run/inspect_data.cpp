@@ -76,6 +76,7 @@ struct Totals {
   int64_t num_passed_over = 0;
   int64_t num_doubled_bos = 0;
   int64_t num_without_end = 0;
+  int64_t num_merged_borders = 0;
   int64_t num_samples_cut = 0;
   int64_t num_tokens_cut = 0;
   std::vector<int64_t> lengths;
@@ -92,6 +93,7 @@ struct Totals {
     }
     if (!ends) ++num_without_end;
     if (sample.row != index) ++num_passed_over;
+    if (sample.has_merged_border) ++num_merged_borders;
     if (sample.num_cut > 0) ++num_samples_cut;
     num_tokens_cut += sample.num_cut;
     const auto& ids = sample.input_ids;
@@ -103,15 +105,23 @@ struct Totals {
     std::ranges::sort(sorted);
     const double share = 100.0 * static_cast<double>(num_labels) /
                          static_cast<double>(std::max<int64_t>(num_tokens, 1));
-    return {cat(num_samples, " samples: ", sorted.front(), " to ", sorted.back(),
-                " tokens, half of them up to ", sorted[sorted.size() / 2]),
-            cat(num_labels, " of ", num_tokens, " tokens count in the loss (",
-                format_fixed(share, 1), " %)"),
-            cat("samples that truncation cut: ", num_samples_cut, " (", num_tokens_cut, " tokens)"),
-            cat("rows without a label, which gave way to the next: ", num_passed_over),
-            cat("samples that begin with two BOS: ", num_doubled_bos),
-            cat("samples without a special token among the labels (no end to learn): ",
-                num_without_end)};
+    std::vector<std::string> all = {
+        cat(num_samples, " samples: ", sorted.front(), " to ", sorted.back(),
+            " tokens, half of them up to ", sorted[sorted.size() / 2]),
+        cat(num_labels, " of ", num_tokens, " tokens count in the loss (", format_fixed(share, 1),
+            " %)"),
+        cat("samples that truncation cut: ", num_samples_cut, " (", num_tokens_cut, " tokens)"),
+        cat("rows without a label, which gave way to the next: ", num_passed_over),
+        cat("samples that begin with two BOS: ", num_doubled_bos),
+        cat("samples without a special token among the labels (no end to learn): ",
+            num_without_end)};
+    if (num_merged_borders > 0) {
+      all.push_back(
+          cat("samples whose answer's first token gets no loss, as it takes in the prompt's "
+              "last space: ",
+              num_merged_borders));
+    }
+    return all;
   }
 };
 

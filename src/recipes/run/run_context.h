@@ -21,7 +21,8 @@ struct RunContext {
   comm::World* world = nullptr;
   comm::ProcessGroup group;  ///< all ranks
   Reporter* reporter = nullptr;
-  TraceSink* trace = nullptr;  ///< may be null
+  Reporter* console = nullptr;  ///< the same without a record of its warnings in `events`
+  TraceSink* trace = nullptr;   ///< may be null
   at::Device device = at::kCPU;
   const tensor::CudaRuntime* cuda = nullptr;  ///< set when device is a CUDA device
   std::string resolved_recipe;                ///< YAML text, saved in every checkpoint

@@ -119,6 +119,7 @@ void fetch_for_machine(const PreparedRun& run, int local_rank, comm::World& worl
 /// What a rank says, and what is recorded of that.
 struct RankVoice {
   Reporter& reporter;
+  Reporter& console;  ///< records nothing
   RunEvents& events;
   RunTrackers& trackers;
 };
@@ -139,6 +140,7 @@ int run_session(PreparedRun& run, int local_rank, comm::World& world, const Rank
   RunContext context{.world = &world,
                      .group = group,
                      .reporter = &reporter,
+                     .console = &voice.console,
                      .trace = trace ? &*trace : nullptr,
                      .device = place.device,
                      .cuda = place.cuda.get(),
@@ -182,7 +184,7 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.shown_recipe));
     const int status =
-        run_session(run, local_rank, *world, {reporter, events, run_trackers}, background);
+        run_session(run, local_rank, *world, {reporter, console, events, run_trackers}, background);
     world->close();
     return status;
   } catch (const std::exception& error) {

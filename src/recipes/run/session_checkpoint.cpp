@@ -24,6 +24,30 @@ std::vector<ShardGroup> optimizer_groups(optim::Optimizer& optimizer) {
   return groups;
 }
 
+/// The key of a recipe that a schedule's parameter comes from.
+std::string key_of(std::string_view parameter, const optim::LrSchedulerConfig& config) {
+  if (parameter == "max_lr" && !config.max_lr) return "optimizer.lr";
+  if (parameter == "end_wd" && !config.end_wd) return "optimizer.weight_decay";
+  return cat("lr_scheduler.", parameter);
+}
+
+/// The parameters in which the recipe's schedule is another than the one that is continued:
+/// "optimizer.lr 0.001 (the checkpoint's: 0.002)".
+std::vector<std::string> differences(const Json& recipes, const Json& continued,
+                                     const optim::LrSchedulerConfig& config) {
+  std::vector<std::string> found;
+  for (const auto& [parameter, value] : recipes.as_object()) {
+    const Json& kept = continued.at(parameter);
+    if (kept.dump() == value.dump()) continue;
+    const auto shown = [](const Json& json) {
+      return json.is_string() ? json.as_string() : cat(json.as_double());
+    };
+    found.push_back(cat(key_of(parameter, config), " ", shown(value),
+                        " (the checkpoint's: ", shown(kept), ")"));
+  }
+  return found;
+}
+
 }  // namespace
 
 SessionCheckpoint::SessionCheckpoint(const Recipe& recipe, comm::ProcessGroup group,
@@ -130,11 +154,25 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   const bool takes_schedule =
       !recipe_.lr_scheduler || (recipe_.lr_scheduler->use_checkpoint_opt_param_scheduler &&
                                 !recipe_.lr_scheduler->override_opt_param_scheduler);
-  if (takes_schedule && recipe_.lr_scheduler) {
-    state.train_step.set_schedule(optim::LrSchedule::from_state(scalars.at("schedule")));
+  if (takes_schedule && recipe_.lr_scheduler) take_schedule(state, scalars.at("schedule"));
+  training::NormWatch* const norms = state.train_step.norms();
+  if (const Json* saved = scalars.find("gradient_norms"); norms != nullptr && saved != nullptr) {
+    norms->load_state(*saved);
   }
   state.scheduler.load_state(checkpoint::read_state(checkpoint::step_scheduler_path(folder)));
   state.stream.load_state(checkpoint::read_state(checkpoint::dataloader_path(folder, 0)));
+}
+
+void SessionCheckpoint::take_schedule(const SessionState& state, const Json& saved) const {
+  const std::vector<std::string> changed =
+      differences(state.train_step.schedule().state(), saved, *recipe_.lr_scheduler);
+  if (!changed.empty()) {
+    reporter_.warning(
+        cat("the checkpoint's learning-rate schedule goes on, and the recipe's has no ",
+            "effect: ", join(changed, ", "),
+            "; lr_scheduler.override_opt_param_scheduler: true takes the recipe's"));
+  }
+  state.train_step.set_schedule(optim::LrSchedule::from_state(saved));
 }
 
 /// With adapters only these are saved; everything else is in the base model's folder.
@@ -157,6 +195,9 @@ CheckpointContents SessionCheckpoint::contents(const SessionState& state,
   contents.optimizer_scalars["num_steps"] = state.optimizer.num_steps();
   contents.optimizer_scalars["optimizer"] = state.optimizer.describe();
   contents.optimizer_scalars["schedule"] = state.train_step.schedule().state();
+  if (const training::NormWatch* norms = state.train_step.norms()) {
+    contents.optimizer_scalars["gradient_norms"] = norms->state();
+  }
   contents.step_scheduler = state.scheduler.state();
   contents.position = request.position;
   contents.train_loss = request.train_loss;

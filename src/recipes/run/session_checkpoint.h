@@ -87,6 +87,8 @@ class SessionCheckpoint final {
   const std::vector<tensor::FlatShard>& saved_parameters(const distributed::Engine& engine) const;
   CheckpointContents contents(const SessionState& state, const SaveRequest& request) const;
   void load(const SessionState& state, const std::string& folder) const;
+  /// Goes on with a checkpoint's schedule; warns of what the recipe has otherwise.
+  void take_schedule(const SessionState& state, const Json& saved) const;
   void lock_folder();
   /// The checkpoint to continue from, "" for none. All ranks verify it, each rank a part.
   std::string choose();

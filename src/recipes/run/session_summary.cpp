@@ -1,6 +1,10 @@
 #include "recipes/run/session_summary.h"
 
+#include <variant>
+
+#include "core/field.h"
 #include "core/text.h"
+#include "distributed/settings/config_dict.h"
 #include "peft/apply_lora.h"
 #include "recipes/build/build_model.h"
 
@@ -21,6 +25,47 @@ std::string model_line(const Recipe& recipe, const SessionModel& model) {
              model.engine().num_trained_parameters(), " trained)");
 }
 
+/// The options of a strategy that act here and are not its defaults: "name: value". One rank holds
+/// everything, so only what it computes can differ.
+template <typename Config>
+std::vector<std::string> acting_options(const Config& config, bool is_alone) {
+  const distributed::ConfigDict all = config.to_dict();
+  const distributed::ConfigDict defaults = Config{}.to_dict();
+  std::vector<std::string> acting;
+  size_t i = 0;
+  for_each_field<Config>([&](const auto& field) {
+    const std::string_view name = field.name;
+    const std::string text = distributed::to_text({all[i]});
+    const bool is_default = text == distributed::to_text({defaults[i]});
+    ++i;
+    const bool is_computed =
+        name.starts_with("activation_checkpointing") || name == "autocast_dtype";
+    if (is_default || field.no_effect != nullptr || (is_alone && !is_computed)) return;
+    acting.push_back(text);
+  });
+  return acting;
+}
+
+/// The sizes of the axes along which a mesh splits or copies anything: "dp_shard 4, tp 2".
+std::string axes_text(const distributed::DeviceMesh& mesh) {
+  std::vector<std::string> axes;
+  for (const char* axis : {"pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"}) {
+    if (mesh.has(axis) && mesh.size(axis) > 1) axes.push_back(cat(axis, " ", mesh.size(axis)));
+  }
+  return join(axes, ", ");
+}
+
+std::string distributed_line(const distributed::DistributedSetup& setup,
+                             const distributed::DeviceMesh& mesh, int world_size) {
+  const bool is_alone = world_size == 1;
+  const auto options =
+      std::visit([&](const auto& config) { return acting_options(config, is_alone); },
+                 distributed::distributed_config(setup));
+  const std::string where = is_alone ? std::string("one rank holds everything") : axes_text(mesh);
+  return cat("distributed: ", distributed::strategy_name(setup.strategy), ", ", where,
+             options.empty() ? "" : "; ", join(options, ", "));
+}
+
 std::string pipeline_line(const distributed::PipelineSchedule& schedule) {
   return cat("pipeline: ", distributed::schedule_name(schedule.kind), ", ",
              schedule.shape.num_stages(), " stages on ", schedule.shape.num_ranks, " ranks, ",
@@ -39,7 +84,7 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
     lines.insert(lines.end(), adapters.begin(), adapters.end());
   }
   if (model.pipeline) lines.push_back(pipeline_line(model.pipeline->schedule));
-  lines.push_back(cat("distributed: ", distributed::describe(recipe.distributed)));
+  lines.push_back(distributed_line(recipe.distributed, mesh, world_size));
   lines.push_back(cat("optimizer: ", model.optimizer->describe()));
   const int per_replica = mesh.size("tp") * mesh.size("cp");
   const std::string split = per_replica == 1 ? "" : cat(" (", per_replica, " a replica)");

@@ -51,6 +51,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       checkpoint_(recipe, context.group, slow_work(), build_background(recipe, context),
                   *context.reporter, context.resolved_recipe),
       meter_(build_step_meter(recipe, context)),
+      advice_(*context.console, *context.events, context.group.rank() == 0),
       count_flops_(models::training_flops(model_.model().hf_config())) {
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
@@ -115,6 +116,31 @@ void TrainSession::record_non_finite(const training::StepResult& result) {
   record("non_finite", monotonic_seconds(), std::move(values));
 }
 
+void TrainSession::advise(const training::StepResult& result, double tokens_per_second) {
+  const auto tokens = static_cast<double>(result.counts.num_tokens);
+  advice_.after_step({.step = scheduler_.step(),
+                      .loss = result.loss,
+                      .grad_norm = result.grad_norm,
+                      .lr = result.lr,
+                      .seconds = tokens_per_second > 0 ? tokens / tokens_per_second : 0,
+                      .waited_seconds = data_seconds_},
+                     balance_.loads());
+}
+
+void TrainSession::record_skipped(const training::StepResult& result, const Group& group) {
+  if (context_.group.rank() != 0) return;
+  context_.console->warning(
+      cat("step ", scheduler_.step(), ": its update is left out, since the gradient norm ",
+          format_fixed(result.grad_norm, 4), " is above ", recipe_.clip.spike_multiple,
+          " times the usual ", format_fixed(result.usual_norm, 4), " [clip_grad_norm.on_spike]"));
+  Json fields = Json::object();
+  fields["grad_norm"] = result.grad_norm;
+  fields["usual_norm"] = result.usual_norm;
+  fields["loss"] = result.loss;
+  fields["data_until"] = group.position;
+  record("skipped_update", monotonic_seconds(), std::move(fields));
+}
+
 SessionState TrainSession::state() {
   return {model_.engine(), *model_.optimizer, train_step_,
           scheduler_,      *data_.training,   model_.model()};
@@ -134,6 +160,7 @@ TrainSession::Group TrainSession::next_group() {
     group.batches.push_back(std::move(*batch));
   }
   group.position = data_.training->state();
+  data_seconds_ = monotonic_seconds() - begin;
   trace("next batches", "data", begin);
   return group;
 }
@@ -162,6 +189,7 @@ ExitCode TrainSession::run_to_end() {
   begin_seconds_ = monotonic_seconds();
   meter_.restart();
   bool is_stopped = false;
+  if (scheduler_.is_done()) say_it_is_finished();
   while (!scheduler_.is_done() && !is_stopped) {
     data_.training->set_epoch(scheduler_.epoch());
     Group group = next_group();
@@ -187,6 +215,20 @@ ExitCode TrainSession::run_to_end() {
     return ExitCode::kPreempted;
   }
   return ExitCode::kDone;
+}
+
+void TrainSession::say_it_is_finished() {
+  const bool ends_by_steps = scheduler_.step() >= scheduler_.max_steps();
+  const std::string done =
+      ends_by_steps ? cat(scheduler_.step(), " of ", scheduler_.max_steps(), " steps")
+                    : cat(scheduler_.epoch(), " of ", scheduler_.num_epochs(), " epochs");
+  // Of both, the one that bounds the run is what raising helps.
+  const bool is_bounded_by_steps =
+      ends_by_steps && scheduler_.max_steps() == recipe_.step_scheduler.max_steps;
+  context_.reporter->info(cat("already finished: ", done,
+                              " are done; to train on, raise step_scheduler.",
+                              is_bounded_by_steps ? "max_steps" : "num_epochs",
+                              ", to train anew, give another checkpoint.checkpoint_dir"));
 }
 
 void TrainSession::end_trackers() {
@@ -234,6 +276,8 @@ training::StepResult TrainSession::train(const Group& group) {
     log_->train(record);
     context_.trackers->train(record);
     record_non_finite(result);
+    if (result.is_skipped) record_skipped(result, group);
+    advise(result, record.at("tps").as_double());
   }
   context_.reporter->progress(
       progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
@@ -274,6 +318,13 @@ void TrainSession::record_save(const std::optional<FinishedSave>& save) {
   fields["path"] = save->folder;
   if (save->is_in_background) fields["waited_seconds"] = save->waited_seconds;
   record("save", save->begin_seconds, std::move(fields));
+  const auto epoch_length =
+      recipe_.step_scheduler.save_checkpoint_every_epoch ? scheduler_.epoch_length() : std::nullopt;
+  advice_.after_save(save->folder, save->step,
+                     {.max_steps = scheduler_.max_steps(),
+                      .interval = scheduler_.checkpoint_interval(),
+                      .epoch_length = epoch_length,
+                      .most_kept = recipe_.checkpoint.max_recent_checkpoints});
 }
 
 double TrainSession::flops_of(const Group& group) const {

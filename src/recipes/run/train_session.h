@@ -14,6 +14,7 @@
 #include "recipes/run/benchmark.h"
 #include "recipes/run/expert_balance.h"
 #include "recipes/run/metrics.h"
+#include "recipes/run/run_advice.h"
 #include "recipes/run/run_context.h"
 #include "recipes/run/run_log.h"
 #include "recipes/run/session_checkpoint.h"
@@ -54,6 +55,10 @@ class TrainSession final {
   void record(std::string_view event, double begin, Json fields = Json::object());
   /// Records a step that goes on with a loss or norm that is not finite.
   void record_non_finite(const training::StepResult& result);
+  /// Has the numbers of a step looked at.
+  void advise(const training::StepResult& result, double tokens_per_second);
+  /// Records a step whose update was left out, with the position in the data behind its batches.
+  void record_skipped(const training::StepResult& result, const Group& group);
   Group next_group();
   /// One optimizer step with logging, validation and saving; returns true when the run ends after
   /// it.
@@ -61,6 +66,8 @@ class TrainSession final {
   training::StepResult train(const Group& group);
   std::vector<std::pair<std::string, double>> validate();
   ExitCode run_to_end();
+  /// Of a run that is started again: why it does nothing, and what would make it train.
+  void say_it_is_finished();
   void save(const SaveRequest& request);
   void record_save(const std::optional<FinishedSave>& save);
   /// Has the trackers take what is left; the other ranks wait.
@@ -91,11 +98,13 @@ class TrainSession final {
   Validation validation_;
   SessionCheckpoint checkpoint_;
   StepMeter meter_;
+  RunAdvice advice_;
   models::FlopCount count_flops_;
   std::optional<RunLog> log_;                     // set by start(), except in a benchmark
   std::optional<Benchmark> benchmark_;            // set by run() in a benchmark
   std::optional<loggers::ProgressBar> progress_;  // set by run()
   double begin_seconds_ = 0;                      // when the first step began
+  double data_seconds_ = 0;                       // that the latest batches took to come
   int stopped_by_ = 0;  // the signal that ended the run before its last step
 };
 
