@@ -65,19 +65,21 @@ struct LabelledRun {
   std::string label;
 };
 
-/// Labels that no two runs share: a run's path, which the list shows too. The folder itself, whose
-/// path is "", and paths that are not UTF-8 are shown by names that others may have.
-std::vector<LabelledRun> labelled(const std::vector<RunSummary>& runs) {
-  std::vector<LabelledRun> all;
-  for (const RunSummary& run : runs) {
+/// A label that no two of the runs share: the run's path, which the list shows too. The folder
+/// itself, whose path is "", and paths that are not UTF-8 are shown by names that others may have.
+std::string label_of(const RunSummary& run, const std::vector<RunSummary>& runs) {
+  if (run.id.empty()) {
     const bool is_path_of_another = std::ranges::any_of(
         runs, [&](const RunSummary& other) { return &other != &run && other.id == run.name; });
-    std::string label = run.name;
-    if (run.id.empty() && is_path_of_another) label = ".";
-    // No path begins so.
-    if (!run.id.empty() && run.name != run.id) label = cat("./", percent_encoded(run.id));
-    all.push_back({run, std::move(label)});
+    return is_path_of_another ? "." : run.name;
   }
+  // No path begins so.
+  return run.name == run.id ? run.name : cat("./", percent_encoded(run.id));
+}
+
+std::vector<LabelledRun> labelled(const std::vector<RunSummary>& runs) {
+  std::vector<LabelledRun> all;
+  for (const RunSummary& run : runs) all.push_back({run, label_of(run, runs)});
   return all;
 }
 
