@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks that need no build: rooms, text rules, the recipe reference, the manual page, formatting, shell scripts; clang-tidy on request.
+# Checks that need no build: rooms, text rules, the recipe reference, the manual page, whether mutations apply, formatting,
+# shell scripts; clang-tidy on request.
 # usage: scripts/check.sh [--tidy [BASE]]
 #   --tidy  also runs clang-tidy on the files that differ from the commit BASE (default: HEAD~1)
 set -euo pipefail
@@ -23,6 +24,13 @@ tidy_changed() {
     xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p build/lint 2> >(grep -v ' warnings generated' >&2)
 }
 
+# A patch that no longer fits is made anew with the code that it breaks.
+mutations_apply() {
+  local patch status=0
+  for patch in tests/mutations/*.patch; do git apply --check "$patch" || status=1; done
+  return "$status"
+}
+
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- \
   '*.cpp' '*.h' '*.cu' '*.cuh' | grep -E '^(src|tests|examples|fuzz|scripts)/' || true)
 mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
@@ -34,6 +42,7 @@ run "text" python3 scripts/check_text.py .
 # A test holds the schema against the program; this holds the page against the schema.
 run "the recipe reference" python3 scripts/make_recipe_reference.py --check
 run "the manual page" python3 scripts/make_man_page.py --check
+run "the mutations" mutations_apply
 for tool in clang-format-14 shellcheck; do
   if ! command -v "$tool" >/dev/null; then
     echo "check: $tool is missing; run scripts/setup.sh --dev" >&2
