@@ -267,7 +267,7 @@ at::Tensor visible_pairs(const AttentionBlock& block, const at::Tensor& q, int64
     mask = mask.logical_and(keys.unsqueeze(0).lt(runs.narrow(-1, 1, 1)));
   }
   if (block.chosen_keys.defined()) {
-    // Of queries with few visible keys, some chosen ones are after the block's last key.
+    // A query with few visible keys has chosen some that are after the block's last key.
     const at::Tensor chosen = block.chosen_keys.to(at::kLong) - block.first_key;
     const at::Tensor is_here = chosen.ge(0).logical_and(chosen.lt(num_keys));
     at::Tensor is_chosen = at::zeros({q.size(0), q.size(1), num_keys + 1}, mask.options());

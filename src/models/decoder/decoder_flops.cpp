@@ -28,7 +28,7 @@ double attention_flops(const DecoderConfig& config, double B, double S, double r
   return 6 * B * L * S * h * h * r * ((2 * q + 1) + S / h + 1);
 }
 
-/// Of all layers, where a query sees `keys` keys.
+/// Operations of all layers' latent attention, where a query sees `keys` keys.
 double latent_attention_flops(const DecoderConfig& config, double B, double S, double keys) {
   const LatentAttentionOptions& sizes = *config.latent_attention;
   const int64_t h = config.hidden_size;
@@ -42,7 +42,7 @@ double latent_attention_flops(const DecoderConfig& config, double B, double S, d
   return 6 * B * static_cast<double>(config.num_layers()) * (S * weights + S * keys * width);
 }
 
-/// Of an MLP in every layer, and of the head.
+/// Operations of the MLPs or experts of all layers, and of the head.
 double mlps_and_head_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   const auto V = static_cast<double>(config.vocab_size);

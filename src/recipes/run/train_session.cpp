@@ -222,7 +222,7 @@ void TrainSession::say_it_is_finished() {
   const std::string done =
       ends_by_steps ? cat(scheduler_.step(), " of ", scheduler_.max_steps(), " steps")
                     : cat(scheduler_.epoch(), " of ", scheduler_.num_epochs(), " epochs");
-  // Of both, the one that bounds the run is what raising helps.
+  // More steps or more epochs help, whichever of the two ended the run.
   const bool is_bounded_by_steps =
       ends_by_steps && scheduler_.max_steps() == recipe_.step_scheduler.max_steps;
   context_.reporter->info(cat("already finished: ", done,

@@ -66,7 +66,8 @@ class TrainSession final {
   training::StepResult train(const Group& group);
   std::vector<std::pair<std::string, double>> validate();
   ExitCode run_to_end();
-  /// Of a run that is started again: why it does nothing, and what would make it train.
+  /// Says why a run that had finished does nothing when it is started again, and what would make
+  /// it train.
   void say_it_is_finished();
   void save(const SaveRequest& request);
   void record_save(const std::optional<FinishedSave>& save);
