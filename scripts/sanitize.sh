@@ -21,7 +21,9 @@ mkdir -p "$build"
 echo "sanitize: building $* with $kind" >&2
 end=$(($(date +%s) + seconds))
 built=0
-timeout "$seconds" cmake --build "$build" --target "${@/#/test_}" >"$build/build.log" 2>&1 || built=$?
+targets=("${@/#/test_}")
+case " $* " in *" recipes "* | *" cli "*) targets+=(automodel) ;; esac # their tests start the program
+timeout "$seconds" cmake --build "$build" --target "${targets[@]}" >"$build/build.log" 2>&1 || built=$?
 if ((built == 124)); then
   echo "sanitize: no time to build with $kind: $(tail -n 1 "$build/build.log" | cut -d' ' -f1) steps done" >&2
   exit 0
@@ -31,9 +33,10 @@ elif ((built != 0)); then
 fi
 
 export OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000
-export AUTOMODEL_SOURCE_DIR=$root AUTOMODEL_BINARY=/nonexistent
-# LibTorch's one-time allocations are no leaks, and its containers are not annotated.
-export ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0:allocator_may_return_null=1
+export AUTOMODEL_SOURCE_DIR=$root AUTOMODEL_BINARY=$build/automodel
+# LibTorch's one-time allocations are no leaks, and its containers are not annotated; a test's library that
+# fails calls is loaded before the sanitizer's.
+export ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0:allocator_may_return_null=1:verify_asan_link_order=0
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=0
 
