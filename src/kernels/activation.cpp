@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
+#include "kernels/made_again.h"
 #include "kernels/pointwise.h"
 #include "kernels/reference.h"
 
@@ -32,25 +33,37 @@ using torch::autograd::tensor_list;
 
 constexpr int64_t kActivationRows = 32;
 
+/// act(gate) * up by a loop.
+at::Tensor gate_by_loop(const at::Tensor& gate_up, int act) {
+  const int64_t half = gate_up.size(-1) / 2;
+  std::vector<int64_t> sizes = gate_up.sizes().vec();
+  sizes.back() = half;
+  at::Tensor out = at::empty(sizes, gate_up.options());
+  by_storage(gate_up, [&](auto storage) {
+    using T = decltype(storage);
+    const T* in = numbers_of<T>(gate_up);
+    T* result = numbers_of<T>(out);
+    at::parallel_for(0, out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
+      cpu::loops().of<T>().gated_forward(in + begin * 2 * half, result + begin * half, end - begin,
+                                         half, act);
+    });
+  });
+  return out;
+}
+
 struct GatedActivation : torch::autograd::Function<GatedActivation> {
+  static constexpr uint32_t kOutputMadeAgain = 0;
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_in, int64_t act) {
     const at::Tensor gate_up = gate_up_in.contiguous();
-    const int64_t half = gate_up.size(-1) / 2;
-    std::vector<int64_t> sizes = gate_up.sizes().vec();
-    sizes.back() = half;
-    at::Tensor out = at::empty(sizes, gate_up.options());
-    by_storage(gate_up, [&](auto storage) {
-      using T = decltype(storage);
-      const T* in = numbers_of<T>(gate_up);
-      T* result = numbers_of<T>(out);
-      at::parallel_for(0, out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
-        cpu::loops().of<T>().gated_forward(in + begin * 2 * half, result + begin * half,
-                                           end - begin, half, static_cast<int>(act));
-      });
-    });
     context->save_for_backward({gate_up});
     context->saved_data["act"] = act;
-    return out;
+    return gate_by_loop(gate_up, static_cast<int>(act));
+  }
+
+  static at::Tensor again(AutogradContext& context) {
+    return gate_by_loop(context.get_saved_variables()[0],
+                        static_cast<int>(context.saved_data["act"].toInt()));
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
@@ -129,6 +142,13 @@ void activate_backward_by_loop(const at::Tensor& d_out, const at::Tensor& x, con
 }
 
 struct Activated : torch::autograd::Function<Activated> {
+  static constexpr uint32_t kOutputMadeAgain = 0;
+
+  static at::Tensor again(AutogradContext& context) {
+    return activate_by_loop(context.get_saved_variables()[0],
+                            static_cast<int>(context.saved_data["act"].toInt()));
+  }
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in, int64_t act) {
     const at::Tensor x = x_in.contiguous();
     context->save_for_backward({x});
@@ -201,6 +221,14 @@ at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& 
   d_gate_up.narrow(-1, 0, half).copy_(activate_backward(d_out * up, gate, activation));
   d_gate_up.narrow(-1, half, half).copy_(d_out * activate(gate, activation));
   return d_gate_up;
+}
+
+bool has_activated(torch::autograd::Node& node, uint32_t output) {
+  return NodesOf<Activated, GatedActivation>::has_made(node, output);
+}
+
+at::Tensor activated_again(torch::autograd::Node& node) {
+  return NodesOf<Activated, GatedActivation>::again(node);
 }
 
 }  // namespace automodel::kernels

@@ -2,8 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace automodel::kernels {
 
@@ -32,5 +37,11 @@ at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& 
 
 /// The gradient of x from that of activate's result.
 at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activation activation);
+
+/// Whether the autograd node has returned a tensor as its output `output` that is the result of
+/// activate or gated_activation by a loop, and can make it again (kept_input.h).
+bool has_activated(torch::autograd::Node& node, uint32_t output);
+/// The result of such a node, to the bit. In backward only, before the node's own.
+at::Tensor activated_again(torch::autograd::Node& node);
 
 }  // namespace automodel::kernels

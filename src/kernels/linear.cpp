@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/fused.h"
+#include "kernels/kept_input.h"
 #include "kernels/product.h"
 #include "kernels/result_keeper.h"
 
@@ -18,9 +19,9 @@ at::Tensor rows_of(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)}).to(at::kFloat);
 }
 
-/// The input as the backward pass needs it: only a trained weight's gradient is made of it.
-at::Tensor kept_input(const at::Tensor& x, const at::Tensor& weight) {
-  return weight.requires_grad() ? x : at::Tensor();
+/// What is saved of the input: only a trained weight's gradient is made of it.
+at::Tensor trained_input(AutogradContext& context, const at::Tensor& x, const at::Tensor& weight) {
+  return weight.requires_grad() ? input_to_save(context, x) : at::Tensor();
 }
 
 std::vector<int64_t> input_sizes(const at::Tensor& gradient, const at::Tensor& weight) {
@@ -34,7 +35,7 @@ std::vector<int64_t> input_sizes(const at::Tensor& gradient, const at::Tensor& w
 struct LinearWidened : torch::autograd::Function<LinearWidened> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
-    context->save_for_backward({kept_input(x, weight), weight});
+    context->save_for_backward({trained_input(*context, x, weight), weight});
     context->saved_data["has_bias"] = bias.has_value();
     if (kept != nullptr) return kept->detach();
     const at::Tensor rows = rows_of(x);
@@ -47,7 +48,6 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
     const at::Tensor& weight = saved[1];
     const at::Tensor gradient = rows_of(gradients[0]);
     at::Tensor d_x, d_weight, d_bias;
@@ -57,6 +57,7 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
                 .view(input_sizes(gradients[0], weight));
     }
     if (context->needs_input_grad(1)) {
+      const at::Tensor x = saved_input(*context, saved[0]);
       d_weight = product(gradient.t(), rows_of(x)).to(weight.scalar_type());
     }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
@@ -89,58 +90,26 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& x,
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor* kept) {
-    context->save_for_backward({kept_input(x, weight), weight});
+    context->save_for_backward({trained_input(*context, x, weight), weight});
     context->saved_data["has_bias"] = bias.has_value();
     return kept != nullptr ? kept->detach() : product_of_rows(x, weight, bias);
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
     const at::Tensor& weight = saved[1];
     const at::Tensor gradient = gradients[0].reshape({-1, gradients[0].size(-1)});
     at::Tensor d_x, d_weight, d_bias;
     if (context->needs_input_grad(0)) {
       d_x = product(gradient, weight).view(input_sizes(gradients[0], weight));
     }
-    if (context->needs_input_grad(1)) d_weight = weight_gradient(gradient, x, weight);
+    if (context->needs_input_grad(1)) {
+      d_weight = weight_gradient(gradient, saved_input(*context, saved[0]), weight);
+    }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
       d_bias = gradient.sum(0);
     }
     return {d_x, d_weight, d_bias, at::Tensor()};
-  }
-};
-
-/// Linear of an activation's result, which is made again in backward.
-struct ActivatedLinear : torch::autograd::Function<ActivatedLinear> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in,
-                            const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                            int64_t activation, const at::Tensor* kept) {
-    const at::Tensor x = x_in.contiguous();
-    context->save_for_backward({x, weight});
-    context->saved_data["has_bias"] = bias.has_value();
-    context->saved_data["activation"] = activation;
-    if (kept != nullptr) return kept->detach();
-    return product_of_rows(activate(x, static_cast<Activation>(activation)), weight, bias);
-  }
-
-  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
-    const at::Tensor& weight = saved[1];
-    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
-    const at::Tensor gradient = gradients[0].reshape({-1, gradients[0].size(-1)});
-    at::Tensor d_x, d_weight, d_bias;
-    if (context->needs_input_grad(1)) {
-      d_weight = weight_gradient(gradient, activate(x, activation), weight);
-    }
-    if (context->needs_input_grad(0)) {
-      d_x = activate_backward(product(gradient, weight).view(x.sizes()), x, activation);
-    }
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
-      d_bias = gradient.sum(0);
-    }
-    return {d_x, d_weight, d_bias, at::Tensor(), at::Tensor()};
   }
 };
 
@@ -153,20 +122,6 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   const at::Tensor* there = kept ? kept->data() : nullptr;
   at::Tensor out = is_slow_to_multiply(x) ? LinearWidened::apply(x, weight, offset, there)
                                           : Linear::apply(x, weight, offset, there);
-  if (!kept) offer_result(ResultKind::kMatrixProduct, {out});
-  return out;
-}
-
-at::Tensor activated_linear(const at::Tensor& x, Activation activation, const at::Tensor& weight,
-                            const at::Tensor& bias) {
-  if (!is_fusable({x, weight, bias}) || x.numel() == 0 || !weight.requires_grad()) {
-    return linear(activate(x, activation), weight, bias);
-  }
-  const std::optional<at::Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
-  const auto kept = take_result(ResultKind::kMatrixProduct);
-  const at::Tensor out =
-      ActivatedLinear::apply(x, weight, offset, static_cast<int64_t>(activation),
-                             static_cast<const at::Tensor*>(kept ? kept->data() : nullptr));
   if (!kept) offer_result(ResultKind::kMatrixProduct, {out});
   return out;
 }

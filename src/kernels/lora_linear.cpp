@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "kernels/fused.h"
+#include "kernels/kept_input.h"
 #include "kernels/linear.h"
 #include "kernels/product.h"
 #include "kernels/result_keeper.h"
@@ -45,7 +46,7 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
     const at::Tensor h = product(rows, Factor(a).t());
     context->saved_data["has_bias"] = bias.has_value();
     context->saved_data["place"] = c10::IValue::make_capsule(place);
-    context->save_for_backward({x, weight, a, b, h});
+    context->save_for_backward({input_to_save(*context, x), weight, a, b, h});
     if (kept != nullptr) return kept->detach();
     const at::Tensor out = product(rows, Factor(weight).t(), {.bias = bias.value_or(at::Tensor())});
     for_each_adapter(*place, rank, [&](const OutputRange& range, int64_t column, int64_t row) {
@@ -59,7 +60,6 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor& x = saved[0];
     const at::Tensor& weight = saved[1];
     const at::Tensor& a = saved[2];
     const at::Tensor& b = saved[3];
@@ -80,12 +80,15 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
     at::Tensor d_a, d_x;
     // Inputs that are there are counted: x, weight, bias, a, b.
     if (context->needs_input_grad(context->saved_data["has_bias"].toBool() ? 3 : 2)) {
+      const at::Tensor x = saved_input(*context, saved[0]);
       d_a = product(Factor(d_h).t(), x.reshape({-1, x.size(-1)}));
     }
     if (context->needs_input_grad(0)) {
       d_x = product(gradient, weight);
       product_into(d_h, a, d_x, {.adds = true});
-      d_x = d_x.view(x.sizes());
+      std::vector<int64_t> sizes = gradients[0].sizes().vec();
+      sizes.back() = weight.size(1);
+      d_x = d_x.view(sizes);
     }
     return {d_x, at::Tensor(), at::Tensor(), d_a, d_b, at::Tensor(), at::Tensor()};
   }

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
+#include "kernels/made_again.h"
 #include "kernels/reference.h"
 
 namespace automodel::kernels {
@@ -66,7 +67,30 @@ std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::
   return {std::move(dx), dw.to(weight.scalar_type())};
 }
 
+/// The y of forward_rows().
+at::Tensor rms_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                     bool adds_one) {
+  const int64_t dim = x.size(-1);
+  at::Tensor y = at::empty_like(x);
+  by_storage(x, [&](auto storage) {
+    using T = decltype(storage);
+    at::parallel_for(0, x.numel() / dim, kNormRows, [&](int64_t begin, int64_t end) {
+      cpu::loops().of<T>().rms_again(numbers_of<T>(x) + begin * dim, numbers_of<T>(weight),
+                                     rstd.data_ptr<float>() + begin, numbers_of<T>(y) + begin * dim,
+                                     end - begin, dim, adds_one);
+    });
+  });
+  return y;
+}
+
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static constexpr uint32_t kOutputMadeAgain = 0;
+
+  static at::Tensor again(AutogradContext& context) {
+    const auto saved = context.get_saved_variables();
+    return rms_again(saved[0], saved[1], saved[2], context.saved_data["adds_one"].toBool());
+  }
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_in,
                             const at::Tensor& weight, double eps, bool adds_one) {
     const at::Tensor x = x_in.contiguous();
@@ -88,6 +112,10 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 };
 
 struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
+  static constexpr uint32_t kOutputMadeAgain = 1;
+
+  static at::Tensor again(AutogradContext& context) { return RmsNorm::again(context); }
+
   static tensor_list forward(AutogradContext* context, const at::Tensor& x_in,
                              const at::Tensor& residual, const at::Tensor& weight, double eps,
                              bool adds_one) {
@@ -116,6 +144,25 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
 
 /// A norm of x, or of the sum of x and another tensor: {norm, sum}, the sum where it is made.
 struct LayerNorm : torch::autograd::Function<LayerNorm> {
+  static constexpr uint32_t kOutputMadeAgain = 0;
+
+  static at::Tensor again(AutogradContext& context) {
+    const auto saved = context.get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const int64_t dim = x.size(-1);
+    at::Tensor y = at::empty_like(x);
+    by_storage(x, [&](auto storage) {
+      using T = decltype(storage);
+      at::parallel_for(0, x.numel() / dim, kNormRows, [&](int64_t begin, int64_t end) {
+        cpu::loops().of<T>().layer_again(numbers_of<T>(x) + begin * dim, numbers_of<T>(saved[1]),
+                                         numbers_of<T>(saved[3]),
+                                         saved[2].data_ptr<float>() + 2 * begin,
+                                         numbers_of<T>(y) + begin * dim, end - begin, dim);
+      });
+    });
+    return y;
+  }
+
   static tensor_list forward(AutogradContext* context, const at::Tensor& x_in,
                              const std::optional<at::Tensor>& residual_in, const at::Tensor& weight,
                              const std::optional<at::Tensor>& bias, double eps) {
@@ -140,7 +187,7 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
             static_cast<float>(eps));
       });
     });
-    context->save_for_backward({residual_in ? sum : x, weight, moments});
+    context->save_for_backward({residual_in ? sum : x, weight, moments, b});
     context->saved_data["has_residual"] = residual_in.has_value();
     context->saved_data["has_bias"] = bias.has_value();
     context->set_materialize_grads(false);
@@ -184,6 +231,8 @@ std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
+using Norms = NodesOf<RmsNorm, AddRmsNorm, LayerNorm>;
+
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options) {
@@ -226,6 +275,14 @@ std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::
   }
   tensor_list out = LayerNorm::apply(x, residual, weight.contiguous(), if_defined(bias), eps);
   return {out[1], out[0]};
+}
+
+bool has_normed(torch::autograd::Node& node, uint32_t output) {
+  return Norms::has_made(node, output);
+}
+
+at::Tensor normed_again(torch::autograd::Node& node) {
+  return Norms::again(node);
 }
 
 }  // namespace automodel::kernels

@@ -2,7 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <utility>
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace automodel::kernels {
 
@@ -32,5 +37,11 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual,
                                                  const at::Tensor& weight, const at::Tensor& bias,
                                                  double eps);
+
+/// Whether the autograd node has returned a tensor as its output `output` that is a norm of one of
+/// the functions above, the fused one, and can make it again (kept_input.h).
+bool has_normed(torch::autograd::Node& node, uint32_t output);
+/// The norm of such a node, to the bit. In backward only, before the node's own.
+at::Tensor normed_again(torch::autograd::Node& node);
 
 }  // namespace automodel::kernels

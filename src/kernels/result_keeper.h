@@ -10,7 +10,7 @@ namespace automodel::kernels {
 /// Results that may be kept rather than computed twice.
 enum class ResultKind {
   kAttention,     ///< {out, lse} of causal_attention's fused path
-  kMatrixProduct  ///< {product} of linear, activated_linear and lora_linear
+  kMatrixProduct  ///< {product} of linear and lora_linear
 };
 
 /// Receives the costly results of a forward pass and may return them when the pass is repeated.

@@ -12,8 +12,8 @@ struct ActivationShape {
   bool is_plain = false;   ///< neither float32 nor bfloat16: plain operations, no fused kernels
   bool is_part = false;    ///< of longer sequences: attention by blocks in float32
   bool on_device = false;  ///< not a CPU: plain operations in any dtype, attention by blocks
-  bool has_adapted_down =
-      false;  ///< MLPs' second projections have adapters, which keep their input
+  /// MLPs' second projections have adapters with dropout, which keep their input.
+  bool has_dropped_down = false;
 
   /// Whether the fused kernels run, in float32 or bfloat16.
   bool is_fused() const { return !is_plain && !on_device; }

@@ -35,16 +35,6 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
   return unit_hook_({x}, [this](const TensorList& in) { return TensorList{multiply(in[0])}; })[0];
 }
 
-at::Tensor Linear::forward_activated(const at::Tensor& x, kernels::Activation activation) const {
-  const bool is_alone = !hook_ && !unit_hook_.has_behavior() && !lora_ && !four_bits_;
-  if (!is_alone || product_dtype_.of(x).scalar_type() != weight_.scalar_type() ||
-      x.scalar_type() != weight_.scalar_type()) {
-    return forward(kernels::activate(x, activation));
-  }
-  return kernels::activated_linear(x, activation, options_.is_transposed ? weight_.t() : weight_,
-                                   bias_);
-}
-
 void Linear::add_lora(LoraOptions options) {
   AM_CHECK(lora_ == nullptr && !options_.is_transposed);
   LoraParameters parameters = register_lora(*this, options, options_.in_features);

@@ -48,9 +48,6 @@ class Linear final : public torch::nn::Module,
   Linear(const LinearOptions& options, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x) const;
-  /// forward(activate(x, activation)); without keeping both x and the activation's result for the
-  /// backward pass where nothing is added to the layer or put into it.
-  at::Tensor forward_activated(const at::Tensor& x, kernels::Activation activation) const;
   const at::Tensor& weight() const { return weight_; }
   const at::Tensor& bias() const { return bias_; }           ///< undefined without one
   const LinearOptions& options() const { return options_; }  ///< of the unsplit layer

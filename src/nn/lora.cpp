@@ -46,7 +46,7 @@ at::Tensor Lora::update(const at::Tensor& x, size_t part, int64_t row, const Pro
   const bool drops = is_training && options_.dropout > 0;
   at::Tensor in = x.to(a.scalar_type());
   if (drops && options_.dropout_position == DropoutPosition::kPre) in = in * mask(in, own);
-  at::Tensor out = at::linear(at::linear(in, a), b) * options_.scale;
+  at::Tensor out = kernels::linear(kernels::linear(in, a, {}), b, {}) * options_.scale;
   if (drops && options_.dropout_position == DropoutPosition::kPost) out = out * mask(out, own);
   return out;
 }

@@ -36,8 +36,8 @@ at::Tensor Mlp::forward(const at::Tensor& x) const {
     const std::vector<at::Tensor> parts = up.chunk(2, -1);
     up = at::cat({parts[0] * gate_scale_, parts[1]}, -1);
   }
-  const at::Tensor out = is_gated_ ? down_proj_->forward(kernels::gated_activation(up, activation_))
-                                   : down_proj_->forward_activated(up, activation_);
+  const at::Tensor out = down_proj_->forward(is_gated_ ? kernels::gated_activation(up, activation_)
+                                                       : kernels::activate(up, activation_));
   return output_scale_ == 1.0 ? out : out * output_scale_;
 }
 

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -158,6 +159,34 @@ TEST(Loops, AgreeOnActivations) {
       table.float32.activate_backward(gradient.data(), x.data(), gradient.data(), count, act);
       return std::vector<Floats>{out, gradient};
     });
+  }
+}
+
+template <typename T>
+bool have_same_bits(const std::vector<T>& x, const std::vector<T>& y) {
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(T)) == 0;
+}
+
+/// A norm that backward makes again has the bits of forward's.
+template <typename T>
+void expect_norms_made_again(const LoopTable& table, const RowLoops<T>& loops,
+                             std::vector<T> (*held)(const Floats&)) {
+  for (const int64_t dim : kLengths) {
+    SCOPED_TRACE(cat(table.isa, " of length ", dim));
+    Numbers numbers;
+    const std::vector<T> x = held(numbers(3 * dim)), w = held(numbers(dim)), b = held(numbers(dim));
+    std::vector<T> out(x), again(x);
+    Floats scales = zeros(3), moments = zeros(6);
+    loops.rms_forward(x.data(), nullptr, nullptr, w.data(), out.data(), scales.data(), 3, dim,
+                      1e-6f, true);
+    loops.rms_again(x.data(), w.data(), scales.data(), again.data(), 3, dim, true);
+    EXPECT_TRUE(have_same_bits(again, out));
+    for (const T* bias : {static_cast<const T*>(nullptr), b.data()}) {
+      loops.layer_forward(x.data(), nullptr, nullptr, w.data(), bias, out.data(), moments.data(), 3,
+                          dim, 1e-5f);
+      loops.layer_again(x.data(), w.data(), bias, moments.data(), again.data(), 3, dim);
+      EXPECT_TRUE(have_same_bits(again, out));
+    }
   }
 }
 
@@ -381,6 +410,13 @@ void expect_near(const Halves& x, const Floats& y) {
     size += std::pow(static_cast<double>(y[i]), 2);
   }
   EXPECT_LE(std::sqrt(error), 0.004 * std::sqrt(size) + 1e-30);
+}
+
+TEST(Loops, MakeForwardsNormsAgainInBackward) {
+  for (const LoopTable* table : tables()) {
+    expect_norms_made_again<float>(*table, table->float32, [](const Floats& x) { return x; });
+    expect_norms_made_again<Bfloat16>(*table, table->bfloat16, rounded);
+  }
 }
 
 TEST(Loops, OfBfloat16AreThoseOfFloat32Rounded) {

@@ -246,36 +246,5 @@ TEST(Linear, GivesGradientsToThoseWhoWantThem) {
   EXPECT_FALSE(weight.grad().defined());
 }
 
-TEST(ActivatedLinear, MatchesThePlainPathInEitherLayoutOfTheWeight) {
-  Numbers numbers(10);
-  const at::Tensor x = numbers.normal({3, 70, 41}) * 2, bias = numbers.normal({50});
-  for (const Activation activation : {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
-                                      Activation::kReluSquared, Activation::kSilu}) {
-    for (const bool is_transposed : {false, true}) {
-      SCOPED_TRACE(cat(static_cast<int>(activation), is_transposed ? " transposed" : ""));
-      const auto turned = [=](const at::Tensor& w) { return is_transposed ? w.t() : w; };
-      const Operation ours = [=](const Tensors& in) {
-        return Tensors{activated_linear(in[0], activation, turned(in[1]), in[2])};
-      };
-      const Operation atens = [=](const Tensors& in) {
-        return Tensors{at::linear(activate_reference(in[0], activation), turned(in[1]), in[2])};
-      };
-      const Tensors inputs = {
-          x, is_transposed ? numbers.normal({41, 50}) : numbers.normal({50, 41}), bias};
-      expect_fused_as_close(ours, atens, inputs);
-    }
-  }
-}
-
-TEST(ActivatedLinear, KeepsNothingButItsInput) {
-  Numbers numbers(11);
-  const at::Tensor x = numbers.normal({256, 40}).requires_grad_();
-  const at::Tensor weight = numbers.normal({8, 40}).requires_grad_();
-  const auto counter = std::make_shared<test::AllocationCounter>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
-  const at::Tensor out = activated_linear(x, Activation::kGelu, weight, at::Tensor());
-  EXPECT_EQ(counter->live(), 256 * 8 * 4);
-}
-
 }  // namespace
 }  // namespace automodel::kernels

@@ -62,6 +62,9 @@ struct RowLoops {
   /// y = x * rstd * (w or 1 + w); with `residual`, x + residual is written to `sum` first.
   void (*rms_forward)(const T* x, const T* residual, T* sum, const T* w, T* y, float* rstd,
                       int64_t rows, int64_t dim, float eps, bool adds_one);
+  /// rms_forward's y, bit for bit, of what it wrote.
+  void (*rms_again)(const T* x, const T* w, const float* rstd, T* y, int64_t rows, int64_t dim,
+                    bool adds_one);
   /// dx = d_sum (may be null) + gradient through the norm; dw += gradient of w.
   void (*rms_backward)(const T* dy, const T* x, const T* w, const float* rstd, const T* d_sum,
                        T* dx, float* dw, int64_t rows, int64_t dim, bool adds_one);
@@ -69,6 +72,9 @@ struct RowLoops {
   /// first. b may be null. `moments` gets each row's mean and rstd.
   void (*layer_forward)(const T* x, const T* residual, T* sum, const T* w, const T* b, T* y,
                         float* moments, int64_t rows, int64_t dim, float eps);
+  /// layer_forward's y, bit for bit, of what it wrote.
+  void (*layer_again)(const T* x, const T* w, const T* b, const float* moments, T* y, int64_t rows,
+                      int64_t dim);
   /// dx = d_sum (may be null) + gradient through the norm; d_weights, dim numbers of w's and then
   /// dim of b's gradient, are added to.
   void (*layer_backward)(const T* dy, const T* x, const T* w, const float* moments, const T* d_sum,

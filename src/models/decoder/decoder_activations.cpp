@@ -12,9 +12,10 @@
 // T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
 // their heads, I intermediate size, e bytes of an element. Per token, a Llama block of the
 // fused kernels keeps
-//   input D, norm D, heads Q + 2K, attention Q, sum D, norm D, gate and up 2I, their product I
+//   input D, heads Q + 2K, attention Q, sum D, gate and up 2I
 //   (elements; with norms of heads Q + 2K more) and 2 + N (with these norms N + M more) float32
-// and another block of the same sizes in bfloat16, where the plain operations run,
+// while the norms' results and the product of gate and up are made again; and another block of the
+// same sizes in bfloat16, where the plain operations run,
 //   each norm 8D + 4 + 2D, heads in float32 12Q, probabilities 8 N S, attention 2Q,
 //   gate, up, activation and product 8I                     (bytes).
 
@@ -43,7 +44,8 @@ class BlockSizes final {
         q_(num_heads_ * config.qk_dim()),
         k_((config.latent_attention ? num_heads_ : num_kv_heads_) * config.qk_dim()),
         intermediate_(config.intermediate_size / shape.num_mlp_parts),
-        keeps_down_input_(shape.num_mlp_parts > 1 || shape.has_adapted_down),
+        keeps_down_input_(shape.has_dropped_down),
+        is_split_(shape.num_head_parts > 1 || shape.num_mlp_parts > 1),
         num_expert_ranks_(shape.num_expert_ranks),
         num_same_token_ranks_(shape.num_same_token_ranks) {}
 
@@ -130,20 +132,32 @@ class BlockSizes final {
 
   int64_t up() const { return tokens_ * intermediate_ * e_; }
 
-  /// Kept between the first projection's output and the second one's input.
+  /// Kept between the first projection's output and the second one's input, included.
   int64_t mlp() const {
-    using kernels::Activation;
     if (is_moe()) return experts().kept();
-    const bool has_loop =
-        config_.activation == Activation::kSilu || config_.activation == Activation::kGeluTanh;
-    if (config_.is_mlp_gated) return (is_fused_ && has_loop ? 3 : 4) * up();
-    return (config_.activation == Activation::kRelu || is_activation_made_again() ? 1 : 2) * up();
+    if (has_activation_loop()) return (num_raised() + (keeps_down_input_ ? 1 : 0)) * up();
+    if (config_.is_mlp_gated) return 4 * up();
+    return (config_.activation == kernels::Activation::kRelu ? 1 : 2) * up();
   }
 
-  /// Whether the second projection makes its input again in backward.
-  bool is_activation_made_again() const {
-    return is_fused_ && !config_.is_mlp_gated && !keeps_down_input_;
+  /// The first projection's results, of `up()` bytes each.
+  int64_t num_raised() const { return config_.is_mlp_gated ? 2 : 1; }
+
+  /// Whether a loop computes the activation, whose result is then made again in backward.
+  bool has_activation_loop() const {
+    using kernels::Activation;
+    const Activation activation = config_.activation;
+    const bool has_loop =
+        config_.is_mlp_gated
+            ? activation == Activation::kSilu || activation == Activation::kGeluTanh
+            : activation != Activation::kSilu && activation != Activation::kRelu;
+    return is_fused_ && has_loop;
   }
+  bool is_activation_made_again() const { return has_activation_loop() && !keeps_down_input_; }
+
+  /// What a projection keeps of a norm's result, which fused kernels make again in backward; of a
+  /// rank's part of the projection the input is another tensor.
+  int64_t normed_input() const { return is_fused_ && !is_split_ ? 0 : hidden(); }
 
   bool has_plain_gate() const { return config_.is_mlp_gated && !is_fused_; }
 
@@ -198,11 +212,13 @@ class BlockSizes final {
     return {*config_.moe, {tokens_ / parts_, num_expert_ranks_, num_same_token_ranks_, e_}};
   }
 
-  /// Where one mixer's input or both are scaled, there are two instead of one.
-  int64_t scaled_inputs() const {
-    const bool are_same =
-        config_.attention_input_scale == 1.0 && config_.mamba2->input_scale == 1.0;
-    return are_same ? 0 : hidden();
+  /// What is kept of the first projections' input, a norm's result or a scaled copy of it.
+  int64_t mixer_input() const {
+    if (layer_.mixer != Mixer::kAttentionAndMamba2) return normed_input();
+    const bool scales_one = config_.attention_input_scale != 1.0;
+    const bool scales_other = config_.mamba2->input_scale != 1.0;
+    const int64_t num_copies = int64_t{scales_one} + int64_t{scales_other};
+    return num_copies * hidden() + (num_copies < 2 ? normed_input() : 0);
   }
 
   int64_t attention_branch() const {
@@ -211,8 +227,7 @@ class BlockSizes final {
     int64_t kept = dropout();
     if (layer_.has_state()) kept += state();
     if (layer_.has_attention()) kept += heads() + attention() + gates;
-    if (layer_.mixer == Mixer::kAttentionAndMamba2) kept += scaled_inputs();
-    if (config_.has_pre_norms()) kept += hidden_norm() + hidden();
+    if (config_.has_pre_norms()) kept += hidden_norm() + mixer_input();
     if (config_.has_post_norms()) kept += post_norm();
     return kept;
   }
@@ -220,8 +235,12 @@ class BlockSizes final {
   int64_t mlp_branch() const {
     if (!has_mlp()) return 0;
     // The first projection's input; experts take the stream as it is.
-    int64_t kept = (is_moe() ? stream() : hidden()) + mlp() + dropout();
-    if (config_.norm_placement == NormPlacement::kParallel) kept -= hidden();  // attention's too
+    int64_t kept = mlp() + dropout();
+    if (is_moe()) {
+      kept += stream();
+    } else if (config_.norm_placement != NormPlacement::kParallel) {  // there it is attention's
+      kept += config_.has_mlp_pre_norms() ? normed_input() : hidden();
+    }
     if (config_.has_mlp_pre_norms()) {
       kept += hidden_norm() + (norm_keeps_input() ? stream() : 0);
     }
@@ -252,12 +271,13 @@ class BlockSizes final {
       const int64_t attending = layer_.has_attention() ? attending_backward() : 0;
       return std::max({state_working() - mlp_branch(), 3 * hidden(), attending - mlp_branch()});
     }
-    const int64_t width = config_.is_mlp_gated ? 2 : 1;
+    const int64_t width = num_raised();
     const int64_t weight = config_.hidden_size * intermediate_ * e_;
-    // With an activation that is made again its gradient and that of its input are there at once.
+    // An activation that is made again and its gradient are there at once.
     const int64_t down = hidden() + (is_activation_made_again() ? 2 : 1) * up() + weight;
     const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
-    const int64_t first = 2 * hidden() + width * up() - mlp() + width * weight;
+    const int64_t normed = config_.has_mlp_pre_norms() ? hidden() - normed_input() : 0;
+    const int64_t first = 2 * hidden() + normed + width * up() - mlp() + width * weight;
     const int64_t attending = attending_backward() - mlp_branch();
     if (is_moe()) return std::max(experts().backward_working() + 2 * stream(), attending);
     return std::max({down, activation, first, attending});
@@ -282,6 +302,7 @@ class BlockSizes final {
   int64_t k_;
   int64_t intermediate_;
   bool keeps_down_input_;
+  bool is_split_;
   int64_t num_expert_ranks_;
   int64_t num_same_token_ranks_;
 };

@@ -195,9 +195,11 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   plan.shape.is_plain =
       plan.computed_dtype() != at::kFloat && plan.computed_dtype() != at::kBFloat16;
   plan.shape.on_device = !device.is_cpu();
-  plan.shape.has_adapted_down = std::ranges::any_of(model->named_parameters(), [](const auto& it) {
-    return it.key().find(".down_proj.lora_") != std::string::npos;
-  });
+  const bool drops = recipe.peft && recipe.peft->dropout > 0;
+  plan.shape.has_dropped_down =
+      drops && std::ranges::any_of(model->named_parameters(), [](const auto& it) {
+        return it.key().find(".down_proj.lora_") != std::string::npos;
+      });
   for (const at::Tensor& parameter : model->parameters()) {
     plan.num_parameters += parameter.numel();
     plan.num_trained += parameter.requires_grad() ? parameter.numel() : 0;
