@@ -27,19 +27,28 @@ std::optional<Background> build_background(const Recipe& recipe, const RunContex
                     context.world->background_work(slow_work_options(recipe, *context.reporter))};
 }
 
+/// Makes a part of the session in a phase of its own.
+template <typename Make>
+auto made_in(PhaseTimes& times, std::string_view phase, const Make& make) {
+  auto made = make();
+  times.end(phase);
+  return made;
+}
+
 }  // namespace
 
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
     : recipe_(recipe),
       context_(context),
       signals_(recipe.step_scheduler.preemption_signal),
-      mesh_(build_mesh(recipe, *context.world)),
+      mesh_(made_in(*context.times, "mesh", [&] { return build_mesh(recipe, *context.world); })),
       model_(build_session_model(recipe, mesh_, context.place())),
       teacher_(recipe.distillation ? std::make_optional<Teacher>(recipe, mesh_, context.place())
                                    : std::nullopt),
-      balance_(build_expert_balance(recipe, mesh_, model_.parts)),
+      balance_(made_in(*context.times, "model",
+                       [&] { return build_expert_balance(recipe, mesh_, model_.parts); })),
       data_(build_data(recipe, mesh_.group("dp"), model_.model().dims().vocab_size,
-                       *context.reporter)),
+                       *context.reporter, *context.times)),
       scheduler_(recipe.step_scheduler, mesh_.size("dp"), data_.training->size()),
       train_step_(model_.engine(), *model_.optimizer,
                   build_schedule(recipe, scheduler_.max_steps()),
@@ -53,20 +62,24 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       meter_(build_step_meter(recipe, context)),
       advice_(*context.console, *context.events, context.group.rank() == 0),
       count_flops_(models::training_flops(model_.model().hf_config())) {
+  context_.times->end("session");
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
   for (const std::string& line : lines) context.reporter->info(line);
   if (teacher_) context.reporter->info(teacher_->describe());
+  context_.times->end("logs");
 }
 
 void TrainSession::start() {
   if (!recipe_.benchmark) describe_run();
+  context_.times->end("logs");
   Json start = Json::object();
   start["num_ranks"] = context_.group.size();
   context_.events->add("start", std::move(start));
   double begin = monotonic_seconds();
   const std::string checkpoint = checkpoint_.restore(state());
   const bool is_resumed = !checkpoint.empty();
+  if (is_resumed) context_.times->end("checkpoint");
   Json from = Json::object();
   from["from"] = is_resumed ? checkpoint : recipe_.model.source;
   if (is_resumed) record("resume", std::exchange(begin, monotonic_seconds()), from);
@@ -77,6 +90,7 @@ void TrainSession::start() {
     record("load", begin, std::move(from));
   }
   if (teacher_) teacher_->load(slow_work(), *context_.reporter);
+  context_.times->end("weights");
   if (recipe_.benchmark) return;
   slow_work().run("opening the logs", [&] {
     log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
@@ -114,6 +128,24 @@ void TrainSession::record_non_finite(const training::StepResult& result) {
   values["loss"] = result.loss;
   values["grad_norm"] = result.grad_norm;
   record("non_finite", monotonic_seconds(), std::move(values));
+}
+
+void TrainSession::say_timings(const training::StepResult& result) {
+  PhaseTimes& times = *std::exchange(context_.times, nullptr);
+  times.add("first step: forward and backward", result.forward_backward_seconds);
+  times.add("first step: optimizer", result.update_seconds);
+  times.end("first step: counts, records");
+  if (!context_.shows_timings) return;
+  context_.reporter->info(cat("timings: ", format_fixed(1e3 * times.total_seconds(), 1),
+                              " ms from the start to the end of the first step"));
+  for (const std::string& line : table_of(times)) context_.reporter->info(cat("timings: ", line));
+  Json phases = Json::object();
+  for (const PhaseTimes::Phase& phase : times.phases()) phases[phase.name] = phase.seconds;
+  Json fields = Json::object();
+  fields["step"] = scheduler_.step();
+  fields["seconds"] = times.total_seconds();
+  fields["phases"] = std::move(phases);
+  context_.events->add("timings", std::move(fields));
 }
 
 void TrainSession::advise(const training::StepResult& result, double tokens_per_second) {
@@ -196,6 +228,7 @@ ExitCode TrainSession::run_to_end() {
     while (!group.batches.empty() && !is_stopped) {
       // The next group is taken first: only then is it known whether this one ends the epoch.
       Group next = next_group();
+      if (context_.times != nullptr) context_.times->end("first batches");
       is_stopped = run_step(group, next.batches.empty());
       group = std::move(next);
     }
@@ -279,6 +312,7 @@ training::StepResult TrainSession::train(const Group& group) {
     if (result.is_skipped) record_skipped(result, group);
     advise(result, record.at("tps").as_double());
   }
+  if (context_.times != nullptr) say_timings(result);
   context_.reporter->progress(
       progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
   return result;

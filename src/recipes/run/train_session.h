@@ -55,6 +55,9 @@ class TrainSession final {
   void record(std::string_view event, double begin, Json fields = Json::object());
   /// Records a step that goes on with a loss or norm that is not finite.
   void record_non_finite(const training::StepResult& result);
+  /// After the first step of this process: ends the phases of the start, and says and records them
+  /// if asked to.
+  void say_timings(const training::StepResult& result);
   /// Has the numbers of a step looked at.
   void advise(const training::StepResult& result, double tokens_per_second);
   /// Records a step whose update was left out, with the position in the data behind its batches.
