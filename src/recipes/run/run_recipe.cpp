@@ -45,9 +45,9 @@ struct PreparedRun {
   std::vector<std::string> warnings;
   std::string trace_path;
   std::string log_path;
-  std::string device;        ///< "cpu", "cuda" or "": as the recipe says
-  Json record;        ///< begin_run_record()'s; its id is that of rank 0's process
-  PhaseTimes times;   ///< since the launching process started
+  std::string device;  ///< "cpu", "cuda" or "": as the recipe says
+  Json record;         ///< begin_run_record()'s; its id is that of rank 0's process
+  PhaseTimes times;    ///< since the launching process started
   bool shows_timings = false;
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "comm/sums.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "recipes/build/build_model.h"
@@ -198,7 +199,20 @@ TrainSession::Group TrainSession::next_group() {
 }
 
 int TrainSession::agreed_signal() {
-  return static_cast<int>(context_.group.agree_max(signals_.received()));
+  constexpr double kNano = 1e9;
+  const auto num_ranks = static_cast<size_t>(context_.group.size());
+  std::vector<int64_t> values(1 + num_ranks);
+  values[0] = signals_.received();
+  values[1 + static_cast<size_t>(context_.group.rank())] = std::llround(own_seconds_ * kNano);
+  values = comm::max_over(context_.group, std::move(values));
+  if (num_ranks > 1 && !recipe_.benchmark) {
+    loggers::RankTimes times{.step = scheduler_.step(), .num_stages = mesh_.size("pp")};
+    for (size_t rank = 0; rank < num_ranks; ++rank) {
+      times.seconds.push_back(static_cast<double>(values[1 + rank]) / kNano);
+    }
+    advice_.after_times(times);
+  }
+  return static_cast<int>(values[0]);
 }
 
 ExitCode TrainSession::run() {
@@ -296,9 +310,12 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
 training::StepResult TrainSession::train(const Group& group) {
   const int64_t step = scheduler_.step();
   const double begin = monotonic_seconds();
+  const double waited = context_.world->waited_seconds();
   balance_.begin_step(static_cast<int64_t>(group.batches.size()));
   const training::StepResult result = train_step_.run(group.batches, step);
   balance_.end_step(model_.engine());
+  own_seconds_ =
+      data_seconds_ + (monotonic_seconds() - begin) - (context_.world->waited_seconds() - waited);
   trace(cat("step ", step), "step", begin);
   if (benchmark_) {
     benchmark_->record(result, flops_of(group), group.batches[0].sequence_length());

@@ -76,6 +76,8 @@ class TrainSession final {
   void record_save(const std::optional<FinishedSave>& save);
   /// Has the trackers take what is left; the other ranks wait.
   void end_trackers();
+  /// After a step: the signal that any rank has received, 0 for none. The ranks tell each other on
+  /// the way how long they worked by themselves.
   int agreed_signal();
   SessionState state();
   /// How ranks wait while others read or write files.
@@ -109,7 +111,8 @@ class TrainSession final {
   std::optional<loggers::ProgressBar> progress_;  // set by run()
   double begin_seconds_ = 0;                      // when the first step began
   double data_seconds_ = 0;                       // that the latest batches took to come
-  int stopped_by_ = 0;  // the signal that ended the run before its last step
+  double own_seconds_ = 0;  // of these and the latest step: without waits for other ranks
+  int stopped_by_ = 0;      // the signal that ended the run before its last step
 };
 
 }  // namespace automodel::recipes
