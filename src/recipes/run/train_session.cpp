@@ -94,12 +94,16 @@ void TrainSession::start() {
   context_.times->end("weights");
   if (recipe_.benchmark) return;
   slow_work().run("opening the logs", [&] {
-    log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
-                 is_resumed);
+    open_log(is_resumed);
     context_.events->open(recipe_.checkpoint.checkpoint_dir, !is_resumed);
     context_.trackers->start({recipe_, context_.record, context_.shown_recipe,
                               is_resumed ? scheduler_.step() : 0, is_resumed});
   });
+}
+
+void TrainSession::open_log(bool is_resumed) {
+  log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
+               is_resumed);
 }
 
 void TrainSession::describe_run() {
@@ -166,17 +170,55 @@ void TrainSession::record_skipped(const training::StepResult& result, const Grou
       cat("step ", scheduler_.step(), ": its update is left out, since the gradient norm ",
           format_fixed(result.grad_norm, 4), " is above ", recipe_.clip.spike_multiple,
           " times the usual ", format_fixed(result.usual_norm, 4), " [clip_grad_norm.on_spike]"));
+  record("skipped_update", monotonic_seconds(), facts_of_spike(result, group));
+}
+
+Json TrainSession::facts_of_spike(const training::StepResult& result, const Group& group) const {
   Json fields = Json::object();
   fields["grad_norm"] = result.grad_norm;
   fields["usual_norm"] = result.usual_norm;
   fields["loss"] = result.loss;
   fields["data_until"] = group.position;
-  record("skipped_update", monotonic_seconds(), std::move(fields));
+  return fields;
+}
+
+bool TrainSession::roll_back(const training::StepResult& result, const Group& group) {
+  if (recipe_.clip.on_spike != OnSpike::kRollback) return false;
+  record_save(checkpoint_.finish());
+  if (checkpoint_.newest().empty()) return false;
+  const std::string spike =
+      cat("the gradient norm ", format_fixed(result.grad_norm, 4), " is above ",
+          recipe_.clip.spike_multiple, " times the usual ", format_fixed(result.usual_norm, 4));
+  const int64_t step = scheduler_.step();
+  if (num_rollbacks_ >= recipe_.clip.max_rollbacks) {
+    throw UserError(cat("step ", step, ": ", spike, ", after ", num_rollbacks_,
+                        num_rollbacks_ == 1 ? " rollback" : " rollbacks",
+                        " already; nothing was updated. Lower the learning rate, look at the data, "
+                        "or raise clip_grad_norm.max_rollbacks"),
+                    ExitCode::kNonFinite);
+  }
+  const double begin = monotonic_seconds();
+  const int64_t num_rollbacks = num_rollbacks_ + 1;
+  checkpoint_.roll_back(state());
+  num_rollbacks_ = num_rollbacks;
+  slow_work().run("opening the logs", [&] { open_log(/*is_resumed=*/true); });
+  context_.console->warning(cat("step ", step, ": ", spike, "; back to ", checkpoint_.newest(),
+                                ", next step ", scheduler_.step(),
+                                ", without the data since then (rollback ", num_rollbacks, " of ",
+                                recipe_.clip.max_rollbacks, ") [clip_grad_norm.on_spike]"));
+  Json fields = facts_of_spike(result, group);
+  fields["step"] = step;
+  fields["next_step"] = scheduler_.step();
+  fields["from"] = checkpoint_.newest();
+  fields["rollback"] = num_rollbacks;
+  record("rollback", begin, std::move(fields));
+  meter_.restart();
+  return true;
 }
 
 SessionState TrainSession::state() {
-  return {model_.engine(), *model_.optimizer, train_step_,
-          scheduler_,      *data_.training,   model_.model()};
+  return {model_.engine(), *model_.optimizer, train_step_,   scheduler_,
+          *data_.training, model_.model(),    num_rollbacks_};
 }
 
 comm::SlowWork& TrainSession::slow_work() {
@@ -290,6 +332,11 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const training::StepResult result = train(group);
   record_save(checkpoint_.take_finished());
   const bool is_last = scheduler_.is_last_step(ends_epoch);
+  if (result.is_skipped) {
+    // After the last step there are no data to go on with.
+    if (!is_last && roll_back(result, group)) return false;
+    record_skipped(result, group);
+  }
   // A signal in the last step changes nothing: no later run would validate and export.
   if (!is_last) stopped_by_ = agreed_signal();
   const bool is_preempted = stopped_by_ != 0;
@@ -326,7 +373,6 @@ training::StepResult TrainSession::train(const Group& group) {
     log_->train(record);
     context_.trackers->train(record);
     record_non_finite(result);
-    if (result.is_skipped) record_skipped(result, group);
     advise(result, record.at("tps").as_double());
   }
   if (context_.times != nullptr) say_timings(result);
