@@ -155,6 +155,8 @@ class RunCommand final {
     command.add_option("--trace", options_.trace_path, "write a Chrome trace to this file");
     command.add_option("--log-file", options_.log_path,
                        "append the lines of all ranks to this file");
+    command.add_flag("--timings", options_.shows_timings,
+                     "say where the time from the start to the end of the first step went");
   }
 
   int run() {

@@ -1,8 +1,19 @@
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
 #include <string>
 #include <vector>
 
 #include "cli/command_line.h"
 
+/// The program ends without LibTorch's own end, which takes a third of the time that a short
+/// command takes: every operator is unregistered. What is ours is closed when a command returns.
 int main(int argc, char** argv) {
-  return automodel::cli::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
+  const int status =
+      automodel::cli::run_command_line(std::vector<std::string>(argv + 1, argv + argc));
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+  ::_exit(status);
 }

@@ -20,12 +20,17 @@
 ///
 /// Arrow's allocator would start a thread as it is loaded, beside which no ranks could be forked.
 ///
+/// glibc's allocator takes large pages where the system lets programs ask for them: LibTorch
+/// registers its operators in tens of megabytes of small pieces, each page of which was a fault of
+/// its own.
+///
 /// c10d reads its switches when groups of devices are made, when there are threads, beside which no
 /// variable can be set safely.
 int main(int, char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "1000", 0);
   ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32", 0);
   ::setenv("LRU_CACHE_CAPACITY", "32", 0);
+  ::setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
   ::setenv("JE_ARROW_MALLOC_CONF", "background_thread:false", 0);
   for (const char* name : automodel::comm::kNcclSwitches) ::setenv(name, "0", 0);
   timespec now{};

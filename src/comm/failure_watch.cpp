@@ -124,10 +124,19 @@ void FailureWatch::begin_wait(const WatchedCall& call) {
 
 void FailureWatch::leave(const WatchedCall& call) {
   const std::lock_guard lock(mutex_);
+  const double now = monotonic_seconds();
   const size_t num_left =
-      std::erase_if(progress_[channel_of(call)].under_way,
-                    [&](const Operation& it) { return it.number == call.number; });
-  if (num_left > 0) computing_since_ = monotonic_seconds();
+      std::erase_if(progress_[channel_of(call)].under_way, [&](const Operation& it) {
+        if (it.number != call.number) return false;
+        waited_seconds_ += now - it.wait_begin_seconds.value_or(now);
+        return true;
+      });
+  if (num_left > 0) computing_since_ = now;
+}
+
+double FailureWatch::waited_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return waited_seconds_;
 }
 
 FailureWatch::Channel FailureWatch::channel_of(const WatchedCall& call) {

@@ -74,6 +74,8 @@ class FailureWatch final {
   /// From now on this rank only waits for the operation, until leave().
   void begin_wait(const WatchedCall& call);
   void leave(const WatchedCall& call);
+  /// How long this rank has only waited for operations that have ended.
+  double waited_seconds() const;
 
   int rank() const { return options_.rank; }
   /// The first failure of any rank, if this rank knows it.
@@ -142,6 +144,7 @@ class FailureWatch final {
   std::optional<std::string> failure_;
   std::string verdict_;
   double computing_since_ = 0;  ///< the end of the last wait
+  double waited_seconds_ = 0;
   std::map<Channel, Progress> progress_;
   std::thread thread_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -10,5 +11,8 @@ namespace automodel::comm {
 std::vector<double> sum_over(const ProcessGroup& group, std::vector<double> values);
 
 double sum_over(const ProcessGroup& group, double value);
+
+/// The largest of each value over the ranks of a group. Collective.
+std::vector<int64_t> max_over(const ProcessGroup& group, std::vector<int64_t> values);
 
 }  // namespace automodel::comm

@@ -274,6 +274,10 @@ std::unique_ptr<SlowWork> World::make_slow_work(const std::string& group,
   return std::make_unique<SlowWork>(*state_->store, state_->watch, world, options);
 }
 
+double World::waited_seconds() const {
+  return state_ == nullptr ? 0 : state_->watch->waited_seconds();
+}
+
 void World::fail(const std::string& text) noexcept {
   if (state_ == nullptr) return;
   try {

@@ -71,6 +71,10 @@ class World final {
   /// calls it.
   SlowWork& background_work(SlowWorkOptions options = {});
 
+  /// How long this rank has only waited for others in collectives and messages so far, the moving
+  /// of bytes while it waits included. Of operations on a device it knows the host's part alone.
+  double waited_seconds() const;
+
   /// Leaves a failure's text for the peers, whose collectives then end with it. A rank that is
   /// about to end calls it, once. Never throws.
   void fail(const std::string& text) noexcept;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/text.h"
 
@@ -246,6 +247,68 @@ std::vector<Advice> Adviser::after_routing(int64_t step, const std::vector<Exper
              "the router spreads them")});
   }
   return all;
+}
+
+std::optional<Advice> Adviser::after_times(const RankTimes& times) {
+  constexpr int64_t kLeastSteps = 8;
+  constexpr double kLeastSeconds = 1;
+  constexpr int kSlowBlocks = 10;
+  paces_.resize(times.seconds.size());
+  for (size_t rank = 0; rank < paces_.size(); ++rank) paces_[rank].of_block += times.seconds[rank];
+  ++steps_of_block_;
+  seconds_of_block_ += *std::ranges::max_element(times.seconds);
+  if (steps_of_block_ < kLeastSteps || seconds_of_block_ < kLeastSeconds) return std::nullopt;
+  const size_t ranks_of_stage = paces_.size() / static_cast<size_t>(times.num_stages);
+  for (size_t first = 0; first < paces_.size(); first += ranks_of_stage) {
+    end_block(std::span(paces_).subspan(first, ranks_of_stage),
+              static_cast<double>(steps_of_block_));
+  }
+  steps_of_block_ = 0;
+  seconds_of_block_ = 0;
+  std::vector<int64_t> ranks;
+  double slow = 0, usual = 0;
+  for (size_t rank = 0; rank < paces_.size(); ++rank) {
+    RankPace& pace = paces_[rank];
+    if (pace.is_told || pace.num_slow < kSlowBlocks) continue;
+    pace.is_told = true;
+    ranks.push_back(static_cast<int64_t>(rank));
+    slow += pace.slow_seconds / pace.num_slow;
+    usual += pace.usual_seconds / pace.num_slow;
+  }
+  if (ranks.empty()) return std::nullopt;
+  const bool is_one = ranks.size() == 1;
+  const auto count = static_cast<double>(ranks.size());
+  return Advice{
+      "straggler",
+      cat(is_one ? "rank " : "ranks ", join_first(ranks, 8), is_one ? " holds" : " hold",
+          " the others up (step ", times.step, "): by ",
+          is_one ? "itself it works " : "themselves they work ", number(slow / count),
+          " s on a step, where the median of the ranks with the same work is ",
+          number(usual / count), " s; look at what else ",
+          is_one ? "its machine does" : "their machines do",
+          ", at a throttled clock, at the disk of the data, and at the tokens that experts get")};
+}
+
+void Adviser::end_block(std::span<RankPace> stage, double num_steps) {
+  constexpr double kSlow = 1.25, kUsual = 1.1;
+  constexpr int kUsualBlocks = 10;
+  std::vector<double> seconds;
+  for (const RankPace& pace : stage) seconds.push_back(pace.of_block);
+  std::ranges::sort(seconds);
+  const double usual = seconds[(seconds.size() - 1) / 2];  // of two ranks the faster one's
+  for (RankPace& pace : stage) {
+    const double own = std::exchange(pace.of_block, 0);
+    if (own < kSlow * usual) {
+      pace.num_slow = 0;
+      pace.slow_seconds = pace.usual_seconds = 0;
+    } else {
+      ++pace.num_slow;
+      pace.slow_seconds += own / num_steps;
+      pace.usual_seconds += usual / num_steps;
+    }
+    pace.num_usual = own < kUsual * usual ? pace.num_usual + 1 : 0;
+    if (pace.num_usual >= kUsualBlocks) pace.is_told = false;
+  }
 }
 
 std::optional<Advice> Adviser::after_save(const DiskFacts& facts) {

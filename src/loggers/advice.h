@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,14 @@ struct ExpertFacts {
   std::vector<double> tokens;
 };
 
+/// How long each rank worked on a step by itself: without its waits for the others.
+struct RankTimes {
+  int64_t step = 0;
+  std::vector<double> seconds;  ///< by rank
+  /// Equally many consecutive ranks each, whose work differs from the others': a pipeline's stages.
+  int64_t num_stages = 1;
+};
+
 /// What checkpoints will take of a disk.
 struct DiskFacts {
   std::string folder;
@@ -35,7 +44,8 @@ struct DiskFacts {
 
 /// A finding about a run, with the numbers that led to it.
 struct Advice {
-  std::string kind;  ///< "plateau", "spike", "divergence", "slow_data", "routing", "disk"
+  std::string kind;  ///< "plateau", "spike", "divergence", "slow_data", "routing", "straggler",
+                     ///< "disk"
   std::string text;
   bool is_warning = true;  ///< false: worth knowing, perhaps all is well
 };
@@ -93,6 +103,9 @@ class Adviser final {
   /// Routing collapse: half of a layer's experts or more get next to nothing over many steps.
   std::vector<Advice> after_routing(int64_t step, const std::vector<ExpertFacts>& layers);
 
+  /// Stragglers: ranks whose own work takes steadily longer than that of ranks with the same work.
+  std::optional<Advice> after_times(const RankTimes& times);
+
   /// A disk that will be full before the end.
   std::optional<Advice> after_save(const DiskFacts& facts);
 
@@ -126,6 +139,18 @@ class Adviser final {
     bool is_collapsed = false;
   };
   std::map<std::string, Shares> layers_;
+  // stragglers
+  struct RankPace {
+    double of_block = 0;                         // seconds
+    int num_slow = 0;                            // blocks in a row
+    int num_usual = 0;                           // the same
+    double slow_seconds = 0, usual_seconds = 0;  // a step's, summed over the slow blocks
+    bool is_told = false;
+  };
+  static void end_block(std::span<RankPace> stage, double num_steps);
+  std::vector<RankPace> paces_;
+  int64_t steps_of_block_ = 0;
+  double seconds_of_block_ = 0;
   bool is_disk_short_ = false;
 };
 

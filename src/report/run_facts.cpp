@@ -183,7 +183,7 @@ std::vector<TimeShare> time_shares(const RecordedRun& run) {
   std::vector<TimeShare> shares = {
       {"steps"}, {"validation"}, {"saving"}, {"loading"}, {"resuming"}};
   const std::pair<std::string_view, size_t> kinds[] = {
-      {"validation", 1}, {"save", 2}, {"load", 3}, {"resume", 4}};
+      {"validation", 1}, {"save", 2}, {"load", 3}, {"resume", 4}, {"rollback", 4}};
   double others = 0;
   for (const RunEvent& event : run.events) {
     for (const auto& [name, share] : kinds) {

@@ -37,29 +37,36 @@ float to_unit(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
-/// Standard normal from two words (Box and Muller); element parity picks cosine or sine.
-float to_normal(uint32_t radius_word, uint32_t angle_word, bool use_sine) {
-  const double u = (static_cast<double>(radius_word) + 0.5) * 0x1p-32;
-  const double angle = 2.0 * std::numbers::pi * static_cast<double>(angle_word) * 0x1p-32;
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  return static_cast<float>(radius * (use_sine ? std::sin(angle) : std::cos(angle)));
+/// Four numbers of a stream, those of a block of four words.
+using Numbers = std::array<float, 4>;
+
+/// Standard normal numbers (Box and Muller): the cosine's and the sine's of each two words.
+Numbers normals_of(const RandomKey& key, uint64_t block) {
+  const Words words = philox(key, block);
+  Numbers numbers;
+  for (size_t pair = 0; pair < 4; pair += 2) {
+    const double u = (static_cast<double>(words[pair]) + 0.5) * 0x1p-32;
+    const double angle = 2.0 * std::numbers::pi * static_cast<double>(words[pair + 1]) * 0x1p-32;
+    const double radius = std::sqrt(-2.0 * std::log(u));
+    numbers[pair] = static_cast<float>(radius * std::cos(angle));
+    numbers[pair + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+  return numbers;
 }
 
-/// Normal number i of a stream: blocks of four words make four normals. `attempt` gives fresh
-/// blocks for rejected numbers.
-float normal_at(const RandomKey& key, uint64_t index, uint64_t attempt) {
-  const RandomKey attempt_key(key.seed, key.stream + attempt * 0x9E3779B97F4A7C15ull);
-  const Words words = philox(attempt_key, index / 4);
-  const size_t pair = index % 4 / 2 * 2;
-  return to_normal(words[pair], words[pair + 1], index % 2 == 1);
-}
-
+/// The first of the normal numbers i of a stream and of streams beside it that is within the limit.
 float truncated_normal_at(const RandomKey& key, uint64_t index, float limit) {
   for (uint64_t attempt = 0; attempt < 256; ++attempt) {
-    const float value = normal_at(key, index, attempt);
+    const RandomKey attempt_key(key.seed, key.stream + attempt * 0x9E3779B97F4A7C15ull);
+    const float value = normals_of(attempt_key, index / 4)[index % 4];
     if (std::abs(value) <= limit) return value;
   }
   return 0.0f;
+}
+
+Numbers uniforms_of(const RandomKey& key, uint64_t block) {
+  const Words words = philox(key, block);
+  return {to_unit(words[0]), to_unit(words[1]), to_unit(words[2]), to_unit(words[3])};
 }
 
 uint64_t hash_name(std::string_view name) {
@@ -70,27 +77,46 @@ uint64_t hash_name(std::string_view name) {
   return hash;
 }
 
-float draw(const InitRule& rule, const RandomKey& key, uint64_t index) {
+/// A tensor's elements 4 * block to 4 * block + 3: those that come from the same four words.
+Numbers draw_block(const InitRule& rule, const RandomKey& key, uint64_t block) {
+  const auto each = [](Numbers numbers, const auto& function) {
+    for (float& number : numbers) number = static_cast<float>(function(number));
+    return numbers;
+  };
   switch (rule.kind) {
     case InitRule::Kind::kConstant:
-      return static_cast<float>(rule.a);
+      return each({}, [&](float) { return rule.a; });
     case InitRule::Kind::kNormal:
-      return static_cast<float>(rule.a + rule.b * normal_at(key, index, 0));
+      return each(normals_of(key, block), [&](float drawn) { return rule.a + rule.b * drawn; });
     case InitRule::Kind::kTruncatedNormal: {
       const auto limit = static_cast<float>(rule.cut / rule.b);
-      return static_cast<float>(rule.a + rule.b * truncated_normal_at(key, index, limit));
+      Numbers normals = normals_of(key, block);
+      for (size_t i = 0; i < 4; ++i) {
+        if (!(std::abs(normals[i]) <= limit)) {
+          normals[i] = truncated_normal_at(key, 4 * block + i, limit);
+        }
+      }
+      return each(normals, [&](float drawn) { return rule.a + rule.b * drawn; });
     }
     case InitRule::Kind::kUniform:
-      return static_cast<float>(rule.a + (rule.b - rule.a) * random_uniform(key, index));
+      return each(uniforms_of(key, block),
+                  [&](float drawn) { return rule.a + (rule.b - rule.a) * drawn; });
     case InitRule::Kind::kLogUniform:
-      return static_cast<float>(std::log(rule.a + (rule.b - rule.a) * random_uniform(key, index)));
-    case InitRule::Kind::kLogCount:
-      return static_cast<float>(std::log1p(static_cast<double>(index)));
+      return each(uniforms_of(key, block),
+                  [&](float drawn) { return std::log(rule.a + (rule.b - rule.a) * drawn); });
+    case InitRule::Kind::kLogCount: {
+      Numbers numbers;
+      for (size_t i = 0; i < 4; ++i) {
+        numbers[i] = static_cast<float>(std::log1p(static_cast<double>(4 * block + i)));
+      }
+      return numbers;
+    }
     case InitRule::Kind::kSoftplusOf: {
       const double low = std::log(rule.a);
-      const double drawn = std::exp(low + (std::log(rule.b) - low) * random_uniform(key, index));
-      const double value = std::max(drawn, rule.cut);
-      return static_cast<float>(value + std::log(-std::expm1(-value)));
+      return each(uniforms_of(key, block), [&](float drawn) {
+        const double value = std::max(std::exp(low + (std::log(rule.b) - low) * drawn), rule.cut);
+        return value + std::log(-std::expm1(-value));
+      });
     }
   }
   AM_CHECK(false);
@@ -101,7 +127,7 @@ float draw(const InitRule& rule, const RandomKey& key, uint64_t index) {
 RandomKey::RandomKey(uint64_t seed, std::string_view name) : seed(seed), stream(hash_name(name)) {}
 
 float random_uniform(const RandomKey& key, uint64_t index) {
-  return to_unit(philox(key, index / 4)[index % 4]);
+  return uniforms_of(key, index / 4)[index % 4];
 }
 
 void fill_initial_values(at::Tensor out, const ShardSpec& spec, const InitRule& rule,
@@ -114,10 +140,13 @@ void fill_initial_values(at::Tensor out, const ShardSpec& spec, const InitRule& 
                                : spec.global_numel() / spec.global_shape[0];
   for (const ShardRun& run : shard_runs(spec)) {
     at::parallel_for(0, run.numel, 1 << 14, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t global = run.global + i;
-        const bool is_zero = rule.zero_row >= 0 && global / row_size == rule.zero_row;
-        data[run.local + i] = is_zero ? 0.0f : draw(rule, key, static_cast<uint64_t>(global));
+      for (int64_t i = begin; i < end;) {
+        const auto first = static_cast<uint64_t>(run.global + i);
+        const Numbers numbers = draw_block(rule, key, first / 4);
+        for (uint64_t word = first % 4; word < 4 && i < end; ++word, ++i) {
+          const bool is_zero = rule.zero_row >= 0 && (run.global + i) / row_size == rule.zero_row;
+          data[run.local + i] = is_zero ? 0.0f : numbers[word];
+        }
       }
     });
   }

@@ -53,6 +53,36 @@ TEST_P(WorkTest, SeveralCollectivesAreUnderWayAtOnce) {
   });
 }
 
+TEST_P(WorkTest, TheTimeThatARankWaitsIsKnown) {
+  const test::TemporaryDirectory folder;
+  expect_all([&](World& world) {
+    const ProcessGroup group = world.group();
+    group.barrier();
+    const bool is_late = group.rank() == 1;
+    if (is_late) {
+      await_file(folder.file("0"));
+      // The others wait meanwhile.
+      at::Tensor work = at::ones({200, 200});
+      const double begin = monotonic_seconds();
+      while (monotonic_seconds() - begin < 0.3) work = at::mm(work, work).mul_(0.005);
+    } else if (group.rank() == 0) {
+      folder.write("0", "");
+    }
+    const double waited = world.waited_seconds();
+    const double begin = monotonic_seconds();
+    group.all_reduce(at::ones({8}), ReduceOp::kSum);
+    const double took = monotonic_seconds() - begin;
+    const double waited_now = world.waited_seconds() - waited;
+    expect(waited_now <= took, "waits longer than it takes");
+    if (group.rank() == 0) expect(waited_now > 0.1, "waits for rank 1");
+    Work idle = group.start_all_reduce(at::ones({8}), ReduceOp::kSum);
+    const double before = world.waited_seconds();
+    at::mm(at::ones({100, 100}), at::ones({100, 100}));
+    expect(world.waited_seconds() == before, "it does not wait while it works");
+    idle.wait();
+  });
+}
+
 TEST_P(WorkTest, GathersFromARanksPartOfTheOutput) {
   const int n = num_ranks();
   expect_all([n](World& world) {

@@ -222,5 +222,79 @@ TEST(AdviserTest, ADiskThatWillBeFullIsToldOnceUntilThereIsRoom) {
   EXPECT_FALSE(adviser.after_save(small));
 }
 
+/// "step: text" of every advice on the times of ranks that `seconds` gives for a rank and a step.
+std::vector<std::string> stragglers_in(
+    int64_t num_steps, size_t num_ranks,
+    const std::function<double(size_t rank, int64_t step)>& seconds, int64_t num_stages = 1) {
+  Adviser adviser;
+  std::vector<std::string> texts;
+  for (int64_t step = 0; step < num_steps; ++step) {
+    RankTimes times{.step = step, .num_stages = num_stages};
+    for (size_t rank = 0; rank < num_ranks; ++rank) times.seconds.push_back(seconds(rank, step));
+    if (const auto advice = adviser.after_times(times)) {
+      EXPECT_EQ(advice->kind, "straggler");
+      EXPECT_TRUE(advice->is_warning);
+      texts.push_back(advice->text);
+    }
+  }
+  return texts;
+}
+
+TEST(AdviserTest, RanksThatHoldTheOthersUpAreNamedOnceUntilTheyDoNot) {
+  const auto is_slow = [](int64_t step) { return step < 200 || step >= 400; };
+  const auto texts = stragglers_in(
+      600, 4, [&](size_t rank, int64_t step) { return rank == 2 && is_slow(step) ? 0.75 : 0.5; });
+  ASSERT_EQ(texts.size(), 2U) << join(texts, "\n");
+  EXPECT_EQ(
+      texts[0],
+      "rank 2 holds the others up (step 79): by itself it works 0.750 s on a step, where the "
+      "median of the ranks with the same work is 0.500 s; look at what else its machine does, "
+      "at a throttled clock, at the disk of the data, and at the tokens that experts get");
+  EXPECT_THAT(texts[1], HasSubstr("rank 2 holds the others up (step 479): "));
+}
+
+TEST(AdviserTest, RanksOfASlowMachineAreNamedTogether) {
+  const auto texts = stragglers_in(
+      200, 8, [](size_t rank, int64_t) { return rank == 4 || rank == 5 ? 0.9 : 0.5; });
+  ASSERT_EQ(texts.size(), 1U) << join(texts, "\n");
+  EXPECT_THAT(texts[0], HasSubstr("ranks 4, 5 hold the others up (step 79): by themselves they "
+                                  "work 0.900 s on a step, where the median of the ranks with "
+                                  "the same work is 0.500 s; look at what else their machines do"));
+}
+
+TEST(AdviserTest, OfTwoRanksTheSlowerOneIsNamedAfterTenSecondsAtLeast) {
+  // 64 of their steps take a second.
+  const auto texts =
+      stragglers_in(3000, 2, [](size_t rank, int64_t) { return rank == 1 ? 1.0 / 64 : 1.0 / 100; });
+  ASSERT_EQ(texts.size(), 1U) << join(texts, "\n");
+  EXPECT_THAT(texts[0], HasSubstr("rank 1 holds the others up (step 639): "));
+}
+
+TEST(AdviserTest, StagesOfUnequalSizeHoldNobodyUp) {
+  const auto by_stage = [](size_t rank, int64_t) { return rank < 2 ? 0.5 : 1.5; };
+  EXPECT_THAT(stragglers_in(500, 4, by_stage, 2), IsEmpty());
+  EXPECT_EQ(stragglers_in(500, 4, by_stage, 4).size(), 0U);  // nobody has the same work
+  const auto texts = stragglers_in(
+      500, 4, [](size_t rank, int64_t) { return rank < 2    ? 0.5
+                                                : rank == 3 ? 2.0
+                                                            : 1.5; }, 2);
+  ASSERT_EQ(texts.size(), 1U) << join(texts, "\n");
+  EXPECT_THAT(texts[0], HasSubstr("rank 3 holds"));
+}
+
+TEST(AdviserTest, RanksThatAreSlowByTurnsHoldNobodyUp) {
+  // Another program takes a core of one rank for some seconds, then of the other.
+  EXPECT_THAT(stragglers_in(5000, 2,
+                            [](size_t rank, int64_t step) {
+                              return static_cast<size_t>(step / 70 % 2) == rank ? 1.0 : 0.5;
+                            }),
+              IsEmpty());
+  std::mt19937 random(7);
+  std::lognormal_distribution<double> heavy(-0.7, 0.5);
+  EXPECT_THAT(stragglers_in(20000, 8, [&](size_t, int64_t) { return heavy(random); }), IsEmpty());
+  EXPECT_THAT(stragglers_in(20000, 2, [&](size_t, int64_t) { return heavy(random); }), IsEmpty());
+  EXPECT_THAT(stragglers_in(100, 1, [&](size_t, int64_t) { return heavy(random); }), IsEmpty());
+}
+
 }  // namespace
 }  // namespace automodel::loggers

@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "recipes/runs.h"
 
@@ -86,6 +89,60 @@ TEST(RunAdviceTest, SavesToComeAreThoseOfStepsEpochsAndTheEnd) {
   EXPECT_EQ(num_saves_to_come({.max_steps = 100, .interval = 5, .most_kept = 3}, 9, 2), 2);
   EXPECT_EQ(num_saves_to_come({.max_steps = 100, .interval = 5, .most_kept = 3}, 9, 3), 1);
   EXPECT_EQ(num_saves_to_come({.max_steps = 11, .interval = 5, .most_kept = 3}, 10, 3), 0);
+}
+
+/// Stops a process for two thirds of the time until it is destroyed.
+class SlowedProcess final {
+ public:
+  explicit SlowedProcess(pid_t pid)
+      : pid_(pid), thread_([this](const std::stop_token& stop) {
+          while (!stop.stop_requested()) {
+            ::kill(pid_, SIGSTOP);
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            ::kill(pid_, SIGCONT);
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          }
+        }) {}
+
+ private:
+  pid_t pid_;
+  std::jthread thread_;
+};
+
+/// The texts of a run's advice of a kind so far.
+std::vector<std::string> advice_of(const std::string& folder, const std::string& kind) {
+  std::vector<std::string> texts;
+  for (const Json& event : test::read_records(path_join(folder, "events.jsonl"))) {
+    if (event.get("kind", "") == kind) texts.push_back(event.at("text").as_string());
+  }
+  return texts;
+}
+
+TEST(RunAdviceTest, ARankThatIsSlowedDownIsNamedAsAStraggler) {
+  const TemporaryDirectory folder;
+  test::Program program(test::on(
+      {2, {}},
+      {test::automodel_binary(), "run", test::source_file("recipes/smoke/mock_pretrain.yaml"),
+       "--step_scheduler.max_steps=1000000", "--step_scheduler.num_epochs=1000000",
+       cat("--checkpoint.checkpoint_dir=", folder.path())}));
+  test::wait_for_records(folder.file("training.jsonl"));
+  const std::vector<pid_t> ranks = test::children_of(program.pid());
+  ASSERT_EQ(ranks.size(), 2U);
+  std::vector<std::string> texts;
+  {
+    const SlowedProcess slowed(ranks[1]);
+    const double deadline = monotonic_seconds() + 60;
+    while (texts.empty() && monotonic_seconds() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      texts = advice_of(folder.path(), "straggler");
+    }
+  }
+  ::kill(program.pid(), SIGTERM);
+  const test::ProgramResult result = program.wait();
+  EXPECT_EQ(result.status, 75) << result.err;
+  ASSERT_EQ(texts.size(), 1U) << result.err;
+  EXPECT_THAT(texts[0], StartsWith("rank 1 holds the others up (step "));
+  EXPECT_THAT(result.err, testing::HasSubstr(cat("advice: ", texts[0])));
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/softplus.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 namespace automodel::tensor {
 namespace {
@@ -79,6 +81,23 @@ TEST(RandomTest, ThePaddingRowIsZero) {
   const at::Tensor x = draw(ShardSpec::whole({4, 8}), rule, RandomKey(1, "x")).view({4, 8});
   EXPECT_EQ(x[2].abs().sum().item<double>(), 0.0);
   EXPECT_NE(x[1].abs().sum().item<double>(), 0.0);
+}
+
+TEST(RandomTest, NumbersOfAStreamAreTheSameInEveryVersion) {
+  const RandomKey key(42, "model.layers.0.x");
+  ShardSpec piece = ShardSpec::whole({8});
+  piece.flat_begin = 1;
+  piece.flat_end = 7;
+  const auto expect = [&](const InitRule& rule, const std::vector<float>& wanted) {
+    EXPECT_TRUE(at::equal(draw(piece, rule, key), at::tensor(wanted)));
+  };
+  using Kind = InitRule::Kind;
+  expect({Kind::kNormal, 0, 1},
+         {0.171167523F, -0.928345382F, 0.562928259F, 0.69809407F, 1.58655977F, 0.144495755F});
+  expect({Kind::kTruncatedNormal, 0, 1, 0.5},
+         {0.171167523F, 0.220038638F, -0.392251343F, -0.0100683356F, 0.18116565F, 0.144495755F});
+  expect({Kind::kUniform, -1, 1}, {-0.0441374779F, 0.109367967F, -0.173509479F, -0.554744244F,
+                                   -0.631942987F, 0.0076687336F});
 }
 
 TEST(RandomTest, DifferentNamesGiveDifferentNumbers) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include "core/phase_times.h"
 #include "core/reporter.h"
 #include "distributed/engine/engine.h"
 #include "distributed/groups/device_mesh.h"
@@ -22,6 +23,7 @@ struct EnginePlace {
   Reporter* reporter = nullptr;
   /// Makes the optimizer once the model is sharded; may be empty.
   std::function<void(distributed::Engine&)> optimizer = {};
+  PhaseTimes* times = nullptr;  ///< gets the phases "model" and "optimizer"; may be null
 };
 
 /// Every strategy that recipes may use, including those of single model classes.

@@ -307,6 +307,15 @@ void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
                           "': mfu stays null; mfu.peak_tflops says one"));
 }
 
+/// A run that saves nothing has nothing to go back to.
+void check_rollback(const Recipe& recipe, Diagnostics& diagnostics) {
+  const bool can_roll_back = recipe.checkpoint.enabled || recipe.benchmark.has_value();
+  if (recipe.clip.on_spike != OnSpike::kRollback || can_roll_back) return;
+  diagnostics.error(place_of(recipe, "clip_grad_norm", "on_spike"),
+                    "on_spike: rollback goes back to a checkpoint, and checkpoint.enabled is "
+                    "false; skip leaves the update of a spike out");
+}
+
 /// Tells where state lies that a CUDA device would page.
 void check_paging(const Recipe& recipe, Diagnostics& diagnostics) {
   if (!recipe.optimizer.is_paged) return;
@@ -352,6 +361,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_backend(recipe, diagnostics);
   check_mfu(recipe, diagnostics);
   check_paging(recipe, diagnostics);
+  check_rollback(recipe, diagnostics);
   check_scheduler(recipe, options.world_size, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);

@@ -36,7 +36,8 @@ struct DistEnvSection {
 /// What a step does whose gradient norm is far above the usual ones.
 enum class OnSpike {
   kContinue,  ///< its clipped update is made
-  kSkip       ///< nothing is updated
+  kSkip,      ///< nothing is updated
+  kRollback   ///< the run goes back to its newest checkpoint, and on with the data after the spike
 };
 
 /// `clip_grad_norm`; an absent section clips at 1.
@@ -45,6 +46,7 @@ struct ClipSection {
   double norm_type = 2.0;
   std::optional<std::string> backend;
   OnSpike on_spike = OnSpike::kContinue;
+  int max_rollbacks = 3;
   double spike_multiple = 10.0;
 
   static constexpr auto fields() {
@@ -56,12 +58,16 @@ struct ClipSection {
                       field("backend", &S::backend, "triton or te")
                           .without_effect("the norm is one float64 pass here"),
                       field("on_spike", &S::on_spike,
-                            "what a step does whose norm is far above the usual ones: continue, or "
-                            "skip its update"),
+                            "what a step does whose norm is far above the usual ones: continue, "
+                            "skip its update, or rollback to the newest checkpoint, leaving out "
+                            "the data since then"),
                       field("spike_multiple", &S::spike_multiple,
-                            "on_spike: skip leaves updates out whose norm is above so many times "
-                            "the median of the last 64 steps")
-                          .above(1)};
+                            "on_spike: skip and rollback act on norms above so many times the "
+                            "median of the last 64 steps")
+                          .above(1),
+                      field("max_rollbacks", &S::max_rollbacks,
+                            "on_spike: rollback ends the run at the spike after so many rollbacks")
+                          .at_least(1)};
   }
 };
 
@@ -307,6 +313,6 @@ struct EmbeddingRowRepairSection {
 template <>
 struct automodel::EnumNames<automodel::recipes::OnSpike> {
   using S = recipes::OnSpike;
-  static constexpr std::array<std::pair<std::string_view, S>, 2> values = {
-      {{"continue", S::kContinue}, {"skip", S::kSkip}}};
+  static constexpr std::array<std::pair<std::string_view, S>, 3> values = {
+      {{"continue", S::kContinue}, {"skip", S::kSkip}, {"rollback", S::kRollback}}};
 };

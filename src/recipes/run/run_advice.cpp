@@ -62,6 +62,11 @@ void RunAdvice::after_step(const loggers::StepFacts& facts,
   }
 }
 
+void RunAdvice::after_times(const loggers::RankTimes& times) {
+  if (!is_watching_) return;
+  if (const auto advice = adviser_.after_times(times)) say(*advice, times.step);
+}
+
 void RunAdvice::after_save(const std::string& folder, int64_t step, const SavePlan& plan) {
   if (!is_watching_) return;
   struct statvfs disk {};

@@ -35,6 +35,9 @@ class RunAdvice final {
   /// How a step went, with the loads of this rank's layers with experts.
   void after_step(const loggers::StepFacts& facts, const std::vector<moe::LayerLoad>& loads);
 
+  /// How long each rank worked on a step by itself.
+  void after_times(const loggers::RankTimes& times);
+
   /// A checkpoint's folder that was written at `step`.
   void after_save(const std::string& folder, int64_t step, const SavePlan& plan);
 

@@ -7,6 +7,7 @@
 #include "comm/process_group.h"
 #include "comm/world.h"
 #include "core/json.h"
+#include "core/phase_times.h"
 #include "core/reporter.h"
 #include "loggers/run_events.h"
 #include "recipes/build/build_engine.h"
@@ -31,8 +32,12 @@ struct RunContext {
   BackgroundTask* background = nullptr;       ///< for saves while training goes on
   RunTrackers* trackers = nullptr;            ///< who hears its numbers
   Json record;                                ///< begin_run_record()'s
+  PhaseTimes* times = nullptr;                ///< since the process's start; the session's alone
+  bool shows_timings = false;                 ///< says them at the end of the first step
 
-  EnginePlace place() const { return {device, trace, reporter}; }
+  EnginePlace place() const {
+    return {.device = device, .trace = trace, .reporter = reporter, .times = times};
+  }
 };
 
 }  // namespace automodel::recipes

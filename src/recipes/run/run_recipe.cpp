@@ -12,6 +12,7 @@
 #include "config/print.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/phase_times.h"
 #include "launcher/environment.h"
 #include "launcher/local_ranks.h"
 #include "loggers/chrome_trace.h"
@@ -44,9 +45,10 @@ struct PreparedRun {
   std::vector<std::string> warnings;
   std::string trace_path;
   std::string log_path;
-  std::string device;        ///< "cpu", "cuda" or "": as the recipe says
-  Json record;               ///< begin_run_record()'s; its id is that of rank 0's process
-  double begin_seconds = 0;  ///< monotonic_seconds() when the launching process started
+  std::string device;  ///< "cpu", "cuda" or "": as the recipe says
+  Json record;         ///< begin_run_record()'s; its id is that of rank 0's process
+  PhaseTimes times;    ///< since the launching process started
+  bool shows_timings = false;
 };
 
 /// When the program was started, in monotonic_seconds(). A script that replaced itself by the
@@ -64,8 +66,9 @@ loggers::ConsoleOptions console_of(const PreparedRun& run, int rank, int world_s
 }
 
 PreparedRun prepare(const RunOptions& options, int world_size) {
-  PreparedRun run;
-  run.begin_seconds = start_seconds();
+  PreparedRun run{.times = PhaseTimes(start_seconds())};
+  run.times.end("loading the program");
+  run.shows_timings = options.shows_timings;
   run.trace_path = options.trace_path;
   run.log_path = options.log_path;
   ConsoleReporter reporter(console_of(run, 0, world_size));
@@ -74,8 +77,10 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   config::Diagnostics diagnostics(run.document.sources);
   run.recipe =
       read_with_hub(run.document, HubFetch::kDescriptions, /*is_run=*/true, reporter, diagnostics);
+  run.times.end("reading the recipe");
   check_run(run.recipe, {.world_size = world_size, .loads_tokenizers = false}, diagnostics);
   diagnostics.throw_if_errors();
+  run.times.end("checking it");
   run.warnings = run.document.warnings;
   for (std::string& text : diagnostics.render_all(config::Severity::kWarning)) {
     run.warnings.push_back(std::move(text));
@@ -85,6 +90,7 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   run.compared_recipe =
       config::to_yaml(run.document.root, {.has_secrets_hidden = false, .has_values = true});
   run.record = begin_run_record(options, run.document, diagnostics);
+  run.times.end("describing the run");
   return run;
 }
 
@@ -129,7 +135,9 @@ int run_session(PreparedRun& run, int local_rank, comm::World& world, const Rank
   Reporter& reporter = voice.reporter;
   world.group().check_same("recipe or overrides", run.compared_recipe);
   run.record["id"] = world.group().broadcast_text(run.record.at("id").as_string(), 0);
+  run.times.end("ranks");
   fetch_for_machine(run, local_rank, world, reporter);
+  run.times.end("fetching model and data");
   const RankDevice place = find_device(run, local_rank, world, reporter);
   if (place.device.is_cpu()) tensor::use_page_arena_for_tensors();
   const comm::ProcessGroup group = world.group();
@@ -149,9 +157,12 @@ int run_session(PreparedRun& run, int local_rank, comm::World& world, const Rank
                      .events = &voice.events,
                      .background = &background,
                      .trackers = &voice.trackers,
-                     .record = run.record};
+                     .record = run.record,
+                     .times = &run.times,
+                     .shows_timings = run.shows_timings};
   TrainSession session(run.recipe, context);
-  reporter.info(cat("ready after ", format_duration(monotonic_seconds() - run.begin_seconds)));
+  reporter.info(
+      cat("ready after ", format_duration(monotonic_seconds() - run.times.begin_seconds())));
   return static_cast<int>(session.run());
 }
 

@@ -17,6 +17,7 @@ struct RunOptions {
   std::string log_path;                ///< all ranks' lines are appended to it; "": none
   std::string version = "";            ///< of the program, for run.json
   std::vector<std::string> command;    ///< what was typed, for run.json
+  bool shows_timings = false;          ///< of the way to the end of the first step
 };
 
 /// Reads, checks and runs a recipe: in this process, in ranks that it starts, or as one rank of

@@ -81,14 +81,31 @@ void SessionCheckpoint::lock_folder() {
 std::string SessionCheckpoint::restore(const SessionState& state) {
   if (!recipe_.checkpoint.enabled && !recipe_.checkpoint.restore_from) return "";
   const double begin = monotonic_seconds();
-  const std::string chosen = choose();
+  const std::string chosen = choose(recipe_.checkpoint.restore_from);
   if (chosen.empty()) return "";
-  slow_work_.run("loading the checkpoint", [&] { load(state, chosen); });
+  slow_work_.run("loading the checkpoint", [&] {
+    load(state, chosen);
+    state.scheduler.load_state(checkpoint::read_state(checkpoint::step_scheduler_path(chosen)));
+    state.stream.load_state(checkpoint::read_state(checkpoint::dataloader_path(chosen, 0)));
+  });
+  newest_ = chosen;
   reporter_.info(cat("resumed from ", chosen, " (",
                      recipe_.checkpoint.restore_from ? "restore_from" : "the newest checkpoint",
                      "), next step ", state.scheduler.step(), ", in ",
                      format_duration(monotonic_seconds() - begin)));
   return chosen;
+}
+
+void SessionCheckpoint::roll_back(const SessionState& state) {
+  AM_CHECK(!under_way_ && !newest_.empty());
+  const std::string chosen = choose(newest_);
+  slow_work_.run("going back to a checkpoint", [&] {
+    load(state, chosen);
+    Json progress = checkpoint::read_state(checkpoint::step_scheduler_path(chosen));
+    progress["epoch"] = state.scheduler.epoch();
+    state.scheduler.load_state(progress);
+  });
+  state.engine.parameters_changed();
 }
 
 namespace {
@@ -98,16 +115,16 @@ constexpr std::string_view kTake = "take ";
 
 }  // namespace
 
-std::string SessionCheckpoint::choose() {
+std::string SessionCheckpoint::choose(const std::optional<std::string>& wanted) {
   if (group_.rank() != 0) return verify_candidates();
   checkpoint::LifecycleOptions options = lifecycle_options(recipe_.checkpoint, true);
+  options.passed_over = passed_over_;
   options.find_damage = [this](const std::string& candidate) {
     broadcast_text(cat(kVerify, candidate));
     return verify(candidate);
   };
   checkpoint::Lifecycle lifecycle(options, reporter_);
-  const std::string chosen =
-      lifecycle.choose(recipe_.checkpoint.restore_from, signature_of(recipe_)).value_or("");
+  const std::string chosen = lifecycle.choose(wanted, signature_of(recipe_)).value_or("");
   passed_over_ = lifecycle.passed_over();
   broadcast_text(cat(kTake, chosen));
   return chosen;
@@ -159,8 +176,7 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   if (const Json* saved = scalars.find("gradient_norms"); norms != nullptr && saved != nullptr) {
     norms->load_state(*saved);
   }
-  state.scheduler.load_state(checkpoint::read_state(checkpoint::step_scheduler_path(folder)));
-  state.stream.load_state(checkpoint::read_state(checkpoint::dataloader_path(folder, 0)));
+  state.num_rollbacks = scalars.get("num_rollbacks", int64_t{0});
 }
 
 void SessionCheckpoint::take_schedule(const SessionState& state, const Json& saved) const {
@@ -198,6 +214,7 @@ CheckpointContents SessionCheckpoint::contents(const SessionState& state,
   if (const training::NormWatch* norms = state.train_step.norms()) {
     contents.optimizer_scalars["gradient_norms"] = norms->state();
   }
+  if (state.num_rollbacks > 0) contents.optimizer_scalars["num_rollbacks"] = state.num_rollbacks;
   contents.step_scheduler = state.scheduler.state();
   contents.position = request.position;
   contents.train_loss = request.train_loss;
@@ -227,6 +244,7 @@ std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
   if (!save.is_in_background) {
     writer.write(what, std::move(options), slow_work_);
     save.seconds = monotonic_seconds() - save.begin_seconds;
+    newest_ = save.folder;
     reporter_.info(cat("saved ", save.folder, " in ", format_duration(save.seconds)));
     return save;
   }
@@ -254,6 +272,7 @@ std::optional<FinishedSave> SessionCheckpoint::finish() {
   const double end = monotonic_seconds();
   save.waited_seconds += end - begin;
   save.seconds = end - save.begin_seconds;
+  newest_ = save.folder;
   reporter_.info(cat("saved ", save.folder, " in ", format_duration(save.seconds),
                      ", in the background; training waited ",
                      format_duration(save.waited_seconds)));

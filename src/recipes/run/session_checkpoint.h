@@ -28,6 +28,7 @@ struct SessionState {
   training::StepScheduler& scheduler;
   datasets::BatchStream& stream;
   models::CausalLM& model;
+  int64_t& num_rollbacks;  ///< of the run so far
 };
 
 /// What a save records of the moment.
@@ -71,6 +72,14 @@ class SessionCheckpoint final {
   /// its folder; "" when there is none and the run starts afresh.
   std::string restore(const SessionState& state);
 
+  /// Goes back to newest(): everything but the data's position and the epoch, so that the run goes
+  /// on from there with the data that come next. No save may be under way. Throws InputError when
+  /// it has been damaged.
+  void roll_back(const SessionState& state);
+
+  /// The folder of the checkpoint that was restored or saved last; "" before there is one.
+  const std::string& newest() const { return newest_; }
+
   /// Saves, and returns what has been saved; with a `background`, unless the save ends the run,
   /// only copies what is to be written, which takes the memory of it once more until it is, and
   /// returns nothing: take_finished() or finish() does later. No save may be under way.
@@ -90,8 +99,9 @@ class SessionCheckpoint final {
   /// Goes on with a checkpoint's schedule; warns of what the recipe has otherwise.
   void take_schedule(const SessionState& state, const Json& saved) const;
   void lock_folder();
-  /// The checkpoint to continue from, "" for none. All ranks verify it, each rank a part.
-  std::string choose();
+  /// The checkpoint that `wanted` (as the key restore_from) names, "" for none. All ranks verify
+  /// it, each rank a part.
+  std::string choose(const std::optional<std::string>& wanted);
   std::string verify_candidates();
   std::optional<std::string> verify(const std::string& checkpoint);
   /// Returns rank 0's text on every rank.
@@ -107,6 +117,7 @@ class SessionCheckpoint final {
   std::shared_ptr<checkpoint::FolderLock> lock_;
   std::set<std::string> passed_over_;      // damaged checkpoints found when one was chosen
   std::optional<FinishedSave> under_way_;  // in the background
+  std::string newest_;
 };
 
 }  // namespace automodel::recipes

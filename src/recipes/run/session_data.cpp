@@ -40,8 +40,8 @@ class RelabelledStream final : public datasets::BatchStream {
 /// Opens the datasets of a recipe one by one.
 class DataBuilder final {
  public:
-  DataBuilder(const Recipe& recipe, datasets::LoaderContext context)
-      : recipe_(recipe), context_(context) {}
+  DataBuilder(const Recipe& recipe, datasets::LoaderContext context, PhaseTimes& times)
+      : recipe_(recipe), context_(context), times_(times) {}
 
   SessionData build() {
     data_.training = stream_of(recipe_.dataset, true);
@@ -65,6 +65,7 @@ class DataBuilder final {
     data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;
     if (recipe_.dllm) data.context.window_collater = window_collater_of(recipe_, *data.encoder);
     auto stream = section.plan->build(data);
+    times_.end("data");
     const int64_t of_loss = recipe_.loss.ignore_index;
     if (of_loss == datasets::kIgnoreIndex || recipe_.dllm) return stream;
     return std::make_unique<RelabelledStream>(std::move(stream), of_loss);
@@ -75,18 +76,20 @@ class DataBuilder final {
     if (folder.empty())
       throw InputError(cat(section.key, ": the tokenizer is not on this machine"));
     data_.encoders.push_back(datasets::load_text_encoder(folder));
+    times_.end("tokenizer");
     return *data_.encoders.back();
   }
 
   const Recipe& recipe_;
   datasets::LoaderContext context_;
+  PhaseTimes& times_;
   SessionData data_;
 };
 
 }  // namespace
 
 SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, int64_t vocab_size,
-                       Reporter& reporter) {
+                       Reporter& reporter, PhaseTimes& times) {
   datasets::LoaderContext context;
   context.num_replicas = readers.size();
   context.rank = readers.rank();
@@ -94,7 +97,7 @@ SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, 
   context.local_batch_size = recipe.step_scheduler.local_batch_size;
   context.vocab_size = vocab_size;
   context.reporter = &reporter;
-  return DataBuilder(recipe, context).build();
+  return DataBuilder(recipe, context, times).build();
 }
 
 datasets::TrainingSchedule schedule_of(const Recipe& recipe) {

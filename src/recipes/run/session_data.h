@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/process_group.h"
+#include "core/phase_times.h"
 #include "core/reporter.h"
 #include "datasets/dataset.h"
 #include "datasets/text_encoder.h"
@@ -25,9 +26,10 @@ struct SessionData {
 };
 
 /// Opens the recipe's datasets. `readers`: the ranks that read different data. Datasets of random
-/// tokens draw below `vocab_size`. Throws InputError.
+/// tokens draw below `vocab_size`. `times` gets the phases "tokenizer" and "data". Throws
+/// InputError.
 SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, int64_t vocab_size,
-                       Reporter& reporter);
+                       Reporter& reporter, PhaseTimes& times);
 
 /// What a dataset needs to know about the length of the run.
 datasets::TrainingSchedule schedule_of(const Recipe& recipe);

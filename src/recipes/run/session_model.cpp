@@ -47,7 +47,9 @@ void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, Engi
                  SessionModel& built) {
   built.parts = {build_model(recipe, stored_dtype(recipe.model))};
   place.optimizer = [&](distributed::Engine& engine) {
+    if (place.times != nullptr) place.times->end("model");
     built.optimizer = build_optimizer(recipe, built, engine);
+    if (place.times != nullptr) place.times->end("optimizer");
   };
   built.whole = build_engine(recipe, built.model(), mesh, place);
 }

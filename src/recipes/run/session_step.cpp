@@ -69,7 +69,9 @@ training::TrainStepOptions step_options(const Recipe& recipe, const SessionModel
                                         const RunContext& context) {
   training::TrainStepOptions options;
   options.max_grad_norm = recipe.clip.max_norm.value_or(1.0);
-  if (recipe.clip.on_spike == OnSpike::kSkip) options.spike_multiple = recipe.clip.spike_multiple;
+  if (recipe.clip.on_spike != OnSpike::kContinue) {
+    options.spike_multiple = recipe.clip.spike_multiple;
+  }
   if (recipe.benchmark) {
     options.max_grad_norm.reset();
     options.spike_multiple.reset();

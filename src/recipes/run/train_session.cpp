@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "comm/sums.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "recipes/build/build_model.h"
@@ -27,19 +28,28 @@ std::optional<Background> build_background(const Recipe& recipe, const RunContex
                     context.world->background_work(slow_work_options(recipe, *context.reporter))};
 }
 
+/// Makes a part of the session in a phase of its own.
+template <typename Make>
+auto made_in(PhaseTimes& times, std::string_view phase, const Make& make) {
+  auto made = make();
+  times.end(phase);
+  return made;
+}
+
 }  // namespace
 
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
     : recipe_(recipe),
       context_(context),
       signals_(recipe.step_scheduler.preemption_signal),
-      mesh_(build_mesh(recipe, *context.world)),
+      mesh_(made_in(*context.times, "mesh", [&] { return build_mesh(recipe, *context.world); })),
       model_(build_session_model(recipe, mesh_, context.place())),
       teacher_(recipe.distillation ? std::make_optional<Teacher>(recipe, mesh_, context.place())
                                    : std::nullopt),
-      balance_(build_expert_balance(recipe, mesh_, model_.parts)),
+      balance_(made_in(*context.times, "model",
+                       [&] { return build_expert_balance(recipe, mesh_, model_.parts); })),
       data_(build_data(recipe, mesh_.group("dp"), model_.model().dims().vocab_size,
-                       *context.reporter)),
+                       *context.reporter, *context.times)),
       scheduler_(recipe.step_scheduler, mesh_.size("dp"), data_.training->size()),
       train_step_(model_.engine(), *model_.optimizer,
                   build_schedule(recipe, scheduler_.max_steps()),
@@ -53,20 +63,24 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       meter_(build_step_meter(recipe, context)),
       advice_(*context.console, *context.events, context.group.rank() == 0),
       count_flops_(models::training_flops(model_.model().hf_config())) {
+  context_.times->end("session");
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
   for (const std::string& line : lines) context.reporter->info(line);
   if (teacher_) context.reporter->info(teacher_->describe());
+  context_.times->end("logs");
 }
 
 void TrainSession::start() {
   if (!recipe_.benchmark) describe_run();
+  context_.times->end("logs");
   Json start = Json::object();
   start["num_ranks"] = context_.group.size();
   context_.events->add("start", std::move(start));
   double begin = monotonic_seconds();
   const std::string checkpoint = checkpoint_.restore(state());
   const bool is_resumed = !checkpoint.empty();
+  if (is_resumed) context_.times->end("checkpoint");
   Json from = Json::object();
   from["from"] = is_resumed ? checkpoint : recipe_.model.source;
   if (is_resumed) record("resume", std::exchange(begin, monotonic_seconds()), from);
@@ -77,14 +91,19 @@ void TrainSession::start() {
     record("load", begin, std::move(from));
   }
   if (teacher_) teacher_->load(slow_work(), *context_.reporter);
+  context_.times->end("weights");
   if (recipe_.benchmark) return;
   slow_work().run("opening the logs", [&] {
-    log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
-                 is_resumed);
+    open_log(is_resumed);
     context_.events->open(recipe_.checkpoint.checkpoint_dir, !is_resumed);
     context_.trackers->start({recipe_, context_.record, context_.shown_recipe,
                               is_resumed ? scheduler_.step() : 0, is_resumed});
   });
+}
+
+void TrainSession::open_log(bool is_resumed) {
+  log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
+               is_resumed);
 }
 
 void TrainSession::describe_run() {
@@ -116,6 +135,24 @@ void TrainSession::record_non_finite(const training::StepResult& result) {
   record("non_finite", monotonic_seconds(), std::move(values));
 }
 
+void TrainSession::say_timings(const training::StepResult& result) {
+  PhaseTimes& times = *std::exchange(context_.times, nullptr);
+  times.add("first step: forward and backward", result.forward_backward_seconds);
+  times.add("first step: optimizer", result.update_seconds);
+  times.end("first step: counts, records");
+  if (!context_.shows_timings) return;
+  context_.reporter->info(cat("timings: ", format_fixed(1e3 * times.total_seconds(), 1),
+                              " ms from the start to the end of the first step"));
+  for (const std::string& line : table_of(times)) context_.reporter->info(cat("timings: ", line));
+  Json phases = Json::object();
+  for (const PhaseTimes::Phase& phase : times.phases()) phases[phase.name] = phase.seconds;
+  Json fields = Json::object();
+  fields["step"] = scheduler_.step();
+  fields["seconds"] = times.total_seconds();
+  fields["phases"] = std::move(phases);
+  context_.events->add("timings", std::move(fields));
+}
+
 void TrainSession::advise(const training::StepResult& result, double tokens_per_second) {
   const auto tokens = static_cast<double>(result.counts.num_tokens);
   advice_.after_step({.step = scheduler_.step(),
@@ -133,17 +170,55 @@ void TrainSession::record_skipped(const training::StepResult& result, const Grou
       cat("step ", scheduler_.step(), ": its update is left out, since the gradient norm ",
           format_fixed(result.grad_norm, 4), " is above ", recipe_.clip.spike_multiple,
           " times the usual ", format_fixed(result.usual_norm, 4), " [clip_grad_norm.on_spike]"));
+  record("skipped_update", monotonic_seconds(), facts_of_spike(result, group));
+}
+
+Json TrainSession::facts_of_spike(const training::StepResult& result, const Group& group) const {
   Json fields = Json::object();
   fields["grad_norm"] = result.grad_norm;
   fields["usual_norm"] = result.usual_norm;
   fields["loss"] = result.loss;
   fields["data_until"] = group.position;
-  record("skipped_update", monotonic_seconds(), std::move(fields));
+  return fields;
+}
+
+bool TrainSession::roll_back(const training::StepResult& result, const Group& group) {
+  if (recipe_.clip.on_spike != OnSpike::kRollback) return false;
+  record_save(checkpoint_.finish());
+  if (checkpoint_.newest().empty()) return false;
+  const std::string spike =
+      cat("the gradient norm ", format_fixed(result.grad_norm, 4), " is above ",
+          recipe_.clip.spike_multiple, " times the usual ", format_fixed(result.usual_norm, 4));
+  const int64_t step = scheduler_.step();
+  if (num_rollbacks_ >= recipe_.clip.max_rollbacks) {
+    throw UserError(cat("step ", step, ": ", spike, ", after ", num_rollbacks_,
+                        num_rollbacks_ == 1 ? " rollback" : " rollbacks",
+                        " already; nothing was updated. Lower the learning rate, look at the data, "
+                        "or raise clip_grad_norm.max_rollbacks"),
+                    ExitCode::kNonFinite);
+  }
+  const double begin = monotonic_seconds();
+  const int64_t num_rollbacks = num_rollbacks_ + 1;
+  checkpoint_.roll_back(state());
+  num_rollbacks_ = num_rollbacks;
+  slow_work().run("opening the logs", [&] { open_log(/*is_resumed=*/true); });
+  context_.console->warning(cat("step ", step, ": ", spike, "; back to ", checkpoint_.newest(),
+                                ", next step ", scheduler_.step(),
+                                ", without the data since then (rollback ", num_rollbacks, " of ",
+                                recipe_.clip.max_rollbacks, ") [clip_grad_norm.on_spike]"));
+  Json fields = facts_of_spike(result, group);
+  fields["step"] = step;
+  fields["next_step"] = scheduler_.step();
+  fields["from"] = checkpoint_.newest();
+  fields["rollback"] = num_rollbacks;
+  record("rollback", begin, std::move(fields));
+  meter_.restart();
+  return true;
 }
 
 SessionState TrainSession::state() {
-  return {model_.engine(), *model_.optimizer, train_step_,
-          scheduler_,      *data_.training,   model_.model()};
+  return {model_.engine(), *model_.optimizer, train_step_,   scheduler_,
+          *data_.training, model_.model(),    num_rollbacks_};
 }
 
 comm::SlowWork& TrainSession::slow_work() {
@@ -166,7 +241,20 @@ TrainSession::Group TrainSession::next_group() {
 }
 
 int TrainSession::agreed_signal() {
-  return static_cast<int>(context_.group.agree_max(signals_.received()));
+  constexpr double kNano = 1e9;
+  const auto num_ranks = static_cast<size_t>(context_.group.size());
+  std::vector<int64_t> values(1 + num_ranks);
+  values[0] = signals_.received();
+  values[1 + static_cast<size_t>(context_.group.rank())] = std::llround(own_seconds_ * kNano);
+  values = comm::max_over(context_.group, std::move(values));
+  if (num_ranks > 1 && !recipe_.benchmark) {
+    loggers::RankTimes times{.step = scheduler_.step(), .num_stages = mesh_.size("pp")};
+    for (size_t rank = 0; rank < num_ranks; ++rank) {
+      times.seconds.push_back(static_cast<double>(values[1 + rank]) / kNano);
+    }
+    advice_.after_times(times);
+  }
+  return static_cast<int>(values[0]);
 }
 
 ExitCode TrainSession::run() {
@@ -196,6 +284,7 @@ ExitCode TrainSession::run_to_end() {
     while (!group.batches.empty() && !is_stopped) {
       // The next group is taken first: only then is it known whether this one ends the epoch.
       Group next = next_group();
+      if (context_.times != nullptr) context_.times->end("first batches");
       is_stopped = run_step(group, next.batches.empty());
       group = std::move(next);
     }
@@ -243,6 +332,11 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const training::StepResult result = train(group);
   record_save(checkpoint_.take_finished());
   const bool is_last = scheduler_.is_last_step(ends_epoch);
+  if (result.is_skipped) {
+    // After the last step there are no data to go on with.
+    if (!is_last && roll_back(result, group)) return false;
+    record_skipped(result, group);
+  }
   // A signal in the last step changes nothing: no later run would validate and export.
   if (!is_last) stopped_by_ = agreed_signal();
   const bool is_preempted = stopped_by_ != 0;
@@ -263,9 +357,12 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
 training::StepResult TrainSession::train(const Group& group) {
   const int64_t step = scheduler_.step();
   const double begin = monotonic_seconds();
+  const double waited = context_.world->waited_seconds();
   balance_.begin_step(static_cast<int64_t>(group.batches.size()));
   const training::StepResult result = train_step_.run(group.batches, step);
   balance_.end_step(model_.engine());
+  own_seconds_ =
+      data_seconds_ + (monotonic_seconds() - begin) - (context_.world->waited_seconds() - waited);
   trace(cat("step ", step), "step", begin);
   if (benchmark_) {
     benchmark_->record(result, flops_of(group), group.batches[0].sequence_length());
@@ -276,9 +373,9 @@ training::StepResult TrainSession::train(const Group& group) {
     log_->train(record);
     context_.trackers->train(record);
     record_non_finite(result);
-    if (result.is_skipped) record_skipped(result, group);
     advise(result, record.at("tps").as_double());
   }
+  if (context_.times != nullptr) say_timings(result);
   context_.reporter->progress(
       progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
   return result;

@@ -55,10 +55,21 @@ class TrainSession final {
   void record(std::string_view event, double begin, Json fields = Json::object());
   /// Records a step that goes on with a loss or norm that is not finite.
   void record_non_finite(const training::StepResult& result);
+  /// After the first step of this process: ends the phases of the start, and says and records them
+  /// if asked to.
+  void say_timings(const training::StepResult& result);
   /// Has the numbers of a step looked at.
   void advise(const training::StepResult& result, double tokens_per_second);
   /// Records a step whose update was left out, with the position in the data behind its batches.
   void record_skipped(const training::StepResult& result, const Group& group);
+  /// After a spike, if the recipe asks for it: goes back to the newest checkpoint, from which the
+  /// run goes on with the data after the spike. False where there is none. Every rank calls it.
+  bool roll_back(const training::StepResult& result, const Group& group);
+  /// What an event tells of a step whose norm is a spike.
+  Json facts_of_spike(const training::StepResult& result, const Group& group) const;
+  /// Writes the records of steps from scheduler_.step() on; those that are there are dropped when
+  /// it is `is_resumed`, set aside when not.
+  void open_log(bool is_resumed);
   Group next_group();
   /// One optimizer step with logging, validation and saving; returns true when the run ends after
   /// it.
@@ -73,6 +84,8 @@ class TrainSession final {
   void record_save(const std::optional<FinishedSave>& save);
   /// Has the trackers take what is left; the other ranks wait.
   void end_trackers();
+  /// After a step: the signal that any rank has received, 0 for none. The ranks tell each other on
+  /// the way how long they worked by themselves.
   int agreed_signal();
   SessionState state();
   /// How ranks wait while others read or write files.
@@ -106,7 +119,9 @@ class TrainSession final {
   std::optional<loggers::ProgressBar> progress_;  // set by run()
   double begin_seconds_ = 0;                      // when the first step began
   double data_seconds_ = 0;                       // that the latest batches took to come
-  int stopped_by_ = 0;  // the signal that ended the run before its last step
+  int64_t num_rollbacks_ = 0;
+  double own_seconds_ = 0;  // of these and the latest step: without waits for other ranks
+  int stopped_by_ = 0;      // the signal that ended the run before its last step
 };
 
 }  // namespace automodel::recipes
