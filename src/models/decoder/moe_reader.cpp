@@ -154,6 +154,18 @@ void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
   use_experts_from(config, reader.count("first_k_dense_replace", defaults.num_dense));
 }
 
+CorrectedDefaults deepseek_experts() {
+  return {.keys = {.num_experts = "n_routed_experts",
+                   .num_experts_alias = "num_local_experts",
+                   .default_num_experts = 256,
+                   .default_inner_dim = 2048,
+                   .default_num_chosen = 8},
+          .groups = {.num_groups = 8, .num_limited = 4},
+          .route_scale = 2.5,
+          .num_dense = 3,
+          .bias_update_factor = 1e-3};
+}
+
 void read_next_token_layers(ConfigReader& reader, DecoderConfig& config) {
   constexpr const char* kKey = "num_nextn_predict_layers";
   constexpr int64_t kMost = 64;

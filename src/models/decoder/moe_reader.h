@@ -42,6 +42,9 @@ struct CorrectedDefaults {
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults);
 
+/// The defaults of DeepSeek V3's config class, which later families took over.
+CorrectedDefaults deepseek_experts();
+
 /// The amount by which a recipe has each step move the correction: moe_overrides'
 /// gate_bias_update_factor.
 double read_bias_update_factor(ConfigReader& reader, double fallback);
