@@ -24,6 +24,7 @@ import safetensors.torch
 import torch
 import transformers
 
+from kimi_names import released_names
 from ling_as_glm4 import ling_tensors, write_glm_folder
 
 
@@ -97,13 +98,14 @@ def load_ling(folder, automodel):
         return load(transformers.AutoModelForCausalLM, pathlib.Path(scratch), automodel)
 
 
-def check_names(model, folder, is_ling):
+def check_names(model, folder, model_type):
     """save_pretrained writes what the folder has."""
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch)
-        if is_ling:
+        in_releases = {"bailing_moe": ling_tensors, "kimi_linear": released_names}.get(model_type)
+        if in_releases:
             path = pathlib.Path(scratch) / "model.safetensors"
-            safetensors.torch.save_file(ling_tensors(safetensors.torch.load_file(path)), path)
+            safetensors.torch.save_file(in_releases(safetensors.torch.load_file(path)), path)
         theirs, ours = tensors_of(scratch), tensors_of(folder)
     if theirs != ours:
         difference = sorted(set(theirs.items()) ^ set(ours.items()))
@@ -122,7 +124,7 @@ def check(automodel, folder):
         model_class = transformers.Mistral4ForCausalLM
     is_ling = written["model_type"] == "bailing_moe"
     model = load_ling(folder, automodel) if is_ling else load(model_class, folder, automodel)
-    num_tensors = check_names(model, folder, is_ling)
+    num_tensors = check_names(model, folder, written["model_type"])
     torch.manual_seed(0)
     text = model.config.get_text_config()
     length = min(64, text.max_position_embeddings)

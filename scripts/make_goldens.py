@@ -37,6 +37,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from kimi_names import released_names
 from ling_as_glm4 import glm_config, ling_tensors, make_ling_folder, write_glm_folder
 
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "golden")
@@ -569,6 +570,63 @@ MODELS.update(
     ),
 )
 
+KIMI = dict(
+    MOE,
+    num_hidden_layers=3,
+    num_key_value_heads=4,
+    layer_types=["linear_attention", "full_attention", "linear_attention"],
+    linear_num_heads=3,
+    linear_head_dim=8,
+    linear_conv_kernel_dim=3,
+    kv_lora_rank=12,
+    qk_nope_head_dim=6,
+    qk_rope_head_dim=8,
+    v_head_dim=10,
+    num_local_experts=6,
+    rms_norm_eps=1e-2,  # as of Qwen's delta nets
+    pad_token_id=3,
+)
+MODELS.update(
+    kimi_linear=("kimi_linear", dict(KIMI, max_position_embeddings=128), 75),
+    kimi_linear_groups_padding=(
+        "kimi_linear",
+        dict(
+            KIMI,
+            num_hidden_layers=2,
+            layer_types=["linear_attention", "full_attention"],
+            linear_conv_kernel_dim=4,
+            num_local_experts=8,
+            n_group=4,
+            topk_group=2,
+            num_experts_per_tok=3,
+            n_shared_experts=2,
+            norm_topk_prob=False,
+            routed_scaling_factor=1.5,
+            mlp_layer_types=["sparse", "sparse"],
+            q_lora_rank=20,
+            attention_bias=True,
+        ),
+        24,
+    ),
+)
+
+HUNYUAN = dict(SIZES, head_dim=12, pad_token_id=3)
+HUNYUAN_ALPHA = dict(rope_type="dynamic", type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0)
+MODELS.update(
+    hunyuan_v1_dense=("hunyuan_v1_dense", dict(HUNYUAN, rope_parameters=HUNYUAN_ALPHA), 24),
+    hunyuan_v1_dense_biases=(
+        "hunyuan_v1_dense",
+        dict(HUNYUAN, attention_bias=True, tie_word_embeddings=True, head_dim=8, num_key_value_heads=None),
+        24,
+    ),
+    hunyuan_v1_moe=("hunyuan_v1_moe", dict(HUNYUAN, num_experts=6, moe_topk=2, rope_parameters=HUNYUAN_ALPHA), 24),
+    hunyuan_v1_moe_padding=(
+        "hunyuan_v1_moe",
+        dict(HUNYUAN, num_experts=5, moe_topk=3, attention_bias=True),
+        24,
+    ),
+)
+
 MAMBA = dict(
     vocab_size=128,
     hidden_size=32,
@@ -810,6 +868,15 @@ def checkpoint_tensors(config, name, tensor):
     if config.model_type in ("mixtral", "minimax_m2"):
         names = dict(gate="w1", up="w3", down="w2")
         name = name.replace(".mlp.", ".block_sparse_moe.")
+    if config.model_type == "kimi_linear":
+        names = dict(gate="w1", up="w3", down="w2")
+        name = name.replace(".forget_gate.", ".")
+        for part in ("gate.", "experts.", "shared_experts."):
+            name = name.replace(f".mlp.{part}", f".block_sparse_moe.{part}")
+        if name.endswith(".conv1d.weight"):
+            for part, rows in zip("qkv", tensor.chunk(3)):
+                yield name.replace(".conv1d.", f".{part}_conv1d."), rows
+            return
     if name.endswith("experts.gate_up_proj"):
         for e, both in enumerate(tensor):
             gate, up = both.chunk(2)
@@ -878,6 +945,9 @@ def make_model(name):
 
     if name in LINGS:
         make_ling_folder(folder, LINGS[name])
+    if model_type == "kimi_linear":
+        path = os.path.join(folder, "model.safetensors")
+        save_file(released_names(load_file(path)), path, metadata={"format": "pt"})
 
     batch = make_batch(config, length, name.endswith("padding"))
     logits, loss = loss_of(model, batch)

@@ -17,6 +17,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from make_goldens import checkpoint_tensors
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 OUT = os.path.join(ROOT, "tests", "peft", "data")
 
@@ -39,7 +41,16 @@ ADAPTERS = {
     "gpt_oss_experts": ("gpt_oss", ["q_proj"], EXPERTS),
     "mistral4_experts": ("mistral4", ["q_b_proj"], EXPERTS),
     "glm_moe_dsa_experts": ("glm_moe_dsa", ["q_a_proj", "kv_b_proj", "o_proj"], EXPERTS),
+    "kimi_linear_experts": (
+        "kimi_linear",
+        ["q_proj", "b_proj", "f_a_proj", "f_b_proj", "g_b_proj", "kv_b_proj", "o_proj", "up_proj"],
+        EXPERTS,
+    ),
     "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
+}
+# What transformers' modules are called in a base's files, by which references name adapters too.
+IN_FILES = {
+    "kimi_linear": {".forget_gate.": ".", ".mlp.shared_experts.": ".block_sparse_moe.shared_experts."},
 }
 MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj"]
 
@@ -65,9 +76,11 @@ def make_adapter(name):
     return model
 
 
-def plain_name(key):
+def plain_name(key, base):
     """The tensor's name in the adapter's file, without PEFT's prefix."""
     key = key.removeprefix("base_model.model.").replace(".default", "")
+    for module, name in IN_FILES.get(base, {}).items():
+        key = key.replace(module, name)
     return key.replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
 
 
@@ -114,7 +127,7 @@ def make(name):
     for key, parameter in model.named_parameters():
         if parameter.requires_grad:
             gradient = stacked(key, parameter.grad.detach().clone(), model)
-            out["grad." + plain_name(key)] = gradient.contiguous()
+            out["grad." + plain_name(key, ADAPTERS[name][0])] = gradient.contiguous()
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     losses = []
@@ -132,7 +145,8 @@ def make(name):
         if any(f".{module}.weight" in "." + key for module in MERGED) and (".1." in key or "lm_head" in key):
             if key == "lm_head.weight" and "lm_head" not in ADAPTERS[name][1]:
                 continue
-            out["merged." + key] = value.detach().clone().contiguous()
+            for tensor_name, tensor in checkpoint_tensors(model.config, key, value):
+                out["merged." + tensor_name] = tensor.detach().clone().contiguous()
     made_with = f"torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, peft {peft.__version__}"
     save_file(out, os.path.join(folder, "reference.safetensors"), metadata=dict(made_with=made_with))
     print(f"{name:14s} loss {loss.item():.6f} losses {[round(x.item(), 6) for x in losses]}")

@@ -19,18 +19,21 @@ inline constexpr int64_t kRecurrenceChunk = 64;
 /// int64, counted from 0 in every row. Undefined for undefined ids.
 at::Tensor document_runs(const at::Tensor& document_ids);
 
-/// Inputs of the gated delta rule (Yang et al. 2024), B sequences of S tokens.
+/// Inputs of the gated delta rule (Yang et al. 2024), or of Kimi's delta attention, in which each
+/// dim of a key has a decay of its own (Kimi Team 2025); B sequences of S tokens.
 struct GatedDeltaInputs {
-  at::Tensor q;      ///< [B, S, K, D]; q and k are normed to length one here, q divided by sqrt(D)
-  at::Tensor k;      ///< [B, S, K, D]
-  at::Tensor v;      ///< [B, S, N, E]; N is divisible by K, a key head serves N / K value heads
-  at::Tensor decay;  ///< [B, S, N]: logarithm of the state's factor, at most 0
-  at::Tensor beta;   ///< [B, S, N]: how much of a new value is written
-  at::Tensor runs;   ///< [B, S] int64 or undefined: the state is reset between runs
+  at::Tensor q;  ///< [B, S, K, D]; q and k are normed to length one here, q divided by sqrt(D)
+  at::Tensor k;  ///< [B, S, K, D]
+  at::Tensor v;  ///< [B, S, N, E]; N is divisible by K, a key head serves N / K value heads
+  /// [B, S, N], or [B, S, N, D] of each row of a state: logarithm of its factor, at most 0
+  at::Tensor decay;
+  at::Tensor beta;  ///< [B, S, N]: how much of a new value is written
+  at::Tensor runs;  ///< [B, S] int64 or undefined: the state is reset between runs
 };
 
 /// The rule's outputs [B, S, N, E]. Each head has a state M [D, E] that begins as zeros:
 ///   M = exp(decay_t) M;  M = M + k_t (beta_t (v_t - k_t^T M));  out_t = q_t^T M
+/// where decays of rows multiply M from the left as a diagonal matrix.
 at::Tensor gated_delta_rule(const GatedDeltaInputs& inputs);
 
 /// Inputs of Mamba-2's scan (Dao and Gu 2024), B sequences of S tokens.

@@ -27,7 +27,8 @@ const Family* find(const Json& hf_config) {
   const std::string model_type = hf_config.get("model_type", "");
   for (const Family* family : decoder::kFamilies) {
     const bool is_match = architecture.empty() ? family->model_type == model_type
-                                               : family->architecture == architecture;
+                                               : family->architecture == architecture ||
+                                                     family->upstream.architecture == architecture;
     if (is_match) return family;
   }
   return nullptr;

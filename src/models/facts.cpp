@@ -11,7 +11,8 @@ std::vector<FamilyFacts> family_facts() {
                      .module = family->module.empty() ? family->model_type : family->module,
                      .config_class = family->config_class,
                      .layer_class = family->layer_class,
-                     .experts_class = family->experts_class});
+                     .experts_class = family->experts_class,
+                     .upstream_config_class = family->upstream.config_class});
   }
   return facts;
 }

@@ -11,7 +11,8 @@ struct FamilyFacts {
   std::string_view module;        ///< of transformers.models
   std::string_view config_class;
   std::string_view layer_class;
-  std::string_view experts_class;  ///< class of a layer's grouped experts; "": none
+  std::string_view experts_class;          ///< class of a layer's grouped experts; "": none
+  std::string_view upstream_config_class;  ///< upstream's own, dotted; "": none
 };
 
 /// The facts of every family that is built here.

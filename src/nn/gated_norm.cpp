@@ -15,7 +15,8 @@ GatedNorm::GatedNorm(const GatedNormOptions& options, at::ScalarType dtype) : op
 
 at::Tensor GatedNorm::forward(const at::Tensor& x, const at::Tensor& gate) const {
   const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
-  const at::Tensor factor = kernels::silu(gate.to(wide));
+  const at::Tensor factor =
+      options_.is_sigmoid ? kernels::sigmoid(gate.to(wide)) : kernels::silu(gate.to(wide));
   const at::Tensor in = options_.is_gated_first ? x.to(wide) * factor : x.to(wide);
   const at::Tensor weight = weight_.to(wide);
   at::Tensor out;

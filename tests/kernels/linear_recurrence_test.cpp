@@ -33,8 +33,9 @@ at::Tensor naive_delta_rule(const GatedDeltaInputs& in) {
   Tensors out;
   for (int64_t t = 0; t < in.v.size(1); ++t) {
     const at::Tensor key = k.select(1, t).unsqueeze(-1);  // [B, N, D, 1]
-    const at::Tensor decay = in.decay.select(1, t).exp().unsqueeze(-1).unsqueeze(-1);
-    state = state * goes_on(in.runs, t, state) * decay;
+    at::Tensor decay = in.decay.select(1, t).exp();       // [B, N] or [B, N, D]
+    if (decay.dim() == 2) decay = decay.unsqueeze(-1);
+    state = state * goes_on(in.runs, t, state) * decay.unsqueeze(-1);
     const at::Tensor known = (state * key).sum(-2);
     const at::Tensor news =
         (in.v.select(1, t) - known) * in.beta.select(1, t).unsqueeze(-1);  // [B, N, E]
@@ -106,6 +107,14 @@ Tensors delta_inputs(const Shape& shape) {
           numbers.normal({2, length, num_heads}).sigmoid()};
 }
 
+/// With a decay for each row of a state.
+Tensors row_inputs(const Shape& shape) {
+  Tensors inputs = delta_inputs(shape);
+  Numbers numbers(8);
+  inputs[3] = numbers.normal({2, shape.length, shape.num_heads, shape.key_dim}).abs() * -0.3;
+  return inputs;
+}
+
 Tensors scan_inputs(const Shape& shape) {
   Numbers numbers(6);
   const auto [length, num_groups, num_heads, state_dim, head_dim] = shape;
@@ -150,6 +159,26 @@ TEST(GatedDeltaRule, IsTheRecurrenceOfTokens) {
                       delta_operation(naive_delta_rule, runs), delta_inputs(shape));
     }
   }
+}
+
+TEST(RowDecays, AreTheRecurrenceOfTokens) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(shape.length);
+    for (const at::Tensor& runs : {at::Tensor(), some_runs(shape.length)}) {
+      expect_as_naive(delta_operation(gated_delta_rule, runs),
+                      delta_operation(naive_delta_rule, runs), row_inputs(shape));
+    }
+  }
+}
+
+TEST(RowDecays, ThatAreAllAlikeAreTheStates) {
+  const Tensors whole = delta_inputs({150, 1, 3, 6, 8});
+  Tensors rows = whole;
+  rows[3] = whole[3].unsqueeze(-1).expand({-1, -1, -1, 6}).contiguous();
+  const auto rule = delta_operation(gated_delta_rule, some_runs(150));
+  const Tensors wanted = differentiate(rule, whole, at::kDouble);
+  const Tensors found = differentiate(rule, rows, at::kDouble);
+  EXPECT_LE(relative_error(found[0], wanted[0]), 1e-12);
 }
 
 TEST(StateSpaceScan, IsTheRecurrenceOfTokens) {
@@ -203,6 +232,11 @@ TEST(GatedDeltaRule, NoRunSeesAnother) {
   expect_runs_apart(delta_operation(gated_delta_rule, runs), delta_inputs({150, 1, 2, 8, 8}), runs);
 }
 
+TEST(RowDecays, NoRunSeesAnother) {
+  const at::Tensor runs = some_runs(150);
+  expect_runs_apart(delta_operation(gated_delta_rule, runs), row_inputs({150, 1, 2, 8, 8}), runs);
+}
+
 TEST(StateSpaceScan, NoRunSeesAnother) {
   const at::Tensor runs = some_runs(150);
   expect_runs_apart(scan_operation(state_space_scan, runs), scan_inputs({150, 1, 2, 8, 8}), runs);
@@ -223,6 +257,7 @@ TEST(StatesMemory, GrowsWithTheLengthAlone) {
            peak_bytes(operation, inputs({512, 1, 2, 8, 8}));
   };
   EXPECT_NEAR(growth(delta_operation(gated_delta_rule, {}), delta_inputs), 4, 0.1);
+  EXPECT_NEAR(growth(delta_operation(gated_delta_rule, {}), row_inputs), 4, 0.1);
   EXPECT_NEAR(growth(scan_operation(state_space_scan, {}), scan_inputs), 4, 0.1);
 }
 
@@ -234,12 +269,23 @@ TEST(DocumentRuns, CountChangesAndNotIds) {
 }
 
 TEST(GatedDeltaRule, StrongDecayStaysFinite) {
-  Tensors inputs = delta_inputs({130, 1, 2, 8, 8});
-  inputs[3] = at::full_like(inputs[3], -60.0);
-  for (const at::Tensor& tensor :
-       differentiate(delta_operation(gated_delta_rule, {}), inputs, at::kFloat)) {
-    EXPECT_TRUE(is_finite(tensor));
+  for (Tensors inputs : {delta_inputs({130, 1, 2, 8, 8}), row_inputs({130, 1, 2, 8, 8})}) {
+    inputs[3] = at::full_like(inputs[3], -60.0);
+    for (const at::Tensor& tensor :
+         differentiate(delta_operation(gated_delta_rule, {}), inputs, at::kFloat)) {
+      EXPECT_TRUE(is_finite(tensor));
+    }
   }
+}
+
+/// Where some rows forget at once and others never do, both are as exact as the plain path.
+TEST(RowDecays, ThatDifferWidelyStayExact) {
+  Tensors inputs = row_inputs({96, 1, 2, 8, 8});
+  inputs[3] = at::tensor({-50.0, -1e-6, -20.0, 0.0, -3.0, -1e-3, -90.0, -0.1})
+                  .expand_as(inputs[3])
+                  .contiguous();
+  expect_as_naive(delta_operation(gated_delta_rule, {}), delta_operation(naive_delta_rule, {}),
+                  inputs);
 }
 
 }  // namespace

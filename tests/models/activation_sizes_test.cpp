@@ -103,6 +103,8 @@ Json state_config(const std::string& golden, const char* layer, int64_t num_laye
   Json::Array types(static_cast<size_t>(num_layers), Json(layer));
   const bool is_mamba = config.contains("layers_block_type");
   config[is_mamba ? "layers_block_type" : "layer_types"] = Json(types);
+  config.erase("mlp_layer_types");
+  config["first_k_dense_replace"] = num_layers;
   config["num_hidden_layers"] = num_layers;
   config["hidden_size"] = int64_t{64};
   config["vocab_size"] = int64_t{256};
@@ -147,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
     Golden, StateSizesTest,
     testing::Values(std::pair("qwen3_5", at::kFloat), std::pair("qwen3_5", at::kBFloat16),
                     std::pair("nemotron_h", at::kFloat), std::pair("nemotron_h", at::kBFloat16),
-                    std::pair("falcon_h1", at::kFloat), std::pair("falcon_h1", at::kBFloat16)),
+                    std::pair("falcon_h1", at::kFloat), std::pair("falcon_h1", at::kBFloat16),
+                    std::pair("kimi_linear", at::kFloat), std::pair("kimi_linear", at::kBFloat16)),
     [](const auto& info) {
       return cat(info.param.first, info.param.second == at::kFloat ? "InFloat32" : "InBfloat16");
     });

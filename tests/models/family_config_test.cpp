@@ -168,7 +168,7 @@ TEST(FamilyConfigTest, ARecipeMovesTheCorrectionsOfFamiliesThatHaveOne) {
 /// Layers behind the last one predict further tokens: they are kept as they are.
 TEST(NextTokenLayersTest, AreKeptOfFamiliesThatHaveThem) {
   for (const char* golden : {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "bailing_moe_v2", "hy_v3",
-                             "deepseek_v32", "glm_moe_dsa"}) {
+                             "deepseek_v32", "glm_moe_dsa", "kimi_linear"}) {
     Json config = config_of(golden);
     config.erase("num_nextn_predict_layers");
     EXPECT_TRUE(build_causal_lm(config, at::kFloat)->kept_prefixes().empty()) << golden;
@@ -192,6 +192,171 @@ TEST(PaddingConfigTest, AFamilysDefaultRowIsInTheVocabulary) {
   Json config = config_of("glm");
   config.erase("pad_token_id");
   EXPECT_NE(problems_of(config).find("pad_token_id is absent"), std::string::npos);
+}
+
+/// A letter a layer: d for delta attention, f for full attention, in capitals with experts.
+std::string kinds_of_layers(const Json& config) {
+  EXPECT_EQ(problems_of(config), "");
+  const auto model = build_causal_lm(config, at::kFloat);
+  std::string out;
+  for (const auto& layer : dynamic_cast<decoder::DecoderModel&>(*model).config().layers) {
+    const bool is_delta = layer.mixer == decoder::Mixer::kGatedDelta;
+    out += layer.is_moe ? (is_delta ? 'D' : 'F') : (is_delta ? 'd' : 'f');
+  }
+  return out;
+}
+
+Json numbers(std::initializer_list<int64_t> values) {
+  Json::Array list;
+  for (const int64_t value : values) list.emplace_back(value);
+  return Json(list);
+}
+
+/// config.json as Moonshot's release has it, of fewer and smaller layers.
+Json released_kimi() {
+  Json config = config_of("kimi_linear");
+  for (const char* key : {"layer_types", "mlp_layer_types", "linear_num_heads", "linear_head_dim",
+                          "linear_conv_kernel_dim"}) {
+    config.erase(key);
+  }
+  config["num_hidden_layers"] = Json(int64_t{5});
+  config["first_k_dense_replace"] = Json(int64_t{1});
+  Json linear = Json::object();
+  linear["kda_layers"] = numbers({1, 2, 3, 5});
+  linear["full_attn_layers"] = numbers({4});
+  linear["head_dim"] = Json(int64_t{8});
+  linear["num_heads"] = Json(int64_t{3});
+  linear["short_conv_kernel_size"] = Json(int64_t{4});
+  config["linear_attn_config"] = linear;
+  return config;
+}
+
+TEST(KimiConfigTest, ReleasesAndTransformersNameLayersEachInTheirWay) {
+  EXPECT_EQ(kinds_of_layers(config_of("kimi_linear")), "dFD");
+  Json config = released_kimi();
+  EXPECT_EQ(kinds_of_layers(config), "dDDFD");
+  const auto model = build_causal_lm(config, at::kFloat);
+  const auto& options = dynamic_cast<decoder::DecoderModel&>(*model).config();
+  EXPECT_EQ(options.gated_delta->key_dim, 8);
+  EXPECT_EQ(options.gated_delta->num_heads, 3);
+  EXPECT_EQ(options.gated_delta->num_taps, 4);
+  config["num_hidden_layers"] = Json(int64_t{6});
+  config.erase("linear_attn_config");
+  EXPECT_EQ(kinds_of_layers(config), "dDDDFD");
+}
+
+TEST(KimiConfigTest, KeysHaveTheirCommonNamesToo) {
+  Json config = config_of("kimi_linear_groups_padding");
+  const auto wanted = build_causal_lm(config, at::kFloat)->key_map().size();
+  for (const auto& [own, common] : {std::pair("num_experts", "num_local_experts"),
+                                    {"num_experts_per_token", "num_experts_per_tok"},
+                                    {"num_expert_group", "n_group"},
+                                    {"num_shared_experts", "n_shared_experts"},
+                                    {"moe_renormalize", "norm_topk_prob"}}) {
+    config[common] = config.at(own);
+    config.erase(own);
+  }
+  const auto model = build_causal_lm(config, at::kFloat);
+  EXPECT_EQ(model->key_map().size(), wanted);
+  const moe::MoEConfig& moe = *dynamic_cast<decoder::DecoderModel&>(*model).config().moe;
+  EXPECT_EQ(moe.n_activated_experts, 3);
+  EXPECT_EQ(moe.n_expert_groups, 4);
+  EXPECT_EQ(moe.n_shared_experts, 2);
+  EXPECT_FALSE(moe.norm_topk_prob);
+}
+
+TEST(KimiConfigTest, UpstreamsOwnNameOfTheModelIsKnown) {
+  Json config = config_of("kimi_linear");
+  config["architectures"] = Json(Json::Array{Json("KimiLinear48BForCausalLM")});
+  config["model_type"] = Json("kimi_linear_48b_a3b");
+  const auto model = build_causal_lm(config, at::kFloat);
+  EXPECT_EQ(model->hf_config().at("architectures").as_array()[0], "KimiLinearForCausalLM");
+  EXPECT_EQ(model->hf_config().at("model_type"), "kimi_linear");
+}
+
+/// transformers also writes dense layers' MLPs under the name of layers of experts.
+TEST(KimiConfigTest, DenseMlpsAreFoundUnderBothNames) {
+  const auto stand_ins = build_causal_lm(config_of("kimi_linear"), at::kFloat)->stand_ins();
+  EXPECT_EQ(stand_ins.size(), 3);
+  EXPECT_EQ(stand_ins.at("model.layers.0.mlp.up_proj.weight"),
+            "model.layers.0.block_sparse_moe.up_proj.weight");
+  EXPECT_TRUE(build_causal_lm(config_of("mixtral"), at::kFloat)->stand_ins().empty());
+}
+
+TEST(KimiConfigTest, SaysWhatIsWrong) {
+  const auto problems = [](const char* key, const Json& value) {
+    Json config = released_kimi();
+    config[key] = value;
+    return problems_of(config);
+  };
+  const auto linear_problems = [](const char* key, const Json& value) {
+    Json config = released_kimi();
+    Json linear = config.at("linear_attn_config");
+    linear[key] = value;
+    config["linear_attn_config"] = linear;
+    return problems_of(config);
+  };
+  EXPECT_EQ(problems("mla_use_nope", Json(false)),
+            "mla_use_nope is false; this family's latent attention does not rotate");
+  EXPECT_EQ(problems("tie_word_embeddings", Json(true)),
+            "tie_word_embeddings is true; this family has a head of its own");
+  EXPECT_EQ(problems("moe_router_activation_func", Json("softmax")),
+            "moe_router_activation_func other than sigmoid is not in this version");
+  EXPECT_EQ(problems("moe_layer_freq", Json(int64_t{2})),
+            "moe_layer_freq other than 1 is not in this version");
+  EXPECT_EQ(problems("attn_res_block_size", Json(int64_t{12})),
+            "attn_res_block_size is Kimi K3's, which is not built in this version");
+  EXPECT_EQ(problems("mla_use_output_gate", Json(true)),
+            "mla_use_output_gate true is Kimi K3's, which is not built in this version");
+  EXPECT_EQ(problems("linear_attn_config", Json("none")),
+            "linear_attn_config must be an object, not a string");
+  EXPECT_EQ(problems("num_expert_group", Json(int64_t{4})),
+            "num_expert_group 4 does not divide num_experts 6");
+  EXPECT_EQ(linear_problems("kda_layers", numbers({1, 2, 3})),
+            "linear_attn_config: layer 5 is in neither of kda_layers and full_attn_layers");
+  EXPECT_EQ(linear_problems("kda_layers", numbers({1, 2, 3, 4, 5})),
+            "linear_attn_config: layer 4 is in both of kda_layers and full_attn_layers");
+  EXPECT_EQ(linear_problems("kda_layers", numbers({0, 1, 2, 3, 5})),
+            "linear_attn_config.kda_layers holds 0; layers are numbered from 1 to "
+            "num_hidden_layers 5\nlinear_attn_config: layer 1 is in neither of kda_layers and "
+            "full_attn_layers");
+  EXPECT_EQ(linear_problems("gate_lower_bound", Json(-5.0)),
+            "linear_attn_config.gate_lower_bound is Kimi K3's, which is not built in this version");
+}
+
+TEST(HunYuanConfigTest, ListsOfOneNumberAreTheNumber) {
+  Json config = config_of("hunyuan_v1_moe");
+  const auto wanted = build_causal_lm(config, at::kFloat)->key_map().size();
+  config["moe_topk"] = numbers({2, 2});
+  config["num_experts"] = numbers({6, 6});
+  config["num_shared_expert"] = numbers({1, 1});
+  config["moe_intermediate_size"] = numbers({56, 56});
+  EXPECT_EQ(problems_of(config), "");
+  EXPECT_EQ(build_causal_lm(config, at::kFloat)->key_map().size(), wanted);
+  config["moe_topk"] = numbers({2, 3});
+  EXPECT_EQ(problems_of(config), "moe_topk differs between layers, which is not in this version");
+}
+
+TEST(HunYuanConfigTest, SaysWhatIsWrong) {
+  const auto problems = [](const char* golden, const char* key, const Json& value) {
+    Json config = config_of(golden);
+    config[key] = value;
+    return problems_of(config);
+  };
+  EXPECT_EQ(problems("hunyuan_v1_dense", "use_cla", Json(true)),
+            "use_cla true is not in this version: layers that share keys and values");
+  EXPECT_EQ(problems("hunyuan_v1_dense", "use_qk_norm", Json(false)),
+            "use_qk_norm false is not in this version: transformers norms q and k");
+  EXPECT_EQ(problems("hunyuan_v1_moe", "num_shared_expert", Json(int64_t{2})),
+            "num_shared_expert other than 1 is not in this version");
+  EXPECT_EQ(problems("hunyuan_v1_moe", "moe_intermediate_size", Json(int64_t{40})),
+            "moe_intermediate_size is not intermediate_size 56, which transformers takes for "
+            "experts");
+  Json rope = config_of("hunyuan_v1_dense").at("rope_parameters");
+  rope["alpha"] = Json(-1.0);
+  EXPECT_EQ(problems("hunyuan_v1_dense", "rope_parameters", rope),
+            "rope_parameters.alpha is -1 for heads of 12; it must be above 0, of heads of more "
+            "than 2 dims");
 }
 
 /// The layer whose choice of keys each layer sees.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "models/flops.h"
 #include "models/golden_model.h"
@@ -76,6 +77,14 @@ TEST(InitialValues, LayersWithAStateBeginAsTransformersDoes) {
   EXPECT_EQ(delta.at("model.layers.0.attention.norm.weight").a, 1.0);
   EXPECT_EQ(delta.at("model.layers.0.attention_pre_norm.weight").a, 0.0);
   EXPECT_EQ(delta.at("model.layers.0.attention.conv1d.weight").b, 0.02);
+  const auto kimi = rules_of("kimi_linear");
+  const InitRule& rate = kimi.at("model.layers.0.attention.A_log");
+  EXPECT_EQ(rate.kind, Kind::kLogUniform);
+  EXPECT_EQ(std::pair(rate.a, rate.b), std::pair(1.0, 16.0));
+  const InitRule& steps = kimi.at("model.layers.0.attention.dt_bias");
+  EXPECT_EQ(steps.kind, Kind::kSoftplusOf);
+  EXPECT_EQ(std::tuple(steps.a, steps.b, steps.cut), std::tuple(1e-3, 1e-1, 1e-4));
+  EXPECT_EQ(kimi.at("model.layers.0.attention.norm.weight").a, 1.0);
   const auto mamba = rules_of("nemotron_h");
   EXPECT_EQ(mamba.at("model.layers.0.attention.A_log").kind, Kind::kLogCount);
   EXPECT_EQ(mamba.at("model.layers.0.attention.dt_bias").kind, Kind::kSoftplusOf);
@@ -168,7 +177,7 @@ TEST_P(PackedDocumentsTest, EqualSeparateSequences) {
 INSTANTIATE_TEST_SUITE_P(Golden, PackedDocumentsTest,
                          testing::Values("llama_llama3_tied", "glm4", "qwen3_next", "qwen3_5",
                                          "nemotron_h", "nemotron_h_moe", "falcon_h1",
-                                         "falcon_h1_gate_first", "cohere2"),
+                                         "falcon_h1_gate_first", "cohere2", "kimi_linear"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(HiddenStates, LayersWithAStateSeeWholeSequences) {
@@ -376,6 +385,16 @@ TEST(Flops, AHybridOfBothInEachLayerCountsBoth) {
   const Json config = Json::parse_file(test::golden_file("falcon_h1", "config.json"));
   EXPECT_DOUBLE_EQ(models::training_flops(config)(2, 128),
                    6 * 2 * 128 * (2 * (attention + mlp + mamba) + head));
+}
+
+TEST(Flops, KimiCountsEachLayerByItsKind) {
+  const double delta = 32 * (91 + 24) + (192 + 192) + 72 * 3 + 4 * 24 * 8;
+  const double latent = 32 * 56 + 32 * 20 + 12 * 64 + 40 * 32 + 64 * 4 * 24;
+  const double mlps = 3 * 32 * (56 + 2 * 72);
+  const double head = 32 * 128;
+  const Json config = Json::parse_file(test::golden_file("kimi_linear", "config.json"));
+  EXPECT_DOUBLE_EQ(models::training_flops(config)(2, 128),
+                   6 * 2 * 128 * (2 * delta + latent + mlps + head));
 }
 
 TEST(Flops, PeaksAreFoundInDeviceNames) {

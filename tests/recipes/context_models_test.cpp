@@ -179,7 +179,7 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
 }
 
 TEST(ContextModelsTest, LayersWithAStateRefuseAPartOfASequence) {
-  for (const char* golden : {"qwen3_5", "nemotron_h", "falcon_h1"}) {
+  for (const char* golden : {"qwen3_5", "nemotron_h", "falcon_h1", "kimi_linear"}) {
     const auto model = context_model({.golden = golden});
     tensor::Batch batch = context_batch({.golden = golden}, model->dims().vocab_size, 0);
     batch.part = tensor::SequencePart{24, 24, {{0, 12}}};

@@ -70,6 +70,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
       dropout_(config.attention_dropout),
       softcap_(config.attention_softcap),
       qk_norm_(config.qk_norm),
+      is_qk_norm_last_(config.is_qk_norm_last),
       is_rope_interleaved_(config.is_rope_interleaved),
       has_gate_(config.has_attention_gate),
       num_all_heads_(config.num_heads),
@@ -138,12 +139,21 @@ kernels::Qkv Attention::heads(const at::Tensor& projected, const ForwardContext&
   const bool has_pairs = is_rope_interleaved_ && options.rope.is_defined();
   const at::Tensor qkv = has_pairs ? pairs_to_halves(projected, options) : projected;
   if (qk_norm_ == QkNorm::kWholeProjection) return heads_normed_whole(qkv, options);
+  if (is_qk_norm_last_) return heads_normed_last(qkv, options);
   if (qk_norm_ == QkNorm::kPerHead) {
     options.q_norm = q_norm_->weight();
     options.k_norm = k_norm_->weight();
   }
   kernels::Qkv out = kernels::split_norm_rotate(qkv, options);
   out.q = scaled_queries(out.q, options.rope, options.position_ids);
+  return out;
+}
+
+kernels::Qkv Attention::heads_normed_last(const at::Tensor& qkv,
+                                          const kernels::QkvOptions& options) const {
+  kernels::Qkv out = kernels::split_norm_rotate(qkv, options);
+  out.q = q_norm_->forward(out.q.contiguous());
+  out.k = k_norm_->forward(out.k.contiguous());
   return out;
 }
 

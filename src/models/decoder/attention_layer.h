@@ -40,6 +40,7 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
 
  private:
   kernels::Qkv heads(const at::Tensor& projected, const ForwardContext& context) const;
+  kernels::Qkv heads_normed_last(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
   kernels::Qkv heads_normed_whole(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
   std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& projected) const;
   at::Tensor kept_probabilities(const ForwardContext& context, const at::Tensor& projected) const;
@@ -49,6 +50,7 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   double dropout_;
   double softcap_;
   QkNorm qk_norm_;
+  bool is_qk_norm_last_;
   bool is_rope_interleaved_;
   bool has_gate_;
   kernels::QkvOptions options_;  // for the heads that are computed here

@@ -95,6 +95,10 @@ kernels::Activation ConfigReader::activation(std::string_view key, std::string_v
   return kernels::Activation::kSilu;
 }
 
+std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view other) {
+  return reader.has(other) ? other : key;
+}
+
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   DecoderConfig config;
   config.vocab_size = reader.size("vocab_size");

@@ -45,6 +45,9 @@ class ConfigReader final {
   std::vector<std::string> problems_;
 };
 
+/// The key that transformers writes, or another name of it where that is there.
+std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view other);
+
 /// The defaults in which families of the Llama kind differ; values are those of transformers'
 /// config classes.
 struct CommonDefaults {

@@ -1,6 +1,7 @@
 #include "models/decoder/decoder_activations.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -78,7 +79,9 @@ class BlockSizes final {
       case QkNorm::kNone:
         return 0;  // a rotation's backward does not need its input
     }
-    return tokens_ * (q_ + 2 * k_) * e_ + (rows + kv_rows) * 4;
+    // Behind the rotation their inputs are what it gives, else the projection.
+    const int64_t dims = config_.is_qk_norm_last ? q_ + k_ : q_ + 2 * k_;
+    return tokens_ * dims * e_ + (rows + kv_rows) * 4;
   }
 
   /// Whether attention never holds all scores at once.
@@ -189,14 +192,17 @@ class BlockSizes final {
     const int64_t rows = (sizes.projected_rows() + 2 * sizes.conv_channels() + values +
                           (1 - casts) * values + sizes.num_heads) *
                          e_;
-    const int64_t copies = 2 + 2 * casts;
-    return tokens_ * (rows + copies * values * wide() + 4 * sizes.num_heads * wide());
+    // A sigmoid keeps its result alone, silu also its input.
+    const int64_t copies = 2 + (sizes.has_row_decays ? 1 : 2) * casts;
+    const int64_t scalars = 3 * sizes.decays() + sizes.num_heads;
+    return tokens_ * (rows + (copies * values + scalars) * wide());
   }
 
   /// What backward recomputes in a layer with a state: scores of each head's chunks and their
   /// operands.
   int64_t state_working() const {
     const bool is_mamba = layer_.has_mamba2();
+    const bool has_row_decays = !is_mamba && config_.gated_delta->has_row_decays;
     const int64_t num_scores = is_mamba ? 4 : 8;
     const int64_t num_heads = is_mamba ? config_.mamba2->num_heads : config_.gated_delta->num_heads;
     const int64_t states =
@@ -204,8 +210,11 @@ class BlockSizes final {
     const int64_t keys =
         is_mamba ? 2 * config_.mamba2->states() : num_heads * config_.gated_delta->key_dim;
     const int64_t chunk = std::min(kernels::kRecurrenceChunk, length_);
+    // Products of rows with decays of their own halve chunks again and again.
+    const int64_t halved = has_row_decays ? 4 * std::bit_width(static_cast<uint64_t>(chunk)) : 0;
     return tokens_ * wide() *
-           (num_scores * num_heads * chunk + 8 * keys + 8 * state_values() + 3 * states / chunk);
+           (num_scores * num_heads * chunk + (8 + halved) * keys + 8 * state_values() +
+            3 * states / chunk);
   }
 
   ExpertSizes experts() const {

@@ -63,7 +63,8 @@ struct LayerOptions {
 };
 
 /// Attention whose keys and values come from a shared narrow projection (DeepSeek's MLA). In each
-/// head q and k have a part with and one without rotation.
+/// head q and k have a part with and one without rotation; in layers without a rope (Kimi Linear)
+/// none rotates.
 struct LatentAttentionOptions {
   int64_t q_rank = 0;  ///< width of the queries' narrow projection; 0: none
   int64_t kv_rank = 0;
@@ -84,7 +85,8 @@ struct IndexerOptions {
   bool is_rope_interleaved = false;  ///< pairs to rotate are neighbouring dims
 };
 
-/// Gated delta nets (Qwen 3 Next, Qwen 3.5), which replace attention by a state of keys and values.
+/// Gated delta nets (Qwen 3 Next, Qwen 3.5) and Kimi's delta attention, which replace attention by
+/// a state of keys and values.
 struct GatedDeltaOptions {
   int64_t num_key_heads = 0;  ///< of queries and keys; each serves num_heads / num_key_heads
   int64_t num_heads = 0;      ///< of values
@@ -94,11 +96,24 @@ struct GatedDeltaOptions {
   /// Order of in_proj's rows. True: q, k, v and gate of each key head, then beta and step of each
   /// (two tensors); false: q, k and v of all heads, gate, beta, step (four tensors).
   bool is_grouped = false;
+  /// Each row of a state has a decay of its own (Kimi Linear). Steps and gates then come from
+  /// narrow projections, of key_dim and value_dim; in_proj's rows: q, k, v, beta and both narrow
+  /// ones.
+  bool has_row_decays = false;
 
   int64_t keys() const { return num_key_heads * key_dim; }
   int64_t values() const { return num_heads * value_dim; }
   int64_t conv_channels() const { return 2 * keys() + values(); }
-  int64_t projected_rows() const { return conv_channels() + values() + 2 * num_heads; }
+  int64_t projected_rows() const {
+    return has_row_decays ? conv_channels() + num_heads + key_dim + value_dim
+                          : conv_channels() + values() + 2 * num_heads;
+  }
+  /// Elements of the second narrow projections, 0 without.
+  int64_t widening_elements() const {
+    return has_row_decays ? num_heads * key_dim * key_dim + values() * value_dim : 0;
+  }
+  /// Decays of a token.
+  int64_t decays() const { return has_row_decays ? num_heads * key_dim : num_heads; }
 };
 
 /// Mamba-2 layers (Nemotron-H, Falcon-H1). in_proj's rows: gate, x, b and c of all groups, step.
@@ -145,7 +160,8 @@ struct DecoderConfig {
   NormKind norm = NormKind::kRms;
   NormPlacement norm_placement = NormPlacement::kPre;
   QkNorm qk_norm = QkNorm::kNone;
-  bool has_norm_bias = true;  ///< of a LayerNorm
+  bool is_qk_norm_last = false;  ///< norms per head come behind the rotation (HunYuan)
+  bool has_norm_bias = true;     ///< of a LayerNorm
   double norm_eps = 1e-6;
 
   bool is_mlp_gated = true;

@@ -28,8 +28,9 @@ double attention_flops(const DecoderConfig& config, double B, double S, double r
   return 6 * B * L * S * h * h * r * ((2 * q + 1) + S / h + 1);
 }
 
-/// Operations of all layers' latent attention, where a query sees `keys` keys.
-double latent_attention_flops(const DecoderConfig& config, double B, double S, double keys) {
+}  // namespace
+
+double latent_layer_flops(const DecoderConfig& config, double B, double S, double keys) {
   const LatentAttentionOptions& sizes = *config.latent_attention;
   const int64_t h = config.hidden_size;
   const int64_t heads = config.num_heads;
@@ -39,14 +40,31 @@ double latent_attention_flops(const DecoderConfig& config, double B, double S, d
                      sizes.kv_rank * heads * (sizes.plain_dim + sizes.value_dim);
   const auto weights = static_cast<double>(q + kv + heads * sizes.value_dim * h);
   const auto width = static_cast<double>(heads * (sizes.qk_dim() + sizes.value_dim));
-  return 6 * B * static_cast<double>(config.num_layers()) * (S * weights + S * keys * width);
+  return 6 * B * (S * weights + S * keys * width);
 }
 
-/// Operations of the MLPs or experts of all layers, and of the head.
+double gated_delta_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  const GatedDeltaOptions& delta = *config.gated_delta;
+  const auto conv = static_cast<double>(delta.conv_channels() * delta.num_taps);
+  const auto state = static_cast<double>(4 * delta.values() * delta.value_dim);
+  const auto widening = static_cast<double>(delta.widening_elements());
+  return 6 * B * S *
+         (h * static_cast<double>(delta.projected_rows() + delta.values()) + widening + conv +
+          state);
+}
+
 double mlps_and_head_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   const auto V = static_cast<double>(config.vocab_size);
   return 18 * B * S * h * inner_sizes(config) + 6 * B * S * h * V;
+}
+
+namespace {
+
+/// Operations of all layers' latent attention, where a query sees `keys` keys.
+double latent_attention_flops(const DecoderConfig& config, double B, double S, double keys) {
+  return static_cast<double>(config.num_layers()) * latent_layer_flops(config, B, S, keys);
 }
 
 double gated_decoder_flops(const DecoderConfig& config, double B, double S, double r) {

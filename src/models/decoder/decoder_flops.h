@@ -11,6 +11,16 @@ namespace automodel::models::decoder {
 /// layer without either.
 int64_t mlp_inner_size(const DecoderConfig& config, const LayerOptions& layer);
 
+/// Operations of one layer of latent attention, where a query sees `keys` keys.
+double latent_layer_flops(const DecoderConfig& config, double num_sequences, double length,
+                          double keys);
+
+/// Operations of one gated delta net, its state's included.
+double gated_delta_flops(const DecoderConfig& config, double num_sequences, double length);
+
+/// Operations of the MLPs or experts of all layers, and of the head.
+double mlps_and_head_flops(const DecoderConfig& config, double num_sequences, double length);
+
 /// GPT-3's formula: an MLP of 4 hidden sizes.
 double gpt_flops(const DecoderConfig& config, double num_sequences, double length);
 

@@ -299,6 +299,11 @@ static std::optional<tensor::InitRule> state_rule(const DecoderConfig& config,
     return is(cat(".attention", end)) || is(cat(".mamba", end));
   };
   if (is_own(".norm.weight") || is_own(".D")) return InitRule::constant(1.0);
+  if (config.gated_delta && config.gated_delta->has_row_decays) {
+    if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogUniform, 1.0, 16.0};
+    if (is(".attention.dt_bias")) return InitRule{InitRule::Kind::kSoftplusOf, 1e-3, 1e-1, 1e-4};
+    return std::nullopt;
+  }
   if (!config.mamba2) {
     if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogUniform, 0.01, 16.0};
     if (is(".attention.dt_bias")) return InitRule::constant(1.0);
@@ -432,6 +437,20 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
   }
   for (int64_t i = 0; i < config_.num_next_token_layers; ++i) {
     out.push_back(cat("model.layers.", config_.num_layers() + i, "."));
+  }
+  return out;
+}
+
+std::map<std::string, std::string> DecoderModel::stand_ins() const {
+  std::map<std::string, std::string> out;
+  const HfNames& names = family_.names;
+  if (names.moe.empty()) return out;
+  for (const tensor::ParameterPart& part : key_map_) {
+    const std::string mlp = cat(".", names.mlp, ".");
+    const size_t place = part.name.find(mlp);
+    if (place == std::string::npos) continue;
+    std::string other = part.name;
+    out[part.name] = other.replace(place, mlp.size(), cat(".", names.moe, "."));
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -56,6 +57,8 @@ class DecoderModel final : public CausalLM,
   std::string architecture() const override { return std::string(family_.architecture); }
   Json hf_config() const override;
   std::vector<std::string> kept_prefixes() const override;
+  /// MLPs under the name of layers of experts, where a family has two and transformers writes one.
+  std::map<std::string, std::string> stand_ins() const override;
 
   void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;

@@ -32,6 +32,12 @@ struct ModuleAlias {
   std::string_view in_recipes;
 };
 
+/// Names of a family's that upstream has of its own, where transformers has others.
+struct UpstreamNames {
+  std::string_view architecture = {};  ///< in the config.json that it saves
+  std::string_view config_class = {};  ///< dotted, as recipes name it
+};
+
 /// All facts about a family of models; families/ has one row per family. The shared decoder builds
 /// its models unless `build` is set. Classes are named as in transformers, as recipes and upstream
 /// do.
@@ -42,6 +48,7 @@ struct Family {
   std::string_view config_class;        ///< the configuration's class
   std::string_view layer_class;         ///< the layers' class
   std::string_view experts_class = {};  ///< class of a layer's grouped experts; "": none
+  UpstreamNames upstream = {};
 
   DecoderConfig (*read_config)(ConfigReader& reader);
   HfNames names = {};  ///< tensor names in its checkpoints

@@ -95,6 +95,34 @@ void add_latent_attention(KeyMapBuilder& builder, const DecoderConfig& config, c
       config.has_attention_output_bias);
 }
 
+/// Delta attention with a decay for each row of a state, whose tensors are named as attention's.
+void add_kimi_delta(KeyMapBuilder& builder, const DecoderConfig& config, const std::string& hf,
+                    const std::string& module) {
+  const GatedDeltaOptions& sizes = *config.gated_delta;
+  builder.add(hf + "dt_bias", module + "dt_bias", {sizes.decays()});
+  builder.add(hf + "A_log", module + "A_log", {1, 1, sizes.num_heads, 1});
+  builder.add_rows({{hf + "q_proj", sizes.keys()},
+                    {hf + "k_proj", sizes.keys()},
+                    {hf + "v_proj", sizes.values()},
+                    {hf + "b_proj", sizes.num_heads},
+                    {hf + "f_a_proj", sizes.key_dim},
+                    {hf + "g_a_proj", sizes.value_dim}},
+                   module + "in_proj", config.hidden_size, false);
+  int64_t channel = 0;
+  for (const auto& [name, count] : {std::pair("q_conv1d.weight", sizes.keys()),
+                                    {"k_conv1d.weight", sizes.keys()},
+                                    {"v_conv1d.weight", sizes.values()}}) {
+    builder.add_at(hf + name, module + "conv1d.weight", channel, {count, 1, sizes.num_taps});
+    channel += count;
+  }
+  builder.add_rows({{hf + "f_b_proj", sizes.decays()}}, module + "step_proj", sizes.key_dim, false);
+  builder.add_rows({{hf + "g_b_proj", sizes.values()}}, module + "gate_proj", sizes.value_dim,
+                   false);
+  builder.add(hf + "o_norm.weight", module + "norm.weight", {sizes.value_dim});
+  builder.add_rows({{hf + "o_proj", config.hidden_size}}, module + "out_proj", sizes.values(),
+                   false);
+}
+
 void add_gated_delta(KeyMapBuilder& builder, const DecoderConfig& config, const std::string& hf,
                      const std::string& module) {
   const GatedDeltaOptions& sizes = *config.gated_delta;
@@ -178,7 +206,8 @@ void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, Mixer mixer,
     case Mixer::kAttention:
       return add_attention(builder, config, names, cat(hf, names.attention, "."), module);
     case Mixer::kGatedDelta:
-      return add_gated_delta(builder, config, state, module);
+      return (config.gated_delta->has_row_decays ? add_kimi_delta : add_gated_delta)(
+          builder, config, state, module);
     case Mixer::kMamba2:
       return add_mamba2(builder, config, state, module);
     case Mixer::kAttentionAndMamba2:
@@ -301,8 +330,12 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
     }
     if (!layer.has_mlp) continue;
     add_norm(names.mlp_pre_norm, "mlp_pre_norm");
-    const auto& add = layer.is_moe ? add_moe : add_mlp;
-    add(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
+    if (layer.is_moe) {
+      const std::string_view moe = names.moe.empty() ? names.mlp : names.moe;
+      add_moe(builder, config, names, cat(hf, moe, "."), module + "mlp.");
+    } else {
+      add_mlp(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
+    }
     add_norm(names.mlp_post_norm, "mlp_post_norm");
   }
   builder.add_norm(std::string(names.final_norm), "model.norm", config.hidden_size);

@@ -33,7 +33,8 @@ struct HfNames {
   std::string_view up = "up_proj";
   std::string_view down = "down_proj";
 
-  std::string_view router = "gate";  ///< of a mixture of experts, under `mlp`
+  std::string_view moe;              ///< a layer of experts in `mlp`'s place; "": named as `mlp` is
+  std::string_view router = "gate";  ///< of a mixture of experts, under it
   std::string_view correction = "gate.e_score_correction_bias";  ///< of the router's choice
   bool is_correction_row = false;                                ///< it is stored [1, E]
   std::string_view experts = "experts";

@@ -52,14 +52,23 @@ at::Tensor LatentAttention::chosen_keys(const at::Tensor& x, const at::Tensor& l
   return chosen;
 }
 
-/// Rotates x [B, S, heads, R].
+/// Rotates x [B, S, heads, R], in layers that do.
 at::Tensor LatentAttention::rotated(const at::Tensor& x, const ForwardContext& context) const {
+  if (layer_.rope < 0) return x;
   at::Tensor halves = x;
   if (sizes_.is_rope_interleaved) {
     halves = x.unflatten(-1, {-1, 2}).transpose(-1, -2).flatten(-2);
   }
   const kernels::RopeTable& rope = context.ropes[static_cast<size_t>(layer_.rope)];
   return kernels::rotate(halves, rope, context.position_ids);
+}
+
+/// q [B, S, N, H], the part of each head for it rotated.
+at::Tensor LatentAttention::queries(const at::Tensor& q, const ForwardContext& context) const {
+  if (layer_.rope < 0) return q;
+  const at::Tensor turned = rotated(q.narrow(-1, sizes_.plain_dim, sizes_.rotated_dim), context);
+  return scaled_queries(at::cat({q.narrow(-1, 0, sizes_.plain_dim), turned}, -1),
+                        context.ropes[static_cast<size_t>(layer_.rope)], context.position_ids);
 }
 
 at::Tensor LatentAttention::forward(const at::Tensor& x, const ForwardContext& context) const {
@@ -71,11 +80,7 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const ForwardContext& c
                             .unflatten(-1, {num_heads_, sizes_.plain_dim + sizes_.value_dim});
   const at::Tensor shared_key =
       rotated(latent.narrow(-1, sizes_.kv_rank, sizes_.rotated_dim).unsqueeze(2), context);
-  const at::Tensor all_q =
-      scaled_queries(at::cat({q.narrow(-1, 0, sizes_.plain_dim),
-                              rotated(q.narrow(-1, sizes_.plain_dim, sizes_.rotated_dim), context)},
-                             -1),
-                     context.ropes[static_cast<size_t>(layer_.rope)], context.position_ids);
+  const at::Tensor all_q = queries(q, context);
   const at::Tensor all_k = at::cat(
       {kv.narrow(-1, 0, sizes_.plain_dim), shared_key.expand({-1, -1, num_heads_, -1})}, -1);
   kernels::AttentionOptions options;

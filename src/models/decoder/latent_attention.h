@@ -23,6 +23,7 @@ class LatentAttention final : public AttentionLayer {
   at::Tensor chosen_keys(const at::Tensor& x, const at::Tensor& latent,
                          const ForwardContext& context) const;
   at::Tensor rotated(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor queries(const at::Tensor& q, const ForwardContext& context) const;
 
   LatentAttentionOptions sizes_;
   LayerOptions layer_;

@@ -19,7 +19,7 @@ LatentAttentionOptions read_sizes(ConfigReader& reader, const LatentDefaults& de
   sizes.plain_dim = reader.size("qk_nope_head_dim", defaults.plain_dim);
   sizes.rotated_dim = reader.size("qk_rope_head_dim", defaults.rotated_dim);
   sizes.value_dim = reader.size("v_head_dim", defaults.value_dim);
-  if (defaults.reads_interleaving) {
+  if (defaults.has_rope && defaults.reads_interleaving) {
     sizes.is_rope_interleaved = reader.flag("rope_interleave", true);
   }
   return sizes;
@@ -29,6 +29,7 @@ LatentAttentionOptions read_sizes(ConfigReader& reader, const LatentDefaults& de
 /// factor where there is one.
 double attention_scale(const DecoderConfig& config) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(config.qk_dim()));
+  if (config.ropes.empty()) return scale;
   const nn::RopeOptions& rope = config.ropes[0];
   const bool is_scaled = rope.type != nn::RopeType::kDefault && rope.mscale_all_dim != 0 &&
                          rope.factor.value_or(1.0) > 1.0;
@@ -71,7 +72,7 @@ void add_latent_attention(ConfigReader& reader, DecoderConfig& config,
   config.num_kv_heads = config.num_heads;
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;
-  add_latent_rope(reader, config, defaults);
+  if (defaults.has_rope) add_latent_rope(reader, config, defaults);
   for (LayerOptions& layer : config.layers) layer.attention_scale = attention_scale(config);
 }
 

@@ -11,13 +11,15 @@ struct LatentDefaults {
   int64_t plain_dim = 128;
   int64_t rotated_dim = 64;
   int64_t value_dim = 128;
+  bool has_rope = true;               ///< else no layer rotates
   bool reads_interleaving = true;     ///< rope_interleave has an effect; else pairs are neighbours
   bool scales_queries = false;        ///< llama_4_scaling_beta has an effect
   bool is_partial_of_heads = false;   ///< partial_rotary_factor is of all dims of a head of q and k
   const Json* absent_rope = nullptr;  ///< rope_parameters of a config.json without any
 };
 
-/// Sets DeepSeek's latent attention in all layers, with its rotation and the scale of its scores.
+/// Sets DeepSeek's latent attention in all layers, with its rotation, if any, and the scale of its
+/// scores.
 void add_latent_attention(ConfigReader& reader, DecoderConfig& config,
                           const LatentDefaults& defaults);
 

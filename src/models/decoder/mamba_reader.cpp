@@ -4,10 +4,6 @@
 
 namespace automodel::models::decoder {
 
-std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view older) {
-  return reader.has(older) ? older : key;
-}
-
 void read_step_limits(ConfigReader& reader, Mamba2Options& mamba) {
   const Json* limit = reader.find(either(reader, "time_step_limit", "mamba_dt_limit"));
   if (limit == nullptr) return;

@@ -6,9 +6,6 @@
 
 namespace automodel::models::decoder {
 
-/// The key that transformers writes, or an older one where only that is there.
-std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view older);
-
 /// Bounds of a Mamba-2 layer's steps: time_step_limit, or mamba_dt_limit.
 void read_step_limits(ConfigReader& reader, Mamba2Options& mamba);
 

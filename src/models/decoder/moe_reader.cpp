@@ -12,23 +12,25 @@ int64_t sized(ConfigReader& reader, std::string_view key, int64_t fallback) {
   return fallback == 0 ? reader.size(key) : reader.size(key, fallback);
 }
 
-/// Reads and checks n_group and topk_group.
-void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe, const GroupDefaults& defaults) {
-  moe.n_expert_groups = reader.size("n_group", defaults.num_groups);
-  moe.n_limited_groups = reader.size("topk_group", defaults.num_limited);
+/// Reads and checks the experts' groups and topk_group.
+void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe,
+                        const CorrectedDefaults& defaults) {
+  const std::string_view key = defaults.own_keys.num_groups;
+  moe.n_expert_groups = reader.size(key, defaults.groups.num_groups);
+  moe.n_limited_groups = reader.size("topk_group", defaults.groups.num_limited);
   if (moe.n_routed_experts % moe.n_expert_groups != 0) {
-    reader.problem(cat("n_group ", moe.n_expert_groups, " does not divide n_routed_experts ",
-                       moe.n_routed_experts));
+    reader.problem(cat(key, " ", moe.n_expert_groups, " does not divide ",
+                       defaults.keys.num_experts, " ", moe.n_routed_experts));
     moe.n_expert_groups = 1;
   }
   if (moe.n_limited_groups > moe.n_expert_groups) {
     reader.problem(
-        cat("topk_group ", moe.n_limited_groups, " is more than n_group ", moe.n_expert_groups));
+        cat("topk_group ", moe.n_limited_groups, " is more than ", key, " ", moe.n_expert_groups));
     moe.n_limited_groups = moe.n_expert_groups;
   }
   const int64_t choosable = moe.n_routed_experts / moe.n_expert_groups * moe.n_limited_groups;
   if (moe.n_activated_experts > choosable) {
-    reader.problem(cat("num_experts_per_tok ", moe.n_activated_experts, " is more than the ",
+    reader.problem(cat(defaults.keys.num_chosen, " ", moe.n_activated_experts, " is more than the ",
                        choosable, " experts of topk_group ", moe.n_limited_groups, " groups"));
     moe.n_limited_groups = moe.n_expert_groups;
   }
@@ -142,16 +144,28 @@ double read_bias_update_factor(ConfigReader& reader, double fallback) {
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults) {
   moe::MoEConfig moe = read_experts(reader, config, defaults.keys);
-  moe.n_shared_experts = reader.size("n_shared_experts", 1);
-  read_expert_groups(reader, moe, defaults.groups);
+  moe.n_shared_experts = reader.size(defaults.own_keys.num_shared, 1);
+  read_expert_groups(reader, moe, defaults);
   moe.score_func = moe::ScoreFunction::kSigmoid;
   moe.has_correction_bias = true;
   moe.is_router_float32 = true;
-  moe.norm_topk_prob = reader.flag("norm_topk_prob", true);
+  moe.norm_topk_prob = reader.flag(defaults.own_keys.norm_topk_prob, true);
   moe.route_scale = reader.number("routed_scaling_factor", defaults.route_scale);
   moe.gate_bias_update_factor = read_bias_update_factor(reader, defaults.bias_update_factor);
   config.moe = moe;
   use_experts_from(config, reader.count("first_k_dense_replace", defaults.num_dense));
+}
+
+CorrectedDefaults deepseek_experts() {
+  return {.keys = {.num_experts = "n_routed_experts",
+                   .num_experts_alias = "num_local_experts",
+                   .default_num_experts = 256,
+                   .default_inner_dim = 2048,
+                   .default_num_chosen = 8},
+          .groups = {.num_groups = 8, .num_limited = 4},
+          .route_scale = 2.5,
+          .num_dense = 3,
+          .bias_update_factor = 1e-3};
 }
 
 void read_next_token_layers(ConfigReader& reader, DecoderConfig& config) {

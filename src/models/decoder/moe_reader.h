@@ -29,11 +29,19 @@ struct GroupDefaults {
   int64_t num_limited = 1;
 };
 
+/// A family's keys for what DeepSeek V3 names so.
+struct CorrectedKeys {
+  std::string_view num_shared = "n_shared_experts";
+  std::string_view num_groups = "n_group";
+  std::string_view norm_topk_prob = "norm_topk_prob";
+};
+
 /// Defaults for DeepSeek V3's layers of experts: sigmoid scores with a correction for the choice,
 /// groups, shared experts, dense layers before first_k_dense_replace. A recipe's moe_overrides may
 /// set gate_bias_update_factor.
 struct CorrectedDefaults {
   MoEKeys keys;
+  CorrectedKeys own_keys = {};
   GroupDefaults groups;
   double route_scale = 1.0;
   int64_t num_dense = 1;
@@ -41,6 +49,9 @@ struct CorrectedDefaults {
 };
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults);
+
+/// The defaults of DeepSeek V3's config class, which later families took over.
+CorrectedDefaults deepseek_experts();
 
 /// The amount by which a recipe has each step move the correction: moe_overrides'
 /// gate_bias_update_factor.

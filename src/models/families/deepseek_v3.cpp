@@ -10,16 +10,7 @@ DecoderConfig read_deepseek_v3(ConfigReader& reader) {
   DecoderConfig config =
       read_common(reader, {.requires_kv_heads = false, .head_dim = 64, .max_positions = 4096});
   add_latent_attention(reader, config, {});
-  add_corrected_experts(reader, config,
-                        {.keys = {.num_experts = "n_routed_experts",
-                                  .num_experts_alias = "num_local_experts",
-                                  .default_num_experts = 256,
-                                  .default_inner_dim = 2048,
-                                  .default_num_chosen = 8},
-                         .groups = {.num_groups = 8, .num_limited = 4},
-                         .route_scale = 2.5,
-                         .num_dense = 3,
-                         .bias_update_factor = 1e-3});
+  add_corrected_experts(reader, config, deepseek_experts());
   read_next_token_layers(reader, config);
   return config;
 }

@@ -13,16 +13,7 @@ DecoderConfig read_deepseek_v32(ConfigReader& reader) {
                                               .max_positions = 163840});
   add_latent_attention(reader, config, {.reads_interleaving = false});
   add_indexer(reader, config, {.num_heads = 64});
-  add_corrected_experts(reader, config,
-                        {.keys = {.num_experts = "n_routed_experts",
-                                  .num_experts_alias = "num_local_experts",
-                                  .default_num_experts = 256,
-                                  .default_inner_dim = 2048,
-                                  .default_num_chosen = 8},
-                         .groups = {.num_groups = 8, .num_limited = 4},
-                         .route_scale = 2.5,
-                         .num_dense = 3,
-                         .bias_update_factor = 1e-3});
+  add_corrected_experts(reader, config, deepseek_experts());
   read_mlp_layer_types(reader, config);
   read_next_token_layers(reader, config);
   return config;

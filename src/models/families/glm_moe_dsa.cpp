@@ -16,15 +16,9 @@ DecoderConfig read_glm_moe_dsa(ConfigReader& reader) {
       reader, config,
       {.q_rank = 2048, .plain_dim = 192, .value_dim = 256, .reads_interleaving = false});
   add_indexer(reader, config, {.num_heads = 32, .is_rope_interleaved = true, .can_share = true});
-  add_corrected_experts(reader, config,
-                        {.keys = {.num_experts = "n_routed_experts",
-                                  .num_experts_alias = "num_local_experts",
-                                  .default_num_experts = 256,
-                                  .default_inner_dim = 2048,
-                                  .default_num_chosen = 8},
-                         .route_scale = 2.5,
-                         .num_dense = 3,
-                         .bias_update_factor = 1e-3});
+  CorrectedDefaults experts = deepseek_experts();
+  experts.groups = {};
+  add_corrected_experts(reader, config, experts);
   read_mlp_layer_types(reader, config);
   read_next_token_layers(reader, config);
   return config;

@@ -1,26 +1,8 @@
 #include "models/decoder/family.h"
+#include "models/families/mistral_kind.h"
 #include "models/families/text_config.h"
 
 namespace automodel::models::decoder {
-
-namespace {
-
-/// transformers' default rotary embedding for a config.json without one.
-Json ministral_rope() {
-  Json rope = Json::object();
-  rope["rope_type"] = Json("yarn");
-  rope["rope_theta"] = Json(1e6);
-  rope["factor"] = Json(16.0);
-  rope["original_max_position_embeddings"] = Json(int64_t{16384});
-  rope["beta_fast"] = Json(32.0);
-  rope["beta_slow"] = Json(1.0);
-  rope["mscale"] = Json(1.0);
-  rope["mscale_all_dim"] = Json(1.0);
-  rope["llama_4_scaling_beta"] = Json(0.1);
-  return rope;
-}
-
-}  // namespace
 
 DecoderConfig read_ministral3(ConfigReader& reader) {
   // The class's default applies only if the key is absent; null means hidden_size / heads.
@@ -32,7 +14,7 @@ DecoderConfig read_ministral3(ConfigReader& reader) {
   if (reader.has("rope_parameters") || reader.has("rope_scaling")) {
     add_rope(reader, config, {.scales_queries = true});
   } else {
-    const Json parameters = ministral_rope();
+    const Json parameters = mistral_yarn(1e6, 16.0, 16384);
     config.ropes = {read_rope(reader, &parameters, config, {.scales_queries = true})};
     for (LayerOptions& layer : config.layers) layer.rope = 0;
   }

@@ -1,28 +1,10 @@
 #include "models/decoder/family.h"
 #include "models/decoder/latent_reader.h"
 #include "models/decoder/moe_reader.h"
+#include "models/families/mistral_kind.h"
 #include "models/families/text_config.h"
 
 namespace automodel::models::decoder {
-
-namespace {
-
-/// transformers' default rotary embedding for a config.json without one.
-Json mistral4_rope() {
-  Json rope = Json::object();
-  rope["rope_type"] = Json("yarn");
-  rope["rope_theta"] = Json(10000.0);
-  rope["factor"] = Json(128.0);
-  rope["original_max_position_embeddings"] = Json(int64_t{8192});
-  rope["beta_fast"] = Json(32.0);
-  rope["beta_slow"] = Json(1.0);
-  rope["mscale"] = Json(1.0);
-  rope["mscale_all_dim"] = Json(1.0);
-  rope["llama_4_scaling_beta"] = Json(0.1);
-  return rope;
-}
-
-}  // namespace
 
 DecoderConfig read_mistral4(ConfigReader& reader) {
   DecoderConfig config =
@@ -31,7 +13,7 @@ DecoderConfig read_mistral4(ConfigReader& reader) {
                            .intermediate_size = 12288,
                            .max_positions = 1048576,
                            .padding_idx = 11});
-  const Json absent_rope = mistral4_rope();
+  const Json absent_rope = mistral_yarn(1e4, 128.0, 8192);
   add_latent_attention(reader, config,
                        {.q_rank = 1024,
                         .kv_rank = 256,

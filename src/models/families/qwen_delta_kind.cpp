@@ -71,18 +71,12 @@ double qwen_delta_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   const auto width = static_cast<double>(config.num_heads * config.head_dim);
   const double q = static_cast<double>(config.num_kv_heads) / static_cast<double>(config.num_heads);
-  const GatedDeltaOptions& delta = *config.gated_delta;
-  const auto conv = static_cast<double>(delta.conv_channels() * delta.num_taps);
-  const auto state = static_cast<double>(4 * delta.values() * delta.value_dim);
-  double products = h * static_cast<double>(config.vocab_size);
+  double flops = mlps_and_head_flops(config, B, S);
   for (const LayerOptions& layer : config.layers) {
-    products +=
-        layer.mixer == Mixer::kGatedDelta
-            ? h * static_cast<double>(delta.projected_rows() + delta.values()) + conv + state
-            : h * width * (2 * q + 2 + S / h + 1);
-    products += 3 * h * static_cast<double>(mlp_inner_size(config, layer));
+    flops += layer.mixer == Mixer::kGatedDelta ? gated_delta_flops(config, B, S)
+                                               : 6 * B * S * h * width * (2 * q + 2 + S / h + 1);
   }
-  return 6 * B * S * products;
+  return flops;
 }
 
 }  // namespace automodel::models::decoder

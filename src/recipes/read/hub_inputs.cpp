@@ -49,15 +49,11 @@ HubInput model_input(const Node& place, const HubName& name, std::vector<hub::Mo
           }};
 }
 
-bool loads_weights(const ModelPlan& model) {
-  return !model.is_from_config && model.section.load_base_model != false;
-}
-
 void add_model(const ModelPlan& model, HubFetch what, std::vector<HubInput>& inputs) {
   if (!is_on_hub(model.source)) return;
   std::vector<hub::ModelPart> parts = {hub::ModelPart::kConfig};
   if (what != HubFetch::kConfig) parts.push_back(hub::ModelPart::kTokenizer);
-  if (what == HubFetch::kAll && loads_weights(model)) parts.push_back(hub::ModelPart::kWeights);
+  if (what == HubFetch::kAll && !model.draws_weights()) parts.push_back(hub::ModelPart::kWeights);
   inputs.push_back(model_input(
       model.source_node, {model.source, model.section.cache_dir, model.section.revision}, parts));
 }
@@ -147,7 +143,7 @@ Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_ru
 }
 
 bool awaits_weights(const ModelPlan& model) {
-  if (!is_on_hub(model.source) || !loads_weights(model)) return false;
+  if (!is_on_hub(model.source) || model.draws_weights()) return false;
   const hub::Repository repository{hub::RepositoryKind::kModel, model.source,
                                    model.section.revision.value_or("main")};
   const auto snapshot = hub::find_cached(

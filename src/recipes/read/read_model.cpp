@@ -94,6 +94,10 @@ const std::vector<std::string> kConfigKeys = {"architectures",
                                               "self_conditioning",
                                               "freeze_router"};
 
+/// What upstream's configuration of Kimi Linear has besides.
+const std::vector<std::string> kKimiKeys = {"kda_mode", "kda_unpad_inputs", "kda_use_fused_gate",
+                                            "kda_use_qk_l2norm_in_kernel"};
+
 bool contains(const std::vector<std::string>& values, const std::string& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
@@ -298,6 +302,26 @@ void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& ch
   }
 }
 
+/// Kimi's delta attention has one way of being computed here: in chunks, padding left out, q and k
+/// of length one.
+void check_kda_key(const Node& change, Diagnostics& diagnostics) {
+  if (change.key() == "kda_mode") {
+    const auto mode = config::read_value<std::string>(change, diagnostics);
+    if (mode && *mode != "chunk" && *mode != "fused_recurrent") {
+      diagnostics.error(change,
+                        cat("kda_mode takes chunk or fused_recurrent, found '", *mode, "'"));
+    }
+    if (!mode || *mode != "fused_recurrent") return;
+  } else if (!config::read_value<bool>(change, diagnostics)) {
+    return;
+  }
+  diagnostics.warning_at_key(
+      change,
+      cat("'", change.key(),
+          "' has no effect here: it chooses among kernels of the same numbers, and there is "
+          "one here, in chunks"));
+}
+
 /// Reports configuration keys that would train something that is not built, or have no effect.
 void check_idle_change(const Node& change, Diagnostics& diagnostics) {
   const std::string& key = change.key();
@@ -307,6 +331,8 @@ void check_idle_change(const Node& change, Diagnostics& diagnostics) {
     if (layers.value_or(0) > 0) {
       diagnostics.unsupported(change, cat(kMtp, " is not in this version"));
     }
+  } else if (key.starts_with("kda_")) {
+    check_kda_key(change, diagnostics);
   } else if (key.starts_with("mtp_")) {
     diagnostics.warning_at_key(change, cat("'", key, "' has no effect here: there is no ", kMtp));
   } else if (key == "num_labels" || key == "use_cache") {
@@ -317,6 +343,10 @@ void check_idle_change(const Node& change, Diagnostics& diagnostics) {
 
 void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostics& diagnostics) {
   std::vector<std::string> known = kConfigKeys;
+  if (!plan.hf_config.is_object() ||
+      plan.hf_config.get("model_type", "").starts_with("kimi_linear")) {
+    known.insert(known.end(), kKimiKeys.begin(), kKimiKeys.end());
+  }
   if (plan.hf_config.is_object()) {
     for (const auto& [key, value] : plan.hf_config.as_object()) known.push_back(key);
   }
@@ -438,6 +468,12 @@ ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
              (config == nullptr || config->is_null() || config->string_value() == "")) {
     const char* key = plan.is_from_config ? "config" : "pretrained_model_name_or_path";
     diagnostics.missing(section, key, cat("missing key '", key, "': which model"));
+  }
+  if (plan.source.empty() && plan.is_from_config && !plan.draws_weights()) {
+    diagnostics.error(
+        *target->arguments.find("load_base_model"),
+        "load_base_model: true needs a config from a folder or the hub, whose weights "
+        "are read");
   }
   apply_changes(changes, plan, diagnostics);
   if (const Node* overrides = target->arguments.find("moe_overrides")) {

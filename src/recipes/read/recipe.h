@@ -44,7 +44,9 @@ struct ModelPlan {
   config::Node node;
 
   /// Whether the weights are drawn at random; else they are read from the folder.
-  bool draws_weights() const { return is_from_config || section.load_base_model == false; }
+  bool draws_weights() const { return !section.load_base_model.value_or(!is_from_config); }
+  /// Whether the model is made from its configuration alone: it continues from no folder's.
+  bool is_new() const { return is_from_config && draws_weights(); }
 };
 
 /// The keys of distillation, read.

@@ -279,7 +279,8 @@ struct ModelSection {
             .without_effect("no code is ever loaded"),
         field("force_hf", &S::force_hf, "transformers' own class")
             .without_effect("there is one implementation here"),
-        field("load_base_model", &S::load_base_model, "read the base weights"),
+        field("load_base_model", &S::load_base_model,
+              "read the base weights; default: yes, but from_config draws them"),
         field("use_liger_kernel", &S::use_liger_kernel, "Liger kernels")
             .without_effect("kernels are fused here"),
         field("use_sdpa_patching", &S::use_sdpa_patching, "patch attention")

@@ -171,11 +171,14 @@ config::TargetRegistry<ModelConfigTarget> model_config_targets() {
     const std::string plain = cat("transformers.", family.config_class);
     const auto [in_file, in_module] = class_paths(family, "configuration", family.config_class);
     const auto method = [](const std::string& of) { return of + ".from_pretrained"; };
-    registry.add(
-        {.name = plain, .aliases = {in_module, in_file}, .doc = "the configuration itself"},
-        ModelConfigTarget::kInline);
+    std::vector<std::string> names = {in_module, in_file};
+    if (!family.upstream_config_class.empty()) names.emplace_back(family.upstream_config_class);
+    std::vector<std::string> methods;
+    for (const std::string& name : names) methods.push_back(method(name));
+    registry.add({.name = plain, .aliases = names, .doc = "the configuration itself"},
+                 ModelConfigTarget::kInline);
     registry.add({.name = method(plain),
-                  .aliases = {method(in_module), method(in_file)},
+                  .aliases = methods,
                   .doc = "config.json of a folder, with the other keys as changes"},
                  ModelConfigTarget::kFolder);
   }

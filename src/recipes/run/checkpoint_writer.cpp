@@ -19,7 +19,7 @@ namespace {
 using checkpoint::ShardGroup;
 
 checkpoint::ModelSignature signature_of_model(const Recipe& recipe) {
-  const bool has_name = !recipe.model.is_from_config && !recipe.model.source.empty();
+  const bool has_name = !recipe.model.is_new() && !recipe.model.source.empty();
   // The name as written does not depend on the folder in which the run is started.
   const config::Node* written = recipe.root.find_path("model.pretrained_model_name_or_path");
   const bool is_text = written != nullptr && written->is_string();
@@ -147,7 +147,7 @@ std::vector<FileRecord> CheckpointWriter::export_model(const CheckpointContents&
   checkpoint::HfExport what;
   what.config = contents.hf_config;
   const std::string& base = recipe_.model.folder;
-  if (!recipe_.model.is_from_config && checkpoint::has_weights(base)) what.original_folder = base;
+  if (!recipe_.model.is_new() && checkpoint::has_weights(base)) what.original_folder = base;
   what.kept_prefixes = contents.kept_prefixes;
   what.tokenizer_folder = tokenizer_folder(recipe_, recipe_.dataset);
   what.chat_template = recipe_.dataset.plan->named_template();

@@ -113,7 +113,7 @@ std::vector<FileRecord> export_adapters(const Recipe& recipe, const std::string&
                                         const std::string& folder) {
   peft::AdapterExport what;
   what.config = *recipe.peft;
-  what.base = recipe.model.is_from_config ? "" : recipe.model.source;
+  what.base = recipe.model.is_new() ? "" : recipe.model.source;
   what.architecture = architecture;
   what.hf_config = hf_config;
   std::vector<FileRecord> records = peft::save_adapter(folder, source, what);
