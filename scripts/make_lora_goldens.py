@@ -39,6 +39,7 @@ ADAPTERS = {
     "gpt_oss_experts": ("gpt_oss", ["q_proj"], EXPERTS),
     "mistral4_experts": ("mistral4", ["q_b_proj"], EXPERTS),
     "glm_moe_dsa_experts": ("glm_moe_dsa", ["q_a_proj", "kv_b_proj", "o_proj"], EXPERTS),
+    "deepseek_v4_experts": ("deepseek_v4", ["q_a_proj", "o_b_proj", "down_proj"], EXPERTS),
     "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
 }
 MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj"]

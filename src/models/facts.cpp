@@ -10,6 +10,7 @@ std::vector<FamilyFacts> family_facts() {
     facts.push_back({.architecture = family->architecture,
                      .module = family->module.empty() ? family->model_type : family->module,
                      .config_class = family->config_class,
+                     .upstream_config = family->upstream_config,
                      .layer_class = family->layer_class,
                      .experts_class = family->experts_class});
   }

@@ -10,6 +10,7 @@ struct FamilyFacts {
   std::string_view architecture;  ///< "LlamaForCausalLM"
   std::string_view module;        ///< of transformers.models
   std::string_view config_class;
+  std::string_view upstream_config;  ///< module of upstream's own class of that name; "": none
   std::string_view layer_class;
   std::string_view experts_class;  ///< class of a layer's grouped experts; "": none
 };

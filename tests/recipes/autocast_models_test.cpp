@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, AutocastModelsTest,
                                          "gpt_oss", "deepseek_v3", "starcoder2", "minimax_m2",
                                          "glm4_moe_lite", "glm4", "ministral3", "qwen3_next",
                                          "qwen3_5", "nemotron_h", "falcon_h1", "cohere", "phi",
-                                         "mistral4", "deepseek_v32_padding"),
+                                         "mistral4", "deepseek_v32_padding", "deepseek_v4"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ProductDtypeTest, OnlyFloatsOfUpTo32BitsAreCast) {

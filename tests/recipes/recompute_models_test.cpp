@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, RecomputeModelsTest,
                                          "phi3_default", "qwen2_tied", "qwen3_tied", "glm4",
                                          "ministral3", "qwen3_next", "qwen3_5", "nemotron_h",
                                          "falcon_h1", "cohere2", "qwen2_moe", "phi", "mistral4",
-                                         "deepseek_v32", "glm_moe_dsa_shared"),
+                                         "deepseek_v32", "glm_moe_dsa_shared", "deepseek_v4"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RecomputeDropoutTest, MasksOfTheForwardAreThoseOfItsRecomputation) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -19,8 +20,8 @@
 namespace automodel::models::decoder {
 
 /// The shared decoder. Modules, in this order and as far as the config has them:
-/// model.embed_tokens, model.embed_positions, model.layers.N, model.norm, lm_head (absent when
-/// tied).
+/// model.embed_tokens, model.embed_positions, model.layers.N, model.hc_head, model.norm, lm_head
+/// (absent when tied).
 class DecoderModel final : public CausalLM,
                            public nn::SplitsSequence,
                            public nn::MultiplyingModule,
@@ -56,6 +57,7 @@ class DecoderModel final : public CausalLM,
   std::string architecture() const override { return std::string(family_.architecture); }
   Json hf_config() const override;
   std::vector<std::string> kept_prefixes() const override;
+  std::map<std::string, std::string> stand_ins() const override;
 
   void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
@@ -94,6 +96,7 @@ class DecoderModel final : public CausalLM,
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::shared_ptr<nn::Embedding> embed_positions_;
   std::vector<std::shared_ptr<Block>> blocks_;
+  std::shared_ptr<nn::HyperHead> hc_head_;  // null without streams
   std::shared_ptr<nn::Norm> norm_;
   std::shared_ptr<nn::Linear> lm_head_;
   std::unique_ptr<nn::Lora> tied_head_;  // null unless a tied head has adapters

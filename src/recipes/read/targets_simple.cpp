@@ -1,5 +1,10 @@
 #include "recipes/read/targets_simple.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <vector>
+
 #include "config/bind.h"
 #include "config/registry.h"
 #include "config/schema.h"
@@ -171,11 +176,16 @@ config::TargetRegistry<ModelConfigTarget> model_config_targets() {
     const std::string plain = cat("transformers.", family.config_class);
     const auto [in_file, in_module] = class_paths(family, "configuration", family.config_class);
     const auto method = [](const std::string& of) { return of + ".from_pretrained"; };
-    registry.add(
-        {.name = plain, .aliases = {in_module, in_file}, .doc = "the configuration itself"},
-        ModelConfigTarget::kInline);
+    std::vector<std::string> aliases = {in_module, in_file};
+    if (!family.upstream_config.empty()) {
+      aliases.push_back(cat(family.upstream_config, ".", family.config_class));
+    }
+    std::vector<std::string> methods;
+    std::ranges::transform(aliases, std::back_inserter(methods), method);
+    registry.add({.name = plain, .aliases = aliases, .doc = "the configuration itself"},
+                 ModelConfigTarget::kInline);
     registry.add({.name = method(plain),
-                  .aliases = {method(in_module), method(in_file)},
+                  .aliases = methods,
                   .doc = "config.json of a folder, with the other keys as changes"},
                  ModelConfigTarget::kFolder);
   }
