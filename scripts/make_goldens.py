@@ -792,6 +792,67 @@ MODELS.update(
     ),
 )
 
+DEEPSEEK_V4 = dict(
+    vocab_size=128,
+    hidden_size=32,
+    moe_intermediate_size=24,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    head_dim=16,
+    q_lora_rank=24,
+    o_groups=2,
+    o_lora_rank=8,
+    qk_rope_head_dim=8,
+    sliding_window=6,
+    index_n_heads=2,
+    index_head_dim=16,
+    index_topk=2,
+    n_routed_experts=6,
+    num_experts_per_tok=2,
+    max_position_embeddings=64,
+    bos_token_id=1,
+    eos_token_id=2,
+    layer_types=[
+        "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention", "compressed_sparse_attention",
+    ],
+    compress_rates=dict(compressed_sparse_attention=4, heavily_compressed_attention=8),
+    mlp_layer_types=["hash_moe", "moe", "hash_moe", "moe"],
+    swiglu_limit=1.5,
+    hc_eps=1e-4,
+)
+MODELS.update(
+    deepseek_v4=(
+        "deepseek_v4",
+        dict(
+            DEEPSEEK_V4,
+            rope_parameters=dict(
+                rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=8.0, beta_slow=1.0,
+            ),
+        ),
+        24,
+    ),
+    deepseek_v4_padding=(
+        "deepseek_v4",
+        dict(
+            DEEPSEEK_V4,
+            num_hidden_layers=3,
+            layer_types=["heavily_compressed_attention", "sliding_attention", "compressed_sparse_attention"],
+            compress_rates=dict(compressed_sparse_attention=3, heavily_compressed_attention=5),
+            mlp_layer_types=["moe", "hash_moe", "moe"],
+            index_topk=16,
+            scoring_func="sigmoid",
+            routed_scaling_factor=2.5,
+            n_routed_experts=5,
+            num_experts_per_tok=3,
+            o_groups=4,
+            hc_mult=2,
+            hc_sinkhorn_iters=3,
+            pad_token_id=3,
+        ),
+        24,
+    ),
+)
+
 # Ling 2.0, which transformers lacks: GLM 4.5's class computes the same (ling_as_glm4.py).
 LING = dict(
     MOE,
@@ -840,6 +901,8 @@ def fill(model):
             is_zero = plus_one or name.endswith("bias") or (delta and not name.endswith("linear_attn.norm.weight"))
             center = 0.0 if is_zero else 1.0
             parameter.data = center + 0.2 * noise
+        elif name.endswith(("attn_hc.scale", "ffn_hc.scale", "hc_scale")):
+            parameter.data = 1.0 + 0.2 * noise
         elif name.endswith("bias") or name.endswith("sinks"):
             parameter.data = 0.1 * noise
         elif name.endswith(("conv1d.weight", "A_log", ".D")):
@@ -849,6 +912,32 @@ def fill(model):
     for name, buffer in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
             buffer.data = 0.3 * torch.randn(buffer.shape, generator=generator)
+        if name.endswith("tid2eid"):  # different experts of each token
+            draws = torch.rand(buffer.shape[0], model.config.n_routed_experts, generator=generator)
+            buffer.data = draws.argsort(-1)[:, : buffer.shape[1]].contiguous()
+
+
+# DeepSeek V4's releases have names of their own, which transformers reads; what it saves mixes both. In order.
+V4_NAMES = (
+    ("model.", ""), ("lm_head.", "head."), ("embed_tokens.", "embed."), ("hc_head.hc_", "hc_head_"),
+    (".attn_hc.", ".hc_attn_"), (".ffn_hc.", ".hc_ffn_"), (".input_layernorm.", ".attn_norm."),
+    (".post_attention_layernorm.", ".ffn_norm."), (".self_attn.", ".attn."), (".mlp.", ".ffn."),
+    (".attn.kv_norm.", ".attn.KEPT."), (".attn.q_a_norm.", ".attn.q_norm."), (".sinks", ".attn_sink"),
+    (".compressor.indexer.scorer.weights_proj.", ".indexer.weights_proj."),
+    (".compressor.indexer.q_b_proj.", ".indexer.wq_b."), (".compressor.indexer.", ".indexer.compressor."),
+    (".kv_norm.", ".norm."), (".attn.KEPT.", ".attn.kv_norm."), (".position_bias", ".ape"),
+    (".compressor.gate_proj.", ".compressor.wgate."), (".kv_proj.", ".wkv."), (".q_a_proj.", ".wq_a."),
+    (".q_b_proj.", ".wq_b."), (".o_a_proj.", ".wo_a."), (".o_b_proj.", ".wo_b."),
+    (".gate.e_score_correction_bias", ".gate.bias"), (".shared_experts.gate_proj.", ".shared_experts.w1."),
+    (".shared_experts.down_proj.", ".shared_experts.w2."), (".shared_experts.up_proj.", ".shared_experts.w3."),
+)
+
+
+def v4_name(name):
+    for ours, theirs in V4_NAMES:
+        name = theirs + name[len(ours):] if ours[0] != "." and name.startswith(ours) else name
+        name = name.replace(ours, theirs) if ours[0] == "." else name
+    return name
 
 
 def checkpoint_tensors(config, name, tensor):
@@ -865,6 +954,9 @@ def checkpoint_tensors(config, name, tensor):
         name = name.replace("mlp.gate.", "mlp.router.gate.").replace("mlp.shared_experts.", "mlp.shared_mlp.")
     if config.model_type == "nemotron_h" and name.startswith("model."):
         name = name.replace("model.", "backbone.", 1)
+    if config.model_type == "deepseek_v4":
+        names = dict(gate="w1", up="w3", down="w2")
+        name = v4_name(name)
     if config.model_type in ("mixtral", "minimax_m2"):
         names = dict(gate="w1", up="w3", down="w2")
         name = name.replace(".mlp.", ".block_sparse_moe.")
@@ -948,6 +1040,12 @@ def make_model(name):
     if model_type == "kimi_linear":
         path = os.path.join(folder, "model.safetensors")
         save_file(released_names(load_file(path)), path, metadata={"format": "pt"})
+    if model_type == "deepseek_v4":
+        released = {}
+        for key, value in model.state_dict().items():
+            released.update(checkpoint_tensors(config, key, value))
+        save_file({key: value.clone().contiguous() for key, value in released.items()},
+                  os.path.join(folder, "model.safetensors"), metadata=dict(format="pt"))
 
     batch = make_batch(config, length, name.endswith("padding"))
     logits, loss = loss_of(model, batch)
@@ -1000,8 +1098,20 @@ def make_rounded(name, dtype, attention):
         if name in LINGS:
             write_glm_folder(folder, scratch)
             folder = scratch
+        if MODELS[name][0] == "deepseek_v4":
+            return make_rounded_v4(folder, dtype, attention)
         model = model_class_of(name).from_pretrained(folder, dtype=torch.bfloat16, attn_implementation=attention)
     return (model.float() if dtype == torch.float32 else model).eval()  # to() would round tables of angles
+
+
+def make_rounded_v4(folder, dtype, attention):
+    """As from_pretrained() in bfloat16 makes it, whose products do not take the norms that it keeps in float32:
+    these are rounded too, as the releases have them."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+    for name, parameter in model.named_parameters():
+        if not any(part in name for part in ("attn_hc", "ffn_hc", "hc_head", "sinks", "position_bias")):
+            parameter.data = parameter.data.to(torch.bfloat16).to(dtype)
+    return model.eval()
 
 
 def bfloat16_errors(name):

@@ -46,6 +46,7 @@ ADAPTERS = {
         ["q_proj", "b_proj", "f_a_proj", "f_b_proj", "g_b_proj", "kv_b_proj", "o_proj", "up_proj"],
         EXPERTS,
     ),
+    "deepseek_v4_experts": ("deepseek_v4", ["q_a_proj", "o_b_proj", "down_proj"], EXPERTS),
     "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
 }
 # What transformers' modules are called in a base's files, by which references name adapters too.

@@ -24,9 +24,10 @@ bool is_known_buffer(std::string_view name) {
          name.ends_with(".attn.masked_bias");
 }
 
+/// Floats, and the whole numbers of tables.
 bool is_readable(at::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf ||
-         dtype == at::kDouble;
+         dtype == at::kDouble || dtype == at::kLong || dtype == at::kInt;
 }
 
 /// The folder's name of a model's tensor, or of the tensor that is read instead.
@@ -153,13 +154,13 @@ void check_redundant_head(const HfFolder& folder, const std::string& head_name,
 }  // namespace
 
 bool is_head_name(std::string_view name) {
-  return name == "lm_head.weight" || name.ends_with(".lm_head.weight");
+  return name == "lm_head.weight" || name == "head.weight" || name.ends_with(".lm_head.weight");
 }
 
 bool is_embedding_name(std::string_view name) {
-  return std::ranges::any_of(std::array{"embed_tokens.weight", "wte.weight"}, [&](const char* own) {
-    return name == own || name.ends_with(cat(".", own));
-  });
+  return std::ranges::any_of(
+      std::array{"embed_tokens.weight", "wte.weight", "embed.weight"},
+      [&](const char* own) { return name == own || name.ends_with(cat(".", own)); });
 }
 
 std::optional<std::string> find_name(const HfFolder& folder, const std::string& name) {

@@ -43,8 +43,8 @@ bool differs_in_digits(std::string_view a, std::string_view b) {
 }
 
 /// The name that was meant: one of the same class or function elsewhere, or of a similar one.
-/// Upstream has more names than are known here, alike ones too (DeepseekV4Config): of its packages
-/// only a slip of a letter or two is taken for another name.
+/// Upstream has more names than are known here, alike ones too (KimiLinear48BConfig): of its
+/// packages only a slip of a letter or two is taken for another name.
 std::optional<std::string> meant_name(const std::string& found,
                                       const std::vector<std::string>& names) {
   std::vector<std::string> plain;

@@ -223,6 +223,23 @@ at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& 
   return d_gate_up;
 }
 
+at::Tensor bounded_gate_up(const at::Tensor& gate_up, double limit) {
+  if (limit == 0) return gate_up;
+  const int64_t half = gate_up.size(-1) / 2;
+  return at::cat({gate_up.narrow(-1, 0, half).clamp_max(limit),
+                  gate_up.narrow(-1, half, half).clamp(-limit, limit)},
+                 -1);
+}
+
+at::Tensor bounded_gate_up_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
+                                    double limit) {
+  if (limit == 0) return d_out;
+  const int64_t half = gate_up.size(-1) / 2;
+  const at::Tensor is_cut = at::cat(
+      {gate_up.narrow(-1, 0, half).gt(limit), gate_up.narrow(-1, half, half).abs().gt(limit)}, -1);
+  return d_out.masked_fill(is_cut, 0);
+}
+
 bool has_activated(torch::autograd::Node& node, uint32_t output) {
   return NodesOf<Activated, GatedActivation>::has_made(node, output);
 }

@@ -35,6 +35,16 @@ at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation);
 at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
                                      Activation activation);
 
+/// gate_up [..., 2 I] with the gate's columns bounded from above and up's on both sides by `limit`,
+/// as DeepSeek V4 does before its gated activation; gate_up itself for a limit of 0.
+/// Differentiable; numbers beyond the limit get no gradient.
+at::Tensor bounded_gate_up(const at::Tensor& gate_up, double limit);
+
+/// The gradient of gate_up from that of bounded_gate_up's result; for functions that have their own
+/// backward.
+at::Tensor bounded_gate_up_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
+                                    double limit);
+
 /// The gradient of x from that of activate's result.
 at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activation activation);
 

@@ -129,8 +129,8 @@ at::Tensor inner(const at::Tensor& up, const ExpertOptions& options) {
     const ClampedGate gate = clamped_gate(up, options);
     return gate.gate * gate.sigmoid * gate.up;
   }
-  return options.is_gated ? gated_activation(up, options.activation)
-                          : activate(up, options.activation);
+  if (!options.is_gated) return activate(up, options.activation);
+  return gated_activation(bounded_gate_up(up, options.gate_limit), options.activation);
 }
 
 at::Tensor inner_backward(const at::Tensor& d_inner, const at::Tensor& up,
@@ -147,8 +147,11 @@ at::Tensor inner_backward(const at::Tensor& d_inner, const at::Tensor& up,
                                    .masked_fill_(pairs.select(2, 1).abs() > options.limit, 0));
     return d_up;
   }
-  return options.is_gated ? gated_activation_backward(d_inner, up, options.activation)
-                          : activate_backward(d_inner, up, options.activation);
+  if (!options.is_gated) return activate_backward(d_inner, up, options.activation);
+  const double limit = options.gate_limit;
+  const at::Tensor bounded = bounded_gate_up(up, limit);
+  return bounded_gate_up_backward(gated_activation_backward(d_inner, bounded, options.activation),
+                                  up, limit);
 }
 
 /// Runs `body(expert, first row, rows)` for every expert that has rows. Each of n threads takes
@@ -432,6 +435,7 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     context->saved_data["is_clamped"] = options.is_clamped;
     context->saved_data["alpha"] = options.alpha;
     context->saved_data["limit"] = options.limit;
+    context->saved_data["gate_limit"] = options.gate_limit;
   }
 
   static ExpertOptions saved_options(AutogradContext* context) {
@@ -441,7 +445,8 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
             data["is_transposed"].toBool(),
             data["is_clamped"].toBool(),
             data["alpha"].toDouble(),
-            data["limit"].toDouble()};
+            data["limit"].toDouble(),
+            data["gate_limit"].toDouble()};
   }
 };
 
@@ -483,11 +488,13 @@ at::Tensor expert_mlp_reference(const at::Tensor& x, const at::Tensor& expert_id
       if (tokens.size(0) == 0) continue;
       const at::Tensor raised =
           product(x.index_select(0, tokens), experts.up, experts.up_bias, lora.up_a, lora.up_b, e);
+      const at::Tensor bounded = bounded_gate_up(raised, options.gate_limit);
+      const int64_t half = raised.size(1) / 2;
       const at::Tensor result =
           product(options.is_clamped || !options.is_gated
                       ? inner(raised, options)
-                      : activate(raised.narrow(1, 0, raised.size(1) / 2), options.activation) *
-                            raised.narrow(1, raised.size(1) / 2, raised.size(1) / 2),
+                      : activate(bounded.narrow(1, 0, half), options.activation) *
+                            bounded.narrow(1, half, half),
                   experts.down, experts.down_bias, lora.down_a, lora.down_b, e);
       const at::Tensor weight = weights.select(1, j).index_select(0, tokens).unsqueeze(1);
       out = out.index_add(0, tokens, result * weight.to(x.scalar_type()));

@@ -16,6 +16,8 @@ struct ExpertOptions {
   bool is_clamped = false;
   double alpha = 1.702;
   double limit = 7.0;
+  /// DeepSeek V4: gate and up are bounded before the activation (bounded_gate_up); 0: they are not.
+  double gate_limit = 0;
 };
 
 /// Low-rank adapters of E experts: each product of an expert adds scale * (input A^T) B^T.

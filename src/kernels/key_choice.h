@@ -10,7 +10,7 @@ namespace automodel::kernels {
 /// key is the sum over heads of weight * relu(q . k * scale).
 struct IndexerScores {
   at::Tensor q;        ///< [B, S, N, D]
-  at::Tensor k;        ///< [B, S, D], shared by the heads
+  at::Tensor k;        ///< [B, T, D], shared by the heads; T is S unless visible_keys are given
   at::Tensor weights;  ///< [B, S, N]
   double scale = 1;
 };
@@ -19,6 +19,9 @@ struct KeyChoiceOptions {
   int64_t num_chosen = 0;   ///< keys of each query
   at::Tensor padding_mask;  ///< [B, S] bool, true where keys are padding; or undefined
   at::Tensor document_ids;  ///< [B, S]: only keys of equal ids are choosable; or undefined
+  /// [B, S, 2] int64, in place of the two above and of causality: the first key that each query may
+  /// see and the one after the last; or undefined.
+  at::Tensor visible_keys;
   /// Most scores of heads that are held at once: queries are computed in pieces.
   int64_t max_scores = int64_t{1} << 25;
 };

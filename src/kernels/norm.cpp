@@ -8,6 +8,7 @@
 #include "kernels/fused.h"
 #include "kernels/made_again.h"
 #include "kernels/reference.h"
+#include "tensor/dtype.h"
 
 namespace automodel::kernels {
 
@@ -275,6 +276,11 @@ std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::
   }
   tensor_list out = LayerNorm::apply(x, residual, weight.contiguous(), if_defined(bias), eps);
   return {out[1], out[0]};
+}
+
+at::Tensor unweighted_rms_norm(const at::Tensor& x, double eps) {
+  const at::Tensor wide = x.to(tensor::wide_dtype(x.scalar_type()));
+  return (wide * at::rsqrt(wide.square().mean(-1, true) + eps)).to(x.scalar_type());
 }
 
 bool has_normed(torch::autograd::Node& node, uint32_t output) {

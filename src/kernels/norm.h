@@ -22,6 +22,10 @@ struct NormOptions {
 /// RMSNorm over the last dim. x [..., D], weight [D]. Differentiable in both.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options);
 
+/// x / sqrt(mean(x^2) + eps) over the last dim, an RMSNorm without a weight, in float32 or wider;
+/// the result has x's dtype. Differentiable.
+at::Tensor unweighted_rms_norm(const at::Tensor& x, double eps);
+
 /// The residual sum and its norm in one pass: {x + residual, rms_norm(x + residual)}. The sum has
 /// the wider of the two dtypes.
 std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,

@@ -55,20 +55,35 @@ at::Tensor gated_activation_reference(const at::Tensor& gate_up, Activation acti
          gate_up.narrow(-1, half, half);
 }
 
+/// A table's rows [B or 1, length, 1, R / 2] of the positions.
+static at::Tensor rows_at(const at::Tensor& table, const at::Tensor& position_ids, int64_t length) {
+  const at::Tensor picked = position_ids.defined()
+                                ? table.index_select(0, position_ids.reshape({-1}))
+                                      .view({position_ids.size(0), length, table.size(1)})
+                                : table.narrow(0, 0, length).unsqueeze(0);
+  return picked.unsqueeze(2);
+}
+
+at::Tensor rotate_last_pairs(const at::Tensor& x, const RopeTable& rope,
+                             const at::Tensor& position_ids, RopeDirection direction) {
+  const int64_t rotated = 2 * rope.cos.size(1);
+  const int64_t plain = x.size(-1) - rotated;
+  const at::ScalarType wide = at::promote_types(x.scalar_type(), rope.cos.scalar_type());
+  const at::Tensor cos = rows_at(rope.cos, position_ids, x.size(1)).to(wide);
+  at::Tensor sin = rows_at(rope.sin, position_ids, x.size(1)).to(wide);
+  if (direction == RopeDirection::kBack) sin = sin.neg();
+  const at::Tensor pairs = x.narrow(-1, plain, rotated).unflatten(-1, {-1, 2}).to(wide);
+  const at::Tensor first = pairs.select(-1, 0), second = pairs.select(-1, 1);
+  const at::Tensor turned =
+      at::stack({first * cos - second * sin, second * cos + first * sin}, -1).flatten(-2);
+  return at::cat({x.narrow(-1, 0, plain), turned.to(x.scalar_type())}, -1);
+}
+
 at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids) {
   const int64_t half = rope.cos.size(1);
-  const int64_t length = x.size(1);
   const at::ScalarType wide = at::promote_types(x.scalar_type(), rope.cos.scalar_type());
-  // [B or 1, S, 1, R / 2]
-  const auto rows = [&](const at::Tensor& table) {
-    const at::Tensor picked = position_ids.defined()
-                                  ? table.index_select(0, position_ids.reshape({-1}))
-                                        .view({position_ids.size(0), length, half})
-                                  : table.narrow(0, 0, length).unsqueeze(0);
-    return picked.unsqueeze(2).to(wide);
-  };
-  const at::Tensor cos = rows(rope.cos);
-  const at::Tensor sin = rows(rope.sin);
+  const at::Tensor cos = rows_at(rope.cos, position_ids, x.size(1)).to(wide);
+  const at::Tensor sin = rows_at(rope.sin, position_ids, x.size(1)).to(wide);
   const at::Tensor first = x.narrow(-1, 0, half).to(wide);
   const at::Tensor second = x.narrow(-1, half, half).to(wide);
   std::vector<at::Tensor> parts = {(first * cos - second * sin).to(x.scalar_type()),

@@ -44,4 +44,15 @@ Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options);
 /// The rotation alone: x [B, S, N, H]; the first R dims are rotated.
 at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids);
 
+enum class RopeDirection {
+  kForward,
+  kBack,  ///< by the negative angles, which undoes kForward (up to the table's attention factor)
+};
+
+/// Rotates the last R dims of x [B, S, N, H], whose pairs are neighbours (x1 cos - x2 sin, x2 cos +
+/// x1 sin), in float32 or wider (DeepSeek V4). The order of the dims stays. Differentiable.
+at::Tensor rotate_last_pairs(const at::Tensor& x, const RopeTable& rope,
+                             const at::Tensor& position_ids,
+                             RopeDirection direction = RopeDirection::kForward);
+
 }  // namespace automodel::kernels

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <array>
 #include <limits>
+#include <optional>
 
 #include "kernels/attention_block.h"
 #include "tensor/dtype.h"
@@ -15,34 +17,39 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Queries stand behind all keys: what they see is said by visible_keys alone.
-AttentionBlock block_of_part(int64_t num_keys, const at::Tensor& visible_keys, double scale) {
+/// Queries stand behind all keys: what they see is said by visible_keys and chosen_keys alone.
+AttentionBlock block_of(const AttentionPart& part, double scale) {
   AttentionBlock block;
   block.scale = scale;
-  block.first_query = num_keys;
-  block.visible_keys = visible_keys;
+  block.first_query = part.k.size(1);
+  block.visible_keys = part.visible_keys;
+  block.chosen_keys = part.chosen_keys;
   return block;
 }
 
+using MaybeTensor = std::optional<at::Tensor>;
+
 struct TwoPartAttention : torch::autograd::Function<TwoPartAttention> {
-  /// `parts`: k and v of the first, then of the second part.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q_in,
                             const at::Tensor& first_k, const at::Tensor& first_v,
                             const at::Tensor& second_k, const at::Tensor& second_v,
-                            const at::Tensor& first_visible, const at::Tensor& second_visible,
-                            double scale) {
+                            const MaybeTensor& sinks, const AttentionPart* first,
+                            const AttentionPart* second, double scale) {
     const at::Tensor q = q_in.contiguous();
-    const Qkv first{q, first_k.contiguous(), first_v.contiguous()};
-    const Qkv second{q, second_k.contiguous(), second_v.contiguous()};
+    const std::array<Qkv, 2> parts = {Qkv{q, first_k.contiguous(), first_v.contiguous()},
+                                      Qkv{q, second_k.contiguous(), second_v.contiguous()}};
     const auto options = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
-    AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), first.v.size(3)}, options),
+    AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), first_v.size(3)}, options),
                            at::empty({q.size(0), q.size(2), q.size(1)}, options)};
-    attend_block(block_of_part(first.k.size(1), first_visible, scale), first, result);
-    AttentionBlock rest = block_of_part(second.k.size(1), second_visible, scale);
+    attend_block(block_of(*first, scale), parts[0], result);
+    AttentionBlock rest = block_of(*second, scale);
     rest.adds = true;
-    attend_block(rest, second, result);
-    context->save_for_backward({q, first.k, first.v, second.k, second.v, result.out, result.lse,
-                                first_visible, second_visible});
+    if (second_k.size(1) > 0) attend_block(rest, parts[1], result);
+    if (sinks) add_sinks(*sinks, result);
+    context->save_for_backward({q, parts[0].k, parts[0].v, parts[1].k, parts[1].v, result.out,
+                                result.lse, first->visible_keys, second->visible_keys,
+                                first->chosen_keys, second->chosen_keys,
+                                sinks.value_or(at::Tensor())});
     context->saved_data["scale"] = scale;
     return result.out.to(q.scalar_type());
   }
@@ -55,45 +62,65 @@ struct TwoPartAttention : torch::autograd::Function<TwoPartAttention> {
       return at::zeros(x.sizes(), result.out.options());
     };
     const at::Tensor d_out = gradients[0].to(result.out.scalar_type()).contiguous();
-    Qkv d_first{wide(saved[0]), wide(saved[1]), wide(saved[2])};
-    attend_block_backward(block_of_part(saved[1].size(1), saved[7], scale),
-                          {saved[0], saved[1], saved[2]}, result, d_out, d_first);
-    Qkv d_second{d_first.q, wide(saved[3]), wide(saved[4])};
-    attend_block_backward(block_of_part(saved[3].size(1), saved[8], scale),
-                          {saved[0], saved[3], saved[4]}, result, d_out, d_second);
+    const AttentionPart first{saved[1], saved[2], saved[7], saved[9]};
+    const AttentionPart second{saved[3], saved[4], saved[8], saved[10]};
+    Qkv d_first{wide(saved[0]), wide(first.k), wide(first.v)};
+    attend_block_backward(block_of(first, scale), {saved[0], first.k, first.v}, result, d_out,
+                          d_first);
+    Qkv d_second{d_first.q, wide(second.k), wide(second.v)};
+    if (second.k.size(1) > 0) {
+      attend_block_backward(block_of(second, scale), {saved[0], second.k, second.v}, result, d_out,
+                            d_second);
+    }
+    at::Tensor d_sinks;
+    if (saved[11].defined()) d_sinks = sinks_gradient(saved[11], result, d_out);
     const at::ScalarType dtype = saved[0].scalar_type();
-    return {d_second.q.to(dtype), d_first.k.to(dtype), d_first.v.to(dtype), d_second.k.to(dtype),
-            d_second.v.to(dtype), at::Tensor(),        at::Tensor(),        at::Tensor()};
+    return {d_second.q.to(dtype), d_first.k.to(dtype),  d_first.v.to(dtype),
+            d_second.k.to(dtype), d_second.v.to(dtype), d_sinks,
+            at::Tensor(),         at::Tensor(),         at::Tensor()};
   }
 };
 
 /// [B, 1, Q, T]: whether a query sees a key.
 at::Tensor seen_keys(const AttentionPart& part) {
-  const at::Tensor keys = at::arange(part.k.size(1), part.visible_keys.options());
-  return keys.ge(part.visible_keys.narrow(-1, 0, 1))
-      .logical_and(keys.lt(part.visible_keys.narrow(-1, 1, 1)))
-      .unsqueeze(1);
+  const int64_t num_keys = part.k.size(1);
+  const at::Tensor keys = at::arange(num_keys, part.visible_keys.options());
+  at::Tensor seen = keys.ge(part.visible_keys.narrow(-1, 0, 1))
+                        .logical_and(keys.lt(part.visible_keys.narrow(-1, 1, 1)));
+  if (part.chosen_keys.defined()) {
+    const at::Tensor is_chosen = at::zeros(seen.sizes(), seen.options())
+                                     .scatter_(-1, part.chosen_keys.to(at::kLong).cpu(), true);
+    seen = seen.logical_and(is_chosen);
+  }
+  return seen.unsqueeze(1);
 }
 
 }  // namespace
 
 at::Tensor two_part_attention(const at::Tensor& q, const AttentionPart& first,
-                              const AttentionPart& second, double scale) {
-  return TwoPartAttention::apply(q, first.k, first.v, second.k, second.v, first.visible_keys,
-                                 second.visible_keys, scale);
+                              const AttentionPart& second, const TwoPartOptions& options) {
+  const MaybeTensor sinks =
+      options.sinks.defined() ? MaybeTensor(options.sinks) : MaybeTensor(std::nullopt);
+  return TwoPartAttention::apply(q, first.k, first.v, second.k, second.v, sinks, &first, &second,
+                                 options.scale);
 }
 
 at::Tensor two_part_attention_reference(const at::Tensor& q, const AttentionPart& first,
-                                        const AttentionPart& second, double scale) {
+                                        const AttentionPart& second,
+                                        const TwoPartOptions& options) {
   const int64_t group = q.size(2) / first.k.size(2);
   const at::Tensor k = at::cat({first.k, second.k}, 1).transpose(1, 2).repeat_interleave(group, 1);
   const at::Tensor v = at::cat({first.v, second.v}, 1).transpose(1, 2).repeat_interleave(group, 1);
   const at::Tensor seen = at::cat({seen_keys(first), seen_keys(second)}, -1).to(q.device());
-  const at::Tensor scores = at::matmul(q.transpose(1, 2), k.transpose(-1, -2)) * scale;
+  at::Tensor scores = at::matmul(q.transpose(1, 2), k.transpose(-1, -2)) * options.scale;
+  scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  const int64_t num_keys = scores.size(-1);
+  if (options.sinks.defined()) {
+    const at::Tensor sinks = options.sinks.to(scores.scalar_type()).view({1, -1, 1, 1});
+    scores = at::cat({scores, sinks.expand({scores.size(0), -1, scores.size(2), 1})}, -1);
+  }
   const at::Tensor probabilities =
-      scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity())
-          .softmax(-1)
-          .masked_fill(seen.any(-1, true).logical_not(), 0.0);
+      scores.softmax(-1).narrow(-1, 0, num_keys).masked_fill(seen.any(-1, true).logical_not(), 0.0);
   return at::matmul(probabilities, v).transpose(1, 2);
 }
 

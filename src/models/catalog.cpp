@@ -123,6 +123,10 @@ std::vector<std::string> names_in_recipes(const Json& hf_config, const std::stri
     if (alias.in_files.empty() || !name.ends_with(alias.in_files)) continue;
     names.push_back(cat(name.substr(0, name.size() - alias.in_files.size()), alias.in_recipes));
   }
+  if (names.size() > 1) return names;
+  if (std::string module = name_in_modules(hf_config, name); module != name) {
+    names.push_back(std::move(module));
+  }
   return names;
 }
 

@@ -15,6 +15,7 @@ kernels::ExpertOptions kernel_options(const MoEConfig& config) {
   options.is_transposed = config.are_experts_transposed;
   options.alpha = config.activation_alpha;
   options.limit = config.activation_limit;
+  options.gate_limit = config.gate_limit;
   switch (config.expert_activation) {
     case ExpertActivation::kSwiglu:
       options.activation = kernels::Activation::kSilu;

@@ -41,6 +41,8 @@ struct MoEConfig {
   bool is_router_float32 = false;    ///< logits are float32, whatever the model's dtype
   bool has_correction_bias = false;  ///< e_score_correction_bias, float32, changed by the load
   bool router_weight_uses_score_correction_bias = false;
+  /// Ids of tokens for which a table of the router, tid2eid, names the experts; 0: scores choose.
+  int64_t num_hashed_tokens = 0;
   bool train_gate = true;
   double gate_bias_update_factor = 0;
   double aux_loss_coeff = 0;
@@ -51,6 +53,8 @@ struct MoEConfig {
   bool are_experts_transposed = false;  ///< stored [E, in, out]
   double activation_alpha = 1.702;
   double activation_limit = 7.0;
+  double gate_limit = 0;  ///< DeepSeek V4's swiglu_limit: of kernels::bounded_gate_up, also in the
+                          ///< shared MLP; 0: none
 
   bool shared_expert_gate = false;      ///< the shared MLP's result is multiplied by a sigmoid gate
   int64_t shared_expert_inter_dim = 0;  ///< of one shared expert; 0: moe_inter_dim

@@ -16,7 +16,8 @@ MoELayer::MoELayer(const MoEConfig& config, const std::string& name, at::ScalarT
       std::make_shared<nn::Mlp>(nn::MlpOptions{.dim = config.dim,
                                                .inner_dim = config.shared_inner_dim(),
                                                .activation = config.shared_expert_activation,
-                                               .is_gated = config.is_gated()},
+                                               .is_gated = config.is_gated(),
+                                               .gate_limit = config.gate_limit},
                                 dtype));
   if (config.shared_expert_gate) {
     shared_expert_gate_ =
@@ -30,10 +31,13 @@ at::Tensor MoELayer::shared(const at::Tensor& x) const {
   return shared_expert_gate_ ? out * kernels::sigmoid(shared_expert_gate_->forward(x)) : out;
 }
 
-at::Tensor MoELayer::forward(const at::Tensor& x, const at::Tensor& padding_mask) const {
+at::Tensor MoELayer::forward(const at::Tensor& x, const at::Tensor& padding_mask,
+                             const at::Tensor& token_ids) const {
   const at::Tensor tokens = x.reshape({-1, x.size(-1)});
-  const at::Tensor is_padding = padding_mask.defined() ? padding_mask.reshape({-1}) : at::Tensor();
-  const Routing routing = router_->forward(tokens, is_padding);
+  const auto flat = [](const at::Tensor& of_tokens) {
+    return of_tokens.defined() ? of_tokens.reshape({-1}) : at::Tensor();
+  };
+  const Routing routing = router_->forward(tokens, flat(padding_mask), flat(token_ids));
   const nn::DispatchedTokens dispatched =
       dispatcher_->dispatch(tokens, routing.expert_ids, routing.weights);
   const at::Tensor out =

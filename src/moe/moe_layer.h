@@ -19,8 +19,10 @@ class MoELayer final : public torch::nn::Module, public nn::SplitsExperts {
   MoELayer(const MoEConfig& config, const std::string& name, at::ScalarType dtype);
 
   /// x [B, S, D]; padding_mask [B, S] bool, true where a token is padding (in training it
-  /// gets the shared experts only), or undefined. Returns [B, S, D].
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& padding_mask) const;
+  /// gets the shared experts only), or undefined; token_ids [B, S], which only a router reads that
+  /// chooses by them. Returns [B, S, D].
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& padding_mask,
+                     const at::Tensor& token_ids = {}) const;
 
   int64_t num_experts() const override { return router_->config().n_routed_experts; }
   void set_token_dispatcher(std::shared_ptr<nn::TokenDispatcher> dispatcher) override {

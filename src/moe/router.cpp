@@ -92,6 +92,11 @@ Router::Router(const MoEConfig& config, std::string name, at::ScalarType dtype)
     e_score_correction_bias_ = register_parameter(
         "e_score_correction_bias", placeholder({config.n_routed_experts}, at::kFloat), false);
   }
+  if (config.num_hashed_tokens > 0) {
+    tid2eid_ = register_parameter(
+        "tid2eid", placeholder({config.num_hashed_tokens, config.n_activated_experts}, at::kLong),
+        false);
+  }
 }
 
 at::Tensor Router::logits(const at::Tensor& x) const {
@@ -125,7 +130,23 @@ at::Tensor Router::all_scores(const at::Tensor& logits) const {
   AM_CHECK(false);
 }
 
-at::Tensor Router::choose(const at::Tensor& scores, const at::Tensor& logits) const {
+/// The table's experts [T, k].
+at::Tensor Router::looked_up(const at::Tensor& token_ids) const {
+  AM_CHECK(token_ids.defined(), "the router of ", name_, " chooses by token ids");
+  const at::Tensor ids = tid2eid_.index_select(0, token_ids);
+  if (ids.is_cpu() && ids.numel() > 0) {
+    const auto [least, most] = at::aminmax(ids);
+    if (least.item<int64_t>() < 0 || most.item<int64_t>() >= config_.n_routed_experts) {
+      throw InputError(cat("the table of experts (tid2eid) of ", name_, " names expert ",
+                           least.item<int64_t>() < 0 ? least.item<int64_t>() : most.item<int64_t>(),
+                           "; there are ", config_.n_routed_experts));
+    }
+  }
+  return ids;
+}
+
+at::Tensor Router::choose(const at::Tensor& scores, const at::Tensor& logits,
+                          const at::Tensor& token_ids) const {
   const at::NoGradGuard no_grad;
   const int64_t k = config_.n_activated_experts;
   if (config_.fake_balanced_gate) {
@@ -133,6 +154,7 @@ at::Tensor Router::choose(const at::Tensor& scores, const at::Tensor& logits) co
         .view({-1, k})
         .remainder(config_.n_routed_experts);
   }
+  if (tid2eid_.defined()) return looked_up(token_ids);
   const bool is_by_logits =
       config_.score_func == ScoreFunction::kSoftmax && !config_.softmax_before_topk;
   at::Tensor ranking = is_by_logits ? logits : scores;
@@ -192,11 +214,12 @@ at::Tensor Router::balanced(const at::Tensor& scores, const at::Tensor& load,
   return AttachLoss::apply(weights, loss, aux_loss_scale_ * config_.aux_loss_coeff);
 }
 
-Routing Router::forward(const at::Tensor& x, const at::Tensor& is_padding) {
+Routing Router::forward(const at::Tensor& x, const at::Tensor& is_padding,
+                        const at::Tensor& token_ids) {
   const at::Tensor raw = logits(x);
   const at::Tensor scores = all_scores(raw);
   Routing routing;
-  routing.expert_ids = choose(scores, raw);
+  routing.expert_ids = choose(scores, raw, token_ids);
   routing.weights = chosen_weights(scores, raw, routing.expert_ids);
   if (is_padding.defined() && is_training()) {
     routing.expert_ids = routing.expert_ids.masked_fill(is_padding.unsqueeze(1), -1);

@@ -20,9 +20,10 @@ struct Routing {
 /// which call it. Empty: there are no such ranks.
 using SumOverSequence = std::function<void(at::Tensor)>;
 
-/// Chooses experts: upstream's Gate. Parameters: weight [E, D], bias [E], and
-/// e_score_correction_bias [E] float32, which gets no gradient; load_balance.h changes it after
-/// each step.
+/// Chooses experts: upstream's Gate. Parameters: weight [E, D], bias [E],
+/// e_score_correction_bias [E] float32, which gets no gradient (load_balance.h changes it after
+/// each step), and tid2eid [V, k] int64, the experts of every token id where the config has a table
+/// of them (DeepSeek V4); scores then weigh but do not choose.
 class Router final : public torch::nn::Module, public nn::MultiplyingModule {
  public:
   /// `name` appears in errors: "layer 3".
@@ -31,7 +32,10 @@ class Router final : public torch::nn::Module, public nn::MultiplyingModule {
   /// x [T, D]; is_padding [T] bool or undefined: in training these tokens choose no expert and are
   /// not counted. In training the aux loss, if it has a scale, adds to the weights' gradient. On
   /// the CPU, logits that are not finite throw UserError with the exit code of non-finite losses.
-  Routing forward(const at::Tensor& x, const at::Tensor& is_padding);
+  /// token_ids [T] are needed with a table of experts, which throws InputError for one outside
+  /// the layer's.
+  Routing forward(const at::Tensor& x, const at::Tensor& is_padding,
+                  const at::Tensor& token_ids = {});
 
   /// Sets the factor of the aux loss's coefficient: context ranks / micro-batches of a step (the
   /// loss is a mean over them). Initially 0: no aux loss.
@@ -55,7 +59,9 @@ class Router final : public torch::nn::Module, public nn::MultiplyingModule {
  private:
   at::Tensor logits(const at::Tensor& x) const;
   at::Tensor all_scores(const at::Tensor& logits) const;
-  at::Tensor choose(const at::Tensor& scores, const at::Tensor& logits) const;
+  at::Tensor choose(const at::Tensor& scores, const at::Tensor& logits,
+                    const at::Tensor& token_ids) const;
+  at::Tensor looked_up(const at::Tensor& token_ids) const;
   bool weighs_corrected() const;
   at::Tensor chosen_weights(const at::Tensor& scores, const at::Tensor& logits,
                             const at::Tensor& ids) const;
@@ -70,6 +76,7 @@ class Router final : public torch::nn::Module, public nn::MultiplyingModule {
   at::Tensor weight_;
   at::Tensor bias_;
   at::Tensor e_score_correction_bias_;
+  at::Tensor tid2eid_;
   at::Tensor load_;      // float32 [E], on the device of the ids
   at::Tensor aux_loss_;  // their sum, float32, on the same device
   int64_t num_aux_losses_ = 0;

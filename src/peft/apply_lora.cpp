@@ -63,12 +63,15 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
 
 /// All experts of a layer, as one candidate.
 struct ExpertCandidate {
-  std::string name;    ///< "model.layers.0.mlp.experts": the module in transformers and upstream
-  std::string module;  ///< fqn here
+  std::string name;  ///< "model.layers.0.mlp.experts": the module in transformers and upstream,
+                     ///< but for the parts of names that a family's files have otherwise
+  std::vector<std::string> names;  ///< as recipes may call it
+  std::string module;              ///< fqn here
   moe::Experts* experts = nullptr;
 };
 
 std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
+  const Json hf_config = model.hf_config();
   std::map<std::string, moe::Experts*> modules;
   for (const auto& item : model.named_modules("", false)) {
     if (auto* experts = dynamic_cast<moe::Experts*>(item.value().get())) {
@@ -87,8 +90,10 @@ std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
       // have another name (Mixtral's block_sparse_moe).
       const size_t dot = part.name.rfind('.', end - 1);
       const bool is_mixer = part.name.compare(dot, end - dot, ".mixer") == 0;
-      found.push_back({cat(part.name.substr(0, dot), is_mixer ? ".mixer" : ".mlp", ".experts"),
-                       module, experts->second});
+      std::string name = models::name_in_files(
+          hf_config, cat(part.name.substr(0, dot), is_mixer ? ".mixer" : ".mlp", ".experts"));
+      std::vector<std::string> names = models::names_in_recipes(hf_config, name);
+      found.push_back({std::move(name), std::move(names), module, experts->second});
       break;
     }
   }
@@ -163,13 +168,22 @@ struct ChosenExperts {
   std::string pattern;
 };
 
+/// The pattern that chooses a module by the first of its names that one does.
+std::optional<std::string> any_match(const ModuleMatcher& matcher,
+                                     const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (auto pattern = matcher.match(name)) return pattern;
+  }
+  return std::nullopt;
+}
+
 /// Experts are not linear layers: only name patterns choose them.
 std::vector<ChosenExperts> chosen_experts(const models::CausalLM& model,
                                           const ModuleMatcher& matcher) {
   std::vector<ChosenExperts> chosen;
   if (matcher.targets().empty()) return chosen;
   for (ExpertCandidate& experts : grouped_experts(model)) {
-    if (auto pattern = matcher.match(experts.name)) {
+    if (auto pattern = any_match(matcher, experts.names)) {
       chosen.push_back({std::move(experts), *pattern});
     }
   }
@@ -360,7 +374,9 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
   for (const Candidate& layer : layers) {
     names.insert(names.end(), layer.names.begin(), layer.names.end());
   }
-  for (const ExpertCandidate& experts : grouped_experts(model)) names.push_back(experts.name);
+  for (const ExpertCandidate& experts : grouped_experts(model)) {
+    names.insert(names.end(), experts.names.begin(), experts.names.end());
+  }
   check_patterns(matcher, names, choice.findings);
   check_joined_layers(matcher, layers, choice.findings);
   const std::vector<ChosenExperts> experts = chosen_experts(model, matcher);
@@ -463,11 +479,13 @@ std::vector<std::string> describe(const PeftConfig& config, const models::Causal
   };
   std::vector<Count> counts;
   const ModuleMatcher matcher(config);
+  const Json hf_config = whole.hf_config();
   for (const tensor::ParameterPart& part : whole.key_map()) {
     if (!part.name.ends_with(kLoraA)) continue;
     const std::string name = without_suffix(part.name, kLoraA);
     if (name.ends_with(kInnerExperts)) continue;  // counted with the second product
-    const std::string pattern = matcher.match(name).value_or("?");
+    const std::string pattern =
+        any_match(matcher, models::names_in_recipes(hf_config, name)).value_or("?");
     auto count = std::find_if(counts.begin(), counts.end(),
                               [&](const Count& known) { return known.pattern == pattern; });
     if (count == counts.end()) count = counts.insert(counts.end(), Count{pattern, {}});

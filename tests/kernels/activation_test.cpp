@@ -41,6 +41,19 @@ TEST(GatedActivation, MatchesThePlainPathNearZeroAndFarOut) {
   }
 }
 
+TEST(BoundedGateUp, CutsTheGateFromAboveAndTheOtherOnBothSides) {
+  const at::Tensor x = at::tensor({-3.0, 0.5, 3.0, -3.0, 0.5, 3.0}, at::kDouble).view({1, 6});
+  const at::Tensor bounded = at::tensor({-3.0, 0.5, 1.0, -1.0, 0.5, 1.0}, at::kDouble).view({1, 6});
+  EXPECT_TRUE(at::equal(bounded_gate_up(x, 1.0), bounded));
+  EXPECT_TRUE(at::equal(bounded_gate_up(x, 0), x));
+  const at::Tensor d = at::arange(1, 7, at::kDouble).view({1, 6});
+  const at::Tensor passed = at::tensor({1.0, 2.0, 0.0, 0.0, 5.0, 0.0}, at::kDouble).view({1, 6});
+  EXPECT_TRUE(at::equal(bounded_gate_up_backward(d, x, 1.0), passed));
+  const at::Tensor leaf = x.clone().requires_grad_();
+  (bounded_gate_up(leaf, 1.0) * d).sum().backward();
+  EXPECT_TRUE(at::equal(leaf.grad(), passed));
+}
+
 TEST(GatedActivation, TakesNoRows) {
   EXPECT_EQ(gated_activation(at::zeros({0, 8}), Activation::kSilu).sizes(),
             at::zeros({0, 4}).sizes());

@@ -81,6 +81,10 @@ TEST(ExpertMlp, MatchesThePlainPathWithTransposedWeightsAndClampedGate) {
   expect_as_reference({.is_transposed = true, .is_clamped = true, .limit = 1.0}, true);
 }
 
+TEST(ExpertMlp, MatchesThePlainPathWithBoundedGates) {
+  expect_as_reference({.gate_limit = 0.8}, false);
+}
+
 /// Inputs: x, weights and the adapters' four factors; the experts' own weights are frozen.
 Operation with_adapters(Mlp mlp, const at::Tensor& ids, const ExpertOptions& options,
                         const Tensors& frozen) {

@@ -106,6 +106,43 @@ TEST(ChooseKeys, PiecesOfQueriesChooseAsAllTogether) {
   }
 }
 
+/// Keys that are not the queries' own tokens: each query's are a run.
+TEST(ChooseKeys, ChoosesInTheRunsThatAreGiven) {
+  constexpr int64_t kKeys = 9;
+  IndexerScores scores = some_scores();
+  scores.k = Numbers(5).normal({2, kKeys, kDim});
+  at::Tensor runs = at::zeros({2, kLength, 2}, at::kLong);
+  for (int64_t query = 0; query < kLength; ++query) {
+    runs[0][query][1] = std::min(query / 2, kKeys);
+    runs[1][query][0] = query < 10 ? 0 : 2;
+    runs[1][query][1] = query < 10 ? 1 : kKeys;
+  }
+  KeyChoiceOptions options{.num_chosen = kChosen, .visible_keys = runs};
+  const at::Tensor chosen = choose_keys(scores, options);
+  ASSERT_EQ(chosen.sizes(), (at::IntArrayRef{2, kLength, kChosen}));
+  for (int64_t b = 0; b < 2; ++b) {
+    for (int64_t query = 0; query < kLength; ++query) {
+      const int64_t begin = runs[b][query][0].item<int64_t>();
+      const int64_t end = runs[b][query][1].item<int64_t>();
+      std::vector<double> ranked;
+      for (int64_t key = begin; key < end; ++key) {
+        ranked.push_back(-score_of(scores, b, query, key));
+      }
+      std::ranges::sort(ranked);
+      std::vector<double> found;
+      for (int64_t i = 0; i < kChosen; ++i) {
+        const int64_t key = chosen[b][query][i].item<int64_t>();
+        if (key >= begin && key < end) found.push_back(-score_of(scores, b, query, key));
+      }
+      std::ranges::sort(found);
+      ASSERT_EQ(found.size(), std::min(ranked.size(), static_cast<size_t>(kChosen)));
+      for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], ranked[i], 1e-5);
+    }
+  }
+  options.num_chosen = kKeys;
+  EXPECT_FALSE(choose_keys(scores, options).defined());
+}
+
 TEST(ChooseKeys, IsNotNeededWhereAllKeysAreChosen) {
   EXPECT_FALSE(choose_keys(some_scores(), {.num_chosen = kLength}).defined());
   const at::Tensor ids = some_documents();

@@ -153,5 +153,39 @@ TEST(SplitNormRotate, HidesNeitherNaNNorInf) {
   }
 }
 
+/// Number by number: neighbours of the last dims turn.
+TEST(RotateLastPairs, TurnsNeighboursOfTheLastDims) {
+  constexpr int64_t kRotated = 6, kDim = 10;
+  const RopeTable rope = table(kRotated, at::kDouble);
+  const at::Tensor positions = at::tensor({3, 0, 7, 2}, at::kLong).view({1, 4});
+  const at::Tensor x = Numbers(6).normal({1, 4, 2, kDim}).to(at::kDouble);
+  const at::Tensor found = rotate_last_pairs(x, rope, positions);
+  for (int64_t s = 0; s < 4; ++s) {
+    const int64_t position = positions[0][s].item<int64_t>();
+    for (int64_t d = 0; d < kDim - kRotated; ++d) {
+      EXPECT_EQ(found[0][s][1][d].item<double>(), x[0][s][1][d].item<double>());
+    }
+    for (int64_t pair = 0; pair < kRotated / 2; ++pair) {
+      const int64_t d = kDim - kRotated + 2 * pair;
+      const double cos = rope.cos[position][pair].item<double>();
+      const double sin = rope.sin[position][pair].item<double>();
+      const double a = x[0][s][1][d].item<double>(), b = x[0][s][1][d + 1].item<double>();
+      EXPECT_NEAR(found[0][s][1][d].item<double>(), a * cos - b * sin, 1e-14);
+      EXPECT_NEAR(found[0][s][1][d + 1].item<double>(), b * cos + a * sin, 1e-14);
+    }
+  }
+}
+
+TEST(RotateLastPairs, BackUndoesForward) {
+  RopeTable rope = table(6, at::kDouble);
+  rope.cos = rope.cos / 1.1;  // the table's factor
+  rope.sin = rope.sin / 1.1;
+  const at::Tensor x = Numbers(6).normal({2, 4, 2, 6}).to(at::kDouble);
+  const at::Tensor there = rotate_last_pairs(x, rope, {});
+  const at::Tensor back = rotate_last_pairs(there, rope, {}, RopeDirection::kBack);
+  EXPECT_LE(relative_error(back, x), 1e-6);  // cosines and sines of 24 bits
+  EXPECT_GE(relative_error(there, x), 0.1);
+}
+
 }  // namespace
 }  // namespace automodel::kernels

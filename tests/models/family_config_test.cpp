@@ -182,6 +182,124 @@ TEST(NextTokenLayersTest, AreKeptOfFamiliesThatHaveThem) {
   }
 }
 
+decoder::DecoderConfig v4_config(const Json& config) {
+  EXPECT_EQ(problems_of(config), "");
+  const auto model = build_causal_lm(config, at::kFloat);
+  return dynamic_cast<decoder::DecoderModel&>(*model).config();
+}
+
+Json numbers_list(std::initializer_list<int64_t> numbers) {
+  Json::Array list;
+  for (const int64_t number : numbers) list.emplace_back(number);
+  return Json(list);
+}
+
+/// A config.json as the first releases have it reads as the one that transformers writes.
+TEST(DeepseekV4ConfigTest, OlderKeysMeanTheSame) {
+  const Json written = config_of("deepseek_v4");
+  const decoder::DecoderConfig wanted = v4_config(written);
+  Json config = written;
+  for (const char* key : {"layer_types", "mlp_layer_types", "compress_rates", "rope_parameters",
+                          "partial_rotary_factor"}) {
+    config.erase(key);
+  }
+  config["compress_ratios"] = numbers_list({0, 4, 128, 4, 0});  // one more, of a further token's
+  config["compress_rate_csa"] = Json(int64_t{4});
+  config["compress_rate_hca"] = Json(int64_t{8});
+  config["num_hash_layers"] = Json(int64_t{1});
+  config["qk_rope_head_dim"] = Json(int64_t{8});
+  config["rope_scaling"] = written.at("rope_parameters").at("compress");
+  for (const char* key : {"rope_theta", "partial_rotary_factor", "attention_factor"}) {
+    config["rope_scaling"].erase(key);
+  }
+  const decoder::DecoderConfig found = v4_config(config);
+  for (size_t i = 0; i < wanted.layers.size(); ++i) {
+    EXPECT_EQ(found.layers[i].compression, wanted.layers[i].compression) << i;
+    EXPECT_EQ(found.layers[i].rope, wanted.layers[i].rope) << i;
+    EXPECT_EQ(found.layers[i].is_hash_routed, i == 0) << i;
+  }
+  EXPECT_EQ(found.compressed_attention->heavy_rate, 8);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(found.ropes[i].type, wanted.ropes[i].type);
+    EXPECT_EQ(found.ropes[i].theta, wanted.ropes[i].theta);
+    EXPECT_EQ(found.ropes[i].rotary_dim, 8);
+    EXPECT_EQ(found.ropes[i].factor, wanted.ropes[i].factor);
+    EXPECT_EQ(found.ropes[i].attention_factor, wanted.ropes[i].attention_factor);
+  }
+}
+
+TEST(DeepseekV4ConfigTest, AbsentListsAreTransformersDefaults) {
+  Json config = config_of("deepseek_v4");
+  config["num_hidden_layers"] = Json(int64_t{5});
+  for (const char* key : {"layer_types", "mlp_layer_types", "compress_rates"}) config.erase(key);
+  const decoder::DecoderConfig found = v4_config(config);
+  using enum decoder::Compression;
+  const decoder::Compression kinds[] = {kHeavy, kHeavy, kHeavy, kSparse, kHeavy};
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(found.layers[i].compression, kinds[i]) << i;
+    EXPECT_EQ(found.layers[i].is_hash_routed, i < 3) << i;
+  }
+  EXPECT_EQ(found.compressed_attention->sparse_rate, 4);
+  EXPECT_EQ(found.compressed_attention->heavy_rate, 128);
+}
+
+TEST(DeepseekV4ConfigTest, FewerLayersThanListedAreTheFirst) {
+  Json config = config_of("deepseek_v4");
+  config["num_hidden_layers"] = Json(int64_t{2});
+  EXPECT_EQ(v4_config(config).num_layers(), 2);
+}
+
+TEST(DeepseekV4ConfigTest, SaysWhatIsWrong) {
+  const auto problems = [](const char* key, const Json& value) {
+    Json config = config_of("deepseek_v4");
+    config[key] = value;
+    return problems_of(config);
+  };
+  const Json one(int64_t{1}), two(int64_t{2}), three(int64_t{3});
+  EXPECT_EQ(problems("num_key_value_heads", two),
+            "num_key_value_heads is 2; all heads of a DeepSeek V4 share one head of keys: 1 is "
+            "right");
+  EXPECT_EQ(problems("n_shared_experts", two),
+            "n_shared_experts is 2; transformers' class has one shared MLP of "
+            "moe_intermediate_size, so 1 is right");
+  EXPECT_EQ(problems("scoring_func", Json("softmax")),
+            "scoring_func 'softmax' is not known here; known: sqrtsoftplus, sigmoid");
+  EXPECT_EQ(problems("norm_topk_prob", Json(false)),
+            "norm_topk_prob is false; a DeepSeek V4 always divides by the scores' sum");
+  EXPECT_EQ(problems("swiglu_limit", Json(0.0)), "swiglu_limit is 0; it must be above 0");
+  EXPECT_EQ(problems("o_groups", three), "o_groups 3 does not divide num_attention_heads 4");
+  EXPECT_EQ(problems("attention_bias", Json(true)),
+            "attention_bias true is not built for DeepSeek V4");
+  EXPECT_EQ(problems("attention_dropout", Json(0.1)),
+            "attention_dropout above 0 is not built for DeepSeek V4");
+  EXPECT_EQ(problems("index_head_dim", Json(int64_t{4})),
+            "index_head_dim 4 is less than the 8 dims of a head that rotate");
+  EXPECT_EQ(problems("layer_types", Json("all")),
+            "layer_types must be a list with an entry for each of 4 layers");
+  EXPECT_EQ(problems("mlp_layer_types", Json(Json::Array{"moe", "dense", "moe", "moe"})),
+            "mlp_layer_types holds \"dense\"; known here: hash_moe, moe");
+  Json config = config_of("deepseek_v4");
+  config.erase("layer_types");
+  config["compress_ratios"] = numbers_list({0, 4, 128, 2});
+  EXPECT_EQ(problems_of(config), "compress_ratios holds 2; known here: 0, 4, 128");
+}
+
+/// Layers that predict further tokens have names of their own, kept whatever their number is.
+TEST(DeepseekV4ConfigTest, KeepsTheTensorsOfFurtherTokens) {
+  Json config = config_of("deepseek_v4");
+  config["num_nextn_predict_layers"] = Json(int64_t{0});
+  EXPECT_EQ(build_causal_lm(config, at::kFloat)->kept_prefixes(), std::vector<std::string>{"mtp."});
+}
+
+TEST(DeepseekV4ConfigTest, NamesThatTransformersSavesStandIn) {
+  const auto model = build_causal_lm(config_of("deepseek_v4"), at::kFloat);
+  const auto names = model->stand_ins();
+  EXPECT_EQ(names.size(), 8u);
+  EXPECT_EQ(names.at("embed.weight"), "embed_tokens.weight");
+  EXPECT_EQ(names.at("hc_head_fn"), "hc_head.hc_fn");
+  EXPECT_EQ(names.at("layers.3.attn.kv_norm.weight"), "layers.3.attn.norm.weight");
+}
+
 TEST(SizesConfigTest, AreNoLargerThan32Bits) {
   Json config = config_of("qwen3_5");
   config["linear_num_value_heads"] = Json(int64_t{300000000000000000});

@@ -365,6 +365,14 @@ TEST(Flops, CountTheExpertsThatATokenGoesThroughAsUpstreamsTestsDo) {
                    7356800827392.0);
 }
 
+/// The products of the released sizes, summed apart from the rule.
+TEST(Flops, CompressedKeysCountByTheirNumber) {
+  const Json config = Json::parse(R"({"model_type": "deepseek_v4", "vocab_size": 129280,
+      "hidden_size": 4096, "num_hidden_layers": 43, "num_attention_heads": 64})",
+                                  "config");
+  EXPECT_DOUBLE_EQ(models::training_flops(config)(1, 4096), 353791496945664.0);
+}
+
 TEST(Flops, HybridsAreCountedByUpstreamsFormulas) {
   const auto flops = [](const std::string& golden) {
     return models::training_flops(Json::parse_file(test::golden_file(golden, "config.json")))(2,

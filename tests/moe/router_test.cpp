@@ -153,5 +153,36 @@ TEST(Router, LogitsThatAreNotFiniteAreAnError) {
   }
 }
 
+std::shared_ptr<Router> hashed_router(std::vector<int64_t> table) {
+  MoEConfig config = four_experts(ScoreFunction::kSqrtSoftplus);
+  config.num_hashed_tokens = 3;
+  config.norm_topk_prob = true;
+  const auto router = identity_router(config);
+  router->named_parameters()["tid2eid"].detach().copy_(at::tensor(table, at::kLong).view({3, 2}));
+  return router;
+}
+
+TEST(Router, ATableOfTokenIdsChoosesAndScoresWeigh) {
+  const auto router = hashed_router({0, 1, 2, 3, 3, 1});
+  EXPECT_FALSE(router->named_parameters()["tid2eid"].requires_grad());
+  const at::Tensor logits = rows({0, 2, 1, -1, 4, 3, 2, 1}, 4);
+  const Routing routing = router->forward(logits, {}, at::tensor({2, 0}, at::kLong));
+  EXPECT_TRUE(at::equal(routing.expert_ids, at::tensor({3, 1, 0, 1}, at::kLong).view({2, 2})));
+  const at::Tensor scores = at::log1p(logits.exp()).sqrt();
+  const at::Tensor chosen = scores.gather(1, routing.expert_ids);
+  expect_close(routing.weights, chosen / chosen.sum(1, true));
+}
+
+TEST(Router, ATableThatNamesNoExpertIsRefused) {
+  const auto router = hashed_router({0, 1, 2, 4, 3, 1});
+  try {
+    router->forward(rows({0, 2, 1, -1}, 4), {}, at::tensor({1}, at::kLong));
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "the table of experts (tid2eid) of layer 3 names expert 4; there are 4");
+  }
+}
+
 }  // namespace
 }  // namespace automodel::moe

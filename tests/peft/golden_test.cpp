@@ -205,7 +205,8 @@ INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,
                                          "qwen3_dora", "phi3_all", "qwen3_moe_experts",
                                          "deepseek_v3_experts", "mixtral_experts",
                                          "gpt_oss_experts", "mistral4_experts",
-                                         "glm_moe_dsa_experts", "kimi_linear_experts"),
+                                         "glm_moe_dsa_experts", "kimi_linear_experts",
+                                         "deepseek_v4_experts"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

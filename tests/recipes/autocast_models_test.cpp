@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, AutocastModelsTest,
                                          "glm4_moe_lite", "glm4", "ministral3", "qwen3_next",
                                          "qwen3_5", "nemotron_h", "falcon_h1", "cohere", "phi",
                                          "mistral4", "deepseek_v32_padding", "kimi_linear",
-                                         "hunyuan_v1_dense"),
+                                         "hunyuan_v1_dense", "deepseek_v4"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ProductDtypeTest, OnlyFloatsOfUpTo32BitsAreCast) {

@@ -205,6 +205,17 @@ TEST(ContextModelsTest, AnIndexerRefusesAPartOfASequence) {
       "version with cp_size > 1");
 }
 
+TEST(ContextModelsTest, CompressedAttentionRefusesAPartOfASequence) {
+  const ContextModelCase it{.golden = "deepseek_v4"};
+  const auto model = context_model(it);
+  tensor::Batch batch = context_batch(it, model->dims().vocab_size, 0);
+  batch.part = tensor::SequencePart{24, 24, {{0, 12}}};
+  EXPECT_EQ(
+      test::error_of<UnsupportedError>([&] { model->hidden_states(batch); }),
+      "attention to keys that are made of windows of tokens (DeepSeek V4) is not in this version "
+      "with cp_size > 1");
+}
+
 TEST(ContextModelsTest, DocumentsAndPaddingAreAsOnOneRank) {
   std::vector<ContextModelCase> cases;
   for (const char* golden : {"llama_default", "qwen3_bias_window_yarn", "gemma2"}) {

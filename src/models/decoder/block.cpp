@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/text.h"
+#include "models/decoder/compressed_attention.h"
 #include "models/decoder/gated_delta_net.h"
 #include "models/decoder/latent_attention.h"
 #include "models/decoder/mamba2.h"
@@ -36,12 +37,18 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
   const auto norm = [&](const char* name) {
     return register_module(name, make_norm(config, dtype));
   };
+  const auto hyper_connection = [&](const char* name) {
+    return register_module(name,
+                           std::make_shared<nn::HyperConnection>(*config.hyper_connections, dtype));
+  };
   if (options.mixer != Mixer::kNone) {
+    if (config.hyper_connections) attention_hc_ = hyper_connection("attention_hc");
     if (config.has_pre_norms()) attention_pre_norm_ = norm("attention_pre_norm");
     add_attention(config, layer, dtype);
     if (has_post_norms) attention_post_norm_ = norm("attention_post_norm");
   }
   if (!options.has_mlp) return;
+  if (config.hyper_connections) mlp_hc_ = hyper_connection("mlp_hc");
   if (config.has_mlp_pre_norms()) mlp_pre_norm_ = norm("mlp_pre_norm");
   add_mlp(config, layer, dtype);
   if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm");
@@ -60,6 +67,9 @@ void Block::add_attention(const DecoderConfig& config, int64_t layer, at::Scalar
       if (config.latent_attention) {
         return add(std::make_shared<LatentAttention>(config, layer, dtype));
       }
+      if (config.compressed_attention) {
+        return add(std::make_shared<CompressedAttention>(config, layer, dtype));
+      }
       return add(std::make_shared<Attention>(config, layer, dtype));
     case Mixer::kAttentionAndMamba2:
       add(std::make_shared<Attention>(config, layer, dtype));
@@ -70,10 +80,21 @@ void Block::add_attention(const DecoderConfig& config, int64_t layer, at::Scalar
   }
 }
 
+/// The experts of one layer.
+static moe::MoEConfig experts_of(const DecoderConfig& config, const LayerOptions& layer) {
+  moe::MoEConfig moe = *config.moe;
+  if (layer.is_hash_routed) {
+    moe.num_hashed_tokens = config.vocab_size;
+    moe.has_correction_bias = false;  // scores do not choose
+  }
+  return moe;
+}
+
 void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType dtype) {
-  if (config.layers[static_cast<size_t>(layer)].is_moe) {
-    moe_ = register_module(
-        "mlp", std::make_shared<moe::MoELayer>(*config.moe, cat("layer ", layer), dtype));
+  const LayerOptions& options = config.layers[static_cast<size_t>(layer)];
+  if (options.is_moe) {
+    moe_ = register_module("mlp", std::make_shared<moe::MoELayer>(experts_of(config, options),
+                                                                  cat("layer ", layer), dtype));
     return;
   }
   mlp_ = register_module(
@@ -120,6 +141,7 @@ at::Tensor Block::mix(const at::Tensor& input, const ForwardContext& context) co
 at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const {
   const DropoutContext& dropout = context.dropout;
   *context.adapter_dropout = {dropout.seed, dropout.step, dropout.micro_batch};
+  if (attention_hc_) return run_streams(x, context);
   if (!attention_) return add_mlp_branch(x, mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : x, context);
   const at::Tensor input = attention_pre_norm_ ? attention_pre_norm_->forward(x) : x;
   at::Tensor branch = mix(input, context);
@@ -134,9 +156,23 @@ at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const 
   return add_mlp_branch(residual, mlp_input, context);
 }
 
+/// Both branches between streams [B, S, N D].
+at::Tensor Block::run_streams(const at::Tensor& streams, const ForwardContext& context) const {
+  const nn::CollapsedStreams first = attention_hc_->collapse(streams);
+  const at::Tensor attended = mix(attention_pre_norm_->forward(first.input), context);
+  const at::Tensor between = attention_hc_->expand(attended, streams, first);
+  const nn::CollapsedStreams second = mlp_hc_->collapse(between);
+  const at::Tensor branch = mlp_or_experts(mlp_pre_norm_->forward(second.input), context);
+  return mlp_hc_->expand(branch, between, second);
+}
+
+at::Tensor Block::mlp_or_experts(const at::Tensor& input, const ForwardContext& context) const {
+  return moe_ ? moe_->forward(input, context.no_token, context.token_ids) : mlp_->forward(input);
+}
+
 at::Tensor Block::add_mlp_branch(const at::Tensor& residual, const at::Tensor& input,
                                  const ForwardContext& context) const {
-  at::Tensor branch = moe_ ? moe_->forward(input, context.no_token) : mlp_->forward(input);
+  at::Tensor branch = mlp_or_experts(input, context);
   return residual + finish_branch(std::move(branch), mlp_post_norm_.get(), context, mlp_site_);
 }
 

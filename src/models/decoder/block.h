@@ -7,6 +7,7 @@
 
 #include "models/decoder/attention_layer.h"
 #include "moe/moe_layer.h"
+#include "nn/hyper_connection.h"
 #include "nn/mlp.h"
 #include "nn/unit_hook.h"
 
@@ -15,7 +16,8 @@ namespace automodel::models::decoder {
 /// One layer: attention (or another mixer of tokens, or a Mamba-2 layer beside it) and an MLP (or a
 /// mixture of experts), each with its norms and residual sum, or one of the two alone. Modules:
 /// attention_pre_norm, attention, mamba, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm;
-/// which norms exist depends on the placement.
+/// which norms exist depends on the placement. With hyper-connections, attention_hc and mlp_hc
+/// before each branch's norm are in the place of its residual sum, and x is [B, S, N D], N streams.
 class Block final : public torch::nn::Module, public nn::HookedModule {
  public:
   Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -29,6 +31,8 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
 
  private:
   at::Tensor run(const at::Tensor& x, const ForwardContext& context) const;
+  at::Tensor run_streams(const at::Tensor& streams, const ForwardContext& context) const;
+  at::Tensor mlp_or_experts(const at::Tensor& input, const ForwardContext& context) const;
   at::Tensor mix(const at::Tensor& input, const ForwardContext& context) const;
   at::Tensor add_mlp_branch(const at::Tensor& residual, const at::Tensor& input,
                             const ForwardContext& context) const;
@@ -45,6 +49,8 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   std::string attention_site_;
   std::string mlp_site_;
   nn::UnitHook hook_;
+  std::shared_ptr<nn::HyperConnection> attention_hc_;  // null without streams, as is mlp_hc_
+  std::shared_ptr<nn::HyperConnection> mlp_hc_;
   std::shared_ptr<nn::Norm> attention_pre_norm_;
   std::shared_ptr<AttentionLayer> attention_;
   std::shared_ptr<AttentionLayer> mamba_;  // beside attention

@@ -8,6 +8,7 @@
 #include "kernels/attention_block.h"
 #include "kernels/linear_recurrence.h"
 #include "kernels/product.h"
+#include "models/decoder/stream_sizes.h"
 #include "moe/expert_sizes.h"
 
 // T tokens, S positions of a sequence, D hidden size, Q query and K key dims of all heads, N and M
@@ -53,7 +54,8 @@ class BlockSizes final {
   /// Inputs of projections, at all positions.
   int64_t hidden() const { return tokens_ * config_.hidden_size * e_; }
   /// Hidden states between layers, at this rank's positions.
-  int64_t stream() const { return hidden() / parts_; }
+  int64_t stream() const { return tokens_ * config_.stream_dims() * e_ / parts_; }
+  StreamShape stream_shape() const { return {tokens_ / parts_, e_}; }
 
   /// Whether a norm over the hidden size keeps its input uncast.
   bool norm_keeps_input() const { return is_fused_ || config_.norm == NormKind::kLayer; }
@@ -90,10 +92,17 @@ class BlockSizes final {
   }
   /// Whether queries see some keys that an indexer chose; the loops do not compute that.
   bool has_choice() const {
+    if (layer_.compression == Compression::kSparse) {
+      const CompressedAttentionOptions& sizes = *config_.compressed_attention;
+      return length_ / sizes.sparse_rate > sizes.indexer.num_chosen;
+    }
     return config_.indexer && layer_.choosing_layer >= 0 && length_ > config_.indexer->num_chosen;
   }
   bool attends_plainly() const { return on_device_ || has_choice(); }
-  int64_t choice() const { return has_choice() ? tokens_ * config_.indexer->num_chosen * 4 : 0; }
+  int64_t choice() const {
+    if (config_.compressed_attention) return 0;  // in compressed_attention_kept()
+    return has_choice() ? tokens_ * config_.indexer->num_chosen * 4 : 0;
+  }
   int64_t scores() const { return tokens_ * num_heads_ * length_ * 4; }
   /// Bytes of the scores of the queries that a device computes at once.
   int64_t scores_at_once() const {
@@ -117,6 +126,9 @@ class BlockSizes final {
 
   /// Kept between q, k and v, included, and the output projection's input.
   int64_t attention() const {
+    if (config_.compressed_attention) {
+      return compressed_attention_kept(config_, layer_, {tokens_, e_});
+    }
     if (attends_by_blocks()) {
       const bool has_loops = is_fused_ && !has_choice();
       const int64_t widened = has_loops || e_ == 4 ? 0 : tokens_ * q_ * 4;       // in float32
@@ -233,7 +245,7 @@ class BlockSizes final {
   int64_t attention_branch() const {
     if (layer_.mixer == Mixer::kNone) return 0;
     const int64_t gates = config_.has_attention_gate ? 4 * tokens_ * q_ * e_ : 0;
-    int64_t kept = dropout();
+    int64_t kept = dropout() + streams_kept();
     if (layer_.has_state()) kept += state();
     if (layer_.has_attention()) kept += heads() + attention() + gates;
     if (config_.has_pre_norms()) kept += hidden_norm() + mixer_input();
@@ -244,14 +256,14 @@ class BlockSizes final {
   int64_t mlp_branch() const {
     if (!has_mlp()) return 0;
     // The first projection's input; experts take the stream as it is.
-    int64_t kept = mlp() + dropout();
+    int64_t kept = mlp() + dropout() + streams_kept();
     if (is_moe()) {
-      kept += stream();
+      kept += hidden() / parts_;
     } else if (config_.norm_placement != NormPlacement::kParallel) {  // there it is attention's
       kept += config_.has_mlp_pre_norms() ? normed_input() : hidden();
     }
     if (config_.has_mlp_pre_norms()) {
-      kept += hidden_norm() + (norm_keeps_input() ? stream() : 0);
+      kept += hidden_norm() + (norm_keeps_input() ? hidden() / parts_ : 0);
     }
     if (config_.has_post_norms()) kept += post_norm();
     return kept;
@@ -260,6 +272,7 @@ class BlockSizes final {
   /// The block's output: the next norm's input or, with norms after branches, the next
   /// projection's.
   int64_t output() const {
+    if (config_.hyper_connections) return stream();
     return config_.norm_placement == NormPlacement::kPost || norm_keeps_input() ? stream() : 0;
   }
 
@@ -268,7 +281,7 @@ class BlockSizes final {
       const int64_t attending = layer_.has_attention() ? attending_forward() : 0;
       return std::max({state_working() / 2, 2 * hidden(), attending});
     }
-    const int64_t attending = attending_forward() - mlp_branch();
+    const int64_t attending = std::max(attending_forward() - mlp_branch(), streams_working());
     if (!is_moe()) return std::max(2 * hidden(), attending);
     return std::max(experts().forward_working(), attending);
   }
@@ -287,9 +300,19 @@ class BlockSizes final {
     const int64_t activation = hidden() + (has_plain_gate() ? 6 : width) * up();
     const int64_t normed = config_.has_mlp_pre_norms() ? hidden() - normed_input() : 0;
     const int64_t first = 2 * hidden() + normed + width * up() - mlp() + width * weight;
-    const int64_t attending = attending_backward() - mlp_branch();
+    const int64_t attending = std::max(attending_backward() - mlp_branch(), 2 * streams_working());
     if (is_moe()) return std::max(experts().backward_working() + 2 * stream(), attending);
     return std::max({down, activation, first, attending});
+  }
+
+  /// What a branch's hyper-connection keeps.
+  int64_t streams_kept() const {
+    if (!config_.hyper_connections) return 0;
+    return hyper_connection_kept(*config_.hyper_connections, stream_shape());
+  }
+  int64_t streams_working() const {
+    if (!config_.hyper_connections) return 0;
+    return hyper_connection_working(*config_.hyper_connections, stream_shape());
   }
 
  private:
@@ -317,16 +340,17 @@ class BlockSizes final {
 };
 
 /// The kinds of layers that are distinguished, with their numbers. If some layer has a state, no
-/// MLP or an indexer, all kinds are; else all blocks count as alike, as layers of experts if the
-/// model has any.
+/// MLP, an indexer or a compression, all kinds are; else all blocks count as alike, as layers of
+/// experts if the model has any.
 std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& config) {
   std::vector<std::pair<LayerOptions, int64_t>> kinds;
-  const bool are_alike = !config.has_recurrence() && !config.indexer;
+  const bool are_alike =
+      !config.has_recurrence() && !config.indexer && !config.compressed_attention;
   for (LayerOptions layer : config.layers) {
     if (are_alike) layer.is_moe = config.moe.has_value();
     const auto known = std::ranges::find_if(kinds, [&](const auto& kind) {
       return kind.first.mixer == layer.mixer && kind.first.has_mlp == layer.has_mlp &&
-             kind.first.is_moe == layer.is_moe;
+             kind.first.is_moe == layer.is_moe && kind.first.compression == layer.compression;
     });
     if (known == kinds.end()) {
       kinds.emplace_back(layer, 1);
@@ -363,7 +387,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
     sizes.block_backward = std::max(sizes.block_backward, one.backward_working());
   }
   sizes.block_kept = kept / std::max<int64_t>(1, config.num_layers());
-  sizes.final_norm_kept = block.hidden_norm() + block.hidden();
+  sizes.final_norm_kept = block.hidden_norm() + block.hidden() + block.streams_kept();
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
                  block.hidden();  // the rows that have labels
@@ -373,7 +397,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   }
   if (!config.moe) return sizes;
   const moe::ExpertSizes experts = block.experts();
-  sizes.experts_input = 3 * block.stream();
+  sizes.experts_input = 3 * block.hidden() / shape.num_sequence_parts;
   sizes.exchanged_forward = experts.sent_forward();
   sizes.exchanged_backward = experts.sent_backward();
   return sizes;

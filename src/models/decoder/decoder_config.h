@@ -9,6 +9,7 @@
 
 #include "kernels/activation.h"
 #include "moe/moe_config.h"
+#include "nn/hyper_connection.h"
 #include "nn/rope_frequencies.h"
 
 namespace automodel::models::decoder {
@@ -42,14 +43,23 @@ enum class Mixer {
   kNone,                ///< the layer is only an MLP (Nemotron-H)
 };
 
+/// What a layer of compressed attention sees besides the tokens in its window (DeepSeek V4).
+enum class Compression {
+  kNone,    ///< nothing
+  kSparse,  ///< those that an indexer chooses of keys of few tokens each, whose windows overlap
+  kHeavy,   ///< all keys of many tokens each
+};
+
 /// The options in which layers of one model differ.
 struct LayerOptions {
   Mixer mixer = Mixer::kAttention;
-  bool has_mlp = true;         ///< whether an MLP or experts follow the mixer
-  int64_t window = 0;          ///< tokens that a query sees, itself included; 0: all before it
-  int rope = -1;               ///< index into DecoderConfig::ropes; -1: no rotation
-  double attention_scale = 0;  ///< factor of the scores; 0: 1 / sqrt(head_dim)
-  bool is_moe = false;         ///< DecoderConfig::moe replaces the MLP
+  bool has_mlp = true;          ///< whether an MLP or experts follow the mixer
+  int64_t window = 0;           ///< tokens that a query sees, itself included; 0: all before it
+  int rope = -1;                ///< index into DecoderConfig::ropes; -1: no rotation
+  double attention_scale = 0;   ///< factor of the scores; 0: 1 / sqrt(head_dim)
+  bool is_moe = false;          ///< DecoderConfig::moe replaces the MLP
+  bool is_hash_routed = false;  ///< a table of token ids chooses its experts
+  Compression compression = Compression::kNone;  ///< of DecoderConfig::compressed_attention
   /// The layer whose indexer chooses the keys that this one sees, itself or one before it; -1: no
   /// choice.
   int64_t choosing_layer = -1;
@@ -83,6 +93,26 @@ struct IndexerOptions {
   int64_t head_dim = 0;              ///< its first dims are rotated, as many as attention's
   int64_t num_chosen = 0;            ///< keys of a query
   bool is_rope_interleaved = false;  ///< pairs to rotate are neighbouring dims
+};
+
+/// Attention to the tokens in a window and to keys that are made of windows of tokens before
+/// (DeepSeek V4). One head of keys, which are the values too, serves all queries; of q and k the
+/// last dims rotate, by neighbouring pairs. The heads' results are projected group by group.
+struct CompressedAttentionOptions {
+  int64_t q_rank = 0;             ///< width of the queries' narrow projection
+  int64_t num_output_groups = 1;  ///< of heads
+  int64_t output_rank = 0;        ///< of a group's result before the last projection
+  int64_t sparse_rate = 4;        ///< tokens of a key of Compression::kSparse
+  int64_t heavy_rate = 128;       ///< of kHeavy
+  IndexerOptions indexer;         ///< of kSparse; num_chosen counts compressed keys
+
+  int64_t rate(Compression compression) const {
+    return compression == Compression::kHeavy ? heavy_rate : sparse_rate;
+  }
+  /// Numbers of a token and key dim that windows of this kind are made of: two where they overlap.
+  static int64_t width(Compression compression) {
+    return compression == Compression::kSparse ? 2 : 1;
+  }
 };
 
 /// Gated delta nets (Qwen 3 Next, Qwen 3.5) and Kimi's delta attention, which replace attention by
@@ -195,6 +225,8 @@ struct DecoderConfig {
   bool has_attention_sinks = false;  ///< a learned score per head beside the keys' (GPT-OSS)
   std::optional<LatentAttentionOptions> latent_attention;  ///< if set, head_dim is its rotated_dim
   std::optional<IndexerOptions> indexer;
+  std::optional<CompressedAttentionOptions> compressed_attention;
+  std::optional<nn::HyperConnectionOptions> hyper_connections;  ///< streams between blocks
   std::optional<GatedDeltaOptions> gated_delta;
   std::optional<Mamba2Options> mamba2;
   std::optional<moe::MoEConfig> moe;
@@ -206,6 +238,10 @@ struct DecoderConfig {
   int64_t num_next_token_layers = 0;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  /// Dims of the hidden states between layers.
+  int64_t stream_dims() const {
+    return hyper_connections ? hyper_connections->stream_dims() : hidden_size;
+  }
   bool has_pre_norms() const { return norm_placement != NormPlacement::kPost; }
   bool has_post_norms() const {
     return norm_placement == NormPlacement::kSandwich || norm_placement == NormPlacement::kPost;
@@ -229,6 +265,10 @@ struct DecoderConfig {
       if (from >= 0 && from != i) return true;
     }
     return false;
+  }
+  bool has_compression(Compression compression) const {
+    return std::any_of(layers.begin(), layers.end(),
+                       [&](const LayerOptions& layer) { return layer.compression == compression; });
   }
   /// Dims of a head of q and k.
   int64_t qk_dim() const { return latent_attention ? latent_attention->qk_dim() : head_dim; }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "kernels/attention_block.h"
 #include "kernels/linear.h"
 #include "kernels/linear_recurrence.h"
 #include "nn/layer_list.h"
@@ -73,6 +74,10 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
   for (int64_t i = 0; i < config_.num_layers(); ++i) {
     blocks_.push_back(layers->register_module(cat(i), std::make_shared<Block>(config_, i, dtype)));
   }
+  if (config_.hyper_connections) {
+    hc_head_ = model->register_module(
+        "hc_head", std::make_shared<nn::HyperHead>(*config_.hyper_connections, dtype));
+  }
   norm_ = model->register_module("norm", make_norm(config_, dtype));
   if (!config_.is_head_tied) {
     lm_head_ = register_module("lm_head", std::make_shared<nn::Linear>(
@@ -98,6 +103,25 @@ at::Tensor padding_of_part(const tensor::Batch& batch, const ForwardContext& con
           : at::zeros_like(batch.input_ids, batch.input_ids.options().dtype(at::kBool));
   return at::constant_pad_nd(mask, {0, count * num_parts - length}, 1)
       .narrow(1, context.sequence_part * count, count);
+}
+
+CompressedContext compressed_context(const tensor::Batch& batch, const DecoderConfig& config) {
+  if (batch.part) throw UnsupportedError(std::string(kNoContextParallelCompression));
+  const auto visible = kernels::visible_keys(batch.padding_mask, batch.document_ids);
+  if (!visible) {
+    throw UnsupportedError(
+        "compressed attention takes documents that are one run of tokens each, padded at their "
+        "ends alone; here padding is inside a document, or a document begins again");
+  }
+  const CompressedAttentionOptions& options = *config.compressed_attention;
+  const auto windows = [&](Compression compression) {
+    if (!config.has_compression(compression)) return kernels::CompressedWindows();
+    return kernels::compressed_windows(batch.input_ids, {.rate = options.rate(compression),
+                                                         .visible_keys = *visible,
+                                                         .position_ids = batch.position_ids});
+  };
+  return {kernels::sliding_runs(batch.input_ids, *visible, config.layers.front().window),
+          windows(Compression::kSparse), windows(Compression::kHeavy)};
 }
 
 }  // namespace
@@ -132,6 +156,9 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   if (config_.shares_choices()) {
     context->key_choices = std::make_shared<std::vector<at::Tensor>>(config_.layers.size());
   }
+  const auto is_hash_routed = [](const LayerOptions& layer) { return layer.is_hash_routed; };
+  if (std::ranges::any_of(config_.layers, is_hash_routed)) context->token_ids = batch.input_ids;
+  if (config_.compressed_attention) context->compressed = compressed_context(batch, config_);
   for (nn::RopeTables& rope : ropes_) {
     context->ropes.push_back(rope.table(length, batch.input_ids.device()));
   }
@@ -170,8 +197,14 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
   AM_CHECK(input.defined() != (embed_tokens_ != nullptr), "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
   if (on_length_) on_length_(batch.sequence_length());
-  at::Tensor x = input.defined() ? input : embed(batch, *context);
+  at::Tensor x = input;
+  if (!x.defined()) {
+    x = embed(batch, *context);
+    // All streams begin as the embedding.
+    if (config_.hyper_connections) x = x.repeat({1, 1, config_.hyper_connections->num_streams});
+  }
   for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x, context);
+  if (hc_head_) x = hc_head_->forward(x);
   return norm_ ? norm_->forward(x) : x;
 }
 
@@ -324,6 +357,23 @@ static std::optional<tensor::InitRule> state_rule(const DecoderConfig& config,
   return std::nullopt;
 }
 
+/// Initial values of parameters that only DeepSeek V4's layers have; nullopt for others.
+static std::optional<tensor::InitRule> stream_rule(const DecoderConfig& config,
+                                                   std::string_view name) {
+  using tensor::InitRule;
+  if (name.ends_with(".router.tid2eid")) {
+    // Any expert is as likely; whole numbers cut the fractions off.
+    return InitRule{InitRule::Kind::kUniform, 0, static_cast<double>(config.moe->n_routed_experts)};
+  }
+  if (!config.hyper_connections) return std::nullopt;
+  const bool is_hc = name.find("_hc.") != std::string_view::npos ||
+                     name.find(".hc_head.") != std::string_view::npos;
+  if (is_hc && name.ends_with(".base")) return InitRule::constant(0.0);
+  if (is_hc && name.ends_with(".scale")) return InitRule::constant(1.0);
+  if (name.ends_with(".attention.sinks")) return InitRule::constant(0.0);
+  return std::nullopt;
+}
+
 std::vector<ParameterInit> DecoderModel::initial_values() const {
   using tensor::InitRule;
   const double deviation = config_.initializer_range == 0 ? 0.02 : config_.initializer_range;
@@ -339,6 +389,10 @@ std::vector<ParameterInit> DecoderModel::initial_values() const {
       continue;
     }
     if (const auto own = state_rule(config_, name)) {
+      out.push_back({name, *own});
+      continue;
+    }
+    if (const auto own = stream_rule(config_, name)) {
       out.push_back({name, *own});
       continue;
     }
@@ -384,6 +438,8 @@ void DecoderModel::keep_stage(const std::vector<std::string>& modules) {
   if (!kept_->contains("model.norm")) {
     model.remove("norm");
     norm_.reset();
+    if (hc_head_) model.remove("hc_head");
+    hc_head_.reset();
   }
   if (!kept_->contains("lm_head")) {
     unregister_module("lm_head");
@@ -406,7 +462,7 @@ nn::ParallelPlan DecoderModel::parallel_plan() const {
 
 std::vector<int64_t> DecoderModel::hidden_sizes(const tensor::Batch& batch) const {
   const int64_t length = batch.sequence_length() + num_sequence_parts_ - 1;
-  return {batch.num_sequences(), length / num_sequence_parts_, config_.hidden_size};
+  return {batch.num_sequences(), length / num_sequence_parts_, config_.stream_dims()};
 }
 
 ModelDims DecoderModel::dims() const {
@@ -443,6 +499,14 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
 
 std::map<std::string, std::string> DecoderModel::stand_ins() const {
   std::map<std::string, std::string> out;
+  for (const StandIn& other : family_.stand_ins) {
+    if (other.name.empty()) continue;
+    for (const tensor::ParameterPart& part : key_map_) {
+      if (!part.name.ends_with(other.name)) continue;
+      out[part.name] =
+          cat(part.name.substr(0, part.name.size() - other.name.size()), other.instead);
+    }
+  }
   const HfNames& names = family_.names;
   if (names.moe.empty()) return out;
   for (const tensor::ParameterPart& part : key_map_) {

@@ -20,8 +20,8 @@
 namespace automodel::models::decoder {
 
 /// The shared decoder. Modules, in this order and as far as the config has them:
-/// model.embed_tokens, model.embed_positions, model.layers.N, model.norm, lm_head (absent when
-/// tied).
+/// model.embed_tokens, model.embed_positions, model.layers.N, model.hc_head, model.norm, lm_head
+/// (absent when tied).
 class DecoderModel final : public CausalLM,
                            public nn::SplitsSequence,
                            public nn::MultiplyingModule,
@@ -97,6 +97,7 @@ class DecoderModel final : public CausalLM,
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::shared_ptr<nn::Embedding> embed_positions_;
   std::vector<std::shared_ptr<Block>> blocks_;
+  std::shared_ptr<nn::HyperHead> hc_head_;  // null without streams
   std::shared_ptr<nn::Norm> norm_;
   std::shared_ptr<nn::Linear> lm_head_;
   std::unique_ptr<nn::Lora> tied_head_;  // null unless a tied head has adapters

@@ -38,6 +38,12 @@ struct UpstreamNames {
   std::string_view config_class = {};  ///< dotted, as recipes name it
 };
 
+/// How a tensor's name may end in some files, instead of as the model names it.
+struct StandIn {
+  std::string_view name;
+  std::string_view instead;
+};
+
 /// All facts about a family of models; families/ has one row per family. The shared decoder builds
 /// its models unless `build` is set. Classes are named as in transformers, as recipes and upstream
 /// do.
@@ -53,11 +59,12 @@ struct Family {
   DecoderConfig (*read_config)(ConfigReader& reader);
   HfNames names = {};  ///< tensor names in its checkpoints
   /// Where names in transformers' modules differ from the tensors'; PEFT uses the modules' names.
-  std::array<ModuleName, 2> module_names = {};
+  std::array<ModuleName, 14> module_names = {};
   std::array<ModuleAlias, 4> aliases = {};
   /// Name prefixes of tensors that its checkpoints have and the model lacks (layers that predict
   /// further tokens, towers): skipped when loading, copied when saving.
   std::array<std::string_view, 2> kept_prefixes = {};
+  std::array<StandIn, 5> stand_ins = {};
   nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config) = make_parallel_plan;
   double (*flops)(const DecoderConfig& config, double num_sequences, double length);
   /// Builds a model of the family's own modules; null: the shared decoder does.

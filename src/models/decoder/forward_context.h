@@ -6,11 +6,19 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/compressed_windows.h"
 #include "kernels/rope.h"
 #include "models/causal_lm.h"
 #include "nn/lora.h"
 
 namespace automodel::models::decoder {
+
+/// What layers of compressed attention see, of one batch.
+struct CompressedContext {
+  at::Tensor sliding_keys;  ///< runs [B, S, 2] of the tokens in each query's window
+  kernels::CompressedWindows sparse;
+  kernels::CompressedWindows heavy;
+};
 
 /// What every block of one forward needs besides its input; shared by the blocks and kept by those
 /// that are recomputed in backward.
@@ -23,6 +31,8 @@ struct ForwardContext {
   at::Tensor document_ids;
   at::Tensor document_runs;  ///< kernels::document_runs; only with recurrent layers
   at::Tensor visible_keys;
+  at::Tensor token_ids;  ///< [B, S]; only where some layer's experts are chosen by them
+  CompressedContext compressed;
   std::vector<kernels::RopeTable> ropes;  ///< as in DecoderConfig::ropes
   /// What layers' indexers chose, by the layer's number, for layers that share it; null if none do.
   std::shared_ptr<std::vector<at::Tensor>> key_choices;

@@ -67,6 +67,56 @@ void add_indexer(KeyMapBuilder& builder, const DecoderConfig& config, const std:
   add("weights_proj.weight", "weights_proj.weight", {sizes.num_heads, config.hidden_size});
 }
 
+/// One HyperConnection, or the head of them: tensors "<hf>fn", "<hf>base" and "<hf>scale".
+void add_hyper_connection(KeyMapBuilder& builder, const DecoderConfig& config,
+                          const std::string& hf, const std::string& module, int64_t num_weights,
+                          int64_t num_scales) {
+  builder.add(hf + "fn", module + "fn", {num_weights, config.stream_dims()});
+  builder.add(hf + "base", module + "base", {num_weights});
+  builder.add(hf + "scale", module + "scale", {num_scales});
+}
+
+/// The parts that make keys of windows, of `dim` dims.
+void add_compressor(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOptions& layer,
+                    const std::string& hf, const std::string& module, int64_t dim) {
+  const int64_t width = CompressedAttentionOptions::width(layer.compression) * dim;
+  builder.add(hf + "ape", module + "position_bias",
+              {config.compressed_attention->rate(layer.compression), width});
+  builder.add(hf + "wkv.weight", module + "kv_proj.weight", {width, config.hidden_size});
+  builder.add(hf + "wgate.weight", module + "gate_proj.weight", {width, config.hidden_size});
+  builder.add(hf + "norm.weight", module + "kv_norm.weight", {dim});
+}
+
+void add_compressed_attention(KeyMapBuilder& builder, const DecoderConfig& config,
+                              const LayerOptions& layer, const std::string& hf,
+                              const std::string& module) {
+  const CompressedAttentionOptions& sizes = *config.compressed_attention;
+  const auto add = [&](const char* name, const char* to, std::vector<int64_t> shape) {
+    builder.add(hf + name, module + to, std::move(shape));
+  };
+  const int64_t q_rows = config.num_heads * config.head_dim;
+  const int64_t output_rows = sizes.num_output_groups * sizes.output_rank;
+  add("attn_sink", "sinks", {config.num_heads});
+  add("wq_a.weight", "q_a_proj.weight", {sizes.q_rank, config.hidden_size});
+  add("q_norm.weight", "q_a_norm.weight", {sizes.q_rank});
+  add("wq_b.weight", "q_b_proj.weight", {q_rows, sizes.q_rank});
+  add("wkv.weight", "kv_proj.weight", {config.head_dim, config.hidden_size});
+  add("kv_norm.weight", "kv_norm.weight", {config.head_dim});
+  add("wo_a.weight", "o_a_proj.weight", {output_rows, q_rows / sizes.num_output_groups});
+  add("wo_b.weight", "o_b_proj.weight", {config.hidden_size, output_rows});
+  if (layer.compression == Compression::kNone) return;
+  add_compressor(builder, config, layer, hf + "compressor.", module + "compressor.",
+                 config.head_dim);
+  if (layer.compression != Compression::kSparse) return;
+  const IndexerOptions& indexer = sizes.indexer;
+  add_compressor(builder, config, layer, hf + "indexer.compressor.", module + "indexer.compressor.",
+                 indexer.head_dim);
+  add("indexer.wq_b.weight", "indexer.q_b_proj.weight",
+      {indexer.num_heads * indexer.head_dim, sizes.q_rank});
+  add("indexer.weights_proj.weight", "indexer.weights_proj.weight",
+      {indexer.num_heads, config.hidden_size});
+}
+
 void add_latent_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                           const std::string& hf, const std::string& module) {
   const LatentAttentionOptions& sizes = *config.latent_attention;
@@ -199,11 +249,15 @@ std::string beside_attention(const std::string& attention) {
   return cat(attention.substr(0, attention.size() - kAttention.size()), "mamba.");
 }
 
-void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, Mixer mixer,
+void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOptions& layer,
                const HfNames& names, const std::string& hf, const std::string& module) {
   const std::string state = cat(hf, names.recurrence, ".");
-  switch (mixer) {
+  switch (layer.mixer) {
     case Mixer::kAttention:
+      if (config.compressed_attention) {
+        return add_compressed_attention(builder, config, layer, cat(hf, names.attention, "."),
+                                        module);
+      }
       return add_attention(builder, config, names, cat(hf, names.attention, "."), module);
     case Mixer::kGatedDelta:
       return (config.gated_delta->has_row_decays ? add_kimi_delta : add_gated_delta)(
@@ -264,13 +318,16 @@ void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfName
   }
 }
 
-void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
-             const std::string& hf, const std::string& module) {
+void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOptions& layer,
+             const HfNames& names, const std::string& hf, const std::string& module) {
   const moe::MoEConfig& moe = *config.moe;
   const std::string router = cat(hf, names.router, ".");
   builder.add(router + "weight", module + "router.weight", {moe.n_routed_experts, moe.dim});
   if (moe.router_bias) builder.add(router + "bias", module + "router.bias", {moe.n_routed_experts});
-  if (moe.has_correction_bias) {
+  if (layer.is_hash_routed) {
+    builder.add(router + "tid2eid", module + "router.tid2eid",
+                {config.vocab_size, moe.n_activated_experts});
+  } else if (moe.has_correction_bias) {
     std::vector<int64_t> shape{moe.n_routed_experts};
     if (names.is_correction_row) shape.insert(shape.begin(), 1);
     builder.add(cat(hf, names.correction), module + "router.e_score_correction_bias", shape);
@@ -319,9 +376,15 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
       if (!name.empty()) builder.add_norm(cat(hf, name), module + norm, config.hidden_size);
     };
     const LayerOptions& layer = config.layers[static_cast<size_t>(i)];
+    const auto add_hc = [&](const char* name, const char* hc) {
+      if (!config.hyper_connections) return;
+      add_hyper_connection(builder, config, hf + name, module + hc,
+                           config.hyper_connections->num_weights(), 3);
+    };
     if (layer.mixer != Mixer::kNone) {
+      add_hc("hc_attn_", "attention_hc.");
       add_norm(names.attention_pre_norm, "attention_pre_norm");
-      add_mixer(builder, config, layer.mixer, names, hf, module + "attention.");
+      add_mixer(builder, config, layer, names, hf, module + "attention.");
       if (layer.choosing_layer == i) {
         add_indexer(builder, config, cat(hf, names.attention, ".indexer."),
                     module + "attention.indexer.");
@@ -329,14 +392,19 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
       add_norm(names.attention_post_norm, "attention_post_norm");
     }
     if (!layer.has_mlp) continue;
+    add_hc("hc_ffn_", "mlp_hc.");
     add_norm(names.mlp_pre_norm, "mlp_pre_norm");
     if (layer.is_moe) {
       const std::string_view moe = names.moe.empty() ? names.mlp : names.moe;
-      add_moe(builder, config, names, cat(hf, moe, "."), module + "mlp.");
+      add_moe(builder, config, layer, names, cat(hf, moe, "."), module + "mlp.");
     } else {
       add_mlp(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
     }
     add_norm(names.mlp_post_norm, "mlp_post_norm");
+  }
+  if (config.hyper_connections) {
+    add_hyper_connection(builder, config, "hc_head_", "model.hc_head.",
+                         config.hyper_connections->num_streams, 1);
   }
   builder.add_norm(std::string(names.final_norm), "model.norm", config.hidden_size);
   if (!config.is_head_tied) {
@@ -388,6 +456,10 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   }
   if (config.latent_attention) {
     plan.no_tp_reasons.push_back("latent attention has projections that all heads share");
+  }
+  if (config.compressed_attention) {
+    plan.no_tp_reasons.push_back("all heads share one head of keys, which are the values too");
+    plan.no_cp_reasons.emplace_back(kNoContextParallelCompression);
   }
   if (config.indexer) plan.no_cp_reasons.emplace_back(kNoContextParallelIndexer);
   if (config.shares_choices()) {

@@ -63,6 +63,12 @@ inline constexpr std::string_view kNoContextParallelIndexer =
     "version "
     "with cp_size > 1";
 
+/// Why compressed attention cannot be split over a sequence's positions.
+inline constexpr std::string_view kNoContextParallelCompression =
+    "attention to keys that are made of windows of tokens (DeepSeek V4) is not in this version "
+    "with "
+    "cp_size > 1";
+
 /// The shared decoder's key map with these names.
 tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names);
 

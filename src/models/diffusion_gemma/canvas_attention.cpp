@@ -70,7 +70,7 @@ at::Tensor DiffusionAttention::decode(const at::Tensor& x, const PassContext& co
       kernels::two_part_attention(qkv.q,
                                   {text.k.to(qkv.k.scalar_type()), text.v.to(qkv.v.scalar_type()),
                                    context.visible_text[shape_.is_sliding ? 1 : 0]},
-                                  {qkv.k, qkv.v, context.visible_canvas}, 1.0);
+                                  {qkv.k, qkv.v, context.visible_canvas}, {.scale = 1.0});
   return o_proj_->forward(out.flatten(2));
 }
 

@@ -11,7 +11,7 @@ extern const Family kLlama, kQwen2, kQwen3, kMistral, kPhi3, kGemma, kGemma2, kG
     kQwen3p5, kQwen3p5Moe, kNemotronH, kQwen3p5Tower, kQwen3p5MoeTower, kMistral3, kMistral4,
     kGlmMoeDsa, kDeepseekV32;
 extern const Family kFalconH1, kBailingMoeV2, kHyV3, kQwen2Moe, kErnie4p5, kErnie4p5Moe, kCohere,
-    kCohere2, kPhi, kKimiLinear, kHunYuanDense, kHunYuanMoe;
+    kCohere2, kPhi, kKimiLinear, kHunYuanDense, kHunYuanMoe, kDeepseekV4;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -60,6 +60,7 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kDeepseekV32,
                                               &kKimiLinear,
                                               &kHunYuanDense,
-                                              &kHunYuanMoe};
+                                              &kHunYuanMoe,
+                                              &kDeepseekV4};
 
 }  // namespace automodel::models::decoder

@@ -1,5 +1,10 @@
 #include "recipes/read/targets_simple.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <vector>
+
 #include "config/bind.h"
 #include "config/registry.h"
 #include "config/schema.h"
