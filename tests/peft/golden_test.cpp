@@ -130,8 +130,9 @@ TEST_P(LoraGoldenTest, TheMergedModelHasTheLogitsOfPeft) {
 TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
   AdaptedModel adapted(GetParam());
   const test::TemporaryDirectory folder;
-  save_adapter(folder.path(), checkpoint::ShardSource(adapted.engine->parameters()),
-               {adapted.config, "base", adapted.model->architecture(), ""});
+  save_adapter(
+      folder.path(), checkpoint::ShardSource(adapted.engine->parameters()),
+      {adapted.config, "base", adapted.model->architecture(), "", adapted.model->hf_config()});
   const checkpoint::SafetensorsFile theirs(
       path_join(data_folder(GetParam()), "adapter_model.safetensors"));
   const checkpoint::SafetensorsFile ours(folder.file("adapter_model.safetensors"));
