@@ -52,6 +52,14 @@ ADAPTERS = {
 # What transformers' modules are called in a base's files, by which references name adapters too.
 IN_FILES = {
     "kimi_linear": {".forget_gate.": ".", ".mlp.shared_experts.": ".block_sparse_moe.shared_experts."},
+    "deepseek_v4": {
+        "model.layers.": "layers.",
+        ".self_attn.": ".attn.",
+        ".mlp.": ".ffn.",
+        ".q_a_proj": ".wq_a",
+        ".o_b_proj": ".wo_b",
+        ".shared_experts.down_proj": ".shared_experts.w2",
+    },
 }
 MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj"]
 
