@@ -4,6 +4,7 @@
 #include <arrow/csv/api.h>
 #include <arrow/io/api.h>
 #include <arrow/ipc/api.h>
+#include <arrow/util/thread_pool.h>
 #include <parquet/arrow/reader.h>
 
 #include "core/error.h"
@@ -46,7 +47,9 @@ std::shared_ptr<arrow::RecordBatchReader> open_parquet(
 /// An Arrow file that is read from its beginning to its end.
 std::shared_ptr<arrow::RecordBatchReader> open_arrow_file(
     const std::string& path, const std::shared_ptr<arrow::io::RandomAccessFile>& file) {
-  auto reader = take(arrow::ipc::RecordBatchFileReader::Open(file), path);
+  auto options = arrow::ipc::IpcReadOptions::Defaults();
+  options.use_threads = false;
+  auto reader = take(arrow::ipc::RecordBatchFileReader::Open(file, options), path);
   auto next = [reader, i = 0]() mutable -> arrow::Result<std::shared_ptr<arrow::RecordBatch>> {
     if (i == reader->num_record_batches()) return std::shared_ptr<arrow::RecordBatch>();
     return reader->ReadRecordBatch(i++);
@@ -55,6 +58,29 @@ std::shared_ptr<arrow::RecordBatchReader> open_arrow_file(
                   arrow::MakeFunctionIterator(std::move(next)), reader->schema()),
               path);
 }
+
+/// The threads that a reader of CSV needs even when it reads without any beside it. They end with
+/// the reader: a process that still has Arrow's own cannot be forked.
+class ReaderThreads final {
+ public:
+  explicit ReaderThreads(const std::string& path)
+      : io_(take(arrow::internal::ThreadPool::Make(1), path)),
+        parsing_(take(arrow::internal::ThreadPool::Make(1), path)) {}
+  /// Both refuse new work before either is gone, since each gives work to the other.
+  ~ReaderThreads() {
+    (void)io_->Shutdown(/*wait=*/false);
+    (void)parsing_->Shutdown(/*wait=*/false);
+  }
+  ReaderThreads(const ReaderThreads&) = delete;
+  ReaderThreads& operator=(const ReaderThreads&) = delete;
+
+  arrow::io::IOContext io() const { return arrow::io::IOContext(io_.get()); }
+  arrow::internal::Executor* parsing() const { return parsing_.get(); }
+
+ private:
+  std::shared_ptr<arrow::internal::ThreadPool> io_;
+  std::shared_ptr<arrow::internal::ThreadPool> parsing_;
+};
 
 std::shared_ptr<arrow::RecordBatchReader> open_csv(
     const std::string& path, const std::shared_ptr<arrow::io::RandomAccessFile>& file) {
@@ -65,9 +91,16 @@ std::shared_ptr<arrow::RecordBatchReader> open_csv(
   if (path.ends_with(".tsv")) parse.delimiter = '\t';
   auto convert = arrow::csv::ConvertOptions::Defaults();
   convert.strings_can_be_null = true;  // as pandas, which the datasets package reads CSV with
-  return take(arrow::csv::StreamingReader::Make(arrow::io::default_io_context(), file, read, parse,
-                                                convert),
-              path);
+  const auto threads = std::make_shared<ReaderThreads>(path);
+  std::shared_ptr<arrow::csv::StreamingReader> reader =
+      take(arrow::csv::StreamingReader::MakeAsync(threads->io(), file, threads->parsing(), read,
+                                                  parse, convert)
+               .result(),
+           path);
+  arrow::RecordBatchReader* const batches = reader.get();
+  return {batches, [reader = std::move(reader), threads](arrow::RecordBatchReader*) mutable {
+            reader.reset();  // before its threads
+          }};
 }
 
 }  // namespace
@@ -83,7 +116,9 @@ Batches open_batches(const std::string& path) {
   } else if (DataFile(path).read(0, 6) == "ARROW1") {
     batches.reader = open_arrow_file(path, file);
   } else {
-    batches.reader = take(arrow::ipc::RecordBatchStreamReader::Open(file), path);
+    auto options = arrow::ipc::IpcReadOptions::Defaults();
+    options.use_threads = false;
+    batches.reader = take(arrow::ipc::RecordBatchStreamReader::Open(file, options), path);
   }
   const auto& fields = batches.reader->schema()->fields();
   for (size_t i = 0; i < fields.size(); ++i) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
 #include "core/checksum.h"
@@ -58,6 +59,27 @@ TEST_F(TableFileTest, RowsAreWhatPyarrowReads) {
     const TableFile file = open(data(name));
     EXPECT_THAT(file.left_out(),
                 ElementsAre("bytes (binary)", "picture (struct<bytes: binary, path: string>)"));
+  }
+}
+
+std::string num_threads() {
+  for (const std::string& line : split(read_file("/proc/self/status"), '\n')) {
+    if (line.starts_with("Threads:")) return line;
+  }
+  return "";
+}
+
+/// A process with other threads cannot be forked into ranks.
+TEST_F(TableFileTest, NoThreadsAreLeft) {
+  const std::string before = num_threads();
+  for (const char* name : {"rows.csv", "squad.parquet", "types.arrow", "types.feather"}) {
+    read_first_row(data(name));
+    open(data(name)).row(0);
+    // A thread that was joined may be listed a moment longer.
+    for (int i = 0; i < 1000 && num_threads() != before; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(num_threads(), before) << name;
   }
 }
 
