@@ -495,6 +495,7 @@ MODELS.update(
     ),
 )
 
+NEOX = {k: v for k, v in SIZES.items() if k != "num_key_value_heads"}
 LATENT = dict(
     MOE,
     num_key_value_heads=4,
@@ -792,6 +793,152 @@ MODELS.update(
     ),
 )
 
+MODELS.update(
+    cohere_qk_norm=("cohere", dict(SIZES, use_qk_norm=True, logit_scale=0.7, pad_token_id=3), 24),
+    phi_qk_layernorm=("phi", dict(SIZES, qk_layernorm=True, pad_token_id=3), 24),
+    ernie4_5_moe_biases=(
+        "ernie4_5_moe",
+        dict(
+            {k: v for k, v in MOE.items() if k != "num_experts_per_tok"},
+            use_bias=True,
+            tie_word_embeddings=False,
+            moe_num_experts=5,
+            moe_k=2,
+            pad_token_id=3,
+        ),
+        24,
+    ),
+    hy_v3_biases=("hy_v3", dict(MOE, head_dim=8, num_experts=5, mlp_bias=True), 24),
+    olmo=("olmo", dict(SIZES, pad_token_id=1), 24),
+    olmo_clip_tied=(
+        "olmo",
+        dict(SIZES, pad_token_id=3, clip_qkv=0.9, attention_bias=True, tie_word_embeddings=True),
+        24,
+    ),
+    olmo3=(
+        "olmo3",
+        dict(
+            SIZES,
+            num_hidden_layers=4,
+            pad_token_id=1,
+            sliding_window=6,
+            rope_parameters=dict(
+                full_attention=dict(
+                    rope_type="yarn",
+                    rope_theta=500000.0,
+                    factor=8.0,
+                    original_max_position_embeddings=8,
+                    beta_fast=32.0,
+                    beta_slow=1.0,
+                    attention_factor=1.2,
+                ),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0),
+            ),
+        ),
+        24,
+    ),
+    olmo3_layer_types_padding=(
+        "olmo3",
+        dict(SIZES, pad_token_id=3, attention_bias=True, sliding_window=9, layer_types=["full_attention", "sliding_attention"]),
+        24,
+    ),
+    olmoe=("olmoe", dict(SIZES, num_experts=6, num_experts_per_tok=2, pad_token_id=1), 24),
+    olmoe_clip_padding=(
+        "olmoe",
+        dict(SIZES, num_experts=5, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True, clip_qkv=0.8, pad_token_id=3),
+        24,
+    ),
+    stablelm=("stablelm", dict(SIZES, use_qkv_bias=True, partial_rotary_factor=0.25), 24),
+    stablelm_parallel_padding=(
+        "stablelm",
+        dict(SIZES, qk_layernorm=True, use_parallel_residual=True, tie_word_embeddings=True, partial_rotary_factor=0.5, pad_token_id=3),
+        24,
+    ),
+    nemotron=("nemotron", dict(SIZES, head_dim=16, partial_rotary_factor=0.5), 24),
+    nemotron_biases_padding=(
+        "nemotron",
+        dict(SIZES, attention_bias=True, mlp_bias=True, hidden_act="gelu", norm_eps=1e-3, partial_rotary_factor=1.0, pad_token_id=3),
+        24,
+    ),
+    arcee=("arcee", dict(SIZES, head_dim=12), 24),
+    arcee_biases=("arcee", dict(SIZES, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, pad_token_id=3), 24),
+    helium=("helium", dict(SIZES, head_dim=8, pad_token_id=3), 24),
+    helium_biases=("helium", dict(SIZES, head_dim=8, attention_bias=True, mlp_bias=True, tie_word_embeddings=True), 24),
+    exaone4=("exaone4", dict(SIZES, num_hidden_layers=4, head_dim=12, sliding_window=6), 24),
+    exaone4_full_padding=(
+        "exaone4",
+        dict(SIZES, sliding_window=None, layer_types=["full_attention", "full_attention"], tie_word_embeddings=True, pad_token_id=3),
+        24,
+    ),
+    gpt_neox=("gpt_neox", dict(NEOX, rotary_pct=0.5), 24),
+    gpt_neox_serial_padding=(
+        "gpt_neox",
+        dict(
+            NEOX,
+            num_attention_heads=2,
+            use_parallel_residual=False,
+            attention_bias=False,
+            tie_word_embeddings=True,
+            hidden_act="gelu_new",
+            pad_token_id=3,
+        ),
+        24,
+    ),
+    deepseek_v2=(
+        "deepseek_v2",
+        dict(
+            LATENT,
+            n_routed_experts=8,
+            n_group=4,
+            topk_group=2,
+            topk_method="group_limited_greedy",
+            routed_scaling_factor=1.6,
+            first_k_dense_replace=1,
+            rope_parameters=MODELS["deepseek_v3"][1]["rope_parameters"],
+        ),
+        24,
+    ),
+    deepseek_v2_lite_padding=(
+        "deepseek_v2",
+        dict(LATENT, n_routed_experts=4, q_lora_rank=None, n_shared_experts=1, attention_bias=True, mlp_bias=True, pad_token_id=3),
+        24,
+    ),
+    granitemoe=(
+        "granitemoe",
+        dict(
+            SIZES,
+            num_local_experts=6,
+            num_experts_per_tok=2,
+            embedding_multiplier=4.0,
+            attention_multiplier=0.25,
+            residual_multiplier=0.6,
+            logits_scaling=2.0,
+            tie_word_embeddings=True,
+        ),
+        24,
+    ),
+    granitemoe_bias_padding=(
+        "granitemoe",
+        dict(SIZES, num_local_experts=5, num_experts_per_tok=3, attention_bias=True, attention_multiplier=0.3, pad_token_id=3),
+        24,
+    ),
+    granitemoeshared=(
+        "granitemoeshared",
+        dict(SIZES, num_local_experts=5, num_experts_per_tok=2, shared_intermediate_size=40, residual_multiplier=0.7, attention_multiplier=0.3),
+        24,
+    ),
+    dots1=(
+        "dots1",
+        dict(MOE, head_dim=16, n_routed_experts=6, n_shared_experts=1, first_k_dense_replace=1, sliding_window=6, max_window_layers=2, norm_topk_prob=True, routed_scaling_factor=2.5),
+        24,
+    ),
+    dots1_groups_padding=(
+        "dots1",
+        dict(MOE, n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=2, attention_bias=True, pad_token_id=3),
+        24,
+    ),
+)
+
 DEEPSEEK_V4 = dict(
     vocab_size=128,
     hidden_size=32,
@@ -952,6 +1099,14 @@ def checkpoint_tensors(config, name, tensor):
         name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
     if config.model_type == "hy_v3":
         name = name.replace("mlp.gate.", "mlp.router.gate.").replace("mlp.shared_experts.", "mlp.shared_mlp.")
+    if config.model_type in ("granitemoe", "granitemoeshared"):  # stored as they are
+        for part, theirs in (("experts.gate_up_proj", "input_linear.weight"), ("experts.down_proj", "output_linear.weight"),
+                             ("block_sparse_moe.router.", "block_sparse_moe.router.layer.")):
+            name = name.replace(part, theirs)
+        yield name, tensor
+        return
+    if config.model_type == "gpt_neox":
+        name = name.replace("lm_head.", "embed_out.")
     if config.model_type == "nemotron_h" and name.startswith("model."):
         name = name.replace("model.", "backbone.", 1)
     if config.model_type == "deepseek_v4":

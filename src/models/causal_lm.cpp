@@ -1,5 +1,7 @@
 #include "models/causal_lm.h"
 
+#include <ATen/ATen.h>
+
 #include "core/error.h"
 
 namespace automodel::models {
@@ -12,6 +14,13 @@ namespace {
 }
 
 }  // namespace
+
+at::Tensor scored_tokens(const at::Tensor& labels, int64_t ignore_index) {
+  if (!labels.is_cpu()) return {};
+  at::Tensor rows = labels.ne(ignore_index).nonzero().squeeze(1);
+  const bool is_some = rows.size(0) > 0 && rows.size(0) < labels.size(0);
+  return is_some ? rows : at::Tensor();
+}
 
 nn::TensorList CausalLM::forward_through_hook(
     const std::function<nn::TensorList()>& forward) const {

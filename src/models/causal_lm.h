@@ -48,6 +48,10 @@ struct ParameterInit {
   tensor::InitRule rule;
 };
 
+/// The tokens that a loss of labels on the CPU computes logits of: those that count; undefined
+/// where that is every token or none. A device computes all, for it would have to be waited for.
+at::Tensor scored_tokens(const at::Tensor& labels, int64_t ignore_index);
+
 /// A decoder-only language model. Its parameters are built without memory (tensor::placeholder);
 /// the memory's owner allocates it before the first forward.
 ///
@@ -119,6 +123,7 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual void set_dropout_context(const DropoutContext& context) = 0;
   virtual void set_attention_core(std::shared_ptr<nn::AttentionCore> core) = 0;
   virtual void set_loss_head(std::shared_ptr<nn::LossHead> head) = 0;
+  virtual const nn::LossHead& loss_head() const = 0;
 
  protected:
   /// Runs a whole forward through unit_hook(); forwards must not call each other. Inputs are

@@ -32,6 +32,8 @@ struct MoEConfig {
   int64_t n_activated_experts = 0;  ///< per token
   int64_t n_expert_groups = 1;
   int64_t n_limited_groups = 1;  ///< groups a token may choose from
+  /// A group's score is its best expert's, as of plain sigmoids; else the sum of its best two's.
+  bool are_groups_by_best = false;
 
   ScoreFunction score_func = ScoreFunction::kSoftmax;
   bool softmax_before_topk = false;
@@ -56,6 +58,7 @@ struct MoEConfig {
   double gate_limit = 0;  ///< DeepSeek V4's swiglu_limit: of kernels::bounded_gate_up, also in the
                           ///< shared MLP; 0: none
 
+  bool shared_expert_bias = false;      ///< biases of the shared MLP
   bool shared_expert_gate = false;      ///< the shared MLP's result is multiplied by a sigmoid gate
   int64_t shared_expert_inter_dim = 0;  ///< of one shared expert; 0: moe_inter_dim
   kernels::Activation shared_expert_activation = kernels::Activation::kSilu;

@@ -17,6 +17,7 @@ MoELayer::MoELayer(const MoEConfig& config, const std::string& name, at::ScalarT
                                                .inner_dim = config.shared_inner_dim(),
                                                .activation = config.shared_expert_activation,
                                                .is_gated = config.is_gated(),
+                                               .has_bias = config.shared_expert_bias,
                                                .gate_limit = config.gate_limit},
                                 dtype));
   if (config.shared_expert_gate) {

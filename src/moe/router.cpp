@@ -37,13 +37,15 @@ struct AttachLoss : torch::autograd::Function<AttachLoss> {
 };
 
 /// Sets scores of experts outside the best groups to -inf. A group's score is the sum of its two
-/// best experts' (the best one's for plain sigmoids without a correction).
+/// best experts' (the best one's for plain sigmoids without a correction, and where the config says
+/// so).
 at::Tensor limited_to_groups(const at::Tensor& scores, const MoEConfig& config) {
   if (config.n_expert_groups <= 1) return scores;
   const int64_t size = config.n_routed_experts / config.n_expert_groups;
   const at::Tensor grouped = scores.view({scores.size(0), config.n_expert_groups, size});
   const bool is_by_best =
-      config.score_func == ScoreFunction::kSigmoid && !config.has_correction_bias;
+      config.are_groups_by_best ||
+      (config.score_func == ScoreFunction::kSigmoid && !config.has_correction_bias);
   const at::Tensor group_scores =
       is_by_best ? grouped.amax(-1)
                  : std::get<0>(grouped.topk(std::min<int64_t>(2, size), -1)).sum(-1);

@@ -118,13 +118,34 @@ Json wide_config(const std::string& golden, int64_t num_layers) {
   return config;
 }
 
-TEST(ActivationSizes, BranchesSideBySideKeepOneNormsResult) {
+/// Holds what a block of a golden model keeps against the plan, in both dtypes.
+void expect_planned_block(const std::string& golden) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const CountedBytes few = count_bytes(wide_config("cohere", 2), dtype, false, false);
-    const CountedBytes many = count_bytes(wide_config("cohere", 6), dtype, false, false);
-    const double block = static_cast<double>(many.kept - few.kept) / 4;
-    EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02) << block;
+    for (const bool is_plain : {false, true}) {
+      const CountedBytes few = count_bytes(wide_config(golden, 2), dtype, false, is_plain);
+      const CountedBytes many = count_bytes(wide_config(golden, 6), dtype, false, is_plain);
+      const double block = static_cast<double>(many.kept - few.kept) / 4;
+      EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02)
+          << golden << (is_plain ? " plain " : " ") << dtype << " " << block;
+    }
   }
+}
+
+TEST(ActivationSizes, BranchesSideBySideKeepOneNormsResult) {
+  expect_planned_block("cohere");
+}
+
+TEST(ActivationSizes, NormsOfBranchesSideBySideShareTheirInput) {
+  expect_planned_block("gpt_neox");
+}
+
+TEST(ActivationSizes, LayerNormsOfHeadsKeepTheirInputs) {
+  expect_planned_block("phi_qk_layernorm");
+  expect_planned_block("cohere_qk_norm");
+}
+
+TEST(ActivationSizes, ABoundOfQueriesKeysAndValuesKeepsThem) {
+  expect_planned_block("olmo_clip_tied");
 }
 
 class StateSizesTest : public testing::TestWithParam<std::pair<const char*, at::ScalarType>> {};

@@ -144,15 +144,27 @@ TEST(LingConfigTest, NullIsNoSharedExpertsAndAbsentIsOne) {
 }
 
 TEST(FamilyConfigTest, OptionsThatAreNotBuiltAreRefused) {
-  for (const auto& [golden, key] : {std::pair("hy_v3", "mlp_bias"),
-                                    {"ernie4_5_moe", "use_bias"},
-                                    {"cohere", "use_qk_norm"},
-                                    {"phi", "qk_layernorm"},
-                                    {"phi", "tie_word_embeddings"}}) {
+  for (const auto& [golden, key, value] : {std::tuple("phi", "tie_word_embeddings", Json(true)),
+                                           {"ernie4_5_moe", "use_bias", Json(true)},
+                                           {"stablelm", "hidden_dropout", Json(0.1)},
+                                           {"deepseek_v2", "norm_topk_prob", Json(true)},
+                                           {"deepseek_v2", "scoring_func", Json("sigmoid")},
+                                           {"deepseek_v2", "moe_layer_freq", Json(int64_t{2})},
+                                           {"deepseek_v2", "topk_method", Json("noaux_tc")},
+                                           {"olmo_clip_tied", "clip_qkv", Json(0.0)},
+                                           {"olmoe", "clip_qkv", Json(-1.0)},
+                                           {"helium", "head_dim", Json(int64_t{16})},
+                                           {"gpt_neox", "num_key_value_heads", Json(int64_t{2})},
+                                           {"exaone4", "sliding_window_pattern", Json("LLLG")}}) {
     Json config = config_of(golden);
     EXPECT_EQ(problems_of(config), "");
-    config[key] = Json(true);
-    EXPECT_NE(problems_of(config).find(key), std::string::npos) << golden;
+    if (std::string_view(golden) == "exaone4") config.erase("layer_types");
+    config[key] = value;
+    const std::string problems = problems_of(config);
+    const bool is_heads = std::string_view(golden) == "gpt_neox";
+    EXPECT_NE(problems.find(is_heads ? "as many heads" : key), std::string::npos)
+        << golden << " " << key << ": " << problems;
+    EXPECT_EQ(problems.find('\n'), std::string::npos) << problems;
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -65,9 +67,12 @@ inline std::string golden_file(const std::string& name, const std::string& file)
 }
 
 /// The model of tests/golden/<name> with its weights.
-inline std::shared_ptr<models::CausalLM> load_golden_model(const std::string& name) {
-  auto model =
-      models::build_causal_lm(Json::parse_file(golden_file(name, "config.json")), at::kFloat);
+/// `changes` of its configuration leave its parameters as they are.
+inline std::shared_ptr<models::CausalLM> load_golden_model(
+    const std::string& name, const std::vector<std::pair<std::string, Json>>& changes = {}) {
+  Json config = Json::parse_file(golden_file(name, "config.json"));
+  for (const auto& [key, value] : changes) config[key] = value;
+  auto model = models::build_causal_lm(config, at::kFloat);
   give_memory(*model);
   load_tensors(*model, read_trusted_safetensors(golden_file(name, "model.safetensors")));
   return model;

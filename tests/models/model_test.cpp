@@ -102,10 +102,8 @@ TEST(InitialValues, LayersWithAStateBeginAsTransformersDoes) {
   EXPECT_EQ(falcon.at("model.layers.0.mamba.out_proj.weight").b, 0.02);
 }
 
-TEST(Dropout, HappensInTrainingOnlyAndFollowsItsContext) {
+void expect_dropout_follows_its_context(models::CausalLM* model, const tensor::Batch& batch) {
   at::set_num_threads(1);
-  const auto model = test::load_golden_model("gpt2");
-  const tensor::Batch batch = golden_batch("gpt2");
   model->eval();
   const double plain = loss_of(*model, batch);
   EXPECT_EQ(loss_of(*model, batch), plain);
@@ -118,6 +116,41 @@ TEST(Dropout, HappensInTrainingOnlyAndFollowsItsContext) {
   EXPECT_NE(loss_of(*model, batch), dropped);
   model->set_dropout_context({.seed = 7, .step = 3, .micro_batch = 2});
   EXPECT_NE(loss_of(*model, batch), dropped);
+}
+
+TEST(Dropout, HappensInTrainingOnlyAndFollowsItsContext) {
+  expect_dropout_follows_its_context(test::load_golden_model("gpt2").get(), golden_batch("gpt2"));
+}
+
+/// Latent attention, also where an indexer chooses keys.
+TEST(Dropout, LatentAttentionDropsProbabilities) {
+  for (const char* name : {"deepseek_v3", "deepseek_v32", "kimi_linear"}) {
+    SCOPED_TRACE(name);
+    const auto model = test::load_golden_model(name, {{"attention_dropout", Json(0.3)}});
+    expect_dropout_follows_its_context(model.get(), golden_batch(name));
+  }
+}
+
+/// What is left counts 1 / (1 - p) as much: the mean over many draws is the model without dropout.
+TEST(Dropout, LatentAttentionKeepsTheMean) {
+  const auto model = test::load_golden_model("deepseek_v3", {{"attention_dropout", Json(0.02)}});
+  const tensor::Batch batch = golden_batch("deepseek_v3");
+  model->eval();
+  const double plain = loss_of(*model, batch);
+  model->train();
+  constexpr int kDraws = 200;
+  double sum = 0;
+  double squares = 0;
+  for (int step = 0; step < kDraws; ++step) {
+    model->set_dropout_context({.seed = 7, .step = step, .micro_batch = 0});
+    const double difference = loss_of(*model, batch) - plain;
+    sum += difference;
+    squares += difference * difference;
+  }
+  const double mean = sum / kDraws;
+  const double error = std::sqrt(squares / kDraws / kDraws);
+  EXPECT_LT(std::abs(mean), 4 * error) << "standard error " << error;
+  EXPECT_GT(error, 1e-6);
 }
 
 TEST(Loss, NoLabelGivesZeroWithZeroGradients) {
@@ -134,7 +167,7 @@ TEST(Loss, NoLabelGivesZeroWithZeroGradients) {
 }
 
 TEST(Loss, LossHeadAndLogitsAgree) {
-  for (const char* name : {"gemma2", "granite", "falcon_h1", "cohere", "phi"}) {
+  for (const char* name : {"gemma2", "granite", "falcon_h1", "cohere", "phi", "gpt_neox"}) {
     const auto model = test::load_golden_model(name);
     const tensor::Batch batch = golden_batch(name);
     model->eval();
@@ -177,7 +210,8 @@ TEST_P(PackedDocumentsTest, EqualSeparateSequences) {
 INSTANTIATE_TEST_SUITE_P(Golden, PackedDocumentsTest,
                          testing::Values("llama_llama3_tied", "glm4", "qwen3_next", "qwen3_5",
                                          "nemotron_h", "nemotron_h_moe", "falcon_h1",
-                                         "falcon_h1_gate_first", "cohere2", "kimi_linear"),
+                                         "falcon_h1_gate_first", "cohere2", "kimi_linear", "olmo3",
+                                         "exaone4"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(HiddenStates, LayersWithAStateSeeWholeSequences) {

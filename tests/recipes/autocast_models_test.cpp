@@ -57,16 +57,18 @@ TEST_P(AutocastModelsTest, ProductsAndAttentionAreNarrowNormsAndLossAreNot) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, AutocastModelsTest,
-                         testing::Values("llama_default", "qwen3_tied", "gemma2", "gemma3_text",
-                                         "gpt2", "granite_biases", "phi3_default",
-                                         "olmo2_bias_tied", "qwen3_moe", "mixtral", "glm4_moe",
-                                         "gpt_oss", "deepseek_v3", "starcoder2", "minimax_m2",
-                                         "glm4_moe_lite", "glm4", "ministral3", "qwen3_next",
-                                         "qwen3_5", "nemotron_h", "falcon_h1", "cohere", "phi",
-                                         "mistral4", "deepseek_v32_padding", "kimi_linear",
-                                         "hunyuan_v1_dense", "deepseek_v4"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Golden, AutocastModelsTest,
+    testing::Values("llama_default", "qwen3_tied", "gemma2", "gemma3_text", "gpt2",
+                    "granite_biases", "phi3_default", "olmo2_bias_tied", "qwen3_moe", "mixtral",
+                    "glm4_moe", "gpt_oss", "deepseek_v3", "starcoder2", "minimax_m2",
+                    "glm4_moe_lite", "glm4", "ministral3", "qwen3_next", "qwen3_5", "nemotron_h",
+                    "falcon_h1", "cohere", "phi", "mistral4", "deepseek_v32_padding", "kimi_linear",
+                    "hunyuan_v1_dense", "deepseek_v4", "olmo_clip_tied", "olmo3",
+                    "olmoe_clip_padding", "stablelm_parallel_padding", "nemotron", "arcee",
+                    "exaone4", "gpt_neox", "deepseek_v2", "cohere_qk_norm", "phi_qk_layernorm",
+                    "dots1", "hy_v3_biases"),
+    [](const auto& info) { return std::string(info.param); });
 
 TEST(ProductDtypeTest, OnlyFloatsOfUpTo32BitsAreCast) {
   nn::ProductDtype narrowed;

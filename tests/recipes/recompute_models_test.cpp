@@ -51,16 +51,17 @@ TEST_P(RecomputeModelsTest, LossAndGradientsAreThoseOfPlainTrainingToTheBit) {
   expect_same_steps(StepOfModel(GetParam(), Mode::kSelective, 3), plain);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, RecomputeModelsTest,
-                         testing::Values("gemma", "gemma2", "gemma3_text", "gpt2", "granite",
-                                         "llama_default", "llama_dynamic_padding",
-                                         "llama_linear_biases", "mistral_window", "olmo2",
-                                         "phi3_default", "qwen2_tied", "qwen3_tied", "glm4",
-                                         "ministral3", "qwen3_next", "qwen3_5", "nemotron_h",
-                                         "falcon_h1", "cohere2", "qwen2_moe", "phi", "mistral4",
-                                         "deepseek_v32", "glm_moe_dsa_shared", "kimi_linear",
-                                         "hunyuan_v1_dense", "deepseek_v4"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Golden, RecomputeModelsTest,
+    testing::Values("gemma", "gemma2", "gemma3_text", "gpt2", "granite", "llama_default",
+                    "llama_dynamic_padding", "llama_linear_biases", "mistral_window", "olmo2",
+                    "phi3_default", "qwen2_tied", "qwen3_tied", "glm4", "ministral3", "qwen3_next",
+                    "qwen3_5", "nemotron_h", "falcon_h1", "cohere2", "qwen2_moe", "phi", "mistral4",
+                    "deepseek_v32", "glm_moe_dsa_shared", "kimi_linear", "hunyuan_v1_dense",
+                    "deepseek_v4", "olmo_clip_tied", "olmo3", "olmoe_clip_padding",
+                    "stablelm_parallel_padding", "nemotron", "exaone4", "gpt_neox", "deepseek_v2",
+                    "phi_qk_layernorm"),
+    [](const auto& info) { return std::string(info.param); });
 
 TEST(RecomputeDropoutTest, MasksOfTheForwardAreThoseOfItsRecomputation) {
   const StepOfModel plain("gpt2", Mode::kOff, 3);

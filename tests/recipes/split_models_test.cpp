@@ -159,7 +159,17 @@ const std::vector<std::string> kSplittable = {"llama_default",
                                               "cohere_biases",
                                               "cohere2",
                                               "ernie4_5_biases",
-                                              "phi"};
+                                              "phi",
+                                              "phi_qk_layernorm",
+                                              "olmo_clip_tied",
+                                              "stablelm",
+                                              "nemotron",
+                                              "nemotron_biases_padding",
+                                              "arcee_biases",
+                                              "helium",
+                                              "exaone4",
+                                              "gpt_neox",
+                                              "gpt_neox_serial_padding"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;
@@ -253,6 +263,12 @@ TEST(SplitModelsTest, ModelsThatCannotBeSplitSayWhy) {
   EXPECT_EQ(refusal("olmo2"),
             "Olmo2ForCausalLM cannot be split over tensor-parallel ranks: q_norm and k_norm "
             "normalise over all heads together");
+  for (const auto& [golden, name] : {std::pair("cohere_qk_norm", "CohereForCausalLM"),
+                                     {"stablelm_parallel_padding", "StableLmForCausalLM"}}) {
+    EXPECT_EQ(refusal(golden), cat(name,
+                                   " cannot be split over tensor-parallel ranks: q_norm and k_norm "
+                                   "have weights of each head's own"));
+  }
   EXPECT_EQ(refusal("gpt2"),
             "GPT2LMHeadModel cannot be split over tensor-parallel ranks: q, k and v are the "
             "columns of one tensor (Conv1D)");

@@ -71,6 +71,8 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
       softcap_(config.attention_softcap),
       qk_norm_(config.qk_norm),
       is_qk_norm_last_(config.is_qk_norm_last),
+      is_qkv_by_head_(config.is_qkv_by_head),
+      qkv_clip_(config.qkv_clip),
       is_rope_interleaved_(config.is_rope_interleaved),
       has_gate_(config.has_attention_gate),
       num_all_heads_(config.num_heads),
@@ -81,24 +83,19 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
   options_.norm = {config.norm_eps, config.norm == NormKind::kRmsPlusOne};
   const int64_t q_size = config.num_heads * config.head_dim;
   const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  std::vector<int64_t> groups = {config.q_rows(), kv_size, kv_size};
+  if (is_qkv_by_head_) groups.clear();  // runs of heads are runs of rows
   if (config.has_attention_sinks) {
     sinks_ = register_parameter("sinks", tensor::placeholder({config.num_heads}, dtype));
   }
   qkv_proj_ = register_module(
-      "qkv_proj",
-      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
-                                                     .out_features = config.qkv_rows(),
-                                                     .has_bias = config.has_qkv_bias,
-                                                     .is_transposed = config.is_conv1d,
-                                                     .groups = {config.q_rows(), kv_size, kv_size}},
-                                   dtype));
-  if (qk_norm_ != QkNorm::kNone) {
-    const bool is_per_head = qk_norm_ == QkNorm::kPerHead;
-    const int64_t q_dim = is_per_head ? config.head_dim : q_size;
-    const int64_t k_dim = is_per_head ? config.head_dim : kv_size;
-    q_norm_ = register_module("q_norm", std::make_shared<nn::RmsNorm>(q_dim, options_.norm, dtype));
-    k_norm_ = register_module("k_norm", std::make_shared<nn::RmsNorm>(k_dim, options_.norm, dtype));
-  }
+      "qkv_proj", std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
+                                                                 .out_features = config.qkv_rows(),
+                                                                 .has_bias = config.has_qkv_bias,
+                                                                 .is_transposed = config.is_conv1d,
+                                                                 .groups = groups},
+                                               dtype));
+  add_qk_norms(config, dtype);
   o_proj_ = register_module(
       "o_proj",
       std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = q_size,
@@ -106,6 +103,39 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
                                                      .has_bias = config.has_attention_output_bias,
                                                      .is_transposed = config.is_conv1d},
                                    dtype));
+}
+
+void Attention::add_qk_norms(const DecoderConfig& config, at::ScalarType dtype) {
+  const int64_t dim = config.head_dim;
+  const auto rms = [&](const char* name, int64_t heads) {
+    const int64_t size = qk_norm_ == QkNorm::kPerHead ? dim : heads * dim;
+    return register_module(name, std::make_shared<nn::RmsNorm>(size, options_.norm, dtype));
+  };
+  const auto layer = [&](const char* name) {
+    const nn::LayerNormOptions options{.eps = config.norm_eps};
+    return register_module(name, std::make_shared<nn::LayerNorm>(dim, options, dtype));
+  };
+  const auto of_heads = [&](const char* name, int64_t heads) {
+    return register_module(
+        name, std::make_shared<nn::HeadsLayerNorm>(heads, dim, config.norm_eps, dtype));
+  };
+  switch (qk_norm_) {
+    case QkNorm::kNone:
+      return;
+    case QkNorm::kPerHead:
+    case QkNorm::kWholeProjection:
+      q_norm_ = rms("q_norm", config.num_heads);
+      k_norm_ = rms("k_norm", config.num_kv_heads);
+      return;
+    case QkNorm::kLayerPerHead:
+      q_layer_norm_ = layer("q_norm");
+      k_layer_norm_ = layer("k_norm");
+      return;
+    case QkNorm::kLayerOfHeads:
+      q_heads_norm_ = of_heads("q_norm", config.num_heads);
+      k_heads_norm_ = of_heads("k_norm", config.num_kv_heads);
+      return;
+  }
 }
 
 /// Reorders q and k in qkv [B, S, (N + 2 K) H] so that pairs to rotate are no longer neighbours but
@@ -136,8 +166,10 @@ kernels::Qkv Attention::heads(const at::Tensor& projected, const ForwardContext&
   kernels::QkvOptions options = options_;
   if (layer_.rope >= 0) options.rope = context.ropes[static_cast<size_t>(layer_.rope)];
   options.position_ids = context.position_ids;
+  const bool has_layer_norms = q_layer_norm_ != nullptr || q_heads_norm_ != nullptr;
+  const at::Tensor normed = has_layer_norms ? head_layer_normed(projected) : projected;
   const bool has_pairs = is_rope_interleaved_ && options.rope.is_defined();
-  const at::Tensor qkv = has_pairs ? pairs_to_halves(projected, options) : projected;
+  const at::Tensor qkv = has_pairs ? pairs_to_halves(normed, options) : normed;
   if (qk_norm_ == QkNorm::kWholeProjection) return heads_normed_whole(qkv, options);
   if (is_qk_norm_last_) return heads_normed_last(qkv, options);
   if (qk_norm_ == QkNorm::kPerHead) {
@@ -166,14 +198,42 @@ kernels::Qkv Attention::heads_normed_whole(const at::Tensor& qkv,
   };
   const at::Tensor q = q_norm_->forward(qkv.narrow(-1, 0, q_size).contiguous());
   const at::Tensor k = k_norm_->forward(qkv.narrow(-1, q_size, kv_size).contiguous());
-  const at::Tensor v = qkv.narrow(-1, q_size + kv_size, kv_size);
-  kernels::Qkv out{split(q, options.num_heads), split(k, options.num_kv_heads),
+  const at::Tensor v = clipped(qkv.narrow(-1, q_size + kv_size, kv_size));
+  kernels::Qkv out{split(clipped(q), options.num_heads), split(clipped(k), options.num_kv_heads),
                    v.unflatten(-1, {options.num_kv_heads, options.head_dim})};
   if (options.rope.is_defined()) {
     out.q = kernels::rotate(out.q, options.rope, options.position_ids);
     out.k = kernels::rotate(out.k, options.rope, options.position_ids);
   }
   return out;
+}
+
+at::Tensor Attention::clipped(const at::Tensor& x) const {
+  return qkv_clip_ == 0 ? x : x.clamp(-qkv_clip_, qkv_clip_);
+}
+
+/// qkv [B, S, (N + 2 K) H] with LayerNorms of q's and k's heads.
+at::Tensor Attention::head_layer_normed(const at::Tensor& qkv) const {
+  const int64_t num_q = options_.num_heads;
+  const int64_t num_kv = options_.num_kv_heads;
+  const at::Tensor heads = qkv.unflatten(-1, {num_q + 2 * num_kv, options_.head_dim});
+  const at::Tensor q = heads.narrow(-2, 0, num_q).contiguous();
+  const at::Tensor k = heads.narrow(-2, num_q, num_kv).contiguous();
+  const at::Tensor v = heads.narrow(-2, num_q + num_kv, num_kv);
+  const at::Tensor q_normed = q_layer_norm_ ? q_layer_norm_->forward(q) : q_heads_norm_->forward(q);
+  const at::Tensor k_normed = k_layer_norm_ ? k_layer_norm_->forward(k) : k_heads_norm_->forward(k);
+  return at::cat({q_normed, k_normed, v.to(q_normed.scalar_type())}, -2).flatten(-2);
+}
+
+/// The projection of x: q of all heads, k and v, and what their norms come before.
+at::Tensor Attention::projection(const at::Tensor& x) const {
+  at::Tensor qkv = qkv_proj_->forward(x);
+  if (is_qkv_by_head_) {
+    qkv =
+        qkv.unflatten(-1, {options_.num_heads, 3, options_.head_dim}).transpose(-2, -3).flatten(-3);
+  }
+  // Norms over all heads together come before the bound.
+  return qk_norm_ == QkNorm::kWholeProjection ? qkv : clipped(qkv);
 }
 
 void Attention::keep_heads(int part, int num_parts) {
@@ -208,7 +268,7 @@ std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projec
 
 at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
   // The output has the whole sequence, even if x is this rank's part.
-  at::Tensor projected = qkv_proj_->forward(x);
+  at::Tensor projected = projection(x);
   at::Tensor gate;
   if (has_gate_) std::tie(projected, gate) = split_gate(projected);
   const kernels::Qkv qkv = heads(projected, context);

@@ -39,9 +39,13 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   void set_core(std::shared_ptr<nn::AttentionCore> core) override { core_ = std::move(core); }
 
  private:
+  void add_qk_norms(const DecoderConfig& config, at::ScalarType dtype);
   kernels::Qkv heads(const at::Tensor& projected, const ForwardContext& context) const;
   kernels::Qkv heads_normed_last(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
   kernels::Qkv heads_normed_whole(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
+  at::Tensor projection(const at::Tensor& x) const;
+  at::Tensor clipped(const at::Tensor& x) const;
+  at::Tensor head_layer_normed(const at::Tensor& qkv) const;
   std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& projected) const;
   at::Tensor kept_probabilities(const ForwardContext& context, const at::Tensor& projected) const;
 
@@ -51,6 +55,8 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   double softcap_;
   QkNorm qk_norm_;
   bool is_qk_norm_last_;
+  bool is_qkv_by_head_;
+  double qkv_clip_;
   bool is_rope_interleaved_;
   bool has_gate_;
   kernels::QkvOptions options_;  // for the heads that are computed here
@@ -60,6 +66,10 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   std::shared_ptr<nn::Linear> qkv_proj_;
   std::shared_ptr<nn::RmsNorm> q_norm_;
   std::shared_ptr<nn::RmsNorm> k_norm_;
+  std::shared_ptr<nn::LayerNorm> q_layer_norm_;  // registered as q_norm, as is the next
+  std::shared_ptr<nn::HeadsLayerNorm> q_heads_norm_;
+  std::shared_ptr<nn::LayerNorm> k_layer_norm_;
+  std::shared_ptr<nn::HeadsLayerNorm> k_heads_norm_;
   std::shared_ptr<nn::Linear> o_proj_;
   std::shared_ptr<nn::AttentionCore> core_;
 };

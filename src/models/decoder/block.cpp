@@ -18,14 +18,19 @@ std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType 
       return std::make_shared<nn::RmsNorm>(config.hidden_size, options, dtype);
     }
     case NormKind::kLayer:
-      return std::make_shared<nn::LayerNorm>(config.hidden_size, config.norm_eps, dtype,
-                                             config.has_norm_bias);
+    case NormKind::kLayerPlusOne: {
+      const nn::LayerNormOptions options{.eps = config.norm_eps,
+                                         .has_weight = config.has_norm_weight,
+                                         .has_bias = config.has_norm_bias,
+                                         .adds_one = config.norm == NormKind::kLayerPlusOne};
+      return std::make_shared<nn::LayerNorm>(config.hidden_size, options, dtype);
+    }
   }
   return nullptr;
 }
 
 Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
-    : is_parallel_(config.norm_placement == NormPlacement::kParallel),
+    : is_parallel_(config.are_branches_parallel()),
       attention_input_scale_(config.attention_input_scale),
       attention_output_scale_(config.attention_output_scale),
       residual_scale_(config.residual_scale),
@@ -147,7 +152,10 @@ at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const 
   at::Tensor branch = mix(input, context);
   branch = finish_branch(std::move(branch), attention_post_norm_.get(), context, attention_site_);
   if (!mlp_ && !moe_) return x + branch;
-  if (is_parallel_) return add_mlp_branch(x + branch, input, context);
+  if (is_parallel_) {
+    const at::Tensor mlp_input = mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : input;
+    return add_mlp_branch(x + branch, mlp_input, context);
+  }
   if (!mlp_pre_norm_) {
     const at::Tensor residual = x + branch;
     return add_mlp_branch(residual, residual, context);

@@ -58,11 +58,11 @@ class BlockSizes final {
   StreamShape stream_shape() const { return {tokens_ / parts_, e_}; }
 
   /// Whether a norm over the hidden size keeps its input uncast.
-  bool norm_keeps_input() const { return is_fused_ || config_.norm == NormKind::kLayer; }
+  bool norm_keeps_input() const { return is_fused_ || config_.has_layer_norms(); }
 
   /// What a norm of `rows` rows of `dim` keeps besides its input and output.
   int64_t norm(int64_t rows, int64_t dim) const {
-    if (config_.norm == NormKind::kLayer) return rows * 8;
+    if (config_.has_layer_norms()) return rows * 8;
     return is_fused_ ? rows * 4 : rows * (8 * dim + 4);
   }
 
@@ -72,14 +72,22 @@ class BlockSizes final {
   int64_t heads() const {
     const int64_t rows = tokens_ * num_heads_;
     const int64_t kv_rows = tokens_ * num_kv_heads_;
+    // A rotation's backward does not need its input, a bound's does.
+    const int64_t bounded = config_.qkv_clip != 0 ? tokens_ * (q_ + 2 * k_) * e_ : 0;
     switch (config_.qk_norm) {
       case QkNorm::kWholeProjection:  // the norms' inputs are copies
-        return (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_);
+        return (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_) +
+               bounded;
       case QkNorm::kPerHead:
         if (!is_fused_) return norm(rows, config_.head_dim) + norm(kv_rows, config_.head_dim);
         break;
+      case QkNorm::kLayerPerHead:
+      case QkNorm::kLayerOfHeads: {  // copies of the norms' inputs, wide for weights of each head's
+        const bool is_wide = config_.qk_norm == QkNorm::kLayerOfHeads;
+        return tokens_ * (q_ + k_) * (is_wide ? 2 * wide() : e_) + (rows + kv_rows) * 8;
+      }
       case QkNorm::kNone:
-        return 0;  // a rotation's backward does not need its input
+        return bounded;
     }
     // Behind the rotation their inputs are what it gives, else the projection.
     const int64_t dims = config_.is_qk_norm_last ? q_ + k_ : q_ + 2 * k_;
@@ -263,7 +271,9 @@ class BlockSizes final {
       kept += config_.has_mlp_pre_norms() ? normed_input() : hidden();
     }
     if (config_.has_mlp_pre_norms()) {
-      kept += hidden_norm() + (norm_keeps_input() ? hidden() / parts_ : 0);
+      // Side by side with attention its input is attention's.
+      const bool has_own_input = norm_keeps_input() && !config_.are_branches_parallel();
+      kept += hidden_norm() + (has_own_input ? hidden() / parts_ : 0);
     }
     if (config_.has_post_norms()) kept += post_norm();
     return kept;

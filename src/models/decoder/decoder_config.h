@@ -15,23 +15,27 @@
 namespace automodel::models::decoder {
 
 enum class NormKind {
-  kRms,         ///< RMSNorm
-  kRmsPlusOne,  ///< RMSNorm that multiplies by 1 + weight (Gemma)
-  kLayer,       ///< LayerNorm, with bias unless DecoderConfig::has_norm_bias says otherwise
+  kRms,           ///< RMSNorm
+  kRmsPlusOne,    ///< RMSNorm that multiplies by 1 + weight (Gemma)
+  kLayer,         ///< LayerNorm, with what DecoderConfig::has_norm_weight and has_norm_bias say
+  kLayerPlusOne,  ///< LayerNorm that multiplies by 1 + weight (Nemotron)
 };
 
 /// Where a block's norms are.
 enum class NormPlacement {
-  kPre,       ///< before attention and before the MLP
-  kSandwich,  ///< before and after each (Gemma 2, Gemma 3)
-  kPost,      ///< after each, before the residual sum (OLMo 2)
-  kParallel,  ///< one before both, which take its result side by side (Cohere)
+  kPre,          ///< before attention and before the MLP
+  kSandwich,     ///< before and after each (Gemma 2, Gemma 3)
+  kPost,         ///< after each, before the residual sum (OLMo 2)
+  kParallel,     ///< one before both, which take its result side by side (Cohere)
+  kParallelTwo,  ///< one before each, both of the block's input (GPT-NeoX)
 };
 
 enum class QkNorm {
   kNone,
   kPerHead,          ///< over each head's dims (Qwen 3, Gemma 3)
   kWholeProjection,  ///< over all heads' dims together (OLMo 2)
+  kLayerPerHead,     ///< LayerNorms over each head's dims (Phi)
+  kLayerOfHeads,     ///< the same with weights of each head's own, no biases (Cohere, StableLM)
 };
 
 /// The part of a layer that mixes tokens.
@@ -191,11 +195,16 @@ struct DecoderConfig {
   NormPlacement norm_placement = NormPlacement::kPre;
   QkNorm qk_norm = QkNorm::kNone;
   bool is_qk_norm_last = false;  ///< norms per head come behind the rotation (HunYuan)
-  bool has_norm_bias = true;     ///< of a LayerNorm
+  bool has_norm_weight = true;   ///< of a LayerNorm
+  bool has_norm_bias = true;     ///< the same
   double norm_eps = 1e-6;
 
   bool is_mlp_gated = true;
   bool has_qkv_bias = false;
+  double qkv_clip = 0;  ///< bound of |q|, |k| and |v|, before the rotation; 0: none
+  /// Rows of the projection's one tensor: q, k and v of each head (GPT-NeoX), else q, k and v of
+  /// all.
+  bool is_qkv_by_head = false;
   bool has_attention_output_bias = false;
   bool has_mlp_bias = false;
   bool has_learned_positions = false;
@@ -249,6 +258,17 @@ struct DecoderConfig {
   /// Whether an MLP has a norm of its own before it.
   bool has_mlp_pre_norms() const {
     return has_pre_norms() && norm_placement != NormPlacement::kParallel;
+  }
+  /// Whether an MLP takes the block's input, or a norm of it, rather than attention's sum.
+  bool are_branches_parallel() const {
+    return norm_placement == NormPlacement::kParallel ||
+           norm_placement == NormPlacement::kParallelTwo;
+  }
+  bool has_layer_norms() const {
+    return norm == NormKind::kLayer || norm == NormKind::kLayerPlusOne;
+  }
+  bool has_head_layer_norms() const {
+    return qk_norm == QkNorm::kLayerPerHead || qk_norm == QkNorm::kLayerOfHeads;
   }
   /// Rows of the queries' projection, including their gates.
   int64_t q_rows() const { return (has_attention_gate ? 2 : 1) * num_heads * head_dim; }

@@ -93,6 +93,11 @@ double gated_flops(const DecoderConfig& config, double B, double S) {
                              static_cast<double>(config.num_heads * config.head_dim) / h);
 }
 
+double ungated_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  return gated_flops(config, B, S) - 6 * B * S * h * inner_sizes(config);
+}
+
 double sparse_latent_flops(const DecoderConfig& config, double B, double S) {
   const IndexerOptions& indexer = *config.indexer;
   const int64_t width = indexer.num_heads * indexer.head_dim;

@@ -30,6 +30,9 @@ double llama_flops(const DecoderConfig& config, double num_sequences, double len
 /// Qwen 3's formula, which uses the size of heads.
 double gated_flops(const DecoderConfig& config, double num_sequences, double length);
 
+/// Nemotron's formula, of MLPs without gates, with the size of heads.
+double ungated_flops(const DecoderConfig& config, double num_sequences, double length);
+
 /// DeepSeek V3.2's and GLM 5's formula: attention to the indexer's choice of keys, and an indexer
 /// in every layer, trained or not.
 double sparse_latent_flops(const DecoderConfig& config, double num_sequences, double length);

@@ -236,7 +236,8 @@ at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& head) c
   };
   if (!lm_head_) return adapted(hidden, embed_tokens_->weight(), tied_head_.get());
   return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
-    return nn::TensorList{adapted(in[0], lm_head_->weight(), lm_head_->lora())};
+    const nn::Lora* lora = lm_head_->loras().empty() ? nullptr : lm_head_->loras()[0].get();
+    return nn::TensorList{adapted(in[0], lm_head_->weight(), lora)};
   })[0];
 }
 
@@ -268,13 +269,10 @@ at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Ten
                                        double divisor, int64_t ignore_index) const {
   at::Tensor hidden = hidden_BSD.reshape({-1, config_.hidden_size});
   at::Tensor labels = batch.labels.reshape({-1});
-  if (labels.is_cpu()) {
-    // The head costs hidden_size * vocab_size a row: skip rows without a label.
-    const at::Tensor rows = labels.ne(ignore_index).nonzero().squeeze(1);
-    if (rows.size(0) > 0 && rows.size(0) < labels.size(0)) {
-      hidden = hidden.index_select(0, rows);
-      labels = labels.index_select(0, rows);
-    }
+  // The head costs hidden_size * vocab_size a row.
+  if (const at::Tensor rows = scored_tokens(labels, ignore_index); rows.defined()) {
+    hidden = hidden.index_select(0, rows);
+    labels = labels.index_select(0, rows);
   }
   kernels::CrossEntropyOptions options;
   options.ignore_index = ignore_index;

@@ -63,6 +63,7 @@ class DecoderModel final : public CausalLM,
   void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override { loss_head_ = std::move(head); }
+  const nn::LossHead& loss_head() const override { return *loss_head_; }
   void set_logits_dtype(at::ScalarType dtype) override { logits_dtype_ = dtype; }
   nn::ProductDtype& product_dtype() override { return product_dtype_; }
 

@@ -24,8 +24,8 @@ class KeyMapBuilder final {
   }
 
   void add_norm(const std::string& name, const std::string& parameter, int64_t dim) {
-    add(name + ".weight", parameter + ".weight", {dim});
-    if (config_.norm == NormKind::kLayer && config_.has_norm_bias) {
+    if (config_.has_norm_weight) add(name + ".weight", parameter + ".weight", {dim});
+    if (config_.has_layer_norms() && config_.has_norm_bias) {
       add(name + ".bias", parameter + ".bias", {dim});
     }
   }
@@ -214,6 +214,23 @@ void add_mamba2(KeyMapBuilder& builder, const DecoderConfig& config, const std::
                    sizes.has_proj_bias);
 }
 
+/// A LayerNorm over each head's dims. Of weights of each head's own there is one tensor, or one a
+/// head, numbered where the name ends with a dot.
+void add_head_layer_norm(KeyMapBuilder& builder, const DecoderConfig& config, const std::string& hf,
+                         const std::string& module, int64_t num_heads) {
+  const int64_t dim = config.head_dim;
+  if (config.qk_norm == QkNorm::kLayerPerHead) {
+    builder.add(hf + ".weight", module + ".weight", {dim});
+    builder.add(hf + ".bias", module + ".bias", {dim});
+  } else if (!hf.ends_with('.')) {
+    builder.add(hf + ".weight", module + ".weight", {num_heads, dim});
+  } else {
+    for (int64_t head = 0; head < num_heads; ++head) {
+      builder.add_at(cat(hf, head, ".weight"), module + ".weight", head * dim, {dim});
+    }
+  }
+}
+
 void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                    const std::string& hf, const std::string& module) {
   if (config.latent_attention) {
@@ -232,7 +249,12 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const Hf
     rows = {{cat(hf, names.qkv), config.qkv_rows()}};
   }
   builder.add_rows(rows, module + "qkv_proj", config.hidden_size, config.has_qkv_bias);
-  if (config.qk_norm != QkNorm::kNone) {
+  if (config.has_head_layer_norms()) {
+    add_head_layer_norm(builder, config, cat(hf, names.q_norm), module + "q_norm",
+                        config.num_heads);
+    add_head_layer_norm(builder, config, cat(hf, names.k_norm), module + "k_norm",
+                        config.num_kv_heads);
+  } else if (config.qk_norm != QkNorm::kNone) {
     const bool is_per_head = config.qk_norm == QkNorm::kPerHead;
     builder.add(cat(hf, names.q_norm, ".weight"), module + "q_norm.weight",
                 {is_per_head ? config.head_dim : q_rows});
@@ -275,30 +297,43 @@ void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, const LayerO
 void add_shared_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                     const std::string& hf, const std::string& module) {
   const int64_t size = config.moe->shared_inner_dim();
-  if (config.moe->is_gated()) {
+  const bool has_bias = config.moe->shared_expert_bias;
+  const std::string_view down = names.shared_down.empty() ? names.down : names.shared_down;
+  if (!names.shared_gate_up.empty()) {
+    builder.add_rows({{cat(hf, names.shared_gate_up), 2 * size}}, module + "gate_up_proj",
+                     config.hidden_size, has_bias);
+  } else if (config.moe->is_gated()) {
     builder.add_rows({{cat(hf, names.gate), size}, {cat(hf, names.up), size}},
-                     module + "gate_up_proj", config.hidden_size, false);
+                     module + "gate_up_proj", config.hidden_size, has_bias);
   } else {
-    builder.add_rows({{cat(hf, names.up), size}}, module + "up_proj", config.hidden_size, false);
+    builder.add_rows({{cat(hf, names.up), size}}, module + "up_proj", config.hidden_size, has_bias);
   }
-  builder.add_rows({{cat(hf, names.down), config.hidden_size}}, module + "down_proj", size, false);
+  builder.add_rows({{cat(hf, down), config.hidden_size}}, module + "down_proj", size, has_bias);
 }
 
 void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfNames& names,
                  const std::string& hf, const std::string& module) {
   const std::string up = moe.is_gated() ? "gate_up_proj" : "up_proj";
   if (names.are_experts_stacked) {
-    const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    const auto add_named = [&](const std::string& hf_name, const std::string& name,
+                               std::vector<int64_t> shape) {
       shape.insert(shape.begin(), moe.n_routed_experts);
-      builder.add(hf + name, module + name, shape);
+      builder.add(hf + hf_name, module + name, shape);
+    };
+    const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+      add_named(name, name, shape);
+    };
+    const auto or_own = [](std::string_view stated, const std::string& own) {
+      return stated.empty() ? own : std::string(stated);
     };
     const bool is_transposed = moe.are_experts_transposed;
     const auto matrix = [&](int64_t out, int64_t in) {
       return is_transposed ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in};
     };
-    add(up, matrix(moe.expert_width(), moe.dim));
+    add_named(or_own(names.stacked_up, up), up, matrix(moe.expert_width(), moe.dim));
     if (moe.expert_bias) add(up + "_bias", {moe.expert_width()});
-    add("down_proj", matrix(moe.dim, moe.moe_inter_dim));
+    add_named(or_own(names.stacked_down, "down_proj"), "down_proj",
+              matrix(moe.dim, moe.moe_inter_dim));
     if (moe.expert_bias) add("down_proj_bias", {moe.dim});
     return;
   }
@@ -332,9 +367,12 @@ void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOpt
     if (names.is_correction_row) shape.insert(shape.begin(), 1);
     builder.add(cat(hf, names.correction), module + "router.e_score_correction_bias", shape);
   }
-  add_experts(builder, moe, names, cat(hf, names.experts, "."), module + "experts.");
+  const char* dot = names.experts.empty() ? "" : ".";
+  add_experts(builder, moe, names, cat(hf, names.experts, dot), module + "experts.");
   if (moe.n_shared_experts == 0) return;
-  add_shared_mlp(builder, config, names, cat(hf, names.shared_experts, "."),
+  const size_t own = names.mlp_of_experts().size() + 1;
+  const std::string place = names.are_shared_beside ? hf.substr(0, hf.size() - own) : hf;
+  add_shared_mlp(builder, config, names, cat(place, names.shared_experts, "."),
                  module + "shared_experts.");
   if (moe.shared_expert_gate) {
     builder.add(cat(hf, names.shared_expert_gate, ".weight"), module + "shared_expert_gate.weight",
@@ -393,10 +431,9 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
     }
     if (!layer.has_mlp) continue;
     add_hc("hc_ffn_", "mlp_hc.");
-    add_norm(names.mlp_pre_norm, "mlp_pre_norm");
+    if (config.has_mlp_pre_norms()) add_norm(names.mlp_pre_norm, "mlp_pre_norm");
     if (layer.is_moe) {
-      const std::string_view moe = names.moe.empty() ? names.mlp : names.moe;
-      add_moe(builder, config, layer, names, cat(hf, moe, "."), module + "mlp.");
+      add_moe(builder, config, layer, names, cat(hf, names.mlp_of_experts(), "."), module + "mlp.");
     } else {
       add_mlp(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
     }
@@ -453,6 +490,9 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   if (!config.is_head_tied) plan.tp_rules.push_back({"lm_head", TpStyle::kVocabHead});
   if (config.qk_norm == QkNorm::kWholeProjection) {
     plan.no_tp_reasons.push_back("q_norm and k_norm normalise over all heads together");
+  }
+  if (config.qk_norm == QkNorm::kLayerOfHeads) {
+    plan.no_tp_reasons.push_back("q_norm and k_norm have weights of each head's own");
   }
   if (config.latent_attention) {
     plan.no_tp_reasons.push_back("latent attention has projections that all heads share");

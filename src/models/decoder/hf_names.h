@@ -37,19 +37,26 @@ struct HfNames {
   std::string_view router = "gate";  ///< of a mixture of experts, under it
   std::string_view correction = "gate.e_score_correction_bias";  ///< of the router's choice
   bool is_correction_row = false;                                ///< it is stored [1, E]
-  std::string_view experts = "experts";
-  bool are_experts_stacked = false;  ///< one gate_up and one down tensor for all experts;
-                                     ///< else three for each, with the names below
+  std::string_view experts = "experts";  ///< "": their tensors are named beside the router's
+  bool are_experts_stacked = false;      ///< one gate_up and one down tensor for all experts;
+                                         ///< else three for each, with the names below
+  std::string_view stacked_up;           ///< the first of these tensors; "": as the module has it
+  std::string_view stacked_down;         ///< the second one
   std::string_view expert_gate = "gate_proj";
   std::string_view expert_up = "up_proj";
   std::string_view expert_down = "down_proj";
   std::string_view shared_experts = "shared_experts";
+  bool are_shared_beside = false;   ///< named beside the layer of experts, else under it
+  std::string_view shared_gate_up;  ///< one tensor for both of the shared experts'; "": as an MLP's
+  std::string_view shared_down;     ///< "": as an MLP's
   std::string_view shared_expert_gate = "shared_expert_gate";
 
   std::string_view attention_pre_norm = "input_layernorm";
   std::string_view attention_post_norm;
   std::string_view mlp_pre_norm = "post_attention_layernorm";
   std::string_view mlp_post_norm;
+
+  std::string_view mlp_of_experts() const { return moe.empty() ? mlp : moe; }
 };
 
 /// Why layers with a state cannot be split over a sequence's positions.

@@ -22,8 +22,9 @@ Indexer::Indexer(const DecoderConfig& config, int rope, at::ScalarType dtype)
   q_proj_ =
       linear("q_proj", config.latent_attention->q_rank, options_.num_heads * options_.head_dim);
   k_proj_ = linear("k_proj", config.hidden_size, options_.head_dim);
-  k_norm_ = register_module("k_norm",
-                            std::make_shared<nn::LayerNorm>(options_.head_dim, kNormEps, dtype));
+  k_norm_ = register_module(
+      "k_norm", std::make_shared<nn::LayerNorm>(options_.head_dim,
+                                                nn::LayerNormOptions{.eps = kNormEps}, dtype));
   weights_proj_ = linear("weights_proj", config.hidden_size, options_.num_heads);
   for (at::Tensor& parameter : parameters()) parameter.set_requires_grad(false);
 }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "core/text.h"
+
 namespace automodel::models::decoder {
 
 LatentAttention::LatentAttention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
@@ -9,6 +11,8 @@ LatentAttention::LatentAttention(const DecoderConfig& config, int64_t layer, at:
       layer_(config.layers[static_cast<size_t>(layer)]),
       number_(layer),
       num_heads_(config.num_heads),
+      dropout_site_(cat("layers.", layer, ".attention.probabilities")),
+      dropout_(config.attention_dropout),
       core_(nn::make_local_attention_core()) {
   const auto linear = [&](const char* name, int64_t in, int64_t out, bool has_bias = false) {
     return register_module(
@@ -89,6 +93,15 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const ForwardContext& c
   options.document_ids = context.document_ids;
   options.visible_keys = context.visible_keys;
   options.chosen_keys = chosen_keys(x, q_latent, context);
+  if (context.is_training && dropout_ > 0) {
+    const int64_t batch = all_q.size(0);
+    const int64_t length = all_q.size(1);
+    const int64_t scores = num_heads_ * length * length;
+    options.dropout = dropout_;
+    options.is_kept = dropout_kept(context, dropout_site_, {batch, 0, scores, scores}, dropout_)
+                          .view({batch, num_heads_, length, length})
+                          .to(all_q.device());
+  }
   const at::Tensor out =
       core_->attend(all_q, all_k, kv.narrow(-1, sizes_.plain_dim, sizes_.value_dim), options).out;
   return o_proj_->forward(out.flatten(-2));

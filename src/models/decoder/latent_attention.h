@@ -29,6 +29,8 @@ class LatentAttention final : public AttentionLayer {
   LayerOptions layer_;
   int64_t number_;  // of this layer
   int64_t num_heads_;
+  std::string dropout_site_;
+  double dropout_;                      // of probabilities, in training
   std::shared_ptr<nn::Linear> q_proj_;  // from x, or from the queries' latent ("q_b_proj")
   std::shared_ptr<nn::Linear> q_a_proj_;
   std::shared_ptr<nn::RmsNorm> q_a_norm_;

@@ -12,30 +12,6 @@ int64_t sized(ConfigReader& reader, std::string_view key, int64_t fallback) {
   return fallback == 0 ? reader.size(key) : reader.size(key, fallback);
 }
 
-/// Reads and checks the experts' groups and topk_group.
-void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe,
-                        const CorrectedDefaults& defaults) {
-  const std::string_view key = defaults.own_keys.num_groups;
-  moe.n_expert_groups = reader.size(key, defaults.groups.num_groups);
-  moe.n_limited_groups = reader.size("topk_group", defaults.groups.num_limited);
-  if (moe.n_routed_experts % moe.n_expert_groups != 0) {
-    reader.problem(cat(key, " ", moe.n_expert_groups, " does not divide ",
-                       defaults.keys.num_experts, " ", moe.n_routed_experts));
-    moe.n_expert_groups = 1;
-  }
-  if (moe.n_limited_groups > moe.n_expert_groups) {
-    reader.problem(
-        cat("topk_group ", moe.n_limited_groups, " is more than ", key, " ", moe.n_expert_groups));
-    moe.n_limited_groups = moe.n_expert_groups;
-  }
-  const int64_t choosable = moe.n_routed_experts / moe.n_expert_groups * moe.n_limited_groups;
-  if (moe.n_activated_experts > choosable) {
-    reader.problem(cat(defaults.keys.num_chosen, " ", moe.n_activated_experts, " is more than the ",
-                       choosable, " experts of topk_group ", moe.n_limited_groups, " groups"));
-    moe.n_limited_groups = moe.n_expert_groups;
-  }
-}
-
 std::vector<int64_t> read_dense_layers(ConfigReader& reader) {
   std::vector<int64_t> layers;
   const Json* found = reader.find("mlp_only_layers");
@@ -141,6 +117,29 @@ double read_bias_update_factor(ConfigReader& reader, double fallback) {
   return factor;
 }
 
+void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe,
+                        const CorrectedDefaults& defaults) {
+  const std::string_view key = defaults.own_keys.num_groups;
+  moe.n_expert_groups = reader.size(key, defaults.groups.num_groups);
+  moe.n_limited_groups = reader.size("topk_group", defaults.groups.num_limited);
+  if (moe.n_routed_experts % moe.n_expert_groups != 0) {
+    reader.problem(cat(key, " ", moe.n_expert_groups, " does not divide ",
+                       defaults.keys.num_experts, " ", moe.n_routed_experts));
+    moe.n_expert_groups = 1;
+  }
+  if (moe.n_limited_groups > moe.n_expert_groups) {
+    reader.problem(
+        cat("topk_group ", moe.n_limited_groups, " is more than ", key, " ", moe.n_expert_groups));
+    moe.n_limited_groups = moe.n_expert_groups;
+  }
+  const int64_t choosable = moe.n_routed_experts / moe.n_expert_groups * moe.n_limited_groups;
+  if (moe.n_activated_experts > choosable) {
+    reader.problem(cat(defaults.keys.num_chosen, " ", moe.n_activated_experts, " is more than the ",
+                       choosable, " experts of topk_group ", moe.n_limited_groups, " groups"));
+    moe.n_limited_groups = moe.n_expert_groups;
+  }
+}
+
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults) {
   moe::MoEConfig moe = read_experts(reader, config, defaults.keys);
@@ -149,7 +148,7 @@ void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
   moe.score_func = moe::ScoreFunction::kSigmoid;
   moe.has_correction_bias = true;
   moe.is_router_float32 = true;
-  moe.norm_topk_prob = reader.flag(defaults.own_keys.norm_topk_prob, true);
+  moe.norm_topk_prob = reader.flag(defaults.own_keys.norm_topk_prob, defaults.norm_topk_prob);
   moe.route_scale = reader.number("routed_scaling_factor", defaults.route_scale);
   moe.gate_bias_update_factor = read_bias_update_factor(reader, defaults.bias_update_factor);
   config.moe = moe;

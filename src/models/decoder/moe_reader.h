@@ -42,6 +42,7 @@ struct CorrectedKeys {
 struct CorrectedDefaults {
   MoEKeys keys;
   CorrectedKeys own_keys = {};
+  bool norm_topk_prob = true;
   GroupDefaults groups;
   double route_scale = 1.0;
   int64_t num_dense = 1;
@@ -49,6 +50,10 @@ struct CorrectedDefaults {
 };
 void add_corrected_experts(ConfigReader& reader, DecoderConfig& config,
                            const CorrectedDefaults& defaults);
+
+/// Reads and checks the experts' groups and topk_group, of which a token chooses.
+void read_expert_groups(ConfigReader& reader, moe::MoEConfig& moe,
+                        const CorrectedDefaults& defaults);
 
 /// The defaults of DeepSeek V3's config class, which later families took over.
 CorrectedDefaults deepseek_experts();

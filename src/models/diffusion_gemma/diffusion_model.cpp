@@ -256,6 +256,10 @@ void DiffusionGemmaModel::set_loss_head(std::shared_ptr<nn::LossHead>) {
   throw UnsupportedError("DiffusionGemma's head is not split in this version");
 }
 
+const nn::LossHead& DiffusionGemmaModel::loss_head() const {
+  throw UnsupportedError("DiffusionGemma has no head of next tokens");
+}
+
 std::shared_ptr<CausalLM> build(const Json& hf_config, at::ScalarType dtype) {
   decoder::ConfigReader reader(hf_config);
   DiffusionGemmaConfig config = read_diffusion_gemma(reader);

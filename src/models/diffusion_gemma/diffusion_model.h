@@ -69,6 +69,7 @@ class DiffusionGemmaModel final : public CausalLM,
   void set_dropout_context(const DropoutContext&) override {}  // it has no dropout
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override;
+  const nn::LossHead& loss_head() const override;
 
   void set_logits_dtype(at::ScalarType dtype) override { logits_dtype_ = dtype; }
   nn::ProductDtype& product_dtype() override { return product_dtype_; }

@@ -7,9 +7,7 @@ namespace {
 
 DecoderConfig read_cohere(ConfigReader& reader) {
   DecoderConfig config = read_cohere_kind(reader, 500000.0);
-  if (reader.flag("use_qk_norm", false)) {
-    reader.problem("use_qk_norm true is not in this version: LayerNorms of each head's own weight");
-  }
+  if (reader.flag("use_qk_norm", false)) config.qk_norm = QkNorm::kLayerOfHeads;
   return config;
 }
 

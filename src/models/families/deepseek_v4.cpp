@@ -113,8 +113,8 @@ void add_ropes(ConfigReader& reader, DecoderConfig& config) {
   const double head_dim = static_cast<double>(config.head_dim);
   const double rotated = static_cast<double>(reader.size("qk_rope_head_dim", config.head_dim / 8));
   const Json partial(reader.number("partial_rotary_factor", rotated / head_dim));
-  const Json* found = reader.find("rope_parameters");
-  if (found == nullptr) found = reader.find("rope_scaling");
+  const Json* found = reader.find("rope_scaling");  // comes first in transformers too
+  if (found == nullptr) found = reader.find("rope_parameters");
   const Json none = Json::object();
   if (found != nullptr && !found->is_object()) {
     reader.problem(cat("rope_parameters must be an object, not ", found->kind()));

@@ -20,8 +20,11 @@ void read_expert_layers(ConfigReader& reader, DecoderConfig& config) {
 
 DecoderConfig read_ernie4_5_moe(ConfigReader& reader) {
   DecoderConfig config = read_ernie_kind(reader, 0);
-  if (config.has_mlp_bias) {
-    reader.problem("use_bias true is not in this version for ERNIE 4.5 with experts");
+  config.has_head_bias = config.has_mlp_bias;
+  if (config.has_head_bias && config.is_head_tied) {
+    reader.problem(
+        "use_bias true with tie_word_embeddings true is not in this version: the head has a bias");
+    config.is_head_tied = false;
   }
   moe::MoEConfig moe = read_experts(reader, config,
                                     {.num_experts = "moe_num_experts",
@@ -31,6 +34,7 @@ DecoderConfig read_ernie4_5_moe(ConfigReader& reader) {
                                      .num_chosen = "moe_k",
                                      .default_num_chosen = 6});
   moe.n_shared_experts = reader.count("moe_num_shared_experts", 2);
+  moe.shared_expert_bias = config.has_mlp_bias;
   moe.score_func = moe::ScoreFunction::kSoftmaxWithBias;
   moe.has_correction_bias = true;
   moe.is_router_float32 = true;

@@ -12,6 +12,8 @@ extern const Family kLlama, kQwen2, kQwen3, kMistral, kPhi3, kGemma, kGemma2, kG
     kGlmMoeDsa, kDeepseekV32;
 extern const Family kFalconH1, kBailingMoeV2, kHyV3, kQwen2Moe, kErnie4p5, kErnie4p5Moe, kCohere,
     kCohere2, kPhi, kKimiLinear, kHunYuanDense, kHunYuanMoe, kDeepseekV4;
+extern const Family kOlmo, kOlmo3, kOlmoe, kStableLm, kNemotron, kArcee, kHelium, kExaone4,
+    kGptNeoX, kDeepseekV2, kDots1, kGraniteMoe, kGraniteMoeShared;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -61,6 +63,19 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kKimiLinear,
                                               &kHunYuanDense,
                                               &kHunYuanMoe,
-                                              &kDeepseekV4};
+                                              &kDeepseekV4,
+                                              &kOlmo,
+                                              &kOlmo3,
+                                              &kOlmoe,
+                                              &kStableLm,
+                                              &kNemotron,
+                                              &kArcee,
+                                              &kHelium,
+                                              &kExaone4,
+                                              &kGptNeoX,
+                                              &kDeepseekV2,
+                                              &kDots1,
+                                              &kGraniteMoe,
+                                              &kGraniteMoeShared};
 
 }  // namespace automodel::models::decoder

@@ -12,7 +12,7 @@ DecoderConfig read_hy_v3(ConfigReader& reader) {
   config.qk_norm = QkNorm::kPerHead;
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;
-  if (reader.flag("mlp_bias", false)) reader.problem("mlp_bias true is not in this version");
+  config.has_mlp_bias = reader.flag("mlp_bias", false);
   add_rope(reader, config, {.theta = 11158840.0});
 
   moe::MoEConfig moe = read_experts(reader, config,
@@ -21,6 +21,7 @@ DecoderConfig read_hy_v3(ConfigReader& reader) {
                                      .default_inner_dim = 1536,
                                      .default_num_chosen = 8});
   moe.n_shared_experts = reader.size("num_shared_experts", 1);
+  moe.shared_expert_bias = config.has_mlp_bias;
   moe.score_func = moe::ScoreFunction::kSigmoid;
   moe.has_correction_bias = true;
   moe.is_router_float32 = true;

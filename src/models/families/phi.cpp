@@ -15,9 +15,7 @@ DecoderConfig read_phi(ConfigReader& reader) {
   config.has_head_bias = true;
   config.residual_dropout = reader.probability("resid_pdrop", 0);
   config.embedding_dropout = reader.probability("embd_pdrop", 0);
-  if (reader.flag("qk_layernorm", false)) {
-    reader.problem("qk_layernorm true is not in this version: LayerNorms of each head");
-  }
+  if (reader.flag("qk_layernorm", false)) config.qk_norm = QkNorm::kLayerPerHead;
   if (config.is_head_tied) {
     reader.problem("tie_word_embeddings true is not in this version: the head has a bias");
   }
@@ -37,6 +35,8 @@ extern const Family kPhi{
     .read_config = read_phi,
     .names = {.final_norm = "model.final_layernorm",
               .output = "dense",
+              .q_norm = "q_layernorm",
+              .k_norm = "k_layernorm",
               .up = "fc1",
               .down = "fc2",
               .mlp_pre_norm = ""},

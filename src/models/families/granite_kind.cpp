@@ -1,0 +1,20 @@
+#include "models/families/granite_kind.h"
+
+namespace automodel::models::decoder {
+
+DecoderConfig read_granite_kind(ConfigReader& reader) {
+  DecoderConfig config = read_common(reader, {.requires_kv_heads = false});
+  config.has_qkv_bias = reader.flag("attention_bias", false);
+  config.has_attention_output_bias = config.has_qkv_bias;
+  config.embedding_scale = reader.number("embedding_multiplier", 1.0);
+  config.residual_scale = reader.number("residual_multiplier", 1.0);
+  const double divisor = reader.number("logits_scaling", 1.0);
+  if (divisor == 0) reader.problem("logits_scaling is 0; logits are divided by it");
+  config.logit_scale = divisor == 0 ? 1.0 : 1.0 / divisor;
+  const double scale = reader.number("attention_multiplier", 1.0);
+  for (LayerOptions& layer : config.layers) layer.attention_scale = scale;
+  add_rope(reader, config, {});
+  return config;
+}
+
+}  // namespace automodel::models::decoder

@@ -1,0 +1,69 @@
+#include "models/decoder/family.h"
+#include "models/decoder/moe_reader.h"
+#include "models/families/granite_kind.h"
+
+namespace automodel::models::decoder {
+
+namespace {
+
+DecoderConfig read_granitemoe(ConfigReader& reader) {
+  DecoderConfig config = read_granite_kind(reader);
+  moe::MoEConfig moe = read_experts(reader, config,
+                                    {.num_experts = "num_local_experts",
+                                     .num_experts_alias = "num_experts",
+                                     .default_num_experts = 8,
+                                     .inner_dim = "intermediate_size",
+                                     .default_num_chosen = 2});
+  moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
+  config.moe = moe;
+  use_experts_from(config, 0);
+  return config;
+}
+
+DecoderConfig read_granitemoeshared(ConfigReader& reader) {
+  DecoderConfig config = read_granitemoe(reader);
+  const int64_t shared = reader.count("shared_intermediate_size", 0);
+  config.moe->n_shared_experts = shared > 0 ? 1 : 0;
+  config.moe->shared_expert_inter_dim = shared;
+  return config;
+}
+
+constexpr HfNames kNames = {.mlp = "block_sparse_moe",
+                            .router = "router.layer",
+                            .experts = "",
+                            .are_experts_stacked = true,
+                            .stacked_up = "input_linear.weight",
+                            .stacked_down = "output_linear.weight",
+                            .shared_experts = "shared_mlp",
+                            .are_shared_beside = true,
+                            .shared_gate_up = "input_linear",
+                            .shared_down = "output_linear"};
+
+}  // namespace
+
+/// Granite 3 with experts: Granite's multipliers, the chosen experts' weights a softmax over their
+/// scores.
+extern const Family kGraniteMoe{
+    .architecture = "GraniteMoeForCausalLM",
+    .model_type = "granitemoe",
+    .config_class = "GraniteMoeConfig",
+    .layer_class = "GraniteMoeDecoderLayer",
+    .experts_class = "GraniteMoeExperts",
+    .read_config = read_granitemoe,
+    .names = kNames,
+    .flops = gated_flops,
+};
+
+/// The same with a shared MLP beside the experts, if it has a size.
+extern const Family kGraniteMoeShared{
+    .architecture = "GraniteMoeSharedForCausalLM",
+    .model_type = "granitemoeshared",
+    .config_class = "GraniteMoeSharedConfig",
+    .layer_class = "GraniteMoeSharedDecoderLayer",
+    .experts_class = "GraniteMoeSharedExperts",
+    .read_config = read_granitemoeshared,
+    .names = kNames,
+    .flops = gated_flops,
+};
+
+}  // namespace automodel::models::decoder
