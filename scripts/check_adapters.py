@@ -36,6 +36,17 @@ CASES = {
         os.path.join(SHAPES, "nemotron_h_shape"), "tiny_llama_sft",
         ["--peft.target_modules=['*.in_proj','*.q_proj','*.up_proj','*.down_proj']"],
     ),
+    "patterns": (LLAMA, "tiny_llama_sft", ["--peft.dim=4", "--peft.alpha=12"]),
+}
+# Options of the adapter of PEFT's that a case begins with.
+FIRST = {
+    "patterns": dict(
+        r=4,
+        lora_alpha=12,
+        target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+        rank_pattern={"q_proj": 6, r"layers\.1\..*(up|down)_proj": 2},
+        alpha_pattern={"model.layers.0.self_attn.k_proj": 5, "v_proj": 20.5},
+    )
 }
 
 
@@ -61,10 +72,25 @@ def base_of(place, folder):
     return drawn
 
 
+def first_adapter(name, base_folder, folder):
+    """The folder of a case's adapter of PEFT's, of random numbers."""
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base_folder), peft.LoraConfig(**FIRST[name]))
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for key, parameter in sorted(model.named_parameters()):
+            if "lora_" in key:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
+    place = os.path.join(folder, name + "_first")
+    model.save_pretrained(place)
+    return place
+
+
 def check(program, name, folder):
     place, recipe, options = CASES[name]
     base_folder = base_of(place, folder)
     checkpoints = os.path.join(folder, name.replace(" ", "_"))
+    if name in FIRST:
+        options = [*options, f"--peft.adapter_name_or_path={first_adapter(name, base_folder, folder)}"]
     run(
         program, "run", f"recipes/smoke/{recipe}.yaml", f"--checkpoint.checkpoint_dir={checkpoints}",
         "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained", "--model.config=none",

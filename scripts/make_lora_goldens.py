@@ -24,6 +24,11 @@ OUT = os.path.join(ROOT, "tests", "peft", "data")
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 EXPERTS = dict(target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])
+# Of q, k and v, which are one layer here, two have ranks of their own and one another alpha.
+PATTERNS = dict(
+    rank_pattern={"model.layers.0.self_attn.q_proj": 6, r"(k|o)_proj": 2, r"layers\.[1-9]\d*\..*up_proj": 5},
+    alpha_pattern={"v_proj": 3, r"^model\.layers\.0\.mlp\.down_proj": 20.5},
+)
 # base, target modules, other options of LoraConfig
 ADAPTERS = {
     "llama_all": ("llama_default", PROJECTIONS, {}),
@@ -47,6 +52,9 @@ ADAPTERS = {
         EXPERTS,
     ),
     "deepseek_v4_experts": ("deepseek_v4", ["q_a_proj", "o_b_proj", "down_proj"], EXPERTS),
+    "llama_patterns": ("llama_default", PROJECTIONS + ["lm_head"], PATTERNS),
+    "qwen3_patterns_dora": ("qwen3_tied", PROJECTIONS, dict(PATTERNS, use_dora=True)),
+    "llama_patterns_rslora": ("llama_linear_biases", PROJECTIONS, dict(PATTERNS, use_rslora=True)),
     "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
 }
 # What transformers' modules are called in a base's files, by which references name adapters too.

@@ -66,27 +66,50 @@ std::optional<ExpertLayout> stated_layout(const std::string& folder) {
   return naming_file(path, [&] { return layout_of_version(config); });
 }
 
-/// Checks that only experts, named by target_parameters, have ranks of their own.
-void check_rank_pattern(const Json& json) {
-  const Json* ranks = json.find("rank_pattern");
-  if (is_nothing(ranks)) return;
+/// `pattern` without the parameters of experts that target_parameters names.
+Json without_experts(const Json& json, const char* pattern) {
+  const Json* all = json.find(pattern);
   const Json* targets = json.find("target_parameters");
-  for (const auto& [name, rank] : ranks->as_object()) {
-    bool is_expert = false;
-    if (!is_nothing(targets)) {
-      for (const Json& target : targets->as_array()) is_expert |= target.as_string() == name;
-    }
-    if (!is_expert) {
-      throw UnsupportedError(cat("rank_pattern of ", name, " is not in this version"));
-    }
+  if (is_nothing(all) || is_nothing(targets) || !all->is_object()) {
+    return all == nullptr ? Json() : *all;
   }
+  Json rest = Json::object();
+  for (const auto& [name, value] : all->as_object()) {
+    const auto is_it = [&, &name = name](const Json& target) { return target.as_string() == name; };
+    if (!std::ranges::any_of(targets->as_array(), is_it)) rest[name] = value;
+  }
+  return rest;
+}
+
+ModulePattern rank_pattern_of(const Json& json) {
+  const Json ranks = without_experts(json, "rank_pattern");
+  ModulePattern pattern("rank_pattern", &ranks);
+  for (const auto& [name, rank] : pattern.entries()) {
+    if (rank >= 1 && rank == std::floor(rank) && rank < 1e6) continue;
+    throw InputError(
+        cat("rank_pattern of ", name, " is ", rank, ", a whole number from 1 is right"));
+  }
+  return pattern;
+}
+
+ModulePattern alpha_pattern_of(const Json& json) {
+  const Json* all = json.find("alpha_pattern");
+  if (!is_nothing(all) && all->is_object() &&
+      without_experts(json, "alpha_pattern").size() != all->size()) {
+    throw UnsupportedError("alpha_pattern of experts is not in this version");
+  }
+  ModulePattern pattern("alpha_pattern", all);
+  for (const auto& [name, alpha] : pattern.entries()) {
+    if (!std::isfinite(alpha)) throw InputError(cat("alpha_pattern of ", name, " is not finite"));
+  }
+  return pattern;
 }
 
 /// Refuses options that change what the adapter adds to the base, or the base itself.
 void refuse_variants(const Json& json) {
-  for (const char* key : {"alpha_pattern", "modules_to_save", "fan_in_fan_out", "layer_replication",
-                          "lora_bias", "alora_invocation_tokens", "use_qalora", "use_bdlora",
-                          "arrow_config", "trainable_token_indices"}) {
+  for (const char* key : {"modules_to_save", "fan_in_fan_out", "layer_replication", "lora_bias",
+                          "alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config",
+                          "trainable_token_indices"}) {
     if (!is_nothing(json.find(key))) throw UnsupportedError(cat(key, " is not in this version"));
   }
   const Json* init = json.find("init_lora_weights");
@@ -107,7 +130,6 @@ AdapterConfig parse_adapter_config(const Json& json) {
   if (json.get("bias", "none") != std::string("none")) {
     throw UnsupportedError("trained biases (bias) are not in this version");
   }
-  check_rank_pattern(json);
   refuse_variants(json);
   AdapterConfig config;
   config.rank = json.at("r").as_int();
@@ -115,6 +137,8 @@ AdapterConfig parse_adapter_config(const Json& json) {
   config.use_rslora = json.get("use_rslora", false);
   config.use_dora = json.get("use_dora", false);
   config.base = json.get("base_model_name_or_path", "");
+  config.rank_pattern = rank_pattern_of(json);
+  config.alpha_pattern = alpha_pattern_of(json);
   if (config.rank < 1) throw InputError(cat("r is ", config.rank, ", at least 1 is right"));
   if (!std::isfinite(config.alpha)) throw InputError("lora_alpha is not a finite number");
   return config;
@@ -122,9 +146,18 @@ AdapterConfig parse_adapter_config(const Json& json) {
 
 }  // namespace
 
-double AdapterConfig::scale(int64_t own_rank) const {
+double AdapterConfig::scale(int64_t own_rank, double own_alpha) const {
   const auto r = static_cast<double>(own_rank);
-  return alpha / (use_rslora ? std::sqrt(r) : r);
+  return own_alpha / (use_rslora ? std::sqrt(r) : r);
+}
+
+int64_t AdapterConfig::rank_of(const std::string& module) const {
+  const auto own = rank_pattern.find(module);
+  return own ? static_cast<int64_t>(*own) : rank;
+}
+
+double AdapterConfig::scale_of(const std::string& module) const {
+  return scale(rank_of(module), alpha_pattern.find(module).value_or(alpha));
 }
 
 AdapterConfig read_adapter_config(const std::string& folder) {
@@ -134,6 +167,22 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   }
   const Json json = Json::parse_file(path);
   return naming_file(path, [&] { return parse_adapter_config(json); });
+}
+
+std::string expert_pattern_fault(const AdapterConfig& there, const tensor::KeyMap& keys,
+                                 const Json& hf_config) {
+  for (const tensor::ParameterPart& part : keys) {
+    if (!is_expert_adapter(part) || !part.name.ends_with(kLoraA)) continue;
+    std::string module = without_suffix(part.name, kLoraA);
+    if (module.ends_with(kInnerExperts)) module = without_suffix(module, kInnerExperts);
+    module = models::name_in_modules(hf_config, module);
+    for (const char* parameter : {".gate_up_proj", ".up_proj", ".down_proj"}) {
+      if (!there.alpha_pattern.find(module + parameter)) continue;
+      return cat("its alpha_pattern names experts (", module, parameter,
+                 "), whose own alpha is not in this version");
+    }
+  }
+  return "";
 }
 
 AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)

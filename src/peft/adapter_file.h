@@ -12,6 +12,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/json.h"
 #include "peft/expert_layout.h"
+#include "peft/module_pattern.h"
 #include "tensor/key_map.h"
 
 namespace automodel::peft {
@@ -34,19 +35,28 @@ struct AdapterConfig {
   double alpha = 8;
   bool use_rslora = false;
   bool use_dora = false;
-  std::string base;  ///< base_model_name_or_path, "" for none
+  std::string base;            ///< base_model_name_or_path, "" for none
+  ModulePattern rank_pattern;  ///< ranks of linear layers; those of experts follow from shapes
+  ModulePattern alpha_pattern;
 
   /// The factor of an adapter's result: alpha / rank, for rsLoRA alpha / sqrt(rank).
-  double scale() const { return scale(rank); }
+  double scale() const { return scale(rank, alpha); }
+  double scale(int64_t own_rank, double own_alpha) const;
 
-  /// The factor for adapters with a rank of their own (rank_pattern).
-  double scale(int64_t own_rank) const;
+  /// Rank and factor of the adapter of a linear layer, by its name in transformers' modules.
+  int64_t rank_of(const std::string& module) const;
+  double scale_of(const std::string& module) const;
 };
 
 /// Reads and checks the file. Throws InputError for a folder without one, for another kind of
-/// adapter, and for options that are not built: biases, other ranks for some modules, modules saved
-/// whole.
+/// adapter, and for options that are not built: biases, modules saved whole, another alpha for
+/// experts.
 AdapterConfig read_adapter_config(const std::string& folder);
+
+/// Why experts' adapters, among the model's `keys`, cannot have what alpha_pattern says; "" where
+/// it says nothing of them.
+std::string expert_pattern_fault(const AdapterConfig& there, const tensor::KeyMap& keys,
+                                 const Json& hf_config);
 
 /// The tensors in an adapter's folder, named by their layers' names in the base model's files.
 /// Reads headers; values are read on request.

@@ -33,10 +33,35 @@ std::string task_type(const std::string& architecture) {
   return architecture.ends_with("ForSequenceClassification") ? "SEQ_CLS" : "CAUSAL_LM";
 }
 
+/// A pattern as adapter_config.json has it.
+Json pattern_json(const ModulePattern& pattern) {
+  Json json = Json::object();
+  for (const auto& [expression, value] : pattern.entries()) json[expression] = number(value);
+  return json;
+}
+
+/// Experts come before the pattern of the layers, whose first match counts, and wherever it would
+/// give them another rank.
+Json rank_pattern_json(const PeftConfig& config, const std::vector<std::string>& parameters,
+                       int64_t expert_rank) {
+  Json ranks = Json::object();
+  for (const std::string& name : parameters) {
+    const bool is_plain = expert_rank == config.dim && !config.rank_pattern.find(name);
+    if (!is_plain) ranks[name] = expert_rank;
+  }
+  for (const auto& [expression, rank] : config.rank_pattern.entries()) {
+    ranks[expression] = number(rank);
+  }
+  return ranks;
+}
+
 /// `parameters`: those of experts, which have `expert_rank`.
 Json adapter_config_json(const AdapterExport& what, const std::vector<std::string>& modules,
                          const std::vector<std::string>& parameters, int64_t expert_rank) {
   Json json = Json::object();
+  if (!what.config.alpha_pattern.is_empty()) {
+    json["alpha_pattern"] = pattern_json(what.config.alpha_pattern);
+  }
   json["base_model_name_or_path"] = what.base.empty() ? Json() : Json(what.base);
   json["bias"] = "none";
   json["lora_alpha"] = number(what.config.alpha);
@@ -48,14 +73,11 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
   json["target_modules"] = std::move(names);
   if (!parameters.empty()) {
     Json targets = Json::array();
-    Json ranks = Json::object();
-    for (const std::string& name : parameters) {
-      targets.push_back(name);
-      ranks[name] = expert_rank;
-    }
+    for (const std::string& name : parameters) targets.push_back(name);
     json["target_parameters"] = std::move(targets);
-    if (expert_rank != what.config.dim) json["rank_pattern"] = std::move(ranks);
   }
+  Json ranks = rank_pattern_json(what.config, parameters, expert_rank);
+  if (ranks.size() > 0) json["rank_pattern"] = std::move(ranks);
   json["task_type"] = task_type(what.architecture);
   json["use_dora"] = Json(what.config.use_dora);
   return json;
@@ -101,6 +123,11 @@ std::string scale_fault(const AdapterConfig& there, const PeftConfig& here) {
     return cat("it is ", there.use_dora ? "a DoRA" : "no DoRA", " adapter, peft.use_dora is ",
                here.use_dora ? "true" : "false");
   }
+  const bool has_patterns = !there.rank_pattern.is_empty() || !there.alpha_pattern.is_empty();
+  if (there.use_rslora && has_patterns) {
+    return "it is scaled by the root of each layer's own rank (use_rslora with rank_pattern or "
+           "alpha_pattern), which no recipe can say; automodel merge-lora merges it";
+  }
   if (std::abs(there.scale() - scale) > 1e-9 * scale) {
     return cat("it is scaled by ", there.scale(), ", the recipe's by alpha / dim = ", scale);
   }
@@ -109,17 +136,18 @@ std::string scale_fault(const AdapterConfig& there, const PeftConfig& here) {
 
 /// Compares experts' scales, which differ under rsLoRA if experts have a rank of their own.
 std::string expert_scale_fault(const AdapterConfig& there, const PeftConfig& here,
-                               const tensor::KeyMap& keys) {
+                               const tensor::KeyMap& keys, const Json& hf_config) {
   for (const tensor::ParameterPart& part : keys) {
     if (!is_expert_adapter(part) || !part.name.ends_with(kLoraA)) continue;
     const int64_t rank = part.shape[1];
     const double scale = here.alpha / static_cast<double>(rank);
-    if (std::abs(there.scale(rank) - scale) > 1e-9 * scale) {
-      return cat("its experts are scaled by ", there.scale(rank), ", the recipe's by alpha / ",
-                 rank, " = ", scale);
+    const double found = there.scale(rank, there.alpha);
+    if (std::abs(found - scale) > 1e-9 * scale) {
+      return cat("its experts are scaled by ", found, ", the recipe's by alpha / ", rank, " = ",
+                 scale);
     }
   }
-  return "";
+  return expert_pattern_fault(there, keys, hf_config);
 }
 
 std::string tensors_fault(const AdapterFile& file, const tensor::KeyMap& keys) {
@@ -213,7 +241,7 @@ std::string find_adapter_fault(const std::string& folder, const PeftConfig& conf
   const AdapterConfig there = read_adapter_config(folder);
   const tensor::KeyMap keys = adapter_keys(model);
   std::string fault = scale_fault(there, config);
-  if (fault.empty()) fault = expert_scale_fault(there, config, keys);
+  if (fault.empty()) fault = expert_scale_fault(there, config, keys, model.hf_config());
   if (fault.empty()) fault = tensors_fault(AdapterFile(folder, model.hf_config()), keys);
   return fault.empty() ? "" : cat("the adapter in ", folder, " does not fit: ", fault);
 }

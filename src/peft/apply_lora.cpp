@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "core/error.h"
 #include "models/catalog.h"
@@ -70,6 +71,13 @@ struct ExpertCandidate {
   moe::Experts* experts = nullptr;
 };
 
+/// The experts' module in transformers where a family's files name stacked experts as linear layers
+/// beside the router: "model.layers.0.block_sparse_moe.input_linear.weight" (Granite).
+std::string named_as_layers(const std::string& tensor) {
+  const std::string layer = tensor.substr(0, tensor.rfind('.'));
+  return cat(layer.substr(0, layer.rfind('.')), ".experts");
+}
+
 std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
   const Json hf_config = model.hf_config();
   std::map<std::string, moe::Experts*> modules;
@@ -85,7 +93,11 @@ std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
     for (const tensor::ParameterPart& part : model.key_map()) {
       if (!part.parameter.starts_with(module + ".")) continue;
       const size_t end = part.name.rfind(".experts.");
-      if (end == std::string::npos) continue;
+      if (end == std::string::npos) {
+        std::string name = named_as_layers(part.name);
+        found.push_back({name, {name}, module, experts->second});
+        break;
+      }
       // In transformers' modules experts are under `mlp` (or `mixer`), also where a family's files
       // have another name (Mixtral's block_sparse_moe).
       const size_t dot = part.name.rfind('.', end - 1);
@@ -261,10 +273,10 @@ std::vector<Chosen> chosen_layers(const models::CausalLM& model, const ModuleMat
 }
 
 /// Initial values of a layer's lora_A.
-tensor::InitRule rule_of_a(const PeftConfig& config, int64_t in_features) {
+tensor::InitRule rule_of_a(const PeftConfig& config, int64_t rank, int64_t in_features) {
   const auto in = static_cast<double>(in_features);
   if (config.lora_A_init == "xavier") {
-    return tensor::InitRule::normal(0.0, std::sqrt(2.0 / (in + static_cast<double>(config.dim))));
+    return tensor::InitRule::normal(0.0, std::sqrt(2.0 / (in + static_cast<double>(rank))));
   }
   const double bound = 1.0 / std::sqrt(in);  // Kaiming's bound for a = sqrt(5)
   return {tensor::InitRule::Kind::kUniform, -bound, bound, 0, -1};
@@ -310,9 +322,7 @@ void adapt_experts(const ExpertCandidate& layer, const PeftConfig& config, at::S
 class LayerAdapter final {
  public:
   LayerAdapter(models::CausalLM& model, const PeftConfig& config, at::ScalarType dtype)
-      : model_(model), config_(config) {
-    options_.rank = config.dim;
-    options_.scale = config.alpha / static_cast<double>(config.dim);
+      : model_(model), config_(config), hf_config_(model.hf_config()) {
     options_.dropout = config.dropout;
     options_.dropout_position =
         config.dropout_position == "pre" ? nn::DropoutPosition::kPre : nn::DropoutPosition::kPost;
@@ -323,46 +333,89 @@ class LayerAdapter final {
 
   void add(const std::vector<Chosen>& matrices, tensor::KeyMap& keys,
            std::vector<models::ParameterInit>& inits) const {
+    std::vector<Alike> all;
+    for (const Chosen& matrix : matrices) {
+      const std::string name = models::name_in_modules(hf_config_, matrix.layer.name);
+      const int64_t rank = config_.rank_of(name);
+      const double alpha = config_.alpha_of(name);
+      auto alike = std::find_if(all.begin(), all.end(), [&](const Alike& other) {
+        return other.rank == rank && other.alpha == alpha;
+      });
+      if (alike == all.end()) alike = all.insert(all.end(), {rank, alpha, {}});
+      alike->matrices.push_back(matrix);
+    }
+    for (size_t i = 0; i < all.size(); ++i) add(all[i], nn::lora_suffix(i), keys, inits);
+  }
+
+ private:
+  /// Matrices of a layer whose adapters have one rank and one alpha.
+  struct Alike {
+    int64_t rank = 0;
+    double alpha = 0;
+    std::vector<Chosen> matrices;
+  };
+
+  void add(const Alike& alike, const std::string& suffix, tensor::KeyMap& keys,
+           std::vector<models::ParameterInit>& inits) const {
+    const std::vector<Chosen>& matrices = alike.matrices;
     nn::Linear* linear = matrices[0].layer.linear;
     const std::string& fqn = matrices[0].layer.layer;
     const int64_t in = matrices[0].layer.in_features;
     nn::LoraOptions options = options_;
+    options.rank = alike.rank;
+    options.scale = alike.alpha / static_cast<double>(alike.rank);
     for (const Chosen& matrix : matrices) {
       options.parts.push_back({cat("lora/", matrix.layer.name), matrix.layer.range});
     }
     linear == nullptr ? model_.adapt_tied_head(options) : linear->add_lora(options);
+    const std::string a = cat(fqn, ".lora_A", suffix);
+    const std::string b = cat(fqn, ".lora_B", suffix);
     int64_t a_row = 0;
     for (const Chosen& matrix : matrices) {
-      keys.push_back({cat(matrix.layer.name, kLoraA), fqn + ".lora_A", a_row, {config_.dim, in}});
-      a_row += config_.dim;
+      keys.push_back({cat(matrix.layer.name, kLoraA), a, a_row, {alike.rank, in}});
+      a_row += alike.rank;
     }
+    add_rows(matrices, kLoraB, b, alike.rank, keys);
+    inits.push_back({a, rule_of_a(config_, alike.rank, in)});
+    inits.push_back({b, tensor::InitRule::constant(0.0)});
+    if (!config_.use_dora) return;
+    const std::string magnitude = cat(fqn, ".lora_magnitude", suffix);
+    add_rows(matrices, kLoraMagnitude, magnitude, std::nullopt, keys);
+    // Replaced by the rows' lengths once the weights are loaded.
+    inits.push_back({magnitude, tensor::InitRule::constant(1.0)});
+  }
+
+  /// The matrices' parts of a parameter with a row for each of their output features.
+  static void add_rows(const std::vector<Chosen>& matrices, std::string_view name,
+                       const std::string& parameter, std::optional<int64_t> width,
+                       tensor::KeyMap& keys) {
     int64_t row = 0;
     for (const Chosen& matrix : matrices) {
       const int64_t count = matrix.layer.range.count;
-      keys.push_back({cat(matrix.layer.name, kLoraB), fqn + ".lora_B", row, {count, config_.dim}});
+      std::vector<int64_t> shape = {count};
+      if (width) shape.push_back(*width);
+      keys.push_back({cat(matrix.layer.name, name), parameter, row, std::move(shape)});
       row += count;
     }
-    inits.push_back({fqn + ".lora_A", rule_of_a(config_, in)});
-    inits.push_back({fqn + ".lora_B", tensor::InitRule::constant(0.0)});
-    if (!config_.use_dora) return;
-    row = 0;
-    for (const Chosen& matrix : matrices) {
-      const int64_t count = matrix.layer.range.count;
-      keys.push_back(
-          {cat(matrix.layer.name, kLoraMagnitude), fqn + ".lora_magnitude", row, {count}});
-      row += count;
-    }
-    // Replaced by the rows' lengths once the weights are loaded.
-    inits.push_back({fqn + ".lora_magnitude", tensor::InitRule::constant(1.0)});
   }
 
- private:
   models::CausalLM& model_;
   const PeftConfig& config_;
+  Json hf_config_;
   nn::LoraOptions options_;
 };
 
 }  // namespace
+
+/// ", rank_pattern {q_proj: 16}"; "" for none.
+static std::string pattern_text(const char* name, const ModulePattern& pattern) {
+  if (pattern.is_empty()) return "";
+  std::vector<std::string> entries;
+  for (const auto& [expression, value] : pattern.entries()) {
+    entries.push_back(cat(expression, ": ", value));
+  }
+  return cat(", ", name, " {", join(entries, ", "), "}");
+}
 
 PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& config) {
   PeftChoice choice;
@@ -471,6 +524,8 @@ std::vector<std::string> describe(const PeftConfig& config, const models::Causal
                 100.0 * static_cast<double>(num_trained) / static_cast<double>(num_parameters));
   std::vector<std::string> lines = {cat(config.use_dora ? "DoRA" : "LoRA", ": rank ", config.dim,
                                         ", scale ", config.alpha / static_cast<double>(config.dim),
+                                        pattern_text("rank_pattern", config.rank_pattern),
+                                        pattern_text("alpha_pattern", config.alpha_pattern),
                                         ", trains ", num_trained, " of ", num_parameters,
                                         " parameters (", share, ")")};
   struct Count {

@@ -94,10 +94,11 @@ class MergedSource final : public checkpoint::TensorSource {
  private:
   struct Update {
     at::Tensor a, b, magnitude;  // float32
+    double scale;
   };
 
   at::Tensor merged(const Update& update, at::Tensor rows, int64_t begin) const {
-    rows.addmm_(update.b.narrow(0, begin, rows.size(0)), update.a, 1, config_.scale());
+    rows.addmm_(update.b.narrow(0, begin, rows.size(0)), update.a, 1, update.scale);
     if (!update.magnitude.defined()) return rows;
     const at::Tensor lengths = update.magnitude.narrow(0, begin, rows.size(0));
     return rows * (lengths / rows.norm(2, 1)).unsqueeze(1);
@@ -155,6 +156,10 @@ class MergedSource final : public checkpoint::TensorSource {
     apply_lora(*model, config, at::kFloat);
     const tensor::KeyMap keys = adapter_keys(*model);
     const ExpertLayout layout = file_.expert_layout(keys);
+    if (const std::string fault = expert_pattern_fault(config_, keys, base_.config());
+        !fault.empty()) {
+      faults.push_back(fault);
+    }
     for (const tensor::ParameterPart& part : keys) {
       const std::string fault = PlaceInFile(part, layout).fault(file_);
       if (!fault.empty()) faults.push_back(fault);
@@ -169,11 +174,12 @@ class MergedSource final : public checkpoint::TensorSource {
       const std::string layer = a.parameter.substr(0, a.parameter.rfind('.'));
       const auto experts =
           std::dynamic_pointer_cast<moe::Experts>(model->named_modules("", false)[layer]);
-      add_expert_updates(base_parts,
-                         {file_.read_factor(a, layout).to(at::kFloat),
-                          file_.read_factor(*b, layout).to(at::kFloat), a.parameter,
-                          experts->config().are_experts_transposed, config_.scale(config.dim)},
-                         faults);
+      add_expert_updates(
+          base_parts,
+          {file_.read_factor(a, layout).to(at::kFloat),
+           file_.read_factor(*b, layout).to(at::kFloat), a.parameter,
+           experts->config().are_experts_transposed, config_.scale(config.dim, config_.alpha)},
+          faults);
     }
   }
 
@@ -239,8 +245,10 @@ class MergedSource final : public checkpoint::TensorSource {
       return;
     }
     const std::vector<int64_t>& base = entry.shape;
-    const bool fits = base.size() == 2 && a->shape == std::vector<int64_t>{config_.rank, base[1]} &&
-                      b->shape == std::vector<int64_t>{base[0], config_.rank};
+    const std::string in_modules = models::name_in_modules(base_.config(), module);
+    const int64_t rank = config_.rank_of(in_modules);
+    const bool fits = base.size() == 2 && a->shape == std::vector<int64_t>{rank, base[1]} &&
+                      b->shape == std::vector<int64_t>{base[0], rank};
     if (!fits) {
       faults.push_back(cat(*name, " is [", join(base), "], lora_A [", join(a->shape),
                            "] and lora_B [", join(b->shape), "]"));
@@ -257,7 +265,7 @@ class MergedSource final : public checkpoint::TensorSource {
                            copy->second->name));
       return;
     }
-    Update update{read_float(*a), read_float(*b), {}};
+    Update update{read_float(*a), read_float(*b), {}, config_.scale_of(in_modules)};
     if (magnitude != nullptr) update.magnitude = read_float(*magnitude);
     updates_[*name == head_from_ ? head_ : *name] = std::move(update);
   }

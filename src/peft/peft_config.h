@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/field.h"
+#include "peft/module_pattern.h"
 
 namespace automodel::peft {
 
@@ -28,6 +29,18 @@ struct PeftConfig {
   bool moe_rank_scaling = false;
   std::string expert_weight_format = "unquantized";
   std::optional<std::string> adapter_name_or_path;
+  // Not keys of a recipe: taken from the adapter that adapter_name_or_path names.
+  ModulePattern rank_pattern = {};
+  ModulePattern alpha_pattern = {};
+
+  /// Rank and alpha of the adapter of a linear layer, by its name in transformers' modules.
+  int64_t rank_of(const std::string& module) const {
+    const auto own = rank_pattern.find(module);
+    return own ? static_cast<int64_t>(*own) : dim;
+  }
+  double alpha_of(const std::string& module) const {
+    return alpha_pattern.find(module).value_or(alpha);
+  }
 
   static constexpr auto fields() {
     using S = PeftConfig;

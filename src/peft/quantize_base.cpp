@@ -69,7 +69,7 @@ void quantize_base(models::CausalLM& model, const BaseQuantization& quantization
     end += num_bytes;
   }
   for (const auto& [parameter, layer] : layers) {
-    if (layer->lora() != nullptr && layer->lora()->options().has_magnitude) {
+    if (!layer->loras().empty() && layer->loras()[0]->options().has_magnitude) {
       throw UnsupportedError("DoRA on weights in 4 bits is not in this version");
     }
   }

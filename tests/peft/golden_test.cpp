@@ -48,7 +48,10 @@ struct AdaptedModel {
       config.target_modules.push_back("*.mlp.experts");
     }
     const Json* ranks = json.find("rank_pattern");
-    config.moe_rank_scaling = ranks != nullptr && ranks->size() > 0;
+    config.moe_rank_scaling =
+        ranks != nullptr && ranks->size() > 0 && there.rank_pattern.is_empty();
+    config.rank_pattern = there.rank_pattern;
+    config.alpha_pattern = there.alpha_pattern;
     config.dim = there.rank;
     config.alpha = there.alpha;
     config.use_dora = there.use_dora;
@@ -145,6 +148,8 @@ TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
   EXPECT_EQ(config.alpha, adapted.config.alpha);
   EXPECT_EQ(config.use_dora, adapted.config.use_dora);
   EXPECT_EQ(config.base, "base");
+  EXPECT_EQ(config.rank_pattern.entries(), adapted.config.rank_pattern.entries());
+  EXPECT_EQ(config.alpha_pattern.entries(), adapted.config.alpha_pattern.entries());
 }
 
 /// The adapter of a golden as rsLoRA with an alpha that leaves the experts' scale what it is.
@@ -153,7 +158,7 @@ std::string as_rslora(const std::string& name, const test::TemporaryDirectory& f
   Json json = Json::parse_file(path_join(data_folder(name), kAdapterConfigName));
   const int64_t rank = json.at("rank_pattern").as_object().begin()->second.as_int();
   json["use_rslora"] = Json(true);
-  json["lora_alpha"] = there.scale(rank) * std::sqrt(static_cast<double>(rank));
+  json["lora_alpha"] = there.scale(rank, there.alpha) * std::sqrt(static_cast<double>(rank));
   write_file_atomic(folder.file(kAdapterConfigName), json.dump());
   write_file_atomic(folder.file(kAdapterWeightsName),
                     read_file(path_join(data_folder(name), kAdapterWeightsName)));
@@ -186,6 +191,30 @@ TEST(RsLoraTest, TheScaleOfExpertsGoesByTheirOwnRank) {
   EXPECT_NE(fault.find("its experts are scaled by"), std::string::npos) << fault;
 }
 
+/// Of layers with ranks and alphas of their own PEFT takes each by the root of its own rank.
+TEST(RsLoraTest, PatternsAreMergedAsByPeft) {
+  const std::string name = "llama_patterns_rslora";
+  const test::TemporaryDirectory folder;
+  merge_adapter(base_folder(name), data_folder(name), folder.file("merged"));
+  const auto merged = checkpoint::HfFolder::open(folder.file("merged"));
+  int64_t count = 0;
+  for (const auto& [key, value] : reference_of(name)) {
+    if (!key.starts_with("merged.")) continue;
+    const std::string tensor = key.substr(7);
+    const at::Tensor ours = merged.file(merged.find(tensor)->file).read(tensor);
+    EXPECT_LE((ours - value).abs().max().item<double>(), 1e-6) << key;
+    ++count;
+  }
+  EXPECT_GT(count, 0);
+
+  const AdaptedModel adapted(name, /*loads=*/false);
+  EXPECT_EQ(find_adapter_fault(data_folder(name), adapted.config, *adapted.model),
+            cat("the adapter in ", data_folder(name),
+                " does not fit: it is scaled by the root of each layer's own rank (use_rslora with "
+                "rank_pattern or alpha_pattern), which no recipe can say; automodel merge-lora "
+                "merges it"));
+}
+
 /// A choice of keys has no gradient, so adapters of what makes it would never learn.
 TEST(IndexerTest, HasNoAdapters) {
   const Json config = Json::parse_file(test::source_file("tests/golden/glm_moe_dsa/config.json"));
@@ -207,7 +236,8 @@ INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,
                                          "deepseek_v3_experts", "mixtral_experts",
                                          "gpt_oss_experts", "mistral4_experts",
                                          "glm_moe_dsa_experts", "kimi_linear_experts",
-                                         "deepseek_v4_experts"),
+                                         "deepseek_v4_experts", "llama_patterns",
+                                         "qwen3_patterns_dora"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -378,6 +378,61 @@ TEST(LoraTest, BeginsWithAnAdapter) {
       << refused.err;
 }
 
+/// An adapter's folder with q_proj cut to rank 4, the second layer's up_proj to 2, and another
+/// alpha for v_proj.
+std::string with_patterns(const std::string& adapter, const std::string& folder) {
+  std::filesystem::copy(adapter, folder);
+  const checkpoint::SafetensorsFile file(path_join(adapter, "adapter_model.safetensors"));
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& entry : file.tensors()) {
+    at::Tensor value = file.read(entry.name);
+    const bool is_q = entry.name.find("q_proj") != std::string::npos;
+    const bool is_up = entry.name.find("layers.1.mlp.up_proj") != std::string::npos;
+    const bool is_a = entry.name.find("lora_A") != std::string::npos;
+    if (is_q || is_up) value = value.narrow(is_a ? 0 : 1, 0, is_q ? 4 : 2).contiguous();
+    tensors.emplace_back(entry.name, value);
+  }
+  checkpoint::write_safetensors(path_join(folder, "adapter_model.safetensors"), tensors,
+                                {{"format", "pt"}});
+  const std::string path = path_join(folder, "adapter_config.json");
+  Json config = Json::parse_file(path);
+  config["rank_pattern"] = Json::parse(R"({"q_proj": 4, "layers\\.1\\.mlp\\.up_proj": 2})", path);
+  config["alpha_pattern"] = Json::parse(R"({"v_proj": 8})", path);
+  write_file_atomic(path, config.dump());
+  return folder;
+}
+
+TEST(LoraTest, RanksOfTheirOwnDoNotDependOnTheSpreadAndAreSavedAgain) {
+  const TemporaryDirectory folder;
+  records_of(folder.file("first"), {1, {}});
+  const std::string adapter =
+      with_patterns(path_join(newest(folder.file("first")), "model"), folder.file("adapter"));
+  std::vector<std::string> changes = kLargeBatches;
+  changes.back() = cat("--peft.adapter_name_or_path=", adapter);  // in place of checkpoint.enabled
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, changes);
+  const std::vector<std::pair<const char*, test::Spread>> spreads = {
+      {"fsdp2 on 2", test::sharded(2)},
+      {"tensor parallel on 2", test::sharded(2, {"--distributed.tp_size=2"})},
+      {"sequence parallel on 2",
+       test::sharded(2, {"--distributed.tp_size=2", "--distributed.sequence_parallel=true"})},
+      {"recomputed", {1, {"--distributed.activation_checkpointing=true"}}}};
+  for (const auto& [name, spread] : spreads) {
+    SCOPED_TRACE(name);
+    expect_equal_records(one, records_of(folder.file(name), spread, changes), 1e-5);
+  }
+  const std::string saved = path_join(newest(folder.file("tensor parallel on 2")), "model");
+  const Json config = Json::parse_file(path_join(saved, "adapter_config.json"));
+  EXPECT_EQ(config.at("rank_pattern").dump(), R"({"q_proj": 4, "layers\\.1\\.mlp\\.up_proj": 2})");
+  EXPECT_EQ(config.at("alpha_pattern").dump(), R"({"v_proj": 8})");
+  const checkpoint::SafetensorsFile before(path_join(adapter, "adapter_model.safetensors"));
+  const checkpoint::SafetensorsFile after(path_join(saved, "adapter_model.safetensors"));
+  ASSERT_EQ(after.tensors().size(), before.tensors().size());
+  for (const auto& entry : before.tensors()) {
+    EXPECT_EQ(after.find(entry.name)->shape, entry.shape) << entry.name;
+    EXPECT_FALSE(at::equal(after.read(entry.name), before.read(entry.name))) << entry.name;
+  }
+}
+
 /// A merged model computes what the base with its adapter computes.
 TEST(LoraTest, AMergedModelHasTheAdaptersLoss) {
   const TemporaryDirectory folder;
