@@ -9,6 +9,7 @@ and started again; without it only TensorBoard is asked.
 """
 
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -64,7 +65,7 @@ def check_tensorboard(program):
     """A run that is killed, and continued from its last save: a file each, read as one curve."""
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place) / "run"
-        options = ("--tensorboard.enable=true", "--step_scheduler.val_every_steps=4",
+        options = ("--tensorboard.enable=true", "--tensorboard.histograms_every_steps=4", "--step_scheduler.val_every_steps=4",
                    "--step_scheduler.ckpt_every_steps=8")
         first = run(program, folder, *options, "--step_scheduler.max_steps=100000",
                     "--step_scheduler.num_epochs=100000")
@@ -77,7 +78,8 @@ def check_tensorboard(program):
                    "--step_scheduler.num_epochs=100000"))
         logs = folder / "tensorboard"
         assert len(list(logs.iterdir())) == 2, list(logs.iterdir())
-        events = EventAccumulator(str(logs), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+        events = EventAccumulator(str(logs), size_guidance={"scalars": 0, "tensors": 0,
+                                                            "histograms": 0}).Reload()
         found = {tag: [(point.step, point.value) for point in events.Scalars(tag)]
                  for tag in events.Tags()["scalars"]}
         wanted = wanted_scalars(folder)
@@ -86,8 +88,25 @@ def check_tensorboard(program):
             assert found[tag] == points, (tag, found[tag], points)
         text = events.Tensors("recipe/text_summary")[-1].tensor_proto.string_val[0].decode()
         assert text.startswith("```yaml\nrecipe:"), text
+        check_histograms(events, records(folder / "training.jsonl"))
         print(f"TensorBoard: {len(found)} curves of {len(records(folder / 'training.jsonl'))} steps "
               "are the run's own")
+
+
+def check_histograms(events, trained):
+    """The squares of all layers' gradients add up to the squared norm of the step."""
+    squares = collections.defaultdict(float)
+    for tag in events.Tags()["histograms"]:
+        assert tag.startswith("gradients/"), tag
+        for point in events.Histograms(tag):
+            value = point.histogram_value
+            assert sum(value.bucket) == value.num, (tag, point.step)
+            assert value.min <= value.bucket_limit[0] and value.max <= value.bucket_limit[-1]
+            squares[point.step] += value.sum_squares
+    norms = {record["step"]: record["grad_norm"] for record in trained}
+    assert squares.keys() == {step for step in norms if step % 4 == 0}, squares.keys()
+    for step, square in squares.items():
+        assert abs(square ** 0.5 / norms[step] - 1) < 1e-6, (step, square ** 0.5, norms[step])
 
 
 def records_so_far(folder):

@@ -70,7 +70,7 @@ struct BackgroundTracker::State {
   std::condition_variable changed;   // for the thread
   std::condition_variable finished;  // for end()
   std::deque<std::shared_ptr<const Record>> waiting;
-  size_t num_waiting_values = 0;
+  size_t num_waiting_numbers = 0;
   int64_t num_added = 0;  // to the queue or lost at once
   std::optional<RunEnd> end;
   bool is_cancelled = false;
@@ -94,7 +94,7 @@ struct BackgroundTracker::State {
 /// Moves records out of the queue: what a delivery is made of is not dropped meanwhile.
 void BackgroundTracker::State::take_in_hand() {
   while (!waiting.empty() && in_hand.size() < options.most_at_once) {
-    num_waiting_values -= waiting.front()->values.size();
+    num_waiting_numbers -= waiting.front()->num_numbers();
     in_hand.push_back(std::move(waiting.front()));
     waiting.pop_front();
   }
@@ -181,10 +181,10 @@ void BackgroundTracker::add(std::shared_ptr<const Record> record) {
   const std::lock_guard lock(state_->mutex);
   ++state_->num_added;
   if (state_->is_refused || state_->end) return;
-  state_->num_waiting_values += record->values.size();
+  state_->num_waiting_numbers += record->num_numbers();
   state_->waiting.push_back(std::move(record));
-  while (state_->num_waiting_values > state_->options.most_values && state_->waiting.size() > 1) {
-    state_->num_waiting_values -= state_->waiting.front()->values.size();
+  while (state_->num_waiting_numbers > state_->options.most_values && state_->waiting.size() > 1) {
+    state_->num_waiting_numbers -= state_->waiting.front()->num_numbers();
     state_->waiting.pop_front();
   }
   state_->changed.notify_one();

@@ -4,6 +4,12 @@
 
 namespace automodel::trackers {
 
+size_t Record::num_numbers() const {
+  size_t num = values.size();
+  for (const auto& [tag, histogram] : histograms) num += 2 * histogram.buckets.size();
+  return num;
+}
+
 Record record_of(const Json& record, std::string set) {
   Record made;
   made.set = std::move(set);

@@ -28,6 +28,22 @@ void add_recipe(const std::string& yaml, tensorboard::Summary& summary) {
   tensor.add_string_val("```yaml\n" + yaml + (yaml.ends_with('\n') ? "```" : "\n```"));
 }
 
+void add_histogram(const std::string& tag, const Histogram& histogram,
+                   tensorboard::Summary& summary) {
+  tensorboard::Summary::Value& value = *summary.add_value();
+  value.set_tag(tag);
+  tensorboard::HistogramProto& made = *value.mutable_histo();
+  made.set_min(histogram.min);
+  made.set_max(histogram.max);
+  made.set_num(histogram.count);
+  made.set_sum(histogram.sum);
+  made.set_sum_squares(histogram.sum_of_squares);
+  for (const Histogram::Bucket& bucket : histogram.buckets) {
+    made.add_bucket_limit(bucket.limit);
+    made.add_bucket(bucket.count);
+  }
+}
+
 class TensorBoard final : public Tracker {
  public:
   explicit TensorBoard(const TensorBoardRun& run) : file_(run.folder) {
@@ -73,6 +89,7 @@ class TensorBoard final : public Tracker {
       value.set_tag(tensorboard_tag(record, name));
       value.set_simple_value(static_cast<float>(number));
     }
+    for (const auto& [tag, histogram] : record.histograms) add_histogram(tag, histogram, summary);
     return event;
   }
 

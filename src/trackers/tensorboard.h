@@ -15,12 +15,17 @@ namespace automodel::trackers {
 struct TensorBoardConfig {
   bool enable = true;
   std::optional<std::string> log_dir;
+  std::optional<int64_t> histograms_every_steps;
 
   static constexpr auto fields() {
     using C = TensorBoardConfig;
     return std::tuple{field("enable", &C::enable, "write event files"),
                       field("log_dir", &C::log_dir,
-                            "folder of the event files; absent: tensorboard in checkpoint_dir")};
+                            "folder of the event files; absent: tensorboard in checkpoint_dir"),
+                      field("histograms_every_steps", &C::histograms_every_steps,
+                            "steps from one histogram of each layer's gradients to the next; "
+                            "absent: none")
+                          .at_least(1)};
   }
 };
 
@@ -33,9 +38,9 @@ struct TensorBoardRun {
 
 /// Writes a run's records to a new event file in the run's folder: scalars `train/loss` and so on
 /// of training records, `val/loss` of the validation set "default", `val_NAME/loss` of others.
-/// Names that hold a slash stay as they are. Values are floats, as TensorBoard's own writers have
-/// them. Creates the file, with the recipe's text, at once: throws InputError "cannot write PATH:
-/// reason".
+/// Names that hold a slash stay as they are, and so do tags of histograms. Values are floats, as
+/// TensorBoard's own writers have them. Creates the file, with the recipe's text, at once: throws
+/// InputError "cannot write PATH: reason".
 std::unique_ptr<Tracker> make_tensorboard(const TensorBoardRun& run);
 
 /// The tag of a value.

@@ -8,17 +8,22 @@
 #include <utility>
 #include <vector>
 
+#include "core/histogram.h"
 #include "core/json.h"
 
 namespace automodel::trackers {
 
 /// One record of a run as trackers get it: the numbers of a line of training.jsonl or of a
-/// validation file.
+/// validation file; or histograms of a step.
 struct Record {
   int64_t step = 0;
   double unix_seconds = 0;  ///< when it was made
   std::string set;          ///< the validation set; "" of a training record
   std::vector<std::pair<std::string, double>> values;
+  std::vector<std::pair<std::string, Histogram>> histograms;  ///< by their tags
+
+  /// Of values and histograms.
+  size_t num_numbers() const;
 };
 
 /// The numbers of a JSONL record, made now: integers and reals, not finite ones too; `step` apart.

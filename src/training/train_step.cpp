@@ -146,6 +146,7 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   if (options_.max_grad_norm) {
     result.grad_norm = engine_.gradient_norm();
     check_gradients(result, step);
+    if (options_.look_at_gradients) options_.look_at_gradients(engine_, step);
     coefficient = std::min(1.0, *options_.max_grad_norm / (result.grad_norm + 1e-6));
   }
   if (!skips(result)) {

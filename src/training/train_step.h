@@ -79,6 +79,8 @@ struct TrainStepOptions {
   std::optional<comm::ProcessGroup> data_ranks;
   int ranks_per_replica = 1;    ///< tensor-parallel ranks; names ranks in errors
   int64_t first_loss_rank = 0;  ///< in the last pipeline stage, which computes losses
+  /// Called on every rank with the reduced gradients of a step, before they are clipped; empty: no.
+  std::function<void(const distributed::Engine& engine, int64_t step)> look_at_gradients;
   /// Waits for the device before a step's times are read; empty: no need to wait.
   std::function<void()> synchronize;
 };

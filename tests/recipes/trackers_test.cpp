@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -90,6 +91,97 @@ TEST_F(TrackersTest, EventFilesHoldTheRecordsOfTheLogs) {
   remove_tree(place_);
   ASSERT_EQ(test::run_program(run_with({"--tensorboard.enable=false"})).status, 0);
   EXPECT_FALSE(path_exists(logs));
+}
+
+/// A histogram as TensorBoard's HistogramProto has it.
+struct Shown {
+  int64_t step = 0;
+  double min = 0, max = 0, count = 0, sum_of_squares = 0;
+  std::map<double, double> buckets;  // by their limits
+};
+using Histograms = std::map<std::string, std::vector<Shown>>;  // by tags
+
+Shown shown_of(int64_t step, std::string_view message) {
+  const auto fields = test::read_fields(message);
+  const auto real = [&](int number) {
+    const auto field = fields.find(number);
+    return field == fields.end() ? 0.0 : field->second.real();
+  };
+  Shown shown{step, real(1), real(2), real(3), real(5), {}};
+  const std::vector<double> limits = fields.find(6)->second.packed_reals();
+  const std::vector<double> counts = fields.find(7)->second.packed_reals();
+  for (size_t i = 0; i < limits.size(); ++i) shown.buckets[limits[i]] = counts.at(i);
+  return shown;
+}
+
+/// The histograms of a folder's event files.
+Histograms histograms_in(const std::string& folder) {
+  Histograms found;
+  for (const std::string& name : list_directory(folder)) {
+    for (const std::string& record : test::read_event_records(path_join(folder, name))) {
+      const auto event = test::read_fields(record);
+      const auto summary = event.find(5);
+      if (summary == event.end()) continue;
+      const auto step = event.find(2);
+      const auto values = test::read_fields(summary->second.bytes);
+      for (auto [value, end] = values.equal_range(1); value != end; ++value) {
+        const auto fields = test::read_fields(value->second.bytes);
+        const auto histogram = fields.find(5);
+        if (histogram == fields.end()) continue;
+        found[std::string(fields.find(1)->second.bytes)].push_back(
+            shown_of(step == event.end() ? 0 : static_cast<int64_t>(step->second.value),
+                     histogram->second.bytes));
+      }
+    }
+  }
+  return found;
+}
+
+/// Equal but for rounding, which moves some elements to the next bucket.
+void expect_same(const Shown& wanted, const Shown& found) {
+  EXPECT_EQ(found.step, wanted.step);
+  EXPECT_EQ(found.count, wanted.count);
+  EXPECT_NEAR(found.sum_of_squares, wanted.sum_of_squares, 1e-4 * wanted.sum_of_squares);
+  EXPECT_NEAR(found.min, wanted.min, 1e-4 * std::abs(wanted.min));
+  EXPECT_NEAR(found.max, wanted.max, 1e-4 * std::abs(wanted.max));
+  std::map<double, double> differences = wanted.buckets;
+  for (const auto& [limit, count] : found.buckets) differences[limit] -= count;
+  double moved = 0;
+  for (const auto& [limit, difference] : differences) moved += std::abs(difference);
+  EXPECT_LE(moved, 0.002 * wanted.count + 2);
+}
+
+TEST_F(TrackersTest, HistogramsOfGradientsAreTheSameOnAnyRanks) {
+  const auto histograms_of = [&](const test::Spread& spread) {
+    const test::TemporaryDirectory folder;
+    const ProgramResult run = test::run_program(test::on(
+        spread,
+        test::smoke_run(folder.file("run"),
+                        {"--tensorboard.histograms_every_steps=2", "--step_scheduler.max_steps=4",
+                         "--step_scheduler.local_batch_size=1", "--checkpoint.enabled=false"})));
+    EXPECT_EQ(run.status, 0) << run.err;
+    return histograms_in(folder.file("run/tensorboard"));
+  };
+  const Histograms one = histograms_of({1, {}});
+  for (const char* tag : {"gradients/model.layers.0", "gradients/model.norm"}) {
+    ASSERT_TRUE(one.contains(tag)) << tag;
+    ASSERT_THAT(one.at(tag), SizeIs(2));
+    EXPECT_EQ(one.at(tag)[1].step, 2);
+  }
+  for (const auto& [name, spread] :
+       {std::pair<const char*, test::Spread>{"fsdp2", test::sharded(2)},
+        {"ddp", {2, {}}},
+        {"tensor parallel", test::sharded(4, {"--distributed.tp_size=2"})},
+        {"hsdp", test::sharded(4, {"--distributed.dp_replicate_size=2"})}}) {
+    SCOPED_TRACE(name);
+    const Histograms found = histograms_of(spread);
+    ASSERT_EQ(found.size(), one.size());
+    for (const auto& [tag, steps] : one) {
+      SCOPED_TRACE(tag);
+      ASSERT_THAT(found.at(tag), SizeIs(steps.size()));
+      for (size_t i = 0; i < steps.size(); ++i) expect_same(steps[i], found.at(tag)[i]);
+    }
+  }
 }
 
 TEST_F(TrackersTest, AFolderThatCannotBeWrittenEndsTheRunBeforeItsFirstStep) {

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstdint>
+#include <cstring>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/file.h"
@@ -46,6 +50,51 @@ inline std::vector<std::string> read_event_records(const std::string& path) {
     expect_checksum(records.back());
   }
   return records;
+}
+
+/// A field of a message of protobuf's: a number, or the bytes of a text, a message or packed
+/// numbers.
+struct WireField {
+  uint64_t value = 0;
+  std::string_view bytes;
+
+  double real() const { return std::bit_cast<double>(value); }
+  std::vector<double> packed_reals() const {
+    std::vector<double> all(bytes.size() / sizeof(double));
+    std::memcpy(all.data(), bytes.data(), all.size() * sizeof(double));
+    return all;
+  }
+};
+
+/// The fields of a message by their numbers.
+inline std::multimap<int, WireField> read_fields(std::string_view message) {
+  std::multimap<int, WireField> fields;
+  size_t at = 0;
+  const auto varint = [&] {
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+      const auto byte = static_cast<unsigned char>(message.at(at++));
+      value |= uint64_t{byte & 127U} << shift;
+      if (byte < 128) return value;
+    }
+  };
+  while (at < message.size()) {
+    const uint64_t key = varint();
+    WireField field;
+    if ((key & 7) == 0) {
+      field.value = varint();
+    } else if ((key & 7) == 2) {
+      const size_t size = varint();
+      field.bytes = message.substr(at, size);
+      at += size;
+    } else {
+      const size_t size = (key & 7) == 1 ? 8 : 4;
+      std::memcpy(&field.value, message.substr(at, size).data(), size);
+      at += size;
+    }
+    fields.emplace(static_cast<int>(key >> 3), field);
+  }
+  return fields;
 }
 
 }  // namespace automodel::test

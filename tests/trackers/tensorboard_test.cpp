@@ -57,6 +57,34 @@ TEST(TensorBoardTest, AFileBeginsWithItsVersionTheFirstStepAndTheRecipe) {
   EXPECT_THAT(text.tensor().string_val(), ElementsAre("```yaml\nseed: 1\n```"));
 }
 
+TEST(TensorBoardTest, HistogramsHaveTheirBuckets) {
+  const TemporaryDirectory folder;
+  Record step;
+  step.step = 3;
+  step.histograms.emplace_back("gradients/model.layers.0",
+                               Histogram{.count = 4,
+                                         .min = -1.5,
+                                         .max = 2.5,
+                                         .sum = 1,
+                                         .sum_of_squares = 8.75,
+                                         .buckets = {{-1, 1}, {2, 2}, {4, 1}}});
+  const auto made = std::make_shared<const Record>(step);
+  make_tensorboard({.folder = folder.path()})->deliver({&made, 1});
+  const auto events = events_in(folder.path());
+  ASSERT_THAT(events, SizeIs(4));
+  EXPECT_EQ(events[3].step(), 3);
+  ASSERT_EQ(events[3].summary().value_size(), 1);
+  EXPECT_EQ(events[3].summary().value(0).tag(), "gradients/model.layers.0");
+  const tensorboard::HistogramProto& found = events[3].summary().value(0).histo();
+  EXPECT_EQ(found.num(), 4);
+  EXPECT_EQ(found.min(), -1.5);
+  EXPECT_EQ(found.max(), 2.5);
+  EXPECT_EQ(found.sum(), 1);
+  EXPECT_EQ(found.sum_squares(), 8.75);
+  EXPECT_THAT(found.bucket_limit(), ElementsAre(-1, 2, 4));
+  EXPECT_THAT(found.bucket(), ElementsAre(1, 2, 1));
+}
+
 TEST(TensorBoardTest, NumbersOfRecordsAreScalars) {
   const TemporaryDirectory folder;
   const auto tracker = make_tensorboard({.folder = folder.path()});

@@ -83,7 +83,9 @@ std::string complaint(const Tally& tally) {
 
 void RunTrackers::start(const TrackedRun& run) {
   if (!is_tracking_) return;
-  if (run.recipe.tensorboard) running_.push_back({start_tensorboard(run, reporter_), 1});
+  if (run.recipe.tensorboard) {
+    running_.push_back({start_tensorboard(run, reporter_), 1, /*shows_histograms=*/true});
+  }
   if (run.recipe.mlflow) {
     running_.push_back(
         {start_mlflow(run, reporter_), run.recipe.step_scheduler.log_remote_every_steps});
@@ -102,6 +104,20 @@ void RunTrackers::validation(const std::string& set, const Json& record) {
   if (running_.empty()) return;
   const auto made = std::make_shared<const trackers::Record>(trackers::record_of(record, set));
   for (const Running& one : running_) one.tracker->add(made);
+}
+
+void RunTrackers::gradients(int64_t step, const std::vector<training::LayerHistogram>& layers) {
+  if (running_.empty()) return;
+  Json of_step = Json::object();
+  of_step["step"] = step;
+  trackers::Record record = trackers::record_of(of_step);
+  for (const training::LayerHistogram& layer : layers) {
+    record.histograms.emplace_back(cat("gradients/", layer.layer), layer.histogram);
+  }
+  const auto made = std::make_shared<const trackers::Record>(std::move(record));
+  for (const Running& one : running_) {
+    if (one.shows_histograms) one.tracker->add(made);
+  }
 }
 
 void RunTrackers::end(RunEnd how) {

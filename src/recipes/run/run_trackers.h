@@ -10,6 +10,7 @@
 #include "loggers/run_events.h"
 #include "recipes/read/recipe.h"
 #include "trackers/background_tracker.h"
+#include "training/gradient_histogram.h"
 
 namespace automodel::recipes {
 
@@ -35,6 +36,8 @@ class RunTrackers final {
 
   void train(const Json& record);
   void validation(const std::string& set, const Json& record);
+  /// Histograms of a step's gradients, for trackers that show them.
+  void gradients(int64_t step, const std::vector<training::LayerHistogram>& layers);
 
   /// Waits for what is left to be sent, within limits, and says what was lost: to the reporter, and
   /// as an event of each tracker. Later calls do nothing.
@@ -44,6 +47,7 @@ class RunTrackers final {
   struct Running {
     std::unique_ptr<trackers::BackgroundTracker> tracker;
     int64_t every_steps = 1;  ///< of training records
+    bool shows_histograms = false;
   };
 
   Reporter& reporter_;
