@@ -32,11 +32,6 @@ void pause(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-/// "rank 2", "ranks 2, 3".
-std::string name_ranks(const std::vector<int64_t>& ranks) {
-  return cat(ranks.size() == 1 ? "rank " : "ranks ", join(ranks));
-}
-
 /// Whether a process of this host has ended; one that nobody has waited for yet counts as ended.
 bool has_ended(int64_t pid) {
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return true;
@@ -209,7 +204,7 @@ void FailureWatch::post(const std::string& text) {
     }
   }
   const std::lock_guard store_lock(store_mutex_);
-  publish(cat("rank ", options_.rank, " failed: ", text));
+  publish(cat("rank ", number_of(options_.rank), " failed: ", text));
   if (options_.serves_store) wait_until_peers_know();
 }
 
@@ -222,7 +217,7 @@ void FailureWatch::wait_until_peers_know() {
 }
 
 void FailureWatch::tell(const std::string& text) noexcept {
-  const std::string verdict = cat("rank ", options_.rank, " failed: ", text);
+  const std::string verdict = cat("rank ", number_of(options_.rank), " failed: ", text);
   try {
     const std::lock_guard store_lock(store_mutex_);
     publish(verdict);
@@ -249,6 +244,12 @@ PeerFailure FailureWatch::explain(const WatchedCall& call, const std::string& re
   const std::lock_guard lock(mutex_);
   verdict_ = cause;
   return PeerFailure(cause);
+}
+
+/// "rank 2", "ranks 2, 3".
+std::string FailureWatch::name_ranks(std::vector<int64_t> ranks) const {
+  for (int64_t& rank : ranks) rank = number_of(rank);
+  return cat(ranks.size() == 1 ? "rank " : "ranks ", join(ranks));
 }
 
 std::vector<int64_t> FailureWatch::ended_ranks(const WatchedGroup& group) const {
@@ -309,7 +310,7 @@ FailureWatch::Late FailureWatch::find_late(const WatchedCall& call) {
     });
     if (line != beat.lines.end() && line->num_started >= call.number) continue;
     late.push_back(rank);
-    places.push_back(cat("rank ", rank, " ", whereabouts(beat)));
+    places.push_back(cat("rank ", number_of(rank), " ", whereabouts(beat)));
     const std::optional<double> waited = beat.waited_seconds();
     all_wait = all_wait && waited.has_value();
     until_known = std::max(until_known, most - waited.value_or(0));

@@ -28,6 +28,7 @@ struct RankProcess {
 
 struct WatchOptions {
   int rank = 0;
+  int first_rank = 0;            ///< what texts call rank 0
   bool serves_store = false;     ///< waits in post() until the peers have read it
   std::string store_place;       ///< who serves the store, for texts: "rank 0", "the launcher"
   double beat_seconds = 0.5;     ///< period of the signs of life
@@ -78,6 +79,8 @@ class FailureWatch final {
   double waited_seconds() const;
 
   int rank() const { return options_.rank; }
+  /// What texts call a rank.
+  int64_t number_of(int64_t rank) const { return options_.first_rank + rank; }
   /// The first failure of any rank, if this rank knows it.
   std::optional<std::string> failure() const;
   /// A rank's latest sign of life. From any thread. Throws StoreGone.
@@ -117,6 +120,7 @@ class FailureWatch final {
   using Channel = std::pair<std::string, std::string>;
 
   static Channel channel_of(const WatchedCall& call);
+  std::string name_ranks(std::vector<int64_t> ranks) const;
   void beat_until_stopped();
   std::string next_beat();
   void send_beat(Store& store);

@@ -141,11 +141,11 @@ struct SlowWork::State {
     if (std::exchange(seen.beat, beat) != beat) seen.beat_seconds = now;
     if (std::exchange(seen.bytes, bytes) != bytes) seen.bytes_seconds = now;
     if (now - seen.beat_seconds > options.silence_seconds) {
-      throw watch->explain(call, cat("no sign of life from rank ", rank));
+      throw watch->explain(call, cat("no sign of life from rank ", watch->number_of(rank)));
     }
     if (now - seen.bytes_seconds > options.stall_seconds) {
-      throw PeerFailure(cat("rank ", rank, " has made no progress in ", name, " for ",
-                            format_duration(now - seen.bytes_seconds)));
+      throw PeerFailure(cat("rank ", watch->number_of(rank), " has made no progress in ", name,
+                            " for ", format_duration(now - seen.bytes_seconds)));
     }
   }
 

@@ -93,7 +93,8 @@ class WatchedBackend final : public GroupBackend {
     if (!collective.is_message()) return watch_->enter(group_, name, std::nullopt);
     const bool is_sent = collective.kind == CollectiveKind::kSend;
     const int peer = group_.ranks[static_cast<size_t>(collective.peer)];
-    return watch_->enter(group_, cat(name, is_sent ? " to rank " : " from rank ", peer),
+    return watch_->enter(group_,
+                         cat(name, is_sent ? " to rank " : " from rank ", watch_->number_of(peer)),
                          WatchedPeer{peer, is_sent});
   }
 

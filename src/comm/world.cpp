@@ -204,7 +204,8 @@ World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) 
     state->processes = gather(*state->store, options);
     WatchOptions watch;
     watch.rank = options.rank;
-    watch.serves_store = options.hosts_store;
+    watch.first_rank = options.first_rank;
+    watch.serves_store = options.hosts_store || options.outstays_others;
     watch.store_place = options.store_place;
     state->watch =
         std::make_shared<FailureWatch>(state->store->connect_again(), state->processes, watch);

@@ -16,9 +16,13 @@ namespace automodel::comm {
 struct WorldOptions {
   int rank = 0;
   int size = 1;
+  int first_rank = 0;              ///< what texts call rank 0, of a world that is part of a run
   std::string host = "127.0.0.1";  ///< where the store listens
   int port = 0;
-  bool hosts_store = false;       ///< this rank, and no other process, serves the store
+  bool hosts_store = false;  ///< this rank, and no other process, serves the store
+  /// fail() returns when the others have read its text, as it does with hosts_store: this process
+  /// serves the store by another world.
+  bool outstays_others = false;
   bool is_agents_store = false;   ///< torchrun's agent serves it, using c10d
   bool is_one_machine = true;     ///< of all ranks: the store may listen on the loopback
   std::string secret;             ///< of the run; the store refuses clients without it

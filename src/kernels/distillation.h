@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/cross_entropy.h"
+#include "kernels/vocabulary_rows.h"
 
 namespace automodel::kernels {
 
@@ -17,7 +18,7 @@ struct DistillationOptions {
 /// What a teacher's logits are made of, for the tokens that a student is scored on.
 struct TeacherHead {
   at::Tensor hidden;            ///< [T, its hidden size], the same tokens as the student's
-  at::Tensor weight;            ///< [V, its hidden size]
+  at::Tensor weight;            ///< [V, its hidden size], the same rows as the student's
   CrossEntropyOptions options;  ///< its scale, cap and dtype of logits
 };
 
@@ -37,10 +38,12 @@ struct DistillationLoss {
 ///
 /// with the student's logits s and the teacher's t, summed and divided by options.divisor. hidden
 /// [T, D], weight [V, D], labels [T] int64. Differentiable in the student's hidden and weight. A
-/// label outside [0, V): InputError naming it.
+/// label outside [0, V): InputError naming it. Of both weights `rows` are here; the losses are the
+/// same on every rank that has a part of them.
 DistillationLoss linear_distillation(const at::Tensor& hidden, const at::Tensor& weight,
                                      const at::Tensor& labels, const CrossEntropyOptions& options,
                                      const TeacherHead& teacher,
-                                     const DistillationOptions& distillation);
+                                     const DistillationOptions& distillation,
+                                     const VocabularyRows& rows);
 
 }  // namespace automodel::kernels

@@ -24,12 +24,15 @@ struct Maker : torch::CustomClassHolder {
 
 }  // namespace
 
-at::Tensor input_to_save(AutogradContext& context, const at::Tensor& x) {
-  std::shared_ptr<Node> node = x.grad_fn();
+bool is_made_again(const at::Tensor& x) {
+  const std::shared_ptr<Node>& node = x.grad_fn();
   const uint32_t output = x.output_nr();
-  if (node == nullptr || !(has_normed(*node, output) || has_activated(*node, output))) return x;
-  context.saved_data[kMaker] =
-      c10::IValue::make_capsule(c10::make_intrusive<Maker>(std::move(node)));
+  return node != nullptr && (has_normed(*node, output) || has_activated(*node, output));
+}
+
+at::Tensor input_to_save(AutogradContext& context, const at::Tensor& x) {
+  if (!is_made_again(x)) return x;
+  context.saved_data[kMaker] = c10::IValue::make_capsule(c10::make_intrusive<Maker>(x.grad_fn()));
   return {};
 }
 

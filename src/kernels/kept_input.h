@@ -9,6 +9,9 @@ namespace automodel::kernels {
 // of a norm or an activation, whose node keeps what it was made of anyway: the result is not kept,
 // and the node makes it again.
 
+/// Whether a fused norm or activation has returned x, so that its node can make it again.
+bool is_made_again(const at::Tensor& x);
+
 /// For forward: what the node of a product saves of its input x. That is x; or where a fused norm
 /// or activation has returned x, an undefined tensor, and its node is noted in `context`.
 at::Tensor input_to_save(torch::autograd::AutogradContext& context, const at::Tensor& x);

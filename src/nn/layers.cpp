@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "core/error.h"
 #include "kernels/embedding.h"
 #include "kernels/linear.h"
+#include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::nn {
@@ -36,14 +39,15 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
 }
 
 void Linear::add_lora(LoraOptions options) {
-  AM_CHECK(lora_ == nullptr && !options_.is_transposed);
-  LoraParameters parameters = register_lora(*this, options, options_.in_features);
-  lora_ = std::make_unique<Lora>(std::move(options), std::move(parameters));
+  AM_CHECK(!options_.is_transposed);
+  LoraParameters parameters =
+      register_lora(*this, options, options_.in_features, lora_suffix(loras_.size()));
+  loras_.push_back(std::make_unique<Lora>(std::move(options), std::move(parameters)));
 }
 
 void Linear::hold_in_four_bits(FourBitOptions options) {
   AM_CHECK(four_bits_ == nullptr && !options_.is_transposed && !weight_.requires_grad());
-  AM_CHECK(lora_ == nullptr || !lora_->options().has_magnitude);
+  AM_CHECK(loras_.empty() || !loras_[0]->options().has_magnitude);
   int64_t num_bytes = 0;
   int64_t num_rows = 0;
   for (const int64_t count : options.rows) {
@@ -63,13 +67,26 @@ at::Tensor Linear::multiply_four_bits(const at::Tensor& x) const {
       kernels::four_bit_linear(
           x.to(dtype), {weight_, four_bits_->rows, options_.in_features, four_bits_->format}, bias)
           .to(x.scalar_type());
-  return lora_ ? lora_->add_to(out, x, product_dtype_, is_training()) : out;
+  return adapted(out, x, {}, 0);
+}
+
+at::Tensor Linear::adapted(at::Tensor base, const at::Tensor& x, const at::Tensor& weight,
+                           size_t first) const {
+  for (size_t i = first; i < loras_.size(); ++i) {
+    base = loras_[i]->add_to(base, x, weight, product_dtype_, is_training());
+  }
+  return base;
 }
 
 at::Tensor Linear::product_of(const at::Tensor& x, const at::Tensor& weight,
                               const at::Tensor& bias) const {
-  return lora_ ? lora_->forward(x, weight, bias, product_dtype_, is_training())
-               : kernels::linear(x, weight, bias);
+  if (loras_.empty()) return kernels::linear(x, weight, bias);
+  const bool are_several = loras_.size() > 1;
+  // DoRA does not scale the bias, so it is added last.
+  const at::Tensor out = adapted(loras_[0]->forward(x, weight, are_several ? at::Tensor() : bias,
+                                                    product_dtype_, is_training()),
+                                 x, weight, 1);
+  return are_several && bias.defined() ? out + bias : out;
 }
 
 at::Tensor Linear::multiply(const at::Tensor& x) const {
@@ -130,18 +147,36 @@ std::pair<at::Tensor, at::Tensor> RmsNorm::add(const at::Tensor& x,
   return kernels::add_rms_norm(x, residual, weight_, options_);
 }
 
-LayerNorm::LayerNorm(int64_t dim, double eps, at::ScalarType dtype, bool has_bias) : eps_(eps) {
-  weight_ = register_parameter("weight", placeholder({dim}, dtype));
-  if (has_bias) bias_ = register_parameter("bias", placeholder({dim}, dtype));
+LayerNorm::LayerNorm(int64_t dim, const LayerNormOptions& options, at::ScalarType dtype)
+    : dim_(dim), options_(options) {
+  if (options.has_weight) weight_ = register_parameter("weight", placeholder({dim}, dtype));
+  if (options.has_bias) bias_ = register_parameter("bias", placeholder({dim}, dtype));
+}
+
+/// What the normalised x is multiplied by.
+at::Tensor LayerNorm::factor(const at::Tensor& x) const {
+  if (!options_.has_weight) return at::ones({dim_}, x.options());
+  return options_.adds_one ? weight_ + 1 : weight_;
 }
 
 at::Tensor LayerNorm::forward(const at::Tensor& x) const {
-  return left(hook_, kernels::layer_norm(entered(hook_, x), weight_, bias_, eps_));
+  const at::Tensor input = entered(hook_, x);
+  return left(hook_, kernels::layer_norm(input, factor(input), bias_, options_.eps));
 }
 
 std::pair<at::Tensor, at::Tensor> LayerNorm::add(const at::Tensor& x,
                                                  const at::Tensor& residual) const {
-  return kernels::add_layer_norm(x, residual, weight_, bias_, eps_);
+  return kernels::add_layer_norm(x, residual, factor(x), bias_, options_.eps);
+}
+
+HeadsLayerNorm::HeadsLayerNorm(int64_t num_heads, int64_t dim, double eps, at::ScalarType dtype)
+    : eps_(eps), weight_(register_parameter("weight", placeholder({num_heads, dim}, dtype))) {}
+
+at::Tensor HeadsLayerNorm::forward(const at::Tensor& x) const {
+  const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
+  const at::Tensor normed =
+      at::layer_norm(x.to(wide), {x.size(-1)}, std::nullopt, std::nullopt, eps_);
+  return (normed * weight_.to(wide)).to(x.scalar_type());
 }
 
 }  // namespace automodel::nn

@@ -53,9 +53,11 @@ class Linear final : public torch::nn::Module,
   const LinearOptions& options() const { return options_; }  ///< of the unsplit layer
 
   /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude (lora.h) after the layer's own,
-  /// which must be frozen. Call it once, before memory is allocated. Weights [out, in] only.
+  /// which must be frozen. Call it once for all parts with the same rank and scale, before memory
+  /// is allocated; names of the second call's parameters end in _2. Weights [out, in] only.
   void add_lora(LoraOptions options);
-  Lora* lora() const { return lora_.get(); }  ///< null without adapters
+  /// What add_lora() added, one after another; of different output features.
+  const std::vector<std::unique_ptr<Lora>>& loras() const { return loras_; }
 
   /// Makes the frozen parameter `weight` the bytes of 4-bit matrices (kernels/four_bit.h); weight()
   /// then cannot be multiplied. Call it once, before memory is allocated. Only for weights [out,
@@ -73,11 +75,14 @@ class Linear final : public torch::nn::Module,
   at::Tensor multiply_four_bits(const at::Tensor& x) const;
   at::Tensor product_of(const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& bias) const;
+  /// `base` with the adapters from the `first` on; `weight` is read by DoRA only.
+  at::Tensor adapted(at::Tensor base, const at::Tensor& x, const at::Tensor& weight,
+                     size_t first) const;
 
   LinearOptions options_;
   at::Tensor weight_;
   at::Tensor bias_;
-  std::unique_ptr<Lora> lora_;
+  std::vector<std::unique_ptr<Lora>> loras_;
   std::unique_ptr<FourBitOptions> four_bits_;
   std::shared_ptr<LayerHook> hook_;
   UnitHook unit_hook_;
@@ -145,10 +150,17 @@ class RmsNorm final : public Norm {
   std::shared_ptr<LayerHook> hook_;
 };
 
-/// LayerNorm: weight [dim] and, unless there is none, bias [dim].
+struct LayerNormOptions {
+  double eps = 1e-5;
+  bool has_weight = true;
+  bool has_bias = true;
+  bool adds_one = false;  ///< multiplies by 1 + weight, a sum in the weight's dtype (Nemotron)
+};
+
+/// LayerNorm: weight [dim] and bias [dim], as far as it has them.
 class LayerNorm final : public Norm {
  public:
-  LayerNorm(int64_t dim, double eps, at::ScalarType dtype, bool has_bias = true);
+  LayerNorm(int64_t dim, const LayerNormOptions& options, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x) const override;
   std::pair<at::Tensor, at::Tensor> add(const at::Tensor& x,
@@ -156,10 +168,26 @@ class LayerNorm final : public Norm {
   void set_layer_hook(std::shared_ptr<LayerHook> hook) override { hook_ = std::move(hook); }
 
  private:
-  double eps_;
+  at::Tensor factor(const at::Tensor& x) const;
+
+  int64_t dim_;
+  LayerNormOptions options_;
   at::Tensor weight_;
   at::Tensor bias_;
   std::shared_ptr<LayerHook> hook_;
+};
+
+/// LayerNorm over each head's dims with weights of its own: weight [heads, dim], no bias.
+class HeadsLayerNorm final : public torch::nn::Module {
+ public:
+  HeadsLayerNorm(int64_t num_heads, int64_t dim, double eps, at::ScalarType dtype);
+
+  /// x [..., heads, dim]; the result has its dtype.
+  at::Tensor forward(const at::Tensor& x) const;
+
+ private:
+  double eps_;
+  at::Tensor weight_;
 };
 
 }  // namespace automodel::nn

@@ -9,13 +9,17 @@
 
 namespace automodel::nn {
 
+std::string lora_suffix(size_t num_before) {
+  return num_before == 0 ? "" : cat("_", num_before + 1);
+}
+
 LoraParameters register_lora(torch::nn::Module& layer, const LoraOptions& options,
-                             int64_t in_features) {
+                             int64_t in_features, const std::string& suffix) {
   const auto num_parts = static_cast<int64_t>(options.parts.size());
   int64_t rows = 0;
   for (const LoraPart& part : options.parts) rows += part.range.count;
   const auto add = [&](const char* name, at::IntArrayRef sizes) {
-    return layer.register_parameter(name, tensor::placeholder(sizes, options.dtype));
+    return layer.register_parameter(cat(name, suffix), tensor::placeholder(sizes, options.dtype));
   };
   LoraParameters parameters;
   parameters.a = add("lora_A", {num_parts * options.rank, in_features});
@@ -69,9 +73,8 @@ at::Tensor Lora::row_factors(const at::Tensor& weight, size_t part, int64_t row)
   return magnitude / norms.to(magnitude.scalar_type());
 }
 
-/// Adds the parts' results to a layer's outputs; `weight` is used by DoRA only.
-at::Tensor Lora::adapted(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
-                         const ProductDtype& dtype, bool is_training) const {
+at::Tensor Lora::add_to(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
+                        const ProductDtype& dtype, bool is_training) const {
   std::vector<at::Tensor> columns;
   int64_t end = 0;
   int64_t row = 0;
@@ -89,12 +92,6 @@ at::Tensor Lora::adapted(const at::Tensor& base, const at::Tensor& x, const at::
   return columns.size() == 1 ? columns[0] : at::cat(columns, -1);
 }
 
-at::Tensor Lora::add_to(const at::Tensor& base, const at::Tensor& x, const ProductDtype& dtype,
-                        bool is_training) const {
-  AM_CHECK(!options_.has_magnitude);
-  return adapted(base, x, {}, dtype, is_training);
-}
-
 at::Tensor Lora::forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          const ProductDtype& dtype, bool is_training) const {
   const bool drops = is_training && options_.dropout > 0;
@@ -104,7 +101,7 @@ at::Tensor Lora::forward(const at::Tensor& x, const at::Tensor& weight, const at
     for (const LoraPart& part : options_.parts) factors.ranges.push_back(part.range);
     return kernels::lora_linear(x, weight, bias, factors);
   }
-  const at::Tensor out = adapted(kernels::linear(x, weight, {}), x, weight, dtype, is_training);
+  const at::Tensor out = add_to(kernels::linear(x, weight, {}), x, weight, dtype, is_training);
   return bias.defined() ? out + bias : out;
 }
 

@@ -53,10 +53,14 @@ struct LoraParameters {
   at::Tensor magnitude;  ///< undefined without DoRA
 };
 
+/// What the names of the parameters of a layer's adapters end in, after those that it has already:
+/// "", "_2", "_3".
+std::string lora_suffix(size_t num_before);
+
 /// Registers the parameters, without memory, of adapters of a layer with this number of input
-/// features.
+/// features; their names end in `suffix`.
 LoraParameters register_lora(torch::nn::Module& layer, const LoraOptions& options,
-                             int64_t in_features);
+                             int64_t in_features, const std::string& suffix = "");
 
 /// Computes a frozen layer with adapters: for part p, x W_p^T + scale * (x A_p^T) B_p^T; with DoRA
 /// multiplied by magnitude / norm of the rows of W_p + scale * B_p A_p.
@@ -70,9 +74,10 @@ class Lora final {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                      const ProductDtype& dtype, bool is_training) const;
 
-  /// forward() given the frozen layer's result `base` [..., out]; without DoRA.
-  at::Tensor add_to(const at::Tensor& base, const at::Tensor& x, const ProductDtype& dtype,
-                    bool is_training) const;
+  /// forward() given the frozen layer's result `base` [..., out] without bias; only DoRA reads the
+  /// weight.
+  at::Tensor add_to(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
+                    const ProductDtype& dtype, bool is_training) const;
 
   /// Operands whose single product equals forward() without bias and dropout: x [T, in] becomes [T,
   /// in + r] and weight [out, in] becomes [out, in + r]. For a layer of one part whose product is
@@ -88,8 +93,6 @@ class Lora final {
   at::Tensor mask(const at::Tensor& x, const LoraPart& part) const;
   at::Tensor update(const at::Tensor& x, size_t part, int64_t row, const ProductDtype& dtype,
                     bool is_training) const;
-  at::Tensor adapted(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
-                     const ProductDtype& dtype, bool is_training) const;
   at::Tensor row_factors(const at::Tensor& weight, size_t part, int64_t row) const;
 
   LoraOptions options_;

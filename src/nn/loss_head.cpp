@@ -10,6 +10,9 @@ class LocalLossHead final : public LossHead {
                   const kernels::CrossEntropyOptions& options) override {
     return kernels::linear_cross_entropy(hidden, weight, labels, options);
   }
+  std::shared_ptr<const kernels::VocabularyRows> rows() const override {
+    return kernels::whole_vocabulary();
+  }
 };
 
 }  // namespace

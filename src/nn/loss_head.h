@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "kernels/cross_entropy.h"
+#include "kernels/vocabulary_rows.h"
 
 namespace automodel::nn {
 
@@ -18,6 +19,9 @@ class LossHead {
   virtual at::Tensor loss(const at::Tensor& hidden, const at::Tensor& weight,
                           const at::Tensor& labels,
                           const kernels::CrossEntropyOptions& options) = 0;
+
+  /// The rows of the vocabulary that the weight has, for a head that takes this one's place.
+  virtual std::shared_ptr<const kernels::VocabularyRows> rows() const = 0;
 };
 
 /// A model whose logits can be rounded to a dtype before the loss, as a policy that casts a model's

@@ -131,7 +131,9 @@ class RecordedFlight final {
     if (!std::all_of(out_.begin(), out_.end(), [&](unsigned char it) { return it == poison_; })) {
       mistake("its output was written while it was under way");
     }
-    std::memcpy(out_.begin(), result_.const_data_ptr(), result_.nbytes());
+    if (result_.nbytes() > 0) {
+      std::memcpy(out_.begin(), result_.const_data_ptr(), result_.nbytes());
+    }
   }
 
  private:

@@ -10,6 +10,8 @@
 #include "distributed/engine/sharded_engine.h"
 #include "distributed/groups/sharding_groups.h"
 #include "distributed/toy_modules.h"
+#include "kernels/linear.h"
+#include "kernels/norm.h"
 #include "support/errors.h"
 
 namespace automodel::distributed {
@@ -130,6 +132,42 @@ TEST(FullyShardTest, AParameterSharedAcrossUnitsIsRefusedAndWithinOneIsTakenOnce
       << text;
   Tied joint;
   EXPECT_EQ(fully_shard(joint, ShardingGroups::of(alone())).parameters()[0].numel, 65);
+}
+
+/// x, normed.
+struct Normed final : HookedToy {
+  Normed() { weight_ = make("weight", {6}, 0.2); }
+  at::Tensor run(const at::Tensor& x) override {
+    return kernels::rms_norm(x.mul(2), weight_, {.eps = 1e-6});
+  }
+  at::Tensor weight_;
+};
+
+/// The product of a normed input and a head of its own.
+struct NormedThenMultiplied final : HookedToy {
+  NormedThenMultiplied() {
+    head_ = make("head", {5, 6}, 0.4);
+    norm = register_module("norm", std::make_shared<Normed>());
+  }
+  at::Tensor run(const at::Tensor& x) override {
+    return kernels::linear(norm->forward(x), head_, {});
+  }
+  at::Tensor head_;
+  std::shared_ptr<Normed> norm;
+};
+
+/// The product's backward runs before the unit below is gathered for its own.
+TEST(FullyShardTest, AProductMayTakeTheNormThatAUnitEndsWith) {
+  NormedThenMultiplied plain;
+  plain.forward(toy_input(0)).pow(2).mean().backward();
+  std::map<std::string, at::Tensor> wanted;
+  for (const auto& item : plain.named_parameters()) wanted[item.key()] = item.value().grad();
+  NormedThenMultiplied sharded;
+  fully_shard(*sharded.norm, ShardingGroups::of(alone()));
+  fully_shard(sharded, ShardingGroups::of(alone()));
+  const ShardedEngine engine(sharded);
+  sharded.forward(toy_input(0)).pow(2).mean().backward();
+  expect_gradients(engine, wanted);
 }
 
 TEST(FullyShardTest, AUnitsLifeInAStep) {

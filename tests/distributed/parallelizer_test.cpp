@@ -87,6 +87,9 @@ class ListeningHead final : public nn::LossHead {
     logits_dtype = options.logits_dtype;
     return at::linear(hidden, weight).sum();
   }
+  std::shared_ptr<const kernels::VocabularyRows> rows() const override {
+    return kernels::whole_vocabulary();
+  }
 
   std::optional<at::ScalarType> logits_dtype;
 };

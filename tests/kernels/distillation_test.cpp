@@ -45,7 +45,7 @@ Operation fused(const Problem& problem) {
     teacher.hidden = teacher.hidden.to(in[0].scalar_type());
     teacher.weight = teacher.weight.to(in[0].scalar_type());
     const auto loss = linear_distillation(in[0], in[1], labels_of(problem.tokens), problem.options,
-                                          teacher, problem.distillation);
+                                          teacher, problem.distillation, *whole_vocabulary());
     return Tensors{loss.total, loss.ce, loss.kd};
   };
 }
@@ -152,7 +152,8 @@ TEST(LinearDistillation, ATokenThatBothModelsRuleOutAddsNothing) {
       *weight = weight->narrow(0, 0, vocab_size).contiguous();
     }
     in[0].requires_grad_();
-    const auto loss = linear_distillation(in[0], in[1], labels, {}, teacher, {.temperature = 2});
+    const auto loss = linear_distillation(in[0], in[1], labels, {}, teacher, {.temperature = 2},
+                                          *whole_vocabulary());
     loss.total.backward();
     return Tensors{loss.ce, loss.kd, in[0].grad()};
   };
@@ -167,7 +168,9 @@ TEST(LinearDistillation, ATokenThatBothModelsRuleOutAddsNothing) {
 TEST(LinearDistillation, GivesZeroWithZeroGradientsWithoutLabels) {
   const at::Tensor labels = at::full({20}, -100, at::kLong);
   const Operation operation = [&](const Tensors& in) {
-    return Tensors{linear_distillation(in[0], in[1], labels, {}, teacher_of(20), {}).total};
+    return Tensors{
+        linear_distillation(in[0], in[1], labels, {}, teacher_of(20), {}, *whole_vocabulary())
+            .total};
   };
   for (const at::Tensor& tensor : differentiate(operation, inputs(20), at::kFloat)) {
     EXPECT_TRUE(tensor.eq(0).all().item<bool>());
@@ -179,7 +182,8 @@ TEST(LinearDistillation, AFrozenHeadStillTeachesHiddenStates) {
   const auto gradient = [&](bool is_trained) {
     const at::Tensor hidden = in[0].clone().requires_grad_();
     const at::Tensor weight = in[1].clone().requires_grad_(is_trained);
-    const auto loss = linear_distillation(hidden, weight, labels_of(50), {}, teacher_of(50), {});
+    const auto loss = linear_distillation(hidden, weight, labels_of(50), {}, teacher_of(50), {},
+                                          *whole_vocabulary());
     loss.total.backward();
     return hidden.grad();
   };
@@ -189,7 +193,8 @@ TEST(LinearDistillation, AFrozenHeadStillTeachesHiddenStates) {
 TEST(LinearDistillation, NamesALabelOutsideTheVocabulary) {
   const Tensors in = inputs(4);
   try {
-    linear_distillation(in[0], in[1], at::full({4}, 91, at::kLong), {}, teacher_of(4), {});
+    linear_distillation(in[0], in[1], at::full({4}, 91, at::kLong), {}, teacher_of(4), {},
+                        *whole_vocabulary());
     ADD_FAILURE() << "no error";
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(), "label 91 is outside the vocabulary of 91 tokens");

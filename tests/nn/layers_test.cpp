@@ -72,7 +72,7 @@ TEST(RmsNorm, AddGivesTheSumAndItsNorm) {
 }
 
 TEST(LayerNorm, AddGivesTheSumAndItsNorm) {
-  nn::LayerNorm norm(4, 1e-5, at::kFloat);
+  nn::LayerNorm norm(4, {}, at::kFloat);
   fill(norm);
   const at::Tensor x = at::arange(8, at::kFloat).view({2, 4});
   const at::Tensor residual = at::ones({2, 4});

@@ -69,14 +69,18 @@ class GraphWalk final {
           collect(edges[i].function, seen, fork.parameters);
         }
       }
-      if (fork.parameters.empty()) continue;
       fork.node = node->getptr();
+      if (fork.parameters.empty()) {
+        others.push_back(std::move(fork));
+        continue;
+      }
       fork.arrived = std::make_shared<variable_list>();
       forks.push_back(std::move(fork));
     }
   }
 
   std::vector<GraphFork> forks;
+  std::vector<GraphFork> others;  ///< nodes that lead to the input and to no parameter
 
  private:
   /// Visits children before parents, without recursion: graphs are thousands of nodes deep.
@@ -145,13 +149,16 @@ std::pair<at::Tensor, WeightBackward> stage_backward_input(const StageGraph& gra
   rest.state_->graph = graph;
   if (!graph.input.defined()) return {at::Tensor(), std::move(rest)};
   const auto input = torch::autograd::impl::grad_accumulator(graph.input);
-  rest.state_->forks = GraphWalk(graph.output.grad_fn(), input.get()).forks;
+  GraphWalk walk(graph.output.grad_fn(), input.get());
+  rest.state_->forks = std::move(walk.forks);
   for (const GraphFork& fork : rest.state_->forks) {
     fork.node->add_pre_hook(std::make_unique<ArrivalHook>(fork.arrived));
   }
   const variable_list gradients =
       torch::autograd::grad({graph.output}, {graph.input}, {gradient_of_output(graph)}, true);
   for (GraphFork& fork : rest.state_->forks) fork.cut_off_input();
+  // A fork may keep one of these, to make its own input again; nothing behind it is needed.
+  for (GraphFork& other : walk.others) other.cut_off_input();
   rest.state_->graph.output.reset();  // the forks keep what is needed of the graph
   return {gradients[0], std::move(rest)};
 }

@@ -11,6 +11,7 @@
 #include "distributed/autograd/when_differentiated.h"
 #include "distributed/fsdp/fully_shard_state.h"
 #include "distributed/groups/sharding_groups.h"
+#include "kernels/kept_input.h"
 
 namespace automodel::distributed {
 
@@ -151,8 +152,11 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
     return out;
   }
   if (!tree.is_in_backward) tree.forward_order.push_back(this);
-  for (const at::Tensor& tensor : out) {
+  for (at::Tensor& tensor : out) {
     if (!tensor.requires_grad()) continue;
+    // Whoever makes a norm's result again reads the norm's weight, before the hook on that result
+    // has gathered it. Of a view nothing is made again.
+    if (kernels::is_made_again(tensor)) tensor = tensor.view_as(tensor);
     tensor.register_hook([this, is_outermost](const at::Tensor&) {
       tree_->is_in_backward = true;
       if (is_outermost && !std::exchange(tree_->is_sweep_queued, true)) {

@@ -159,7 +159,7 @@ void PipelineExecutor::forward(Pass& pass, const PipelineAction& action) {
   counts_.forwards += 1;
   if (!pass.is_training) {
     const at::Tensor output = own.run(batch, action.microbatch, input);
-    if (is_end) pass.loss += own.loss(batch, output).item<double>();
+    if (is_end) pass.loss += own.loss(batch, action.microbatch, output).item<double>();
     if (!is_end) pass_on(pass, action, action.stage + 1, output);
     return;
   }
@@ -183,7 +183,8 @@ void PipelineExecutor::backward(Pass& pass, const PipelineAction& action, bool i
   if (!is_end) {
     graph.output_gradient = take_input(pass, action).to(kept.output.scalar_type());
   } else {
-    graph.output = own.loss(pass.batches[static_cast<size_t>(action.microbatch)], kept.output);
+    graph.output = own.loss(pass.batches[static_cast<size_t>(action.microbatch)], action.microbatch,
+                            kept.output);
     pass.loss += graph.output.item<double>();
   }
   kept.input.reset();

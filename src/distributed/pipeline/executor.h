@@ -28,7 +28,7 @@ class PipelineStage {
   /// `microbatch` counts within the batch.
   virtual at::Tensor run(const tensor::Batch& batch, int microbatch, const at::Tensor& input) = 0;
   /// Sum of the cross-entropies of the final hidden states: a float32 scalar. Last stage only.
-  virtual at::Tensor loss(const tensor::Batch& batch, const at::Tensor& hidden) = 0;
+  virtual at::Tensor loss(const tensor::Batch& batch, int microbatch, const at::Tensor& hidden) = 0;
   /// Sizes of the hidden states that the stage receives and sends.
   virtual std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const = 0;
   /// The owner of the stage's parameters.

@@ -144,6 +144,7 @@ class ModuleSplitter final {
     }
     split_heads();
     for (const TpLayer& layer : find_tp_layers(module_, model_.keys)) split(layer);
+    if (sequence_parallel) gather_after_final_norm();
     if (plan_.splits_vocabulary) {
       result_.loss_head =
           make_vocab_parallel_loss_head(stream_->group, model_.vocab_size, !sequence_parallel);
@@ -204,13 +205,18 @@ class ModuleSplitter final {
         split_linear(layer, *linear, *style);
         return;
       }
-    } else if (auto* norm = dynamic_cast<nn::Norm*>(layer.module)) {
-      if (layer.fqn == model_.plan.final_norm && stream_->is_sequence_split) {
-        norm->set_layer_hook(std::make_shared<FinalNormHook>(
-            stream_, plan_.splits_vocabulary ? OutputGradient::kSummand : OutputGradient::kWhole));
-      }
     }
     keep_whole(layer);
+  }
+
+  /// The last norm is found by its name: it may have no parameters.
+  void gather_after_final_norm() {
+    for (const auto& item : module_.named_modules("", false)) {
+      auto* norm = dynamic_cast<nn::Norm*>(item.value().get());
+      if (norm == nullptr || item.key() != model_.plan.final_norm) continue;
+      norm->set_layer_hook(std::make_shared<FinalNormHook>(
+          stream_, plan_.splits_vocabulary ? OutputGradient::kSummand : OutputGradient::kWhole));
+    }
   }
 
   VocabRange vocab_range() const { return VocabRange::of(model_.vocab_size, rank_, num_ranks_); }
@@ -291,20 +297,22 @@ class ModuleSplitter final {
       }
       resize(name, 0, local);
     }
-    if (linear.lora() != nullptr) split_adapters(layer, linear, groups);
+    for (size_t i = 0; i < linear.loras().size(); ++i) split_adapters(layer, linear, i, groups);
   }
 
   /// Splits the adapters of split output features: every rank holds A whole and the rows of B for
   /// its features. The gradient of A is the sum over the ranks.
-  void split_adapters(const TpLayer& layer, nn::Linear& linear,
+  void split_adapters(const TpLayer& layer, nn::Linear& linear, size_t index,
                       const std::vector<int64_t>& groups) {
-    const std::string b = cat(layer.fqn, ".", kLoraB);
-    keep_whole(cat(layer.fqn, ".", kLoraA), true);
-    AM_CHECK(!linear.lora()->options().has_magnitude, "DoRA's lengths are of whole rows");
+    nn::Lora& lora = *linear.loras()[index];
+    const std::string suffix = nn::lora_suffix(index);
+    const std::string b = cat(layer.fqn, ".", kLoraB, suffix);
+    keep_whole(cat(layer.fqn, ".", kLoraA, suffix), true);
+    AM_CHECK(!lora.options().has_magnitude, "DoRA's lengths are of whole rows");
     std::vector<kernels::OutputRange> ranges;
     int64_t row = 0;    // in the whole B
     int64_t local = 0;  // in this rank's B
-    for (const nn::LoraPart& part : linear.lora()->options().parts) {
+    for (const nn::LoraPart& part : lora.options().parts) {
       kernels::OutputRange own;
       int64_t begin = 0;
       int64_t local_output = 0;
@@ -325,14 +333,14 @@ class ModuleSplitter final {
       ranges.push_back(own);
     }
     resize(b, 0, local);
-    linear.lora()->keep_outputs(ranges);
+    lora.keep_outputs(ranges);
   }
 
   /// Splits the columns of the weight and of the adapters' A. A bias stays whole, and so does B,
   /// whose gradient is the sum over the ranks.
   void split_columns(const TpLayer& layer, int64_t count) {
     for (const std::string& name : parameters_of(layer)) {
-      const bool is_b = name.ends_with(kLoraB);
+      const bool is_b = name.find(cat(".", kLoraB)) != std::string::npos;
       const bool has_columns = parameter(name).dim() == 2 && !is_b;
       if (!has_columns) {
         keep_whole(name, is_b || stream_->is_sequence_split);

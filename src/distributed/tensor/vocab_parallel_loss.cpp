@@ -102,6 +102,51 @@ struct VocabParallelCrossEntropy : torch::autograd::Function<VocabParallelCrossE
   }
 };
 
+class SplitVocabulary final : public kernels::VocabularyRows {
+ public:
+  SplitVocabulary(comm::ProcessGroup group, int64_t vocab_size, bool sums_hidden_gradient)
+      : group_(std::move(group)),
+        vocab_size_(vocab_size),
+        range_(VocabRange::of(vocab_size, group_.rank(), group_.size())),
+        sums_hidden_gradient_(sums_hidden_gradient) {}
+
+  int64_t first() const override { return range_.first; }
+  int64_t vocab_size(const at::Tensor&) const override { return vocab_size_; }
+
+  at::Tensor of(const at::Tensor& weight) const override {
+    AM_CHECK(weight.size(0) == range_.stored, "the head's weight has ", weight.size(0),
+             " rows, not ", range_.stored);
+    return weight.narrow(0, 0, range_.count);
+  }
+
+  at::Tensor part_of(const at::Tensor& whole) const override {
+    const at::Tensor part = at::zeros({range_.stored, whole.size(1)}, whole.options());
+    of(part).copy_(whole.narrow(0, range_.first, range_.count));
+    return part;
+  }
+
+  at::Tensor log_softmax(const at::Tensor& logits) const override {
+    const at::Tensor own = at::logsumexp(logits, {1});
+    const at::Tensor all = at::empty({group_.size(), own.size(0)}, own.options());
+    group_.all_gather(all, own);
+    return logits - at::logsumexp(all, {0}).unsqueeze(1);
+  }
+
+  void sum(const at::Tensor& numbers) const override {
+    group_.all_reduce(numbers, comm::ReduceOp::kSum);
+  }
+
+  void sum_input_gradient(const at::Tensor& gradient) const override {
+    if (sums_hidden_gradient_) group_.all_reduce(gradient, comm::ReduceOp::kSum);
+  }
+
+ private:
+  comm::ProcessGroup group_;
+  int64_t vocab_size_;
+  VocabRange range_;
+  bool sums_hidden_gradient_;
+};
+
 class VocabParallelLossHead final : public nn::LossHead {
  public:
   VocabParallelLossHead(comm::ProcessGroup group, int64_t vocab_size, bool sums_hidden_gradient)
@@ -123,6 +168,10 @@ class VocabParallelLossHead final : public nn::LossHead {
         at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
     return VocabParallelCrossEntropy::apply(hidden.contiguous(), weight, labels.contiguous(),
                                             &options, &place_, has_gradients);
+  }
+
+  std::shared_ptr<const kernels::VocabularyRows> rows() const override {
+    return std::make_shared<SplitVocabulary>(group_, vocab_size_, place_.sums_hidden_gradient);
   }
 
  private:

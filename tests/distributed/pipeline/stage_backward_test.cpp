@@ -15,8 +15,8 @@
 namespace automodel::distributed {
 namespace {
 
-constexpr const char* kFamilies[] = {"llama_default", "qwen3_tied", "gemma2",      "gpt2",
-                                     "olmo2",         "granite",    "phi3_default"};
+constexpr const char* kFamilies[] = {"llama_default", "qwen3_tied",   "gemma2", "gpt2",    "olmo2",
+                                     "granite",       "phi3_default", "olmo",   "gpt_neox"};
 
 /// A stage's graph from a leaf, and the gradient that comes back from behind.
 struct StageRun {
@@ -37,7 +37,7 @@ struct StageRun {
     }
     graph.output = stage.run(batch, 0, graph.input);
     if (is_last) {
-      graph.output = stage.loss(batch, graph.output);
+      graph.output = stage.loss(batch, 0, graph.output);
     } else {
       graph.output_gradient =
           at::linspace(0, 3, graph.output.numel(), options).cos().view(graph.output.sizes());

@@ -102,7 +102,7 @@ class StagedModel final : public PipelineStage {
   at::Tensor run(const tensor::Batch& batch, int, const at::Tensor& input) override {
     return model_->run_stage(batch, input);
   }
-  at::Tensor loss(const tensor::Batch& batch, const at::Tensor& hidden) override {
+  at::Tensor loss(const tensor::Batch& batch, int, const at::Tensor& hidden) override {
     return model_->loss_of_hidden(batch, hidden, 1.0, -100);
   }
   std::vector<int64_t> hidden_sizes(const tensor::Batch& batch) const override {
