@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "checkpoint/quantized_tensor.h"
+#include "checkpoint/staged_read.h"
 #include "core/error.h"
-#include "tensor/shard_runs.h"
 
 namespace automodel::checkpoint {
 
@@ -94,27 +94,11 @@ void read_float8(const QuantizedTensor& tensor, const SafetensorsFile& weight_fi
   const at::Tensor bytes =
       at::empty({piece}, at::TensorOptions().dtype(tensor.weight.entry->dtype));
   const at::Tensor values = at::empty({piece}, at::TensorOptions().dtype(at::kFloat));
-  int64_t staged_from = 0;  // in out
-  int64_t staged = 0;
-  const auto flush = [&] {
-    if (staged == 0) return;
-    out.narrow(0, staged_from, staged).copy_(values.narrow(0, 0, staged));
-    staged_from += staged;
-    staged = 0;
-  };
-  for (tensor::ShardRunCursor runs(spec); !runs.is_at_end(); runs.step()) {
-    const tensor::ShardRun& run = runs.run();
-    for (int64_t done = 0; done < run.numel;) {
-      const int64_t count = std::min(run.numel - done, piece - staged);
-      weight_file.read_elements(*tensor.weight.entry, run.global + done, bytes.narrow(0, 0, count));
-      decoder.decode(static_cast<const uint8_t*>(bytes.const_data_ptr()), run.global + done, count,
-                     values.mutable_data_ptr<float>() + staged);
-      staged += count;
-      done += count;
-      if (staged == piece) flush();
-    }
-  }
-  flush();
+  read_by_staging(spec, values, out, [&](int64_t first, int64_t count, int64_t place) {
+    weight_file.read_elements(*tensor.weight.entry, first, bytes.narrow(0, 0, count));
+    decoder.decode(static_cast<const uint8_t*>(bytes.const_data_ptr()), first, count,
+                   values.mutable_data_ptr<float>() + place);
+  });
 }
 
 /// The sixteen values of a 4-bit float with two bits of exponent and one of mantissa.

@@ -135,9 +135,9 @@ std::vector<std::string> check_weights(const HfFolder& folder, const tensor::Key
 /// config: ..." with the first ten names of each kind.
 ///
 /// Accepted silently: a tied lm_head that is absent or equal to the embedding, names with or
-/// without the base model's prefix (`model.`, `transformer.`), buffers that old versions saved
-/// (rotary inv_freq, GPT-2's masks). With a warning: an absent untied lm_head is made from the
-/// embedding, as upstream does.
+/// without the base model's prefix (`model.`, `transformer.`, `gpt_neox.`), buffers that old
+/// versions saved (rotary inv_freq, GPT-2's and GPT-NeoX's masks). With a warning: an absent untied
+/// lm_head is made from the embedding, as upstream does.
 LoadReport load_weights(const HfFolder& folder, const tensor::KeyMap& keys,
                         std::span<const tensor::FlatShard> shards, const LoadOptions& options);
 

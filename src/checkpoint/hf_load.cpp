@@ -16,12 +16,13 @@ namespace automodel::checkpoint {
 namespace {
 
 constexpr size_t kNamesShown = 10;
-constexpr std::array<std::string_view, 2> kBasePrefixes = {"model.", "transformer."};
+constexpr std::array<std::string_view, 3> kBasePrefixes = {"model.", "transformer.", "gpt_neox."};
 
 /// Buffers that older versions of transformers saved and that are computed here.
 bool is_known_buffer(std::string_view name) {
-  return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
-         name.ends_with(".attn.masked_bias");
+  return std::ranges::any_of(std::array{"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
+                                        ".attention.bias", ".attention.masked_bias"},
+                             [&](const char* end) { return name.ends_with(end); });
 }
 
 /// Floats, and the whole numbers of tables.
@@ -154,12 +155,13 @@ void check_redundant_head(const HfFolder& folder, const std::string& head_name,
 }  // namespace
 
 bool is_head_name(std::string_view name) {
-  return name == "lm_head.weight" || name == "head.weight" || name.ends_with(".lm_head.weight");
+  return name == "lm_head.weight" || name == "head.weight" || name == "embed_out.weight" ||
+         name.ends_with(".lm_head.weight");
 }
 
 bool is_embedding_name(std::string_view name) {
   return std::ranges::any_of(
-      std::array{"embed_tokens.weight", "wte.weight", "embed.weight"},
+      std::array{"embed_tokens.weight", "wte.weight", "embed.weight", "embed_in.weight"},
       [&](const char* own) { return name == own || name.ends_with(cat(".", own)); });
 }
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "checkpoint/staged_read.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "tensor/shard_runs.h"
@@ -123,28 +124,11 @@ void SafetensorsFile::read_shard(const TensorEntry& entry, const tensor::ShardSp
     }
     return;
   }
-  // Runs are collected into pieces, so that many short ones need few conversions or copies.
   const int64_t piece = std::min(piece_for(out), std::max<int64_t>(out.numel(), 1));
   const at::Tensor staging = at::empty({piece}, at::TensorOptions().dtype(entry.dtype));
-  int64_t staged_from = 0;  // in out
-  int64_t staged = 0;
-  const auto flush = [&] {
-    if (staged == 0) return;
-    out.narrow(0, staged_from, staged).copy_(staging.narrow(0, 0, staged));
-    staged_from += staged;
-    staged = 0;
-  };
-  for (tensor::ShardRunCursor runs(spec); !runs.is_at_end(); runs.step()) {
-    const tensor::ShardRun& run = runs.run();
-    for (int64_t done = 0; done < run.numel;) {
-      const int64_t count = std::min(run.numel - done, piece - staged);
-      read_bytes(offset_of(run.global + done), bytes_of(staging.narrow(0, staged, count)));
-      staged += count;
-      done += count;
-      if (staged == piece) flush();
-    }
-  }
-  flush();
+  read_by_staging(spec, staging, out, [&](int64_t first, int64_t count, int64_t place) {
+    read_bytes(offset_of(first), bytes_of(staging.narrow(0, place, count)));
+  });
 }
 
 at::Tensor SafetensorsFile::read(std::string_view name) const {

@@ -37,11 +37,10 @@ constexpr const char* kDescription =
     "Under torchrun, srun or mpirun, start `automodel run recipe.yaml` once per rank.";
 
 constexpr const char* kFooter =
-    "\nExit status: 0 done; 1 a bug in automodel; 2 wrong recipe or arguments; 3 wrong data, "
-    "weights or\n"
-    "checkpoint; 4 a rank failed; 5 non-finite loss or gradient; 6 right, but not in this "
-    "version;\n"
-    "75 saved after a preemption signal, start again to continue; 128+n killed by signal n.";
+    "\nExit status: 0 done; 1 a bug in automodel; 2 wrong recipe or arguments; 3 wrong data,\n"
+    "weights or checkpoint; 4 a rank failed; 5 non-finite loss or gradient, or spikes that do not\n"
+    "end; 6 right, but not in this version; 75 saved after a preemption signal, start again to\n"
+    "continue; 128+n killed by signal n.";
 
 constexpr const char* kPlanFooter =
     "Prints the mesh and its groups, the units that are gathered and freed together, what a rank "
@@ -307,7 +306,8 @@ class RenderChatCommand final {
 
   explicit RenderChatCommand(CLI::App& command) {
     command.add_option("--template", path_,
-                       "Jinja file (default: every line's own string `template`)");
+                       "Jinja file, tokenizer_config.json, or a folder that has either (default: "
+                       "every line's own string `template`)");
     command.add_option("--repeat", repeat_,
                        "render every line so often, and print the `seconds` of one");
     command.footer(

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "chat/chat_template.h"
+#include "chat/template_file.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -104,7 +105,10 @@ Json render_line(const std::optional<chat::ChatTemplate>& of_file, const Json& l
 
 int render_chat_lines(const std::string& path, int64_t repeat) {
   std::optional<chat::ChatTemplate> of_file;
-  if (!path.empty()) of_file.emplace(read_file(path), path);
+  if (!path.empty()) {
+    chat::TemplateText source = chat::read_template(path);
+    of_file.emplace(source.text, std::move(source.name));
+  }
   std::ios::sync_with_stdio(false);
   std::string text;
   for (int64_t number = 1; std::getline(std::cin, text); ++number) {

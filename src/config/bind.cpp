@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "config/other_names.h"
 #include "core/text.h"
 
 namespace automodel::config::bind_detail {
@@ -135,7 +136,7 @@ void check_keys(const Node& node, const std::vector<std::string>& fields,
       diagnostics.warning_at_key(child, cat("'", child.key(), "' is ignored: ", legacy->reason));
       continue;
     }
-    std::string hint = did_you_mean(child.key(), valid);
+    std::string hint = hint_for_key(child.key(), valid);
     if (hint.empty() && !valid.empty() && valid.size() <= kMostListed) {
       hint = cat("; the keys here are ", join(valid, ", "));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "config/other_names.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -270,7 +271,7 @@ std::string explain(const Json& schema, std::string_view dotted_key) {
       if (!texts.empty()) return join(texts, "\n");
       const std::vector<std::string> keys = keys_of(*at);
       const std::string where = path.empty() ? "a recipe" : cat("'", path, "'");
-      std::string hint = did_you_mean(key, keys);
+      std::string hint = hint_for_key(key, keys);
       if (hint.empty() && !keys.empty()) hint = cat("; its keys are ", join(keys, ", "));
       throw UserError(cat("no key '", key, "' in ", where, hint));
     }

@@ -14,13 +14,6 @@ namespace automodel::datasets {
 
 namespace {
 
-/// Whether a file holds a tokenizer's configuration and not the template itself.
-bool is_configuration(std::string_view text) {
-  text = trim(text);
-  return text.starts_with('{') && !text.starts_with("{%") && !text.starts_with("{{") &&
-         !text.starts_with("{#");
-}
-
 TemplateText own_template(const std::optional<std::string>& own, const std::string& tokenizer) {
   if (own) return {*own, cat("chat template of ", tokenizer)};
   throw UserError(cat("tokenizer ", tokenizer,
@@ -92,15 +85,6 @@ std::optional<std::pair<size_t, size_t>> added_range(const std::vector<int64_t>&
   return std::pair{begin, end};
 }
 
-/// Tokens before trailing padding; see format_prompt_completion.
-int64_t content_length(const std::vector<int64_t>& ids, int64_t pad_id,
-                       std::optional<int64_t> eos_id) {
-  auto end = static_cast<int64_t>(ids.size());
-  while (end > 0 && ids[static_cast<size_t>(end - 1)] == pad_id) --end;
-  if (eos_id == pad_id) return std::min(end + 1, static_cast<int64_t>(ids.size()));
-  return end;
-}
-
 }  // namespace
 
 TemplateText named_template(const std::string& source) {
@@ -112,9 +96,7 @@ TemplateText named_template(const std::string& source) {
     throw UserError(
         cat("chat_template: '", source, "' is neither a template nor the path of a file"));
   }
-  std::string text = read_file(source);
-  if (is_configuration(text)) text = Json::parse(text, source).at("chat_template").as_string();
-  return {std::move(text), source};
+  return chat::read_template(source);
 }
 
 TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "chat/chat_template.h"
+#include "chat/template_file.h"
 #include "datasets/format.h"
 #include "datasets/text_encoder.h"
 
@@ -30,13 +31,9 @@ enum class TemplateUse {
 /// The use for a dataset whose options may name a template.
 TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required);
 
-/// A template's text, and its name in errors.
-struct TemplateText {
-  std::string text;
-  std::string name;
-};
+using chat::TemplateText;
 
-/// The template that options name: a template's text, or a file that contains one. Throws
+/// The template that options name: a template's text, or a file or folder that contains one. Throws
 /// UserError.
 TemplateText named_template(const std::string& source);
 

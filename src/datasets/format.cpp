@@ -24,8 +24,8 @@ std::vector<int64_t> truncate(const TextEncoder& encoder, std::string_view text,
   return ids;
 }
 
-/// Tokens before trailing padding. When padding and end of sequence are one id, the first of the
-/// trailing run is a real end of sequence.
+}  // namespace
+
 int64_t content_length(const std::vector<int64_t>& ids, int64_t pad_id,
                        std::optional<int64_t> eos_id) {
   auto end = static_cast<int64_t>(ids.size());
@@ -33,8 +33,6 @@ int64_t content_length(const std::vector<int64_t>& ids, int64_t pad_id,
   if (eos_id == pad_id) return std::min(end + 1, static_cast<int64_t>(ids.size()));
   return end;
 }
-
-}  // namespace
 
 int64_t sample_pad_id(const TextEncoder& encoder) {
   const std::optional<int64_t> pad = encoder.pad_token_id();

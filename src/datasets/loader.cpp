@@ -37,17 +37,33 @@ DataLoader::DataLoader(std::unique_ptr<const Dataset> dataset, const DataloaderC
 
 std::unique_ptr<const RowSampler> DataLoader::make_sampler(const DataloaderConfig& config) const {
   AM_CHECK(batch_size_ > 0, "batch_size is ", batch_size_);
-  const SamplerOptions options{checked(dataset_).size(), context_.num_replicas, context_.rank,
-                               shuffle_, context_.seed};
+  const SamplerOptions options{
+      checked(dataset_).size(), context_.num_replicas, context_.rank, shuffle_, context_.seed,
+      context_.dataset};
   if (config.dataloader_type) {
     return std::make_unique<MegatronSampler>(*config.dataloader_type, batch_size_, options);
   }
-  if (!config.group_by_length) return std::make_unique<DistributedSampler>(options);
+  if (!config.group_by_length) {
+    warn_of_rows_left_out(options.num_rows);
+    return std::make_unique<DistributedSampler>(options);
+  }
   std::vector<int64_t> lengths(static_cast<size_t>(options.num_rows));
   run_tasks(lengths.size(), static_cast<int>(num_threads_), [&](size_t row) {
     lengths[row] = std::ssize(dataset_->at(static_cast<int64_t>(row)).input_ids);
   });
   return std::make_unique<LengthGroupedSampler>(lengths, batch_size_, options);
+}
+
+/// In order, it is the same rows in every epoch.
+void DataLoader::warn_of_rows_left_out(int64_t num_rows) const {
+  const int64_t num_left = num_rows % context_.num_replicas;
+  if (shuffle_ || num_left == 0 || num_rows < context_.num_replicas) return;
+  if (context_.reporter == nullptr) return;
+  context_.reporter->warning(
+      cat(context_.dataset, ": ",
+          num_left == 1 ? "the last sample" : cat("the last ", num_left, " samples"), " of ",
+          num_rows, num_left == 1 ? " is" : " are", " left out, so that each of the ",
+          context_.num_replicas, " data-parallel ranks gets as many"));
 }
 
 int64_t DataLoader::num_batches(int64_t num_rows) const {

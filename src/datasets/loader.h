@@ -71,7 +71,8 @@ struct LoaderContext {
   bool stacks = false;           ///< collate with stack_collater
   CollaterConfig collater = {};
   std::optional<WindowCollaterConfig> window_collater;  ///< replaces the other collaters
-  Reporter* reporter = nullptr;  ///< gets warnings; may be null, must outlive the loader
+  Reporter* reporter = nullptr;         ///< gets warnings; may be null, must outlive the loader
+  std::string dataset = "the dataset";  ///< what texts call it
 };
 
 /// Batches of a dataset: a RowSampler shuffles rows and assigns them to ranks, threads tokenize and
@@ -94,6 +95,7 @@ class DataLoader final : public BatchStream {
   const Dataset& dataset() const { return *dataset_; }
 
  private:
+  void warn_of_rows_left_out(int64_t num_rows) const;
   int64_t num_batches(int64_t num_rows) const;
   void start();
   PreparedBatch make(int64_t batch) const;

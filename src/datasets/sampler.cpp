@@ -23,7 +23,7 @@ DistributedSampler::DistributedSampler(const Options& options) : options_(option
   AM_CHECK(options.rank >= 0 && options.rank < options.num_replicas, "rank ", options.rank, " of ",
            options.num_replicas);
   if (options.num_rows < options.num_replicas) {
-    throw InputError(cat("the dataset has ", options.num_rows, " samples, fewer than the ",
+    throw InputError(cat(options.dataset, " has ", options.num_rows, " samples, fewer than the ",
                          options.num_replicas, " data-parallel ranks"));
   }
 }
@@ -41,11 +41,11 @@ std::vector<int64_t> DistributedSampler::rows(int64_t epoch, int64_t num_skipped
 
 namespace {
 
-int64_t checked_batches(int64_t num_rows, int64_t batch_size, int num_replicas) {
-  const int64_t num_batches = num_rows / (batch_size * num_replicas);
+int64_t checked_batches(int64_t num_rows, int64_t batch_size, const SamplerOptions& options) {
+  const int64_t num_batches = num_rows / (batch_size * options.num_replicas);
   if (num_batches > 0) return num_batches;
-  throw InputError(cat("the dataset has ", num_rows, " samples, fewer than a batch of ", batch_size,
-                       " on each of ", num_replicas, " data-parallel ranks"));
+  throw InputError(cat(options.dataset, " has ", num_rows, " samples, fewer than a batch of ",
+                       batch_size, " on each of ", options.num_replicas, " data-parallel ranks"));
 }
 
 }  // namespace
@@ -53,8 +53,7 @@ int64_t checked_batches(int64_t num_rows, int64_t batch_size, int num_replicas) 
 LengthGroupedSampler::LengthGroupedSampler(const std::vector<int64_t>& lengths, int64_t batch_size,
                                            const SamplerOptions& options)
     : batch_size_(batch_size), seed_(options.seed) {
-  const int64_t num_batches =
-      checked_batches(std::ssize(lengths), batch_size, options.num_replicas);
+  const int64_t num_batches = checked_batches(std::ssize(lengths), batch_size, options);
   std::vector<int64_t> sorted(lengths.size());
   std::iota(sorted.begin(), sorted.end(), int64_t{0});
   std::ranges::stable_sort(sorted, std::ranges::greater(),
@@ -81,7 +80,7 @@ MegatronSampler::MegatronSampler(MegatronOrder order, int64_t batch_size,
     : order_(order),
       batch_size_(batch_size),
       options_(options),
-      num_batches_(checked_batches(options.num_rows, batch_size, options.num_replicas)) {}
+      num_batches_(checked_batches(options.num_rows, batch_size, options)) {}
 
 std::vector<int64_t> MegatronSampler::rows(int64_t epoch, int64_t num_skipped) const {
   std::vector<int64_t> rows;

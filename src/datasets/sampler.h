@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -36,6 +37,7 @@ struct SamplerOptions {
   int rank = 0;
   bool shuffle = true;
   int64_t seed = 42;
+  std::string dataset = "the dataset";  ///< what texts call it
 };
 
 /// Assigns the rows of an epoch to data-parallel ranks like torch's DistributedSampler with

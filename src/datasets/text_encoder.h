@@ -15,14 +15,15 @@ class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
 
-  /// Token ids; with special tokens as the tokenizer's post-processor adds them.
+  /// Token ids; with special tokens as the tokenizer's post-processor adds them, and those that its
+  /// configuration or the recipe asks for where it does not.
   virtual std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
   virtual std::optional<int64_t> bos_token_id() const = 0;
   virtual std::optional<int64_t> eos_token_id() const = 0;
   virtual std::optional<int64_t> pad_token_id() const = 0;
 
-  /// The tokenizer configuration's add_bos_token (false when it does not say). A BOS that only the
+  /// Whether the recipe or the tokenizer's configuration asks for a BOS. One that only the
   /// post-processor adds does not count, as upstream.
   virtual bool add_bos_token() const = 0;
   virtual bool has_chat_template() const = 0;
@@ -43,5 +44,10 @@ class TextEncoder {
 /// The id with which samples are padded: the tokenizer's pad id or, if it has none or 0 (which
 /// upstream treats as missing), its eos id. Throws InputError when there is neither.
 int64_t sample_pad_id(const TextEncoder& encoder);
+
+/// Tokens before trailing padding. When padding and end of sequence are one id, the first of the
+/// trailing run is a real end of sequence.
+int64_t content_length(const std::vector<int64_t>& ids, int64_t pad_id,
+                       std::optional<int64_t> eos_id);
 
 }  // namespace automodel::datasets

@@ -8,10 +8,21 @@
 
 namespace automodel::datasets {
 
+/// What a recipe asks to be added to texts that lack it. What the tokenizer_config.json asks for
+/// (add_bos_token, add_eos_token) is added all the same, as upstream.
+struct AddedTokens {
+  bool bos = false;
+  bool eos = false;
+};
+
+/// Throws InputError where a tokenizer has no such token.
+void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const AddedTokens& added);
+
 /// Makes a Hugging Face tokenizer a TextEncoder.
 class TokenizerEncoder final : public TextEncoder {
  public:
-  explicit TokenizerEncoder(tokenizers::Tokenizer tokenizer);
+  /// Throws as check_added_tokens().
+  explicit TokenizerEncoder(tokenizers::Tokenizer tokenizer, const AddedTokens& added = {});
 
   const tokenizers::Tokenizer& tokenizer() const { return tokenizer_; }
 
@@ -19,7 +30,7 @@ class TokenizerEncoder final : public TextEncoder {
   std::optional<int64_t> bos_token_id() const override;
   std::optional<int64_t> eos_token_id() const override;
   std::optional<int64_t> pad_token_id() const override;
-  bool add_bos_token() const override { return tokenizer_.add_bos_token(); }
+  bool add_bos_token() const override { return added_.bos || tokenizer_.add_bos_token(); }
   bool has_chat_template() const override { return tokenizer_.chat_template().has_value(); }
   bool is_special(int64_t id) const override { return tokenizer_.is_special(id); }
   std::string token_text(int64_t id) const override;
@@ -31,9 +42,11 @@ class TokenizerEncoder final : public TextEncoder {
 
  private:
   tokenizers::Tokenizer tokenizer_;
+  AddedTokens added_;  // by the recipe or the tokenizer's own configuration
 };
 
-/// Loads the tokenizer of a folder. Throws InputError as Tokenizer::load does.
-std::unique_ptr<TextEncoder> load_text_encoder(const std::string& folder);
+/// Loads the tokenizer of a folder. Throws InputError as Tokenizer::load and check_added_tokens do.
+std::unique_ptr<TextEncoder> load_text_encoder(const std::string& folder,
+                                               const AddedTokens& added = {});
 
 }  // namespace automodel::datasets

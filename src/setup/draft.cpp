@@ -65,16 +65,12 @@ DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
     facts.teacher = look_at_model(request.teacher, "--teacher", reporter);
   }
   if (!request.data.empty()) facts.data = look_at_data(request.data, reporter);
-  facts.has_chat_template = facts.model.has_chat_template;
+  facts.of_tokenizer = facts.model.tokenizer;
   if (!request.tokenizer.empty()) {
     const std::string path = path_join(request.tokenizer, "tokenizer.json");
     if (!path_exists(path)) throw UserError(cat("--tokenizer: there is no ", path));
     facts.tokenizer = std::filesystem::canonical(request.tokenizer);
-    facts.has_chat_template = path_exists(path_join(request.tokenizer, "chat_template.jinja"));
-    const std::string config = path_join(request.tokenizer, "tokenizer_config.json");
-    if (path_exists(config) && Json::parse_file(config).contains("chat_template")) {
-      facts.has_chat_template = true;
-    }
+    facts.of_tokenizer = look_at_tokenizer(facts.tokenizer);
   } else if (!facts.model.has_tokenizer && request.task != "benchmark") {
     throw UserError(
         cat("--model ", request.model, " has no tokenizer.json; --tokenizer FOLDER names one"));

@@ -31,7 +31,7 @@ struct DraftFacts {
   std::optional<ModelFacts> teacher;
   std::optional<DataFacts> data;  ///< absent: random tokens
   std::string tokenizer;          ///< "": the model's
-  bool has_chat_template = false;
+  TokenizerFacts of_tokenizer;
 };
 
 /// The text of a recipe. Throws UserError when the task cannot be done with these data or this

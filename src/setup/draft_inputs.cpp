@@ -37,6 +37,17 @@ bool has_template(const std::string& folder) {
   return path_exists(path) && Json::parse_file(path).contains("chat_template");
 }
 
+bool has_eos(const std::string& folder) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const std::string path = path_join(folder, name);
+    if (!path_exists(path)) continue;
+    const Json config = Json::parse_file(path);
+    const Json* token = config.is_object() ? config.find("eos_token") : nullptr;
+    if (token != nullptr && !token->is_null()) return true;
+  }
+  return false;
+}
+
 /// The first of some names that is a column of text.
 std::string first_text(const Json& row, std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -102,6 +113,10 @@ bool is_plain_text(const std::string& path) {
 
 }  // namespace
 
+TokenizerFacts look_at_tokenizer(const std::string& folder) {
+  return {has_template(folder), has_eos(folder)};
+}
+
 ModelFacts look_at_model(const std::string& name, const char* option, Reporter& reporter) {
   ModelFacts facts{.name = name, .folder = name};
   std::vector<std::string> files;
@@ -134,7 +149,7 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
       sizes.get("max_position_embeddings", sizes.get("n_positions", kUsualPositions));
   facts.has_weights = has_weights(files);
   facts.has_tokenizer = path_exists(path_join(facts.folder, "tokenizer.json"));
-  facts.has_chat_template = facts.has_tokenizer && has_template(facts.folder);
+  if (facts.has_tokenizer) facts.tokenizer = look_at_tokenizer(facts.folder);
   return facts;
 }
 

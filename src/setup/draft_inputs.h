@@ -10,6 +10,15 @@
 
 namespace automodel::setup {
 
+/// What a recipe has to know of a tokenizer.
+struct TokenizerFacts {
+  bool has_chat_template = false;
+  bool has_eos_token = false;
+};
+
+/// Looks into a folder with a tokenizer.json.
+TokenizerFacts look_at_tokenizer(const std::string& folder);
+
 /// What a recipe has to know of a model.
 struct ModelFacts {
   std::string name;          ///< for the recipe: an absolute path, or the name on the hub
@@ -18,7 +27,7 @@ struct ModelFacts {
   int64_t num_positions = 0;
   bool has_weights = false;
   bool has_tokenizer = false;
-  bool has_chat_template = false;
+  TokenizerFacts tokenizer;
 };
 
 /// Looks into a Hugging Face folder, or fetches config.json and tokenizer of a model of the hub.

@@ -261,7 +261,11 @@ std::string row_data(const std::string& key, const std::string& split, const Dat
   }
   text += cat("  seq_length: ", sizes.sequence, "  # longer samples are cut\n",
               "  truncation: longest_first\n", tokenizer_lines(facts));
-  if (is_chat && !facts.has_chat_template) text += std::string(kPlainTemplate).substr(1);
+  if (!is_chat && facts.of_tokenizer.has_eos_token) {
+    text += "    add_eos_token: true  # answers end with it: the model learns where to stop\n";
+  }
+  if (is_chat && !facts.of_tokenizer.has_chat_template)
+    text += std::string(kPlainTemplate).substr(1);
   return cat(text, "\n");
 }
 

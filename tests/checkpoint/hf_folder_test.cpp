@@ -221,6 +221,8 @@ TEST(HfFolder, OldBuffersAreIgnored) {
   save_folder(folder.path(), "{}",
               {{"h.0.attn.bias", at::zeros({1, 1, 4, 4})},
                {"h.0.attn.masked_bias", at::zeros({})},
+               {"gpt_neox.layers.0.attention.bias", at::ones({1, 1, 4, 4}, at::kBool)},
+               {"gpt_neox.layers.0.attention.masked_bias", at::zeros({})},
                {"layers.0.self_attn.rotary_emb.inv_freq", at::zeros({2})},
                {"wte.weight", at::zeros({4, 3})}});
   const Shapes shapes = {{"transformer.wte.weight", {4, 3}}};

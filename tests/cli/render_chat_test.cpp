@@ -31,6 +31,21 @@ TEST(RenderChatTest, PrintsWhatTheTemplateMakesOfEveryLine) {
             "{\"error\": \"list object has no element 0\", \"line\": 4, \"column\": 19}\n");
 }
 
+TEST(RenderChatTest, TakesTheTemplateOfATokenizersFolder) {
+  const std::string line = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+  const char* wanted =
+      "{\"rendered\": \"<|im_start|>user\\na<|im_end|>\\n\", \"generation\": []}\n";
+  for (const char* path :
+       {"configs/quickstart_tokenizer", "configs/quickstart_tokenizer/tokenizer_config.json"}) {
+    EXPECT_EQ(render(line, cat("--template ", path)).out, wanted) << path;
+  }
+  const test::TemporaryDirectory folder;
+  const std::string config = folder.write("tokenizer_config.json", "{\"eos_token\": \"x\"}");
+  const test::ProgramResult without = render(line, cat("--template ", folder.path()));
+  EXPECT_EQ(without.status, 3);
+  EXPECT_EQ(without.err, cat(config, ": there is no chat_template in it that is a text\n"));
+}
+
 TEST(RenderChatTest, TakesTheTemplateTheTimeAndTheVariablesOfALine) {
   const test::ProgramResult run = render(
       "{\"template\": \"{{ strftime_now('%d %b %Y') }} {{ x }} {{ add_generation_prompt }}\", "

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "datasets/encoders.h"
 #include "datasets/tokenizer_encoder.h"
 #include "support/errors.h"
@@ -72,6 +73,56 @@ TEST(ColumnMappedTest, AnAnswerWhoseFirstTokenTakesInThePromptsSpaceIsToldApart)
       tokenizers::Tokenizer::load(automodel::test::source_file("configs/quickstart_tokenizer")));
   const Sample sample = ColumnMappedTextInstructionDataset(config, merging).at(0);
   EXPECT_TRUE(sample.has_merged_border);
+}
+
+TEST(ColumnMappedTest, AnAddedEndIsLearnedAlsoWhereASampleIsCut) {
+  const TemporaryDirectory directory;
+  Config config = config_for(directory.write(
+      "x.jsonl", "{\"question\": \"How many?\", \"answer\": \"There are seven of them.\"}\n"));
+  const std::string folder = automodel::test::source_file("configs/quickstart_tokenizer");
+  const auto plain = load_text_encoder(folder);
+  const auto ending = load_text_encoder(folder, {.eos = true});
+  const int64_t eos = plain->eos_token_id().value();
+  const Sample without = ColumnMappedTextInstructionDataset(config, *plain).at(0);
+  const Sample with = ColumnMappedTextInstructionDataset(config, *ending).at(0);
+  std::vector<int64_t> labels = without.labels;
+  labels.push_back(eos);
+  EXPECT_EQ(with.labels, labels);
+  EXPECT_EQ(with.num_attended, without.num_attended + 1);
+  config.seq_length = 8;
+  config.truncation = Truncation::kToLength;
+  const Sample cut = ColumnMappedTextInstructionDataset(config, *ending).at(0);
+  EXPECT_EQ(cut.labels.size(), 7u);
+  EXPECT_EQ(cut.labels.back(), eos);
+  EXPECT_GT(cut.num_cut, 0);
+}
+
+TEST(TokenizerEncoderTest, TokensAreAddedWhereTextsLackThem) {
+  const auto encoder = load_text_encoder(
+      automodel::test::source_file("configs/quickstart_tokenizer"), {.bos = true, .eos = true});
+  const int64_t bos = encoder->bos_token_id().value();
+  const int64_t eos = encoder->eos_token_id().value();
+  const std::vector<int64_t> plain = encoder->encode("seven", false);
+  const std::vector<int64_t> ids = encoder->encode("seven", true);
+  ASSERT_EQ(ids.size(), plain.size() + 2);
+  EXPECT_EQ(ids.front(), bos);
+  EXPECT_EQ(ids.back(), eos);
+  EXPECT_TRUE(encoder->add_bos_token());
+  const std::string written = encoder->token_text(eos);
+  EXPECT_EQ(encoder->encode(written + "seven" + written, true), ids);
+  EXPECT_TRUE(encoder->encode("", true).empty());
+}
+
+TEST(TokenizerEncoderTest, ATokenThatThereIsNotCannotBeAdded) {
+  const TemporaryDirectory directory;
+  directory.write(
+      "tokenizer.json",
+      read_file(automodel::test::source_file("configs/quickstart_tokenizer/tokenizer.json")));
+  directory.write("tokenizer_config.json", "{}");
+  EXPECT_EQ(error_of<InputError>([&] { load_text_encoder(directory.path(), {.eos = true}); }),
+            cat("add_eos_token: the tokenizer of ", directory.path(),
+                " has no eos_token; its tokenizer_config.json names one"));
+  EXPECT_NO_THROW(load_text_encoder(directory.path()));
 }
 
 TEST(ColumnMappedTest, UnshiftedSamplesKeepEveryTokenAndSayWhichCount) {

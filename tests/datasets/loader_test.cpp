@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "support/errors.h"
 
 namespace automodel::datasets {
 namespace {
@@ -75,6 +76,24 @@ TEST(LoaderTest, ReadsInOrderWithoutShuffle) {
   EXPECT_THAT(rest_of(loader),
               testing::ElementsAre(testing::ElementsAre(0, 1), testing::ElementsAre(2, 3),
                                    testing::ElementsAre(4)));
+}
+
+TEST(LoaderTest, RowsThatNoRankGetsAreToldWhereTheyAreAlwaysTheSame) {
+  test::Warnings warnings;
+  LoaderContext context{.num_replicas = 4, .reporter = &warnings, .dataset = "validation_dataset"};
+  make_loader(8, context, {.shuffle = false});
+  make_loader(7, context, {.shuffle = true});
+  EXPECT_THAT(warnings.texts, testing::IsEmpty());
+  make_loader(7, context, {.shuffle = false});
+  make_loader(5, context, {.shuffle = false});
+  EXPECT_THAT(warnings.texts,
+              testing::ElementsAre(
+                  "validation_dataset: the last 3 samples of 7 are left out, so that each of the 4 "
+                  "data-parallel ranks gets as many",
+                  "validation_dataset: the last sample of 5 is left out, so that each of the 4 "
+                  "data-parallel ranks gets as many"));
+  EXPECT_EQ(test::error_of<InputError>([&] { make_loader(3, context, {.shuffle = false}); }),
+            "validation_dataset has 3 samples, fewer than the 4 data-parallel ranks");
 }
 
 TEST(LoaderTest, APositionInOtherDataIsRefused) {

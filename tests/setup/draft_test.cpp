@@ -59,6 +59,14 @@ DraftFacts row_facts(int64_t num_rows, DataKind kind = DataKind::kColumns) {
   return facts;
 }
 
+TEST(DraftTest, AnswersEndWhereTheTokenizerHasAToken) {
+  const DraftRequest request{.task = "sft", .model = "/m", .data = "rows.jsonl"};
+  DraftFacts facts = row_facts(100);
+  EXPECT_THAT(draft_text(request, facts), Not(HasSubstr("add_eos_token")));
+  facts.of_tokenizer.has_eos_token = true;
+  EXPECT_THAT(draft_text(request, facts), HasSubstr("    add_eos_token: true  #"));
+}
+
 TEST(DraftTest, BatchesFillAllRanksAndFewRowsGetSmallOnes) {
   DraftRequest request{.task = "sft", .model = "/m", .data = "rows.jsonl", .num_ranks = 3};
   const std::string many = draft_text(request, row_facts(100000));

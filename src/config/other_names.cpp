@@ -1,0 +1,76 @@
+#include "config/other_names.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/text.h"
+
+namespace automodel::config {
+
+namespace {
+
+/// Names of Hugging Face's Trainer and PEFT, axolotl and torchtitan.
+constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+    {"learning_rate", "lr"},
+    {"beta1", "betas"},
+    {"adam_beta1", "betas"},
+    {"adam_epsilon", "eps"},
+    {"epsilon", "eps"},
+    {"optim", "optimizer"},
+    {"num_train_epochs", "num_epochs"},
+    {"epochs", "num_epochs"},
+    {"steps", "max_steps"},
+    {"per_device_train_batch_size", "local_batch_size"},
+    {"micro_batch_size", "local_batch_size"},
+    {"train_batch_size", "global_batch_size"},
+    {"gradient_accumulation_steps", "global_batch_size"},
+    {"save_steps", "ckpt_every_steps"},
+    {"eval_steps", "val_every_steps"},
+    {"warmup_steps", "lr_warmup_steps"},
+    {"lr_scheduler_type", "lr_decay_style"},
+    {"scheduler", "lr_scheduler"},
+    {"max_grad_norm", "max_norm"},
+    {"output_dir", "checkpoint_dir"},
+    {"resume_from_checkpoint", "restore_from"},
+    {"sequence_len", "seq_length"},
+    {"max_seq_length", "seq_length"},
+    {"model_name_or_path", "pretrained_model_name_or_path"},
+    {"base_model", "pretrained_model_name_or_path"},
+    {"model_name", "pretrained_model_name_or_path"},
+    {"gradient_checkpointing", "activation_checkpointing"},
+    {"tensor_parallel_degree", "tp_size"},
+    {"tensor_parallel_size", "tp_size"},
+    {"pipeline_parallel_degree", "pp_size"},
+    {"context_parallel_degree", "cp_size"},
+    {"expert_parallel_degree", "ep_size"},
+    {"lora", "peft"},
+    {"lora_config", "peft"},
+    {"r", "dim"},
+    {"rank", "dim"},
+    {"lora_r", "dim"},
+    {"lora_alpha", "alpha"},
+    {"lora_dropout", "dropout"},
+    {"lora_target_modules", "target_modules"},
+    {"data", "dataset"},
+    {"datasets", "dataset"},
+    {"train_dataset", "dataset"},
+    {"eval_dataset", "validation_dataset"},
+    {"fsdp", "distributed"},
+    {"deepspeed", "distributed"},
+};
+
+}  // namespace
+
+std::string_view name_here(std::string_view name_elsewhere) {
+  const auto* const found =
+      std::ranges::find(kNames, name_elsewhere, [](const auto& name) { return name.first; });
+  return found == std::end(kNames) ? std::string_view() : found->second;
+}
+
+std::string hint_for_key(std::string_view key, std::span<const std::string> valid) {
+  const std::string_view meant = name_here(key);
+  if (std::ranges::find(valid, meant) != valid.end()) return cat("; did you mean '", meant, "'?");
+  return did_you_mean(key, valid);
+}
+
+}  // namespace automodel::config

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace automodel::config {
+
+/// What other training programs call by this name is called here ("lr" for "learning_rate"); "" for
+/// names that they have not, or that are the same here.
+std::string_view name_here(std::string_view name_elsewhere);
+
+/// "; did you mean 'lr'?" for a key that is not among `valid`: the one of that meaning, else one
+/// spelled alike; "" when there is neither.
+std::string hint_for_key(std::string_view key, std::span<const std::string> valid);
+
+}  // namespace automodel::config

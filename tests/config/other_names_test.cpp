@@ -1,0 +1,26 @@
+#include "config/other_names.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace automodel::config {
+namespace {
+
+TEST(OtherNames, AnotherProgramsNameIsKnownWhereItsMeaningIsAKey) {
+  const std::vector<std::string> peft = {"dim", "alpha", "dropout", "target_modules"};
+  EXPECT_EQ(hint_for_key("r", peft), "; did you mean 'dim'?");
+  EXPECT_EQ(hint_for_key("lora_alpha", peft), "; did you mean 'alpha'?");
+  const std::vector<std::string> optimizer = {"lr", "betas", "weight_decay"};
+  EXPECT_EQ(hint_for_key("learning_rate", optimizer), "; did you mean 'lr'?");
+}
+
+TEST(OtherNames, OtherKeysAreComparedBySpelling) {
+  const std::vector<std::string> valid = {"weight_decay"};
+  EXPECT_EQ(hint_for_key("weight_decoy", valid), "; did you mean 'weight_decay'?");
+  EXPECT_EQ(hint_for_key("zebra", valid), "");
+  EXPECT_EQ(name_here("zebra"), "");
+}
+
+}  // namespace
+}  // namespace automodel::config
