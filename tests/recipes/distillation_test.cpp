@@ -7,6 +7,7 @@
 #include <map>
 
 #include "checkpoint/safetensors.h"
+#include "core/error.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {
@@ -16,6 +17,7 @@ using test::ProgramResult;
 using test::read_records;
 using test::TemporaryDirectory;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kRecipe = "recipes/smoke/tiny_llama_kd.yaml";
 
@@ -144,6 +146,21 @@ std::vector<Json> records_of(const test::Spread& spread, const std::string& fold
   return read_records(path_join(folder, "training.jsonl"));
 }
 
+using NamedSpread = std::pair<const char*, test::Spread>;
+
+/// Runs on every spread have the numbers of a run on one rank.
+void expect_records_of_one_rank(const std::vector<NamedSpread>& spreads,
+                                const std::vector<std::string>& changes) {
+  const TemporaryDirectory folder;
+  const std::vector<Json> wanted = records_of({1, {}}, folder.file("one"), changes);
+  ASSERT_EQ(wanted.size(), 2U);
+  for (const auto& [name, spread] : spreads) {
+    SCOPED_TRACE(name);
+    test::expect_equal_records(wanted, records_of(spread, folder.file(name), changes), 2e-6,
+                               {.numbers = {"loss", "ce_loss", "kd_loss", "grad_norm"}});
+  }
+}
+
 TEST(DistillationTest, LossesDoNotDependOnTheSpread) {
   const std::vector<std::pair<const char*, test::Spread>> spreads = {
       {"ddp", {2, {}}},
@@ -151,14 +168,160 @@ TEST(DistillationTest, LossesDoNotDependOnTheSpread) {
       {"hsdp", test::sharded(4, {"--distributed.dp_replicate_size=2"})},
       {"context parallel", test::sharded(2, {"--distributed.cp_size=2"})},
       {"megatron_fsdp", {2, {"--distributed.strategy=megatron_fsdp"}}},
-      {"recomputed", test::sharded(2, {"--distributed.activation_checkpointing=true"})}};
+      {"recomputed", test::sharded(2, {"--distributed.activation_checkpointing=true"})},
+      {"tensor parallel", test::sharded(2, {"--distributed.tp_size=2"})},
+      {"sequence parallel",
+       test::sharded(2, {"--distributed.tp_size=2", "--distributed.sequence_parallel=true"})},
+      {"tensor parallel and sharded", test::sharded(4, {"--distributed.tp_size=2"})},
+      {"offloaded", test::sharded(2, {"--offload_teacher_model=true"})}};
+  expect_records_of_one_rank(spreads, {});
+}
+
+TEST(DistillationTest, ACpuIsToldThatNothingIsOffloaded) {
   const TemporaryDirectory folder;
-  const std::vector<Json> wanted = records_of({1, {}}, folder.file("one"), {});
-  for (const auto& [name, spread] : spreads) {
-    SCOPED_TRACE(name);
-    test::expect_equal_records(wanted, records_of(spread, folder.file(name), {}), 2e-6,
-                               {.numbers = {"loss", "ce_loss", "kd_loss", "grad_norm"}});
+  const ProgramResult run = test::run_program(
+      kd_run(folder.file("run"), {"--offload_teacher_model=true", "--step_scheduler.max_steps=1"}));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("offload_teacher_model moves nothing: this run computes on the "
+                                 "CPU, whose memory the teacher is in already"));
+}
+
+/// A student without the embedding as its head, which stages need, in `changes` of the recipe.
+const std::vector<std::string> kUntiedStudent = {
+    "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config",
+    "--model.config=tests/recipes/data/llama_8_layers",
+    "--model.pretrained_model_name_or_path=", "--step_scheduler.local_batch_size=2"};
+
+test::Spread staged(int num_ranks, const char* schedule, std::vector<std::string> more = {}) {
+  more.insert(more.begin(),
+              {"--distributed.pp_size=2", "--distributed.pipeline.pp_microbatch_size=1",
+               cat("--distributed.pipeline.pp_schedule=", schedule)});
+  return test::sharded(num_ranks, more);
+}
+
+/// The teacher of three layers and the student of eight have stages of their own on each rank.
+TEST(DistillationTest, StagesHaveTheLossesOfOneRank) {
+  expect_records_of_one_rank({{"1f1b", staged(2, "1f1b")},
+                              {"sharded stages", staged(4, "1f1b")},
+                              {"split stages", staged(4, "1f1b", {"--distributed.tp_size=2"})}},
+                             kUntiedStudent);
+}
+
+/// ZBVZeroBubble has the last stage on the first rank.
+TEST(DistillationTest, SeveralStagesARankHaveTheLossesOfOneRank) {
+  std::vector<std::string> changes = kUntiedStudent;
+  changes.insert(
+      changes.end(),
+      {"--teacher_model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config",
+       "--teacher_model.config=tests/recipes/data/llama_8_layers",
+       "--teacher_model.pretrained_model_name_or_path=", "--teacher_model.initializer_range=0.3"});
+  expect_records_of_one_rank(
+      {{"V", staged(2, "ZBVZeroBubble")},
+       {"loops", staged(2, "Interleaved1F1B", {"--distributed.pipeline.layers_per_stage=2"})}},
+      changes);
+}
+
+/// One rank draws what experts on several ranks draw. Without the aux loss, whose mean is over a
+/// micro-batch's tokens.
+TEST(DistillationTest, ExpertsOnSeveralRanksHaveTheLossesOfOne) {
+  const std::vector<std::string> experts = {"_target_=NeMoAutoModelForCausalLM.from_config",
+                                            "config=configs/tiny/qwen3_moe",
+                                            "pretrained_model_name_or_path="};
+  const auto with_experts = [&](const std::vector<const char*>& sections) {
+    std::vector<std::string> changes;
+    for (const char* section : sections) {
+      for (const std::string& change : experts) changes.push_back(cat("--", section, ".", change));
+    }
+    return changes;
+  };
+  const std::vector<std::pair<const char*, test::Spread>> spreads = {
+      {"on 2", test::sharded(2, {"--distributed.ep_size=2"})},
+      {"on 4", test::sharded(4, {"--distributed.ep_size=2"})}};
+  std::vector<std::string> both = with_experts({"model", "teacher_model"});
+  both.emplace_back("--model.router_aux_loss_coef=0");
+  both.emplace_back("--teacher_model.initializer_range=0.3");  // else both are drawn alike
+  {
+    SCOPED_TRACE("both");
+    expect_records_of_one_rank(spreads, both);
   }
+  SCOPED_TRACE("the teacher's");
+  expect_records_of_one_rank(spreads, with_experts({"teacher_model"}));
+}
+
+/// A student's and a teacher's meshes, side by side.
+test::Spread apart(int num_ranks, const std::vector<std::string>& student,
+                   const std::vector<std::string>& teacher) {
+  test::Spread spread = test::sharded(num_ranks, {"--separate_meshes=true"});
+  for (const std::string& option : student) spread.options.push_back(cat("--distributed.", option));
+  for (const char* policy : {"mp_policy.param_dtype=float32", "mp_policy.reduce_dtype=float32"}) {
+    spread.options.push_back(cat("--teacher_distributed.", policy));
+  }
+  for (const std::string& option : teacher) {
+    spread.options.push_back(cat("--teacher_distributed.", option));
+  }
+  return spread;
+}
+
+TEST(DistillationTest, ATeacherOnRanksOfItsOwnGivesTheSameLosses) {
+  const std::vector<std::string> stages = {"dp_size=1", "pp_size=2", "pipeline.pp_schedule=1f1b",
+                                           "pipeline.pp_microbatch_size=1"};
+  std::vector<std::string> of_four = kUntiedStudent;
+  of_four.emplace_back("--step_scheduler.global_batch_size=8");
+  expect_records_of_one_rank(
+      {{"one and one", apart(2, {"dp_size=1"}, {"dp_size=1"})},
+       {"two students, stages", apart(4, {"dp_size=2"}, stages)},
+       {"two and two", apart(4, {"dp_size=2"}, {"dp_size=2"})},
+       {"split teacher", apart(3, {"dp_size=1"}, {"dp_size=1", "tp_size=2"})},
+       {"split student", apart(3, {"dp_size=1", "tp_size=2"}, {"dp_size=1"})},
+       {"staged student", apart(3,
+                                {"dp_size=1", "pp_size=2", "pipeline.pp_schedule=1f1b",
+                                 "pipeline.pp_microbatch_size=1"},
+                                {"dp_size=1"})},
+       {"four students of a sharded teacher", apart(6, {"dp_size=4"}, {"dp_size=2"})}},
+      of_four);
+}
+
+TEST(DistillationTest, ATeacherOnRanksOfItsOwnIsPartOfValidationAndOfAContinuedRun) {
+  const TemporaryDirectory folder;
+  const test::Spread spread = apart(2, {"dp_size=1"}, {"dp_size=1"});
+  const auto run = [&](const char* place, const test::Spread& on, int steps) {
+    std::vector<std::string> arguments =
+        arguments_of(goldens().at("mixed").at("scenario"), folder.file(place));
+    arguments.push_back(cat("--step_scheduler.max_steps=", steps));
+    arguments.emplace_back("--step_scheduler.ckpt_every_steps=1");
+    const ProgramResult result = test::run_program(test::on(on, arguments));
+    EXPECT_EQ(result.status, 0) << result.err;
+  };
+  run("one", {1, {}}, 2);
+  run("apart", spread, 1);
+  run("apart", spread, 2);
+  const test::RecordKeys keys{.numbers = {"loss", "ce_loss", "kd_loss"}};
+  test::expect_equal_records(read_records(folder.file("one/training.jsonl")),
+                             read_records(folder.file("apart/training.jsonl")), 2e-6, keys);
+  const auto wanted = read_records(folder.file("one/validation.jsonl"));
+  const auto found = read_records(folder.file("apart/validation.jsonl"));
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < found.size(); ++i) expect_losses(found[i], wanted[i], "val_loss");
+}
+
+/// The student's ranks end with the teacher's text.
+TEST(DistillationTest, AFailureOfATeacherOnRanksOfItsOwnEndsTheRun) {
+  const TemporaryDirectory folder;
+  std::filesystem::create_directory(folder.file("teacher"));
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(test::source_file(cat("tests/recipes/data/tiny_teacher/", file)),
+                               folder.file(cat("teacher/", file)));
+  }
+  const std::string weights = folder.file("teacher/model.safetensors");
+  std::filesystem::resize_file(weights, std::filesystem::file_size(weights) - 100);
+  const ProgramResult run = test::run_program(test::on(
+      apart(2, {"dp_size=1"}, {"dp_size=1"}),
+      kd_run(folder.file("run"),
+             {cat("--teacher_model.pretrained_model_name_or_path=", folder.file("teacher"))})));
+  EXPECT_EQ(run.status, static_cast<int>(ExitCode::kInput)) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("rank 1: "));
+  EXPECT_THAT(run.err, HasSubstr("teacher/model.safetensors"));
+  EXPECT_THAT(run.err, Not(HasSubstr("killed by signal")));
 }
 
 TEST(DistillationTest, AdaptersAndPacksDoNotDependOnTheSpread) {

@@ -124,7 +124,7 @@ struct MoeRank {
     } else {
       const PipelineRequest request = pipeline_request(recipe, whole->parallel_plan());
       built = build_pipeline(recipe, request, at::kFloat, mesh, place);
-      pass = make_pipeline_pass(recipe, request, built, mesh, place, [](double, int64_t) {});
+      pass = make_pipeline_pass(recipe, request, built, mesh, place, {});
     }
     for (const auto& part : built.parts) part->train();
   }

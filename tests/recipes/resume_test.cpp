@@ -249,6 +249,21 @@ TEST(ResumeTest, AFinishedRunThatIsStartedAgainSaysWhyItDoesNothing) {
             std::string::npos);
 }
 
+/// Smaller batches make an epoch longer, but not the data that are left of it.
+TEST(ResumeTest, ARunWhoseDataAreUsedUpSaysWhyItDoesNothing) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> options = {"--dataset.limit_dataset_samples=20",
+                                      "--step_scheduler.max_steps=none"};
+  EXPECT_EQ(test::run_program(test::smoke_run(folder.file("run"), options)).status, 0);
+  options.emplace_back("--step_scheduler.global_batch_size=2");
+  const ProgramResult again = test::run_program(test::smoke_run(folder.file("run"), options));
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(again.out.find("already finished: 1 of 1 epochs are done; to train on, raise "
+                           "step_scheduler.num_epochs, "),
+            std::string::npos)
+      << again.out;
+}
+
 TEST(ResumeTest, ADamagedCheckpointIsNamedAndTheOneBeforeIsTaken) {
   const TemporaryDirectory folder;
   const std::string place = folder.file("run");

@@ -13,6 +13,9 @@ namespace {
 using test::ProgramResult;
 using test::read_records;
 using test::TemporaryDirectory;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 constexpr int64_t kRowsOfStep = 4, kSteps = 60;
 
@@ -79,6 +82,22 @@ void expect_same(const std::vector<Json>& found, const std::vector<Json>& wanted
 std::vector<Json> from_step(std::vector<Json> records, int64_t step) {
   std::erase_if(records, [&](const Json& record) { return record.at("step").as_int() < step; });
   return records;
+}
+
+TEST(RollbackTest, KeysThatActAtSpikesAreWarnedOfWhereNothingDoes) {
+  const auto warnings = [](const char* on_spike) {
+    const ProgramResult result = test::run_program(
+        {test::automodel_binary(), "check", test::source_file("recipes/smoke/tiny_llama_sft.yaml"),
+         cat("--clip_grad_norm.on_spike=", on_spike), "--clip_grad_norm.spike_multiple=5",
+         "--clip_grad_norm.max_rollbacks=2"});
+    return cat(result.out, result.err);
+  };
+  constexpr const char* kMultiple =
+      "spike_multiple has no effect without on_spike: skip or rollback";
+  constexpr const char* kRollbacks = "max_rollbacks has no effect without on_spike: rollback";
+  EXPECT_THAT(warnings("continue"), AllOf(HasSubstr(kMultiple), HasSubstr(kRollbacks)));
+  EXPECT_THAT(warnings("skip"), AllOf(Not(HasSubstr(kMultiple)), HasSubstr(kRollbacks)));
+  EXPECT_THAT(warnings("rollback"), Not(HasSubstr("has no effect without")));
 }
 
 TEST(RollbackTest, ASpikeTakesTheRunBackAndOnWithTheDataAfterIt) {

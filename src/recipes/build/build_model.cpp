@@ -33,6 +33,9 @@ std::shared_ptr<models::CausalLM> build_model(const Recipe& recipe, at::ScalarTy
   } else if (recipe.peft) {
     peft::apply_lora(*model, *recipe.peft, dtype);
   }
+  if (recipe.is_frozen) {
+    for (at::Tensor& parameter : model->parameters()) parameter.set_requires_grad(false);
+  }
   return model;
 }
 

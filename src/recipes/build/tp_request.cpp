@@ -1,5 +1,6 @@
 #include "recipes/build/tp_request.h"
 
+#include "core/error.h"
 #include "distributed/tensor/split_module.h"
 #include "distributed/tensor/tp_layer_plan.h"
 #include "models/catalog.h"
@@ -58,6 +59,14 @@ void check_flags(const Recipe& recipe, Diagnostics& diagnostics) {
                       "parallelism are not run beside products");
 }
 
+/// The recipe's model without memory; null when its configuration is not here or wrong.
+std::shared_ptr<models::CausalLM> buildable_model(const Recipe& recipe) {
+  const Json& config = recipe.model.hf_config;
+  const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
+                            models::check_config(config).empty();
+  return is_buildable ? models::build_causal_lm(config, at::kFloat) : nullptr;
+}
+
 }  // namespace
 
 TpRequest tp_request(const Recipe& recipe) {
@@ -83,6 +92,24 @@ TpModel tp_model(const models::CausalLM& model) {
           dims.vocab_size,      model.parallel_plan(), std::move(keys)};
 }
 
+std::optional<bool> splits_vocabulary(const Recipe& recipe) {
+  const TpRequest request = tp_request(recipe);
+  if (request.size == 1 || recipe.distributed.strategy == Strategy::kDdp) return false;
+  const auto model = buildable_model(recipe);
+  if (model == nullptr) return std::nullopt;
+  try {
+    const TpModel what = tp_model(*model);
+    const auto layers = distributed::plan_layers(
+        *model, what, distributed::get_parallel_plan(what, request.sequence_parallel, request.plan),
+        {.tp_size = static_cast<int>(request.size),
+         .sequence_parallel = request.sequence_parallel});
+    if (!layers.findings.empty()) return std::nullopt;
+    return layers.splits_vocabulary;
+  } catch (const UserError&) {
+    return std::nullopt;  // check_tensor_parallel reports it
+  }
+}
+
 mesh::MeshSizes mesh_of(const Recipe& recipe, int64_t world_size) {
   return mesh::infer_sizes(distributed::size_request(recipe.distributed.sizes), world_size);
 }
@@ -93,11 +120,8 @@ void check_tensor_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   check_flags(recipe, diagnostics);
   if (!is_used) return;
   if (!check_styles(recipe, request.plan, diagnostics)) return;
-  const Json& config = recipe.model.hf_config;
-  const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
-                            models::check_config(config).empty();
-  if (!is_buildable) return;  // other checks report it
-  const auto model = models::build_causal_lm(config, at::kFloat);
+  const auto model = buildable_model(recipe);
+  if (model == nullptr) return;  // other checks report it
   const TpModel what = tp_model(*model);
   distributed::TpShardPlan plan;
   try {

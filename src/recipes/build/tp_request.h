@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "distributed/tensor/tp_plan.h"
 #include "mesh/mesh.h"
 #include "models/causal_lm.h"
@@ -18,6 +20,9 @@ TpRequest tp_request(const Recipe& recipe);
 
 /// The facts about a model from which tensor-parallel plans are made.
 distributed::TpModel tp_model(const models::CausalLM& model);
+
+/// Whether the recipe's plan splits the head of its model; nullopt where that cannot be told.
+std::optional<bool> splits_vocabulary(const Recipe& recipe);
 
 /// The mesh sizes of a recipe on `world_size` ranks.
 mesh::MeshSizes mesh_of(const Recipe& recipe, int64_t world_size);

@@ -1,10 +1,10 @@
 #include "recipes/check/check_distillation.h"
 
-#include <tuple>
-
 #include "core/error.h"
 #include "core/file.h"
+#include "recipes/build/tp_request.h"
 #include "recipes/check/place_of.h"
+#include "recipes/read/read_distillation.h"
 #include "recipes/read/read_model.h"
 #include "tokenizers/tokenizer.h"
 
@@ -20,20 +20,6 @@ const Node& place_of_teacher(const Recipe& recipe) {
   const ModelPlan& teacher = recipe.distillation->teacher;
   if (teacher.source_node.position().is_known()) return teacher.source_node;
   return place_of(recipe, "teacher_model", "config");
-}
-
-/// Axes of the mesh along which a student and its teacher are not computed side by side.
-void refuse_axes(const Recipe& recipe, Diagnostics& diagnostics) {
-  const auto& sizes = recipe.distributed.sizes;
-  const std::tuple<const char*, std::optional<int64_t>> axes[] = {
-      {"tp_size", sizes.tp_size}, {"pp_size", sizes.pp_size}, {"ep_size", sizes.ep_size}};
-  for (const auto& [key, size] : axes) {
-    if (size.value_or(1) == 1) continue;
-    diagnostics.unsupported(place_of(recipe, "distributed", key),
-                            cat("distillation with ", key,
-                                " above 1 is not in this version; strategy: fsdp2 shards student "
-                                "and teacher over all ranks, cp_size splits long sequences"));
-  }
 }
 
 bool has_tokenizer(const ModelPlan& model) {
@@ -70,10 +56,56 @@ void compare_tokenizers(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
+/// Both heads must have the same rows of the vocabulary on a rank.
+void compare_head_splits(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (recipe.distillation->teacher_distributed) return;
+  const std::optional<bool> of_student = splits_vocabulary(recipe);
+  const std::optional<bool> of_teacher = splits_vocabulary(teacher_recipe(recipe));
+  if (!of_student || !of_teacher || *of_student == *of_teacher) return;
+  const Node* section = recipe.root.find("distributed");
+  const bool has_plan = section != nullptr && section->find("tp_plan") != nullptr;
+  diagnostics.error(
+      place_of(recipe, "distributed", has_plan ? "tp_plan" : "tp_size"),
+      cat("the plan splits the head of the ", *of_student ? "student" : "teacher",
+          ", and not that of the ", *of_student ? "teacher" : "student",
+          ": name lm_head (or, of a tied one, model.embed_tokens) of both or of neither, or give "
+          "the teacher ranks of its own (separate_meshes)"));
+}
+
+void refuse_split_sequences(const Recipe& recipe, const char* section,
+                            const distributed::DistributedSetup& setup, Diagnostics& diagnostics) {
+  if (setup.sizes.cp_size.value_or(1) == 1) return;
+  diagnostics.unsupported(
+      place_of(recipe, section, "cp_size"),
+      "cp_size above 1 with separate_meshes is not in this version; without it student and teacher "
+      "split their sequences over the same ranks");
+}
+
 }  // namespace
 
+void check_separate_meshes(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  const distributed::DistributedSetup& of_teacher = *recipe.distillation->teacher_distributed;
+  const RankShares shares = rank_shares(recipe, world_size);
+  if (shares.student + shares.teacher != world_size) {
+    diagnostics.error(
+        *recipe.root.find("separate_meshes"),
+        cat("the student has ", shares.student, shares.student == 1 ? " rank" : " ranks",
+            " (distributed) and the teacher ", shares.teacher, " (teacher_distributed), together ",
+            shares.student + shares.teacher, ", not ", world_size));
+  }
+  const int64_t replicas = recipe.distributed.sizes.dp_size.value_or(1);
+  const int64_t teachers = of_teacher.sizes.dp_size.value_or(1);
+  if (teachers > 0 && replicas % teachers != 0) {
+    diagnostics.error(place_of(recipe, "teacher_distributed", "dp_size"),
+                      cat("the teacher's dp_size ", teachers, " does not divide the student's ",
+                          replicas, ": every replica of the teacher has as many of the student's"));
+  }
+  refuse_split_sequences(recipe, "distributed", recipe.distributed, diagnostics);
+  refuse_split_sequences(recipe, "teacher_distributed", of_teacher, diagnostics);
+}
+
 void check_distillation(const Recipe& recipe, bool looks_at_tokenizers, Diagnostics& diagnostics) {
-  refuse_axes(recipe, diagnostics);
+  compare_head_splits(recipe, diagnostics);
   const int64_t of_student = vocabulary_of(recipe.model);
   const int64_t of_teacher = vocabulary_of(recipe.distillation->teacher);
   if (of_student != 0 && of_teacher != 0 && of_student != of_teacher) {

@@ -10,4 +10,8 @@ namespace automodel::recipes {
 void check_distillation(const Recipe& recipe, bool looks_at_tokenizers,
                         config::Diagnostics& diagnostics);
 
+/// Student and teacher on ranks of their own: the ranks that each has, of `world_size`.
+void check_separate_meshes(const Recipe& recipe, int64_t world_size,
+                           config::Diagnostics& diagnostics);
+
 }  // namespace automodel::recipes

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "recipes/check/check_run.h"
 #include "recipes/read/hub_inputs.h"
+#include "recipes/read/read_distillation.h"
 #include "recipes/read/recipe.h"
 
 namespace automodel::recipes {
@@ -14,8 +15,9 @@ namespace {
 
 /// Explains the number of ranks that `check` chose when none was given.
 std::string how_ranks_were_chosen(const Recipe& recipe, int64_t ranks) {
-  const int64_t dp = distributed::data_parallel_size(recipe.distributed, ranks);
-  const bool fits = distributed::check_setup(recipe.distributed, ranks).empty() &&
+  const int64_t of_student = rank_shares(recipe, ranks).student;
+  const int64_t dp = distributed::data_parallel_size(recipe.distributed, of_student);
+  const bool fits = distributed::check_setup(recipe.distributed, of_student).empty() &&
                     training::check_step_scheduler(recipe.step_scheduler, dp).empty();
   const std::string text = ranks == 1 ? "1 rank" : cat(ranks, " ranks");
   if (!fits) return cat("checked for ", text, ": mesh and batch sizes fit no number of ranks\n");

@@ -60,6 +60,13 @@ void check_recomputation(const Recipe& recipe, Diagnostics& diagnostics) {
                           " selected no layers: this model has a language part only"));
 }
 
+/// Whether a student or teacher without experts is on the ranks of one that may have some.
+bool shares_ranks_with_experts(const Recipe& recipe) {
+  if (recipe.is_frozen) return true;  // the student's ep_size
+  if (!recipe.distillation || recipe.distillation->teacher_distributed) return false;
+  return models::num_routed_experts(recipe.distillation->teacher.hf_config) != 0;
+}
+
 /// Checks ep_size against the strategy and the model's experts.
 void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
@@ -69,6 +76,7 @@ void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const std::optional<int64_t> num_experts = models::num_routed_experts(recipe.model.hf_config);
   if (!num_experts) return;  // no config.json on this machine
   if (*num_experts == 0) {
+    if (shares_ranks_with_experts(recipe)) return;
     diagnostics.error(place, cat("ep_size ", ep, ": the model has no experts"));
   } else if (*num_experts % ep != 0) {
     diagnostics.error(
@@ -186,7 +194,17 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                         cat("the tokenizer of ", folder, " has ids up to ",
                             tokenizer.id_bound() - 1, ", the model's vocab_size is ", vocab_size));
     }
-    datasets::check_template(section.plan->template_use(), tokenizer.chat_template(), folder);
+    datasets::check_added_tokens(tokenizer, section.added_tokens);
+    const datasets::TemplateUse use = section.plan->template_use();
+    datasets::check_template(use, tokenizer.chat_template(), folder);
+    if (use == datasets::TemplateUse::kTokenizersIfAny && !tokenizer.chat_template()) {
+      const Node* key = section.node.find("use_hf_chat_template");
+      if (key != nullptr) {
+        diagnostics.warning_at_key(
+            *key, cat("'use_hf_chat_template' has no effect: the tokenizer of ", folder,
+                      " has no chat template; rows are trained as they are"));
+      }
+    }
   } catch (const UserError& error) {
     diagnostics.error(section.node, error.what());
   }
@@ -324,8 +342,40 @@ void check_paging(const Recipe& recipe, Diagnostics& diagnostics) {
                       "the same numbers; a run on a CUDA device is refused");
 }
 
+/// Findings about the teacher name it; one that the student has too is not repeated.
+void add_of_teacher(const Diagnostics& found, Diagnostics& diagnostics) {
+  const std::vector<config::Finding> known = diagnostics.findings();
+  for (size_t i = known.size(); i < found.findings().size(); ++i) {
+    config::Finding finding = found.findings()[i];
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& other) {
+      return other.text == finding.text && other.position.line == finding.position.line &&
+             other.position.column == finding.position.column;
+    });
+    if (is_known) continue;
+    finding.text = cat("the teacher: ", finding.text);
+    diagnostics.add(std::move(finding));
+  }
+}
+
+/// How the teacher is spread over the ranks, which are the student's or its own.
+void check_teacher_mesh(const Recipe& recipe, const Recipe& teacher, int64_t num_ranks,
+                        Diagnostics& diagnostics) {
+  Diagnostics found = diagnostics;
+  if (recipe.distillation->teacher_distributed) {
+    Recipe alone = teacher_recipe(recipe);
+    alone.is_frozen = false;  // nobody else's experts are on its ranks
+    check_distributed(alone, num_ranks, found);
+  } else {
+    check_expert_parallel(teacher, found);
+  }
+  check_tensor_parallel(teacher, found);
+  check_pipeline(teacher, found);
+  add_of_teacher(found, diagnostics);
+}
+
 /// The teacher by itself, and beside the student.
-void check_teacher(const Recipe& recipe, const CheckOptions& options, Diagnostics& diagnostics) {
+void check_teacher(const Recipe& recipe, const CheckOptions& options, int64_t num_ranks,
+                   Diagnostics& diagnostics) {
   const Recipe teacher = teacher_recipe(recipe);
   check_model(teacher, diagnostics);
   if (teacher.model.has_fake_balanced_gate) {
@@ -333,8 +383,9 @@ void check_teacher(const Recipe& recipe, const CheckOptions& options, Diagnostic
                             "fake_balanced_gate of a teacher is not in this version");
   }
   check_dllm(teacher, diagnostics);
-  check_precision(teacher, options.world_size, diagnostics, "the teacher's ");
+  check_precision(teacher, num_ranks, diagnostics, "the teacher's ");
   check_attention_split(teacher, diagnostics);
+  check_teacher_mesh(recipe, teacher, num_ranks, diagnostics);
   check_built_model(teacher, options.looks_at_data && options.loads_tokenizers, diagnostics);
   check_distillation(recipe, options.looks_at_data, diagnostics);
 }
@@ -343,6 +394,9 @@ void check_teacher(const Recipe& recipe, const CheckOptions& options, Diagnostic
 
 int64_t fitting_world_size(const Recipe& recipe) {
   constexpr int64_t kMostReplicas = 1024;
+  if (const RankShares shares = rank_shares(recipe, 0); shares.teacher > 0) {
+    return shares.student + shares.teacher;
+  }
   const auto& sizes = recipe.distributed.sizes;
   const int64_t model_ranks =
       sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
@@ -356,13 +410,14 @@ int64_t fitting_world_size(const Recipe& recipe) {
 }
 
 void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& diagnostics) {
-  check_distributed(recipe, options.world_size, diagnostics);
-  check_precision(recipe, options.world_size, diagnostics);
+  const RankShares shares = rank_shares(recipe, options.world_size);
+  check_distributed(recipe, shares.student, diagnostics);
+  check_precision(recipe, shares.student, diagnostics);
   check_backend(recipe, diagnostics);
   check_mfu(recipe, diagnostics);
   check_paging(recipe, diagnostics);
   check_rollback(recipe, diagnostics);
-  check_scheduler(recipe, options.world_size, diagnostics);
+  check_scheduler(recipe, shares.student, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);
   check_context_parallel(recipe, diagnostics);
@@ -372,7 +427,11 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_quantization(recipe, diagnostics);
   const bool looks_at_folders = options.looks_at_data && options.loads_tokenizers;
   check_built_model(recipe, looks_at_folders, diagnostics);
-  if (recipe.distillation) check_teacher(recipe, options, diagnostics);
+  if (recipe.distillation) {
+    const bool is_beside = shares.teacher > 0;
+    if (is_beside) check_separate_meshes(recipe, options.world_size, diagnostics);
+    check_teacher(recipe, options, is_beside ? shares.teacher : shares.student, diagnostics);
+  }
   if (looks_at_folders) check_restore(recipe, diagnostics);
   if (!options.looks_at_data) return;
   std::vector<const DatasetSection*> sections = {&recipe.dataset};

@@ -18,6 +18,7 @@
 #include "recipes/plan/plan_fit.h"
 #include "recipes/plan/plan_text.h"
 #include "recipes/read/hub_inputs.h"
+#include "recipes/read/read_distillation.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
 #include "tensor/dtype.h"
@@ -62,6 +63,22 @@ void add_travelling_keys(const Recipe& recipe, const models::ModelDims& dims,
   activations.block_backward += num_shares * own * (shape.element_size + 4);
 }
 
+std::string uncounted_of_teacher(const Recipe& recipe, const RecipePlan& plan) {
+  if (recipe.distillation->teacher_distributed) {
+    return "the teacher's own ranks; of its head's weight and hidden states the copies here, and "
+           "distributions of 256 tokens at a time";
+  }
+  if (!recipe.distillation->teacher.hf_config.is_object()) {
+    return "the teacher, whose config.json is not here";
+  }
+  if (!plan.teacher) return "the teacher's stages, a copy of its head and its hidden states";
+  if (recipe.distillation->offloads_teacher && !plan.options.device.is_cpu()) {
+    return "the teacher's activations, distributions of 256 tokens at a time, and that the "
+           "teacher leaves the device between its forwards";
+  }
+  return "the teacher's activations, and distributions of 256 tokens at a time";
+}
+
 /// What a run does or allocates beyond the plan's numbers.
 std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan) {
   std::vector<std::string> all;
@@ -75,11 +92,7 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   if (mode == distributed::ActivationCheckpointingMode::kSelective) {
     all.emplace_back("what selective checkpointing keeps (planned as full)");
   }
-  if (recipe.distillation) {
-    all.emplace_back(plan.teacher
-                         ? "the teacher's activations, and distributions of 256 tokens at a time"
-                         : "the teacher, whose config.json is not here");
-  }
+  if (recipe.distillation) all.push_back(uncounted_of_teacher(recipe, plan));
   if (recipe.quantization) all.emplace_back("quantization: the floats of one weight at a time");
   const size_t num_moe = plan.parallel.expert_modules.size();
   if (distributed::autocast_dtype(recipe.distributed)) {
@@ -173,7 +186,7 @@ at::Device planned_device(const Recipe& recipe, const PlanRequest& request) {
 RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t world_size) {
   RecipePlan plan;
   plan.recipe = request.recipe_path;
-  plan.sizes = mesh::infer_sizes(distributed::size_request(recipe.distributed.sizes), world_size);
+  plan.sizes = mesh_of(recipe, rank_shares(recipe, world_size).student);
   plan.strategy = distributed::strategy_name(recipe.distributed.strategy);
   plan.setup = recipe.distributed;
   plan.dtype = storage_dtype(recipe.model);
@@ -237,8 +250,9 @@ RecipePlan make_plan(const Recipe& recipe, const PlanRequest& request, int64_t w
   }
   count_staging(plan);
   count_background_copy(recipe, plan);
-  const bool has_teacher =
-      recipe.distillation && recipe.distillation->teacher.hf_config.is_object();
+  const bool has_teacher = recipe.distillation && plan.sizes.pp == 1 &&
+                           !recipe.distillation->teacher_distributed &&
+                           recipe.distillation->teacher.hf_config.is_object();
   if (has_teacher) plan.teacher = plan_teacher(recipe, plan.sizes, device);
   plan.not_counted = uncounted(recipe, plan);
   if (plan.sizes.pp > 1) {
@@ -285,9 +299,11 @@ int run_plan_command(const PlanRequest& request) {
   }
   RecipePlan plan = make_plan(recipe, request, ranks);
   if (!request.device_memory.empty()) {
+    // A teacher's own ranks are none of the plan's.
+    const int64_t num_others = ranks - plan.sizes.world_size();
     plan.fit = fit_plan(plan, recipe, parse_device_memory(request.device_memory),
                         [&](const std::vector<std::string>& overrides, int64_t world_size) {
-                          return plan_again(request, overrides, world_size);
+                          return plan_again(request, overrides, world_size + num_others);
                         });
   }
   std::cout << (request.is_json ? plan_json(plan).dump(2) + "\n" : plan_text(plan));

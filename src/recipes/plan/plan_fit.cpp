@@ -32,6 +32,7 @@ class Changes final {
  public:
   Changes(const RecipePlan& plan, const Recipe& recipe)
       : setup_(recipe.distributed),
+        has_teacher_(recipe.distillation.has_value()),
         is_fsdp2_(setup_.strategy == Strategy::kFsdp2),
         world_size_(plan.sizes.world_size()) {
     const bool defers = is_fsdp2_ && plan.options.sharding && setup_.fsdp2.defer_fsdp_grad_sync &&
@@ -79,7 +80,8 @@ class Changes final {
                                       {"cp_size", plan.sizes.cp}}) {
         if (world_size_ % (2 * size) == 0) add({cat("--distributed.", key, "=", 2 * size)});
       }
-      const bool may_cut = is_fsdp2_ && plan.sizes.pp == 1 && world_size_ % 2 == 0;
+      // A teacher's stages are not planned.
+      const bool may_cut = is_fsdp2_ && !has_teacher_ && plan.sizes.pp == 1 && world_size_ % 2 == 0;
       if (may_cut) {
         add({"--distributed.pp_size=2", "--distributed.pipeline.pp_schedule=1f1b",
              "--distributed.pipeline.pp_microbatch_size=1"});
@@ -89,6 +91,7 @@ class Changes final {
   }
 
   const distributed::DistributedSetup& setup_;
+  bool has_teacher_;
   bool is_fsdp2_;
   int64_t world_size_;
   std::vector<Change> all_, cheap_;

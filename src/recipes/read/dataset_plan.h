@@ -13,6 +13,7 @@
 #include "datasets/packing.h"
 #include "datasets/row_source.h"
 #include "datasets/text_encoder.h"
+#include "datasets/tokenizer_encoder.h"
 
 namespace automodel::recipes {
 
@@ -59,6 +60,10 @@ class DatasetPlan {
   /// How it uses a chat template.
   virtual datasets::TemplateUse template_use() const { return datasets::TemplateUse::kNone; }
 
+  /// Whether its texts get the special tokens that a tokenizer adds; else it, or a chat template,
+  /// writes all of them.
+  virtual bool takes_special_tokens() const { return false; }
+
   /// The text of the chat template that its options name. Throws UserError when it cannot be found.
   virtual std::optional<std::string> named_template() const { return std::nullopt; }
 
@@ -83,6 +88,7 @@ struct DatasetSection {
   std::optional<std::string> tokenizer_folder;  ///< from its `tokenizer` node
   std::optional<HubName> tokenizer_name;        ///< what the `tokenizer` node names
   config::Node tokenizer_node;                  ///< the `tokenizer` node
+  datasets::AddedTokens added_tokens;           ///< by its add_bos_token and add_eos_token
   config::Node node;
 };
 

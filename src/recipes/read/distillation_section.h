@@ -49,9 +49,11 @@ struct DistillationKeys {
                           .at_least(0)
                           .at_most(1),
                       field("offload_teacher_model", &K::offload_teacher_model,
-                            "true is not in this version: keep the teacher in host memory"),
+                            "on a CUDA device the teacher lies in the host's memory between its "
+                            "forwards"),
                       field("separate_meshes", &K::separate_meshes,
-                            "true is not in this version: teacher on ranks of its own")};
+                            "the teacher has ranks of its own, behind the student's; "
+                            "teacher_distributed spreads it, and both meshes state dp_size")};
   }
 };
 

@@ -42,27 +42,65 @@ KDLossConfig read_kd_loss(const Node& root, Diagnostics& diagnostics) {
   return config::bind<KDLossConfig>(target->arguments, diagnostics);
 }
 
-/// The teacher's place: ranks of its own and host memory are refused.
-void refuse_other_places(const Node& root, const DistillationKeys& keys, Diagnostics& diagnostics) {
-  if (keys.separate_meshes) {
-    diagnostics.unsupported(*root.find("separate_meshes"),
-                            "a teacher on ranks of its own is not in this version; without "
-                            "separate_meshes and teacher_distributed it is spread over the "
-                            "student's ranks, as `distributed` says");
+/// Student and teacher side by side need to know how many ranks each has.
+void require_dp_size(const Node& section, const distributed::DistributedSetup& setup,
+                     const char* whose, Diagnostics& diagnostics) {
+  if (setup.sizes.dp_size) return;
+  diagnostics.missing(section, "dp_size",
+                      cat("missing key 'dp_size': with separate_meshes it says how many replicas ",
+                          whose, " has, since no rank is left over"));
+}
+
+/// The mesh of a teacher on ranks of its own.
+void read_teacher_mesh(const Node& root, const Recipe& recipe, bool is_separate,
+                       DistillationPlan& plan, Diagnostics& diagnostics) {
+  const Node* section = present(root, "teacher_distributed");
+  if (section == nullptr) {
+    if (is_separate) {
+      diagnostics.missing(
+          root, "teacher_distributed",
+          "missing key 'teacher_distributed': the mesh of the teacher's ranks, "
+          "e.g. {strategy: fsdp2, dp_size: 1}; without separate_meshes it is spread "
+          "over the student's");
+    }
+    return;
   }
-  if (keys.offload_teacher_model) {
-    diagnostics.unsupported(*root.find("offload_teacher_model"),
-                            "moving the teacher to the host between its forwards is not in this "
-                            "version; strategy: fsdp2 shards it, over more ranks it takes less");
-  }
-  const Node* distributed = present(root, "teacher_distributed");
-  if (distributed == nullptr) return;
-  read_distributed(*distributed, diagnostics);
-  if (!keys.separate_meshes) {
-    diagnostics.error_at_key(*distributed,
+  plan.teacher_distributed = read_distributed(*section, diagnostics);
+  if (!is_separate) {
+    plan.teacher_distributed.reset();
+    diagnostics.error_at_key(*section,
                              "teacher_distributed needs separate_meshes: true; else the teacher is "
                              "spread as `distributed` says");
+    return;
   }
+  if (!section->is_mapping()) return;
+  require_dp_size(*section, *plan.teacher_distributed, "the teacher", diagnostics);
+  const Node* own = present(root, "distributed");
+  require_dp_size(own != nullptr ? *own : root, recipe.distributed, "the student", diagnostics);
+}
+
+/// A pipeline's stages are cut by the model's own layers, not as the student's keys say.
+void forget_stages(distributed::DistributedSetup& setup) {
+  if (!setup.pipeline) return;
+  setup.pipeline->module_fqns_per_model_part.reset();
+  setup.pipeline->layers_per_stage.reset();
+  setup.pipeline->round_virtual_stages_to_pp_multiple.reset();
+}
+
+/// Makes the section `from` the section `to`; its places stay.
+void rename_section(Node& root, const char* from, const char* to) {
+  const Node* source = root.find(from);
+  Node* target = root.find(to);
+  if (source == nullptr || target == nullptr) return;
+  Node renamed = *source;
+  renamed.set_key(to, renamed.key_position());
+  *target = std::move(renamed);
+}
+
+int64_t ranks_of(const distributed::DistributedSetup& setup) {
+  const auto& sizes = setup.sizes;
+  return sizes.dp_size.value_or(1) * sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) *
+         sizes.pp_size.value_or(1);
 }
 
 }  // namespace
@@ -86,6 +124,7 @@ void read_distillation(const Node& root, Recipe& recipe, Diagnostics& diagnostic
   DistillationPlan& plan = recipe.distillation.emplace();
   const DistillationKeys keys = read_keys(root, diagnostics);
   plan.kd_ratio = keys.kd_ratio;
+  plan.offloads_teacher = keys.offload_teacher_model;
   plan.loss = read_kd_loss(root, diagnostics);
   if (const Node* teacher = present(root, "teacher_model")) {
     plan.teacher = read_model(*teacher, diagnostics);
@@ -93,7 +132,7 @@ void read_distillation(const Node& root, Recipe& recipe, Diagnostics& diagnostic
     diagnostics.missing(root, "teacher_model",
                         "missing key 'teacher_model': the model that is learned from");
   }
-  refuse_other_places(root, keys, diagnostics);
+  read_teacher_mesh(root, recipe, keys.separate_meshes, plan, diagnostics);
 }
 
 Recipe teacher_recipe(const Recipe& recipe) {
@@ -106,6 +145,7 @@ Recipe teacher_recipe(const Recipe& recipe) {
   teacher.model = recipe.distillation->teacher;
   teacher.dataset.node = recipe.dataset.node;
   teacher.loss = recipe.loss;
+  teacher.is_frozen = true;
   teacher.root = recipe.root;
   for (const char* trained : {"peft", "quantization", "embedding_row_repair", "checkpoint"}) {
     teacher.root.erase(trained);
@@ -114,7 +154,18 @@ Recipe teacher_recipe(const Recipe& recipe) {
     *model = teacher.model.node;
     model->set_key("model", model->key_position());
   }
+  if (const auto& own = recipe.distillation->teacher_distributed) {
+    teacher.distributed = *own;
+    rename_section(teacher.root, "teacher_distributed", "distributed");
+  } else {
+    forget_stages(teacher.distributed);
+  }
   return teacher;
+}
+
+RankShares rank_shares(const Recipe& recipe, int64_t world_size) {
+  if (!recipe.distillation || !recipe.distillation->teacher_distributed) return {world_size, 0};
+  return {ranks_of(recipe.distributed), ranks_of(*recipe.distillation->teacher_distributed)};
 }
 
 }  // namespace automodel::recipes

@@ -17,8 +17,19 @@ const std::vector<std::string>& distillation_keys();
 void read_distillation(const config::Node& root, Recipe& recipe, config::Diagnostics& diagnostics);
 
 /// The teacher as a recipe of its own, for all that builds, checks, plans or loads a model: the
-/// student's mesh and strategy, and nothing that trains. Its root has the section `model` where the
-/// recipe has `teacher_model`, and places stay. `recipe` distils.
+/// student's mesh and strategy, or those of its own ranks, and nothing that trains. Its pipeline is
+/// split by its own layers. Its root has the section `model` where the recipe has `teacher_model`
+/// (and `distributed` where it has `teacher_distributed`), and places stay. `recipe` distils.
 Recipe teacher_recipe(const Recipe& recipe);
+
+/// How a run's ranks are dealt: the student's come first.
+struct RankShares {
+  int64_t student = 0;
+  int64_t teacher = 0;  ///< 0: it is on the student's ranks
+};
+
+/// Of a recipe for `world_size` ranks. Student and teacher on ranks of their own have as many as
+/// their meshes say, whatever the world's size.
+RankShares rank_shares(const Recipe& recipe, int64_t world_size);
 
 }  // namespace automodel::recipes

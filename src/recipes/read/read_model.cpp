@@ -101,7 +101,14 @@ const std::vector<std::string> kConfigKeys = {"architectures",
                                               "attn_pdrop",
                                               "canvas_length",
                                               "self_conditioning",
-                                              "freeze_router"};
+                                              "freeze_router",
+                                              "clip_qkv",
+                                              "use_qkv_bias",
+                                              "use_parallel_residual",
+                                              "hidden_dropout",
+                                              "rotary_pct",
+                                              "topk_method",
+                                              "shared_intermediate_size"};
 
 /// What upstream's configuration of Kimi Linear has besides.
 const std::vector<std::string> kKimiKeys = {"kda_mode", "kda_unpad_inputs", "kda_use_fused_gate",

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "config/bind.h"
+#include "config/other_names.h"
 #include "config/schema.h"
 #include "core/file.h"
 #include "hub/cache.h"
+#include "peft/adapter_file.h"
 #include "recipes/read/dataset_plan.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/read_benchmark.h"
@@ -64,12 +66,17 @@ struct RecipeKind {
 };
 
 /// What may have been meant by a key that is no section: the keys of that name in sections, e.g.
-/// step_scheduler.max_steps, else a section of a similar name.
+/// step_scheduler.max_steps, or of what other programs mean by it; else a section of a similar
+/// name.
 std::string hint_for(const std::string& key, const std::vector<std::string>& sections) {
   constexpr size_t kMostNamed = 4;
-  const std::vector<std::string> whole = config::keys_ending_with(recipe_schema(), key);
-  if (whole.empty() || whole.size() > kMostNamed) return did_you_mean(key, sections);
-  return cat("; did you mean '", join(whole, "' or '"), "'?");
+  for (const std::string_view name : {std::string_view(key), config::name_here(key)}) {
+    if (name.empty() || std::ranges::find(sections, name) != sections.end()) continue;
+    const std::vector<std::string> whole = config::keys_ending_with(recipe_schema(), name);
+    if (whole.empty() || whole.size() > kMostNamed) continue;
+    return cat("; did you mean '", join(whole, "' or '"), "'?");
+  }
+  return config::hint_for_key(key, sections);
 }
 
 void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagnostics) {
@@ -179,18 +186,16 @@ LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagno
   return section;
 }
 
-/// Refuses tokenizer options that are not built.
-void refuse_tokenizer_options(const Node& node, const TokenizerSection& section,
-                              Diagnostics& diagnostics) {
+/// Warns of tokenizer options without effect, and refuses those that are not built.
+void check_tokenizer_options(const Node& node, const TokenizerSection& section,
+                             Diagnostics& diagnostics) {
   const std::pair<const char*, std::optional<bool>> added[] = {
       {"add_bos_token", section.add_bos_token}, {"add_eos_token", section.add_eos_token}};
   for (const auto& [key, is_set] : added) {
-    if (is_set == true) {
-      diagnostics.unsupported(*node.find(key), cat(key, ": true is not in this version"));
-    } else if (is_set == false) {
-      diagnostics.warning_at_key(
-          *node.find(key), cat("'", key, "' has no effect: tokenizer.json says what is added"));
-    }
+    if (is_set != false) continue;
+    diagnostics.warning_at_key(
+        *node.find(key),
+        cat("'", key, ": false' has no effect: what the tokenizer adds of itself stays"));
   }
   const std::pair<const char*, std::optional<std::string>> sides[] = {
       {"padding_side", section.padding_side}, {"truncation_side", section.truncation_side}};
@@ -219,7 +224,9 @@ void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diag
     }
     section = config::bind<TokenizerSection>(*node, diagnostics,
                                              {.legacy_keys = {}, .other_keys = {"_target_"}});
-    refuse_tokenizer_options(*node, section, diagnostics);
+    check_tokenizer_options(*node, section, diagnostics);
+    read.added_tokens = {section.add_bos_token.value_or(false),
+                         section.add_eos_token.value_or(false)};
     path = node->find("pretrained_model_name_or_path");
     if (path == nullptr || path->is_null()) return;
   } else {
@@ -242,6 +249,19 @@ void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diag
   read.tokenizer_folder = lookup.folder;
 }
 
+void warn_of_unused_tokens(const DatasetSection& section, Diagnostics& diagnostics) {
+  if (section.plan == nullptr || section.plan->takes_special_tokens()) return;
+  const Node* tokenizer = section.node.find("tokenizer");
+  for (const char* key : {"add_bos_token", "add_eos_token"}) {
+    const Node* asked = tokenizer == nullptr ? nullptr : tokenizer->find(key);
+    if (asked == nullptr || asked->is_null() || asked->text() == "false") continue;
+    diagnostics.warning_at_key(
+        *asked, cat("'", key,
+                    "' has no effect here: this dataset, or its chat template, writes all "
+                    "special tokens itself"));
+  }
+}
+
 DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
   DatasetSection section;
   section.key = node.key();
@@ -255,6 +275,7 @@ DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
   if (const DatasetMaker* maker = registry.resolve_maker(*target, diagnostics)) {
     section.plan = (*maker)(*target, diagnostics);
   }
+  warn_of_unused_tokens(section, diagnostics);
   return section;
 }
 
@@ -398,6 +419,16 @@ void read_clip(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
     diagnostics.error(*root.find("clip_grad_norm")->find("backend"),
                       cat("backend takes triton or te, found '", *recipe.clip.backend, "'"));
   }
+  const Node* multiple = root.find_path("clip_grad_norm.spike_multiple");
+  if (multiple != nullptr && !multiple->is_null() && recipe.clip.on_spike == OnSpike::kContinue) {
+    diagnostics.warning(*multiple,
+                        "spike_multiple has no effect without on_spike: skip or rollback, which "
+                        "act on norms above it");
+  }
+  const Node* rollbacks = root.find_path("clip_grad_norm.max_rollbacks");
+  if (rollbacks != nullptr && !rollbacks->is_null() && recipe.clip.on_spike != OnSpike::kRollback) {
+    diagnostics.warning(*rollbacks, "max_rollbacks has no effect without on_spike: rollback");
+  }
 }
 
 void read_peft(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
@@ -410,6 +441,14 @@ void read_peft(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   }
   recipe.peft = config::bind<peft::PeftConfig>(*node, diagnostics,
                                                {.legacy_keys = {}, .other_keys = {"_target_"}});
+  if (!recipe.peft->adapter_name_or_path) return;
+  try {
+    const auto first = peft::read_adapter_config(*recipe.peft->adapter_name_or_path);
+    recipe.peft->rank_pattern = first.rank_pattern;
+    recipe.peft->alpha_pattern = first.alpha_pattern;
+  } catch (const UserError&) {
+    // check_peft reports it.
+  }
 }
 
 void read_quantization(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {

@@ -54,6 +54,9 @@ struct DistillationPlan {
   ModelPlan teacher;
   double kd_ratio = 0.5;
   KDLossConfig loss;
+  bool offloads_teacher = false;  ///< its parameters lie in host memory between its forwards
+  /// The mesh of a teacher on ranks of its own, behind the student's; absent: the student's mesh.
+  std::optional<distributed::DistributedSetup> teacher_distributed;
 };
 
 /// The `optimizer` section, read.
@@ -106,6 +109,7 @@ struct Recipe {
   std::optional<DistillationPlan> distillation;            ///< of the recipe that distils
   std::optional<BenchmarkSection> benchmark;               ///< of the recipe that measures steps
   bool stops_on_non_finite = true;
+  bool is_frozen = false;  ///< nothing of the model is trained: a teacher's
   config::Node root;
 
   /// Whether checkpoints are written while training goes on, from copies.

@@ -58,6 +58,10 @@ std::string other_place(const Node& path, const Diagnostics& diagnostics) {
   return home == std::filesystem::current_path() ? "" : home;
 }
 
+bool is_mesh(const std::string& key) {
+  return key == "distributed" || key == "teacher_distributed";
+}
+
 }  // namespace
 
 std::vector<Node*> path_nodes(Node& root) {
@@ -72,7 +76,7 @@ std::vector<Node*> path_nodes(Node& root) {
       add_data(section, paths);
     } else if (key == "peft") {
       add_texts(section.find("adapter_name_or_path"), paths);
-    } else if (Node* pipeline = key == "distributed" ? section.find("pipeline") : nullptr) {
+    } else if (Node* pipeline = is_mesh(key) ? section.find("pipeline") : nullptr) {
       add_texts(pipeline->find("pp_schedule_csv"), paths);
     }
   }

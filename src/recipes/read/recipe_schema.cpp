@@ -205,7 +205,7 @@ void add_distillation(Json& properties) {
   const Json keys = config::schema_of<DistillationKeys>();
   for (const auto& [key, schema] : keys.at("properties").as_object()) properties[key] = schema;
   Json distributed = Json::object();
-  distributed["description"] = "not in this version: the mesh of a teacher on ranks of its own";
+  distributed["description"] = "with separate_meshes: how the teacher is spread over its own ranks";
   properties["teacher_distributed"] = std::move(distributed);
 }
 

@@ -244,8 +244,10 @@ struct TokenizerSection {
         field("force_hf", &S::force_hf, "which class reads it").without_effect(kOneReader),
         field("padding_side", &S::padding_side, "right"),
         field("truncation_side", &S::truncation_side, "right"),
-        field("add_bos_token", &S::add_bos_token, "begin texts with BOS"),
-        field("add_eos_token", &S::add_eos_token, "end texts with EOS")};
+        field("add_bos_token", &S::add_bos_token,
+              "true: texts begin with BOS, if the tokenizer does not put it there"),
+        field("add_eos_token", &S::add_eos_token,
+              "true: texts end with EOS, so that a model learns where to stop")};
   }
 };
 

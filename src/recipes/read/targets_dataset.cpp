@@ -40,6 +40,13 @@ class MapPlan final : public DatasetPlan {
     return datasets::TemplateUse::kNone;
   }
 
+  bool takes_special_tokens() const override {
+    if constexpr (requires { config_.chat_template; }) {
+      if (config_.chat_template) return false;
+    }
+    return template_use() != datasets::TemplateUse::kTokenizers;
+  }
+
   std::vector<std::string> unread_columns() const override {
     std::vector<std::string> unread;
     if constexpr (requires { config_.columns_read(); }) {

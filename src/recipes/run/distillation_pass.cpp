@@ -20,12 +20,13 @@ class DistillationPass final : public training::BatchPass {
  public:
   DistillationPass(std::unique_ptr<training::BatchPass> plain,
                    std::shared_ptr<nn::StudentLossHead> head, const DistillationPlan& plan,
-                   comm::ProcessGroup ranks)
-      : plain_(std::move(plain)), head_(std::move(head)), plan_(plan), ranks_(std::move(ranks)) {}
+                   DistilledLosses losses)
+      : plain_(std::move(plain)), head_(std::move(head)), plan_(plan), losses_(std::move(losses)) {}
 
   void begin_step(const std::vector<tensor::Batch>&, int64_t) override { head_->reset(); }
   double train(const tensor::Batch& batch, double divisor,
                const training::BatchPlace& place) override {
+    if (losses_.are_plain_sums) divisor_ = divisor;
     return plain_->train(batch, divisor, place);
   }
   void finish(double divisor) override { plain_->finish(divisor); }
@@ -33,7 +34,7 @@ class DistillationPass final : public training::BatchPass {
 
   void describe(Json& record) const override {
     // As the step's loss: divided by the labels' share of a rank.
-    add_losses("loss", ranks_.size(), record);
+    add_losses("loss", losses_.ranks.size() * divisor_, record);
     record["kd_ratio"] = plan_.kd_ratio;
     record["temperature"] = plan_.loss.temperature;
   }
@@ -50,7 +51,8 @@ class DistillationPass final : public training::BatchPass {
   /// The two losses of all ranks behind the key of their mixture.
   void add_losses(std::string_view behind, double divisor, Json& record) const {
     const std::vector<double> sums =
-        comm::sum_over(ranks_, {number(head_->ce()), number(head_->kd())});
+        comm::sum_over(losses_.ranks, {plain_->known_everywhere(number(head_->ce())),
+                                       plain_->known_everywhere(number(head_->kd()))});
     Json out = Json::object();
     for (const auto& [key, value] : record.as_object()) {
       out[key] = value;
@@ -64,23 +66,26 @@ class DistillationPass final : public training::BatchPass {
   std::unique_ptr<training::BatchPass> plain_;
   std::shared_ptr<nn::StudentLossHead> head_;
   const DistillationPlan& plan_;
-  comm::ProcessGroup ranks_;
+  DistilledLosses losses_;
+  double divisor_ = 1;  // what the step's losses are still to be divided by
 };
 
 }  // namespace
 
-std::shared_ptr<nn::StudentLossHead> make_student_head(const DistillationPlan& plan) {
+std::shared_ptr<nn::StudentLossHead> make_student_head(const DistillationPlan& plan,
+                                                       const nn::LossHead& plain) {
   return std::make_shared<nn::StudentLossHead>(
       kernels::DistillationOptions{.kd_ratio = plan.kd_ratio,
                                    .temperature = plan.loss.temperature,
-                                   .fp32_upcast = plan.loss.fp32_upcast});
+                                   .fp32_upcast = plan.loss.fp32_upcast},
+      plain.rows());
 }
 
 std::unique_ptr<training::BatchPass> make_distillation_pass(
     std::unique_ptr<training::BatchPass> plain, std::shared_ptr<nn::StudentLossHead> head,
-    const DistillationPlan& plan, comm::ProcessGroup ranks) {
+    const DistillationPlan& plan, DistilledLosses losses) {
   return std::make_unique<DistillationPass>(std::move(plain), std::move(head), plan,
-                                            std::move(ranks));
+                                            std::move(losses));
 }
 
 }  // namespace automodel::recipes

@@ -18,8 +18,9 @@ using distributed::PipelineStage;
 /// Makes a model part a stage of the executor.
 class ModelStage final : public PipelineStage {
  public:
-  ModelStage(models::CausalLM& model, distributed::Engine& engine, int64_t ignore_index)
-      : model_(model), engine_(engine), ignore_index_(ignore_index) {}
+  ModelStage(models::CausalLM& model, distributed::Engine& engine, int64_t ignore_index,
+             std::function<void(int)> on_loss)
+      : model_(model), engine_(engine), ignore_index_(ignore_index), on_loss_(std::move(on_loss)) {}
 
   /// `first` keys the dropout of the batch's first micro-batch; the others count on from it.
   void set_dropout(const models::DropoutContext& first) { dropout_ = first; }
@@ -31,7 +32,8 @@ class ModelStage final : public PipelineStage {
     return model_.run_stage(batch, input);
   }
 
-  at::Tensor loss(const tensor::Batch& batch, const at::Tensor& hidden) override {
+  at::Tensor loss(const tensor::Batch& batch, int microbatch, const at::Tensor& hidden) override {
+    if (on_loss_) on_loss_(microbatch);
     return model_.loss_of_hidden(batch, hidden, 1.0, ignore_index_);
   }
 
@@ -45,6 +47,7 @@ class ModelStage final : public PipelineStage {
   models::CausalLM& model_;
   distributed::Engine& engine_;
   int64_t ignore_index_;
+  std::function<void(int)> on_loss_;
   models::DropoutContext dropout_;
 };
 
@@ -54,7 +57,7 @@ struct PassOptions {
   uint64_t seed = 0;
   bool divides_by_microbatches = false;
   at::Device device = at::kCPU;
-  BatchListener on_batch;
+  PipelineListener listener;
 };
 
 class PipelinePass final : public training::BatchPass {
@@ -73,7 +76,10 @@ class PipelinePass final : public training::BatchPass {
     for (const auto& stage : stages_) {
       stage->set_dropout({options_.seed, place.step, place.micro_batch * usual});
     }
-    options_.on_batch(gradient_divisor(divisor), static_cast<int64_t>(microbatches.size()));
+    if (options_.listener.on_batch) {
+      options_.listener.on_batch(gradient_divisor(divisor),
+                                 static_cast<int64_t>(microbatches.size()));
+    }
     return executor_.train(microbatches, place.is_last) / divisor;
   }
 
@@ -105,6 +111,7 @@ class PipelinePass final : public training::BatchPass {
     for (int64_t first = 0; first < batch.num_sequences(); first += size) {
       microbatches.push_back(batch.sequences(first, std::min(size, batch.num_sequences() - first)));
     }
+    if (options_.listener.on_cut) options_.listener.on_cut(on_cpu, microbatches);
     return microbatches;
   }
 
@@ -146,12 +153,12 @@ BuiltPipeline build_pipeline(const Recipe& recipe, const PipelineRequest& reques
 
 std::unique_ptr<training::BatchPass> make_pipeline_pass(
     const Recipe& recipe, const PipelineRequest& request, const BuiltPipeline& built,
-    const distributed::DeviceMesh& mesh, const EnginePlace& place, BatchListener on_batch) {
+    const distributed::DeviceMesh& mesh, const EnginePlace& place, PipelineListener listener) {
   std::vector<std::unique_ptr<ModelStage>> stages;
   std::vector<PipelineStage*> seen;
   for (size_t i = 0; i < built.parts.size(); ++i) {
     stages.push_back(std::make_unique<ModelStage>(*built.parts[i], built.engine->stage(i),
-                                                  recipe.loss.ignore_index));
+                                                  recipe.loss.ignore_index, listener.on_loss));
     seen.push_back(stages.back().get());
   }
   const at::ScalarType stored = built.parts[0]->parameters()[0].scalar_type();
@@ -163,7 +170,7 @@ std::unique_ptr<training::BatchPass> make_pipeline_pass(
       *built.engine, std::move(stages), std::move(executor),
       PassOptions{distributed::ContextParallelSharder(mesh.group("cp"), recipe.loss.ignore_index),
                   config.pp_microbatch_size, static_cast<uint64_t>(recipe.seed),
-                  config.scale_grads_in_schedule, place.device, std::move(on_batch)});
+                  config.scale_grads_in_schedule, place.device, std::move(listener)});
 }
 
 }  // namespace automodel::recipes

@@ -25,14 +25,22 @@ BuiltPipeline build_pipeline(const Recipe& recipe, const PipelineRequest& reques
                              at::ScalarType dtype, const distributed::DeviceMesh& mesh,
                              const EnginePlace& place);
 
-using BatchListener = std::function<void(double divisor, int64_t num_micro_batches)>;
+/// What hears of the batches that a pipeline computes; every function may be empty.
+struct PipelineListener {
+  /// Before each batch that is trained on, with the divisor of its gradients.
+  std::function<void(double divisor, int64_t num_micro_batches)> on_batch;
+  /// Before each batch, also of validation: whole, on the CPU, and as it was cut for this rank.
+  std::function<void(const tensor::Batch& whole, const std::vector<tensor::Batch>& cut)> on_cut =
+      {};
+  /// Before the loss of one of its micro-batches, on the last stage.
+  std::function<void(int micro_batch)> on_loss = {};
+};
 
 /// The pass of TrainStep over a pipeline. It splits sequences over context-parallel ranks, then
 /// cuts batches into micro-batches of pp_microbatch_size sequences. The last stage's losses are
-/// plain sums; gradients are divided after they are reduced. Before each batch it calls `on_batch`
-/// with the divisor of the batch's gradients and the number of its micro-batches.
+/// plain sums; gradients are divided after they are reduced.
 std::unique_ptr<training::BatchPass> make_pipeline_pass(
     const Recipe& recipe, const PipelineRequest& request, const BuiltPipeline& built,
-    const distributed::DeviceMesh& mesh, const EnginePlace& place, BatchListener on_batch);
+    const distributed::DeviceMesh& mesh, const EnginePlace& place, PipelineListener listener);
 
 }  // namespace automodel::recipes

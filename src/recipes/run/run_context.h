@@ -2,6 +2,8 @@
 
 #include <c10/core/Device.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "comm/process_group.h"
@@ -20,7 +22,12 @@ namespace automodel::recipes {
 /// What a run needs besides the recipe. Everything it points to outlives the session.
 struct RunContext {
   comm::World* world = nullptr;
-  comm::ProcessGroup group;  ///< all ranks
+  comm::ProcessGroup group;  ///< all ranks of `world`
+  /// The student's ranks and those of its teacher, where each has a world of its own: they wait for
+  /// each other as long as both live.
+  std::optional<comm::ProcessGroup> teacher_link = {};
+  /// How long this rank has waited for others so far, those of `teacher_link` included.
+  std::function<double()> waited_seconds;
   Reporter* reporter = nullptr;
   Reporter* console = nullptr;  ///< the same without a record of its warnings in `events`
   TraceSink* trace = nullptr;   ///< may be null

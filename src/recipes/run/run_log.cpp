@@ -27,6 +27,16 @@ void drop_records_from(const std::string& path, int64_t first_step) {
   write_file_atomic(path, kept);
 }
 
+/// The records of training and of each validation set that a run has left.
+std::vector<std::string> logs_in(const std::string& folder) {
+  std::vector<std::string> logs;
+  for (const std::string& name : list_directory(folder)) {
+    const bool is_log = name == "training.jsonl" || name.starts_with("validation");
+    if (is_log && name.ends_with(".jsonl")) logs.push_back(name);
+  }
+  return logs;
+}
+
 /// Removes temporary files of a run that was killed while it rewrote a log.
 void remove_leftovers(const std::string& folder) {
   for (const std::string& name : list_directory(folder)) {
@@ -44,26 +54,24 @@ RunLog::RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& 
                int64_t first_step, bool is_resumed)
     : reporter_(reporter),
       folder_(recipe.checkpoint.checkpoint_dir),
-      is_writing_(group.rank() == 0),
-      first_step_(first_step),
-      is_resumed_(is_resumed) {
+      is_writing_(group.rank() == 0) {
   if (!is_writing_) return;
   create_directories(folder_);
   remove_leftovers(folder_);
+  for (const std::string& name : logs_in(folder_)) {
+    const std::string path = path_join(folder_, name);
+    if (is_resumed) {
+      drop_records_from(path, first_step);
+    } else {
+      set_aside(path);
+    }
+  }
   writer("training.jsonl");
 }
 
 LineWriter& RunLog::writer(const std::string& file) {
   auto& writer = writers_[file];
-  if (writer == nullptr) {
-    const std::string path = path_join(folder_, file);
-    if (is_resumed_) {
-      drop_records_from(path, first_step_);
-    } else {
-      set_aside(path);
-    }
-    writer = std::make_unique<LineWriter>(path);
-  }
+  if (writer == nullptr) writer = std::make_unique<LineWriter>(path_join(folder_, file));
   return *writer;
 }
 

@@ -31,8 +31,6 @@ class RunLog final {
   Reporter& reporter_;
   std::string folder_;
   bool is_writing_;
-  int64_t first_step_;
-  bool is_resumed_;
   std::map<std::string, std::unique_ptr<LineWriter>> writers_;
 };
 

@@ -6,6 +6,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "comm/world.h"
 #include "config/load.h"
@@ -20,10 +24,12 @@
 #include "loggers/run_events.h"
 #include "recipes/check/check_run.h"
 #include "recipes/read/hub_inputs.h"
+#include "recipes/read/read_distillation.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/rank_device.h"
 #include "recipes/run/run_record.h"
 #include "recipes/run/run_trackers.h"
+#include "recipes/run/teacher_link.h"
 #include "recipes/run/train_session.h"
 #include "tensor/page_arena.h"
 
@@ -94,22 +100,73 @@ PreparedRun prepare(const RunOptions& options, int world_size) {
   return run;
 }
 
+/// A rank's worlds: of all ranks and, where student and teacher have ranks of their own, of those
+/// that the rank is one of.
+struct RankWorlds {
+  comm::World all;
+  std::optional<comm::World> own;
+  bool is_teachers = false;
+
+  RankWorlds(const Recipe& recipe, const comm::WorldOptions& place) : all(place) {
+    const RankShares shares = rank_shares(recipe, place.size);
+    if (shares.teacher == 0) return;
+    const auto first = static_cast<int>(shares.student);
+    is_teachers = place.rank >= first;
+    comm::WorldOptions part = place;
+    part.hosts_store = false;  // `all` has it open
+    part.outstays_others = place.hosts_store;
+    part.first_rank = is_teachers ? first : 0;
+    part.rank = place.rank - part.first_rank;
+    part.size = static_cast<int>(is_teachers ? shares.teacher : shares.student);
+    const std::string name = is_teachers ? "teacher" : "student";
+    part.run_id = place.run_id.empty() ? name : cat(place.run_id, "/", name);
+    own.emplace(part);
+  }
+
+  comm::World& session() { return own ? *own : all; }
+
+  void close() {
+    if (own) own->close();
+    all.close();
+  }
+
+  void fail(const std::string& text) noexcept {
+    if (own) own->fail(text);
+    all.fail(text);
+  }
+
+  /// How long this rank has waited for others, whichever world they are in.
+  double waited_seconds() const {
+    return all.waited_seconds() + (own ? own->waited_seconds() : 0.0);
+  }
+
+  /// The ranks of student and teacher, who wait for each other as long as both live.
+  std::optional<comm::ProcessGroup> link() {
+    if (!own) return std::nullopt;
+    constexpr double kNever = 365 * 24 * 3600.0;
+    std::vector<int> everybody(static_cast<size_t>(all.group().size()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    return all.split("student and teacher", {everybody}, kNever);
+  }
+};
+
 /// The device of this rank.
-RankDevice find_device(const PreparedRun& run, int local_rank, comm::World& world,
+RankDevice find_device(const PreparedRun& run, int local_rank, RankWorlds& worlds,
                        Reporter& reporter) {
   DeviceRequest request;
   request.is_demanded = run.device == "cuda";
   request.is_wanted =
       request.is_demanded || (run.device.empty() && run.recipe.dist_env.names_nccl());
   request.local_rank = local_rank;
-  RankDevice place = agree_on_device(request, world.group(), tensor::open_cuda, reporter);
+  RankDevice place = agree_on_device(request, worlds.all.group(), tensor::open_cuda, reporter);
   if (place.device.is_cpu()) return place;
   if (run.recipe.optimizer.is_paged) {
     throw UnsupportedError(
         "optimizer: state in memory that a CUDA device pages is not in this version; "
         "bitsandbytes.optim.AdamW8bit keeps the same state on the device");
   }
-  world.use_cuda_device(place.device.index());
+  worlds.all.use_cuda_device(place.device.index());
+  if (worlds.own) worlds.own->use_cuda_device(place.device.index());
   return place;
 }
 
@@ -130,23 +187,27 @@ struct RankVoice {
   RunTrackers& trackers;
 };
 
-int run_session(PreparedRun& run, int local_rank, comm::World& world, const RankVoice& voice,
+int run_session(PreparedRun& run, int local_rank, RankWorlds& worlds, const RankVoice& voice,
                 BackgroundTask& background) {
   Reporter& reporter = voice.reporter;
+  comm::World& world = worlds.all;
   world.group().check_same("recipe or overrides", run.compared_recipe);
   run.record["id"] = world.group().broadcast_text(run.record.at("id").as_string(), 0);
   run.times.end("ranks");
   fetch_for_machine(run, local_rank, world, reporter);
   run.times.end("fetching model and data");
-  const RankDevice place = find_device(run, local_rank, world, reporter);
+  const RankDevice place = find_device(run, local_rank, worlds, reporter);
   if (place.device.is_cpu()) tensor::use_page_arena_for_tensors();
-  const comm::ProcessGroup group = world.group();
+  const comm::ProcessGroup group = worlds.session().group();
+  const int rank = world.group().rank();
   std::optional<loggers::ChromeTrace> trace;
   if (!run.trace_path.empty()) {
-    trace.emplace(loggers::trace_path_of_rank(run.trace_path, group.rank()), group.rank());
+    trace.emplace(loggers::trace_path_of_rank(run.trace_path, rank), rank);
   }
-  RunContext context{.world = &world,
+  RunContext context{.world = &worlds.session(),
                      .group = group,
+                     .teacher_link = worlds.link(),
+                     .waited_seconds = [&worlds] { return worlds.waited_seconds(); },
                      .reporter = &reporter,
                      .console = &voice.console,
                      .trace = trace ? &*trace : nullptr,
@@ -160,6 +221,14 @@ int run_session(PreparedRun& run, int local_rank, comm::World& world, const Rank
                      .record = run.record,
                      .times = &run.times,
                      .shows_timings = run.shows_timings};
+  if (worlds.is_teachers) {
+    loggers::ConsoleOptions console = console_of(run, group.rank(), group.size());
+    console.has_progress = false;  // the student's first rank shows its own
+    loggers::ConsoleReporter teachers(console);
+    context.reporter = &teachers;
+    serve_student(run.recipe, context, *context.teacher_link);
+    return static_cast<int>(ExitCode::kDone);
+  }
   TrainSession session(run.recipe, context);
   reporter.info(
       cat("ready after ", format_duration(monotonic_seconds() - run.times.begin_seconds())));
@@ -186,17 +255,17 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
   RunTrackers run_trackers(reporter, events, place.rank == 0);
   place.reporter = &reporter;
   at::set_num_threads(num_threads);
-  std::optional<comm::World> world;
+  std::optional<RankWorlds> worlds;
   // A save that goes on there when a rank fails is waited for after the others have been told why.
   BackgroundTask background;
   launcher::RankOutcome outcome(0);
   try {
-    world.emplace(place);
+    worlds.emplace(run.recipe, place);
     for (const std::string& warning : run.warnings) reporter.warning(warning);
     reporter.info(cat("recipe:\n", run.shown_recipe));
-    const int status =
-        run_session(run, local_rank, *world, {reporter, console, events, run_trackers}, background);
-    world->close();
+    const int status = run_session(run, local_rank, *worlds,
+                                   {reporter, console, events, run_trackers}, background);
+    worlds->close();
     return status;
   } catch (const std::exception& error) {
     outcome = outcome_of(error);
@@ -210,7 +279,7 @@ launcher::RankOutcome be_rank(PreparedRun& run, comm::WorldOptions place, int lo
       outcome = outcome_of(error);
     }
   }
-  if (world) world->fail(outcome.failure);
+  if (worlds) worlds->fail(outcome.failure);
   run_trackers.end(trackers::RunEnd::kFailed);
   if (background.is_pending()) await_save(background, outcome.failure, reporter);
   return outcome;

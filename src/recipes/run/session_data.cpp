@@ -59,6 +59,7 @@ class DataBuilder final {
     data.loader = is_training ? recipe_.dataloader : recipe_.validation_dataloader;
     if (!is_training && !data.loader.shuffle) data.loader.shuffle = false;
     data.context = context_;
+    data.context.dataset = section.key;
     data.schedule = schedule_of(recipe_);
     if (is_training) data.packing = recipe_.packing;
     data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
@@ -75,7 +76,7 @@ class DataBuilder final {
     const std::string folder = tokenizer_folder(recipe_, section);
     if (folder.empty())
       throw InputError(cat(section.key, ": the tokenizer is not on this machine"));
-    data_.encoders.push_back(datasets::load_text_encoder(folder));
+    data_.encoders.push_back(datasets::load_text_encoder(folder, section.added_tokens));
     times_.end("tokenizer");
     return *data_.encoders.back();
   }

@@ -40,17 +40,20 @@ void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
   built.pipeline = pipeline_request(recipe, whole->parallel_plan());
   built.stages = build_pipeline(recipe, *built.pipeline, dtype, mesh, place);
   built.parts = built.stages->parts;
+  if (recipe.is_frozen) return;
   built.optimizer = build_optimizer(recipe, built, built.engine());  // of all stages together
 }
 
 void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, EnginePlace place,
                  SessionModel& built) {
   built.parts = {build_model(recipe, stored_dtype(recipe.model))};
-  place.optimizer = [&](distributed::Engine& engine) {
-    if (place.times != nullptr) place.times->end("model");
-    built.optimizer = build_optimizer(recipe, built, engine);
-    if (place.times != nullptr) place.times->end("optimizer");
-  };
+  if (!recipe.is_frozen) {
+    place.optimizer = [&](distributed::Engine& engine) {
+      if (place.times != nullptr) place.times->end("model");
+      built.optimizer = build_optimizer(recipe, built, engine);
+      if (place.times != nullptr) place.times->end("optimizer");
+    };
+  }
   built.whole = build_engine(recipe, built.model(), mesh, place);
 }
 
@@ -78,18 +81,7 @@ SessionModel build_session_model(const Recipe& recipe, const distributed::Device
   } else {
     build_whole(recipe, mesh, place, built);
   }
-  for (const auto& part : built.parts) part->train();
-  return built;
-}
-
-SessionModel build_frozen_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
-                                const EnginePlace& place) {
-  require_configuration(recipe.model);
-  SessionModel built;
-  built.parts = {build_model(recipe, stored_dtype(recipe.model))};
-  for (at::Tensor& parameter : built.model().parameters()) parameter.set_requires_grad(false);
-  built.whole = build_engine(recipe, built.model(), mesh, place);
-  built.model().eval();
+  for (const auto& part : built.parts) part->train(!recipe.is_frozen);
   return built;
 }
 

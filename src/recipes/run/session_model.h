@@ -32,13 +32,9 @@ struct SessionModel {
 distributed::DeviceMesh build_mesh(const Recipe& recipe, comm::World& world);
 
 /// Builds the model in upstream's order: modules, parallelism, memory, optimizer; weights are
-/// loaded later. Every rank calls it. Throws InputError when the model is not on this machine.
+/// loaded later. A frozen model is in evaluation mode and has no optimizer. Every rank calls it.
+/// Throws InputError when the model is not on this machine.
 SessionModel build_session_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                                  const EnginePlace& place);
-
-/// A model that is only computed: every parameter frozen, in evaluation mode, without an optimizer
-/// and without stages. Likewise.
-SessionModel build_frozen_model(const Recipe& recipe, const distributed::DeviceMesh& mesh,
-                                const EnginePlace& place);
 
 }  // namespace automodel::recipes

@@ -5,6 +5,7 @@
 #include "models/block_denoiser.h"
 #include "recipes/run/block_diffusion_pass.h"
 #include "recipes/run/distillation_pass.h"
+#include "training/gradient_histogram.h"
 
 namespace automodel::recipes {
 
@@ -21,38 +22,67 @@ std::unique_ptr<training::BatchPass> build_block_diffusion_pass(const Recipe& re
   return std::make_unique<BlockDiffusionPass>(*model, parts.model.engine(), std::move(options));
 }
 
+/// The student's head in place of the model's; null where nobody teaches.
+std::shared_ptr<nn::StudentLossHead> give_student_head(const Recipe& recipe,
+                                                       const PassParts& parts) {
+  if (parts.teacher == nullptr) return nullptr;
+  models::CausalLM& last = *parts.model.parts.back();
+  auto head = make_student_head(*recipe.distillation, last.loss_head());
+  last.set_loss_head(head);
+  return head;
+}
+
 std::unique_ptr<training::BatchPass> build_next_token_pass(const Recipe& recipe,
                                                            const PassParts& parts) {
   const int64_t ignore_index = recipe.loss.ignore_index;
   const distributed::ContextParallelSharder sharder(parts.mesh.group("cp"), ignore_index);
   models::CausalLM& model = parts.model.model();
-  const auto head = parts.teacher == nullptr ? nullptr : make_student_head(*recipe.distillation);
-  if (head != nullptr) model.set_loss_head(head);
+  const auto head = give_student_head(recipe, parts);
   const auto loss = [&model, device = parts.place.device, seed = static_cast<uint64_t>(recipe.seed),
                      ignore_index, sharder, head,
                      teacher = parts.teacher](const tensor::Batch& on_cpu, double divisor,
                                               int64_t step, int64_t micro_batch) {
-    const tensor::Batch batch = sharder.shard(on_cpu).to(device);
+    const std::vector<tensor::Batch> batch = {sharder.shard(on_cpu).to(device)};
     model.set_dropout_context({seed, step, micro_batch});
-    const auto student = [&] { return model.loss(batch, divisor, ignore_index); };
-    return head == nullptr ? student() : teacher->teach(*head, batch, ignore_index, student);
+    const auto student = [&] { return model.loss(batch[0], divisor, ignore_index); };
+    if (head == nullptr) return student();
+    return teacher->teach(*head, {on_cpu, batch, ignore_index}, student);
   };
   auto pass = training::make_plain_pass(parts.model.engine(), loss);
   if (head == nullptr) return pass;
   return make_distillation_pass(std::move(pass), head, *recipe.distillation,
-                                parts.model.engine().group());
+                                {parts.model.engine().group()});
+}
+
+std::unique_ptr<training::BatchPass> build_pipeline_pass(const Recipe& recipe,
+                                                         const PassParts& parts) {
+  PipelineListener listener{
+      .on_batch = [&balance = parts.balance](double divisor, int64_t num_batches) {
+        balance.begin_batch(divisor, num_batches);
+      }};
+  const auto head = give_student_head(recipe, parts);
+  if (head != nullptr) {
+    const auto heads = std::make_shared<std::vector<kernels::TeacherHead>>();
+    listener.on_cut = [heads, teacher = parts.teacher, ignore_index = recipe.loss.ignore_index](
+                          const tensor::Batch& whole, const std::vector<tensor::Batch>& cut) {
+      heads->clear();  // before the next ones are made
+      *heads = teacher->look({whole, cut, ignore_index});
+    };
+    listener.on_loss = [heads, head](int micro_batch) {
+      head->follow(std::move(heads->at(static_cast<size_t>(micro_batch))));
+    };
+  }
+  auto pass = make_pipeline_pass(recipe, *parts.model.pipeline, *parts.model.stages, parts.mesh,
+                                 parts.place, std::move(listener));
+  if (head == nullptr) return pass;
+  return make_distillation_pass(std::move(pass), head, *recipe.distillation,
+                                {parts.model.engine().group(), /*are_plain_sums=*/true});
 }
 
 }  // namespace
 
 std::unique_ptr<training::BatchPass> build_pass(const Recipe& recipe, const PassParts& parts) {
-  if (parts.model.stages) {
-    return make_pipeline_pass(recipe, *parts.model.pipeline, *parts.model.stages, parts.mesh,
-                              parts.place,
-                              [&balance = parts.balance](double divisor, int64_t num_batches) {
-                                balance.begin_batch(divisor, num_batches);
-                              });
-  }
+  if (parts.model.stages) return build_pipeline_pass(recipe, parts);
   if (recipe.dllm) return build_block_diffusion_pass(recipe, parts);
   return build_next_token_pass(recipe, parts);
 }
@@ -78,6 +108,15 @@ training::TrainStepOptions step_options(const Recipe& recipe, const SessionModel
     if (context.cuda != nullptr) {
       options.synchronize = [cuda = context.cuda] { cuda->synchronize(); };
     }
+  }
+  const auto every = recipe.tensorboard ? recipe.tensorboard->histograms_every_steps : std::nullopt;
+  if (every) {
+    options.look_at_gradients = [every = *every, group = context.group,
+                                 trackers = context.trackers](const distributed::Engine& engine,
+                                                              int64_t step) {
+      if (step % every != 0) return;
+      trackers->gradients(step, training::gradient_histograms(engine, group));
+    };
   }
   options.ignore_index = recipe.loss.ignore_index;
   options.stops_on_non_finite = recipe.stops_on_non_finite;

@@ -11,6 +11,7 @@
 #include "recipes/run/run_record.h"
 #include "recipes/run/session_step.h"
 #include "recipes/run/session_summary.h"
+#include "recipes/run/teacher_link.h"
 
 namespace automodel::recipes {
 
@@ -36,6 +37,15 @@ auto made_in(PhaseTimes& times, std::string_view phase, const Make& make) {
   return made;
 }
 
+/// The teacher that the recipe's student learns from; null for other recipes.
+std::unique_ptr<Teacher> build_teacher(const Recipe& recipe, const SessionModel& student,
+                                       const distributed::DeviceMesh& mesh,
+                                       const RunContext& context) {
+  if (!recipe.distillation) return nullptr;
+  if (!context.teacher_link) return make_local_teacher(recipe, mesh, context.place());
+  return make_remote_teacher(student, mesh, *context.teacher_link, context.device);
+}
+
 }  // namespace
 
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
@@ -44,8 +54,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       signals_(recipe.step_scheduler.preemption_signal),
       mesh_(made_in(*context.times, "mesh", [&] { return build_mesh(recipe, *context.world); })),
       model_(build_session_model(recipe, mesh_, context.place())),
-      teacher_(recipe.distillation ? std::make_optional<Teacher>(recipe, mesh_, context.place())
-                                   : std::nullopt),
+      teacher_(build_teacher(recipe, model_, mesh_, context)),
       balance_(made_in(*context.times, "model",
                        [&] { return build_expert_balance(recipe, mesh_, model_.parts); })),
       data_(build_data(recipe, mesh_.group("dp"), model_.model().dims().vocab_size,
@@ -53,8 +62,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       scheduler_(recipe.step_scheduler, mesh_.size("dp"), data_.training->size()),
       train_step_(model_.engine(), *model_.optimizer,
                   build_schedule(recipe, scheduler_.max_steps()),
-                  build_pass(recipe, {model_, mesh_, context.place(), balance_,
-                                      teacher_ ? &*teacher_ : nullptr,
+                  build_pass(recipe, {model_, mesh_, context.place(), balance_, teacher_.get(),
                                       scheduler_.grad_accumulation_steps()}),
                   step_options(recipe, model_, mesh_, context)),
       validation_(std::move(data_.validation), train_step_, model_.parts),
@@ -277,7 +285,7 @@ ExitCode TrainSession::run_to_end() {
   begin_seconds_ = monotonic_seconds();
   meter_.restart();
   bool is_stopped = false;
-  if (scheduler_.is_done()) say_it_is_finished();
+  const int64_t first_step = scheduler_.step();
   while (!scheduler_.is_done() && !is_stopped) {
     data_.training->set_epoch(scheduler_.epoch());
     Group group = next_group();
@@ -290,10 +298,12 @@ ExitCode TrainSession::run_to_end() {
     }
     if (!is_stopped) scheduler_.advance_epoch();
   }
+  if (scheduler_.step() == first_step && !is_stopped) say_it_is_finished();
   context_.reporter->progress("");
   record_save(checkpoint_.finish());
   if (benchmark_) benchmark_->finish();
   end_trackers();
+  if (teacher_) teacher_->dismiss();
   Json end = Json::object();
   if (stopped_by_ != 0) end["signal"] = training::signal_name(stopped_by_);
   end["status"] = static_cast<int>(stopped_by_ == 0 ? ExitCode::kDone : ExitCode::kPreempted);
@@ -357,12 +367,12 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
 training::StepResult TrainSession::train(const Group& group) {
   const int64_t step = scheduler_.step();
   const double begin = monotonic_seconds();
-  const double waited = context_.world->waited_seconds();
+  const double waited = context_.waited_seconds();
   balance_.begin_step(static_cast<int64_t>(group.batches.size()));
   const training::StepResult result = train_step_.run(group.batches, step);
   balance_.end_step(model_.engine());
   own_seconds_ =
-      data_seconds_ + (monotonic_seconds() - begin) - (context_.world->waited_seconds() - waited);
+      data_seconds_ + (monotonic_seconds() - begin) - (context_.waited_seconds() - waited);
   trace(cat("step ", step), "step", begin);
   if (benchmark_) {
     benchmark_->record(result, flops_of(group), group.batches[0].sequence_length());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -104,7 +105,7 @@ class TrainSession final {
   training::SignalWatch signals_;
   distributed::DeviceMesh mesh_;
   SessionModel model_;
-  std::optional<Teacher> teacher_;  // of a student
+  std::unique_ptr<Teacher> teacher_;  // of a student
   ExpertBalance balance_;
   SessionData data_;
   training::StepScheduler scheduler_;

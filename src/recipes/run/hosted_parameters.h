@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "tensor/shard_spec.h"
+
+namespace automodel::recipes {
+
+/// Parameters of a frozen model that lie in host memory while nobody computes with them: their
+/// device memory is emptied and refilled under all tensors that view it.
+class HostedParameters final {
+ public:
+  /// Copies the loaded parameters; they stay where they are. Buffers in host memory are left alone
+  /// when `device` is another.
+  HostedParameters(const std::vector<tensor::FlatShard>& parameters, at::Device device);
+
+  /// Gives the device memory back. Until to_device() the parameters must not be read.
+  void to_host();
+  void to_device();
+
+ private:
+  struct Piece {
+    at::Tensor on_device;
+    at::Tensor on_host;
+  };
+  std::vector<Piece> pieces_;
+  bool are_on_host_ = false;
+};
+
+}  // namespace automodel::recipes
