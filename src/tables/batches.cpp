@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "tables/row_json.h"
+#include "tables/same_thread_file.h"
 
 namespace automodel::tables {
 
@@ -106,8 +107,8 @@ std::shared_ptr<arrow::RecordBatchReader> open_csv(
 }  // namespace
 
 Batches open_batches(const std::string& path) {
-  std::shared_ptr<arrow::io::RandomAccessFile> file =
-      take(arrow::io::ReadableFile::Open(path), path);
+  const std::shared_ptr<arrow::io::RandomAccessFile> file =
+      read_by_same_thread(take(arrow::io::ReadableFile::Open(path), path));
   Batches batches;
   if (path.ends_with(".parquet")) {
     batches.reader = open_parquet(path, file);

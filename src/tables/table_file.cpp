@@ -11,6 +11,7 @@
 #include "tables/batches.h"
 #include "tables/file_copy.h"
 #include "tables/row_json.h"
+#include "tables/same_thread_file.h"
 
 namespace automodel::tables {
 
@@ -72,7 +73,8 @@ struct TableFile::State {
                                [&](const std::string& to) { write_copy(path, to); })) {
     left_out = open_batches(path).left_out;
     // Our own file, that nobody writes to: reading it cannot fail later.
-    map = take(arrow::io::MemoryMappedFile::Open(copy.path, arrow::io::FileMode::READ), path);
+    map = read_by_same_thread(
+        take(arrow::io::MemoryMappedFile::Open(copy.path, arrow::io::FileMode::READ), path));
     const auto reader = take(arrow::ipc::RecordBatchFileReader::Open(map), path);
     for (const auto& field : reader->schema()->fields()) columns.push_back(field->name());
     first_rows.push_back(0);
@@ -83,7 +85,7 @@ struct TableFile::State {
   }
 
   FileCopy copy;
-  std::shared_ptr<arrow::io::MemoryMappedFile> map;
+  std::shared_ptr<arrow::io::RandomAccessFile> map;
   std::vector<std::shared_ptr<arrow::RecordBatch>> batches;
   std::vector<int64_t> first_rows;  ///< of each batch, and the total at the end
   std::vector<std::string> columns;

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <arrow/io/interfaces.h>
+
+#include <memory>
+
+namespace automodel::tables {
+
+/// `file`, whose reads are all done by the thread that asks for them. Arrow's files give some to
+/// threads of its own, which stay, and a process that has them cannot be forked into ranks.
+std::shared_ptr<arrow::io::RandomAccessFile> read_by_same_thread(
+    std::shared_ptr<arrow::io::RandomAccessFile> file);
+
+}  // namespace automodel::tables
