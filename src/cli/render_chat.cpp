@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "chat/chat_template.h"
-#include "chat/template_file.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "tokenizers/template_text.h"
 
 namespace automodel::cli {
 
@@ -106,7 +106,7 @@ Json render_line(const std::optional<chat::ChatTemplate>& of_file, const Json& l
 int render_chat_lines(const std::string& path, int64_t repeat) {
   std::optional<chat::ChatTemplate> of_file;
   if (!path.empty()) {
-    chat::TemplateText source = chat::read_template(path);
+    tokenizers::TemplateText source = tokenizers::read_chat_template(path);
     of_file.emplace(source.text, std::move(source.name));
   }
   std::ios::sync_with_stdio(false);

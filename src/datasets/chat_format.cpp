@@ -96,7 +96,7 @@ TemplateText named_template(const std::string& source) {
     throw UserError(
         cat("chat_template: '", source, "' is neither a template nor the path of a file"));
   }
-  return chat::read_template(source);
+  return tokenizers::read_chat_template(source);
 }
 
 TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required) {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "chat/chat_template.h"
-#include "chat/template_file.h"
 #include "datasets/format.h"
 #include "datasets/text_encoder.h"
+#include "tokenizers/template_text.h"
 
 namespace automodel::datasets {
 
@@ -31,7 +31,7 @@ enum class TemplateUse {
 /// The use for a dataset whose options may name a template.
 TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required);
 
-using chat::TemplateText;
+using tokenizers::TemplateText;
 
 /// The template that options name: a template's text, or a file or folder that contains one. Throws
 /// UserError.

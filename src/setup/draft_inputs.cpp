@@ -11,6 +11,7 @@
 #include "hub/hub.h"
 #include "hub/hub_error.h"
 #include "models/catalog.h"
+#include "tokenizers/template_text.h"
 
 namespace automodel::setup {
 
@@ -29,12 +30,6 @@ hub::Settings patient_settings() {
 bool has_weights(const std::vector<std::string>& files) {
   return std::any_of(files.begin(), files.end(),
                      [](const std::string& file) { return file.ends_with(".safetensors"); });
-}
-
-bool has_template(const std::string& folder) {
-  if (path_exists(path_join(folder, "chat_template.jinja"))) return true;
-  const std::string path = path_join(folder, "tokenizer_config.json");
-  return path_exists(path) && Json::parse_file(path).contains("chat_template");
 }
 
 bool has_eos(const std::string& folder) {
@@ -114,7 +109,7 @@ bool is_plain_text(const std::string& path) {
 }  // namespace
 
 TokenizerFacts look_at_tokenizer(const std::string& folder) {
-  return {has_template(folder), has_eos(folder)};
+  return {tokenizers::find_chat_template(folder).has_value(), has_eos(folder)};
 }
 
 ModelFacts look_at_model(const std::string& name, const char* option, Reporter& reporter) {

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "tokenizers/template_text.h"
 
 namespace automodel::tokenizers {
 
@@ -122,24 +123,6 @@ std::vector<std::string> tokenizer_files(const std::string& folder) {
     if (is_known && !is_directory(path_join(folder, name))) files.push_back(name);
   }
   return files;
-}
-
-std::optional<std::string> read_chat_template(const std::string& folder,
-                                              const Json& tokenizer_config) {
-  const std::string file = path_join(folder, "chat_template.jinja");
-  if (path_exists(file)) return read_file(file);
-  const Json* entry = tokenizer_config.find("chat_template");
-  if (entry == nullptr) return std::nullopt;
-  if (entry->is_string()) return entry->as_string();
-  if (!entry->is_array()) return std::nullopt;
-  // A list of {"name": ..., "template": ...}.
-  for (const Json& named : entry->as_array()) {
-    const Json* text = named.find("template");
-    if (text_or_empty(named, "name") == "default" && text != nullptr && text->is_string()) {
-      return text->as_string();
-    }
-  }
-  return std::nullopt;
 }
 
 /// The properties a token was listed with, else those of a plain special token.
@@ -286,7 +269,9 @@ FolderSettings read_folder(const std::string& folder) {
       settings.class_name == "Qwen2Tokenizer" || settings.class_name == "Qwen3_5Tokenizer";
   settings.add_bos_token = is_true(tokenizer_config, "add_bos_token");
   settings.add_eos_token = is_true(tokenizer_config, "add_eos_token");
-  settings.chat_template = read_chat_template(folder, tokenizer_config);
+  if (auto found = find_chat_template(folder, tokenizer_config)) {
+    settings.chat_template = std::move(found->text);
+  }
   settings.files = tokenizer_files(folder);
   if (const Json* decoder = tokenizer_config.find("added_tokens_decoder")) {
     settings.listed_tokens = read_added_tokens_decoder(*decoder, config_path);

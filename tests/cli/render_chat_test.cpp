@@ -43,7 +43,16 @@ TEST(RenderChatTest, TakesTheTemplateOfATokenizersFolder) {
   const std::string config = folder.write("tokenizer_config.json", "{\"eos_token\": \"x\"}");
   const test::ProgramResult without = render(line, cat("--template ", folder.path()));
   EXPECT_EQ(without.status, 3);
-  EXPECT_EQ(without.err, cat(config, ": there is no chat_template in it that is a text\n"));
+  EXPECT_EQ(without.err, cat(folder.path(),
+                             ": neither chat_template.jinja nor "
+                             "tokenizer_config.json has a chat template\n"));
+  EXPECT_EQ(render(line, cat("--template ", config)).err,
+            cat(config, ": there is no chat_template in it\n"));
+  folder.write("tokenizer_config.json",
+               "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"tools\"}, "
+               "{\"name\": \"default\", \"template\": \"a text\"}]}");
+  EXPECT_EQ(render(line, cat("--template ", folder.path())).out,
+            "{\"rendered\": \"a text\", \"generation\": []}\n");
 }
 
 TEST(RenderChatTest, TakesTheTemplateTheTimeAndTheVariablesOfALine) {
