@@ -28,6 +28,17 @@ at::Tensor dropout_kept(const ForwardContext& context, std::string_view site, co
   return at::stack(rows);
 }
 
+at::Tensor kept_probabilities(const ForwardContext& context, std::string_view site,
+                              const HeadShare& heads, const at::Tensor& x, double p) {
+  const int64_t batch = x.size(0);
+  const int64_t length = x.size(1);
+  const int64_t head = length * length;
+  const MaskRuns runs{batch, heads.first * head, heads.count * head, heads.all * head};
+  return dropout_kept(context, site, runs, p)
+      .view({batch, heads.count, length, length})
+      .to(x.device());
+}
+
 /// The positions, in the whole sequences, of the tokens of x, which are all of the batch's or this
 /// part. In the last part of split sequences, positions continue past the end.
 static std::vector<tensor::PositionRun> positions_of(const at::Tensor& x,
@@ -242,19 +253,6 @@ void Attention::keep_heads(int part, int num_parts) {
   first_head_ = part * options_.num_heads;
 }
 
-/// What dropout keeps of this module's heads, bool [B, N, S, S], out of the mask of all heads.
-at::Tensor Attention::kept_probabilities(const ForwardContext& context,
-                                         const at::Tensor& projected) const {
-  const int64_t batch = projected.size(0);
-  const int64_t length = projected.size(1);
-  const int64_t head = length * length;
-  const int64_t num_heads = options_.num_heads;
-  const MaskRuns runs{batch, first_head_ * head, num_heads * head, num_all_heads_ * head};
-  return dropout_kept(context, dropout_site_, runs, dropout_)
-      .view({batch, num_heads, length, length})
-      .to(projected.device());
-}
-
 /// Splits a projection that includes gates into {q, k and v; the queries' gates [B, S, N H]}.
 std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projected) const {
   const int64_t head_dim = options_.head_dim;
@@ -284,7 +282,9 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   options.visible_keys = context.visible_keys;
   if (context.is_training && dropout_ > 0) {
     options.dropout = dropout_;
-    options.is_kept = kept_probabilities(context, projected);
+    options.is_kept =
+        kept_probabilities(context, dropout_site_,
+                           {first_head_, options_.num_heads, num_all_heads_}, projected, dropout_);
   }
   // Norms and rotation may have widened the heads' dtype.
   const at::ScalarType dtype = projected.scalar_type();

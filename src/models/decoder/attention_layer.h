@@ -47,7 +47,6 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   at::Tensor clipped(const at::Tensor& x) const;
   at::Tensor head_layer_normed(const at::Tensor& qkv) const;
   std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& projected) const;
-  at::Tensor kept_probabilities(const ForwardContext& context, const at::Tensor& projected) const;
 
   LayerOptions layer_;
   std::string dropout_site_;

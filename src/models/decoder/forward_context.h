@@ -62,6 +62,18 @@ struct MaskRuns {
 at::Tensor dropout_kept(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
                         double p);
 
+/// Attention heads that a module computes, of all those of its layer.
+struct HeadShare {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t all = 0;
+};
+
+/// What dropout keeps of the attention probabilities of these heads, bool [B, count, S, S] on the
+/// device of x [B, S, *]: their part of the mask of all heads.
+at::Tensor kept_probabilities(const ForwardContext& context, std::string_view site,
+                              const HeadShare& heads, const at::Tensor& x, double p);
+
 /// x [B, S, D] with zeros where the mask of the positions it holds drops, the rest times
 /// 1 / (1 - p), in training; x itself otherwise or when p is 0. A byte an element is kept.
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,

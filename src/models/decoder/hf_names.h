@@ -59,6 +59,12 @@ struct HfNames {
   std::string_view mlp_of_experts() const { return moe.empty() ? mlp : moe; }
 };
 
+/// Llama's names, of families whose norms follow attention and MLP and do not precede them.
+inline constexpr HfNames kPostNormNames{.attention_pre_norm = "",
+                                        .attention_post_norm = "post_attention_layernorm",
+                                        .mlp_pre_norm = "",
+                                        .mlp_post_norm = "post_feedforward_layernorm"};
+
 /// Why layers with a state cannot be split over a sequence's positions.
 inline constexpr std::string_view kNoContextParallelState =
     "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
@@ -67,14 +73,12 @@ inline constexpr std::string_view kNoContextParallelState =
 /// Why a model with an indexer cannot be split over a sequence's positions.
 inline constexpr std::string_view kNoContextParallelIndexer =
     "sparse attention, whose indexer chooses among all of a sequence's keys, is not in this "
-    "version "
-    "with cp_size > 1";
+    "version with cp_size > 1";
 
 /// Why compressed attention cannot be split over a sequence's positions.
 inline constexpr std::string_view kNoContextParallelCompression =
     "attention to keys that are made of windows of tokens (DeepSeek V4) is not in this version "
-    "with "
-    "cp_size > 1";
+    "with cp_size > 1";
 
 /// The shared decoder's key map with these names.
 tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names);

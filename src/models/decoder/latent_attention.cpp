@@ -94,13 +94,9 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const ForwardContext& c
   options.visible_keys = context.visible_keys;
   options.chosen_keys = chosen_keys(x, q_latent, context);
   if (context.is_training && dropout_ > 0) {
-    const int64_t batch = all_q.size(0);
-    const int64_t length = all_q.size(1);
-    const int64_t scores = num_heads_ * length * length;
     options.dropout = dropout_;
-    options.is_kept = dropout_kept(context, dropout_site_, {batch, 0, scores, scores}, dropout_)
-                          .view({batch, num_heads_, length, length})
-                          .to(all_q.device());
+    options.is_kept =
+        kept_probabilities(context, dropout_site_, {0, num_heads_, num_heads_}, all_q, dropout_);
   }
   const at::Tensor out =
       core_->attend(all_q, all_k, kv.narrow(-1, sizes_.plain_dim, sizes_.value_dim), options).out;

@@ -32,10 +32,7 @@ extern const Family kExaone4{
     .config_class = "Exaone4Config",
     .layer_class = "Exaone4DecoderLayer",
     .read_config = read_exaone4,
-    .names = {.attention_pre_norm = "",
-              .attention_post_norm = "post_attention_layernorm",
-              .mlp_pre_norm = "",
-              .mlp_post_norm = "post_feedforward_layernorm"},
+    .names = kPostNormNames,
     .flops = gated_flops,
 };
 

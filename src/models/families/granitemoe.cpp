@@ -54,7 +54,7 @@ extern const Family kGraniteMoe{
     .flops = gated_flops,
 };
 
-/// The same with a shared MLP beside the experts, if it has a size.
+/// Granite MoE with a shared MLP beside the experts, if it has a size.
 extern const Family kGraniteMoeShared{
     .architecture = "GraniteMoeSharedForCausalLM",
     .model_type = "granitemoeshared",

@@ -24,10 +24,7 @@ extern const Family kOlmo2{
     .config_class = "Olmo2Config",
     .layer_class = "Olmo2DecoderLayer",
     .read_config = read_olmo2,
-    .names = {.attention_pre_norm = "",
-              .attention_post_norm = "post_attention_layernorm",
-              .mlp_pre_norm = "",
-              .mlp_post_norm = "post_feedforward_layernorm"},
+    .names = kPostNormNames,
     .flops = gated_flops,
 };
 

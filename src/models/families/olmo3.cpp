@@ -50,10 +50,7 @@ extern const Family kOlmo3{
     .config_class = "Olmo3Config",
     .layer_class = "Olmo3DecoderLayer",
     .read_config = read_olmo3,
-    .names = {.attention_pre_norm = "",
-              .attention_post_norm = "post_attention_layernorm",
-              .mlp_pre_norm = "",
-              .mlp_post_norm = "post_feedforward_layernorm"},
+    .names = kPostNormNames,
     .flops = gated_flops,
 };
 
