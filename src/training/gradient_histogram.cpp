@@ -104,21 +104,29 @@ std::map<std::string, Counts> count_own(const distributed::Engine& engine) {
   return layers;
 }
 
-/// Adds up the ranks' counts of a layer, of which a rank may have none.
-void sum_over_ranks(const comm::ProcessGroup& everybody, Counts& counts) {
-  std::vector<double> sums = counts.bins;
-  sums.push_back(counts.sum);
-  sums.push_back(counts.sum_of_squares);
+/// Adds up the ranks' counts of each layer; a rank may have none of some.
+void sum_over_ranks(const comm::ProcessGroup& everybody, std::vector<Counts>& layers) {
+  constexpr size_t kNumSums = size_t{kNumBins} + 2;
+  std::vector<double> sums;
+  std::vector<double> ends;
+  for (const Counts& counts : layers) {
+    sums.insert(sums.end(), counts.bins.begin(), counts.bins.end());
+    sums.insert(sums.end(), {counts.sum, counts.sum_of_squares});
+    ends.insert(ends.end(), {-counts.min, counts.max});
+  }
   sums = comm::sum_over(everybody, std::move(sums));
-  counts.sum_of_squares = sums.back();
-  sums.pop_back();
-  counts.sum = sums.back();
-  sums.pop_back();
-  counts.bins = std::move(sums);
-  const at::Tensor ends = at::tensor({-counts.min, counts.max}, at::kDouble);
-  everybody.all_reduce(ends, comm::ReduceOp::kMax);
-  counts.min = -ends[0].item<double>();
-  counts.max = ends[1].item<double>();
+  const at::Tensor largest = at::tensor(ends, at::kDouble);
+  everybody.all_reduce(largest, comm::ReduceOp::kMax);
+  const double* end = largest.const_data_ptr<double>();
+  auto next = sums.cbegin();
+  for (Counts& counts : layers) {
+    std::copy_n(next, kNumBins, counts.bins.begin());
+    counts.sum = next[kNumBins];
+    counts.sum_of_squares = next[kNumBins + 1];
+    next += kNumSums;
+    counts.min = -*end++;
+    counts.max = *end++;
+  }
 }
 
 }  // namespace
@@ -141,12 +149,13 @@ std::vector<LayerHistogram> gradient_histograms(const distributed::Engine& engin
   std::vector<std::string> names;
   names.reserve(own.size());
   for (const auto& [layer, counts] : own) names.push_back(layer);
+  const std::vector<std::string> layers = distributed::union_over(everybody, names);
+  if (layers.empty()) return {};
+  std::vector<Counts> counts;
+  for (const std::string& layer : layers) counts.push_back(std::move(own[layer]));
+  sum_over_ranks(everybody, counts);
   std::vector<LayerHistogram> all;
-  for (const std::string& layer : distributed::union_over(everybody, names)) {
-    Counts& counts = own[layer];
-    sum_over_ranks(everybody, counts);
-    all.push_back({layer, counts.histogram()});
-  }
+  for (size_t i = 0; i < layers.size(); ++i) all.push_back({layers[i], counts[i].histogram()});
   return all;
 }
 
