@@ -1,7 +1,6 @@
 #include "config/other_names.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/text.h"
 
@@ -9,7 +8,6 @@ namespace automodel::config {
 
 namespace {
 
-/// Names of Hugging Face's Trainer and PEFT, axolotl and torchtitan.
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"learning_rate", "lr"},
     {"beta1", "betas"},
@@ -60,6 +58,10 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
 };
 
 }  // namespace
+
+std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere() {
+  return kNames;
+}
 
 std::string_view name_here(std::string_view name_elsewhere) {
   const auto* const found =

@@ -3,8 +3,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace automodel::config {
+
+/// {a name in Hugging Face's Trainer, PEFT, axolotl or torchtitan, the key of that meaning here}.
+std::span<const std::pair<std::string_view, std::string_view>> names_elsewhere();
 
 /// What other training programs call by this name is called here ("lr" for "learning_rate"); "" for
 /// names that they have not, or that are the same here.

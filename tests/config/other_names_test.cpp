@@ -1,8 +1,13 @@
 #include "config/other_names.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "core/file.h"
+#include "core/text.h"
+#include "support/program.h"
 
 namespace automodel::config {
 namespace {
@@ -13,6 +18,14 @@ TEST(OtherNames, AnotherProgramsNameIsKnownWhereItsMeaningIsAKey) {
   EXPECT_EQ(hint_for_key("lora_alpha", peft), "; did you mean 'alpha'?");
   const std::vector<std::string> optimizer = {"lr", "betas", "weight_decay"};
   EXPECT_EQ(hint_for_key("learning_rate", optimizer), "; did you mean 'lr'?");
+}
+
+TEST(OtherNames, LeadToKeysOfRecipes) {
+  const std::string schema = read_file(test::source_file("schemas/recipe.schema.json"));
+  for (const auto& [elsewhere, here] : names_elsewhere()) {
+    EXPECT_THAT(schema, testing::HasSubstr(cat("\"", here, "\":"))) << elsewhere;
+    EXPECT_EQ(name_here(elsewhere), here);
+  }
 }
 
 TEST(OtherNames, OtherKeysAreComparedBySpelling) {
