@@ -22,7 +22,7 @@ struct Record {
   std::vector<std::pair<std::string, double>> values;
   std::vector<std::pair<std::string, Histogram>> histograms;  ///< by their tags
 
-  /// Of values and histograms.
+  /// How many values and histograms there are together.
   size_t num_numbers() const;
 };
 

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 
+#include <memory>
+
 #include "comm/patience.h"
+#include "comm/store_listener.h"
 
 namespace automodel::comm {
 namespace {
@@ -121,6 +124,58 @@ TEST(FailingRankTest, ItsTextReachesPeersWhenItServesTheStore) {
       options);
   const std::string text = "rank 0 failed: the disk is full";
   EXPECT_EQ(result.errors, (Texts{"the disk is full", text, text}));
+}
+
+/// A process with two worlds has the store open in the other one.
+TEST(FailingRankTest, ItsTextReachesPeersWhenItsOtherWorldServesTheStore) {
+  const int port = free_port();
+  std::unique_ptr<StoreServer> server;
+  RanksOptions options;
+  options.adjust = [&](int process, WorldOptions& world) {
+    world.port = port;
+    world.store_place = "rank 0";
+    if (process != 0) return;
+    world.outstays_others = true;
+    server =
+        std::make_unique<StoreServer>(listen_for_store(world.host, port, true).fd, world.secret);
+  };
+  const RanksResult result = run_ranks(
+      3,
+      [&](World& world) {
+        all_reduce(world.group());
+        if (world.group().rank() != 0) all_reduce(world.group());
+        world.fail("the disk is full");
+        server.reset();
+        throw InputError("the disk is full");
+      },
+      options);
+  const std::string text = "rank 0 failed: the disk is full";
+  EXPECT_EQ(result.errors, (Texts{"the disk is full", text, text}));
+}
+
+TEST(FailingRankTest, IsNamedByItsNumberInTheRunOfAWorldThatIsAPart) {
+  RanksOptions options;
+  options.adjust = [](int, WorldOptions& world) { world.first_rank = 4; };
+  const RanksResult failed = run_ranks(
+      2,
+      [](World& world) {
+        all_reduce(world.group());
+        if (world.group().rank() == 1) throw InputError("the disk is full");
+        all_reduce(world.group());
+      },
+      options);
+  EXPECT_EQ(failed.errors, (Texts{"rank 5 failed: the disk is full", "the disk is full"}));
+  const RanksResult vanished = run_ranks(
+      2,
+      [](World& world) {
+        all_reduce(world.group());
+        if (world.group().rank() == 1) ::raise(SIGKILL);
+        all_reduce(world.group());
+      },
+      options);
+  EXPECT_EQ(
+      vanished.errors,
+      (Texts{"rank 5 vanished during all_reduce of group world (its process has ended)", ""}));
 }
 
 TEST(FailingRankTest, ItsTextReachesPeersThatWaitForWhatTheyStarted) {

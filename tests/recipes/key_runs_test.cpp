@@ -14,7 +14,9 @@ namespace {
 using test::ProgramResult;
 using test::read_records;
 using test::TemporaryDirectory;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
@@ -22,6 +24,32 @@ std::vector<std::string> names_in(const std::string& folder) {
     names.push_back(entry.path().filename());
   }
   return names;
+}
+
+TEST(KeyEffectsTest, TemplatesAndEndTokensThatDoNothingAreWarnedOf) {
+  const TemporaryDirectory folder;
+  const std::string plain = folder.file("plain");
+  std::filesystem::copy(test::source_file("configs/quickstart_tokenizer"), plain);
+  Json config = Json::parse_file(plain + "/tokenizer_config.json");
+  config.erase("chat_template");
+  write_file(plain + "/tokenizer_config.json", config.dump());
+  const auto warnings = [&](const std::string& tokenizer, const char* uses_template) {
+    const ProgramResult result = test::run_program(
+        {test::automodel_binary(), "check", test::source_file("recipes/smoke/tiny_llama_sft.yaml"),
+         cat("--dataset.tokenizer.pretrained_model_name_or_path=", tokenizer),
+         cat("--dataset.use_hf_chat_template=", uses_template),
+         "--dataset.tokenizer.add_eos_token=true"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return cat(result.out, result.err);
+  };
+  const auto is_without_template = HasSubstr(cat(
+      "'use_hf_chat_template' has no effect: the tokenizer of ", plain, " has no chat template"));
+  const auto is_without_end = HasSubstr("'add_eos_token' has no effect here");
+  const std::string templated = test::source_file("configs/quickstart_tokenizer");
+  EXPECT_THAT(warnings(plain, "true"), is_without_template);
+  EXPECT_THAT(warnings(templated, "true"),
+              AllOf(Not(HasSubstr("use_hf_chat_template")), is_without_end));
+  EXPECT_THAT(warnings(templated, "false"), Not(HasSubstr("has no effect")));
 }
 
 TEST(KeyEffectsTest, CheckpointKeysSayWhatIsKept) {

@@ -28,8 +28,8 @@ struct RankShares {
   int64_t teacher = 0;  ///< 0: it is on the student's ranks
 };
 
-/// Of a recipe for `world_size` ranks. Student and teacher on ranks of their own have as many as
-/// their meshes say, whatever the world's size.
+/// The ranks of the student and of the teacher in a run of `world_size` ranks. On ranks of their
+/// own, each has as many as its mesh says, whatever the world's size.
 RankShares rank_shares(const Recipe& recipe, int64_t world_size);
 
 }  // namespace automodel::recipes

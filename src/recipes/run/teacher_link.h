@@ -34,12 +34,12 @@ class TeacherLink final {
   const LinkRole& own() const { return roles_[static_cast<size_t>(all_.rank())]; }
   const comm::ProcessGroup& all() const { return all_; }
 
-  /// Of a rank of the student: every rank of the replica that teaches it, and the one that answers.
+  /// On a rank of the student: every rank of the replica that teaches it, and the one that answers.
   std::vector<int> teachers() const;
   int answering() const;
   /// The ranks of all replicas of the teacher.
   int num_teachers() const;
-  /// Of a rank of the teacher: the replicas of the student that it teaches, in order, the rank of
+  /// On a rank of the teacher: the replicas of the student that it teaches, in order, the rank of
   /// each that asks, and those that want the answer.
   std::vector<int> students() const;
   int asking(int student) const;
