@@ -32,7 +32,7 @@ TEST(KeyEffectsTest, TemplatesAndEndTokensThatDoNothingAreWarnedOf) {
   std::filesystem::copy(test::source_file("configs/quickstart_tokenizer"), plain);
   Json config = Json::parse_file(plain + "/tokenizer_config.json");
   config.erase("chat_template");
-  write_file(plain + "/tokenizer_config.json", config.dump());
+  write_file_atomic(plain + "/tokenizer_config.json", config.dump());
   const auto warnings = [&](const std::string& tokenizer, const char* uses_template) {
     const ProgramResult result = test::run_program(
         {test::automodel_binary(), "check", test::source_file("recipes/smoke/tiny_llama_sft.yaml"),

@@ -197,13 +197,13 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
     datasets::check_added_tokens(tokenizer, section.added_tokens);
     const datasets::TemplateUse use = section.plan->template_use();
     datasets::check_template(use, tokenizer.chat_template(), folder);
-    if (use == datasets::TemplateUse::kTokenizersIfAny && !tokenizer.chat_template()) {
-      const Node* key = section.node.find("use_hf_chat_template");
-      if (key != nullptr) {
-        diagnostics.warning_at_key(
-            *key, cat("'use_hf_chat_template' has no effect: the tokenizer of ", folder,
-                      " has no chat template; rows are trained as they are"));
-      }
+    if (use != datasets::TemplateUse::kTokenizersIfAny) return;
+    if (tokenizer.chat_template()) {
+      warn_of_idle_tokens(section, diagnostics);
+    } else if (const Node* key = section.node.find("use_hf_chat_template")) {
+      diagnostics.warning_at_key(
+          *key, cat("'use_hf_chat_template' has no effect: the tokenizer of ", folder,
+                    " has no chat template; rows are trained as they are"));
     }
   } catch (const UserError& error) {
     diagnostics.error(section.node, error.what());

@@ -249,19 +249,6 @@ void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diag
   read.tokenizer_folder = lookup.folder;
 }
 
-void warn_of_unused_tokens(const DatasetSection& section, Diagnostics& diagnostics) {
-  if (section.plan == nullptr || section.plan->takes_special_tokens()) return;
-  const Node* tokenizer = section.node.find("tokenizer");
-  for (const char* key : {"add_bos_token", "add_eos_token"}) {
-    const Node* asked = tokenizer == nullptr ? nullptr : tokenizer->find(key);
-    if (asked == nullptr || asked->is_null() || asked->text() == "false") continue;
-    diagnostics.warning_at_key(
-        *asked, cat("'", key,
-                    "' has no effect here: this dataset, or its chat template, writes all "
-                    "special tokens itself"));
-  }
-}
-
 DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
   DatasetSection section;
   section.key = node.key();
@@ -275,7 +262,9 @@ DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
   if (const DatasetMaker* maker = registry.resolve_maker(*target, diagnostics)) {
     section.plan = (*maker)(*target, diagnostics);
   }
-  warn_of_unused_tokens(section, diagnostics);
+  if (section.plan != nullptr && !section.plan->takes_special_tokens()) {
+    warn_of_idle_tokens(section, diagnostics);
+  }
   return section;
 }
 
@@ -574,6 +563,18 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
 
 std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section) {
   return section.tokenizer_folder.value_or(recipe.model.folder);
+}
+
+void warn_of_idle_tokens(const DatasetSection& section, Diagnostics& diagnostics) {
+  const Node* tokenizer = section.node.find("tokenizer");
+  for (const char* key : {"add_bos_token", "add_eos_token"}) {
+    const Node* asked = tokenizer == nullptr ? nullptr : tokenizer->find(key);
+    if (asked == nullptr || asked->is_null() || asked->text() == "false") continue;
+    diagnostics.warning_at_key(
+        *asked, cat("'", key,
+                    "' has no effect here: this dataset, or its chat template, writes all "
+                    "special tokens itself"));
+  }
 }
 
 }  // namespace automodel::recipes

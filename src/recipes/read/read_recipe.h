@@ -16,4 +16,8 @@ Recipe read_recipe(const config::Node& root, config::Diagnostics& diagnostics);
 /// on this machine.
 std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section);
 
+/// Warns of `add_bos_token` and `add_eos_token` of a section whose dataset, or chat template,
+/// writes all special tokens.
+void warn_of_idle_tokens(const DatasetSection& section, config::Diagnostics& diagnostics);
+
 }  // namespace automodel::recipes
