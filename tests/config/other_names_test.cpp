@@ -18,6 +18,7 @@ TEST(OtherNames, AnotherProgramsNameIsKnownWhereItsMeaningIsAKey) {
   EXPECT_EQ(hint_for_key("lora_alpha", peft), "; did you mean 'alpha'?");
   const std::vector<std::string> optimizer = {"lr", "betas", "weight_decay"};
   EXPECT_EQ(hint_for_key("learning_rate", optimizer), "; did you mean 'lr'?");
+  EXPECT_EQ(hint_for_key("learning_rate", peft), "");
 }
 
 TEST(OtherNames, LeadToKeysOfRecipes) {
