@@ -98,6 +98,9 @@ TEST(GradientHistogramTest, NumbersThatAreNotFiniteAreLeftOut) {
       histograms_of({{"a.weight", at::tensor({1.0F, kInfinity, -kInfinity, NAN, 3e38F, -3e38F})},
                      {"b.weight", at::full({2}, NAN)}});
   EXPECT_EQ(all[0].histogram.count, 3);
+  EXPECT_EQ(all[0].histogram.max, double{3e38F});
+  EXPECT_EQ(all[0].histogram.min, double{-3e38F});
+  EXPECT_TRUE(std::isfinite(all[0].histogram.sum_of_squares));
   EXPECT_EQ(all[0].histogram.buckets.back().limit, double{std::numeric_limits<float>::max()});
   EXPECT_EQ(all[1].histogram.count, 0);
   EXPECT_EQ(all[1].histogram.max, 0);
