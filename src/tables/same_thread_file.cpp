@@ -1,6 +1,7 @@
 #include "tables/same_thread_file.h"
 
 #include <arrow/buffer.h>
+#include <arrow/io/interfaces.h>
 #include <arrow/result.h>
 #include <arrow/util/future.h>
 

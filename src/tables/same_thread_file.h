@@ -1,8 +1,10 @@
 #pragma once
 
-#include <arrow/io/interfaces.h>
-
 #include <memory>
+
+namespace arrow::io {
+class RandomAccessFile;
+}
 
 namespace automodel::tables {
 
