@@ -224,9 +224,11 @@ TEST(NextTokensTest, WrongKeysAreFindings) {
                           "linear_attention, mlp, moe"));
   EXPECT_THAT(problems({{"mtp_layers_block_type", Json(Json::Array{})}}),
               ElementsAre("mtp_layers_block_type must be a list with an entry for each layer"));
-  EXPECT_THAT(problems({{"mtp_hybrid_override_pattern", Json("*-")}}),
+  EXPECT_THAT(problems({{"mtp_hybrid_override_pattern", Json("*-")}}), ElementsAre());
+  EXPECT_THAT(problems({{"mtp_layers_block_type", Json(Json::Array{Json("mlp")})},
+                        {"mtp_hybrid_override_pattern", Json("*-")}}),
               ElementsAre("mtp_hybrid_override_pattern '*-' and mtp_layers_block_type "
-                          "[\"full_attention\", \"moe\"] name different layers"));
+                          "[\"mlp\"] name different layers"));
   EXPECT_THAT(
       problems({{"mtp_layers_block_type", Json()}, {"mtp_hybrid_override_pattern", Json("*X")}}),
       ElementsAre("mtp_hybrid_override_pattern '*X' must be letters of M, *, -, E"));

@@ -388,10 +388,10 @@ void add_next_tokens(const DecoderConfig& config, const BlockSizes& block,
   sizes.block_kept += of_a_block(options.num_depths * fusion);
   sizes.block_input =
       of_a_block((config.num_layers() + options.num_runs() + options.num_depths) * block.stream());
-  // Rows of all depths, joined, and the second gradient of the head's weight.
+  // Gradients of the depths' rows, and a second one of the head's weight.
   const int64_t weight = sizes.head_kept - block.hidden();
-  sizes.head_kept += weight + (2 * options.num_depths + 1) * block.hidden();
-  sizes.logits += options.num_depths * block.hidden();
+  sizes.head_kept += weight + options.num_depths * block.hidden();
+  sizes.logits += (2 * options.num_depths + 1) * block.hidden();  // rows of all depths, joined
 }
 
 }  // namespace
@@ -401,7 +401,8 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   constexpr int64_t kChunkTokens = 512;  // of the head
   const auto kinds = layer_kinds(config);
   const BlockSizes block(config, shape, kinds.front().first);
-  const int64_t rows = std::min(kChunkTokens, shape.tokens());
+  const int64_t num_depths = config.next_tokens ? config.next_tokens->num_depths : 1;
+  const int64_t rows = std::min(kChunkTokens, num_depths * shape.tokens());
   // A plain logit takes float32, plus its cap's slope or later its gradient in the weight's dtype.
   const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
   const int64_t slope = config.final_softcap > 0 ? 4 : 0;

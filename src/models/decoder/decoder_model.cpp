@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "kernels/attention_block.h"
@@ -295,20 +296,18 @@ std::vector<DecoderModel::ScoredRows> DecoderModel::rows_of_all_depths(const ten
            options.loss_scale / static_cast<double>(options.num_depths)}};
 }
 
-at::Tensor DecoderModel::cross_entropy(const std::vector<ScoredRows>& parts, double divisor,
+at::Tensor DecoderModel::cross_entropy(std::vector<ScoredRows> parts, double divisor,
                                        int64_t ignore_index) const {
-  std::vector<ScoredRows> scored;
   std::vector<at::Tensor> all;
-  for (const ScoredRows& part : parts) {
-    scored.push_back(
-        {part.hidden.reshape({-1, config_.hidden_size}), part.labels.reshape({-1}), part.weight});
-    at::Tensor& labels = scored.back().labels;
+  for (ScoredRows& part : parts) {
+    at::Tensor hidden = std::exchange(part.hidden, {}).reshape({-1, config_.hidden_size});
+    part.labels = part.labels.reshape({-1});
     // The head costs hidden_size * vocab_size a row.
-    if (const at::Tensor rows = scored_tokens(labels, ignore_index); rows.defined()) {
-      scored.back().hidden = scored.back().hidden.index_select(0, rows);
-      labels = labels.index_select(0, rows);
+    if (const at::Tensor rows = scored_tokens(part.labels, ignore_index); rows.defined()) {
+      hidden = hidden.index_select(0, rows);
+      part.labels = part.labels.index_select(0, rows);
     }
-    all.push_back(scored.back().hidden);
+    all.push_back(std::move(hidden));
   }
   kernels::CrossEntropyOptions options;
   options.ignore_index = ignore_index;
@@ -318,11 +317,12 @@ at::Tensor DecoderModel::cross_entropy(const std::vector<ScoredRows>& parts, dou
   options.logits_dtype = logits_dtype_;
   // One use of the head, which may be a unit.
   const at::Tensor hidden = all.size() == 1 ? all[0] : at::cat(all);
+  all.clear();
   return with_head(hidden, [&](const at::Tensor& x, const at::Tensor& weight) {
-    if (scored.size() == 1) return loss_head_->loss(x, weight, scored[0].labels, options);
+    if (parts.size() == 1) return loss_head_->loss(x, weight, parts[0].labels, options);
     at::Tensor sum;
     int64_t first = 0;
-    for (const ScoredRows& part : scored) {
+    for (const ScoredRows& part : parts) {
       const at::Tensor rows = x.narrow(0, first, part.labels.size(0));
       const at::Tensor loss = loss_head_->loss(rows, weight, part.labels, options) * part.weight;
       sum = sum.defined() ? sum + loss : loss;

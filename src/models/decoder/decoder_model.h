@@ -90,7 +90,7 @@ class DecoderModel final : public CausalLM,
   std::vector<ScoredRows> rows_of_all_depths(const tensor::Batch& batch, int64_t ignore_index);
   /// run_stage() and loss_of_hidden() without the hook, as parts of a forward.
   at::Tensor run_blocks(const tensor::Batch& batch, const at::Tensor& input);
-  at::Tensor cross_entropy(const std::vector<ScoredRows>& parts, double divisor,
+  at::Tensor cross_entropy(std::vector<ScoredRows> parts, double divisor,
                            int64_t ignore_index) const;
   /// Calls `body` with the head's input and weight, through the head's unit if it has its own.
   template <typename Body>

@@ -71,15 +71,18 @@ std::string nemotron_pattern(ConfigReader& reader) {
   return types == nullptr ? read_letters(reader, keys) : letters_of(reader, keys.list, *types);
 }
 
-/// The layers of one depth of multi-token prediction as letters.
+/// The layers of one depth of multi-token prediction as letters. As in transformers, letters count
+/// before a list that says what an absent one means, which transformers writes into every file.
 std::string next_token_pattern(ConfigReader& reader) {
   constexpr PatternKeys kKeys{"mtp_layers_block_type", "mtp_hybrid_override_pattern", "*E"};
   const Json* types = reader.find(kKeys.list);
   if (types == nullptr) return read_letters(reader, kKeys);
   const std::string listed = letters_of(reader, kKeys.list, *types);
   if (!reader.has(kKeys.letters)) return listed;
+  const size_t num_problems = reader.problems().size();
   const std::string pattern = read_letters(reader, kKeys);
-  if (pattern != listed) {
+  const bool is_right = reader.problems().size() == num_problems;
+  if (is_right && pattern != listed && listed != kKeys.absent) {
     reader.problem(cat(kKeys.letters, " '", pattern, "' and ", kKeys.list, " ", types->dump(),
                        " name different layers"));
   }
