@@ -69,6 +69,7 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
 
   /// Sum of cross-entropies over labelled tokens divided by `divisor`; float32 scalar with a graph.
+  /// In training a model that predicts further tokens adds their part.
   virtual at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) = 0;
 
   /// Makes this one stage of a pipeline. Of the embedding, blocks, final norm and head in
@@ -117,6 +118,8 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   /// Name prefixes of tensors that its checkpoints have and the model lacks (towers of other
   /// modalities): skipped when loading, copied unchanged when saving.
   virtual std::vector<std::string> kept_prefixes() const { return {}; }
+  /// Name prefixes of trained tensors that are drawn where a folder has none of them.
+  virtual std::vector<std::string> drawn_if_absent() const { return {}; }
   /// Tensors that some checkpoints lack, mapped to those that are read instead.
   virtual std::map<std::string, std::string> stand_ins() const { return {}; }
 

@@ -176,6 +176,35 @@ INSTANTIATE_TEST_SUITE_P(
       return cat(info.param.first, info.param.second == at::kFloat ? "InFloat32" : "InBfloat16");
     });
 
+/// What is there when the loss is, as planned.
+int64_t planned_at_loss(const nn::ActivationSizes& sizes, int64_t num_blocks) {
+  return sizes.embedding + num_blocks * sizes.block_kept + sizes.final_norm_kept + sizes.head_kept;
+}
+
+TEST(ActivationSizes, DepthsOfFurtherTokensKeepAboutWhatIsPlanned) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto count = [&](int64_t num_depths) {
+      Json config = wide_config("nemotron_h_mtp", 2);
+      config["num_nextn_predict_layers"] = num_depths;
+      config["mtp_use_repeated_layer"] = true;
+      config["mtp_layers_block_type"] = Json(Json::Array{Json("attention"), Json("mlp")});
+      return count_bytes(config, dtype, false, false);
+    };
+    const CountedBytes plain = count(0);
+    const CountedBytes one = count(1);
+    const CountedBytes three = count(3);
+    const auto ratio = [](int64_t planned, int64_t counted) {
+      return static_cast<double>(planned) / static_cast<double>(counted);
+    };
+    const int64_t first = planned_at_loss(one.planned, 4) - planned_at_loss(plain.planned, 2);
+    EXPECT_NEAR(ratio(first, one.kept - plain.kept), 1.0, 0.1) << one.kept - plain.kept;
+    const int64_t more = planned_at_loss(three.planned, 4) - planned_at_loss(one.planned, 4);
+    EXPECT_NEAR(ratio(more, three.kept - one.kept), 1.0, 0.1) << three.kept - one.kept;
+    const int64_t peak = planned_at_loss(three.planned, 4) + three.planned.logits;
+    EXPECT_NEAR(ratio(peak, three.peak), 1.0, 0.1) << three.peak;
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "phi3", "gemma", "gemma2",

@@ -37,7 +37,7 @@ inline void save_again(const std::string& from, const std::string& to) {
   distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
                                    comm::ProcessGroup::solo(), {});
   checkpoint::load_weights(folder, model->key_map(), engine.parameters(),
-                           recipes::load_options(*model));
+                           recipes::load_options(*model, folder));
   checkpoint::save_hf_folder(to, checkpoint::ShardSource(engine.parameters()),
                              {.config = model->hf_config(),
                               .original_folder = from,

@@ -144,8 +144,7 @@ at::Tensor Block::mix(const at::Tensor& input, const ForwardContext& context) co
 }
 
 at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const {
-  const DropoutContext& dropout = context.dropout;
-  *context.adapter_dropout = {dropout.seed, dropout.step, dropout.micro_batch};
+  context.key_adapters();
   if (attention_hc_) return run_streams(x, context);
   if (!attention_) return add_mlp_branch(x, mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : x, context);
   const at::Tensor input = attention_pre_norm_ ? attention_pre_norm_->forward(x) : x;

@@ -18,7 +18,7 @@ namespace automodel::models::decoder {
 /// attention_pre_norm, attention, mamba, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm;
 /// which norms exist depends on the placement. With hyper-connections, attention_hc and mlp_hc
 /// before each branch's norm are in the place of its residual sum, and x is [B, S, N D], N streams.
-class Block final : public torch::nn::Module, public nn::HookedModule {
+class Block : public torch::nn::Module, public nn::HookedModule {
  public:
   Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
 
@@ -29,8 +29,12 @@ class Block final : public torch::nn::Module, public nn::HookedModule {
   /// Null in a layer that is only an MLP.
   AttentionLayer* attention() { return attention_.get(); }
 
- private:
+ protected:
+  /// The forward without the hook.
   at::Tensor run(const at::Tensor& x, const ForwardContext& context) const;
+  const nn::UnitHook& hook() const { return hook_; }
+
+ private:
   at::Tensor run_streams(const at::Tensor& streams, const ForwardContext& context) const;
   at::Tensor mlp_or_experts(const at::Tensor& input, const ForwardContext& context) const;
   at::Tensor mix(const at::Tensor& input, const ForwardContext& context) const;

@@ -354,21 +354,44 @@ class BlockSizes final {
 /// experts if the model has any.
 std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& config) {
   std::vector<std::pair<LayerOptions, int64_t>> kinds;
-  const bool are_alike =
-      !config.has_recurrence() && !config.indexer && !config.compressed_attention;
-  for (LayerOptions layer : config.layers) {
+  const bool are_alike = !config.has_recurrence() && !config.indexer &&
+                         !config.compressed_attention && !config.next_tokens;
+  const auto add = [&](LayerOptions layer, int64_t num_runs) {
     if (are_alike) layer.is_moe = config.moe.has_value();
     const auto known = std::ranges::find_if(kinds, [&](const auto& kind) {
       return kind.first.mixer == layer.mixer && kind.first.has_mlp == layer.has_mlp &&
              kind.first.is_moe == layer.is_moe && kind.first.compression == layer.compression;
     });
     if (known == kinds.end()) {
-      kinds.emplace_back(layer, 1);
+      kinds.emplace_back(layer, num_runs);
     } else {
-      ++known->second;
+      known->second += num_runs;
+    }
+  };
+  for (const LayerOptions& layer : config.layers) add(layer, 1);
+  if (config.next_tokens) {
+    for (const LayerOptions& layer : config.next_tokens->layers) {
+      add(layer, config.next_tokens->num_depths);
     }
   }
   return kinds;
+}
+
+/// Adds what multi-token prediction keeps besides its layers; all blocks share it alike.
+void add_next_tokens(const DecoderConfig& config, const BlockSizes& block,
+                     nn::ActivationSizes& sizes) {
+  const NextTokenOptions& options = *config.next_tokens;
+  const int64_t num_blocks = config.num_layers() + options.num_own_layers();
+  const auto of_a_block = [&](int64_t bytes) { return (bytes + num_blocks - 1) / num_blocks; };
+  // The token ahead; three norms, the joined halves and what the fusion makes of them.
+  const int64_t fusion = block.stream() + 3 * block.hidden_norm() + 3 * block.hidden();
+  sizes.block_kept += of_a_block(options.num_depths * fusion);
+  sizes.block_input =
+      of_a_block((config.num_layers() + options.num_runs() + options.num_depths) * block.stream());
+  // Gradients of the depths' rows, and a second one of the head's weight.
+  const int64_t weight = sizes.head_kept - block.hidden();
+  sizes.head_kept += weight + options.num_depths * block.hidden();
+  sizes.logits += (2 * options.num_depths + 1) * block.hidden();  // rows of all depths, joined
 }
 
 }  // namespace
@@ -378,7 +401,8 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   constexpr int64_t kChunkTokens = 512;  // of the head
   const auto kinds = layer_kinds(config);
   const BlockSizes block(config, shape, kinds.front().first);
-  const int64_t rows = std::min(kChunkTokens, shape.tokens());
+  const int64_t num_depths = config.next_tokens ? config.next_tokens->num_depths : 1;
+  const int64_t rows = std::min(kChunkTokens, num_depths * shape.tokens());
   // A plain logit takes float32, plus its cap's slope or later its gradient in the weight's dtype.
   const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
   const int64_t slope = config.final_softcap > 0 ? 4 : 0;
@@ -396,7 +420,9 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
     sizes.block_forward = std::max(sizes.block_forward, one.forward_working());
     sizes.block_backward = std::max(sizes.block_backward, one.backward_working());
   }
-  sizes.block_kept = kept / std::max<int64_t>(1, config.num_layers());
+  const int64_t num_blocks =
+      config.num_layers() + (config.next_tokens ? config.next_tokens->num_own_layers() : 0);
+  sizes.block_kept = kept / std::max<int64_t>(1, num_blocks);
   sizes.final_norm_kept = block.hidden_norm() + block.hidden() + block.streams_kept();
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
@@ -405,6 +431,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
     sizes.logits += kernels::product_scratch_bytes(rows, config.hidden_size, vocab_size,
                                                    shape.element_size == 2);
   }
+  if (config.next_tokens) add_next_tokens(config, block, sizes);
   if (!config.moe) return sizes;
   const moe::ExpertSizes experts = block.experts();
   sizes.experts_input = 3 * block.hidden() / shape.num_sequence_parts;

@@ -179,6 +179,24 @@ struct Mamba2Options {
   int64_t projected_rows() const { return inner() + conv_channels() + num_heads; }
 };
 
+/// Multi-token prediction: layers behind the last norm that predict tokens further ahead. Depth k
+/// (0, 1, ...) takes the hidden states of depth k - 1 (of the model, for the first) and the
+/// embedding of the token k + 1 positions ahead, and predicts the one after it. Only training runs
+/// them.
+struct NextTokenOptions {
+  int64_t num_depths = 1;
+  bool is_repeated = false;          ///< all depths are the same layers
+  double loss_scale = 0.1;           ///< of the mean of the depths' losses
+  std::vector<LayerOptions> layers;  ///< of one depth
+
+  int64_t depth_size() const { return static_cast<int64_t>(layers.size()); }
+  /// Depths with weights of their own.
+  int64_t num_own_depths() const { return is_repeated ? 1 : num_depths; }
+  int64_t num_own_layers() const { return num_own_depths() * depth_size(); }
+  /// Runs of layers in one forward.
+  int64_t num_runs() const { return num_depths * depth_size(); }
+};
+
 /// The options of a decoder-only transformer of any family: all that its modules read.
 struct DecoderConfig {
   int64_t vocab_size = 0;
@@ -245,6 +263,7 @@ struct DecoderConfig {
 
   /// Layers behind the last one in its checkpoints, which predict further tokens; not built.
   int64_t num_next_token_layers = 0;
+  std::optional<NextTokenOptions> next_tokens;  ///< those that are built
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   /// Dims of the hidden states between layers.
@@ -275,8 +294,10 @@ struct DecoderConfig {
   int64_t qkv_rows() const { return q_rows() + 2 * num_kv_heads * head_dim; }
   /// Whether some layer carries a state from token to token.
   bool has_recurrence() const {
-    return std::any_of(layers.begin(), layers.end(),
-                       [](const LayerOptions& layer) { return layer.has_state(); });
+    const auto has_state = [](const LayerOptions& layer) { return layer.has_state(); };
+    return std::any_of(layers.begin(), layers.end(), has_state) ||
+           (next_tokens &&
+            std::any_of(next_tokens->layers.begin(), next_tokens->layers.end(), has_state));
   }
   /// Whether some layer sees the keys that another one's indexer chose.
   bool shares_choices() const {

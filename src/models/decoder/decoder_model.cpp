@@ -3,14 +3,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "kernels/attention_block.h"
 #include "kernels/linear.h"
 #include "kernels/linear_recurrence.h"
+#include "models/decoder/initial_rules.h"
 #include "nn/layer_list.h"
 #include "tensor/dtype.h"
 
@@ -23,10 +24,6 @@ class Container final : public torch::nn::Module {
  public:
   void remove(const std::string& name) { unregister_module(name); }
 };
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.ends_with(end);
-}
 
 /// Number of positions that the rotary tables must cover. On an accelerator position ids are not
 /// read back: the model's maximum is taken.
@@ -85,6 +82,9 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
                                                                 .out_features = config_.vocab_size,
                                                                 .has_bias = config_.has_head_bias},
                                               dtype));
+  }
+  if (config_.next_tokens) {
+    mtp_ = register_module("mtp", std::make_shared<NextTokenModule>(config_, dtype));
   }
 }
 
@@ -165,16 +165,21 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   return context;
 }
 
-at::Tensor DecoderModel::embed(const tensor::Batch& batch, const ForwardContext& context) const {
-  check_token_ids(batch.input_ids, config_.vocab_size);
-  at::Tensor x = embed_tokens_->forward(batch.input_ids);
-  if (config_.embedding_scale != 1.0) {
-    double scale = config_.embedding_scale;
-    if (config_.is_embedding_scale_rounded) {
-      scale = at::scalar_tensor(scale, at::TensorOptions().dtype(x.scalar_type())).item<double>();
-    }
-    x = x * scale;
+at::Tensor DecoderModel::embed(const at::Tensor& token_ids) const {
+  check_token_ids(token_ids, config_.vocab_size);
+  const at::Tensor x = embed_tokens_->forward(token_ids);
+  if (config_.embedding_scale == 1.0) return x;
+  double scale = config_.embedding_scale;
+  if (config_.is_embedding_scale_rounded) {
+    scale = at::scalar_tensor(scale, at::TensorOptions().dtype(x.scalar_type())).item<double>();
   }
+  return x * scale;
+}
+
+/// The first block's input of the batch's embedded tokens.
+at::Tensor DecoderModel::place(at::Tensor embedded, const tensor::Batch& batch,
+                               const ForwardContext& context) const {
+  at::Tensor x = std::move(embedded);
   if (embed_positions_) {
     const at::Tensor positions =
         batch.position_ids.defined()
@@ -182,7 +187,9 @@ at::Tensor DecoderModel::embed(const tensor::Batch& batch, const ForwardContext&
             : at::arange(batch.sequence_length(), batch.input_ids.options()).unsqueeze(0);
     x = x + embed_positions_->forward(positions);
   }
-  return dropout(x, context, "embedding", config_.embedding_dropout);
+  x = dropout(x, context, "embedding", config_.embedding_dropout);
+  // All streams begin as the embedding.
+  return config_.hyper_connections ? x.repeat({1, 1, config_.hyper_connections->num_streams}) : x;
 }
 
 at::Tensor DecoderModel::hidden_states(const tensor::Batch& batch) {
@@ -197,12 +204,12 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
   AM_CHECK(input.defined() != (embed_tokens_ != nullptr), "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
   if (on_length_) on_length_(batch.sequence_length());
-  at::Tensor x = input;
-  if (!x.defined()) {
-    x = embed(batch, *context);
-    // All streams begin as the embedding.
-    if (config_.hyper_connections) x = x.repeat({1, 1, config_.hyper_connections->num_streams});
-  }
+  return transform(input.defined() ? input : place(embed(batch.input_ids), batch, *context),
+                   context);
+}
+
+at::Tensor DecoderModel::transform(at::Tensor x,
+                                   const std::shared_ptr<const ForwardContext>& context) const {
   for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x, context);
   if (hc_head_) x = hc_head_->forward(x);
   return norm_ ? norm_->forward(x) : x;
@@ -254,25 +261,53 @@ at::Tensor DecoderModel::logits(const at::Tensor& hidden) {
 
 at::Tensor DecoderModel::loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) {
   return through_hook([this, batch, divisor, ignore_index] {
-    return cross_entropy(batch, run_blocks(batch, at::Tensor()), divisor, ignore_index);
+    if (mtp_ && is_training()) {
+      return cross_entropy(rows_of_all_depths(batch, ignore_index), divisor, ignore_index);
+    }
+    return cross_entropy({{run_blocks(batch, at::Tensor()), batch.labels}}, divisor, ignore_index);
   });
 }
 
 at::Tensor DecoderModel::loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden,
                                         double divisor, int64_t ignore_index) {
   return through_hook([this, batch, hidden, divisor, ignore_index] {
-    return cross_entropy(batch, hidden, divisor, ignore_index);
+    return cross_entropy({{hidden, batch.labels}}, divisor, ignore_index);
   });
 }
 
-at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Tensor& hidden_BSD,
-                                       double divisor, int64_t ignore_index) const {
-  at::Tensor hidden = hidden_BSD.reshape({-1, config_.hidden_size});
-  at::Tensor labels = batch.labels.reshape({-1});
-  // The head costs hidden_size * vocab_size a row.
-  if (const at::Tensor rows = scored_tokens(labels, ignore_index); rows.defined()) {
-    hidden = hidden.index_select(0, rows);
-    labels = labels.index_select(0, rows);
+/// The last hidden states with the batch's labels, and those of all depths with theirs.
+std::vector<DecoderModel::ScoredRows> DecoderModel::rows_of_all_depths(const tensor::Batch& batch,
+                                                                       int64_t ignore_index) {
+  const NextTokenOptions& options = *config_.next_tokens;
+  const std::shared_ptr<const ForwardContext> context = make_context(batch);
+  const int64_t length = batch.sequence_length();
+  // Looked up at once: the embedding may be a unit. What is behind the end is scored nowhere.
+  const at::Tensor embedded = embed(at::constant_pad_nd(batch.input_ids, {0, options.num_depths}));
+  const auto from = [&](int64_t first) { return embedded.narrow(1, first, length).contiguous(); };
+  std::vector<at::Tensor> ahead;
+  for (int64_t depth = 0; depth < options.num_depths; ++depth) ahead.push_back(from(depth + 1));
+  const at::Tensor hidden = transform(place(from(0), batch, *context), context);
+  std::vector<at::Tensor> labels;
+  for (int64_t depth = 0; depth < options.num_depths; ++depth) {
+    labels.push_back(labels_ahead(batch, depth, ignore_index));
+  }
+  return {{hidden, batch.labels},
+          {at::cat(mtp_->forward(hidden, ahead, context)), at::cat(labels),
+           options.loss_scale / static_cast<double>(options.num_depths)}};
+}
+
+at::Tensor DecoderModel::cross_entropy(std::vector<ScoredRows> parts, double divisor,
+                                       int64_t ignore_index) const {
+  std::vector<at::Tensor> all;
+  for (ScoredRows& part : parts) {
+    at::Tensor hidden = std::exchange(part.hidden, {}).reshape({-1, config_.hidden_size});
+    part.labels = part.labels.reshape({-1});
+    // The head costs hidden_size * vocab_size a row.
+    if (const at::Tensor rows = scored_tokens(part.labels, ignore_index); rows.defined()) {
+      hidden = hidden.index_select(0, rows);
+      part.labels = part.labels.index_select(0, rows);
+    }
+    all.push_back(std::move(hidden));
   }
   kernels::CrossEntropyOptions options;
   options.ignore_index = ignore_index;
@@ -280,8 +315,20 @@ at::Tensor DecoderModel::cross_entropy(const tensor::Batch& batch, const at::Ten
   options.logit_scale = config_.logit_scale;
   options.divisor = divisor;
   options.logits_dtype = logits_dtype_;
+  // One use of the head, which may be a unit.
+  const at::Tensor hidden = all.size() == 1 ? all[0] : at::cat(all);
+  all.clear();
   return with_head(hidden, [&](const at::Tensor& x, const at::Tensor& weight) {
-    return loss_head_->loss(x, weight, labels, options);
+    if (parts.size() == 1) return loss_head_->loss(x, weight, parts[0].labels, options);
+    at::Tensor sum;
+    int64_t first = 0;
+    for (const ScoredRows& part : parts) {
+      const at::Tensor rows = x.narrow(0, first, part.labels.size(0));
+      const at::Tensor loss = loss_head_->loss(rows, weight, part.labels, options) * part.weight;
+      sum = sum.defined() ? sum + loss : loss;
+      first += part.labels.size(0);
+    }
+    return sum;
   });
 }
 
@@ -321,96 +368,21 @@ void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
   key_map_ = std::move(keys);
 }
 
-/// Initial values of parameters that only layers with a state have; nullopt for others.
-static std::optional<tensor::InitRule> state_rule(const DecoderConfig& config,
-                                                  std::string_view name) {
-  using tensor::InitRule;
-  const auto is = [&](std::string_view end) { return name.ends_with(end); };
-  const auto is_own = [&](std::string_view end) {
-    return is(cat(".attention", end)) || is(cat(".mamba", end));
-  };
-  if (is_own(".norm.weight") || is_own(".D")) return InitRule::constant(1.0);
-  if (config.gated_delta && config.gated_delta->has_row_decays) {
-    if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogUniform, 1.0, 16.0};
-    if (is(".attention.dt_bias")) return InitRule{InitRule::Kind::kSoftplusOf, 1e-3, 1e-1, 1e-4};
-    return std::nullopt;
-  }
-  if (!config.mamba2) {
-    if (is(".attention.A_log")) return InitRule{InitRule::Kind::kLogUniform, 0.01, 16.0};
-    if (is(".attention.dt_bias")) return InitRule::constant(1.0);
-    return std::nullopt;
-  }
-  const Mamba2Options& mamba = *config.mamba2;
-  if (is_own(".A_log")) return InitRule{InitRule::Kind::kLogCount};
-  if (is_own(".dt_bias") && mamba.is_step_bias_one) return InitRule::constant(1.0);
-  if (is_own(".dt_bias")) {
-    return InitRule{InitRule::Kind::kSoftplusOf, mamba.init_min_step, mamba.init_max_step,
-                    mamba.init_step_floor};
-  }
-  if (is_own(".out_proj.weight") && mamba.is_residual_init_scaled) {
-    const auto fan_in = static_cast<double>(mamba.inner());
-    const double bound = 1.0 / std::sqrt(fan_in * static_cast<double>(config.num_layers()));
-    return InitRule{InitRule::Kind::kUniform, -bound, bound};
-  }
-  return std::nullopt;
-}
-
-/// Initial values of parameters that only DeepSeek V4's layers have; nullopt for others.
-static std::optional<tensor::InitRule> stream_rule(const DecoderConfig& config,
-                                                   std::string_view name) {
-  using tensor::InitRule;
-  if (name.ends_with(".router.tid2eid")) {
-    // Any expert is as likely; whole numbers cut the fractions off.
-    return InitRule{InitRule::Kind::kUniform, 0, static_cast<double>(config.moe->n_routed_experts)};
-  }
-  if (!config.hyper_connections) return std::nullopt;
-  const bool is_hc = name.find("_hc.") != std::string_view::npos ||
-                     name.find(".hc_head.") != std::string_view::npos;
-  if (is_hc && name.ends_with(".base")) return InitRule::constant(0.0);
-  if (is_hc && name.ends_with(".scale")) return InitRule::constant(1.0);
-  if (name.ends_with(".attention.sinks")) return InitRule::constant(0.0);
-  return std::nullopt;
-}
-
 std::vector<ParameterInit> DecoderModel::initial_values() const {
-  using tensor::InitRule;
-  const double deviation = config_.initializer_range == 0 ? 0.02 : config_.initializer_range;
-  const double scaled = deviation / std::sqrt(2.0 * static_cast<double>(config_.num_layers()));
-  const double norm_weight = config_.norm == NormKind::kRmsPlusOne ? 0.0 : 1.0;
   std::vector<ParameterInit> out;
   for (const auto& item : named_parameters()) {
-    const std::string& name = item.key();
-    const auto added = std::find_if(added_values_.begin(), added_values_.end(),
-                                    [&](const auto& init) { return init.parameter == name; });
+    const auto added = std::ranges::find(added_values_, item.key(), &ParameterInit::parameter);
     if (added != added_values_.end()) {
       out.push_back(*added);
-      continue;
+    } else {
+      out.push_back({item.key(), initial_rule(config_, item.key())});
     }
-    if (const auto own = state_rule(config_, name)) {
-      out.push_back({name, *own});
-      continue;
-    }
-    if (const auto own = stream_rule(config_, name)) {
-      out.push_back({name, *own});
-      continue;
-    }
-    InitRule rule = InitRule::normal(0.0, deviation);
-    if (ends_with(name, "bias")) {
-      rule = InitRule::constant(0.0);
-    } else if (ends_with(name, "norm.weight")) {
-      rule = InitRule::constant(norm_weight);
-    } else if (ends_with(name, "embed_tokens.weight")) {
-      rule.zero_row = config_.padding_idx;
-    } else if (config_.is_residual_init_scaled &&
-               (ends_with(name, "o_proj.weight") || ends_with(name, "down_proj.weight"))) {
-      rule = InitRule::normal(0.0, scaled);
-    }
-    out.push_back({name, rule});
   }
   return out;
 }
 
 void DecoderModel::keep_stage(const std::vector<std::string>& modules) {
+  AM_CHECK(!mtp_, "a pipeline's plan refuses layers that predict further tokens");
   if (config_.is_head_tied) {
     throw UnsupportedError(cat("Pipeline parallelism does not support tie_word_embeddings=True: ",
                                "the first and the last stage would hold the same weights"));
@@ -478,6 +450,11 @@ ModelDims DecoderModel::dims() const {
 Json DecoderModel::hf_config() const {
   Json out = hf_config_;
   for (const char* key : {"torch_dtype", "moe_overrides"}) out.erase(key);
+  if (mtp_) {
+    // How the layers are trained is the recipe's; the folder says how many there are.
+    for (const char* key : {"mtp_use_repeated_layer", "mtp_loss_scaling_factor"}) out.erase(key);
+    out["num_nextn_predict_layers"] = Json(config_.next_tokens->num_own_depths());
+  }
   out["dtype"] = tensor::dtype_name(dtype_);
   out["architectures"] = Json(Json::Array{Json(family_.architecture)});
   out["model_type"] = Json(family_.model_type);
@@ -487,12 +464,18 @@ Json DecoderModel::hf_config() const {
 std::vector<std::string> DecoderModel::kept_prefixes() const {
   std::vector<std::string> out;
   for (const std::string_view prefix : family_.kept_prefixes) {
-    if (!prefix.empty()) out.emplace_back(prefix);
+    const bool is_built = mtp_ && family_.names.next_token_layers.starts_with(prefix);
+    if (!prefix.empty() && !is_built) out.emplace_back(prefix);
   }
   for (int64_t i = 0; i < config_.num_next_token_layers; ++i) {
     out.push_back(cat("model.layers.", config_.num_layers() + i, "."));
   }
   return out;
+}
+
+std::vector<std::string> DecoderModel::drawn_if_absent() const {
+  if (!mtp_) return {};
+  return {cat(family_.names.next_token_layers, ".")};
 }
 
 std::map<std::string, std::string> DecoderModel::stand_ins() const {
@@ -530,9 +513,12 @@ void DecoderModel::keep_sequence_part(int part, int num_parts,
 }
 
 void DecoderModel::set_attention_core(std::shared_ptr<nn::AttentionCore> core) {
-  for (const std::shared_ptr<Block>& block : blocks_) {
-    if (AttentionLayer* attention = block->attention()) attention->set_core(core);
-  }
+  const auto set = [&](Block& block) {
+    if (AttentionLayer* attention = block.attention()) attention->set_core(core);
+  };
+  for (const std::shared_ptr<Block>& block : blocks_) set(*block);
+  if (!mtp_) return;
+  for (const std::shared_ptr<NextTokenLayer>& layer : mtp_->layers()) set(*layer);
 }
 
 }  // namespace automodel::models::decoder

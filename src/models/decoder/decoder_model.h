@@ -12,6 +12,7 @@
 #include "models/decoder/block.h"
 #include "models/decoder/decoder_activations.h"
 #include "models/decoder/family.h"
+#include "models/decoder/next_tokens.h"
 #include "nn/loss_head.h"
 #include "nn/product_dtype.h"
 #include "nn/rope_tables.h"
@@ -21,7 +22,8 @@ namespace automodel::models::decoder {
 
 /// The shared decoder. Modules, in this order and as far as the config has them:
 /// model.embed_tokens, model.embed_positions, model.layers.N, model.hc_head, model.norm, lm_head
-/// (absent when tied).
+/// (absent when tied), mtp. In training the loss has a part of tokens further ahead, if the config
+/// says so.
 class DecoderModel final : public CausalLM,
                            public nn::SplitsSequence,
                            public nn::MultiplyingModule,
@@ -57,6 +59,7 @@ class DecoderModel final : public CausalLM,
   std::string architecture() const override { return std::string(family_.architecture); }
   Json hf_config() const override;
   std::vector<std::string> kept_prefixes() const override;
+  std::vector<std::string> drawn_if_absent() const override;
   /// MLPs under the name of layers of experts, where a family has two and transformers writes one.
   std::map<std::string, std::string> stand_ins() const override;
 
@@ -72,11 +75,22 @@ class DecoderModel final : public CausalLM,
   const DecoderConfig& config() const { return config_; }
 
  private:
+  /// Hidden states [N, D] with labels [N], and the weight of their loss.
+  struct ScoredRows {
+    at::Tensor hidden;
+    at::Tensor labels;
+    double weight = 1;
+  };
+
   std::shared_ptr<const ForwardContext> make_context(const tensor::Batch& batch);
-  at::Tensor embed(const tensor::Batch& batch, const ForwardContext& context) const;
+  at::Tensor embed(const at::Tensor& token_ids) const;
+  at::Tensor place(at::Tensor embedded, const tensor::Batch& batch,
+                   const ForwardContext& context) const;
+  at::Tensor transform(at::Tensor x, const std::shared_ptr<const ForwardContext>& context) const;
+  std::vector<ScoredRows> rows_of_all_depths(const tensor::Batch& batch, int64_t ignore_index);
   /// run_stage() and loss_of_hidden() without the hook, as parts of a forward.
   at::Tensor run_blocks(const tensor::Batch& batch, const at::Tensor& input);
-  at::Tensor cross_entropy(const tensor::Batch& batch, const at::Tensor& hidden, double divisor,
+  at::Tensor cross_entropy(std::vector<ScoredRows> parts, double divisor,
                            int64_t ignore_index) const;
   /// Calls `body` with the head's input and weight, through the head's unit if it has its own.
   template <typename Body>
@@ -101,7 +115,8 @@ class DecoderModel final : public CausalLM,
   std::shared_ptr<nn::HyperHead> hc_head_;  // null without streams
   std::shared_ptr<nn::Norm> norm_;
   std::shared_ptr<nn::Linear> lm_head_;
-  std::unique_ptr<nn::Lora> tied_head_;  // null unless a tied head has adapters
+  std::shared_ptr<NextTokenModule> mtp_;  // null without layers that predict further tokens
+  std::unique_ptr<nn::Lora> tied_head_;   // null unless a tied head has adapters
   std::shared_ptr<nn::LossHead> loss_head_;
   nn::ProductDtype product_dtype_;  // of the head
   std::optional<at::ScalarType> logits_dtype_;

@@ -65,6 +65,7 @@ struct Family {
   /// further tokens, towers): skipped when loading, copied when saving.
   std::array<std::string_view, 2> kept_prefixes = {};
   std::array<StandIn, 5> stand_ins = {};
+  bool trains_next_tokens = false;  ///< whether it reads num_nextn_predict_layers and builds them
   nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config) = make_parallel_plan;
   double (*flops)(const DecoderConfig& config, double num_sequences, double length);
   /// Builds a model of the family's own modules; null: the shared decoder does.

@@ -44,6 +44,11 @@ struct ForwardContext {
   /// The dropout key of the blocks' adapters, which get no context; a block sets it before it
   /// computes.
   std::shared_ptr<nn::DropoutKey> adapter_dropout;
+
+  /// Sets the dropout key of the blocks' adapters to this forward's.
+  void key_adapters() const {
+    *adapter_dropout = {dropout.seed, dropout.step, dropout.micro_batch};
+  }
 };
 
 /// x [B, S, D] with zeros at padding, for layers other than masked attention.

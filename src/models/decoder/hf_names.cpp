@@ -397,6 +397,66 @@ void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames&
                    config.has_mlp_bias);
 }
 
+/// A layer, and what the names of its tensors and of its parameters begin with.
+struct NamedLayer {
+  const LayerOptions& layer;
+  int64_t index = 0;
+  std::string hf;
+  std::string module;
+};
+
+void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
+               const NamedLayer& named) {
+  const auto& [layer, index, hf, module] = named;
+  const auto add_norm = [&, &hf = hf, &module = module](std::string_view name, const char* norm) {
+    if (!name.empty()) builder.add_norm(cat(hf, name), module + norm, config.hidden_size);
+  };
+  const auto add_hc = [&, &hf = hf, &module = module](const char* name, const char* hc) {
+    if (!config.hyper_connections) return;
+    add_hyper_connection(builder, config, hf + name, module + hc,
+                         config.hyper_connections->num_weights(), 3);
+  };
+  if (layer.mixer != Mixer::kNone) {
+    add_hc("hc_attn_", "attention_hc.");
+    add_norm(names.attention_pre_norm, "attention_pre_norm");
+    add_mixer(builder, config, layer, names, hf, module + "attention.");
+    if (layer.choosing_layer == index) {
+      add_indexer(builder, config, cat(hf, names.attention, ".indexer."),
+                  module + "attention.indexer.");
+    }
+    add_norm(names.attention_post_norm, "attention_post_norm");
+  }
+  if (!layer.has_mlp) return;
+  add_hc("hc_ffn_", "mlp_hc.");
+  if (config.has_mlp_pre_norms()) add_norm(names.mlp_pre_norm, "mlp_pre_norm");
+  if (layer.is_moe) {
+    add_moe(builder, config, layer, names, cat(hf, names.mlp_of_experts(), "."), module + "mlp.");
+  } else {
+    add_mlp(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
+  }
+  add_norm(names.mlp_post_norm, "mlp_post_norm");
+}
+
+/// The layers that predict further tokens.
+void add_next_tokens(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names) {
+  const NextTokenOptions& options = *config.next_tokens;
+  const int64_t dim = config.hidden_size;
+  for (int64_t i = 0; i < options.num_own_layers(); ++i) {
+    const int64_t place = i % options.depth_size();
+    const std::string hf = cat(names.next_token_layers, ".", i, ".");
+    const std::string module = cat("mtp.layers.", i, ".");
+    add_layer(builder, config, names,
+              {options.layers[static_cast<size_t>(place)], config.num_layers() + i, hf, module});
+    if (place == 0) {
+      builder.add_norm(cat(hf, names.embedding_norm), module + "embedding_norm", dim);
+      builder.add_norm(cat(hf, names.hidden_norm), module + "hidden_norm", dim);
+      builder.add_rows({{cat(hf, names.fusion), dim}}, module + "fusion_proj", 2 * dim, false);
+    }
+    if (place + 1 < options.depth_size()) continue;
+    builder.add_norm(cat(hf, names.depth_norm), module + "depth_norm", dim);
+  }
+}
+
 }  // namespace
 
 tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
@@ -408,36 +468,9 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
                 {config.max_positions, config.hidden_size});
   }
   for (int64_t i = 0; i < config.num_layers(); ++i) {
-    const std::string hf = cat(names.layers, ".", i, ".");
-    const std::string module = cat("model.layers.", i, ".");
-    const auto add_norm = [&](std::string_view name, const char* norm) {
-      if (!name.empty()) builder.add_norm(cat(hf, name), module + norm, config.hidden_size);
-    };
-    const LayerOptions& layer = config.layers[static_cast<size_t>(i)];
-    const auto add_hc = [&](const char* name, const char* hc) {
-      if (!config.hyper_connections) return;
-      add_hyper_connection(builder, config, hf + name, module + hc,
-                           config.hyper_connections->num_weights(), 3);
-    };
-    if (layer.mixer != Mixer::kNone) {
-      add_hc("hc_attn_", "attention_hc.");
-      add_norm(names.attention_pre_norm, "attention_pre_norm");
-      add_mixer(builder, config, layer, names, hf, module + "attention.");
-      if (layer.choosing_layer == i) {
-        add_indexer(builder, config, cat(hf, names.attention, ".indexer."),
-                    module + "attention.indexer.");
-      }
-      add_norm(names.attention_post_norm, "attention_post_norm");
-    }
-    if (!layer.has_mlp) continue;
-    add_hc("hc_ffn_", "mlp_hc.");
-    if (config.has_mlp_pre_norms()) add_norm(names.mlp_pre_norm, "mlp_pre_norm");
-    if (layer.is_moe) {
-      add_moe(builder, config, layer, names, cat(hf, names.mlp_of_experts(), "."), module + "mlp.");
-    } else {
-      add_mlp(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
-    }
-    add_norm(names.mlp_post_norm, "mlp_post_norm");
+    add_layer(builder, config, names,
+              {config.layers[static_cast<size_t>(i)], i, cat(names.layers, ".", i, "."),
+               cat("model.layers.", i, ".")});
   }
   if (config.hyper_connections) {
     add_hyper_connection(builder, config, "hc_head_", "model.hc_head.",
@@ -451,19 +484,37 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
       builder.add(cat(names.head, ".bias"), "lm_head.bias", {config.vocab_size});
     }
   }
+  if (config.next_tokens) add_next_tokens(builder, config, names);
   return builder.take();
 }
+
+namespace {
+
+void add_block(nn::ParallelPlan& plan, std::string name, const LayerOptions& layer) {
+  if (layer.has_mlp && layer.is_moe) plan.expert_modules.push_back(name + ".mlp.experts");
+  plan.blocks.push_back(std::move(name));
+}
+
+void add_next_tokens(nn::ParallelPlan& plan, const NextTokenOptions& options) {
+  for (int64_t i = 0; i < options.num_own_layers(); ++i) {
+    add_block(plan, cat("mtp.layers.", i),
+              options.layers[static_cast<size_t>(i % options.depth_size())]);
+  }
+  constexpr const char* kWhat = "multi-token prediction (num_nextn_predict_layers)";
+  plan.no_tp_reasons.push_back(cat(kWhat, " is not split"));
+  plan.no_cp_reasons.push_back(cat(kWhat, " is not in this version with cp_size > 1"));
+  plan.no_pp_reasons.push_back(cat(kWhat, " is not in this version with pp_size > 1"));
+}
+
+}  // namespace
 
 nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
   using nn::TpStyle;
   nn::ParallelPlan plan;
   for (int64_t i = 0; i < config.num_layers(); ++i) {
-    plan.blocks.push_back(cat("model.layers.", i));
-    const LayerOptions& layer = config.layers[static_cast<size_t>(i)];
-    if (layer.has_mlp && layer.is_moe) {
-      plan.expert_modules.push_back(plan.blocks.back() + ".mlp.experts");
-    }
+    add_block(plan, cat("model.layers.", i), config.layers[static_cast<size_t>(i)]);
   }
+  if (config.next_tokens) add_next_tokens(plan, *config.next_tokens);
   plan.embedding = "model.embed_tokens";
   plan.final_norm = "model.norm";
   plan.head = config.is_head_tied ? "" : "lm_head";

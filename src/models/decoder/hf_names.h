@@ -56,6 +56,13 @@ struct HfNames {
   std::string_view mlp_pre_norm = "post_attention_layernorm";
   std::string_view mlp_post_norm;
 
+  // Of layers that predict further tokens, beside those of any layer.
+  std::string_view next_token_layers = "mtp.layers";
+  std::string_view embedding_norm = "enorm";
+  std::string_view hidden_norm = "hnorm";
+  std::string_view fusion = "eh_proj";
+  std::string_view depth_norm = "final_layernorm";
+
   std::string_view mlp_of_experts() const { return moe.empty() ? mlp : moe; }
 };
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,8 +22,15 @@ LayerOptions nemotron_layer(char letter) {
   return layer;
 }
 
-/// The layers' letters: of layers_block_type (layer_types), or hybrid_override_pattern.
-std::string nemotron_pattern(ConfigReader& reader) {
+/// The keys that say of which kinds layers are: a list of words, or letters.
+struct PatternKeys {
+  const char* list;
+  const char* letters;
+  std::string_view absent;  ///< the letters where neither is there
+};
+
+/// Letters of a list of words; a finding for others.
+std::string letters_of(ConfigReader& reader, const char* key, const Json& types) {
   using Entry = std::pair<std::string_view, char>;
   static constexpr std::array<Entry, 6> kTypes = {{{"linear_attention", 'M'},
                                                    {"mamba", 'M'},
@@ -30,22 +38,12 @@ std::string nemotron_pattern(ConfigReader& reader) {
                                                    {"attention", '*'},
                                                    {"mlp", '-'},
                                                    {"moe", 'E'}}};
-  const char* key = reader.has("layers_block_type") ? "layers_block_type" : "layer_types";
-  const Json* types = reader.find(key);
-  std::string pattern;
-  if (types == nullptr) {
-    pattern = reader.text("hybrid_override_pattern", "ME*-");
-    if (pattern.empty() || pattern.find_first_not_of("M*-E") != std::string::npos) {
-      reader.problem(cat("hybrid_override_pattern '", pattern, "' must be letters of M, *, -, E"));
-      return "M";
-    }
-    return pattern;
-  }
-  if (!types->is_array() || types->size() == 0) {
+  if (!types.is_array() || types.size() == 0) {
     reader.problem(cat(key, " must be a list with an entry for each layer"));
     return "M";
   }
-  for (const Json& type : types->as_array()) {
+  std::string pattern;
+  for (const Json& type : types.as_array()) {
     const auto* known = std::find_if(kTypes.begin(), kTypes.end(), [&](const Entry& entry) {
       return type.is_string() && type.as_string() == entry.first;
     });
@@ -56,6 +54,63 @@ std::string nemotron_pattern(ConfigReader& reader) {
     pattern += known == kTypes.end() ? '-' : known->second;
   }
   return pattern;
+}
+
+std::string read_letters(ConfigReader& reader, const PatternKeys& keys) {
+  const std::string pattern = reader.text(keys.letters, keys.absent);
+  if (!pattern.empty() && pattern.find_first_not_of("M*-E") == std::string::npos) return pattern;
+  reader.problem(cat(keys.letters, " '", pattern, "' must be letters of M, *, -, E"));
+  return "M";
+}
+
+/// The model's layers as letters.
+std::string nemotron_pattern(ConfigReader& reader) {
+  const PatternKeys keys{reader.has("layers_block_type") ? "layers_block_type" : "layer_types",
+                         "hybrid_override_pattern", "ME*-"};
+  const Json* types = reader.find(keys.list);
+  return types == nullptr ? read_letters(reader, keys) : letters_of(reader, keys.list, *types);
+}
+
+/// The layers of one depth of multi-token prediction as letters. As in transformers, letters count
+/// before a list that says what an absent one means, which transformers writes into every file.
+std::string next_token_pattern(ConfigReader& reader) {
+  constexpr PatternKeys kKeys{"mtp_layers_block_type", "mtp_hybrid_override_pattern", "*E"};
+  const Json* types = reader.find(kKeys.list);
+  if (types == nullptr) return read_letters(reader, kKeys);
+  const std::string listed = letters_of(reader, kKeys.list, *types);
+  if (!reader.has(kKeys.letters)) return listed;
+  const size_t num_problems = reader.problems().size();
+  const std::string pattern = read_letters(reader, kKeys);
+  const bool is_right = reader.problems().size() == num_problems;
+  if (is_right && pattern != listed && listed != kKeys.absent) {
+    reader.problem(cat(kKeys.letters, " '", pattern, "' and ", kKeys.list, " ", types->dump(),
+                       " name different layers"));
+  }
+  return pattern;
+}
+
+/// Multi-token prediction, if the configuration has it.
+std::optional<NextTokenOptions> read_next_tokens(ConfigReader& reader) {
+  constexpr const char* kDepths = "num_nextn_predict_layers";
+  constexpr const char* kScale = "mtp_loss_scaling_factor";
+  constexpr int64_t kMostDepths = 64;
+  NextTokenOptions options;
+  options.num_depths = reader.count(kDepths, 0);
+  if (options.num_depths == 0) return std::nullopt;
+  if (options.num_depths > kMostDepths) {
+    reader.problem(
+        cat(kDepths, " is ", options.num_depths, "; at most ", kMostDepths, " is right"));
+    options.num_depths = 1;
+  }
+  options.is_repeated = reader.flag("mtp_use_repeated_layer", false);
+  options.loss_scale = reader.number(kScale, 0.1);
+  if (!(options.loss_scale >= 0)) {
+    reader.problem(cat(kScale, " is ", options.loss_scale, "; it must be at least 0"));
+  }
+  for (const char letter : next_token_pattern(reader)) {
+    options.layers.push_back(nemotron_layer(letter));
+  }
+  return options;
 }
 
 /// The range that the first step sizes are drawn from, evenly over their logarithms.
@@ -137,31 +192,50 @@ DecoderConfig read_nemotron_h(ConfigReader& reader) {
     reader.problem("attention_bias true is not built in this version: transformers has none here");
   }
   config.mamba2 = read_mamba(reader);
-  if (pattern.find('E') != std::string::npos) add_nemotron_experts(common, config);
+  config.next_tokens = read_next_tokens(reader);
+  const auto is_moe = [](const LayerOptions& layer) { return layer.is_moe; };
+  const bool has_experts =
+      pattern.find('E') != std::string::npos ||
+      (config.next_tokens && std::ranges::any_of(config.next_tokens->layers, is_moe));
+  if (has_experts) add_nemotron_experts(common, config);
   for (size_t i = 0; i < pattern.size(); ++i) config.layers[i] = nemotron_layer(pattern[i]);
   for (const std::string& text : common.problems()) reader.problem(text);
   return config;
 }
 
-/// Upstream's formula: attention with heads hidden_size wide, halved for causality; an MLP counts
-/// as gated; Mamba's scan takes seven operations per element of the state.
-double nemotron_h_flops(const DecoderConfig& config, double B, double S) {
+/// Multiplications of one token and layer. Upstream's formula: attention with heads hidden_size
+/// wide, halved for causality; an MLP counts as gated; Mamba's scan takes seven operations per
+/// element of the state.
+double layer_products(const DecoderConfig& config, const LayerOptions& layer, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   const double q = static_cast<double>(config.num_kv_heads) / static_cast<double>(config.num_heads);
   const Mamba2Options& mamba = *config.mamba2;
   const auto inner = static_cast<double>(mamba.inner());
-  const double projections = h * static_cast<double>(mamba.projected_rows() + mamba.inner());
-  const double scan = 3.5 * inner * static_cast<double>(mamba.state_dim);
-  double products = h * static_cast<double>(config.vocab_size);
-  for (const LayerOptions& layer : config.layers) {
-    if (layer.mixer == Mixer::kMamba2) products += projections + scan;
-    if (layer.mixer == Mixer::kAttention) products += h * (2 * h + 2 * q * h + S);
-    if (!layer.has_mlp) continue;
-    const auto width = static_cast<double>(mlp_inner_size(config, layer));
-    products += layer.is_moe ? 2 * h * width + h * static_cast<double>(config.moe->n_routed_experts)
-                             : 3 * h * width;
+  double products = 0;
+  if (layer.mixer == Mixer::kMamba2) {
+    products += h * static_cast<double>(mamba.projected_rows() + mamba.inner());
+    products += 3.5 * inner * static_cast<double>(mamba.state_dim);
   }
-  return 6 * B * S * products;
+  if (layer.mixer == Mixer::kAttention) products += h * (2 * h + 2 * q * h + S);
+  if (!layer.has_mlp) return products;
+  const auto width = static_cast<double>(mlp_inner_size(config, layer));
+  return products + (layer.is_moe
+                         ? 2 * h * width + h * static_cast<double>(config.moe->n_routed_experts)
+                         : 3 * h * width);
+}
+
+/// Every depth of multi-token prediction runs its layers, the fusion and the head.
+double nemotron_h_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  const double head = h * static_cast<double>(config.vocab_size);
+  double products = head;
+  for (const LayerOptions& layer : config.layers) products += layer_products(config, layer, S);
+  if (!config.next_tokens) return 6 * B * S * products;
+  double depth = head + 2 * h * h;
+  for (const LayerOptions& layer : config.next_tokens->layers) {
+    depth += layer_products(config, layer, S);
+  }
+  return 6 * B * S * (products + static_cast<double>(config.next_tokens->num_depths) * depth);
 }
 
 }  // namespace
@@ -185,6 +259,7 @@ extern const Family kNemotronH{
               .mlp_pre_norm = "norm"},
     .module_names = {{{"backbone.", "model."}}},
     .kept_prefixes = {"mtp."},
+    .trains_next_tokens = true,
     .flops = nemotron_h_flops,
 };
 

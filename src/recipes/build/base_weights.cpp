@@ -1,7 +1,9 @@
 #include "recipes/build/base_weights.h"
 
+#include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -41,9 +43,23 @@ at::ScalarType storage_dtype(const ModelPlan& model) {
   return checkpoint::stated_dtype(model.hf_config).value_or(at::kFloat);
 }
 
-checkpoint::LoadOptions load_options(const models::CausalLM& model) {
+std::vector<std::string> absent_parts(const models::CausalLM& model,
+                                      const checkpoint::HfFolder& folder) {
+  std::vector<std::string> prefixes = model.drawn_if_absent();
+  std::erase_if(prefixes, [&](const std::string& prefix) {
+    return std::ranges::any_of(folder.names(),
+                               [&](const std::string& name) { return name.starts_with(prefix); });
+  });
+  return prefixes;
+}
+
+checkpoint::LoadOptions load_options(const models::CausalLM& model,
+                                     const checkpoint::HfFolder& folder) {
   checkpoint::LoadOptions options;
   options.skipped_prefixes = model.kept_prefixes();
+  for (std::string& prefix : absent_parts(model, folder)) {
+    options.skipped_prefixes.push_back(std::move(prefix));
+  }
   options.stand_ins = model.stand_ins();
   return options;
 }
@@ -106,14 +122,18 @@ void load_base_weights(const std::string& folder, const models::CausalLM& model,
                        const std::vector<std::string>& left_out, Reporter& reporter,
                        ByteCounter* progress) {
   const double begin = monotonic_seconds();
-  checkpoint::LoadOptions options = load_options(model);
+  const auto opened = checkpoint::HfFolder::open(folder);
+  checkpoint::LoadOptions options = load_options(model, opened);
   options.reporter = &reporter;
   options.progress = progress;
-  const auto opened = checkpoint::HfFolder::open(folder);
-  report_kept_tensors(opened, options.skipped_prefixes, reporter);
+  report_kept_tensors(opened, model.kept_prefixes(), reporter);
+  for (const std::string& prefix : absent_parts(model, opened)) {
+    reporter.warning(cat(folder, ": no tensors of ", prefix, "; they are drawn"));
+  }
   options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(), left_out.end());
   const auto report = checkpoint::load_weights(opened, peft::base_keys(model), parameters, options);
-  const int64_t num_quantized = quantize_weights(opened, model, parameters, left_out, progress);
+  const int64_t num_quantized =
+      quantize_weights(opened, model, parameters, options.skipped_prefixes, progress);
   if (num_quantized > 0) {
     reporter.info(cat("weights: ", num_quantized, " matrices are held in 4 bits"));
   }

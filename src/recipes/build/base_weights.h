@@ -23,8 +23,13 @@ std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder);
 at::ScalarType storage_dtype(const ModelPlan& model);
 
 /// How weights are read from a folder into this model: the name prefixes of tensors that are saved
-/// unchanged, and which tensor replaces an absent one.
-checkpoint::LoadOptions load_options(const models::CausalLM& model);
+/// unchanged or are to be drawn, and which tensor replaces an absent one.
+checkpoint::LoadOptions load_options(const models::CausalLM& model,
+                                     const checkpoint::HfFolder& folder);
+
+/// Name prefixes of the model's tensors that are drawn because the folder has none of them.
+std::vector<std::string> absent_parts(const models::CausalLM& model,
+                                      const checkpoint::HfFolder& folder);
 
 /// Draws the values of the tensors for which `is_drawn` returns true, by the rules that the model's
 /// parts state, keyed by the tensor's name and `seed`.

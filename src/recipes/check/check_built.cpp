@@ -52,7 +52,7 @@ void check_weights(const Recipe& recipe, const models::CausalLM& model,
   const Node& place = place_of(recipe, "model", "pretrained_model_name_or_path");
   try {
     const auto folder = checkpoint::HfFolder::open(recipe.model.folder);
-    checkpoint::LoadOptions options = load_options(model);
+    checkpoint::LoadOptions options = load_options(model, folder);
     options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(),
                                     left_out.end());
     const auto findings = checkpoint::check_weights(folder, peft::base_keys(model), options);

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "models/catalog.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/check/place_of.h"
 #include "recipes/read/read_distillation.h"
@@ -106,6 +107,11 @@ void check_separate_meshes(const Recipe& recipe, int64_t world_size, Diagnostics
 
 void check_distillation(const Recipe& recipe, bool looks_at_tokenizers, Diagnostics& diagnostics) {
   compare_head_splits(recipe, diagnostics);
+  if (models::num_next_tokens(recipe.model.hf_config) > 0) {
+    diagnostics.unsupported(place_of(recipe, "model", "num_nextn_predict_layers"),
+                            "multi-token prediction is not in this version with distillation; "
+                            "num_nextn_predict_layers: 0 leaves it out");
+  }
   const int64_t of_student = vocabulary_of(recipe.model);
   const int64_t of_teacher = vocabulary_of(recipe.distillation->teacher);
   if (of_student != 0 && of_teacher != 0 && of_student != of_teacher) {

@@ -148,7 +148,9 @@ void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
   }
   check_stored_quantization(recipe, diagnostics);
   for (const std::string& text : models::check_config(config)) {
-    diagnostics.error(place, cat("config.json: ", text));
+    // A text that begins with a key that the recipe changed is about what the recipe says.
+    const Node* changed = recipe.model.node.find(text.substr(0, text.find(' ')));
+    diagnostics.error(changed != nullptr ? *changed : place, cat("config.json: ", text));
   }
 }
 

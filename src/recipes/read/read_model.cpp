@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "hub/cache.h"
+#include "models/catalog.h"
 #include "models/facts.h"
 #include "recipes/read/backend_section.h"
 #include "recipes/read/inactive_sections.h"
@@ -66,6 +67,8 @@ const std::vector<std::string> kConfigKeys = {"architectures",
                                               "mtp_loss_scaling_factor",
                                               "num_nextn_predict_layers",
                                               "mtp_use_repeated_layer",
+                                              "mtp_layers_block_type",
+                                              "mtp_hybrid_override_pattern",
                                               "partial_rotary_factor",
                                               "query_pre_attn_scalar",
                                               "attn_logit_softcapping",
@@ -338,19 +341,48 @@ void check_kda_key(const Node& change, Diagnostics& diagnostics) {
           "one here, in chunks"));
 }
 
-/// Reports configuration keys that would train something that is not built, or have no effect.
+/// Whether a key of multi-token prediction has a value that it can have. The family's reader finds
+/// what is wrong with lists of layers.
+bool has_next_token_value(const Node& change, Diagnostics& diagnostics) {
+  const std::string& key = change.key();
+  if (change.is_null()) return true;
+  if (key == "num_nextn_predict_layers") {
+    return config::read_value<int64_t>(change, diagnostics, {.minimum = 0}).has_value();
+  }
+  if (key == "mtp_use_repeated_layer") {
+    return config::read_value<bool>(change, diagnostics).has_value();
+  }
+  return key != "mtp_loss_scaling_factor" ||
+         config::read_value<double>(change, diagnostics, {.minimum = 0}).has_value();
+}
+
+/// Reports wrong values of the keys of multi-token prediction, which are taken back, and keys that
+/// have no effect or ask for what a family does not have.
+void check_next_tokens(const Node& change, ModelPlan& plan, Diagnostics& diagnostics) {
+  constexpr const char* kDepths = "num_nextn_predict_layers";
+  constexpr const char* kMtp = "multi-token prediction";
+  const std::string& key = change.key();
+  const bool is_right = has_next_token_value(change, diagnostics);
+  if (!plan.hf_config.is_object()) return;
+  if (!is_right) {
+    plan.hf_config.erase(key);
+    return;
+  }
+  if (models::num_next_tokens(plan.hf_config) > 0) return;
+  if (key != kDepths) {
+    diagnostics.warning_at_key(change, cat("'", key, "' has no effect here: there is no ", kMtp));
+  } else if (!change.is_null() && plan.hf_config.at(kDepths).as_int() > 0) {
+    diagnostics.unsupported(change,
+                            cat(kMtp, " of ", models::find_family(plan.hf_config).architecture,
+                                " is not in this version; it is there for NemotronHForCausalLM"));
+  }
+}
+
+/// Reports configuration keys that have no effect.
 void check_idle_change(const Node& change, Diagnostics& diagnostics) {
   const std::string& key = change.key();
-  constexpr const char* kMtp = "multi-token prediction";
-  if (key == "num_nextn_predict_layers") {
-    const auto layers = config::read_value<int64_t>(change, diagnostics, {.minimum = 0});
-    if (layers.value_or(0) > 0) {
-      diagnostics.unsupported(change, cat(kMtp, " is not in this version"));
-    }
-  } else if (key.starts_with("kda_")) {
+  if (key.starts_with("kda_")) {
     check_kda_key(change, diagnostics);
-  } else if (key.starts_with("mtp_")) {
-    diagnostics.warning_at_key(change, cat("'", key, "' has no effect here: there is no ", kMtp));
   } else if (key == "num_labels" || key == "use_cache") {
     diagnostics.warning_at_key(
         change, cat("'", key, "' has no effect here: training a language model does not read it"));
@@ -386,6 +418,11 @@ void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostic
     }
     check_idle_change(child, diagnostics);
     if (plan.hf_config.is_object()) plan.hf_config[child.key()] = config::to_json(child);
+  }
+  for (const Node& child : changes) {
+    if (child.key() == "num_nextn_predict_layers" || child.key().starts_with("mtp_")) {
+      check_next_tokens(child, plan, diagnostics);
+    }
   }
 }
 

@@ -22,9 +22,12 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
   slow_work.run("repairing the embedding", [&] {
     repair_embedding_rows(recipe, model.model(), model.engine().parameters(), reporter);
   });
-  if (drawn_anew.empty()) return;
+  std::vector<std::string> drawn =
+      absent_parts(model.model(), checkpoint::HfFolder::open(recipe.model.folder));
+  drawn.insert(drawn.end(), drawn_anew.begin(), drawn_anew.end());
+  if (drawn.empty()) return;
   draw_weights(model.parts, model.engine().parameters(), recipe.seed, [&](const std::string& name) {
-    return checkpoint::has_prefix(name, drawn_anew) && !peft::is_adapter_tensor(name);
+    return checkpoint::has_prefix(name, drawn) && !peft::is_adapter_tensor(name);
   });
 }
 

@@ -14,7 +14,7 @@ LoadedModel load_model(const std::string& path) {
       *loaded.model, loaded.model->parallel_plan(), loaded.model->key_map(),
       comm::ProcessGroup::solo(), distributed::DataParallelOptions{});
   checkpoint::load_weights(folder, loaded.model->key_map(), loaded.engine->parameters(),
-                           load_options(*loaded.model));
+                           load_options(*loaded.model, folder));
   return loaded;
 }
 

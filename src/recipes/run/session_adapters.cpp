@@ -50,9 +50,9 @@ class BaseRows final {
     const bool is_rounded = folder_ && folder_->quantization();  // as the run stores them
     const at::Tensor out = at::empty({(end - begin) * width},
                                      at::TensorOptions().dtype(is_rounded ? dtype_ : at::kFloat));
-    if (folder_) {
-      const auto place = folder_->find(*checkpoint::find_name_or_tied(*folder_, name));
-      folder_->read_elements(*place, begin * width, out);
+    const auto stored = folder_ ? checkpoint::find_name_or_tied(*folder_, name) : std::nullopt;
+    if (stored) {
+      folder_->read_elements(*folder_->find(*stored), begin * width, out);
     } else {
       tensor::ShardSpec spec = tensor::ShardSpec::whole(part.shape);
       spec.flat_begin = begin * width;
