@@ -175,16 +175,13 @@ TEST(NextTokensTest, PlanHasTheLayersAndWhatCannotBeSplit) {
   EXPECT_THAT(plan.expert_modules,
               ElementsAre("model.layers.1.mlp.experts", "mtp.layers.1.mlp.experts",
                           "mtp.layers.3.mlp.experts"));
-  EXPECT_THAT(plan.no_tp_reasons,
-              ElementsAre("multi-token prediction (num_nextn_predict_layers) is not split"));
-  EXPECT_THAT(
-      plan.no_cp_reasons,
-      ElementsAre("multi-token prediction (num_nextn_predict_layers) is not in this version "
-                  "with cp_size > 1"));
-  EXPECT_THAT(
-      plan.no_pp_reasons,
-      ElementsAre("multi-token prediction (num_nextn_predict_layers) is not in this version "
-                  "with pp_size > 1"));
+  const std::string what = "multi-token prediction (num_nextn_predict_layers) is not ";
+  const std::string remedy = "; model.num_nextn_predict_layers: 0 leaves it out";
+  EXPECT_THAT(plan.no_tp_reasons, ElementsAre(cat(what, "split", remedy)));
+  EXPECT_THAT(plan.no_cp_reasons,
+              ElementsAre(cat(what, "in this version with cp_size > 1", remedy)));
+  EXPECT_THAT(plan.no_pp_reasons,
+              ElementsAre(cat(what, "in this version with pp_size > 1", remedy)));
 }
 
 TEST(NextTokensTest, ExportsSayHowManyDepthsHaveWeights) {

@@ -501,9 +501,10 @@ void add_next_tokens(nn::ParallelPlan& plan, const NextTokenOptions& options) {
               options.layers[static_cast<size_t>(i % options.depth_size())]);
   }
   constexpr const char* kWhat = "multi-token prediction (num_nextn_predict_layers)";
-  plan.no_tp_reasons.push_back(cat(kWhat, " is not split"));
-  plan.no_cp_reasons.push_back(cat(kWhat, " is not in this version with cp_size > 1"));
-  plan.no_pp_reasons.push_back(cat(kWhat, " is not in this version with pp_size > 1"));
+  constexpr const char* kRemedy = "; model.num_nextn_predict_layers: 0 leaves it out";
+  plan.no_tp_reasons.push_back(cat(kWhat, " is not split", kRemedy));
+  plan.no_cp_reasons.push_back(cat(kWhat, " is not in this version with cp_size > 1", kRemedy));
+  plan.no_pp_reasons.push_back(cat(kWhat, " is not in this version with pp_size > 1", kRemedy));
 }
 
 }  // namespace
