@@ -48,12 +48,13 @@ at::Tensor NextTokenLayer::run_all(const nn::TensorList& inputs,
 }
 
 /// The configuration with the layers that predict further tokens behind the model's.
-static DecoderConfig with_all_layers(DecoderConfig config) {
+static DecoderConfig with_all_layers(const DecoderConfig& config) {
   const NextTokenOptions& options = *config.next_tokens;
+  DecoderConfig all = config;
   for (int64_t i = 0; i < options.num_own_layers(); ++i) {
-    config.layers.push_back(options.layers[static_cast<size_t>(i % options.depth_size())]);
+    all.layers.push_back(options.layers[static_cast<size_t>(i % options.depth_size())]);
   }
-  return config;
+  return all;
 }
 
 NextTokenModule::NextTokenModule(const DecoderConfig& config, at::ScalarType dtype)
