@@ -85,13 +85,10 @@ std::optional<int64_t> num_routed_experts(const Json& hf_config) {
   return config.moe ? config.moe->n_routed_experts : 0;
 }
 
-bool trains_next_tokens(const Json& hf_config) {
-  return hf_config.is_object() && find_family(hf_config).is_known &&
-         find(hf_config)->trains_next_tokens;
-}
-
 int64_t num_next_tokens(const Json& hf_config) {
-  if (!trains_next_tokens(hf_config)) return 0;
+  const bool can_train = hf_config.is_object() && find_family(hf_config).is_known &&
+                         find(hf_config)->trains_next_tokens;
+  if (!can_train) return 0;
   ConfigReader reader(hf_config);
   const decoder::DecoderConfig config = find(hf_config)->read_config(reader);
   return config.next_tokens ? config.next_tokens->num_depths : 0;

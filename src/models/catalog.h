@@ -30,11 +30,8 @@ std::vector<std::string> known_architectures();
 /// config.json is not of a family built here.
 std::optional<int64_t> num_routed_experts(const Json& hf_config);
 
-/// Whether models of a config.json's family can be trained to predict further tokens
-/// (num_nextn_predict_layers).
-bool trains_next_tokens(const Json& hf_config);
-
-/// How many tokens further ahead training predicts; 0 for none and for families that cannot.
+/// How many tokens further ahead training predicts (num_nextn_predict_layers); 0 for none and for
+/// families that cannot.
 int64_t num_next_tokens(const Json& hf_config);
 
 /// Translates a tensor's or module's name in a family's files to its name in transformers' modules.

@@ -193,6 +193,10 @@ struct NextTokenOptions {
   /// Depths with weights of their own.
   int64_t num_own_depths() const { return is_repeated ? 1 : num_depths; }
   int64_t num_own_layers() const { return num_own_depths() * depth_size(); }
+  /// The layer with this number among those of all depths with weights of their own.
+  const LayerOptions& own_layer(int64_t number) const {
+    return layers[static_cast<size_t>(number % depth_size())];
+  }
   /// Runs of layers in one forward.
   int64_t num_runs() const { return num_depths * depth_size(); }
 };

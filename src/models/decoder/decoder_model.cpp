@@ -127,6 +127,7 @@ CompressedContext compressed_context(const tensor::Batch& batch, const DecoderCo
 }  // namespace
 
 std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::Batch& batch) {
+  if (on_length_) on_length_(batch.sequence_length());
   auto context = std::make_shared<ForwardContext>();
   context->position_ids = batch.position_ids;
   context->padding_mask = batch.padding_mask;
@@ -203,7 +204,6 @@ at::Tensor DecoderModel::run_stage(const tensor::Batch& batch, const at::Tensor&
 at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor& input) {
   AM_CHECK(input.defined() != (embed_tokens_ != nullptr), "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
-  if (on_length_) on_length_(batch.sequence_length());
   return transform(input.defined() ? input : place(embed(batch.input_ids), batch, *context),
                    context);
 }

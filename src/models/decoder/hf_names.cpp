@@ -407,11 +407,13 @@ struct NamedLayer {
 
 void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
                const NamedLayer& named) {
-  const auto& [layer, index, hf, module] = named;
-  const auto add_norm = [&, &hf = hf, &module = module](std::string_view name, const char* norm) {
+  const LayerOptions& layer = named.layer;
+  const std::string& hf = named.hf;
+  const std::string& module = named.module;
+  const auto add_norm = [&](std::string_view name, const char* norm) {
     if (!name.empty()) builder.add_norm(cat(hf, name), module + norm, config.hidden_size);
   };
-  const auto add_hc = [&, &hf = hf, &module = module](const char* name, const char* hc) {
+  const auto add_hc = [&](const char* name, const char* hc) {
     if (!config.hyper_connections) return;
     add_hyper_connection(builder, config, hf + name, module + hc,
                          config.hyper_connections->num_weights(), 3);
@@ -420,7 +422,7 @@ void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfName
     add_hc("hc_attn_", "attention_hc.");
     add_norm(names.attention_pre_norm, "attention_pre_norm");
     add_mixer(builder, config, layer, names, hf, module + "attention.");
-    if (layer.choosing_layer == index) {
+    if (layer.choosing_layer == named.index) {
       add_indexer(builder, config, cat(hf, names.attention, ".indexer."),
                   module + "attention.indexer.");
     }
@@ -445,8 +447,7 @@ void add_next_tokens(KeyMapBuilder& builder, const DecoderConfig& config, const 
     const int64_t place = i % options.depth_size();
     const std::string hf = cat(names.next_token_layers, ".", i, ".");
     const std::string module = cat("mtp.layers.", i, ".");
-    add_layer(builder, config, names,
-              {options.layers[static_cast<size_t>(place)], config.num_layers() + i, hf, module});
+    add_layer(builder, config, names, {options.own_layer(i), config.num_layers() + i, hf, module});
     if (place == 0) {
       builder.add_norm(cat(hf, names.embedding_norm), module + "embedding_norm", dim);
       builder.add_norm(cat(hf, names.hidden_norm), module + "hidden_norm", dim);
@@ -497,8 +498,7 @@ void add_block(nn::ParallelPlan& plan, std::string name, const LayerOptions& lay
 
 void add_next_tokens(nn::ParallelPlan& plan, const NextTokenOptions& options) {
   for (int64_t i = 0; i < options.num_own_layers(); ++i) {
-    add_block(plan, cat("mtp.layers.", i),
-              options.layers[static_cast<size_t>(i % options.depth_size())]);
+    add_block(plan, cat("mtp.layers.", i), options.own_layer(i));
   }
   constexpr const char* kWhat = "multi-token prediction (num_nextn_predict_layers)";
   constexpr const char* kRemedy = "; model.num_nextn_predict_layers: 0 leaves it out";

@@ -56,7 +56,7 @@ struct HfNames {
   std::string_view mlp_pre_norm = "post_attention_layernorm";
   std::string_view mlp_post_norm;
 
-  // Of layers that predict further tokens, beside those of any layer.
+  // What layers that predict further tokens have beside any layer's tensors.
   std::string_view next_token_layers = "mtp.layers";
   std::string_view embedding_norm = "enorm";
   std::string_view hidden_norm = "hnorm";

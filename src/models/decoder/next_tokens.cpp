@@ -52,7 +52,7 @@ static DecoderConfig with_all_layers(const DecoderConfig& config) {
   const NextTokenOptions& options = *config.next_tokens;
   DecoderConfig all = config;
   for (int64_t i = 0; i < options.num_own_layers(); ++i) {
-    all.layers.push_back(options.layers[static_cast<size_t>(i % options.depth_size())]);
+    all.layers.push_back(options.own_layer(i));
   }
   return all;
 }

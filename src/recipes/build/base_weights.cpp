@@ -43,6 +43,9 @@ at::ScalarType storage_dtype(const ModelPlan& model) {
   return checkpoint::stated_dtype(model.hf_config).value_or(at::kFloat);
 }
 
+namespace {
+
+/// Name prefixes of the model's tensors that are drawn because the folder has none of them.
 std::vector<std::string> absent_parts(const models::CausalLM& model,
                                       const checkpoint::HfFolder& folder) {
   std::vector<std::string> prefixes = model.drawn_if_absent();
@@ -52,6 +55,8 @@ std::vector<std::string> absent_parts(const models::CausalLM& model,
   });
   return prefixes;
 }
+
+}  // namespace
 
 checkpoint::LoadOptions load_options(const models::CausalLM& model,
                                      const checkpoint::HfFolder& folder) {
@@ -117,17 +122,18 @@ int64_t quantize_weights(const checkpoint::HfFolder& folder, const models::Causa
 
 }  // namespace
 
-void load_base_weights(const std::string& folder, const models::CausalLM& model,
-                       const std::vector<tensor::FlatShard>& parameters,
-                       const std::vector<std::string>& left_out, Reporter& reporter,
-                       ByteCounter* progress) {
+std::vector<std::string> load_base_weights(const std::string& folder, const models::CausalLM& model,
+                                           const std::vector<tensor::FlatShard>& parameters,
+                                           const std::vector<std::string>& left_out,
+                                           Reporter& reporter, ByteCounter* progress) {
   const double begin = monotonic_seconds();
   const auto opened = checkpoint::HfFolder::open(folder);
   checkpoint::LoadOptions options = load_options(model, opened);
   options.reporter = &reporter;
   options.progress = progress;
   report_kept_tensors(opened, model.kept_prefixes(), reporter);
-  for (const std::string& prefix : absent_parts(model, opened)) {
+  std::vector<std::string> drawn = absent_parts(model, opened);
+  for (const std::string& prefix : drawn) {
     reporter.warning(cat(folder, ": no tensors of ", prefix, "; they are drawn"));
   }
   options.skipped_prefixes.insert(options.skipped_prefixes.end(), left_out.begin(), left_out.end());
@@ -146,6 +152,8 @@ void load_base_weights(const std::string& folder, const models::CausalLM& model,
   reporter.info(cat("weights: ", report.num_tensors, " tensors", dequantized, ", ",
                     format_bytes(report.num_bytes), " from ", folder, " in ",
                     format_duration(monotonic_seconds() - begin)));
+  drawn.insert(drawn.end(), left_out.begin(), left_out.end());
+  return drawn;
 }
 
 }  // namespace automodel::recipes

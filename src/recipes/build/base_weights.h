@@ -27,10 +27,6 @@ at::ScalarType storage_dtype(const ModelPlan& model);
 checkpoint::LoadOptions load_options(const models::CausalLM& model,
                                      const checkpoint::HfFolder& folder);
 
-/// Name prefixes of the model's tensors that are drawn because the folder has none of them.
-std::vector<std::string> absent_parts(const models::CausalLM& model,
-                                      const checkpoint::HfFolder& folder);
-
 /// Draws the values of the tensors for which `is_drawn` returns true, by the rules that the model's
 /// parts state, keyed by the tensor's name and `seed`.
 void draw_weights(const std::vector<std::shared_ptr<models::CausalLM>>& parts,
@@ -39,10 +35,11 @@ void draw_weights(const std::vector<std::shared_ptr<models::CausalLM>>& parts,
 
 /// Reads a Hugging Face folder's weights into the parameters, except adapters and tensors whose
 /// names begin with one of `left_out`. Each rank reads only what it holds; `progress` counts the
-/// bytes.
-void load_base_weights(const std::string& folder, const models::CausalLM& model,
-                       const std::vector<tensor::FlatShard>& parameters,
-                       const std::vector<std::string>& left_out, Reporter& reporter,
-                       ByteCounter* progress = nullptr);
+/// bytes. Returns the name prefixes of the tensors that remain to be drawn: `left_out`, and parts
+/// of the model (CausalLM::drawn_if_absent) of which the folder has nothing.
+std::vector<std::string> load_base_weights(const std::string& folder, const models::CausalLM& model,
+                                           const std::vector<tensor::FlatShard>& parameters,
+                                           const std::vector<std::string>& left_out,
+                                           Reporter& reporter, ByteCounter* progress = nullptr);
 
 }  // namespace automodel::recipes

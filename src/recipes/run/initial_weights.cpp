@@ -15,16 +15,14 @@ void load_pretrained_weights(const Recipe& recipe, const SessionModel& model,
                              comm::SlowWork& slow_work, Reporter& reporter) {
   const std::vector<std::string> drawn_anew =
       recipe.checkpoint.skip_task_head_prefixes_for_base_model.value_or(std::vector<std::string>());
+  std::vector<std::string> drawn;
   slow_work.run("loading the weights", [&] {
-    load_base_weights(recipe.model.folder, model.model(), model.engine().parameters(), drawn_anew,
-                      reporter, &slow_work.progress());
+    drawn = load_base_weights(recipe.model.folder, model.model(), model.engine().parameters(),
+                              drawn_anew, reporter, &slow_work.progress());
   });
   slow_work.run("repairing the embedding", [&] {
     repair_embedding_rows(recipe, model.model(), model.engine().parameters(), reporter);
   });
-  std::vector<std::string> drawn =
-      absent_parts(model.model(), checkpoint::HfFolder::open(recipe.model.folder));
-  drawn.insert(drawn.end(), drawn_anew.begin(), drawn_anew.end());
   if (drawn.empty()) return;
   draw_weights(model.parts, model.engine().parameters(), recipe.seed, [&](const std::string& name) {
     return checkpoint::has_prefix(name, drawn) && !peft::is_adapter_tensor(name);
