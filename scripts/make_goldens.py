@@ -680,6 +680,13 @@ MODELS.update(
         24,
     ),
 )
+MODELS.update(
+    nemotron_h_latent=(
+        "nemotron_h",
+        dict(MODELS["nemotron_h_moe"][1], moe_latent_size=8),
+        24,
+    ),
+)
 
 FALCON = dict(
     SIZES,

@@ -4,7 +4,8 @@
 #include <cmath>
 
 // T tokens of D dims choose k of E experts with U rows of their first product and I inner dims.
-// Kept for A choices of M rows:
+// With latent projections D is their size, and their outputs are kept, T D each. Kept for A choices
+// of M rows:
 //   the router's scores T E, the choices, their weights before and after scaling T k
 //   indices between rows and choices: 2 A + M k numbers of 8 bytes; weights M k; first products A U
 //   if tokens are exchanged: the received tokens M D, and the tokens' indices.
@@ -75,12 +76,14 @@ int64_t ExpertSizes::kept() const {
       tokens_.num_tokens * (config_.n_routed_experts * 4 + k * (is_split() ? 16 : 16 + e));
   const int64_t shared = tokens_.num_tokens * config_.shared_inner_dim() * 3 * e;
   const int64_t order = num_choices_ * 16 + num_rows_ * k * 8;
-  const int64_t travelled = is_split() ? rows(config_.dim + k) + num_rows_ * 8 : 0;
-  return router + shared + order + choices(config_.expert_width()) + travelled;
+  const int64_t travelled = is_split() ? rows(config_.expert_dim() + k) + num_rows_ * 8 : 0;
+  // Where tokens travel, experts keep those that arrived instead of the first projection's output.
+  const int64_t latents = tokens_.num_tokens * config_.moe_latent_size * e * (is_split() ? 1 : 2);
+  return router + shared + order + choices(config_.expert_width()) + travelled + latents;
 }
 
 int64_t ExpertSizes::forward_working() const {
-  const int64_t dim = config_.dim;
+  const int64_t dim = config_.expert_dim();
   const int64_t stream = tokens_.num_tokens * dim * tokens_.element_size;
   const int64_t sums = is_split() ? rows(dim) : stream;
   const int64_t computing =
@@ -94,7 +97,7 @@ int64_t ExpertSizes::forward_working() const {
 }
 
 int64_t ExpertSizes::backward_working() const {
-  const int64_t dim = config_.dim;
+  const int64_t dim = config_.expert_dim();
   const int64_t width = config_.expert_width();
   const int64_t inner = config_.moe_inter_dim;
   const int64_t weights = config_.n_routed_experts / tokens_.num_expert_ranks * dim *
@@ -108,13 +111,13 @@ int64_t ExpertSizes::backward_working() const {
 int64_t ExpertSizes::sent_forward() const {
   if (!is_split()) return 0;
   const int64_t k = config_.n_activated_experts;
-  return tokens_.num_expert_ranks * 8 + num_rows_ * k * 8 + rows(config_.dim + k) +
-         rows(config_.dim);
+  return tokens_.num_expert_ranks * 8 + num_rows_ * k * 8 + rows(config_.expert_dim() + k) +
+         rows(config_.expert_dim());
 }
 
 int64_t ExpertSizes::sent_backward() const {
   if (!is_split()) return 0;
-  return rows(config_.dim) + rows(config_.dim + config_.n_activated_experts);
+  return rows(config_.expert_dim()) + rows(config_.expert_dim() + config_.n_activated_experts);
 }
 
 }  // namespace automodel::moe

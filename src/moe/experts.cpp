@@ -47,10 +47,10 @@ Experts::Experts(const MoEConfig& config, at::ScalarType dtype)
   const auto matrix = [&](int64_t out, int64_t in) {
     return is_transposed ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in};
   };
-  weights_.up = add(up, matrix(width, config.dim));
+  weights_.up = add(up, matrix(width, config.expert_dim()));
   if (config.expert_bias) weights_.up_bias = add(up + "_bias", {width});
-  weights_.down = add("down_proj", matrix(config.dim, config.moe_inter_dim));
-  if (config.expert_bias) weights_.down_bias = add("down_proj_bias", {config.dim});
+  weights_.down = add("down_proj", matrix(config.expert_dim(), config.moe_inter_dim));
+  if (config.expert_bias) weights_.down_bias = add("down_proj_bias", {config.expert_dim()});
 }
 
 void Experts::add_lora(const ExpertLoraOptions& options) {
@@ -59,10 +59,10 @@ void Experts::add_lora(const ExpertLoraOptions& options) {
     return register_parameter(
         name, tensor::placeholder({config_.n_routed_experts, rows, columns}, options.dtype));
   };
-  weights_.lora.up_a = add("lora_gate_and_up_A", options.rank, config_.dim);
+  weights_.lora.up_a = add("lora_gate_and_up_A", options.rank, config_.expert_dim());
   weights_.lora.up_b = add("lora_gate_and_up_B", config_.expert_width(), options.rank);
   weights_.lora.down_a = add("lora_down_A", options.rank, config_.moe_inter_dim);
-  weights_.lora.down_b = add("lora_down_B", config_.dim, options.rank);
+  weights_.lora.down_b = add("lora_down_B", config_.expert_dim(), options.rank);
   weights_.lora.scale = options.scale;
 }
 

@@ -27,6 +27,8 @@ enum class ExpertActivation {
 struct MoEConfig {
   int64_t dim = 0;            ///< hidden size
   int64_t moe_inter_dim = 0;  ///< of one routed expert
+  /// Above 0: routed experts take and give this width, between a projection from dim and one back.
+  int64_t moe_latent_size = 0;
   int64_t n_routed_experts = 0;
   int64_t n_shared_experts = 0;     ///< one MLP of n_shared_experts * the shared size; 0: none
   int64_t n_activated_experts = 0;  ///< per token
@@ -67,6 +69,8 @@ struct MoEConfig {
     return n_shared_experts *
            (shared_expert_inter_dim > 0 ? shared_expert_inter_dim : moe_inter_dim);
   }
+  /// Width of what routed experts take and give.
+  int64_t expert_dim() const { return moe_latent_size > 0 ? moe_latent_size : dim; }
   bool is_gated() const { return expert_activation != ExpertActivation::kRelu2; }
   /// Rows of an expert's first product.
   int64_t expert_width() const { return (is_gated() ? 2 : 1) * moe_inter_dim; }

@@ -9,7 +9,13 @@ namespace automodel::moe {
 MoELayer::MoELayer(const MoEConfig& config, const std::string& name, at::ScalarType dtype)
     : dispatcher_(nn::make_local_token_dispatcher()) {
   router_ = register_module("router", std::make_shared<Router>(config, name, dtype));
+  const auto add_projection = [&](const char* module, int64_t in, int64_t out) {
+    if (config.moe_latent_size == 0) return std::shared_ptr<nn::Linear>();
+    return register_module(module, std::make_shared<nn::Linear>(nn::LinearOptions{in, out}, dtype));
+  };
+  fc1_latent_proj_ = add_projection("fc1_latent_proj", config.dim, config.expert_dim());
   experts_ = register_module("experts", std::make_shared<Experts>(config, dtype));
+  fc2_latent_proj_ = add_projection("fc2_latent_proj", config.expert_dim(), config.dim);
   if (config.n_shared_experts == 0) return;
   shared_experts_ = register_module(
       "shared_experts",
@@ -40,9 +46,11 @@ at::Tensor MoELayer::forward(const at::Tensor& x, const at::Tensor& padding_mask
   };
   const Routing routing = router_->forward(tokens, flat(padding_mask), flat(token_ids));
   const nn::DispatchedTokens dispatched =
-      dispatcher_->dispatch(tokens, routing.expert_ids, routing.weights);
+      dispatcher_->dispatch(fc1_latent_proj_ ? fc1_latent_proj_->forward(tokens) : tokens,
+                            routing.expert_ids, routing.weights);
+  const at::Tensor combined = dispatcher_->combine(experts_->forward(dispatched), dispatched);
   const at::Tensor out =
-      dispatcher_->combine(experts_->forward(dispatched), dispatched).view(x.sizes());
+      (fc2_latent_proj_ ? fc2_latent_proj_->forward(combined) : combined).view(x.sizes());
   return shared_experts_ ? out + shared(x) : out;
 }
 

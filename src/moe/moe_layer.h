@@ -12,7 +12,8 @@
 namespace automodel::moe {
 
 /// A mixture of experts in place of an MLP. Modules, as far as the config has them: router,
-/// experts, shared_experts, shared_expert_gate [1, D].
+/// fc1_latent_proj [L, D], experts, fc2_latent_proj [D, L], shared_experts, shared_expert_gate
+/// [1, D]. With latent projections routed experts and their exchange are L wide.
 class MoELayer final : public torch::nn::Module, public nn::SplitsExperts {
  public:
   /// `name` appears in errors: "layer 3".
@@ -35,7 +36,9 @@ class MoELayer final : public torch::nn::Module, public nn::SplitsExperts {
   at::Tensor shared(const at::Tensor& x) const;
 
   std::shared_ptr<Router> router_;
+  std::shared_ptr<nn::Linear> fc1_latent_proj_;
   std::shared_ptr<Experts> experts_;
+  std::shared_ptr<nn::Linear> fc2_latent_proj_;
   std::shared_ptr<nn::Mlp> shared_experts_;
   std::shared_ptr<nn::Linear> shared_expert_gate_;
   std::shared_ptr<nn::TokenDispatcher> dispatcher_;

@@ -310,12 +310,12 @@ void adapt_experts(const ExpertCandidate& layer, const PeftConfig& config, at::S
   };
   const std::string inner = cat(layer.name, kInnerExperts);
   const auto zeros = tensor::InitRule::constant(0.0);
-  add(cat(inner, kLoraA), "lora_gate_and_up_A", rank, moe.dim,
-      rule_of_expert_a(config, count, rank, moe.dim));
+  add(cat(inner, kLoraA), "lora_gate_and_up_A", rank, moe.expert_dim(),
+      rule_of_expert_a(config, count, rank, moe.expert_dim()));
   add(cat(inner, kLoraB), "lora_gate_and_up_B", moe.expert_width(), rank, zeros);
   add(cat(layer.name, kLoraA), "lora_down_A", rank, moe.moe_inter_dim,
       rule_of_expert_a(config, count, rank, moe.moe_inter_dim));
-  add(cat(layer.name, kLoraB), "lora_down_B", moe.dim, rank, zeros);
+  add(cat(layer.name, kLoraB), "lora_down_B", moe.expert_dim(), rank, zeros);
 }
 
 /// Adds the adapters of one layer, in the order of its matrices' rows.
@@ -443,7 +443,8 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
   }
   for (const ChosenExperts& chosen : experts) {
     const moe::MoEConfig& moe = chosen.experts.experts->config();
-    choice.modules.push_back({chosen.experts.name, chosen.pattern, moe.dim, moe.expert_width()});
+    choice.modules.push_back(
+        {chosen.experts.name, chosen.pattern, moe.expert_dim(), moe.expert_width()});
   }
   for (const Chosen& chosen : chosen_layers(model, matcher)) {
     choice.modules.push_back(

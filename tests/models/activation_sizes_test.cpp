@@ -131,6 +131,25 @@ void expect_planned_block(const std::string& golden) {
   }
 }
 
+TEST(ActivationSizes, LatentProjectionsOfExpertsKeepTheirOutputs) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto count = [&](int64_t num_layers, const Json& latent_size) {
+      Json config = state_config("nemotron_h_latent", "moe", num_layers);
+      config["moe_latent_size"] = latent_size;
+      return count_bytes(config, dtype, false, false);
+    };
+    const auto kept_more = [](const CountedBytes& many, const CountedBytes& few) {
+      return static_cast<double>(many.kept - few.kept) / 4;
+    };
+    const Json latent(int64_t{48});
+    const CountedBytes with = count(6, latent);
+    const CountedBytes without = count(6, Json());
+    const double counted = kept_more(with, count(2, latent)) - kept_more(without, count(2, Json()));
+    const auto planned = static_cast<double>(with.planned.block_kept - without.planned.block_kept);
+    EXPECT_NEAR(planned / counted, 1.0, 0.02) << planned << " " << counted;
+  }
+}
+
 TEST(ActivationSizes, BranchesSideBySideKeepOneNormsResult) {
   expect_planned_block("cohere");
 }

@@ -37,6 +37,19 @@ TEST(NemotronConfigTest, LayersOfExpertsHaveOneKindOfMlp) {
   EXPECT_NE(problems_of(config).find("mlp_bias"), std::string::npos);
 }
 
+TEST(NemotronConfigTest, ALatentSizeIsAWholeNumberAboveZero) {
+  for (const Json& value : {Json(int64_t{0}), Json(int64_t{-16}), Json("16"), Json(16.5)}) {
+    Json config = config_of("nemotron_h_latent");
+    config["moe_latent_size"] = value;
+    EXPECT_NE(problems_of(config).find("moe_latent_size"), std::string::npos) << value.dump();
+  }
+  Json config = config_of("nemotron_h_latent");
+  config["moe_latent_size"] = Json();
+  EXPECT_EQ(problems_of(config), "");
+  EXPECT_EQ(build_causal_lm(config, at::kFloat)->key_map().size(),
+            build_causal_lm(config_of("nemotron_h_moe"), at::kFloat)->key_map().size());
+}
+
 TEST(NemotronConfigTest, TheNumberOfSharedExpertsChangesNothing) {
   Json config = config_of("nemotron_h_moe");
   const auto wanted = build_causal_lm(config, at::kFloat)->key_map();

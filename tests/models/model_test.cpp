@@ -416,6 +416,7 @@ TEST(Flops, HybridsAreCountedByUpstreamsFormulas) {
   EXPECT_DOUBLE_EQ(flops("qwen3_5_moe"), 87441408.0);
   EXPECT_DOUBLE_EQ(flops("nemotron_h"), 59473920.0);
   EXPECT_DOUBLE_EQ(flops("nemotron_h_moe"), 44285952.0);
+  EXPECT_DOUBLE_EQ(flops("nemotron_h_latent"), 38780928.0);
 }
 
 /// Upstream has none: Llama's parts, with heads 48 wide, and those of Mamba.

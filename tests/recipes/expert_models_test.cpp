@@ -114,7 +114,8 @@ const std::vector<std::string> kFamilies = {
     "minimax_m2",         "glm4_moe_lite", "qwen3_5_moe",    "nemotron_h_moe", "hy_v3",
     "qwen2_moe",          "ernie4_5_moe",  "bailing_moe_v2", "mistral4",       "deepseek_v32",
     "glm_moe_dsa_shared", "kimi_linear",   "hunyuan_v1_moe", "deepseek_v4",    "olmoe_clip_padding",
-    "deepseek_v2",        "dots1",         "hy_v3_biases",   "granitemoe",     "granitemoeshared"};
+    "deepseek_v2",        "dots1",         "hy_v3_biases",   "granitemoe",     "granitemoeshared",
+    "nemotron_h_latent"};
 /// Those whose attention is split over tensor-parallel ranks.
 const std::vector<std::string> kSplitFamilies = {
     "qwen3_moe",           "mixtral",        "glm4_moe",        "hy_v3", "qwen2_moe",

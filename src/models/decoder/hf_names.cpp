@@ -330,11 +330,11 @@ void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfName
     const auto matrix = [&](int64_t out, int64_t in) {
       return is_transposed ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in};
     };
-    add_named(or_own(names.stacked_up, up), up, matrix(moe.expert_width(), moe.dim));
+    add_named(or_own(names.stacked_up, up), up, matrix(moe.expert_width(), moe.expert_dim()));
     if (moe.expert_bias) add(up + "_bias", {moe.expert_width()});
     add_named(or_own(names.stacked_down, "down_proj"), "down_proj",
-              matrix(moe.dim, moe.moe_inter_dim));
-    if (moe.expert_bias) add("down_proj_bias", {moe.dim});
+              matrix(moe.expert_dim(), moe.moe_inter_dim));
+    if (moe.expert_bias) add("down_proj_bias", {moe.expert_dim()});
     return;
   }
   std::vector<std::string_view> upper{names.expert_gate, names.expert_up};
@@ -343,13 +343,13 @@ void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfName
   for (int64_t e = 0; e < moe.n_routed_experts; ++e) {
     for (const std::string_view name : upper) {
       builder.add_at(cat(hf, e, ".", name, ".weight"), module + up, row,
-                     {moe.moe_inter_dim, moe.dim});
+                     {moe.moe_inter_dim, moe.expert_dim()});
       row += moe.moe_inter_dim;
     }
   }
   for (int64_t e = 0; e < moe.n_routed_experts; ++e) {
-    builder.add_at(cat(hf, e, ".", names.expert_down, ".weight"), module + "down_proj", e * moe.dim,
-                   {moe.dim, moe.moe_inter_dim});
+    builder.add_at(cat(hf, e, ".", names.expert_down, ".weight"), module + "down_proj",
+                   e * moe.expert_dim(), {moe.expert_dim(), moe.moe_inter_dim});
   }
 }
 
@@ -368,7 +368,13 @@ void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOpt
     builder.add(cat(hf, names.correction), module + "router.e_score_correction_bias", shape);
   }
   const char* dot = names.experts.empty() ? "" : ".";
+  const auto add_latent = [&](const char* name, int64_t out, int64_t in) {
+    if (moe.moe_latent_size == 0) return;
+    builder.add(cat(hf, name, ".weight"), cat(module, name, ".weight"), {out, in});
+  };
+  add_latent("fc1_latent_proj", moe.expert_dim(), moe.dim);
   add_experts(builder, moe, names, cat(hf, names.experts, dot), module + "experts.");
+  add_latent("fc2_latent_proj", moe.dim, moe.expert_dim());
   if (moe.n_shared_experts == 0) return;
   const size_t own = names.mlp_of_experts().size() + 1;
   const std::string place = names.are_shared_beside ? hf.substr(0, hf.size() - own) : hf;

@@ -162,7 +162,7 @@ void add_nemotron_experts(ConfigReader& reader, DecoderConfig& config) {
   }
   config.moe->shared_expert_inter_dim = reader.size("moe_shared_expert_intermediate_size", 7688);
   if (reader.has("moe_latent_size")) {
-    reader.problem("moe_latent_size is not built in this version: experts of a narrower stream");
+    config.moe->moe_latent_size = reader.size("moe_latent_size");
   }
 }
 
@@ -218,10 +218,13 @@ double layer_products(const DecoderConfig& config, const LayerOptions& layer, do
   }
   if (layer.mixer == Mixer::kAttention) products += h * (2 * h + 2 * q * h + S);
   if (!layer.has_mlp) return products;
-  const auto width = static_cast<double>(mlp_inner_size(config, layer));
-  return products + (layer.is_moe
-                         ? 2 * h * width + h * static_cast<double>(config.moe->n_routed_experts)
-                         : 3 * h * width);
+  if (!layer.is_moe) return products + 3 * h * static_cast<double>(config.intermediate_size);
+  const moe::MoEConfig& moe = *config.moe;
+  const auto latent = static_cast<double>(moe.moe_latent_size);
+  const auto chosen = static_cast<double>(moe.n_activated_experts * moe.moe_inter_dim);
+  return products + 2 * chosen * static_cast<double>(moe.expert_dim()) +
+         h * (2 * latent + 2 * static_cast<double>(moe.shared_inner_dim()) +
+              static_cast<double>(moe.n_routed_experts));
 }
 
 /// Every depth of multi-token prediction runs its layers, the fusion and the head.
