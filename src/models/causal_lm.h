@@ -73,7 +73,8 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) = 0;
 
   /// Makes this one stage of a pipeline. Of the embedding, blocks, final norm and head in
-  /// parallel_plan() only the named ones are kept, and parallel_plan() then lists only these;
+  /// parallel_plan() only the named ones are kept, and parallel_plan() then lists only these; with
+  /// the final norm also an embedding that is the head, which the first stage then has too.
   /// key_map() and dims() remain those of the whole model. Call it before memory is allocated.
   /// Throws UnsupportedError for a family without stages.
   virtual void keep_stage(const std::vector<std::string>& modules);

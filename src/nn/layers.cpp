@@ -39,7 +39,6 @@ at::Tensor Linear::forward(const at::Tensor& x) const {
 }
 
 void Linear::add_lora(LoraOptions options) {
-  AM_CHECK(!options_.is_transposed);
   LoraParameters parameters =
       register_lora(*this, options, options_.in_features, lora_suffix(loras_.size()));
   loras_.push_back(std::make_unique<Lora>(std::move(options), std::move(parameters)));
@@ -102,6 +101,11 @@ at::Tensor Linear::multiply(const at::Tensor& x) const {
     return left(hook_, product_of(in, weight, bias));
   }
   return left(hook_, product_of(in, weight, {})) + bias;
+}
+
+TiedHead::TiedHead(LoraOptions options, int64_t in_features) {
+  LoraParameters parameters = register_lora(*this, options, in_features);
+  lora_ = std::make_unique<Lora>(std::move(options), std::move(parameters));
 }
 
 Embedding::Embedding(const EmbeddingOptions& options, at::ScalarType dtype)

@@ -54,7 +54,7 @@ class Linear final : public torch::nn::Module,
 
   /// Adds parameters lora_A, lora_B and with DoRA lora_magnitude (lora.h) after the layer's own,
   /// which must be frozen. Call it once for all parts with the same rank and scale, before memory
-  /// is allocated; names of the second call's parameters end in _2. Weights [out, in] only.
+  /// is allocated; names of the second call's parameters end in _2.
   void add_lora(LoraOptions options);
   /// What add_lora() added, one after another; of different output features.
   const std::vector<std::unique_ptr<Lora>>& loras() const { return loras_; }
@@ -87,6 +87,19 @@ class Linear final : public torch::nn::Module,
   std::shared_ptr<LayerHook> hook_;
   UnitHook unit_hook_;
   ProductDtype product_dtype_;
+};
+
+/// The adapter of an output head whose weight is the embedding's: lora_A, lora_B and with DoRA
+/// lora_magnitude.
+class TiedHead final : public torch::nn::Module {
+ public:
+  TiedHead(LoraOptions options, int64_t in_features);
+
+  const Lora& lora() const { return *lora_; }
+  Lora& lora() { return *lora_; }
+
+ private:
+  std::unique_ptr<Lora> lora_;
 };
 
 struct EmbeddingOptions {

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/linear.h"
 #include "tensor/random.h"
@@ -28,31 +30,82 @@ LoraParameters register_lora(torch::nn::Module& layer, const LoraOptions& option
   return parameters;
 }
 
-void Lora::keep_outputs(const std::vector<kernels::OutputRange>& ranges) {
-  AM_CHECK(ranges.size() == options_.parts.size());
-  for (size_t p = 0; p < ranges.size(); ++p) options_.parts[p].range = ranges[p];
+Lora::Lora(LoraOptions options, LoraParameters parameters)
+    : options_(std::move(options)), parameters_(std::move(parameters)) {
+  const int64_t in_features = parameters_.a.size(1);
+  inputs_ = {in_features, {{0, in_features}}};
+  for (const LoraPart& part : options_.parts) {
+    outputs_.push_back({part.range.count, {{0, part.range.count}}});
+  }
 }
 
-at::Tensor Lora::mask(const at::Tensor& x, const LoraPart& part) const {
+void Lora::keep_outputs(const std::vector<HeldOutputs>& outputs) {
+  AM_CHECK(outputs.size() == options_.parts.size());
+  for (size_t p = 0; p < outputs.size(); ++p) {
+    options_.parts[p].range = outputs[p].range;
+    outputs_[p].held = outputs[p].in_matrix;
+  }
+}
+
+void Lora::keep_inputs(const kernels::OutputRange& inputs, SumOverParts sum) {
+  inputs_.held = {inputs};
+  sum_over_parts_ = std::move(sum);
+}
+
+/// Rows of a mask, which has a row for each token of the whole sequences, that belong to `num_rows`
+/// rows of an input: all tokens of the batch, or a run of those of every sequence.
+static std::vector<tensor::PositionRun> mask_rows(const DropoutKey& key, int64_t num_rows) {
+  if (key.sequence.length == 0) return {{0, num_rows}};
+  const int64_t in_sequence = num_rows / key.num_sequences;
+  const int64_t num_tokens = key.sequence.num_tokens();
+  const int64_t rows_of_token = std::max<int64_t>(in_sequence / num_tokens, 1);
+  const std::vector<tensor::PositionRun> positions =
+      in_sequence < num_tokens ? key.sequence.run_of_tokens(key.sequence_part, in_sequence)
+                               : key.sequence.runs;
+  std::vector<tensor::PositionRun> rows;
+  for (int64_t sequence = 0; sequence < key.num_sequences; ++sequence) {
+    for (const tensor::PositionRun& run : positions) {
+      const int64_t first = (sequence * key.sequence.length + run.first) * rows_of_token;
+      const int64_t count = run.count * rows_of_token;
+      if (!rows.empty() && rows.back().first + rows.back().count == first) {
+        rows.back().count += count;
+      } else {
+        rows.push_back({first, count});
+      }
+    }
+  }
+  return rows;
+}
+
+/// The mask of x, whose last dim holds these columns.
+at::Tensor Lora::mask(const at::Tensor& x, const LoraPart& part, const MaskColumns& columns) const {
   const DropoutKey& now = *options_.dropout_key;
   const tensor::RandomKey key(now.seed,
                               cat("dropout/", now.step, "/", now.micro_batch, "/", part.site));
-  return tensor::dropout_mask(key, 0, x.numel(), options_.dropout).view(x.sizes()).to(x.options());
+  const int64_t width = columns.num_columns;
+  std::vector<at::Tensor> rows;
+  for (const tensor::PositionRun& run : mask_rows(now, x.numel() / x.size(-1))) {
+    const auto first = static_cast<uint64_t>(run.first * width);
+    const at::Tensor whole =
+        tensor::dropout_mask(key, first, run.count * width, options_.dropout).view({-1, width});
+    std::vector<at::Tensor> held;
+    for (const kernels::OutputRange& range : columns.held) {
+      held.push_back(whole.narrow(1, range.first, range.count));
+    }
+    rows.push_back(held.size() == 1 ? held[0] : at::cat(held, 1));
+  }
+  const at::Tensor all = rows.size() == 1 ? rows[0] : at::cat(rows);
+  return all.reshape(x.sizes()).to(x.options());
 }
 
-/// What a part adds to its outputs, including dropout.
-at::Tensor Lora::update(const at::Tensor& x, size_t part, int64_t row, const ProductDtype& dtype,
-                        bool is_training) const {
-  const LoraPart& own = options_.parts[part];
+/// What a part adds to its outputs for an input, before dropout of the output.
+at::Tensor Lora::update(const at::Tensor& in, size_t part, int64_t row,
+                        const ProductDtype& dtype) const {
+  const int64_t count = options_.parts[part].range.count;
   const at::Tensor a =
       dtype.of(parameters_.a.narrow(0, static_cast<int64_t>(part) * options_.rank, options_.rank));
-  const at::Tensor b = dtype.of(parameters_.b.narrow(0, row, own.range.count));
-  const bool drops = is_training && options_.dropout > 0;
-  at::Tensor in = x.to(a.scalar_type());
-  if (drops && options_.dropout_position == DropoutPosition::kPre) in = in * mask(in, own);
-  at::Tensor out = kernels::linear(kernels::linear(in, a, {}), b, {}) * options_.scale;
-  if (drops && options_.dropout_position == DropoutPosition::kPost) out = out * mask(out, own);
-  return out;
+  const at::Tensor b = dtype.of(parameters_.b.narrow(0, row, count));
+  return kernels::linear(kernels::linear(in.to(a.scalar_type()), a, {}), b, {}) * options_.scale;
 }
 
 /// DoRA's factor for every output of a part: its magnitude divided by the norm of its row. The norm
@@ -68,9 +121,31 @@ at::Tensor Lora::row_factors(const at::Tensor& weight, size_t part, int64_t row)
     const at::Tensor merged = weight.narrow(0, range.first, range.count).to(at::kFloat) +
                               at::mm(b.to(at::kFloat), a.to(at::kFloat)) * options_.scale;
     norms = merged.norm(2, 1);
+    if (sum_over_parts_) norms = sum_over_parts_(norms.square()).sqrt_();
+    // A row of zeros, as behind the end of a split vocabulary, stays one.
+    norms.masked_fill_(norms.eq(0), 1);
   }
   const at::Tensor magnitude = parameters_.magnitude.narrow(0, row, range.count);
   return magnitude / norms.to(magnitude.scalar_type());
+}
+
+/// A part's outputs, given those of the frozen layer.
+at::Tensor Lora::adapted_part(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
+                              size_t part, int64_t row, const ProductDtype& dtype,
+                              bool is_training) const {
+  const LoraPart& own = options_.parts[part];
+  const at::ScalarType type = base.scalar_type();
+  const bool drops = is_training && options_.dropout > 0;
+  const bool drops_input = drops && options_.dropout_position == DropoutPosition::kPre;
+  const at::Tensor in = drops_input ? x * mask(x, own, inputs_) : x;
+  at::Tensor added = update(in, part, row, dtype);
+  if (drops && !drops_input) added = added * mask(added, own, outputs_[part]);
+  if (!options_.has_magnitude) return base + added.to(type);
+  const at::Tensor factors = row_factors(weight, part, row);
+  if (!drops_input) return (base + added.to(type)) * factors.to(type);
+  const at::Tensor rows = weight.narrow(0, own.range.first, own.range.count);
+  const at::Tensor dropped = kernels::linear(in, rows, {});
+  return base + dropped * (factors - 1).to(type) + (added * factors).to(type);
 }
 
 at::Tensor Lora::add_to(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
@@ -81,10 +156,8 @@ at::Tensor Lora::add_to(const at::Tensor& base, const at::Tensor& x, const at::T
   for (size_t p = 0; p < options_.parts.size(); ++p) {
     const kernels::OutputRange& range = options_.parts[p].range;
     if (range.first > end) columns.push_back(base.narrow(-1, end, range.first - end));
-    at::Tensor own = base.narrow(-1, range.first, range.count) +
-                     update(x, p, row, dtype, is_training).to(base.scalar_type());
-    if (options_.has_magnitude) own = own * row_factors(weight, p, row).to(base.scalar_type());
-    columns.push_back(own);
+    columns.push_back(adapted_part(base.narrow(-1, range.first, range.count), x, weight, p, row,
+                                   dtype, is_training));
     end = range.first + range.count;
     row += range.count;
   }

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,14 +12,20 @@
 
 #include "kernels/lora_linear.h"
 #include "nn/product_dtype.h"
+#include "tensor/batch.h"
 
 namespace automodel::nn {
 
-/// The key of a forward's dropout masks; one per model, set before each forward.
+/// The key of a forward's dropout masks; one per model, set before each forward. A token's part of
+/// a mask depends on its sequence and position alone, wherever it is computed.
 struct DropoutKey {
   uint64_t seed = 0;
   int64_t step = 0;
   int64_t micro_batch = 0;
+  int64_t num_sequences = 1;      ///< in the micro-batch
+  tensor::SequencePart sequence;  ///< which tokens the batch holds; length 0: whole sequences
+  /// The run of these tokens in layers that see only one of several (sequence parallelism).
+  int64_t sequence_part = 0;
 };
 
 enum class DropoutPosition {
@@ -31,6 +38,16 @@ struct LoraPart {
   std::string site;            ///< name in the keys of its dropout masks
   kernels::OutputRange range;  ///< of the layer's output features
 };
+
+/// What is left of an adapter's output features in a layer that holds only some of them.
+struct HeldOutputs {
+  kernels::OutputRange range;                   ///< of the layer's outputs that are here
+  std::vector<kernels::OutputRange> in_matrix;  ///< runs of the matrix's outputs, in that order
+};
+
+/// The sum, over all ranks that hold a part of a layer's input features, of numbers that need no
+/// gradient.
+using SumOverParts = std::function<at::Tensor(const at::Tensor&)>;
 
 /// Low-rank adapters of a layer.
 struct LoraOptions {
@@ -63,11 +80,12 @@ LoraParameters register_lora(torch::nn::Module& layer, const LoraOptions& option
                              int64_t in_features, const std::string& suffix = "");
 
 /// Computes a frozen layer with adapters: for part p, x W_p^T + scale * (x A_p^T) B_p^T; with DoRA
-/// multiplied by magnitude / norm of the rows of W_p + scale * B_p A_p.
+/// multiplied by magnitude / norm of the rows of W_p + scale * B_p A_p. Where DoRA's input is
+/// dropped, x W_p^T itself is not, as in PEFT: x W_p^T + (factor - 1) * (d W_p^T) + factor * scale
+/// * (d A_p^T) B_p^T of the dropped input d.
 class Lora final {
  public:
-  Lora(LoraOptions options, LoraParameters parameters)
-      : options_(std::move(options)), parameters_(std::move(parameters)) {}
+  Lora(LoraOptions options, LoraParameters parameters);
 
   /// x [..., in] and weight [out, in] of one dtype, bias [out] or undefined, all already cast to
   /// `dtype`.
@@ -86,17 +104,31 @@ class Lora final {
                                              const ProductDtype& dtype) const;
 
   const LoraOptions& options() const { return options_; }
-  /// Sets the output rows of each part when the layer holds only some of the output features.
-  void keep_outputs(const std::vector<kernels::OutputRange>& ranges);
+  /// Makes the layer hold only some of its output features; one for each part.
+  void keep_outputs(const std::vector<HeldOutputs>& outputs);
+  /// Makes the layer hold these of its input features, and its results summands of the whole's.
+  void keep_inputs(const kernels::OutputRange& inputs, SumOverParts sum);
 
  private:
-  at::Tensor mask(const at::Tensor& x, const LoraPart& part) const;
-  at::Tensor update(const at::Tensor& x, size_t part, int64_t row, const ProductDtype& dtype,
-                    bool is_training) const;
+  /// The features that are here, of all those that a mask has numbers for.
+  struct MaskColumns {
+    int64_t num_columns = 0;
+    std::vector<kernels::OutputRange> held;
+  };
+
+  at::Tensor mask(const at::Tensor& x, const LoraPart& part, const MaskColumns& columns) const;
+  at::Tensor update(const at::Tensor& in, size_t part, int64_t row,
+                    const ProductDtype& dtype) const;
+  at::Tensor adapted_part(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,
+                          size_t part, int64_t row, const ProductDtype& dtype,
+                          bool is_training) const;
   at::Tensor row_factors(const at::Tensor& weight, size_t part, int64_t row) const;
 
   LoraOptions options_;
   LoraParameters parameters_;
+  MaskColumns inputs_;
+  std::vector<MaskColumns> outputs_;  // of each part
+  SumOverParts sum_over_parts_;       // null: all input features are here
 };
 
 }  // namespace automodel::nn

@@ -78,7 +78,6 @@ class Adam8bit final : public Optimizer {
            std::vector<FlatShard> gradients)
       : config_(config), parameters_(std::move(parameters)), gradients_(std::move(gradients)) {
     AM_CHECK(config.betas.size() == 2 && parameters_.size() == gradients_.size());
-    if (parameters_.empty()) throw UserError("optimizer received no trainable parameters");
     parts_ = parts_of(config, parameters_);
     for (const std::string name : {"exp_avg", "exp_avg_sq"}) {
       state_.push_back(zero_states(config, parameters_, name + "_8bit", StateLayout::kCodes));

@@ -127,8 +127,6 @@ struct Parameters {
              std::span<const ParamGroupOverride> overrides)
       : values(std::move(v)), gradients(std::move(g)), runs(resolve_runs(values, overrides)) {
     AM_CHECK(values.size() == gradients.size());
-    // A rank of a sharded group may hold only padding.
-    if (values.empty()) throw UserError("optimizer received no trainable parameters");
   }
 };
 

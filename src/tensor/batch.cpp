@@ -2,9 +2,32 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+
 #include "tensor/memory.h"
 
 namespace automodel::tensor {
+
+int64_t SequencePart::num_tokens() const {
+  int64_t sum = 0;
+  for (const PositionRun& run : runs) sum += run.count;
+  return sum;
+}
+
+std::vector<PositionRun> SequencePart::run_of_tokens(int64_t index, int64_t count) const {
+  std::vector<PositionRun> found;
+  int64_t skipped = index * count;
+  int64_t missing = count;
+  for (const PositionRun& run : runs) {
+    const int64_t begin = std::min(skipped, run.count);
+    const int64_t taken = std::min(run.count - begin, missing);
+    if (taken > 0) found.push_back({run.first + begin, taken});
+    skipped -= begin;
+    missing -= taken;
+  }
+  if (missing > 0) found.push_back({length + skipped, missing});
+  return found;
+}
 
 Batch Batch::to(at::Device device) const {
   const auto move = [&](const at::Tensor& tensor) {

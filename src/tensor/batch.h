@@ -21,6 +21,12 @@ struct SequencePart {
   int64_t length = 0;             ///< of a whole sequence, without padding added to split it
   int64_t num_positions = 0;      ///< the largest position id of the whole batch, plus 1
   std::vector<PositionRun> runs;  ///< positions of the part's tokens in the whole, in order
+
+  int64_t num_tokens() const;  ///< of the part, in each sequence
+
+  /// Positions, in the whole, of the `index`-th run of `count` of the part's tokens, for one of
+  /// several that hold equal runs of them: positions of the last one may continue past the end.
+  std::vector<PositionRun> run_of_tokens(int64_t index, int64_t count) const;
 };
 
 /// One micro-batch in the model's form: B sequences of S tokens, int64, on the model's device.

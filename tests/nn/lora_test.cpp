@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
+#include "core/text.h"
 #include "kernels/fused.h"
 #include "nn/layers.h"
+#include "tensor/random.h"
 
 namespace automodel::nn {
 namespace {
@@ -155,6 +158,101 @@ TEST(LoraTest, DoraGivesRowsTheirTrainedLengths) {
   }
   const at::Tensor x = at::randn({2, 5, kIn});
   EXPECT_TRUE(at::allclose(layer->forward(x), at::linear(x, wanted), 1e-4, 1e-4));
+}
+
+/// The layer's own product is not dropped, as in PEFT.
+TEST(LoraTest, DoraOfADroppedInputDropsWhatItAddsAlone) {
+  LoraOptions options;
+  options.has_magnitude = true;
+  options.dropout = 0.4;
+  options.dropout_position = DropoutPosition::kPre;
+  options.dropout_key = std::make_shared<DropoutKey>(DropoutKey{1, 2, 3});
+  const auto layer = adapted_layer(options, /*has_bias=*/true);
+  const at::Tensor x = at::randn({2, 5, kIn});
+  const at::Tensor merged = merged_weight(*layer);
+  at::Tensor wanted = at::linear(x, layer->weight().detach(), parameter(*layer, "bias").detach());
+  for (const auto& [site, row, first] :
+       {std::tuple<const char*, int64_t, int64_t>{"first", 0, 0}, {"last", 8, 12}}) {
+    const tensor::RandomKey key(1, cat("dropout/2/3/", site));
+    const at::Tensor dropped =
+        x * tensor::dropout_mask(key, 0, x.numel(), options.dropout).view(x.sizes());
+    const at::Tensor own = layer->weight().detach().narrow(0, first, 8);
+    const at::Tensor rows = merged.narrow(0, first, 8);
+    const at::Tensor magnitude = parameter(*layer, "lora_magnitude").detach().narrow(0, row, 8);
+    const at::Tensor factors = magnitude / rows.norm(2, 1);
+    const at::Tensor added = at::linear(dropped, rows * factors.unsqueeze(1) - own);
+    wanted.narrow(-1, first, 8).add_(added);
+  }
+  EXPECT_TRUE(at::allclose(layer->forward(x), wanted, 1e-4, 1e-4));
+}
+
+/// The mask that a layer of ones gets when it holds some of the tokens, inputs or outputs, by
+/// what it adds: of 2 sequences of 6 tokens.
+struct HeldMask {
+  DropoutPosition position;
+  tensor::SequencePart sequence = {6, 6, {{0, 6}}};
+  int64_t sequence_part = 0;
+  int64_t num_tokens = 6;
+
+  std::shared_ptr<Linear> layer() const {
+    LoraOptions options;
+    options.rank = 1;
+    options.dropout = 0.5;
+    options.dropout_position = position;
+    options.dropout_key =
+        std::make_shared<DropoutKey>(DropoutKey{1, 2, 3, 2, sequence, sequence_part});
+    options.parts = {{"all", {0, 8}}};
+    auto made =
+        std::make_shared<Linear>(LinearOptions{.in_features = 8, .out_features = 8}, at::kFloat);
+    made->weight().set_requires_grad(false);
+    made->add_lora(options);
+    return made;
+  }
+
+  /// [2, num_tokens, outputs]; the weight is zero, and every token has its own numbers.
+  at::Tensor added(const Linear& made, int64_t first, int64_t count, int64_t num_outputs) const {
+    made.named_parameters()["weight"].set_data(at::zeros({num_outputs, count}));
+    made.named_parameters()["lora_A"].set_data(
+        at::arange(1, 9).view({1, 8}).to(at::kFloat).narrow(1, first, count));
+    made.named_parameters()["lora_B"].set_data(at::ones({num_outputs, 1}));
+    return made.forward(at::ones({2, num_tokens, count})).detach();
+  }
+
+  at::Tensor whole() const { return added(*layer(), 0, 8, 8); }
+};
+
+TEST(LoraTest, TokensKeepTheirMasksWhereverTheyAre) {
+  for (const DropoutPosition position : {DropoutPosition::kPre, DropoutPosition::kPost}) {
+    const at::Tensor whole = HeldMask{position}.whole();
+    // Of context parallelism's rank: the first and the last positions.
+    const HeldMask ends{position, {6, 6, {{0, 1}, {5, 1}}}, 0, 2};
+    EXPECT_TRUE(
+        at::equal(ends.whole(), at::cat({whole.narrow(1, 0, 1), whole.narrow(1, 5, 1)}, 1)));
+    // A run of the tokens of a rank of sequence parallelism.
+    const HeldMask run{position, {6, 6, {{0, 6}}}, 1, 3};
+    EXPECT_TRUE(at::equal(run.whole(), whole.narrow(1, 3, 3)));
+    // Both: the second half of positions 0, 1, 4, 5.
+    const HeldMask both{position, {6, 6, {{0, 2}, {4, 2}}}, 1, 2};
+    EXPECT_TRUE(at::equal(both.whole(), whole.narrow(1, 4, 2)));
+  }
+}
+
+TEST(LoraTest, FeaturesKeepTheirMasksWhereverTheyAre) {
+  const HeldMask post{DropoutPosition::kPost};
+  const auto outputs = post.layer();
+  outputs->loras()[0]->keep_outputs({{{0, 4}, {{2, 2}, {6, 2}}}});
+  const at::Tensor whole = post.whole();
+  EXPECT_TRUE(at::equal(post.added(*outputs, 0, 8, 4),
+                        at::cat({whole.narrow(2, 2, 2), whole.narrow(2, 6, 2)}, 2)));
+
+  const HeldMask pre{DropoutPosition::kPre};
+  at::Tensor sum = at::zeros({2, 6, 8});
+  for (const int64_t first : {0, 4}) {
+    const auto inputs = pre.layer();
+    inputs->loras()[0]->keep_inputs({first, 4}, nullptr);
+    sum = sum + pre.added(*inputs, first, 4, 8);
+  }
+  EXPECT_TRUE(at::allclose(sum, pre.whole()));
 }
 
 }  // namespace

@@ -281,6 +281,38 @@ TEST(DistillationTest, ATeacherOnRanksOfItsOwnGivesTheSameLosses) {
       of_four);
 }
 
+/// The first and the last stage both have the weight, which is not trained.
+TEST(DistillationTest, ATeacherWhoseHeadIsItsEmbeddingMayHaveStages) {
+  std::vector<std::string> changes = kUntiedStudent;
+  changes.emplace_back(
+      "--teacher_model.pretrained_model_name_or_path=tests/recipes/data/tiny_llama");
+  const auto stages = [](const char* schedule) {
+    return std::vector<std::string>{"dp_size=1", "pp_size=2",
+                                    cat("pipeline.pp_schedule=", schedule),
+                                    "pipeline.pp_microbatch_size=1"};
+  };
+  std::vector<std::string> split = stages("1f1b");
+  split.emplace_back("tp_size=2");
+  expect_records_of_one_rank({{"stages", apart(3, {"dp_size=1"}, stages("1f1b"))},
+                              {"split stages", apart(5, {"dp_size=1"}, split)},
+                              {"on the student's ranks", staged(2, "1f1b")}},
+                             changes);
+}
+
+TEST(DistillationTest, AStagedTeachersTiedHeadCountsOnce) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> arguments =
+      arguments_of(goldens().at("mixed").at("scenario"), folder.path());
+  arguments.insert(arguments.end(), kUntiedStudent.begin(), kUntiedStudent.end());
+  arguments.insert(arguments.end(),
+                   {"--teacher_model.pretrained_model_name_or_path=tests/recipes/data/tiny_llama",
+                    "--step_scheduler.max_steps=1"});
+  const ProgramResult run = test::run_program(test::on(staged(2, "1f1b"), arguments));
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("teacher: LlamaForCausalLM, 2 layers, hidden 16, 38224 "
+                                 "parameters (frozen)"));
+}
+
 TEST(DistillationTest, ATeacherOnRanksOfItsOwnIsPartOfValidationAndOfAContinuedRun) {
   const TemporaryDirectory folder;
   const test::Spread spread = apart(2, {"dp_size=1"}, {"dp_size=1"});

@@ -124,13 +124,27 @@ TEST(LoraTest, AHeadsAdapterAndStagesHaveTheLossesOfOneProcess) {
   }
 }
 
+std::vector<std::pair<const char*, test::Spread>> tensor_parallel_spreads() {
+  return {{"tensor parallel", test::sharded(2, {"--distributed.tp_size=2"})},
+          {"sequence parallel",
+           test::sharded(2, {"--distributed.tp_size=2", "--distributed.sequence_parallel=true"})}};
+}
+
 TEST(LoraTest, ATiedHeadsAdapterDoesNotDependOnTheSpread) {
   const TemporaryDirectory folder;
   std::vector<std::string> more = kLargeBatches;
   more.emplace_back("--peft.match_all_linear=true");
   const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
+  // The frozen embedding is on the first and the last stage, the head's adapter on the last.
+  const auto staged =
+      test::sharded(2, {"--distributed.pp_size=2", "--distributed.pipeline.pp_schedule=1f1b"});
+  expect_equal_records(one, records_of(folder.file("staged"), staged, more), 1e-5);
   expect_equal_records(one, records_of(folder.file("ddp"), {2, {}}, more), 1e-5);
   expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
+  for (const auto& [name, spread] : tensor_parallel_spreads()) {
+    SCOPED_TRACE(name);
+    expect_equal_records(one, records_of(folder.file(name), spread, more), 1e-5);
+  }
 }
 
 /// The magnitudes begin as the lengths of the embedding's rows: the first loss is the base's.
@@ -145,6 +159,10 @@ TEST(LoraTest, DoraOfATiedHeadBeginsWithTheEmbeddingsRows) {
   const double base = plain[0].at("loss").as_double();
   EXPECT_NEAR(one[0].at("loss").as_double(), base, 1e-6 * base);
   expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
+  for (const auto& [name, spread] : tensor_parallel_spreads()) {
+    SCOPED_TRACE(name);
+    expect_equal_records(one, records_of(folder.file(name), spread, more), 1e-5);
+  }
 }
 
 /// Six steps of a model with experts. The aux loss is a mean over the tokens of a micro-batch, so
@@ -253,6 +271,34 @@ TEST(LoraTest, AdaptersOfExpertsContinueAndMerge) {
   EXPECT_NEAR(on_one[0].at("loss").as_double(), on_two[0].at("loss").as_double(), 1e-5);
 }
 
+/// A first stage without adapters has nothing to compute backward, a later one only its input's
+/// gradient.
+TEST(LoraTest, StagesWithoutAdaptersHaveTheLossesOfOneProcess) {
+  const TemporaryDirectory folder;
+  for (const char* layer : {"7", "0"}) {
+    std::vector<std::string> more = deep_model({"--checkpoint.enabled=true"});
+    std::erase(more, "--peft.match_all_linear=true");
+    more.push_back(cat("--peft.target_modules=['*.layers.", layer, ".*_proj']"));
+    const std::vector<Json> one = records_of(folder.file(cat("one", layer)), {1, {}}, more);
+    ASSERT_EQ(one.size(), 6u);
+    EXPECT_NE(one.front().at("loss").as_double(), one.back().at("loss").as_double());
+    for (const char* schedule : {"1f1b", "ZBVZeroBubble"}) {
+      for (const char* recomputes : {"false", "true"}) {
+        if (schedule == std::string("ZBVZeroBubble") && recomputes == std::string("true")) continue;
+        const std::string name = cat(layer, schedule, recomputes);
+        SCOPED_TRACE(name);
+        const auto spread = test::sharded(
+            2, {"--distributed.pp_size=2", cat("--distributed.pipeline.pp_schedule=", schedule),
+                cat("--distributed.activation_checkpointing=", recomputes)});
+        expect_equal_records(one, records_of(folder.file(name), spread, more), 1e-5);
+        const checkpoint::SafetensorsFile saved(
+            path_join(newest(folder.file(name)), "model/adapter_model.safetensors"));
+        EXPECT_EQ(saved.tensors().size(), 14u);
+      }
+    }
+  }
+}
+
 /// What a stage's rank has trained is in the adapter that rank 0 writes.
 TEST(LoraTest, AStagedRunSavesTheWholeAdapter) {
   const TemporaryDirectory folder;
@@ -297,6 +343,39 @@ TEST(LoraTest, DoraDoesNotDependOnTheSpread) {
       one,
       records_of(folder.file("ddp"), {2, {"--distributed.activation_checkpointing=true"}}, more),
       1e-5);
+  for (const auto& [name, spread] : tensor_parallel_spreads()) {
+    SCOPED_TRACE(name);
+    expect_equal_records(one, records_of(folder.file(name), spread, more), 1e-5);
+  }
+  const auto on_four = test::sharded(4, {"--distributed.tp_size=2"});
+  expect_equal_records(one, records_of(folder.file("four"), on_four, more), 1e-5);
+}
+
+/// A mask belongs to the tokens and features of the whole layer, whoever holds them.
+TEST(LoraTest, DropoutDoesNotDependOnHowSequencesAndFeaturesAreSplit) {
+  const TemporaryDirectory folder;
+  std::vector<std::pair<const char*, test::Spread>> spreads = tensor_parallel_spreads();
+  spreads.emplace_back("context parallel", test::sharded(2, {"--distributed.cp_size=2"}));
+  spreads.emplace_back("all of them",
+                       test::sharded(4, {"--distributed.tp_size=2", "--distributed.cp_size=2",
+                                         "--distributed.sequence_parallel=true"}));
+  std::vector<double> last_losses;
+  for (const char* position : {"pre", "post"}) {
+    for (const char* is_dora : {"false", "true"}) {
+      const std::string name = cat(position, "-", is_dora, "-");
+      std::vector<std::string> more = kLargeBatches;
+      more.insert(more.end(), {"--peft.dropout=0.3", cat("--peft.dropout_position=", position),
+                               cat("--peft.use_dora=", is_dora)});
+      const std::vector<Json> one = records_of(folder.file(name + "one"), {1, {}}, more);
+      ASSERT_EQ(one.size(), 6u);
+      last_losses.push_back(one.back().at("loss").as_double());
+      for (const auto& [split, spread] : spreads) {
+        SCOPED_TRACE(cat(name, split));
+        expect_equal_records(one, records_of(folder.file(name + split), spread, more), 1e-5);
+      }
+    }
+  }
+  for (size_t i = 1; i < last_losses.size(); ++i) EXPECT_NE(last_losses[i], last_losses[0]) << i;
 }
 
 /// Masks are keyed by step, micro-batch and layer: a block that is computed again draws the same.

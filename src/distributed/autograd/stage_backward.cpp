@@ -139,6 +139,8 @@ WeightBackward::WeightBackward(WeightBackward&&) noexcept = default;
 WeightBackward& WeightBackward::operator=(WeightBackward&&) noexcept = default;
 
 at::Tensor stage_backward(const StageGraph& graph) {
+  // A first stage of frozen parameters has nothing to compute.
+  if (!graph.input.defined() && !graph.output.requires_grad()) return {};
   torch::autograd::backward({graph.output}, {gradient_of_output(graph)});
   return graph.input.defined() ? graph.input.grad() : at::Tensor();
 }

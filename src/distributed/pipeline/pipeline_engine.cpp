@@ -10,7 +10,7 @@
 namespace automodel::distributed {
 
 PipelineEngine::PipelineEngine(std::vector<std::unique_ptr<Engine>> stages,
-                               comm::ProcessGroup pp_group)
+                               comm::ProcessGroup pp_group, int64_t num_repeated)
     : Engine(stages.at(0)->group()), stages_(std::move(stages)), pp_group_(std::move(pp_group)) {
   for (const std::unique_ptr<Engine>& stage : stages_) {
     const auto add = [](std::vector<tensor::FlatShard>& to,
@@ -24,6 +24,7 @@ PipelineEngine::PipelineEngine(std::vector<std::unique_ptr<Engine>> stages,
     num_parameters_ += stage->num_parameters();
     num_trained_parameters_ += stage->num_trained_parameters();
   }
+  num_parameters_ -= num_repeated;
   at::Tensor sums =
       at::tensor({num_parameters_, num_trained_parameters_}, at::TensorOptions().dtype(at::kLong));
   pp_group_.all_reduce(sums, comm::ReduceOp::kSum);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,8 +13,10 @@ namespace automodel::distributed {
 /// around forwards and backwards.
 class PipelineEngine final : public Engine {
  public:
+  /// `num_repeated`: elements of frozen parameters that a stage of another place has too.
   /// Collective over the pp group.
-  PipelineEngine(std::vector<std::unique_ptr<Engine>> stages, comm::ProcessGroup pp_group);
+  PipelineEngine(std::vector<std::unique_ptr<Engine>> stages, comm::ProcessGroup pp_group,
+                 int64_t num_repeated = 0);
 
   /// The engine of this rank's i-th stage.
   Engine& stage(size_t i) const { return *stages_[i]; }

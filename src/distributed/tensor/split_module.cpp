@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kLoraA = "lora_A";
 constexpr const char* kLoraB = "lora_B";
+constexpr const char* kLoraMagnitude = "lora_magnitude";
 
 /// State that the hooks of one module share.
 struct TpStream {
@@ -185,7 +186,13 @@ class ModuleSplitter final {
 
   void split(const TpLayer& layer) {
     const ParallelStyle* style = style_of(layer.fqn);
-    if (auto* embedding = dynamic_cast<nn::Embedding*>(layer.module)) {
+    if (auto* head = dynamic_cast<nn::TiedHead*>(layer.module)) {
+      if (style_of(model_.plan.embedding) != nullptr) {
+        split_vocabulary(layer);
+        split_head_adapter(head->lora());
+        return;
+      }
+    } else if (auto* embedding = dynamic_cast<nn::Embedding*>(layer.module)) {
       if (layer.fqn == model_.plan.embedding) {
         embedding->set_layer_hook(std::make_shared<EmbeddingHook>(stream_, style != nullptr));
       }
@@ -198,6 +205,8 @@ class ModuleSplitter final {
     } else if (layer.fqn == model_.plan.head) {
       if (style != nullptr) {
         split_vocabulary(layer);
+        const auto* head = dynamic_cast<nn::Linear*>(layer.module);
+        if (head != nullptr && !head->loras().empty()) split_head_adapter(*head->loras()[0]);
         return;
       }
     } else if (auto* linear = dynamic_cast<nn::Linear*>(layer.module)) {
@@ -275,11 +284,23 @@ class ModuleSplitter final {
     }
   }
 
+  /// Tells the adapter of a head which rows of the vocabulary, and of its B, are this rank's.
+  void split_head_adapter(nn::Lora& lora) const {
+    const VocabRange range = vocab_range();
+    lora.keep_outputs({{{0, range.stored}, {{range.first, range.stored}}}});
+  }
+
   void split_linear(const TpLayer& layer, nn::Linear& linear, const ParallelStyle& style) {
     if (style.kind == StyleKind::kRowwise) {
       linear.set_layer_hook(
           std::make_shared<RowwiseHook>(stream_, style.input == StyleLayout::kReplicate));
-      split_columns(layer, linear.options().in_features / num_ranks_);
+      const int64_t count = linear.options().in_features / num_ranks_;
+      split_columns(layer, count);
+      for (const auto& lora : linear.loras()) {
+        lora->keep_inputs({rank_ * count, count}, [stream = stream_](const at::Tensor& summand) {
+          return sum_parts(summand, stream->group);
+        });
+      }
       return;
     }
     const std::vector<int64_t> groups = output_groups(linear);
@@ -300,20 +321,20 @@ class ModuleSplitter final {
     for (size_t i = 0; i < linear.loras().size(); ++i) split_adapters(layer, linear, i, groups);
   }
 
-  /// Splits the adapters of split output features: every rank holds A whole and the rows of B for
-  /// its features. The gradient of A is the sum over the ranks.
+  /// Splits the adapters of split output features: every rank holds A whole, and the rows of B and
+  /// DoRA's magnitudes for its features. The gradient of A is the sum over the ranks.
   void split_adapters(const TpLayer& layer, nn::Linear& linear, size_t index,
                       const std::vector<int64_t>& groups) {
     nn::Lora& lora = *linear.loras()[index];
     const std::string suffix = nn::lora_suffix(index);
-    const std::string b = cat(layer.fqn, ".", kLoraB, suffix);
+    std::vector<std::string> by_row = {cat(layer.fqn, ".", kLoraB, suffix)};
+    if (lora.options().has_magnitude) by_row.push_back(cat(layer.fqn, ".", kLoraMagnitude, suffix));
     keep_whole(cat(layer.fqn, ".", kLoraA, suffix), true);
-    AM_CHECK(!lora.options().has_magnitude, "DoRA's lengths are of whole rows");
-    std::vector<kernels::OutputRange> ranges;
+    std::vector<nn::HeldOutputs> held;
     int64_t row = 0;    // in the whole B
     int64_t local = 0;  // in this rank's B
     for (const nn::LoraPart& part : lora.options().parts) {
-      kernels::OutputRange own;
+      nn::HeldOutputs own;
       int64_t begin = 0;
       int64_t local_output = 0;
       for (const int64_t size : groups) {
@@ -321,29 +342,32 @@ class ModuleSplitter final {
         const bool is_inside =
             begin >= part.range.first && begin + size <= part.range.first + part.range.count;
         if (is_inside) {
-          if (own.count == 0) own.first = local_output;
-          add_rows(b, row + (begin - part.range.first) + rank_ * count, count, local);
-          own.count += count;
+          const int64_t first = begin - part.range.first + rank_ * count;
+          if (own.range.count == 0) own.range.first = local_output;
+          for (const std::string& name : by_row) add_rows(name, row + first, count, local);
+          own.in_matrix.push_back({first, count});
+          own.range.count += count;
           local += count;
         }
         begin += size;
         local_output += count;
       }
       row += part.range.count;
-      ranges.push_back(own);
+      held.push_back(std::move(own));
     }
-    resize(b, 0, local);
-    lora.keep_outputs(ranges);
+    for (const std::string& name : by_row) resize(name, 0, local);
+    lora.keep_outputs(held);
   }
 
-  /// Splits the columns of the weight and of the adapters' A. A bias stays whole, and so does B,
-  /// whose gradient is the sum over the ranks.
+  /// Splits the columns of the weight and of the adapters' A. A bias stays whole, and so do B and
+  /// DoRA's magnitudes, whose gradients are the sums over the ranks.
   void split_columns(const TpLayer& layer, int64_t count) {
     for (const std::string& name : parameters_of(layer)) {
-      const bool is_b = name.find(cat(".", kLoraB)) != std::string::npos;
-      const bool has_columns = parameter(name).dim() == 2 && !is_b;
+      const bool is_of_outputs = name.find(cat(".", kLoraB)) != std::string::npos ||
+                                 name.find(cat(".", kLoraMagnitude)) != std::string::npos;
+      const bool has_columns = parameter(name).dim() == 2 && !is_of_outputs;
       if (!has_columns) {
-        keep_whole(name, is_b || stream_->is_sequence_split);
+        keep_whole(name, is_of_outputs || stream_->is_sequence_split);
         continue;
       }
       for (const tensor::ParameterPart* part : parts_of(name)) {

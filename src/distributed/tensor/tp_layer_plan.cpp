@@ -79,6 +79,7 @@ class LayerPlanner final {
   }
 
   void assign(const TpLayer& layer) {
+    if (layer.hf_names.empty()) return;  // adapters alone, of a tied head
     const auto* first = entry_of(layer.hf_names[0]);
     bool is_alike = true;
     const std::string* shown = first != nullptr ? &first->first : nullptr;

@@ -23,8 +23,9 @@ bool is_adapter(const std::string& parameter);
 struct TpLayer {
   std::string fqn;
   torch::nn::Module* module = nullptr;
-  std::vector<std::string> hf_names;  ///< Hugging Face modules: q_proj, k_proj and v_proj
-  bool is_under_heads = false;        ///< its parent's heads may be split
+  /// Hugging Face modules: q_proj, k_proj and v_proj; none where it has nothing but adapters.
+  std::vector<std::string> hf_names;
+  bool is_under_heads = false;  ///< its parent's heads may be split
 };
 
 /// The layers of a model, in the order of its key map.

@@ -39,30 +39,13 @@ at::Tensor kept_probabilities(const ForwardContext& context, std::string_view si
       .to(x.device());
 }
 
-/// The positions, in the whole sequences, of the tokens of x, which are all of the batch's or this
-/// part. In the last part of split sequences, positions continue past the end.
-static std::vector<tensor::PositionRun> positions_of(const at::Tensor& x,
-                                                     const ForwardContext& context) {
-  std::vector<tensor::PositionRun> runs;
-  int64_t skipped = context.sequence_part * x.size(1);
-  int64_t missing = x.size(1);
-  for (const tensor::PositionRun& run : context.sequence.runs) {
-    const int64_t begin = std::min(skipped, run.count);
-    const int64_t count = std::min(run.count - begin, missing);
-    if (count > 0) runs.push_back({run.first + begin, count});
-    skipped -= begin;
-    missing -= count;
-  }
-  if (missing > 0) runs.push_back({context.sequence.length + skipped, missing});
-  return runs;
-}
-
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
                    double p) {
   if (!context.is_training || p == 0) return x;
   const int64_t row = x.size(2);
   std::vector<at::Tensor> masks;
-  for (const tensor::PositionRun& run : positions_of(x, context)) {
+  const int64_t part = context.sequence_part;
+  for (const tensor::PositionRun& run : context.sequence.run_of_tokens(part, x.size(1))) {
     const MaskRuns runs{x.size(0), run.first * row, run.count * row, context.sequence.length * row};
     masks.push_back(dropout_kept(context, site, runs, p));
   }

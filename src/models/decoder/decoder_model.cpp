@@ -143,6 +143,7 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   const int64_t num_tokens = batch.sequence_length();
   context->sequence =
       batch.part.value_or(tensor::SequencePart{num_tokens, num_tokens, {{0, num_tokens}}});
+  context->num_sequences = batch.num_sequences();
   context->sequence_part = sequence_part_;
   context->num_sequence_parts = num_sequence_parts_;
   if (config_.moe) context->no_token = padding_of_part(batch, *context);
@@ -202,7 +203,8 @@ at::Tensor DecoderModel::run_stage(const tensor::Batch& batch, const at::Tensor&
 }
 
 at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor& input) {
-  AM_CHECK(input.defined() != (embed_tokens_ != nullptr), "a stage embeds or takes hidden states");
+  const bool embeds = !kept_ || kept_->contains("model.embed_tokens");
+  AM_CHECK(input.defined() != embeds, "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
   return transform(input.defined() ? input : place(embed(batch.input_ids), batch, *context),
                    context);
@@ -241,7 +243,9 @@ at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& head) c
                                                       product_dtype_.of(weight), product_dtype_);
     return body(wide_x, wide_weight);
   };
-  if (!lm_head_) return adapted(hidden, embed_tokens_->weight(), tied_head_.get());
+  if (!lm_head_) {
+    return adapted(hidden, embed_tokens_->weight(), tied_head_ ? &tied_head_->lora() : nullptr);
+  }
   return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
     const nn::Lora* lora = lm_head_->loras().empty() ? nullptr : lm_head_->loras()[0].get();
     return nn::TensorList{adapted(in[0], lm_head_->weight(), lora)};
@@ -334,24 +338,13 @@ at::Tensor DecoderModel::cross_entropy(std::vector<ScoredRows> parts, double div
 
 void DecoderModel::adapt_tied_head(nn::LoraOptions options) {
   AM_CHECK(lm_head_ == nullptr && tied_head_ == nullptr);
-  auto module = register_module("lm_head", std::make_shared<Container>());
-  nn::LoraParameters parameters = nn::register_lora(*module, options, config_.hidden_size);
-  tied_head_ = std::make_unique<nn::Lora>(std::move(options), std::move(parameters));
+  tied_head_ = register_module(
+      "lm_head", std::make_shared<nn::TiedHead>(std::move(options), config_.hidden_size));
 }
 
 void DecoderModel::add_parameters(const tensor::KeyMap& parts,
                                   const std::vector<ParameterInit>& values) {
-  const auto layer_of = [](const tensor::ParameterPart& part) {
-    return part.parameter.substr(0, part.parameter.rfind('.'));
-  };
-  for (const tensor::ParameterPart& part : parts) {
-    const auto last = std::find_if(key_map_.rbegin(), key_map_.rend(), [&](const auto& known) {
-      return layer_of(known) == layer_of(part);
-    });
-    // A tied head has no entries in the map, so its adapters go to the end.
-    key_map_.insert(last == key_map_.rend() ? key_map_.end() : last.base(), part);
-  }
-  added_values_.insert(added_values_.end(), values.begin(), values.end());
+  added_.add(key_map_, parts, values);
 }
 
 void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
@@ -371,22 +364,15 @@ void DecoderModel::replace_parts(const tensor::KeyMap& parts) {
 std::vector<ParameterInit> DecoderModel::initial_values() const {
   std::vector<ParameterInit> out;
   for (const auto& item : named_parameters()) {
-    const auto added = std::ranges::find(added_values_, item.key(), &ParameterInit::parameter);
-    if (added != added_values_.end()) {
-      out.push_back(*added);
-    } else {
-      out.push_back({item.key(), initial_rule(config_, item.key())});
-    }
+    const ParameterInit* added = added_.find(item.key());
+    out.push_back(added != nullptr ? *added
+                                   : ParameterInit{item.key(), initial_rule(config_, item.key())});
   }
   return out;
 }
 
 void DecoderModel::keep_stage(const std::vector<std::string>& modules) {
   AM_CHECK(!mtp_, "a pipeline's plan refuses layers that predict further tokens");
-  if (config_.is_head_tied) {
-    throw UnsupportedError(cat("Pipeline parallelism does not support tie_word_embeddings=True: ",
-                               "the first and the last stage would hold the same weights"));
-  }
   kept_.emplace(modules.begin(), modules.end());
   auto& model = dynamic_cast<Container&>(*named_children()["model"]);
   auto& layers = dynamic_cast<nn::LayerList&>(*model.named_children()["layers"]);
@@ -400,8 +386,10 @@ void DecoderModel::keep_stage(const std::vector<std::string>& modules) {
   }
   blocks_ = std::move(kept_blocks);
   if (!kept_->contains("model.embed_tokens")) {
-    model.remove("embed_tokens");
-    embed_tokens_.reset();
+    if (!multiplies_by_embedding()) {
+      model.remove("embed_tokens");
+      embed_tokens_.reset();
+    }
     if (embed_positions_) model.remove("embed_positions");
     embed_positions_.reset();
   }
@@ -411,9 +399,11 @@ void DecoderModel::keep_stage(const std::vector<std::string>& modules) {
     if (hc_head_) model.remove("hc_head");
     hc_head_.reset();
   }
-  if (!kept_->contains("lm_head")) {
+  const bool loses_tied_head = tied_head_ && !multiplies_by_embedding();
+  if ((lm_head_ && !kept_->contains("lm_head")) || loses_tied_head) {
     unregister_module("lm_head");
     lm_head_.reset();
+    tied_head_.reset();
   }
 }
 
@@ -425,9 +415,14 @@ nn::ParallelPlan DecoderModel::parallel_plan() const {
     return !kept_->contains(name.substr(0, name.rfind(".mlp.")));
   });
   for (std::string* name : {&plan.embedding, &plan.final_norm, &plan.head}) {
-    if (!kept_->contains(*name)) name->clear();
+    const bool is_head = name == &plan.embedding && multiplies_by_embedding();
+    if (!kept_->contains(*name) && !is_head) name->clear();
   }
   return plan;
+}
+
+bool DecoderModel::multiplies_by_embedding() const {
+  return config_.is_head_tied && (!kept_ || kept_->contains("model.norm"));
 }
 
 std::vector<int64_t> DecoderModel::hidden_sizes(const tensor::Batch& batch) const {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "models/added_parameters.h"
 #include "models/causal_lm.h"
 #include "models/decoder/block.h"
 #include "models/decoder/decoder_activations.h"
@@ -82,6 +83,8 @@ class DecoderModel final : public CausalLM,
     double weight = 1;
   };
 
+  /// Whether the embedding is the head of this model, or of this stage.
+  bool multiplies_by_embedding() const;
   std::shared_ptr<const ForwardContext> make_context(const tensor::Batch& batch);
   at::Tensor embed(const at::Tensor& token_ids) const;
   at::Tensor place(at::Tensor embedded, const tensor::Batch& batch,
@@ -101,7 +104,7 @@ class DecoderModel final : public CausalLM,
   Json hf_config_;
   at::ScalarType dtype_;
   tensor::KeyMap key_map_;
-  std::vector<ParameterInit> added_values_;  // of adapters
+  AddedParameters added_;
   std::shared_ptr<nn::DropoutKey> adapter_dropout_ = std::make_shared<nn::DropoutKey>();
   DropoutContext dropout_;
   std::optional<std::set<std::string>> kept_;  // modules of this stage; absent: the whole model
@@ -115,8 +118,8 @@ class DecoderModel final : public CausalLM,
   std::shared_ptr<nn::HyperHead> hc_head_;  // null without streams
   std::shared_ptr<nn::Norm> norm_;
   std::shared_ptr<nn::Linear> lm_head_;
-  std::shared_ptr<NextTokenModule> mtp_;  // null without layers that predict further tokens
-  std::unique_ptr<nn::Lora> tied_head_;   // null unless a tied head has adapters
+  std::shared_ptr<NextTokenModule> mtp_;     // null without layers that predict further tokens
+  std::shared_ptr<nn::TiedHead> tied_head_;  // null unless a tied head has adapters
   std::shared_ptr<nn::LossHead> loss_head_;
   nn::ProductDtype product_dtype_;  // of the head
   std::optional<at::ScalarType> logits_dtype_;

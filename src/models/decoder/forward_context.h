@@ -38,6 +38,7 @@ struct ForwardContext {
   std::shared_ptr<std::vector<at::Tensor>> key_choices;
   bool is_training = false;
   tensor::SequencePart sequence;  ///< of the batch: everything, or a part of longer sequences
+  int64_t num_sequences = 0;      ///< of the batch
   int64_t sequence_part = 0;      ///< the part of the batch's tokens that blocks see
   int64_t num_sequence_parts = 1;
   DropoutContext dropout;
@@ -47,7 +48,8 @@ struct ForwardContext {
 
   /// Sets the dropout key of the blocks' adapters to this forward's.
   void key_adapters() const {
-    *adapter_dropout = {dropout.seed, dropout.step, dropout.micro_batch};
+    *adapter_dropout = {dropout.seed,  dropout.step, dropout.micro_batch,
+                        num_sequences, sequence,     sequence_part};
   }
 };
 

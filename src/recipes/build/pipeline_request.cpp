@@ -30,11 +30,13 @@ class PipelinePlanner final {
   PipelinePlanner(const Recipe& recipe, const nn::ParallelPlan& plan)
       : config_(*recipe.distributed.pipeline),
         plan_(plan),
+        is_frozen_(recipe.is_frozen || recipe.peft.has_value()),
         num_ranks_(static_cast<int>(recipe.distributed.sizes.pp_size.value_or(1))),
         local_batch_size_(recipe.step_scheduler.local_batch_size) {}
 
   PipelineAnswer run() {
-    if (plan_.head.empty()) {
+    // Copies of a weight that is not trained stay equal by themselves.
+    if (plan_.head.empty() && !is_frozen_) {
       add("distributed", "pp_size",
           "Pipeline parallelism does not support tie_word_embeddings=True: the first and the last "
           "stage would hold the same weights. Train this model with another strategy (e.g. FSDP2)");
@@ -173,6 +175,7 @@ class PipelinePlanner final {
 
   const PipelineConfig& config_;
   const nn::ParallelPlan& plan_;
+  bool is_frozen_;
   int num_ranks_;
   int64_t local_batch_size_;
   int num_microbatches_ = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "checkpoint/hf_folder.h"
 #include "core/file.h"
 #include "models/catalog.h"
 #include "peft/adapter_file.h"
@@ -17,49 +16,6 @@ namespace {
 
 using config::Diagnostics;
 using config::Node;
-
-/// Refuses parallelism that is not built for adapters.
-void check_peft_mesh(const Recipe& recipe, Diagnostics& diagnostics) {
-  const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
-  const peft::PeftConfig& config = *recipe.peft;
-  const auto refuse = [&](const std::optional<int64_t>& size, const char* key, const char* what) {
-    if (size.value_or(1) == 1) return;
-    diagnostics.unsupported(place_of(recipe, "distributed", key),
-                            cat(what, " with ", key, " > 1 is not in this version"));
-  };
-  if (config.use_dora) refuse(sizes.tp_size, "tp_size", "DoRA (peft.use_dora)");
-  if (config.dropout > 0) {
-    refuse(sizes.tp_size, "tp_size", "dropout of adapters (peft.dropout)");
-    refuse(sizes.cp_size, "cp_size", "dropout of adapters (peft.dropout)");
-  }
-}
-
-/// Refuses combinations of the mesh and the chosen layers that are not built.
-void check_chosen(const Recipe& recipe, const models::CausalLM& model,
-                  const std::vector<peft::AdaptedModule>& modules, Diagnostics& diagnostics) {
-  const distributed::ParallelismSizes& sizes = recipe.distributed.sizes;
-  const bool has_head = std::any_of(modules.begin(), modules.end(), [](const auto& module) {
-    return checkpoint::is_head_name(module.name + ".weight");
-  });
-  if (has_head && model.parallel_plan().head.empty() && sizes.tp_size.value_or(1) > 1) {
-    diagnostics.unsupported(place_of(recipe, "distributed", "tp_size"),
-                            "an adapter of a head that is the embedding (tie_word_embeddings) with "
-                            "tp_size > 1 is not in this version; exclude_modules: '*lm_head'");
-  }
-  if (sizes.pp_size.value_or(1) == 1) return;
-  for (int64_t i = 0; i < model.dims().num_layers; ++i) {
-    const std::string layer = cat(".", i, ".");
-    const bool is_adapted = std::any_of(modules.begin(), modules.end(), [&](const auto& module) {
-      return module.name.find(layer) != std::string::npos;
-    });
-    if (is_adapted) continue;
-    diagnostics.unsupported(place_of(recipe, "distributed", "pp_size"),
-                            cat("layer ", i,
-                                " has no adapter: pp_size > 1 with adapters of some "
-                                "layers only is not in this version"));
-    return;
-  }
-}
 
 /// Checks the adapter that the run begins with.
 void check_first_adapter(const Recipe& recipe, models::CausalLM& model, Diagnostics& diagnostics) {
@@ -113,7 +69,6 @@ void check_loadable(const Recipe& recipe, const std::vector<peft::AdaptedModule>
 void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
   if (!recipe.peft) return;
   check_export(recipe, diagnostics);
-  check_peft_mesh(recipe, diagnostics);
   const Json& config = recipe.model.hf_config;
   const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
                             models::check_config(config).empty();
@@ -130,7 +85,6 @@ void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
     if (finding.kind == Kind::kError) diagnostics.error(place, finding.text);
   }
   if (!is_good) return;
-  check_chosen(recipe, *model, choice.modules, diagnostics);
   check_loadable(recipe, choice.modules, diagnostics);
   try {
     peft::apply_lora(*model, *recipe.peft, at::kFloat);

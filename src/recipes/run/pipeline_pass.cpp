@@ -142,12 +142,18 @@ BuiltPipeline build_pipeline(const Recipe& recipe, const PipelineRequest& reques
   BuiltPipeline built;
   std::vector<std::unique_ptr<distributed::Engine>> engines;
   const comm::ProcessGroup& pp = mesh.group("pp");
+  int64_t num_repeated = 0;
   for (const int stage : request.schedule.stages_of(pp.rank())) {
     built.parts.push_back(build_model(recipe, dtype));
     built.parts.back()->keep_stage(request.stages[static_cast<size_t>(stage)]);
     engines.push_back(build_engine(recipe, *built.parts.back(), mesh, place));
+    const bool has_first_stages =
+        stage > 0 && !built.parts.back()->parallel_plan().embedding.empty();
+    const models::ModelDims dims = built.parts.back()->dims();
+    if (has_first_stages) num_repeated += dims.vocab_size * dims.hidden_size;
   }
-  built.engine = std::make_unique<distributed::PipelineEngine>(std::move(engines), pp);
+  built.engine =
+      std::make_unique<distributed::PipelineEngine>(std::move(engines), pp, num_repeated);
   return built;
 }
 

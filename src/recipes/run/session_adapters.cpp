@@ -80,7 +80,9 @@ void fill_magnitudes(const Recipe& recipe, const Parts& parts, distributed::Engi
       if (!segment.fqn.ends_with(peft::kLoraMagnitude) || segment.spec.numel() == 0) continue;
       const std::string weight =
           cat(peft::without_suffix(segment.fqn, peft::kLoraMagnitude), ".weight");
-      const at::Tensor rows = base.rows(weight, segment.spec.flat_begin, segment.spec.flat_end);
+      const int64_t first = segment.spec.box_offset[0];
+      const at::Tensor rows =
+          base.rows(weight, first + segment.spec.flat_begin, first + segment.spec.flat_end);
       shard.view(segment).copy_(rows.norm(2, 1));
     }
   }

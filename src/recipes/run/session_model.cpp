@@ -30,6 +30,9 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const Recipe& recipe, const Se
     if (!is_frozen) trained_names.push_back(part.name);
   }
   optim::check_overrides(recipe.optimizer.param_group_overrides, trained_names);
+  if (engine.num_trained_parameters() == 0) {
+    throw UserError("optimizer received no trainable parameters");
+  }
   return recipe.optimizer.make(engine.trained(), engine.gradients());
 }
 
