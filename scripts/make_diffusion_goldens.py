@@ -267,4 +267,5 @@ def main():
         )
 
 
-main()
+if __name__ == "__main__":
+    main()

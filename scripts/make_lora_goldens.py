@@ -17,6 +17,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+import make_diffusion_goldens
 from make_goldens import checkpoint_tensors
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
@@ -29,6 +30,10 @@ PATTERNS = dict(
     rank_pattern={"model.layers.0.self_attn.q_proj": 6, r"(k|o)_proj": 2, r"layers\.[1-9]\d*\..*up_proj": 5},
     alpha_pattern={"v_proj": 3, r"^model\.layers\.0\.mlp\.down_proj": 20.5},
 )
+MODEL_CLASSES = {
+    "mistral4": transformers.Mistral4ForCausalLM,
+    "diffusion_gemma": make_diffusion_goldens.DiffusionGemmaForBlockDiffusion,
+}
 # base, target modules, other options of LoraConfig
 ADAPTERS = {
     "llama_all": ("llama_default", PROJECTIONS, {}),
@@ -55,6 +60,8 @@ ADAPTERS = {
     "llama_patterns": ("llama_default", PROJECTIONS + ["lm_head"], PATTERNS),
     "qwen3_patterns_dora": ("qwen3_tied", PROJECTIONS, dict(PATTERNS, use_dora=True)),
     "llama_patterns_rslora": ("llama_linear_biases", PROJECTIONS, dict(PATTERNS, use_rslora=True)),
+    "gpt2_all": ("gpt2_inner_untied", ["c_attn", "c_proj", "c_fc"], {}),
+    "gpt2_dora": ("gpt2", ["c_attn", "attn.c_proj", "c_fc"], dict(use_dora=True)),
     "phi3_all": ("phi3_default", ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], {}),
 }
 # What transformers' modules are called in a base's files, by which references name adapters too.
@@ -69,18 +76,31 @@ IN_FILES = {
         ".shared_experts.down_proj": ".shared_experts.w2",
     },
 }
-MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj"]
+# Of every layer, whose modules exist twice there with one weight: in the encoder and in the decoder.
+TWINS = ("model.decoder.layers.", "model.encoder.language_model.layers.")
+ADAPTERS["diffusion_gemma_experts"] = (
+    "diffusion_gemma",
+    [
+        f"{twin}{layer}.{module}"
+        for twin in TWINS
+        for layer in range(4)
+        for module in ("self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")
+    ]
+    + ["model.decoder.self_conditioning.up_proj"],
+    dict(target_parameters=["experts.gate_up_proj", "experts.down_proj"]),
+)
+MERGED = ["q_proj", "down_proj", "lm_head", "qkv_proj", "c_attn", "c_proj"]
 
 
 def make_adapter(name):
     """The base with an adapter of random numbers, none of which is zero."""
     base, modules, options = ADAPTERS[name]
-    model_class = transformers.Mistral4ForCausalLM if base == "mistral4" else AutoModelForCausalLM
+    model_class = MODEL_CLASSES.get(base, AutoModelForCausalLM)
     model = model_class.from_pretrained(
         os.path.join(ROOT, "tests", "golden", base), dtype=torch.float32, attn_implementation="eager"
     )
     config = peft.LoraConfig(
-        r=4, lora_alpha=12, target_modules=modules, bias="none", task_type="CAUSAL_LM", **options
+        r=4, lora_alpha=12, target_modules=modules, bias="none", task_type=None if base == "diffusion_gemma" else "CAUSAL_LM", **options
     )
     model = peft.get_peft_model(model, config).eval()
     generator = torch.Generator().manual_seed(7)
@@ -90,12 +110,25 @@ def make_adapter(name):
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
             elif "lora_magnitude" in key:
                 parameter.mul_(1 + 0.2 * torch.rand(parameter.shape, generator=generator))
+    if base == "diffusion_gemma":
+        share_twins(model)
     return model
+
+
+def share_twins(model):
+    """Gives the encoder's adapters the decoder's parameters."""
+    parameters = dict(model.named_parameters())
+    for name, module in list(model.named_modules()):
+        if TWINS[1] not in name:
+            continue
+        for key in list(module._parameters):
+            if "lora_" in name and f"{name}.{key}" in parameters:
+                module._parameters[key] = parameters[f"{name}.{key}".replace(TWINS[1], TWINS[0])]
 
 
 def plain_name(key, base):
     """The tensor's name in the adapter's file, without PEFT's prefix."""
-    key = key.removeprefix("base_model.model.").replace(".default", "")
+    key = key.removeprefix("base_model.model.").replace(".default", "").replace(TWINS[1], TWINS[0])
     for module, name in IN_FILES.get(base, {}).items():
         key = key.replace(module, name)
     return key.replace("lora_magnitude_vector.weight", "lora_magnitude_vector")
@@ -105,16 +138,48 @@ def stacked(key, value, model):
     """A factor of experts' adapters as [E, r, in] or [E, out, r]; another tensor as it is."""
     if ".experts." not in key:
         return value
-    experts = model.config.num_local_experts if hasattr(model.config, "num_local_experts") else model.config.num_experts
+    config = model.config.get_text_config()
+    experts = config.num_local_experts if hasattr(config, "num_local_experts") else config.num_experts
     if "lora_A" in key:
         return value.reshape(experts, -1, value.shape[1]).contiguous()
     return value.reshape(value.shape[0], -1, experts).permute(2, 0, 1).contiguous()
 
 
 def loss_of(model, batch):
+    if isinstance(model.get_base_model(), MODEL_CLASSES["diffusion_gemma"]):
+        return make_diffusion_goldens.run(model.get_base_model(), batch)
     logits = model(input_ids=batch["input_ids"]).logits
     loss = torch.nn.functional.cross_entropy(logits.view(-1, logits.shape[-1]), batch["labels"].view(-1))
     return logits, loss
+
+
+def merge(model):
+    """The base with the adapter in its weights; in those that two modules have, once."""
+    for name, module in model.named_modules():
+        if TWINS[1] in name and isinstance(module, peft.tuners.lora.LoraLayer):
+            module.scaling = {key: 0.0 for key in module.scaling}
+    return model.merge_and_unload()
+
+
+def make_batch(model, base):
+    if base == "diffusion_gemma":
+        return make_diffusion_goldens.make_batch(make_diffusion_goldens.TEXT["vocab_size"])
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(3, model.config.vocab_size, (2, 13), generator=generator)
+    batch = dict(input_ids=tokens[:, :-1].contiguous(), labels=tokens[:, 1:].contiguous())
+    batch["labels"][0, :4] = -100
+    return batch
+
+
+def results(model, batch):
+    """Logits and the loss, whose gradients are then in the parameters."""
+    *logits, loss = loss_of(model, batch)
+    loss.backward()
+    names = ["logits"] if len(logits) == 1 else ["encoder_logits", "first_logits", "logits"]
+    out = {key: value.detach().contiguous() for key, value in zip(names, logits)}
+    if "encoder_logits" in out:
+        out["encoder_logits"] = out["encoder_logits"] * batch["attention_mask"][:, :, None]
+    return dict(out, loss=loss.detach())
 
 
 def make(name):
@@ -133,14 +198,9 @@ def make(name):
         json.dump(config, file, indent=2)
         file.write("\n")
 
-    generator = torch.Generator().manual_seed(3)
-    vocabulary = model.config.vocab_size
-    tokens = torch.randint(3, vocabulary, (2, 13), generator=generator)
-    batch = dict(input_ids=tokens[:, :-1].contiguous(), labels=tokens[:, 1:].contiguous())
-    batch["labels"][0, :4] = -100
-    logits, loss = loss_of(model, batch)
-    loss.backward()
-    out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
+    batch = make_batch(model, ADAPTERS[name][0])
+    out = dict(batch, **results(model, batch))
+    loss = out["loss"]
     for key, parameter in model.named_parameters():
         if parameter.requires_grad:
             gradient = stacked(key, parameter.grad.detach().clone(), model)
@@ -150,15 +210,17 @@ def make(name):
     losses = []
     for _ in range(3):
         optimizer.zero_grad()
-        _, step_loss = loss_of(model, batch)
+        step_loss = loss_of(model, batch)[-1]
         step_loss.backward()
         optimizer.step()
         losses.append(step_loss.detach())
     out["losses"] = torch.stack(losses)
-    merged = make_adapter(name).merge_and_unload().state_dict()
+    merged = merge(make_adapter(name)).state_dict()
     if model.config.tie_word_embeddings and "lm_head" in ADAPTERS[name][1]:
         del merged["model.embed_tokens.weight"]  # PEFT changes the embedding with its head
     for key, value in merged.items():
+        if "encoder" in key:
+            continue
         if any(f".{module}.weight" in "." + key for module in MERGED) and (".1." in key or "lm_head" in key):
             if key == "lm_head.weight" and "lm_head" not in ADAPTERS[name][1]:
                 continue

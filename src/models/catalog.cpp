@@ -115,9 +115,24 @@ std::string name_in_modules(const Json& hf_config, std::string name) {
   return name;
 }
 
+std::vector<std::string> twins_in_modules(const Json& hf_config, const std::string& name) {
+  std::vector<std::string> twins;
+  const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
+  if (family == nullptr) return twins;
+  for (const decoder::ModuleTwin& each : family->module_twins) {
+    if (std::string twin = exchanged(name, each.module, each.twin); twin != name) {
+      twins.push_back(std::move(twin));
+    }
+  }
+  return twins;
+}
+
 std::string name_in_files(const Json& hf_config, std::string name) {
   const Family* family = hf_config.is_object() ? find(hf_config) : nullptr;
   if (family == nullptr) return name;
+  for (const decoder::ModuleTwin& each : family->module_twins) {
+    name = exchanged(std::move(name), each.twin, each.module);
+  }
   for (const decoder::ModuleName& each : family->module_names) {
     name = exchanged(std::move(name), each.in_modules, each.in_files);
   }

@@ -37,7 +37,11 @@ int64_t num_next_tokens(const Json& hf_config);
 /// Translates a tensor's or module's name in a family's files to its name in transformers' modules.
 std::string name_in_modules(const Json& hf_config, std::string name);
 
-/// The inverse; names in files are returned unchanged.
+/// The names, in transformers' modules, of a tensor or module of these that has the same weights as
+/// `name` there: DiffusionGemma's encoder has its decoder's. Mostly there are none.
+std::vector<std::string> twins_in_modules(const Json& hf_config, const std::string& name);
+
+/// The inverse of name_in_modules(), also of twins' names; names in files are returned unchanged.
 std::string name_in_files(const Json& hf_config, std::string name);
 
 /// A module's name in a family's files, and behind it those of upstream's modules in its place,

@@ -41,7 +41,9 @@ void CausalLM::replace_parts(const tensor::KeyMap&) {
 }
 
 void CausalLM::adapt_tied_head(nn::LoraOptions) {
-  throw UnsupportedError(cat("adapters (peft) of ", architecture(), " are not in this version"));
+  throw UnsupportedError(cat("an adapter of lm_head of ", architecture(),
+                             " is not in this version: name other layers in target_modules, such "
+                             "as '*_proj'"));
 }
 
 void CausalLM::keep_stage(const std::vector<std::string>&) {

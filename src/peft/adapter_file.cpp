@@ -1,5 +1,7 @@
 #include "peft/adapter_file.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -107,9 +109,9 @@ ModulePattern alpha_pattern_of(const Json& json) {
 
 /// Refuses options that change what the adapter adds to the base, or the base itself.
 void refuse_variants(const Json& json) {
-  for (const char* key : {"modules_to_save", "fan_in_fan_out", "layer_replication", "lora_bias",
-                          "alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config",
-                          "trainable_token_indices"}) {
+  for (const char* key :
+       {"modules_to_save", "layer_replication", "lora_bias", "alora_invocation_tokens",
+        "use_qalora", "use_bdlora", "arrow_config", "trainable_token_indices"}) {
     if (!is_nothing(json.find(key))) throw UnsupportedError(cat(key, " is not in this version"));
   }
   const Json* init = json.find("init_lora_weights");
@@ -188,16 +190,28 @@ std::string expert_pattern_fault(const AdapterConfig& there, const tensor::KeyMa
 AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
     : file_(path_join(folder, kAdapterWeightsName)), stated_(stated_layout(folder)) {
   for (const checkpoint::TensorEntry& entry : file_.tensors()) {
-    std::string_view name = entry.name;
-    if (name.starts_with(kPeftPrefix)) name.remove_prefix(kPeftPrefix.size());
     const auto [place, is_new] =
-        entries_.emplace(models::name_in_files(hf_config, std::string(name)), &entry);
-    if (!is_new) {
+        entries_.emplace(models::name_in_files(hf_config, name_in_modules(entry)), &entry);
+    if (!is_new && !are_twins(entry, *place->second, hf_config)) {
       throw InputError(cat(file_.path(), ": '", entry.name, "' and '", place->second->name,
                            "' are adapters of the same layer"));
     }
   }
   set_base_copies_apart();
+}
+
+std::string AdapterFile::name_in_modules(const checkpoint::TensorEntry& entry) {
+  return entry.name.starts_with(kPeftPrefix) ? entry.name.substr(kPeftPrefix.size()) : entry.name;
+}
+
+bool AdapterFile::are_twins(const checkpoint::TensorEntry& a, const checkpoint::TensorEntry& b,
+                            const Json& hf_config) const {
+  const auto is_twin_of = [&](const auto& twin, const auto& other) {
+    const auto twins = models::twins_in_modules(hf_config, name_in_modules(other));
+    return std::ranges::find(twins, name_in_modules(twin)) != twins.end();
+  };
+  return (is_twin_of(a, b) || is_twin_of(b, a)) && a.dtype == b.dtype && a.shape == b.shape &&
+         at::equal(file_.read(a.name), file_.read(b.name));
 }
 
 void AdapterFile::set_base_copies_apart() {

@@ -85,6 +85,11 @@ class AdapterFile final {
   at::Tensor read_factor(const tensor::ParameterPart& part, ExpertLayout layout) const;
 
  private:
+  /// A tensor's name without what PEFT puts before it.
+  static std::string name_in_modules(const checkpoint::TensorEntry& entry);
+  /// Whether these are of modules with the same weights (models::twins_in_modules) and are equal.
+  bool are_twins(const checkpoint::TensorEntry& a, const checkpoint::TensorEntry& b,
+                 const Json& hf_config) const;
   void set_base_copies_apart();
 
   checkpoint::SafetensorsFile file_;

@@ -28,8 +28,10 @@ Json number(double value) {
   return is_whole ? Json(static_cast<int64_t>(value)) : Json(value);
 }
 
-/// "CAUSAL_LM" for "LlamaForCausalLM": derived from the class's name, as upstream does.
-std::string task_type(const std::string& architecture) {
+/// "CAUSAL_LM" for "LlamaForCausalLM": derived from the class's name, as upstream does; null for a
+/// model that generates no text token by token, which PEFT then loads as a plain one.
+Json task_type(const std::string& architecture) {
+  if (architecture.ends_with("ForBlockDiffusion")) return {};
   return architecture.ends_with("ForSequenceClassification") ? "SEQ_CLS" : "CAUSAL_LM";
 }
 
@@ -64,6 +66,11 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
   }
   json["base_model_name_or_path"] = what.base.empty() ? Json() : Json(what.base);
   json["bias"] = "none";
+  const std::set<std::string> transposed = transposed_weights(what.hf_config);
+  const auto is_transposed = [&](const std::string& module) {
+    return transposed.contains(models::name_in_files(what.hf_config, module) + ".weight");
+  };
+  json["fan_in_fan_out"] = Json(std::ranges::any_of(modules, is_transposed));
   json["lora_alpha"] = number(what.config.alpha);
   json["lora_dropout"] = what.config.dropout;
   json["peft_type"] = "LORA";
@@ -105,6 +112,15 @@ Json peft_config_json(const PeftConfig& config) {
   json["expert_weight_format"] = config.expert_weight_format;
   json["paramwrapper_layout"] = kLayoutStamp;
   return json;
+}
+
+/// The names of a module or tensor that PEFT has, of all modules with its weights.
+std::vector<std::string> names_in_peft(const Json& hf_config, const std::string& name) {
+  std::vector<std::string> names = {models::name_in_modules(hf_config, name)};
+  for (std::string& twin : models::twins_in_modules(hf_config, names[0])) {
+    names.push_back(std::move(twin));
+  }
+  return names;
 }
 
 FileRecord write_text(const std::string& folder, const char* name, const Json& json) {
@@ -199,13 +215,22 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
   std::sort(tensors.begin(), tensors.end(), by_name);
   std::sort(experts.begin(), experts.end(), by_name);
-  for (std::string& module : modules) module = models::name_in_modules(what.hf_config, module);
-  std::sort(modules.begin(), modules.end());
-  std::vector<checkpoint::TensorInfo> written = tensors;
-  for (checkpoint::TensorInfo& tensor : written) {
+  std::vector<std::string> targets;
+  for (const std::string& module : modules) {
+    for (std::string& name : names_in_peft(what.hf_config, module)) {
+      targets.push_back(std::move(name));
+    }
+  }
+  std::sort(targets.begin(), targets.end());
+  std::vector<checkpoint::TensorInfo> written;
+  for (const checkpoint::TensorInfo& tensor : tensors) {
     const tensor::ParameterPart part{tensor.name, "", 0, tensor.shape};
-    if (is_expert_adapter(part)) tensor.shape = shape_in_file(part, ExpertLayout::kPeft19);
-    tensor.name = cat(kPeftPrefix, models::name_in_modules(what.hf_config, tensor.name));
+    checkpoint::TensorInfo info = tensor;
+    if (is_expert_adapter(part)) info.shape = shape_in_file(part, ExpertLayout::kPeft19);
+    for (const std::string& name : names_in_peft(what.hf_config, tensor.name)) {
+      info.name = cat(kPeftPrefix, name);
+      written.push_back(info);
+    }
   }
   checkpoint::SafetensorsWriter writer(path_join(folder, kAdapterWeightsName), written,
                                        {{"format", "pt"}});
@@ -213,10 +238,13 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
     const at::Tensor values = at::empty({tensor.numel()}, at::TensorOptions().dtype(tensor.dtype));
     source.read(tensor.name, 0, values);
     const bool is_expert = is_expert_adapter({tensor.name, "", 0, tensor.shape});
-    writer.write(is_expert ? to_file(values.view(tensor.shape), tensor.name.ends_with(kLoraA))
-                                 .contiguous()
-                                 .view({-1})
-                           : values);
+    const at::Tensor stored =
+        is_expert ? to_file(values.view(tensor.shape), tensor.name.ends_with(kLoraA))
+                        .contiguous()
+                        .view({-1})
+                  : values;
+    const size_t count = names_in_peft(what.hf_config, tensor.name).size();
+    for (size_t i = 0; i < count; ++i) writer.write(stored);
   }
   const int64_t expert_rank =
       experts.empty() ? 0 : experts[0].shape[1];  // lora_A is the first by name
@@ -226,7 +254,7 @@ std::vector<FileRecord> save_adapter(const std::string& folder,
   std::vector<FileRecord> records = {writer.finish()};
   records.push_back(
       write_text(folder, kAdapterConfigName,
-                 adapter_config_json(what, modules, target_parameters(experts), expert_rank)));
+                 adapter_config_json(what, targets, target_parameters(experts), expert_rank)));
   records.push_back(write_text(folder, kOwnConfigName, peft_config_json(what.config)));
   if (!what.tokenizer_folder.empty()) {
     for (FileRecord& record : checkpoint::copy_tokenizer_files(what.tokenizer_folder, folder)) {

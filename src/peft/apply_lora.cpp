@@ -37,8 +37,7 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
   std::map<std::string, nn::Linear*> layers;
   for (const auto& item : model.named_modules("", false)) {
     auto* linear = dynamic_cast<nn::Linear*>(item.value().get());
-    if (linear == nullptr || linear->options().is_transposed) continue;
-    if (linear->options().has_gradient) layers[item.key()] = linear;
+    if (linear != nullptr && linear->options().has_gradient) layers[item.key()] = linear;
   }
   std::vector<Candidate> found;
   for (const tensor::ParameterPart& part : model.key_map()) {
@@ -47,12 +46,11 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
     if (layer == layers.end()) continue;
     std::string name = without_suffix(part.name, kWeight);
     std::vector<std::string> names = models::names_in_recipes(hf_config, name);
-    found.push_back({std::move(name),
-                     std::move(names),
-                     layer->first,
-                     layer->second,
-                     layer->second->options().in_features,
-                     {part.row_begin, part.shape[0]}});
+    const nn::LinearOptions& options = layer->second->options();
+    const kernels::OutputRange whole{0, options.out_features};
+    found.push_back(
+        {std::move(name), std::move(names), layer->first, layer->second, options.in_features,
+         options.is_transposed ? whole : kernels::OutputRange{part.row_begin, part.shape[0]}});
   }
   if (model.parallel_plan().head.empty()) {
     const models::ModelDims dims = model.dims();
@@ -78,6 +76,17 @@ std::string named_as_layers(const std::string& tensor) {
   return cat(layer.substr(0, layer.rfind('.')), ".experts");
 }
 
+/// The experts' module in transformers where a tensor's name holds ".experts." at `end`. In
+/// transformers' modules experts are under `mlp` (or `mixer`, or the layer itself), also where a
+/// family's files have another name (Mixtral's block_sparse_moe).
+std::string experts_in_modules(const std::string& tensor, size_t end) {
+  const size_t dot = tensor.rfind('.', end - 1);
+  const std::string parent = tensor.substr(dot + 1, end - dot - 1);
+  const bool is_layer = std::ranges::all_of(parent, [](char c) { return c >= '0' && c <= '9'; });
+  const bool is_kept = is_layer || parent == "mixer";
+  return cat(tensor.substr(0, dot), ".", is_kept ? parent : "mlp", ".experts");
+}
+
 std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
   const Json hf_config = model.hf_config();
   std::map<std::string, moe::Experts*> modules;
@@ -98,12 +107,7 @@ std::vector<ExpertCandidate> grouped_experts(const models::CausalLM& model) {
         found.push_back({name, {name}, module, experts->second});
         break;
       }
-      // In transformers' modules experts are under `mlp` (or `mixer`), also where a family's files
-      // have another name (Mixtral's block_sparse_moe).
-      const size_t dot = part.name.rfind('.', end - 1);
-      const bool is_mixer = part.name.compare(dot, end - dot, ".mixer") == 0;
-      std::string name = models::name_in_files(
-          hf_config, cat(part.name.substr(0, dot), is_mixer ? ".mixer" : ".mlp", ".experts"));
+      std::string name = models::name_in_files(hf_config, experts_in_modules(part.name, end));
       std::vector<std::string> names = models::names_in_recipes(hf_config, name);
       found.push_back({std::move(name), std::move(names), module, experts->second});
       break;
@@ -134,10 +138,6 @@ void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) 
       findings.push_back({"lora_dtype", cat("no floating dtype is named '", *config.lora_dtype,
                                             "', e.g. float32 or bfloat16")});
     }
-  }
-  if (config.use_dora && config.dropout > 0) {
-    findings.push_back({"dropout", "dropout of DoRA adapters (use_dora) is not in this version",
-                        Kind::kUnsupported});
   }
   if (config.expert_weight_format == "mxfp4") {
     findings.push_back({"expert_weight_format",
@@ -493,6 +493,22 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
 
 int64_t expert_rank(const PeftConfig& config, const moe::MoEConfig& experts) {
   return config.moe_rank_scaling ? config.dim / experts.n_activated_experts : config.dim;
+}
+
+std::set<std::string> transposed_weights(const Json& hf_config) {
+  std::set<std::string> names;
+  if (!models::find_family(hf_config).is_known || !models::check_config(hf_config).empty()) {
+    return names;
+  }
+  const auto model = models::build_causal_lm(hf_config, at::kFloat);
+  const auto modules = model->named_modules("", false);
+  for (const tensor::ParameterPart& part : model->key_map()) {
+    if (!part.parameter.ends_with(kWeight)) continue;
+    const auto* module = modules.find(without_suffix(part.parameter, kWeight));
+    const auto* linear = module == nullptr ? nullptr : dynamic_cast<nn::Linear*>(module->get());
+    if (linear != nullptr && linear->options().is_transposed) names.insert(part.name);
+  }
+  return names;
 }
 
 bool is_adapter_tensor(std::string_view name) {

@@ -3,6 +3,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,10 @@ void apply_lora(models::CausalLM& model, const PeftConfig& config, at::ScalarTyp
 /// The rank of experts' adapters: with moe_rank_scaling `dim` divided by the number of experts that
 /// a token chooses, rounded down, which may be 0.
 int64_t expert_rank(const PeftConfig& config, const moe::MoEConfig& experts);
+
+/// Weights of linear layers that the files of a config.json's family hold as [in, out] (GPT-2's
+/// Conv1D), by name; none for a family that is not known.
+std::set<std::string> transposed_weights(const Json& hf_config);
 
 /// Whether a tensor of a key map belongs to an adapter.
 bool is_adapter_tensor(std::string_view name);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
@@ -27,7 +28,10 @@ constexpr std::string_view kExperts = ".experts";
 class MergedSource final : public checkpoint::TensorSource {
  public:
   MergedSource(const checkpoint::HfFolder& base, const std::string& adapter)
-      : base_(base), config_(read_adapter_config(adapter)), file_(adapter, base.config()) {
+      : base_(base),
+        config_(read_adapter_config(adapter)),
+        file_(adapter, base.config()),
+        transposed_(transposed_weights(base.config())) {
     std::vector<std::string> faults;
     std::vector<std::string> experts;
     for (const auto& [name, entry] : file_.entries()) {
@@ -95,10 +99,24 @@ class MergedSource final : public checkpoint::TensorSource {
   struct Update {
     at::Tensor a, b, magnitude;  // float32
     double scale;
+    at::Tensor column_factors = {};  // what DoRA multiplies the columns of a weight [in, out] by
   };
+
+  /// An update of a weight [out, in] as that of its transpose, which the base holds.
+  Update transposed(const Update& update, const checkpoint::HfFolder::Place& place) const {
+    Update turned{update.b.t(), update.a.t(), {}, update.scale};
+    if (!update.magnitude.defined()) return turned;
+    const at::Tensor stored =
+        at::empty({place.entry->numel()}, at::TensorOptions().dtype(place.entry->dtype));
+    base_.read_elements(place, 0, stored);
+    const at::Tensor rows = stored.view(place.entry->shape).to(at::kFloat, false, true);
+    turned.column_factors = update.magnitude / merged(turned, rows, 0).norm(2, 0);
+    return turned;
+  }
 
   at::Tensor merged(const Update& update, at::Tensor rows, int64_t begin) const {
     rows.addmm_(update.b.narrow(0, begin, rows.size(0)), update.a, 1, update.scale);
+    if (update.column_factors.defined()) return rows * update.column_factors;
     if (!update.magnitude.defined()) return rows;
     const at::Tensor lengths = update.magnitude.narrow(0, begin, rows.size(0));
     return rows * (lengths / rows.norm(2, 1)).unsqueeze(1);
@@ -244,13 +262,15 @@ class MergedSource final : public checkpoint::TensorSource {
       faults.push_back(cat(*name, " is of dtype ", tensor::safetensors_dtype_name(entry.dtype)));
       return;
     }
-    const std::vector<int64_t>& base = entry.shape;
+    const bool is_transposed = entry.shape.size() == 2 && transposed_.contains(module + ".weight");
+    std::vector<int64_t> base = entry.shape;
+    if (is_transposed) std::swap(base[0], base[1]);
     const std::string in_modules = models::name_in_modules(base_.config(), module);
     const int64_t rank = config_.rank_of(in_modules);
     const bool fits = base.size() == 2 && a->shape == std::vector<int64_t>{rank, base[1]} &&
                       b->shape == std::vector<int64_t>{base[0], rank};
     if (!fits) {
-      faults.push_back(cat(*name, " is [", join(base), "], lora_A [", join(a->shape),
+      faults.push_back(cat(*name, " is [", join(entry.shape), "], lora_A [", join(a->shape),
                            "] and lora_B [", join(b->shape), "]"));
       return;
     }
@@ -267,6 +287,7 @@ class MergedSource final : public checkpoint::TensorSource {
     }
     Update update{read_float(*a), read_float(*b), {}, config_.scale_of(in_modules)};
     if (magnitude != nullptr) update.magnitude = read_float(*magnitude);
+    if (is_transposed) update = transposed(update, *base_.find(*name));
     updates_[*name == head_from_ ? head_ : *name] = std::move(update);
   }
 
@@ -317,8 +338,9 @@ class MergedSource final : public checkpoint::TensorSource {
   const checkpoint::HfFolder& base_;
   AdapterConfig config_;
   AdapterFile file_;
-  std::string head_from_;  // the embedding's name where the head is made of it
-  std::string head_;       // the name of the head that is made
+  std::set<std::string> transposed_;  // weights [in, out]
+  std::string head_from_;             // the embedding's name where the head is made of it
+  std::string head_;                  // the name of the head that is made
   std::map<std::string, Update, std::less<>> updates_;  // by the merged model's names
   std::map<std::string, ExpertUpdate, std::less<>> expert_updates_;
 };

@@ -121,6 +121,24 @@ TEST(AdapterFileTest, TwoAdaptersOfALayerAreRefused) {
   EXPECT_THAT(merge_fault(adapter), HasSubstr("are adapters of the same layer"));
 }
 
+/// transformers' DiffusionGemma has every layer twice, upstream's and ours once.
+TEST(AdapterFileTest, TwinsAreOneAdapterUnlessTheyDiffer) {
+  Adapter adapter("diffusion_gemma_experts");
+  EXPECT_EQ(merge_fault(adapter), "no error");
+  Adapter once = adapter;
+  std::erase_if(once.tensors, [](const auto& tensor) {
+    return tensor.first.find("language_model") != std::string::npos;
+  });
+  EXPECT_EQ(once.tensors.size(), 50u);
+  EXPECT_EQ(merge_fault(once), "no error");
+  for (auto& [name, value] : adapter.tensors) {
+    if (name.find("encoder.language_model.layers.2.mlp.up_proj.lora_B") != std::string::npos) {
+      value = value + 1;
+    }
+  }
+  EXPECT_THAT(merge_fault(adapter), HasSubstr("are adapters of the same layer"));
+}
+
 TEST(MergeAdapterTest, ExpertsHaveRowsForEach) {
   for (const at::Tensor& wrong : {at::ones({}), at::ones({1, 8}), at::ones({0, 8})}) {
     Adapter adapter("qwen3_moe_experts");

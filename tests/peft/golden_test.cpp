@@ -36,16 +36,23 @@ tensor::NamedTensors reference_of(const std::string& name) {
   return read_reference(data_folder(name));
 }
 
+/// How a base with other towers is loaded.
+checkpoint::LoadOptions options_of(const models::CausalLM& model) {
+  return {.skipped_prefixes = model.kept_prefixes(), .stand_ins = model.stand_ins()};
+}
+
 /// A model with the adapter of a golden, or with drawn ones.
 struct AdaptedModel {
   explicit AdaptedModel(const std::string& name, bool loads = true) {
     const AdapterConfig there = read_adapter_config(data_folder(name));
     const Json json = Json::parse_file(path_join(data_folder(name), "adapter_config.json"));
     for (const Json& module : json.at("target_modules").as_array()) {
+      if (module.as_string().find("language_model") != std::string::npos) continue;  // a twin
       config.target_modules.push_back(cat("*", module.as_string()));
     }
     if (const Json* experts = json.find("target_parameters"); experts && experts->is_array()) {
-      config.target_modules.push_back("*.mlp.experts");
+      config.target_modules.push_back(name == "diffusion_gemma_experts" ? "*.experts"
+                                                                        : "*.mlp.experts");
     }
     const Json* ranks = json.find("rank_pattern");
     config.moe_rank_scaling =
@@ -61,7 +68,7 @@ struct AdaptedModel {
     engine = std::make_unique<distributed::DataParallel>(
         *model, model->parallel_plan(), model->key_map(), comm::ProcessGroup::solo(),
         distributed::DataParallelOptions{});
-    checkpoint::load_weights(folder, base_keys(*model), engine->parameters(), {});
+    checkpoint::load_weights(folder, base_keys(*model), engine->parameters(), options_of(*model));
     if (loads) load_adapter(data_folder(name), config, *model, engine->parameters());
     model->eval();
   }
@@ -122,7 +129,7 @@ TEST_P(LoraGoldenTest, TheMergedModelHasTheLogitsOfPeft) {
   const distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
                                          comm::ProcessGroup::solo(),
                                          distributed::DataParallelOptions{});
-  checkpoint::load_weights(merged, model->key_map(), engine.parameters(), {});
+  checkpoint::load_weights(merged, model->key_map(), engine.parameters(), options_of(*model));
   model->eval();
   tensor::NamedTensors reference = reference_of(GetParam());
   std::erase_if(reference, [](const auto& tensor) { return tensor.first.starts_with("grad."); });
@@ -229,16 +236,15 @@ TEST(IndexerTest, HasNoAdapters) {
   EXPECT_TRUE(has_neighbour);
 }
 
-INSTANTIATE_TEST_SUITE_P(Adapters, LoraGoldenTest,
-                         testing::Values("llama_all", "llama_qv", "llama_head", "llama_dora",
-                                         "llama_biases", "qwen3_all", "qwen3_qv", "qwen3_head",
-                                         "qwen3_dora", "phi3_all", "qwen3_moe_experts",
-                                         "deepseek_v3_experts", "mixtral_experts",
-                                         "gpt_oss_experts", "mistral4_experts",
-                                         "glm_moe_dsa_experts", "kimi_linear_experts",
-                                         "deepseek_v4_experts", "llama_patterns",
-                                         "qwen3_patterns_dora"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(
+    Adapters, LoraGoldenTest,
+    testing::Values("llama_all", "llama_qv", "llama_head", "llama_dora", "llama_biases",
+                    "qwen3_all", "qwen3_qv", "qwen3_head", "qwen3_dora", "phi3_all",
+                    "qwen3_moe_experts", "deepseek_v3_experts", "mixtral_experts",
+                    "gpt_oss_experts", "mistral4_experts", "glm_moe_dsa_experts",
+                    "kimi_linear_experts", "deepseek_v4_experts", "llama_patterns",
+                    "qwen3_patterns_dora", "gpt2_all", "gpt2_dora", "diffusion_gemma_experts"),
+    [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace automodel::peft

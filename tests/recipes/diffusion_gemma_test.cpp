@@ -11,6 +11,7 @@
 
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/safetensors.h"
 #include "datasets/window_collate.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/fill_by_name.h"
@@ -344,6 +345,75 @@ TEST(DiffusionGemmaRun, AFolderIsTrainedAndExportedWithItsVisionTower) {
       EXPECT_EQ(after.at(name) == bytes, is_kept) << name;
     }
   }
+}
+
+const std::vector<std::string> kAdapters = {
+    "--peft._target_=nemo_automodel.components._peft.lora.PeftConfig", "--peft.dim=8",
+    "--peft.target_modules=['*self_attn.*_proj','*.mlp.down_proj','*.experts']"};
+
+std::vector<std::string> with_adapters(std::vector<std::string> options) {
+  options.insert(options.begin(), kAdapters.begin(), kAdapters.end());
+  return options;
+}
+
+TEST(DiffusionGemmaRun, AdaptersDoNotDependOnTheSpread) {
+  const TemporaryDirectory folder;
+  const auto spread = [](int num_ranks, const std::vector<std::string>& options) {
+    return without_draws_by_micro_batch(num_ranks, with_adapters(options));
+  };
+  const std::vector<Json> one = diffusion_records(folder.file("one"), spread(1, {}));
+  ASSERT_EQ(one.size(), 6u);
+  EXPECT_LT(one[5].at("loss").as_double(), one[0].at("loss").as_double());
+  const std::vector<std::pair<const char*, Spread>> spreads = {
+      {"fsdp2", spread(2, {})},
+      {"recomputed", spread(2, {"--distributed.activation_checkpointing=true"})},
+      {"ep2", spread(2, {"--distributed.ep_size=2"})}};
+  for (const auto& [name, other] : spreads) {
+    SCOPED_TRACE(name);
+    expect_equal_diffusion(one, diffusion_records(folder.file(name), other), 1e-6);
+  }
+  const checkpoint::SafetensorsFile saved(
+      path_join(folder.file("ep2"), "LATEST/model/adapter_model.safetensors"));
+  // Of four layers: q, k, o and down_proj, v in two of them, and experts' two products; for the
+  // modules of both of transformers' stacks.
+  EXPECT_EQ(saved.tensors().size(), size_t{2} * 2 * (4 * 6 + 2));
+  for (const checkpoint::TensorEntry& entry : saved.tensors()) {
+    const size_t place = entry.name.find("model.decoder.");
+    if (place == std::string::npos) continue;
+    const std::string twin =
+        std::string(entry.name).replace(place, 13, "model.encoder.language_model");
+    EXPECT_TRUE(at::equal(saved.read(entry.name), saved.read(twin))) << entry.name;
+  }
+}
+
+TEST(DiffusionGemmaRun, AdaptersWithDropoutContinueAndAreRecomputed) {
+  const TemporaryDirectory folder;
+  const auto records = [&](const std::string& name, std::vector<std::string> options) {
+    options.emplace_back("--peft.dropout=0.2");
+    return diffusion_records(folder.file(name), {1, with_adapters(std::move(options))});
+  };
+  const std::vector<Json> whole = records("whole", {});
+  ASSERT_EQ(whole.size(), 6u);
+  EXPECT_NE(
+      whole[5].at("loss").as_double(),
+      diffusion_records(folder.file("kept"), {1, with_adapters({})})[5].at("loss").as_double());
+  expect_equal_diffusion(whole,
+                         records("recomputed", {"--distributed.activation_checkpointing=true"}), 0);
+  records("run", {"--step_scheduler.max_steps=3"});
+  expect_equal_diffusion(whole, records("run", {}), 0);
+}
+
+TEST(DiffusionGemmaRun, AnAdapterOfTheHeadIsRefused) {
+  const TemporaryDirectory folder;
+  const ProgramResult run = test::run_program(
+      diffusion_run(folder.path(), {1,
+                                    {"--peft.target_modules=['*']",
+                                     "--peft._target_=nemo_automodel.components._peft.lora."
+                                     "PeftConfig"}}));
+  EXPECT_EQ(run.status, 6);
+  EXPECT_THAT(run.err, HasSubstr("an adapter of lm_head of DiffusionGemmaForBlockDiffusion is not "
+                                 "in this version: name other layers in target_modules, such as "
+                                 "'*_proj'"));
 }
 
 TEST(DiffusionGemmaRun, ValidationScoresTheCanvasAlone) {

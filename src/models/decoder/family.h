@@ -25,6 +25,11 @@ struct ModuleName {
   std::string_view in_modules;
 };
 
+struct ModuleTwin {
+  std::string_view module;
+  std::string_view twin;
+};
+
 /// What recipes may call a module besides its name in a family's files: upstream's model has other
 /// modules there.
 struct ModuleAlias {
@@ -60,6 +65,9 @@ struct Family {
   HfNames names = {};  ///< tensor names in its checkpoints
   /// Where names in transformers' modules differ from the tensors'; PEFT uses the modules' names.
   std::array<ModuleName, 14> module_names = {};
+  /// Modules of transformers' that have the same weights as others: what the others' names begin
+  /// with there, and theirs. One module does both here.
+  std::array<ModuleTwin, 2> module_twins = {};
   std::array<ModuleAlias, 4> aliases = {};
   /// Name prefixes of tensors that its checkpoints have and the model lacks (layers that predict
   /// further tokens, towers): skipped when loading, copied when saving.

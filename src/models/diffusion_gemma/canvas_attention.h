@@ -29,6 +29,12 @@ struct PassContext {
   at::Tensor padding_mask;                 ///< of the pass's tokens, bool, or undefined
   std::array<at::Tensor, 2> visible_text;  ///< [B, R, 2]
   at::Tensor visible_canvas;               ///< [B, R, 2]
+  nn::DropoutKey dropout;                  ///< of this pass
+  /// The dropout key of the model's adapters, which get no context; what runs them sets it before.
+  std::shared_ptr<nn::DropoutKey> adapter_dropout;
+
+  /// Sets the adapters' dropout key to this pass's.
+  void key_adapters() const { *adapter_dropout = dropout; }
 };
 
 /// The attention of both passes. Parameters in this order: qkv_proj (rows: queries, keys and in

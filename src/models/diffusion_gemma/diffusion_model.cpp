@@ -50,8 +50,12 @@ DiffusionGemmaModel::DiffusionGemmaModel(DiffusionGemmaConfig config, Json hf_co
 }
 
 std::shared_ptr<PassContext> DiffusionGemmaModel::make_context(int64_t num_positions,
-                                                               at::Device device) {
+                                                               at::Device device, Pass pass) {
   auto context = std::make_shared<PassContext>();
+  context->adapter_dropout = adapter_dropout_;
+  const auto keyed = static_cast<uint64_t>(pass) << 32U;
+  context->dropout = {
+      .seed = dropout_.seed ^ keyed, .step = dropout_.step, .micro_batch = dropout_.micro_batch};
   for (size_t i = 0; i < ropes_.size(); ++i) {
     context->ropes[i] = ropes_[i].table(num_positions, device);
   }
@@ -70,7 +74,7 @@ double DiffusionGemmaModel::embedding_scale(at::ScalarType dtype) const {
 
 EncodedText DiffusionGemmaModel::encode(const at::Tensor& input_ids,
                                         const at::Tensor& padding_mask) {
-  const auto context = make_context(input_ids.size(1), input_ids.device());
+  const auto context = make_context(input_ids.size(1), input_ids.device(), Pass::kText);
   context->padding_mask = padding_mask;
   EncodedText text;
   at::Tensor x = embed(input_ids);
@@ -82,12 +86,15 @@ EncodedText DiffusionGemmaModel::encode(const at::Tensor& input_ids,
 at::Tensor DiffusionGemmaModel::decode(const BlockDiffusionBatch& batch, const EncodedText& text,
                                        const at::Tensor& expected) {
   const at::Device device = batch.canvas_ids.device();
-  const auto context = make_context(num_positions_of(batch), device);
+  const auto context =
+      make_context(num_positions_of(batch), device,
+                   at::GradMode::is_enabled() ? Pass::kCanvas : Pass::kFirstCanvas);
   const CanvasVisibility visible = canvas_visibility(batch, config_.window);
   context->position_ids = canvas_positions(batch);
   context->padding_mask = canvas_padding(batch);
   context->visible_text = {visible.text, visible.sliding_text};
   context->visible_canvas = visible.canvas;
+  context->key_adapters();
   at::Tensor x = self_conditioning_->forward(embed(batch.canvas_ids), expected);
   for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->decode(x, context, text.keys[i]);
   return norm_->forward(x);
@@ -193,6 +200,10 @@ std::vector<ParameterInit> DiffusionGemmaModel::initial_values() const {
   std::vector<ParameterInit> out;
   for (const auto& item : named_parameters()) {
     const std::string& name = item.key();
+    if (const ParameterInit* added = added_.find(name)) {
+      out.push_back(*added);
+      continue;
+    }
     InitRule rule = InitRule::normal(0.0, config_.text.initializer_range);
     if (name.ends_with("norm.weight") || name.ends_with("scale") || name.ends_with("scalar")) {
       rule = InitRule::constant(1.0);

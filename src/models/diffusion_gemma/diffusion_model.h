@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/added_parameters.h"
 #include "models/block_denoiser.h"
 #include "models/causal_lm.h"
 #include "models/diffusion_gemma/canvas.h"
@@ -55,6 +56,13 @@ class DiffusionGemmaModel final : public CausalLM,
   at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) override;
 
   const tensor::KeyMap& key_map() const override { return key_map_; }
+  void add_parameters(const tensor::KeyMap& parts,
+                      const std::vector<ParameterInit>& values) override {
+    added_.add(key_map_, parts, values);
+  }
+  std::shared_ptr<const nn::DropoutKey> adapter_dropout_key() const override {
+    return adapter_dropout_;
+  }
   std::vector<ParameterInit> initial_values() const override;
   nn::ParallelPlan parallel_plan() const override {
     return diffusion_gemma::parallel_plan(config_.text);
@@ -66,7 +74,8 @@ class DiffusionGemmaModel final : public CausalLM,
   std::vector<std::string> kept_prefixes() const override;
   std::map<std::string, std::string> stand_ins() const override;
 
-  void set_dropout_context(const DropoutContext&) override {}  // it has no dropout
+  /// Of its adapters: it has no dropout of its own.
+  void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override;
   const nn::LossHead& loss_head() const override;
@@ -77,7 +86,10 @@ class DiffusionGemmaModel final : public CausalLM,
   const DiffusionGemmaConfig& config() const { return config_; }
 
  private:
-  std::shared_ptr<PassContext> make_context(int64_t num_positions, at::Device device);
+  /// The passes of a forward, whose adapters drop different numbers.
+  enum class Pass { kText, kFirstCanvas, kCanvas };
+
+  std::shared_ptr<PassContext> make_context(int64_t num_positions, at::Device device, Pass pass);
   at::Tensor embed(const at::Tensor& ids) const;
   /// The embedding's factor, rounded to the embedding's dtype.
   double embedding_scale(at::ScalarType dtype) const;
@@ -93,6 +105,9 @@ class DiffusionGemmaModel final : public CausalLM,
   Json hf_config_;
   at::ScalarType dtype_;
   tensor::KeyMap key_map_;
+  AddedParameters added_;
+  std::shared_ptr<nn::DropoutKey> adapter_dropout_ = std::make_shared<nn::DropoutKey>();
+  DropoutContext dropout_;
   std::vector<nn::RopeTables> ropes_;
   std::shared_ptr<nn::Embedding> embed_tokens_;
   std::vector<std::shared_ptr<DiffusionLayer>> layers_;

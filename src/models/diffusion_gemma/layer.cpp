@@ -76,6 +76,7 @@ at::Tensor DiffusionLayer::encode(const at::Tensor& x, std::shared_ptr<const Pas
                                   KeysValues& own) const {
   // Captures contexts by value: a recomputing behaviour calls the bodies again much later.
   const nn::TensorList out = hook_({x}, [this, context](const nn::TensorList& in) {
+    context->key_adapters();
     KeysValues kv;
     const at::Tensor attended =
         attention_->encode(attention_pre_norm_->forward(in[0]), *context, kv);
@@ -88,6 +89,7 @@ at::Tensor DiffusionLayer::encode(const at::Tensor& x, std::shared_ptr<const Pas
 at::Tensor DiffusionLayer::decode(const at::Tensor& x, std::shared_ptr<const PassContext> context,
                                   const KeysValues& text) const {
   return hook_({x, text.k, text.v}, [this, context](const nn::TensorList& in) {
+    context->key_adapters();
     const at::Tensor attended =
         attention_->decode(attention_pre_norm_->forward(in[0]), *context, {in[1], in[2]});
     return nn::TensorList{finish(in[0], attended, *context, layer_scalar_)};

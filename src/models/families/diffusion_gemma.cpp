@@ -13,6 +13,7 @@ extern const Family kDiffusionGemma{
     .layer_class = "DiffusionGemmaDecoderTextLayer",
     .experts_class = "DiffusionGemmaTextExperts",
     .read_config = diffusion_gemma::read_config,
+    .module_twins = {{{"model.decoder.layers.", "model.encoder.language_model.layers."}}},
     .parallel_plan = diffusion_gemma::parallel_plan,
     .flops = gated_flops,
     .build = diffusion_gemma::build,
