@@ -210,15 +210,16 @@ def changes(recipe):
     if sizes["pp_size"] > 1 and "layers_per_stage" in (section.get("pipeline") or {}):
         options.append("--distributed.pipeline.layers_per_stage=1")
     for key in ("dp_size", "dp_replicate_size"):
-        if section.get(key) not in (None, "none", 1) and not recipe.get("separate_meshes"):
+        if section.get(key) not in (None, "none") and not recipe.get("separate_meshes"):
             options.append(f"--distributed.{key}=none")
     ranks = max(sizes["tp_size"] * sizes["pp_size"] * sizes["cp_size"], sizes["ep_size"] * sizes["pp_size"], 2)
     if recipe.get("separate_meshes"):
         ranks = sum(
             int(mesh.get("dp_size", 1)) * int(mesh.get("pp_size", 1)) for mesh in (section, recipe["teacher_distributed"])
         )
-    if "Megatron" in str((recipe.get("dataset") or {}).get("_target_")):
-        options.append(f"--dataset.paths={ROOT / 'recipes/data/shakespeare'}")
+    for part in ("dataset", "validation_dataset"):
+        if "Megatron" in str((recipe.get(part) or {}).get("_target_")):
+            options.append(f"--{part}.paths={ROOT / 'recipes/data/shakespeare'}")
     steps = recipe.get("step_scheduler", {})
     options += ["--step_scheduler.max_steps=3", "--step_scheduler.num_epochs=1", "--step_scheduler.local_batch_size=2",
                 "--step_scheduler.global_batch_size=8"]
