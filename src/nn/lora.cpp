@@ -98,14 +98,15 @@ at::Tensor Lora::mask(const at::Tensor& x, const LoraPart& part, const MaskColum
   return all.reshape(x.sizes()).to(x.options());
 }
 
-/// What a part adds to its outputs for an input, before dropout of the output.
+/// What a part adds to its outputs for an input of the adapters' dtype, before dropout of the
+/// output.
 at::Tensor Lora::update(const at::Tensor& in, size_t part, int64_t row,
                         const ProductDtype& dtype) const {
   const int64_t count = options_.parts[part].range.count;
   const at::Tensor a =
       dtype.of(parameters_.a.narrow(0, static_cast<int64_t>(part) * options_.rank, options_.rank));
   const at::Tensor b = dtype.of(parameters_.b.narrow(0, row, count));
-  return kernels::linear(kernels::linear(in.to(a.scalar_type()), a, {}), b, {}) * options_.scale;
+  return kernels::linear(kernels::linear(in, a, {}), b, {}) * options_.scale;
 }
 
 /// DoRA's factor for every output of a part: its magnitude divided by the norm of its row. The norm
@@ -137,14 +138,15 @@ at::Tensor Lora::adapted_part(const at::Tensor& base, const at::Tensor& x, const
   const at::ScalarType type = base.scalar_type();
   const bool drops = is_training && options_.dropout > 0;
   const bool drops_input = drops && options_.dropout_position == DropoutPosition::kPre;
-  const at::Tensor in = drops_input ? x * mask(x, own, inputs_) : x;
+  at::Tensor in = x.to(dtype.of(parameters_.a).scalar_type());
+  if (drops_input) in = in * mask(in, own, inputs_);
   at::Tensor added = update(in, part, row, dtype);
   if (drops && !drops_input) added = added * mask(added, own, outputs_[part]);
   if (!options_.has_magnitude) return base + added.to(type);
   const at::Tensor factors = row_factors(weight, part, row);
   if (!drops_input) return (base + added.to(type)) * factors.to(type);
   const at::Tensor rows = weight.narrow(0, own.range.first, own.range.count);
-  const at::Tensor dropped = kernels::linear(in, rows, {});
+  const at::Tensor dropped = kernels::linear(in.to(rows.scalar_type()), rows, {});
   return base + dropped * (factors - 1).to(type) + (added * factors).to(type);
 }
 
