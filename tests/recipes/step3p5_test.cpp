@@ -131,5 +131,48 @@ TEST(StepRecipe, ExportsTheReleasedTensorsWhateverTheMesh) {
   }
 }
 
+/// What the merged folder computes is what the adapted model does.
+TEST(StepRecipe, AdaptersOfExpertsMergeIntoTheirTensors) {
+  const TemporaryDirectory folder;
+  const std::string out = folder.file("run");
+  const ProgramResult trained = train(golden(), out, {1, {}},
+                                      {"--peft.target_modules=*moe.experts", "--peft.dim=4",
+                                       "--peft.alpha=32", "--optimizer.lr=0.05"});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  const std::string adapter = out + "/epoch_0_step_1/model";
+  const ProgramResult merged = test::run_program(
+      {test::automodel_binary(), "merge-lora", golden(), adapter, folder.file("merged")});
+  ASSERT_EQ(merged.status, 0) << merged.err;
+  const auto before = tensors_of(golden());
+  const auto after = tensors_of(folder.file("merged"));
+  const checkpoint::SafetensorsFile file(adapter + "/adapter_model.safetensors");
+  constexpr int64_t kExperts = 6, kRank = 4, kInner = 24;
+  for (const int layer : {1, 2, 3}) {
+    const std::string name = cat("model.layers.", layer, ".moe.");
+    const auto factor = [&](const char* inner, const char* which) {
+      return file.read(
+          cat("base_model.model.", name, "experts", inner, ".lora_", which, ".weight"));
+    };
+    // A is [E r, in] and B [out, r E], r before E.
+    const auto update = [&](const char* inner) {
+      const at::Tensor a = factor(inner, "A").view({kExperts, kRank, -1});
+      const at::Tensor b = factor(inner, "B").unflatten(1, {kRank, kExperts}).permute({2, 0, 1});
+      return at::bmm(b.contiguous(), a) * 8;
+    };
+    const at::Tensor gate_up = update(".base_layer");
+    for (const auto& [matrix, change] : {std::pair("gate_proj", gate_up.narrow(1, 0, kInner)),
+                                         {"up_proj", gate_up.narrow(1, kInner, kInner)},
+                                         {"down_proj", update("")}}) {
+      const std::string tensor = cat(name, matrix, ".weight");
+      EXPECT_GT(change.abs().max().item<double>(), 1e-3) << tensor;
+      EXPECT_TRUE(at::allclose(after.at(tensor), before.at(tensor) + change, 1e-5, 1e-6)) << tensor;
+    }
+  }
+  for (const auto& [name, value] : before) {
+    if (name.find(".moe.") == std::string::npos)
+      EXPECT_TRUE(at::equal(after.at(name), value)) << name;
+  }
+}
+
 }  // namespace
 }  // namespace automodel::recipes
