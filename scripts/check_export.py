@@ -7,7 +7,8 @@ transformers loads each folder without a missing, unexpected or uninitialised te
 logits that automodel gives (1e-5 absolute, or twice transformers' own distance to its float64 logits), its
 chat template must write what render-chat writes,
 its save_pretrained must write the same names, shapes and dtypes, and the folder's tokenizer must load.
-Ling, which transformers has no class for, is read by GLM 4.5's (ling_as_glm4.py).
+Ling, which transformers has no class for, is read by GLM 4.5's (ling_as_glm4.py), Step 3.5 by Step 3.7's text
+model (step_as_step3p7.py).
 Of DiffusionGemma, whose class writes the encoder's copies by rules of its own, the loading and finite
 logits. Needs torch, transformers and safetensors (scripts/setup_peers.sh).
 """
@@ -26,6 +27,7 @@ import transformers
 
 from kimi_names import released_names
 from ling_as_glm4 import ling_tensors, write_glm_folder
+from step_as_step3p7 import is_computed, load_step, released_tensors
 
 
 class Mismatch(Exception):
@@ -98,6 +100,16 @@ def load_ling(folder, automodel):
         return load(transformers.AutoModelForCausalLM, pathlib.Path(scratch), automodel)
 
 
+def check_step_names(model, folder):
+    """The folder has the tensors of the model, each read."""
+    has_bias = model.written.get("use_moe_router_bias", False)
+    wanted = {name: tuple(value.shape) for name, value in released_tensors(model.state_dict(), has_bias).items()}
+    found = {name: shape for name, (shape, _) in tensors_of(folder).items()}
+    if found != wanted:
+        raise Mismatch(f"names or shapes differ from the model's: {sorted(set(found.items()) ^ set(wanted.items()))[:10]}")
+    return len(found)
+
+
 def deepseek_v4_names(tensors):
     """What save_pretrained makes of a DeepSeek V4's names, which are in part transformers', as the releases'."""
     changes = (("model.", ""), ("embed_tokens.", "embed."), ("hc_head.hc_", "hc_head_"), (".attn.norm.", ".attn.kv_norm."))
@@ -138,8 +150,14 @@ def check(automodel, folder):
     if written["model_type"] == "mistral4":  # no Auto class knows it
         model_class = transformers.Mistral4ForCausalLM
     is_ling = written["model_type"] == "bailing_moe"
-    model = load_ling(folder, automodel) if is_ling else load(model_class, folder, automodel)
-    num_tensors = check_names(model, folder, written["model_type"])
+    if written["model_type"] == "step3p5":
+        if not is_computed(written):
+            return f"{len(tensors_of(folder))} tensors; not compared: no class of transformers computes them"
+        model = load_step(folder)
+        num_tensors = check_step_names(model, folder)
+    else:
+        model = load_ling(folder, automodel) if is_ling else load(model_class, folder, automodel)
+        num_tensors = check_names(model, folder, written["model_type"])
     torch.manual_seed(0)
     text = model.config.get_text_config()
     length = min(64, text.max_position_embeddings)

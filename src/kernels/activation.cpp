@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "kernels/cpu/loops.h"
@@ -223,20 +224,34 @@ at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& 
   return d_gate_up;
 }
 
-at::Tensor bounded_gate_up(const at::Tensor& gate_up, double limit) {
-  if (limit == 0) return gate_up;
+GateBounds bounds_behind_silu(double limit) {
+  if (limit == 0) return {};
+  AM_CHECK(limit > 0, limit);
+  double x = limit + 1;  // above the root, as silu(x) >= x - 0.28; nearly straight down to it
+  for (int step = 0; step < 100; ++step) {
+    const double share = 1 / (1 + std::exp(-x));
+    const double next = x - (x * share - limit) / (share * (1 + x * (1 - share)));
+    if (next == x) break;
+    x = next;
+  }
+  return {x, limit};
+}
+
+at::Tensor bounded_gate_up(const at::Tensor& gate_up, const GateBounds& bounds) {
+  if (!bounds.are_there()) return gate_up;
   const int64_t half = gate_up.size(-1) / 2;
-  return at::cat({gate_up.narrow(-1, 0, half).clamp_max(limit),
-                  gate_up.narrow(-1, half, half).clamp(-limit, limit)},
+  return at::cat({gate_up.narrow(-1, 0, half).clamp_max(bounds.gate),
+                  gate_up.narrow(-1, half, half).clamp(-bounds.up, bounds.up)},
                  -1);
 }
 
 at::Tensor bounded_gate_up_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
-                                    double limit) {
-  if (limit == 0) return d_out;
+                                    const GateBounds& bounds) {
+  if (!bounds.are_there()) return d_out;
   const int64_t half = gate_up.size(-1) / 2;
-  const at::Tensor is_cut = at::cat(
-      {gate_up.narrow(-1, 0, half).gt(limit), gate_up.narrow(-1, half, half).abs().gt(limit)}, -1);
+  const at::Tensor is_cut = at::cat({gate_up.narrow(-1, 0, half).gt(bounds.gate),
+                                     gate_up.narrow(-1, half, half).abs().gt(bounds.up)},
+                                    -1);
   return d_out.masked_fill(is_cut, 0);
 }
 

@@ -35,15 +35,27 @@ at::Tensor gated_activation(const at::Tensor& gate_up, Activation activation);
 at::Tensor gated_activation_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
                                      Activation activation);
 
-/// gate_up [..., 2 I] with the gate's columns bounded from above and up's on both sides by `limit`,
-/// as DeepSeek V4 does before its gated activation; gate_up itself for a limit of 0.
-/// Differentiable; numbers beyond the limit get no gradient.
-at::Tensor bounded_gate_up(const at::Tensor& gate_up, double limit);
+/// Bounds of what a gated activation reads: of the gate from above, of |up|. Zeros: none.
+struct GateBounds {
+  double gate = 0;
+  double up = 0;
+
+  bool are_there() const { return up > 0; }
+  bool operator==(const GateBounds&) const = default;
+};
+
+/// Bounds that make silu(gate) at most `limit`, and |up| (Step 3.5); none for a limit of 0. silu
+/// rises wherever it is above 0, so that a bound of its result is one of what it reads.
+GateBounds bounds_behind_silu(double limit);
+
+/// gate_up [..., 2 I] with the gate's and up's columns within the bounds; gate_up itself without
+/// any. Differentiable; numbers beyond a bound get no gradient.
+at::Tensor bounded_gate_up(const at::Tensor& gate_up, const GateBounds& bounds);
 
 /// The gradient of gate_up from that of bounded_gate_up's result; for functions that have their own
 /// backward.
 at::Tensor bounded_gate_up_backward(const at::Tensor& d_out, const at::Tensor& gate_up,
-                                    double limit);
+                                    const GateBounds& bounds);
 
 /// The gradient of x from that of activate's result.
 at::Tensor activate_backward(const at::Tensor& d_out, const at::Tensor& x, Activation activation);

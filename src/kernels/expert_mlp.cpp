@@ -130,7 +130,7 @@ at::Tensor inner(const at::Tensor& up, const ExpertOptions& options) {
     return gate.gate * gate.sigmoid * gate.up;
   }
   if (!options.is_gated) return activate(up, options.activation);
-  return gated_activation(bounded_gate_up(up, options.gate_limit), options.activation);
+  return gated_activation(bounded_gate_up(up, options.bounds), options.activation);
 }
 
 at::Tensor inner_backward(const at::Tensor& d_inner, const at::Tensor& up,
@@ -148,10 +148,9 @@ at::Tensor inner_backward(const at::Tensor& d_inner, const at::Tensor& up,
     return d_up;
   }
   if (!options.is_gated) return activate_backward(d_inner, up, options.activation);
-  const double limit = options.gate_limit;
-  const at::Tensor bounded = bounded_gate_up(up, limit);
+  const at::Tensor bounded = bounded_gate_up(up, options.bounds);
   return bounded_gate_up_backward(gated_activation_backward(d_inner, bounded, options.activation),
-                                  up, limit);
+                                  up, options.bounds);
 }
 
 /// Runs `body(expert, first row, rows)` for every expert that has rows. Each of n threads takes
@@ -198,13 +197,16 @@ class ExpertProducts final {
 
   /// x [T, D], weight [A].
   Forward forward(const at::Tensor& x, const at::Tensor& weight) const {
-    const int64_t width = weights_.up.size(options_.is_transposed ? 2 : 1);
+    const int64_t rows_of_up = weights_.up.size(options_.is_transposed ? 2 : 1);
+    const int64_t width = (weights_.gate.defined() ? 2 : 1) * rows_of_up;
     const Forward all{at::empty({rows_.num_rows(), width}, x.options()),
                       at::empty({rows_.num_rows(), x.size(1)}, x.options())};
     for_each_expert(rows_, x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
       const at::Tensor raised = all.raised.narrow(0, begin, count);
       const Factor rows = gathered(x, begin, count);
-      product_into(rows, in_out(weights_.up, e), raised);
+      for (const Matrix& matrix : first_matrices(e)) {
+        product_into(rows, matrix.in_out, matrix.columns_of(raised));
+      }
       add_update(rows, weights_.lora.up_a, weights_.lora.up_b, e, raised);
       if (weights_.up_bias.defined()) raised.add_(weights_.up_bias.select(0, e));
       const at::Tensor mine = weight.narrow(0, begin, count).unsqueeze(1);
@@ -236,7 +238,12 @@ class ExpertProducts final {
       const Factor d_rows = gathered(in.d_out, begin, count);
       const at::Tensor d_raised = down_backward(e, begin, d_rows, in, to);
       if (to.experts.up.defined()) {
-        weight_gradient(gathered(in.x, begin, count), d_raised, to.experts.up.select(0, e));
+        weight_gradient(gathered(in.x, begin, count), up_columns(d_raised),
+                        to.experts.up.select(0, e));
+      }
+      if (to.experts.gate.defined()) {
+        weight_gradient(gathered(in.x, begin, count), d_raised.narrow(1, 0, first_up_column()),
+                        to.experts.gate.select(0, e));
       }
       if (to.experts.up_bias.defined()) to.experts.up_bias.select(0, e).copy_(d_raised.sum(0));
       const at::Tensor d_small = weights_.lora.is_there()
@@ -244,7 +251,11 @@ class ExpertProducts final {
                                      : at::Tensor();
       if (!to.rows.defined()) return;
       const at::Tensor d_x = to.rows.narrow(0, begin, count);
-      product_into(d_raised, in_out(weights_.up, e).t(), d_x);
+      bool adds = false;
+      for (const Matrix& matrix : first_matrices(e)) {
+        product_into(matrix.columns_of(d_raised), matrix.in_out.t(), d_x, {.adds = adds});
+        adds = true;
+      }
       if (d_small.defined()) {
         product_into(d_small, weights_.lora.up_a.select(0, e), d_x, {.adds = true});
       }
@@ -332,6 +343,30 @@ class ExpertProducts final {
     return has_product_loop({x}) ? rows : Factor(rows.tensor());
   }
 
+  /// The first column of the first products' results that is up's.
+  int64_t first_up_column() const { return weights_.gate.defined() ? weights_.gate.size(1) : 0; }
+  at::Tensor up_columns(const at::Tensor& raised) const {
+    const int64_t first = first_up_column();
+    return raised.narrow(1, first, raised.size(1) - first);
+  }
+
+  /// A matrix of an expert's first product, and the columns of the result that it makes.
+  struct Matrix {
+    at::Tensor in_out;
+    int64_t first_column = 0;
+
+    at::Tensor columns_of(const at::Tensor& raised) const {
+      return raised.narrow(1, first_column, in_out.size(1));
+    }
+  };
+  /// One, or the gate's and up's.
+  std::vector<Matrix> first_matrices(int64_t e) const {
+    std::vector<Matrix> matrices;
+    if (weights_.gate.defined()) matrices.push_back({in_out(weights_.gate, e)});
+    matrices.push_back({in_out(weights_.up, e), first_up_column()});
+    return matrices;
+  }
+
   /// One expert's matrix as [in, out].
   at::Tensor in_out(const at::Tensor& weight, int64_t e) const {
     return options_.is_transposed ? weight.select(0, e) : weight.select(0, e).t();
@@ -342,23 +377,24 @@ class ExpertProducts final {
   const ExpertRows& rows_;
 };
 
-/// Tensors that may be absent come last: needs_input_grad counts the present ones only.
+/// Tensors that may be absent come last: needs_input_grad counts the present ones only. Gates that
+/// lie apart are never there together with biases.
 struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
   static at::Tensor forward(
       AutogradContext* context, const at::Tensor& x, const at::Tensor& expert_ids,
       const at::Tensor& weights, const at::Tensor& up, const at::Tensor& down,
-      const std::optional<at::Tensor>& up_bias, const std::optional<at::Tensor>& down_bias,
-      const std::optional<at::Tensor>& up_a, const std::optional<at::Tensor>& up_b,
-      const std::optional<at::Tensor>& down_a, const std::optional<at::Tensor>& down_b,
-      double scale, const ExpertOptions* options) {
+      const std::optional<at::Tensor>& gate, const std::optional<at::Tensor>& up_bias,
+      const std::optional<at::Tensor>& down_bias, const std::optional<at::Tensor>& up_a,
+      const std::optional<at::Tensor>& up_b, const std::optional<at::Tensor>& down_a,
+      const std::optional<at::Tensor>& down_b, double scale, const ExpertOptions* options) {
     const ExpertRows rows = sort_by_expert(expert_ids, up.size(0));
     const ExpertLora lora{or_none(up_a), or_none(up_b), or_none(down_a), or_none(down_b), scale};
-    const ExpertProducts products({up, or_none(up_bias), down, or_none(down_bias), lora}, *options,
-                                  rows);
+    const ExpertProducts products(
+        {up, or_none(up_bias), down, or_none(down_bias), lora, or_none(gate)}, *options, rows);
     const auto [raised, out] = products.forward(x, row_weights(weights, rows, x.scalar_type()));
     context->save_for_backward({x, weights, up, or_none(up_bias), down, or_none(down_bias), raised,
                                 rows.token, rows.choice, rows.row, lora.up_a, lora.up_b,
-                                lora.down_a, lora.down_b});
+                                lora.down_a, lora.down_b, or_none(gate)});
     context->saved_data["begins"] = rows.begins;
     context->saved_data["scale"] = scale;
     save_options(context, *options);
@@ -371,7 +407,7 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     const at::Tensor& weights = saved[1];
     const ExpertLora lora{saved[10], saved[11], saved[12], saved[13],
                           context->saved_data["scale"].toDouble()};
-    const ExpertWeights experts{saved[2], saved[3], saved[4], saved[5], lora};
+    const ExpertWeights experts{saved[2], saved[3], saved[4], saved[5], lora, saved[14]};
     const ExpertRows rows{saved[7], saved[8], saved[9],
                           context->saved_data["begins"].toIntVector()};
     const ExpertOptions options = saved_options(context);
@@ -385,10 +421,10 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
                                      : at::Tensor(),
         context->needs_input_grad(2) ? at::empty_like(weight) : at::Tensor(),
         {wanted(3, experts.up), wanted(5, experts.up_bias), wanted(4, experts.down),
-         wanted(6, experts.down_bias), lora_gradients(lora, rows)}};
+         wanted(6, experts.down_bias), lora_gradients(lora, rows), wanted(5, experts.gate)}};
     ExpertProducts(experts, options, rows)
         .backward({x, saved[6], weight, gradients[0].contiguous()}, to);
-    tensor_list result(13);
+    tensor_list result(14);
     if (to.rows.defined()) result[0] = sum_choices(to.rows, rows);
     if (to.weight.defined()) {
       result[2] = at::zeros({weights.numel()}, weights.options())
@@ -397,12 +433,13 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     }
     result[3] = to.experts.up;
     result[4] = to.experts.down;
-    result[5] = to.experts.up_bias;
-    result[6] = to.experts.down_bias;
-    result[7] = to.experts.lora.up_a;
-    result[8] = to.experts.lora.up_b;
-    result[9] = to.experts.lora.down_a;
-    result[10] = to.experts.lora.down_b;
+    result[5] = to.experts.gate;
+    result[6] = to.experts.up_bias;
+    result[7] = to.experts.down_bias;
+    result[8] = to.experts.lora.up_a;
+    result[9] = to.experts.lora.up_b;
+    result[10] = to.experts.lora.down_a;
+    result[11] = to.experts.lora.down_b;
     return result;
   }
 
@@ -435,7 +472,8 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     context->saved_data["is_clamped"] = options.is_clamped;
     context->saved_data["alpha"] = options.alpha;
     context->saved_data["limit"] = options.limit;
-    context->saved_data["gate_limit"] = options.gate_limit;
+    context->saved_data["gate_bound"] = options.bounds.gate;
+    context->saved_data["up_bound"] = options.bounds.up;
   }
 
   static ExpertOptions saved_options(AutogradContext* context) {
@@ -446,7 +484,7 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
             data["is_clamped"].toBool(),
             data["alpha"].toDouble(),
             data["limit"].toDouble(),
-            data["gate_limit"].toDouble()};
+            {data["gate_bound"].toDouble(), data["up_bound"].toDouble()}};
   }
 };
 
@@ -460,9 +498,10 @@ at::Tensor expert_mlp(const at::Tensor& x, const at::Tensor& expert_ids, const a
                       const ExpertWeights& experts, const ExpertOptions& options) {
   const ExpertLora& lora = experts.lora;
   AM_CHECK(experts.up_bias.defined() == experts.down_bias.defined());
+  AM_CHECK(!experts.gate.defined() || !(experts.up_bias.defined() || options.is_transposed));
   AM_CHECK(!lora.is_there() || !(experts.up.requires_grad() || experts.down.requires_grad()),
            "experts under adapters are frozen");
-  return ExpertMlp::apply(x, expert_ids, weights, experts.up, experts.down,
+  return ExpertMlp::apply(x, expert_ids, weights, experts.up, experts.down, optional(experts.gate),
                           optional(experts.up_bias), optional(experts.down_bias),
                           optional(lora.up_a), optional(lora.up_b), optional(lora.down_a),
                           optional(lora.down_b), lora.scale, &options);
@@ -471,6 +510,12 @@ at::Tensor expert_mlp(const at::Tensor& x, const at::Tensor& expert_ids, const a
 at::Tensor expert_mlp_reference(const at::Tensor& x, const at::Tensor& expert_ids,
                                 const at::Tensor& weights, const ExpertWeights& experts,
                                 const ExpertOptions& options) {
+  if (experts.gate.defined()) {
+    ExpertWeights joined = experts;
+    joined.up = at::cat({experts.gate, experts.up}, 1);
+    joined.gate = at::Tensor();
+    return expert_mlp_reference(x, expert_ids, weights, joined, options);
+  }
   const ExpertLora& lora = experts.lora;
   const auto product = [&](const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias,
                            const at::Tensor& a, const at::Tensor& b, int64_t e) {
@@ -488,7 +533,7 @@ at::Tensor expert_mlp_reference(const at::Tensor& x, const at::Tensor& expert_id
       if (tokens.size(0) == 0) continue;
       const at::Tensor raised =
           product(x.index_select(0, tokens), experts.up, experts.up_bias, lora.up_a, lora.up_b, e);
-      const at::Tensor bounded = bounded_gate_up(raised, options.gate_limit);
+      const at::Tensor bounded = bounded_gate_up(raised, options.bounds);
       const int64_t half = raised.size(1) / 2;
       const at::Tensor result =
           product(options.is_clamped || !options.is_gated

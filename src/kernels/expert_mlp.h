@@ -16,8 +16,7 @@ struct ExpertOptions {
   bool is_clamped = false;
   double alpha = 1.702;
   double limit = 7.0;
-  /// DeepSeek V4: gate and up are bounded before the activation (bounded_gate_up); 0: they are not.
-  double gate_limit = 0;
+  GateBounds bounds = {};  ///< of gate and up before the activation (bounded_gate_up)
 };
 
 /// Low-rank adapters of E experts: each product of an expert adds scale * (input A^T) B^T.
@@ -38,6 +37,8 @@ struct ExpertWeights {
   at::Tensor down;       ///< [E, D, I]; [E, I, D] when transposed
   at::Tensor down_bias;  ///< [E, D] or undefined
   ExpertLora lora = {};  ///< undefined tensors: none; else the weights are frozen
+  /// [E, I, D], of gates that lie apart: `up` is [E, I, D] then. Not transposed, without biases.
+  at::Tensor gate = {};
 };
 
 /// x [T, D]; expert_ids [T, k] int64, -1 for none; weights [T, k] float32 or x's dtype. Returns [T,

@@ -74,7 +74,8 @@ int64_t ExpertSizes::kept() const {
   const int64_t e = tokens_.element_size;
   const int64_t router =
       tokens_.num_tokens * (config_.n_routed_experts * 4 + k * (is_split() ? 16 : 16 + e));
-  const int64_t shared = tokens_.num_tokens * config_.shared_inner_dim() * 3 * e;
+  const int64_t num_shared = config_.shared_gate_bounds.are_there() ? 5 : 3;  // with the bounded
+  const int64_t shared = tokens_.num_tokens * config_.shared_inner_dim() * num_shared * e;
   const int64_t order = num_choices_ * 16 + num_rows_ * k * 8;
   const int64_t travelled = is_split() ? rows(config_.expert_dim() + k) + num_rows_ * 8 : 0;
   // Where tokens travel, experts keep those that arrived instead of the first projection's output.

@@ -38,7 +38,7 @@ class ExpertSizes final {
   /// Bytes of the choices that are computed at once, `dim` numbers each.
   int64_t some_choices(int64_t dim) const;
 
-  const MoEConfig& config_;
+  MoEConfig config_;
   ExpertTokens tokens_;
   int64_t num_own_ = 0;      ///< tokens of which this rank sends copies
   int64_t num_rows_ = 0;     ///< rows that reach this rank's experts; as many are sent

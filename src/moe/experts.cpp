@@ -15,7 +15,7 @@ kernels::ExpertOptions kernel_options(const MoEConfig& config) {
   options.is_transposed = config.are_experts_transposed;
   options.alpha = config.activation_alpha;
   options.limit = config.activation_limit;
-  options.gate_limit = config.gate_limit;
+  options.bounds = config.gate_bounds;
   switch (config.expert_activation) {
     case ExpertActivation::kSwiglu:
       options.activation = kernels::Activation::kSilu;
@@ -41,12 +41,14 @@ Experts::Experts(const MoEConfig& config, at::ScalarType dtype)
     sizes.insert(sizes.begin(), config.n_routed_experts);
     return register_parameter(name, tensor::placeholder(sizes, dtype));
   };
-  const std::string up = config.is_gated() ? "gate_up_proj" : "up_proj";
-  const int64_t width = config.expert_width();
+  const bool is_apart = config.are_gates_apart;
+  const std::string up = config.is_gated() && !is_apart ? "gate_up_proj" : "up_proj";
+  const int64_t width = is_apart ? config.moe_inter_dim : config.expert_width();
   const bool is_transposed = config.are_experts_transposed;
   const auto matrix = [&](int64_t out, int64_t in) {
     return is_transposed ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in};
   };
+  if (is_apart) weights_.gate = add("gate_proj", matrix(width, config.expert_dim()));
   weights_.up = add(up, matrix(width, config.expert_dim()));
   if (config.expert_bias) weights_.up_bias = add(up + "_bias", {width});
   weights_.down = add("down_proj", matrix(config.expert_dim(), config.moe_inter_dim));
@@ -72,6 +74,7 @@ at::Tensor Experts::forward(const nn::DispatchedTokens& tokens) const {
     const nn::ProductDtype& narrowed = product_dtype_;
     kernels::ExpertWeights weights{narrowed.of(weights_.up), narrowed.of(weights_.up_bias),
                                    narrowed.of(weights_.down), narrowed.of(weights_.down_bias)};
+    weights.gate = narrowed.of(weights_.gate);
     if (weights_.lora.is_there()) weights.lora = adapters(weights.up.scalar_type());
     return nn::TensorList{kernels::expert_mlp(narrowed.of(in[0]), ids, in[1], weights, options_)};
   })[0];

@@ -20,10 +20,10 @@ struct ExpertLoraOptions {
 };
 
 /// The routed experts of a layer (or those on this rank), one tensor per matrix. Parameters:
-/// gate_up_proj [E, 2 I, D] (rows of gate, then of up; up_proj [E, I, D] without a gate),
-/// gate_up_proj_bias [E, 2 I], down_proj [E, D, I], down_proj_bias [E, D]. If the family stores
-/// them so (GPT-OSS), matrices are [E, in, out] and gate and up alternate. Sharding may make it a
-/// unit.
+/// gate_up_proj [E, 2 I, D] (rows of gate, then of up; up_proj [E, I, D] without a gate;
+/// gate_proj and up_proj [E, I, D] where a family's files have them apart), gate_up_proj_bias
+/// [E, 2 I], down_proj [E, D, I], down_proj_bias [E, D]. If the family stores them so (GPT-OSS),
+/// matrices are [E, in, out] and gate and up alternate. Sharding may make it a unit.
 class Experts final : public torch::nn::Module,
                       public nn::HookedModule,
                       public nn::MultiplyingModule {

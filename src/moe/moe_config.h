@@ -55,10 +55,11 @@ struct MoEConfig {
   ExpertActivation expert_activation = ExpertActivation::kSwiglu;
   bool expert_bias = false;
   bool are_experts_transposed = false;  ///< stored [E, in, out]
+  bool are_gates_apart = false;         ///< gates [E, I, D] lie apart from up (Step 3.5)
   double activation_alpha = 1.702;
   double activation_limit = 7.0;
-  double gate_limit = 0;  ///< DeepSeek V4's swiglu_limit: of kernels::bounded_gate_up, also in the
-                          ///< shared MLP; 0: none
+  kernels::GateBounds gate_bounds = {};         ///< of routed experts' gated activation
+  kernels::GateBounds shared_gate_bounds = {};  ///< of the shared MLP's
 
   bool shared_expert_bias = false;      ///< biases of the shared MLP
   bool shared_expert_gate = false;      ///< the shared MLP's result is multiplied by a sigmoid gate

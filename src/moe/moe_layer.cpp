@@ -24,7 +24,7 @@ MoELayer::MoELayer(const MoEConfig& config, const std::string& name, at::ScalarT
                                                .activation = config.shared_expert_activation,
                                                .is_gated = config.is_gated(),
                                                .has_bias = config.shared_expert_bias,
-                                               .gate_limit = config.gate_limit},
+                                               .gate_bounds = config.shared_gate_bounds},
                                 dtype));
   if (config.shared_expert_gate) {
     shared_expert_gate_ =

@@ -11,7 +11,7 @@ Mlp::Mlp(const MlpOptions& options, at::ScalarType dtype)
       is_gated_(options.is_gated),
       gate_scale_(options.gate_scale),
       output_scale_(options.output_scale),
-      gate_limit_(options.gate_limit) {
+      gate_bounds_(options.gate_bounds) {
   const int num_parts = is_gated_ ? 2 : 1;
   up_proj_ = register_module(
       is_gated_ ? "gate_up_proj" : "up_proj",
@@ -37,7 +37,7 @@ at::Tensor Mlp::forward(const at::Tensor& x) const {
     const std::vector<at::Tensor> parts = up.chunk(2, -1);
     up = at::cat({parts[0] * gate_scale_, parts[1]}, -1);
   }
-  if (is_gated_) up = kernels::bounded_gate_up(up, gate_limit_);
+  if (is_gated_) up = kernels::bounded_gate_up(up, gate_bounds_);
   const at::Tensor out = down_proj_->forward(is_gated_ ? kernels::gated_activation(up, activation_)
                                                        : kernels::activate(up, activation_));
   return output_scale_ == 1.0 ? out : out * output_scale_;

@@ -18,7 +18,7 @@ struct MlpOptions {
   bool is_transposed = false;  ///< weights are stored [in, out]
   double gate_scale = 1.0;     ///< of gate(x), before the activation
   double output_scale = 1.0;
-  double gate_limit = 0;  ///< of kernels::bounded_gate_up; 0: none
+  kernels::GateBounds gate_bounds = {};
 };
 
 /// down(act(gate(x)) * up(x)) with gate and up as the rows of gate_up_proj, or down(act(up(x))),
@@ -35,7 +35,7 @@ class Mlp final : public torch::nn::Module {
   bool is_gated_;
   double gate_scale_;
   double output_scale_;
-  double gate_limit_;
+  kernels::GateBounds gate_bounds_;
   std::shared_ptr<Linear> up_proj_;  ///< "gate_up_proj" when gated
   std::shared_ptr<Linear> down_proj_;
 };

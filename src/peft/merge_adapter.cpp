@@ -128,15 +128,18 @@ class MergedSource final : public checkpoint::TensorSource {
     bool is_transposed;  // matrices are [in, out]
     int64_t first_row;   // of the tensor, among the rows of all matrices
     double scale;
+    int64_t first_in_matrix = 0;  // of the tensor's rows, in each expert's matrix
+    int64_t rows_of_expert = 0;   // the tensor's; 0: all of a matrix
   };
 
   static at::Tensor merged(const ExpertUpdate& update, at::Tensor rows, int64_t begin) {
-    const int64_t height = update.is_transposed ? update.a.size(2) : update.b.size(1);
+    const int64_t whole = update.is_transposed ? update.a.size(2) : update.b.size(1);
+    const int64_t height = update.rows_of_expert > 0 ? update.rows_of_expert : whole;
     for (int64_t done = 0; done < rows.size(0);) {
       const int64_t row = update.first_row + begin + done;
       const int64_t expert = row / height;
-      const int64_t in_matrix = row % height;
-      const int64_t count = std::min(height - in_matrix, rows.size(0) - done);
+      const int64_t count = std::min(height - row % height, rows.size(0) - done);
+      const int64_t in_matrix = update.first_in_matrix + row % height;
       at::Tensor left = update.b.select(0, expert);  // [out, r]
       at::Tensor right = update.a.select(0, expert);
       if (update.is_transposed) std::tie(left, right) = std::pair(right.t(), left.t());
@@ -216,6 +219,7 @@ class MergedSource final : public checkpoint::TensorSource {
     for (const tensor::ParameterPart& part : base_parts) {
       const bool is_under = is_down ? part.parameter == module + ".down_proj"
                                     : part.parameter == module + ".gate_up_proj" ||
+                                          part.parameter == module + ".gate_proj" ||
                                           part.parameter == module + ".up_proj";
       if (!is_under) continue;
       const auto name = checkpoint::find_name(base_, part.name);
@@ -228,6 +232,12 @@ class MergedSource final : public checkpoint::TensorSource {
       const bool is_stacked = part.shape.size() == 3 || stored != *name;
       expert_updates_[stored] = {factors.a, factors.b, factors.is_transposed,
                                  is_stacked ? 0 : part.row_begin, factors.scale};
+      const int64_t width = factors.b.size(1);
+      const bool may_be_half = !is_down && !factors.is_transposed && part.shape.size() == 3;
+      if (!may_be_half || part.shape[1] == width) continue;
+      ExpertUpdate& half = expert_updates_[stored];  // the gate's rows come before up's
+      half.rows_of_expert = part.shape[1];
+      half.first_in_matrix = part.parameter.ends_with(".up_proj") ? width - part.shape[1] : 0;
     }
   }
 

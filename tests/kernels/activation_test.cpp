@@ -1,5 +1,7 @@
 #include "kernels/activation.h"
 
+#include <cmath>
+
 #include "kernels/differentiation.h"
 #include "kernels/reference.h"
 
@@ -44,14 +46,29 @@ TEST(GatedActivation, MatchesThePlainPathNearZeroAndFarOut) {
 TEST(BoundedGateUp, CutsTheGateFromAboveAndTheOtherOnBothSides) {
   const at::Tensor x = at::tensor({-3.0, 0.5, 3.0, -3.0, 0.5, 3.0}, at::kDouble).view({1, 6});
   const at::Tensor bounded = at::tensor({-3.0, 0.5, 1.0, -1.0, 0.5, 1.0}, at::kDouble).view({1, 6});
-  EXPECT_TRUE(at::equal(bounded_gate_up(x, 1.0), bounded));
-  EXPECT_TRUE(at::equal(bounded_gate_up(x, 0), x));
+  EXPECT_TRUE(at::equal(bounded_gate_up(x, {1, 1}), bounded));
+  EXPECT_TRUE(at::equal(bounded_gate_up(x, {}), x));
   const at::Tensor d = at::arange(1, 7, at::kDouble).view({1, 6});
   const at::Tensor passed = at::tensor({1.0, 2.0, 0.0, 0.0, 5.0, 0.0}, at::kDouble).view({1, 6});
-  EXPECT_TRUE(at::equal(bounded_gate_up_backward(d, x, 1.0), passed));
+  EXPECT_TRUE(at::equal(bounded_gate_up_backward(d, x, {1, 1}), passed));
   const at::Tensor leaf = x.clone().requires_grad_();
-  (bounded_gate_up(leaf, 1.0) * d).sum().backward();
+  (bounded_gate_up(leaf, {1, 1}) * d).sum().backward();
   EXPECT_TRUE(at::equal(leaf.grad(), passed));
+}
+
+TEST(BoundedGateUp, BoundsBehindSiluAreThoseOfItsResult) {
+  EXPECT_EQ(bounds_behind_silu(0), GateBounds());
+  for (const double limit : {1e-3, 0.3, 1.0, 2.5, 7.0, 16.0, 1e3}) {
+    const GateBounds bounds = bounds_behind_silu(limit);
+    EXPECT_EQ(bounds.up, limit);
+    EXPECT_NEAR(bounds.gate / (1 + std::exp(-bounds.gate)) / limit, 1, 1e-15) << limit;
+  }
+  const at::Tensor x = Numbers(5).normal({40, 42}).to(at::kDouble) * 3;
+  const at::Tensor found =
+      gated_activation(bounded_gate_up(x, bounds_behind_silu(0.7)), Activation::kSilu);
+  const at::Tensor gate = at::silu(x.narrow(1, 0, 21)).clamp_max(0.7);
+  EXPECT_LE((found - gate * x.narrow(1, 21, 21).clamp(-0.7, 0.7)).abs().max().item<double>(),
+            1e-15);
 }
 
 TEST(GatedActivation, TakesNoRows) {

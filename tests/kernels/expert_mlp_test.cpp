@@ -82,7 +82,34 @@ TEST(ExpertMlp, MatchesThePlainPathWithTransposedWeightsAndClampedGate) {
 }
 
 TEST(ExpertMlp, MatchesThePlainPathWithBoundedGates) {
-  expect_as_reference({.gate_limit = 0.8}, false);
+  expect_as_reference({.bounds = {0.8, 0.8}}, false);
+}
+
+/// The same matrices, gates apart from what they multiply: inputs x, weights, gate, up and down.
+Operation with_gates_apart(Mlp mlp, const at::Tensor& ids, const ExpertOptions& options) {
+  return [=](const Tensors& in) {
+    ExpertWeights experts{in[3], {}, in[4], {}};
+    experts.gate = in[2];
+    return Tensors{mlp(in[0], ids, in[1], experts, options)};
+  };
+}
+
+TEST(ExpertMlp, MatchesThePlainPathWithGatesApart) {
+  const Shape shape;
+  const at::Tensor ids = chosen_experts(shape);
+  const Tensors joined = expert_inputs(shape, {}, false);
+  const Tensors in{joined[0], joined[1], joined[2].narrow(1, 0, shape.inner).contiguous(),
+                   joined[2].narrow(1, shape.inner, shape.inner).contiguous(), joined[3]};
+  for (const ExpertOptions& options : {ExpertOptions{}, ExpertOptions{.bounds = {0.9, 0.6}}}) {
+    expect_fused_as_close(with_gates_apart(expert_mlp, ids, options),
+                          with_gates_apart(expert_mlp_reference, ids, options), in);
+  }
+  EXPECT_LE((with_gates_apart(expert_mlp, ids, {})(in)[0] - with(expert_mlp, ids, {})(joined)[0])
+                .abs()
+                .max()
+                .item<double>(),
+            1e-5);
+  expect_same_on_two_threads(with_gates_apart(expert_mlp, ids, {}), in);
 }
 
 /// Inputs: x, weights and the adapters' four factors; the experts' own weights are frozen.
@@ -133,6 +160,27 @@ TEST(ExpertMlp, AdaptersMatchThePlainPath) {
                           with_adapters(expert_mlp_reference, ids, options, inputs.frozen),
                           inputs.trained);
   }
+}
+
+TEST(ExpertMlp, AdaptersOfGatesApartAreThoseOfJoinedOnes) {
+  const Shape shape;
+  const at::Tensor ids = chosen_experts(shape);
+  const AdaptedInputs inputs = adapted_inputs(shape, {}, false);
+  const auto apart = [&](Mlp mlp) {
+    return [=, frozen = inputs.frozen](const Tensors& in) {
+      const at::Tensor up = frozen[0].to(in[0].scalar_type());
+      ExpertWeights experts{up.narrow(1, shape.inner, shape.inner).contiguous(),
+                            {},
+                            frozen[1].to(in[0].scalar_type()),
+                            {}};
+      experts.gate = up.narrow(1, 0, shape.inner).contiguous();
+      experts.lora = {in[2], in[3], in[4], in[5], 1.5};
+      return Tensors{mlp(in[0], ids, in[1], experts, ExpertOptions{})};
+    };
+  };
+  expect_fused_as_close(apart(expert_mlp),
+                        with_adapters(expert_mlp_reference, ids, {}, inputs.frozen),
+                        inputs.trained);
 }
 
 TEST(ExpertMlp, AdaptersAreTheSameOnTwoThreads) {

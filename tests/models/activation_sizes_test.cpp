@@ -167,6 +167,52 @@ TEST(ActivationSizes, ABoundOfQueriesKeysAndValuesKeepsThem) {
   expect_planned_block("olmo_clip_tied");
 }
 
+/// The golden Step 3.5 wider, with `num_layers` layers that slide, all of experts or all dense.
+Json step_config(int64_t num_layers, bool has_experts) {
+  Json config = state_config("step3p5", "sliding_attention", num_layers);
+  config["intermediate_size"] = int64_t{160};
+  config["moe_layers_enum"] = std::string(has_experts ? "0,1,2,3,4,5" : "")
+                                  .substr(0, static_cast<size_t>(2 * num_layers - 1));
+  config["rope_theta"] = Json(1e4);
+  for (const char* key : {"partial_rotary_factors", "swiglu_limits", "swiglu_limits_shared"}) {
+    config.erase(key);
+  }
+  return config;
+}
+
+TEST(ActivationSizes, LayersKeepWhatTheirOwnHeadsAndTheGatesOfTheseNeed) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const bool is_plain : {false, true}) {
+      const CountedBytes few = count_bytes(step_config(2, false), dtype, false, is_plain);
+      const CountedBytes many = count_bytes(step_config(6, false), dtype, false, is_plain);
+      const double block = static_cast<double>(many.kept - few.kept) / 4;
+      EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02)
+          << (is_plain ? "plain " : "") << dtype << " " << block;
+    }
+  }
+}
+
+/// Bounds of routed experts are made again in backward, those of MLPs and shared experts kept.
+TEST(ActivationSizes, BoundsOfGatedActivationsAreKept) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const bool has_experts : {false, true}) {
+      const auto count = [&](int64_t num_layers, double limit) {
+        Json config = step_config(num_layers, has_experts);
+        for (const char* key : {"swiglu_limits", "swiglu_limits_shared"}) {
+          config[key] = Json(Json::Array(static_cast<size_t>(num_layers), Json(limit)));
+        }
+        return count_bytes(config, dtype, false, false);
+      };
+      const CountedBytes with = count(6, 0.5);
+      const CountedBytes without = count(6, 0);
+      const int64_t counted = (with.kept - count(2, 0.5).kept) - (without.kept - count(2, 0).kept);
+      const int64_t planned = with.planned.block_kept - without.planned.block_kept;
+      EXPECT_NEAR(static_cast<double>(planned) / static_cast<double>(counted) * 4, 1.0, 0.02)
+          << dtype << " " << has_experts << " " << planned << " " << counted;
+    }
+  }
+}
+
 class StateSizesTest : public testing::TestWithParam<std::pair<const char*, at::ScalarType>> {};
 
 TEST_P(StateSizesTest, LayersKeepWhatIsPlannedAndNeedAboutThat) {

@@ -592,6 +592,132 @@ TEST(TowerConfigTest, TheWholeSaysWhetherTheHeadIsTied) {
   EXPECT_TRUE(has_head(config));
 }
 
+const decoder::DecoderConfig& options_of(const CausalLM& model) {
+  return dynamic_cast<const decoder::DecoderModel&>(model).config();
+}
+
+/// Each layer's attention: heads, heads of keys, window, rope.
+std::string attention_of_layers(const Json& config) {
+  const auto model = build_causal_lm(config, at::kFloat);
+  const decoder::DecoderConfig& options = options_of(*model);
+  std::vector<std::string> texts;
+  for (const decoder::LayerOptions& layer : options.layers) {
+    texts.push_back(cat(options.heads_of(layer), "/", options.kv_heads_of(layer), " ", layer.window,
+                        " ", layer.rope));
+  }
+  return join(texts, ", ");
+}
+
+/// "e" for a layer of experts, "d" for a dense one.
+std::string experts_of_layers(const Json& config) {
+  const auto model = build_causal_lm(config, at::kFloat);
+  std::string kinds;
+  for (const auto& layer : options_of(*model).layers) kinds += layer.is_moe ? 'e' : 'd';
+  return kinds;
+}
+
+TEST(StepConfigTest, EachLayerHasTheHeadsWindowAndRotationOfItsKind) {
+  Json config = config_of("step3p5");
+  EXPECT_EQ(attention_of_layers(config), "4/2 0 0, 6/2 7 1, 6/2 7 1, 4/2 0 0");
+  const auto model = build_causal_lm(config, at::kFloat);
+  const auto& ropes = options_of(*model).ropes;
+  ASSERT_EQ(ropes.size(), 2);
+  EXPECT_EQ(ropes[0].theta, 50000);
+  EXPECT_EQ(ropes[0].rotary_dim, 8);
+  EXPECT_EQ(ropes[0].type, nn::RopeType::kLlama3);
+  EXPECT_EQ(ropes[1].theta, 10000);
+  EXPECT_EQ(ropes[1].rotary_dim, 16);
+  EXPECT_EQ(ropes[1].type, nn::RopeType::kDefault);
+  config.erase("yarn_only_types");
+  EXPECT_EQ(options_of(*build_causal_lm(config, at::kFloat)).ropes[1].type, nn::RopeType::kLlama3);
+  EXPECT_EQ(attention_of_layers(config_of("step3p5_softmax")),
+            "4/2 0 0, 6/3 32 1, 6/3 32 -1, 4/2 0 1");
+  EXPECT_EQ(attention_of_layers(config_of("step3p5_no_bias_padding")),
+            "4/2 0 0, 4/2 8 0, 4/2 8 0, 4/2 0 0");
+  EXPECT_EQ(model->dims().num_heads, 2);  // what divides 4 and 6
+}
+
+TEST(StepConfigTest, LayersOfExpertsAreNamedInSeveralWays) {
+  Json config = config_of("step3p5");
+  const auto with = [&](const Json& value) {
+    config["moe_layers_enum"] = value;
+    return experts_of_layers(config);
+  };
+  EXPECT_EQ(with("1,3"), "dede");
+  EXPECT_EQ(with(" 0, 2 ,"), "eded");
+  EXPECT_EQ(with(Json(Json::Array{Json(int64_t{1}), Json(int64_t{4})})), "dedd");  // 4: behind
+  EXPECT_EQ(with(Json(int64_t{2})), "dded");
+  EXPECT_EQ(with(Json()), "deee");
+  config.erase("moe_layers_enum");
+  EXPECT_EQ(experts_of_layers(config), "ddde");
+}
+
+TEST(StepConfigTest, BoundsAreOfTheirLayersAlone) {
+  const auto model = build_causal_lm(config_of("step3p5"), at::kFloat);
+  const auto& layers = options_of(*model).layers;
+  std::string experts, mlps;
+  for (const auto& layer : layers) {
+    experts += cat(layer.expert_bounds.up, " ");
+    mlps += cat(layer.mlp_bounds.up, " ");
+  }
+  EXPECT_EQ(experts, "0 0 0.4 0 ");
+  EXPECT_EQ(mlps, "0.3 0 0 0.5 ");
+}
+
+TEST(StepConfigTest, TensorsBehindTheLastLayerAreKept) {
+  EXPECT_EQ(build_causal_lm(config_of("step3p5"), at::kFloat)->kept_prefixes(),
+            (std::vector<std::string>{"model.layers.4.", "model.layers.5."}));
+  EXPECT_TRUE(build_causal_lm(config_of("step3p5"), at::kFloat)->stand_ins().empty());
+}
+
+TEST(StepConfigTest, SaysWhatIsWrong) {
+  const auto problems = [](const char* key, const Json& value) {
+    Json config = config_of("step3p5");
+    config[key] = value;
+    return problems_of(config);
+  };
+  EXPECT_EQ(problems_of(config_of("step3p5")), "");
+  EXPECT_EQ(problems("num_attention_groups", Json(int64_t{3})),
+            "num_attention_groups 3 does not divide num_attention_heads 4");
+  EXPECT_EQ(problems("num_attention_groups", Json()), "num_attention_groups is missing");
+  EXPECT_EQ(problems("layer_types", Json(Json::Array{Json("full_attention")})),
+            "layer_types has 1 entries for num_hidden_layers 4");
+  EXPECT_EQ(
+      problems("layer_types", Json(Json::Array(4, Json("linear_attention")))),
+      "layer_types holds \"linear_attention\"; known here: full_attention, sliding_attention");
+  EXPECT_EQ(problems("swiglu_limits", Json(Json::Array(4, Json(-1.0)))),
+            "swiglu_limits has -1.0; a bound is at least 0, which is none");
+  EXPECT_EQ(problems("moe_layers_enum", "1,x"),
+            "moe_layers_enum must be layer numbers, e.g. [3, 4] or \"3,4\", not \"1,x\"");
+  EXPECT_EQ(problems("moe_layers_enum", "1,6"), "moe_layers_enum names layer 6; there are 6");
+  EXPECT_EQ(problems("moe_router_activation", "tanh"),
+            "moe_router_activation 'tanh' is not known here; known: sigmoid, softmax\n"
+            "use_moe_router_bias is for sigmoid scores (moe_router_activation)");
+  EXPECT_EQ(problems("moe_router_activation", "softmax"),
+            "use_moe_router_bias is for sigmoid scores (moe_router_activation)");
+  EXPECT_EQ(problems("tie_word_embeddings", Json(true)),
+            "tie_word_embeddings is true; this family has a head of its own");
+  EXPECT_EQ(problems("hidden_act", "gelu_pytorch_tanh"),
+            "hidden_act is not silu, which this family's MLPs have");
+  EXPECT_EQ(problems("attention_bias", Json(true)),
+            "attention_bias true is not built in this version");
+  EXPECT_EQ(problems("zero_centered", Json(false)),
+            "zero_centered false is not built in this version");
+  EXPECT_EQ(problems("rope_theta", Json(Json::Array{Json(1e4)})),
+            "rope_theta has 1 entries for num_hidden_layers 4");
+  Json other = Json::object();
+  other["num_attention_heads"] = Json(int64_t{5});
+  other["head_dim"] = Json(int64_t{8});
+  EXPECT_EQ(problems("attention_other_setting", other),
+            "attention_other_setting.num_attention_groups 2 does not divide num_attention_heads 5\n"
+            "attention_other_setting.head_dim is not the 16 of the other layers");
+  Json nested = Json::object();
+  nested["full_attention"] = Json::object();
+  EXPECT_EQ(problems("rope_parameters", nested),
+            "rope_parameters is by layer type; this family's files have rope_theta, "
+            "partial_rotary_factors and rope_scaling");
+}
+
 TEST(Ministral3ConfigTest, AHeadDimOfNullIsTheHiddenSizeByHeads) {
   Json config = config_of("ministral3");
   config["head_dim"] = Json();

@@ -430,6 +430,22 @@ TEST(Flops, AHybridOfBothInEachLayerCountsBoth) {
                    6 * 2 * 128 * (2 * (attention + mlp + mamba) + head));
 }
 
+TEST(Flops, StepCountsEachLayersHeadsAndWindowByUpstreamsFormula) {
+  const Json golden = Json::parse_file(test::golden_file("step3p5", "config.json"));
+  EXPECT_DOUBLE_EQ(models::training_flops(golden)(2, 128), 128681472.0);
+  Json released = Json::parse(R"({"model_type": "step3p5", "vocab_size": 128896,
+      "hidden_size": 4096, "intermediate_size": 11264, "num_hidden_layers": 45,
+      "num_attention_heads": 64, "num_attention_groups": 8, "sliding_window": 512,
+      "attention_other_setting": {"num_attention_heads": 96, "num_attention_groups": 8}})",
+                              "config");
+  Json::Array kinds;
+  for (int i = 0; i < 45; ++i) {
+    kinds.emplace_back(i % 4 == 0 ? "full_attention" : "sliding_attention");
+  }
+  released["layer_types"] = Json(kinds);
+  EXPECT_DOUBLE_EQ(models::training_flops(released)(1, 4096), 299468108857344.0);
+}
+
 TEST(Flops, KimiCountsEachLayerByItsKind) {
   const double delta = 32 * (91 + 24) + (192 + 192) + 72 * 3 + 4 * 24 * 8;
   const double latent = 32 * 56 + 32 * 20 + 12 * 64 + 40 * 32 + 64 * 4 * 24;

@@ -199,7 +199,9 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "dots1",
                              "cohere_qk_norm",
                              "phi_qk_layernorm",
-                             "granitemoeshared"}) {
+                             "granitemoeshared",
+                             "step3p5",
+                             "step3p5_softmax"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);

@@ -115,12 +115,12 @@ const std::vector<std::string> kFamilies = {
     "qwen2_moe",          "ernie4_5_moe",  "bailing_moe_v2", "mistral4",       "deepseek_v32",
     "glm_moe_dsa_shared", "kimi_linear",   "hunyuan_v1_moe", "deepseek_v4",    "olmoe_clip_padding",
     "deepseek_v2",        "dots1",         "hy_v3_biases",   "granitemoe",     "granitemoeshared",
-    "nemotron_h_latent"};
+    "nemotron_h_latent",  "step3p5",       "step3p5_softmax"};
 /// Those whose attention is split over tensor-parallel ranks.
 const std::vector<std::string> kSplitFamilies = {
-    "qwen3_moe",           "mixtral",        "glm4_moe",        "hy_v3", "qwen2_moe",
-    "ernie4_5_moe",        "bailing_moe_v2", "hunyuan_v1_moe",  "dots1", "hy_v3_biases",
-    "ernie4_5_moe_biases", "granitemoe",     "granitemoeshared"};
+    "qwen3_moe",           "mixtral",        "glm4_moe",         "hy_v3",  "qwen2_moe",
+    "ernie4_5_moe",        "bailing_moe_v2", "hunyuan_v1_moe",   "dots1",  "hy_v3_biases",
+    "ernie4_5_moe_biases", "granitemoe",     "granitemoeshared", "step3p5"};
 
 TEST(ExpertModelsTest, AHeadOfItsOwnPrecisionComputesInIt) {
   comm::expect_ranks(2, [](comm::World& world) {

@@ -69,26 +69,29 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
       qkv_clip_(config.qkv_clip),
       is_rope_interleaved_(config.is_rope_interleaved),
       has_gate_(config.has_attention_gate),
-      num_all_heads_(config.num_heads),
+      has_head_gates_(config.has_head_gates),
+      num_all_heads_(config.heads_of(layer_)),
       core_(nn::make_local_attention_core()) {
-  options_.num_heads = config.num_heads;
-  options_.num_kv_heads = config.num_kv_heads;
+  options_.num_heads = num_all_heads_;
+  options_.num_kv_heads = config.kv_heads_of(layer_);
   options_.head_dim = config.head_dim;
   options_.norm = {config.norm_eps, config.norm == NormKind::kRmsPlusOne};
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t kv_size = config.num_kv_heads * config.head_dim;
-  std::vector<int64_t> groups = {config.q_rows(), kv_size, kv_size};
+  const int64_t q_size = options_.num_heads * config.head_dim;
+  const int64_t kv_size = options_.num_kv_heads * config.head_dim;
+  std::vector<int64_t> groups = {config.q_rows(layer_), kv_size, kv_size};
+  if (has_head_gates_) groups.push_back(config.gate_rows(layer_));
   if (is_qkv_by_head_) groups.clear();  // runs of heads are runs of rows
   if (config.has_attention_sinks) {
-    sinks_ = register_parameter("sinks", tensor::placeholder({config.num_heads}, dtype));
+    sinks_ = register_parameter("sinks", tensor::placeholder({options_.num_heads}, dtype));
   }
   qkv_proj_ = register_module(
-      "qkv_proj", std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
-                                                                 .out_features = config.qkv_rows(),
-                                                                 .has_bias = config.has_qkv_bias,
-                                                                 .is_transposed = config.is_conv1d,
-                                                                 .groups = groups},
-                                               dtype));
+      "qkv_proj",
+      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
+                                                     .out_features = config.qkv_rows(layer_),
+                                                     .has_bias = config.has_qkv_bias,
+                                                     .is_transposed = config.is_conv1d,
+                                                     .groups = groups},
+                                   dtype));
   add_qk_norms(config, dtype);
   o_proj_ = register_module(
       "o_proj",
@@ -118,16 +121,16 @@ void Attention::add_qk_norms(const DecoderConfig& config, at::ScalarType dtype) 
       return;
     case QkNorm::kPerHead:
     case QkNorm::kWholeProjection:
-      q_norm_ = rms("q_norm", config.num_heads);
-      k_norm_ = rms("k_norm", config.num_kv_heads);
+      q_norm_ = rms("q_norm", options_.num_heads);
+      k_norm_ = rms("k_norm", options_.num_kv_heads);
       return;
     case QkNorm::kLayerPerHead:
       q_layer_norm_ = layer("q_norm");
       k_layer_norm_ = layer("k_norm");
       return;
     case QkNorm::kLayerOfHeads:
-      q_heads_norm_ = of_heads("q_norm", config.num_heads);
-      k_heads_norm_ = of_heads("k_norm", config.num_kv_heads);
+      q_heads_norm_ = of_heads("q_norm", options_.num_heads);
+      k_heads_norm_ = of_heads("k_norm", options_.num_kv_heads);
       return;
   }
 }
@@ -236,8 +239,13 @@ void Attention::keep_heads(int part, int num_parts) {
   first_head_ = part * options_.num_heads;
 }
 
-/// Splits a projection that includes gates into {q, k and v; the queries' gates [B, S, N H]}.
+/// Splits a projection that includes gates into {q, k and v; the queries' gates [B, S, N H] or, one
+/// a head, [B, S, N]}.
 std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projected) const {
+  if (has_head_gates_) {
+    const int64_t rows = projected.size(-1) - options_.num_heads;
+    return {projected.narrow(-1, 0, rows), projected.narrow(-1, rows, options_.num_heads)};
+  }
   const int64_t head_dim = options_.head_dim;
   const int64_t q_rows = 2 * options_.num_heads * head_dim;
   const at::Tensor queries =
@@ -247,11 +255,19 @@ std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projec
           queries.narrow(-1, head_dim, head_dim).flatten(-2)};
 }
 
+/// What the heads give [B, S, N H], each number or head times its gate's sigmoid.
+at::Tensor Attention::gated(const at::Tensor& heads_out, const at::Tensor& gate) const {
+  if (!gate.defined()) return heads_out;
+  if (has_gate_) return heads_out * kernels::sigmoid(gate);
+  const at::Tensor heads = heads_out.unflatten(-1, {options_.num_heads, options_.head_dim});
+  return (heads * kernels::sigmoid(gate.contiguous()).unsqueeze(-1)).flatten(-2);
+}
+
 at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
   // The output has the whole sequence, even if x is this rank's part.
   at::Tensor projected = projection(x);
   at::Tensor gate;
-  if (has_gate_) std::tie(projected, gate) = split_gate(projected);
+  if (has_gate_ || has_head_gates_) std::tie(projected, gate) = split_gate(projected);
   const kernels::Qkv qkv = heads(projected, context);
   const int64_t batch = projected.size(0);
   const int64_t length = projected.size(1);
@@ -274,7 +290,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   const at::Tensor out =
       core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;
   const at::Tensor heads_out = out.reshape({batch, length, options_.num_heads * options_.head_dim});
-  return o_proj_->forward(has_gate_ ? heads_out * kernels::sigmoid(gate) : heads_out);
+  return o_proj_->forward(gated(heads_out, gate));
 }
 
 }  // namespace automodel::models::decoder

@@ -26,8 +26,8 @@ class AttentionLayer : public torch::nn::Module {
   virtual void set_core(std::shared_ptr<nn::AttentionCore> core) = 0;
 };
 
-/// Self-attention. Parameters in this order: sinks, qkv_proj (rows: queries, keys, values), q_norm,
-/// k_norm, o_proj.
+/// Self-attention. Parameters in this order: sinks, qkv_proj (rows: queries, keys, values, gates of
+/// heads), q_norm, k_norm, o_proj.
 class Attention final : public AttentionLayer, public nn::SplitsHeads {
  public:
   Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -47,6 +47,7 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   at::Tensor clipped(const at::Tensor& x) const;
   at::Tensor head_layer_normed(const at::Tensor& qkv) const;
   std::pair<at::Tensor, at::Tensor> split_gate(const at::Tensor& projected) const;
+  at::Tensor gated(const at::Tensor& heads_out, const at::Tensor& gate) const;
 
   LayerOptions layer_;
   std::string dropout_site_;
@@ -58,6 +59,7 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   double qkv_clip_;
   bool is_rope_interleaved_;
   bool has_gate_;
+  bool has_head_gates_;
   kernels::QkvOptions options_;  // for the heads that are computed here
   int64_t num_all_heads_;
   int64_t first_head_ = 0;

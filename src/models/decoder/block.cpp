@@ -85,20 +85,10 @@ void Block::add_attention(const DecoderConfig& config, int64_t layer, at::Scalar
   }
 }
 
-/// The experts of one layer.
-static moe::MoEConfig experts_of(const DecoderConfig& config, const LayerOptions& layer) {
-  moe::MoEConfig moe = *config.moe;
-  if (layer.is_hash_routed) {
-    moe.num_hashed_tokens = config.vocab_size;
-    moe.has_correction_bias = false;  // scores do not choose
-  }
-  return moe;
-}
-
 void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType dtype) {
   const LayerOptions& options = config.layers[static_cast<size_t>(layer)];
   if (options.is_moe) {
-    moe_ = register_module("mlp", std::make_shared<moe::MoELayer>(experts_of(config, options),
+    moe_ = register_module("mlp", std::make_shared<moe::MoELayer>(config.experts_of(options),
                                                                   cat("layer ", layer), dtype));
     return;
   }
@@ -110,7 +100,8 @@ void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType d
                                                       .has_bias = config.has_mlp_bias,
                                                       .is_transposed = config.is_conv1d,
                                                       .gate_scale = config.mlp_gate_scale,
-                                                      .output_scale = config.mlp_output_scale},
+                                                      .output_scale = config.mlp_output_scale,
+                                                      .gate_bounds = options.mlp_bounds},
                                        dtype));
 }
 

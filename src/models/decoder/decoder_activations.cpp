@@ -41,8 +41,8 @@ class BlockSizes final {
         is_part_(shape.is_part),
         on_device_(shape.on_device),
         parts_(shape.num_sequence_parts),
-        num_heads_(config.num_heads / shape.num_head_parts),
-        num_kv_heads_(config.num_kv_heads / shape.num_head_parts),
+        num_heads_(config.heads_of(layer) / shape.num_head_parts),
+        num_kv_heads_(config.kv_heads_of(layer) / shape.num_head_parts),
         q_(num_heads_ * config.qk_dim()),
         k_((config.latent_attention ? num_heads_ : num_kv_heads_) * config.qk_dim()),
         intermediate_(config.intermediate_size / shape.num_mlp_parts),
@@ -158,8 +158,9 @@ class BlockSizes final {
   /// Kept between the first projection's output and the second one's input, included.
   int64_t mlp() const {
     if (is_moe()) return experts().kept();
-    if (has_activation_loop()) return (num_raised() + (keeps_down_input_ ? 1 : 0)) * up();
-    if (config_.is_mlp_gated) return 4 * up();
+    const int64_t bounded = layer_.mlp_bounds.are_there() ? 2 * up() : 0;
+    if (has_activation_loop()) return (num_raised() + (keeps_down_input_ ? 1 : 0)) * up() + bounded;
+    if (config_.is_mlp_gated) return 4 * up() + bounded;
     return (config_.activation == kernels::Activation::kRelu ? 1 : 2) * up();
   }
 
@@ -238,7 +239,8 @@ class BlockSizes final {
   }
 
   ExpertSizes experts() const {
-    return {*config_.moe, {tokens_ / parts_, num_expert_ranks_, num_same_token_ranks_, e_}};
+    return {config_.experts_of(layer_),
+            {tokens_ / parts_, num_expert_ranks_, num_same_token_ranks_, e_}};
   }
 
   /// What is kept of the first projections' input, a norm's result or a scaled copy of it.
@@ -250,9 +252,15 @@ class BlockSizes final {
     return num_copies * hidden() + (num_copies < 2 ? normed_input() : 0);
   }
 
+  /// Kept by gates of attention's results, besides what attention keeps.
+  int64_t attention_gates() const {
+    if (config_.has_attention_gate) return 4 * tokens_ * q_ * e_;
+    return config_.has_head_gates ? tokens_ * (q_ + 2 * num_heads_) * e_ : 0;
+  }
+
   int64_t attention_branch() const {
     if (layer_.mixer == Mixer::kNone) return 0;
-    const int64_t gates = config_.has_attention_gate ? 4 * tokens_ * q_ * e_ : 0;
+    const int64_t gates = attention_gates();
     int64_t kept = dropout() + streams_kept();
     if (layer_.has_state()) kept += state();
     if (layer_.has_attention()) kept += heads() + attention() + gates;
@@ -350,17 +358,24 @@ class BlockSizes final {
 };
 
 /// The kinds of layers that are distinguished, with their numbers. If some layer has a state, no
-/// MLP, an indexer or a compression, all kinds are; else all blocks count as alike, as layers of
-/// experts if the model has any.
+/// MLP, an indexer, a compression, or heads or bounds of its own, all kinds are; else all blocks
+/// count as alike, as layers of experts if the model has any.
 std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& config) {
   std::vector<std::pair<LayerOptions, int64_t>> kinds;
+  const auto has_own_sizes = [](const LayerOptions& layer) {
+    return layer.num_heads > 0 || layer.num_kv_heads > 0 || layer.mlp_bounds.are_there();
+  };
   const bool are_alike = !config.has_recurrence() && !config.indexer &&
-                         !config.compressed_attention && !config.next_tokens;
+                         !config.compressed_attention && !config.next_tokens &&
+                         std::ranges::none_of(config.layers, has_own_sizes);
   const auto add = [&](LayerOptions layer, int64_t num_runs) {
     if (are_alike) layer.is_moe = config.moe.has_value();
     const auto known = std::ranges::find_if(kinds, [&](const auto& kind) {
       return kind.first.mixer == layer.mixer && kind.first.has_mlp == layer.has_mlp &&
-             kind.first.is_moe == layer.is_moe && kind.first.compression == layer.compression;
+             kind.first.is_moe == layer.is_moe && kind.first.compression == layer.compression &&
+             kind.first.num_heads == layer.num_heads &&
+             kind.first.num_kv_heads == layer.num_kv_heads &&
+             kind.first.mlp_bounds.are_there() == layer.mlp_bounds.are_there();
     });
     if (known == kinds.end()) {
       kinds.emplace_back(layer, num_runs);

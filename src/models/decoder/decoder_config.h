@@ -67,6 +67,10 @@ struct LayerOptions {
   /// The layer whose indexer chooses the keys that this one sees, itself or one before it; -1: no
   /// choice.
   int64_t choosing_layer = -1;
+  int64_t num_heads = 0;                   ///< of attention; 0: DecoderConfig's
+  int64_t num_kv_heads = 0;                ///< the same
+  kernels::GateBounds mlp_bounds = {};     ///< of the MLP's gated activation, or the shared MLP's
+  kernels::GateBounds expert_bounds = {};  ///< of routed experts'
 
   bool has_attention() const {
     return mixer == Mixer::kAttention || mixer == Mixer::kAttentionAndMamba2;
@@ -253,6 +257,7 @@ struct DecoderConfig {
   bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
 
   bool has_attention_gate = false;   ///< heads times sigmoid(gate); q_proj: q, gate of each head
+  bool has_head_gates = false;       ///< a number a head does it, from rows behind v's (Step 3.5)
   bool has_attention_sinks = false;  ///< a learned score per head beside the keys' (GPT-OSS)
   std::optional<LatentAttentionOptions> latent_attention;  ///< if set, head_dim is its rotated_dim
   std::optional<IndexerOptions> indexer;
@@ -293,9 +298,33 @@ struct DecoderConfig {
   bool has_head_layer_norms() const {
     return qk_norm == QkNorm::kLayerPerHead || qk_norm == QkNorm::kLayerOfHeads;
   }
+  int64_t heads_of(const LayerOptions& layer) const {
+    return layer.num_heads > 0 ? layer.num_heads : num_heads;
+  }
+  int64_t kv_heads_of(const LayerOptions& layer) const {
+    return layer.num_kv_heads > 0 ? layer.num_kv_heads : num_kv_heads;
+  }
+  /// The experts of a layer that has some.
+  moe::MoEConfig experts_of(const LayerOptions& layer) const {
+    moe::MoEConfig out = *moe;
+    if (layer.is_hash_routed) {
+      out.num_hashed_tokens = vocab_size;
+      out.has_correction_bias = false;  // scores do not choose
+    }
+    if (layer.expert_bounds.are_there()) out.gate_bounds = layer.expert_bounds;
+    if (layer.mlp_bounds.are_there()) out.shared_gate_bounds = layer.mlp_bounds;
+    return out;
+  }
   /// Rows of the queries' projection, including their gates.
-  int64_t q_rows() const { return (has_attention_gate ? 2 : 1) * num_heads * head_dim; }
-  int64_t qkv_rows() const { return q_rows() + 2 * num_kv_heads * head_dim; }
+  int64_t q_rows(const LayerOptions& layer) const {
+    return (has_attention_gate ? 2 : 1) * heads_of(layer) * head_dim;
+  }
+  int64_t gate_rows(const LayerOptions& layer) const {
+    return has_head_gates ? heads_of(layer) : 0;
+  }
+  int64_t qkv_rows(const LayerOptions& layer) const {
+    return q_rows(layer) + 2 * kv_heads_of(layer) * head_dim + gate_rows(layer);
+  }
   /// Whether some layer carries a state from token to token.
   bool has_recurrence() const {
     const auto has_state = [](const LayerOptions& layer) { return layer.has_state(); };

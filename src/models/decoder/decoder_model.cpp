@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -431,11 +432,17 @@ std::vector<int64_t> DecoderModel::hidden_sizes(const tensor::Batch& batch) cons
 }
 
 ModelDims DecoderModel::dims() const {
+  int64_t num_heads = config_.num_heads;
+  int64_t num_kv_heads = config_.num_kv_heads;
+  for (const LayerOptions& layer : config_.layers) {
+    num_heads = std::gcd(num_heads, config_.heads_of(layer));
+    num_kv_heads = std::gcd(num_kv_heads, config_.kv_heads_of(layer));
+  }
   return {.vocab_size = config_.vocab_size,
           .hidden_size = config_.hidden_size,
           .num_layers = config_.num_layers(),
-          .num_heads = config_.num_heads,
-          .num_kv_heads = config_.num_kv_heads,
+          .num_heads = num_heads,
+          .num_kv_heads = num_kv_heads,
           .head_dim = config_.head_dim,
           .intermediate_size = config_.intermediate_size,
           .max_positions = config_.max_positions,
@@ -484,7 +491,8 @@ std::map<std::string, std::string> DecoderModel::stand_ins() const {
     }
   }
   const HfNames& names = family_.names;
-  if (names.moe.empty()) return out;
+  // Experts named beside the router have the names of other tensors than an MLP's.
+  if (names.moe.empty() || names.experts.empty()) return out;
   for (const tensor::ParameterPart& part : key_map_) {
     const std::string mlp = cat(".", names.mlp, ".");
     const size_t place = part.name.find(mlp);

@@ -231,29 +231,30 @@ void add_head_layer_norm(KeyMapBuilder& builder, const DecoderConfig& config, co
   }
 }
 
-void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
-                   const std::string& hf, const std::string& module) {
+void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOptions& layer,
+                   const HfNames& names, const std::string& hf, const std::string& module) {
   if (config.latent_attention) {
     add_latent_attention(builder, config, names, hf, module);
     return;
   }
-  const int64_t q_rows = config.num_heads * config.head_dim;
-  const int64_t kv_rows = config.num_kv_heads * config.head_dim;
-  if (config.has_attention_sinks) builder.add(hf + "sinks", module + "sinks", {config.num_heads});
+  const int64_t num_heads = config.heads_of(layer);
+  const int64_t num_kv_heads = config.kv_heads_of(layer);
+  const int64_t q_rows = num_heads * config.head_dim;
+  const int64_t kv_rows = num_kv_heads * config.head_dim;
+  if (config.has_attention_sinks) builder.add(hf + "sinks", module + "sinks", {num_heads});
   std::vector<std::pair<std::string, int64_t>> rows;
   if (names.qkv.empty()) {
-    rows = {{cat(hf, names.q), config.q_rows()},
+    rows = {{cat(hf, names.q), config.q_rows(layer)},
             {cat(hf, names.k), kv_rows},
             {cat(hf, names.v), kv_rows}};
   } else {
-    rows = {{cat(hf, names.qkv), config.qkv_rows()}};
+    rows = {{cat(hf, names.qkv), config.qkv_rows(layer) - config.gate_rows(layer)}};
   }
+  if (config.has_head_gates) rows.emplace_back(cat(hf, names.head_gates), config.gate_rows(layer));
   builder.add_rows(rows, module + "qkv_proj", config.hidden_size, config.has_qkv_bias);
   if (config.has_head_layer_norms()) {
-    add_head_layer_norm(builder, config, cat(hf, names.q_norm), module + "q_norm",
-                        config.num_heads);
-    add_head_layer_norm(builder, config, cat(hf, names.k_norm), module + "k_norm",
-                        config.num_kv_heads);
+    add_head_layer_norm(builder, config, cat(hf, names.q_norm), module + "q_norm", num_heads);
+    add_head_layer_norm(builder, config, cat(hf, names.k_norm), module + "k_norm", num_kv_heads);
   } else if (config.qk_norm != QkNorm::kNone) {
     const bool is_per_head = config.qk_norm == QkNorm::kPerHead;
     builder.add(cat(hf, names.q_norm, ".weight"), module + "q_norm.weight",
@@ -280,14 +281,14 @@ void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, const LayerO
         return add_compressed_attention(builder, config, layer, cat(hf, names.attention, "."),
                                         module);
       }
-      return add_attention(builder, config, names, cat(hf, names.attention, "."), module);
+      return add_attention(builder, config, layer, names, cat(hf, names.attention, "."), module);
     case Mixer::kGatedDelta:
       return (config.gated_delta->has_row_decays ? add_kimi_delta : add_gated_delta)(
           builder, config, state, module);
     case Mixer::kMamba2:
       return add_mamba2(builder, config, state, module);
     case Mixer::kAttentionAndMamba2:
-      add_attention(builder, config, names, cat(hf, names.attention, "."), module);
+      add_attention(builder, config, layer, names, cat(hf, names.attention, "."), module);
       return add_mamba2(builder, config, state, beside_attention(module));
     case Mixer::kNone:
       return;
@@ -335,6 +336,16 @@ void add_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfName
     add_named(or_own(names.stacked_down, "down_proj"), "down_proj",
               matrix(moe.expert_dim(), moe.moe_inter_dim));
     if (moe.expert_bias) add("down_proj_bias", {moe.expert_dim()});
+    return;
+  }
+  if (moe.are_gates_apart) {
+    const int64_t count = moe.n_routed_experts;
+    const auto add = [&](std::string_view name, const char* parameter, int64_t out, int64_t in) {
+      builder.add(cat(hf, name, ".weight"), module + parameter, {count, out, in});
+    };
+    add(names.expert_gate, "gate_proj", moe.moe_inter_dim, moe.expert_dim());
+    add(names.expert_up, "up_proj", moe.moe_inter_dim, moe.expert_dim());
+    add(names.expert_down, "down_proj", moe.expert_dim(), moe.moe_inter_dim);
     return;
   }
   std::vector<std::string_view> upper{names.expert_gate, names.expert_up};

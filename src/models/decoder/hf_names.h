@@ -22,6 +22,7 @@ struct HfNames {
   std::string_view q = "q_proj";
   std::string_view k = "k_proj";
   std::string_view v = "v_proj";
+  std::string_view head_gates = "g_proj";
   std::string_view output = "o_proj";
   std::string_view q_norm = "q_norm";
   std::string_view k_norm = "k_norm";
@@ -39,7 +40,8 @@ struct HfNames {
   bool is_correction_row = false;                                ///< it is stored [1, E]
   std::string_view experts = "experts";  ///< "": their tensors are named beside the router's
   bool are_experts_stacked = false;      ///< one gate_up and one down tensor for all experts;
-                                         ///< else three for each, with the names below
+                                         ///< else three for each, with the names below, or
+                                         ///< for all (MoEConfig::are_gates_apart)
   std::string_view stacked_up;           ///< the first of these tensors; "": as the module has it
   std::string_view stacked_down;         ///< the second one
   std::string_view expert_gate = "gate_proj";

@@ -192,11 +192,10 @@ moe::MoEConfig read_v4_experts(ConfigReader& reader, const DecoderConfig& config
   }
   moe.route_scale = reader.number("routed_scaling_factor", 1.5);
   moe.gate_bias_update_factor = read_bias_update_factor(reader, 1e-3);
-  moe.gate_limit = reader.number("swiglu_limit", 10.0);
-  if (!(moe.gate_limit > 0)) {
-    reader.problem(cat("swiglu_limit is ", moe.gate_limit, "; it must be above 0"));
-    moe.gate_limit = 10.0;
-  }
+  const double limit = reader.number("swiglu_limit", 10.0);
+  if (!(limit > 0)) reader.problem(cat("swiglu_limit is ", limit, "; it must be above 0"));
+  moe.gate_bounds = {limit, limit};
+  moe.shared_gate_bounds = moe.gate_bounds;
   refuse_router_jitter(reader);
   return moe;
 }
