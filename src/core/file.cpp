@@ -1,6 +1,7 @@
 #include "core/file.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -217,6 +218,17 @@ void remove_tree(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) fail("remove", path, error.value());
+}
+
+std::vector<std::string> matching_paths(const std::string& pattern) {
+  glob_t found = {};
+  const int status = ::glob(pattern.c_str(), GLOB_NOESCAPE | GLOB_NOSORT, nullptr, &found);
+  const size_t num_paths = status == 0 ? found.gl_pathc : 0;
+  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + num_paths);
+  ::globfree(&found);
+  if (status == GLOB_NOSPACE) fail("list", pattern, ENOMEM);
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 std::string path_join(std::string_view directory, std::string_view name) {

@@ -118,6 +118,10 @@ void rename_path(const std::string& from, const std::string& to);
 /// Removes a file or a whole directory tree, if it exists. Throws InputError.
 void remove_tree(const std::string& path);
 
+/// The paths that a pattern with *, ? and [] matches, sorted by their bytes; a name that begins
+/// with a dot only where the pattern has the dot too. Folders that cannot be read have no matches.
+std::vector<std::string> matching_paths(const std::string& pattern);
+
 std::string path_join(std::string_view directory, std::string_view name);
 std::string file_name(std::string_view path);    ///< last component
 std::string parent_path(std::string_view path);  ///< "." when there is none
