@@ -84,6 +84,16 @@ void AtomicFile::write(std::string_view bytes) {
   if (error != 0) fail(error);
 }
 
+void AtomicFile::write_at(uint64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(errno);
+    offset += static_cast<uint64_t>(count);
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
 void AtomicFile::finish() {
   AM_CHECK(fd_ >= 0, path_);
   if (::fsync(fd_) != 0) fail(errno);

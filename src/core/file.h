@@ -27,6 +27,8 @@ class AtomicFile final {
 
   /// Throws InputError (e.g. disk full), as finish() does, after removing the temporary file.
   void write(std::string_view bytes);
+  /// Replaces bytes that were written before.
+  void write_at(uint64_t offset, std::string_view bytes);
   /// Syncs the file and renames it into place.
   void finish();
 

@@ -15,6 +15,7 @@
 #include "datasets/column_mapped.h"
 #include "datasets/hellaswag.h"
 #include "datasets/mock_iterable.h"
+#include "datasets/nanogpt.h"
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
 #include "datasets/xlam.h"
@@ -83,6 +84,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<AgentChatConfig>("dataset(agent)", keys);
   list_keys<XlamConfig>("dataset(xlam)", keys);
   list_keys<MegatronSection>("dataset(megatron)", keys);
+  list_keys<NanogptDatasetConfig>("dataset(nanogpt)", keys);
   list_keys<SquadConfig>("dataset(squad)", keys);
   list_keys<HellaSwagConfig>("dataset(hellaswag)", keys);
   list_keys<MockIterableDatasetConfig>("dataset(mock)", keys);
