@@ -289,12 +289,19 @@ class TokenizeCommand final {
     command.add_option("--tokenizer", folder_, "folder with tokenizer.json")->required();
     command.add_flag("--add-special-tokens", adds_special_tokens_,
                      "let the post-processor add BOS, EOS and the like");
+    command.add_option("--bin", bin_,
+                       "file to write for NanogptDataset (magic 278895051), in place of lines: the "
+                       "texts' tokens one after another, each text with BOS in front");
   }
 
-  int run() const { return tokenize_lines(folder_, adds_special_tokens_); }
+  int run() const {
+    if (bin_.empty()) return tokenize_lines(folder_, adds_special_tokens_);
+    return tokenize_to_bin(folder_, adds_special_tokens_, bin_);
+  }
 
  private:
   std::string folder_;
+  std::string bin_;
   bool adds_special_tokens_ = false;
 };
 

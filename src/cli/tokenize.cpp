@@ -1,16 +1,19 @@
 #include "cli/tokenize.h"
 
+#include <functional>
 #include <iostream>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "datasets/bin_shard.h"
 #include "tokenizers/tokenizer.h"
 
 namespace automodel::cli {
 
-int tokenize_lines(const std::string& folder, bool adds_special_tokens) {
-  const auto tokenizer = tokenizers::Tokenizer::load(folder);
+namespace {
+
+void for_each_text(const std::function<void(const std::string& text)>& use) {
   std::ios::sync_with_stdio(false);
   std::string line;
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
@@ -21,13 +24,44 @@ int tokenize_lines(const std::string& folder, bool adds_special_tokens) {
     if (text == nullptr || !text->is_string()) {
       throw InputError(cat(name, ": expected an object with a string `text`"));
     }
-    const auto ids = tokenizer.encode(text->as_string(), adds_special_tokens);
+    use(text->as_string());
+  }
+}
+
+}  // namespace
+
+int tokenize_lines(const std::string& folder, bool adds_special_tokens) {
+  const auto tokenizer = tokenizers::Tokenizer::load(folder);
+  for_each_text([&](const std::string& text) {
+    const auto ids = tokenizer.encode(text, adds_special_tokens);
     Json::Array values(ids.begin(), ids.end());
     Json out = Json::object();
     out["ids"] = Json(std::move(values));
     out["decoded"] = tokenizer.decode(ids, false);
     std::cout << out.dump() << "\n";
+  });
+  return 0;
+}
+
+int tokenize_to_bin(const std::string& folder, bool adds_special_tokens, const std::string& path) {
+  const auto tokenizer = tokenizers::Tokenizer::load(folder);
+  if (!tokenizer.bos()) {
+    throw InputError(cat(folder, ": the tokenizer has no bos_token, which begins every document"));
   }
+  const int64_t bos = tokenizer.bos()->id;
+  datasets::BinShardWriter writer(path, tokenizer.id_bound());
+  int64_t num_documents = 0;
+  for_each_text([&](const std::string& text) {
+    std::vector<int64_t> ids = tokenizer.encode(text, adds_special_tokens);
+    if (ids.empty()) return;
+    if (ids.front() != bos) ids.insert(ids.begin(), bos);
+    writer.add(ids);
+    ++num_documents;
+  });
+  writer.finish();
+  std::cout << path << ": " << num_documents << " documents, " << writer.num_tokens()
+            << " tokens of " << writer.token_bytes() << " bytes, each document begins with " << bos
+            << "\n";
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "core/file.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,6 +82,16 @@ void AtomicFile::fail(int error) {
 void AtomicFile::write(std::string_view bytes) {
   const int error = write_all(fd_, bytes);
   if (error != 0) fail(error);
+}
+
+void AtomicFile::write_at(uint64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(errno);
+    offset += static_cast<uint64_t>(count);
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
 }
 
 void AtomicFile::finish() {
@@ -217,6 +228,17 @@ void remove_tree(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) fail("remove", path, error.value());
+}
+
+std::vector<std::string> matching_paths(const std::string& pattern) {
+  glob_t found = {};
+  const int status = ::glob(pattern.c_str(), GLOB_NOESCAPE | GLOB_NOSORT, nullptr, &found);
+  const size_t num_paths = status == 0 ? found.gl_pathc : 0;
+  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + num_paths);
+  ::globfree(&found);
+  if (status == GLOB_NOSPACE) fail("list", pattern, ENOMEM);
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 std::string path_join(std::string_view directory, std::string_view name) {

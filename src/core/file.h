@@ -27,6 +27,8 @@ class AtomicFile final {
 
   /// Throws InputError (e.g. disk full), as finish() does, after removing the temporary file.
   void write(std::string_view bytes);
+  /// Replaces bytes that were written before.
+  void write_at(uint64_t offset, std::string_view bytes);
   /// Syncs the file and renames it into place.
   void finish();
 
@@ -117,6 +119,10 @@ void rename_path(const std::string& from, const std::string& to);
 
 /// Removes a file or a whole directory tree, if it exists. Throws InputError.
 void remove_tree(const std::string& path);
+
+/// The paths that a pattern with *, ? and [] matches, sorted by their bytes; a name that begins
+/// with a dot only where the pattern has the dot too. Folders that cannot be read have no matches.
+std::vector<std::string> matching_paths(const std::string& pattern);
 
 std::string path_join(std::string_view directory, std::string_view name);
 std::string file_name(std::string_view path);    ///< last component

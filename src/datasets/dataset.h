@@ -57,8 +57,8 @@ class BatchStream {
   /// The next batch, on the CPU; nullopt at the end of the epoch and until the stream is restarted.
   virtual std::optional<tensor::Batch> next() = 0;
 
-  /// Batches of a whole epoch on this rank.
-  virtual int64_t size() const = 0;
+  /// Batches of a whole epoch on this rank; nullopt for a stream that has no end.
+  virtual std::optional<int64_t> size() const = 0;
 
   /// Goes to the beginning of an epoch. Does nothing if the stream is in this epoch already, so
   /// that a resumed loop can call it as usual.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <span>
 
 #include "core/checksum.h"
 #include "core/error.h"
@@ -26,6 +27,16 @@ std::string describe(uint64_t num_bytes, int64_t modified_ns) {
 }
 
 }  // namespace
+
+uint64_t sampled_checksum(const DataFile& file, const BlockSampling& blocks) {
+  Checksum checksum;
+  const uint64_t step = std::max(file.size() / blocks.num_blocks, blocks.block_bytes);
+  for (uint64_t at = 0; at < file.size(); at += step) {
+    const std::string block = file.read(at, blocks.block_bytes);
+    checksum.add(std::as_bytes(std::span(block)));
+  }
+  return checksum.value();
+}
 
 Json fingerprints_to_json(const std::vector<DataFingerprint>& files) {
   Json::Array list;

@@ -13,8 +13,17 @@ namespace automodel::datasets {
 struct DataFingerprint {
   std::string path;
   DataFile::State state;
-  uint64_t checksum = 0;  ///< of all bytes
+  uint64_t checksum = 0;  ///< of all bytes, or of a large file's sampled blocks
 };
+
+/// Blocks spread evenly over a file, the first at its beginning.
+struct BlockSampling {
+  uint64_t num_blocks = 0;
+  uint64_t block_bytes = 0;
+};
+
+/// The checksum of a file's blocks, for files that are too large to be read whole.
+uint64_t sampled_checksum(const DataFile& file, const BlockSampling& blocks);
 
 /// The fingerprints of a dataset's files, in their order, for a checkpoint.
 Json fingerprints_to_json(const std::vector<DataFingerprint>& files);

@@ -23,6 +23,17 @@ const Dataset& checked(const std::unique_ptr<const Dataset>& dataset) {
 
 }  // namespace
 
+void warn_of_samples_left_out(int64_t num_samples, const LoaderContext& context) {
+  const int64_t num_left = num_samples % context.num_replicas;
+  if (num_left == 0 || num_samples < context.num_replicas) return;
+  if (context.reporter == nullptr) return;
+  context.reporter->warning(
+      cat(context.dataset, ": ",
+          num_left == 1 ? "the last sample" : cat("the last ", num_left, " samples"), " of ",
+          num_samples, num_left == 1 ? " is" : " are", " left out, so that each of the ",
+          context.num_replicas, " data-parallel ranks gets as many"));
+}
+
 DataLoader::DataLoader(std::unique_ptr<const Dataset> dataset, const DataloaderConfig& config,
                        const LoaderContext& context)
     : dataset_(std::move(dataset)),
@@ -44,7 +55,8 @@ std::unique_ptr<const RowSampler> DataLoader::make_sampler(const DataloaderConfi
     return std::make_unique<MegatronSampler>(*config.dataloader_type, batch_size_, options);
   }
   if (!config.group_by_length) {
-    warn_of_rows_left_out(options.num_rows);
+    // In order, it is the same rows in every epoch.
+    if (!shuffle_) warn_of_samples_left_out(options.num_rows, context_);
     return std::make_unique<DistributedSampler>(options);
   }
   std::vector<int64_t> lengths(static_cast<size_t>(options.num_rows));
@@ -54,23 +66,11 @@ std::unique_ptr<const RowSampler> DataLoader::make_sampler(const DataloaderConfi
   return std::make_unique<LengthGroupedSampler>(lengths, batch_size_, options);
 }
 
-/// In order, it is the same rows in every epoch.
-void DataLoader::warn_of_rows_left_out(int64_t num_rows) const {
-  const int64_t num_left = num_rows % context_.num_replicas;
-  if (shuffle_ || num_left == 0 || num_rows < context_.num_replicas) return;
-  if (context_.reporter == nullptr) return;
-  context_.reporter->warning(
-      cat(context_.dataset, ": ",
-          num_left == 1 ? "the last sample" : cat("the last ", num_left, " samples"), " of ",
-          num_rows, num_left == 1 ? " is" : " are", " left out, so that each of the ",
-          context_.num_replicas, " data-parallel ranks gets as many"));
-}
-
 int64_t DataLoader::num_batches(int64_t num_rows) const {
   return drop_last_ ? num_rows / batch_size_ : (num_rows + batch_size_ - 1) / batch_size_;
 }
 
-int64_t DataLoader::size() const {
+std::optional<int64_t> DataLoader::size() const {
   return num_batches(sampler_->size());
 }
 

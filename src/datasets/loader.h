@@ -75,6 +75,9 @@ struct LoaderContext {
   std::string dataset = "the dataset";  ///< what texts call it
 };
 
+/// Warns of samples that do not fill all data-parallel ranks.
+void warn_of_samples_left_out(int64_t num_samples, const LoaderContext& context);
+
 /// Batches of a dataset: a RowSampler shuffles rows and assigns them to ranks, threads tokenize and
 /// collate them, and batches are returned in order. Order and contents do not depend on the
 /// threads.
@@ -86,7 +89,7 @@ class DataLoader final : public BatchStream {
              const LoaderContext& context);
 
   std::optional<tensor::Batch> next() override;
-  int64_t size() const override;
+  std::optional<int64_t> size() const override;
   void set_epoch(int64_t epoch) override;
   void rewind() override;
   Json state() const override;
@@ -95,7 +98,6 @@ class DataLoader final : public BatchStream {
   const Dataset& dataset() const { return *dataset_; }
 
  private:
-  void warn_of_rows_left_out(int64_t num_rows) const;
   int64_t num_batches(int64_t num_rows) const;
   void start();
   PreparedBatch make(int64_t batch) const;

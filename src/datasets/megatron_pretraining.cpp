@@ -1,7 +1,5 @@
 #include "datasets/megatron_pretraining.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -22,20 +20,11 @@ size_t number_of(MegatronSplit part) {
   return static_cast<size_t>(part);
 }
 
-std::vector<std::string> matches_of(const std::string& pattern) {
-  glob_t found = {};
-  const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
-  std::vector<std::string> paths(found.gl_pathv,
-                                 found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
-  ::globfree(&found);
-  return paths;
-}
-
 /// Prefixes of the .bin and .idx files that a pattern finds.
 std::vector<std::string> prefixes_of(const std::string& pattern) {
   if (pattern.find_first_of("*?[") == std::string::npos) return {pattern};
   std::set<std::string> prefixes;
-  for (const std::string& path : matches_of(pattern)) {
+  for (const std::string& path : matching_paths(pattern)) {
     if (!path.ends_with(".bin") && !path.ends_with(".idx")) {
       throw UserError(cat("paths: ", path, " is neither a .bin nor an .idx file"));
     }

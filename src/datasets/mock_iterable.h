@@ -51,7 +51,7 @@ class MockIterableDataset final : public IterableDataset {
   MockIterableDataset(const MockIterableDatasetConfig& config, const Place& place);
 
   std::optional<tensor::Batch> next() override;
-  int64_t size() const override { return config_.num_samples; }
+  std::optional<int64_t> size() const override { return config_.num_samples; }
   void set_epoch(int64_t epoch) override;
   void rewind() override { taken_ = 0; }
   Json state() const override;

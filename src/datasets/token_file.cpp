@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
 constexpr size_t kHeaderBytes = 9 + 8 + 1 + 8 + 8;
-constexpr uint64_t kNumBlocks = 64;
-constexpr uint64_t kBlockBytes = uint64_t{64} << 10;
+/// Of a .bin file, for its fingerprint.
+constexpr BlockSampling kBlocks{.num_blocks = 64, .block_bytes = uint64_t{64} << 10};
 
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
@@ -65,16 +65,6 @@ int64_t decode(const char* bytes, size_t num_bytes, bool is_signed) {
     default:
       return value_at<int64_t>(text, 0);
   }
-}
-
-uint64_t sampled_checksum(const DataFile& file) {
-  Checksum checksum;
-  const uint64_t step = std::max(file.size() / kNumBlocks, kBlockBytes);
-  for (uint64_t at = 0; at < file.size(); at += step) {
-    const std::string block = file.read(at, kBlockBytes);
-    checksum.add(std::as_bytes(std::span(block)));
-  }
-  return checksum.value();
 }
 
 }  // namespace
@@ -134,7 +124,7 @@ void TokenFile::read(int64_t sequence, int64_t offset, int64_t count,
 
 std::vector<DataFingerprint> TokenFile::files() const {
   return {{index_.path(), index_.state(), index_checksum_},
-          {tokens_.path(), tokens_.state(), sampled_checksum(tokens_)}};
+          {tokens_.path(), tokens_.state(), sampled_checksum(tokens_, kBlocks)}};
 }
 
 }  // namespace automodel::datasets

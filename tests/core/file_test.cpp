@@ -26,10 +26,12 @@ TEST(AtomicFileTest, IsThereWholeOrNotAtAll) {
   }
   EXPECT_THAT(list_directory(folder.path()), ElementsAre("a"));
   AtomicFile file(path);
-  file.write("new ");
+  file.write("?ew ");
   file.write("text");
+  file.write_at(0, "n");
+  file.write_at(4, "T");
   file.finish();
-  EXPECT_EQ(read_file(path), "new text");
+  EXPECT_EQ(read_file(path), "new Text");
   EXPECT_THAT(list_directory(folder.path()), ElementsAre("a"));
 }
 

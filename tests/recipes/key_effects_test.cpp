@@ -15,12 +15,14 @@
 #include "datasets/column_mapped.h"
 #include "datasets/hellaswag.h"
 #include "datasets/mock_iterable.h"
+#include "datasets/nanogpt.h"
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
 #include "datasets/xlam.h"
 #include "optim/options.h"
 #include "recipes/check/check_run.h"
 #include "recipes/read/backend_section.h"
+#include "recipes/read/gpt2_builder.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/megatron_section.h"
 #include "recipes/read/read_recipe.h"
@@ -76,6 +78,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<distributed::MoEParallelizerConfig>("distributed.moe", keys);
   keys.push_back({"model.config"});
   list_keys<ModelSection>("model", keys);
+  list_keys<Gpt2BuilderSection>("model(gpt2)", keys);
   list_keys<BackendSection>("model.backend", keys);
   using namespace datasets;
   list_keys<ColumnMappedTextInstructionDatasetConfig>("dataset(column_mapped)", keys);
@@ -83,6 +86,7 @@ std::vector<ListedKey> active_keys() {
   list_keys<AgentChatConfig>("dataset(agent)", keys);
   list_keys<XlamConfig>("dataset(xlam)", keys);
   list_keys<MegatronSection>("dataset(megatron)", keys);
+  list_keys<NanogptDatasetConfig>("dataset(nanogpt)", keys);
   list_keys<SquadConfig>("dataset(squad)", keys);
   list_keys<HellaSwagConfig>("dataset(hellaswag)", keys);
   list_keys<MockIterableDatasetConfig>("dataset(mock)", keys);
@@ -239,6 +243,7 @@ TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   expect_warnings<distributed::PipelineConfig>("pipeline", values);
   expect_warnings<distributed::MoEParallelizerConfig>("moe", values);
   expect_warnings<ModelSection>("model", values);
+  expect_warnings<Gpt2BuilderSection>("gpt2", values);
   expect_warnings<datasets::ChatDatasetConfig>("chat", values);
   expect_warnings<datasets::XlamConfig>("xlam", values);
   expect_warnings<MegatronSection>("megatron", values);

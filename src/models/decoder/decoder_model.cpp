@@ -451,7 +451,7 @@ ModelDims DecoderModel::dims() const {
 
 Json DecoderModel::hf_config() const {
   Json out = hf_config_;
-  for (const char* key : {"torch_dtype", "moe_overrides"}) out.erase(key);
+  for (const char* key : {"torch_dtype", "moe_overrides", "scale_residual_init"}) out.erase(key);
   if (mtp_) {
     // How the layers are trained is the recipe's; the folder says how many there are.
     for (const char* key : {"mtp_use_repeated_layer", "mtp_loss_scaling_factor"}) out.erase(key);

@@ -33,7 +33,8 @@ DecoderConfig read_gpt2(ConfigReader& reader) {
   config.residual_dropout = reader.probability("resid_pdrop", 0.1);
   config.attention_dropout = reader.probability("attn_pdrop", 0.1);
   config.initializer_range = reader.number("initializer_range", 0.02);
-  config.is_residual_init_scaled = true;
+  // No key of transformers': upstream's own builder draws all weights alike.
+  config.is_residual_init_scaled = reader.flag("scale_residual_init", true);
   const bool is_scaled = reader.flag("scale_attn_weights", true);
   const bool is_scaled_by_layer = reader.flag("scale_attn_by_inverse_layer_idx", false);
   for (size_t i = 0; i < config.layers.size(); ++i) {

@@ -115,12 +115,28 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   check_recomputation(recipe, diagnostics);
 }
 
+/// Training on a stream ends by max_steps alone.
+void check_end(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (recipe.dataset.plan == nullptr || !recipe.dataset.plan->is_stream()) return;
+  const Node* section = recipe.root.find("step_scheduler");
+  if (!recipe.step_scheduler.max_steps) {
+    diagnostics.missing(section != nullptr ? *section : recipe.root, "max_steps",
+                        "missing key 'max_steps': this dataset has no end, and only max_steps "
+                        "ends the run");
+  }
+  const Node* epochs = section != nullptr ? section->find("num_epochs") : nullptr;
+  if (epochs == nullptr || epochs->is_null()) return;
+  diagnostics.warning_at_key(
+      *epochs, "'num_epochs' has no effect: the first epoch of this dataset has no end");
+}
+
 void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   const auto& sizes = recipe.distributed.sizes;
   const int64_t model_ranks =
       sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
   if (world_size % model_ranks != 0) return;  // check_distributed reports it
   const int64_t dp = world_size / model_ranks;
+  check_end(recipe, diagnostics);
   for (const auto& finding : training::check_step_scheduler(recipe.step_scheduler, dp)) {
     diagnostics.error(place_of(recipe, "step_scheduler", finding.key), finding.text);
   }
@@ -259,12 +275,30 @@ void check_restore(const Recipe& recipe, Diagnostics& diagnostics) {
                         recipe.checkpoint.checkpoint_dir, " nor as a path"));
 }
 
+/// Warns of the loader's keys that change nothing about a stream, which is read in its own order.
+void warn_of_idle_loader(const Recipe& recipe, const char* key,
+                         const datasets::DataloaderConfig& loader, Diagnostics& diagnostics) {
+  const std::pair<const char*, bool> keys[] = {{"shuffle", loader.shuffle == true},
+                                               {"group_by_length", loader.group_by_length},
+                                               {"num_workers", loader.num_workers > 1},
+                                               {"prefetch_factor", loader.prefetch_factor > 0}};
+  for (const auto& [name, is_set] : keys) {
+    if (!is_set) continue;
+    diagnostics.warning_at_key(
+        place_of(recipe, key, name),
+        cat("'", name,
+            "' has no effect: samples are read one after another, in the order in which the files "
+            "have them; shuffle_files of the dataset shuffles the files"));
+  }
+}
+
 /// Checks the keys of the loader that only some datasets have.
 void check_loader(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
   const bool is_training = section.key == "dataset";
   const char* key = is_training ? "dataloader" : "validation_dataloader";
   const datasets::DataloaderConfig& loader =
       is_training ? recipe.dataloader : recipe.validation_dataloader;
+  if (section.plan->is_stream()) warn_of_idle_loader(recipe, key, loader, diagnostics);
   if (!section.plan->takes_dataloader_type()) {
     if (!loader.dataloader_type) return;
     diagnostics.error(

@@ -14,23 +14,6 @@ namespace automodel::recipes {
 // Options of upstream's classes that are not in this version. They are read so that a mistake in
 // one is reported beside the missing class.
 
-/// NanogptDataset.
-struct NanogptDatasetOptions {
-  config::Node file_pattern;
-  int64_t seq_len = 1;
-  std::optional<int64_t> bos_token;
-  bool shuffle_files = false;
-  bool align_to_bos = false;
-
-  static constexpr auto fields() {
-    using O = NanogptDatasetOptions;
-    return std::tuple{
-        field("file_pattern", &O::file_pattern, "").required(),
-        field("seq_len", &O::seq_len, "").at_least(1), field("bos_token", &O::bos_token, ""),
-        field("shuffle_files", &O::shuffle_files, ""), field("align_to_bos", &O::align_to_bos, "")};
-  }
-};
-
 /// FlashAdamW: AdamW whose weights have 24 bits and whose averages have 8.
 struct FlashAdamOptions {
   double lr = 1e-4;

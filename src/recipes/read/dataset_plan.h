@@ -31,6 +31,7 @@ struct DataContext {
   datasets::LoaderContext context;
   std::optional<datasets::PackingConfig> packing;  ///< absent: samples are not packed
   datasets::TrainingSchedule schedule;
+  bool is_validation = false;  ///< each validation reads all of it, once
 };
 
 /// A dataset section whose options have been read but whose files have not.
@@ -56,6 +57,9 @@ class DatasetPlan {
 
   /// Whether `dataloader_type` decides how its samples are distributed.
   virtual bool takes_dataloader_type() const { return false; }
+
+  /// Whether it is a stream with an order of its own, which has no end in training.
+  virtual bool is_stream() const { return false; }
 
   /// How it uses a chat template.
   virtual datasets::TemplateUse template_use() const { return datasets::TemplateUse::kNone; }

@@ -9,6 +9,7 @@
 #include "models/catalog.h"
 #include "models/facts.h"
 #include "recipes/read/backend_section.h"
+#include "recipes/read/gpt2_builder.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_paths.h"
@@ -504,6 +505,10 @@ ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
   const ModelTarget* kind = registry.resolve_maker(*target, diagnostics);
   // The keys of a class that is known but not built are read all the same.
   if (kind == nullptr && !registry.find(target->name)) return plan;
+  if (kind != nullptr && *kind == ModelTarget::kGpt2Builder) {
+    read_gpt2_builder(*target, plan, diagnostics);
+    return plan;
+  }
   plan.is_from_config =
       kind != nullptr ? *kind == ModelTarget::kFromConfig : target->name.ends_with(".from_config");
 

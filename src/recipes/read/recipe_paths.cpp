@@ -13,8 +13,9 @@ using config::Diagnostics;
 using config::Node;
 
 constexpr const char* kModelKeys[] = {"pretrained_model_name_or_path", "name_or_path"};
-constexpr const char* kDataKeys[] = {"path_or_dataset_id", "path_or_dataset", "dataset_name",
-                                     "path", "chat_template"};
+constexpr const char* kDataKeys[] = {"path_or_dataset_id", "path_or_dataset",
+                                     "dataset_name",       "path",
+                                     "chat_template",      "file_pattern"};
 
 /// Adds the texts of a path key: one, or a list of them.
 template <typename Tree>
@@ -43,9 +44,9 @@ void add_data(Tree& section, std::vector<Tree*>& paths) {
   add_folder(section.find("tokenizer"), paths);
 }
 
-/// Whether PATH exists as a file or folder, or stands for PATH.idx.
+/// Whether PATH exists as a file or folder, stands for PATH.idx, or is a pattern with a match.
 bool is_there(const std::string& path) {
-  return path_exists(path) || path_exists(path + ".idx");
+  return path_exists(path) || path_exists(path + ".idx") || !matching_paths(path).empty();
 }
 
 /// The second folder in which a path may exist, beside the current one; "" when there is none.
@@ -104,7 +105,7 @@ void find_paths(Node& root, Diagnostics& diagnostics) {
     const std::string there = path_join(home, text);
     if (!is_there(there)) continue;
     if (is_there(text)) {
-      if (path_exists(there) && !std::filesystem::equivalent(text, there)) {
+      if (path_exists(text) && path_exists(there) && !std::filesystem::equivalent(text, there)) {
         diagnostics.note(*path, cat("the current folder's is meant, not ", there));
       }
       continue;

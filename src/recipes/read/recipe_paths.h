@@ -17,8 +17,8 @@ std::string home_of_recipe(const std::string& recipe_path);
 /// tokenizers, data, schedule files.
 std::vector<config::Node*> path_nodes(config::Node& root);
 
-/// Whether there is something of a recipe's relative path in a folder: a file or folder, or files
-/// of tokens of which it is the prefix.
+/// Whether there is something of a recipe's relative path in a folder: a file or folder, files of
+/// tokens of which it is the prefix, or what it matches as a pattern.
 bool is_below(const std::string& folder, const std::string& path);
 
 /// Replaces the relative paths of what a recipe reads (model and configuration folders, tokenizers,

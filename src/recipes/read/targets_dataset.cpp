@@ -7,10 +7,10 @@
 #include "datasets/column_mapped.h"
 #include "datasets/hellaswag.h"
 #include "datasets/mock_iterable.h"
+#include "datasets/nanogpt.h"
 #include "datasets/squad.h"
 #include "datasets/text_file.h"
 #include "datasets/xlam.h"
-#include "recipes/read/absent_targets.h"
 #include "recipes/read/dataset_plan.h"
 #include "recipes/read/megatron_section.h"
 
@@ -120,6 +120,47 @@ class MockPlan final : public DatasetPlan {
   datasets::MockIterableDatasetConfig config_;
 };
 
+/// A stream of tokens that nanoGPT's scripts wrote.
+class NanogptPlan final : public DatasetPlan {
+ public:
+  explicit NanogptPlan(datasets::NanogptDatasetConfig config) : config_(std::move(config)) {}
+
+  bool needs_tokenizer() const override { return false; }
+  bool has_samples_to_pack() const override { return false; }
+  bool is_stream() const override { return true; }
+
+  std::optional<std::string> check() const override {
+    datasets::check(config_);
+    return std::nullopt;
+  }
+
+  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+    using Passes = datasets::NanogptDataset::Passes;
+    return std::make_unique<datasets::NanogptDataset>(
+        config_, data.loader, data.context, data.is_validation ? Passes::kOne : Passes::kEndless);
+  }
+
+ private:
+  datasets::NanogptDatasetConfig config_;
+};
+
+std::unique_ptr<DatasetPlan> read_nanogpt(const Target& target, Diagnostics& diagnostics) {
+  const size_t errors = diagnostics.count(config::Severity::kError);
+  auto config = config::bind<datasets::NanogptDatasetConfig>(
+      target.arguments, diagnostics, {.legacy_keys = {}, .other_keys = {"tokenizer"}});
+  if (diagnostics.count(config::Severity::kError) > errors) return nullptr;
+  if (config.align_to_bos && !config.bos_token) {
+    diagnostics.error(*target.arguments.find("align_to_bos"),
+                      "align_to_bos: true needs bos_token, the token that begins a document");
+    return nullptr;
+  }
+  if (config.bos_token && !config.align_to_bos) {
+    diagnostics.warning_at_key(*target.arguments.find("bos_token"),
+                               "'bos_token' has no effect without align_to_bos: true");
+  }
+  return std::make_unique<NanogptPlan>(std::move(config));
+}
+
 template <typename Config, typename Plan>
 DatasetMaker plan_maker() {
   return [](const Target& target, Diagnostics& diagnostics) -> std::unique_ptr<DatasetPlan> {
@@ -148,10 +189,7 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
     const char* module;
     const char* name;
     const char* reason;
-    config::OptionsCheck check = {};
   } names[] = {
-      {"nanogpt_dataset", "NanogptDataset", "nanoGPT .bin data are not in this version",
-       config::check_options<NanogptDatasetOptions>()},
       {"seq2seq", "make_seq2seq_dataset", "encoder-decoder models are not in this version"},
       {"seq_cls", "GLUE_MRPC", "sequence classification is not in this version"},
       {"column_mapped_text_instruction_iterable_dataset",
@@ -165,7 +203,7 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
   };
   for (const auto& entry : names) {
     registry.add_unsupported(cat(base, entry.module, ".", entry.name), entry.reason,
-                             {base + entry.name, entry.name}, entry.check);
+                             {base + entry.name, entry.name});
   }
 }
 
@@ -197,9 +235,14 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
        .doc = "plain text for pretraining",
        .options = config::schema_of<TextFileDatasetConfig>()},
       plan_maker<TextFileDatasetConfig, MapPlan<TextFileDatasetConfig, TextFileDataset>>());
-  const std::string megatron = "nemo_automodel.components.datasets.llm.";
-  registry.add({.name = cat(megatron, "megatron_dataset.MegatronPretraining"),
-                .aliases = {cat(megatron, "MegatronPretraining"), "MegatronPretraining"},
+  const std::string base = "nemo_automodel.components.datasets.llm.";
+  registry.add({.name = cat(base, "nanogpt_dataset.NanogptDataset"),
+                .aliases = {cat(base, "NanogptDataset"), "NanogptDataset"},
+                .doc = "tokens that nanoGPT's scripts wrote (.bin) for pretraining",
+                .options = config::schema_of<NanogptDatasetConfig>()},
+               read_nanogpt);
+  registry.add({.name = cat(base, "megatron_dataset.MegatronPretraining"),
+                .aliases = {cat(base, "MegatronPretraining"), "MegatronPretraining"},
                 .doc = "tokenized documents (.bin, .idx) for pretraining",
                 .options = config::schema_of<MegatronSection>()},
                read_megatron);

@@ -10,6 +10,7 @@
 #include "config/schema.h"
 #include "models/facts.h"
 #include "recipes/read/distillation_section.h"
+#include "recipes/read/gpt2_builder.h"
 
 namespace automodel::recipes {
 
@@ -111,9 +112,11 @@ config::TargetRegistry<ModelTarget> model_targets() {
       registry.add_unsupported(cat("nemo_automodel.", other.name, ".", method), other.reason);
     }
   }
-  registry.add_unsupported("nemo_automodel.components.models.gpt2.build_gpt2_model",
-                           "upstream's own GPT-2 builder is not in this version; use from_config "
-                           "with architectures: [GPT2LMHeadModel]");
+  registry.add({.name = "nemo_automodel.components.models.gpt2.build_gpt2_model",
+                .aliases = {"build_gpt2_model"},
+                .doc = "a GPT-2 with random weights, by its sizes",
+                .options = config::schema_of<Gpt2BuilderSection>()},
+               ModelTarget::kGpt2Builder);
   return registry;
 }
 

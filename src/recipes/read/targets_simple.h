@@ -16,7 +16,7 @@ using LossMaker =
     std::function<LossSettings(const config::Target& target, config::Diagnostics& diagnostics)>;
 
 /// A way to write `model._target_`.
-enum class ModelTarget { kFromPretrained, kFromConfig };
+enum class ModelTarget { kFromPretrained, kFromConfig, kGpt2Builder };
 
 /// A way to write `model.config._target_`: config.json of a folder, or the keys themselves.
 enum class ModelConfigTarget { kFolder, kInline };

@@ -178,6 +178,9 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
   report.recipe = path;
   KeptWarnings warnings(report.warnings);
   const Recipe recipe = read_and_fetch(config::load_recipe(path, overrides), warnings);
+  if (recipe.dataset.plan->is_stream()) {
+    throw UnsupportedError("inspect-data of files of tokens is not in this version");
+  }
   if (!recipe.dataset.plan->needs_tokenizer()) {
     throw UserError("this dataset draws its tokens; there is nothing to look at");
   }

@@ -71,13 +71,14 @@ Json model_facts(const SessionModel& model) {
 
 Json data_facts(const RecordedParts& parts) {
   Json facts = Json::object();
-  facts["batches_per_epoch_of_a_rank"] = parts.training.size();
+  if (const auto size = parts.training.size()) facts["batches_per_epoch_of_a_rank"] = *size;
   facts["global_batch_size"] = parts.recipe.step_scheduler.global_batch_size;
   facts["local_batch_size"] = parts.recipe.step_scheduler.local_batch_size;
   facts["is_packed"] = parts.recipe.packing.has_value();
   Json validation = Json::object();
-  for (const ValidationSet& set : parts.validation.sets())
-    validation[set.name] = set.stream->size();
+  for (const ValidationSet& set : parts.validation.sets()) {
+    if (const auto size = set.stream->size()) validation[set.name] = *size;
+  }
   facts["validation_batches_of_a_rank"] = std::move(validation);
   return facts;
 }

@@ -26,7 +26,7 @@ class RelabelledStream final : public datasets::BatchStream {
         batch->labels.masked_fill(batch->labels == datasets::kIgnoreIndex, ignore_index_);
     return batch;
   }
-  int64_t size() const override { return stream_->size(); }
+  std::optional<int64_t> size() const override { return stream_->size(); }
   void set_epoch(int64_t epoch) override { stream_->set_epoch(epoch); }
   void rewind() override { stream_->rewind(); }
   Json state() const override { return stream_->state(); }
@@ -61,6 +61,7 @@ class DataBuilder final {
     data.context = context_;
     data.context.dataset = section.key;
     data.schedule = schedule_of(recipe_);
+    data.is_validation = !is_training;
     if (is_training) data.packing = recipe_.packing;
     data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
     data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;

@@ -91,8 +91,10 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
   lines.push_back(cat("ranks: ", world_size, split, ", ", scheduler.grad_accumulation_steps(),
                       " micro-batches of ", recipe.step_scheduler.local_batch_size,
                       " sequences a step and ", split.empty() ? "rank" : "replica"));
-  lines.push_back(cat("steps: ", scheduler.max_steps(), " in at most ", scheduler.num_epochs(),
-                      " epochs of ", *scheduler.epoch_length(), "; checkpoints in ",
+  const auto epoch = scheduler.epoch_length();
+  const std::string epochs =
+      epoch ? cat(" in at most ", scheduler.num_epochs(), " epochs of ", *epoch) : "";
+  lines.push_back(cat("steps: ", scheduler.max_steps(), epochs, "; checkpoints in ",
                       recipe.checkpoint.enabled ? recipe.checkpoint.checkpoint_dir : "(off)"));
   return lines;
 }
