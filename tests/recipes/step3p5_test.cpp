@@ -169,8 +169,8 @@ TEST(StepRecipe, AdaptersOfExpertsMergeIntoTheirTensors) {
     }
   }
   for (const auto& [name, value] : before) {
-    if (name.find(".moe.") == std::string::npos)
-      EXPECT_TRUE(at::equal(after.at(name), value)) << name;
+    if (name.find(".moe.") != std::string::npos) continue;
+    EXPECT_TRUE(at::equal(after.at(name), value)) << name;
   }
 }
 
