@@ -150,7 +150,8 @@ def enlarge(config):
             is_of_layers = any(word in key for word in ("layer", "types", "pattern", "ratios"))
             if is_of_layers and isinstance(value, list) and len(value) == layers:
                 part[key] = value * 2
-            if key == "num_hidden_layers":
+            # Step's lists have layers behind the model's, too, and stay as they are.
+            if key == "num_hidden_layers" and part.get("model_type") != "step3p5":
                 part[key] = value * 2
             if key in ("num_experts", "num_local_experts", "n_routed_experts") and value and value % 2:
                 part[key] = value + 1
@@ -179,7 +180,8 @@ def make_model(binary, golden, into, work):
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        return (done.stderr or done.stdout).strip().splitlines()[-1]
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        return next((line for line in lines if "rror" in line), lines[-1])
     for file in (checkpoints / "LATEST/model/consolidated").iterdir():
         shutil.copy(file, into / file.name)
     for file in (ROOT / "configs/quickstart_tokenizer").iterdir():
