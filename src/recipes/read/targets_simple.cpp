@@ -79,6 +79,17 @@ config::TargetRegistry<AcceptedTarget> kd_loss_targets() {
   return registry;
 }
 
+/// The builder's arguments. Of a model whose configuration the same keys change a token id may be a
+/// list.
+static Json gpt2_builder_schema() {
+  Json schema = config::schema_of<Gpt2BuilderSection>();
+  for (const char* key : {"bos_token_id", "eos_token_id"}) {
+    Json& field = schema["properties"][key];
+    for (const char* rule : {"type", "pattern", "minimum"}) field.erase(rule);
+  }
+  return schema;
+}
+
 config::TargetRegistry<ModelTarget> model_targets() {
   config::TargetRegistry<ModelTarget> registry("model");
   const auto add = [&](const char* method, ModelTarget target, const char* doc) {
@@ -115,7 +126,7 @@ config::TargetRegistry<ModelTarget> model_targets() {
   registry.add({.name = "nemo_automodel.components.models.gpt2.build_gpt2_model",
                 .aliases = {"build_gpt2_model"},
                 .doc = "a GPT-2 with random weights, by its sizes",
-                .options = config::schema_of<Gpt2BuilderSection>()},
+                .options = gpt2_builder_schema()},
                ModelTarget::kGpt2Builder);
   return registry;
 }
