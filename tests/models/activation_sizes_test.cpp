@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -30,6 +31,21 @@ class DeviceCore final : public nn::AttentionCore {
   }
 };
 
+/// Turns oneDNN off: on CPUs with AVX-512 that have no products of bfloat16 it copies operands,
+/// which no device does.
+class WithoutOneDnn final {
+ public:
+  explicit WithoutOneDnn(bool is_off) : was_on_(at::globalContext().userEnabledMkldnn()) {
+    if (is_off) at::globalContext().setUserEnabledMkldnn(false);
+  }
+  ~WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(was_on_); }
+  WithoutOneDnn(const WithoutOneDnn&) = delete;
+  WithoutOneDnn& operator=(const WithoutOneDnn&) = delete;
+
+ private:
+  bool was_on_;
+};
+
 /// A family's tiny model with another number of layers.
 Json tiny_config(const std::string& family, int64_t num_layers) {
   Json config = Json::parse_file(test::source_file(cat("configs/tiny/", family, "/config.json")));
@@ -51,6 +67,7 @@ CountedBytes count_bytes(const Json& config, at::ScalarType dtype, bool on_devic
   tensor::Batch batch;
   batch.input_ids = at::arange(kSequences * kLength, at::kLong).view({kSequences, kLength});
   batch.labels = batch.input_ids.clone();
+  const WithoutOneDnn products(on_device);
   const kernels::PlainPathScope path(is_plain || on_device);
   const auto counter = std::make_shared<test::AllocationCounter>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
