@@ -15,7 +15,7 @@ namespace {
 constexpr int32_t kMagic = 278895051;
 constexpr int32_t kMagicOfFineweb = 20240520;
 constexpr int64_t kHeaderBytes = 256 * 4;
-/// Of a file, for its fingerprint: a run may have thousands of files.
+/// The blocks that a file's fingerprint is made of; few, for a run may have thousands of files.
 constexpr BlockSampling kBlocks{.num_blocks = 16, .block_bytes = 4096};
 constexpr int64_t kSmallestPiece = 2048;    ///< tokens
 constexpr int64_t kLargestPiece = 1 << 19;  ///< tokens

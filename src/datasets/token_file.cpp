@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kMagic("MMIDIDX\0\0", 9);
 constexpr size_t kHeaderBytes = 9 + 8 + 1 + 8 + 8;
-/// Of a .bin file, for its fingerprint.
+/// The blocks that a .bin file's fingerprint is made of.
 constexpr BlockSampling kBlocks{.num_blocks = 64, .block_bytes = uint64_t{64} << 10};
 
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");

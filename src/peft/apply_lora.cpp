@@ -501,12 +501,9 @@ std::set<std::string> transposed_weights(const Json& hf_config) {
     return names;
   }
   const auto model = models::build_causal_lm(hf_config, at::kFloat);
-  const auto modules = model->named_modules("", false);
-  for (const tensor::ParameterPart& part : model->key_map()) {
-    if (!part.parameter.ends_with(kWeight)) continue;
-    const auto* module = modules.find(without_suffix(part.parameter, kWeight));
-    const auto* linear = module == nullptr ? nullptr : dynamic_cast<nn::Linear*>(module->get());
-    if (linear != nullptr && linear->options().is_transposed) names.insert(part.name);
+  for (const Candidate& layer : linear_layers(*model)) {
+    const bool is_transposed = layer.linear != nullptr && layer.linear->options().is_transposed;
+    if (is_transposed) names.insert(cat(layer.name, kWeight));
   }
   return names;
 }

@@ -74,7 +74,7 @@ class DiffusionGemmaModel final : public CausalLM,
   std::vector<std::string> kept_prefixes() const override;
   std::map<std::string, std::string> stand_ins() const override;
 
-  /// Of its adapters: it has no dropout of its own.
+  /// Keys the dropout of adapters; the model has none of its own.
   void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override;
