@@ -3,9 +3,11 @@
 #include "distributed/strategies/nvfsdp.h"
 #include "distributed/strategies/nvfsdp_options.h"
 #include "models/catalog.h"
+#include "recipes/build/base_weights.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/check/place_of.h"
 #include "recipes/read/targets_distributed.h"
+#include "tensor/dtype.h"
 
 namespace automodel::recipes {
 
@@ -79,7 +81,65 @@ void check_offloading(const Recipe& recipe, int64_t world_size, Diagnostics& dia
                       "everything, nothing is sharded");
 }
 
+/// Warns at a key of what it does not do.
+void warn_of_one_rank(const Recipe& recipe, const std::string& key, const std::string& instead,
+                      Diagnostics& diagnostics) {
+  const Node* place = recipe.root.find_path(cat("distributed.", key));
+  if (place == nullptr || place->is_null()) return;
+  diagnostics.warning(*place, cat(key,
+                                  " has no effect on one data-parallel rank, where nothing is "
+                                  "sharded: ",
+                                  instead));
+}
+
+void check_policy_on_one_rank(const Recipe& recipe, at::ScalarType stored,
+                              Diagnostics& diagnostics) {
+  const auto& policy = recipe.distributed.fsdp2.mp_policy;
+  if (!policy) return;
+  const auto differs = [&](const std::optional<std::string>& name) {
+    const auto dtype = name ? tensor::parse_dtype(*name) : std::nullopt;
+    return dtype && *dtype != stored;
+  };
+  const std::string name = tensor::dtype_name(stored);
+  if (differs(policy->param_dtype)) {
+    warn_of_one_rank(recipe, "mp_policy.param_dtype",
+                     cat("parameters are used in ", name, ", as they are stored"), diagnostics);
+  }
+  // Without casts check_precision says it.
+  if (differs(policy->output_dtype) && policy->cast_forward_inputs && policy->param_dtype) {
+    warn_of_one_rank(recipe, "mp_policy.output_dtype", "logits are not cast", diagnostics);
+  }
+}
+
+void check_megatron_on_one_rank(const Recipe& recipe, at::ScalarType stored,
+                                Diagnostics& diagnostics) {
+  const auto& config = recipe.distributed.megatron_fsdp;
+  if (stored == at::kFloat) return;
+  const std::string name = tensor::dtype_name(stored);
+  if (config.preserve_fp32_weights) {
+    warn_of_one_rank(recipe, "preserve_fp32_weights",
+                     cat("weights are kept in ", name, ", as they are stored"), diagnostics);
+  }
+  if (config.grad_reduce_in_fp32) {
+    warn_of_one_rank(recipe, "grad_reduce_in_fp32",
+                     cat("gradients are kept in ", name, ", as the weights are"), diagnostics);
+  }
+}
+
 }  // namespace
+
+void check_one_rank(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  const distributed::DistributedSetup& setup = recipe.distributed;
+  const auto& sizes = setup.sizes;
+  const int64_t others = sizes.tp_size.value_or(1) * sizes.pp_size.value_or(1);
+  const bool is_sharded = world_size > others || setup.moe.has_value();
+  const at::ScalarType stored = storage_dtype(recipe.model);
+  if (is_sharded) return;
+  if (setup.strategy == Strategy::kFsdp2) check_policy_on_one_rank(recipe, stored, diagnostics);
+  if (setup.strategy == Strategy::kMegatronFsdp) {
+    check_megatron_on_one_rank(recipe, stored, diagnostics);
+  }
+}
 
 void check_strategy(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   switch (recipe.distributed.strategy) {
