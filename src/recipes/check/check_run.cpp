@@ -113,7 +113,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   const auto& setup = recipe.distributed;
   check_expert_parallel(recipe, diagnostics);
   check_expert_flags(recipe, diagnostics);
-  check_strategy(recipe, world_size, diagnostics);
+  check_strategy(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp) {
     check_megatron_fsdp(recipe, diagnostics);
   }
@@ -425,6 +425,7 @@ void check_teacher_mesh(const Recipe& recipe, const Recipe& teacher, int64_t num
     Recipe alone = teacher_recipe(recipe);
     alone.is_frozen = false;  // nobody else's experts are on its ranks
     check_distributed(alone, num_ranks, found);
+    check_one_rank(alone, num_ranks, found);  // its sizes are always stated
   } else {
     check_expert_parallel(teacher, found);
   }

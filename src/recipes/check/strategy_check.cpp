@@ -71,11 +71,8 @@ void check_megatron(const Recipe& recipe, Diagnostics& diagnostics) {
   check_unit_modules(recipe, diagnostics);
 }
 
-void check_offloading(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
-  const auto& sizes = recipe.distributed.sizes;
-  const int64_t others = sizes.tp_size.value_or(1) * sizes.pp_size.value_or(1);
-  const bool is_sharded = world_size > others || sizes.ep_size.value_or(1) > 1;
-  if (!recipe.distributed.fsdp2.offload_policy || is_sharded) return;
+void check_offloading(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (!recipe.distributed.fsdp2.offload_policy) return;
   diagnostics.warning(place_of(recipe, "distributed", "offload_policy"),
                       "offload_policy has no effect on one data-parallel rank: it holds "
                       "everything, nothing is sharded");
@@ -129,27 +126,24 @@ void check_megatron_on_one_rank(const Recipe& recipe, at::ScalarType stored,
 }  // namespace
 
 void check_one_rank(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
-  const distributed::DistributedSetup& setup = recipe.distributed;
-  const auto& sizes = setup.sizes;
+  const auto& sizes = recipe.distributed.sizes;
   const int64_t others = sizes.tp_size.value_or(1) * sizes.pp_size.value_or(1);
-  const bool is_sharded = world_size > others || setup.moe.has_value();
-  const at::ScalarType stored = storage_dtype(recipe.model);
+  const bool is_sharded = world_size > others || sizes.ep_size.value_or(1) > 1;
   if (is_sharded) return;
-  if (setup.strategy == Strategy::kFsdp2) check_policy_on_one_rank(recipe, stored, diagnostics);
-  if (setup.strategy == Strategy::kMegatronFsdp) {
-    check_megatron_on_one_rank(recipe, stored, diagnostics);
-  }
-}
-
-void check_strategy(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  const at::ScalarType stored = storage_dtype(recipe.model);
   switch (recipe.distributed.strategy) {
     case Strategy::kFsdp2:
-      return check_offloading(recipe, world_size, diagnostics);
+      check_offloading(recipe, diagnostics);
+      return check_policy_on_one_rank(recipe, stored, diagnostics);
     case Strategy::kMegatronFsdp:
-      return check_megatron(recipe, diagnostics);
+      return check_megatron_on_one_rank(recipe, stored, diagnostics);
     case Strategy::kDdp:
       return;
   }
+}
+
+void check_strategy(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (recipe.distributed.strategy == Strategy::kMegatronFsdp) check_megatron(recipe, diagnostics);
 }
 
 }  // namespace automodel::recipes
