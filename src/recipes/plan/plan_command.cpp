@@ -287,7 +287,11 @@ int run_plan_command(const PlanRequest& request) {
   const Recipe recipe =
       read_with_hub(document, HubFetch::kConfig, /*is_run=*/true, silent, diagnostics);
   const int64_t ranks = request.world_size.value_or(fitting_world_size(recipe));
-  check_run(recipe, {.world_size = ranks, .loads_tokenizers = false, .looks_at_data = false},
+  check_run(recipe,
+            {.world_size = ranks,
+             .is_world_size_given = request.world_size.has_value(),
+             .loads_tokenizers = false,
+             .looks_at_data = false},
             diagnostics);
   using config::Severity;
   if (diagnostics.count(Severity::kError) > 0) diagnostics.throw_if_errors();
