@@ -1,7 +1,8 @@
 #include "recipes/run/run_log.h"
 
-#include "core/error.h"
+#include "core/file.h"
 #include "loggers/run_events.h"
+#include "recipes/run/record_cut.h"
 
 namespace automodel::recipes {
 
@@ -10,21 +11,6 @@ namespace {
 /// Renames an earlier run's records, so that a fresh run does not append to them.
 void set_aside(const std::string& path) {
   if (path_exists(path) && file_size(path) > 0) rename_path(path, path + ".old");
-}
-
-/// Keeps the records of a JSONL file whose step is below `first_step`; drops a torn last line too.
-void drop_records_from(const std::string& path, int64_t first_step) {
-  if (!path_exists(path)) return;
-  std::string kept;
-  for (const std::string& line : split(read_file(path), '\n')) {
-    if (line.empty()) continue;
-    try {
-      if (Json::parse(line, path).get("step", first_step) < first_step) kept += line + "\n";
-    } catch (const InputError&) {
-      continue;  // torn: the run was killed while writing it
-    }
-  }
-  write_file_atomic(path, kept);
 }
 
 /// The records of training and of each validation set that a run has left.
