@@ -110,8 +110,11 @@ void TrainSession::start() {
 }
 
 void TrainSession::open_log(bool is_resumed) {
-  log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
-               is_resumed);
+  log_.emplace(RunLogOptions{.folder = recipe_.checkpoint.checkpoint_dir,
+                             .is_writing = context_.group.rank() == 0,
+                             .first_step = is_resumed ? scheduler_.step() : 0,
+                             .is_resumed = is_resumed},
+               *context_.reporter, *context_.events);
 }
 
 void TrainSession::describe_run() {
@@ -303,6 +306,7 @@ ExitCode TrainSession::run_to_end() {
   record_save(checkpoint_.finish());
   if (benchmark_) benchmark_->finish();
   end_trackers();
+  if (log_) log_->end();
   if (teacher_) teacher_->dismiss();
   Json end = Json::object();
   if (stopped_by_ != 0) end["signal"] = training::signal_name(stopped_by_);
