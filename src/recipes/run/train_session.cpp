@@ -46,6 +46,25 @@ std::unique_ptr<Teacher> build_teacher(const Recipe& recipe, const SessionModel&
   return make_remote_teacher(student, mesh, *context.teacher_link, context.device);
 }
 
+/// What made a step's update be left out.
+std::string spike_of(const training::StepResult& result, const ClipSection& clip) {
+  const auto named = [](double value) { return std::isnan(value) ? "nan" : cat(value); };
+  if (!std::isfinite(result.loss)) return cat("the loss is ", named(result.loss));
+  if (!std::isfinite(result.grad_norm)) {
+    return cat("the gradient norm is ", named(result.grad_norm));
+  }
+  return cat("the gradient norm ", format_fixed(result.grad_norm, 4), " is above ",
+             clip.spike_multiple, " times the usual ", format_fixed(result.usual_norm, 4));
+}
+
+Json facts_of_spike(const training::StepResult& result) {
+  Json fields = Json::object();
+  fields["grad_norm"] = result.grad_norm;
+  fields["usual_norm"] = result.usual_norm;
+  fields["loss"] = result.loss;
+  return fields;
+}
+
 }  // namespace
 
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
@@ -88,6 +107,7 @@ void TrainSession::start() {
   double begin = monotonic_seconds();
   const std::string checkpoint = checkpoint_.restore(state());
   const bool is_resumed = !checkpoint.empty();
+  if (is_resumed) data_left_out_from_ = data_.training->state();
   if (is_resumed) context_.times->end("checkpoint");
   Json from = Json::object();
   from["from"] = is_resumed ? checkpoint : recipe_.model.source;
@@ -139,7 +159,8 @@ void TrainSession::record(std::string_view event, double begin, Json fields) {
 }
 
 void TrainSession::record_non_finite(const training::StepResult& result) {
-  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  const bool is_finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  if (is_finite || result.is_skipped) return;
   Json values = Json::object();
   values["loss"] = result.loss;
   values["grad_norm"] = result.grad_norm;
@@ -177,29 +198,19 @@ void TrainSession::advise(const training::StepResult& result, double tokens_per_
 
 void TrainSession::record_skipped(const training::StepResult& result, const Group& group) {
   if (context_.group.rank() != 0) return;
-  context_.console->warning(
-      cat("step ", scheduler_.step(), ": its update is left out, since the gradient norm ",
-          format_fixed(result.grad_norm, 4), " is above ", recipe_.clip.spike_multiple,
-          " times the usual ", format_fixed(result.usual_norm, 4), " [clip_grad_norm.on_spike]"));
-  record("skipped_update", monotonic_seconds(), facts_of_spike(result, group));
-}
-
-Json TrainSession::facts_of_spike(const training::StepResult& result, const Group& group) const {
-  Json fields = Json::object();
-  fields["grad_norm"] = result.grad_norm;
-  fields["usual_norm"] = result.usual_norm;
-  fields["loss"] = result.loss;
+  context_.console->warning(cat("step ", scheduler_.step(), ": its update is left out, since ",
+                                spike_of(result, recipe_.clip), " [clip_grad_norm.on_spike]"));
+  Json fields = facts_of_spike(result);
+  fields["data_from"] = group.begin;
   fields["data_until"] = group.position;
-  return fields;
+  record("skipped_update", monotonic_seconds(), std::move(fields));
 }
 
 bool TrainSession::roll_back(const training::StepResult& result, const Group& group) {
   if (recipe_.clip.on_spike != OnSpike::kRollback) return false;
   record_save(checkpoint_.finish());
   if (checkpoint_.newest().empty()) return false;
-  const std::string spike =
-      cat("the gradient norm ", format_fixed(result.grad_norm, 4), " is above ",
-          recipe_.clip.spike_multiple, " times the usual ", format_fixed(result.usual_norm, 4));
+  const std::string spike = spike_of(result, recipe_.clip);
   const int64_t step = scheduler_.step();
   if (num_rollbacks_ >= recipe_.clip.max_rollbacks) {
     throw UserError(cat("step ", step, ": ", spike, ", after ", num_rollbacks_,
@@ -217,7 +228,9 @@ bool TrainSession::roll_back(const training::StepResult& result, const Group& gr
                                 ", next step ", scheduler_.step(),
                                 ", without the data since then (rollback ", num_rollbacks, " of ",
                                 recipe_.clip.max_rollbacks, ") [clip_grad_norm.on_spike]"));
-  Json fields = facts_of_spike(result, group);
+  Json fields = facts_of_spike(result);
+  fields["data_from"] = std::exchange(data_left_out_from_, group.position);
+  fields["data_until"] = group.position;
   fields["step"] = step;
   fields["next_step"] = scheduler_.step();
   fields["from"] = checkpoint_.newest();
@@ -239,6 +252,7 @@ comm::SlowWork& TrainSession::slow_work() {
 TrainSession::Group TrainSession::next_group() {
   const double begin = monotonic_seconds();
   Group group;
+  if (recipe_.clip.on_spike != OnSpike::kContinue) group.begin = data_.training->state();
   const int64_t wanted = scheduler_.grad_accumulation_steps();
   while (static_cast<int64_t>(group.batches.size()) < wanted) {
     auto batch = data_.training->next();
@@ -417,6 +431,7 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
 void TrainSession::save(const SaveRequest& request) {
   const double begin = monotonic_seconds();
   record_save(checkpoint_.finish());
+  data_left_out_from_ = request.position;
   record_save(checkpoint_.save(state(), request));
   trace("save", "checkpoint", begin);
 }

@@ -45,6 +45,7 @@ class TrainSession final {
   /// The micro-batches of one step, and the data position after them.
   struct Group {
     std::vector<tensor::Batch> batches;
+    Json begin;  ///< the position before them, where spikes are acted on; else null
     Json position;
   };
 
@@ -61,13 +62,11 @@ class TrainSession final {
   void say_timings(const training::StepResult& result);
   /// Has the numbers of a step looked at.
   void advise(const training::StepResult& result, double tokens_per_second);
-  /// Records a step whose update was left out, with the position in the data behind its batches.
+  /// Records a step whose update was left out, with its batches' place in the data.
   void record_skipped(const training::StepResult& result, const Group& group);
   /// After a spike, if the recipe asks for it: goes back to the newest checkpoint, from which the
   /// run goes on with the data after the spike. False where there is none. Every rank calls it.
   bool roll_back(const training::StepResult& result, const Group& group);
-  /// What an event tells of a step whose norm is a spike.
-  Json facts_of_spike(const training::StepResult& result, const Group& group) const;
   /// Writes the records of steps from scheduler_.step() on; those that are there are dropped when
   /// it is `is_resumed`, set aside when not.
   void open_log(bool is_resumed);
@@ -120,6 +119,7 @@ class TrainSession final {
   std::optional<loggers::ProgressBar> progress_;  // set by run()
   double begin_seconds_ = 0;                      // when the first step began
   double data_seconds_ = 0;                       // that the latest batches took to come
+  Json data_left_out_from_;  // by a rollback: the checkpoint's position, or the last spike's end
   int64_t num_rollbacks_ = 0;
   double own_seconds_ = 0;  // of these and the latest step: without waits for other ranks
   int stopped_by_ = 0;      // the signal that ended the run before its last step
