@@ -1,5 +1,6 @@
 #include "loggers/run_events.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/clock.h"
@@ -21,13 +22,22 @@ Json event_record(std::string_view event, Json fields) {
 
 void RunEvents::add(std::string_view event, Json fields) {
   if (!is_recording_) return;
-  std::string line = event_record(event, std::move(fields)).dump();
+  Json record = event_record(event, std::move(fields));
   const std::lock_guard lock(mutex_);
   if (is_open_) {
-    write(line);
+    write(record.dump());
   } else {
-    pending_.push_back(std::move(line));
+    pending_.push_back(std::move(record));
   }
+}
+
+void RunEvents::amend(std::string_view event, const Json& fields) {
+  const std::lock_guard lock(mutex_);
+  const auto latest = std::find_if(pending_.rbegin(), pending_.rend(), [&](const Json& record) {
+    return record.at("event").as_string() == event;
+  });
+  if (latest == pending_.rend()) return;
+  for (const auto& [key, value] : fields.as_object()) (*latest)[key] = value;
 }
 
 void RunEvents::open(const std::string& folder, bool begins_anew) {
@@ -42,7 +52,7 @@ void RunEvents::open(const std::string& folder, bool begins_anew) {
   } catch (const InputError& error) {
     lose(error.what());
   }
-  for (const std::string& line : pending_) write(line);
+  for (const Json& record : pending_) write(record.dump());
   pending_.clear();
 }
 

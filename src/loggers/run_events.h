@@ -35,6 +35,9 @@ class RunEvents final {
   /// Adds an event, now; `fields` follow its name and time.
   void add(std::string_view event, Json fields = Json::object());
 
+  /// Adds fields to the latest event of that name that waits for open(); nothing if none does.
+  void amend(std::string_view event, const Json& fields);
+
   /// Writes what was added so far, and every event from now on, to FOLDER/events.jsonl. A run that
   /// begins anew renames an earlier run's file to events.jsonl.old; others append to it. The caller
   /// has locked the folder.
@@ -47,7 +50,7 @@ class RunEvents final {
   Reporter& reporter_;
   bool is_recording_;
   std::mutex mutex_;
-  std::vector<std::string> pending_;  // until open()
+  std::vector<Json> pending_;  // until open()
   std::optional<LogFile> file_;
   bool is_open_ = false;
   bool has_warned_ = false;

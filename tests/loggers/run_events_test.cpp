@@ -54,6 +54,20 @@ TEST(RunEventsTest, WhatWasAddedBeforeTheFileIsOpenIsWrittenFirst) {
   EXPECT_EQ(warnings.texts, Texts{});
 }
 
+TEST(RunEventsTest, AnEventThatWaitsGetsWhatIsKnownLater) {
+  const TemporaryDirectory folder;
+  Warnings warnings;
+  RunEvents events(warnings, true);
+  events.add("start", fields("num_ranks", 2));
+  events.add("load");
+  events.amend("start", fields("changed", 1));
+  events.amend("end", fields("changed", 2));
+  events.open(folder.path(), true);
+  events.amend("start", fields("changed", 3));
+  EXPECT_EQ(events_in(folder.file("events.jsonl")),
+            (Texts{R"({"event": "start", "num_ranks": 2, "changed": 1})", R"({"event": "load"})"}));
+}
+
 TEST(RunEventsTest, ARunThatBeginsAnewSetsTheFileAsideAndOneThatGoesOnAppends) {
   const TemporaryDirectory folder;
   Warnings warnings;
