@@ -310,7 +310,7 @@ std::string outcome_of(const std::vector<std::string>& changes) {
       const Json record = Json::parse(line, "record");
       for (const auto& [key, value] : record.as_object()) {
         const bool is_time = key == "timestamp" || key == "tps" || key == "tps_per_gpu" ||
-                             key == "mem" || key == "mfu";
+                             key == "mem" || key == "mfu" || key.ends_with("_seconds");
         if (!is_time) text += cat(key, "=", value.dump(), " ");
       }
       text += "\n";
