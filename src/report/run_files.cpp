@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "report/growing_file.h"
 
 namespace automodel::report {
 
@@ -15,6 +17,27 @@ namespace {
 /// "" when there is no such file.
 std::string text_of_file(const std::string& path) {
   return path_exists(path) ? read_file(path) : "";
+}
+
+/// Piece by piece, so that a file of a million steps is never in memory whole.
+int64_t add_steps_of_file(const std::string& path, StepTable& steps) {
+  constexpr uint64_t kPiece = 1 << 25;
+  const uint64_t size = look_at(path).size;
+  uint64_t offset = 0;
+  int64_t num_unread = 0;
+  while (offset < size) {
+    const std::string lines = whole_lines(path, offset, kPiece);
+    if (lines.empty()) break;
+    offset += lines.size();
+    num_unread += add_steps(lines, steps);
+  }
+  if (offset >= size) return num_unread;
+  std::string rest(size - offset, '\0');  // a line without an end
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(offset));
+  file.read(rest.data(), static_cast<std::streamsize>(rest.size()));
+  rest.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return num_unread + add_steps(rest, steps);
 }
 
 /// "default" of validation.jsonl, "x" of validation_x.jsonl; absent for other files.
@@ -105,8 +128,7 @@ RecordedRun read_run(const std::string& folder) {
   run.folder = folder;
   run.name = name_of_folder(folder);
   run.description = read_run_description(folder);
-  const std::string training = path_join(folder, "training.jsonl");
-  if (path_exists(training)) run.num_unread_lines += add_steps(read_file(training), run.steps);
+  run.num_unread_lines = add_steps_of_file(path_join(folder, "training.jsonl"), run.steps);
   run.validations = read_validations(folder, &run.num_unread_lines);
   run.events.add(text_of_file(path_join(folder, "events.jsonl")));
   run.num_unread_lines += run.events.num_unread();

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "report/flat_record.h"
 
 namespace automodel::report {
 
@@ -154,14 +155,27 @@ bool read_extended(std::string_view line, Row& row) {
   }
 }
 
-/// Whether a line is a record; its numbers are then in `row`.
-bool read_record(std::string_view line, Row& row) {
+/// Whether a line has the form of most records.
+bool read_flat(std::string_view line, Row& row) {
+  row.begin();
+  FlatRecord record(line);
+  while (const auto member = record.next()) {
+    if (member->number) row.set(member->key, *member->number);
+    if (member->key == "timestamp") row.seconds = seconds_of(member->text);
+  }
+  return record.is_whole();
+}
+
+bool read_json(std::string_view line, Row& row) {
   row.begin();
   RecordReader reader(row);
-  if (!nlohmann::json::sax_parse(line.begin(), line.end(), &reader) && !read_extended(line, row)) {
-    return false;
-  }
-  return is_step(row.at(kStep));
+  return nlohmann::json::sax_parse(line.begin(), line.end(), &reader);
+}
+
+/// Whether a line is a record; its numbers are then in `row`.
+bool read_record(std::string_view line, Row& row) {
+  const bool is_read = read_flat(line, row) || read_json(line, row) || read_extended(line, row);
+  return is_read && is_step(row.at(kStep));
 }
 
 void append(std::vector<double>& to, const std::vector<double>& more) {

@@ -48,6 +48,17 @@ TEST(RunFilesTest, HalfLinesNaNAndInfinityAreTolerated) {
   EXPECT_TRUE(run.description.is_null());
 }
 
+TEST(RunFilesTest, ALastLineWithoutAnEndIsARecordIfItIsWhole) {
+  const TemporaryDirectory parent;
+  std::string lines = step_line(0, "3") + step_line(1, "2");
+  lines.pop_back();
+  EXPECT_EQ(read_run(write_run(parent, {.training = lines})).steps.size(), 2U);
+  lines.pop_back();
+  const RecordedRun cut = read_run(write_run(parent, {.training = lines}));
+  EXPECT_EQ(cut.steps.size(), 1U);
+  EXPECT_EQ(cut.num_unread_lines, 1);
+}
+
 TEST(RunFilesTest, ManyRecordsThatSeveralThreadsReadKeepTheirOrder) {
   std::string lines;
   constexpr int64_t kSteps = 40000;  // some ten megabytes

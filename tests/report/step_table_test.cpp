@@ -41,6 +41,66 @@ TEST(StepTableTest, KeysMayChangeTheirOrder) {
   EXPECT_EQ(*steps.extra("a"), (std::vector<double>{2, 3}));
 }
 
+/// Numbers of a line, as text.
+std::string numbers_of(const std::string& line) {
+  StepTable steps;
+  const int64_t num_unread = add_steps(line, steps);
+  std::string out = cat(num_unread, " unread");
+  for (size_t row = 0; row < steps.size(); ++row) {
+    out += cat("; ", steps.step[row], " ", steps.seconds[row], " ", steps.tokens[row]);
+    for (const Metric metric : kMetrics) out += cat(" ", steps.of(metric)[row]);
+    for (const ExtraColumn& column : steps.extras)
+      out += cat(" ", column.key, " ", column.values[row]);
+  }
+  return out;
+}
+
+TEST(StepTableTest, LinesOfThePlainFormAreReadAsByTheParserOfAllJson) {
+  for (const std::string members : {"\"step\": 1",
+                                    "\"step\":1,\"loss\":-0.5e-3 ,\t\"lr\" : 1E+5",
+                                    "\"step\": 1, \"loss\": 01",
+                                    "\"step\": 1, \"loss\": .5",
+                                    "\"step\": 1, \"loss\": 5.",
+                                    "\"step\": 1, \"loss\": +5",
+                                    "\"step\": 1, \"loss\": 1e",
+                                    "\"step\": 1, \"loss\": -",
+                                    "\"step\": 1, \"loss\": 1e400",
+                                    "\"step\": 1, \"loss\": 1e-400",
+                                    "\"step\": 1, \"loss\": inf",
+                                    "\"step\": 1, \"loss\": NaN",
+                                    "\"step\": 1, \"loss\": -Infinity",
+                                    "\"step\": 1, \"loss\": 0x10",
+                                    "\"step\": 1, \"x\": nullx",
+                                    "\"step\": 1, \"x\": null, \"y\": true, \"z\": false",
+                                    "\"step\": 1,",
+                                    ", \"step\": 1",
+                                    "\"step\": 1 \"loss\": 2",
+                                    "\"step\": 1, \"loss\": 2, \"loss\": 3",
+                                    "\"step\": 12345678901234567890",
+                                    "\"step\": 1, \"timestamp\": \"2026-08-01T00:00:01.500Z\"",
+                                    "\"step\": 1, \"timestamp\": 7",
+                                    "\"step\": 1, \"text\": \"\x01\"",
+                                    "\"step\": 1, \"text\": \"\xFF\"",
+                                    "\"step\": 1, \"text\": \"\xC3\xA4\"",
+                                    "\"\\u0073tep\": 1",
+                                    "\"step\": 1, \"loss\": \"2\"",
+                                    "\"step\": 1, \"loss\": {\"step\": 5}",
+                                    "step: 1",
+                                    "\"step\": 1, \"\": 4",
+                                    "\"step\"",
+                                    ""}) {
+    const std::string line = cat(" {", members, "} ");
+    const std::string with_list = cat(" {\"list\": []", members.empty() ? "" : ", ", members, "} ");
+    EXPECT_EQ(numbers_of(line + "\n"), numbers_of(with_list + "\n")) << line;
+  }
+  for (const char* line :
+       {"{\"step\": 1}x", "{\"step\": 1}}", "{\"step\": 1", "[\"step\", 1]", "{", "\"step\""}) {
+    EXPECT_EQ(numbers_of(cat(line, "\n")), "1 unread") << line;
+  }
+  EXPECT_EQ(numbers_of("{\"step\": 1, \"loss\": -0.5e-3}\n"),
+            "0 unread; 1 nan 0 -5e-04 nan nan nan nan");
+}
+
 TEST(StepTableTest, ThereIsAMostOfFurtherNumbers) {
   std::string line = "{\"step\": 0";
   for (int i = 0; i < 500; ++i) line += cat(", \"key", i, "\": ", i);
