@@ -29,6 +29,7 @@ class Scale final {
       low_ -= margin;
       high_ += margin;
     }
+    if (options.has_marks) low_ -= (high_ - low_) * 0.09;  // they lie below the curves
   }
 
   int x(double value) const {

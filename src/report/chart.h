@@ -39,7 +39,8 @@ struct ChartOptions {
   std::string x_title;    ///< "step"
   bool is_log = false;    ///< the y axis; values that are not above 0 are not drawn
   bool has_time = false;  ///< x is a duration in seconds
-  Range x, y;             ///< y: of what is drawn, above 0 where it is logarithmic
+  bool has_marks = false;
+  Range x, y;  ///< y: of what is drawn, above 0 where it is logarithmic
 };
 
 /// A chart as an SVG element whose colours are CSS classes: `c0`, `c1`, ... of the runs. Each run

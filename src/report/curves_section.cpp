@@ -127,7 +127,7 @@ struct Parts {
 
 void add_points(const RecordedRun& run, const Parts& parts, size_t num_runs,
                 const std::vector<double>& x, ChartCurve& curve) {
-  constexpr size_t kMostDots = 200, kLeastDots = 20;
+  constexpr size_t kMostDots = 100, kLeastDots = 20;
   if (x.empty()) return;
   for (size_t i = 0; i < parts.sets.size(); ++i) {
     const size_t most = share_of(kMostDots, kLeastDots, num_runs * parts.sets.size());
@@ -182,6 +182,8 @@ std::string charts_on(const RunViews& runs, const Series& series, const Parts& p
     if (series.is_loss) add_points(runs[i], parts, runs.size(), x.of_runs[i], curves.back());
     add_marks(parts.marks[i], series.is_loss, x.of_runs[i], curves.back());
   }
+  const bool has_marks =
+      std::ranges::any_of(curves, [](const ChartCurve& curve) { return !curve.marks.empty(); });
   std::string out;
   for (const bool is_log : {false, true}) {
     const Range y = y_range(curves, is_log);
@@ -191,8 +193,8 @@ std::string charts_on(const RunViews& runs, const Series& series, const Parts& p
       continue;
     }
     out += begin;
-    out += chart_svg(curves,
-                     {series.title, names.title, is_log, names.axis == Axis::kTime, x.range, y});
+    out += chart_svg(curves, {series.title, names.title, is_log, names.axis == Axis::kTime,
+                              has_marks, x.range, y});
     out += "</div>";
   }
   return out;

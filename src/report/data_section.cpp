@@ -78,7 +78,7 @@ std::string lengths_of(const Json& event) {
   }
   return cat("<p class=\"caption\">sequences by their number of tokens</p>", histogram(buckets),
              "<details><summary>lengths as numbers</summary>\n",
-             wide_table({"tokens", "sequences", "share"}, rows), "</details>\n");
+             number_table({"tokens", "sequences", "share"}, rows), "</details>\n");
 }
 
 /// A number with its name; "" where it is not recorded.
@@ -137,7 +137,7 @@ std::string data_section(const RunViews& runs) {
                                  ? cat("<p class=\"note\">As of step ", *event->step, ".</p>\n")
                                  : "";
     out += cat("<h3>", escaped(run.name), "</h3>\n",
-               rows.empty() ? "" : wide_table({"", "number", "share"}, rows), lengths, when);
+               rows.empty() ? "" : number_table({"", "number", "share"}, rows), lengths, when);
   }
   return out.empty() ? "" : cat("<h2>Data</h2>\n", out);
 }

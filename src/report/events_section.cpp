@@ -23,6 +23,8 @@ struct Most {
 /// `num_runs` are on the page: many of them are told shorter.
 Most most_of(const RunEvent& event, int64_t num_all, size_t num_runs) {
   constexpr size_t kFewRuns = 4;
+  // These have sections of their own.
+  if (event.name == "expert_load" || event.name == "memory" || event.name == "data") return {1, 1};
   const bool has_room = num_runs <= kFewRuns;
   const int64_t all_of_short_runs = has_room ? 60 : 15;
   if (num_all <= all_of_short_runs) return {all_of_short_runs, 0};
@@ -69,7 +71,7 @@ std::string events_table(const RecordedRun& run, size_t num_runs) {
           : cat("<p class=\"note\">Between the first and the latest of their kind, left "
                 "out here: ",
                 escaped(counts_text(left_out)), "</p>\n");
-  return wide_table({"time (UTC)", "event", "step", ""}, rows) + note;
+  return wide_table({"time (UTC)", "event", "step", ""}, rows, "events") + note;
 }
 
 /// What several pieces of advice of a kind come to.

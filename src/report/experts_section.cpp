@@ -106,9 +106,9 @@ std::string layers_table(const std::vector<LayerLoad>& layers) {
                                           format_fixed(*least, 2), number(least), cat(count)});
   }
   return cat("<details><summary>layers as numbers</summary>\n",
-             wide_table({"layer", "most loaded, of an even share", "expert", "least loaded",
-                         "expert", "experts below 0.05"},
-                        rows),
+             number_table({"layer", "most loaded, of an even share", "expert", "least loaded",
+                           "expert", "experts below 0.05"},
+                          rows),
              "</details>\n");
 }
 
@@ -134,7 +134,8 @@ std::string over_time(const RecordedRun& run) {
   return cat(
       "<p class=\"caption\"><span class=\"c1\">&#9632;</span> most and <span "
       "class=\"c0\">&#9632;</span> least loaded expert of any layer, of an even share</p>",
-      chart_svg(curves, {"load of an expert", "step", false, false, x, y}));
+      "<div class=\"over-time\">",
+      chart_svg(curves, {"load of an expert", "step", false, false, false, x, y}), "</div>");
 }
 
 std::string experts_of(const RecordedRun& run) {

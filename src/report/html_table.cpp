@@ -21,8 +21,14 @@ std::string row_of(const std::string& key, const std::vector<std::string>& value
 
 }  // namespace
 
-std::string wide_table(const std::vector<std::string>& head, std::string_view rows) {
-  std::string out = "<div class=\"wide\"><table><thead><tr>";
+std::string number_table(const std::vector<std::string>& head, std::string_view rows) {
+  return wide_table(head, rows, "numbers");
+}
+
+std::string wide_table(const std::vector<std::string>& head, std::string_view rows,
+                       std::string_view css) {
+  std::string out = cat("<div class=\"wide\"><table",
+                        css.empty() ? "" : cat(" class=\"", css, "\""), "><thead><tr>");
   for (const std::string& cell : head) out += cat("<th scope=\"col\">", escaped(cell), "</th>");
   return cat(out, "</tr></thead>\n<tbody>", rows, "</tbody></table></div>\n");
 }

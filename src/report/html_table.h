@@ -9,8 +9,12 @@
 namespace automodel::report {
 
 /// A table that scrolls by itself where it is wider than the page: a head of these cells, and rows
-/// that are HTML already.
-std::string wide_table(const std::vector<std::string>& head, std::string_view rows);
+/// that are HTML already. `css` is the table's class.
+std::string wide_table(const std::vector<std::string>& head, std::string_view rows,
+                       std::string_view css = "");
+
+/// A table of number_row()s.
+std::string number_table(const std::vector<std::string>& head, std::string_view rows);
 
 /// A row of a table, of texts: its first cell is its head.
 std::string row(const std::string& key, const std::vector<std::string>& values);

@@ -76,7 +76,7 @@ std::string bars(const std::vector<MemoryPart>& parts, double planned, double me
       sum += bytes;
     }
     const double whole = is_plan ? planned : measured;
-    if (whole > sum) bar.push_back({"soft", (whole - sum) / most});
+    if (whole > sum) bar.push_back({"rest", (whole - sum) / most});
     if (bar.empty()) continue;
     out += cat("<p class=\"caption\">", is_plan ? "planned " : "measured ",
                bytes_text(std::isfinite(whole) ? whole : sum), "</p>", share_bar(bar));
@@ -92,7 +92,7 @@ std::string keys(const std::vector<MemoryPart>& parts) {
     texts.push_back(
         cat("<span class=\"c", i % kColors, "\">&#9632;</span> ", escaped(parts[i].name)));
   }
-  texts.emplace_back("<span class=\"soft\">&#9632;</span> not in any part");
+  texts.emplace_back("<span class=\"rest\">&#9632;</span> not in any part");
   return parts.empty() ? "" : cat("<p>", join(texts, ", "), "</p>\n");
 }
 
@@ -138,7 +138,7 @@ std::string memory_of(const RecordedRun& run) {
                                : "";
   return cat("<h3>", escaped(run.name), "</h3>\n",
              bars(parts, planned_peak(run), measured_peak(run)), keys(parts),
-             wide_table({"", "planned", "measured", "of the plan"}, rows + sums(run)), when,
+             number_table({"", "planned", "measured", "of the plan"}, rows + sums(run)), when,
              plan_note(run.description));
 }
 

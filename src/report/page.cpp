@@ -127,7 +127,7 @@ std::string numbers_of(const RecordedRun& run) {
     }
     rows += number_row(cat(static_cast<int64_t>(steps.step[at])), cells);
   }
-  return cat("<h3>", escaped(run.name), "</h3>", wide_table(names, rows));
+  return cat("<h3>", escaped(run.name), "</h3>", number_table(names, rows));
 }
 
 std::string numbers_section(const RunViews& runs) {

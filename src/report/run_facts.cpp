@@ -34,6 +34,10 @@ double last_of(const std::vector<double>& values) {
   return found == values.rend() ? std::nan("") : *found;
 }
 
+std::string step_number(double step) {
+  return is_step(step) ? cat(static_cast<int64_t>(step)) : "?";
+}
+
 /// "2.31 (step 59)"; of several sets with their names in front.
 std::string best_text(const RecordedRun& run) {
   const std::vector<BestValidation> all = best_validations(run);
@@ -41,7 +45,7 @@ std::string best_text(const RecordedRun& run) {
   for (const BestValidation& best : all) {
     const bool has_name = all.size() > 1 || best.set != "default";
     texts.push_back(cat(has_name ? best.set + " " : "", short_number(best.loss), " (step ",
-                        short_number(best.step), ")"));
+                        step_number(best.step), ")"));
   }
   return join(texts, ", ");
 }
@@ -87,8 +91,9 @@ std::string parameters_text(const Json& description) {
   const double all = number_at(description, "model.num_parameters");
   const double trained = number_at(description, "model.num_trained_parameters");
   if (!std::isfinite(all)) return "";
-  return trained == all ? short_number(all)
-                        : cat(short_number(all), ", ", short_number(trained), " trained");
+  const bool is_whole = trained == all || !std::isfinite(trained);
+  return is_whole ? short_number(all)
+                  : cat(short_number(all), ", ", short_number(trained), " trained");
 }
 
 /// The time between a process's first and last sign of life, over all processes.

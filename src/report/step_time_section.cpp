@@ -17,7 +17,7 @@ constexpr size_t kRest = kNumTimeShares - 1;
 
 /// "c2", the colour of a share.
 std::string share_color(size_t share) {
-  constexpr std::string_view kColors[kNumTimeShares] = {"c1", "c0", "c2", "c3", "soft"};
+  constexpr std::string_view kColors[kNumTimeShares] = {"c1", "c0", "c2", "c3", "rest"};
   return std::string(kColors[share]);
 }
 
@@ -89,7 +89,8 @@ std::string stretches_table(const RecordedRun& run) {
   std::vector<std::string> head = {"steps"};
   head.insert(head.end(), kTimeShareNames.begin(), kTimeShareNames.end());
   head.emplace_back("a step (median), s");
-  return cat("<details><summary>over the run</summary>\n", wide_table(head, rows), "</details>\n");
+  return cat("<details><summary>over the run</summary>\n", number_table(head, rows),
+             "</details>\n");
 }
 
 /// What was planned of the waiting in a pipeline, beside what was measured.

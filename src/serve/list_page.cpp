@@ -27,7 +27,7 @@ h1{margin-bottom:.2rem}
 .runs tbody tr:hover{background:var(--panel)}
 .runs a{color:inherit;text-decoration-color:var(--soft);text-underline-offset:.2em}
 .runs .what{color:var(--soft);font-weight:400;font-size:.85rem;display:block}
-.runs .failure{color:var(--bad)}.runs .alert{color:var(--c4);font-weight:600}
+.runs .failure{color:var(--bad)}.runs .alert{color:var(--c4)}
 .runs td.choice{width:1.8rem;padding-right:.3rem}.runs input{width:1.1rem;height:1.1rem;margin:0;vertical-align:middle}
 .compare button{font:inherit;padding:.25rem .9rem;border:1px solid var(--line);border-radius:.4rem;background:var(--panel);
 color:var(--text);cursor:pointer}
@@ -43,12 +43,13 @@ white-space:nowrap}
 .runs svg.loss path{stroke:var(--c0);stroke-width:1.6;stroke-linejoin:round;vector-effect:non-scaling-stroke}
 .counts{display:flex;flex-wrap:wrap;gap:.4rem 1rem;margin:0;padding:0;list-style:none;color:var(--soft)}
 @media(max-width:48rem){.runs,.runs tbody{display:block}.runs thead{display:none}
-.runs tr{display:grid;grid-template-columns:1.8rem auto 1fr auto;gap:.15rem 1rem;padding:.7rem 0;
+.runs tr{display:grid;grid-template-columns:1.8rem 1fr auto;gap:.2rem .6rem;padding:.7rem 0;
 border-bottom:1px solid var(--line)}
 .runs th,.runs td{border:0;padding:0;text-align:left}.runs td.choice{grid-column:1;grid-row:1}
-.runs th{grid-column:2/4;grid-row:1}.runs td.number{text-align:left}.runs td.state{grid-column:4;grid-row:1;justify-self:end}
-.runs td.number{grid-row:2}.runs td.number[data-label=steps]{grid-column:2}.runs td.number[data-label=loss]{grid-column:3}
-.runs td.curve{grid-column:4;grid-row:2/4;align-self:end}.runs td.when{grid-column:2/4;grid-row:3;color:var(--soft)}
+.runs tbody th{grid-column:2/4;grid-row:1;max-width:none}.runs th a{display:inline-block;max-width:calc(100% - 6rem)}
+.runs td.state{grid-column:3;grid-row:1;justify-self:end}.runs td.number{text-align:left;grid-row:2}
+.runs td.number[data-label=steps]{grid-column:2}.runs td.number[data-label=loss]{grid-column:3;justify-self:end}
+.runs td.curve{grid-column:3;grid-row:3;align-self:end}.runs td.when{grid-column:2;grid-row:3;color:var(--soft)}
 .runs td[data-label]::before{content:attr(data-label) " ";color:var(--soft)}.runs svg.steps{margin-left:0}}
 )css";
 
