@@ -57,7 +57,7 @@ std::string heat_map(const std::vector<LayerLoad>& layers) {
   const int row_height = std::clamp(kMostHeight / static_cast<int>(num_rows), 3, kMostCell);
   std::array<std::string, kLevels.size()> paths;
   std::string labels;
-  const size_t every = num_rows * 14 / kMostHeight + 1;  // so that labels do not touch
+  const size_t every = num_rows * 19 / kMostHeight + 1;  // so that labels do not touch
   for (size_t row = 0; row < num_rows; ++row) {
     const LayerLoad& layer = layers[row];
     const size_t of_row = std::min(num_cells, layer.loads.size());

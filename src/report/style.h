@@ -23,6 +23,9 @@ overflow-wrap:anywhere;min-width:5rem}
 th{font-weight:600}tbody th{color:var(--soft);font-weight:400}
 .numbers th,.numbers td{min-width:0;overflow-wrap:normal;padding-right:1rem}.numbers th:not(:first-child){text-align:right}.numbers tbody th{min-width:6.5rem}
 .events th,.events td{min-width:0;overflow-wrap:normal}.events td:last-child{min-width:18rem;overflow-wrap:anywhere}
+@media(max-width:40rem){.events,.events tbody{display:block}.events thead{display:none}
+.events tr{display:grid;grid-template-columns:auto 1fr auto;gap:0 .8rem;padding:.25rem 0;border-bottom:1px solid var(--line)}
+.events td{border:0;padding:0}.events td:last-child{grid-column:1/4;min-width:0}}
 td.number{text-align:right;font-variant-numeric:tabular-nums}
 .switches{position:sticky;top:0;background:var(--ground);padding:.5rem 0;display:flex;flex-wrap:wrap;gap:.3rem 1rem;
 border-bottom:1px solid var(--line);z-index:1}
