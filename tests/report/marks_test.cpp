@@ -62,6 +62,9 @@ TEST(MarksTest, WhatTheClockSaysDoesNotMoveAFailure) {
   // And inside a process, back and forth.
   EXPECT_EQ(words(run_at({1000, 5, 6, 3000, 7}, event("start", 999) + event("failure", 8))),
             "4 failure");
+  // Or between the last step and the failure.
+  EXPECT_EQ(words(run_at({1000, 1001, 1002}, event("start", 999) + event("failure", 3))),
+            "2 failure");
 }
 
 TEST(MarksTest, WithoutAStepTheTimeIsLookedForAmongTheStepsOfTheProcess) {
