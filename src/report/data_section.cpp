@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMostBuckets = 64;
 
-/// Sequences of a length up to a bound.
+/// Documents of a length up to a bound.
 struct Bucket {
   double bound = 0;
   double count = 0;
@@ -46,7 +46,7 @@ std::string histogram(const std::vector<Bucket>& buckets) {
   const int step = std::min(kWidth / number, 80), every = number / kMostLabels + 1;
   std::string out =
       cat("<svg class=\"histogram\" viewBox=\"0 0 ", kWidth + 2 * kLeft,
-          " 190\" role=\"img\" aria-label=\"lengths of the sequences, which the table "
+          " 190\" role=\"img\" aria-label=\"lengths of the documents, which the table "
           "below has\"><g class=\"c0\">");
   std::string labels;
   for (int i = 0; i < number; ++i) {
@@ -76,9 +76,9 @@ std::string lengths_of(const Json& event) {
     rows += number_row(cat("up to ", short_number(bucket.bound)),
                        {short_number(bucket.count), percent_text(bucket.count / sum)});
   }
-  return cat("<p class=\"caption\">sequences by their number of tokens</p>", histogram(buckets),
+  return cat("<p class=\"caption\">documents by their number of tokens</p>", histogram(buckets),
              "<details><summary>lengths as numbers</summary>\n",
-             number_table({"tokens", "sequences", "share"}, rows), "</details>\n");
+             number_table({"tokens", "documents", "share"}, rows), "</details>\n");
 }
 
 /// A number with its name; "" where it is not recorded.
@@ -87,18 +87,21 @@ std::string count_row(const Json& event, std::string_view key, const char* name)
   return std::isfinite(value) ? number_row(name, {short_number(value), ""}) : "";
 }
 
-std::string share_row(const Json& event, std::string_view key, const char* name) {
-  const double value = number_of(event, key), all = number_of(event, "num_tokens");
+/// A number and its share of `all`.
+std::string share_row(const Json& event, std::string_view key, const char* name, double all) {
+  const double value = number_of(event, key);
   if (!std::isfinite(value)) return "";
   return number_row(name, {short_number(value), all > 0 ? percent_text(value / all) : ""});
 }
 
 std::string trained_on(const Json& event) {
+  const double tokens = number_of(event, "num_tokens");
+  const double padding = number_of(event, "num_padding_tokens");
   return cat(count_row(event, "num_sequences", "sequences"),
              count_row(event, "num_documents", "documents"),
              count_row(event, "num_tokens", "tokens"),
-             share_row(event, "num_label_tokens", "of them labelled"),
-             share_row(event, "num_padding_tokens", "of them padding"));
+             share_row(event, "num_label_tokens", "of them labelled", tokens),
+             share_row(event, "num_padding_tokens", "padding besides", tokens + padding));
 }
 
 /// "num_packs" as "packs".
@@ -133,9 +136,11 @@ std::string data_section(const RunViews& runs) {
         cat(prepared(run.description), event == nullptr ? "" : trained_on(event->fields));
     const std::string lengths = event == nullptr ? "" : lengths_of(event->fields);
     if (rows.empty() && lengths.empty()) continue;
-    const std::string when = event != nullptr && event->step
-                                 ? cat("<p class=\"note\">As of step ", *event->step, ".</p>\n")
-                                 : "";
+    const std::string when =
+        event != nullptr && event->step
+            ? cat("<p class=\"note\">Of rank 0 since its last start, as of step ", *event->step,
+                  ".</p>\n")
+            : "";
     out += cat("<h3>", escaped(run.name), "</h3>\n",
                rows.empty() ? "" : number_table({"", "number", "share"}, rows), lengths, when);
   }

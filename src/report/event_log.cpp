@@ -15,8 +15,9 @@ namespace {
 // Of each name; in between, twice as many are kept for a while.
 constexpr size_t kFirst = 100, kLatest = 400;
 
-constexpr std::string_view kNotable[] = {"failure",   "rollback", "skipped_update", "non_finite",
-                                         "preempted", "resume",   "advice",         "warning"};
+constexpr std::string_view kNotable[] = {"lost_records",   "failure",    "rollback",
+                                         "skipped_update", "non_finite", "preempted",
+                                         "resume",         "advice",     "warning"};
 
 RunEvent event_of(const Json& record) {
   RunEvent event;

@@ -22,7 +22,7 @@ struct RunEvent {
 };
 
 /// Whether an event is one that somebody who watches would want to be told of: failure, rollback,
-/// skipped_update, non_finite, preempted, resume, advice, warning.
+/// skipped_update, non_finite, preempted, resume, advice, warning, lost_records.
 bool is_notable(std::string_view name);
 
 /// All events of one name: how many, and the seconds that they took.

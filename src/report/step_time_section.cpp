@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "core/text.h"
@@ -104,28 +105,46 @@ std::string pipeline_text(const RecordedRun& run, const TimeShares& shares) {
              ".</p>\n");
 }
 
+/// A step's parts without the rest, in seconds; absent where it has none. Notes which it has.
+std::optional<TimeShares> seconds_of_row(const StepTable& steps, size_t row,
+                                         std::array<bool, kNumTimeShares>& has) {
+  TimeShares seconds{};
+  bool has_any = false;
+  for (size_t part = 0; part < kRest; ++part) {
+    const double value = steps.parts[part][row];
+    if (!(value >= 0) || !std::isfinite(value)) continue;
+    seconds[part] = value;
+    has[part] = has_any = true;
+  }
+  if (!has_any) return std::nullopt;
+  double waited = seconds[static_cast<size_t>(StepPart::kWait)];
+  for (const StepPart part : {StepPart::kForwardBackward, StepPart::kUpdate}) {
+    double& of_part = seconds[static_cast<size_t>(part)];
+    const double taken = std::min(waited, of_part);
+    of_part -= taken;
+    waited -= taken;
+  }
+  return seconds;
+}
+
 }  // namespace
 
 TimeShares step_time_shares(const StepTable& steps, size_t begin, size_t end) {
-  TimeShares shares;
+  TimeShares shares, sums{};
   shares.fill(std::nan(""));
   double whole = 0, known = 0;
-  TimeShares sums{};
   std::array<bool, kNumTimeShares> has{};
   for (size_t row = begin; row < end; ++row) {
+    const auto seconds = seconds_of_row(steps, row, has);
+    if (!seconds) continue;
     double of_row = 0;
-    bool has_any = false;
     for (size_t part = 0; part < kRest; ++part) {
-      const double seconds = steps.parts[part][row];
-      if (!(seconds >= 0) || !std::isfinite(seconds)) continue;
-      sums[part] += seconds;
-      of_row += seconds;
-      has[part] = has_any = true;
+      sums[part] += (*seconds)[part];
+      of_row += (*seconds)[part];
     }
-    if (!has_any) continue;
-    const double seconds = steps.of(StepPart::kWhole)[row];
-    whole += std::isfinite(seconds) ? std::max(seconds, of_row) : of_row;
     known += of_row;
+    const double all = steps.of(StepPart::kWhole)[row];
+    whole += std::isfinite(all) ? std::max(all, of_row) : of_row;
   }
   if (whole <= 0) return shares;
   for (size_t part = 0; part < kRest; ++part) {

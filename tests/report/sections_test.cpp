@@ -162,9 +162,11 @@ std::string timed_line(int64_t step, double data, double passes, double update, 
 
 TEST(StepTimeSectionTest, SharesAreOfTheWholeStep) {
   StepTable steps;
-  add_steps(timed_line(0, 1, 5, 1, 1) + timed_line(1, 3, 5, 1, 1) + step_line(2, "1"), steps);
+  // Waiting is a part of the passes, and of the update what is beyond them.
+  add_steps(timed_line(0, 1, 6, 1, 1) + timed_line(1, 3, 2, 5, 3) + step_line(2, "1"), steps);
   EXPECT_EQ(step_time_shares(steps, 0, 1), (TimeShares{0.1, 0.5, 0.1, 0.1, 0.2}));
-  EXPECT_EQ(step_time_shares(steps, 0, 3), (TimeShares{0.2, 0.5, 0.1, 0.1, 0.1}));
+  EXPECT_EQ(step_time_shares(steps, 1, 3), (TimeShares{0.3, 0, 0.4, 0.3, 0}));
+  EXPECT_EQ(step_time_shares(steps, 0, 3), (TimeShares{0.2, 0.25, 0.25, 0.2, 0.1}));
   for (const double share : step_time_shares(steps, 2, 3)) EXPECT_TRUE(std::isnan(share));
   for (const double share : step_time_shares(steps, 0, 0)) EXPECT_TRUE(std::isnan(share));
 }
@@ -172,7 +174,7 @@ TEST(StepTimeSectionTest, SharesAreOfTheWholeStep) {
 TEST(StepTimeSectionTest, TheyAreAPictureAndATable) {
   std::string lines;
   for (int64_t step = 0; step < 1000; ++step)
-    lines += timed_line(step, step < 500 ? 0 : 4, 4, 1, 1);
+    lines += timed_line(step, step < 500 ? 0 : 4, 5, 1, 1);
   const RecordedRun run = run_with("", "{\"plan\": {\"pipeline_bubble\": 0.2}}", lines);
   const std::string html = step_time_section({run});
   EXPECT_THAT(html, HasSubstr("</span> waiting for data 20.0%, "));
@@ -197,7 +199,7 @@ TEST(DataSectionTest, LengthsAreAPictureAndATable) {
       event("data", ", \"step\": 1, \"num_sequences\": 1, \"lengths\": []") +
           event("data",
                 ", \"step\": 9, \"num_sequences\": 40, \"num_tokens\": 1000, "
-                "\"num_label_tokens\": 250, \"num_padding_tokens\": 100, \"num_documents\": "
+                "\"num_label_tokens\": 250, \"num_padding_tokens\": 250, \"num_documents\": "
                 "44, \"lengths\": [[64, 10], [128, 30], \"x\", [1], [256, -3]]"),
       "{\"data\": {\"prepared\": {\"num_packs\": 12, \"num_dropped\": 3, \"fill\": 0.875, "
       "\"name\": "
@@ -210,11 +212,11 @@ TEST(DataSectionTest, LengthsAreAPictureAndATable) {
         "<th scope=\"row\">sequences</th><td class=\"number\">40</td>",
         "<th scope=\"row\">of them labelled</th><td class=\"number\">250</td><td "
         "class=\"number\">25.0%</td>",
-        "<th scope=\"row\">of them padding</th><td class=\"number\">100</td><td "
-        "class=\"number\">10.0%</td>",
+        "<th scope=\"row\">padding besides</th><td class=\"number\">250</td><td "
+        "class=\"number\">20.0%</td>",
         "<th scope=\"row\">up to 128</th><td class=\"number\">30</td><td "
         "class=\"number\">75.0%</td>",
-        "<title>up to 64 tokens: 10</title>", "As of step 9."}) {
+        "<title>up to 64 tokens: 10</title>", "as of step 9."}) {
     EXPECT_THAT(html, HasSubstr(text));
   }
   EXPECT_EQ(count_of(html, "<rect"), 2U);
