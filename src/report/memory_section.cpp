@@ -131,15 +131,17 @@ std::string memory_of(const RecordedRun& run) {
   const RunEvent* event = highest_event(run);
   std::string rows;
   for (const MemoryPart& part : parts) rows += part_row(part);
-  const std::string when = event == nullptr ? "<p class=\"note\">Parts were not measured.</p>\n"
-                           : event->step
-                               ? cat("<p class=\"note\">Measured on rank 0; parts at step ",
-                                     *event->step, ", where the peak was highest.</p>\n")
-                               : "";
+  std::string note = "Parts were not measured.";
+  if (event != nullptr) {
+    const bool is_on_cpu = text_of(run.description, "device") == "cpu";
+    note = cat("Measured on rank 0", event->step ? cat(", parts at step ", *event->step) : "",
+               ", where the peak was highest.",
+               is_on_cpu ? " On a CPU the program and its libraries are in it." : "");
+  }
   return cat("<h3>", escaped(run.name), "</h3>\n",
              bars(parts, planned_peak(run), measured_peak(run)), keys(parts),
-             number_table({"", "planned", "measured", "of the plan"}, rows + sums(run)), when,
-             plan_note(run.description));
+             number_table({"", "planned", "measured", "of the plan"}, rows + sums(run)),
+             "<p class=\"note\">", note, "</p>\n", plan_note(run.description));
 }
 
 }  // namespace

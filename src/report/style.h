@@ -20,7 +20,7 @@ table{border-collapse:collapse;font-size:.87rem}
 th,td{text-align:left;vertical-align:top;padding:.22rem .7rem .22rem 0;border-bottom:1px solid var(--line);
 overflow-wrap:anywhere;min-width:5rem}
 @media(max-width:40rem){svg text{font-size:18px!important}th,td{min-width:8rem}}
-th{font-weight:600}tbody th{color:var(--soft);font-weight:400}
+th{font-weight:600}tbody th{min-width:8.5rem;color:var(--soft);font-weight:400}
 .numbers th,.numbers td{min-width:0;overflow-wrap:normal;padding-right:1rem}.numbers th:not(:first-child){text-align:right}.numbers tbody th{min-width:6.5rem}
 .events th,.events td{min-width:0;overflow-wrap:normal}.events td:last-child{min-width:18rem;overflow-wrap:anywhere}
 @media(max-width:40rem){.events,.events tbody{display:block}.events thead{display:none}

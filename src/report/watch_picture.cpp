@@ -48,12 +48,14 @@ std::string number_or_dash(const std::vector<double>& values) {
 
 /// "0.25 of 0.31 GiB  MFU 31%", as far as it is known.
 std::string resources_text(const RecordedRun& run) {
-  constexpr double kGib = 1 << 30;
+  constexpr double kMib = 1 << 20, kGib = 1 << 30;
   std::vector<std::string> parts;
   const double planned = planned_peak(run), measured = measured_peak(run);
   if (planned > 0 && measured >= 0) {
-    parts.push_back(
-        cat(format_fixed(measured / kGib, 2), " of ", format_fixed(planned / kGib, 2), " GiB"));
+    const bool is_small = std::max(planned, measured) < 0.1 * kGib;
+    const double unit = is_small ? kMib : kGib;
+    parts.push_back(cat(format_fixed(measured / unit, 2), " of ", format_fixed(planned / unit, 2),
+                        is_small ? " MiB" : " GiB"));
   }
   const std::vector<double>* mfu = run.steps.extra("mfu");
   if (mfu != nullptr && !mfu->empty() && std::isfinite(mfu->back())) {
