@@ -19,8 +19,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
-from check_overheads import event_line, loads, timestamp, write_run, START
+from check_overheads import event_line, loads, step_line, timestamp, write_run, START
 
 PHONE = 360
 MEDIA = {"light": ("screen", "light", 1280), "dark": ("screen", "dark", 1280), "phone": ("screen", "light", PHONE),
@@ -233,6 +234,30 @@ def check_switches(browser, address):
     return problems
 
 
+def check_choice(browser, home, root):
+    """Whether chosen runs stay chosen while the list keeps itself up to date, and are shown beside each other."""
+    browser.problems.clear()
+    browser.open(home, "light")
+    browser.value("for (const it of document.querySelectorAll('[value=rich],[value=long]')) it.click()")
+    with open(root / "long/training.jsonl", "a") as file:
+        file.write(step_line(200_000))
+    deadline = time.monotonic() + 60
+    while "200001 of" not in browser.value("document.querySelector('main').textContent"):
+        if time.monotonic() > deadline:
+            return ["the list does not keep itself up to date"]
+        time.sleep(0.5)
+    chosen = browser.value("[...document.querySelectorAll('input:checked')].map(it => it.value).sort().join()")
+    problems = [] if chosen == "long,rich" else [f"of long and rich, {chosen} stays chosen"]
+    browser.loaded = False
+    browser.value("document.querySelector('form button').click()")
+    while not browser.loaded:
+        browser.read()
+    title = browser.value("document.querySelector('h1').textContent")
+    if title not in ("long, rich", "rich, long"):
+        problems.append(f"the chosen runs lead to {title}")
+    return problems + browser.problems
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", type=pathlib.Path)
@@ -258,6 +283,7 @@ def main():
             for name, path in {"list": "", "run": "runs/rich",
                                "compare": "compare?run=rich&run=sweep/lr-04&run=sweep/lr-11"}.items():
                 problems += check(browser, f"serve-{name}", home + path, options.pictures)
+            problems += check_choice(browser, home, root)
         finally:
             server.terminate()
             server.wait()
