@@ -371,6 +371,7 @@ training::StepResult TrainSession::train(const Group& group) {
   balance_.begin_step(static_cast<int64_t>(group.batches.size()));
   const training::StepResult result = train_step_.run(group.batches, step);
   balance_.end_step(model_.engine());
+  loggers::StepNumbers numbers{.loss = result.loss};
   own_seconds_ =
       data_seconds_ + (monotonic_seconds() - begin) - (context_.waited_seconds() - waited);
   trace(cat("step ", step), "step", begin);
@@ -384,23 +385,27 @@ training::StepResult TrainSession::train(const Group& group) {
     context_.trackers->train(record);
     record_non_finite(result);
     advise(result, record.at("tps").as_double());
+    numbers.tokens_per_second = record.at("tps").as_double();
+    numbers.memory_gib = record.at("mem").as_double();
+    if (!record.at("mfu").is_null()) numbers.mfu_percent = record.at("mfu").as_double();
   }
   if (context_.times != nullptr) say_timings(result);
   context_.reporter->progress(
-      progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
+      progress_->line(step + 1, monotonic_seconds() - begin_seconds_, numbers));
   return result;
 }
 
 std::vector<std::pair<std::string, double>> TrainSession::validate() {
   if (validation_.is_empty()) return {};
   const double begin = monotonic_seconds();
-  auto losses = validation_.run(scheduler_.step(), [this](const auto& set, const auto& result) {
+  const auto listen = [this](const auto& set, const auto& result) {
     Json record =
         meter_.validation_record(result, train_step_.lr(), scheduler_.step(), scheduler_.epoch());
     train_step_.describe_validation(result, record);
     log_->validation(set, record);
     context_.trackers->validation(set, record);
-  });
+  };
+  auto losses = validation_.run(scheduler_.step(), listen, *context_.reporter);
   trace("validation", "step", begin);
   Json of_sets = Json::object();
   for (const auto& [set, loss] : losses) of_sets[set] = loss;
