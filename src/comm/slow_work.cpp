@@ -195,8 +195,9 @@ void SlowWork::run(const std::string& name, const std::function<void()>& work) {
     work();
     return;
   }
-  const LongWork told(state_->reporter(), name, [this] { return state_->told_progress(); },
-                      telling(state_->options));
+  const LongWork told(
+      state_->reporter(), name, [this] { return state_->told_progress(); },
+      telling(state_->options));
   const Meeting meeting{cat(state_->options.name, "/", ++state_->num_meetings)};
   state_->name = name;
   std::exception_ptr own_failure;

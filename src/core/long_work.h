@@ -40,8 +40,8 @@ class LongWork final {
   std::string text() const;
 
   Reporter* reporter_;
-  LongWork* outer_ = nullptr;              // of the same thread
-  std::atomic<bool> is_in_front_{true};    // no work within this one goes on
+  LongWork* outer_ = nullptr;            // of the same thread
+  std::atomic<bool> is_in_front_{true};  // no work within this one goes on
   std::string name_;
   HowFar how_far_;
   LongWorkOptions options_;

@@ -60,8 +60,9 @@ std::string ProgressBar::trend(double loss) {
 std::string ProgressBar::line(int64_t num_done, double seconds, const StepNumbers& numbers) {
   const auto done_here = static_cast<double>(num_done - first_step_);
   const double rate = seconds > 0 ? done_here / seconds : 0;
-  const std::string end = cat(format_fixed(rate, 2), " step/s] loss ", format_fixed(numbers.loss, 4),
-                              trend(numbers.loss), rates_text(numbers));
+  const std::string end =
+      cat(format_fixed(rate, 2), " step/s] loss ", format_fixed(numbers.loss, 4),
+          trend(numbers.loss), rates_text(numbers));
   if (num_steps_ <= 0) {
     return cat("Training ", num_done, " [", clock_text(seconds), ", ", end);
   }

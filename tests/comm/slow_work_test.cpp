@@ -159,8 +159,9 @@ TEST(SlowWorkTest, AWorldOfOneTellsOfLongWorkToo) {
   Lines lines;
   SlowWork slow({.report_seconds = 0.2, .reporter = &lines});
   slow.run("loading the weights", [&] { work_slowly(slow, 0.7); });
-  EXPECT_THAT(lines.all(), testing::ContainsRegex(
-                               "loading the weights for [0-9.]+ s: [0-9.]+ [KM]iB, [0-9.]+ [KM]?i?B/s"));
+  EXPECT_THAT(lines.all(),
+              testing::ContainsRegex(
+                  "loading the weights for [0-9.]+ s: [0-9.]+ [KM]iB, [0-9.]+ [KM]?i?B/s"));
 }
 
 }  // namespace

@@ -65,7 +65,8 @@ TEST(LongWorkTest, WithoutATerminalTheLogHasALineNowAndThen) {
     while (heard.lines.size() < 2) sleep_seconds(0.01);
   }
   EXPECT_THAT(heard.shown, IsEmpty());
-  EXPECT_THAT(heard.lines, AllOf(SizeIs(testing::Ge(2U)), Each(MatchesRegex("saving for [0-9.]+ m?s"))));
+  EXPECT_THAT(heard.lines,
+              AllOf(SizeIs(testing::Ge(2U)), Each(MatchesRegex("saving for [0-9.]+ m?s"))));
 }
 
 TEST(LongWorkTest, OfWorkWithinWorkTheInnermostIsTold) {

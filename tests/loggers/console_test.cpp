@@ -191,8 +191,7 @@ TEST(ConsoleTest, ProgressStaysOnOneLineOfTheTerminal) {
     reporter.progress("50%");
   }
   const std::string erase = "\r\033[K";
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            cat(erase, "50% |██", erase, "50%", erase));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), cat(erase, "50% |██", erase, "50%", erase));
 }
 
 TEST(ConsoleTest, ProgressStaysBelowTheLinesAndGoesAtTheEnd) {

@@ -41,11 +41,12 @@ TEST(ProgressBarTest, StepsOfAnEarlierProcessCountAsDoneButNotForTheRate) {
 }
 
 TEST(ProgressBarTest, ShowsRatesAndMemoryWhereTheyAreKnown) {
-  EXPECT_EQ(ProgressBar(0, 10).line(5, 5.0, {.loss = 2,
-                                             .tokens_per_second = 5065.4,
-                                             .memory_gib = 0.25,
-                                             .planned_gib = 0.31,
-                                             .mfu_percent = 12.4}),
+  EXPECT_EQ(ProgressBar(0, 10).line(5, 5.0,
+                                    {.loss = 2,
+                                     .tokens_per_second = 5065.4,
+                                     .memory_gib = 0.25,
+                                     .planned_gib = 0.31,
+                                     .mfu_percent = 12.4}),
             "Training 50% |" + blocks(5) +
                 "| 5/10 [00:05<00:05, 1.00 step/s] loss 2.0000 5065 tok/s 0.2/0.3 GiB MFU 12%");
   EXPECT_EQ(ProgressBar(0, 0).line(5, 5.0, {.loss = 2, .memory_gib = 1.5}),
@@ -56,7 +57,8 @@ TEST(ProgressBarTest, AnArrowSaysWhereTheLossGoes) {
   const auto last_line = [](double first, double change) {
     ProgressBar bar(0, 0);
     std::string line;
-    for (int step = 1; step <= 30; ++step) line = bar.line(step, 1, {.loss = first + change * step});
+    for (int step = 1; step <= 30; ++step)
+      line = bar.line(step, 1, {.loss = first + change * step});
     return line;
   };
   EXPECT_THAT(last_line(3, -0.01), testing::EndsWith("loss 2.7000 ↓"));

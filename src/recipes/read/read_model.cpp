@@ -13,6 +13,7 @@
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_paths.h"
+#include "recipes/read/section_targets.h"
 #include "recipes/read/targets_simple.h"
 #include "tensor/dtype.h"
 
@@ -138,14 +139,6 @@ bool contains(const std::vector<std::string>& values, const std::string& value) 
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-config::TargetNames backend_targets() {
-  config::TargetNames names("backend configuration");
-  names.add({.name = "nemo_automodel.components.models.common.BackendConfig",
-             .aliases = {"nemo_automodel.components.models.common.utils.BackendConfig",
-                         "nemo_automodel.components.moe.utils.BackendConfig", "BackendConfig"}});
-  return names;
-}
-
 /// Warns once of all keys that choose among implementations.
 void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
   const std::vector<std::string> read = {
@@ -167,10 +160,7 @@ void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics
   const auto section = config::bind<BackendSection>(
       backend, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
   if (!backend.is_mapping()) return;
-  if (config::has_target(backend)) {
-    const auto target = config::split_target(backend, diagnostics);
-    if (target) backend_targets().resolve(*target, diagnostics);
-  }
+  check_section_target(backend, diagnostics);
   plan.enables_fsdp_optimizations = section.enable_fsdp_optimizations;
   plan.has_fake_balanced_gate = section.fake_balanced_gate;
   const auto warn_of_fp8 = [&](const char* key) {

@@ -19,8 +19,7 @@ Validation::Validation(std::vector<ValidationSet> sets, training::TrainStep& tra
                        const std::vector<std::shared_ptr<models::CausalLM>>& parts)
     : sets_(std::move(sets)), train_step_(train_step), parts_(parts) {}
 
-std::vector<std::pair<std::string, double>> Validation::run(int64_t step,
-                                                            const Listener& listener,
+std::vector<std::pair<std::string, double>> Validation::run(int64_t step, const Listener& listener,
                                                             Reporter& reporter) {
   std::vector<std::pair<std::string, double>> losses;
   for (const auto& part : parts_) part->eval();
