@@ -101,11 +101,12 @@ std::string_view either(const ConfigReader& reader, std::string_view key, std::s
 
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   DecoderConfig config;
-  config.vocab_size = reader.size("vocab_size");
-  config.hidden_size = reader.size("hidden_size");
-  config.intermediate_size = defaults.intermediate_size == 0
-                                 ? reader.size("intermediate_size")
-                                 : reader.size("intermediate_size", defaults.intermediate_size);
+  const auto size = [&](std::string_view key, int64_t fallback) {
+    return fallback == 0 ? reader.size(key) : reader.size(key, fallback);
+  };
+  config.vocab_size = size("vocab_size", defaults.vocab_size);
+  config.hidden_size = size("hidden_size", defaults.hidden_size);
+  config.intermediate_size = size("intermediate_size", defaults.intermediate_size);
   constexpr int64_t kMostLayers = 100000;  // more are a slip, and would fill the memory here
   int64_t num_layers = reader.size("num_hidden_layers");
   if (num_layers > kMostLayers) {
@@ -114,7 +115,7 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
     num_layers = 1;
   }
   config.layers.resize(static_cast<size_t>(num_layers));
-  config.num_heads = reader.size("num_attention_heads");
+  config.num_heads = size("num_attention_heads", defaults.num_heads);
   const bool is_kv_missing = !reader.json().contains("num_key_value_heads");
   if (is_kv_missing && defaults.requires_kv_heads) reader.problem("num_key_value_heads is missing");
   config.num_kv_heads = reader.size("num_key_value_heads", config.num_heads);

@@ -70,6 +70,8 @@ struct Inactive {
 constexpr Inactive kInactiveSections[] = {
     {"rng", false, "", "`seed` says where random numbers start, as in AutoModel 0.7.0",
      check_of_class<RngSection>},
+    {"autocast", false, "", "nothing reads it, upstream neither; use distributed.autocast_dtype",
+     nullptr},
     {"autopipeline", false, "", "use distributed.pipeline", nullptr},
     {"parallelizer", false, "", "use distributed", nullptr},
     {"distributed_config", false, "", "use distributed", nullptr},

@@ -157,8 +157,13 @@ void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
 
 void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics) {
   if (backend.is_null()) return;
+  Node known = backend;
+  if (Node* fp8 = known.find("te_fp8"); fp8 != nullptr && fp8->is_mapping()) {
+    check_section_target(*fp8, diagnostics);
+    fp8->erase("_target_");
+  }
   const auto section = config::bind<BackendSection>(
-      backend, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+      known, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
   if (!backend.is_mapping()) return;
   check_section_target(backend, diagnostics);
   plan.enables_fsdp_optimizations = section.enable_fsdp_optimizations;

@@ -169,6 +169,8 @@ Json model_schema(const char* doc) {
   schema["properties"]["backend"] = section<BackendSection>("which kernels compute what");
   schema["properties"]["backend"]["properties"]["_target_"] =
       name_schema(section_targets("backend"));
+  schema["properties"]["backend"]["properties"]["te_fp8"]["properties"]["_target_"] =
+      name_schema(section_targets("te_fp8"));
   anything["description"] =
       "upstream's MoEConfig: gate_bias_update_factor, by which each step moves the correction of "
       "the choice of experts towards even load (absent: 0.001 for DeepSeek-V3, 0 for GLM-4.5)";
