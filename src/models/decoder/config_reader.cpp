@@ -14,6 +14,9 @@ constexpr std::string_view kRopeTypes =
 constexpr std::string_view kActivations =
     "silu, swish, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, relu2";
 
+/// More of anything is a slip, and its products with other sizes would be no numbers.
+constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+
 }  // namespace
 
 const Json* ConfigReader::find(std::string_view key) const {
@@ -40,7 +43,6 @@ int64_t ConfigReader::size(std::string_view key, int64_t fallback) {
     wrong_kind(key, "a whole number", *found);
     return 1;
   }
-  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
   const int64_t value = found->as_int();
   if (value >= 1 && value <= kLargest) return value;
   const std::string bound = value < 1 ? "at least 1" : cat("at most ", kLargest);
@@ -51,8 +53,10 @@ int64_t ConfigReader::size(std::string_view key, int64_t fallback) {
 int64_t ConfigReader::count(std::string_view key, int64_t fallback) {
   const Json* found = find(key);
   if (found == nullptr) return fallback;
-  if (found->is_int() && found->as_int() >= 0) return found->as_int();
-  wrong_kind(key, "a whole number of at least 0", *found);
+  if (found->is_int() && found->as_int() >= 0 && found->as_int() <= kLargest) {
+    return found->as_int();
+  }
+  wrong_kind(key, cat("a whole number from 0 to ", kLargest), *found);
   return fallback;
 }
 
