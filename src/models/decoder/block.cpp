@@ -7,6 +7,7 @@
 #include "models/decoder/gated_delta_net.h"
 #include "models/decoder/latent_attention.h"
 #include "models/decoder/mamba2.h"
+#include "tensor/shard_spec.h"
 
 namespace automodel::models::decoder {
 
@@ -39,6 +40,9 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
       mlp_site_(cat("layers.", layer, ".mlp")) {
   const LayerOptions& options = config.layers[static_cast<size_t>(layer)];
   const bool has_post_norms = config.has_post_norms();
+  if (config.has_layer_scalars) {
+    layer_scalar_ = register_parameter("layer_scalar", tensor::placeholder({1}, dtype), false);
+  }
   const auto norm = [&](const char* name) {
     return register_module(name, make_norm(config, dtype));
   };
@@ -109,7 +113,8 @@ at::Tensor Block::forward(const at::Tensor& x,
                           std::shared_ptr<const ForwardContext> context) const {
   // Captures the context by value: a recomputing behaviour calls the body again much later.
   return hook_({x}, [this, context](const nn::TensorList& in) {
-    return nn::TensorList{run(in[0], *context)};
+    const at::Tensor out = run(in[0], *context);
+    return nn::TensorList{layer_scalar_.defined() ? out * layer_scalar_ : out};
   })[0];
 }
 

@@ -69,6 +69,8 @@ struct LayerOptions {
   int64_t choosing_layer = -1;
   int64_t num_heads = 0;                   ///< of attention; 0: DecoderConfig's
   int64_t num_kv_heads = 0;                ///< the same
+  int64_t head_dim = 0;                    ///< the same
+  bool are_values_keys = false;            ///< v is k before its norm and rotation (Gemma 4)
   kernels::GateBounds mlp_bounds = {};     ///< of the MLP's gated activation, or the shared MLP's
   kernels::GateBounds expert_bounds = {};  ///< of routed experts'
 
@@ -221,9 +223,13 @@ struct DecoderConfig {
   NormPlacement norm_placement = NormPlacement::kPre;
   QkNorm qk_norm = QkNorm::kNone;
   bool is_qk_norm_last = false;  ///< norms per head come behind the rotation (HunYuan)
+  bool has_value_norm = false;   ///< v's heads are divided by their root mean square (Gemma 4)
   bool has_norm_weight = true;   ///< of a LayerNorm
   bool has_norm_bias = true;     ///< the same
   double norm_eps = 1e-6;
+
+  int64_t value_dim = 0;     ///< of v of a head; 0: as q and k (MiMo)
+  double value_scale = 1.0;  ///< of v
 
   bool is_mlp_gated = true;
   bool has_qkv_bias = false;
@@ -256,9 +262,14 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
 
-  bool has_attention_gate = false;   ///< heads times sigmoid(gate); q_proj: q, gate of each head
-  bool has_head_gates = false;       ///< a number a head does it, from rows behind v's (Step 3.5)
-  bool has_attention_sinks = false;  ///< a learned score per head beside the keys' (GPT-OSS)
+  bool has_attention_gate = false;     ///< heads times sigmoid(gate); q_proj: q, gate of each head
+  bool has_head_gates = false;         ///< a number a head does it, from rows behind v's (Step 3.5)
+  bool are_head_gates_wide = false;    ///< those rows have a number for each dim of a head (Laguna)
+  bool is_head_gate_softplus = false;  ///< its softplus multiplies, not its sigmoid (Laguna)
+  bool has_attention_sinks = false;    ///< a learned score per head beside the keys' (GPT-OSS)
+  bool are_sinks_of_windows = false;   ///< only layers with a window have sinks (MiMo)
+  bool are_sinks_frozen = false;
+  bool has_layer_scalars = false;  ///< a frozen number multiplies what a block gives (Gemma 4)
   std::optional<LatentAttentionOptions> latent_attention;  ///< if set, head_dim is its rotated_dim
   std::optional<IndexerOptions> indexer;
   std::optional<CompressedAttentionOptions> compressed_attention;
@@ -315,15 +326,41 @@ struct DecoderConfig {
     if (layer.mlp_bounds.are_there()) out.shared_gate_bounds = layer.mlp_bounds;
     return out;
   }
-  /// Rows of the queries' projection, including their gates.
+  int64_t head_dim_of(const LayerOptions& layer) const {
+    return layer.head_dim > 0 ? layer.head_dim : head_dim;
+  }
+  /// Dims of a head of v.
+  int64_t value_dim_of(const LayerOptions& layer) const {
+    return value_dim > 0 ? value_dim : head_dim_of(layer);
+  }
+  bool has_sinks(const LayerOptions& layer) const {
+    return has_attention_sinks && (!are_sinks_of_windows || layer.window > 0);
+  }
+  /// Whether what v is made of differs from k but for the norm.
+  bool has_other_values(const LayerOptions& layer) const {
+    return has_value_norm || value_scale != 1.0 || layer.are_values_keys ||
+           value_dim_of(layer) != head_dim_of(layer);
+  }
   int64_t q_rows(const LayerOptions& layer) const {
-    return (has_attention_gate ? 2 : 1) * heads_of(layer) * head_dim;
+  /// Rows of the queries' projection, including their gates.
+    return (has_attention_gate ? 2 : 1) * heads_of(layer) * head_dim_of(layer);
+  }
+  int64_t k_rows(const LayerOptions& layer) const {
+    return kv_heads_of(layer) * head_dim_of(layer);
+  }
+  int64_t v_rows(const LayerOptions& layer) const {
+    return layer.are_values_keys ? 0 : kv_heads_of(layer) * value_dim_of(layer);
+  }
+  /// Of what attention's last projection takes.
+  int64_t output_columns(const LayerOptions& layer) const {
+    return heads_of(layer) * value_dim_of(layer);
   }
   int64_t gate_rows(const LayerOptions& layer) const {
-    return has_head_gates ? heads_of(layer) : 0;
+    if (!has_head_gates) return 0;
+    return heads_of(layer) * (are_head_gates_wide ? value_dim_of(layer) : 1);
   }
   int64_t qkv_rows(const LayerOptions& layer) const {
-    return q_rows(layer) + 2 * kv_heads_of(layer) * head_dim + gate_rows(layer);
+    return q_rows(layer) + k_rows(layer) + v_rows(layer) + gate_rows(layer);
   }
   /// Whether some layer carries a state from token to token.
   bool has_recurrence() const {
