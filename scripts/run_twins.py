@@ -37,6 +37,7 @@ MODELS = {
     "Qwen/Qwen3-30B-A3B": "qwen3_moe",
     "Qwen/Qwen3.5-35B-A3B": "qwen3_5_moe_tower",
     "allenai/OLMo-2-0425-1B-Instruct": "olmo2",
+    "baichuan-inc/Baichuan2-7B-Chat": "baichuan",
     "bigcode/starcoder2-7b": "starcoder2",
     "deepseek-ai/DeepSeek-V3": "deepseek_v3",
     "deepseek-ai/DeepSeek-V4-Flash": "deepseek_v4",

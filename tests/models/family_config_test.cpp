@@ -718,6 +718,41 @@ TEST(StepConfigTest, SaysWhatIsWrong) {
             "partial_rotary_factors and rope_scaling");
 }
 
+TEST(BaichuanConfigTest, SaysWhatIsNotThe7BModels) {
+  const auto problems = [](const char* key, const Json& value) {
+    Json config = config_of("baichuan");
+    config[key] = value;
+    return problems_of(config);
+  };
+  EXPECT_EQ(problems_of(config_of("baichuan")), "");
+  constexpr const char* kLarger =
+      "this is a Baichuan 13B, whose attention has biases by distance (ALiBi) and no rotation; "
+      "built is the 7B model";
+  EXPECT_EQ(problems("max_position_embeddings", Json()), kLarger);
+  Json larger = config_of("baichuan");
+  larger["hidden_size"] = int64_t{5120};
+  larger["num_attention_heads"] = int64_t{40};
+  EXPECT_EQ(problems_of(larger), kLarger);
+  constexpr const char* kRows =
+      "q, k and v of this family's models have hidden_size rows each: num_key_value_heads and "
+      "head_dim do not change them";
+  EXPECT_EQ(problems("num_key_value_heads", Json(int64_t{2})), kRows);
+  EXPECT_EQ(problems("head_dim", Json(int64_t{16})), kRows);
+  constexpr const char* kRotation =
+      "this family rotates by theta 10000 alone: no rope_theta or rope_scaling";
+  EXPECT_EQ(problems("rope_theta", Json(5e5)), kRotation);
+  EXPECT_EQ(problems("rope_theta", Json(1e4)), "");
+  Json scaling = Json::object();
+  scaling["type"] = "linear";
+  scaling["factor"] = 2.0;
+  EXPECT_EQ(problems("rope_scaling", scaling), kRotation);
+  EXPECT_EQ(problems("z_loss_weight", Json(0.1)),
+            "z_loss_weight is not built in this version; 0 turns it off");
+  EXPECT_EQ(problems("tie_word_embeddings", Json(true)),
+            "tie_word_embeddings is true; this family's head has rows of length 1, the embedding "
+            "not");
+}
+
 TEST(Ministral3ConfigTest, AHeadDimOfNullIsTheHiddenSizeByHeads) {
   Json config = config_of("ministral3");
   config["head_dim"] = Json();

@@ -430,6 +430,23 @@ TEST(Flops, AHybridOfBothInEachLayerCountsBoth) {
                    6 * 2 * 128 * (2 * (attention + mlp + mamba) + head));
 }
 
+/// Upstream has none for its configuration's class: Llama's parts.
+TEST(Flops, BaichuanIsCountedAsALlama) {
+  const Json golden = Json::parse_file(test::golden_file("baichuan", "config.json"));
+  const double attention = 32 * 32 * 4 + 32 * 128;
+  EXPECT_DOUBLE_EQ(models::training_flops(golden)(2, 128),
+                   6 * 2 * 128 * (2 * (attention + 3 * 32 * 56) + 32 * 128));
+}
+
+TEST(Model, LogitsDoNotDependOnTheLengthsOfANormedHeadsRows) {
+  const auto model = test::load_golden_model("baichuan");
+  const tensor::Batch batch = golden_batch("baichuan");
+  const at::NoGradGuard no_grad;
+  const at::Tensor before = model->logits(model->hidden_states(batch));
+  model->named_parameters()["lm_head.weight"].mul_(3.0);
+  EXPECT_TRUE(at::allclose(model->logits(model->hidden_states(batch)), before, 1e-5, 1e-6));
+}
+
 TEST(Flops, StepCountsEachLayersHeadsAndWindowByUpstreamsFormula) {
   const Json golden = Json::parse_file(test::golden_file("step3p5", "config.json"));
   EXPECT_DOUBLE_EQ(models::training_flops(golden)(2, 128), 128681472.0);

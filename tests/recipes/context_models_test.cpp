@@ -201,7 +201,8 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "phi_qk_layernorm",
                              "granitemoeshared",
                              "step3p5",
-                             "step3p5_softmax"}) {
+                             "step3p5_softmax",
+                             "baichuan"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);

@@ -169,7 +169,8 @@ const std::vector<std::string> kSplittable = {"llama_default",
                                               "helium",
                                               "exaone4",
                                               "gpt_neox",
-                                              "gpt_neox_serial_padding"};
+                                              "gpt_neox_serial_padding",
+                                              "baichuan"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;

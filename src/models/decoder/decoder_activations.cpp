@@ -469,6 +469,10 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
                  block.hidden();  // the rows that have labels
+  // Its rows of length 1; their gradient is the head's above.
+  if (config.is_head_normed) {
+    sizes.logits += vocab_size * config.hidden_size * shape.element_size;
+  }
   if (shape.is_fused()) {
     sizes.logits += kernels::product_scratch_bytes(rows, config.hidden_size, vocab_size,
                                                    shape.element_size == 2);

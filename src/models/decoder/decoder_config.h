@@ -242,7 +242,8 @@ struct DecoderConfig {
   bool has_learned_positions = false;
   bool is_conv1d = false;  ///< projections are stored [in, out]
   bool is_head_tied = false;
-  bool has_head_bias = false;  ///< of a head that is not tied
+  bool has_head_bias = false;   ///< of a head that is not tied
+  bool is_head_normed = false;  ///< its product is with rows of length 1 (Baichuan 2)
 
   double embedding_scale = 1.0;
   bool is_embedding_scale_rounded = false;  ///< the scale is first rounded to the embedding's dtype
@@ -341,8 +342,8 @@ struct DecoderConfig {
     return has_value_norm || value_scale != 1.0 || layer.are_values_keys ||
            value_dim_of(layer) != head_dim_of(layer);
   }
-  int64_t q_rows(const LayerOptions& layer) const {
   /// Rows of the queries' projection, including their gates.
+  int64_t q_rows(const LayerOptions& layer) const {
     return (has_attention_gate ? 2 : 1) * heads_of(layer) * head_dim_of(layer);
   }
   int64_t k_rows(const LayerOptions& layer) const {

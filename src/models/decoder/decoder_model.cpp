@@ -12,6 +12,7 @@
 #include "kernels/attention_block.h"
 #include "kernels/linear.h"
 #include "kernels/linear_recurrence.h"
+#include "kernels/normalized_rows.h"
 #include "models/decoder/initial_rules.h"
 #include "nn/layer_list.h"
 #include "tensor/dtype.h"
@@ -78,11 +79,13 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
   }
   norm_ = model->register_module("norm", make_norm(config_, dtype));
   if (!config_.is_head_tied) {
-    lm_head_ = register_module("lm_head", std::make_shared<nn::Linear>(
-                                              nn::LinearOptions{.in_features = config_.hidden_size,
-                                                                .out_features = config_.vocab_size,
-                                                                .has_bias = config_.has_head_bias},
-                                              dtype));
+    lm_head_ = register_module(
+        "lm_head",
+        std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config_.hidden_size,
+                                                       .out_features = config_.vocab_size,
+                                                       .has_bias = config_.has_head_bias,
+                                                       .has_gradient = !config_.is_head_normed},
+                                     dtype));
   }
   if (config_.next_tokens) {
     mtp_ = register_module("mtp", std::make_shared<NextTokenModule>(config_, dtype));
@@ -249,7 +252,9 @@ at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& head) c
   }
   return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
     const nn::Lora* lora = lm_head_->loras().empty() ? nullptr : lm_head_->loras()[0].get();
-    return nn::TensorList{adapted(in[0], lm_head_->weight(), lora)};
+    const at::Tensor& weight = lm_head_->weight();
+    return nn::TensorList{adapted(
+        in[0], config_.is_head_normed ? kernels::rows_of_length_one(weight) : weight, lora)};
   })[0];
 }
 
