@@ -946,6 +946,55 @@ MODELS.update(
     ),
 )
 
+KINDS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+LAGUNA = dict(SIZES, num_hidden_layers=4, head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
+              shared_expert_intermediate_size=20, moe_routed_scaling_factor=2.5)
+MIMO = dict(SIZES, num_hidden_layers=4, num_attention_heads=8, head_dim=24, v_head_dim=16, layer_types=KINDS,
+            num_experts_per_tok=3, moe_intermediate_size=24)
+MODELS.update(
+    laguna=(
+        "laguna",
+        dict(
+            LAGUNA,
+            layer_types=KINDS,
+            num_attention_heads_per_layer=[4, 6, 6, 4],
+            sliding_window=7,
+            gating="per-head",
+            rope_parameters=dict(
+                full_attention=dict(rope_type="yarn", rope_theta=500000.0, factor=4.0, original_max_position_embeddings=16,
+                                    beta_fast=64.0, beta_slow=1.0, attention_factor=1.0, partial_rotary_factor=0.5),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=1.0),
+            ),
+        ),
+        24,
+    ),
+    laguna_elements_padding=(
+        "laguna",
+        dict(LAGUNA, gating="per-element", mlp_layer_types=["sparse", "dense", "sparse", "dense"], pad_token_id=3),
+        24,
+    ),
+    mimo_v2_flash=("mimo_v2_flash", dict(MIMO, n_routed_experts=6, sliding_window=7), 24),
+    mimo_v2_flash_groups_padding=(
+        "mimo_v2_flash",
+        dict(
+            MIMO,
+            n_routed_experts=8,
+            n_group=4,
+            topk_group=2,
+            routed_scaling_factor=2.5,
+            attention_bias=True,
+            attention_value_scale=None,
+            mlp_layer_types=["sparse", "dense", "sparse", "dense"],
+            rope_parameters=dict(
+                full_attention=dict(rope_type="default", rope_theta=50000.0, partial_rotary_factor=0.5),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25),
+            ),
+            pad_token_id=3,
+        ),
+        24,
+    ),
+)
+
 DEEPSEEK_V4 = dict(
     vocab_size=128,
     hidden_size=32,
@@ -1057,6 +1106,8 @@ def fill(model):
             parameter.data = center + 0.2 * noise
         elif name.endswith(("attn_hc.scale", "ffn_hc.scale", "hc_scale")):
             parameter.data = 1.0 + 0.2 * noise
+        elif type(model).__name__.startswith("Laguna") and name.endswith("e_score_correction_bias"):
+            parameter.data = 0.5 * noise
         elif name.endswith("bias") or name.endswith("sinks"):
             parameter.data = 0.1 * noise
         elif name.endswith(("conv1d.weight", "A_log", ".D")):
@@ -1106,6 +1157,10 @@ def checkpoint_tensors(config, name, tensor):
         name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
     if config.model_type == "hy_v3":
         name = name.replace("mlp.gate.", "mlp.router.gate.").replace("mlp.shared_experts.", "mlp.shared_mlp.")
+    if config.model_type == "laguna":
+        name = name.replace(".shared_experts.", ".shared_expert.").replace("gate.e_score_corr", "experts.e_score_corr")
+    if config.model_type == "mimo_v2_flash":
+        name = name.replace(".sinks", ".attention_sink_bias")
     if config.model_type in ("granitemoe", "granitemoeshared"):  # stored as they are
         for part, theirs in (("experts.gate_up_proj", "input_linear.weight"), ("experts.down_proj", "output_linear.weight"),
                              ("block_sparse_moe.router.", "block_sparse_moe.router.layer.")):
@@ -1180,10 +1235,13 @@ def model_class_of(name):
     return AutoModelForImageTextToText if "vision_config" in MODELS[name][1] else AutoModelForCausalLM
 
 
+NONE_IS_SAID = ("sliding_window", "q_lora_rank", "attention_value_scale")  # not the default
+
+
 def make_model(name):
     model_type, options, length = MODELS[name]
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k in ("sliding_window", "q_lora_rank")})
+    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k in NONE_IS_SAID})
     config._attn_implementation = "eager"
     model_class = model_class_of(name)
     make = getattr(model_class, "from_config", None) or model_class._from_config
@@ -1209,6 +1267,10 @@ def make_model(name):
         save_file({key: value.clone().contiguous() for key, value in released.items()},
                   os.path.join(folder, "model.safetensors"), metadata=dict(format="pt"))
 
+    if model_type == "mimo_v2_flash":  # AutoModel's sinks are buffers
+        for layer in model.model.layers:
+            if layer.self_attn.sinks is not None:
+                layer.self_attn.sinks.requires_grad_(False)
     batch = make_batch(config, length, name.endswith("padding"))
     logits, loss = loss_of(model, batch)
     loss.backward()

@@ -7,18 +7,11 @@
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "models/decoder/decoder_model.h"
+#include "models/read_config.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::models {
 namespace {
-
-Json config_of(const std::string& golden) {
-  return Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json")));
-}
-
-std::string problems_of(const Json& config) {
-  return join(check_config(config), "\n");
-}
 
 bool has_head(const Json& config) {
   const auto model = build_causal_lm(config, at::kFloat);
@@ -592,30 +585,6 @@ TEST(TowerConfigTest, TheWholeSaysWhetherTheHeadIsTied) {
   EXPECT_TRUE(has_head(config));
 }
 
-const decoder::DecoderConfig& options_of(const CausalLM& model) {
-  return dynamic_cast<const decoder::DecoderModel&>(model).config();
-}
-
-/// Each layer's attention: heads, heads of keys, window, rope.
-std::string attention_of_layers(const Json& config) {
-  const auto model = build_causal_lm(config, at::kFloat);
-  const decoder::DecoderConfig& options = options_of(*model);
-  std::vector<std::string> texts;
-  for (const decoder::LayerOptions& layer : options.layers) {
-    texts.push_back(cat(options.heads_of(layer), "/", options.kv_heads_of(layer), " ", layer.window,
-                        " ", layer.rope));
-  }
-  return join(texts, ", ");
-}
-
-/// "e" for a layer of experts, "d" for a dense one.
-std::string experts_of_layers(const Json& config) {
-  const auto model = build_causal_lm(config, at::kFloat);
-  std::string kinds;
-  for (const auto& layer : options_of(*model).layers) kinds += layer.is_moe ? 'e' : 'd';
-  return kinds;
-}
-
 TEST(StepConfigTest, EachLayerHasTheHeadsWindowAndRotationOfItsKind) {
   Json config = config_of("step3p5");
   EXPECT_EQ(attention_of_layers(config), "4/2 0 0, 6/2 7 1, 6/2 7 1, 4/2 0 0");
@@ -716,41 +685,6 @@ TEST(StepConfigTest, SaysWhatIsWrong) {
   EXPECT_EQ(problems("rope_parameters", nested),
             "rope_parameters is by layer type; this family's files have rope_theta, "
             "partial_rotary_factors and rope_scaling");
-}
-
-TEST(BaichuanConfigTest, SaysWhatIsNotThe7BModels) {
-  const auto problems = [](const char* key, const Json& value) {
-    Json config = config_of("baichuan");
-    config[key] = value;
-    return problems_of(config);
-  };
-  EXPECT_EQ(problems_of(config_of("baichuan")), "");
-  constexpr const char* kLarger =
-      "this is a Baichuan 13B, whose attention has biases by distance (ALiBi) and no rotation; "
-      "built is the 7B model";
-  EXPECT_EQ(problems("max_position_embeddings", Json()), kLarger);
-  Json larger = config_of("baichuan");
-  larger["hidden_size"] = int64_t{5120};
-  larger["num_attention_heads"] = int64_t{40};
-  EXPECT_EQ(problems_of(larger), kLarger);
-  constexpr const char* kRows =
-      "q, k and v of this family's models have hidden_size rows each: num_key_value_heads and "
-      "head_dim do not change them";
-  EXPECT_EQ(problems("num_key_value_heads", Json(int64_t{2})), kRows);
-  EXPECT_EQ(problems("head_dim", Json(int64_t{16})), kRows);
-  constexpr const char* kRotation =
-      "this family rotates by theta 10000 alone: no rope_theta or rope_scaling";
-  EXPECT_EQ(problems("rope_theta", Json(5e5)), kRotation);
-  EXPECT_EQ(problems("rope_theta", Json(1e4)), "");
-  Json scaling = Json::object();
-  scaling["type"] = "linear";
-  scaling["factor"] = 2.0;
-  EXPECT_EQ(problems("rope_scaling", scaling), kRotation);
-  EXPECT_EQ(problems("z_loss_weight", Json(0.1)),
-            "z_loss_weight is not built in this version; 0 turns it off");
-  EXPECT_EQ(problems("tie_word_embeddings", Json(true)),
-            "tie_word_embeddings is true; this family's head has rows of length 1, the embedding "
-            "not");
 }
 
 TEST(Ministral3ConfigTest, AHeadDimOfNullIsTheHiddenSizeByHeads) {

@@ -430,6 +430,25 @@ TEST(Flops, AHybridOfBothInEachLayerCountsBoth) {
                    6 * 2 * 128 * (2 * (attention + mlp + mamba) + head));
 }
 
+/// Of each layer: projections, pairs of queries and keys, MLP or chosen experts.
+TEST(Flops, LayersOfTheirOwnHeadsAreCountedOneByOne) {
+  const auto flops = [](const std::string& golden) {
+    return models::training_flops(Json::parse_file(test::golden_file(golden, "config.json")))(2,
+                                                                                              128);
+  };
+  const double all = 128 * 129 / 2;
+  const double window = 7 * 8 / 2 + 121 * 7;
+  const double head = 128 * 32 * 128;
+  const double laguna = 2 * (128 * 32 * (2 * 64 + 2 * 32) + 2 * 64 * all) +
+                        2 * (128 * 32 * (2 * 96 + 2 * 32) + 2 * 96 * window) +
+                        128 * 32 * 3 * (56 + 3 * (3 * 24 + 20));
+  EXPECT_DOUBLE_EQ(flops("laguna"), 6 * 2 * (laguna + head));
+  const double mimo = 2 * (128 * 32 * (192 + 2 * 40 + 128) + (192 + 128) * all) +
+                      2 * (128 * 32 * (192 + 4 * 40 + 128) + (192 + 128) * window) +
+                      128 * 32 * 3 * (56 + 3 * 3 * 24);
+  EXPECT_DOUBLE_EQ(flops("mimo_v2_flash"), 6 * 2 * (mimo + head));
+}
+
 /// Upstream has none for its configuration's class: Llama's parts.
 TEST(Flops, BaichuanIsCountedAsALlama) {
   const Json golden = Json::parse_file(test::golden_file("baichuan", "config.json"));

@@ -202,7 +202,9 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "granitemoeshared",
                              "step3p5",
                              "step3p5_softmax",
-                             "baichuan"}) {
+                             "baichuan",
+                             "laguna",
+                             "mimo_v2_flash"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);
