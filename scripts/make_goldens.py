@@ -995,6 +995,60 @@ MODELS.update(
     ),
 )
 
+GEMMA4 = dict(
+    SIZES,
+    num_hidden_layers=4,
+    head_dim=16,
+    global_head_dim=32,
+    num_global_key_value_heads=1,
+    attention_k_eq_v=True,
+    layer_types=["sliding_attention", "full_attention"] * 2,
+    sliding_window=7,
+    hidden_activation="gelu_pytorch_tanh",
+    final_logit_softcapping=5.0,
+    rms_norm_eps=1e-5,
+    pad_token_id=0,
+    tie_word_embeddings=True,
+)
+GEMMA4_VISION = dict(model_type="gemma4_vision", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+                     num_attention_heads=2, num_key_value_heads=2, head_dim=8, patch_size=4, position_embedding_size=16)
+UNIFIED_VISION = dict(model_type="gemma4_unified_vision", patch_size=4, pooling_kernel_size=1, mm_embed_dim=32,
+                      mm_posemb_size=8, output_proj_dims=32)
+MODELS.update(
+    gemma4=("gemma4_text", dict(GEMMA4, hidden_size_per_layer_input=0), 24),
+    gemma4_own_values_padding=(
+        "gemma4_text",
+        dict(
+            GEMMA4,
+            hidden_size_per_layer_input=0,
+            attention_k_eq_v=False,
+            attention_bias=True,
+            sliding_window=8,
+            layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+            rope_parameters=dict(
+                full_attention=dict(rope_type="proportional", rope_theta=50000.0, partial_rotary_factor=0.5),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0),
+            ),
+            pad_token_id=3,
+            tie_word_embeddings=False,
+        ),
+        24,
+    ),
+    gemma4_towers=(
+        "gemma4",
+        dict(text_config=dict(GEMMA4, model_type="gemma4_text", hidden_size_per_layer_input=0),
+             vision_config=GEMMA4_VISION, tie_word_embeddings=True),
+        24,
+    ),
+    gemma4_unified=("gemma4_unified_text", dict(GEMMA4, num_global_key_value_heads=2, final_logit_softcapping=None), 24),
+    gemma4_unified_embedders=(
+        "gemma4_unified",
+        dict(text_config=dict(GEMMA4, model_type="gemma4_unified_text"), vision_config=UNIFIED_VISION,
+             tie_word_embeddings=True),
+        24,
+    ),
+)
+
 DEEPSEEK_V4 = dict(
     vocab_size=128,
     hidden_size=32,
@@ -1096,13 +1150,16 @@ for name, ling in LINGS.items():
 def fill(model):
     """Random weights large enough for every part to matter."""
     generator = torch.Generator().manual_seed(1234)
-    plus_one = type(model).__name__.startswith("Gemma")
+    is_gemma4 = type(model).__name__.startswith("Gemma4")
+    plus_one = type(model).__name__.startswith("Gemma") and not is_gemma4
     delta = type(model).__name__.startswith(("Qwen3Next", "Qwen3_5"))
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if "norm" in name or ".ln_" in name:
             is_zero = plus_one or name.endswith("bias") or (delta and not name.endswith("linear_attn.norm.weight"))
             center = 0.0 if is_zero else 1.0
+            if is_gemma4 and name.endswith(("q_norm.weight", "k_norm.weight")):
+                center = 0.5  # its scores have no scale
             parameter.data = center + 0.2 * noise
         elif name.endswith(("attn_hc.scale", "ffn_hc.scale", "hc_scale")):
             parameter.data = 1.0 + 0.2 * noise
@@ -1117,6 +1174,8 @@ def fill(model):
     for name, buffer in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
             buffer.data = 0.3 * torch.randn(buffer.shape, generator=generator)
+        if name.endswith("layer_scalar"):
+            buffer.data = 1.0 + 0.2 * torch.randn(buffer.shape, generator=generator)
         if name.endswith("tid2eid"):  # different experts of each token
             draws = torch.rand(buffer.shape[0], model.config.n_routed_experts, generator=generator)
             buffer.data = draws.argsort(-1)[:, : buffer.shape[1]].contiguous()

@@ -44,6 +44,7 @@ MODELS = {
     "deepseek-ai/DeepSeek-V4-Flash": "deepseek_v4",
     "google/functiongemma-270m-it": "gemma3_text",
     "google/gemma-3-270m": "gemma3_text",
+    "google/gemma-4-12B": "gemma4_unified_embedders",
     "inclusionAI/Ling-flash-2.0": "bailing_moe_v2",
     "inclusionAI/Ling-mini-2.0": "bailing_moe_v2",
     "meta-llama/Llama-3.1-70B": "llama_default",
@@ -158,6 +159,9 @@ def enlarge(config):
                 part[key] = value * 2
             if key in ("num_experts", "num_local_experts", "n_routed_experts") and value and value % 2:
                 part[key] = value + 1
+        by_layer = part.get("per_layer_config")
+        if isinstance(by_layer, dict):
+            by_layer.update({str(int(key) + layers): value for key, value in list(by_layer.items())})
         if "vocab_size" in part:
             part["vocab_size"] = VOCABULARY
         for key in ("max_position_embeddings", "n_positions"):

@@ -214,15 +214,20 @@ Json dense_config(const std::string& golden, const char* kind, int64_t num_layer
   Json config = state_config(golden, kind, num_layers);
   config["intermediate_size"] = int64_t{160};
   config["mlp_layer_types"] = Json(Json::Array(static_cast<size_t>(num_layers), Json("dense")));
+  config["global_head_dim"] = int64_t{32};
+  config["num_global_key_value_heads"] = int64_t{1};
   config["num_attention_heads_per_layer"] =
       Json(Json::Array(static_cast<size_t>(num_layers), Json(int64_t{4})));
+  config.erase("per_layer_config");
   return config;
 }
 
 TEST(ActivationSizes, ValuesAndGatesOfTheirOwnKeepWhatIsPlanned) {
   for (const auto& [golden, kind] : {std::pair("laguna", "sliding_attention"),
                                      {"laguna_elements_padding", "full_attention"},
-                                     {"mimo_v2_flash", "sliding_attention"}}) {
+                                     {"mimo_v2_flash", "sliding_attention"},
+                                     {"gemma4_own_values_padding", "full_attention"},
+                                     {"gemma4", "full_attention"}}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (const bool is_plain : {false, true}) {
         if (is_plain && dtype == at::kFloat) continue;

@@ -165,6 +165,59 @@ TEST(MiMoConfigTest, SaysWhatIsWrong) {
   EXPECT_EQ(problems("rope_scaling", scaling), "rope_scaling is not built for this family");
 }
 
+TEST(Gemma4ConfigTest, HeadsOfFullLayersAreReadInBothForms) {
+  Json config = config_of("gemma4");
+  EXPECT_EQ(attention_of_layers(config), "4/2 7 1, 4/1 0 0, 4/2 7 1, 4/1 0 0");
+  const auto keys = build_causal_lm(config, at::kFloat)->key_map();
+  config.erase("per_layer_config");
+  config["global_head_dim"] = int64_t{32};
+  config["num_global_key_value_heads"] = int64_t{1};
+  EXPECT_EQ(attention_of_layers(config), "4/2 7 1, 4/1 0 0, 4/2 7 1, 4/1 0 0");
+  const auto found = build_causal_lm(config, at::kFloat)->key_map();
+  ASSERT_EQ(found.size(), keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(found[i].shape, keys[i].shape);
+  config["attention_k_eq_v"] = Json(false);  // then the number of heads is everyone's
+  EXPECT_EQ(attention_of_layers(config), "4/2 7 1, 4/2 0 0, 4/2 7 1, 4/2 0 0");
+  config["layer_types"] = Json(Json::Array(4, Json("sliding_attention")));
+  EXPECT_EQ(attention_of_layers(config), "4/2 7 1, 4/2 7 1, 4/2 7 1, 4/2 0 0");
+}
+
+TEST(Gemma4ConfigTest, SaysWhatIsNotBuilt) {
+  const auto problems = [](const char* key, const Json& value) {
+    Json config = config_of("gemma4");
+    config[key] = value;
+    return problems_of(config);
+  };
+  EXPECT_EQ(problems_of(config_of("gemma4")), "");
+  constexpr const char* kInputs =
+      "embeddings of each layer (hidden_size_per_layer_input) are not built in this version; 0 "
+      "leaves them out";
+  EXPECT_EQ(problems("hidden_size_per_layer_input", Json(int64_t{16})), kInputs);
+  EXPECT_EQ(problems("hidden_size_per_layer_input", Json()), "");
+  Json absent = config_of("gemma4");
+  absent.erase("hidden_size_per_layer_input");
+  EXPECT_EQ(problems_of(absent), kInputs);  // transformers' default is 256
+  EXPECT_EQ(problems_of(config_of("gemma4_unified")), "");
+  EXPECT_EQ(problems("num_kv_shared_layers", Json(int64_t{2})),
+            "layers that share keys (num_kv_shared_layers) are not built in this version");
+  EXPECT_EQ(problems("enable_moe_block", Json(true)),
+            "experts beside an MLP (enable_moe_block) are not built in this version");
+  EXPECT_EQ(problems("use_bidirectional_attention", "vision"), "");
+  EXPECT_EQ(problems("use_bidirectional_attention", "all"),
+            "use_bidirectional_attention must be null or \"vision\": text is read causally");
+  EXPECT_EQ(problems("per_layer_config", Json(int64_t{1})),
+            "per_layer_config must be an object, not an integer");
+}
+
+TEST(Gemma4ConfigTest, TensorsOfTowersAreKept) {
+  EXPECT_EQ(build_causal_lm(config_of("gemma4_towers"), at::kFloat)->kept_prefixes(),
+            (std::vector<std::string>{"model.vision_tower.", "model.embed_vision.",
+                                      "model.audio_tower.", "model.embed_audio."}));
+  EXPECT_EQ(build_causal_lm(config_of("gemma4_unified_embedders"), at::kFloat)->kept_prefixes(),
+            (std::vector<std::string>{"model.vision_embedder.", "model.embed_vision.",
+                                      "model.embed_audio."}));
+}
+
 TEST(BaichuanConfigTest, SaysWhatIsNotThe7BModels) {
   const auto problems = [](const char* key, const Json& value) {
     Json config = config_of("baichuan");

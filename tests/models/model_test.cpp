@@ -447,6 +447,10 @@ TEST(Flops, LayersOfTheirOwnHeadsAreCountedOneByOne) {
                       2 * (128 * 32 * (192 + 4 * 40 + 128) + (192 + 128) * window) +
                       128 * 32 * 3 * (56 + 3 * 3 * 24);
   EXPECT_DOUBLE_EQ(flops("mimo_v2_flash"), 6 * 2 * (mimo + head));
+  const double gemma4 = 2 * (128 * 32 * (64 + 2 * 32 + 64) + 2 * 64 * window) +
+                        2 * (128 * 32 * (128 + 32 + 128) + 2 * 128 * all) + 128 * 32 * 3 * 4 * 56;
+  EXPECT_DOUBLE_EQ(flops("gemma4"), 6 * 2 * (gemma4 + head));
+  EXPECT_DOUBLE_EQ(flops("gemma4_towers"), flops("gemma4"));
 }
 
 /// Upstream has none for its configuration's class: Llama's parts.

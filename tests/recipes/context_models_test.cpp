@@ -204,7 +204,9 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "step3p5_softmax",
                              "baichuan",
                              "laguna",
-                             "mimo_v2_flash"}) {
+                             "mimo_v2_flash",
+                             "gemma4",
+                             "gemma4_own_values_padding"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);

@@ -170,7 +170,9 @@ const std::vector<std::string> kSplittable = {"llama_default",
                                               "exaone4",
                                               "gpt_neox",
                                               "gpt_neox_serial_padding",
-                                              "baichuan"};
+                                              "baichuan",
+                                              "gemma4_own_values_padding",
+                                              "gemma4_unified"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;
