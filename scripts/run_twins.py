@@ -209,6 +209,12 @@ def found(tree, key):
 
 
 def changes(recipe):
+def mapping(recipe, part):
+    """A section of a recipe, empty where it is none."""
+    section = recipe.get(part)
+    return section if isinstance(section, dict) else {}
+
+
     """What makes a recipe small: number of ranks, and options."""
     options = []
     section = recipe.get("distributed") or {}
@@ -227,7 +233,7 @@ def changes(recipe):
             int(mesh.get("dp_size", 1)) * int(mesh.get("pp_size", 1)) for mesh in (section, recipe["teacher_distributed"])
         )
     for part in ("dataset", "validation_dataset"):
-        if "Megatron" in str((recipe.get(part) or {}).get("_target_")):
+        if "Megatron" in str(mapping(recipe, part).get("_target_")):
             options.append(f"--{part}.paths={ROOT / 'recipes/data/shakespeare'}")
     steps = recipe.get("step_scheduler", {})
     options += ["--step_scheduler.max_steps=3", "--step_scheduler.num_epochs=1", "--step_scheduler.local_batch_size=2",
@@ -242,9 +248,9 @@ def changes(recipe):
         options.append("--benchmark.warmup_steps=1")
     for part in ("dataset", "validation_dataset"):
         for key in ("seq_len", "seq_length"):
-            if isinstance((recipe.get(part) or {}).get(key), int):
+            if isinstance(mapping(recipe, part).get(key), int):
                 options.append(f"--{part}.{key}=128")
-        if "vocab_size" in (recipe.get(part) or {}):
+        if "vocab_size" in mapping(recipe, part):
             options.append(f"--{part}.vocab_size={VOCABULARY}")
     if (recipe.get("packed_sequence") or {}).get("packed_sequence_size"):
         options.append("--packed_sequence.packed_sequence_size=256")
