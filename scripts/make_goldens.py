@@ -1049,6 +1049,28 @@ MODELS.update(
     ),
 )
 
+MUSE = dict(SIZES, model_type="muse_glimmer_text", num_hidden_layers=4, head_dim=16, sliding_window=7, post_norm_eps=1e-6,
+            output_multiplier=0.5, final_logit_softcapping=5.0,
+            rope_parameters=dict(rope_type="default", rope_theta=500000.0))
+MUSE_VISION = dict(model_type="muse_glimmer_vision", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+                   num_attention_heads=2, patch_size=4, pos_emb_height=4, pos_emb_width=4)
+MODELS.update(
+    muse_glimmer=(
+        "muse_glimmer",
+        dict(text_config=MUSE, vision_config=MUSE_VISION, out_hidden_size=64, projector_hidden_size=16,
+             tie_word_embeddings=False),
+        24,
+    ),
+    muse_glimmer_thetas_padding=(
+        "muse_glimmer",
+        dict(text_config=dict(MUSE, layer_rope_theta=[500000.0, 0, 0, 500000.0], qk_scale_factor=2.0, pad_token_id=3,
+                              layer_types=["sliding_attention", "full_attention", "full_attention", "full_attention"],
+                              sliding_window=9),
+             vision_config=MUSE_VISION, out_hidden_size=64, projector_hidden_size=16, tie_word_embeddings=False),
+        24,
+    ),
+)
+
 DEEPSEEK_V4 = dict(
     vocab_size=128,
     hidden_size=32,
@@ -1157,6 +1179,8 @@ def fill(model):
         noise = torch.randn(parameter.shape, generator=generator)
         if "norm" in name or ".ln_" in name:
             is_zero = plus_one or name.endswith("bias") or (delta and not name.endswith("linear_attn.norm.weight"))
+            if type(model).__name__.startswith("MuseGlimmer"):
+                is_zero = ".language_model.layers." in name
             center = 0.0 if is_zero else 1.0
             if is_gemma4 and name.endswith(("q_norm.weight", "k_norm.weight")):
                 center = 0.5  # its scores have no scale

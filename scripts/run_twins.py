@@ -53,6 +53,7 @@ MODELS = {
     "meta-llama/Llama-3.2-1B-Instruct": "llama_llama3_tied",
     "meta-llama/Llama-3.2-3B": "llama_llama3_tied",
     "meta-llama/Llama-3.3-70B-Instruct": "llama_default",
+    "meta-models/Muse-Glimmer-30B": "muse_glimmer",
     "mistralai/Devstral-Small-2-24B-Instruct-2512": "ministral3_tower",
     "mistralai/Mistral-Nemo-Base-2407": "mistral_full",
     "mistralai/Mistral-Small-4-119B-2603": "mistral4_tower",
@@ -208,13 +209,13 @@ def found(tree, key):
             yield from found(value, key)
 
 
-def changes(recipe):
 def mapping(recipe, part):
     """A section of a recipe, empty where it is none."""
     section = recipe.get(part)
     return section if isinstance(section, dict) else {}
 
 
+def changes(recipe):
     """What makes a recipe small: number of ranks, and options."""
     options = []
     section = recipe.get("distributed") or {}

@@ -242,6 +242,28 @@ TEST(ActivationSizes, ValuesAndGatesOfTheirOwnKeepWhatIsPlanned) {
   }
 }
 
+TEST(ActivationSizes, NormsWithoutWeightsOfQueriesAndKeysKeepWhatIsPlanned) {
+  const auto config_of_layers = [](int64_t num_layers) {
+    Json config = Json::parse_file(test::golden_file("muse_glimmer", "config.json"));
+    Json& text = config["text_config"];
+    text["num_hidden_layers"] = num_layers;
+    text["hidden_size"] = int64_t{64};
+    text["vocab_size"] = int64_t{256};
+    text["intermediate_size"] = int64_t{160};
+    const auto count = static_cast<size_t>(num_layers);
+    text["layer_types"] = Json(Json::Array(count, Json("full_attention")));
+    text["layer_rope_theta"] = Json(Json::Array(count, Json(5e5)));
+    return config;
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const CountedBytes few = count_bytes(config_of_layers(2), dtype, false, false);
+    const CountedBytes many = count_bytes(config_of_layers(6), dtype, false, false);
+    const double block = static_cast<double>(many.kept - few.kept) / 4;
+    EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02)
+        << dtype << " " << block;
+  }
+}
+
 /// Bounds of routed experts are made again in backward, those of MLPs and shared experts kept.
 TEST(ActivationSizes, BoundsOfGatedActivationsAreKept) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {

@@ -218,6 +218,36 @@ TEST(Gemma4ConfigTest, TensorsOfTowersAreKept) {
                                       "model.embed_audio."}));
 }
 
+TEST(MuseConfigTest, EveryFourthLayerFromTheLastSeesAllAndDoesNotRotate) {
+  Json config = config_of("muse_glimmer");
+  EXPECT_EQ(attention_of_layers(config), "4/2 7 0, 4/2 7 0, 4/2 7 0, 4/2 0 -1");
+  for (const char* key : {"layer_types", "layer_rope_theta"}) config["text_config"].erase(key);
+  EXPECT_EQ(attention_of_layers(config), "4/2 7 0, 4/2 7 0, 4/2 7 0, 4/2 0 -1");
+  EXPECT_EQ(attention_of_layers(config_of("muse_glimmer_thetas_padding")),
+            "4/2 9 0, 4/2 0 -1, 4/2 0 -1, 4/2 0 0");
+}
+
+TEST(MuseConfigTest, SaysWhatIsWrong) {
+  const auto problems = [](const char* key, const Json& value) {
+    Json config = config_of("muse_glimmer");
+    config["text_config"][key] = value;
+    return problems_of(config);
+  };
+  EXPECT_EQ(problems_of(config_of("muse_glimmer")), "");
+  EXPECT_EQ(problems("attention_bias", Json(true)),
+            "text_config.attention_bias true is not built in this version");
+  EXPECT_EQ(problems("layer_rope_theta", Json(Json::Array(3, Json(0.0)))),
+            "text_config.layer_rope_theta must be a list with a number for each layer");
+  EXPECT_EQ(problems("layer_rope_theta", Json(Json::Array(4, Json(1e4)))),
+            "text_config.layer_rope_theta has 10000 beside rope_theta 5e+05; layers with their "
+            "own are not built");
+  Json older = config_of("muse_glimmer");
+  older.erase("text_config");
+  older["output_soft_cap_temp"] = 20.0;
+  EXPECT_TRUE(problems_of(older).starts_with(
+      "this is the older form of config.json; built is the one with text_config\n"));
+}
+
 TEST(BaichuanConfigTest, SaysWhatIsNotThe7BModels) {
   const auto problems = [](const char* key, const Json& value) {
     Json config = config_of("baichuan");

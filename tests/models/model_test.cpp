@@ -451,6 +451,8 @@ TEST(Flops, LayersOfTheirOwnHeadsAreCountedOneByOne) {
                         2 * (128 * 32 * (128 + 32 + 128) + 2 * 128 * all) + 128 * 32 * 3 * 4 * 56;
   EXPECT_DOUBLE_EQ(flops("gemma4"), 6 * 2 * (gemma4 + head));
   EXPECT_DOUBLE_EQ(flops("gemma4_towers"), flops("gemma4"));
+  const double muse = 4 * 128 * 32 * (3 * 64 + 3 * 56) + 2 * 64 * (all + 3 * window);
+  EXPECT_DOUBLE_EQ(flops("muse_glimmer"), 6 * 2 * (muse + head));
 }
 
 /// Upstream has none for its configuration's class: Llama's parts.

@@ -206,7 +206,8 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "laguna",
                              "mimo_v2_flash",
                              "gemma4",
-                             "gemma4_own_values_padding"}) {
+                             "gemma4_own_values_padding",
+                             "muse_glimmer"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);

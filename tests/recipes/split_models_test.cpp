@@ -172,7 +172,8 @@ const std::vector<std::string> kSplittable = {"llama_default",
                                               "gpt_neox_serial_padding",
                                               "baichuan",
                                               "gemma4_own_values_padding",
-                                              "gemma4_unified"};
+                                              "gemma4_unified",
+                                              "muse_glimmer"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;

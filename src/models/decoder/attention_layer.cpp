@@ -125,6 +125,7 @@ void Attention::add_qk_norms(const DecoderConfig& config, at::ScalarType dtype) 
   };
   switch (qk_norm_) {
     case QkNorm::kNone:
+    case QkNorm::kPlainPerHead:
       return;
     case QkNorm::kPerHead:
     case QkNorm::kWholeProjection:
@@ -210,6 +211,9 @@ kernels::Qkv Attention::heads_with_other_values(const at::Tensor& qkv,
   if (q_norm_) {
     out.q = q_norm_->forward(out.q.contiguous());
     out.k = k_norm_->forward(out.k.contiguous());
+  } else if (qk_norm_ == QkNorm::kPlainPerHead) {
+    out.q = kernels::unweighted_rms_norm(out.q, options.norm.eps);
+    out.k = kernels::unweighted_rms_norm(out.k, options.norm.eps);
   }
   if (options.rope.is_defined()) {
     out.q = kernels::rotate(out.q, options.rope, options.position_ids);

@@ -67,7 +67,15 @@ class Block : public torch::nn::Module, public nn::HookedModule {
   std::shared_ptr<nn::Norm> mlp_post_norm_;
 };
 
+/// What a norm over `hidden_size` dims is for.
+enum class NormRole {
+  kPre,
+  kPost,   ///< behind a branch
+  kFinal,  ///< behind all layers
+};
+
 /// The config's kind of norm over `hidden_size` dims.
-std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype);
+std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype,
+                                    NormRole role = NormRole::kPre);
 
 }  // namespace automodel::models::decoder

@@ -91,6 +91,7 @@ class BlockSizes final {
         return tokens_ * (q_ + k_) * (is_wide ? 2 * wide() : e_) + (rows + kv_rows) * 8;
       }
       case QkNorm::kNone:
+      case QkNorm::kPlainPerHead:  // above
         return bounded;
     }
     // Behind the rotation their inputs are what it gives, else the projection.
@@ -107,6 +108,10 @@ class BlockSizes final {
     if (config_.qk_norm == QkNorm::kPerHead) {
       kept += (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(rows, head_dim_) +
               norm(kv_rows, head_dim_);
+    }
+    if (config_.qk_norm == QkNorm::kPlainPerHead) {  // as the norm of v below
+      const int64_t read = e_ == wide() ? q_ + k_ + v_ + gates() : q_ + k_;
+      return (tokens_ * read + rows + kv_rows) * wide();
     }
     if (!config_.has_value_norm) return kept;
     const int64_t projected = q_ + k_ + (layer_.are_values_keys ? 0 : v_);
@@ -276,8 +281,14 @@ class BlockSizes final {
   int64_t attention_gates() const {
     if (config_.has_attention_gate) return 4 * tokens_ * q_ * e_;
     if (!config_.has_head_gates) return 0;
-    return tokens_ *
-           (out_ + 2 * num_heads_ * (config_.are_head_gates_wide ? out_ / num_heads_ : 1)) * e_;
+    // A sigmoid keeps its result alone; what it reads lies in the projection where that is kept.
+    const bool reads_projection = config_.qk_norm == QkNorm::kPlainPerHead;
+    return tokens_ * (out_ + (reads_projection ? 1 : 2) * gates()) * e_;
+  }
+  /// Gates of a token's heads.
+  int64_t gates() const {
+    if (!config_.has_head_gates) return 0;
+    return config_.are_head_gates_wide ? out_ : num_heads_;
   }
 
   int64_t attention_branch() const {
@@ -454,6 +465,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   nn::ActivationSizes sizes;
   sizes.embedding = block.stream();
   if (config.embedding_dropout > 0) sizes.embedding += block.stream() / shape.element_size;
+  if (config.has_embedding_norm) sizes.embedding += block.stream() / shape.element_size * 4;
   sizes.block_input = block.stream();
   int64_t kept = 0;
   for (const auto& [layer, count] : kinds) {

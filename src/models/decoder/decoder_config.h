@@ -33,6 +33,7 @@ enum class NormPlacement {
 enum class QkNorm {
   kNone,
   kPerHead,          ///< over each head's dims (Qwen 3, Gemma 3)
+  kPlainPerHead,     ///< the same without weights (Muse Glimmer)
   kWholeProjection,  ///< over all heads' dims together (OLMo 2)
   kLayerPerHead,     ///< LayerNorms over each head's dims (Phi)
   kLayerOfHeads,     ///< the same with weights of each head's own, no biases (Cohere, StableLM)
@@ -227,6 +228,9 @@ struct DecoderConfig {
   bool has_norm_weight = true;   ///< of a LayerNorm
   bool has_norm_bias = true;     ///< the same
   double norm_eps = 1e-6;
+  double post_norm_eps = 0;         ///< of norms behind branches; 0: norm_eps
+  bool is_final_norm_rms = false;   ///< the last norm is an RMSNorm, whatever `norm` says
+  bool has_embedding_norm = false;  ///< embeddings are divided by their root mean square
 
   int64_t value_dim = 0;     ///< of v of a head; 0: as q and k (MiMo)
   double value_scale = 1.0;  ///< of v
@@ -337,10 +341,10 @@ struct DecoderConfig {
   bool has_sinks(const LayerOptions& layer) const {
     return has_attention_sinks && (!are_sinks_of_windows || layer.window > 0);
   }
-  /// Whether what v is made of differs from k but for the norm.
+  /// Whether the fused split of a projection does not make this layer's heads.
   bool has_other_values(const LayerOptions& layer) const {
-    return has_value_norm || value_scale != 1.0 || layer.are_values_keys ||
-           value_dim_of(layer) != head_dim_of(layer);
+    return qk_norm == QkNorm::kPlainPerHead || has_value_norm || value_scale != 1.0 ||
+           layer.are_values_keys || value_dim_of(layer) != head_dim_of(layer);
   }
   /// Rows of the queries' projection, including their gates.
   int64_t q_rows(const LayerOptions& layer) const {

@@ -12,6 +12,7 @@
 #include "kernels/attention_block.h"
 #include "kernels/linear.h"
 #include "kernels/linear_recurrence.h"
+#include "kernels/norm.h"
 #include "kernels/normalized_rows.h"
 #include "models/decoder/initial_rules.h"
 #include "nn/layer_list.h"
@@ -77,7 +78,7 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
     hc_head_ = model->register_module(
         "hc_head", std::make_shared<nn::HyperHead>(*config_.hyper_connections, dtype));
   }
-  norm_ = model->register_module("norm", make_norm(config_, dtype));
+  norm_ = model->register_module("norm", make_norm(config_, dtype, NormRole::kFinal));
   if (!config_.is_head_tied) {
     lm_head_ = register_module(
         "lm_head",
@@ -173,7 +174,8 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
 
 at::Tensor DecoderModel::embed(const at::Tensor& token_ids) const {
   check_token_ids(token_ids, config_.vocab_size);
-  const at::Tensor x = embed_tokens_->forward(token_ids);
+  at::Tensor x = embed_tokens_->forward(token_ids);
+  if (config_.has_embedding_norm) x = kernels::unweighted_rms_norm(x, config_.norm_eps);
   if (config_.embedding_scale == 1.0) return x;
   double scale = config_.embedding_scale;
   if (config_.is_embedding_scale_rounded) {

@@ -253,7 +253,7 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const La
   if (config.has_head_layer_norms()) {
     add_head_layer_norm(builder, config, cat(hf, names.q_norm), module + "q_norm", num_heads);
     add_head_layer_norm(builder, config, cat(hf, names.k_norm), module + "k_norm", num_kv_heads);
-  } else if (config.qk_norm != QkNorm::kNone) {
+  } else if (config.qk_norm != QkNorm::kNone && config.qk_norm != QkNorm::kPlainPerHead) {
     const bool is_per_head = config.qk_norm == QkNorm::kPerHead;
     builder.add(cat(hf, names.q_norm, ".weight"), module + "q_norm.weight",
                 {is_per_head ? head_dim : num_heads * head_dim});

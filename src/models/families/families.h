@@ -14,7 +14,7 @@ extern const Family kFalconH1, kBailingMoeV2, kHyV3, kQwen2Moe, kErnie4p5, kErni
     kCohere2, kPhi, kKimiLinear, kHunYuanDense, kHunYuanMoe, kDeepseekV4;
 extern const Family kOlmo, kOlmo3, kOlmoe, kStableLm, kNemotron, kArcee, kHelium, kExaone4,
     kGptNeoX, kDeepseekV2, kDots1, kGraniteMoe, kGraniteMoeShared, kStep3p5, kBaichuan, kLaguna,
-    kMiMoV2Flash, kGemma4, kGemma4Towers, kGemma4Unified, kGemma4UnifiedEmbedders;
+    kMiMoV2Flash, kGemma4, kGemma4Towers, kGemma4Unified, kGemma4UnifiedEmbedders, kMuseGlimmer;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -85,6 +85,7 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kGemma4,
                                               &kGemma4Towers,
                                               &kGemma4Unified,
-                                              &kGemma4UnifiedEmbedders};
+                                              &kGemma4UnifiedEmbedders,
+                                              &kMuseGlimmer};
 
 }  // namespace automodel::models::decoder
