@@ -85,7 +85,7 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
         std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config_.hidden_size,
                                                        .out_features = config_.vocab_size,
                                                        .has_bias = config_.has_head_bias,
-                                                       .has_gradient = !config_.is_head_normed},
+                                                       .takes_adapters = !config_.is_head_normed},
                                      dtype));
   }
   if (config_.next_tokens) {
