@@ -120,8 +120,9 @@ int main(int, char** arguments) {
     if (rank == 0) std::printf("step %d loss %.6f\n", step, loss);
   }
   const distributed::ShardingCounts& counts = root.counts();
-  const distributed::UnshardedModel whole(model);  // weights may be read while this lives
-  const double norm = model.embedding->weight().norm().item<double>();
+  double norm = 0;  // whole weights may be read in here, and forwards would gather nothing
+  distributed::unshard_fsdp2_model(model,
+                                   [&] { norm = model.embedding->weight().norm().item<double>(); });
   if (rank == 0) {
     std::printf("gathers %ld, reductions %ld, norm of the embedding %.4f\n",
                 static_cast<long>(counts.gathers), static_cast<long>(counts.reductions), norm);

@@ -42,6 +42,26 @@ void check_following(const fuzz::Folder& folder, const std::string& training) {
   if (whole.num_unread_lines != follower.run().num_unread_lines) std::abort();
 }
 
+/// Columns stay of one length, and the last value of each stays.
+void check_thinning(report::StepTable steps) {
+  const std::vector<double> before = steps.of(report::Metric::kLoss);
+  report::thin(steps, {4, 1});
+  const auto is_short = [&](const std::vector<double>& column) {
+    return column.size() != steps.size();
+  };
+  for (const auto& column : steps.metrics) {
+    if (is_short(column)) std::abort();
+  }
+  for (const auto& column : steps.parts) {
+    if (is_short(column)) std::abort();
+  }
+  for (const auto& column : steps.extras) {
+    if (is_short(column.values)) std::abort();
+  }
+  const std::vector<double>& after = steps.of(report::Metric::kLoss);
+  if (!before.empty() && !same({before.back()}, {after.back()})) std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -49,14 +69,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::string> parts = fuzz::split_parts(data, size);
   parts.resize(std::size(kFiles));
   // The last line is whole: what a follower leaves for the next time is another's test.
-  if (!parts[0].empty()) parts[0] += '\n';
+  for (size_t i = 0; i < 2; ++i) {
+    if (!parts[i].empty()) parts[i] += '\n';
+  }
   for (size_t i = 0; i < parts.size(); ++i) folder.write(kFiles[i], parts[i]);
   const report::RecordedRun run = report::read_run(folder.path());
   if (size % 4 == 0) {  // drawing takes ten times as long as reading
-    report::report_page({run}, report::LivePage{});
+    report::report_page(report::RunViews{run}, report::LivePage{});
     report::watch_picture({&run}, {});
   }
   for (size_t row = 0; row < run.steps.size() && row < 3; ++row) report::step_text(run, row);
+  for (const report::RunEvent& event : run.events) report::event_text(run, event);
+  check_thinning(run.steps);
   check_following(folder, parts[0]);
   return 0;
 }

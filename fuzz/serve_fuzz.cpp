@@ -1,7 +1,8 @@
 // rooms: core report serve
-// A request's method, path, Host, Authorization, token, cookie and If-None-Match, a line each, to a
-// site with a token and to one without. Nothing but the run that is there may be shown, and that
-// only to who has the token.
+// A request's method, path, Host, Authorization, token, cookie and If-None-Match, a line each, then
+// the runs of its query, to a site with a token and to one without. Nothing but the run that is
+// there may be shown, and that only to who has the token.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -53,11 +54,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Place place;
   std::vector<std::string> lines =
       split(std::string_view(reinterpret_cast<const char*>(data), size), '\n');
-  lines.resize(7);
+  constexpr size_t kFields = 7, kMostRuns = 20;
+  lines.resize(std::max(lines.size(), kFields));
+  std::vector<std::string> runs(lines.begin() + kFields, lines.end());
+  runs.resize(std::min(runs.size(), kMostRuns));
   const serve::Request request{lines[0], lines[1], lines[2], lines[3],
-                               lines[4], lines[5], lines[6]};
+                               lines[4], lines[5], lines[6], runs};
   const serve::Response open = place.open->answer(request);
   const bool is_get = lines[0] == "GET" || lines[0] == "HEAD";
+  const bool is_compared = open.status < 400 && lines[1] == "/compare";
+  if (is_compared && !std::ranges::all_of(runs, &std::string::empty))
+    std::abort();  // its one run is ""
   if (open.status < 400 && (!is_get || !serve::names_loopback(lines[2]))) std::abort();
   const serve::Response closed = place.closed->answer(request);
   const bool has_token =

@@ -47,6 +47,9 @@ class Dataset {
   /// The files from which samples are made; by them a checkpoint checks that a run continues with
   /// the same data.
   virtual std::vector<DataFingerprint> files() const = 0;
+
+  /// What it knows of itself, for the record of a run: {"num_samples", ...}.
+  virtual Json facts() const { return Json::Object{{"num_samples", size()}}; }
 };
 
 /// Batches in the order in which this rank trains on them, epoch after epoch. Used from one thread.
@@ -70,6 +73,9 @@ class BatchStream {
   /// The position after the batches returned so far: the same on all data-parallel ranks, and
   /// independent of their number.
   virtual Json state() const = 0;
+
+  /// What its data know of themselves (Dataset::facts); an empty object where nothing is known.
+  virtual Json facts() const { return Json::object(); }
 
   /// Continues after `state`, on any number of ranks. Throws InputError when it belongs to other
   /// data, or when the position is not a whole number of samples per rank.

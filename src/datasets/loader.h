@@ -94,6 +94,7 @@ class DataLoader final : public BatchStream {
   void rewind() override;
   Json state() const override;
   void load_state(const Json& state) override;
+  Json facts() const override { return dataset_->facts(); }
 
   const Dataset& dataset() const { return *dataset_; }
 

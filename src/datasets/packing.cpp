@@ -81,6 +81,7 @@ PackedDataset::PackedDataset(std::unique_ptr<const Dataset> samples, const Packi
       const auto place = static_cast<size_t>(index);
       counts_.num_tokens += measured.lengths[place];
       counts_.num_packed += 1;
+      counts_.num_cut += measured.are_cut[place];
       index = measured.samples[place];
     }
   }
@@ -103,10 +104,12 @@ int64_t PackedDataset::padded(int64_t length) const {
 PackedDataset::Measured PackedDataset::measure(Reporter* reporter) {
   const int64_t count = samples_->size();
   std::vector<int64_t> lengths(static_cast<size_t>(count), 0);  // 0: no label
+  std::vector<char> are_cut(lengths.size(), 0);
   const auto measure_one = [&](int64_t index) {
     const Sample sample = samples_->at(index);
     if (sample.row == index && sample.has_label()) {
       lengths[static_cast<size_t>(index)] = padded(sample.num_attended);
+      are_cut[static_cast<size_t>(index)] = sample.num_cut > 0 ? 1 : 0;
     }
   };
   constexpr int64_t kChunk = 64;
@@ -143,16 +146,36 @@ PackedDataset::Measured PackedDataset::measure(Reporter* reporter) {
     } else {
       measured.samples.push_back(index);
       measured.lengths.push_back(length);
+      measured.are_cut.push_back(are_cut[static_cast<size_t>(index)]);
     }
   }
   return measured;
 }
 
-void PackedDataset::describe(Reporter& reporter) const {
+double PackedDataset::fill() const {
   const double room = static_cast<double>(counts_.num_packs * config_.pack_size);
-  const double full = room > 0 ? 100.0 * static_cast<double>(counts_.num_tokens) / room : 0;
+  return room > 0 ? static_cast<double>(counts_.num_tokens) / room : 0;
+}
+
+Json PackedDataset::facts() const {
+  Json facts = Json::object();
+  facts["num_samples"] = counts_.num_samples;
+  facts["num_packs"] = counts_.num_packs;
+  facts["pack_size"] = config_.pack_size;
+  facts["fill"] = fill();
+  facts["num_packed"] = counts_.num_packed;
+  facts["num_dropped"] = counts_.num_samples - counts_.num_packed;
+  facts["num_too_long"] = counts_.num_too_long;
+  facts["num_unlabelled"] = counts_.num_unlabelled;
+  facts["num_left_over"] = counts_.num_left_over;
+  facts["num_cut"] = counts_.num_cut;
+  facts["num_tokens"] = counts_.num_tokens;
+  return facts;
+}
+
+void PackedDataset::describe(Reporter& reporter) const {
   reporter.info(cat("packing: ", counts_.num_packed, " samples in ", counts_.num_packs,
-                    " packs of ", config_.pack_size, " tokens, ", format_fixed(full, 1),
+                    " packs of ", config_.pack_size, " tokens, ", format_fixed(100 * fill(), 1),
                     "% of them used"));
   std::vector<std::string> lost;
   if (counts_.num_too_long > 0) lost.push_back(cat(counts_.num_too_long, " longer than a pack"));

@@ -42,6 +42,7 @@ struct PackingCounts {
   int64_t num_too_long = 0;    ///< longer than a pack
   int64_t num_unlabelled = 0;  ///< without a token that counts in the loss
   int64_t num_left_over = 0;   ///< in packs beyond max_packs
+  int64_t num_cut = 0;         ///< in packs, without tokens that truncation left out
 };
 
 /// Packs of another dataset's samples: each pack has several samples in one sequence of `pack_size`
@@ -61,6 +62,8 @@ class PackedDataset final : public Dataset {
   /// The rows of a pack's first and last sample.
   std::string origin(int64_t row) const override;
   std::vector<DataFingerprint> files() const override { return samples_->files(); }
+  /// The counts, and as "fill" the share of the packs' places that have a token.
+  Json facts() const override;
 
   const PackingCounts& counts() const { return counts_; }
 
@@ -69,10 +72,12 @@ class PackedDataset final : public Dataset {
   struct Measured {
     std::vector<int64_t> samples;
     std::vector<int64_t> lengths;
+    std::vector<char> are_cut;  ///< whether truncation left out tokens
   };
   Measured measure(Reporter* reporter);
   void describe(Reporter& reporter) const;
   int64_t padded(int64_t length) const;
+  double fill() const;
 
   std::unique_ptr<const Dataset> samples_;
   PackingConfig config_;

@@ -224,11 +224,14 @@ std::vector<Advice> Adviser::after_routing(int64_t step, const std::vector<Exper
   for (const ExpertFacts& layer : layers) {
     Shares& shares = layers_[layer.layer];
     shares.tokens.resize(layer.tokens.size());
+    const auto num_steps = static_cast<double>(layer.num_steps);
+    const double kept = std::pow(kKept, num_steps);
     for (size_t i = 0; i < layer.tokens.size(); ++i) {
-      shares.tokens[i] = kKept * shares.tokens[i] + (1 - kKept) * layer.tokens[i];
+      shares.tokens[i] = kept * shares.tokens[i] + (1 - kept) * layer.tokens[i] / num_steps;
     }
     const double sum = std::accumulate(shares.tokens.begin(), shares.tokens.end(), 0.0);
-    if (++shares.num_steps < kLeastSteps || sum <= 0) continue;
+    shares.num_steps += layer.num_steps;
+    if (shares.num_steps < kLeastSteps || sum <= 0) continue;
     const auto num_experts = static_cast<double>(shares.tokens.size());
     const double even = sum / num_experts;
     const auto num_unused = std::ranges::count_if(

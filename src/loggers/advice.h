@@ -20,10 +20,11 @@ struct StepFacts {
   double waited_seconds = 0;  ///< of these, for the data
 };
 
-/// How many tokens of a step each expert of a layer got.
+/// How many tokens each expert of a layer got, in one step or some.
 struct ExpertFacts {
   std::string layer;
   std::vector<double> tokens;
+  int64_t num_steps = 1;
 };
 
 /// How long each rank worked on a step by itself: without its waits for the others.

@@ -1,5 +1,6 @@
 #include "loggers/run_events.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/clock.h"
@@ -9,32 +10,34 @@ namespace automodel::loggers {
 
 namespace {
 
-std::string event_line(std::string_view event, Json fields) {
+Json event_record(std::string_view event, Json fields) {
   Json record = Json::object();
   record["event"] = event;
   record["timestamp"] = utc_timestamp();
   for (auto& [key, value] : fields.as_object()) record[key] = std::move(value);
-  return record.dump();
-}
-
-/// Whether the file is there and ends in the middle of a line, as a killed process leaves it.
-bool ends_in_a_line(const std::string& path) {
-  if (!path_exists(path)) return false;
-  const DataFile file(path);
-  return file.size() > 0 && file.read(file.size() - 1, 1) != "\n";
+  return record;
 }
 
 }  // namespace
 
 void RunEvents::add(std::string_view event, Json fields) {
   if (!is_recording_) return;
-  std::string line = event_line(event, std::move(fields));
+  Json record = event_record(event, std::move(fields));
   const std::lock_guard lock(mutex_);
   if (is_open_) {
-    write(line);
+    write(record.dump());
   } else {
-    pending_.push_back(std::move(line));
+    pending_.push_back(std::move(record));
   }
+}
+
+void RunEvents::amend(std::string_view event, const Json& fields) {
+  const std::lock_guard lock(mutex_);
+  const auto latest = std::find_if(pending_.rbegin(), pending_.rend(), [&](const Json& record) {
+    return record.at("event").as_string() == event;
+  });
+  if (latest == pending_.rend()) return;
+  for (const auto& [key, value] : fields.as_object()) (*latest)[key] = value;
 }
 
 void RunEvents::open(const std::string& folder, bool begins_anew) {
@@ -44,29 +47,38 @@ void RunEvents::open(const std::string& folder, bool begins_anew) {
   const std::string path = path_join(folder, kEventsFile);
   try {
     if (begins_anew && path_exists(path)) rename_path(path, path + ".old");
-    is_line_open_ = ends_in_a_line(path);
-    writer_ = std::make_unique<LineWriter>(path);
+    file_.emplace(path);
+    file_->open();
   } catch (const InputError& error) {
     lose(error.what());
   }
-  for (const std::string& line : pending_) write(line);
+  for (const Json& record : pending_) write(record.dump());
   pending_.clear();
 }
 
 void RunEvents::write(const std::string& line) {
-  if (writer_ == nullptr) return;
-  try {
-    writer_->append(is_line_open_ ? cat('\n', line) : line);
-    is_line_open_ = false;
-  } catch (const InputError& error) {
-    is_line_open_ = true;  // a part of the line may have been written
-    lose(error.what());
+  if (!file_) return;
+  // Told first, since a run's last event says how it ended; in its place the line is lost.
+  const int64_t num_lost = file_->num_lost();
+  std::string problem;
+  if (num_lost > 0) {
+    problem =
+        file_->append(event_record(kLostRecords, lost_records(*file_, num_lost)).dump()).problem;
   }
+  if (problem.empty()) problem = file_->append(line).problem;
+  if (!problem.empty()) lose(problem);
 }
 
 void RunEvents::lose(const std::string& reason) {
   if (std::exchange(has_warned_, true)) return;
   reporter_.warning(cat("events of the run are lost: ", reason));
+}
+
+Json lost_records(const LogFile& file, int64_t num_lost) {
+  Json fields = Json::object();
+  fields["file"] = file_name(file.path());
+  fields["num_lost"] = num_lost;
+  return fields;
 }
 
 void write_run_record(const std::string& folder, const Json& record, Reporter& reporter) {
@@ -83,11 +95,9 @@ std::string append_run_event(const std::string& folder, std::string_view id, std
   try {
     if (!path_exists(path)) return cat(path, " does not exist");
     if (Json::parse_file(path).get("id", "") != id) return cat(path, " is another run's");
-    const std::string events = path_join(folder, kEventsFile);
-    const std::string line = event_line(event, std::move(fields));
-    const bool is_line_open = ends_in_a_line(events);
-    LineWriter(events).append(is_line_open ? cat('\n', line) : line);
-    return "";
+    return LogFile(path_join(folder, kEventsFile))
+        .append(event_record(event, std::move(fields)).dump())
+        .problem;
   } catch (const InputError& error) {
     return error.what();
   }

@@ -1,14 +1,15 @@
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/file.h"
 #include "core/json.h"
 #include "core/reporter.h"
+#include "loggers/log_file.h"
 
 namespace automodel::loggers {
 
@@ -16,9 +17,15 @@ namespace automodel::loggers {
 inline constexpr const char* kRunFile = "run.json";
 inline constexpr const char* kEventsFile = "events.jsonl";
 
+/// The event of a log that is written again after lines of it were lost, or that is never again.
+inline constexpr const char* kLostRecords = "lost_records";
+/// Its fields.
+Json lost_records(const LogFile& file, int64_t num_lost);
+
 /// What happens to a run: a line of JSON each, `{"event": NAME, "timestamp": ..., ...}`, in
-/// events.jsonl. Recording never ends or delays a run: a line that cannot be written is lost, and
-/// the reporter hears so once. Any thread may add events. Only rank 0 records.
+/// events.jsonl. Recording never ends or delays a run: a line that cannot be written is lost, which
+/// the reporter hears once, and the file tells when it can be written again. Any thread may add
+/// events. Only rank 0 records.
 class RunEvents final {
  public:
   /// Keeps events until open(). `reporter` outlives this object.
@@ -27,6 +34,9 @@ class RunEvents final {
 
   /// Adds an event, now; `fields` follow its name and time.
   void add(std::string_view event, Json fields = Json::object());
+
+  /// Adds fields to the latest event of that name that waits for open(); nothing if none does.
+  void amend(std::string_view event, const Json& fields);
 
   /// Writes what was added so far, and every event from now on, to FOLDER/events.jsonl. A run that
   /// begins anew renames an earlier run's file to events.jsonl.old; others append to it. The caller
@@ -40,9 +50,8 @@ class RunEvents final {
   Reporter& reporter_;
   bool is_recording_;
   std::mutex mutex_;
-  std::vector<std::string> pending_;  // until open()
-  std::unique_ptr<LineWriter> writer_;
-  bool is_line_open_ = false;  // the file may end in a part of a line
+  std::vector<Json> pending_;  // until open()
+  std::optional<LogFile> file_;
   bool is_open_ = false;
   bool has_warned_ = false;
 };

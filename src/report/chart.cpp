@@ -5,6 +5,7 @@
 
 #include "core/text.h"
 #include "report/html.h"
+#include "report/marks.h"
 
 namespace automodel::report {
 
@@ -28,6 +29,7 @@ class Scale final {
       low_ -= margin;
       high_ += margin;
     }
+    if (options.has_marks) low_ -= (high_ - low_) * 0.09;  // they lie below the curves
   }
 
   int x(double value) const {
@@ -84,59 +86,93 @@ std::string axes(const ChartOptions& options, const Scale& scale) {
                    "\" text-anchor=\"middle\">", options.x_title, "</text></g>");
 }
 
+/// A path of lines, written by the differences between its places: those are short.
+class Path final {
+ public:
+  void move_or_line(int x, int y) {
+    if (text_.empty()) {
+      text_ = cat("M", x, " ", y);
+    } else {
+      text_ += cat("l", x - x_, y < y_ ? "" : " ", y - y_);
+    }
+    x_ = x;
+    y_ = y;
+  }
+  void vertical(int y) {
+    text_ += cat("v", y - y_);
+    y_ = y;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  int x_ = 0, y_ = 0;
+};
+
 /// Up and down through every column's lowest and highest value.
 std::string raw_path(const Curve& curve, const Scale& scale) {
-  std::string path;
+  Path path;
   bool is_up = true;  // alternating, so that neighbours are joined without going back
   for (const Column& column : curve.columns) {
     if (!scale.shows(column.high)) continue;
     const int high = scale.y(column.high);
     const int low = scale.shows(column.low) ? scale.y(column.low) : high;
     const int from = is_up ? low : high, to = is_up ? high : low;
-    path += cat(path.empty() ? "M" : "L", scale.x(column.x), " ", from);
-    if (to != from) path += cat("V", to);
+    path.move_or_line(scale.x(column.x), from);
+    if (to != from) path.vertical(to);
     is_up = !is_up;
   }
-  return path;
+  return path.text();
 }
 
 std::string smooth_path(const Curve& curve, const Scale& scale) {
-  std::string path;
+  Path path;
   for (const Column& column : curve.columns) {
-    if (!scale.shows(column.smooth)) continue;
-    path += cat(path.empty() ? "M" : "L", scale.x(column.x), " ", scale.y(column.smooth));
+    if (scale.shows(column.smooth)) path.move_or_line(scale.x(column.x), scale.y(column.smooth));
   }
-  return path;
+  return path.text();
 }
 
 /// A path as an element; one of a single point would not be seen, so it gets a length.
 std::string path_element(const std::string& path, std::string_view classes) {
   if (path.empty()) return "";
   return cat("<path class=\"", classes, "\" d=\"", path,
-             path.find('L') == std::string::npos && path.find('V') == std::string::npos ? "h1" : "",
-             "\"/>");
+             path.find_first_of("lv") == std::string::npos ? "h1" : "", "\"/>");
+}
+
+std::string mark_element(const ChartMark& mark, const Scale& scale) {
+  const MarkKind& kind = kMarkKinds[mark.kind];
+  constexpr int kAbove = 8;  // of the axis
+  const int x = scale.x(mark.x);
+  std::string out = cat("<g class=\"mark", kind.is_bad ? " failed" : "", "\"><title>",
+                        escaped(mark.text), "</title>");
+  if (kind.has_line) {
+    out +=
+        cat("<path class=\"", kind.event, "\" d=\"M", x, " ", kTop, "V", kHeight - kBottom, "\"/>");
+  }
+  return cat(out, mark_glyph(mark.kind, x, kHeight - kBottom - kAbove), "</g>");
+}
+
+std::string dots_element(const ChartDots& dots, const Scale& scale) {
+  std::vector<std::pair<int, int>> places;
+  for (const auto& [x, y] : dots.places) {
+    if (std::isfinite(y) && scale.shows(y)) places.emplace_back(scale.x(x), scale.y(y));
+  }
+  return dots_path(dots.shape, places);
 }
 
 std::string run_elements(const ChartCurve& run, const Scale& scale) {
   const std::string color = cat("c", run.color % 8, run.color >= 8 ? " dashed" : "");
   std::string out = cat("<g class=\"", color, "\"><title>", escaped(run.name), "</title>");
-  const auto add_line = [&](double x, const char* classes) {
-    out += cat("<path class=\"", classes, "\" d=\"M", scale.x(x), " ", kTop, "V", kHeight - kBottom,
-               "\"/>");
-  };
-  for (const double x : run.marks) add_line(x, "mark");
-  for (const double x : run.failures) add_line(x, "mark failed");
   out += path_element(raw_path(run.curve, scale), "raw");
   out += path_element(smooth_path(run.curve, scale), "smooth");
-  for (const auto& [x, y] : run.dots) {
-    if (!std::isfinite(y) || !scale.shows(y)) continue;
-    out += cat("<circle r=\"3.5\" cx=\"", scale.x(x), "\" cy=\"", scale.y(y), "\"/>");
-  }
+  for (const ChartDots& dots : run.dots) out += dots_element(dots, scale);
   std::string bad;
   for (const double x : run.curve.non_finite_x) {
     bad += cat("M", scale.x(x), " ", kTop, "l3-7h-6z");
   }
   if (!bad.empty()) out += cat("<path class=\"bad\" d=\"", bad, "\"/>");
+  for (const ChartMark& mark : run.marks) out += mark_element(mark, scale);
   return out + "</g>";
 }
 
@@ -155,6 +191,24 @@ std::string spoken(const std::vector<ChartCurve>& curves, const ChartOptions& op
 }
 
 }  // namespace
+
+std::string dots_path(size_t shape, const std::vector<std::pair<int, int>>& places) {
+  if (places.empty()) return "";
+  // A line without length has the shape of its ends.
+  constexpr std::string_view kShapes[kNumDotShapes] = {
+      "h0", "h0", "m0-4.5l4.5 4.5-4.5 4.5-4.5-4.5z", "m0-4.5l4.5 8h-9z"};
+  constexpr std::string_view kClasses[kNumDotShapes] = {"dots disc", "dots square", "dots filled",
+                                                        "dots filled"};
+  const size_t number = shape % kNumDotShapes;
+  std::string path;
+  for (const auto& [x, y] : places) path += cat("M", x, " ", y, kShapes[number]);
+  return cat("<path class=\"", kClasses[number], "\" d=\"", path, "\"/>");
+}
+
+std::string mark_glyph(size_t kind, int x, int y) {
+  const std::string_view glyph = kMarkKinds[kind].glyph;
+  return glyph.empty() ? "" : cat("<path class=\"glyph\" d=\"M", x, " ", y, glyph, "\"/>");
+}
 
 std::string chart_svg(const std::vector<ChartCurve>& curves, const ChartOptions& options) {
   const Scale scale(options);

@@ -1,15 +1,15 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "report/run_files.h"
 
 namespace automodel::report {
 
-/// The charts of all metrics that a run has: each against steps, tokens and time (classes
-/// `by-step`, `by-tokens`, `by-time`), linear and logarithmic (`linear`, `log`), of which the
-/// page's switches show one.
-std::string curves_section(const std::vector<RecordedRun>& runs);
+/// What the pictures' colours, points and marks mean, and the charts of all metrics that a run has
+/// and of a bounded number of further keys of its records: each against steps, tokens and time
+/// (classes `by-step`, `by-tokens`, `by-time`), linear and logarithmic (`linear`, `log`), of which
+/// the page's switches show one.
+std::string curves_section(const RunViews& runs);
 
 }  // namespace automodel::report

@@ -13,14 +13,20 @@ const char* const kLiveScript = R"js(
   let seen = null, last = new Date();
   const show = page => {
     const open = [...document.querySelectorAll("details")].map(it => it.open);
+    const chosen = new Set([...document.querySelectorAll("main input:checked")].map(it => it.value));
+    const focused = document.activeElement?.value;
     document.querySelector("main").replaceWith(document.adoptNode(page.querySelector("main")));
     document.querySelectorAll("details").forEach((it, i) => { it.open = open[i]; });
+    document.querySelectorAll("main input").forEach(it => {
+      it.checked = chosen.has(it.value);
+      if (it.value === focused) it.focus({preventScroll: true});
+    });
     document.title = page.title;
   };
   const look = async () => {
     if (!document.hidden) {
       try {
-        const answer = await fetch(location.pathname, {cache: "no-cache"});
+        const answer = await fetch(location.pathname + location.search, {cache: "no-cache"});
         if (!answer.ok) throw new Error(answer.status);
         const tag = answer.headers.get("ETag"), text = await answer.text();
         if (tag !== seen) show(new DOMParser().parseFromString(text, "text/html"));

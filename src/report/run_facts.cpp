@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "core/text.h"
@@ -22,10 +23,6 @@ std::string at(const Json& json, std::string_view dotted) {
   return node->is_null() ? "" : value_text(*node);
 }
 
-double number_at(const Json& json, std::string_view dotted) {
-  return parse_double(at(json, dotted)).value_or(std::nan(""));
-}
-
 std::string number_text(double value) {
   return std::isfinite(value) ? short_number(value) : "";
 }
@@ -37,26 +34,20 @@ double last_of(const std::vector<double>& values) {
   return found == values.rend() ? std::nan("") : *found;
 }
 
-double median_of(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return std::nan("");
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+std::string step_number(double step) {
+  return is_step(step) ? cat(static_cast<int64_t>(step)) : "?";
 }
 
-double highest_of(const std::vector<double>& values) {
-  const Range range = range_of(values);
-  return range.is_empty ? std::nan("") : range.high;
-}
-
-std::string best_validation(const RecordedRun& run) {
-  const ValidationPoint* best = nullptr;
-  for (const ValidationPoint& point : run.validations) {
-    if (std::isfinite(point.loss) && (best == nullptr || point.loss < best->loss)) best = &point;
+/// "2.31 (step 59)"; of several sets with their names in front.
+std::string best_text(const RecordedRun& run) {
+  const std::vector<BestValidation> all = best_validations(run);
+  std::vector<std::string> texts;
+  for (const BestValidation& best : all) {
+    const bool has_name = all.size() > 1 || best.set != "default";
+    texts.push_back(cat(has_name ? best.set + " " : "", short_number(best.loss), " (step ",
+                        step_number(best.step), ")"));
   }
-  return best == nullptr ? ""
-                         : cat(short_number(best->loss), " (step ", short_number(best->step), ")");
+  return join(texts, ", ");
 }
 
 std::string steps_text(const RecordedRun& run) {
@@ -100,13 +91,9 @@ std::string parameters_text(const Json& description) {
   const double all = number_at(description, "model.num_parameters");
   const double trained = number_at(description, "model.num_trained_parameters");
   if (!std::isfinite(all)) return "";
-  return trained == all ? short_number(all)
-                        : cat(short_number(all), ", ", short_number(trained), " trained");
-}
-
-double seconds_in(const RunEvent& event) {
-  const double seconds = number_at(event.fields, "seconds");
-  return std::isfinite(seconds) ? std::max(seconds, 0.0) : 0.0;
+  const bool is_whole = trained == all || !std::isfinite(trained);
+  return is_whole ? short_number(all)
+                  : cat(short_number(all), ", ", short_number(trained), " trained");
 }
 
 /// The time between a process's first and last sign of life, over all processes.
@@ -129,7 +116,103 @@ double time_of_processes(const RecordedRun& run) {
   return sum;
 }
 
+/// A list or a table in a few words; others whole.
+std::string field_text(const std::string& key, const Json& value) {
+  constexpr size_t kMost = 300;
+  if (key == "peak_bytes" && value.is_number()) {
+    return cat("peak ", format_bytes(static_cast<uint64_t>(std::max(value.as_double(), 0.0))));
+  }
+  const bool is_extreme = key == "most" || key == "least";
+  if (is_extreme && value.is_number()) {
+    return cat(key, " loaded expert ", format_fixed(value.as_double(), 2), " of an even share");
+  }
+  if (value.is_array() || value.is_object()) return "";
+  return cat(key, " ", shortened(value_text(value), kMost));
+}
+
 }  // namespace
+
+double number_at(const Json& json, std::string_view dotted) {
+  return parse_double(at(json, dotted)).value_or(std::nan(""));
+}
+
+double median_of(std::vector<double> values) {
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  if (values.empty()) return std::nan("");
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double highest_of(const std::vector<double>& values) {
+  const Range range = range_of(values);
+  return range.is_empty ? std::nan("") : range.high;
+}
+
+std::string shortened(const std::string& text, size_t most) {
+  if (text.size() <= most) return text;
+  size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+std::vector<std::string> changes_of(const RunEvent& start) {
+  constexpr size_t kMost = 100;
+  std::vector<std::string> changes;
+  const Json* changed = start.fields.find("changed");
+  if (changed == nullptr || !changed->is_array()) return changes;
+  for (const Json& change : changed->as_array()) {
+    const Json *from = change.find("from"), *to = change.find("to");
+    const auto text = [](const Json* value) {
+      return value == nullptr || value->is_null() ? std::string("none")
+                                                  : shortened(value_text(*value), kMost);
+    };
+    changes.push_back(cat(text_of(change, "key"), " ", text(from), " \xE2\x86\x92 ", text(to)));
+  }
+  return changes;
+}
+
+std::string format_note(const Json& description) {
+  constexpr int64_t kKnown = 1;
+  const Json* format = description.find("format");
+  if (format == nullptr) return "";
+  const std::string version = shortened(text_of(description, "version"), 40);
+  const std::string writer = version.empty() ? "another automodel" : cat("automodel ", version);
+  if (!format->is_number()) {
+    return cat("written by ", writer,
+               ", in a format that is no number: read as far as it is known");
+  }
+  if (format->as_double() <= kKnown) return "";
+  return cat("written by ", writer, ", a newer format: read as far as it is known");
+}
+
+std::optional<Alert> latest_alert(const EventLog& events) {
+  constexpr std::string_view kAlerts[] = {"advice", "failure", "skipped_update", "rollback",
+                                          "non_finite"};
+  std::optional<Alert> alert;
+  for (const RunEvent& event : events) {
+    if (event.name == "start") alert.reset();
+    if (std::ranges::find(kAlerts, event.name) == std::end(kAlerts)) continue;
+    alert =
+        Alert{event.name, cat(event.step ? cat("step ", *event.step, ", ") : "", detail_of(event)),
+              event.seconds};
+  }
+  return alert;
+}
+
+std::vector<BestValidation> best_validations(const RecordedRun& run) {
+  std::map<std::string, BestValidation> best;
+  for (const ValidationPoint& point : run.validations) {
+    if (!std::isfinite(point.loss)) continue;
+    const auto [found, is_new] = best.try_emplace(point.set);
+    if (is_new || point.loss < found->second.loss) {
+      found->second = {point.set, point.loss, point.step};
+    }
+  }
+  std::vector<BestValidation> all;
+  for (auto& [set, one] : best) all.push_back(std::move(one));
+  return all;
+}
 
 std::string value_text(const Json& value) {
   return value.is_string() ? value.as_string() : value.dump();
@@ -158,12 +241,15 @@ std::vector<Fact> facts_of(const RecordedRun& run) {
   const Json& json = run.description;
   const StepTable& steps = run.steps;
   const std::string ranks = at(json, "num_ranks");
+  const std::vector<double>* mfu = steps.extra("mfu");
   return {{"state", state_text(run)},
+          {"note", format_note(json)},
           {"steps", steps_text(run)},
           {"tokens", steps.tokens.empty() ? "" : short_number(steps.tokens.back())},
           {"last loss", number_text(last_of(steps.of(Metric::kLoss)))},
-          {"best validation loss", best_validation(run)},
+          {"best validation loss", best_text(run)},
           {"tokens/s (median)", number_text(median_of(steps.of(Metric::kTokensPerSecond)))},
+          {"MFU (median), %", mfu == nullptr ? "" : number_text(median_of(*mfu))},
           {"memory (most), GiB", number_text(highest_of(steps.of(Metric::kMemory)))},
           {"started", replace_all(at(json, "started").substr(0, 19), "T", " ")},
           {"model", at(json, "model.architecture")},
@@ -185,16 +271,11 @@ std::vector<TimeShare> time_shares(const RecordedRun& run) {
   const std::pair<std::string_view, size_t> kinds[] = {
       {"validation", 1}, {"save", 2}, {"load", 3}, {"resume", 4}, {"rollback", 4}};
   double others = 0;
-  for (const RunEvent& event : run.events) {
-    for (const auto& [name, share] : kinds) {
-      if (event.name != name) continue;
-      // Training goes on beside a save in the background, but for what it waits.
-      const bool is_beside = event.fields.find("waited_seconds") != nullptr;
-      const double seconds =
-          is_beside ? number_at(event.fields, "waited_seconds") : seconds_in(event);
-      shares[share].seconds += seconds;
-      others += seconds;
-    }
+  for (const auto& [name, share] : kinds) {
+    const auto total = run.events.totals().find(name);
+    if (total == run.events.totals().end()) continue;
+    shares[share].seconds += total->second.seconds;
+    others += total->second.seconds;
   }
   shares[0].seconds = std::max(0.0, time_of_processes(run) - others);
   return shares;
@@ -202,6 +283,7 @@ std::vector<TimeShare> time_shares(const RecordedRun& run) {
 
 std::string detail_of(const RunEvent& event) {
   static constexpr std::string_view kShown[] = {"event", "timestamp", "step", "epoch"};
+  constexpr size_t kMostChanges = 8;
   std::vector<std::string> parts;
   if (!event.fields.is_object()) return "";
   for (const auto& [key, value] : event.fields.as_object()) {
@@ -209,15 +291,17 @@ std::string detail_of(const RunEvent& event) {
     if (key == "text") {
       parts.push_back(value_text(value));
     } else if (key == "seconds") {
-      parts.push_back(value.is_number() ? format_duration(value.as_double()) : "");
-    } else {
-      parts.push_back(cat(key, " ", value_text(value)));
+      if (value.is_number()) parts.push_back(format_duration(value.as_double()));
+    } else if (std::string text = field_text(key, value); !text.empty()) {
+      parts.push_back(std::move(text));
     }
   }
+  const std::vector<std::string> changes = changes_of(event);
+  if (!changes.empty()) parts.push_back(cat("changed: ", join_first(changes, kMostChanges)));
   return join(parts, ", ");
 }
 
-std::vector<Difference> differences(const std::vector<RecordedRun>& runs) {
+std::vector<Difference> differences(const RunViews& runs) {
   std::vector<std::string> keys;
   std::set<std::string> seen;
   for (const RecordedRun& run : runs) {

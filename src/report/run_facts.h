@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,8 +30,42 @@ struct TimeShare {
 /// Empty where there are no events.
 std::vector<TimeShare> time_shares(const RecordedRun& run);
 
-/// What an event says besides its name, time and step: "rank: 1, status: 137, text: ...".
+/// What an event says besides its name, time and step: "rank 1, status 137, ...". Long lists are
+/// told by what they come to.
 std::string detail_of(const RunEvent& event);
+
+/// The text, cut behind so many bytes (whole characters) with "..." for what is left out.
+std::string shortened(const std::string& text, size_t most);
+
+/// A number, or a text that is one, at "a.b"; NaN when there is none.
+double number_at(const Json& json, std::string_view dotted);
+
+/// A name, a value and where it is from, of a start that continues with another recipe:
+/// "optimizer.lr 0.001 -> 0.01".
+std::vector<std::string> changes_of(const RunEvent& start);
+
+/// What to say of a run.json that this version does not know whole; "" where it does.
+std::string format_note(const Json& description);
+
+/// What somebody who watches a run should look at.
+struct Alert {
+  std::string event;  ///< "advice", "failure", "skipped_update", "rollback", "non_finite"
+  std::string text;
+  double seconds = 0;  ///< since 1970, UTC
+};
+
+/// The latest of them since the last start.
+std::optional<Alert> latest_alert(const EventLog& events);
+
+/// The lowest loss of a validation set.
+struct BestValidation {
+  std::string set;
+  double loss = 0;
+  double step = 0;
+};
+
+/// Of each set that has one, in the order of their names.
+std::vector<BestValidation> best_validations(const RecordedRun& run);
 
 /// A key of a recipe whose values differ between runs, and the value of each; "" where it has none.
 struct Difference {
@@ -38,9 +74,15 @@ struct Difference {
 };
 
 /// What differs between the recipes of runs, in the order of the first recipe that has the key.
-std::vector<Difference> differences(const std::vector<RecordedRun>& runs);
+std::vector<Difference> differences(const RunViews& runs);
 
 /// A value of a recipe as run.json has it: a text without quotes, others as JSON.
 std::string value_text(const Json& value);
+
+/// The median of the values that are finite, the lower of two; NaN when there is none.
+double median_of(std::vector<double> values);
+
+/// The highest value that is finite; NaN when there is none.
+double highest_of(const std::vector<double>& values);
 
 }  // namespace automodel::report

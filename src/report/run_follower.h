@@ -9,12 +9,18 @@
 
 namespace automodel::report {
 
+/// How much of a run that goes on stays in memory.
+struct FollowerLimits {
+  size_t num_rows = 0;  ///< steps beyond these, 4096 or more, are thinned; 0: all stay as they are
+  uint64_t piece_bytes = 1 << 25;  ///< of a large file that are read at a time
+};
+
 /// A run's files as they grow. Only what is new is read; files that a resumed run has written anew
 /// are read again.
 class RunFollower final {
  public:
   /// Throws as read_run() does.
-  explicit RunFollower(const std::string& folder, std::string name);
+  RunFollower(const std::string& folder, std::string name, const FollowerLimits& limits = {});
 
   /// Reads what was added; returns whether anything was. Throws InputError.
   bool update();
@@ -25,14 +31,17 @@ class RunFollower final {
 
  private:
   void read_new_steps(const FileState& now);
+  void read_new_events(const FileState& now);
   bool update_validations();
 
   std::string folder_;
+  FollowerLimits limits_;
   RecordedRun run_;
   FileState training_, events_, description_;
   std::map<std::string, FileState> validations_;  // by file
-  uint64_t offset_ = 0;  // of training.jsonl: whole lines up to here are read
-  int64_t num_unread_steps_ = 0, num_unread_events_ = 0, num_unread_validations_ = 0;
+  // Whole lines up to here are read.
+  uint64_t training_offset_ = 0, events_offset_ = 0;
+  int64_t num_unread_steps_ = 0, num_unread_validations_ = 0;
 };
 
 }  // namespace automodel::report

@@ -4,15 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <ostream>
-#include <thread>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "report/resize_signal.h"
 #include "report/run_facts.h"
 #include "report/run_follower.h"
 #include "report/watch_picture.h"
@@ -64,20 +64,14 @@ bool have_ended(const Followers& followers) {
   return std::ranges::all_of(followers, [](const auto& run) { return run->has_ended(); });
 }
 
-/// Prints steps as they come. A step that a resumed run repeats is printed again.
+/// Prints steps and events as they come. A step that a resumed run repeats is printed again.
 class LinePrinter final {
  public:
   LinePrinter(const Followers& followers, std::ostream& out)
-      : followers_(followers), num_printed_(followers.size(), 0), out_(out) {}
+      : followers_(followers), printed_(followers.size()), out_(out) {}
 
   void print() {
-    for (size_t i = 0; i < followers_.size(); ++i) {
-      const RecordedRun& run = followers_[i]->run();
-      num_printed_[i] = std::min(num_printed_[i], run.steps.size());
-      for (size_t& row = num_printed_[i]; row < run.steps.size(); ++row) {
-        out_ << step_text(run, row) << "\n";
-      }
-    }
+    for (size_t i = 0; i < followers_.size(); ++i) print_run(followers_[i]->run(), printed_[i]);
     out_ << std::flush;
     check_output(out_);
   }
@@ -88,27 +82,63 @@ class LinePrinter final {
       const std::string state = run.state() == RunState::kUnknown
                                     ? "ended without saying how: was it killed?"
                                     : state_text(run);
-      const std::string text = cat(run.name, " | ", state);
-      out_ << fitted(text, static_cast<int>(text.size())) << "\n";
+      print_line(run, state);
     }
     out_ << std::flush;
   }
 
  private:
+  /// What of a run is printed.
+  struct Printed {
+    size_t num_steps = 0;
+    int64_t num_events = 0;
+    std::string note;
+  };
+
+  void print_line(const RecordedRun& run, const std::string& what) {
+    const std::string text = cat(run.name, " | ", what);
+    out_ << fitted(text, static_cast<int>(text.size())) << "\n";
+  }
+
+  /// Events come between the steps by their times.
+  void print_run(const RecordedRun& run, Printed& printed) {
+    const std::string note = format_note(run.description);
+    if (std::exchange(printed.note, note) != note && !note.empty()) print_line(run, note);
+    printed.num_steps = std::min(printed.num_steps, run.steps.size());
+    if (printed.num_events > run.events.count()) printed.num_events = 0;
+    std::vector<const RunEvent*> events;
+    for (const RunEvent& event : run.events) {
+      if (event.number >= printed.num_events && is_notable(event.name)) events.push_back(&event);
+    }
+    printed.num_events = run.events.count();
+    size_t next = 0;
+    for (size_t& row = printed.num_steps; row < run.steps.size(); ++row) {
+      while (next < events.size() && !(events[next]->seconds > run.steps.seconds[row])) {
+        out_ << event_text(run, *events[next++]) << "\n";
+      }
+      out_ << step_text(run, row) << "\n";
+    }
+    for (; next < events.size(); ++next) out_ << event_text(run, *events[next]) << "\n";
+  }
+
   const Followers& followers_;
-  std::vector<size_t> num_printed_;
+  std::vector<Printed> printed_;
   std::ostream& out_;
 };
 
 }  // namespace
 
 int watch(const WatchOptions& options, std::ostream& out) {
+  constexpr size_t kDrawnRows = 1 << 16;  // a picture has some hundred columns
+  const bool is_drawn = options.is_once || ::isatty(STDOUT_FILENO) == 1;
   Followers followers;
   const std::vector<std::string> names = run_names(options.folders);
   for (size_t i = 0; i < names.size(); ++i) {
-    followers.push_back(std::make_unique<RunFollower>(options.folders[i], names[i]));
+    FollowerLimits limits;
+    if (is_drawn) limits.num_rows = kDrawnRows;
+    followers.push_back(std::make_unique<RunFollower>(options.folders[i], names[i], limits));
   }
-  const bool is_drawn = options.is_once || ::isatty(STDOUT_FILENO) == 1;
+  const ResizeSignal resize;
   LinePrinter lines(followers, out);
   bool has_changed = true;
   while (true) {
@@ -122,11 +152,9 @@ int watch(const WatchOptions& options, std::ostream& out) {
     } else if (!is_drawn) {
       lines.print();
     }
-    has_changed = false;
     if (is_last) break;
     const double work = monotonic_seconds() - begin;
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>(std::max(kPauseSeconds, kPauseOfWork * work)));
+    has_changed = resize.wait(std::max(kPauseSeconds, kPauseOfWork * work));
   }
   if (!is_drawn) lines.print_states();
   return 0;

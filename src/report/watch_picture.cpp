@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/text.h"
 #include "core/utf8.h"
 #include "report/braille.h"
 #include "report/curve.h"
 #include "report/html.h"
+#include "report/memory_section.h"
 #include "report/run_facts.h"
+#include "report/time_left.h"
 
 namespace automodel::report {
 
@@ -25,16 +28,14 @@ struct Layout {
   int num_rows = 3;
   int cell_width = 40;
   int cell_height = 6;  ///< with the chart's title
-  int num_runs = 1;     ///< lines above the charts
 };
 
-Layout layout_of(const Terminal& terminal, size_t num_runs) {
+/// `num_above`: lines above the charts.
+Layout layout_of(const Terminal& terminal, size_t num_above) {
   Layout layout;
   layout.num_columns = terminal.width >= 120 ? 3 : terminal.width >= 60 ? 2 : 1;
   layout.num_rows = (static_cast<int>(kNumMetrics) + layout.num_columns) / layout.num_columns;
-  const int most_runs = std::max(1, terminal.height / 4);
-  layout.num_runs = std::min(static_cast<int>(num_runs), most_runs);
-  const int left = terminal.height - layout.num_runs - 1;  // a line below stays free
+  const int left = terminal.height - static_cast<int>(num_above) - 1;  // a line below stays free
   layout.cell_height = std::max(3, left / layout.num_rows);
   layout.num_rows = std::max(1, std::min(layout.num_rows, left / layout.cell_height));
   layout.cell_width = terminal.width / layout.num_columns;
@@ -45,15 +46,72 @@ std::string number_or_dash(const std::vector<double>& values) {
   return values.empty() ? "-" : short_number(values.back());
 }
 
+/// "0.25 of 0.31 GiB  MFU 31%", as far as it is known.
+std::string resources_text(const RecordedRun& run) {
+  constexpr double kMib = 1 << 20, kGib = 1 << 30;
+  std::vector<std::string> parts;
+  const double planned = planned_peak(run), measured = measured_peak(run);
+  if (planned > 0 && measured >= 0) {
+    const bool is_small = std::max(planned, measured) < 0.1 * kGib;
+    const double unit = is_small ? kMib : kGib;
+    parts.push_back(cat(format_fixed(measured / unit, 2), " of ", format_fixed(planned / unit, 2),
+                        is_small ? " MiB" : " GiB"));
+  }
+  const std::vector<double>* mfu = run.steps.extra("mfu");
+  if (mfu != nullptr && !mfu->empty() && std::isfinite(mfu->back())) {
+    parts.push_back(cat("MFU ", short_number(mfu->back()), "%"));
+  }
+  return join(parts, "  ");
+}
+
 std::string run_line(const RecordedRun& run) {
   const StepTable& steps = run.steps;
   const std::string done =
       steps.step.empty() ? "0" : cat(static_cast<int64_t>(steps.step.back()) + 1);
   const auto most = run.max_steps();
   const double left = seconds_left(run);
-  return cat(run.name, "  step ", done, most ? cat("/", *most) : "", "  loss ",
-             number_or_dash(steps.of(Metric::kLoss)), "  ",
-             std::isfinite(left) ? cat("about ", span_text(left), " left  ") : "", state_text(run));
+  std::vector<std::string> parts = {run.name, cat("step ", done, most ? cat("/", *most) : ""),
+                                    cat("loss ", number_or_dash(steps.of(Metric::kLoss)))};
+  if (std::isfinite(left)) parts.push_back(cat("about ", span_text(left), " left"));
+  // How it ended counts more than what it took; that it runs does not.
+  std::vector<std::string> last = {resources_text(run), state_text(run)};
+  if (run.state() != RunState::kUnknown) std::swap(last[0], last[1]);
+  for (const std::string& part : last) {
+    if (!part.empty()) parts.push_back(part);
+  }
+  return join(parts, "  ");
+}
+
+std::string in_code(const std::string& text, int code) {
+  return cat("\x1b[", code, "m", text, "\x1b[0m");
+}
+
+/// The lines of the runs, with what somebody should look at; a third of the terminal at most.
+Lines runs_above(const Runs& runs, const Terminal& terminal) {
+  constexpr int kRed = 31, kYellow = 33;
+  const auto most_lines = static_cast<size_t>(std::max(1, terminal.height / 3));
+  const size_t num_shown =
+      std::min(runs.size(), static_cast<size_t>(std::max(1, terminal.height / 4)));
+  size_t num_free = most_lines - std::min(most_lines, num_shown);
+  Lines lines;
+  const auto add_note = [&](const std::string& text, int code) {
+    if (text.empty() || num_free == 0) return;
+    --num_free;
+    const std::string line = fitted(text, terminal.width);
+    lines.push_back(terminal.has_color ? in_code(line, code) : line);
+  };
+  for (size_t i = 0; i < num_shown; ++i) {
+    const size_t more = i + 1 == num_shown ? runs.size() - i - 1 : 0;
+    const std::string line =
+        fitted(cat(run_line(*runs[i]), more > 0 ? cat("  (and ", more, " more runs)") : ""),
+               terminal.width);
+    lines.push_back(terminal.has_color ? in_color(line, i) : line);
+    const std::string note = format_note(runs[i]->description);
+    add_note(note.empty() ? "" : cat("  ! ", note), kYellow);
+    const std::string alert = alert_text(*runs[i]);
+    add_note(alert.empty() ? "" : cat("  ", alert), alert.starts_with("x") ? kRed : kYellow);
+  }
+  return lines;
 }
 
 /// The latest value, and from where to where the chart reaches.
@@ -116,17 +174,6 @@ Lines events_cell(const Runs& runs, const Layout& layout) {
 
 }  // namespace
 
-double seconds_left(const RecordedRun& run) {
-  constexpr size_t kLatest = 50;
-  const auto most = run.max_steps();
-  const StepTable& steps = run.steps;
-  if (!most || run.state() != RunState::kUnknown || steps.size() < 2) return std::nan("");
-  const size_t count = std::min(kLatest, steps.size() - 1), last = steps.size() - 1;
-  const double seconds = steps.seconds[last] - steps.seconds[last - count];
-  const double num_left = static_cast<double>(*most) - steps.step[last] - 1;
-  return std::max(0.0, num_left * seconds / static_cast<double>(count));
-}
-
 std::string fitted(const std::string& text, int width) {
   std::string out;
   int used = 0;
@@ -142,17 +189,8 @@ std::string fitted(const std::string& text, int width) {
 
 std::vector<std::string> watch_picture(const std::vector<const RecordedRun*>& runs,
                                        const Terminal& terminal) {
-  const Layout layout = layout_of(terminal, runs.size());
-  Lines lines;
-  for (int i = 0; i < layout.num_runs; ++i) {
-    const auto number = static_cast<size_t>(i);
-    const bool is_last = i + 1 == layout.num_runs;
-    const size_t more = is_last ? runs.size() - number - 1 : 0;
-    const std::string line =
-        fitted(cat(run_line(*runs[number]), more > 0 ? cat("  (and ", more, " more runs)") : ""),
-               terminal.width);
-    lines.push_back(terminal.has_color ? in_color(line, number) : line);
-  }
+  Lines lines = runs_above(runs, terminal);
+  const Layout layout = layout_of(terminal, lines.size());
   std::vector<Lines> cells;
   for (const Metric metric : kMetrics) cells.push_back(chart_cell(runs, metric, layout, terminal));
   cells.push_back(events_cell(runs, layout));
@@ -178,6 +216,22 @@ std::string step_text(const RecordedRun& run, size_t row) {
     text += cat(" | ", metric_key(metric), " ", short_number(steps.of(metric)[row]));
   }
   return fitted(text, static_cast<int>(text.size()));
+}
+
+std::string event_text(const RecordedRun& run, const RunEvent& event) {
+  const std::string detail = detail_of(event);
+  const std::string text =
+      cat(run.name, " | ", event.name, event.step ? cat(" | step ", *event.step) : "",
+          detail.empty() ? "" : cat(" | ", detail));
+  return fitted(text, static_cast<int>(text.size()));
+}
+
+std::string alert_text(const RecordedRun& run) {
+  const auto alert = latest_alert(run.events);
+  if (!alert) return "";
+  const std::string time = time_text(alert->seconds);
+  return cat(alert->event == "failure" ? "x " : "! ", alert->event,
+             time.size() > 11 ? cat(" ", time.substr(11)) : "", ": ", alert->text);
 }
 
 }  // namespace automodel::report

@@ -112,6 +112,19 @@ std::string_view value_of(MHD_Connection* connection, MHD_ValueKind kind, const 
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
+/// The values of the query's fields `run`; a few more than are shown, so that too many are told.
+std::vector<std::string> runs_of(MHD_Connection* connection) {
+  constexpr size_t kMost = 2 * kMostCompared;
+  std::vector<std::string> runs;
+  const auto take = [](void* taken, MHD_ValueKind, const char* name, const char* value) {
+    auto& all = *static_cast<std::vector<std::string>*>(taken);
+    if (std::string_view(name) == "run" && value != nullptr) all.emplace_back(value);
+    return all.size() < kMost ? MHD_YES : MHD_NO;
+  };
+  MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, take, &runs);
+  return runs;
+}
+
 bool has_body(MHD_Connection* connection) {
   return !value_of(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH).empty() ||
          !value_of(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING).empty();
@@ -141,6 +154,7 @@ MHD_Result HttpServer::State::answer(MHD_Connection* connection, const char* url
   request.token = value_of(connection, MHD_GET_ARGUMENT_KIND, "token");
   request.cookie = value_of(connection, MHD_COOKIE_KIND, cookie_name.c_str());
   request.if_none_match = value_of(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
+  request.runs = runs_of(connection);
   const Response answer = answer_to(site, request);
   const ResponseHandle made = make_response(answer);
   if (made == nullptr) return MHD_NO;  // no memory: the connection is closed

@@ -9,8 +9,9 @@ namespace automodel::serve {
 
 /// What connections may take of this machine.
 struct ServerLimits {
-  int num_connections = 128;            ///< more wait until one ends
-  int num_connections_of_address = 32;  ///< more of one client's address are closed at once
+  int num_connections = 128;  ///< more wait until one ends
+  /// More of one client's address are closed at once. On loopback all clients have one.
+  int num_connections_of_address = 32;
   int num_threads = 4;
   int idle_seconds = 10;               ///< a connection on which nothing moves is closed
   double request_seconds = 20;         ///< so is one whose request's fields take longer to come

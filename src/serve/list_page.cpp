@@ -27,7 +27,10 @@ h1{margin-bottom:.2rem}
 .runs tbody tr:hover{background:var(--panel)}
 .runs a{color:inherit;text-decoration-color:var(--soft);text-underline-offset:.2em}
 .runs .what{color:var(--soft);font-weight:400;font-size:.85rem;display:block}
-.runs .failure{color:var(--bad)}
+.runs .failure{color:var(--bad)}.runs .alert{color:var(--c4)}
+.runs td.choice{width:1.8rem;padding-right:.3rem}.runs input{width:1.1rem;height:1.1rem;margin:0;vertical-align:middle}
+.compare button{font:inherit;padding:.25rem .9rem;border:1px solid var(--line);border-radius:.4rem;background:var(--panel);
+color:var(--text);cursor:pointer}
 .runs td.number,.runs td.when{white-space:nowrap}
 .status{display:inline-block;border:1px solid currentColor;border-radius:1rem;padding:0 .6rem;font-size:.82rem;
 white-space:nowrap}
@@ -40,11 +43,13 @@ white-space:nowrap}
 .runs svg.loss path{stroke:var(--c0);stroke-width:1.6;stroke-linejoin:round;vector-effect:non-scaling-stroke}
 .counts{display:flex;flex-wrap:wrap;gap:.4rem 1rem;margin:0;padding:0;list-style:none;color:var(--soft)}
 @media(max-width:48rem){.runs,.runs tbody{display:block}.runs thead{display:none}
-.runs tr{display:grid;grid-template-columns:auto 1fr auto;gap:.15rem 1.2rem;padding:.7rem 0;
+.runs tr{display:grid;grid-template-columns:1.8rem 1fr auto;gap:.2rem .6rem;padding:.7rem 0;
 border-bottom:1px solid var(--line)}
-.runs th,.runs td{border:0;padding:0;text-align:left}.runs th{grid-column:1/3;grid-row:1}.runs td.number{text-align:left}
-.runs td:nth-of-type(1){grid-column:3;grid-row:1;justify-self:end}.runs td.curve{grid-column:3;grid-row:2/4;align-self:end}
-.runs td.when{grid-column:1/3;grid-row:3;color:var(--soft)}
+.runs th,.runs td{border:0;padding:0;text-align:left}.runs td.choice{grid-column:1;grid-row:1}
+.runs tbody th{grid-column:2/4;grid-row:1;max-width:none}.runs th a{display:inline-block;max-width:calc(100% - 6rem)}
+.runs td.state{grid-column:3;grid-row:1;justify-self:end}.runs td.number{text-align:left;grid-row:2}
+.runs td.number[data-label=steps]{grid-column:2}.runs td.number[data-label=loss]{grid-column:3;justify-self:end}
+.runs td.curve{grid-column:3;grid-row:3;align-self:end}.runs td.when{grid-column:2;grid-row:3;color:var(--soft)}
 .runs td[data-label]::before{content:attr(data-label) " ";color:var(--soft)}.runs svg.steps{margin-left:0}}
 )css";
 
@@ -100,6 +105,40 @@ std::string age_text(double seconds) {
   return seconds < 2 * kDay ? ago(kHour, " h") : ago(kDay, " d");
 }
 
+/// A box by which a run is chosen for a page with others. A path that is not UTF-8 has none: a form
+/// could not send it.
+std::string choice_cell(const RunSummary& run) {
+  const bool is_sendable = run.id.empty() || run.name == run.id;
+  if (!is_sendable) return "<td class=\"choice\"></td>";
+  return cat("<td class=\"choice\"><input type=\"checkbox\" name=\"run\" value=\"", escaped(run.id),
+             "\" aria-label=\"compare ", escaped(run.name), "\"></td>");
+}
+
+/// What is said below a run's name: how it failed, else its latest alert; what its format is.
+std::string notes_of(const RunSummary& run) {
+  constexpr size_t kMost = 240;
+  const auto line = [&](std::string_view css, const std::string& text) {
+    return text.empty() ? ""
+                        : cat("<span class=\"what ", css, "\">",
+                              escaped(report::shortened(text, kMost)), "</span>");
+  };
+  std::string out = line("failure", run.detail);
+  if (run.detail.empty() && run.alert) {
+    out += line("alert", cat("! ", run.alert->event, ": ", run.alert->text));
+  }
+  return out + line("alert", run.format_note.empty() ? "" : cat("! ", run.format_note));
+}
+
+std::string when_cell(const RunSummary& run, double now) {
+  const bool has_eta = run.status == RunStatus::kRunning && std::isfinite(run.seconds_left);
+  return cat("<td class=\"when\"><time title=\"", report::time_text(run.written_seconds), " UTC\">",
+             age_text(now - run.written_seconds), "</time>",
+             has_eta ? cat("<span class=\"what\">about ", report::span_text(run.seconds_left),
+                           " left</span>")
+                     : "",
+             "</td>");
+}
+
 std::string row(const RunSummary& run, double now) {
   std::vector<std::string> what;
   for (const std::string& text : {run.task, run.model}) {
@@ -107,17 +146,13 @@ std::string row(const RunSummary& run, double now) {
   }
   const bool has_loss = run.step && !std::isnan(run.last_of(Metric::kLoss));
   const std::string loss = run.step ? short_number(run.last_of(Metric::kLoss)) : "";
-  const std::string detail =
-      run.detail.empty() ? ""
-                         : cat("<span class=\"what failure\">", escaped(run.detail), "</span>");
-  return cat("<tr><th scope=\"row\"><a href=\"runs/", percent_encoded(run.id), "\">",
-             escaped(run.name), "</a><span class=\"what\">", escaped(join(what, " \xC2\xB7 ")),
-             "</span>", detail, "</th><td>", status_mark(run),
-             "</td><td class=\"number\" data-label=\"steps\">", steps_cell(run),
-             "</td><td class=\"number", run.step && !has_loss ? " failure" : "",
-             "\" data-label=\"loss\">", loss, "</td><td class=\"curve\">", loss_curve(run),
-             "</td><td class=\"when\"><time title=\"", report::time_text(run.written_seconds),
-             " UTC\">", age_text(now - run.written_seconds), "</time></td></tr>\n");
+  return cat(
+      "<tr>", choice_cell(run), "<th scope=\"row\"><a href=\"runs/", percent_encoded(run.id), "\">",
+      escaped(run.name), "</a><span class=\"what\">", escaped(join(what, " \xC2\xB7 ")), "</span>",
+      notes_of(run), "</th><td class=\"state\">", status_mark(run),
+      "</td><td class=\"number\" data-label=\"steps\">", steps_cell(run), "</td><td class=\"number",
+      run.step && !has_loss ? " failure" : "", "\" data-label=\"loss\">", loss,
+      "</td><td class=\"curve\">", loss_curve(run), "</td>", when_cell(run, now), "</tr>\n");
 }
 
 std::string counts(const RunList& list) {
@@ -162,12 +197,17 @@ std::string list_page(const RunList& list, const report::LivePage& live) {
   std::string rows;
   for (const RunSummary& run : list.runs) rows += row(run, list.now);
   const std::string table =
-      rows.empty() ? ""
-                   : cat("<table class=\"runs\"><thead><tr><th scope=\"col\">run</th><th "
-                         "scope=\"col\"></th><th scope=\"col\" class=\"number\">steps</th><th "
-                         "scope=\"col\" class=\"number\">loss</th><th scope=\"col\"></th><th "
-                         "scope=\"col\">last written</th></tr></thead><tbody>\n",
-                         rows, "</tbody></table>\n");
+      rows.empty()
+          ? ""
+          : cat("<form action=\"compare\" method=\"get\">\n<table "
+                "class=\"runs\"><thead><tr><td></td><th scope=\"col\">run</th><th "
+                "scope=\"col\"></th><th scope=\"col\" class=\"number\">steps</th><th "
+                "scope=\"col\" class=\"number\">loss</th><th scope=\"col\"></th><th "
+                "scope=\"col\">last written</th></tr></thead><tbody>\n",
+                rows,
+                "</tbody></table>\n<p class=\"compare\"><button>Show the chosen runs beside "
+                "each other</button> <span class=\"note\">",
+                kMostCompared, " at most</span></p></form>\n");
   return cat(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
       "name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>Runs of ",

@@ -32,13 +32,6 @@ double next_look_after(double begin, const IndexOptions& options) {
   return now + std::max(options.least_seconds, (now - begin) / options.most_share);
 }
 
-/// The way from a run's page to the list: RUN lies at runs/RUN.
-std::string way_home(const std::string& id) {
-  std::string way = "../";
-  for (const char byte : id) way += byte == '/' ? "../" : "";
-  return way;
-}
-
 }  // namespace
 
 RunIndex::RunIndex(const std::string& root, const IndexOptions& options)
@@ -65,7 +58,9 @@ void RunIndex::look_for_runs() {
     found.emplace(run.id, run);
   }
   std::erase_if(readers_, [&](const auto& reader) { return !found.contains(reader.first); });
-  std::erase_if(open_, [&](const auto& run) { return !found.contains(run.first); });
+  std::erase_if(open_pages_, [&](const auto& page) {
+    return !std::ranges::all_of(page.first, [&](const auto& id) { return found.contains(id); });
+  });
   std::ranges::stable_sort(list->runs, [](const RunSummary& a, const RunSummary& b) {
     const bool a_runs = a.status == RunStatus::kRunning, b_runs = b.status == RunStatus::kRunning;
     return a_runs != b_runs ? a_runs : a.written_seconds > b.written_seconds;
@@ -84,76 +79,123 @@ std::shared_ptr<const RunList> RunIndex::list() {
   return list_;
 }
 
-void RunIndex::close_least_used(const std::string& kept) {
+std::vector<RunIndex::Asked> RunIndex::find(const std::vector<std::string>& ids) {
+  const auto list = this->list();
+  const std::lock_guard lock(mutex_);
+  std::vector<Asked> all;
+  for (const std::string& id : ids) {
+    const auto summary = std::ranges::find(list->runs, id, &RunSummary::id);
+    const auto known = found_.find(id);
+    // Or it was removed since.
+    if (summary == list->runs.end() || known == found_.end()) return {};
+    all.push_back({known->second, summary->name, summary->status != RunStatus::kRunning});
+  }
+  return all;
+}
+
+void RunIndex::close_least_used(const std::vector<std::string>& kept) {
   while (true) {
-    size_t num_steps = 0;
-    auto oldest = open_.end();
-    for (auto it = open_.begin(); it != open_.end(); ++it) {
-      num_steps += it->second->num_steps;
+    std::erase_if(open_runs_, [](const auto& run) { return run.second.expired(); });
+    auto oldest = open_pages_.end();
+    for (auto it = open_pages_.begin(); it != open_pages_.end(); ++it) {
       const bool is_older =
-          oldest == open_.end() || it->second->last_asked < oldest->second->last_asked;
+          oldest == open_pages_.end() || it->second->last_asked < oldest->second->last_asked;
       if (it->first != kept && is_older) oldest = it;
     }
     const bool is_too_much =
-        open_.size() > options_.most_open_runs || num_steps > options_.most_open_steps;
-    if (!is_too_much || oldest == open_.end()) return;
-    open_.erase(oldest);
+        open_pages_.size() > options_.most_pages || open_runs_.size() > options_.most_open_runs;
+    if (!is_too_much || oldest == open_pages_.end()) return;
+    open_pages_.erase(oldest);
   }
 }
 
-std::shared_ptr<const Page> RunIndex::page(const std::string& id) {
-  const auto list = this->list();
-  const auto summary = std::ranges::find(list->runs, id, &RunSummary::id);
-  if (summary == list->runs.end()) return nullptr;
-  std::shared_ptr<OpenRun> run;
+std::shared_ptr<RunIndex::OpenPage> RunIndex::open(const std::vector<std::string>& ids) {
+  auto& page = open_pages_[ids];
+  if (page == nullptr) {
+    page = std::make_shared<OpenPage>();
+    for (const std::string& id : ids) {
+      auto run = open_runs_[id].lock();
+      if (run == nullptr) open_runs_[id] = run = std::make_shared<OpenRun>();
+      page->runs.push_back(std::move(run));
+    }
+  }
+  page->last_asked = monotonic_seconds();
+  close_least_used(ids);
+  return page;
+}
+
+std::shared_ptr<const Page> RunIndex::page(const std::vector<std::string>& ids,
+                                           const std::string& home) {
+  AM_CHECK(!ids.empty() && ids.size() <= kMostCompared, ids.size(), " runs");
+  const std::vector<Asked> asked = find(ids);
+  if (asked.empty()) return nullptr;
+  std::shared_ptr<OpenPage> page;
   std::shared_ptr<const Page> shown;
-  FoundRun found;
   {
     const std::lock_guard lock(mutex_);
-    const auto known = found_.find(id);
-    if (known == found_.end()) return nullptr;  // removed since
-    found = known->second;
-    auto& open = open_[id];
-    if (open == nullptr) open = std::make_shared<OpenRun>();
-    open->last_asked = monotonic_seconds();
-    run = open;
-    shown = open->shown;
-    close_least_used(id);
+    page = open(ids);
+    shown = page->shown;
   }
-  std::unique_lock drawing(run->mutex, std::try_to_lock);
+  std::unique_lock drawing(page->mutex, std::try_to_lock);
   if (!drawing.owns_lock()) {
     if (shown != nullptr) return shown;  // until the one that is being drawn is there
     drawing.lock();
   }
-  shown = page_of(*run, found, *summary);
+  shown = page_of(*page, asked, home);
   const std::lock_guard lock(mutex_);
-  return run->shown = shown;
+  return page->shown = shown;
 }
 
-std::shared_ptr<const Page> RunIndex::page_of(OpenRun& run, const FoundRun& found,
-                                              const RunSummary& summary) {
-  if (run.page != nullptr && monotonic_seconds() < run.next_look) return run.page;
-  bool has_changed = run.page == nullptr;
+void RunIndex::update(OpenRun& run, const Asked& asked) const {
+  constexpr uint64_t kPiece = 1 << 21;  // of a file at a time: what is read is not kept
+  const double begin = monotonic_seconds();
   if (run.follower == nullptr) {
-    run.follower = std::make_unique<report::RunFollower>(found.folder, summary.name);
+    run.follower = std::make_unique<report::RunFollower>(
+        asked.found.folder, asked.name, report::FollowerLimits{options_.most_rows, kPiece});
+    ++run.num_changes;
+  } else if (begin >= run.next_look && run.follower->update()) {
+    ++run.num_changes;
+  } else if (begin < run.next_look) {
+    return;
   }
-  const double begin = monotonic_seconds();  // what was read above is not read again
-  has_changed |= run.follower->update();
-  const bool has_ended = summary.status != RunStatus::kRunning;
-  has_changed |= std::exchange(run.has_ended, has_ended) != has_ended;
-  if (has_changed) {
-    report::LivePage live;
-    live.has_end = has_ended;
-    live.home = way_home(found.id);
-    auto page = std::make_shared<Page>();
-    page->html =
-        std::make_shared<const std::string>(report::report_page({run.follower->run()}, live));
-    page->tag = entity_tag(*page->html);
-    run.page = std::move(page);
-  }
-  run.num_steps = run.follower->run().steps.size();
   run.next_look = next_look_after(begin, options_);
-  return run.page;
+}
+
+std::shared_ptr<const Page> RunIndex::page_of(OpenPage& open, const std::vector<Asked>& asked,
+                                              const std::string& home) const {
+  const double begin = monotonic_seconds();
+  if (open.page != nullptr && begin < open.next_look) return open.page;
+  // Runs are locked in one order, whatever the order of the page is.
+  std::map<OpenRun*, std::unique_lock<std::mutex>> locks;
+  for (const auto& run : open.runs) locks.try_emplace(run.get());
+  for (auto& [run, lock] : locks) lock = std::unique_lock(run->mutex);
+  std::vector<Shown> now;
+  report::RunViews views;
+  report::LivePage live;
+  live.has_end = true;
+  live.home = home;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    OpenRun& run = *open.runs[i];
+    update(run, asked[i]);
+    now.push_back({run.num_changes, asked[i].has_ended});
+    views.emplace_back(run.follower->run());
+    live.has_end = live.has_end && asked[i].has_ended;
+  }
+  if (open.page == nullptr || now != open.drawn) {
+    auto page = std::make_shared<Page>();
+    page->html = std::make_shared<const std::string>(report::report_page(views, live));
+    page->tag = entity_tag(*page->html);
+    open.page = std::move(page);
+    open.drawn = std::move(now);
+  }
+  open.next_look = next_look_after(begin, options_);
+  return open.page;
+}
+
+std::string way_home(const std::string& id) {
+  std::string way = "../";
+  for (const char byte : id) way += byte == '/' ? "../" : "";
+  return way;
 }
 
 }  // namespace automodel::serve

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,11 +32,17 @@ struct Page {
 };
 
 struct IndexOptions {
-  double least_seconds = 1;   ///< files are looked at again after so long at the earliest
-  double most_share = 0.05;   ///< of a core that looking and drawing take, however many ask
-  size_t most_open_runs = 8;  ///< whose records stay in memory for the next look
-  size_t most_open_steps = 4000000;
+  double least_seconds = 1;  ///< files are looked at again after so long at the earliest
+  double most_share = 0.05;  ///< of a core that looking and drawing take, however many ask
+  /// Of pages that stay in memory for the next look, with the records of their runs. Of a run's
+  /// steps beyond `most_rows` four become two, again and again.
+  size_t most_pages = 6;
+  size_t most_rows = 12000;
+  size_t most_open_runs = 8;
 };
+
+/// Runs that may be shown beside each other.
+inline constexpr size_t kMostCompared = 8;
 
 /// What is known of the runs below a folder, kept up to date when it is asked for. Any thread may
 /// ask. What lies behind an id is only found by the list of runs, never made a path.
@@ -51,28 +56,48 @@ class RunIndex final {
 
   std::shared_ptr<const RunList> list();
 
-  /// A run's page; null when there is no run of this id. Throws InputError when a file cannot be
-  /// read.
-  std::shared_ptr<const Page> page(const std::string& id);
+  /// A page of runs, kMostCompared at most; null when there is no run of one of these ids. `home`
+  /// is the way from the page to the list. Throws InputError when a file cannot be read.
+  std::shared_ptr<const Page> page(const std::vector<std::string>& ids, const std::string& home);
 
  private:
-  /// A run whose page was asked for lately.
+  /// A run of which a page was asked for lately.
   struct OpenRun {
-    std::mutex mutex;  // of what draws
+    std::mutex mutex;  // of all below
     std::unique_ptr<report::RunFollower> follower;
-    std::shared_ptr<const Page> page;
+    int64_t num_changes = 0;
+    double next_look = 0;  // monotonic
+  };
+  /// What is shown of one of a page's runs.
+  struct Shown {
+    int64_t num_changes = -1;
     bool has_ended = false;
-    double next_look = 0;               // monotonic
+    bool operator==(const Shown&) const = default;
+  };
+  /// A page that was asked for lately.
+  struct OpenPage {
+    std::mutex mutex;  // of what draws: all but the index's
+    std::vector<std::shared_ptr<OpenRun>> runs;
+    std::vector<Shown> drawn;
+    std::shared_ptr<const Page> page;
+    double next_look = 0;
     std::shared_ptr<const Page> shown;  // this and the next are the index's mutex's
     double last_asked = 0;
-    std::atomic<size_t> num_steps{0};  // read while another thread draws
+  };
+  /// A run of a page, as the list has it.
+  struct Asked {
+    FoundRun found;
+    std::string name;
+    bool has_ended = false;
   };
 
   void look_for_runs();
-  std::shared_ptr<OpenRun> open(const std::string& id, const std::string& folder);
-  void close_least_used(const std::string& kept);
-  std::shared_ptr<const Page> page_of(OpenRun& run, const FoundRun& found,
-                                      const RunSummary& summary);
+  std::vector<Asked> find(const std::vector<std::string>& ids);
+  std::shared_ptr<OpenPage> open(const std::vector<std::string>& ids);
+  void close_least_used(const std::vector<std::string>& kept);
+  void update(OpenRun& run, const Asked& asked) const;
+  std::shared_ptr<const Page> page_of(OpenPage& page, const std::vector<Asked>& asked,
+                                      const std::string& home) const;
 
   std::string root_;
   std::string root_name_;
@@ -82,7 +107,11 @@ class RunIndex final {
   std::map<std::string, FoundRun> found_;
   std::map<std::string, SummaryReader> readers_;
   std::shared_ptr<const RunList> list_;
-  std::map<std::string, std::shared_ptr<OpenRun>> open_;
+  std::map<std::string, std::weak_ptr<OpenRun>> open_runs_;
+  std::map<std::vector<std::string>, std::shared_ptr<OpenPage>> open_pages_;
 };
+
+/// The way from the page at runs/ID to the list.
+std::string way_home(const std::string& id);
 
 }  // namespace automodel::serve

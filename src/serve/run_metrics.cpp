@@ -52,6 +52,10 @@ const std::vector<Gauge>& gauges() {
        of_last_step(Metric::kTokensPerSecond)},
       {"trainer_peak_memory_gib", "Peak memory in GiB, as the last step tells it.",
        of_last_step(Metric::kMemory)},
+      {"trainer_mfu_percent", "Model FLOPs utilization of the last step, in percent.",
+       [](const RunSummary& run) -> std::optional<double> {
+         return std::isfinite(run.mfu_percent) ? std::optional(run.mfu_percent) : std::nullopt;
+       }},
       {"trainer_last_step_timestamp_seconds", "When the last step ended, in seconds since 1970.",
        [](const RunSummary& run) -> std::optional<double> {
          return std::isfinite(run.step_seconds) ? std::optional(run.step_seconds) : std::nullopt;
@@ -125,6 +129,12 @@ Value run_value(const RunSummary& run) {
   for (const Metric metric : report::kMetrics) {
     value[std::string(report::metric_key(metric))] = finite(run.last_of(metric));
   }
+  value["mfu"] = finite(run.mfu_percent);
+  value["seconds_left"] = finite(run.seconds_left);
+  value["alert"] = run.alert ? Value{{"event", run.alert->event},
+                                     {"text", run.alert->text},
+                                     {"time", finite(run.alert->seconds)}}
+                             : Value(nullptr);
   value["step_time"] = finite(run.step_seconds);
   value["written_time"] = finite(run.written_seconds);
   return value;

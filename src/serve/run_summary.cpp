@@ -7,13 +7,14 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "core/utf8.h"
-#include "report/run_facts.h"
+#include "report/time_left.h"
 
 namespace automodel::serve {
 
 namespace {
 
-constexpr uint64_t kTailBytes = 1 << 16;  // of a file: some two hundred steps
+constexpr uint64_t kTailBytes = 1 << 16;       // of a file: some two hundred steps
+constexpr uint64_t kEventTailBytes = 1 << 18;  // a record of many experts is long
 
 /// The value of a recipe's key; "" where it has none.
 std::string value_of(const Json& description, std::string_view key) {
@@ -113,37 +114,54 @@ SummaryReader::SummaryReader(const FoundRun& run, const std::string& root_name)
 }
 
 void SummaryReader::read_steps() {
-  report::StepTable steps;
+  report::RecordedRun run;
+  run.events = turns_;
+  if (summary_.max_steps) run.description["max_steps"] = *summary_.max_steps;
+  const report::StepTable& steps = run.steps;
   const std::string path = path_join(folder_, "training.jsonl");
-  report::add_steps(report::last_lines(path, training_.size, kTailBytes), steps);
+  report::add_steps(report::last_lines(path, training_.size, kTailBytes), run.steps);
   summary_.latest_losses = steps.of(report::Metric::kLoss);
   summary_.step.reset();
   summary_.last.fill(std::nan(""));
   summary_.step_seconds = std::nan("");
+  summary_.mfu_percent = std::nan("");
+  summary_.seconds_left = report::seconds_left(run);
   if (steps.size() == 0) return;
   summary_.step = static_cast<int64_t>(steps.step.back());
   for (size_t i = 0; i < report::kNumMetrics; ++i) summary_.last[i] = steps.metrics[i].back();
   summary_.step_seconds = steps.seconds.back();
+  const std::vector<double>* mfu = steps.extra("mfu");
+  if (mfu != nullptr) summary_.mfu_percent = mfu->back();
 }
 
-void SummaryReader::read_events() {
+void SummaryReader::read_events(bool is_same_file) {
+  constexpr std::string_view kTurns[] = {"start",   "end",    "preempted",
+                                         "failure", "resume", "rollback"};
   report::RecordedRun run;
   const std::string path = path_join(folder_, "events.jsonl");
-  const std::string lines =
-      report::last_lines(path_join(folder_, "events.jsonl"), events_.size, kTailBytes);
-  run.events = report::parse_run_events(lines);
-  state_ = run.state();
-  const bool has_failed = state_ == report::RunState::kFailed;
+  run.events.add(report::last_lines(path, events_.size, kEventTailBytes));
+  const bool has_failed = run.state() == report::RunState::kFailed;
   summary_.detail = has_failed ? shown_text(report::state_text(run)) : "";
+  std::optional<report::Alert> alert = report::latest_alert(run.events);
+  // What was said before the end that is read still holds, unless the run has started anew since.
+  const bool is_kept = is_same_file && run.events.count("start") == 0 && !alert;
+  if (!is_kept) {
+    if (alert) alert->text = shown_text(alert->text);
+    summary_.alert = std::move(alert);
+  }
+  turns_ = {};
+  for (const report::RunEvent& event : run.events) {
+    if (std::ranges::find(kTurns, event.name) != std::end(kTurns)) turns_.add(event);
+  }
 }
 
 void SummaryReader::read_description() {
-  const Json description = report::read_run_description(folder_);
   report::RecordedRun run;
-  run.description = description;
+  run.description = report::read_run_description(folder_);
   summary_.max_steps = run.max_steps();
-  summary_.task = task_of(description);
-  summary_.model = shown_text(model_of(description));
+  summary_.task = task_of(run.description);
+  summary_.model = shown_text(model_of(run.description));
+  summary_.format_note = shown_text(report::format_note(run.description));
 }
 
 const RunSummary& SummaryReader::update(double now) {
@@ -151,12 +169,15 @@ const RunSummary& SummaryReader::update(double now) {
     const report::FileState state = report::look_at(path_join(folder_, file));
     return std::exchange(seen, state) != state;
   };
-  if (has_changed(training_, "training.jsonl")) read_steps();
-  if (has_changed(events_, "events.jsonl")) read_events();
   if (has_changed(description_, "run.json")) read_description();
+  const uint64_t events_file = events_.inode;
+  if (has_changed(events_, "events.jsonl")) read_events(events_.inode == events_file);
+  if (has_changed(training_, "training.jsonl")) read_steps();
+  const report::RunState state = report::state_of(turns_);
+  if (state != report::RunState::kUnknown) summary_.seconds_left = std::nan("");
   summary_.written_seconds =
       std::max({written(training_), written(events_), written(description_)});
-  summary_.status = run_status(state_, report::lock_state(folder_), now - summary_.written_seconds);
+  summary_.status = run_status(state, report::lock_state(folder_), now - summary_.written_seconds);
   return summary_;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "report/growing_file.h"
+#include "report/run_facts.h"
 #include "report/run_files.h"
 #include "serve/run_finder.h"
 
@@ -43,7 +44,11 @@ struct RunSummary {
   std::array<double, report::kNumMetrics> last;  ///< of that step; NaN without one
   double step_seconds = std::nan("");            ///< its time since 1970
   double written_seconds = 0;                    ///< when a file was last written to
+  double mfu_percent = std::nan("");             ///< of the last step; NaN where it has none
+  double seconds_left = std::nan("");            ///< until the last step; NaN when it is not known
   std::vector<double> latest_losses;             ///< of the file's last steps
+  std::optional<report::Alert> alert;            ///< the latest since the last start
+  std::string format_note;                       ///< what to say of a run.json of another format
 
   double last_of(report::Metric metric) const { return last[static_cast<size_t>(metric)]; }
 };
@@ -60,12 +65,12 @@ class SummaryReader final {
 
  private:
   void read_steps();
-  void read_events();
+  void read_events(bool is_same_file);
   void read_description();
 
   std::string folder_;
   RunSummary summary_;
-  report::RunState state_ = report::RunState::kUnknown;
+  report::EventLog turns_;  // starts, ends, resumes and rollbacks among the last events
   report::FileState training_, events_, description_;
 };
 

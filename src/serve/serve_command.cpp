@@ -77,7 +77,9 @@ int serve_runs(const ServeOptions& options, std::ostream& out) {
   ::mallopt(M_MMAP_THRESHOLD, kLeastOfOwnPages);
   const HeldSignals signals;
   Site site(index, site_options);
-  const HttpServer server(socket, site, site_options.cookie_name);
+  ServerLimits limits;
+  if (site_options.is_on_loopback) limits.num_connections_of_address = limits.num_connections;
+  const HttpServer server(socket, site, site_options.cookie_name, limits);
   const std::string shown = host.find(':') == std::string::npos ? host : cat("[", host, "]");
   const size_t num_runs = index.list()->runs.size();
   out << "serving " << num_runs << (num_runs == 1 ? " run" : " runs") << " of " << options.folder

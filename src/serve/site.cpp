@@ -19,12 +19,12 @@ constexpr std::string_view kRuns = "/runs/";
 constexpr size_t kSessionBytes = 32;
 
 /// Nothing is loaded but the page's own style sheets and script, whose hashes these are; the script
-/// may fetch from here, and no other page may frame this one.
+/// may fetch from here, forms lead here, and no other page may frame this one.
 const std::string& content_policy() {
   static const std::string policy =
       cat("default-src 'none'; style-src ", policy_hash(report::kStyle), " ",
           policy_hash(list_style()), "; script-src ", policy_hash(report::kLiveScript),
-          "; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+          "; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'");
   return policy;
 }
 
@@ -44,9 +44,16 @@ Response response(int status, const char* type, std::string body) {
   return response(status, type, std::make_shared<const std::string>(std::move(body)));
 }
 
-/// The last part of a path, from the page that lies there.
-std::string own_address(std::string_view path) {
-  return cat("./", percent_encoded(path.substr(path.rfind('/') + 1)));
+/// The last part of a path, from the page that lies there, with the runs that were asked for.
+std::string own_address(const Request& request) {
+  const std::string_view path = request.path;
+  std::string address = cat("./", percent_encoded(path.substr(path.rfind('/') + 1)));
+  for (const std::string& run : request.runs) {
+    // In a field a slash may stay, and what else has a meaning is escaped.
+    address +=
+        cat(address.find('?') == std::string::npos ? "?" : "&", "run=", percent_encoded(run));
+  }
+  return address;
 }
 
 }  // namespace
@@ -70,7 +77,7 @@ Response Site::page_response(const Request& request, const Page& page) const {
   if (!options_.token.empty() && !request.token.empty()) {
     // The token leaves the address bar, and links need none.
     Response moved = text_response(303, "this page without the token in its address");
-    moved.fields.emplace_back("Location", own_address(request.path));
+    moved.fields.emplace_back("Location", own_address(request));
     moved.fields.emplace_back(
         "Set-Cookie", cat(options_.cookie_name, "=", session_, "; Path=/; HttpOnly; SameSite=Lax"));
     return moved;
@@ -89,6 +96,21 @@ Response Site::list_response(const Request& request) {
   return page_response(request, page);
 }
 
+Response Site::compare_response(const Request& request) {
+  std::vector<std::string> ids;
+  for (const std::string& id : request.runs) {
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  }
+  if (ids.empty() || ids.size() > kMostCompared) {
+    return text_response(
+        400, cat("this page shows from one to ", kMostCompared, " runs beside each other, found ",
+                 ids.size(), "; choose them at /"));
+  }
+  const auto page = index_.page(ids, "./");
+  if (page != nullptr) return page_response(request, *page);
+  return text_response(404, "there is no such run, or it is there no more; all runs are at /");
+}
+
 Response Site::route(const Request& request) {
   if (request.path == "/") return list_response(request);
   if (request.path == "/metrics") {
@@ -97,8 +119,10 @@ Response Site::route(const Request& request) {
   if (request.path == "/api/runs") {
     return response(200, "application/json", runs_json(*index_.list()));
   }
+  if (request.path == "/compare") return compare_response(request);
   if (request.path.starts_with(kRuns)) {
-    const auto page = index_.page(std::string(request.path.substr(kRuns.size())));
+    const std::string id(request.path.substr(kRuns.size()));
+    const auto page = index_.page({id}, way_home(id));
     if (page != nullptr) return page_response(request, *page);
   }
   return text_response(404, "there is no such page, or no such run any more; all runs are at /");

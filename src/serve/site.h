@@ -19,6 +19,7 @@ struct Request {
   std::string_view token;   ///< of the query
   std::string_view cookie;  ///< of SiteOptions::cookie_name
   std::string_view if_none_match;
+  std::vector<std::string> runs;  ///< of the query's fields `run`, without escapes
 };
 
 struct Response {
@@ -36,6 +37,7 @@ struct SiteOptions {
 /// Answers requests: GET and HEAD of
 ///   /             the page of all runs
 ///   /runs/ID      a run's page
+///   /compare      a page of the runs that the query names: ?run=ID&run=ID
 ///   /api/runs     the list as JSON
 ///   /metrics      the list for Prometheus
 ///   /health       "ok", without a token too
@@ -53,6 +55,7 @@ class Site final {
   bool is_allowed(const Request& request) const;
   Response page_response(const Request& request, const Page& page) const;
   Response list_response(const Request& request);
+  Response compare_response(const Request& request);
   Response route(const Request& request);
 
   RunIndex& index_;

@@ -8,6 +8,7 @@
 
 #include "core/json.h"
 #include "hub/settings.h"
+#include "launcher/control_group.h"
 
 namespace automodel::setup {
 
@@ -26,18 +27,9 @@ struct Diagnosis {
   bool forbids_training = false;  ///< no run can succeed
 };
 
-/// The folders in which Linux shows what it knows; others in tests.
-struct SystemFolders {
-  std::string proc = "/proc";
-  std::string sys = "/sys";
-};
-
-/// The smallest number in a file of this process's control groups, e.g. "memory.max" (groups
-/// of version 2) or "memory/memory.limit_in_bytes" (version 1); nullopt when nothing is limited.
-std::optional<uint64_t> memory_limit(const SystemFolders& folders);
-
-/// Cores that this process's control groups grant it; nullopt when nothing is limited.
-std::optional<double> core_limit(const SystemFolders& folders);
+using launcher::core_limit;
+using launcher::memory_limit;
+using launcher::SystemFolders;
 
 Diagnosis examine_cpu(const std::string& wanted_kind);
 Diagnosis examine_cores(const SystemFolders& folders);

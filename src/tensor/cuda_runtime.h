@@ -19,6 +19,8 @@ class CudaRuntime {
   virtual std::string device_name(int device) const = 0;
   /// Identifies a device among all machines' devices; "" if unknown.
   virtual std::string device_identity(int device) const = 0;
+  /// Memory of a device; 0 if unknown.
+  virtual uint64_t total_bytes(int device) const = 0;
   /// Peak memory of tensors since the start.
   virtual uint64_t peak_allocated_bytes(int device) const = 0;
   /// Waits until the device has finished all work that it was given.

@@ -162,7 +162,8 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
 
 bool TrainStep::skips(StepResult& result) {
   if (!norms_) return false;
-  result.is_skipped = norms_->is_spike(result.grad_norm);
+  const bool is_finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  result.is_skipped = !is_finite || norms_->is_spike(result.grad_norm);
   if (result.is_skipped) result.usual_norm = norms_->usual();
   norms_->add(result.grad_norm);
   return result.is_skipped;
@@ -178,7 +179,7 @@ const comm::ProcessGroup& TrainStep::data_ranks() const {
 }
 
 void TrainStep::check_finite(double local_loss, double loss, int64_t step) const {
-  if (!options_.stops_on_non_finite || std::isfinite(loss)) return;
+  if (!options_.stops_on_non_finite || norms_ || std::isfinite(loss)) return;
   const comm::ProcessGroup& ranks = engine_.group();
   std::vector<double> per_rank(static_cast<size_t>(ranks.size()), 0.0);
   per_rank[static_cast<size_t>(ranks.rank())] = std::isfinite(local_loss) ? 0.0 : 1.0;
@@ -198,7 +199,7 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
 }
 
 void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
-  if (std::isfinite(result.grad_norm)) return;
+  if (norms_ || std::isfinite(result.grad_norm)) return;
   const distributed::GradientCheck check = engine_.gradient_check();
   const bool is_stopped_by_strategy =
       check == distributed::GradientCheck::kNonFinite ||

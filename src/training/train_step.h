@@ -72,7 +72,8 @@ struct TrainStepOptions {
   std::optional<double> max_grad_norm = 1.0;
   int64_t ignore_index = -100;
   bool stops_on_non_finite = true;
-  /// Set: the update of a step is left out whose norm is a NormWatch's spike with this multiple.
+  /// Set: the update of a step is left out whose norm is a NormWatch's spike with this multiple, or
+  /// whose loss or norm is not finite, which then ends nothing.
   std::optional<double> spike_multiple;
   /// The ranks that read different data, this one among them; absent: the engine's, which average
   /// gradients. Context-parallel ranks read the same data.
@@ -92,7 +93,7 @@ struct StepResult {
   tensor::TokenCounts counts;           ///< of all ranks
   double forward_backward_seconds = 0;  ///< of all micro-batches and the reduction, on this rank
   double update_seconds = 0;            ///< of clipping and the optimizer, on this rank
-  bool is_skipped = false;              ///< nothing was updated: the norm is a spike
+  bool is_skipped = false;              ///< nothing was updated: a spike, or not finite
   double usual_norm = 0;                ///< of a skipped step: the median of those before
 };
 
@@ -115,7 +116,7 @@ class TrainStep final {
             std::unique_ptr<BatchPass> pass, const TrainStepOptions& options);
 
   /// Throws NonFiniteError before the update for a loss or norm that is not finite, if the options
-  /// or the engine's gradient_check() ask for it.
+  /// or the engine's gradient_check() ask for it, unless such updates are left out.
   StepResult run(const std::vector<tensor::Batch>& group, int64_t step);
 
   struct Evaluation {
@@ -141,6 +142,7 @@ class TrainStep final {
   double lr() const { return schedule_.lr(optimizer_.num_steps()); }
 
  private:
+  /// Ends the run if the loss is not finite and the recipe asks for it; names ranks.
   void check_finite(double local_loss, double loss, int64_t step) const;
   const comm::ProcessGroup& data_ranks() const;
   /// The time, after waiting for the device if the options say how.
@@ -148,7 +150,7 @@ class TrainStep final {
   /// Ends the run if the norm is not finite and the recipe or the strategy asks for it; names
   /// tensors.
   void check_gradients(const StepResult& result, int64_t step) const;
-  /// Whether the step's update is left out; known from the norm, which all ranks have.
+  /// Whether the step's update is left out; known from loss and norm, which all ranks have.
   bool skips(StepResult& result);
 
   distributed::Engine& engine_;

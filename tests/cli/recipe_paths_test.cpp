@@ -32,7 +32,7 @@ std::vector<std::string> recipes_below(const std::string& folder) {
   return paths;
 }
 
-/// `check` says of every recipe what it says in the repository.
+/// `check` and `plan` say of every recipe what they say in the repository.
 void expect_right_from(const std::string& folder, const std::string& recipes) {
   const std::vector<std::string> paths = recipes_below(recipes);
   EXPECT_GE(paths.size(), 10u) << recipes;
@@ -43,6 +43,9 @@ void expect_right_from(const std::string& folder, const std::string& recipes) {
     EXPECT_EQ(run.status, 0) << path << "\n" << run.out << run.err;
     const bool needs_hub = path.ends_with("diffusiongemma_26b_gsm8k.yaml");
     EXPECT_EQ(run.out.find("cache") != std::string::npos, needs_hub) << run.out;
+    if (needs_hub) continue;  // a plan needs its config.json
+    const ProgramResult plan = automodel_in(folder, {"plan", path});
+    EXPECT_EQ(plan.status, 0) << path << "\n" << plan.out << plan.err;
   }
 }
 

@@ -61,6 +61,14 @@ PackedDataset packed(std::vector<int64_t> lengths, const PackingConfig& config,
   return {std::make_unique<CountedSamples>(std::move(lengths)), config, reporter};
 }
 
+TEST(PackedDatasetTest, ItTellsWhatBecameOfTheSamples) {
+  const PackedDataset data = packed({3, 4, 0, 20, 6, 5}, {.pack_size = 10, .max_packs = 2});
+  EXPECT_EQ(data.facts().dump(),
+            R"({"num_samples": 6, "num_packs": 2, "pack_size": 10, "fill": 0.65, )"
+            R"("num_packed": 3, "num_dropped": 3, "num_too_long": 1, "num_unlabelled": 1, )"
+            R"("num_left_over": 1, "num_cut": 0, "num_tokens": 13})");
+}
+
 TEST(PackLengths, ThdClosesAPackWithTheFirstSampleThatDoesNotFit) {
   const std::vector<int64_t> lengths = {3, 4, 2, 6, 5, 1};
   EXPECT_EQ(pack_lengths(lengths, {.pack_size = 10}), (Packs{{0, 1, 2}, {3}, {4, 5}}));

@@ -48,5 +48,21 @@ TEST(ConformanceTest, EveryRowOfTheTableNamesTestsThatExist) {
   EXPECT_GT(rows, 80);
 }
 
+TEST(ConformanceTest, EveryPatchThatBreaksARowExists) {
+  const std::regex named(R"(`([A-Za-z0-9_-]+)`)");
+  int64_t patches = 0;
+  for (const std::string& line :
+       split(read_file(test::source_file("tests/distributed/conformance.md")), '\n')) {
+    const std::vector<std::string> cells = split(line, '|');  // "", name, tests, broken by, ""
+    if (cells.size() != 5) continue;
+    for (std::sregex_iterator at(cells[3].begin(), cells[3].end(), named), end; at != end; ++at) {
+      const std::string patch = cat("tests/mutations/", (*at)[1].str(), ".patch");
+      EXPECT_TRUE(path_exists(test::source_file(patch))) << patch;
+      ++patches;
+    }
+  }
+  EXPECT_GE(patches, 10);
+}
+
 }  // namespace
 }  // namespace automodel::distributed

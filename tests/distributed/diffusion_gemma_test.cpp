@@ -17,6 +17,7 @@
 #include "distributed/fill_by_name.h"
 #include "distributed/groups/sharding_groups.h"
 #include "distributed/model_classes.h"
+#include "distributed/recorded_training.h"
 #include "distributed/strategies/diffusion_gemma_strategy.h"
 #include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_model.h"
@@ -431,6 +432,25 @@ TEST(DiffusionGemmaUnits, EveryPlacementAveragesTheGradientsOfBothPassesOnce) {
       train_step(tiny, *placed, batches);
       expect(std::abs(placed->gradient_norm() - norm) < 1e-5 * norm,
              cat(strategy, ": ", placed->gradient_norm(), " is not ", norm));
+    }
+  });
+}
+
+TEST(DiffusionGemmaUnits, OverStreamsValuesAreTheSameToTheBit) {
+  comm::expect_rank_threads(2, [](comm::World& world) {
+    for (const bool keeps : {false, true}) {
+      for (const auto mode :
+           {ActivationCheckpointingMode::kOff, ActivationCheckpointingMode::kFull}) {
+        comm::expect_same_when_recorded(world, cat("kept ", keeps), [&](const comm::Groups& over) {
+          TinyDiffusion tiny;
+          ParallelizeOptions options = float32_options();
+          options.enable_fsdp_optimizations = keeps;
+          options.activation_checkpointing = mode;
+          const auto engine = parallelized(tiny, over(world.group()), true, options);
+          return values_of_a_step(
+              *engine, 2, [&](int number) { return tiny.loss(world.group().rank() + 2 * number); });
+        });
+      }
     }
   });
 }

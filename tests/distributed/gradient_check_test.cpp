@@ -97,5 +97,62 @@ TEST(GradientCheckTest, ARecipeThatStopsOnNonFiniteNumbersNamesTheParameterToo) 
   });
 }
 
+/// Takes a step of SGD with momentum that leaves out what is not finite: the loss is `loss`, and
+/// the gradient of one parameter `gradient` on the last rank only.
+void expect_left_out(const comm::ProcessGroup& group, double loss, double gradient,
+                     bool stops_on_non_finite) {
+  ToyModel toy;
+  SilentReporter reporter;
+  const auto engine = nvfsdp_strategy_parallelize(toy.model(), data_mesh(group), {}, reporter);
+  const auto optimizer = optim::make_sgd({}, engine->trained(), engine->gradients());
+  for (const tensor::FlatShard& shard : engine->parameters()) shard.buffer.fill_(0.5);
+  engine->parameters_changed();
+  bool is_bad = false;
+  const auto loss_of = [&](const tensor::Batch&, double, int64_t, int64_t) {
+    const at::Tensor sum = toy.net.loss(toy_input(0));
+    if (!is_bad || group.rank() != group.size() - 1) return sum;
+    return sum + poison(toy.net.named_parameters(false)["scale"], gradient) +
+           (std::isfinite(loss) ? 0 : loss);
+  };
+  training::TrainStepOptions options;
+  options.stops_on_non_finite = stops_on_non_finite;
+  options.spike_multiple = 1e9;  // no finite norm is a spike
+  training::TrainStep step(*engine, *optimizer, optim::LrSchedule::constant(0.01, 0), loss_of,
+                           options);
+  tensor::Batch batch;
+  batch.labels = at::zeros({1, 2}, at::kLong);
+  const auto weights = [&] {
+    std::vector<at::Tensor> all;
+    for (const tensor::FlatShard& shard : engine->trained()) all.push_back(shard.buffer.clone());
+    return at::cat(all);
+  };
+  expect(!step.run({batch}, 0).is_skipped, "a finite step is left out");
+  const at::Tensor before = weights();
+  is_bad = true;
+  for (int i = 1; i < 3; ++i) {
+    const training::StepResult result = step.run({batch}, i);
+    expect(result.is_skipped, cat("goes on with loss ", result.loss, ", norm ", result.grad_norm));
+    expect(optimizer->num_steps() == 1, "the optimizer's step counts");
+    expect(at::equal(weights(), before), "the weights have changed");
+  }
+  is_bad = false;
+  expect(!step.run({batch}, 3).is_skipped, "the step after it is left out");
+  expect(!at::equal(weights(), before), "the step after it changes nothing");
+  expect(at::isfinite(weights()).all().item<bool>(), "weights are not finite");
+}
+
+TEST(GradientCheckTest, WhatIsNotFiniteIsLeftOutOnAllRanksBeforeAnythingThrows) {
+  for (const int num_ranks : {1, 2}) {
+    expect_ranks(num_ranks, [](comm::World& world) {
+      for (const bool stops : {true, false}) {
+        expect_left_out(world.group(), kNan, 0, stops);
+        expect_left_out(world.group(), kInfinity, 0, stops);
+        expect_left_out(world.group(), 0, kNan, stops);
+        expect_left_out(world.group(), 0, kInfinity, stops);
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace automodel::distributed

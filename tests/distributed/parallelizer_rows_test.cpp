@@ -1,10 +1,13 @@
-// What the arguments of fsdp2_strategy_parallelize and nvfsdp_strategy_parallelize do, one by one;
-// conformance.md lists them beside the tests of parallelizer_test.cpp.
+// What the arguments of the strategies' functions do, one by one; conformance.md lists them beside
+// the tests of parallelizer_test.cpp.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "comm/ranks.h"
+#include "distributed/block_forwards.h"
 #include "distributed/counted_group.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/model_classes.h"
@@ -45,27 +48,16 @@ double whole_norm() {
   return norm_of_micro_batches(llama, engine);
 }
 
-/// Inside everything that was installed later: sees a block's own inputs, every time it computes.
-class Watcher final : public nn::UnitBehavior {
- public:
-  explicit Watcher(std::vector<std::vector<int64_t>>& seen) : seen_(seen) {}
-
-  nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body) override {
-    seen_.push_back(inputs[0].sizes().vec());
-    return body(inputs);
-  }
-
- private:
-  std::vector<std::vector<int64_t>>& seen_;
-};
-
-void watch_blocks(torch::nn::Module& module, const nn::ParallelPlan& plan,
-                  std::vector<std::vector<int64_t>>& seen) {
-  for (const std::string& block : plan.blocks) {
-    dynamic_cast<nn::HookedModule&>(module_at(module, block))
-        .unit_hook()
-        .install(std::make_unique<Watcher>(seen));
-  }
+/// Forwards of blocks in a micro-batch of a Llama of two, recomputed ones included.
+size_t block_forwards(
+    const std::function<std::unique_ptr<Engine>(const ParallelModel& model)>& parallelize) {
+  SmallLlama llama;
+  BlockForwards seen;
+  watch_blocks(*llama.model, llama.facts.plan, seen);
+  const auto engine = parallelize(llama.parallel());
+  fill_by_name(*engine);
+  norm_of_micro_batches(llama, *engine);
+  return seen.size();
 }
 
 TEST(fsdp2_strategy_parallelize, splits_then_recomputes_then_shards_layers_then_the_root) {
@@ -148,7 +140,7 @@ TEST(fsdp2_strategy_parallelize, enable_async_tensor_parallel) {
   const double wanted = whole_norm();
   expect_ranks(2, [&](comm::World& world) {
     SmallLlama llama;
-    std::vector<std::vector<int64_t>> seen;
+    BlockForwards seen;
     watch_blocks(*llama.model, llama.facts.plan, seen);
     test::Warnings warnings;
     ParallelizeOptions options = in_float32();
@@ -182,7 +174,7 @@ TEST(fsdp2_strategy_parallelize, sequence_parallel) {
   expect_ranks(2, [&](comm::World& world) {
     for (const bool is_split : {false, true}) {
       SmallLlama llama;
-      std::vector<std::vector<int64_t>> seen;
+      BlockForwards seen;
       watch_blocks(*llama.model, llama.facts.plan, seen);
       ParallelizeOptions options = in_float32();
       options.sequence_parallel = is_split;
@@ -201,17 +193,12 @@ TEST(fsdp2_strategy_parallelize, activation_checkpointing) {
   using Mode = ActivationCheckpointingMode;
   expect_ranks(2, [](comm::World& world) {
     for (const Mode mode : {Mode::kOff, Mode::kFull, Mode::kSelective}) {
-      SmallLlama llama;
-      std::vector<std::vector<int64_t>> seen;
-      watch_blocks(*llama.model, llama.facts.plan, seen);
-      ParallelizeOptions options;
-      options.activation_checkpointing = mode;
-      const auto engine =
-          fsdp2_strategy_parallelize(llama.parallel(), data_mesh(world.group()), options);
-      fill_by_name(*engine);
-      norm_of_micro_batches(llama, *engine);
-      const size_t wanted = mode == Mode::kOff ? 2 : 4;
-      expect(seen.size() == wanted, cat(seen.size(), " forwards of blocks"));
+      const size_t forwards = block_forwards([&](const ParallelModel& model) {
+        ParallelizeOptions options;
+        options.activation_checkpointing = mode;
+        return fsdp2_strategy_parallelize(model, data_mesh(world.group()), options);
+      });
+      expect(forwards == (mode == Mode::kOff ? 2 : 4), cat(forwards, " forwards of blocks"));
     }
   });
 }
@@ -501,6 +488,21 @@ TEST(nvfsdp_strategy_parallelize, calculate_per_token_loss) {
   });
 }
 
+TEST(nvfsdp_strategy_parallelize, activation_checkpointing) {
+  using Mode = ActivationCheckpointingMode;
+  expect_ranks(2, [](comm::World& world) {
+    for (const Mode mode : {Mode::kOff, Mode::kFull}) {
+      const size_t forwards = block_forwards([&](const ParallelModel& model) {
+        SilentReporter reporter;
+        NvfsdpOptions options;
+        options.config.activation_checkpointing = mode;
+        return nvfsdp_strategy_parallelize(model, data_mesh(world.group()), options, reporter);
+      });
+      expect(forwards == (mode == Mode::kOff ? 2 : 4), cat(forwards, " forwards of blocks"));
+    }
+  });
+}
+
 /// Everything that happens in two steps, and buffers that the second one had to make.
 std::pair<Texts, int64_t> life_of(const ProcessGroup& group, const NvfsdpOptions& options) {
   ToyModel toy;
@@ -567,6 +569,22 @@ TEST(nvfsdp_strategy_parallelize, dp_mesh_name_cp_mesh_name_tp_mesh_name) {
             {{"data", one}, {"context", world.group()}, {"dp_cp", world.group()}, {"tensor", one}}),
         options, reporter);
     expect(over_both->held_part().count == 2, "parts over data and context");
+  });
+}
+
+// ---- DDP ----------------------------------------------------------------------------------------
+
+TEST(ddp_strategy_parallelize, activation_checkpointing) {
+  using Mode = ActivationCheckpointingMode;
+  expect_ranks(2, [](comm::World& world) {
+    for (const Mode mode : {Mode::kOff, Mode::kFull, Mode::kSelective}) {
+      const size_t forwards = block_forwards([&](const ParallelModel& model) {
+        ReplicaOptions options;
+        options.activation_checkpointing = mode;
+        return ddp_strategy_parallelize(model, data_mesh(world.group()), options);
+      });
+      expect(forwards == (mode == Mode::kOff ? 2 : 4), cat(forwards, " forwards of blocks"));
+    }
   });
 }
 

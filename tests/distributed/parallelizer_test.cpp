@@ -411,7 +411,7 @@ TEST(ImportClassFromPath, KnownClassesAreFoundAndOthersSaidToBeUnknown) {
       import_class_from_path("transformers.models.gpt2.modeling_gpt2.GPT2Block", model_classes())
           .name,
       "GPT2Block");
-  EXPECT_EQ(test::error_of<UserError>([] { import_class_from_path("Block"); }),
+  EXPECT_EQ(test::error_of<UserError>([] { import_class_from_path("Block", module_classes()); }),
             "'Block' is no path of a class: expected module.Class");
   EXPECT_EQ(test::error_of<UserError>([] {
               import_class_from_path("transformers.models.llama.modeling_llama.LlamaDecoderLaye",

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "comm/recorded_runs.h"
 #include "distributed/expert/expert_parallel.h"
 #include "distributed/expert/token_exchange.h"
+#include "distributed/recorded_training.h"
 #include "distributed/small_llama.h"
 #include "distributed/toy_model.h"
 
@@ -22,18 +22,7 @@ std::vector<at::Tensor> train_llama(const DeviceMesh& mesh, const ParallelizeOpt
   SmallLlama llama;
   const auto engine = fsdp2_strategy_parallelize(llama.parallel(), mesh, options);
   fill_by_name(*engine);
-  std::vector<at::Tensor> values;
-  for (int i = 0; i < 2; ++i) {
-    engine->begin_micro_batch(i == 1);
-    const at::Tensor loss = llama.loss(11);
-    loss.backward();
-    values.push_back(loss.detach().clone());
-    engine->end_micro_batch();
-  }
-  engine->reduce_gradients();
-  for (const tensor::FlatShard& shard : engine->gradients()) values.push_back(shard.buffer.clone());
-  values.push_back(at::scalar_tensor(engine->gradient_norm(), at::kDouble));
-  return values;
+  return values_of_a_step(*engine, 2, [&](int) { return llama.loss(11); });
 }
 
 TEST(StreamExchangeTest, SplitLayersGiveWhatTheyGiveOverPlainGroups) {

@@ -203,6 +203,21 @@ TEST(AdviserTest, ExpertsThatGetNothingAreARoutingCollapse) {
   EXPECT_EQ(texts.size(), 2U);
 }
 
+TEST(AdviserTest, RoutingMayBeToldForManyStepsAtOnce) {
+  const std::vector<double> collapsed = {400, 400, 0, 0, 0, 0, 0, 0};
+  std::vector<double> of_ten = collapsed;
+  for (double& tokens : of_ten) tokens *= 10;
+  Adviser one_by_one, ten_at_once;
+  for (int64_t step = 0; step < 100; ++step) {
+    const auto single = one_by_one.after_routing(step, {{"layer 2", collapsed}});
+    if (step % 10 != 9) continue;
+    const auto summed = ten_at_once.after_routing(step, {{"layer 2", of_ten, 10}});
+    ASSERT_EQ(summed.size(), single.size()) << step;
+    for (size_t i = 0; i < summed.size(); ++i) EXPECT_EQ(summed[i].text, single[i].text);
+    EXPECT_EQ(summed.size(), step == 49 ? 1U : 0U) << step;
+  }
+}
+
 TEST(AdviserTest, ADiskThatWillBeFullIsToldOnceUntilThereIsRoom) {
   Adviser adviser;
   const DiskFacts enough{"runs", int64_t{10} << 30, int64_t{1} << 30, 8};

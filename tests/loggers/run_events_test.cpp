@@ -9,6 +9,7 @@
 
 #include "core/text.h"
 #include "support/errors.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::loggers {
@@ -51,6 +52,20 @@ TEST(RunEventsTest, WhatWasAddedBeforeTheFileIsOpenIsWrittenFirst) {
   EXPECT_EQ(events_in(folder.file("events.jsonl")),
             (Texts{R"({"event": "start", "num_ranks": 2})", R"({"event": "save", "step": 3})"}));
   EXPECT_EQ(warnings.texts, Texts{});
+}
+
+TEST(RunEventsTest, AnEventThatWaitsGetsWhatIsKnownLater) {
+  const TemporaryDirectory folder;
+  Warnings warnings;
+  RunEvents events(warnings, true);
+  events.add("start", fields("num_ranks", 2));
+  events.add("load");
+  events.amend("start", fields("changed", 1));
+  events.amend("end", fields("changed", 2));
+  events.open(folder.path(), true);
+  events.amend("start", fields("changed", 3));
+  EXPECT_EQ(events_in(folder.file("events.jsonl")),
+            (Texts{R"({"event": "start", "num_ranks": 2, "changed": 1})", R"({"event": "load"})"}));
 }
 
 TEST(RunEventsTest, ARunThatBeginsAnewSetsTheFileAsideAndOneThatGoesOnAppends) {
@@ -103,6 +118,24 @@ TEST(RunEventsTest, AFullDiskLosesLinesOnly) {
   for (int i = 0; i < 3; ++i) events.add("save");
   EXPECT_EQ(warnings.texts, Texts{cat("events of the run are lost: cannot write ",
                                       folder.file("events.jsonl"), ": No space left on device")});
+}
+
+TEST(RunEventsTest, ADiskThatHasSpaceAgainGetsWholeLinesAndHowManyAreMissing) {
+  const TemporaryDirectory folder;
+  Warnings warnings;
+  RunEvents events(warnings, true);
+  events.open(folder.path(), true);
+  events.add("start");
+  {
+    const test::FileSizeLimit limit(file_size(folder.file("events.jsonl")) + 5);
+    for (int i = 0; i < 3; ++i) events.add("save");
+  }
+  events.add("end");
+  EXPECT_EQ(events_in(folder.file("events.jsonl")),
+            (Texts{R"({"event": "start"})", "torn",
+                   R"({"event": "lost_records", "file": "events.jsonl", "num_lost": 3})",
+                   R"({"event": "end"})"}));
+  EXPECT_THAT(warnings.texts, testing::SizeIs(1));
 }
 
 TEST(RunEventsTest, OtherRanksThanTheFirstWriteNothing) {

@@ -213,10 +213,11 @@ TEST(DiffusionGemmaRun, LearnsAndLogsUpstreamsKeys) {
   EXPECT_LT(records[5].at("loss").as_double(), records[0].at("loss").as_double());
   std::vector<std::string> keys;
   for (const auto& [key, value] : records[0].as_object()) keys.push_back(key);
-  EXPECT_THAT(keys, testing::UnorderedElementsAre("step", "epoch", "timestamp", "loss", "dllm_loss",
-                                                  "grad_norm", "lr", "mem", "tps", "tps_per_gpu",
-                                                  "mfu", "tokens_per_step", "supervised_tokens",
-                                                  "draft_acc", "mode"));
+  EXPECT_THAT(
+      keys, testing::UnorderedElementsAre(
+                "step", "epoch", "timestamp", "loss", "dllm_loss", "grad_norm", "lr", "mem", "tps",
+                "tps_per_gpu", "mfu", "tokens_per_step", "supervised_tokens", "draft_acc", "mode",
+                "data_seconds", "forward_backward_seconds", "update_seconds", "wait_seconds"));
   EXPECT_EQ(records[0].at("mode").as_string(), "block_diffusion");
   EXPECT_TRUE(records[0].at("draft_acc").is_null());
   // Random weights over 2048 tokens: each of the two losses is near log(2048).

@@ -4,27 +4,19 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "comm/imagined_group.h"
-#include "config/load.h"
+#include "distributed/block_forwards.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/engine/sharded_engine.h"
 #include "distributed/fsdp/gradient_check.h"
 #include "distributed/strategies/nvfsdp_options.h"
 #include "models/catalog.h"
-#include "models/facts.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/build/tp_request.h"
-#include "recipes/read/dataset_plan.h"
-#include "recipes/read/read_distributed.h"
-#include "recipes/read/read_model.h"
-#include "recipes/read/recipe_schema.h"
-#include "recipes/read/targets_distributed.h"
-#include "recipes/read/targets_optimizer.h"
-#include "recipes/read/targets_simple.h"
+#include "recipes/check/check_run.h"
+#include "recipes/engine_values.h"
+#include "recipes/section_recipe.h"
 #include "support/errors.h"
-#include "support/program.h"
 
 namespace automodel::recipes {
 namespace {
@@ -34,34 +26,45 @@ using distributed::ShardedEngine;
 using distributed::ShardingOptions;
 using Texts = std::vector<std::string>;
 
-/// A recipe that says nothing but `distributed`, which must be right.
-Recipe recipe_with(const std::string& section) {
-  const config::Document document = config::load_text(
-      cat("distributed:\n  ", replace_all(section, "\n", "\n  "), "\n"), "r.yaml");
-  config::Diagnostics diagnostics(document.sources);
-  Recipe recipe;
-  recipe.root = document.root;
-  recipe.distributed = read_distributed(*document.root.find("distributed"), diagnostics);
-  diagnostics.throw_if_errors();
-  return recipe;
-}
-
-std::shared_ptr<models::CausalLM> golden_model(const std::string& golden) {
-  return models::build_causal_lm(
-      Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json"))),
-      at::kFloat);
+/// Ranks that share parameters, and ranks that split layers.
+distributed::DeviceMesh mesh_over(const comm::ProcessGroup& dp, const comm::ProcessGroup& tp) {
+  const auto one = comm::ProcessGroup::solo();
+  return distributed::DeviceMesh({{"dp_replicate", one},
+                                  {"dp_shard_cp", dp},
+                                  {"dp_cp", dp},
+                                  {"dp", dp},
+                                  {"cp", one},
+                                  {"tp", tp}});
 }
 
 /// Two data-parallel ranks, of which this is the first. Setting up an engine sends nothing.
 distributed::DeviceMesh two_ranks() {
-  const auto one = comm::ProcessGroup::solo();
-  const auto two = comm::imagined_group("dp", 0, 2);
-  return distributed::DeviceMesh({{"dp_replicate", one},
-                                  {"dp_shard_cp", two},
-                                  {"dp_cp", two},
-                                  {"dp", two},
-                                  {"cp", one},
-                                  {"tp", one}});
+  return mesh_over(comm::imagined_group("dp", 0, 2), comm::ProcessGroup::solo());
+}
+
+/// A rank alone, on which models compute too.
+distributed::DeviceMesh one_rank() {
+  return mesh_over(comm::ProcessGroup::solo(), comm::ProcessGroup::solo());
+}
+
+/// Forwards of a Llama's two blocks in a micro-batch, recomputed ones included.
+size_t block_forwards(const std::string& section) {
+  at::set_num_threads(1);  // other tests fork ranks, which takes a process without threads
+  const auto model = golden_model("llama_default");
+  model->train();
+  distributed::BlockForwards seen;
+  distributed::watch_blocks(*model, model->parallel_plan(), seen);
+  SilentReporter reporter;
+  const auto engine =
+      build_engine(recipe_with(section), *model, one_rank(), {at::kCPU, nullptr, &reporter});
+  fill_by_name(*engine);
+  tensor::Batch batch;
+  batch.input_ids = at::arange(8).view({1, 8});
+  batch.labels = batch.input_ids + 1;
+  engine->begin_micro_batch(true);
+  model->loss(batch, 8.0, -100).backward();
+  engine->end_micro_batch();
+  return seen.size();
 }
 
 using Look = std::function<void(Engine& engine)>;
@@ -138,6 +141,7 @@ TEST(EngineFromYaml, offload_policy) {
       "offload_policy: {_target_: torch.distributed.fsdp.CPUOffloadPolicy, pin_memory: false}");
   ASSERT_TRUE(options.offload_policy.has_value());
   EXPECT_FALSE(options.offload_policy->pin_memory);
+  EXPECT_TRUE(options_of("offload_policy: {pin_memory: true}").offload_policy->pin_memory);
 }
 
 TEST(EngineFromYaml, offload_policy_of_nothing) {
@@ -164,6 +168,8 @@ TEST(EngineFromYaml, mp_policy) {
   EXPECT_EQ(options.reduce_dtype, at::kDouble);
   EXPECT_EQ(options.output_dtype, at::kFloat);
   EXPECT_TRUE(options.casts_inputs);
+  EXPECT_FALSE(
+      options_of("mp_policy: {param_dtype: float16, cast_forward_inputs: false}").casts_inputs);
 }
 
 TEST(EngineFromYaml, fsdp2_arguments) {
@@ -178,6 +184,32 @@ TEST(EngineFromYaml, fsdp2_arguments) {
   EXPECT_EQ(options.cp_rotate_method, distributed::CpRotateMethod::kAllToAll);
   EXPECT_TRUE(options.enable_async_tensor_parallel);
   EXPECT_TRUE(options.moe.reshard_after_forward);
+}
+
+TEST(EngineFromYaml, tp_plan) {
+  const auto width_of_mlp = [](const std::string& section) {
+    const auto model = golden_model("llama_default");
+    SilentReporter reporter;
+    const auto mesh = mesh_over(comm::ProcessGroup::solo(), comm::imagined_group("tp", 0, 2));
+    build_engine(recipe_with(section), *model, mesh, {at::kCPU, nullptr, &reporter});
+    return std::pair(model->named_parameters()["model.layers.1.mlp.down_proj.weight"].size(1),
+                     model->named_parameters()["lm_head.weight"].size(0));
+  };
+  EXPECT_EQ(width_of_mlp("tp_size: 2"), (std::pair<int64_t, int64_t>{28, 64}));
+  EXPECT_EQ(width_of_mlp("tp_size: 2\ntp_plan: {lm_head: colwise}"),
+            (std::pair<int64_t, int64_t>{56, 64}));
+}
+
+TEST(EngineFromYaml, cp_rotate_method) {
+  using distributed::CpRotateMethod;
+  const std::string key = "cp_size: 2\ncp_rotate_method: ";
+  const auto fsdp2 = [&](const char* method) {
+    return arguments_of<distributed::ParallelizeOptions>(cat(key, method)).cp_rotate_method;
+  };
+  EXPECT_EQ(fsdp2("allgather"), CpRotateMethod::kAllGather);
+  EXPECT_EQ(fsdp2("alltoall"), CpRotateMethod::kAllToAll);
+  EXPECT_EQ(megatron_arguments("").cp_rotate_method, CpRotateMethod::kAllGather);
+  EXPECT_EQ(megatron_arguments(cat(key, "alltoall")).cp_rotate_method, CpRotateMethod::kAllToAll);
 }
 
 TEST(EngineFromYaml, enable_async_tensor_parallel) {
@@ -228,6 +260,8 @@ TEST(EngineFromYaml, check_for_nan_in_grad) {
 }
 
 TEST(EngineFromYaml, report_nan_in_param_grad) {
+  EXPECT_EQ(megatron("report_nan_in_param_grad: false").gradient_check,
+            distributed::GradientCheck::kNan);
   EXPECT_EQ(megatron("report_nan_in_param_grad: true").gradient_check,
             distributed::GradientCheck::kNonFinite);
 }
@@ -239,6 +273,7 @@ TEST(EngineFromYaml, average_in_collective) {
 }
 
 TEST(EngineFromYaml, calculate_per_token_loss) {
+  EXPECT_NE(megatron("").scaling, distributed::GradientScaling::kSum);
   EXPECT_EQ(megatron("calculate_per_token_loss: true").scaling, distributed::GradientScaling::kSum);
 }
 
@@ -295,6 +330,64 @@ TEST(EngineFromYaml, bucket_cap_mb) {
   const auto of_one = arguments_of<distributed::ReplicaOptions>("strategy: ddp\nbucket_cap_mb: 3");
   EXPECT_EQ(of_one.replicas.bucket_bytes, int64_t{3} << 20);
   EXPECT_EQ(of_one.replicas.first_bucket_bytes, int64_t{1} << 20);
+}
+
+TEST(EngineFromYaml, strategy) {
+  const auto scaling_of = [](const char* strategy) {
+    return options_of(cat("strategy: ", strategy)).scaling;
+  };
+  EXPECT_EQ(scaling_of("fsdp2"), ShardingOptions{}.scaling);
+  for (const char* name : {"megatron_fsdp", "megatron-fsdp", "mfsdp"}) {
+    EXPECT_EQ(scaling_of(name), distributed::GradientScaling::kDivideThenSum) << name;
+  }
+  see_engine("strategy: ddp", [](Engine& engine) {
+    EXPECT_NE(dynamic_cast<distributed::DataParallel*>(&engine), nullptr);
+  });
+}
+
+TEST(EngineFromYaml, SizesMakeTheMesh) {
+  const auto mesh_of_sixteen = [](const std::string& section) {
+    return mesh_of(recipe_with(section), 16);
+  };
+  using mesh::MeshSizes;
+  EXPECT_EQ(mesh_of_sixteen("strategy: fsdp2"), (MeshSizes{.dp_shard = 16}));
+  EXPECT_EQ(mesh_of_sixteen("dp_replicate_size: 2"), (MeshSizes{.dp_replicate = 2, .dp_shard = 8}));
+  EXPECT_EQ(mesh_of_sixteen("tp_size: 2"), (MeshSizes{.dp_shard = 8, .tp = 2}));
+  EXPECT_EQ(mesh_of_sixteen("pp_size: 2"), (MeshSizes{.pp = 2, .dp_shard = 8}));
+  EXPECT_EQ(mesh_of_sixteen("cp_size: 2"), (MeshSizes{.dp_shard = 8, .cp = 2}));
+  EXPECT_EQ(mesh_of_sixteen("tp_size: 2\npp_size: 2\ndp_size: 4"),
+            (MeshSizes{.pp = 2, .dp_shard = 4, .tp = 2}));
+}
+
+/// Without a number of ranks a recipe is checked and planned for those that its sizes state.
+TEST(EngineFromYaml, dp_size) {
+  EXPECT_EQ(fitting_world_size(recipe_with("tp_size: 2")), 2);
+  EXPECT_EQ(fitting_world_size(recipe_with("tp_size: 2\ndp_size: 4")), 8);
+}
+
+TEST(EngineFromYaml, activation_checkpointing) {
+  for (const char* strategy : {"fsdp2", "megatron_fsdp", "ddp"}) {
+    const std::string key = cat("strategy: ", strategy, "\nactivation_checkpointing: ");
+    EXPECT_EQ(block_forwards(cat("strategy: ", strategy)), 2u) << strategy;
+    EXPECT_EQ(block_forwards(cat(key, "false")), 2u) << strategy;
+    EXPECT_EQ(block_forwards(cat(key, "true")), 4u) << strategy;
+  }
+  EXPECT_EQ(block_forwards("strategy: fsdp2\nactivation_checkpointing: selective"), 4u);
+  EXPECT_EQ(block_forwards("strategy: ddp\nactivation_checkpointing: selective"), 4u);
+}
+
+/// Models have a language part only: other scopes select nothing of it.
+TEST(EngineFromYaml, activation_checkpointing_scope) {
+  for (const char* strategy : {"fsdp2", "ddp"}) {
+    const std::string key = cat("strategy: ", strategy,
+                                "\nactivation_checkpointing: true\n"
+                                "activation_checkpointing_scope: ");
+    EXPECT_EQ(block_forwards(cat(key, "vision")), 2u) << strategy;
+    EXPECT_EQ(block_forwards(cat(key, "[vision, audio]")), 2u) << strategy;
+    EXPECT_EQ(block_forwards(cat(key, "language")), 4u) << strategy;
+    EXPECT_EQ(block_forwards(cat(key, "[vision, language]")), 4u) << strategy;
+    EXPECT_EQ(block_forwards(cat(key, "all")), 4u) << strategy;
+  }
 }
 
 TEST(EngineFromYaml, EveryNameOfADistributedClassChoosesItsStrategy) {
@@ -359,131 +452,6 @@ TEST(EngineFromYaml, PlansAskTheStrategyOfTheModelsClassForItsUnits) {
   EXPECT_EQ(llama.blocks, (Texts{"model.layers.0", "model.layers.1"}));
   EXPECT_EQ(llama.tables.head, "lm_head");
   EXPECT_EQ(units_of_golden("strategy: megatron_fsdp", "llama_default").tables.head, "");
-}
-
-// ---- names --------------------------------------------------------------------------------------
-
-TEST(RecipeClasses, ImportClassFromPathResolvesEveryNameOfEveryRegistry) {
-  const distributed::ClassTable table = recipe_classes();
-  EXPECT_EQ(distributed::import_class_from_path("torch.optim.AdamW", table).kind, "optimizer");
-  int64_t names = 0;
-  const auto resolves = [&](const config::TargetNames& registry) {
-    for (const config::TargetInfo& info : registry.infos()) {
-      Texts all = info.aliases;
-      all.push_back(info.name);
-      for (const std::string& name : all) {
-        const auto import = [&] {
-          EXPECT_EQ(distributed::import_class_from_path(name, table).path, info.name) << name;
-        };
-        const bool is_known = info.unsupported_reason.empty();
-        const std::string error = test::error_of<UnsupportedError>(import);
-        EXPECT_EQ(error, is_known
-                             ? "no error"
-                             : cat(name, " is not in this version: ", info.unsupported_reason));
-        ++names;
-      }
-    }
-  };
-  resolves(optimizer_targets());
-  resolves(loss_targets());
-  resolves(dataset_targets());
-  resolves(model_targets());
-  resolves(model_config_targets());
-  resolves(collate_targets());
-  resolves(dataloader_targets());
-  resolves(tokenizer_targets());
-  resolves(recipe_targets());
-  resolves(distributed_targets());
-  resolves(mp_policy_targets());
-  resolves(offload_policy_targets());
-  resolves(pipeline_targets());
-  resolves(moe_targets());
-  resolves(lr_scheduler_targets());
-  EXPECT_GT(names, 120);
-  test::Warnings warnings;
-  const auto classes = distributed::import_classes_from_paths(
-      {"torch.optim.SGD", "torch.optim.SDG", "nemo_automodel.components.loss.MaskedCrossEntropy"},
-      warnings, table);
-  ASSERT_EQ(classes.size(), 2u);
-  EXPECT_EQ(classes[1].kind, "loss");
-  EXPECT_EQ(warnings.texts,
-            (Texts{"Could not import class from path torch.optim.SDG: no class torch.optim.SDG; "
-                   "did you mean 'torch.optim.SGD'?"}));
-}
-
-TEST(RecipeClasses, SchemaAndExplainKnowTheClassesOfSections) {
-  const Json schema = recipe_schema();
-  const auto names_at = [&](const std::string& path) {
-    const Json* at = &schema;
-    for (const std::string& part : split(path, '.')) at = &at->at("properties").at(part);
-    Texts names;
-    const Json& known = at->at("properties").at("_target_").at("anyOf").as_array().at(0);
-    for (const Json& name : known.at("enum").as_array()) {
-      names.push_back(name.as_string());
-    }
-    return names;
-  };
-  const auto has = [&](const std::string& path, const std::string& name) {
-    const Texts names = names_at(path);
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  const std::string module = "nemo_automodel.components.";
-  EXPECT_TRUE(has("distributed", module + "distributed.nvfsdp.NVFSDPManager"));
-  EXPECT_TRUE(has("distributed.mp_policy", "torch.distributed.fsdp.MixedPrecisionPolicy"));
-  EXPECT_TRUE(has("distributed.offload_policy", "torch.distributed.fsdp.OffloadPolicy"));
-  EXPECT_TRUE(has("distributed.moe", module + "moe.config.MoEParallelizerConfig"));
-  EXPECT_TRUE(has("distributed.moe.mp_policy", "torch.distributed.fsdp.MixedPrecisionPolicy"));
-  EXPECT_TRUE(has("distributed.pipeline", module + "distributed.pipelining.config.PipelineConfig"));
-  EXPECT_TRUE(has("lr_scheduler", module + "optim.scheduler.OptimizerParamScheduler"));
-  EXPECT_NE(explain("distributed._target_").find("which distributed configuration"),
-            std::string::npos);
-}
-
-TEST(RecipeClasses, HaveTheLayersOfEveryModel) {
-  const distributed::ClassTable table = recipe_classes();
-  for (const std::string& architecture : models::known_architectures()) {
-    const std::string layer = table.of_model(architecture).layer;
-    EXPECT_TRUE(table.path_of(layer, "layer").has_value()) << architecture;
-  }
-}
-
-TEST(RecipeClasses, HaveTheExpertsOfEveryModelWithExperts) {
-  const distributed::ClassTable table = recipe_classes();
-  for (const char* golden :
-       {"qwen3_moe",      "mixtral",          "deepseek_v3",     "glm4_moe",    "gpt_oss",
-        "minimax_m2",     "glm4_moe_lite",    "diffusion_gemma", "qwen3_next",  "qwen3_5_moe",
-        "nemotron_h_moe", "bailing_moe_v2",   "hy_v3",           "qwen2_moe",   "ernie4_5_moe",
-        "mistral4",       "mistral4_tower",   "deepseek_v32",    "glm_moe_dsa", "kimi_linear",
-        "hunyuan_v1_moe", "deepseek_v4",      "olmoe",           "deepseek_v2", "dots1",
-        "granitemoe",     "granitemoeshared", "step3p5",         "laguna",      "mimo_v2_flash"}) {
-    const std::string experts = table.of_model(golden_model(golden)->architecture()).experts;
-    EXPECT_TRUE(table.path_of(experts, "experts").has_value()) << golden;
-  }
-  EXPECT_EQ(table.of_model("LlamaForCausalLM").experts, "");
-}
-
-TEST(RecipeClasses, AConfigurationsClassChoosesItsArchitecture) {
-  for (const models::FamilyFacts& family : models::family_facts()) {
-    const config::Document document =
-        config::load_text(cat("_target_: nemo_automodel.NeMoAutoModelForCausalLM.from_config\n",
-                              "config: {_target_: transformers.models.", family.module, ".",
-                              family.config_class, ", vocab_size: 8}\n"),
-                          "r.yaml");
-    config::Diagnostics diagnostics(document.sources);
-    const ModelPlan plan = read_model(document.root, diagnostics);
-    diagnostics.throw_if_errors();
-    EXPECT_EQ(plan.hf_config.at("architectures").dump(), cat("[\"", family.architecture, "\"]"));
-  }
-}
-
-TEST(RecipeClasses, ModelsThatStateNoTensorParallelPlanHaveNone) {
-  EXPECT_FALSE(distributed::get_hf_tp_shard_plan(tp_model(*golden_model("llama_default"))).empty());
-  for (const auto& [golden, architecture] :
-       {std::pair{"gpt2", "GPT2LMHeadModel"}, {"olmo2", "Olmo2ForCausalLM"}}) {
-    EXPECT_EQ(test::error_of<UserError>(
-                  [&] { distributed::get_hf_tp_shard_plan(tp_model(*golden_model(golden))); }),
-              cat("Hugging Face tp plan is not supported for ", architecture, ": it states none"));
-  }
 }
 
 }  // namespace

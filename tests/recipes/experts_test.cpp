@@ -113,6 +113,36 @@ TEST(ExpertsTest, TheCorrectionFollowsTheLoadOfAllRanks) {
   }
 }
 
+std::vector<Json> expert_loads(const std::string& folder) {
+  std::vector<Json> events = read_records(path_join(folder, "events.jsonl"));
+  std::erase_if(events,
+                [](const Json& event) { return event.at("event").as_string() != "expert_load"; });
+  return events;
+}
+
+TEST(ExpertsTest, TheLoadOfAllLayersIsRecordedOnAnyMesh) {
+  const TemporaryDirectory folder;
+  moe_records(folder.file("one"), without_aux_loss(1));
+  const std::vector<Json> wanted = expert_loads(folder.file("one"));
+  ASSERT_EQ(wanted.size(), 6U);
+  for (const auto& [name, spread] : composed_spreads()) {
+    SCOPED_TRACE(name);
+    moe_records(folder.file(name), spread);
+    const std::vector<Json> found = expert_loads(folder.file(name));
+    ASSERT_EQ(found.size(), wanted.size());
+    // Before the first update every mesh routes the same tokens to the same experts.
+    EXPECT_EQ(found[0].at("layers").dump(), wanted[0].at("layers").dump());
+    for (const Json& event : found) {
+      ASSERT_EQ(event.at("layers").size(), wanted[0].at("layers").size());
+      for (const Json& layer : event.at("layers").as_array()) {
+        double sum = 0;
+        for (const Json& share : layer.at("shares").as_array()) sum += share.as_double();
+        EXPECT_NEAR(sum, 1, 1e-5 * static_cast<double>(layer.at("shares").size()));
+      }
+    }
+  }
+}
+
 /// Upstream's GLM-4.5 has a correction and never moves it.
 TEST(ExpertsTest, Glm4sCorrectionMovesWhenTheRecipeAsks) {
   const TemporaryDirectory folder;

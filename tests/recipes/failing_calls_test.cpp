@@ -9,7 +9,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <regex>
 #include <set>
@@ -102,7 +104,9 @@ class FailingCallsTest : public testing::TestWithParam<NamedSpread> {
     const std::string place = folder_.file("run");
     const FailingCalls failing{.folder = place, .rank = rank, .at = at, .action = fault.action};
     const ProgramResult run = program_.run(run_in(place), failing.environment());
-    EXPECT_THAT(fault.statuses, testing::Contains(run.status)) << run.out << run.err;
+    const bool loses_a_record = loses_record(fault, call);
+    const auto statuses = loses_a_record ? std::vector<int>{0} : fault.statuses;
+    EXPECT_THAT(statuses, testing::Contains(run.status)) << run.out << run.err;
     if (run.status != 0) {
       EXPECT_THAT(run.err, HasSubstr(fault.text));
     }
@@ -125,9 +129,29 @@ class FailingCallsTest : public testing::TestWithParam<NamedSpread> {
     if (has_published) {
       EXPECT_THAT(again.run.out, HasSubstr("resumed from "));
     }
-    if (again.run.status == 0) expect_wanted(again.outcome, run.status == kPreempted);
+    if (loses_a_record) {
+      expect_one_less(again.outcome);
+    } else if (again.run.status == 0) {
+      expect_wanted(again.outcome, run.status == kPreempted);
+    }
     remove_tree(place);
     ++num_tried_;
+  }
+
+  /// Whether all that the fault does is that a log lacks a record.
+  static bool loses_record(const Fault& fault, const CountedCall& call) {
+    // training.jsonl is opened before the first step, where a failure ends the run.
+    const bool is_write = call.call == "write" && call.path.ends_with("/training.jsonl");
+    const bool is_validations = call.path.ends_with("/validation.jsonl") && call.call != "close";
+    return fault.action.starts_with("fail") && (is_write || is_validations);
+  }
+
+  void expect_one_less(const RunOutcome& found) const {
+    EXPECT_TRUE(found.weights == wanted_.weights) << "other weights";
+    EXPECT_THAT(wanted_.training, testing::IsSupersetOf(found.training));
+    EXPECT_THAT(wanted_.validation, testing::IsSupersetOf(found.validation));
+    EXPECT_EQ(found.training.size() + found.validation.size() + 1,
+              wanted_.training.size() + wanted_.validation.size());
   }
 
   /// The run that is started again in a folder. Where a fault left what another one has left
@@ -257,6 +281,65 @@ TEST_F(FailingMomentTest, AFullDiskOnAnyRankIsItsErrorAndLeavesNoHalfCheckpoint)
     EXPECT_THAT(run.err, HasSubstr("No space left on device"));
     EXPECT_THAT(test::checkpoints_in(place, false), testing::IsEmpty());
     EXPECT_THAT(test::checkpoints_in(place, true), testing::SizeIs(1));
+  }
+}
+
+/// The events of a run that tell of lost records.
+std::vector<std::string> lost_records_of(const std::string& place) {
+  std::vector<std::string> lost;
+  for (const Json& event : test::read_records(path_join(place, "events.jsonl"))) {
+    if (event.at("event").as_string() != "lost_records") continue;
+    lost.push_back(cat(event.at("file").as_string(), " ", event.at("num_lost").as_int()));
+  }
+  return lost;
+}
+
+TEST_F(FailingMomentTest, ARecordThatCannotBeWrittenIsLostAndChangesNothingElse) {
+  const test::Spread spread{1, {}};
+  const std::vector<CountedCall> calls = calls_of(spread);
+  const test::RunOutcome wanted = outcome_of(folder_.file("whole"));
+  for (const char* log : {"training.jsonl", "validation.jsonl"}) {
+    for (const int error : {EIO, ENOSPC}) {
+      const std::string place = folder_.file(cat(log, error));
+      const int64_t at = test::numbers_of(calls, 0, "write", cat("/", log)).front();
+      const FailingCalls failing{
+          .folder = place, .rank = 0, .at = at, .action = cat("fail:", error)};
+      const ProgramResult run = test::run_program(run_in(place, spread), failing.environment());
+      EXPECT_EQ(run.status, 0) << run.err;
+      EXPECT_THAT(run.err, HasSubstr(cat("records of the run are lost: cannot write ", place, "/",
+                                         log, ": ", std::strerror(error))));
+      test::RunOutcome left = wanted;
+      auto& lines = log == std::string("training.jsonl") ? left.training : left.validation;
+      lines.erase(lines.begin());
+      const test::RunOutcome found = outcome_of(place);
+      EXPECT_EQ(found.training, left.training);
+      EXPECT_EQ(found.validation, left.validation);
+      EXPECT_TRUE(found.weights == wanted.weights) << "other weights";
+      EXPECT_EQ(lost_records_of(place), std::vector<std::string>{cat(log, " 1")});
+    }
+  }
+}
+
+TEST_F(FailingMomentTest, ADiskThatFillsUpUnderTheLogsStopsNoTraining) {
+  const test::Spread spread{1, {"--checkpoint.enabled=false"}};
+  const std::vector<CountedCall> calls = calls_of(spread);
+  const auto losses = [](const std::string& out) {
+    const std::regex line("step [0-9]+ \\| epoch [0-9]+ \\| loss [0-9.]+ \\| [a-z_]+ [0-9.]+");
+    return std::vector<std::string>(std::sregex_token_iterator(out.begin(), out.end(), line), {});
+  };
+  const std::string place = folder_.file("run");
+  const ProgramResult undisturbed = test::run_program(run_in(folder_.file("other"), spread));
+  const int64_t at = test::numbers_of(calls, 0, "write", "/training.jsonl")[1];
+  const FailingCalls failing{.folder = place, .rank = 0, .at = at, .action = "full"};
+  const ProgramResult run = test::run_program(run_in(place, spread), failing.environment());
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(losses(run.out).size(), 6U);  // four steps, two validations
+  EXPECT_EQ(losses(run.out), losses(undisturbed.out));
+  EXPECT_THAT(test::read_records(path_join(place, "training.jsonl")), testing::SizeIs(1));
+  for (const char* log : {"training.jsonl", "validation.jsonl"}) {
+    const std::string warning = cat("records of the run are lost: cannot write ", place, "/", log,
+                                    ": No space left on device");
+    EXPECT_EQ(split(replace_all(run.err, warning, "@"), '@').size(), 2U) << run.err;
   }
 }
 

@@ -62,76 +62,93 @@ void list_keys(const std::string& section, std::vector<ListedKey>& keys) {
   });
 }
 
+/// Shows `visit` every options struct of `distributed` and `model`.
+template <typename Visit>
+void for_each_model_section(const Visit& visit) {
+  visit.template operator()<training::StepSchedulerConfig>("step_scheduler");
+  visit.template operator()<DistEnvSection>("dist_env");
+  visit.template operator()<distributed::ParallelismSizes>("distributed");
+  visit.template operator()<distributed::ContextParallelConfig>("distributed");
+  visit.template operator()<distributed::FSDP2Config>("distributed(fsdp2)");
+  visit.template operator()<distributed::MegatronFSDPConfig>("distributed(megatron_fsdp)");
+  visit.template operator()<distributed::DDPConfig>("distributed(ddp)");
+  visit.template operator()<distributed::PipelineConfig>("distributed.pipeline");
+  visit.template operator()<distributed::MoEParallelizerConfig>("distributed.moe");
+  visit.template operator()<ModelSection>("model");
+  visit.template operator()<Gpt2BuilderSection>("model(gpt2)");
+  visit.template operator()<BackendSection>("model.backend");
+}
+
+/// Shows `visit` every other options struct.
+template <typename Visit>
+void for_each_other_section(const Visit& visit) {
+  using namespace datasets;
+  visit.template operator()<ColumnMappedTextInstructionDatasetConfig>("dataset(column_mapped)");
+  visit.template operator()<ChatDatasetConfig>("dataset(chat)");
+  visit.template operator()<AgentChatConfig>("dataset(agent)");
+  visit.template operator()<XlamConfig>("dataset(xlam)");
+  visit.template operator()<MegatronSection>("dataset(megatron)");
+  visit.template operator()<NanogptDatasetConfig>("dataset(nanogpt)");
+  visit.template operator()<SquadConfig>("dataset(squad)");
+  visit.template operator()<HellaSwagConfig>("dataset(hellaswag)");
+  visit.template operator()<MockIterableDatasetConfig>("dataset(mock)");
+  visit.template operator()<TextFileDatasetConfig>("dataset(text_file)");
+  visit.template operator()<TokenizerSection>("dataset.tokenizer");
+  visit.template operator()<DataloaderConfig>("dataloader");
+  visit.template operator()<CollaterConfig>("dataloader.collate_fn");
+  visit.template operator()<PackedSequenceSection>("packed_sequence");
+  visit.template operator()<MaskedCrossEntropyConfig>("loss_fn(masked)");
+  visit.template operator()<FusedLinearCrossEntropyConfig>("loss_fn(fused)");
+  visit.template operator()<ChunkedCrossEntropyConfig>("loss_fn(chunked)");
+  visit.template operator()<TEParallelCrossEntropyConfig>("loss_fn(te)");
+  visit.template operator()<optim::AdamConfig>("optimizer(adam)");
+  visit.template operator()<optim::FusedAdamConfig>("optimizer(fused_adam)");
+  visit.template operator()<optim::Adam8bitConfig>("optimizer(adam_8bit)");
+  visit.template operator()<optim::SgdConfig>("optimizer(sgd)");
+  visit.template operator()<optim::LrSchedulerConfig>("lr_scheduler");
+  visit.template operator()<ClipSection>("clip_grad_norm");
+  visit.template operator()<CheckpointSection>("checkpoint");
+  visit.template operator()<peft::PeftConfig>("peft");
+  visit.template operator()<QuantizationSection>("quantization");
+  visit.template operator()<EmbeddingRowRepairSection>("embedding_row_repair");
+  visit.template operator()<MfuSection>("mfu");
+  visit.template operator()<MoeMetricsSection>("moe_metrics");
+  visit.template operator()<trackers::TensorBoardConfig>("tensorboard");
+  visit.template operator()<trackers::MlflowConfig>("mlflow");
+  visit.template operator()<DllmSection>("dllm");
+  visit.template operator()<BenchmarkSection>("benchmark");
+  visit.template operator()<KDLossConfig>("kd_loss_fn");
+}
+
+template <typename Visit>
+void for_each_section(const Visit& visit) {
+  for_each_model_section(visit);
+  for_each_other_section(visit);
+}
+
 /// Every key that acts, or might.
 std::vector<ListedKey> active_keys() {
-  std::vector<ListedKey> keys = {{"recipe"}, {"seed"}, {"stop_on_non_finite"}};
-  list_keys<training::StepSchedulerConfig>("step_scheduler", keys);
-  list_keys<DistEnvSection>("dist_env", keys);
-  keys.push_back({"distributed.strategy"});
-  list_keys<distributed::ParallelismSizes>("distributed", keys);
-  list_keys<distributed::ContextParallelConfig>("distributed", keys);
-  list_keys<distributed::FSDP2Config>("distributed(fsdp2)", keys);
-  list_keys<distributed::MegatronFSDPConfig>("distributed(megatron_fsdp)", keys);
-  keys.push_back({"distributed(megatron_fsdp).tp_plan"});  // an argument of its own, no field
-  list_keys<distributed::DDPConfig>("distributed(ddp)", keys);
-  list_keys<distributed::PipelineConfig>("distributed.pipeline", keys);
-  list_keys<distributed::MoEParallelizerConfig>("distributed.moe", keys);
-  keys.push_back({"model.config"});
-  list_keys<ModelSection>("model", keys);
-  list_keys<Gpt2BuilderSection>("model(gpt2)", keys);
-  list_keys<BackendSection>("model.backend", keys);
-  using namespace datasets;
-  list_keys<ColumnMappedTextInstructionDatasetConfig>("dataset(column_mapped)", keys);
-  list_keys<ChatDatasetConfig>("dataset(chat)", keys);
-  list_keys<AgentChatConfig>("dataset(agent)", keys);
-  list_keys<XlamConfig>("dataset(xlam)", keys);
-  list_keys<MegatronSection>("dataset(megatron)", keys);
-  list_keys<NanogptDatasetConfig>("dataset(nanogpt)", keys);
-  list_keys<SquadConfig>("dataset(squad)", keys);
-  list_keys<HellaSwagConfig>("dataset(hellaswag)", keys);
-  list_keys<MockIterableDatasetConfig>("dataset(mock)", keys);
-  list_keys<TextFileDatasetConfig>("dataset(text_file)", keys);
-  list_keys<TokenizerSection>("dataset.tokenizer", keys);
-  keys.push_back({"validation_dataset"});
-  list_keys<DataloaderConfig>("dataloader", keys);
-  keys.push_back({"validation_dataloader"});
-  list_keys<CollaterConfig>("dataloader.collate_fn", keys);
-  list_keys<PackedSequenceSection>("packed_sequence", keys);
-  list_keys<MaskedCrossEntropyConfig>("loss_fn(masked)", keys);
-  list_keys<FusedLinearCrossEntropyConfig>("loss_fn(fused)", keys);
-  list_keys<ChunkedCrossEntropyConfig>("loss_fn(chunked)", keys);
-  list_keys<TEParallelCrossEntropyConfig>("loss_fn(te)", keys);
-  list_keys<optim::AdamConfig>("optimizer(adam)", keys);
-  list_keys<optim::FusedAdamConfig>("optimizer(fused_adam)", keys);
-  list_keys<optim::Adam8bitConfig>("optimizer(adam_8bit)", keys);
-  list_keys<optim::SgdConfig>("optimizer(sgd)", keys);
-  list_keys<optim::LrSchedulerConfig>("lr_scheduler", keys);
-  list_keys<ClipSection>("clip_grad_norm", keys);
-  list_keys<CheckpointSection>("checkpoint", keys);
-  list_keys<peft::PeftConfig>("peft", keys);
-  list_keys<QuantizationSection>("quantization", keys);
-  list_keys<EmbeddingRowRepairSection>("embedding_row_repair", keys);
-  list_keys<MfuSection>("mfu", keys);
-  list_keys<MoeMetricsSection>("moe_metrics", keys);
-  list_keys<trackers::TensorBoardConfig>("tensorboard", keys);
-  list_keys<trackers::MlflowConfig>("mlflow", keys);
-  list_keys<DllmSection>("dllm", keys);
-  list_keys<BenchmarkSection>("benchmark", keys);
-  keys.push_back({"teacher_model"});
-  keys.push_back({"teacher_distributed"});
+  std::vector<ListedKey> keys;
+  for (const char* key :
+       {"recipe", "seed", "stop_on_non_finite", "distributed.strategy", "model.config",
+        "distributed(megatron_fsdp).tp_plan",  // an argument of its own, no field
+        "validation_dataset", "validation_dataloader", "teacher_model", "teacher_distributed"}) {
+    keys.push_back({key});
+  }
+  for_each_section([&]<HasFields T>(const char* section) { list_keys<T>(section, keys); });
   for_each_field<DistillationKeys>([&](const auto& field) { keys.push_back({field.name}); });
-  list_keys<KDLossConfig>("kd_loss_fn", keys);
   return keys;
 }
 
 /// A line of key_effects.txt: a key, what shows its effect, and where.
 struct Entry {
-  std::string kind;  ///< warns, changes, told, mistake or test
+  std::string key;
+  std::string kind;  ///< warns, changes, told, mistake, refused or test
   std::string rest;
 };
 
-std::map<std::string, Entry> read_entries() {
-  std::map<std::string, Entry> entries;
+std::vector<Entry> read_entries() {
+  std::vector<Entry> entries;
   std::vector<std::pair<std::string, std::string>> names;
   for (std::string line :
        split(read_file(test::source_file("tests/recipes/key_effects.txt")), '\n')) {
@@ -144,9 +161,8 @@ std::map<std::string, Entry> read_entries() {
     }
     AM_CHECK(words.size() >= 2, line);
     const size_t begin = words[0].size() + 1 + words[1].size();
-    const std::string rest(trim(std::string_view(line).substr(begin)));
-    const bool is_new = entries.emplace(words[0], Entry{words[1], rest}).second;
-    AM_CHECK(is_new, words[0], " is listed twice");
+    entries.push_back(
+        {words[0], words[1], std::string(trim(std::string_view(line).substr(begin)))});
   }
   return entries;
 }
@@ -172,34 +188,53 @@ std::set<std::string> all_tests() {
   return names;
 }
 
+/// The tests of a file below tests/, without their room.
+std::set<std::string> tests_of(const std::string& path) {
+  std::set<std::string> names;
+  const std::string text = read_file(test::source_file(path));
+  for (size_t at = text.find("\nTEST("); at != std::string::npos;
+       at = text.find("\nTEST(", at + 1)) {
+    const size_t begin = at + std::string_view("\nTEST(").size();
+    names.insert(replace_all(text.substr(begin, text.find(')', begin) - begin), ", ", "."));
+  }
+  return names;
+}
+
 TEST(KeyEffectsTest, EveryKeyHasAnEntryAndEveryEntryAKey) {
-  const std::map<std::string, Entry> entries = read_entries();
+  std::map<std::string, std::set<std::string>> kinds;
+  for (const Entry& entry : read_entries()) kinds[entry.key].insert(entry.kind);
   std::set<std::string> listed;
   for (const ListedKey& key : active_keys()) {
     listed.insert(key.path);
-    const auto entry = entries.find(key.path);
-    if (entry == entries.end()) {
+    if (!kinds.contains(key.path)) {
       ADD_FAILURE() << key.path << ": say in key_effects.txt what shows its effect";
       continue;
     }
-    EXPECT_EQ(entry->second.kind == "warns", key.has_no_effect) << key.path;
+    EXPECT_EQ(kinds[key.path].contains("warns"), key.has_no_effect) << key.path;
+    EXPECT_NE(kinds[key.path], std::set<std::string>{"mistake"})
+        << key.path << ": that a value is refused does not show what the others do";
   }
-  for (const auto& [path, entry] : entries) {
-    EXPECT_TRUE(listed.contains(path)) << path << " is no key";
+  for (const auto& [key, kinds_of_key] : kinds) {
+    EXPECT_TRUE(listed.contains(key)) << key << " is no key";
   }
 }
 
 TEST(KeyEffectsTest, NamedTestsAndMistakesExist) {
   const std::set<std::string> tests = all_tests();
+  // They say what is read of a key, and nothing of what it does.
+  const std::set<std::string> tests_of_values = tests_of("tests/distributed/config_rows_test.cpp");
+  EXPECT_TRUE(tests_of_values.contains("FSDP2Config.mp_policy"));
   const std::string mistakes = read_file(test::source_file("tests/recipes/mistakes.txt"));
-  for (const auto& [path, entry] : read_entries()) {
-    if (entry.kind == "test") {
-      EXPECT_TRUE(tests.contains(entry.rest)) << path << ": no test '" << entry.rest << "'";
-    } else if (entry.kind == "mistake") {
-      EXPECT_NE(mistakes.find(cat("=== ", entry.rest, "\n")), std::string::npos)
-          << path << ": no mistake '" << entry.rest << "'";
+  for (const auto& [key, kind, rest] : read_entries()) {
+    if (kind == "test") {
+      EXPECT_TRUE(tests.contains(rest)) << key << ": no test '" << rest << "'";
+      EXPECT_FALSE(tests_of_values.contains(rest.substr(rest.find(' ') + 1)))
+          << key << ": " << rest << " shows no effect";
+    } else if (kind == "mistake" || kind == "refused") {
+      EXPECT_NE(mistakes.find(cat("=== ", rest, "\n")), std::string::npos)
+          << key << ": no mistake '" << rest << "'";
     } else {
-      EXPECT_THAT(entry.kind, testing::AnyOf("warns", "changes", "told")) << path;
+      EXPECT_THAT(kind, testing::AnyOf("warns", "changes", "told")) << key;
     }
   }
 }
@@ -236,33 +271,7 @@ void expect_warnings(const std::string& section, const std::vector<std::string>&
 
 TEST(KeyEffectsTest, KeysWithoutEffectAreToldSo) {
   const std::vector<std::string> values = {"1", "true", "[a]", "full"};
-  expect_warnings<training::StepSchedulerConfig>("step_scheduler", values);
-  expect_warnings<distributed::FSDP2Config>("fsdp2", values);
-  expect_warnings<distributed::MegatronFSDPConfig>("megatron_fsdp", values);
-  expect_warnings<distributed::DDPConfig>("ddp", values);
-  expect_warnings<distributed::PipelineConfig>("pipeline", values);
-  expect_warnings<distributed::MoEParallelizerConfig>("moe", values);
-  expect_warnings<ModelSection>("model", values);
-  expect_warnings<Gpt2BuilderSection>("gpt2", values);
-  expect_warnings<datasets::ChatDatasetConfig>("chat", values);
-  expect_warnings<datasets::XlamConfig>("xlam", values);
-  expect_warnings<MegatronSection>("megatron", values);
-  expect_warnings<datasets::SquadConfig>("squad", values);
-  expect_warnings<TokenizerSection>("tokenizer", values);
-  expect_warnings<datasets::DataloaderConfig>("dataloader", values);
-  expect_warnings<PackedSequenceSection>("packed_sequence", values);
-  expect_warnings<MaskedCrossEntropyConfig>("masked", values);
-  expect_warnings<FusedLinearCrossEntropyConfig>("fused", values);
-  expect_warnings<ChunkedCrossEntropyConfig>("chunked", values);
-  expect_warnings<optim::AdamConfig>("adam", values);
-  expect_warnings<optim::SgdConfig>("sgd", values);
-  expect_warnings<ClipSection>("clip_grad_norm", values);
-  expect_warnings<CheckpointSection>("checkpoint", values);
-  expect_warnings<DllmSection>("dllm", values);
-  expect_warnings<BenchmarkSection>("benchmark", values);
-  expect_warnings<peft::PeftConfig>("peft", values);
-  expect_warnings<QuantizationSection>("quantization", values);
-  expect_warnings<KDLossConfig>("kd_loss_fn", values);
+  for_each_section([&]<HasFields T>(const char* section) { expect_warnings<T>(section, values); });
 }
 
 /// The base recipe with the repository's place filled in.
@@ -301,7 +310,7 @@ std::string outcome_of(const std::vector<std::string>& changes) {
       const Json record = Json::parse(line, "record");
       for (const auto& [key, value] : record.as_object()) {
         const bool is_time = key == "timestamp" || key == "tps" || key == "tps_per_gpu" ||
-                             key == "mem" || key == "mfu";
+                             key == "mem" || key == "mfu" || key.ends_with("_seconds");
         if (!is_time) text += cat(key, "=", value.dump(), " ");
       }
       text += "\n";
@@ -321,42 +330,75 @@ std::vector<std::string> words_of(const std::string& text) {
 /// `changes A | B`: a run with A and B differs from one with A alone.
 TEST(KeyEffectsTest, ValuesChangeTheRun) {
   std::map<std::string, std::string> without;
-  for (const auto& [path, entry] : read_entries()) {
+  for (const Entry& entry : read_entries()) {
     if (entry.kind != "changes") continue;
     const size_t bar = entry.rest.find('|');
     const std::string common(bar == std::string::npos ? "" : trim(entry.rest.substr(0, bar)));
     const std::string own(bar == std::string::npos ? entry.rest : trim(entry.rest.substr(bar + 1)));
     if (!without.contains(common)) without[common] = outcome_of(words_of(common));
     const std::string& before = without[common];
-    ASSERT_THAT(before, testing::Not(testing::HasSubstr("status"))) << path;
+    ASSERT_THAT(before, testing::Not(testing::HasSubstr("status"))) << entry.key;
     const std::string after = outcome_of(words_of(cat(common, " ", own)));
-    EXPECT_THAT(after, testing::Not(testing::HasSubstr("status"))) << path;
-    EXPECT_NE(before, after) << path << ": " << own;
+    EXPECT_THAT(after, testing::Not(testing::HasSubstr("status"))) << entry.key;
+    EXPECT_NE(before, after) << entry.key << ": " << own;
   }
+}
+
+/// Everything that is said of the base recipe with some changes.
+std::string findings_with(const std::vector<std::string>& changes, const CheckOptions& options) {
+  std::string all;
+  try {
+    const test::TemporaryDirectory folder;
+    const config::Document document = config::load_recipe(write_base(folder), changes);
+    config::Diagnostics diagnostics(document.sources);
+    const Recipe recipe = read_recipe(document.root, diagnostics);
+    check_run(recipe, options, diagnostics);
+    for (const auto& finding : diagnostics.findings()) all += diagnostics.render(finding) + "\n";
+  } catch (const UserError& error) {
+    all = error.what();
+  }
+  return all;
 }
 
 /// `told TEXT | CHANGES`: a recipe with the changes is refused or warned of with the text.
 TEST(KeyEffectsTest, ValuesAreToldOf) {
-  for (const auto& [path, entry] : read_entries()) {
+  for (const Entry& entry : read_entries()) {
     if (entry.kind != "told") continue;
     const size_t bar = entry.rest.find('|');
     const std::string expected(trim(entry.rest.substr(0, bar)));
-    const std::string rest =
+    const std::string changes =
         replace_all(entry.rest.substr(bar + 1), "ROOT/", test::source_file(""));
-    const std::vector<std::string> changes = words_of(rest);
-    std::string all;
-    try {
-      const test::TemporaryDirectory folder;
-      const config::Document document = config::load_recipe(write_base(folder), changes);
-      config::Diagnostics diagnostics(document.sources);
-      const Recipe recipe = read_recipe(document.root, diagnostics);
-      check_run(recipe, {.world_size = 1}, diagnostics);
-      for (const auto& finding : diagnostics.findings()) all += diagnostics.render(finding) + "\n";
-    } catch (const UserError& error) {
-      all = error.what();
-    }
-    EXPECT_THAT(all, testing::HasSubstr(expected)) << path;
+    EXPECT_THAT(findings_with(words_of(changes), {}), testing::HasSubstr(expected)) << entry.key;
   }
+}
+
+TEST(KeyEffectsTest, ValuesThatChangeNothingAnywhereAreNotToldOf) {
+  for (const char* changes :
+       {"fsdp2", "fsdp2 tp_plan=none sequence_parallel=false",
+        "fsdp2 fsdp2_forward_prefetch_depth=1 fsdp2_backward_prefetch_depth=2",
+        "fsdp2 fsdp2_forward_prefetch_depth=0 fsdp2_backward_prefetch_depth=0",
+        "fsdp2 activation_checkpointing_scope=all", "ddp activation_checkpointing_scope=['all']",
+        "fsdp2 mp_policy.param_dtype=float32 mp_policy.reduce_dtype=bfloat16 "
+        "mp_policy.output_dtype=float32",
+        "megatron_fsdp preserve_fp32_weights=true grad_reduce_in_fp32=true",
+        "megatron_fsdp average_in_collective=true overlap_grad_reduce=false"}) {
+    std::vector<std::string> all = words_of(cat("strategy=", changes));
+    for (std::string& change : all) change = "--distributed." + change;
+    EXPECT_EQ(findings_with(all, {}), "") << changes;
+  }
+}
+
+/// What one rank leaves without effect is nobody's mistake until somebody says that there is one.
+TEST(KeyEffectsTest, OneRankThatNobodyNamedIsNotToldOf) {
+  const std::vector<std::string> changes = {"--distributed.strategy=fsdp2",
+                                            "--distributed.mp_policy.param_dtype=bfloat16"};
+  EXPECT_EQ(findings_with(changes, {.is_world_size_given = false}), "");
+  EXPECT_EQ(findings_with(changes, {.world_size = 2}), "");
+  EXPECT_THAT(
+      findings_with(changes, {}),
+      testing::HasSubstr("warning: mp_policy.param_dtype has no effect on one "
+                         "data-parallel rank, where nothing is sharded: parameters are used "
+                         "in float32, as they are stored"));
 }
 
 }  // namespace

@@ -70,6 +70,20 @@ TEST(KeyEffectsTest, CheckpointKeysSayWhatIsKept) {
   EXPECT_THAT(one, testing::Not(testing::Contains("epoch_0_step_0")));
   EXPECT_THAT(run("none", {"--checkpoint.enabled=false"}),
               testing::UnorderedElementsAre(".lock", "training.jsonl", "run.json", "events.jsonl"));
+  const auto exports = [&](const std::string& place, const std::string& when) {
+    const std::vector<std::string> more = {"--step_scheduler.ckpt_every_steps=1",
+                                           "--step_scheduler.max_steps=2",
+                                           cat("--checkpoint.save_consolidated=", when)};
+    EXPECT_EQ(test::run_program(test::smoke_run(folder.file(place), more)).status, 0);
+    std::vector<bool> found;
+    for (const char* step : {"epoch_0_step_0", "epoch_0_step_1"}) {
+      found.push_back(path_exists(folder.file(cat(place, "/", step, "/model/consolidated"))));
+    }
+    return found;
+  };
+  EXPECT_THAT(exports("no_export", "false"), testing::ElementsAre(false, false));
+  EXPECT_THAT(exports("last", "final"), testing::ElementsAre(false, true));
+  EXPECT_THAT(exports("each", "every"), testing::ElementsAre(true, true));
 }
 
 TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {
@@ -115,6 +129,27 @@ TEST(KeyEffectsTest, GradientsAreScaledInTheScheduleWhenAsked) {
   };
   const double whole = norm("whole", "false");
   EXPECT_NEAR(norm("scaled", "true") * 4, whole, 1e-5 * whole);  // micro-batches of one of four
+}
+
+TEST(KeyEffectsTest, HiddenStatesBetweenStagesHaveThePipelinesDtype) {
+  const TemporaryDirectory folder;
+  const auto loss = [&](const std::string& place, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {test::automodel_binary(),
+                                          "run",
+                                          test::source_file("recipes/smoke/pipeline_pretrain.yaml"),
+                                          "--nproc-per-node=2",
+                                          "--step_scheduler.max_steps=1",
+                                          cat("--checkpoint.checkpoint_dir=", folder.file(place))};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = test::run_program(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return read_records(folder.file(place + "/training.jsonl")).at(0).at("loss").as_double();
+  };
+  const double own = loss("own", {});
+  EXPECT_EQ(loss("wide", {"--distributed.pipeline.dtype=float32"}), own);
+  const double narrow = loss("narrow", {"--distributed.pipeline.dtype=bfloat16"});
+  EXPECT_NE(narrow, own);
+  EXPECT_NEAR(narrow, own, 1e-2 * own);  // bfloat16 keeps eight bits
 }
 
 TEST(KeyEffectsTest, APeakGivesUtilisation) {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "comm/ranks.h"
 #include "config/load.h"
 #include "distributed/engine/sharded_engine.h"
+#include "distributed/recorded_training.h"
 #include "distributed/strategies/parallelizer.h"
 #include "distributed/toy_modules.h"
 #include "models/catalog.h"
@@ -109,9 +109,7 @@ struct MoeRun {
 
 /// This rank's model or stages and what passes batches through them.
 struct MoeRank {
-  MoeRank(const Recipe& recipe, comm::World& world)
-      : mesh(world, mesh::Mesh(mesh_of(recipe, world.group().size())),
-             static_cast<int>(recipe.distributed.sizes.ep_size.value_or(1))) {
+  MoeRank(const Recipe& recipe, distributed::DeviceMesh ranks) : mesh(std::move(ranks)) {
     const EnginePlace place{at::kCPU, nullptr, &reporter};
     const auto whole = models::build_causal_lm(recipe.model.hf_config, at::kFloat);
     if (mesh.size("pp") == 1) {
@@ -142,9 +140,14 @@ struct MoeRank {
   std::unique_ptr<training::BatchPass> pass;
 };
 
-MoeRun run_recipe(const Texts& overrides, comm::World& world) {
-  const ReadRecipe read(overrides);
-  MoeRank rank(read.recipe, world);
+distributed::DeviceMesh ranks_of(const Recipe& recipe, comm::World& world) {
+  return {world, mesh::Mesh(mesh_of(recipe, world.group().size())),
+          static_cast<int>(recipe.distributed.sizes.ep_size.value_or(1))};
+}
+
+/// A step of a recipe on the ranks of a mesh.
+MoeRun run_on(const Recipe& recipe, const distributed::DeviceMesh& mesh) {
+  MoeRank rank(recipe, mesh);
   fill_by_name(rank.all());
   rank.all().parameters_changed();
   MoeRun run;
@@ -168,6 +171,11 @@ MoeRun run_recipe(const Texts& overrides, comm::World& world) {
   }
   run.gradients = at::cat(ranges);
   return run;
+}
+
+MoeRun run_recipe(const Texts& overrides, comm::World& world) {
+  const ReadRecipe read(overrides);
+  return run_on(read.recipe, ranks_of(read.recipe, world));
 }
 
 void expect_same_numbers(const std::string& name, const MoeRun& found, const MoeRun& wanted) {
@@ -262,6 +270,21 @@ TEST(MoeSyncTest, ExpertsOfTheirOwnAreDeferredWithTheirStage) {
     const Texts reduced = only(kept.batches.back(), {"reduce"});
     comm::expect(std::count(reduced.begin(), reduced.end(), experts) == 1, join(reduced, "\n"));
     expect_same_numbers("kept", kept, plain);
+  });
+}
+
+TEST(MoeSyncTest, DeferredStagesWithExpertsOfTheirOwnTrainAsOverPlainGroups) {
+  comm::expect_rank_threads(4, [](comm::World& world) {
+    for (const char* key : {kNotKept, kKept}) {
+      const ReadRecipe read({"--distributed.pp_size=2", "--distributed.pipeline.pp_schedule=1f1b",
+                             "--distributed.pipeline.pp_microbatch_size=1",
+                             "--distributed.ep_size=2", key});
+      const distributed::DeviceMesh mesh = ranks_of(read.recipe, world);
+      comm::expect_same_when_recorded(world, key, [&](const comm::Groups& over) {
+        const MoeRun run = run_on(read.recipe, distributed::mesh_over(mesh, over));
+        return std::vector{at::scalar_tensor(run.loss, at::kDouble), run.gradients};
+      });
+    }
   });
 }
 

@@ -118,6 +118,8 @@ TEST(RollbackTest, ASpikeTakesTheRunBackAndOnWithTheDataAfterIt) {
   EXPECT_EQ(events[0].at("next_step").as_int(), 24);
   EXPECT_EQ(events[0].at("from").as_string(), checkpoint);
   EXPECT_EQ(events[0].at("rollback").as_int(), 1);
+  EXPECT_EQ(events[0].at("data_from").at("consumed").as_int(), 24 * kRowsOfStep);
+  EXPECT_EQ(events[0].at("data_until").at("consumed").as_int(), 30 * kRowsOfStep);
   EXPECT_TRUE(events_of(rolled, "skipped_update").empty());
   // Six of the sixty batches are left out, and no step is recorded twice.
   const std::vector<Json> records = records_of(rolled);
@@ -174,6 +176,34 @@ TEST(RollbackTest, TheNumberOfRollbacksIsBounded) {
                                        "updated. Lower the learning rate, look at the data, or "
                                        "raise clip_grad_norm.max_rollbacks\n"));
     EXPECT_EQ(events_of(folder.file("run"), "failure").size(), 1U);
+  }
+}
+
+TEST(RollbackTest, WhatIsNotFiniteIsASpikeWhateverIsKnownOfNorms) {
+  const TemporaryDirectory folder;
+  const std::string rows = write_rows(folder, {});
+  const std::string good = folder.file("good");
+  run(run_over(rows, good, {"--step_scheduler.max_steps=8"}));
+  for (const int num_ranks : {1, 2}) {
+    SCOPED_TRACE(num_ranks);
+    const std::string place = folder.file(cat("run", num_ranks));
+    // The update of step 8 makes every later gradient NaN, each time that the run is back there.
+    const ProgramResult result = test::run_program(test::on(
+        {num_ranks, {}}, run_over(rows, place,
+                                  {"--optimizer.lr=1e38", "--clip_grad_norm.spike_multiple=1e9",
+                                   cat("--checkpoint.restore_from=", good, "/epoch_0_step_7")})));
+    EXPECT_EQ(result.status, 5) << result.err;
+    EXPECT_THAT(result.err,
+                HasSubstr("step 9: the gradient norm is nan, after 3 rollbacks already; nothing "
+                          "was updated. Lower the learning rate, "));
+    const std::vector<Json> events = events_of(place, "rollback");
+    ASSERT_EQ(events.size(), 3U);
+    int64_t from = 8 * kRowsOfStep;
+    for (const Json& event : events) {
+      EXPECT_EQ(event.at("data_from").at("consumed").as_int(), from);
+      from += 2 * kRowsOfStep;
+      EXPECT_EQ(event.at("data_until").at("consumed").as_int(), from);
+    }
   }
 }
 

@@ -42,8 +42,8 @@ TEST(RunAdviceTest, WhatIsFoundIsALineAndAnEvent) {
                        .grad_norm = 1.5,
                        .lr = 1e-3,
                        .seconds = 0.5,
-                       .waited_seconds = 0.25},
-                      loads);
+                       .waited_seconds = 0.25});
+    advice.after_routing(step, loads, 1);
   }
   EXPECT_THAT(console.lines,
               ElementsAre(StartsWith("W advice: steps wait for the data: 50 %"),
@@ -67,12 +67,15 @@ TEST(RunAdviceTest, ADiskThatWillBeFullIsToldAfterASave) {
   const std::string checkpoint = folder.file("epoch_0_step_9");
   SavePlan plan{.max_steps = std::numeric_limits<int64_t>::max() / (int64_t{1} << 21)};
   advice.after_save(checkpoint, 9, {.max_steps = 20, .interval = 5});
+  advice.finish();
   EXPECT_THAT(console.lines, IsEmpty());
   plan.most_kept = 3;
   advice.after_save(checkpoint, 9, plan);
+  advice.finish();
   EXPECT_THAT(console.lines, IsEmpty());
   plan.most_kept.reset();
   advice.after_save(checkpoint, 9, plan);
+  advice.finish();
   EXPECT_THAT(console.lines, ElementsAre(StartsWith(cat("W advice: the disk of ", folder.path(),
                                                         " will be full before the end: "))));
   RunAdvice of_other_rank(console, events, /*is_watching=*/false);

@@ -4,6 +4,8 @@
 
 #include "core/file.h"
 #include "recipes/runs.h"
+#include "support/errors.h"
+#include "support/file_size_limit.h"
 
 namespace automodel::recipes {
 namespace {
@@ -11,10 +13,20 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
+/// What validation writes of a step.
+Json record_of(int64_t step) {
+  Json record = Json::object();
+  record["step"] = step;
+  record["epoch"] = 0;
+  record["val_loss"] = 1.5;
+  record["lr"] = 0.1;
+  record["num_label_tokens"] = 4;
+  return record;
+}
+
 class RunLogTest : public testing::Test {
  protected:
   RunLogTest() {
-    recipe_.checkpoint.checkpoint_dir = folder_.path();
     for (const char* name : {"training.jsonl", "validation.jsonl", "validation_math.jsonl"}) {
       folder_.write(name, "{\"step\": 3}\n{\"step\": 7}\n{\"step\": 8");
     }
@@ -22,7 +34,7 @@ class RunLogTest : public testing::Test {
   }
 
   RunLog open(int64_t first_step, bool is_resumed) {
-    return {recipe_, comm::ProcessGroup::solo(), reporter_, first_step, is_resumed};
+    return {{folder_.path(), /*is_writing=*/true, first_step, is_resumed}, reporter_, events_};
   }
 
   std::vector<int64_t> steps_of(const char* name) const {
@@ -34,8 +46,8 @@ class RunLogTest : public testing::Test {
   }
 
   test::TemporaryDirectory folder_;
-  SilentReporter reporter_;
-  Recipe recipe_;
+  test::Warnings reporter_;
+  loggers::RunEvents events_{reporter_, /*is_recording=*/true};
 };
 
 /// At once: a run may end before it validates again.
@@ -58,18 +70,47 @@ TEST_F(RunLogTest, AFreshRunSetsEveryLogAside) {
 
 TEST_F(RunLogTest, RecordsComeAfterThoseThatAreKept) {
   RunLog log = open(5, /*is_resumed=*/true);
-  Json record = Json::object();
-  for (const auto& [key, value] : {std::pair<const char*, Json>{"step", Json(5)},
-                                   {"epoch", Json(0)},
-                                   {"val_loss", Json(1.5)},
-                                   {"lr", Json(0.1)},
-                                   {"num_label_tokens", Json(4)}}) {
-    record[key] = value;
-  }
-  log.validation("math", record);
-  log.validation("new", record);
+  log.validation("math", record_of(5));
+  log.validation("new", record_of(5));
   EXPECT_THAT(steps_of("validation_math.jsonl"), ElementsAre(3, 5));
   EXPECT_THAT(steps_of("validation_new.jsonl"), ElementsAre(5));
+}
+
+TEST_F(RunLogTest, AFullDiskLosesRecordsAndTheNextOneBeginsALine) {
+  events_.open(folder_.path(), /*begins_anew=*/true);
+  RunLog log = open(5, /*is_resumed=*/true);
+  const std::string path = folder_.file("validation_math.jsonl");
+  {
+    const test::FileSizeLimit limit(file_size(path) + 8);  // takes half a line
+    log.validation("math", record_of(5));
+    log.validation("math", record_of(6));
+  }
+  log.validation("math", record_of(7));
+  log.validation("math", record_of(8));
+  EXPECT_EQ(reporter_.texts,
+            std::vector<std::string>{
+                cat("records of the run are lost: cannot write ", path, ": File too large")});
+  EXPECT_EQ(read_file(path), cat("{\"step\": 3}\n{\"step\":\n", record_of(7).dump(), "\n",
+                                 record_of(8).dump(), "\n"));
+  std::vector<Json> events = test::read_records(folder_.file("events.jsonl"));
+  ASSERT_EQ(events.size(), 1U);
+  events[0].erase("timestamp");
+  EXPECT_EQ(events[0].dump(),
+            R"({"event": "lost_records", "file": "validation_math.jsonl", "num_lost": 2})");
+}
+
+TEST_F(RunLogTest, WhatIsNeverWrittenAgainIsToldAtTheEnd) {
+  events_.open(folder_.path(), /*begins_anew=*/true);
+  RunLog log = open(5, /*is_resumed=*/true);
+  {
+    const test::FileSizeLimit limit(file_size(folder_.file("validation.jsonl")));
+    log.validation("default", record_of(5));
+  }
+  log.end();
+  const std::vector<Json> events = test::read_records(folder_.file("events.jsonl"));
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].at("file").as_string(), "validation.jsonl");
+  EXPECT_EQ(events[0].at("num_lost").as_int(), 1);
 }
 
 }  // namespace

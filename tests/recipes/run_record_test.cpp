@@ -33,9 +33,26 @@ Texts names_of(const std::vector<Json>& events) {
   return names;
 }
 
-Texts without_warnings(Texts names) {
-  std::erase(names, "warning");
+/// What happens to a run, without what it measures of itself.
+Texts happenings(const std::vector<Json>& events) {
+  Texts names = names_of(events);
+  std::erase_if(names, [](const std::string& name) {
+    return name == "warning" || name.starts_with("memory ") || name.starts_with("data ");
+  });
   return names;
+}
+
+std::vector<Json> events_named(const std::string& place, std::string_view name) {
+  std::vector<Json> events = events_of(place);
+  std::erase_if(events, [&](const Json& event) { return event.at("event").as_string() != name; });
+  return events;
+}
+
+int64_t bytes_of(const Json& parts, std::string_view name) {
+  for (const Json& part : parts.as_array()) {
+    if (part.at("name").as_string() == name) return part.at("bytes").as_int();
+  }
+  return -1;
 }
 
 class RunRecordTest : public testing::Test {
@@ -83,15 +100,14 @@ TEST_F(RunRecordTest, ARunSaysWhatItIs) {
 TEST_F(RunRecordTest, EventsTellOfSavesValidationsAndResuming) {
   const ProgramResult whole = test::run_program(saving_run());
   ASSERT_EQ(whole.status, 0) << whole.err;
-  EXPECT_EQ(
-      without_warnings(names_of(events_of(place_))),
-      (Texts{"start", "load 0", "validation 1", "save 1", "validation 3", "save 3", "end 4"}));
+  EXPECT_EQ(happenings(events_of(place_)), (Texts{"start", "load 0", "validation 1", "save 1",
+                                                  "validation 3", "save 3", "end 4"}));
   const Json record = Json::parse_file(path_join(place_, "run.json"));
   auto longer = saving_run();
   longer.emplace_back("--step_scheduler.max_steps=6");
   const ProgramResult resumed = test::run_program(longer);
   ASSERT_EQ(resumed.status, 0) << resumed.err;
-  EXPECT_EQ(without_warnings(names_of(events_of(place_))),
+  EXPECT_EQ(happenings(events_of(place_)),
             (Texts{"start", "load 0", "validation 1", "save 1", "validation 3", "save 3", "end 4",
                    "start", "resume 4", "validation 5", "save 5", "end 6"}));
   const Json again = Json::parse_file(path_join(place_, "run.json"));
@@ -99,6 +115,124 @@ TEST_F(RunRecordTest, EventsTellOfSavesValidationsAndResuming) {
   EXPECT_EQ(again.at("max_steps").as_int(), 6);
   for (const std::string& name : list_directory(place_)) {
     EXPECT_THAT(name, testing::Not(HasSubstr(".tmp-")));
+  }
+}
+
+TEST_F(RunRecordTest, ARunThatContinuesSaysWhatIsOtherThanBefore) {
+  ASSERT_EQ(test::run_program(saving_run()).status, 0);
+  const Json first = Json::parse_file(path_join(place_, "run.json"));
+  auto longer = saving_run();
+  longer.insert(longer.end(), {"--step_scheduler.max_steps=6", "--optimizer.lr=0.002"});
+  ASSERT_EQ(test::run_program(longer).status, 0);
+  const Json second = Json::parse_file(path_join(place_, "run.json"));
+  EXPECT_EQ(Json::parse_file(path_join(place_, "run.1.json")), first);
+  const std::vector<Json> starts = events_named(place_, "start");
+  ASSERT_EQ(starts.size(), 2U);
+  EXPECT_EQ(starts[0].at("id"), first.at("id"));
+  EXPECT_FALSE(starts[0].contains("changed"));
+  EXPECT_EQ(starts[1].at("id"), second.at("id"));
+  EXPECT_EQ(starts[1].at("version"), second.at("version"));
+  EXPECT_EQ(starts[1].at("command").as_array().back().as_string(), "--optimizer.lr=0.002");
+  EXPECT_EQ(starts[1].at("changed").dump(),
+            R"([{"key": "step_scheduler.max_steps", "from": 4, "to": 6}, )"
+            R"({"key": "optimizer.lr", "from": 0.001, "to": 0.002}])");
+  // A third one keeps the second; one that begins anew sets all aside.
+  longer.emplace_back("--step_scheduler.max_steps=8");
+  ASSERT_EQ(test::run_program(longer).status, 0);
+  EXPECT_EQ(Json::parse_file(path_join(place_, "run.2.json")), second);
+  for (const std::string& checkpoint : test::checkpoints_in(place_, true)) remove_tree(checkpoint);
+  ASSERT_EQ(test::run_program(saving_run()).status, 0);
+  EXPECT_EQ(Json::parse_file(path_join(place_, "run.1.json.old")), first);
+  EXPECT_TRUE(path_exists(path_join(place_, "run.3.json.old")));
+  EXPECT_FALSE(path_exists(path_join(place_, "run.1.json")));
+  EXPECT_FALSE(events_named(place_, "start").at(0).contains("changed"));
+}
+
+TEST_F(RunRecordTest, ThePlanIsInTheRecordAndWhatIsHeldIsWhatWasPlanned) {
+  for (const test::Spread& spread : {test::Spread{1, {}}, test::sharded(2)}) {
+    remove_tree(place_);
+    const ProgramResult run = test::run_program(saving_run(spread));
+    ASSERT_EQ(run.status, 0) << run.err;
+    const Json plan = Json::parse_file(path_join(place_, "run.json")).at("plan");
+    for (const char* key : {"loading_bytes", "step_bytes", "saving_bytes", "host_bytes"}) {
+      EXPECT_LE(plan.at(key).as_int(), plan.at("most_bytes").as_int()) << key;
+    }
+    int64_t planned = 0;
+    for (const Json& part : plan.at("parts").as_array()) planned += part.at("bytes").as_int();
+    EXPECT_EQ(planned, plan.at("step_bytes").as_int());
+    EXPECT_TRUE(plan.at("not_counted").is_array());
+    const std::vector<Json> memory = events_named(place_, "memory");
+    EXPECT_EQ(names_of(memory), (Texts{"memory 0", "memory 1", "memory 3", "memory 4"}));
+    for (const Json& event : memory) {
+      const Json& parts = event.at("parts");
+      for (const char* name : {"parameters", "gradients", "optimizer state"}) {
+        EXPECT_EQ(bytes_of(parts, name), bytes_of(plan.at("parts"), name)) << name;
+      }
+      int64_t sum = 0;
+      for (const Json& part : parts.as_array()) sum += part.at("bytes").as_int();
+      EXPECT_EQ(sum, event.at("peak_bytes").as_int());
+    }
+  }
+}
+
+TEST_F(RunRecordTest, AStagesMemoryIsPlannedAsOnePartWithTheBubble) {
+  const ProgramResult run = test::run_program(
+      {test::automodel_binary(), "run", test::source_file("recipes/smoke/tiny_qwen3_moe.yaml"),
+       cat("--checkpoint.checkpoint_dir=", place_), "--nproc-per-node=2", "--distributed.pp_size=2",
+       "--distributed.pipeline.pp_schedule=1f1b", "--distributed.pipeline.pp_microbatch_size=1"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json plan = Json::parse_file(path_join(place_, "run.json")).at("plan");
+  EXPECT_GT(plan.at("pipeline_bubble").as_double(), 0);
+  EXPECT_LT(plan.at("pipeline_bubble").as_double(), 1);
+  constexpr const char* kState = "parameters, gradients and optimizer state";
+  EXPECT_GT(bytes_of(plan.at("parts"), kState), 0);
+  EXPECT_GT(bytes_of(events_named(place_, "memory").at(0).at("parts"), kState), 0);
+}
+
+TEST_F(RunRecordTest, DataAreCountedAtSavesValidationsAndTheEnd) {
+  auto arguments = saving_run({2, {}});
+  arguments.emplace_back("--step_scheduler.max_steps=5");
+  const ProgramResult run = test::run_program(arguments);
+  ASSERT_EQ(run.status, 0) << run.err;
+  const std::vector<Json> data = events_named(place_, "data");
+  EXPECT_EQ(names_of(data), (Texts{"data 1", "data 3", "data 4"}));
+  // Half of each step's four rows.
+  EXPECT_EQ(data.at(0).at("num_sequences").as_int(), 4);
+  EXPECT_EQ(data.at(2).at("num_sequences").as_int(), 10);
+  EXPECT_EQ(data.at(2).at("num_documents").as_int(), 10);
+  int64_t num_lengths = 0;
+  for (const Json& bucket : data.at(2).at("lengths").as_array()) {
+    num_lengths += bucket.as_array().at(1).as_int();
+  }
+  EXPECT_EQ(num_lengths, 10);
+  EXPECT_GT(data.at(2).at("num_label_tokens").as_int(), 0);
+  EXPECT_GT(data.at(2).at("num_tokens").as_int(), data.at(2).at("num_label_tokens").as_int());
+  const Json record = Json::parse_file(path_join(place_, "run.json"));
+  EXPECT_GT(record.at("data").at("prepared").at("num_samples").as_int(), 0);
+}
+
+TEST_F(RunRecordTest, ARecordOfAStepSaysWhereItsTimeWent) {
+  for (const int num_ranks : {1, 2}) {
+    remove_tree(place_);
+    ASSERT_EQ(test::run_program(saving_run({num_ranks, {}})).status, 0);
+    for (const Json& record : read_records(path_join(place_, "training.jsonl"))) {
+      const auto seconds = [&](const char* key) { return record.at(key).as_double(); };
+      const double all =
+          static_cast<double>(record.at("num_tokens_per_step").as_int()) / seconds("tps");
+      EXPECT_GT(seconds("forward_backward_seconds"), 0);
+      EXPECT_GT(seconds("update_seconds"), 0);
+      EXPECT_GE(seconds("data_seconds"), 0);
+      const double sum =
+          seconds("forward_backward_seconds") + seconds("update_seconds") + seconds("data_seconds");
+      EXPECT_LT(sum, all);
+      EXPECT_GT(sum, 0.2 * all);  // the rest: counts, signals, records
+      if (num_ranks == 1) {
+        EXPECT_EQ(seconds("wait_seconds"), 0);
+      } else {
+        EXPECT_GT(seconds("wait_seconds"), 0);
+        EXPECT_LT(seconds("wait_seconds"), all);
+      }
+    }
   }
 }
 

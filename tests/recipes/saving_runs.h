@@ -100,7 +100,8 @@ inline std::vector<std::string> checkpoints_in(const std::string& place, bool is
 /// started in two folders of the same state do the same.
 inline std::string state_of(const std::string& place) {
   static const std::regex random("\\.(tmp|reserving|removing|damaged)-[0-9a-f]{16}");
-  static const std::regex times("\"(timestamp|mem|tps|tps_per_gpu|mfu|seconds)\": [^,}]*");
+  static const std::regex times(
+      "\"(id|timestamp|mem|tps|tps_per_gpu|mfu|[a-z_]*seconds|[a-z_]*bytes)\": [^,}]*");
   std::vector<std::string> entries;
   std::error_code error;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(place, error)) {
@@ -111,7 +112,7 @@ inline std::string state_of(const std::string& place) {
     } else if (path.find(".jsonl") != std::string::npos) {
       contents = std::regex_replace(read_file(path), times, "");
     } else if (entry.is_regular_file() && file_name(path) != ".lock" &&
-               file_name(path) != "run.json") {
+               !file_name(path).starts_with("run.")) {
       contents = format_checksum(checksum_of_file(path));
     }
     entries.push_back(

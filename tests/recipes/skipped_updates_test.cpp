@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <set>
 
-#include "recipes/runs.h"
+#include "recipes/saving_runs.h"
 
 namespace automodel::recipes {
 namespace {
@@ -95,6 +97,68 @@ TEST(SkippedUpdatesTest, RanksLeaveOutTheSameAndAContinuedRunToo) {
   std::set<int64_t> later = skipped;
   std::erase_if(later, [](int64_t step) { return step < 26; });
   EXPECT_EQ(skipped_steps(continued), later);
+}
+
+/// Whether all weights of a run's export are finite; they are float32.
+bool has_finite_weights(const std::string& folder) {
+  const std::string bytes = read_file(
+      path_join(test::latest_of(folder), "model/consolidated/model-00001-of-00001.safetensors"));
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  for (size_t at = sizeof(header) + header; at < bytes.size(); at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof(value));
+    if (!std::isfinite(value)) return false;
+  }
+  return true;
+}
+
+TEST(SkippedUpdatesTest, WhatIsNotFiniteIsLeftOutHoweverFewNormsAreKnown) {
+  const TemporaryDirectory folder;
+  for (const int num_ranks : {1, 2}) {
+    for (const char* stops : {"true", "false"}) {
+      SCOPED_TRACE(cat(num_ranks, " ranks, stop_on_non_finite ", stops));
+      const auto run_with = [&](const char* on_spike) {
+        const std::string place = folder.file(cat(on_spike, num_ranks, stops));
+        // After the first update every gradient is NaN.
+        const ProgramResult result = test::run_program(
+            test::on({num_ranks, {}},
+                     test::smoke_run(
+                         place, {"--optimizer.lr=1e36", "--step_scheduler.max_steps=4",
+                                 "--dataloader.shuffle=false", cat("--stop_on_non_finite=", stops),
+                                 cat("--clip_grad_norm.on_spike=", on_spike)})));
+        return std::pair(place, result);
+      };
+      const auto [place, result] = run_with("skip");
+      EXPECT_EQ(result.status, 0) << result.err;
+      EXPECT_THAT(result.err, testing::HasSubstr("step 1: its update is left out, since the "
+                                                 "gradient norm is nan [clip_grad_norm.on_spike]"));
+      EXPECT_EQ(skipped_steps(place), (std::set<int64_t>{1, 2, 3}));
+      EXPECT_TRUE(has_finite_weights(place));
+      const auto [usual, ended] = run_with("continue");
+      EXPECT_EQ(ended.status, stops == std::string("true") ? 5 : 0) << ended.err;
+      EXPECT_TRUE(ended.status != 0 || !has_finite_weights(usual));
+    }
+  }
+}
+
+TEST(SkippedUpdatesTest, TheEventNamesTheDataThatAreLeftOut) {
+  const TemporaryDirectory folder;
+  run(folder.file("run"), kSkipping);
+  int64_t num_events = 0;
+  for (const Json& event : read_records(folder.file("run/events.jsonl"))) {
+    if (event.at("event").as_string() != "skipped_update") continue;
+    ++num_events;
+    const int64_t step = event.at("step").as_int();
+    const auto place_of = [](const Json& position) {
+      return std::pair(position.at("epoch").as_int(), position.at("consumed").as_int());
+    };
+    // Five steps an epoch, of four rows each.
+    const int64_t of_epoch = step % 5;
+    EXPECT_EQ(place_of(event.at("data_from")), (std::pair{step / 5, 4 * of_epoch}));
+    EXPECT_EQ(place_of(event.at("data_until")), (std::pair{step / 5, 4 * (of_epoch + 1)}));
+  }
+  EXPECT_GE(num_events, 1);
 }
 
 }  // namespace

@@ -136,6 +136,71 @@ TEST_F(PageTest, MetricsThatAreNotFiniteAreMarked) {
   expect_balanced(html);
 }
 
+TEST_F(PageTest, EventsAreMarkedOnEveryCurve) {
+  const std::string html = page({write_run(
+      parent_, {.training = step_line(0, "3") + step_line(1, "2") + step_line(2, "1"),
+                .events = event("start", "00") +
+                          event("advice", "01", ", \"step\": 1, \"text\": \"a <spike>\"") +
+                          event("rollback", "02", ", \"step\": 2, \"next_step\": 1") +
+                          event("failure", "03", ", \"text\": \"died\"")})});
+  EXPECT_THAT(html, HasSubstr("<title>advice, step 1, 2026-08-01 00:00:01 UTC: a "
+                              "&lt;spike&gt;</title><path class=\"glyph\""));
+  EXPECT_THAT(html, HasSubstr("<title>advice, step 1</title>"));  // of the other charts
+  EXPECT_THAT(html, HasSubstr("<title>failure, 2026-08-01 00:00:03 UTC: died</title><path "
+                              "class=\"failure\" d=\"M"));
+  EXPECT_THAT(html, HasSubstr("</svg>rolled back</li>"));
+  EXPECT_THAT(html, Not(HasSubstr("</svg>resumed</li>")));  // the legend has what is there
+  expect_balanced(html);
+}
+
+TEST_F(PageTest, EachValidationSetHasItsDotsAndItsBestLoss) {
+  const std::string folder = write_run(
+      parent_,
+      {.training = step_line(0, "3") + step_line(1, "2"),
+       .validation = "{\"step\": 0, \"val_loss\": 2.5}\n{\"step\": 1, \"val_loss\": 2.75}\n"});
+  write_file_atomic(path_join(folder, "validation_held<out>.jsonl"),
+                    "{\"step\": 1, \"val_loss\": 1.5}\n");
+  const std::string html = page({folder});
+  EXPECT_THAT(html, HasSubstr("<td>default 2.5 (step 0), held&lt;out&gt; 1.5 (step 1)</td>"));
+  EXPECT_THAT(html, HasSubstr("<path class=\"dots disc\" d=\"M"));
+  EXPECT_THAT(html, HasSubstr("<path class=\"dots square\" d=\"M"));
+  EXPECT_THAT(html, HasSubstr("</svg>validation: default</li>"));
+  EXPECT_THAT(html, HasSubstr("</svg>validation: held&lt;out&gt;</li>"));
+}
+
+TEST_F(PageTest, FurtherNumbersAreDrawnToo) {
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += cat(", \"moe/x", i, "\": ", i);
+  const std::string html = page({write_run(
+      parent_,
+      {.training = cat("{\"step\": 0, \"loss\": 1, \"mfu\": 30, \"kd_loss\": 2}\n",
+                       "{\"step\": 1, \"loss\": 1, \"mfu\": 40, \"kd_loss\": 1", many, "}\n")})});
+  EXPECT_THAT(html, HasSubstr("<figcaption>MFU, %</figcaption>"));
+  EXPECT_THAT(html, HasSubstr("aria-label=\"distillation loss against step: run from 2 to 1\""));
+  EXPECT_THAT(html, HasSubstr("<figcaption>moe/x9</figcaption>"));
+  EXPECT_THAT(html, Not(HasSubstr("<figcaption>moe/x10</figcaption>")));
+  EXPECT_THAT(html, HasSubstr("Also recorded, and not drawn: moe/x10, "));
+}
+
+TEST_F(PageTest, SwitchesAreGroupsWithNames) {
+  const std::string html = page({write_run(parent_, {.training = step_line(0, "2")})});
+  for (const char* text :
+       {"<fieldset><legend>against</legend><input class=\"switch\" id=\"x-step\" type=\"radio\" "
+        "name=\"x\" checked><label for=\"x-step\">steps</label>",
+        "<fieldset><legend>scale</legend>", "<fieldset><legend>curve</legend>"}) {
+    EXPECT_THAT(html, HasSubstr(text));
+  }
+}
+
+TEST_F(PageTest, PrintHasTheColoursOfPaper) {
+  const std::string html = page({write_run(parent_, {.training = step_line(0, "2")})});
+  const std::string print = html.substr(html.find("@media print"));
+  for (const char* text : {"color-scheme:light", "--c4:#8a6a00", "--panel:#f2f2f2",
+                           "details::details-content{content-visibility:visible"}) {
+    EXPECT_THAT(print, HasSubstr(text));
+  }
+}
+
 TEST_F(PageTest, ARunWithoutAStepIsAPageToo) {
   const std::string html = page({write_run(parent_, {.description = description("1")})});
   EXPECT_THAT(html, HasSubstr("No step has been recorded yet."));

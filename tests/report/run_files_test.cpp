@@ -44,8 +44,19 @@ TEST(RunFilesTest, HalfLinesNaNAndInfinityAreTolerated) {
   EXPECT_TRUE(std::isinf(run.steps.of(Metric::kLoss)[1]));
   EXPECT_EQ(run.steps.of(Metric::kLr)[1], 0.001);
   EXPECT_EQ(run.num_unread_lines, 5);
-  EXPECT_EQ(run.events.size(), 1U);
+  EXPECT_EQ(run.events.events().size(), 1U);
   EXPECT_TRUE(run.description.is_null());
+}
+
+TEST(RunFilesTest, ALastLineWithoutAnEndIsARecordIfItIsWhole) {
+  const TemporaryDirectory parent;
+  std::string lines = step_line(0, "3") + step_line(1, "2");
+  lines.pop_back();
+  EXPECT_EQ(read_run(write_run(parent, {.training = lines})).steps.size(), 2U);
+  lines.pop_back();
+  const RecordedRun cut = read_run(write_run(parent, {.training = lines}));
+  EXPECT_EQ(cut.steps.size(), 1U);
+  EXPECT_EQ(cut.num_unread_lines, 1);
 }
 
 TEST(RunFilesTest, ManyRecordsThatSeveralThreadsReadKeepTheirOrder) {
@@ -65,7 +76,7 @@ TEST(RunFilesTest, ManyRecordsThatSeveralThreadsReadKeepTheirOrder) {
 TEST(RunFilesTest, TheStateIsThatOfTheLastStart) {
   const auto state_after = [](const std::vector<std::string>& names) {
     RecordedRun run;
-    for (const std::string& name : names) run.events.push_back({name, 0, {}, Json::object()});
+    for (const std::string& name : names) run.events.add(RunEvent{name, 0, {}, Json::object()});
     return run.state();
   };
   EXPECT_EQ(state_after({}), RunState::kUnknown);

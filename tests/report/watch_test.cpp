@@ -3,15 +3,19 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "core/descriptor.h"
 #include "core/utf8.h"
 #include "report/braille.h"
 #include "report/growing_file.h"
+#include "report/resize_signal.h"
 #include "report/run_folder.h"
 #include "report/run_follower.h"
+#include "report/time_left.h"
 #include "report/watch_command.h"
 #include "report/watch_picture.h"
 
@@ -86,10 +90,55 @@ TEST(WatchPictureTest, ANameCannotMoveTheCursor) {
   EXPECT_EQ(fitted("\xC2\x9B", 2), "? ");  // C1's own CSI
 }
 
+std::string event(const std::string& name, const std::string& seconds,
+                  const std::string& more = "") {
+  return cat("{\"event\": \"", name, "\", \"timestamp\": \"2026-08-01T00:00:", seconds, "Z\"", more,
+             "}\n");
+}
+
+TEST(WatchPictureTest, WhatSomebodyShouldLookAtHasALineOfItsOwn) {
+  RecordedRun first = run_of("first", 20), second = run_of("second", 30);
+  first.events.add(
+      event("start", "01.000") +
+      event("advice", "05.000", ", \"step\": 4, \"kind\": \"spike\", \"text\": \"a spike\""));
+  second.events.add(event("failure", "09.000", ", \"rank\": 1, \"text\": \"out of memory\""));
+  const auto lines = watch_picture({&first, &second}, {80, 24});
+  EXPECT_THAT(lines[0], testing::StartsWith("first  step 20/50"));
+  EXPECT_THAT(lines[1], testing::StartsWith("  ! advice 00:00:05: step 4, kind spike, a spike"));
+  EXPECT_THAT(lines[2], testing::StartsWith("second  step 30/50"));
+  EXPECT_THAT(lines[3], testing::StartsWith("  x failure 00:00:09: rank 1, out of memory"));
+  EXPECT_LE(lines.size(), 23U);
+  const auto colored = watch_picture({&first, &second}, {80, 24, true});
+  EXPECT_THAT(colored[1], testing::StartsWith("\x1b[33m  ! advice"));
+  EXPECT_THAT(colored[3], testing::StartsWith("\x1b[31m  x failure"));
+  // On a small terminal there is room for some of it.
+  EXPECT_LE(watch_picture({&first, &second}, {40, 12}).size(), 11U);
+}
+
+TEST(WatchPictureTest, MemoryIsShownAgainstThePlanAndTheUtilizationWhereItIsKnown) {
+  RecordedRun run = run_of("a", 20);
+  run.description = Json::parse(
+      "{\"max_steps\": 50, \"format\": 2, \"version\": \"9\", \"plan\": {\"most_bytes\": "
+      "332859965}}",
+      "run.json");
+  add_steps(
+      "{\"step\": 20, \"loss\": 1, \"mfu\": 31.25, \"timestamp\": \"2026-08-01T00:00:20.000Z\"}\n",
+      run.steps);
+  const auto lines = watch_picture({&run}, {120, 24});
+  EXPECT_THAT(lines[0], testing::StartsWith("a  step 21/50  loss 1  about 29 s left  0.25 of 0.31 "
+                                            "GiB  MFU 31.25%  not recorded"));
+  EXPECT_THAT(lines[1],
+              testing::StartsWith("  ! written by automodel 9, a newer format: read as far "
+                                  "as it is known"));
+  run.events.add(event("end", "30.000"));
+  EXPECT_THAT(watch_picture({&run}, {120, 24})[0],
+              testing::StartsWith("a  step 21/50  loss 1  done  0.25 of 0.31 GiB"));
+}
+
 TEST(WatchPictureTest, TheTimeLeftIsThatOfTheLatestSteps) {
   RecordedRun run = run_of("a", 20);
   EXPECT_EQ(seconds_left(run), 30);
-  run.events.push_back({"end", 0, {}, Json::object()});
+  run.events.add(RunEvent{"end", 0, {}, Json::object()});
   EXPECT_TRUE(std::isnan(seconds_left(run)));
 }
 
@@ -193,6 +242,80 @@ TEST(WatchTest, ThatIsNoTerminalGetsALineAStepUntilTheEnd) {
             "a | step 0 | loss 3 | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
             "a | step 1 | loss nan | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
             "a | done\n");
+}
+
+TEST(WatchTest, EventsThatMatterAreLinesBetweenTheSteps) {
+  const TemporaryDirectory parent;
+  const std::string folder = write_run(
+      parent, {.name = "a",
+               .training = step_line(0, "3", "2026-08-01T00:00:01.000Z") +
+                           step_line(1, "2", "2026-08-01T00:00:03.000Z"),
+               .events = event("start", "00.000") + event("save", "02.000", ", \"step\": 0") +
+                         event("warning", "00.500", ", \"text\": \"w\\u001b[2J\"") +
+                         event("advice", "02.500",
+                               ", \"step\": 0, \"kind\": \"disk\", \"text\": \"full\"") +
+                         event("rollback", "04.000", ", \"step\": 1") +
+                         event("failure", "05.000", ", \"rank\": 0, \"text\": \"died\""),
+               .description = "{\"format\": 7, \"version\": \"9\"}"});
+  std::ostringstream out;
+  testing::internal::CaptureStdout();  // no terminal
+  EXPECT_EQ(watch({{folder}, false}, out), 0);
+  testing::internal::GetCapturedStdout();
+  EXPECT_EQ(out.str(),
+            "a | written by automodel 9, a newer format: read as far as it is known\n"
+            "a | warning | w?[2J\n"
+            "a | step 0 | loss 3 | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
+            "a | advice | step 0 | kind disk, full\n"
+            "a | step 1 | loss 2 | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
+            "a | rollback | step 1\n"
+            "a | failure | rank 0, died\n"
+            "a | failed: died\n");
+}
+
+TEST(ResizeSignalTest, AWaitEndsWhenTheSizeHasChanged) {
+  const ResizeSignal resize;
+  EXPECT_FALSE(resize.wait(0));
+  ::raise(SIGWINCH);
+  EXPECT_TRUE(resize.wait(0));  // since the last wait
+  std::jthread other([self = ::pthread_self()] { ::pthread_kill(self, SIGWINCH); });
+  EXPECT_TRUE(resize.wait(60));
+  EXPECT_FALSE(resize.wait(0.01));
+}
+
+TEST(RunFollowerTest, ALongRunIsThinnedAsItGrows) {
+  const TemporaryDirectory parent;
+  std::string lines;
+  for (int64_t step = 0; step < 6000; ++step) lines += step_line(step, step == 77 ? "99" : "3");
+  const std::string folder = write_run(parent, {.training = lines});
+  RunFollower follower(folder, "a", {.num_rows = 4096, .piece_bytes = 1 << 17});
+  for (int64_t step = 6000; step < 6010; ++step) {
+    append(path_join(folder, "training.jsonl"), step_line(step, "2"));
+    follower.update();
+  }
+  const StepTable& steps = follower.run().steps;
+  EXPECT_LE(steps.size(), 4096U);
+  EXPECT_EQ(steps.step.back(), 6009);
+  EXPECT_EQ(steps.tokens.back(), 601000);
+  EXPECT_EQ(std::ranges::count(steps.of(Metric::kLoss), 99), 1);
+  EXPECT_EQ(RunFollower(folder, "a").run().steps.size(), 6010U);
+}
+
+TEST(RunFollowerTest, EventsAreReadAsTheyAreAdded) {
+  const TemporaryDirectory parent;
+  const std::string folder =
+      write_run(parent, {.training = step_line(0, "3"), .events = event("start", "00.000")});
+  RunFollower follower(folder, "a");
+  const std::string file = path_join(folder, "events.jsonl"), next = event("advice", "01.000");
+  append(file, next.substr(0, 20));
+  follower.update();
+  EXPECT_EQ(follower.run().events.count(), 1);
+  EXPECT_EQ(follower.run().num_unread_lines, 0);  // it may still become whole
+  append(file, next.substr(20));
+  EXPECT_TRUE(follower.update());
+  EXPECT_EQ(follower.run().events.count(), 2);
+  write_file_atomic(file, event("start", "09.000"));  // a run that begins anew
+  EXPECT_TRUE(follower.update());
+  EXPECT_EQ(follower.run().events.count(), 1);
 }
 
 TEST(WatchTest, OncePrintsThePicture) {

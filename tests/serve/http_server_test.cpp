@@ -214,6 +214,34 @@ TEST_F(HttpServerTest, OneAddressCannotTakeEveryConnection) {
   EXPECT_EQ(exchange(connect(), "GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"), "");
 }
 
+TEST_F(HttpServerTest, AHundredConnectionsOfOneAddressAreServed) {
+  start({}, {.num_connections_of_address = ServerLimits{}.num_connections});
+  std::vector<Descriptor> held;
+  for (int i = 0; i < 100; ++i) held.push_back(connect());
+  const std::string request = "GET /runs/a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  for (const Descriptor& one : held) {
+    ASSERT_EQ(::send(one.get(), request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+  }
+  for (const Descriptor& one : held) {
+    std::string answer(15, '\0');
+    ASSERT_EQ(::recv(one.get(), answer.data(), answer.size(), MSG_WAITALL), 15);
+    EXPECT_EQ(answer, "HTTP/1.1 200 OK");
+  }
+}
+
+TEST_F(HttpServerTest, RunsOfTheQueryAreComparedWhateverTheirNames) {
+  start();
+  write_run(root_, {.name = "x/b c", .training = step_line(0, "1")});
+  EXPECT_THAT(get(url("/compare?run=a&other=1&run=x%2Fb+c")).body, HasSubstr("<h1>a, x/b c</h1>"));
+  EXPECT_EQ(get(url("/compare?run=a&run=x/b%20c")).status, 200);
+  EXPECT_EQ(get(url("/compare?run=a&run=..%2fa")).status, 404);
+  EXPECT_EQ(get(url("/compare?run")).status, 400);
+  std::string many = "/compare?run=a";
+  for (int i = 0; i < 200; ++i) many += cat("&run=", i);
+  EXPECT_EQ(get(url(many)).status, 400);
+}
+
 TEST_F(HttpServerTest, WithoutADescriptorThereIsNoServer) {
   start();
   const ListenSocket socket = listen_on("127.0.0.1", 0);

@@ -69,6 +69,25 @@ TEST(RunSummaryTest, OnlyWhatHasChangedIsReadAgain) {
   EXPECT_FALSE(reader.update(0).step.has_value());
 }
 
+TEST(RunSummaryTest, AnAlertStaysUntilTheRunStartsAnew) {
+  const TemporaryDirectory parent;
+  const std::string folder =
+      write_run(parent, {.events = event("start") + event("advice", ", \"text\": \"a spike\"")});
+  SummaryReader reader({"a", folder}, "root");
+  ASSERT_TRUE(reader.update(0).alert);
+  EXPECT_EQ(reader.update(0).alert->text, "a spike");
+  const auto append = [&](const std::string& lines) {
+    std::ofstream(path_join(folder, "events.jsonl"), std::ios::app) << lines;
+  };
+  // Long after what the reader looks at.
+  for (int i = 0; i < 10; ++i)
+    append(event("warning", cat(", \"text\": \"", std::string(40000, 'x'), "\"")));
+  ASSERT_TRUE(reader.update(0).alert);
+  EXPECT_EQ(reader.update(0).alert->text, "a spike");
+  append(event("start"));
+  EXPECT_FALSE(reader.update(0).alert);
+}
+
 std::string described(const std::string& values) {
   return cat(
       "{\"max_steps\": 4, \"model\": {\"architecture\": \"LlamaForCausalLM\"}, \"values\": {",

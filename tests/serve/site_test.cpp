@@ -52,6 +52,12 @@ class SiteTest : public testing::Test {
     return site_->answer(request);
   }
 
+  static Request with_runs(std::vector<std::string> runs) {
+    Request request;
+    request.runs = std::move(runs);
+    return request;
+  }
+
   TemporaryDirectory root_;
   std::unique_ptr<RunIndex> index_;
   std::unique_ptr<Site> site_;
@@ -90,13 +96,14 @@ TEST_F(SiteTest, NamesAndTextsAreShownAndNotRun) {
 
 TEST_F(SiteTest, AnswersMayRunNothingButTheirOwnScript) {
   add("a");
-  for (const char* path : {"/", "/runs/a", "/metrics", "/api/runs", "/health", "/none"}) {
+  for (const char* path :
+       {"/", "/runs/a", "/compare", "/metrics", "/api/runs", "/health", "/none"}) {
     const Response answer = ask(path);
     EXPECT_THAT(
         field(answer, "Content-Security-Policy"),
         testing::MatchesRegex("default-src 'none'; style-src 'sha256-[^ ]+' 'sha256-[^ ]+'; "
                               "script-src 'sha256-[^ ]+'; connect-src 'self'; base-uri "
-                              "'none'; form-action 'none'; frame-ancestors 'none'"));
+                              "'none'; form-action 'self'; frame-ancestors 'none'"));
     EXPECT_EQ(field(answer, "X-Content-Type-Options"), "nosniff");
     EXPECT_EQ(field(answer, "Referrer-Policy"), "no-referrer");
     EXPECT_THAT(*answer.body, Not(HasSubstr("style=")));  // the policy would drop it
@@ -142,7 +149,7 @@ TEST_F(SiteTest, OnLoopbackAnotherHostIsRefused) {
 TEST_F(SiteTest, ATokenIsDemandedEverywhereButForHealth) {
   add("a");
   const SiteOptions options{.is_on_loopback = false, .token = kToken};
-  for (const char* path : {"/", "/runs/a", "/metrics", "/api/runs", "/none"}) {
+  for (const char* path : {"/", "/runs/a", "/compare", "/metrics", "/api/runs", "/none"}) {
     EXPECT_EQ(ask(path, options).status, 401) << path;
     for (const char* wrong :
          {"correct-horse-batterx", "correct-horse", "correct-horse-battery-", "x"}) {
@@ -191,6 +198,87 @@ TEST_F(SiteTest, APageTakesTheTokenOutOfItsAddress) {
   EXPECT_EQ(ask("/runs/x/a b", options, request).status, 200);
 }
 
+TEST_F(SiteTest, RunsAreShownBesideEachOther) {
+  const std::string folder = add("x/a b");
+  add("b", "{\"event\": \"end\"}\n");
+  add("c");
+  const Response both = ask("/compare", {}, with_runs({"x/a b", "b", "x/a b"}));
+  EXPECT_EQ(both.status, 200);
+  EXPECT_THAT(*both.body, HasSubstr("<h1>x/a b, b</h1>"));
+  EXPECT_THAT(*both.body, HasSubstr("loss against step: x/a b from 7.5 to 6.25, b from"));
+  EXPECT_THAT(*both.body, HasSubstr("<nav><a href=\"./\">All runs</a></nav>"));
+  EXPECT_THAT(*both.body, HasSubstr("http-equiv=\"refresh\""));  // one of them goes on
+  Request again = with_runs({"x/a b", "b"});
+  const std::string tag = field(both, "ETag");
+  again.if_none_match = tag;
+  EXPECT_EQ(ask("/compare", {}, again).status, 304);
+  std::ofstream(path_join(folder, "training.jsonl"), std::ios::app) << step_line(2, "5.5");
+  EXPECT_THAT(*ask("/compare", {}, again).body, HasSubstr("x/a b from 7.5 to 5.5, b from"));
+  EXPECT_EQ(ask("/runs/b").status, 200);  // the same runs on a page of their own
+}
+
+TEST_F(SiteTest, OnlyRunsOfTheListAreShownBesideEachOther) {
+  const TemporaryDirectory outside;
+  const std::string elsewhere = write_run(outside, {.training = step_line(0, "1")});
+  add("a");
+  for (const std::vector<std::string>& runs : {std::vector<std::string>{"a", "none"},
+                                               {elsewhere},
+                                               {"../a"},
+                                               {"a/"},
+                                               {"a", ""},
+                                               {"a", std::string("a\0b", 3)}}) {
+    EXPECT_EQ(ask("/compare", {}, with_runs(runs)).status, 404);
+  }
+  const Response none = ask("/compare");
+  EXPECT_EQ(none.status, 400);
+  EXPECT_EQ(*none.body,
+            "this page shows from one to 8 runs beside each other, found 0; choose them at /\n");
+  std::vector<std::string> many;
+  for (int i = 0; i < 9; ++i) many.push_back(cat("r", i));
+  for (const std::string& run : many) add(run);
+  EXPECT_EQ(ask("/compare", {}, with_runs(many)).status, 400);
+  many.pop_back();
+  EXPECT_EQ(ask("/compare", {}, with_runs(many)).status, 200);
+}
+
+TEST_F(SiteTest, RunsThatWereAskedForStayWhenTheTokenLeavesTheAddress) {
+  add("x/a b");
+  add("c&d");
+  Request request = with_runs({"x/a b", "c&d"});
+  request.token = kToken;
+  const Response moved = ask("/compare", {.is_on_loopback = false, .token = kToken}, request);
+  EXPECT_EQ(field(moved, "Location"), "./compare?run=x/a%20b&run=c%26d");
+}
+
+TEST_F(SiteTest, TheListLetsRunsBeChosen) {
+  add("x/a \"b");
+  write_run(root_, {.name = "\xFF", .training = step_line(0, "4")});
+  const std::string list = *ask("/").body;
+  EXPECT_THAT(list, HasSubstr("<form action=\"compare\" method=\"get\">"));
+  EXPECT_THAT(list, HasSubstr("<input type=\"checkbox\" name=\"run\" value=\"x/a &quot;b\" "
+                              "aria-label=\"compare x/a &quot;b\">"));
+  // What a form cannot send cannot be chosen.
+  EXPECT_THAT(list, HasSubstr("<td class=\"choice\"></td><th scope=\"row\"><a href=\"runs/%ff\">"));
+}
+
+TEST_F(SiteTest, TheListTellsTheTimeLeftAndTheLatestAlert) {
+  write_run(root_, {.name = "a",
+                    .training = step_line(0, "2", "2026-08-01T00:00:00.000Z") +
+                                step_line(1, "2", "2026-08-01T00:00:30.000Z"),
+                    .events = "{\"event\": \"advice\", \"step\": 1, \"kind\": \"spike\", \"text\": "
+                              "\"a <spike>\"}\n",
+                    .description = "{\"format\": 2, \"version\": \"9.0\", \"max_steps\": 12}"});
+  const std::string list = *ask("/").body;
+  EXPECT_THAT(list, HasSubstr("<span class=\"what\">about 5 min left</span>"));
+  EXPECT_THAT(list, HasSubstr("! advice: step 1, kind spike, a &lt;spike&gt;</span>"));
+  EXPECT_THAT(list, HasSubstr("! written by automodel 9.0, a newer format: read as far as it is "
+                              "known</span>"));
+  const auto run = nlohmann::json::parse(*ask("/api/runs").body)["runs"][0];
+  EXPECT_EQ(run["seconds_left"], 300);
+  EXPECT_EQ(run["alert"]["event"], "advice");
+  EXPECT_TRUE(run["mfu"].is_null());
+}
+
 TEST_F(SiteTest, APageThatHasNotChangedIsNotSentAgain) {
   const std::string folder = add("a");
   const Response first = ask("/runs/a");
@@ -224,6 +312,9 @@ TEST_F(SiteTest, ManyMayAskAtOnce) {
   for (int i = 0; i < 3; ++i) add(cat("r", i));
   ask("/");
   std::atomic<int> num_shown{0};
+  const auto beside = [](int first, int second) {
+    return with_runs({cat("r", first % 3), cat("r", second % 3)});
+  };
   {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 8; ++i) {
@@ -231,6 +322,8 @@ TEST_F(SiteTest, ManyMayAskAtOnce) {
         for (int k = 0; k < 6; ++k) {
           num_shown += ask(cat("/runs/r", (i + k) % 3)).status == 200 ? 1 : 0;
           num_shown += ask("/metrics").status == 200 ? 1 : 0;
+          // In both orders: none waits for another that waits for it.
+          num_shown += ask("/compare", {}, beside(i, i + k)).status == 200 ? 1 : 0;
         }
       });
     }
@@ -238,13 +331,19 @@ TEST_F(SiteTest, ManyMayAskAtOnce) {
       std::ofstream(root_.file("r0/training.jsonl"), std::ios::app) << step_line(step, "1");
     }
   }
-  EXPECT_EQ(num_shown, 8 * 12);
+  EXPECT_EQ(num_shown, 8 * 18);
 }
 
 TEST_F(SiteTest, FewRunsStayOpen) {
   for (int i = 0; i < 20; ++i) add(cat("r", i));
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(ask(cat("/runs/r", i)).status, 200);
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(ask(cat("/runs/r", i)).status, 200);
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(ask(cat("/runs/r", i)).status, 200);
+      const Request request =
+          with_runs({cat("r", i), cat("r", (i + 7) % 20), cat("r", (i + 3) % 20)});
+      EXPECT_EQ(ask("/compare", {}, request).status, 200);
+    }
+  }
 }
 
 TEST_F(SiteTest, MetricsAreWhatPrometheusReads) {
@@ -266,6 +365,14 @@ TEST_F(SiteTest, MetricsAreWhatPrometheusReads) {
         "trainer_run_status{run=\"a\\\"\\\\b\",status=\"running\"} 0\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+TEST_F(SiteTest, TheUtilizationIsAMetricWhereItIsRecorded) {
+  write_run(root_, {.name = "a", .training = "{\"step\": 0, \"loss\": 1, \"mfu\": 31.5}\n"});
+  add("b");
+  const std::string text = *ask("/metrics").body;
+  EXPECT_THAT(text, HasSubstr("trainer_mfu_percent{run=\"a\"} 31.5\n"));
+  EXPECT_THAT(text, Not(HasSubstr("trainer_mfu_percent{run=\"b\"}")));
 }
 
 TEST_F(SiteTest, NoTwoRunsShareALabel) {

@@ -50,14 +50,13 @@ ClassTable module_classes();
 
 /// The class of a path such as "torch.optim.AdamW". Throws UserError, with a suggestion, for a path
 /// without a dot or one that is not in the table; UnsupportedError for a class that is not in this
-/// version.
-ImportedClass import_class_from_path(const std::string& path,
-                                     const ClassTable& table = module_classes());
+/// version. The table is always handed in: optimizers, losses and datasets are of rooms above this
+/// one. recipes::import_class_from_path, of a path alone, knows them all.
+ImportedClass import_class_from_path(const std::string& path, const ClassTable& table);
 
 /// The classes of several paths, in order; one that fails is left out with the warning "Could not
 /// import class from path ...".
 std::vector<ImportedClass> import_classes_from_paths(const std::vector<std::string>& paths,
-                                                     Reporter& reporter,
-                                                     const ClassTable& table = module_classes());
+                                                     Reporter& reporter, const ClassTable& table);
 
 }  // namespace automodel::distributed

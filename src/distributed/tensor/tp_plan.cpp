@@ -186,9 +186,12 @@ TpShardPlan get_parallel_plan(const TpModel& model, bool sequence_parallel,
                         ", or nothing for the model's own plan; plans in Python cannot be "
                         "imported here"));
   }
-  const StatedTpPlans stated = stated_tp_plans(model);
-  if (stated.of_instance.empty()) return base_tp_plan(sequence_parallel);
-  TpShardPlan plan = get_hf_tp_shard_plan(stated, model.architecture);
+  TpShardPlan plan;
+  try {
+    plan = get_hf_tp_shard_plan(model);
+  } catch (const UserError&) {  // as upstream: for a model that states none
+    return base_tp_plan(sequence_parallel);
+  }
   if (!sequence_parallel) return plan;
   for (const auto& [name, style] : translated(sequence_norms(model))) plan[name] = style;
   split_sequence(plan);

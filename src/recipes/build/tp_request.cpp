@@ -28,10 +28,24 @@ const Node& place_of_entry(const Recipe& recipe, const std::string& pattern) {
   return size != nullptr ? *size : *section;
 }
 
-/// True when every entry of a mapping is a style.
-bool check_styles(const Recipe& recipe, const distributed::TpPlanChoice& choice,
+/// True when there is a plan of the name.
+bool check_name(const Recipe& recipe, const std::string& name, Diagnostics& diagnostics) {
+  try {
+    distributed::get_parallel_plan({}, false, name);
+  } catch (const UserError& error) {
+    diagnostics.error(place_of_entry(recipe, "tp_plan"), error.what());
+    return false;
+  }
+  return true;
+}
+
+/// True when every entry of a mapping is a style, and a name a plan's, whatever the model.
+bool check_choice(const Recipe& recipe, const distributed::TpPlanChoice& choice,
                   Diagnostics& diagnostics) {
   bool is_right = true;
+  if (const auto* name = std::get_if<std::string>(&choice)) {
+    return check_name(recipe, *name, diagnostics);
+  }
   const auto* names = std::get_if<distributed::TpStyleNames>(&choice);
   if (names == nullptr) return true;
   for (const auto& [pattern, name] : *names) {
@@ -57,6 +71,20 @@ void check_flags(const Recipe& recipe, Diagnostics& diagnostics) {
   diagnostics.warning(place != nullptr ? *place : section,
                       "enable_async_tensor_parallel overlaps nothing here: collectives of tensor "
                       "parallelism are not run beside products");
+}
+
+/// Warns of what a recipe says of layers that are not split.
+void warn_of_idle_keys(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* section = recipe.root.find("distributed");
+  if (section == nullptr || recipe.distributed.strategy != Strategy::kFsdp2) return;
+  const Node* plan = section->find("tp_plan");
+  const Node* sequence = section->find("sequence_parallel");
+  if (plan != nullptr && !plan->is_null()) {
+    diagnostics.warning(*plan, "tp_plan has no effect while tp_size is 1");
+  }
+  if (sequence != nullptr && sequence->bool_value() == true) {
+    diagnostics.warning(*sequence, "sequence_parallel has no effect while tp_size is 1");
+  }
 }
 
 /// The recipe's model without memory; null when its configuration is not here or wrong.
@@ -116,20 +144,15 @@ mesh::MeshSizes mesh_of(const Recipe& recipe, int64_t world_size) {
 
 void check_tensor_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const TpRequest request = tp_request(recipe);
-  const bool is_used = request.size > 1 && recipe.distributed.strategy != Strategy::kDdp;
   check_flags(recipe, diagnostics);
-  if (!is_used) return;
-  if (!check_styles(recipe, request.plan, diagnostics)) return;
+  if (!check_choice(recipe, request.plan, diagnostics)) return;
+  if (request.size == 1) return warn_of_idle_keys(recipe, diagnostics);
+  if (recipe.distributed.strategy == Strategy::kDdp) return;
   const auto model = buildable_model(recipe);
   if (model == nullptr) return;  // other checks report it
   const TpModel what = tp_model(*model);
-  distributed::TpShardPlan plan;
-  try {
-    plan = distributed::get_parallel_plan(what, request.sequence_parallel, request.plan);
-  } catch (const UserError& error) {
-    diagnostics.error(place_of_entry(recipe, "tp_plan"), error.what());
-    return;
-  }
+  const distributed::TpShardPlan plan =
+      distributed::get_parallel_plan(what, request.sequence_parallel, request.plan);
   const auto layers = distributed::plan_layers(
       *model, what, plan,
       {.tp_size = static_cast<int>(request.size),

@@ -35,7 +35,8 @@ int check_recipe(const std::string& path, const std::vector<std::string>& overri
   const Recipe recipe =
       read_with_hub(document, HubFetch::kDescriptions, /*is_run=*/false, silent, diagnostics);
   const int64_t ranks = world_size.value_or(fitting_world_size(recipe));
-  check_run(recipe, {.world_size = ranks}, diagnostics);
+  check_run(recipe, {.world_size = ranks, .is_world_size_given = world_size.has_value()},
+            diagnostics);
   for (const std::string& warning : document.warnings) std::cout << warning << "\n";
   using config::Severity;
   for (const Severity severity :

@@ -86,18 +86,23 @@ void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
 
 /// Warns of flags that have an effect on layers of experts only.
 void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
+  const bool has_no_experts = models::num_routed_experts(recipe.model.hf_config) == 0;
   if (recipe.model.has_fake_balanced_gate) {
     const Node& place = place_of(recipe, "model", "backend");
     if (recipe.dllm) {
       diagnostics.unsupported(
           place, "fake_balanced_gate of DiffusionGemma's routers is not in this version");
-    } else if (models::num_routed_experts(recipe.model.hf_config) == 0) {
+    } else if (has_no_experts) {
       diagnostics.warning(place, "fake_balanced_gate has no effect: the model has no experts");
     }
   }
-  if (recipe.moe_metrics.enabled && recipe.dllm) {
-    diagnostics.unsupported(place_of(recipe, "moe_metrics", "enabled"),
+  if (!recipe.moe_metrics.enabled) return;
+  const Node& place = place_of(recipe, "moe_metrics", "enabled");
+  if (recipe.dllm) {
+    diagnostics.unsupported(place,
                             "moe_metrics of DiffusionGemma's experts are not in this version");
+  } else if (has_no_experts) {
+    diagnostics.warning(place, "moe_metrics have no effect: the model has no experts");
   }
 }
 
@@ -108,7 +113,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   const auto& setup = recipe.distributed;
   check_expert_parallel(recipe, diagnostics);
   check_expert_flags(recipe, diagnostics);
-  check_strategy(recipe, world_size, diagnostics);
+  check_strategy(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp) {
     check_megatron_fsdp(recipe, diagnostics);
   }
@@ -363,6 +368,25 @@ void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
                           "': mfu stays null; mfu.peak_tflops says one"));
 }
 
+/// LOWEST_VAL follows one of several validation sets, which must be there.
+void check_best_metric(const Recipe& recipe, Diagnostics& diagnostics) {
+  const std::vector<DatasetSection>& sets = recipe.validation_datasets;
+  const std::string& wanted = recipe.checkpoint.best_metric_key;
+  if (!recipe.checkpoint.enabled || sets.size() < 2) return;
+  std::vector<std::string> names;
+  for (const DatasetSection& set : sets) names.push_back(set.name);
+  if (std::find(names.begin(), names.end(), wanted) != names.end()) return;
+  const Node* key = recipe.root.find_path("checkpoint.best_metric_key");
+  const std::string text =
+      cat("best_metric_key '", wanted, "' names none of the validation sets, which are ",
+          join(names, ", "), ": LOWEST_VAL would follow none");
+  if (key != nullptr && !key->is_null()) {
+    diagnostics.error(*key, cat(text, did_you_mean(wanted, names)));
+  } else {
+    diagnostics.warning(place_of(recipe, "checkpoint", "best_metric_key"), text);
+  }
+}
+
 /// A run that saves nothing has nothing to go back to.
 void check_rollback(const Recipe& recipe, Diagnostics& diagnostics) {
   const bool can_roll_back = recipe.checkpoint.enabled || recipe.benchmark.has_value();
@@ -403,6 +427,7 @@ void check_teacher_mesh(const Recipe& recipe, const Recipe& teacher, int64_t num
     Recipe alone = teacher_recipe(recipe);
     alone.is_frozen = false;  // nobody else's experts are on its ranks
     check_distributed(alone, num_ranks, found);
+    check_one_rank(alone, num_ranks, found);  // its sizes are always stated
   } else {
     check_expert_parallel(teacher, found);
   }
@@ -451,10 +476,12 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   const RankShares shares = rank_shares(recipe, options.world_size);
   check_distributed(recipe, shares.student, diagnostics);
   check_precision(recipe, shares.student, diagnostics);
+  if (options.is_world_size_given) check_one_rank(recipe, shares.student, diagnostics);
   check_backend(recipe, diagnostics);
   check_mfu(recipe, diagnostics);
   check_paging(recipe, diagnostics);
   check_rollback(recipe, diagnostics);
+  check_best_metric(recipe, diagnostics);
   check_scheduler(recipe, shares.student, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);

@@ -10,6 +10,9 @@ namespace automodel::recipes {
 /// How much check_run() looks at.
 struct CheckOptions {
   int64_t world_size = 1;
+  /// Whether a person or a launcher said so. Otherwise a run may have other numbers of ranks, and
+  /// nothing is said of what these alone leave without effect.
+  bool is_world_size_given = true;
   bool loads_tokenizers = true;  ///< and reads weights and checkpoints; a run reads them anyway
   bool looks_at_data = true;     ///< dataset files; without it no tokenizers either
 };

@@ -3,9 +3,11 @@
 #include "distributed/strategies/nvfsdp.h"
 #include "distributed/strategies/nvfsdp_options.h"
 #include "models/catalog.h"
+#include "recipes/build/base_weights.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/check/place_of.h"
 #include "recipes/read/targets_distributed.h"
+#include "tensor/dtype.h"
 
 namespace automodel::recipes {
 
@@ -69,27 +71,79 @@ void check_megatron(const Recipe& recipe, Diagnostics& diagnostics) {
   check_unit_modules(recipe, diagnostics);
 }
 
-void check_offloading(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
-  const auto& sizes = recipe.distributed.sizes;
-  const int64_t others = sizes.tp_size.value_or(1) * sizes.pp_size.value_or(1);
-  const bool is_sharded = world_size > others || sizes.ep_size.value_or(1) > 1;
-  if (!recipe.distributed.fsdp2.offload_policy || is_sharded) return;
+void check_offloading(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (!recipe.distributed.fsdp2.offload_policy) return;
   diagnostics.warning(place_of(recipe, "distributed", "offload_policy"),
                       "offload_policy has no effect on one data-parallel rank: it holds "
                       "everything, nothing is sharded");
 }
 
+/// Warns at a key of what it does not do.
+void warn_of_one_rank(const Recipe& recipe, const std::string& key, const std::string& instead,
+                      Diagnostics& diagnostics) {
+  const Node* place = recipe.root.find_path(cat("distributed.", key));
+  if (place == nullptr || place->is_null()) return;
+  diagnostics.warning(*place, cat(key,
+                                  " has no effect on one data-parallel rank, where nothing is "
+                                  "sharded: ",
+                                  instead));
+}
+
+void check_policy_on_one_rank(const Recipe& recipe, at::ScalarType stored,
+                              Diagnostics& diagnostics) {
+  const auto& policy = recipe.distributed.fsdp2.mp_policy;
+  if (!policy) return;
+  const auto differs = [&](const std::optional<std::string>& name) {
+    const auto dtype = name ? tensor::parse_dtype(*name) : std::nullopt;
+    return dtype && *dtype != stored;
+  };
+  const std::string name = tensor::dtype_name(stored);
+  if (differs(policy->param_dtype)) {
+    warn_of_one_rank(recipe, "mp_policy.param_dtype",
+                     cat("parameters are used in ", name, ", as they are stored"), diagnostics);
+  }
+  // Without casts check_precision says it.
+  if (differs(policy->output_dtype) && policy->cast_forward_inputs && policy->param_dtype) {
+    warn_of_one_rank(recipe, "mp_policy.output_dtype", "logits are not cast", diagnostics);
+  }
+}
+
+void check_megatron_on_one_rank(const Recipe& recipe, at::ScalarType stored,
+                                Diagnostics& diagnostics) {
+  const auto& config = recipe.distributed.megatron_fsdp;
+  if (stored == at::kFloat) return;
+  const std::string name = tensor::dtype_name(stored);
+  if (config.preserve_fp32_weights) {
+    warn_of_one_rank(recipe, "preserve_fp32_weights",
+                     cat("weights are kept in ", name, ", as they are stored"), diagnostics);
+  }
+  if (config.grad_reduce_in_fp32) {
+    warn_of_one_rank(recipe, "grad_reduce_in_fp32",
+                     cat("gradients are kept in ", name, ", as the weights are"), diagnostics);
+  }
+}
+
 }  // namespace
 
-void check_strategy(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+void check_one_rank(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  const auto& sizes = recipe.distributed.sizes;
+  const int64_t others = sizes.tp_size.value_or(1) * sizes.pp_size.value_or(1);
+  const bool is_sharded = world_size > others || sizes.ep_size.value_or(1) > 1;
+  if (is_sharded) return;
+  const at::ScalarType stored = storage_dtype(recipe.model);
   switch (recipe.distributed.strategy) {
     case Strategy::kFsdp2:
-      return check_offloading(recipe, world_size, diagnostics);
+      check_offloading(recipe, diagnostics);
+      return check_policy_on_one_rank(recipe, stored, diagnostics);
     case Strategy::kMegatronFsdp:
-      return check_megatron(recipe, diagnostics);
+      return check_megatron_on_one_rank(recipe, stored, diagnostics);
     case Strategy::kDdp:
       return;
   }
+}
+
+void check_strategy(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (recipe.distributed.strategy == Strategy::kMegatronFsdp) check_megatron(recipe, diagnostics);
 }
 
 }  // namespace automodel::recipes

@@ -7,8 +7,12 @@
 
 namespace automodel::recipes {
 
-/// Finds what prevents the recipe's strategy from being set up on its model, and options that it
-/// would ignore silently: unit classes, initialisation, offloading (part of check_run).
-void check_strategy(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
+/// Finds what prevents the recipe's strategy from being set up on its model: unit classes,
+/// initialisation (part of check_run).
+void check_strategy(const Recipe& recipe, config::Diagnostics& diagnostics);
+
+/// Warns of options of the strategy that act on several data-parallel ranks and do nothing on one,
+/// where nothing is sharded: offloading, and dtypes that are not those of the stored weights.
+void check_one_rank(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -20,23 +20,11 @@ void check(const Node& section, Diagnostics& diagnostics) {
   config::bind<T>(section, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
 }
 
-/// Checks the section's keys, and its `_target_` against upstream's names for it.
-template <typename T>
-void check_target(const Node& section, std::string kind, std::vector<std::string> names,
-                  Diagnostics& diagnostics) {
-  check<T>(section, diagnostics);
-  if (!config::has_target(section)) return;
-  config::TargetNames known(std::move(kind));
-  known.add({.name = names.front(), .aliases = {names.begin() + 1, names.end()}});
-  const auto target = config::split_target(section, diagnostics);
-  if (target) known.resolve(*target, diagnostics);
-}
-
 void check_rng(const Node& section, Diagnostics& diagnostics) {
-  const std::string module = "nemo_automodel.components.training.";
-  check_target<RngSection>(section, "random number generator",
-                           {module + "rng.StatefulRNG", module + "StatefulRNG", "StatefulRNG"},
-                           diagnostics);
+  check<RngSection>(section, diagnostics);
+  if (!config::has_target(section)) return;
+  const auto target = config::split_target(section, diagnostics);
+  if (target) rng_targets().resolve(*target, diagnostics);
 }
 
 void check_compile(const Node& section, Diagnostics& diagnostics) {
@@ -128,6 +116,14 @@ bool is_off(const Node& section, const Inactive& inactive) {
 }
 
 }  // namespace
+
+config::TargetNames rng_targets() {
+  const std::string module = "nemo_automodel.components.training.";
+  config::TargetNames names("random number generator");
+  names.add(
+      {.name = module + "rng.StatefulRNG", .aliases = {module + "StatefulRNG", "StatefulRNG"}});
+  return names;
+}
 
 std::vector<std::string> inactive_section_names() {
   std::vector<std::string> names;

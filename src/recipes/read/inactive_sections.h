@@ -8,6 +8,7 @@
 
 #include "config/diagnostic.h"
 #include "config/node.h"
+#include "config/registry.h"
 #include "core/field.h"
 
 namespace automodel::recipes {
@@ -184,6 +185,9 @@ struct CometSection {
 /// Reads a section that has no effect: adds findings about its keys, and a warning or the reason
 /// why it is refused. Returns false when the section is none of these.
 bool check_inactive_section(const config::Node& section, config::Diagnostics& diagnostics);
+
+/// The names of `rng._target_`.
+config::TargetNames rng_targets();
 
 /// The names of these sections.
 std::vector<std::string> inactive_section_names();

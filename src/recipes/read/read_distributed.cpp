@@ -142,6 +142,37 @@ std::vector<std::string> take_scope(Node& section, Diagnostics& diagnostics) {
   return values;
 }
 
+/// Warns of a scope that a recipe chooses for what it does not do.
+template <typename Config>
+void warn_of_idle_scope(const Config& config, const Node& section, Diagnostics& diagnostics) {
+  const Node* scope = section.find("activation_checkpointing_scope");
+  const bool is_off =
+      config.activation_checkpointing == distributed::ActivationCheckpointingMode::kOff;
+  const bool is_default = config.activation_checkpointing_scope == std::vector<std::string>{"all"};
+  if (scope == nullptr || !is_off || is_default) return;
+  diagnostics.warning(*scope,
+                      "activation_checkpointing_scope has no effect while activation_checkpointing "
+                      "is off");
+}
+
+/// Warns of depths that a recipe chooses without the switch that they need. A default or 0 says
+/// nothing else than the switch.
+void warn_of_idle_depths(const distributed::FSDP2Config& config, const Node& section,
+                         Diagnostics& diagnostics) {
+  if (config.enable_fsdp2_prefetch) return;
+  const distributed::FSDP2Config defaults;
+  const std::tuple<const char*, int64_t, int64_t> depths[] = {
+      {"fsdp2_forward_prefetch_depth", config.fsdp2_forward_prefetch_depth,
+       defaults.fsdp2_forward_prefetch_depth},
+      {"fsdp2_backward_prefetch_depth", config.fsdp2_backward_prefetch_depth,
+       defaults.fsdp2_backward_prefetch_depth}};
+  for (const auto& [key, depth, usual] : depths) {
+    const Node* place = section.find(key);
+    if (place == nullptr || depth == 0 || depth == usual) continue;
+    diagnostics.warning(*place, cat(key, " has no effect while enable_fsdp2_prefetch is false"));
+  }
+}
+
 /// Finishes a section's options. What that finds is reported at the keys it names; an error that it
 /// throws, at `key`.
 template <typename Config, typename... Arguments>
@@ -239,6 +270,8 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
       setup.fsdp2.tp_plan_name = tp_plan_name;
       setup.fsdp2.activation_checkpointing_scope = std::move(scope);
       finish(setup.fsdp2, node, "activation_checkpointing_scope", diagnostics);
+      warn_of_idle_scope(setup.fsdp2, node, diagnostics);
+      warn_of_idle_depths(setup.fsdp2, node, diagnostics);
       check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
       check_autocast(setup.fsdp2.autocast_dtype, rest, diagnostics);
       break;
@@ -260,6 +293,7 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
           {.legacy_keys = {{"sequence_parallel", "ddp has no tensor parallelism"}}});
       setup.ddp.activation_checkpointing_scope = std::move(scope);
       finish(setup.ddp, node, "activation_checkpointing_scope", diagnostics);
+      warn_of_idle_scope(setup.ddp, node, diagnostics);
       check_autocast(setup.ddp.autocast_dtype, rest, diagnostics);
       break;
     }

@@ -152,14 +152,6 @@ bool contains(const std::vector<std::string>& values, const std::string& value) 
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-config::TargetNames backend_targets() {
-  config::TargetNames names("backend configuration");
-  names.add({.name = "nemo_automodel.components.models.common.BackendConfig",
-             .aliases = {"nemo_automodel.components.models.common.utils.BackendConfig",
-                         "nemo_automodel.components.moe.utils.BackendConfig", "BackendConfig"}});
-  return names;
-}
-
 /// Warns once of all keys that choose among implementations.
 void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
   const std::vector<std::string> read = {
@@ -198,9 +190,15 @@ void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics
     diagnostics.unsupported(*backend.find("fake_gate_noise"),
                             "noise on a balanced gate is not in this version");
   }
-  if (section.benchmark_static_routing && !plan.has_fake_balanced_gate) {
-    diagnostics.error(*backend.find("benchmark_static_routing"),
-                      "benchmark_static_routing needs fake_balanced_gate: true");
+  if (section.benchmark_static_routing) {
+    const Node& place = *backend.find("benchmark_static_routing");
+    if (plan.has_fake_balanced_gate) {
+      diagnostics.warning_at_key(place,
+                                 "no effect here: benchmark_static_routing; the routes of a "
+                                 "balanced gate depend on positions only");
+    } else {
+      diagnostics.error(place, "benchmark_static_routing needs fake_balanced_gate: true");
+    }
   }
   if (section.gate_precision) {
     const auto dtype = tensor::parse_dtype(*section.gate_precision);
@@ -509,6 +507,14 @@ void read_dtype(const Node& node, ModelPlan& plan, Diagnostics& diagnostics) {
 }
 
 }  // namespace
+
+config::TargetNames backend_targets() {
+  config::TargetNames names("backend configuration");
+  names.add({.name = "nemo_automodel.components.models.common.BackendConfig",
+             .aliases = {"nemo_automodel.components.models.common.utils.BackendConfig",
+                         "nemo_automodel.components.moe.utils.BackendConfig", "BackendConfig"}});
+  return names;
+}
 
 ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
   ModelPlan plan;

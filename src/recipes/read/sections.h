@@ -58,9 +58,10 @@ struct ClipSection {
                       field("backend", &S::backend, "triton or te")
                           .without_effect("the norm is one float64 pass here"),
                       field("on_spike", &S::on_spike,
-                            "what a step does whose norm is far above the usual ones: continue, "
-                            "skip its update, or rollback to the newest checkpoint, leaving out "
-                            "the data since then"),
+                            "what a step does whose norm is far above the usual ones, or (skip and "
+                            "rollback) whose loss or norm is not finite: continue, skip its "
+                            "update, or rollback to the newest checkpoint, leaving out the data "
+                            "since then"),
                       field("spike_multiple", &S::spike_multiple,
                             "on_spike: skip and rollback act on norms above so many times the "
                             "median of the last 64 steps")

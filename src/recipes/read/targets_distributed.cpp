@@ -2,6 +2,8 @@
 
 #include "config/schema.h"
 #include "recipes/read/dataset_plan.h"
+#include "recipes/read/inactive_sections.h"
+#include "recipes/read/read_model.h"
 #include "recipes/read/targets_optimizer.h"
 
 namespace automodel::recipes {
@@ -33,8 +35,7 @@ std::vector<std::string> policy_aliases(const char* name) {
 }
 
 /// Adds the names of a registry to a table.
-template <typename Maker>
-void add(const config::TargetRegistry<Maker>& registry, distributed::ClassTable& table) {
+void add(const config::TargetNames& registry, distributed::ClassTable& table) {
   for (const config::TargetInfo& info : registry.infos()) {
     const std::string name = info.name.substr(info.name.rfind('.') + 1);
     table.add({info.name, name, registry.kind(), info.unsupported_reason}, info.aliases);
@@ -156,7 +157,19 @@ distributed::ClassTable recipe_classes() {
   add(moe_targets(), table);
   add(lr_scheduler_targets(), table);
   add(peft_targets(), table);
+  add(kd_loss_targets(), table);
+  add(backend_targets(), table);
+  add(rng_targets(), table);
   return table;
+}
+
+distributed::ImportedClass import_class_from_path(const std::string& path) {
+  return distributed::import_class_from_path(path, recipe_classes());
+}
+
+std::vector<distributed::ImportedClass> import_classes_from_paths(
+    const std::vector<std::string>& paths, Reporter& reporter) {
+  return distributed::import_classes_from_paths(paths, reporter, recipe_classes());
 }
 
 }  // namespace automodel::recipes

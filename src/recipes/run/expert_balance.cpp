@@ -3,7 +3,11 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
 
+#include "comm/sums.h"
 #include "moe/load_metrics.h"
 #include "recipes/build/tp_request.h"
 
@@ -54,6 +58,7 @@ ExpertBalance::ExpertBalance(const Parts& parts, BalanceRanks ranks) : ranks_(st
     const auto routers = moe::routers_of(*part, part->key_map());
     routers_.insert(routers_.end(), routers.begin(), routers.end());
   }
+  has_experts_ = comm::max_over(ranks_.stages, {routers_.empty() ? 0 : 1})[0] > 0;
   if (ranks_.context.size() == 1 && ranks_.sequence.size() == 1) return;
   for (const moe::LayerRouter& layer : routers_) {
     layer.router->set_sum_over_sequence([ranks = ranks_](at::Tensor values) {
@@ -88,10 +93,46 @@ void ExpertBalance::end_step(distributed::Engine& engine) {
   };
   if (routers_.empty()) return;
   loads_ = moe::take_loads(routers_, sum);
+  add_to_gather();
   if (keeps_corrections_) return;
   if (moe::update_correction_biases(routers_, loads_, engine.parameters())) {
     engine.parameters_changed();
   }
+}
+
+void ExpertBalance::add_to_gather() {
+  ++steps_since_gather_;
+  if (since_gather_.empty()) {
+    for (const moe::LayerLoad& load : loads_) {
+      since_gather_.push_back({load.layer, load.load.to(at::kDouble), load.aux_loss});
+    }
+    return;
+  }
+  for (size_t i = 0; i < loads_.size(); ++i) since_gather_[i].load += loads_[i].load;
+}
+
+ExpertBalance::GatheredLoad ExpertBalance::gather() {
+  std::vector<moe::LayerLoad> sums = std::exchange(since_gather_, {});
+  for (moe::LayerLoad& sum : sums) sum.load = sum.load.to(at::kFloat);
+  GatheredLoad gathered{std::move(sums), std::exchange(steps_since_gather_, 0)};
+  if (!has_all_layers()) gathered.layers = of_all_stages(gathered.layers, ranks_.stages);
+  return gathered;
+}
+
+Json expert_load(const std::vector<moe::LayerLoad>& loads) {
+  Json layers = Json::array();
+  for (const moe::LayerLoad& load : loads) {
+    const float* const tokens = load.load.const_data_ptr<float>();
+    const double sum = std::max(std::accumulate(tokens, tokens + load.load.numel(), 0.0), 1.0);
+    Json shares = Json::array();
+    for (int64_t expert = 0; expert < load.load.numel(); ++expert) {
+      shares.push_back(std::round(1e5 * tokens[expert] / sum) / 1e5);
+    }
+    layers.push_back(Json::Object{{"layer", number_of(load)}, {"shares", std::move(shares)}});
+  }
+  Json fields = Json::object();
+  fields["layers"] = std::move(layers);
+  return fields;
 }
 
 void ExpertBalance::describe(const MoeMetricsSection& section, int64_t step, Json& record) const {

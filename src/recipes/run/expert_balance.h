@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "comm/process_group.h"
+#include "core/json.h"
 #include "distributed/engine/engine.h"
 #include "distributed/groups/device_mesh.h"
 #include "models/causal_lm.h"
@@ -45,21 +47,42 @@ class ExpertBalance final {
   /// The last step's load of this rank's layers with experts.
   const std::vector<moe::LayerLoad>& loads() const { return loads_; }
 
+  /// The load of the layers of all stages, summed over steps.
+  struct GatheredLoad {
+    std::vector<moe::LayerLoad> layers;
+    int64_t num_steps = 0;
+  };
+  /// The load since the last call, by one small collective of the stages. All ranks call it.
+  GatheredLoad gather();
+
+  /// Whether the model has experts, here or in another stage.
+  bool has_experts() const { return has_experts_; }
+  /// Whether loads() are of the whole model.
+  bool has_all_layers() const { return ranks_.stages.size() == 1; }
+
   /// Adds the last step's load to its record as the section asks. All ranks call it.
   void describe(const MoeMetricsSection& section, int64_t step, Json& record) const;
 
  private:
   void set_aux_loss_scale(double scale);
+  void add_to_gather();
 
   std::vector<moe::LayerRouter> routers_;
   BalanceRanks ranks_;
   double scale_ = 0;
   bool keeps_corrections_ = false;
   std::vector<moe::LayerLoad> loads_;
+  bool has_experts_ = false;
+  std::vector<moe::LayerLoad> since_gather_;
+  int64_t steps_since_gather_ = 0;
 };
 
+/// What an event `expert_load` says: {"layers": [{"layer", "shares": a fraction of the tokens for
+/// each expert}]}, to 1e-5.
+Json expert_load(const std::vector<moe::LayerLoad>& loads);
+
 /// Makes the ExpertBalance of a recipe's model on a mesh; `parts` are this rank's stages and
-/// outlive it.
+/// outlive it. All ranks call it.
 ExpertBalance build_expert_balance(const Recipe& recipe, const distributed::DeviceMesh& mesh,
                                    const ExpertBalance::Parts& parts);
 

@@ -23,6 +23,8 @@ class StepMeter final {
   /// Restarts the time of the next record, so that validation and saving do not count in it.
   void restart();
 
+  uint64_t peak_bytes() const { return peak_bytes_(); }
+
   /// A training record with upstream's keys; `flops`: operations of the whole step on all ranks.
   Json record(const training::StepResult& result, int64_t step, int64_t epoch, double flops);
 

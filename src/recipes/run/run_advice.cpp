@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <numeric>
 
@@ -41,25 +42,45 @@ int64_t num_checkpoints_beside(const std::string& checkpoint) {
   return count;
 }
 
-std::vector<loggers::ExpertFacts> facts_of(const std::vector<moe::LayerLoad>& loads) {
+/// What a checkpoint's folder takes of its disk, and what is left there; nullopt where that cannot
+/// be found out.
+std::optional<loggers::DiskFacts> look_at_disk(const std::string& folder, int64_t step,
+                                               const SavePlan& plan) {
+  struct statvfs disk {};
+  const std::optional<int64_t> bytes = bytes_below(folder);
+  const int64_t num_to_come = num_saves_to_come(plan, step, num_checkpoints_beside(folder));
+  if (!bytes || ::statvfs(folder.c_str(), &disk) != 0) return std::nullopt;
+  const auto free_bytes =
+      static_cast<int64_t>(uint64_t{disk.f_bavail} * static_cast<uint64_t>(disk.f_frsize));
+  return loggers::DiskFacts{parent_path(folder), free_bytes, *bytes, num_to_come};
+}
+
+std::vector<loggers::ExpertFacts> facts_of(const std::vector<moe::LayerLoad>& loads,
+                                           int64_t num_steps) {
   std::vector<loggers::ExpertFacts> facts;
   for (const moe::LayerLoad& load : loads) {
     const at::Tensor counts = load.load.contiguous();
     const float* first = counts.const_data_ptr<float>();
-    facts.push_back({load.layer, {first, first + counts.numel()}});
+    facts.push_back({load.layer, {first, first + counts.numel()}, num_steps});
   }
   return facts;
 }
 
 }  // namespace
 
-void RunAdvice::after_step(const loggers::StepFacts& facts,
-                           const std::vector<moe::LayerLoad>& loads) {
+void RunAdvice::after_step(const loggers::StepFacts& facts) {
   if (!is_watching_) return;
+  const bool is_known =
+      disk_.valid() && disk_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  if (is_known) tell_of_disk();
   for (const loggers::Advice& advice : adviser_.after_step(facts)) say(advice, facts.step);
-  for (const loggers::Advice& advice : adviser_.after_routing(facts.step, facts_of(loads))) {
-    say(advice, facts.step);
-  }
+}
+
+void RunAdvice::after_routing(int64_t step, const std::vector<moe::LayerLoad>& loads,
+                              int64_t num_steps) {
+  if (!is_watching_) return;
+  const auto facts = facts_of(loads, num_steps);
+  for (const loggers::Advice& advice : adviser_.after_routing(step, facts)) say(advice, step);
 }
 
 void RunAdvice::after_times(const loggers::RankTimes& times) {
@@ -69,14 +90,20 @@ void RunAdvice::after_times(const loggers::RankTimes& times) {
 
 void RunAdvice::after_save(const std::string& folder, int64_t step, const SavePlan& plan) {
   if (!is_watching_) return;
-  struct statvfs disk {};
-  const std::optional<int64_t> bytes = bytes_below(folder);
-  const int64_t num_to_come = num_saves_to_come(plan, step, num_checkpoints_beside(folder));
-  if (!bytes || ::statvfs(folder.c_str(), &disk) != 0) return;
-  const auto free_bytes =
-      static_cast<int64_t>(uint64_t{disk.f_bavail} * static_cast<uint64_t>(disk.f_frsize));
-  const auto advice = adviser_.after_save({parent_path(folder), free_bytes, *bytes, num_to_come});
-  if (advice) say(*advice, step);
+  finish();
+  saved_step_ = step;
+  disk_ = std::async(std::launch::async,
+                     [folder, step, plan] { return look_at_disk(folder, step, plan); });
+}
+
+void RunAdvice::finish() {
+  if (disk_.valid()) tell_of_disk();
+}
+
+void RunAdvice::tell_of_disk() {
+  const std::optional<loggers::DiskFacts> facts = disk_.get();
+  const auto advice = facts ? adviser_.after_save(*facts) : std::nullopt;
+  if (advice) say(*advice, saved_step_);
 }
 
 void RunAdvice::say(const loggers::Advice& advice, int64_t step) {

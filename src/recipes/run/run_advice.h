@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,22 +33,32 @@ class RunAdvice final {
   RunAdvice(Reporter& console, loggers::RunEvents& events, bool is_watching)
       : console_(console), events_(events), is_watching_(is_watching) {}
 
-  /// How a step went, with the loads of this rank's layers with experts.
-  void after_step(const loggers::StepFacts& facts, const std::vector<moe::LayerLoad>& loads);
+  /// How a step went.
+  void after_step(const loggers::StepFacts& facts);
+
+  /// The loads of layers with experts over some steps, up to `step`.
+  void after_routing(int64_t step, const std::vector<moe::LayerLoad>& loads, int64_t num_steps);
 
   /// How long each rank worked on a step by itself.
   void after_times(const loggers::RankTimes& times);
 
-  /// A checkpoint's folder that was written at `step`.
+  /// A checkpoint's folder that was written at `step`. It is looked through on a thread; what comes
+  /// of that is told by the next call that finds it done.
   void after_save(const std::string& folder, int64_t step, const SavePlan& plan);
+
+  /// Waits for what is under way, and tells it. Called at the end of a run.
+  void finish();
 
  private:
   void say(const loggers::Advice& advice, int64_t step);
+  void tell_of_disk();
 
   Reporter& console_;
   loggers::RunEvents& events_;
   bool is_watching_;
   loggers::Adviser adviser_;
+  int64_t saved_step_ = 0;
+  std::future<std::optional<loggers::DiskFacts>> disk_;
 };
 
 }  // namespace automodel::recipes

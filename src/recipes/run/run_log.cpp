@@ -1,7 +1,10 @@
 #include "recipes/run/run_log.h"
 
+#include <utility>
+
 #include "core/error.h"
-#include "loggers/run_events.h"
+#include "core/file.h"
+#include "recipes/run/record_cut.h"
 
 namespace automodel::recipes {
 
@@ -10,21 +13,6 @@ namespace {
 /// Renames an earlier run's records, so that a fresh run does not append to them.
 void set_aside(const std::string& path) {
   if (path_exists(path) && file_size(path) > 0) rename_path(path, path + ".old");
-}
-
-/// Keeps the records of a JSONL file whose step is below `first_step`; drops a torn last line too.
-void drop_records_from(const std::string& path, int64_t first_step) {
-  if (!path_exists(path)) return;
-  std::string kept;
-  for (const std::string& line : split(read_file(path), '\n')) {
-    if (line.empty()) continue;
-    try {
-      if (Json::parse(line, path).get("step", first_step) < first_step) kept += line + "\n";
-    } catch (const InputError&) {
-      continue;  // torn: the run was killed while writing it
-    }
-  }
-  write_file_atomic(path, kept);
 }
 
 /// The records of training and of each validation set that a run has left.
@@ -50,42 +38,61 @@ void remove_leftovers(const std::string& folder) {
 
 }  // namespace
 
-RunLog::RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& reporter,
-               int64_t first_step, bool is_resumed)
+RunLog::RunLog(const RunLogOptions& options, Reporter& reporter, loggers::RunEvents& events)
     : reporter_(reporter),
-      folder_(recipe.checkpoint.checkpoint_dir),
-      is_writing_(group.rank() == 0) {
+      events_(events),
+      folder_(options.folder),
+      is_writing_(options.is_writing) {
   if (!is_writing_) return;
   create_directories(folder_);
   remove_leftovers(folder_);
   for (const std::string& name : logs_in(folder_)) {
     const std::string path = path_join(folder_, name);
-    if (is_resumed) {
-      drop_records_from(path, first_step);
+    if (options.is_resumed) {
+      drop_records_from(path, options.first_step);
     } else {
       set_aside(path);
     }
   }
-  writer("training.jsonl");
+  file("training.jsonl").lines.open();
 }
 
-LineWriter& RunLog::writer(const std::string& file) {
-  auto& writer = writers_[file];
-  if (writer == nullptr) writer = std::make_unique<LineWriter>(path_join(folder_, file));
-  return *writer;
+RunLog::File& RunLog::file(const std::string& name) {
+  return files_.try_emplace(name, File{loggers::LogFile(path_join(folder_, name))}).first->second;
+}
+
+void RunLog::write(const std::string& name, const Json& record) {
+  File& to = file(name);
+  const loggers::LogFile::Outcome outcome = to.lines.append(record.dump());
+  if (!outcome.problem.empty()) {
+    if (!std::exchange(to.has_warned, true)) {
+      reporter_.warning(cat("records of the run are lost: ", outcome.problem));
+    }
+  } else if (outcome.num_lost > 0) {
+    reporter_.info(cat(to.lines.path(), " is written again; it lacks ", outcome.num_lost,
+                       outcome.num_lost == 1 ? " record" : " records"));
+    events_.add(loggers::kLostRecords, loggers::lost_records(to.lines, outcome.num_lost));
+  }
 }
 
 void RunLog::train(const Json& record) {
   if (!is_writing_) return;
-  writer("training.jsonl").append(record.dump());
+  write("training.jsonl", record);
   reporter_.info(train_line(record));
 }
 
 void RunLog::validation(const std::string& set, const Json& record) {
   if (!is_writing_) return;
-  writer(set == "default" ? "validation.jsonl" : cat("validation_", set, ".jsonl"))
-      .append(record.dump());
+  write(set == "default" ? "validation.jsonl" : cat("validation_", set, ".jsonl"), record);
   reporter_.info(validation_line(set, record));
+}
+
+void RunLog::end() {
+  for (const auto& [name, file] : files_) {
+    const int64_t num_lost = file.lines.num_lost();
+    if (num_lost == 0) continue;
+    events_.add(loggers::kLostRecords, loggers::lost_records(file.lines, num_lost));
+  }
 }
 
 std::string train_line(const Json& record) {

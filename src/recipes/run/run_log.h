@@ -1,37 +1,54 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 
-#include "comm/process_group.h"
-#include "core/file.h"
 #include "core/json.h"
 #include "core/reporter.h"
-#include "recipes/read/recipe.h"
+#include "loggers/log_file.h"
+#include "loggers/run_events.h"
 
 namespace automodel::recipes {
 
+struct RunLogOptions {
+  std::string folder;       ///< checkpoint_dir, locked by the caller
+  bool is_writing = false;  ///< rank 0
+  int64_t first_step = 0;
+  bool is_resumed = false;
+};
+
 /// Writes a run's records: a line of JSON each in checkpoint_dir, and a line on the console. Only
-/// rank 0 writes. Every record reaches the kernel before the call returns.
+/// rank 0 writes. Every record reaches the kernel before the call returns. One that cannot be
+/// written, as on a full disk, is lost: the reporter hears so once for each file, the events when
+/// the file is written again.
 class RunLog final {
  public:
   /// A run that continues from a checkpoint drops the records from `first_step` on, since it
   /// repeats these steps. A fresh run begins new files and renames those of an earlier run to
-  /// NAME.old. The caller has locked the folder. Throws InputError.
-  RunLog(const Recipe& recipe, const comm::ProcessGroup& group, Reporter& reporter,
-         int64_t first_step, bool is_resumed);
+  /// NAME.old. `reporter` and `events` outlive this object. Throws InputError.
+  RunLog(const RunLogOptions& options, Reporter& reporter, loggers::RunEvents& events);
 
   void train(const Json& record);
   void validation(const std::string& set, const Json& record);
 
+  /// Records which files have lost their last lines. Called at the end of a run.
+  void end();
+
  private:
-  LineWriter& writer(const std::string& file);
+  struct File {
+    loggers::LogFile lines;
+    bool has_warned = false;
+  };
+
+  File& file(const std::string& name);
+  void write(const std::string& name, const Json& record);
 
   Reporter& reporter_;
+  loggers::RunEvents& events_;
   std::string folder_;
   bool is_writing_;
-  std::map<std::string, std::unique_ptr<LineWriter>> writers_;
+  std::map<std::string, File> files_;
 };
 
 /// The console lines of records, in upstream's format.

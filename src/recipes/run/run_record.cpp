@@ -3,13 +3,18 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "config/origins.h"
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "launcher/control_group.h"
 #include "launcher/local_ranks.h"
+#include "loggers/run_events.h"
 
 namespace automodel::recipes {
 
@@ -30,6 +35,13 @@ std::string cpu_name() {
   return "";
 }
 
+/// Memory that this process may use: the machine's, or less where its control group has a limit.
+int64_t usable_memory() {
+  const int64_t all = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
+  const auto limit = launcher::memory_limit({});
+  return limit ? std::min(all, static_cast<int64_t>(*limit)) : all;
+}
+
 Json machine_of_this_process() {
   utsname system{};
   ::uname(&system);
@@ -38,9 +50,28 @@ Json machine_of_this_process() {
   machine["system"] = cat(system.sysname, " ", system.release, " ", system.machine);
   machine["cpu"] = cpu_name();
   machine["cores"] = launcher::num_usable_cores();
-  machine["memory_bytes"] =
-      static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
+  machine["memory_bytes"] = usable_memory();
   return machine;
+}
+
+/// The CUDA devices that this process may use.
+Json devices_of(const tensor::CudaRuntime& cuda) {
+  Json devices = Json::array();
+  for (int device = 0; device < cuda.device_count(); ++device) {
+    Json facts = Json::object();
+    facts["name"] = cuda.device_name(device);
+    facts["memory_bytes"] = cuda.total_bytes(device);
+    devices.push_back(std::move(facts));
+  }
+  return devices;
+}
+
+/// The number N of run.N.json; nullopt of other names.
+std::optional<int64_t> number_of_record(std::string_view name) {
+  constexpr std::string_view kBegin = "run.", kEnd = ".json";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;
+  if (name.size() <= kBegin.size() + kEnd.size()) return std::nullopt;
+  return parse_int(name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size()));
 }
 
 Json texts(const std::vector<std::string>& all) {
@@ -75,6 +106,7 @@ Json data_facts(const RecordedParts& parts) {
   facts["global_batch_size"] = parts.recipe.step_scheduler.global_batch_size;
   facts["local_batch_size"] = parts.recipe.step_scheduler.local_batch_size;
   facts["is_packed"] = parts.recipe.packing.has_value();
+  facts["prepared"] = parts.training.facts();
   Json validation = Json::object();
   for (const ValidationSet& set : parts.validation.sets()) {
     if (const auto size = set.stream->size()) validation[set.name] = *size;
@@ -109,6 +141,64 @@ void add_session(const RecordedParts& parts, Json& record) {
   record["max_steps"] = parts.scheduler.max_steps();
   if (const auto length = parts.scheduler.epoch_length()) record["steps_per_epoch"] = *length;
   record["data"] = data_facts(parts);
+  if (parts.cuda != nullptr) record["machine"]["devices"] = devices_of(*parts.cuda);
+}
+
+Json facts_of_start(const Json& record) {
+  Json facts = Json::object();
+  for (const char* key : {"id", "version", "command"}) facts[key] = record.at(key);
+  return facts;
+}
+
+Json changed_values(const Json& earlier, const Json& record) {
+  const Json none = Json::object();
+  const Json* const before = earlier.find("values");
+  const Json& from = before != nullptr && before->is_object() ? *before : none;
+  const Json& to = record.at("values");
+  const auto value_of = [](const Json* entry) {
+    const Json* const value = entry == nullptr ? nullptr : entry->find("value");
+    return value == nullptr ? Json() : *value;
+  };
+  Json changed = Json::array();
+  const auto compare = [&](const std::string& key) {
+    Json old = value_of(from.find(key)), now = value_of(to.find(key));
+    if (old == now) return;
+    changed.push_back(Json::Object{{"key", key}, {"from", std::move(old)}, {"to", std::move(now)}});
+  };
+  for (const auto& [key, entry] : to.as_object()) compare(key);
+  for (const auto& [key, entry] : from.as_object()) {
+    if (!to.contains(key)) compare(key);
+  }
+  return changed;
+}
+
+std::optional<Json> keep_earlier_record(const std::string& folder, Reporter& reporter) {
+  const std::string path = path_join(folder, loggers::kRunFile);
+  if (!path_exists(path)) return std::nullopt;
+  try {
+    Json earlier = Json::parse_file(path);
+    int64_t number = 0;
+    for (const std::string& name : list_directory(folder)) {
+      number = std::max(number, number_of_record(name).value_or(0));
+    }
+    rename_path(path, path_join(folder, cat("run.", number + 1, ".json")));
+    return earlier;
+  } catch (const InputError& error) {
+    reporter.warning(cat("the earlier run's description is not kept: ", error.what()));
+    return std::nullopt;
+  }
+}
+
+void set_earlier_records_aside(const std::string& folder, Reporter& reporter) {
+  try {
+    for (const std::string& name : list_directory(folder)) {
+      if (!number_of_record(name)) continue;
+      const std::string path = path_join(folder, name);
+      rename_path(path, path + ".old");
+    }
+  } catch (const InputError& error) {
+    reporter.warning(cat("earlier runs' descriptions are not set aside: ", error.what()));
+  }
 }
 
 }  // namespace automodel::recipes

@@ -1,17 +1,20 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/diagnostic.h"
 #include "config/load.h"
 #include "core/json.h"
+#include "core/reporter.h"
 #include "datasets/dataset.h"
 #include "distributed/groups/device_mesh.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/run_recipe.h"
 #include "recipes/run/session_model.h"
 #include "recipes/run/validation.h"
+#include "tensor/cuda_runtime.h"
 #include "training/step_scheduler.h"
 
 namespace automodel::recipes {
@@ -31,9 +34,26 @@ struct RecordedParts {
   const distributed::DeviceMesh& mesh;
   int world_size = 1;
   std::string device;
+  const tensor::CudaRuntime* cuda = nullptr;  ///< where the rank has a CUDA device
 };
 
 /// Adds what is known once a session is made: ranks, mesh, model, optimizer, steps and data.
 void add_session(const RecordedParts& parts, Json& record);
+
+/// What an event `start` tells of a run with this record: its id, version and command.
+Json facts_of_start(const Json& record);
+
+/// The values that are others than in an earlier record: [{"key", "from", "to"}], null where the
+/// key was or is not there.
+Json changed_values(const Json& earlier, const Json& record);
+
+/// Keeps the run.json that lies in FOLDER as run.N.json, N being the first number that is free
+/// behind all others, and returns it; nullopt where there is none that can be read. What keeps it
+/// from being renamed is a warning.
+std::optional<Json> keep_earlier_record(const std::string& folder, Reporter& reporter);
+
+/// Renames the records that keep_earlier_record() has kept to NAME.old: the run begins anew, and is
+/// not theirs. What keeps that from being done is a warning.
+void set_earlier_records_aside(const std::string& folder, Reporter& reporter);
 
 }  // namespace automodel::recipes

@@ -31,6 +31,7 @@ class RelabelledStream final : public datasets::BatchStream {
   void rewind() override { stream_->rewind(); }
   Json state() const override { return stream_->state(); }
   void load_state(const Json& state) override { stream_->load_state(state); }
+  Json facts() const override { return stream_->facts(); }
 
  private:
   std::unique_ptr<datasets::BatchStream> stream_;

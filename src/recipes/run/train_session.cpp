@@ -1,12 +1,14 @@
 #include "recipes/run/train_session.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "comm/sums.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "recipes/build/build_model.h"
+#include "recipes/run/held_memory.h"
 #include "recipes/run/initial_weights.h"
 #include "recipes/run/run_record.h"
 #include "recipes/run/session_step.h"
@@ -46,11 +48,40 @@ std::unique_ptr<Teacher> build_teacher(const Recipe& recipe, const SessionModel&
   return make_remote_teacher(student, mesh, *context.teacher_link, context.device);
 }
 
+/// Begins to plan the run, for run.json, on its first rank.
+std::optional<RunPlan> begin_plan(const Recipe& recipe, const RunContext& context) {
+  if (recipe.benchmark || context.group.rank() != 0) return std::nullopt;
+  const auto& all_ranks = context.teacher_link ? *context.teacher_link : context.group;
+  PlannedPlace place{.world_size = all_ranks.size(), .device = context.device};
+  if (recipe.packing) place.sequence_length = recipe.packing->pack_size;
+  return RunPlan(recipe, place);
+}
+
+/// What made a step's update be left out.
+std::string spike_of(const training::StepResult& result, const ClipSection& clip) {
+  const auto named = [](double value) { return std::isnan(value) ? "nan" : cat(value); };
+  if (!std::isfinite(result.loss)) return cat("the loss is ", named(result.loss));
+  if (!std::isfinite(result.grad_norm)) {
+    return cat("the gradient norm is ", named(result.grad_norm));
+  }
+  return cat("the gradient norm ", format_fixed(result.grad_norm, 4), " is above ",
+             clip.spike_multiple, " times the usual ", format_fixed(result.usual_norm, 4));
+}
+
+Json facts_of_spike(const training::StepResult& result) {
+  Json fields = Json::object();
+  fields["grad_norm"] = result.grad_norm;
+  fields["usual_norm"] = result.usual_norm;
+  fields["loss"] = result.loss;
+  return fields;
+}
+
 }  // namespace
 
 TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
     : recipe_(recipe),
       context_(context),
+      plan_(begin_plan(recipe, context)),
       signals_(recipe.step_scheduler.preemption_signal),
       mesh_(made_in(*context.times, "mesh", [&] { return build_mesh(recipe, *context.world); })),
       model_(build_session_model(recipe, mesh_, context.place())),
@@ -70,6 +101,7 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
                   *context.reporter, context.resolved_recipe),
       meter_(build_step_meter(recipe, context)),
       advice_(*context.console, *context.events, context.group.rank() == 0),
+      tally_(recipe.loss.ignore_index),
       count_flops_(models::training_flops(model_.model().hf_config())) {
   context_.times->end("session");
   start();
@@ -84,10 +116,18 @@ void TrainSession::start() {
   context_.times->end("logs");
   Json start = Json::object();
   start["num_ranks"] = context_.group.size();
+  const Json facts = facts_of_start(context_.record);
+  for (const auto& [key, value] : facts.as_object()) start[key] = value;
   context_.events->add("start", std::move(start));
   double begin = monotonic_seconds();
   const std::string checkpoint = checkpoint_.restore(state());
   const bool is_resumed = !checkpoint.empty();
+  if (is_resumed) data_left_out_from_ = data_.training->state();
+  if (is_resumed && earlier_record_) {
+    Json changed = Json::object();
+    changed["changed"] = changed_values(*earlier_record_, context_.record);
+    context_.events->amend("start", changed);
+  }
   if (is_resumed) context_.times->end("checkpoint");
   Json from = Json::object();
   from["from"] = is_resumed ? checkpoint : recipe_.model.source;
@@ -104,26 +144,49 @@ void TrainSession::start() {
   slow_work().run("opening the logs", [&] {
     open_log(is_resumed);
     context_.events->open(recipe_.checkpoint.checkpoint_dir, !is_resumed);
+    if (!is_resumed && context_.group.rank() == 0) {
+      set_earlier_records_aside(recipe_.checkpoint.checkpoint_dir, *context_.reporter);
+    }
     context_.trackers->start({recipe_, context_.record, context_.shown_recipe,
                               is_resumed ? scheduler_.step() : 0, is_resumed});
   });
 }
 
 void TrainSession::open_log(bool is_resumed) {
-  log_.emplace(recipe_, context_.group, *context_.reporter, is_resumed ? scheduler_.step() : 0,
-               is_resumed);
+  log_.emplace(RunLogOptions{.folder = recipe_.checkpoint.checkpoint_dir,
+                             .is_writing = context_.group.rank() == 0,
+                             .first_step = is_resumed ? scheduler_.step() : 0,
+                             .is_resumed = is_resumed},
+               *context_.reporter, *context_.events);
 }
 
 void TrainSession::describe_run() {
   const std::string device = context_.device.is_cpu() ? "cpu" : context_.device.str();
   add_session({recipe_, model_, *data_.training, validation_, scheduler_, mesh_,
-               context_.group.size(), device},
+               context_.group.size(), device, context_.cuda},
               context_.record);
   slow_work().run("describing the run", [&] {
     if (context_.group.rank() != 0) return;
-    loggers::write_run_record(recipe_.checkpoint.checkpoint_dir, context_.record,
-                              *context_.reporter);
+    // Building the session took longer than most plans; one that is not done yet is added later.
+    constexpr double kPatience = 0.005;
+    add_plan(kPatience);
+    const std::string& folder = recipe_.checkpoint.checkpoint_dir;
+    earlier_record_ = keep_earlier_record(folder, *context_.reporter);
+    write_record();
   });
+}
+
+bool TrainSession::add_plan(double patience_seconds) {
+  if (!plan_) return false;
+  std::optional<Json> plan = plan_->take(patience_seconds);
+  if (!plan) return false;
+  context_.record["plan"] = std::move(*plan);
+  plan_.reset();
+  return true;
+}
+
+void TrainSession::write_record() {
+  loggers::write_run_record(recipe_.checkpoint.checkpoint_dir, context_.record, *context_.reporter);
 }
 
 void TrainSession::record(std::string_view event, double begin, Json fields) {
@@ -135,8 +198,47 @@ void TrainSession::record(std::string_view event, double begin, Json fields) {
   context_.events->add(event, std::move(record));
 }
 
+void TrainSession::note(std::string_view event, Json fields) {
+  Json record = Json::object();
+  record["step"] = scheduler_.step();
+  record["epoch"] = scheduler_.epoch();
+  for (auto& [key, value] : fields.as_object()) record[key] = std::move(value);
+  context_.events->add(event, std::move(record));
+}
+
+void TrainSession::note_memory() {
+  if (context_.group.rank() != 0 || recipe_.benchmark) return;
+  note("memory", held_memory(model_, context_.device, meter_.peak_bytes()));
+}
+
+void TrainSession::note_data() {
+  if (std::exchange(num_noted_sequences_, tally_.num_sequences()) == tally_.num_sequences()) return;
+  note("data", tally_.record());
+}
+
+void TrainSession::note_expert_load() {
+  constexpr int64_t kMostOften = 100;
+  if (!balance_.has_experts() || recipe_.benchmark) return;
+  const int64_t step = scheduler_.step();
+  if (balance_.has_all_layers()) advice_.after_routing(step, balance_.loads(), 1);
+  const int64_t every = (scheduler_.max_steps() + kMostOften - 1) / kMostOften;
+  if ((step + 1) % every != 0) return;
+  const ExpertBalance::GatheredLoad load = balance_.gather();
+  if (!balance_.has_all_layers()) advice_.after_routing(step, load.layers, load.num_steps);
+  if (context_.group.rank() == 0) note("expert_load", expert_load(load.layers));
+}
+
+void TrainSession::add_times(const training::StepResult& result, double waited_seconds,
+                             Json& record) const {
+  record["data_seconds"] = data_seconds_;
+  record["forward_backward_seconds"] = result.forward_backward_seconds;
+  record["update_seconds"] = result.update_seconds;
+  record["wait_seconds"] = waited_seconds;
+}
+
 void TrainSession::record_non_finite(const training::StepResult& result) {
-  if (std::isfinite(result.loss) && std::isfinite(result.grad_norm)) return;
+  const bool is_finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  if (is_finite || result.is_skipped) return;
   Json values = Json::object();
   values["loss"] = result.loss;
   values["grad_norm"] = result.grad_norm;
@@ -168,35 +270,24 @@ void TrainSession::advise(const training::StepResult& result, double tokens_per_
                       .grad_norm = result.grad_norm,
                       .lr = result.lr,
                       .seconds = tokens_per_second > 0 ? tokens / tokens_per_second : 0,
-                      .waited_seconds = data_seconds_},
-                     balance_.loads());
+                      .waited_seconds = data_seconds_});
 }
 
 void TrainSession::record_skipped(const training::StepResult& result, const Group& group) {
   if (context_.group.rank() != 0) return;
-  context_.console->warning(
-      cat("step ", scheduler_.step(), ": its update is left out, since the gradient norm ",
-          format_fixed(result.grad_norm, 4), " is above ", recipe_.clip.spike_multiple,
-          " times the usual ", format_fixed(result.usual_norm, 4), " [clip_grad_norm.on_spike]"));
-  record("skipped_update", monotonic_seconds(), facts_of_spike(result, group));
-}
-
-Json TrainSession::facts_of_spike(const training::StepResult& result, const Group& group) const {
-  Json fields = Json::object();
-  fields["grad_norm"] = result.grad_norm;
-  fields["usual_norm"] = result.usual_norm;
-  fields["loss"] = result.loss;
+  context_.console->warning(cat("step ", scheduler_.step(), ": its update is left out, since ",
+                                spike_of(result, recipe_.clip), " [clip_grad_norm.on_spike]"));
+  Json fields = facts_of_spike(result);
+  fields["data_from"] = group.begin;
   fields["data_until"] = group.position;
-  return fields;
+  record("skipped_update", monotonic_seconds(), std::move(fields));
 }
 
 bool TrainSession::roll_back(const training::StepResult& result, const Group& group) {
   if (recipe_.clip.on_spike != OnSpike::kRollback) return false;
   record_save(checkpoint_.finish());
   if (checkpoint_.newest().empty()) return false;
-  const std::string spike =
-      cat("the gradient norm ", format_fixed(result.grad_norm, 4), " is above ",
-          recipe_.clip.spike_multiple, " times the usual ", format_fixed(result.usual_norm, 4));
+  const std::string spike = spike_of(result, recipe_.clip);
   const int64_t step = scheduler_.step();
   if (num_rollbacks_ >= recipe_.clip.max_rollbacks) {
     throw UserError(cat("step ", step, ": ", spike, ", after ", num_rollbacks_,
@@ -214,7 +305,9 @@ bool TrainSession::roll_back(const training::StepResult& result, const Group& gr
                                 ", next step ", scheduler_.step(),
                                 ", without the data since then (rollback ", num_rollbacks, " of ",
                                 recipe_.clip.max_rollbacks, ") [clip_grad_norm.on_spike]"));
-  Json fields = facts_of_spike(result, group);
+  Json fields = facts_of_spike(result);
+  fields["data_from"] = std::exchange(data_left_out_from_, group.position);
+  fields["data_until"] = group.position;
   fields["step"] = step;
   fields["next_step"] = scheduler_.step();
   fields["from"] = checkpoint_.newest();
@@ -236,6 +329,7 @@ comm::SlowWork& TrainSession::slow_work() {
 TrainSession::Group TrainSession::next_group() {
   const double begin = monotonic_seconds();
   Group group;
+  if (recipe_.clip.on_spike != OnSpike::kContinue) group.begin = data_.training->state();
   const int64_t wanted = scheduler_.grad_accumulation_steps();
   while (static_cast<int64_t>(group.batches.size()) < wanted) {
     auto batch = data_.training->next();
@@ -243,7 +337,7 @@ TrainSession::Group TrainSession::next_group() {
     group.batches.push_back(std::move(*batch));
   }
   group.position = data_.training->state();
-  data_seconds_ = monotonic_seconds() - begin;
+  data_seconds_ += monotonic_seconds() - begin;
   trace("next batches", "data", begin);
   return group;
 }
@@ -303,6 +397,7 @@ ExitCode TrainSession::run_to_end() {
   record_save(checkpoint_.finish());
   if (benchmark_) benchmark_->finish();
   end_trackers();
+  end_records();
   if (teacher_) teacher_->dismiss();
   Json end = Json::object();
   if (stopped_by_ != 0) end["signal"] = training::signal_name(stopped_by_);
@@ -314,6 +409,15 @@ ExitCode TrainSession::run_to_end() {
     return ExitCode::kPreempted;
   }
   return ExitCode::kDone;
+}
+
+void TrainSession::end_records() {
+  if (log_) log_->end();
+  advice_.finish();
+  if (add_plan(std::numeric_limits<int32_t>::max())) write_record();
+  if (context_.group.rank() != 0 || recipe_.benchmark) return;
+  note_data();
+  if (has_noted_memory_) note_memory();
 }
 
 void TrainSession::say_it_is_finished() {
@@ -371,8 +475,8 @@ training::StepResult TrainSession::train(const Group& group) {
   balance_.begin_step(static_cast<int64_t>(group.batches.size()));
   const training::StepResult result = train_step_.run(group.batches, step);
   balance_.end_step(model_.engine());
-  own_seconds_ =
-      data_seconds_ + (monotonic_seconds() - begin) - (context_.waited_seconds() - waited);
+  const double waited_in_step = context_.waited_seconds() - waited;
+  own_seconds_ = data_seconds_ + (monotonic_seconds() - begin) - waited_in_step;
   trace(cat("step ", step), "step", begin);
   if (benchmark_) {
     benchmark_->record(result, flops_of(group), group.batches[0].sequence_length());
@@ -380,15 +484,26 @@ training::StepResult TrainSession::train(const Group& group) {
     Json record = meter_.record(result, step, scheduler_.epoch(), flops_of(group));
     balance_.describe(recipe_.moe_metrics, step, record);
     train_step_.describe(record);
+    add_times(result, waited_in_step, record);
     log_->train(record);
     context_.trackers->train(record);
     record_non_finite(result);
     advise(result, record.at("tps").as_double());
+    note_step(group);
   }
   if (context_.times != nullptr) say_timings(result);
+  data_seconds_ = 0;
   context_.reporter->progress(
       progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
   return result;
+}
+
+void TrainSession::note_step(const Group& group) {
+  note_expert_load();
+  if (context_.group.rank() != 0) return;
+  for (const tensor::Batch& batch : group.batches) tally_.add(batch);
+  if (!std::exchange(has_noted_memory_, true)) note_memory();
+  if (add_plan(0)) write_record();
 }
 
 std::vector<std::pair<std::string, double>> TrainSession::validate() {
@@ -407,12 +522,14 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
   Json fields = Json::object();
   fields["losses"] = std::move(of_sets);
   record("validation", begin, std::move(fields));
+  note_data();
   return losses;
 }
 
 void TrainSession::save(const SaveRequest& request) {
   const double begin = monotonic_seconds();
   record_save(checkpoint_.finish());
+  data_left_out_from_ = request.position;
   record_save(checkpoint_.save(state(), request));
   trace("save", "checkpoint", begin);
 }
@@ -425,6 +542,8 @@ void TrainSession::record_save(const std::optional<FinishedSave>& save) {
   fields["path"] = save->folder;
   if (save->is_in_background) fields["waited_seconds"] = save->waited_seconds;
   record("save", save->begin_seconds, std::move(fields));
+  note_memory();
+  note_data();
   const auto epoch_length =
       recipe_.step_scheduler.save_checkpoint_every_epoch ? scheduler_.epoch_length() : std::nullopt;
   advice_.after_save(save->folder, save->step,

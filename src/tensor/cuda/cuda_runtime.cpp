@@ -34,6 +34,12 @@ class TorchCudaRuntime final : public CudaRuntime {
     return text;
   }
 
+  uint64_t total_bytes(int device) const override {
+    cudaDeviceProp properties{};
+    const bool is_known = cudaGetDeviceProperties(&properties, device) == cudaSuccess;
+    return is_known ? uint64_t{properties.totalGlobalMem} : 0;
+  }
+
   uint64_t peak_allocated_bytes(int device) const override {
     constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     const auto stats =

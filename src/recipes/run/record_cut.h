@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace automodel::recipes {
+
+/// Keeps the records of a JSONL file whose step is below `first_step`; drops a torn last line too.
+/// Steps ascend in a log, so the file is cut where `first_step` begins, which reads little of it
+/// however long it is. A cut at the beginning of a line needs no second file to be safe in a crash:
+/// the file has its old length or the new one. Where the lines that are looked at do not ascend,
+/// the whole file is read, and written anew. Throws InputError.
+void drop_records_from(const std::string& path, int64_t first_step);
+
+}  // namespace automodel::recipes
