@@ -62,9 +62,11 @@ run_part() { # run_part ROOM SHARD COUNT
 }
 export -f run_part
 export build work end
+# Another commit begins with other parts, so that where time is short none is always left out.
 parts=8
+first=$((16#$(git rev-parse --short=4 HEAD 2>/dev/null | head -c 4 || echo 0) % parts))
 for room in "$@"; do
-  for ((part = 0; part < parts; part++)); do echo "$room $part $parts"; done
+  for ((part = 0; part < parts; part++)); do echo "$room $(((first + part) % parts)) $parts"; done
 done | xargs -P "$(nproc)" -L 1 bash -c 'run_part "$@"' part
 num_tests=$(cat "$work"/*.txt | awk '/^\[==========\] [0-9]+ tests? from/ {n += $2} END {print n + 0}')
 [[ -e $work/left_out ]] && echo "sanitize: no time for $(tr '\n' ' ' <"$work/left_out")" >&2

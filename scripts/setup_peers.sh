@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Puts the Python packages that goldens are made with and exports are held against into a virtual
 # environment, and prints its python. automodel itself needs none of them.
-# usage: scripts/setup_peers.sh [--bitsandbytes] [DIR]     (default: build/peers)
+# usage: scripts/setup_peers.sh [--bitsandbytes] [--mlflow] [DIR]     (default: build/peers)
 #   --bitsandbytes  with what make_four_bit_goldens.py and make_adam_8bit_goldens.py need
+#   --mlflow        with an MLflow server in an environment of its own; prints its mlflow in a second line
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 into=""
 has_bitsandbytes=false
+has_mlflow=false
 for argument in "$@"; do
   case $argument in
     -h | --help)
@@ -15,6 +17,7 @@ for argument in "$@"; do
       exit 0
       ;;
     --bitsandbytes) has_bitsandbytes=true ;;
+    --mlflow) has_mlflow=true ;;
     -*)
       echo "setup_peers: unknown option $argument; --help lists them" >&2
       exit 2
@@ -59,4 +62,11 @@ if $has_bitsandbytes && [[ ! -e $into/.complete_with_bitsandbytes ]]; then
   "$into/bin/python" -c 'import bitsandbytes'
   touch "$into/.complete_with_bitsandbytes"
 fi
+if $has_mlflow && [[ ! -e $into/mlflow/.complete ]]; then
+  echo "peers: fetching mlflow" >&2
+  python3 -m venv "$into/mlflow"
+  "$into/mlflow/bin/python" -m pip --quiet --disable-pip-version-check install mlflow==3.17.2 >&2
+  touch "$into/mlflow/.complete"
+fi
 echo "$into/bin/python"
+if $has_mlflow; then echo "$into/mlflow/bin/mlflow"; fi

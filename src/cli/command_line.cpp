@@ -19,6 +19,7 @@
 #include "recipes/run/merge_command.h"
 #include "recipes/run/parity_command.h"
 #include "recipes/run/run_recipe.h"
+#include "recipes/run/terminal_progress.h"
 
 namespace automodel::cli {
 
@@ -240,7 +241,9 @@ class InspectDataCommand final {
   int run() const {
     const std::string path = recipe_.path();
     check_at_least_1("--samples", options_.num_samples);
-    return recipes::inspect_data(path, recipe_.overrides(), options_);
+    return recipes::with_terminal_progress("reading the data", [&] {
+      return recipes::inspect_data(path, recipe_.overrides(), options_);
+    });
   }
 
  private:
@@ -360,10 +363,14 @@ class ParityCommand final {
   }
 
   int run() {
-    if (!export_.empty()) return recipes::run_export_parity(export_);
+    if (!export_.empty()) {
+      return recipes::with_terminal_progress("comparing",
+                                             [&] { return recipes::run_export_parity(export_); });
+    }
     if (model_.empty()) throw UserError("parity: give --model and --reference, or --export");
     options_.takes_plain_path = kernels_ == "plain";
-    return recipes::run_parity_command(model_, reference_, options_);
+    return recipes::with_terminal_progress(
+        "comparing", [&] { return recipes::run_parity_command(model_, reference_, options_); });
   }
 
  private:
@@ -385,7 +392,10 @@ class MergeLoraCommand final {
     command.add_option("out", out_, "new folder for the merged model")->required();
   }
 
-  int run() const { return recipes::run_merge_lora_command(base_, adapter_, out_); }
+  int run() const {
+    return recipes::with_terminal_progress(
+        "merging", [&] { return recipes::run_merge_lora_command(base_, adapter_, out_); });
+  }
 
  private:
   std::string base_, adapter_, out_;

@@ -1,5 +1,6 @@
 #include "cli/tokenize.h"
 
+#include <atomic>
 #include <functional>
 #include <iostream>
 
@@ -7,6 +8,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "datasets/bin_shard.h"
+#include "recipes/run/terminal_progress.h"
 #include "tokenizers/tokenizer.h"
 
 namespace automodel::cli {
@@ -50,15 +52,20 @@ int tokenize_to_bin(const std::string& folder, bool adds_special_tokens, const s
   }
   const int64_t bos = tokenizer.bos()->id;
   datasets::BinShardWriter writer(path, tokenizer.id_bound());
-  int64_t num_documents = 0;
-  for_each_text([&](const std::string& text) {
-    std::vector<int64_t> ids = tokenizer.encode(text, adds_special_tokens);
-    if (ids.empty()) return;
-    if (ids.front() != bos) ids.insert(ids.begin(), bos);
-    writer.add(ids);
-    ++num_documents;
-  });
-  writer.finish();
+  std::atomic<int64_t> num_documents = 0;
+  const auto write_all = [&] {
+    for_each_text([&](const std::string& text) {
+      std::vector<int64_t> ids = tokenizer.encode(text, adds_special_tokens);
+      if (ids.empty()) return;
+      if (ids.front() != bos) ids.insert(ids.begin(), bos);
+      writer.add(ids);
+      ++num_documents;
+    });
+    writer.finish();
+    return 0;
+  };
+  recipes::with_terminal_progress("tokenizing", write_all,
+                                  [&] { return cat(num_documents.load(), " documents"); });
   std::cout << path << ": " << num_documents << " documents, " << writer.num_tokens()
             << " tokens of " << writer.token_bytes() << " bytes, each document begins with " << bos
             << "\n";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/long_work.h"
 
 namespace automodel::comm {
 
@@ -27,6 +29,13 @@ struct Meeting {
   std::string num_arrived() const { return cat(key, "/num_arrived"); }
   std::string num_failed() const { return cat(key, "/num_failed"); }
 };
+
+/// Beside training a terminal's last line is the training's.
+LongWorkOptions telling(const SlowWorkOptions& options) {
+  LongWorkOptions telling{.report_seconds = options.report_seconds};
+  if (options.is_beside_training) telling.show_after_seconds = HUGE_VAL;
+  return telling;
+}
 
 }  // namespace
 
@@ -53,22 +62,13 @@ struct SlowWork::State {
   std::string progress_key(int rank) const { return cat(options.name, "/progress/", rank); }
 
   void beat_until_stopped() {
-    double told_at = monotonic_seconds();
     std::unique_lock lock(mutex);
     for (int64_t beat = 0; !is_stopped; ++beat) {
-      const std::string work = name;
-      const double began = begin_seconds;
       lock.unlock();
       try {
         // A beat is new each time, also while the bytes stand still.
+        const std::lock_guard use(beat_store_mutex);
         beat_store->set(progress_key(watch->rank()), cat(beat, " ", progress.load()));
-        const double now = monotonic_seconds();
-        const double last = std::max(told_at, began);
-        if (!work.empty() && options.reporter != nullptr && now - last > options.report_seconds) {
-          options.reporter->info(
-              cat(work, " for ", format_duration(now - began), ": ", told_progress(*beat_store)));
-          told_at = now;
-        }
       } catch (const StoreGone&) {
         return;  // whoever waits says what that means
       }
@@ -79,22 +79,25 @@ struct SlowWork::State {
   }
 
   /// "3.0 GiB on rank 0, 1.5 GiB on rank 1".
-  std::string told_progress(Store& from) const {
+  std::string told_progress() {
     std::vector<std::string> parts;
-    for (const int rank : world.ranks) {
-      const std::string text = from.get(progress_key(rank), 0.001).value_or("");
-      const auto bytes = parse_int(text.substr(text.find(' ') + 1));
-      if (bytes) {
+    try {
+      for (const int rank : world.ranks) {
+        const std::lock_guard use(beat_store_mutex);
+        const std::string text = beat_store->get(progress_key(rank), 0.001).value_or("");
+        const auto bytes = parse_int(text.substr(text.find(' ') + 1));
+        if (!bytes) continue;
         parts.push_back(cat(format_bytes(static_cast<uint64_t>(*bytes)), " on rank ", rank));
       }
+    } catch (const StoreGone&) {
+      return "";  // whoever waits says what that means
     }
     return join(parts, ", ");
   }
 
-  void begin(const std::string& work) {
-    const std::lock_guard lock(mutex);
-    name = work;
-    begin_seconds = monotonic_seconds();
+  /// Who is told of long work: one rank's reporter is enough.
+  Reporter* reporter() const {
+    return watch->rank() == world.ranks.front() ? options.reporter : nullptr;
   }
 
   void arrive(const Meeting& meeting, const std::string& failure) {
@@ -158,21 +161,21 @@ struct SlowWork::State {
   }
 
   std::unique_ptr<Store> store;
-  std::unique_ptr<Store> beat_store;  // of the thread
+  std::unique_ptr<Store> beat_store;  // of the threads
+  std::mutex beat_store_mutex;
   std::shared_ptr<FailureWatch> watch;
   WatchedGroup world;
   SlowWorkOptions options;
   const std::atomic<uint64_t>& progress;
   int64_t num_meetings = 0;
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards is_stopped
   std::condition_variable stopped;
   bool is_stopped = false;
   std::string name;  // of the work under way, "" for none
-  double begin_seconds = 0;
   std::thread thread;
 };
 
-SlowWork::SlowWork() = default;
+SlowWork::SlowWork(const SlowWorkOptions& options) : options_(options) {}
 
 SlowWork::SlowWork(Store& store, std::shared_ptr<FailureWatch> watch, WatchedGroup world,
                    const SlowWorkOptions& options)
@@ -188,11 +191,15 @@ std::atomic<uint64_t>& SlowWork::progress() {
 void SlowWork::run(const std::string& name, const std::function<void()>& work) {
   has_met_ = state_ == nullptr;
   if (state_ == nullptr) {
+    const LongWork told(options_.reporter, name, bytes_moved(progress_), telling(options_));
     work();
     return;
   }
+  const LongWork told(
+      state_->reporter(), name, [this] { return state_->told_progress(); },
+      telling(state_->options));
   const Meeting meeting{cat(state_->options.name, "/", ++state_->num_meetings)};
-  state_->begin(name);
+  state_->name = name;
   std::exception_ptr own_failure;
   std::string text;
   try {
@@ -209,7 +216,7 @@ void SlowWork::run(const std::string& name, const std::function<void()>& work) {
   state_->arrive(meeting, text);
   state_->await_all(meeting);
   has_met_ = true;
-  state_->begin("");
+  state_->name.clear();
   if (own_failure) std::rethrow_exception(own_failure);
   state_->throw_if_failed(meeting);
 }

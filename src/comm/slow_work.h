@@ -20,7 +20,9 @@ struct SlowWorkOptions {
   bool is_beside_training = false;  ///< waiting in it says nothing of what the rank does
   double report_seconds = 10;       ///< period of reports on long work
   double silence_seconds = 30;      ///< a rank without a sign of life for so long is checked
-  Reporter* reporter = nullptr;     ///< gets reports on long work; may be null
+  /// Hears of long work on the first rank of the world while it goes on; may be null. Work beside
+  /// training is told of in the log only.
+  Reporter* reporter = nullptr;
 };
 
 /// Makes ranks wait for each other's work on files, whose duration nobody knows: there is no limit
@@ -28,9 +30,10 @@ struct SlowWorkOptions {
 /// under way meanwhile, so no collective's timeout can expire.
 class SlowWork final {
  public:
-  /// For a world of one, or for `size` ranks. Makes two connections to the store of its own; a
-  /// thread publishes this rank's progress.
-  SlowWork();
+  /// For a world of one.
+  explicit SlowWork(const SlowWorkOptions& options = {});
+  /// For the ranks of `world`. Makes two connections to the store of its own; a thread publishes
+  /// this rank's progress.
   SlowWork(Store& store, std::shared_ptr<FailureWatch> watch, WatchedGroup world,
            const SlowWorkOptions& options);
   ~SlowWork();
@@ -53,6 +56,7 @@ class SlowWork final {
  private:
   struct State;
   std::atomic<uint64_t> progress_{0};  // declared before the members whose threads read it
+  SlowWorkOptions options_;            // of a world of one
   std::unique_ptr<State> state_;
   bool has_met_ = false;
 };

@@ -270,7 +270,7 @@ SlowWork& World::background_work(SlowWorkOptions options) {
 
 std::unique_ptr<SlowWork> World::make_slow_work(const std::string& group,
                                                 const SlowWorkOptions& options) {
-  if (state_ == nullptr) return std::make_unique<SlowWork>();
+  if (state_ == nullptr) return std::make_unique<SlowWork>(options);
   const WatchedGroup world{group, all_ranks(state_->options.size), state_->options.timeout_seconds};
   return std::make_unique<SlowWork>(*state_->store, state_->watch, world, options);
 }

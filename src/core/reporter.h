@@ -14,6 +14,8 @@ class Reporter {
   virtual void error(std::string_view text) = 0;
   /// The progress of the run, shown until the next call; "" removes it. Only terminals show it.
   virtual void progress(std::string_view) {}
+  /// Whether progress() is seen, so that nothing is counted for nobody.
+  virtual bool shows_progress() const { return false; }
 };
 
 /// Ignores everything.

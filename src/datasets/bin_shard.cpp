@@ -85,7 +85,7 @@ BinShard BinShard::read(const std::string& path) {
                          shard.token_bytes, " bytes, ", (num_bytes - kHeaderBytes),
                          " bytes follow it: the file is cut off"));
   }
-  shard.fingerprint = {path, file.state(), sampled_checksum(file, kBlocks)};
+  shard.fingerprint = {path, file.state(), sampled_checksum(file, kBlocks), true};
   return shard;
 }
 

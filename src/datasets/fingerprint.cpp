@@ -51,19 +51,28 @@ Json fingerprints_to_json(const std::vector<DataFingerprint>& files) {
   return Json(std::move(list));
 }
 
-void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files) {
+void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
+                        Reporter* reporter) {
   if (!saved.is_array()) throw InputError("the saved data position is damaged: files is no list");
   const Json::Array& list = saved.as_array();
   for (size_t i = 0; i < std::min(list.size(), files.size()); ++i) {
     const DataFingerprint& file = files[i];
     const uint64_t checksum = parse_checksum(list[i].get("xxh3", "")).value_or(~file.checksum);
-    if (checksum == file.checksum) continue;
-    throw InputError(
-        cat(file.path, " is not the data file that the checkpoint was made with: it ", "has ",
-            describe(file.state.num_bytes, file.state.modified_ns), "; the checkpoint's ",
-            list[i].get("path", ""), " had ",
-            describe(static_cast<uint64_t>(list[i].get("bytes", 0)), list[i].get("modified_ns", 0)),
-            kAdvice));
+    const auto num_bytes = static_cast<uint64_t>(list[i].get("bytes", 0));
+    const int64_t modified_ns = list[i].get("modified_ns", 0);
+    const std::string now = describe(file.state.num_bytes, file.state.modified_ns);
+    const std::string then = describe(num_bytes, modified_ns);
+    if (checksum != file.checksum || num_bytes != file.state.num_bytes) {
+      throw InputError(
+          cat(file.path, " is not the data file that the checkpoint was made with: it ", "has ",
+              now, "; the checkpoint's ", list[i].get("path", ""), " had ", then, kAdvice));
+    }
+    if (file.is_sampled && modified_ns != file.state.modified_ns && reporter != nullptr) {
+      reporter->warning(cat(file.path, " has been written since the checkpoint was made (it has ",
+                            now, "; then it had ", then,
+                            "); it is too large to be compared as a whole, and the blocks of it "
+                            "that are compared are the same"));
+    }
   }
   if (list.size() == files.size()) return;
   const std::string first =

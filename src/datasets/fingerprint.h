@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/reporter.h"
 
 namespace automodel::datasets {
 
@@ -13,7 +14,8 @@ namespace automodel::datasets {
 struct DataFingerprint {
   std::string path;
   DataFile::State state;
-  uint64_t checksum = 0;  ///< of all bytes, or of a large file's sampled blocks
+  uint64_t checksum = 0;    ///< of all bytes, or of a large file's sampled blocks
+  bool is_sampled = false;  ///< the latter
 };
 
 /// Blocks spread evenly over a file, the first at its beginning.
@@ -29,7 +31,10 @@ uint64_t sampled_checksum(const DataFile& file, const BlockSampling& blocks);
 Json fingerprints_to_json(const std::vector<DataFingerprint>& files);
 
 /// Throws InputError naming the first file whose contents differ from `saved`, or which is missing
-/// or new. Paths and modification times do not matter.
-void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files);
+/// or new. Paths do not matter, and of files that are compared as a whole modification times
+/// neither. A file of which blocks were compared and which has been written since is told to
+/// `reporter` (may be null): other blocks of it may be others.
+void check_fingerprints(const Json& saved, const std::vector<DataFingerprint>& files,
+                        Reporter* reporter);
 
 }  // namespace automodel::datasets

@@ -172,7 +172,7 @@ Json DataLoader::state() const {
 
 void DataLoader::load_state(const Json& state) {
   const Json* const files = state.find(kFilesKey);
-  if (files != nullptr) check_fingerprints(*files, dataset_->files());
+  if (files != nullptr) check_fingerprints(*files, dataset_->files(), context_.reporter);
   const Json* const dealt_then = state.find(kDealtKey);
   const bool depends = sampler_->depends_on_ranks();
   if (depends ? (dealt_then == nullptr || *dealt_then != dealt()) : dealt_then != nullptr) {

@@ -4,11 +4,10 @@
 #include <atomic>
 #include <numeric>
 #include <queue>
-#include <thread>
 #include <utility>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/long_work.h"
 #include "core/parallel.h"
 
 namespace automodel::datasets {
@@ -113,22 +112,17 @@ PackedDataset::Measured PackedDataset::measure(Reporter* reporter) {
     }
   };
   constexpr int64_t kChunk = 64;
-  const auto told_from = std::this_thread::get_id();
   std::atomic<int64_t> num_done = 0;
-  double told = monotonic_seconds();
+  const LongWork told(reporter, "packing", [&] {
+    return cat(std::min(num_done.load(), count), " of ", count, " samples");
+  });
   const auto measure_chunk = [&](size_t chunk) {
     const int64_t begin = static_cast<int64_t>(chunk) * kChunk;
     for (int64_t i = begin; i < std::min(begin + kChunk, count); ++i) measure_one(i);
     num_done += kChunk;
-    const bool tells = reporter != nullptr && std::this_thread::get_id() == told_from;
-    if (!tells || monotonic_seconds() - told < 1) return;
-    told = monotonic_seconds();
-    reporter->progress(
-        cat("packing: ", std::min(num_done.load(), count), " of ", count, " samples"));
   };
   run_tasks(static_cast<size_t>((count + kChunk - 1) / kChunk),
             static_cast<int>(config_.num_threads), measure_chunk);
-  if (reporter != nullptr) reporter->progress("");
   Measured measured;
   counts_.num_samples = count;
   for (int64_t index = 0; index < count; ++index) {

@@ -124,7 +124,7 @@ void TokenFile::read(int64_t sequence, int64_t offset, int64_t count,
 
 std::vector<DataFingerprint> TokenFile::files() const {
   return {{index_.path(), index_.state(), index_checksum_},
-          {tokens_.path(), tokens_.state(), sampled_checksum(tokens_, kBlocks)}};
+          {tokens_.path(), tokens_.state(), sampled_checksum(tokens_, kBlocks), true}};
 }
 
 }  // namespace automodel::datasets

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file_lock.h"
+#include "core/long_work.h"
 #include "core/text.h"
 #include "hub/hub_api.h"
 
@@ -22,7 +22,6 @@ namespace automodel::hub {
 namespace {
 
 constexpr double kReportSeconds = 10;
-constexpr double kShowSeconds = 0.2;
 
 /// snapshots/COMMIT/a/b links to ../../../blobs/ETAG.
 std::string link_target(const std::string& path, const std::string& etag) {
@@ -45,65 +44,38 @@ void link_file(const FilesRequest& request, const HubFile& file) {
   }
 }
 
-/// Tells how far all files are, from a thread of its own.
-class ProgressTeller final {
+/// How far a download of all files is.
+class Come final {
  public:
-  ProgressTeller(const FilesRequest& request, const DownloadWatch& watch)
-      : watch_(watch), name_(describe(request.repository)), begin_bytes_(watch.bytes->load()) {
+  Come(const FilesRequest& request, const DownloadWatch& watch)
+      : watch_(watch), begin_bytes_(watch.bytes->load()) {
     for (const HubFile& file : request.files) total_ += file.num_bytes;
-    thread_ = std::thread([this] { tell_until_stopped(); });
   }
-  ~ProgressTeller() {
-    {
-      const std::lock_guard lock(mutex_);
-      is_stopped_ = true;
-    }
-    stopped_.notify_all();
-    thread_.join();
-    watch_.reporter->progress("");
-  }
-  ProgressTeller(const ProgressTeller&) = delete;
-  ProgressTeller& operator=(const ProgressTeller&) = delete;
 
   /// Bytes that have come by now.
-  uint64_t come() const {
+  uint64_t bytes() const {
     return watch_.bytes->load() - begin_bytes_ - std::min(watch_.found->load(), total_);
   }
-  double seconds() const { return monotonic_seconds() - begin_seconds_; }
+  double seconds() const { return std::max(monotonic_seconds() - begin_seconds_, 1e-3); }
+  double speed() const { return static_cast<double>(bytes()) / seconds(); }
 
- private:
+  /// "1.5 GiB of 3.0 GiB (50 %), 100 MiB/s, 15 s left"
   std::string text() const {
     const uint64_t done = std::min(watch_.bytes->load() - begin_bytes_, total_);
-    const double speed = static_cast<double>(come()) / std::max(seconds(), 1e-3);
     const std::string left =
-        speed > 0 ? cat(", ", format_duration(static_cast<double>(total_ - done) / speed), " left")
-                  : "";
+        speed() > 0
+            ? cat(", ", format_duration(static_cast<double>(total_ - done) / speed()), " left")
+            : "";
     const uint64_t percent = total_ == 0 ? 100 : done * 100 / total_;
-    return cat("fetching ", name_, ": ", format_bytes(done), " of ", format_bytes(total_), " (",
-               percent, " %), ", format_bytes(static_cast<uint64_t>(speed)), "/s", left);
+    return cat(format_bytes(done), " of ", format_bytes(total_), " (", percent, " %), ",
+               format_bytes(static_cast<uint64_t>(speed())), "/s", left);
   }
 
-  void tell_until_stopped() {
-    double told_at = begin_seconds_;
-    std::unique_lock lock(mutex_);
-    while (!stopped_.wait_for(lock, std::chrono::duration<double>(kShowSeconds),
-                              [this] { return is_stopped_; })) {
-      watch_.reporter->progress(text());
-      if (monotonic_seconds() - told_at < kReportSeconds) continue;
-      watch_.reporter->info(text());
-      told_at = monotonic_seconds();
-    }
-  }
-
+ private:
   DownloadWatch watch_;
-  std::string name_;
   uint64_t total_ = 0;
   uint64_t begin_bytes_;
   double begin_seconds_ = monotonic_seconds();
-  std::mutex mutex_;
-  std::condition_variable stopped_;
-  bool is_stopped_ = false;
-  std::thread thread_;
 };
 
 /// Deals files to threads until all are there or one has failed.
@@ -197,17 +169,20 @@ void download_files(const FilesRequest& request, const Settings& settings, Repor
   create_directories(path_join(request.folder, "blobs"));
   ByteCounter found{0};
   const DownloadWatch watch{&reporter, &bytes, &found};
-  const ProgressTeller teller(request, watch);
+  const Come come(request, watch);
   Workers workers(request, settings, watch);
-  workers.run();
+  {
+    const LongWork told(&reporter, cat("fetching ", describe(request.repository)),
+                        [&] { return come.text(); },
+                        {.show_after_seconds = 0.2, .show_seconds = 0.2});
+    workers.run();
+  }
   const int num_files = workers.num_fetched();
   if (num_files == 0) return;
-  const double seconds = std::max(teller.seconds(), 1e-3);
-  const uint64_t come = teller.come();
-  const auto speed = static_cast<uint64_t>(static_cast<double>(come) / seconds);
   reporter.info(cat("fetched ", describe(request.repository), ": ", num_files,
-                    num_files == 1 ? " file, " : " files, ", format_bytes(come), " in ",
-                    format_duration(seconds), " (", format_bytes(speed), "/s)"));
+                    num_files == 1 ? " file, " : " files, ", format_bytes(come.bytes()), " in ",
+                    format_duration(come.seconds()), " (",
+                    format_bytes(static_cast<uint64_t>(come.speed())), "/s)"));
 }
 
 }  // namespace automodel::hub

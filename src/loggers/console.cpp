@@ -4,6 +4,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -81,6 +82,23 @@ spdlog::sink_ptr open_file(const std::string& path) {
   }
 }
 
+/// Columns of the terminal at stderr, as it is now.
+int terminal_columns() {
+  winsize size{};
+  const bool is_known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : 80;
+}
+
+/// A text that stays on one line: one that wraps could not be erased.
+std::string cut_to_columns(std::string_view text, int columns) {
+  size_t end = 0;
+  for (int column = 1; end < text.size() && column < columns; ++column) {
+    ++end;
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) ++end;
+  }
+  return std::string(text.substr(0, end));
+}
+
 void write_all(std::FILE* out, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), out);
   std::fflush(out);
@@ -142,10 +160,10 @@ void ConsoleReporter::error(std::string_view text) {
 }
 
 void ConsoleReporter::progress(std::string_view text) {
-  if (!options_.has_progress || options_.rank != 0) return;
+  if (!shows_progress()) return;
   const std::lock_guard lock(mutex_);
   if (text.empty() && progress_.empty()) return;
-  progress_ = text;
+  progress_ = cut_to_columns(text, options_.columns > 0 ? options_.columns : terminal_columns());
   write_all(stderr, cat(kEraseLine, progress_));
 }
 

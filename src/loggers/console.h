@@ -20,6 +20,7 @@ struct ConsoleOptions {
   int level = kInfoLevel;  ///< lines below it are not printed
   bool has_color = false;
   bool has_progress = false;  ///< stderr is a terminal, whose last line shows progress
+  int columns = 0;            ///< of that terminal; 0: asked for
   std::string file = "";      ///< that lines are appended to, without colors; "": none
 
   /// From the terminal, NO_COLOR, FORCE_COLOR and LOGGING_LEVEL.
@@ -45,6 +46,7 @@ class ConsoleReporter final : public Reporter {
   /// The terminal's last line, below the lines printed; nothing where there is no terminal, or on
   /// other ranks than 0.
   void progress(std::string_view text) override;
+  bool shows_progress() const override { return options_.has_progress && options_.rank == 0; }
 
  private:
   struct Sinks;

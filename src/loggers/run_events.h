@@ -75,6 +75,7 @@ class RecordedReporter final : public Reporter {
   void warning(std::string_view text) override;
   void error(std::string_view text) override { reporter_.error(text); }
   void progress(std::string_view text) override { reporter_.progress(text); }
+  bool shows_progress() const override { return reporter_.shows_progress(); }
 
  private:
   Reporter& reporter_;

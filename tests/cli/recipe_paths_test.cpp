@@ -72,11 +72,11 @@ TEST(RecipePathsTest, InstalledRecipesAreRightFromAnyFolder) {
   EXPECT_FALSE(path_exists(elsewhere.file("installed/share/automodel/checkpoints")));
 }
 
-/// A recipe of a tiny model on the rows of `data`, in a folder `recipes/mine` of the project.
+/// A recipe of a tiny model on the rows of `data`, in a folder of the project.
 std::string write_recipe(const TemporaryDirectory& project, const std::string& config,
-                         const std::string& data) {
+                         const std::string& data, const std::string& folder = "recipes/mine") {
   return project.write(
-      "recipes/mine/recipe.yaml",
+      path_join(folder, "recipe.yaml"),
       cat("recipe: TrainFinetuneRecipeForNextTokenPrediction\n"
           "step_scheduler: {global_batch_size: 4, local_batch_size: 2, max_steps: 1}\n"
           "dist_env: {backend: gloo}\n"
@@ -105,6 +105,20 @@ void add_project_files(const TemporaryDirectory& project) {
   project.write("data/rows.jsonl", kRow);
   project.write("configs/own/config.json",
                 read_file(test::source_file("configs/tiny/llama/config.json")));
+}
+
+TEST(RecipePathsTest, TheHomeOfUpstreamsRecipesHoldsTheirExamples) {
+  const TemporaryDirectory project, elsewhere;
+  add_project_files(project);
+  const std::string folder = "examples/llm_finetune/tiny";
+  const std::string recipe =
+      write_recipe(project, cat(folder, "/own"), cat(folder, "/rows.jsonl"), folder);
+  EXPECT_EQ(automodel_in(elsewhere.path(), {"check", recipe}).status, 2);
+  project.write(cat(folder, "/rows.jsonl"), kRow);
+  project.write(cat(folder, "/own/config.json"),
+                read_file(test::source_file("configs/tiny/llama/config.json")));
+  const ProgramResult run = automodel_in(elsewhere.path(), {"check", recipe});
+  EXPECT_EQ(run.status, 0) << run.out << run.err;
 }
 
 TEST(RecipePathsTest, TheCurrentFolderComesBeforeTheRecipesHome) {

@@ -14,8 +14,8 @@ using test::source_file;
 using testing::HasSubstr;
 
 /// Recipes in the shapes of upstream's, whose keys are known.
-constexpr const char* kShapes[] = {"benchmark_experts", "classes_and_targets", "dense_sft",
-                                   "distillation", "lora_packed"};
+constexpr const char* kShapes[] = {"benchmark_experts", "class_defaults", "classes_and_targets",
+                                   "dense_sft",         "distillation",   "lora_packed"};
 
 std::string shape(const char* name) {
   return source_file(cat("tests/recipes/shapes/", name, ".yaml"));
@@ -68,8 +68,8 @@ TEST(PublishedSchemaTest, CheckTakesTheShapesToo) {
     const ProgramResult result =
         test::run_program({test::automodel_binary(), "check", shape(name)});
     const std::string_view text = name;
-    const bool is_all_here =
-        text == "classes_and_targets" || text == "lora_packed" || text == "benchmark_experts";
+    const bool is_all_here = text == "classes_and_targets" || text == "class_defaults" ||
+                             text == "lora_packed" || text == "benchmark_experts";
     EXPECT_EQ(result.status, is_all_here ? 0 : 6) << name << "\n" << result.out << result.err;
     EXPECT_THAT(result.out, testing::Not(HasSubstr(": error:"))) << name;
   }

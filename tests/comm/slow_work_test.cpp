@@ -144,11 +144,24 @@ TEST(SlowWorkTest, LongWorkIsToldWithItsProgress) {
     slow.run("saving x", [&] {
       if (world.group().rank() == 1) work_slowly(slow, 2.5);
     });
-    expect(lines.all().find("saving x for ") != std::string::npos, "no line: " + lines.all());
-    expect(lines.all().find(" on rank 1") != std::string::npos, "no bytes: " + lines.all());
+    if (world.group().rank() == 0) {
+      expect(lines.all().find("saving x for ") != std::string::npos, "no line: " + lines.all());
+      expect(lines.all().find(" on rank 1") != std::string::npos, "no bytes: " + lines.all());
+    } else {
+      expect(lines.all().empty(), "told twice: " + lines.all());
+    }
     slow.run("nothing", [] {});
     world.group().barrier();
   });
+}
+
+TEST(SlowWorkTest, AWorldOfOneTellsOfLongWorkToo) {
+  Lines lines;
+  SlowWork slow({.report_seconds = 0.2, .reporter = &lines});
+  slow.run("loading the weights", [&] { work_slowly(slow, 0.7); });
+  EXPECT_THAT(lines.all(),
+              testing::ContainsRegex(
+                  "loading the weights for [0-9.]+ s: [0-9.]+ [KM]iB, [0-9.]+ [KM]?i?B/s"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr int64_t kNoon = 1769860800LL * 1'000'000'000;
 std::string error(const std::vector<DataFingerprint>& saved,
                   const std::vector<DataFingerprint>& now) {
   const Json json = Json::parse(fingerprints_to_json(saved).dump(), "saved");
-  return error_of<InputError>([&] { check_fingerprints(json, now); });
+  return error_of<InputError>([&] { check_fingerprints(json, now, nullptr); });
 }
 
 TEST(FingerprintTest, TheSameBytesAreTheSameDataWhereverTheyLie) {
@@ -34,6 +34,33 @@ TEST(FingerprintTest, OtherBytesAreAnErrorThatNamesTheFile) {
       "another checkpoint.checkpoint_dir");
 }
 
+TEST(FingerprintTest, AnotherSizeIsOtherDataWhateverTheSampledBlocksAre) {
+  EXPECT_THAT(error({{"a.bin", {7, 1}, 17, true}}, {{"a.bin", {8, 1}, 17, true}}),
+              StartsWith("a.bin is not the data file"));
+}
+
+/// What is said of a file whose blocks agree.
+std::string warnings(const DataFingerprint& saved, const DataFingerprint& now) {
+  class Warnings final : public Reporter {
+   public:
+    void info(std::string_view) override {}
+    void warning(std::string_view text) override { all += text; }
+    void error(std::string_view) override {}
+    std::string all;
+  } heard;
+  check_fingerprints(Json::parse(fingerprints_to_json({saved}).dump(), "saved"), {now}, &heard);
+  return heard.all;
+}
+
+TEST(FingerprintTest, ASampledFileThatWasWrittenSinceIsTold) {
+  EXPECT_EQ(warnings({"a.bin", {7, kNoon}, 17, true}, {"b.bin", {7, kNoon}, 17, true}), "");
+  EXPECT_EQ(warnings({"a.bin", {7, 1}, 17}, {"a.bin", {7, kNoon}, 17}), "");
+  EXPECT_THAT(
+      warnings({"a.bin", {7, 1}, 17, true}, {"b.bin", {7, kNoon}, 17, true}),
+      StartsWith("b.bin has been written since the checkpoint was made (it has 7 bytes, "
+                 "written 2026-01-31 12:00:00 UTC; then it had 7 bytes, written 1970-01-01"));
+}
+
 TEST(FingerprintTest, FilesTooManyOrTooFewAreAnError) {
   EXPECT_THAT(error({{"a", {7, 1}, 17}}, {{"a", {7, 1}, 17}, {"b", {9, 0}, 19}}),
               StartsWith("the dataset has 2 data files, that of the checkpoint has 1; the first "
@@ -43,11 +70,12 @@ TEST(FingerprintTest, FilesTooManyOrTooFewAreAnError) {
 }
 
 TEST(FingerprintTest, ADamagedRecordIsNoMatch) {
-  EXPECT_THAT(error_of<InputError>([] {
-                check_fingerprints(Json::parse("[{\"xxh3\": \"x\"}]", "x"), {{"a", {7, 1}, 17}});
-              }),
-              StartsWith("a is not the data file"));
-  EXPECT_EQ(error_of<InputError>([] { check_fingerprints(Json::parse("3", "x"), {}); }),
+  EXPECT_THAT(
+      error_of<InputError>([] {
+        check_fingerprints(Json::parse("[{\"xxh3\": \"x\"}]", "x"), {{"a", {7, 1}, 17}}, nullptr);
+      }),
+      StartsWith("a is not the data file"));
+  EXPECT_EQ(error_of<InputError>([] { check_fingerprints(Json::parse("3", "x"), {}, nullptr); }),
             "the saved data position is damaged: files is no list");
 }
 

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "datasets/collate.h"
 #include "datasets/loader.h"
+#include "support/cpu_seconds.h"
 
 namespace automodel::datasets {
 namespace {
@@ -215,9 +215,9 @@ TEST(PackLengths, AMillionSamplesArePackedInSeconds) {
   std::vector<int64_t> lengths(1'000'000);
   for (int64_t& length : lengths) length = 1 + static_cast<int64_t>(random() % 2048);
   for (const PackingStrategy strategy : {PackingStrategy::kThd, PackingStrategy::kNeat}) {
-    const double begin = monotonic_seconds();
+    const double begin = test::thread_cpu_seconds();
     const auto packs = pack_lengths(lengths, {.pack_size = 4096, .strategy = strategy});
-    const double seconds = monotonic_seconds() - begin;
+    const double seconds = test::thread_cpu_seconds() - begin;
     RecordProperty(strategy == PackingStrategy::kThd ? "thd_seconds" : "neat_seconds",
                    std::to_string(seconds));
     std::cout << (strategy == PackingStrategy::kThd ? "thd: " : "neat: ") << packs.size()

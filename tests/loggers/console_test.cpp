@@ -183,6 +183,17 @@ TEST(ConsoleTest, OtherRanksShowNoProgress) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(ConsoleTest, ProgressStaysOnOneLineOfTheTerminal) {
+  testing::internal::CaptureStderr();
+  {
+    ConsoleReporter reporter(ConsoleOptions{.has_progress = true, .columns = 8});
+    reporter.progress("50% |███| 5/10");
+    reporter.progress("50%");
+  }
+  const std::string erase = "\r\033[K";
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), cat(erase, "50% |██", erase, "50%", erase));
+}
+
 TEST(ConsoleTest, ProgressStaysBelowTheLinesAndGoesAtTheEnd) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();

@@ -14,6 +14,9 @@ constexpr std::string_view kRopeTypes =
 constexpr std::string_view kActivations =
     "silu, swish, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, relu2";
 
+/// More of anything is a slip, and its products with other sizes would be no numbers.
+constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+
 }  // namespace
 
 const Json* ConfigReader::find(std::string_view key) const {
@@ -40,7 +43,6 @@ int64_t ConfigReader::size(std::string_view key, int64_t fallback) {
     wrong_kind(key, "a whole number", *found);
     return 1;
   }
-  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
   const int64_t value = found->as_int();
   if (value >= 1 && value <= kLargest) return value;
   const std::string bound = value < 1 ? "at least 1" : cat("at most ", kLargest);
@@ -51,8 +53,10 @@ int64_t ConfigReader::size(std::string_view key, int64_t fallback) {
 int64_t ConfigReader::count(std::string_view key, int64_t fallback) {
   const Json* found = find(key);
   if (found == nullptr) return fallback;
-  if (found->is_int() && found->as_int() >= 0) return found->as_int();
-  wrong_kind(key, "a whole number of at least 0", *found);
+  if (found->is_int() && found->as_int() >= 0 && found->as_int() <= kLargest) {
+    return found->as_int();
+  }
+  wrong_kind(key, cat("a whole number from 0 to ", kLargest), *found);
   return fallback;
 }
 
@@ -101,11 +105,12 @@ std::string_view either(const ConfigReader& reader, std::string_view key, std::s
 
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   DecoderConfig config;
-  config.vocab_size = reader.size("vocab_size");
-  config.hidden_size = reader.size("hidden_size");
-  config.intermediate_size = defaults.intermediate_size == 0
-                                 ? reader.size("intermediate_size")
-                                 : reader.size("intermediate_size", defaults.intermediate_size);
+  const auto size = [&](std::string_view key, int64_t fallback) {
+    return fallback == 0 ? reader.size(key) : reader.size(key, fallback);
+  };
+  config.vocab_size = size("vocab_size", defaults.vocab_size);
+  config.hidden_size = size("hidden_size", defaults.hidden_size);
+  config.intermediate_size = size("intermediate_size", defaults.intermediate_size);
   constexpr int64_t kMostLayers = 100000;  // more are a slip, and would fill the memory here
   int64_t num_layers = reader.size("num_hidden_layers");
   if (num_layers > kMostLayers) {
@@ -114,7 +119,7 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
     num_layers = 1;
   }
   config.layers.resize(static_cast<size_t>(num_layers));
-  config.num_heads = reader.size("num_attention_heads");
+  config.num_heads = size("num_attention_heads", defaults.num_heads);
   const bool is_kv_missing = !reader.json().contains("num_key_value_heads");
   if (is_kv_missing && defaults.requires_kv_heads) reader.problem("num_key_value_heads is missing");
   config.num_kv_heads = reader.size("num_key_value_heads", config.num_heads);

@@ -53,7 +53,10 @@ std::string_view either(const ConfigReader& reader, std::string_view key, std::s
 struct CommonDefaults {
   bool requires_kv_heads = true;  ///< absent num_key_value_heads is an error; else num_heads
   int64_t head_dim = 0;           ///< 0: hidden_size / num_attention_heads
-  int64_t intermediate_size = 0;  ///< 0: the key is required
+  int64_t vocab_size = 0;         ///< 0: the key is required, as of the next three
+  int64_t hidden_size = 0;
+  int64_t num_heads = 0;
+  int64_t intermediate_size = 0;
   int64_t max_positions = 2048;
   double norm_eps = 1e-6;
   bool is_head_tied = false;

@@ -59,6 +59,8 @@ extern const Family kBailingMoeV2{
     .config_class = "BailingMoeV2Config",
     .layer_class = "BailingMoeV2DecoderLayer",
     .experts_class = "BailingMoeV2SparseMoeBlock",
+    .upstream = {.config_class =
+                     "nemo_automodel.components.models.ling_v2.config.BailingMoeV2Config"},
     .read_config = read_bailing_moe_v2,
     .names = {.embedding = "model.word_embeddings",
               .attention = "attention",

@@ -29,6 +29,8 @@ extern const Family kDeepseekV32{
     .config_class = "DeepseekV32Config",
     .layer_class = "DeepseekV32DecoderLayer",
     .experts_class = "DeepseekV32Experts",
+    .upstream = {.config_class =
+                     "nemo_automodel.components.models.deepseek_v32.config.DeepseekV32Config"},
     .read_config = read_deepseek_v32,
     .flops = sparse_latent_flops,
 };

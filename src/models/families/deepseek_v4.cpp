@@ -217,6 +217,9 @@ void refuse_others(ConfigReader& reader, const DecoderConfig& config) {
 DecoderConfig read_deepseek_v4(ConfigReader& reader) {
   DecoderConfig config = read_common(reader, {.requires_kv_heads = false,
                                               .head_dim = 512,
+                                              .vocab_size = 129280,
+                                              .hidden_size = 4096,
+                                              .num_heads = 64,
                                               .intermediate_size = 2048,
                                               .max_positions = 1048576});
   config.num_kv_heads = 1;

@@ -34,6 +34,8 @@ extern const Family kGlmMoeDsa{
     .config_class = "GlmMoeDsaConfig",
     .layer_class = "GlmMoeDsaDecoderLayer",
     .experts_class = "GlmMoeDsaExperts",
+    .upstream = {.config_class =
+                     "nemo_automodel.components.models.glm_moe_dsa.config.GlmMoeDsaConfig"},
     .read_config = read_glm_moe_dsa,
     .flops = sparse_latent_flops,
 };

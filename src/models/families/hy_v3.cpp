@@ -45,6 +45,7 @@ extern const Family kHyV3{
     .config_class = "HYV3Config",
     .layer_class = "HYV3DecoderLayer",
     .experts_class = "HYV3Experts",
+    .upstream = {.config_class = "nemo_automodel.components.models.hy_v3.config.HYV3Config"},
     .read_config = read_hy_v3,
     .names = {.router = "router.gate", .correction = "expert_bias", .shared_experts = "shared_mlp"},
     .module_names = {{{".mlp.shared_mlp.", ".mlp.shared_experts."}}},

@@ -5,6 +5,7 @@
 
 #include "config/bind.h"
 #include "recipes/read/benchmark_section.h"
+#include "recipes/read/section_targets.h"
 #include "recipes/read/targets_simple.h"
 
 namespace automodel::recipes {
@@ -17,14 +18,14 @@ using Check = void (*)(const Node& section, Diagnostics& diagnostics);
 
 template <typename T>
 void check(const Node& section, Diagnostics& diagnostics) {
-  config::bind<T>(section, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  config::bind<T>(section, diagnostics);
 }
 
-void check_rng(const Node& section, Diagnostics& diagnostics) {
-  check<RngSection>(section, diagnostics);
-  if (!config::has_target(section)) return;
-  const auto target = config::split_target(section, diagnostics);
-  if (target) rng_targets().resolve(*target, diagnostics);
+/// The same of a section that is of a class of upstream's.
+template <typename T>
+void check_of_class(const Node& section, Diagnostics& diagnostics) {
+  config::bind<T>(section, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  check_section_target(section, diagnostics);
 }
 
 void check_compile(const Node& section, Diagnostics& diagnostics) {
@@ -67,7 +68,10 @@ struct Inactive {
 };
 
 constexpr Inactive kInactiveSections[] = {
-    {"rng", false, "", "`seed` says where random numbers start, as in AutoModel 0.7.0", check_rng},
+    {"rng", false, "", "`seed` says where random numbers start, as in AutoModel 0.7.0",
+     check_of_class<RngSection>},
+    {"autocast", false, "", "nothing reads it, upstream neither; use distributed.autocast_dtype",
+     nullptr},
     {"autopipeline", false, "", "use distributed.pipeline", nullptr},
     {"parallelizer", false, "", "use distributed", nullptr},
     {"distributed_config", false, "", "use distributed", nullptr},
@@ -76,14 +80,14 @@ constexpr Inactive kInactiveSections[] = {
     {"ci", false, "", "it is for upstream's own tests", nullptr},
     {"benchmark", false, "", "only the benchmark recipe reads it", check<BenchmarkSection>},
     {"nvtx", false, "nvtx", "ranges are in the Chrome trace (--trace)", check_boolean},
-    {"prewarm", false, "", "there is nothing to warm up", check<PrewarmSection>},
+    {"prewarm", false, "", "there is nothing to warm up", check_of_class<PrewarmSection>},
     {"compile", false, "enabled", "kernels are fused ahead of time", check_compile},
     {"sdpa_method", false, "", "the fastest exact kernel is chosen", nullptr},
     {"original_hf_config", false, "", "nothing reads it", nullptr},
     {"qat", true, "enabled", "quantization-aware training is not in this version",
-     check<QatSection>},
-    {"fp8", false, "enabled", kNoFp8, check<Fp8Section>},
-    {"neftune", true, "", "NEFTune is not in this version", check<NeftuneSection>},
+     check_of_class<QatSection>},
+    {"fp8", false, "enabled", kNoFp8, check_of_class<Fp8Section>},
+    {"neftune", true, "", "NEFTune is not in this version", check_of_class<NeftuneSection>},
     {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},
     {"freeze_config", true, "", "freezing parameters is not in this version", nullptr},
@@ -94,7 +98,7 @@ constexpr Inactive kInactiveSections[] = {
     {"comet", true, "",
      "Comet is not in this version; metrics are in training.jsonl, and in tensorboard or mlflow "
      "where those sections are there",
-     check<CometSection>},
+     check_of_class<CometSection>},
     {"skypilot", true, "",
      "SkyPilot is not in this version; start the recipe with torchrun, srun or mpirun", nullptr},
     {"nemo_run", true, "",
@@ -116,14 +120,6 @@ bool is_off(const Node& section, const Inactive& inactive) {
 }
 
 }  // namespace
-
-config::TargetNames rng_targets() {
-  const std::string module = "nemo_automodel.components.training.";
-  config::TargetNames names("random number generator");
-  names.add(
-      {.name = module + "rng.StatefulRNG", .aliases = {module + "StatefulRNG", "StatefulRNG"}});
-  return names;
-}
 
 std::vector<std::string> inactive_section_names() {
   std::vector<std::string> names;

@@ -186,9 +186,6 @@ struct CometSection {
 /// why it is refused. Returns false when the section is none of these.
 bool check_inactive_section(const config::Node& section, config::Diagnostics& diagnostics);
 
-/// The names of `rng._target_`.
-config::TargetNames rng_targets();
-
 /// The names of these sections.
 std::vector<std::string> inactive_section_names();
 

@@ -13,6 +13,7 @@
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_paths.h"
+#include "recipes/read/section_targets.h"
 #include "recipes/read/targets_simple.h"
 #include "tensor/dtype.h"
 
@@ -170,13 +171,15 @@ void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
 
 void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics) {
   if (backend.is_null()) return;
-  const auto section = config::bind<BackendSection>(
-      backend, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
-  if (!backend.is_mapping()) return;
-  if (config::has_target(backend)) {
-    const auto target = config::split_target(backend, diagnostics);
-    if (target) backend_targets().resolve(*target, diagnostics);
+  Node known = backend;
+  if (Node* fp8 = known.find("te_fp8"); fp8 != nullptr && fp8->is_mapping()) {
+    check_section_target(*fp8, diagnostics);
+    fp8->erase("_target_");
   }
+  const auto section = config::bind<BackendSection>(
+      known, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  if (!backend.is_mapping()) return;
+  check_section_target(backend, diagnostics);
   plan.enables_fsdp_optimizations = section.enable_fsdp_optimizations;
   plan.has_fake_balanced_gate = section.fake_balanced_gate;
   const auto warn_of_fp8 = [&](const char* key) {
@@ -507,14 +510,6 @@ void read_dtype(const Node& node, ModelPlan& plan, Diagnostics& diagnostics) {
 }
 
 }  // namespace
-
-config::TargetNames backend_targets() {
-  config::TargetNames names("backend configuration");
-  names.add({.name = "nemo_automodel.components.models.common.BackendConfig",
-             .aliases = {"nemo_automodel.components.models.common.utils.BackendConfig",
-                         "nemo_automodel.components.moe.utils.BackendConfig", "BackendConfig"}});
-  return names;
-}
 
 ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
   ModelPlan plan;

@@ -12,9 +12,6 @@ namespace automodel::recipes {
 /// Reads the `model` section (part of read_recipe).
 ModelPlan read_model(const config::Node& section, config::Diagnostics& diagnostics);
 
-/// The names of `model.backend._target_`.
-config::TargetNames backend_targets();
-
 /// The vocabulary that a model's configuration names; 0 when the configuration is not here.
 int64_t vocabulary_of(const ModelPlan& model);
 

@@ -19,6 +19,7 @@
 #include "recipes/read/recipe.h"
 #include "recipes/read/recipe_paths.h"
 #include "recipes/read/recipe_schema.h"
+#include "recipes/read/section_targets.h"
 #include "recipes/read/targets_distributed.h"
 #include "recipes/read/targets_optimizer.h"
 #include "recipes/read/targets_simple.h"
@@ -445,6 +446,7 @@ void read_quantization(const Node& root, Recipe& recipe, Diagnostics& diagnostic
   if (node == nullptr || node->is_null()) return;
   const auto section = config::bind<QuantizationSection>(
       *node, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  check_section_target(*node, diagnostics);
   if (section.load_in_4bit || section.load_in_8bit) {
     recipe.quantization = section;
   } else {
@@ -458,6 +460,7 @@ void read_embedding_repair(const Node& root, Recipe& recipe, Diagnostics& diagno
   if (node == nullptr || node->is_null()) return;
   const auto section = config::bind<EmbeddingRowRepairSection>(
       *node, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  check_section_target(*node, diagnostics);
   if (!section.enabled) return;
   if (recipe.distributed.sizes.pp_size.value_or(1) > 1) {
     diagnostics.error(*node,

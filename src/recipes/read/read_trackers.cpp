@@ -4,6 +4,7 @@
 
 #include "config/bind.h"
 #include "core/text.h"
+#include "recipes/read/section_targets.h"
 
 namespace automodel::recipes {
 
@@ -47,6 +48,7 @@ void check_server(const Node& section, const trackers::MlflowConfig& config,
 void read_mlflow(const Node& section, Recipe& recipe, Diagnostics& diagnostics) {
   const auto config = config::bind<trackers::MlflowConfig>(
       section, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
+  check_section_target(section, diagnostics);
   if (section.is_mapping()) check_server(section, config, diagnostics);
   if (const Node* name = section.find("experiment_name"); config.experiment_name.empty()) {
     diagnostics.error(*name, "expected the name of an experiment, found ''");

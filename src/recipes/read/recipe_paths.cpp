@@ -92,7 +92,9 @@ std::string home_of_recipe(const std::string& recipe_path) {
   namespace fs = std::filesystem;
   const fs::path own = fs::absolute(recipe_path).lexically_normal().parent_path();
   for (fs::path folder = own; folder.has_relative_path(); folder = folder.parent_path()) {
-    if (folder.filename() == "recipes") return folder.parent_path();
+    if (folder.filename() == "recipes" || folder.filename() == "examples") {
+      return folder.parent_path();
+    }
   }
   return own;
 }

@@ -9,8 +9,9 @@
 namespace automodel::recipes {
 
 /// The second folder in which a recipe's relative paths are looked for, after the current folder:
-/// the one that holds the `recipes` folder in or below which the file lies (as in this repository
-/// and an installed `share/automodel`), or the file's own folder when it lies in none.
+/// the one that holds the nearest `recipes` folder in or below which the file lies (as in this
+/// repository and an installed `share/automodel`), or the nearest `examples` folder (as upstream's
+/// repository does), or the file's own folder when it lies in none.
 std::string home_of_recipe(const std::string& recipe_path);
 
 /// The nodes of all that a recipe reads by a path or name: model and configuration folders,

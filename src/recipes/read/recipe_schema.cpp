@@ -5,6 +5,7 @@
 #include "recipes/read/dataset_plan.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/recipe.h"
+#include "recipes/read/section_targets.h"
 #include "recipes/read/targets_distributed.h"
 #include "recipes/read/targets_optimizer.h"
 #include "recipes/read/targets_simple.h"
@@ -68,14 +69,6 @@ Json target_schema(const config::TargetNames& registry, const char* doc) {
   return schema;
 }
 
-/// The schema of a `_target_` that may be any of upstream's classes.
-Json any_target() {
-  Json schema = Json::object();
-  schema["type"] = "string";
-  schema["description"] = "upstream's class";
-  return schema;
-}
-
 template <HasFields T>
 Json section(const char* doc) {
   Json schema = config::schema_of<T>();
@@ -87,19 +80,24 @@ Json section(const char* doc) {
 void add_inactive_sections(Json& properties) {
   const auto add = [&](const char* key, Json schema, const char* doc) {
     schema["description"] = doc;
-    schema["properties"]["_target_"] = any_target();
     properties[key] = std::move(schema);
   };
-  add("rng", config::schema_of<RngSection>(), "no effect: seed says it");
+  const auto add_of_class = [&](const char* key, Json schema, const char* doc) {
+    schema["properties"]["_target_"] = name_schema(section_targets(key));
+    add(key, std::move(schema), doc);
+  };
+  add_of_class("rng", config::schema_of<RngSection>(), "no effect: seed says it");
   add("compile", config::schema_of<CompileSection>(), "no effect: kernels are fused already");
-  add("prewarm", config::schema_of<PrewarmSection>(), "no effect: there is nothing to warm up");
-  add("qat", config::schema_of<QatSection>(), "not in this version");
-  add("fp8", config::schema_of<Fp8Section>(), "no effect here");
-  add("neftune", config::schema_of<NeftuneSection>(), "not in this version");
-  add("embedding_row_repair", config::schema_of<EmbeddingRowRepairSection>(),
+  add_of_class("prewarm", config::schema_of<PrewarmSection>(),
+               "no effect: there is nothing to warm up");
+  add_of_class("qat", config::schema_of<QatSection>(), "not in this version");
+  add_of_class("fp8", config::schema_of<Fp8Section>(), "no effect here");
+  add_of_class("neftune", config::schema_of<NeftuneSection>(), "not in this version");
+  add_of_class(
+      "embedding_row_repair", config::schema_of<EmbeddingRowRepairSection>(),
       "rows of the base's embedding that are zero or not finite get the head's direction; absent: "
       "off");
-  add("comet", config::schema_of<CometSection>(), "not in this version");
+  add_of_class("comet", config::schema_of<CometSection>(), "not in this version");
   Json wandb = config::schema_of<WandbSection>();
   wandb.erase("additionalProperties");
   add("wandb", std::move(wandb), "not in this version");
@@ -169,7 +167,10 @@ Json model_schema(const char* doc) {
   anything["description"] = "folder or name of a configuration, or its keys";
   schema["properties"]["config"] = anything;
   schema["properties"]["backend"] = section<BackendSection>("which kernels compute what");
-  schema["properties"]["backend"]["properties"]["_target_"] = any_target();
+  schema["properties"]["backend"]["properties"]["_target_"] =
+      name_schema(section_targets("backend"));
+  schema["properties"]["backend"]["properties"]["te_fp8"]["properties"]["_target_"] =
+      name_schema(section_targets("te_fp8"));
   anything["description"] =
       "upstream's MoEConfig: gate_bias_update_factor, by which each step moves the correction of "
       "the choice of experts towards even load (absent: 0.001 for DeepSeek-V3, 0 for GLM-4.5)";
@@ -258,7 +259,8 @@ Json recipe_schema() {
   properties["peft"]["properties"]["_target_"] = name_schema(peft_targets());
   properties["quantization"] = section<QuantizationSection>(
       "frozen base weights in fewer bits (QLoRA), under adapters (peft); absent: floats");
-  properties["quantization"]["properties"]["_target_"] = any_target();
+  properties["quantization"]["properties"]["_target_"] =
+      name_schema(section_targets("quantization"));
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["checkpoint"]["properties"]["save_consolidated"]["type"] =
       Json(Json::Array{Json("string"), Json("boolean"), Json("null")});
@@ -270,7 +272,7 @@ Json recipe_schema() {
       section<trackers::TensorBoardConfig>("event files for TensorBoard; absent: none");
   properties["mlflow"] =
       section<trackers::MlflowConfig>("an MLflow server that metrics are sent to; absent: none");
-  properties["mlflow"]["properties"]["_target_"] = any_target();
+  properties["mlflow"]["properties"]["_target_"] = name_schema(section_targets("mlflow"));
   add_distillation(properties);
   add_inactive_sections(properties);
   Json schema = Json::object();

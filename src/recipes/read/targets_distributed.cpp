@@ -2,8 +2,7 @@
 
 #include "config/schema.h"
 #include "recipes/read/dataset_plan.h"
-#include "recipes/read/inactive_sections.h"
-#include "recipes/read/read_model.h"
+#include "recipes/read/section_targets.h"
 #include "recipes/read/targets_optimizer.h"
 
 namespace automodel::recipes {
@@ -158,8 +157,7 @@ distributed::ClassTable recipe_classes() {
   add(lr_scheduler_targets(), table);
   add(peft_targets(), table);
   add(kd_loss_targets(), table);
-  add(backend_targets(), table);
-  add(rng_targets(), table);
+  for (const std::string& section : sections_of_a_class()) add(section_targets(section), table);
   return table;
 }
 

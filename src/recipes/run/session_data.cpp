@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/long_work.h"
 #include "datasets/tokenizer_encoder.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/run/block_diffusion_pass.h"
@@ -67,6 +68,7 @@ class DataBuilder final {
     data.context.stacks = is_training ? recipe_.stacks : recipe_.validation_stacks;
     data.context.collater = is_training ? recipe_.collater : recipe_.validation_collater;
     if (recipe_.dllm) data.context.window_collater = window_collater_of(recipe_, *data.encoder);
+    const LongWork told(context_.reporter, cat("reading ", section.key));
     auto stream = section.plan->build(data);
     times_.end("data");
     const int64_t of_loss = recipe_.loss.ignore_index;
@@ -78,6 +80,7 @@ class DataBuilder final {
     const std::string folder = tokenizer_folder(recipe_, section);
     if (folder.empty())
       throw InputError(cat(section.key, ": the tokenizer is not on this machine"));
+    const LongWork told(context_.reporter, "loading the tokenizer");
     data_.encoders.push_back(datasets::load_text_encoder(folder, section.added_tokens));
     times_.end("tokenizer");
     return *data_.encoders.back();

@@ -48,6 +48,14 @@ std::unique_ptr<Teacher> build_teacher(const Recipe& recipe, const SessionModel&
   return make_remote_teacher(student, mesh, *context.teacher_link, context.device);
 }
 
+/// What the plan in a run's record expects of memory, in GiB; absent without one.
+std::optional<double> planned_gib(const Json& record) {
+  const Json* const plan = record.find("plan");
+  const Json* const bytes = plan == nullptr ? nullptr : plan->find("most_bytes");
+  if (bytes == nullptr) return std::nullopt;
+  return bytes->as_double() / static_cast<double>(1 << 30);
+}
+
 /// Begins to plan the run, for run.json, on its first rank.
 std::optional<RunPlan> begin_plan(const Recipe& recipe, const RunContext& context) {
   if (recipe.benchmark || context.group.rank() != 0) return std::nullopt;
@@ -477,6 +485,7 @@ training::StepResult TrainSession::train(const Group& group) {
   balance_.end_step(model_.engine());
   const double waited_in_step = context_.waited_seconds() - waited;
   own_seconds_ = data_seconds_ + (monotonic_seconds() - begin) - waited_in_step;
+  loggers::StepNumbers numbers{.loss = result.loss};
   trace(cat("step ", step), "step", begin);
   if (benchmark_) {
     benchmark_->record(result, flops_of(group), group.batches[0].sequence_length());
@@ -490,11 +499,15 @@ training::StepResult TrainSession::train(const Group& group) {
     record_non_finite(result);
     advise(result, record.at("tps").as_double());
     note_step(group);
+    numbers.tokens_per_second = record.at("tps").as_double();
+    numbers.memory_gib = record.at("mem").as_double();
+    numbers.planned_gib = planned_gib(context_.record);
+    if (!record.at("mfu").is_null()) numbers.mfu_percent = record.at("mfu").as_double();
   }
   if (context_.times != nullptr) say_timings(result);
   data_seconds_ = 0;
   context_.reporter->progress(
-      progress_->line(step + 1, monotonic_seconds() - begin_seconds_, result.loss));
+      progress_->line(step + 1, monotonic_seconds() - begin_seconds_, numbers));
   return result;
 }
 
@@ -509,13 +522,14 @@ void TrainSession::note_step(const Group& group) {
 std::vector<std::pair<std::string, double>> TrainSession::validate() {
   if (validation_.is_empty()) return {};
   const double begin = monotonic_seconds();
-  auto losses = validation_.run(scheduler_.step(), [this](const auto& set, const auto& result) {
+  const auto listen = [this](const auto& set, const auto& result) {
     Json record =
         meter_.validation_record(result, train_step_.lr(), scheduler_.step(), scheduler_.epoch());
     train_step_.describe_validation(result, record);
     log_->validation(set, record);
     context_.trackers->validation(set, record);
-  });
+  };
+  auto losses = validation_.run(scheduler_.step(), listen, *context_.reporter);
   trace("validation", "step", begin);
   Json of_sets = Json::object();
   for (const auto& [set, loss] : losses) of_sets[set] = loss;

@@ -1,20 +1,37 @@
 #include "recipes/run/validation.h"
 
+#include <atomic>
+
+#include "core/long_work.h"
+#include "core/text.h"
+
 namespace automodel::recipes {
+
+namespace {
+
+std::string batches_text(int64_t num_done, std::optional<int64_t> size) {
+  return cat(num_done, size ? cat(" of ", *size) : "", " batches");
+}
+
+}  // namespace
 
 Validation::Validation(std::vector<ValidationSet> sets, training::TrainStep& train_step,
                        const std::vector<std::shared_ptr<models::CausalLM>>& parts)
     : sets_(std::move(sets)), train_step_(train_step), parts_(parts) {}
 
-std::vector<std::pair<std::string, double>> Validation::run(int64_t step,
-                                                            const Listener& listener) {
+std::vector<std::pair<std::string, double>> Validation::run(int64_t step, const Listener& listener,
+                                                            Reporter& reporter) {
   std::vector<std::pair<std::string, double>> losses;
   for (const auto& part : parts_) part->eval();
   for (ValidationSet& set : sets_) {
     set.stream->rewind();
-    const auto next_batch = [&set](tensor::Batch& batch) {
+    std::atomic<int64_t> num_done = 0;
+    const LongWork told(&reporter, cat("validating on ", set.name),
+                        [&] { return batches_text(num_done, set.stream->size()); });
+    const auto next_batch = [&](tensor::Batch& batch) {
       auto next = set.stream->next();
       if (next) batch = std::move(*next);
+      if (next) ++num_done;
       return next.has_value();
     };
     const auto evaluation = train_step_.evaluate(next_batch, step);

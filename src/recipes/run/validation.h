@@ -27,8 +27,10 @@ class Validation final {
   bool is_empty() const { return sets_.empty(); }
   const std::vector<ValidationSet>& sets() const { return sets_; }
 
-  /// Returns the loss of each set by name, after step `step`. Every rank calls it.
-  std::vector<std::pair<std::string, double>> run(int64_t step, const Listener& listener);
+  /// Returns the loss of each set by name, after step `step`. Every rank calls it. A set that takes
+  /// long is told of to `reporter`.
+  std::vector<std::pair<std::string, double>> run(int64_t step, const Listener& listener,
+                                                  Reporter& reporter);
 
  private:
   std::vector<ValidationSet> sets_;
