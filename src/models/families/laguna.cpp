@@ -34,7 +34,10 @@ void read_heads_of_layers(ConfigReader& reader, DecoderConfig& config) {
   constexpr const char* kKey = "num_attention_heads_per_layer";
   const Json* found = reader.find(kKey);
   if (found == nullptr) return;
-  const auto is_size = [](const Json& entry) { return entry.is_int() && entry.as_int() > 0; };
+  constexpr int64_t kMost = 1 << 20;  // more are a slip
+  const auto is_size = [](const Json& entry) {
+    return entry.is_int() && entry.as_int() > 0 && entry.as_int() <= kMost;
+  };
   if (!found->is_array() || found->size() != config.layers.size() ||
       !std::ranges::all_of(found->as_array(), is_size)) {
     reader.problem(cat(kKey, " must be a list with a number of heads for each layer"));
