@@ -8,7 +8,7 @@ logits that automodel gives (1e-5 absolute, or twice transformers' own distance 
 chat template must write what render-chat writes,
 its save_pretrained must write the same names, shapes and dtypes, and the folder's tokenizer must load.
 Ling, which transformers has no class for, is read by GLM 4.5's (ling_as_glm4.py), Step 3.5 by Step 3.7's text
-model (step_as_step3p7.py).
+model (step_as_step3p7.py), Baichuan by Llama's (baichuan_as_llama.py).
 Of DiffusionGemma, whose class writes the encoder's copies by rules of its own, the loading and finite
 logits. Needs torch, transformers and safetensors (scripts/setup_peers.sh).
 """
@@ -25,6 +25,7 @@ import safetensors.torch
 import torch
 import transformers
 
+from baichuan_as_llama import baichuan_tensors, write_llama_folder
 from kimi_names import released_names
 from ling_as_glm4 import ling_tensors, write_glm_folder
 from step_as_step3p7 import is_computed, load_step, released_tensors
@@ -93,10 +94,14 @@ def check_diffusion(automodel, folder):
     return "every tensor read, logits finite"
 
 
-def load_ling(folder, automodel):
-    """The model of a Ling's folder, as GLM 4.5's."""
+# How the folder of a family that transformers lacks is written as another's.
+WRITTEN_AS = {"bailing_moe": write_glm_folder, "baichuan": write_llama_folder}
+
+
+def load_as_another(folder, automodel, write):
+    """The model of a folder, as the other family's."""
     with tempfile.TemporaryDirectory() as scratch:
-        write_glm_folder(folder, scratch)
+        write(folder, scratch)
         return load(transformers.AutoModelForCausalLM, pathlib.Path(scratch), automodel)
 
 
@@ -125,7 +130,7 @@ def check_names(model, folder, model_type):
     """save_pretrained writes what the folder has."""
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch)
-        in_releases = {"bailing_moe": ling_tensors, "kimi_linear": released_names}.get(model_type)
+        in_releases = {"bailing_moe": ling_tensors, "baichuan": baichuan_tensors, "kimi_linear": released_names}.get(model_type)
         if in_releases:
             path = pathlib.Path(scratch) / "model.safetensors"
             safetensors.torch.save_file(in_releases(safetensors.torch.load_file(path)), path)
@@ -149,14 +154,14 @@ def check(automodel, folder):
     model_class = transformers.AutoModelForImageTextToText if has_tower else transformers.AutoModelForCausalLM
     if written["model_type"] == "mistral4":  # no Auto class knows it
         model_class = transformers.Mistral4ForCausalLM
-    is_ling = written["model_type"] == "bailing_moe"
+    write = WRITTEN_AS.get(written["model_type"])
     if written["model_type"] == "step3p5":
         if not is_computed(written):
             return f"{len(tensors_of(folder))} tensors; not compared: no class of transformers computes them"
         model = load_step(folder)
         num_tensors = check_step_names(model, folder)
     else:
-        model = load_ling(folder, automodel) if is_ling else load(model_class, folder, automodel)
+        model = load_as_another(folder, automodel, write) if write else load(model_class, folder, automodel)
         num_tensors = check_names(model, folder, written["model_type"])
     torch.manual_seed(0)
     text = model.config.get_text_config()

@@ -946,6 +946,131 @@ MODELS.update(
     ),
 )
 
+KINDS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+LAGUNA = dict(SIZES, num_hidden_layers=4, head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
+              shared_expert_intermediate_size=20, moe_routed_scaling_factor=2.5)
+MIMO = dict(SIZES, num_hidden_layers=4, num_attention_heads=8, head_dim=24, v_head_dim=16, layer_types=KINDS,
+            num_experts_per_tok=3, moe_intermediate_size=24)
+MODELS.update(
+    laguna=(
+        "laguna",
+        dict(
+            LAGUNA,
+            layer_types=KINDS,
+            num_attention_heads_per_layer=[4, 6, 6, 4],
+            sliding_window=7,
+            gating="per-head",
+            rope_parameters=dict(
+                full_attention=dict(rope_type="yarn", rope_theta=500000.0, factor=4.0, original_max_position_embeddings=16,
+                                    beta_fast=64.0, beta_slow=1.0, attention_factor=1.0, partial_rotary_factor=0.5),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=1.0),
+            ),
+        ),
+        24,
+    ),
+    laguna_elements_padding=(
+        "laguna",
+        dict(LAGUNA, gating="per-element", mlp_layer_types=["sparse", "dense", "sparse", "dense"], pad_token_id=3),
+        24,
+    ),
+    mimo_v2_flash=("mimo_v2_flash", dict(MIMO, n_routed_experts=6, sliding_window=7), 24),
+    mimo_v2_flash_groups_padding=(
+        "mimo_v2_flash",
+        dict(
+            MIMO,
+            n_routed_experts=8,
+            n_group=4,
+            topk_group=2,
+            routed_scaling_factor=2.5,
+            attention_bias=True,
+            attention_value_scale=None,
+            mlp_layer_types=["sparse", "dense", "sparse", "dense"],
+            rope_parameters=dict(
+                full_attention=dict(rope_type="default", rope_theta=50000.0, partial_rotary_factor=0.5),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25),
+            ),
+            pad_token_id=3,
+        ),
+        24,
+    ),
+)
+
+GEMMA4 = dict(
+    SIZES,
+    num_hidden_layers=4,
+    head_dim=16,
+    global_head_dim=32,
+    num_global_key_value_heads=1,
+    attention_k_eq_v=True,
+    layer_types=["sliding_attention", "full_attention"] * 2,
+    sliding_window=7,
+    hidden_activation="gelu_pytorch_tanh",
+    final_logit_softcapping=5.0,
+    rms_norm_eps=1e-5,
+    pad_token_id=0,
+    tie_word_embeddings=True,
+)
+GEMMA4_VISION = dict(model_type="gemma4_vision", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+                     num_attention_heads=2, num_key_value_heads=2, head_dim=8, patch_size=4, position_embedding_size=16)
+UNIFIED_VISION = dict(model_type="gemma4_unified_vision", patch_size=4, pooling_kernel_size=1, mm_embed_dim=32,
+                      mm_posemb_size=8, output_proj_dims=32)
+MODELS.update(
+    gemma4=("gemma4_text", dict(GEMMA4, hidden_size_per_layer_input=0), 24),
+    gemma4_own_values_padding=(
+        "gemma4_text",
+        dict(
+            GEMMA4,
+            hidden_size_per_layer_input=0,
+            attention_k_eq_v=False,
+            attention_bias=True,
+            sliding_window=8,
+            layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+            rope_parameters=dict(
+                full_attention=dict(rope_type="proportional", rope_theta=50000.0, partial_rotary_factor=0.5),
+                sliding_attention=dict(rope_type="default", rope_theta=10000.0),
+            ),
+            pad_token_id=3,
+            tie_word_embeddings=False,
+        ),
+        24,
+    ),
+    gemma4_towers=(
+        "gemma4",
+        dict(text_config=dict(GEMMA4, model_type="gemma4_text", hidden_size_per_layer_input=0),
+             vision_config=GEMMA4_VISION, tie_word_embeddings=True),
+        24,
+    ),
+    gemma4_unified=("gemma4_unified_text", dict(GEMMA4, num_global_key_value_heads=2, final_logit_softcapping=None), 24),
+    gemma4_unified_embedders=(
+        "gemma4_unified",
+        dict(text_config=dict(GEMMA4, model_type="gemma4_unified_text"), vision_config=UNIFIED_VISION,
+             tie_word_embeddings=True),
+        24,
+    ),
+)
+
+MUSE = dict(SIZES, model_type="muse_glimmer_text", num_hidden_layers=4, head_dim=16, sliding_window=7, post_norm_eps=1e-6,
+            output_multiplier=0.5, final_logit_softcapping=5.0,
+            rope_parameters=dict(rope_type="default", rope_theta=500000.0))
+MUSE_VISION = dict(model_type="muse_glimmer_vision", hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+                   num_attention_heads=2, patch_size=4, pos_emb_height=4, pos_emb_width=4)
+MODELS.update(
+    muse_glimmer=(
+        "muse_glimmer",
+        dict(text_config=MUSE, vision_config=MUSE_VISION, out_hidden_size=64, projector_hidden_size=16,
+             tie_word_embeddings=False),
+        24,
+    ),
+    muse_glimmer_thetas_padding=(
+        "muse_glimmer",
+        dict(text_config=dict(MUSE, layer_rope_theta=[500000.0, 0, 0, 500000.0], qk_scale_factor=2.0, pad_token_id=3,
+                              layer_types=["sliding_attention", "full_attention", "full_attention", "full_attention"],
+                              sliding_window=9),
+             vision_config=MUSE_VISION, out_hidden_size=64, projector_hidden_size=16, tie_word_embeddings=False),
+        24,
+    ),
+)
+
 DEEPSEEK_V4 = dict(
     vocab_size=128,
     hidden_size=32,
@@ -1047,16 +1172,23 @@ for name, ling in LINGS.items():
 def fill(model):
     """Random weights large enough for every part to matter."""
     generator = torch.Generator().manual_seed(1234)
-    plus_one = type(model).__name__.startswith("Gemma")
+    is_gemma4 = type(model).__name__.startswith("Gemma4")
+    plus_one = type(model).__name__.startswith("Gemma") and not is_gemma4
     delta = type(model).__name__.startswith(("Qwen3Next", "Qwen3_5"))
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if "norm" in name or ".ln_" in name:
             is_zero = plus_one or name.endswith("bias") or (delta and not name.endswith("linear_attn.norm.weight"))
+            if type(model).__name__.startswith("MuseGlimmer"):
+                is_zero = ".language_model.layers." in name
             center = 0.0 if is_zero else 1.0
+            if is_gemma4 and name.endswith(("q_norm.weight", "k_norm.weight")):
+                center = 0.5  # its scores have no scale
             parameter.data = center + 0.2 * noise
         elif name.endswith(("attn_hc.scale", "ffn_hc.scale", "hc_scale")):
             parameter.data = 1.0 + 0.2 * noise
+        elif type(model).__name__.startswith("Laguna") and name.endswith("e_score_correction_bias"):
+            parameter.data = 0.5 * noise
         elif name.endswith("bias") or name.endswith("sinks"):
             parameter.data = 0.1 * noise
         elif name.endswith(("conv1d.weight", "A_log", ".D")):
@@ -1066,6 +1198,8 @@ def fill(model):
     for name, buffer in model.named_buffers():
         if name.endswith("e_score_correction_bias"):
             buffer.data = 0.3 * torch.randn(buffer.shape, generator=generator)
+        if name.endswith("layer_scalar"):
+            buffer.data = 1.0 + 0.2 * torch.randn(buffer.shape, generator=generator)
         if name.endswith("tid2eid"):  # different experts of each token
             draws = torch.rand(buffer.shape[0], model.config.n_routed_experts, generator=generator)
             buffer.data = draws.argsort(-1)[:, : buffer.shape[1]].contiguous()
@@ -1106,6 +1240,10 @@ def checkpoint_tensors(config, name, tensor):
         name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
     if config.model_type == "hy_v3":
         name = name.replace("mlp.gate.", "mlp.router.gate.").replace("mlp.shared_experts.", "mlp.shared_mlp.")
+    if config.model_type == "laguna":
+        name = name.replace(".shared_experts.", ".shared_expert.").replace("gate.e_score_corr", "experts.e_score_corr")
+    if config.model_type == "mimo_v2_flash":
+        name = name.replace(".sinks", ".attention_sink_bias")
     if config.model_type in ("granitemoe", "granitemoeshared"):  # stored as they are
         for part, theirs in (("experts.gate_up_proj", "input_linear.weight"), ("experts.down_proj", "output_linear.weight"),
                              ("block_sparse_moe.router.", "block_sparse_moe.router.layer.")):
@@ -1180,10 +1318,13 @@ def model_class_of(name):
     return AutoModelForImageTextToText if "vision_config" in MODELS[name][1] else AutoModelForCausalLM
 
 
+NONE_IS_SAID = ("sliding_window", "q_lora_rank", "attention_value_scale")  # not the default
+
+
 def make_model(name):
     model_type, options, length = MODELS[name]
     torch.manual_seed(0)
-    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k in ("sliding_window", "q_lora_rank")})
+    config = AutoConfig.for_model(model_type, **{k: v for k, v in options.items() if v is not None or k in NONE_IS_SAID})
     config._attn_implementation = "eager"
     model_class = model_class_of(name)
     make = getattr(model_class, "from_config", None) or model_class._from_config
@@ -1209,6 +1350,10 @@ def make_model(name):
         save_file({key: value.clone().contiguous() for key, value in released.items()},
                   os.path.join(folder, "model.safetensors"), metadata=dict(format="pt"))
 
+    if model_type == "mimo_v2_flash":  # AutoModel's sinks are buffers
+        for layer in model.model.layers:
+            if layer.self_attn.sinks is not None:
+                layer.self_attn.sinks.requires_grad_(False)
     batch = make_batch(config, length, name.endswith("padding"))
     logits, loss = loss_of(model, batch)
     loss.backward()

@@ -36,12 +36,15 @@ MODELS = {
     "Qwen/Qwen3-0.6B": "qwen3_tied",
     "Qwen/Qwen3-30B-A3B": "qwen3_moe",
     "Qwen/Qwen3.5-35B-A3B": "qwen3_5_moe_tower",
+    "XiaomiMiMo/MiMo-V2-Flash": "mimo_v2_flash",
     "allenai/OLMo-2-0425-1B-Instruct": "olmo2",
+    "baichuan-inc/Baichuan2-7B-Chat": "baichuan",
     "bigcode/starcoder2-7b": "starcoder2",
     "deepseek-ai/DeepSeek-V3": "deepseek_v3",
     "deepseek-ai/DeepSeek-V4-Flash": "deepseek_v4",
     "google/functiongemma-270m-it": "gemma3_text",
     "google/gemma-3-270m": "gemma3_text",
+    "google/gemma-4-12B": "gemma4_unified_embedders",
     "inclusionAI/Ling-flash-2.0": "bailing_moe_v2",
     "inclusionAI/Ling-mini-2.0": "bailing_moe_v2",
     "meta-llama/Llama-3.1-70B": "llama_default",
@@ -50,6 +53,7 @@ MODELS = {
     "meta-llama/Llama-3.2-1B-Instruct": "llama_llama3_tied",
     "meta-llama/Llama-3.2-3B": "llama_llama3_tied",
     "meta-llama/Llama-3.3-70B-Instruct": "llama_default",
+    "meta-models/Muse-Glimmer-30B": "muse_glimmer",
     "mistralai/Devstral-Small-2-24B-Instruct-2512": "ministral3_tower",
     "mistralai/Mistral-Nemo-Base-2407": "mistral_full",
     "mistralai/Mistral-Small-4-119B-2603": "mistral4_tower",
@@ -64,6 +68,7 @@ MODELS = {
     "openai/gpt-oss-120b": "gpt_oss",
     "openai/gpt-oss-20b": "gpt_oss",
     "openbmb/MiniCPM5-1B": "llama_default",
+    "poolside/Laguna-S-2.1": "laguna",
     "stepfun-ai/Step-3.5-Flash": "step3p5",
     "tiiuae/Falcon-H1-34B-Instruct": "falcon_h1",
     "zai-org/GLM-4.5-Air": "glm4_moe",
@@ -155,6 +160,9 @@ def enlarge(config):
                 part[key] = value * 2
             if key in ("num_experts", "num_local_experts", "n_routed_experts") and value and value % 2:
                 part[key] = value + 1
+        by_layer = part.get("per_layer_config")
+        if isinstance(by_layer, dict):
+            by_layer.update({str(int(key) + layers): value for key, value in list(by_layer.items())})
         if "vocab_size" in part:
             part["vocab_size"] = VOCABULARY
         for key in ("max_position_embeddings", "n_positions"):
@@ -201,6 +209,12 @@ def found(tree, key):
             yield from found(value, key)
 
 
+def mapping(recipe, part):
+    """A section of a recipe, empty where it is none."""
+    section = recipe.get(part)
+    return section if isinstance(section, dict) else {}
+
+
 def changes(recipe):
     """What makes a recipe small: number of ranks, and options."""
     options = []
@@ -220,7 +234,7 @@ def changes(recipe):
             int(mesh.get("dp_size", 1)) * int(mesh.get("pp_size", 1)) for mesh in (section, recipe["teacher_distributed"])
         )
     for part in ("dataset", "validation_dataset"):
-        if "Megatron" in str((recipe.get(part) or {}).get("_target_")):
+        if "Megatron" in str(mapping(recipe, part).get("_target_")):
             options.append(f"--{part}.paths={ROOT / 'recipes/data/shakespeare'}")
     steps = recipe.get("step_scheduler", {})
     options += ["--step_scheduler.max_steps=3", "--step_scheduler.num_epochs=1", "--step_scheduler.local_batch_size=2",
@@ -235,9 +249,9 @@ def changes(recipe):
         options.append("--benchmark.warmup_steps=1")
     for part in ("dataset", "validation_dataset"):
         for key in ("seq_len", "seq_length"):
-            if isinstance((recipe.get(part) or {}).get(key), int):
+            if isinstance(mapping(recipe, part).get(key), int):
                 options.append(f"--{part}.{key}=128")
-        if "vocab_size" in (recipe.get(part) or {}):
+        if "vocab_size" in mapping(recipe, part):
             options.append(f"--{part}.vocab_size={VOCABULARY}")
     if (recipe.get("packed_sequence") or {}).get("packed_sequence_size"):
         options.append("--packed_sequence.packed_sequence_size=256")

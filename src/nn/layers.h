@@ -25,9 +25,9 @@ struct LinearOptions {
   /// Sizes of the output features of several stacked matrices (q, k and v), which are split one by
   /// one; empty: one matrix.
   std::vector<int64_t> groups = {};
-  /// False: what it computes only chooses (sparse attention's indexer), so adapters of it would
-  /// never learn and are left out.
-  bool has_gradient = true;
+  /// False: adapters leave it out. What it computes only chooses (sparse attention's indexer), or
+  /// its product is not one of the weight as it lies (a head whose rows are normalized).
+  bool takes_adapters = true;
 };
 
 /// A frozen weight in 4 bits, like bitsandbytes' Linear4bit.

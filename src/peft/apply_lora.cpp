@@ -37,7 +37,7 @@ std::vector<Candidate> linear_layers(const models::CausalLM& model) {
   std::map<std::string, nn::Linear*> layers;
   for (const auto& item : model.named_modules("", false)) {
     auto* linear = dynamic_cast<nn::Linear*>(item.value().get());
-    if (linear != nullptr && linear->options().has_gradient) layers[item.key()] = linear;
+    if (linear != nullptr && linear->options().takes_adapters) layers[item.key()] = linear;
   }
   std::vector<Candidate> found;
   for (const tensor::ParameterPart& part : model.key_map()) {

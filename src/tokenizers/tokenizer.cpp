@@ -145,6 +145,12 @@ std::shared_ptr<Tokenizer::State> Tokenizer::build(Document document, FolderSett
 Tokenizer Tokenizer::load(const std::string& folder) {
   const std::string path = path_join(folder, "tokenizer.json");
   if (!path_exists(path)) {
+    for (const char* other : {"tokenizer.model", "spiece.model"}) {
+      if (!path_exists(path_join(folder, other))) continue;
+      throw UnsupportedError(cat(folder, ": its tokenizer is ", other,
+                                 ", a SentencePiece model, which is not in this version; "
+                                 "tokenizer.json is read"));
+    }
     throw InputError(cat(folder, is_directory(folder)
                                      ? ": there is no tokenizer.json in this folder"
                                      : ": there is no such folder"));

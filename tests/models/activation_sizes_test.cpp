@@ -209,6 +209,61 @@ TEST(ActivationSizes, LayersKeepWhatTheirOwnHeadsAndTheGatesOfTheseNeed) {
   }
 }
 
+/// A golden model wider, with `num_layers` dense layers of one kind of attention.
+Json dense_config(const std::string& golden, const char* kind, int64_t num_layers) {
+  Json config = state_config(golden, kind, num_layers);
+  config["intermediate_size"] = int64_t{160};
+  config["mlp_layer_types"] = Json(Json::Array(static_cast<size_t>(num_layers), Json("dense")));
+  config["global_head_dim"] = int64_t{32};
+  config["num_global_key_value_heads"] = int64_t{1};
+  config["num_attention_heads_per_layer"] =
+      Json(Json::Array(static_cast<size_t>(num_layers), Json(int64_t{4})));
+  config.erase("per_layer_config");
+  return config;
+}
+
+TEST(ActivationSizes, ValuesAndGatesOfTheirOwnKeepWhatIsPlanned) {
+  for (const auto& [golden, kind] : {std::pair("laguna", "sliding_attention"),
+                                     {"laguna_elements_padding", "full_attention"},
+                                     {"mimo_v2_flash", "sliding_attention"},
+                                     {"gemma4_own_values_padding", "full_attention"},
+                                     {"gemma4", "full_attention"}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const bool is_plain : {false, true}) {
+        if (is_plain && dtype == at::kFloat) continue;
+        const CountedBytes few = count_bytes(dense_config(golden, kind, 2), dtype, false, is_plain);
+        const CountedBytes many =
+            count_bytes(dense_config(golden, kind, 6), dtype, false, is_plain);
+        const double block = static_cast<double>(many.kept - few.kept) / 4;
+        EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02)
+            << golden << (is_plain ? " plain " : " ") << dtype << " " << block;
+      }
+    }
+  }
+}
+
+TEST(ActivationSizes, NormsWithoutWeightsOfQueriesAndKeysKeepWhatIsPlanned) {
+  const auto config_of_layers = [](int64_t num_layers) {
+    Json config = Json::parse_file(test::golden_file("muse_glimmer", "config.json"));
+    Json& text = config["text_config"];
+    text["num_hidden_layers"] = num_layers;
+    text["hidden_size"] = int64_t{64};
+    text["vocab_size"] = int64_t{256};
+    text["intermediate_size"] = int64_t{160};
+    const auto count = static_cast<size_t>(num_layers);
+    text["layer_types"] = Json(Json::Array(count, Json("full_attention")));
+    text["layer_rope_theta"] = Json(Json::Array(count, Json(5e5)));
+    return config;
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const CountedBytes few = count_bytes(config_of_layers(2), dtype, false, false);
+    const CountedBytes many = count_bytes(config_of_layers(6), dtype, false, false);
+    const double block = static_cast<double>(many.kept - few.kept) / 4;
+    EXPECT_NEAR(static_cast<double>(many.planned.block_kept) / block, 1.0, 0.02)
+        << dtype << " " << block;
+  }
+}
+
 /// Bounds of routed experts are made again in backward, those of MLPs and shared experts kept.
 TEST(ActivationSizes, BoundsOfGatedActivationsAreKept) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {

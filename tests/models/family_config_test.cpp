@@ -7,18 +7,11 @@
 #include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "models/decoder/decoder_model.h"
+#include "models/read_config.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::models {
 namespace {
-
-Json config_of(const std::string& golden) {
-  return Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json")));
-}
-
-std::string problems_of(const Json& config) {
-  return join(check_config(config), "\n");
-}
 
 bool has_head(const Json& config) {
   const auto model = build_causal_lm(config, at::kFloat);
@@ -590,30 +583,6 @@ TEST(TowerConfigTest, TheWholeSaysWhetherTheHeadIsTied) {
   config.erase("tie_word_embeddings");
   config["text_config"]["tie_word_embeddings"] = Json(true);
   EXPECT_TRUE(has_head(config));
-}
-
-const decoder::DecoderConfig& options_of(const CausalLM& model) {
-  return dynamic_cast<const decoder::DecoderModel&>(model).config();
-}
-
-/// Each layer's attention: heads, heads of keys, window, rope.
-std::string attention_of_layers(const Json& config) {
-  const auto model = build_causal_lm(config, at::kFloat);
-  const decoder::DecoderConfig& options = options_of(*model);
-  std::vector<std::string> texts;
-  for (const decoder::LayerOptions& layer : options.layers) {
-    texts.push_back(cat(options.heads_of(layer), "/", options.kv_heads_of(layer), " ", layer.window,
-                        " ", layer.rope));
-  }
-  return join(texts, ", ");
-}
-
-/// "e" for a layer of experts, "d" for a dense one.
-std::string experts_of_layers(const Json& config) {
-  const auto model = build_causal_lm(config, at::kFloat);
-  std::string kinds;
-  for (const auto& layer : options_of(*model).layers) kinds += layer.is_moe ? 'e' : 'd';
-  return kinds;
 }
 
 TEST(StepConfigTest, EachLayerHasTheHeadsWindowAndRotationOfItsKind) {

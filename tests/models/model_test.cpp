@@ -430,6 +430,48 @@ TEST(Flops, AHybridOfBothInEachLayerCountsBoth) {
                    6 * 2 * 128 * (2 * (attention + mlp + mamba) + head));
 }
 
+/// Of each layer: projections, pairs of queries and keys, MLP or chosen experts.
+TEST(Flops, LayersOfTheirOwnHeadsAreCountedOneByOne) {
+  const auto flops = [](const std::string& golden) {
+    return models::training_flops(Json::parse_file(test::golden_file(golden, "config.json")))(2,
+                                                                                              128);
+  };
+  const double all = 128 * 129 / 2;
+  const double window = 7 * 8 / 2 + 121 * 7;
+  const double head = 128 * 32 * 128;
+  const double laguna = 2 * (128 * 32 * (2 * 64 + 2 * 32) + 2 * 64 * all) +
+                        2 * (128 * 32 * (2 * 96 + 2 * 32) + 2 * 96 * window) +
+                        128 * 32 * 3 * (56 + 3 * (3 * 24 + 20));
+  EXPECT_DOUBLE_EQ(flops("laguna"), 6 * 2 * (laguna + head));
+  const double mimo = 2 * (128 * 32 * (192 + 2 * 40 + 128) + (192 + 128) * all) +
+                      2 * (128 * 32 * (192 + 4 * 40 + 128) + (192 + 128) * window) +
+                      128 * 32 * 3 * (56 + 3 * 3 * 24);
+  EXPECT_DOUBLE_EQ(flops("mimo_v2_flash"), 6 * 2 * (mimo + head));
+  const double gemma4 = 2 * (128 * 32 * (64 + 2 * 32 + 64) + 2 * 64 * window) +
+                        2 * (128 * 32 * (128 + 32 + 128) + 2 * 128 * all) + 128 * 32 * 3 * 4 * 56;
+  EXPECT_DOUBLE_EQ(flops("gemma4"), 6 * 2 * (gemma4 + head));
+  EXPECT_DOUBLE_EQ(flops("gemma4_towers"), flops("gemma4"));
+  const double muse = 4 * 128 * 32 * (3 * 64 + 3 * 56) + 2 * 64 * (all + 3 * window);
+  EXPECT_DOUBLE_EQ(flops("muse_glimmer"), 6 * 2 * (muse + head));
+}
+
+/// Upstream has none for its configuration's class: Llama's parts.
+TEST(Flops, BaichuanIsCountedAsALlama) {
+  const Json golden = Json::parse_file(test::golden_file("baichuan", "config.json"));
+  const double attention = 32 * 32 * 4 + 32 * 128;
+  EXPECT_DOUBLE_EQ(models::training_flops(golden)(2, 128),
+                   6 * 2 * 128 * (2 * (attention + 3 * 32 * 56) + 32 * 128));
+}
+
+TEST(Model, LogitsDoNotDependOnTheLengthsOfANormedHeadsRows) {
+  const auto model = test::load_golden_model("baichuan");
+  const tensor::Batch batch = golden_batch("baichuan");
+  const at::NoGradGuard no_grad;
+  const at::Tensor before = model->logits(model->hidden_states(batch));
+  model->named_parameters()["lm_head.weight"].mul_(3.0);
+  EXPECT_TRUE(at::allclose(model->logits(model->hidden_states(batch)), before, 1e-5, 1e-6));
+}
+
 TEST(Flops, StepCountsEachLayersHeadsAndWindowByUpstreamsFormula) {
   const Json golden = Json::parse_file(test::golden_file("step3p5", "config.json"));
   EXPECT_DOUBLE_EQ(models::training_flops(golden)(2, 128), 128681472.0);

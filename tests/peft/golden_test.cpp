@@ -222,6 +222,17 @@ TEST(RsLoraTest, PatternsAreMergedAsByPeft) {
                 "merges it"));
 }
 
+/// Its product is not with the weight as it lies, and upstream's is no linear layer.
+TEST(NormedHeadTest, HasNoAdapter) {
+  const Json config = Json::parse_file(test::source_file("tests/golden/baichuan/config.json"));
+  const auto model = models::build_causal_lm(config, at::kFloat);
+  PeftConfig all;
+  all.match_all_linear = true;
+  const auto modules = choose_modules(*model, all).modules;
+  EXPECT_EQ(modules.size(), 10);  // five layers a block
+  for (const AdaptedModule& module : modules) EXPECT_NE(module.name, "lm_head");
+}
+
 /// A choice of keys has no gradient, so adapters of what makes it would never learn.
 TEST(IndexerTest, HasNoAdapters) {
   const Json config = Json::parse_file(test::source_file("tests/golden/glm_moe_dsa/config.json"));

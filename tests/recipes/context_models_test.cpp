@@ -201,7 +201,13 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
                              "phi_qk_layernorm",
                              "granitemoeshared",
                              "step3p5",
-                             "step3p5_softmax"}) {
+                             "step3p5_softmax",
+                             "baichuan",
+                             "laguna",
+                             "mimo_v2_flash",
+                             "gemma4",
+                             "gemma4_own_values_padding",
+                             "muse_glimmer"}) {
     cases.push_back({.golden = golden});
   }
   const Json none(0.0);

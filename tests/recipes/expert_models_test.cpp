@@ -118,18 +118,39 @@ void expect_all_as_dense(int num_ranks, const std::vector<std::string>& goldens,
   });
 }
 
-const std::vector<std::string> kFamilies = {
-    "qwen3_moe",          "mixtral",       "deepseek_v3",    "glm4_moe",       "gpt_oss",
-    "minimax_m2",         "glm4_moe_lite", "qwen3_5_moe",    "nemotron_h_moe", "hy_v3",
-    "qwen2_moe",          "ernie4_5_moe",  "bailing_moe_v2", "mistral4",       "deepseek_v32",
-    "glm_moe_dsa_shared", "kimi_linear",   "hunyuan_v1_moe", "deepseek_v4",    "olmoe_clip_padding",
-    "deepseek_v2",        "dots1",         "hy_v3_biases",   "granitemoe",     "granitemoeshared",
-    "nemotron_h_latent",  "step3p5",       "step3p5_softmax"};
+const std::vector<std::string> kFamilies = {"qwen3_moe",        "mixtral",
+                                            "deepseek_v3",      "glm4_moe",
+                                            "gpt_oss",          "minimax_m2",
+                                            "glm4_moe_lite",    "qwen3_5_moe",
+                                            "nemotron_h_moe",   "hy_v3",
+                                            "qwen2_moe",        "ernie4_5_moe",
+                                            "bailing_moe_v2",   "mistral4",
+                                            "deepseek_v32",     "glm_moe_dsa_shared",
+                                            "kimi_linear",      "hunyuan_v1_moe",
+                                            "deepseek_v4",      "olmoe_clip_padding",
+                                            "deepseek_v2",      "dots1",
+                                            "hy_v3_biases",     "granitemoe",
+                                            "granitemoeshared", "nemotron_h_latent",
+                                            "step3p5",          "step3p5_softmax",
+                                            "laguna",           "laguna_elements_padding",
+                                            "mimo_v2_flash",    "mimo_v2_flash_groups_padding"};
 /// Those whose attention is split over tensor-parallel ranks.
-const std::vector<std::string> kSplitFamilies = {
-    "qwen3_moe",           "mixtral",        "glm4_moe",         "hy_v3",  "qwen2_moe",
-    "ernie4_5_moe",        "bailing_moe_v2", "hunyuan_v1_moe",   "dots1",  "hy_v3_biases",
-    "ernie4_5_moe_biases", "granitemoe",     "granitemoeshared", "step3p5"};
+const std::vector<std::string> kSplitFamilies = {"qwen3_moe",
+                                                 "mixtral",
+                                                 "glm4_moe",
+                                                 "hy_v3",
+                                                 "qwen2_moe",
+                                                 "ernie4_5_moe",
+                                                 "bailing_moe_v2",
+                                                 "hunyuan_v1_moe",
+                                                 "dots1",
+                                                 "hy_v3_biases",
+                                                 "ernie4_5_moe_biases",
+                                                 "granitemoe",
+                                                 "granitemoeshared",
+                                                 "step3p5",
+                                                 "laguna",
+                                                 "laguna_elements_padding"};
 
 TEST(ExpertModelsTest, AHeadOfItsOwnPrecisionComputesInIt) {
   comm::expect_ranks(2, [](comm::World& world) {

@@ -140,7 +140,7 @@ TEST(RecipeClasses, HaveTheExpertsOfEveryModelWithExperts) {
         "nemotron_h_moe", "bailing_moe_v2",   "hy_v3",           "qwen2_moe",   "ernie4_5_moe",
         "mistral4",       "mistral4_tower",   "deepseek_v32",    "glm_moe_dsa", "kimi_linear",
         "hunyuan_v1_moe", "deepseek_v4",      "olmoe",           "deepseek_v2", "dots1",
-        "granitemoe",     "granitemoeshared", "step3p5"}) {
+        "granitemoe",     "granitemoeshared", "step3p5",         "laguna",      "mimo_v2_flash"}) {
     const std::string experts = table.of_model(golden_model(golden)->architecture()).experts;
     EXPECT_TRUE(table.path_of(experts, "experts").has_value()) << golden;
   }

@@ -60,7 +60,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "deepseek_v32", "glm_moe_dsa_shared", "kimi_linear", "hunyuan_v1_dense",
                     "deepseek_v4", "olmo_clip_tied", "olmo3", "olmoe_clip_padding",
                     "stablelm_parallel_padding", "nemotron", "exaone4", "gpt_neox", "deepseek_v2",
-                    "phi_qk_layernorm", "step3p5"),
+                    "phi_qk_layernorm", "step3p5", "baichuan", "laguna", "mimo_v2_flash", "gemma4",
+                    "muse_glimmer"),
     [](const auto& info) { return std::string(info.param); });
 
 TEST(RecomputeDropoutTest, MasksOfTheForwardAreThoseOfItsRecomputation) {

@@ -169,7 +169,11 @@ const std::vector<std::string> kSplittable = {"llama_default",
                                               "helium",
                                               "exaone4",
                                               "gpt_neox",
-                                              "gpt_neox_serial_padding"};
+                                              "gpt_neox_serial_padding",
+                                              "baichuan",
+                                              "gemma4_own_values_padding",
+                                              "gemma4_unified",
+                                              "muse_glimmer"};
 
 TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
   std::vector<SplitCase> cases;

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "support/errors.h"
 #include "support/temporary_directory.h"
 #include "tokenizers/tokenizer.h"
 
@@ -288,6 +290,15 @@ TEST(TokenizerErrors, FoldersWithoutTokenizerAreNamed) {
             folder.path() + ": there is no tokenizer.json in this folder");
   EXPECT_EQ(error_of([&] { Tokenizer::load(folder.file("none")); }),
             folder.file("none") + ": there is no such folder");
+}
+
+TEST(TokenizerErrors, ASentencePieceModelAloneIsNotBuilt) {
+  const test::TemporaryDirectory folder;
+  write_file_atomic(folder.file("tokenizer.model"), "");
+  EXPECT_EQ(test::error_of<UnsupportedError>([&] { Tokenizer::load(folder.path()); }),
+            folder.path() +
+                ": its tokenizer is tokenizer.model, a SentencePiece model, which is not in this "
+                "version; tokenizer.json is read");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/text.h"
+#include "kernels/norm.h"
 #include "kernels/pointwise.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
@@ -70,19 +71,25 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
       is_rope_interleaved_(config.is_rope_interleaved),
       has_gate_(config.has_attention_gate),
       has_head_gates_(config.has_head_gates),
+      are_head_gates_wide_(config.are_head_gates_wide),
+      is_head_gate_softplus_(config.is_head_gate_softplus),
+      has_other_values_(config.has_other_values(layer_)),
+      has_value_norm_(config.has_value_norm),
+      value_dim_(config.value_dim_of(layer_)),
+      value_scale_(config.value_scale),
       num_all_heads_(config.heads_of(layer_)),
       core_(nn::make_local_attention_core()) {
   options_.num_heads = num_all_heads_;
   options_.num_kv_heads = config.kv_heads_of(layer_);
-  options_.head_dim = config.head_dim;
+  options_.head_dim = config.head_dim_of(layer_);
   options_.norm = {config.norm_eps, config.norm == NormKind::kRmsPlusOne};
-  const int64_t q_size = options_.num_heads * config.head_dim;
-  const int64_t kv_size = options_.num_kv_heads * config.head_dim;
-  std::vector<int64_t> groups = {config.q_rows(layer_), kv_size, kv_size};
+  std::vector<int64_t> groups = {config.q_rows(layer_), config.k_rows(layer_)};
+  if (!layer_.are_values_keys) groups.push_back(config.v_rows(layer_));
   if (has_head_gates_) groups.push_back(config.gate_rows(layer_));
   if (is_qkv_by_head_) groups.clear();  // runs of heads are runs of rows
-  if (config.has_attention_sinks) {
-    sinks_ = register_parameter("sinks", tensor::placeholder({options_.num_heads}, dtype));
+  if (config.has_sinks(layer_)) {
+    sinks_ = register_parameter("sinks", tensor::placeholder({options_.num_heads}, dtype),
+                                !config.are_sinks_frozen);
   }
   qkv_proj_ = register_module(
       "qkv_proj",
@@ -95,7 +102,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
   add_qk_norms(config, dtype);
   o_proj_ = register_module(
       "o_proj",
-      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = q_size,
+      std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.output_columns(layer_),
                                                      .out_features = config.hidden_size,
                                                      .has_bias = config.has_attention_output_bias,
                                                      .is_transposed = config.is_conv1d},
@@ -103,7 +110,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
 }
 
 void Attention::add_qk_norms(const DecoderConfig& config, at::ScalarType dtype) {
-  const int64_t dim = config.head_dim;
+  const int64_t dim = options_.head_dim;
   const auto rms = [&](const char* name, int64_t heads) {
     const int64_t size = qk_norm_ == QkNorm::kPerHead ? dim : heads * dim;
     return register_module(name, std::make_shared<nn::RmsNorm>(size, options_.norm, dtype));
@@ -118,6 +125,7 @@ void Attention::add_qk_norms(const DecoderConfig& config, at::ScalarType dtype) 
   };
   switch (qk_norm_) {
     case QkNorm::kNone:
+    case QkNorm::kPlainPerHead:
       return;
     case QkNorm::kPerHead:
     case QkNorm::kWholeProjection:
@@ -163,6 +171,7 @@ kernels::Qkv Attention::heads(const at::Tensor& projected, const ForwardContext&
   kernels::QkvOptions options = options_;
   if (layer_.rope >= 0) options.rope = context.ropes[static_cast<size_t>(layer_.rope)];
   options.position_ids = context.position_ids;
+  if (has_other_values_) return heads_with_other_values(projected, options);
   const bool has_layer_norms = q_layer_norm_ != nullptr || q_heads_norm_ != nullptr;
   const at::Tensor normed = has_layer_norms ? head_layer_normed(projected) : projected;
   const bool has_pairs = is_rope_interleaved_ && options.rope.is_defined();
@@ -183,6 +192,36 @@ kernels::Qkv Attention::heads_normed_last(const at::Tensor& qkv,
   kernels::Qkv out = kernels::split_norm_rotate(qkv, options);
   out.q = q_norm_->forward(out.q.contiguous());
   out.k = k_norm_->forward(out.k.contiguous());
+  return out;
+}
+
+/// q and k as they are elsewhere; v of another size, scaled, normed, or k before its norm.
+kernels::Qkv Attention::heads_with_other_values(const at::Tensor& qkv,
+                                                const kernels::QkvOptions& options) const {
+  int64_t row = 0;
+  const auto next = [&](int64_t heads, int64_t dim) {
+    const at::Tensor rows = qkv.narrow(-1, row, heads * dim);
+    row += heads * dim;
+    return rows.unflatten(-1, {heads, dim});
+  };
+  kernels::Qkv out;
+  out.q = next(options.num_heads, options.head_dim);
+  out.k = next(options.num_kv_heads, options.head_dim);
+  out.v = layer_.are_values_keys ? out.k : next(options.num_kv_heads, value_dim_);
+  if (q_norm_) {
+    out.q = q_norm_->forward(out.q.contiguous());
+    out.k = k_norm_->forward(out.k.contiguous());
+  } else if (qk_norm_ == QkNorm::kPlainPerHead) {
+    out.q = kernels::unweighted_rms_norm(out.q, options.norm.eps);
+    out.k = kernels::unweighted_rms_norm(out.k, options.norm.eps);
+  }
+  if (options.rope.is_defined()) {
+    out.q = kernels::rotate(out.q, options.rope, options.position_ids);
+    out.k = kernels::rotate(out.k, options.rope, options.position_ids);
+  }
+  out.q = scaled_queries(out.q, options.rope, options.position_ids);
+  if (has_value_norm_) out.v = kernels::unweighted_rms_norm(out.v, options.norm.eps);
+  if (value_scale_ != 1.0) out.v = out.v * value_scale_;
   return out;
 }
 
@@ -240,11 +279,12 @@ void Attention::keep_heads(int part, int num_parts) {
 }
 
 /// Splits a projection that includes gates into {q, k and v; the queries' gates [B, S, N H] or, one
-/// a head, [B, S, N]}.
+/// a head, [B, S, N], or one a number of v, [B, S, N V]}.
 std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projected) const {
   if (has_head_gates_) {
-    const int64_t rows = projected.size(-1) - options_.num_heads;
-    return {projected.narrow(-1, 0, rows), projected.narrow(-1, rows, options_.num_heads)};
+    const int64_t count = options_.num_heads * (are_head_gates_wide_ ? value_dim_ : 1);
+    const int64_t rows = projected.size(-1) - count;
+    return {projected.narrow(-1, 0, rows), projected.narrow(-1, rows, count)};
   }
   const int64_t head_dim = options_.head_dim;
   const int64_t q_rows = 2 * options_.num_heads * head_dim;
@@ -255,12 +295,15 @@ std::pair<at::Tensor, at::Tensor> Attention::split_gate(const at::Tensor& projec
           queries.narrow(-1, head_dim, head_dim).flatten(-2)};
 }
 
-/// What the heads give [B, S, N H], each number or head times its gate's sigmoid.
+/// What the heads give [B, S, N V], each number or head times its gate's sigmoid or softplus.
 at::Tensor Attention::gated(const at::Tensor& heads_out, const at::Tensor& gate) const {
   if (!gate.defined()) return heads_out;
   if (has_gate_) return heads_out * kernels::sigmoid(gate);
-  const at::Tensor heads = heads_out.unflatten(-1, {options_.num_heads, options_.head_dim});
-  return (heads * kernels::sigmoid(gate.contiguous()).unsqueeze(-1)).flatten(-2);
+  const at::Tensor factor = is_head_gate_softplus_ ? kernels::softplus(gate.contiguous())
+                                                   : kernels::sigmoid(gate.contiguous());
+  if (are_head_gates_wide_) return heads_out * factor;
+  const at::Tensor heads = heads_out.unflatten(-1, {options_.num_heads, value_dim_});
+  return (heads * factor.unsqueeze(-1)).flatten(-2);
 }
 
 at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
@@ -289,7 +332,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   const at::ScalarType dtype = projected.scalar_type();
   const at::Tensor out =
       core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;
-  const at::Tensor heads_out = out.reshape({batch, length, options_.num_heads * options_.head_dim});
+  const at::Tensor heads_out = out.reshape({batch, length, options_.num_heads * value_dim_});
   return o_proj_->forward(gated(heads_out, gate));
 }
 

@@ -26,8 +26,8 @@ class AttentionLayer : public torch::nn::Module {
   virtual void set_core(std::shared_ptr<nn::AttentionCore> core) = 0;
 };
 
-/// Self-attention. Parameters in this order: sinks, qkv_proj (rows: queries, keys, values, gates of
-/// heads), q_norm, k_norm, o_proj.
+/// Self-attention. Parameters in this order: sinks, qkv_proj (rows: queries, keys, values unless
+/// they are the keys, gates of heads), q_norm, k_norm, o_proj.
 class Attention final : public AttentionLayer, public nn::SplitsHeads {
  public:
   Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -41,6 +41,8 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
  private:
   void add_qk_norms(const DecoderConfig& config, at::ScalarType dtype);
   kernels::Qkv heads(const at::Tensor& projected, const ForwardContext& context) const;
+  kernels::Qkv heads_with_other_values(const at::Tensor& qkv,
+                                       const kernels::QkvOptions& options) const;
   kernels::Qkv heads_normed_last(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
   kernels::Qkv heads_normed_whole(const at::Tensor& qkv, const kernels::QkvOptions& options) const;
   at::Tensor projection(const at::Tensor& x) const;
@@ -60,6 +62,12 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   bool is_rope_interleaved_;
   bool has_gate_;
   bool has_head_gates_;
+  bool are_head_gates_wide_;
+  bool is_head_gate_softplus_;
+  bool has_other_values_;
+  bool has_value_norm_;
+  int64_t value_dim_;
+  double value_scale_;
   kernels::QkvOptions options_;  // for the heads that are computed here
   int64_t num_all_heads_;
   int64_t first_head_ = 0;

@@ -7,19 +7,24 @@
 #include "models/decoder/gated_delta_net.h"
 #include "models/decoder/latent_attention.h"
 #include "models/decoder/mamba2.h"
+#include "tensor/shard_spec.h"
 
 namespace automodel::models::decoder {
 
-std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype) {
-  switch (config.norm) {
+std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype,
+                                    NormRole role) {
+  const bool is_post = role == NormRole::kPost && config.post_norm_eps > 0;
+  const double eps = is_post ? config.post_norm_eps : config.norm_eps;
+  const bool is_plain = role == NormRole::kFinal && config.is_final_norm_rms;
+  switch (is_plain ? NormKind::kRms : config.norm) {
     case NormKind::kRms:
     case NormKind::kRmsPlusOne: {
-      const kernels::NormOptions options{config.norm_eps, config.norm == NormKind::kRmsPlusOne};
+      const kernels::NormOptions options{eps, !is_plain && config.norm == NormKind::kRmsPlusOne};
       return std::make_shared<nn::RmsNorm>(config.hidden_size, options, dtype);
     }
     case NormKind::kLayer:
     case NormKind::kLayerPlusOne: {
-      const nn::LayerNormOptions options{.eps = config.norm_eps,
+      const nn::LayerNormOptions options{.eps = eps,
                                          .has_weight = config.has_norm_weight,
                                          .has_bias = config.has_norm_bias,
                                          .adds_one = config.norm == NormKind::kLayerPlusOne};
@@ -39,8 +44,11 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
       mlp_site_(cat("layers.", layer, ".mlp")) {
   const LayerOptions& options = config.layers[static_cast<size_t>(layer)];
   const bool has_post_norms = config.has_post_norms();
-  const auto norm = [&](const char* name) {
-    return register_module(name, make_norm(config, dtype));
+  if (config.has_layer_scalars) {
+    layer_scalar_ = register_parameter("layer_scalar", tensor::placeholder({1}, dtype), false);
+  }
+  const auto norm = [&](const char* name, NormRole role = NormRole::kPre) {
+    return register_module(name, make_norm(config, dtype, role));
   };
   const auto hyper_connection = [&](const char* name) {
     return register_module(name,
@@ -50,13 +58,13 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
     if (config.hyper_connections) attention_hc_ = hyper_connection("attention_hc");
     if (config.has_pre_norms()) attention_pre_norm_ = norm("attention_pre_norm");
     add_attention(config, layer, dtype);
-    if (has_post_norms) attention_post_norm_ = norm("attention_post_norm");
+    if (has_post_norms) attention_post_norm_ = norm("attention_post_norm", NormRole::kPost);
   }
   if (!options.has_mlp) return;
   if (config.hyper_connections) mlp_hc_ = hyper_connection("mlp_hc");
   if (config.has_mlp_pre_norms()) mlp_pre_norm_ = norm("mlp_pre_norm");
   add_mlp(config, layer, dtype);
-  if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm");
+  if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm", NormRole::kPost);
 }
 
 void Block::add_attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype) {
@@ -109,7 +117,8 @@ at::Tensor Block::forward(const at::Tensor& x,
                           std::shared_ptr<const ForwardContext> context) const {
   // Captures the context by value: a recomputing behaviour calls the body again much later.
   return hook_({x}, [this, context](const nn::TensorList& in) {
-    return nn::TensorList{run(in[0], *context)};
+    const at::Tensor out = run(in[0], *context);
+    return nn::TensorList{layer_scalar_.defined() ? out * layer_scalar_ : out};
   })[0];
 }
 

@@ -18,6 +18,7 @@ namespace automodel::models::decoder {
 /// attention_pre_norm, attention, mamba, attention_post_norm, mlp_pre_norm, mlp, mlp_post_norm;
 /// which norms exist depends on the placement. With hyper-connections, attention_hc and mlp_hc
 /// before each branch's norm are in the place of its residual sum, and x is [B, S, N D], N streams.
+/// A parameter layer_scalar, before all of them, multiplies the result.
 class Block : public torch::nn::Module, public nn::HookedModule {
  public:
   Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
@@ -53,6 +54,7 @@ class Block : public torch::nn::Module, public nn::HookedModule {
   std::string attention_site_;
   std::string mlp_site_;
   nn::UnitHook hook_;
+  at::Tensor layer_scalar_;                            // undefined without
   std::shared_ptr<nn::HyperConnection> attention_hc_;  // null without streams, as is mlp_hc_
   std::shared_ptr<nn::HyperConnection> mlp_hc_;
   std::shared_ptr<nn::Norm> attention_pre_norm_;
@@ -65,7 +67,15 @@ class Block : public torch::nn::Module, public nn::HookedModule {
   std::shared_ptr<nn::Norm> mlp_post_norm_;
 };
 
+/// What a norm over `hidden_size` dims is for.
+enum class NormRole {
+  kPre,
+  kPost,   ///< behind a branch
+  kFinal,  ///< behind all layers
+};
+
 /// The config's kind of norm over `hidden_size` dims.
-std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype);
+std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType dtype,
+                                    NormRole role = NormRole::kPre);
 
 }  // namespace automodel::models::decoder

@@ -21,9 +21,10 @@ CompressedIndexer::CompressedIndexer(const DecoderConfig& config, int rope, at::
                                    dtype));
   const auto linear = [&](const char* name, int64_t in, int64_t out) {
     return register_module(
-        name, std::make_shared<nn::Linear>(
-                  nn::LinearOptions{.in_features = in, .out_features = out, .has_gradient = false},
-                  dtype));
+        name,
+        std::make_shared<nn::Linear>(
+            nn::LinearOptions{.in_features = in, .out_features = out, .takes_adapters = false},
+            dtype));
   };
   q_b_proj_ = linear("q_b_proj", config.compressed_attention->q_rank,
                      options_.num_heads * options_.head_dim);

@@ -18,7 +18,7 @@ Compressor::Compressor(const DecoderConfig& config, const CompressorOptions& opt
     return register_module(
         name, std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config.hidden_size,
                                                              .out_features = width,
-                                                             .has_gradient = options.is_trained},
+                                                             .takes_adapters = options.is_trained},
                                            dtype));
   };
   kv_proj_ = linear("kv_proj");

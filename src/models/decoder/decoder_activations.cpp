@@ -43,8 +43,11 @@ class BlockSizes final {
         parts_(shape.num_sequence_parts),
         num_heads_(config.heads_of(layer) / shape.num_head_parts),
         num_kv_heads_(config.kv_heads_of(layer) / shape.num_head_parts),
-        q_(num_heads_ * config.qk_dim()),
-        k_((config.latent_attention ? num_heads_ : num_kv_heads_) * config.qk_dim()),
+        head_dim_(config.latent_attention ? config.qk_dim() : config.head_dim_of(layer)),
+        q_(num_heads_ * head_dim_),
+        k_((config.latent_attention ? num_heads_ : num_kv_heads_) * head_dim_),
+        v_(config.latent_attention ? k_ : num_kv_heads_ * config.value_dim_of(layer)),
+        out_(config.latent_attention ? q_ : num_heads_ * config.value_dim_of(layer)),
         intermediate_(config.intermediate_size / shape.num_mlp_parts),
         keeps_down_input_(shape.has_dropped_down),
         is_split_(shape.num_head_parts > 1 || shape.num_mlp_parts > 1),
@@ -72,6 +75,7 @@ class BlockSizes final {
   int64_t heads() const {
     const int64_t rows = tokens_ * num_heads_;
     const int64_t kv_rows = tokens_ * num_kv_heads_;
+    if (config_.has_other_values(layer_)) return heads_with_other_values();
     // A rotation's backward does not need its input, a bound's does.
     const int64_t bounded = config_.qkv_clip != 0 ? tokens_ * (q_ + 2 * k_) * e_ : 0;
     switch (config_.qk_norm) {
@@ -79,7 +83,7 @@ class BlockSizes final {
         return (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_) +
                bounded;
       case QkNorm::kPerHead:
-        if (!is_fused_) return norm(rows, config_.head_dim) + norm(kv_rows, config_.head_dim);
+        if (!is_fused_) return norm(rows, head_dim_) + norm(kv_rows, head_dim_);
         break;
       case QkNorm::kLayerPerHead:
       case QkNorm::kLayerOfHeads: {  // copies of the norms' inputs, wide for weights of each head's
@@ -87,11 +91,31 @@ class BlockSizes final {
         return tokens_ * (q_ + k_) * (is_wide ? 2 * wide() : e_) + (rows + kv_rows) * 8;
       }
       case QkNorm::kNone:
+      case QkNorm::kPlainPerHead:  // above
         return bounded;
     }
     // Behind the rotation their inputs are what it gives, else the projection.
     const int64_t dims = config_.is_qk_norm_last ? q_ + k_ : q_ + 2 * k_;
     return tokens_ * dims * e_ + (rows + kv_rows) * 4;
+  }
+
+  /// The same where norms of q and k take copies and v has its own way: its norm keeps a number a
+  /// head and what it reads, wide, or of a wide projection all of it.
+  int64_t heads_with_other_values() const {
+    const int64_t rows = tokens_ * num_heads_;
+    const int64_t kv_rows = tokens_ * num_kv_heads_;
+    int64_t kept = 0;
+    if (config_.qk_norm == QkNorm::kPerHead) {
+      kept += (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(rows, head_dim_) +
+              norm(kv_rows, head_dim_);
+    }
+    if (config_.qk_norm == QkNorm::kPlainPerHead) {  // as the norm of v below
+      const int64_t read = e_ == wide() ? q_ + k_ + v_ + gates() : q_ + k_;
+      return (tokens_ * read + rows + kv_rows) * wide();
+    }
+    if (!config_.has_value_norm) return kept;
+    const int64_t projected = q_ + k_ + (layer_.are_values_keys ? 0 : v_);
+    return kept + (tokens_ * (e_ == wide() ? projected : v_) + kv_rows) * wide();
   }
 
   /// Whether attention never holds all scores at once.
@@ -138,16 +162,17 @@ class BlockSizes final {
       return compressed_attention_kept(config_, layer_, {tokens_, e_});
     }
     if (attends_by_blocks()) {
-      const bool has_loops = is_fused_ && !has_choice();
-      const int64_t widened = has_loops || e_ == 4 ? 0 : tokens_ * q_ * 4;       // in float32
+      // With sinks the loops write in float32 too.
+      const bool has_loops = is_fused_ && !has_choice() && !config_.has_sinks(layer_);
+      const int64_t widened = has_loops || e_ == 4 ? 0 : tokens_ * out_ * 4;
       const int64_t dropped = config_.attention_dropout > 0 ? scores() / 4 : 0;  // a byte each
-      return tokens_ * (2 * q_ + 2 * k_) * e_ + widened + tokens_ * num_heads_ * 4 + dropped +
+      return tokens_ * (q_ + k_ + v_ + out_) * e_ + widened + tokens_ * num_heads_ * 4 + dropped +
              choice();
     }
     int64_t kept = 2 * scores() + choice();  // probabilities, and what weights the values
     if (config_.attention_softcap > 0) kept += scores();
     if (config_.attention_dropout > 0) kept += scores() / 4;  // a byte each
-    return kept + length_ * length_ + tokens_ * (12 + e_) * q_;
+    return kept + length_ * length_ + tokens_ * (8 * q_ + (4 + e_) * out_);
   }
 
   /// A byte an element.
@@ -255,7 +280,15 @@ class BlockSizes final {
   /// Kept by gates of attention's results, besides what attention keeps.
   int64_t attention_gates() const {
     if (config_.has_attention_gate) return 4 * tokens_ * q_ * e_;
-    return config_.has_head_gates ? tokens_ * (q_ + 2 * num_heads_) * e_ : 0;
+    if (!config_.has_head_gates) return 0;
+    // A sigmoid keeps its result alone; what it reads lies in the projection where that is kept.
+    const bool reads_projection = config_.qk_norm == QkNorm::kPlainPerHead;
+    return tokens_ * (out_ + (reads_projection ? 1 : 2) * gates()) * e_;
+  }
+  /// Gates of a token's heads.
+  int64_t gates() const {
+    if (!config_.has_head_gates) return 0;
+    return config_.are_head_gates_wide ? out_ : num_heads_;
   }
 
   int64_t attention_branch() const {
@@ -348,8 +381,11 @@ class BlockSizes final {
   int64_t parts_;
   int64_t num_heads_;
   int64_t num_kv_heads_;
+  int64_t head_dim_;
   int64_t q_;
   int64_t k_;
+  int64_t v_;
+  int64_t out_;  // columns of the output projection
   int64_t intermediate_;
   bool keeps_down_input_;
   bool is_split_;
@@ -363,7 +399,8 @@ class BlockSizes final {
 std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& config) {
   std::vector<std::pair<LayerOptions, int64_t>> kinds;
   const auto has_own_sizes = [](const LayerOptions& layer) {
-    return layer.num_heads > 0 || layer.num_kv_heads > 0 || layer.mlp_bounds.are_there();
+    return layer.num_heads > 0 || layer.num_kv_heads > 0 || layer.head_dim > 0 ||
+           layer.mlp_bounds.are_there();
   };
   const bool are_alike = !config.has_recurrence() && !config.indexer &&
                          !config.compressed_attention && !config.next_tokens &&
@@ -375,6 +412,7 @@ std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& c
              kind.first.is_moe == layer.is_moe && kind.first.compression == layer.compression &&
              kind.first.num_heads == layer.num_heads &&
              kind.first.num_kv_heads == layer.num_kv_heads &&
+             kind.first.head_dim == layer.head_dim &&
              kind.first.mlp_bounds.are_there() == layer.mlp_bounds.are_there();
     });
     if (known == kinds.end()) {
@@ -427,6 +465,7 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   nn::ActivationSizes sizes;
   sizes.embedding = block.stream();
   if (config.embedding_dropout > 0) sizes.embedding += block.stream() / shape.element_size;
+  if (config.has_embedding_norm) sizes.embedding += block.stream() / shape.element_size * 4;
   sizes.block_input = block.stream();
   int64_t kept = 0;
   for (const auto& [layer, count] : kinds) {
@@ -442,6 +481,10 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   sizes.head_kept = block.hidden() + vocab_size * config.hidden_size * shape.element_size;
   sizes.logits = rows * (vocab_size * per_logit + config.hidden_size * shape.element_size) +
                  block.hidden();  // the rows that have labels
+  // Its rows of length 1; their gradient is the head's above.
+  if (config.is_head_normed) {
+    sizes.logits += vocab_size * config.hidden_size * shape.element_size;
+  }
   if (shape.is_fused()) {
     sizes.logits += kernels::product_scratch_bytes(rows, config.hidden_size, vocab_size,
                                                    shape.element_size == 2);

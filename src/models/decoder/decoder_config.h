@@ -33,6 +33,7 @@ enum class NormPlacement {
 enum class QkNorm {
   kNone,
   kPerHead,          ///< over each head's dims (Qwen 3, Gemma 3)
+  kPlainPerHead,     ///< the same without weights (Muse Glimmer)
   kWholeProjection,  ///< over all heads' dims together (OLMo 2)
   kLayerPerHead,     ///< LayerNorms over each head's dims (Phi)
   kLayerOfHeads,     ///< the same with weights of each head's own, no biases (Cohere, StableLM)
@@ -69,6 +70,8 @@ struct LayerOptions {
   int64_t choosing_layer = -1;
   int64_t num_heads = 0;                   ///< of attention; 0: DecoderConfig's
   int64_t num_kv_heads = 0;                ///< the same
+  int64_t head_dim = 0;                    ///< the same
+  bool are_values_keys = false;            ///< v is k before its norm and rotation (Gemma 4)
   kernels::GateBounds mlp_bounds = {};     ///< of the MLP's gated activation, or the shared MLP's
   kernels::GateBounds expert_bounds = {};  ///< of routed experts'
 
@@ -221,9 +224,16 @@ struct DecoderConfig {
   NormPlacement norm_placement = NormPlacement::kPre;
   QkNorm qk_norm = QkNorm::kNone;
   bool is_qk_norm_last = false;  ///< norms per head come behind the rotation (HunYuan)
+  bool has_value_norm = false;   ///< v's heads are divided by their root mean square (Gemma 4)
   bool has_norm_weight = true;   ///< of a LayerNorm
   bool has_norm_bias = true;     ///< the same
   double norm_eps = 1e-6;
+  double post_norm_eps = 0;         ///< of norms behind branches; 0: norm_eps
+  bool is_final_norm_rms = false;   ///< the last norm is an RMSNorm, whatever `norm` says
+  bool has_embedding_norm = false;  ///< embeddings are divided by their root mean square
+
+  int64_t value_dim = 0;     ///< of v of a head; 0: as q and k (MiMo)
+  double value_scale = 1.0;  ///< of v
 
   bool is_mlp_gated = true;
   bool has_qkv_bias = false;
@@ -236,7 +246,8 @@ struct DecoderConfig {
   bool has_learned_positions = false;
   bool is_conv1d = false;  ///< projections are stored [in, out]
   bool is_head_tied = false;
-  bool has_head_bias = false;  ///< of a head that is not tied
+  bool has_head_bias = false;   ///< of a head that is not tied
+  bool is_head_normed = false;  ///< its product is with rows of length 1 (Baichuan 2)
 
   double embedding_scale = 1.0;
   bool is_embedding_scale_rounded = false;  ///< the scale is first rounded to the embedding's dtype
@@ -256,9 +267,14 @@ struct DecoderConfig {
   double initializer_range = 0.02;
   bool is_residual_init_scaled = false;  ///< std / sqrt(2 layers) for output projections (GPT-2)
 
-  bool has_attention_gate = false;   ///< heads times sigmoid(gate); q_proj: q, gate of each head
-  bool has_head_gates = false;       ///< a number a head does it, from rows behind v's (Step 3.5)
-  bool has_attention_sinks = false;  ///< a learned score per head beside the keys' (GPT-OSS)
+  bool has_attention_gate = false;     ///< heads times sigmoid(gate); q_proj: q, gate of each head
+  bool has_head_gates = false;         ///< a number a head does it, from rows behind v's (Step 3.5)
+  bool are_head_gates_wide = false;    ///< those rows have a number for each dim of a head (Laguna)
+  bool is_head_gate_softplus = false;  ///< its softplus multiplies, not its sigmoid (Laguna)
+  bool has_attention_sinks = false;    ///< a learned score per head beside the keys' (GPT-OSS)
+  bool are_sinks_of_windows = false;   ///< only layers with a window have sinks (MiMo)
+  bool are_sinks_frozen = false;
+  bool has_layer_scalars = false;  ///< a frozen number multiplies what a block gives (Gemma 4)
   std::optional<LatentAttentionOptions> latent_attention;  ///< if set, head_dim is its rotated_dim
   std::optional<IndexerOptions> indexer;
   std::optional<CompressedAttentionOptions> compressed_attention;
@@ -315,15 +331,41 @@ struct DecoderConfig {
     if (layer.mlp_bounds.are_there()) out.shared_gate_bounds = layer.mlp_bounds;
     return out;
   }
+  int64_t head_dim_of(const LayerOptions& layer) const {
+    return layer.head_dim > 0 ? layer.head_dim : head_dim;
+  }
+  /// Dims of a head of v.
+  int64_t value_dim_of(const LayerOptions& layer) const {
+    return value_dim > 0 ? value_dim : head_dim_of(layer);
+  }
+  bool has_sinks(const LayerOptions& layer) const {
+    return has_attention_sinks && (!are_sinks_of_windows || layer.window > 0);
+  }
+  /// Whether the fused split of a projection does not make this layer's heads.
+  bool has_other_values(const LayerOptions& layer) const {
+    return qk_norm == QkNorm::kPlainPerHead || has_value_norm || value_scale != 1.0 ||
+           layer.are_values_keys || value_dim_of(layer) != head_dim_of(layer);
+  }
   /// Rows of the queries' projection, including their gates.
   int64_t q_rows(const LayerOptions& layer) const {
-    return (has_attention_gate ? 2 : 1) * heads_of(layer) * head_dim;
+    return (has_attention_gate ? 2 : 1) * heads_of(layer) * head_dim_of(layer);
+  }
+  int64_t k_rows(const LayerOptions& layer) const {
+    return kv_heads_of(layer) * head_dim_of(layer);
+  }
+  int64_t v_rows(const LayerOptions& layer) const {
+    return layer.are_values_keys ? 0 : kv_heads_of(layer) * value_dim_of(layer);
+  }
+  /// Of what attention's last projection takes.
+  int64_t output_columns(const LayerOptions& layer) const {
+    return heads_of(layer) * value_dim_of(layer);
   }
   int64_t gate_rows(const LayerOptions& layer) const {
-    return has_head_gates ? heads_of(layer) : 0;
+    if (!has_head_gates) return 0;
+    return heads_of(layer) * (are_head_gates_wide ? value_dim_of(layer) : 1);
   }
   int64_t qkv_rows(const LayerOptions& layer) const {
-    return q_rows(layer) + 2 * kv_heads_of(layer) * head_dim + gate_rows(layer);
+    return q_rows(layer) + k_rows(layer) + v_rows(layer) + gate_rows(layer);
   }
   /// Whether some layer carries a state from token to token.
   bool has_recurrence() const {

@@ -1,5 +1,7 @@
 #include "models/decoder/decoder_flops.h"
 
+#include <algorithm>
+
 namespace automodel::models::decoder {
 
 // Legend: B batch, S sequence, L layers, h hidden size, V vocabulary, q key-value heads by query
@@ -91,6 +93,20 @@ double gated_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   return gated_decoder_flops(config, B, S,
                              static_cast<double>(config.num_heads * config.head_dim) / h);
+}
+
+double layered_flops(const DecoderConfig& config, double B, double S) {
+  const auto h = static_cast<double>(config.hidden_size);
+  double products = 0;
+  for (const LayerOptions& layer : config.layers) {
+    const auto q = static_cast<double>(config.q_rows(layer));
+    const auto kv = static_cast<double>(config.k_rows(layer) + config.v_rows(layer));
+    const auto out = static_cast<double>(config.output_columns(layer));
+    const double window = layer.window == 0 ? S : std::min(S, static_cast<double>(layer.window));
+    const double pairs = window * (window + 1) / 2 + (S - window) * window;
+    products += S * h * (q + kv + out) + (q + out) * pairs;
+  }
+  return 6 * B * products + mlps_and_head_flops(config, B, S);
 }
 
 double ungated_flops(const DecoderConfig& config, double B, double S) {

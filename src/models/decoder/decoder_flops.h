@@ -30,6 +30,10 @@ double llama_flops(const DecoderConfig& config, double num_sequences, double len
 /// Qwen 3's formula, which uses the size of heads.
 double gated_flops(const DecoderConfig& config, double num_sequences, double length);
 
+/// Step 3.5's formula: the pairs of queries and keys that each layer's attention has, of its own
+/// heads; gates and routers are left out.
+double layered_flops(const DecoderConfig& config, double num_sequences, double length);
+
 /// Nemotron's formula, of MLPs without gates, with the size of heads.
 double ungated_flops(const DecoderConfig& config, double num_sequences, double length);
 

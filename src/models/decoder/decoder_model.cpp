@@ -12,6 +12,8 @@
 #include "kernels/attention_block.h"
 #include "kernels/linear.h"
 #include "kernels/linear_recurrence.h"
+#include "kernels/norm.h"
+#include "kernels/normalized_rows.h"
 #include "models/decoder/initial_rules.h"
 #include "nn/layer_list.h"
 #include "tensor/dtype.h"
@@ -76,13 +78,15 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
     hc_head_ = model->register_module(
         "hc_head", std::make_shared<nn::HyperHead>(*config_.hyper_connections, dtype));
   }
-  norm_ = model->register_module("norm", make_norm(config_, dtype));
+  norm_ = model->register_module("norm", make_norm(config_, dtype, NormRole::kFinal));
   if (!config_.is_head_tied) {
-    lm_head_ = register_module("lm_head", std::make_shared<nn::Linear>(
-                                              nn::LinearOptions{.in_features = config_.hidden_size,
-                                                                .out_features = config_.vocab_size,
-                                                                .has_bias = config_.has_head_bias},
-                                              dtype));
+    lm_head_ = register_module(
+        "lm_head",
+        std::make_shared<nn::Linear>(nn::LinearOptions{.in_features = config_.hidden_size,
+                                                       .out_features = config_.vocab_size,
+                                                       .has_bias = config_.has_head_bias,
+                                                       .takes_adapters = !config_.is_head_normed},
+                                     dtype));
   }
   if (config_.next_tokens) {
     mtp_ = register_module("mtp", std::make_shared<NextTokenModule>(config_, dtype));
@@ -170,7 +174,8 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
 
 at::Tensor DecoderModel::embed(const at::Tensor& token_ids) const {
   check_token_ids(token_ids, config_.vocab_size);
-  const at::Tensor x = embed_tokens_->forward(token_ids);
+  at::Tensor x = embed_tokens_->forward(token_ids);
+  if (config_.has_embedding_norm) x = kernels::unweighted_rms_norm(x, config_.norm_eps);
   if (config_.embedding_scale == 1.0) return x;
   double scale = config_.embedding_scale;
   if (config_.is_embedding_scale_rounded) {
@@ -249,7 +254,9 @@ at::Tensor DecoderModel::with_head(const at::Tensor& hidden, const Body& head) c
   }
   return lm_head_->unit_hook()({hidden}, [&](const nn::TensorList& in) {
     const nn::Lora* lora = lm_head_->loras().empty() ? nullptr : lm_head_->loras()[0].get();
-    return nn::TensorList{adapted(in[0], lm_head_->weight(), lora)};
+    const at::Tensor& weight = lm_head_->weight();
+    return nn::TensorList{adapted(
+        in[0], config_.is_head_normed ? kernels::rows_of_length_one(weight) : weight, lora)};
   })[0];
 }
 

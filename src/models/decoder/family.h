@@ -71,7 +71,7 @@ struct Family {
   std::array<ModuleAlias, 4> aliases = {};
   /// Name prefixes of tensors that its checkpoints have and the model lacks (layers that predict
   /// further tokens, towers): skipped when loading, copied when saving.
-  std::array<std::string_view, 2> kept_prefixes = {};
+  std::array<std::string_view, 4> kept_prefixes = {};
   std::array<StandIn, 5> stand_ins = {};
   bool trains_next_tokens = false;  ///< whether it reads num_nextn_predict_layers and builds them
   nn::ParallelPlan (*parallel_plan)(const DecoderConfig& config) = make_parallel_plan;

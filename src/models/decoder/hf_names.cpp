@@ -239,14 +239,12 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const La
   }
   const int64_t num_heads = config.heads_of(layer);
   const int64_t num_kv_heads = config.kv_heads_of(layer);
-  const int64_t q_rows = num_heads * config.head_dim;
-  const int64_t kv_rows = num_kv_heads * config.head_dim;
-  if (config.has_attention_sinks) builder.add(hf + "sinks", module + "sinks", {num_heads});
+  const int64_t head_dim = config.head_dim_of(layer);
+  if (config.has_sinks(layer)) builder.add(cat(hf, names.sinks), module + "sinks", {num_heads});
   std::vector<std::pair<std::string, int64_t>> rows;
   if (names.qkv.empty()) {
-    rows = {{cat(hf, names.q), config.q_rows(layer)},
-            {cat(hf, names.k), kv_rows},
-            {cat(hf, names.v), kv_rows}};
+    rows = {{cat(hf, names.q), config.q_rows(layer)}, {cat(hf, names.k), config.k_rows(layer)}};
+    if (!layer.are_values_keys) rows.emplace_back(cat(hf, names.v), config.v_rows(layer));
   } else {
     rows = {{cat(hf, names.qkv), config.qkv_rows(layer) - config.gate_rows(layer)}};
   }
@@ -255,15 +253,15 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const La
   if (config.has_head_layer_norms()) {
     add_head_layer_norm(builder, config, cat(hf, names.q_norm), module + "q_norm", num_heads);
     add_head_layer_norm(builder, config, cat(hf, names.k_norm), module + "k_norm", num_kv_heads);
-  } else if (config.qk_norm != QkNorm::kNone) {
+  } else if (config.qk_norm != QkNorm::kNone && config.qk_norm != QkNorm::kPlainPerHead) {
     const bool is_per_head = config.qk_norm == QkNorm::kPerHead;
     builder.add(cat(hf, names.q_norm, ".weight"), module + "q_norm.weight",
-                {is_per_head ? config.head_dim : q_rows});
+                {is_per_head ? head_dim : num_heads * head_dim});
     builder.add(cat(hf, names.k_norm, ".weight"), module + "k_norm.weight",
-                {is_per_head ? config.head_dim : kv_rows});
+                {is_per_head ? head_dim : config.k_rows(layer)});
   }
-  builder.add_rows({{cat(hf, names.output), config.hidden_size}}, module + "o_proj", q_rows,
-                   config.has_attention_output_bias);
+  builder.add_rows({{cat(hf, names.output), config.hidden_size}}, module + "o_proj",
+                   config.output_columns(layer), config.has_attention_output_bias);
 }
 
 /// The module of a Mamba-2 layer beside an attention: "model.layers.3.mamba.".
@@ -435,6 +433,7 @@ void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfName
     add_hyper_connection(builder, config, hf + name, module + hc,
                          config.hyper_connections->num_weights(), 3);
   };
+  if (config.has_layer_scalars) builder.add(hf + "layer_scalar", module + "layer_scalar", {1});
   if (layer.mixer != Mixer::kNone) {
     add_hc("hc_attn_", "attention_hc.");
     add_norm(names.attention_pre_norm, "attention_pre_norm");

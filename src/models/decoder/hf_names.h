@@ -24,6 +24,7 @@ struct HfNames {
   std::string_view v = "v_proj";
   std::string_view head_gates = "g_proj";
   std::string_view output = "o_proj";
+  std::string_view sinks = "sinks";
   std::string_view q_norm = "q_norm";
   std::string_view k_norm = "k_norm";
   std::string_view recurrence = "linear_attn";  ///< a layer with a state, replacing attention or

@@ -15,9 +15,10 @@ Indexer::Indexer(const DecoderConfig& config, int rope, at::ScalarType dtype)
   constexpr double kNormEps = 1e-6;  // whatever the model's is
   const auto linear = [&](const char* name, int64_t in, int64_t out) {
     return register_module(
-        name, std::make_shared<nn::Linear>(
-                  nn::LinearOptions{.in_features = in, .out_features = out, .has_gradient = false},
-                  dtype));
+        name,
+        std::make_shared<nn::Linear>(
+            nn::LinearOptions{.in_features = in, .out_features = out, .takes_adapters = false},
+            dtype));
   };
   q_proj_ =
       linear("q_proj", config.latent_attention->q_rank, options_.num_heads * options_.head_dim);

@@ -13,7 +13,8 @@ extern const Family kLlama, kQwen2, kQwen3, kMistral, kPhi3, kGemma, kGemma2, kG
 extern const Family kFalconH1, kBailingMoeV2, kHyV3, kQwen2Moe, kErnie4p5, kErnie4p5Moe, kCohere,
     kCohere2, kPhi, kKimiLinear, kHunYuanDense, kHunYuanMoe, kDeepseekV4;
 extern const Family kOlmo, kOlmo3, kOlmoe, kStableLm, kNemotron, kArcee, kHelium, kExaone4,
-    kGptNeoX, kDeepseekV2, kDots1, kGraniteMoe, kGraniteMoeShared, kStep3p5;
+    kGptNeoX, kDeepseekV2, kDots1, kGraniteMoe, kGraniteMoeShared, kStep3p5, kBaichuan, kLaguna,
+    kMiMoV2Flash, kGemma4, kGemma4Towers, kGemma4Unified, kGemma4UnifiedEmbedders, kMuseGlimmer;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -77,6 +78,14 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kDots1,
                                               &kGraniteMoe,
                                               &kGraniteMoeShared,
-                                              &kStep3p5};
+                                              &kStep3p5,
+                                              &kBaichuan,
+                                              &kLaguna,
+                                              &kMiMoV2Flash,
+                                              &kGemma4,
+                                              &kGemma4Towers,
+                                              &kGemma4Unified,
+                                              &kGemma4UnifiedEmbedders,
+                                              &kMuseGlimmer};
 
 }  // namespace automodel::models::decoder

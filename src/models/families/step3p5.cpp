@@ -270,21 +270,6 @@ DecoderConfig read_step3p5(ConfigReader& reader) {
   return config;
 }
 
-/// Upstream's formula: the pairs of queries and keys that each layer's attention has, gates and
-/// routers left out.
-double step3p5_flops(const DecoderConfig& config, double B, double S) {
-  const auto h = static_cast<double>(config.hidden_size);
-  double products = 0;
-  for (const LayerOptions& layer : config.layers) {
-    const auto q = static_cast<double>(config.heads_of(layer) * config.head_dim);
-    const auto kv = static_cast<double>(config.kv_heads_of(layer) * config.head_dim);
-    const double window = layer.window == 0 ? S : std::min(S, static_cast<double>(layer.window));
-    const double pairs = window * (window + 1) / 2 + (S - window) * window;
-    products += S * h * 2 * (q + kv) + 2 * q * pairs;
-  }
-  return 6 * B * products + mlps_and_head_flops(config, B, S);
-}
-
 }  // namespace
 
 /// Step 3.5: full layers and layers with a window and other numbers of heads, each with a rotation
@@ -302,7 +287,7 @@ extern const Family kStep3p5{
               .experts = "",
               .shared_experts = "share_expert",
               .are_shared_beside = true},
-    .flops = step3p5_flops,
+    .flops = layered_flops,
 };
 
 }  // namespace automodel::models::decoder

@@ -228,6 +228,8 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
           *key, cat("'use_hf_chat_template' has no effect: the tokenizer of ", folder,
                     " has no chat template; rows are trained as they are"));
     }
+  } catch (const UnsupportedError& error) {
+    diagnostics.unsupported(section.node, error.what());
   } catch (const UserError& error) {
     diagnostics.error(section.node, error.what());
   }

@@ -129,7 +129,21 @@ const std::vector<std::string> kConfigKeys = {"architectures",
                                               "hidden_dropout",
                                               "rotary_pct",
                                               "topk_method",
-                                              "shared_intermediate_size"};
+                                              "shared_intermediate_size",
+                                              "attention_k_eq_v",
+                                              "attention_value_scale",
+                                              "gating",
+                                              "global_head_dim",
+                                              "hybrid_layer_pattern",
+                                              "moe_layer_freq",
+                                              "moe_routed_scaling_factor",
+                                              "num_attention_heads_per_layer",
+                                              "num_global_key_value_heads",
+                                              "shared_expert_intermediate_size",
+                                              "sliding_window_size",
+                                              "swa_num_key_value_heads",
+                                              "swa_rope_theta",
+                                              "v_head_dim"};
 
 /// What upstream's configuration of Kimi Linear has besides.
 const std::vector<std::string> kKimiKeys = {"kda_mode", "kda_unpad_inputs", "kda_use_fused_gate",
