@@ -6,7 +6,7 @@ namespace automodel::models::decoder {
 namespace {
 
 /// Findings for the 13B models, and for keys that would change what the 7B model computes.
-void refuse_others(ConfigReader& reader, DecoderConfig& config) {
+void refuse_absent_options(ConfigReader& reader, DecoderConfig& config) {
   // Their files have model_max_length alone, those of 7B both.
   const bool has_biases_by_distance =
       reader.has("model_max_length") && !reader.has("max_position_embeddings");
@@ -39,7 +39,7 @@ DecoderConfig read_baichuan(ConfigReader& reader) {
   DecoderConfig config =
       read_common(reader, {.requires_kv_heads = false, .max_positions = 4096, .padding_idx = 0});
   config.is_head_normed = true;
-  refuse_others(reader, config);
+  refuse_absent_options(reader, config);
   add_rope(reader, config, {});
   return config;
 }

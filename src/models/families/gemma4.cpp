@@ -72,7 +72,8 @@ void read_override(ConfigReader& reader, const Json& listed, size_t layer, Layer
 }
 
 /// Full layers have heads of their own size and, where keys are the values, number.
-void read_heads(ConfigReader& reader, DecoderConfig& config, const std::vector<bool>& sliding) {
+void read_gemma4_heads(ConfigReader& reader, DecoderConfig& config,
+                       const std::vector<bool>& sliding) {
   const bool are_values_keys = reader.flag("attention_k_eq_v", false);
   const Json* listed = reader.find("per_layer_config");
   if (listed != nullptr && !listed->is_object()) {
@@ -118,7 +119,8 @@ int64_t head_dim_of_kind(ConfigReader& reader, const DecoderConfig& config,
 }
 
 /// Rope 0 for full layers, of which a part rotates, and rope 1 for those with a window.
-void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bool>& sliding) {
+void add_gemma4_ropes(ConfigReader& reader, DecoderConfig& config,
+                      const std::vector<bool>& sliding) {
   const Json standard =
       Json::parse(R"({"rope_type": "proportional", "partial_rotary_factor": 0.25})", "default");
   const Json* nested = reader.find("rope_parameters");
@@ -157,8 +159,8 @@ DecoderConfig read_gemma4_text(ConfigReader& reader, const Gemma4Defaults& defau
   config.has_attention_output_bias = config.has_qkv_bias;
   const std::vector<bool> sliding =
       read_kinds(reader, config, reader.size("sliding_window", defaults.window));
-  read_heads(reader, config, sliding);
-  add_ropes(reader, config, sliding);
+  read_gemma4_heads(reader, config, sliding);
+  add_gemma4_ropes(reader, config, sliding);
   refuse_others(reader, defaults);
   return config;
 }

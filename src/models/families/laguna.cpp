@@ -10,7 +10,8 @@ namespace {
 
 /// Rope 0 for full layers, rope 1 for those with a window. rope_parameters is by layer type; older
 /// files have those of full layers there and the others in swa_rope_parameters.
-void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bool>& sliding) {
+void add_laguna_ropes(ConfigReader& reader, DecoderConfig& config,
+                      const std::vector<bool>& sliding) {
   const Json* found = reader.find("rope_parameters");
   const auto nested = [&](const char* type) -> const Json* {
     return found != nullptr && found->is_object() ? found->find(type) : nullptr;
@@ -86,7 +87,7 @@ void read_gates(ConfigReader& reader, DecoderConfig& config) {
 
 /// Which layers have experts: as mlp_layer_types lists, or all but those of mlp_only_layers, which
 /// is layer 0 where both are absent.
-void read_expert_layers(ConfigReader& reader, DecoderConfig& config) {
+void read_laguna_experts(ConfigReader& reader, DecoderConfig& config) {
   use_experts_from(config, 1);
   if (reader.has("mlp_only_layers")) use_experts_by_step(reader, config);
   read_mlp_layer_types(reader, config);
@@ -126,10 +127,10 @@ DecoderConfig read_laguna(ConfigReader& reader) {
   const std::vector<bool> sliding = add_windows(reader, config, reader.size("sliding_window", 512),
                                                 [](int64_t) { return false; });
   read_heads_of_layers(reader, config);
-  add_ropes(reader, config, sliding);
+  add_laguna_ropes(reader, config, sliding);
   read_gates(reader, config);
   add_laguna_experts(reader, config);
-  read_expert_layers(reader, config);
+  read_laguna_experts(reader, config);
   refuse_others(reader);
   return config;
 }

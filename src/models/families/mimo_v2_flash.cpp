@@ -48,7 +48,8 @@ std::vector<bool> read_kinds(ConfigReader& reader, DecoderConfig& config) {
 }
 
 /// Layers with a window have heads of keys of their own, as a rule twice as many.
-void read_heads(ConfigReader& reader, DecoderConfig& config, const std::vector<bool>& sliding) {
+void read_mimo_heads(ConfigReader& reader, DecoderConfig& config,
+                     const std::vector<bool>& sliding) {
   config.value_dim = reader.size("v_head_dim", 128);
   config.value_scale = reader.number("attention_value_scale", 0.707);
   if (reader.json().contains("attention_value_scale") && !reader.has("attention_value_scale")) {
@@ -89,7 +90,7 @@ void read_sinks(ConfigReader& reader, DecoderConfig& config) {
 
 /// Rope 0 for full layers, rope 1 for those with a window: rope_parameters by layer type, or
 /// rope_theta and swa_rope_theta of released files.
-void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bool>& sliding) {
+void add_mimo_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bool>& sliding) {
   const Json* found = reader.find("rope_parameters");
   const auto nested = [&](const char* type) -> const Json* {
     return found != nullptr && found->is_object() ? found->find(type) : nullptr;
@@ -141,9 +142,9 @@ DecoderConfig read_mimo(ConfigReader& reader) {
   config.norm_eps = reader.number("layernorm_epsilon", config.norm_eps);
   config.has_qkv_bias = reader.flag("attention_bias", false);
   const std::vector<bool> sliding = read_kinds(reader, config);
-  read_heads(reader, config, sliding);
+  read_mimo_heads(reader, config, sliding);
   read_sinks(reader, config);
-  add_ropes(reader, config, sliding);
+  add_mimo_ropes(reader, config, sliding);
   add_mimo_experts(reader, config);
   return config;
 }
