@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "comm/ranks.h"
+#include "recipes/run/run_record.h"
 #include "recipes/saving_runs.h"
 
 namespace automodel::recipes {
@@ -116,6 +117,24 @@ TEST_F(RunRecordTest, EventsTellOfSavesValidationsAndResuming) {
   for (const std::string& name : list_directory(place_)) {
     EXPECT_THAT(name, testing::Not(HasSubstr(".tmp-")));
   }
+}
+
+/// A run that is started again and again leaves no endless number of files.
+TEST(EarlierRecordsTest, TheFirstAndTheNewestStay) {
+  const TemporaryDirectory folder;
+  SilentReporter nobody;
+  for (int64_t start = 1; start <= 40; ++start) {
+    folder.write("run.json", cat("{\"start\": ", start, "}"));
+    const auto earlier = keep_earlier_record(folder.path(), nobody);
+    ASSERT_TRUE(earlier.has_value());
+    EXPECT_EQ(earlier->at("start").as_int(), start);
+  }
+  const std::vector<std::string> kept = list_directory(folder.path());
+  EXPECT_EQ(kept.size(), 31U);
+  EXPECT_TRUE(path_exists(folder.file("run.1.json")));
+  EXPECT_FALSE(path_exists(folder.file("run.10.json")));
+  EXPECT_EQ(Json::parse_file(folder.file("run.11.json")).at("start").as_int(), 11);
+  EXPECT_EQ(Json::parse_file(folder.file("run.40.json")).at("start").as_int(), 40);
 }
 
 TEST_F(RunRecordTest, ARunThatContinuesSaysWhatIsOtherThanBefore) {

@@ -20,7 +20,8 @@ namespace automodel::recipes {
 
 namespace {
 
-constexpr int kFormat = 1;  // of run.json
+constexpr int kFormat = 1;            // of run.json
+constexpr int64_t kMostRecords = 30;  // of earlier runs, beside the first one
 
 /// The processor's name, as Linux says it; "" where it says none.
 std::string cpu_name() {
@@ -182,6 +183,11 @@ std::optional<Json> keep_earlier_record(const std::string& folder, Reporter& rep
       number = std::max(number, number_of_record(name).value_or(0));
     }
     rename_path(path, path_join(folder, cat("run.", number + 1, ".json")));
+    for (const std::string& name : list_directory(folder)) {
+      const int64_t its_number = number_of_record(name).value_or(1);
+      const bool is_too_many = its_number > 1 && its_number <= number + 1 - kMostRecords;
+      if (is_too_many) remove_tree(path_join(folder, name));
+    }
     return earlier;
   } catch (const InputError& error) {
     reporter.warning(cat("the earlier run's description is not kept: ", error.what()));
