@@ -23,7 +23,7 @@ mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/nul
 failures=0
 
 in_system() { # in_system SYSTEM COMMAND: offline, with processes of its own and nothing of this environment
-  unshare --net --pid --fork --mount-proc="$1/proc" --root="$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -euc "$2"
+  unshare --net --pid --fork --mount-proc --root="$1" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -euc "$2"
 }
 
 try() { # try SUITE WHAT SYSTEM INSTALL PROGRAM
