@@ -49,8 +49,8 @@ Json changed_values(const Json& earlier, const Json& record);
 
 /// Keeps the run.json that lies in FOLDER as run.N.json, N being the first number that is free
 /// behind all others, and returns it; nullopt where there is none that can be read. The first one
-/// and the newest 30 stay, however often a run is started again. What keeps it from being renamed is
-/// a warning.
+/// and the newest 30 stay, however often a run is started again. What keeps it from being renamed
+/// is a warning.
 std::optional<Json> keep_earlier_record(const std::string& folder, Reporter& reporter);
 
 /// Renames the records that keep_earlier_record() has kept to NAME.old: the run begins anew, and is
