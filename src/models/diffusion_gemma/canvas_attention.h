@@ -52,7 +52,7 @@ class DiffusionAttention final : public torch::nn::Module {
  private:
   kernels::Qkv heads(const at::Tensor& x, const PassContext& context) const;
 
-  LayerShape shape_;
+  decoder::Gemma4Layer shape_;
   int64_t window_;
   kernels::QkvOptions options_;
   std::shared_ptr<nn::Linear> qkv_proj_;

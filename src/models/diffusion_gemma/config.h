@@ -5,23 +5,18 @@
 
 #include "models/decoder/config_reader.h"
 #include "models/decoder/decoder_config.h"
+#include "models/families/gemma4_kind.h"
 #include "nn/parallel_plan.h"
 #include "tensor/key_map.h"
 
 namespace automodel::models::diffusion_gemma {
 
-/// The sizes in which layers of one model differ.
-struct LayerShape {
-  int64_t head_dim = 0;
-  int64_t num_kv_heads = 0;
-  bool is_sliding = false;  ///< false: no v_proj; values are the keys, normed without weight
-};
-
 /// DiffusionGemmaForBlockDiffusion. `text` has the sizes that all layers share, the head sizes of
 /// sliding layers, and two rotary embeddings: for full and for sliding layers.
 struct DiffusionGemmaConfig {
   decoder::DecoderConfig text;
-  std::vector<LayerShape> layers;
+  /// Full layers have no v_proj: their values are the keys, normed without weight.
+  std::vector<decoder::Gemma4Layer> layers;
   int64_t window = 0;         ///< of sliding layers
   int64_t canvas_length = 0;  ///< tokens that are denoised together
   bool has_self_conditioning = true;

@@ -45,8 +45,9 @@ class Parts final {
   tensor::KeyMap keys_;
 };
 
-void add_attention(Parts& parts, const decoder::DecoderConfig& text, const LayerShape& shape,
-                   const std::string& hf, const std::string& module) {
+void add_attention(Parts& parts, const decoder::DecoderConfig& text,
+                   const decoder::Gemma4Layer& shape, const std::string& hf,
+                   const std::string& module) {
   const int64_t q_rows = text.num_heads * shape.head_dim;
   const int64_t kv_rows = shape.num_kv_heads * shape.head_dim;
   std::vector<std::pair<std::string, int64_t>> rows{{hf + "q_proj", q_rows},

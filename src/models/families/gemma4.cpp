@@ -1,8 +1,5 @@
-#include <algorithm>
-#include <cmath>
-
-#include "core/text.h"
 #include "models/decoder/family.h"
+#include "models/families/gemma4_kind.h"
 #include "models/families/gemma_kind.h"
 #include "models/families/text_config.h"
 
@@ -32,135 +29,23 @@ void refuse_others(ConfigReader& reader, const Gemma4Defaults& defaults) {
   if (reader.flag("enable_moe_block", false)) {
     reader.problem("experts beside an MLP (enable_moe_block) are not built in this version");
   }
-  const Json* direction = reader.find("use_bidirectional_attention");
-  const bool is_causal =
-      direction == nullptr || *direction == "vision" || *direction == Json(false);
-  if (!is_causal) {
-    reader.problem("use_bidirectional_attention must be null or \"vision\": text is read causally");
-  }
-}
-
-/// Which layers have a window. transformers makes the last layer a full one, whatever layer_types
-/// has.
-std::vector<bool> read_kinds(ConfigReader& reader, DecoderConfig& config, int64_t window) {
-  constexpr int64_t kPeriod = 6;
-  std::vector<bool> sliding;
-  if (auto listed = read_layer_types(reader, config.num_layers())) {
-    sliding = std::move(*listed);
-  } else {
-    for (int64_t i = 0; i < config.num_layers(); ++i) sliding.push_back((i + 1) % kPeriod != 0);
-  }
-  sliding.back() = false;
-  set_windows(config, window, sliding);
-  return sliding;
-}
-
-/// Reads what per_layer_config, as transformers writes it, says of one layer.
-void read_override(ConfigReader& reader, const Json& listed, size_t layer, LayerOptions& options) {
-  const Json* found = listed.find(cat(layer));
-  if (found == nullptr || found->is_null()) return;
-  if (!found->is_object()) {
-    reader.problem(cat("per_layer_config.", layer, " must be an object, not ", found->kind()));
-    return;
-  }
-  ConfigReader own(*found);
-  options.head_dim = own.size("head_dim", options.head_dim);
-  options.num_kv_heads = own.size("num_key_value_heads", options.num_kv_heads);
-  for (const std::string& text : own.problems()) {
-    reader.problem(cat("per_layer_config.", layer, ".", text));
-  }
-}
-
-/// Full layers have heads of their own size and, where keys are the values, number.
-void read_gemma4_heads(ConfigReader& reader, DecoderConfig& config,
-                       const std::vector<bool>& sliding) {
-  const bool are_values_keys = reader.flag("attention_k_eq_v", false);
-  const Json* listed = reader.find("per_layer_config");
-  if (listed != nullptr && !listed->is_object()) {
-    reader.problem(cat("per_layer_config must be an object, not ", listed->kind()));
-    return;
-  }
-  const int64_t full_head_dim = reader.size("global_head_dim", 512);
-  const int64_t full_kv_heads = reader.size("num_global_key_value_heads", config.num_kv_heads);
-  for (size_t i = 0; i < sliding.size(); ++i) {
-    LayerOptions& layer = config.layers[i];
-    layer.attention_scale = 1.0;
-    layer.head_dim = config.head_dim;
-    layer.num_kv_heads = config.num_kv_heads;
-    if (!sliding[i]) layer.are_values_keys = are_values_keys;
-    if (listed != nullptr) {
-      read_override(reader, *listed, i, layer);
-    } else if (!sliding[i]) {
-      layer.head_dim = full_head_dim;
-      if (are_values_keys) layer.num_kv_heads = full_kv_heads;
-    }
-    if (config.num_heads % layer.num_kv_heads == 0) continue;
-    reader.problem(cat("num_key_value_heads ", layer.num_kv_heads, " of layer ", i,
-                       " does not divide num_attention_heads ", config.num_heads));
-    layer.num_kv_heads = 1;
-  }
-}
-
-/// The common head size of a kind's layers, which share a rotary embedding.
-int64_t head_dim_of_kind(ConfigReader& reader, const DecoderConfig& config,
-                         const std::vector<bool>& sliding, bool is_sliding) {
-  int64_t found = 0;
-  for (size_t i = 0; i < sliding.size(); ++i) {
-    if (sliding[i] != is_sliding) continue;
-    const int64_t own = config.layers[i].head_dim;
-    if (found != 0 && own != found) {
-      reader.problem(cat("per_layer_config gives ", is_sliding ? "sliding" : "full",
-                         " layers head_dim ", found, " and ", own,
-                         "; layers of one kind have one rotary embedding"));
-    }
-    found = own;
-  }
-  return found == 0 ? config.head_dim : found;
-}
-
-/// Rope 0 for full layers, of which a part rotates, and rope 1 for those with a window.
-void add_gemma4_ropes(ConfigReader& reader, DecoderConfig& config,
-                      const std::vector<bool>& sliding) {
-  const Json standard =
-      Json::parse(R"({"rope_type": "proportional", "partial_rotary_factor": 0.25})", "default");
-  const Json* nested = reader.find("rope_parameters");
-  for (const bool is_sliding : {false, true}) {
-    const char* type = is_sliding ? "sliding_attention" : "full_attention";
-    const Json* found = nested == nullptr ? nullptr : nested->find(type);
-    if (nested == nullptr && !is_sliding) found = &standard;
-    DecoderConfig own = config;
-    own.head_dim = head_dim_of_kind(reader, config, sliding, is_sliding);
-    config.ropes.push_back(read_rope(
-        reader, found, own, {.theta = is_sliding ? 1e4 : 1e6, .has_partial_default = true}));
-  }
-  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
 }
 
 DecoderConfig read_gemma4_text(ConfigReader& reader, const Gemma4Defaults& defaults) {
-  // read_common refuses every value of use_bidirectional_attention except false.
-  Json plain = reader.json();
-  plain.erase("use_bidirectional_attention");
-  ConfigReader common(plain);
-  DecoderConfig config = read_common(common, {.head_dim = 256,
-                                              .max_positions = defaults.max_positions,
-                                              .is_head_tied = true,
-                                              .padding_idx = 0,
-                                              .activation_key = "hidden_activation",
-                                              .activation = "gelu_pytorch_tanh"});
-  for (const std::string& problem : common.problems()) reader.problem(problem);
-  config.norm_placement = NormPlacement::kSandwich;
-  config.qk_norm = QkNorm::kPerHead;
+  DecoderConfig config = read_gemma4_kind(reader, defaults.max_positions);
   config.has_value_norm = true;
   config.has_layer_scalars = true;
-  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
-  config.is_embedding_scale_rounded = true;
   config.final_softcap = reader.number("final_logit_softcapping", 0);
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;
-  const std::vector<bool> sliding =
-      read_kinds(reader, config, reader.size("sliding_window", defaults.window));
-  read_gemma4_heads(reader, config, sliding);
-  add_gemma4_ropes(reader, config, sliding);
+  const bool are_values_keys = reader.flag("attention_k_eq_v", false);
+  const std::vector<Gemma4Layer> layers = read_gemma4_layers(reader, config, are_values_keys);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    config.layers[i].head_dim = layers[i].head_dim;
+    config.layers[i].num_kv_heads = layers[i].num_kv_heads;
+    config.layers[i].are_values_keys = are_values_keys && !layers[i].is_sliding;
+  }
+  set_gemma4_layers(reader, layers, reader.size("sliding_window", defaults.window), config);
   refuse_others(reader, defaults);
   return config;
 }
