@@ -37,6 +37,15 @@ std::string whole_lines(const std::string& path, uint64_t offset, uint64_t most)
   return text;
 }
 
+std::string bytes_before(const std::string& path, uint64_t offset) {
+  constexpr uint64_t kMost = 256;  // a record's loss and time of day are in there
+  std::string text(std::min(offset, kMost), '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(offset - text.size()));
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  return file.gcount() == static_cast<std::streamsize>(text.size()) ? text : "";
+}
+
 std::string last_lines(const std::string& path, uint64_t size, uint64_t most) {
   const uint64_t offset = size > most ? size - most : 0;
   std::string lines = whole_lines(path, offset, most);

@@ -20,6 +20,9 @@ FileState look_at(const std::string& path);
 /// when no line has ended yet, or the file is not there.
 std::string whole_lines(const std::string& path, uint64_t offset, uint64_t most);
 
+/// What the bytes of a file before `offset` end in; "" when it has no so many.
+std::string bytes_before(const std::string& path, uint64_t offset);
+
 /// The whole lines within the last `most` bytes of a file that has `size`.
 std::string last_lines(const std::string& path, uint64_t size, uint64_t most);
 

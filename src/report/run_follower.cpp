@@ -11,11 +11,6 @@ namespace {
 // The latest steps of a thinned table are as the file has them: for the last values, and rates.
 constexpr size_t kExactRows = 1024;
 
-/// Whether a file is another one than was seen, or was written anew in its place.
-bool is_rewritten(const FileState& seen, const FileState& now, uint64_t offset) {
-  return now.inode != seen.inode || now.size < offset || now.size == seen.size;
-}
-
 }  // namespace
 
 RunFollower::RunFollower(const std::string& folder, std::string name, const FollowerLimits& limits)
@@ -26,49 +21,62 @@ RunFollower::RunFollower(const std::string& folder, std::string name, const Foll
   update();
 }
 
-void RunFollower::read_new_steps(const FileState& now) {
-  if (is_rewritten(training_, now, training_offset_)) {
+bool RunFollower::is_rewritten(const Followed& file, const std::string& path,
+                               const FileState& now) {
+  if (now.inode != file.state.inode || now.size < file.offset || now.size == file.state.size) {
+    return true;
+  }
+  // A log that was cut in place may have grown past where it was read to.
+  return bytes_before(path, file.offset) != file.end;
+}
+
+void RunFollower::read_new_steps(const std::string& path, const FileState& now) {
+  if (is_rewritten(training_, path, now)) {
     run_.steps = {};
     num_unread_steps_ = 0;
-    training_offset_ = 0;
+    training_.offset = 0;
   }
-  const std::string path = path_join(folder_, "training.jsonl");
   while (true) {
-    const std::string lines = whole_lines(path, training_offset_, limits_.piece_bytes);
+    const std::string lines = whole_lines(path, training_.offset, limits_.piece_bytes);
     if (lines.empty()) return;
-    training_offset_ += lines.size();
+    training_.offset += lines.size();
     num_unread_steps_ += add_steps(lines, run_.steps);
     if (limits_.num_rows > 0) thin(run_.steps, {limits_.num_rows, kExactRows});
   }
 }
 
-void RunFollower::read_new_events(const FileState& now) {
-  if (is_rewritten(events_, now, events_offset_)) {
+void RunFollower::read_new_events(const std::string& path, const FileState& now) {
+  if (is_rewritten(events_, path, now)) {
     run_.events = {};
-    events_offset_ = 0;
+    events_.offset = 0;
   }
-  const std::string path = path_join(folder_, "events.jsonl");
   while (true) {
-    const std::string lines = whole_lines(path, events_offset_, limits_.piece_bytes);
+    const std::string lines = whole_lines(path, events_.offset, limits_.piece_bytes);
     if (lines.empty()) return;
-    events_offset_ += lines.size();
+    events_.offset += lines.size();
     run_.events.add(lines);
   }
 }
 
 bool RunFollower::update() {
   bool has_changed = false;
-  const auto changed = [&](FileState& seen, const char* file) {
-    const FileState now = look_at(path_join(folder_, file));
-    if (now == seen) return false;
-    if (&seen == &training_) read_new_steps(now);
-    if (&seen == &events_) read_new_events(now);
-    seen = now;
-    return has_changed = true;
+  const auto follow = [&](Followed& file, const char* name, auto read_new) {
+    const std::string path = path_join(folder_, name);
+    const FileState now = look_at(path);
+    if (now == file.state) return;
+    (this->*read_new)(path, now);
+    file.end = bytes_before(path, file.offset);
+    file.state = now;
+    has_changed = true;
   };
-  changed(training_, "training.jsonl");
-  changed(events_, "events.jsonl");
-  if (changed(description_, "run.json")) run_.description = read_run_description(folder_);
+  follow(training_, "training.jsonl", &RunFollower::read_new_steps);
+  follow(events_, "events.jsonl", &RunFollower::read_new_events);
+  const FileState description = look_at(path_join(folder_, "run.json"));
+  if (description != description_) {
+    run_.description = read_run_description(folder_);
+    description_ = description;
+    has_changed = true;
+  }
   has_changed |= update_validations();
   run_.num_unread_lines = num_unread_steps_ + run_.events.num_unread() + num_unread_validations_;
   return has_changed;

@@ -30,17 +30,25 @@ class RunFollower final {
   bool has_ended() const;
 
  private:
-  void read_new_steps(const FileState& now);
-  void read_new_events(const FileState& now);
+  /// A file of lines as far as it is read.
+  struct Followed {
+    FileState state;
+    uint64_t offset = 0;  ///< whole lines up to here are read
+    std::string end;      ///< bytes_before() it
+  };
+  /// Whether what was read of a file is no longer its beginning.
+  static bool is_rewritten(const Followed& file, const std::string& path, const FileState& now);
+
+  void read_new_steps(const std::string& path, const FileState& now);
+  void read_new_events(const std::string& path, const FileState& now);
   bool update_validations();
 
   std::string folder_;
   FollowerLimits limits_;
   RecordedRun run_;
-  FileState training_, events_, description_;
+  Followed training_, events_;
+  FileState description_;
   std::map<std::string, FileState> validations_;  // by file
-  // Whole lines up to here are read.
-  uint64_t training_offset_ = 0, events_offset_ = 0;
   int64_t num_unread_steps_ = 0, num_unread_validations_ = 0;
 };
 

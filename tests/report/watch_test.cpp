@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
@@ -172,6 +173,19 @@ TEST(RunFollowerTest, AFileThatWasWrittenAnewInPlaceIsReadAnew) {
   ASSERT_EQ(::utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
   EXPECT_TRUE(follower.update());
   EXPECT_EQ(follower.run().steps.of(Metric::kLoss), (std::vector<double>{4}));
+}
+
+/// As a rollback leaves it, and the steps behind it before anybody looks again.
+TEST(RunFollowerTest, AFileThatWasCutAndHasGrownPastItsOldEndIsReadAnew) {
+  const TemporaryDirectory parent;
+  const std::string kept = step_line(0, "3");
+  const std::string folder = write_run(parent, {.training = kept + step_line(1, "2")});
+  const std::string file = path_join(folder, "training.jsonl");
+  RunFollower follower(folder, "a");
+  ASSERT_EQ(::truncate(file.c_str(), static_cast<off_t>(kept.size())), 0);
+  append(file, step_line(1, "7") + step_line(2, "6"));
+  EXPECT_TRUE(follower.update());
+  EXPECT_EQ(follower.run().steps.of(Metric::kLoss), (std::vector<double>{3, 7, 6}));
 }
 
 TEST(RunFollowerTest, ValidationsAndLinesThatAreLeftOutAreFollowedToo) {
