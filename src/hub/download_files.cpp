@@ -45,14 +45,14 @@ void link_file(const FilesRequest& request, const HubFile& file) {
 }
 
 /// How far a download of all files is.
-class Come final {
+class DownloadProgress final {
  public:
-  Come(const FilesRequest& request, const DownloadWatch& watch)
+  DownloadProgress(const FilesRequest& request, const DownloadWatch& watch)
       : watch_(watch), begin_bytes_(watch.bytes->load()) {
     for (const HubFile& file : request.files) total_ += file.num_bytes;
   }
 
-  /// Bytes that have come by now.
+  /// Bytes that were fetched by now, without those of files that another process had fetched.
   uint64_t bytes() const {
     return watch_.bytes->load() - begin_bytes_ - std::min(watch_.found->load(), total_);
   }
@@ -169,20 +169,20 @@ void download_files(const FilesRequest& request, const Settings& settings, Repor
   create_directories(path_join(request.folder, "blobs"));
   ByteCounter found{0};
   const DownloadWatch watch{&reporter, &bytes, &found};
-  const Come come(request, watch);
+  const DownloadProgress progress(request, watch);
   Workers workers(request, settings, watch);
   {
     const LongWork told(&reporter, cat("fetching ", describe(request.repository)),
-                        [&] { return come.text(); },
+                        [&] { return progress.text(); },
                         {.show_after_seconds = 0.2, .show_seconds = 0.2});
     workers.run();
   }
   const int num_files = workers.num_fetched();
   if (num_files == 0) return;
   reporter.info(cat("fetched ", describe(request.repository), ": ", num_files,
-                    num_files == 1 ? " file, " : " files, ", format_bytes(come.bytes()), " in ",
-                    format_duration(come.seconds()), " (",
-                    format_bytes(static_cast<uint64_t>(come.speed())), "/s)"));
+                    num_files == 1 ? " file, " : " files, ", format_bytes(progress.bytes()), " in ",
+                    format_duration(progress.seconds()), " (",
+                    format_bytes(static_cast<uint64_t>(progress.speed())), "/s)"));
 }
 
 }  // namespace automodel::hub

@@ -198,12 +198,10 @@ void TrainSession::write_record() {
 }
 
 void TrainSession::record(std::string_view event, double begin, Json fields) {
-  Json record = Json::object();
-  record["step"] = scheduler_.step();
-  record["epoch"] = scheduler_.epoch();
-  record["seconds"] = monotonic_seconds() - begin;
-  for (auto& [key, value] : fields.as_object()) record[key] = std::move(value);
-  context_.events->add(event, std::move(record));
+  Json timed = Json::object();
+  timed["seconds"] = monotonic_seconds() - begin;
+  for (auto& [key, value] : fields.as_object()) timed[key] = std::move(value);
+  note(event, std::move(timed));
 }
 
 void TrainSession::note(std::string_view event, Json fields) {
@@ -229,7 +227,7 @@ void TrainSession::note_expert_load() {
   if (!balance_.has_experts() || recipe_.benchmark) return;
   const int64_t step = scheduler_.step();
   if (balance_.has_all_layers()) advice_.after_routing(step, balance_.loads(), 1);
-  const int64_t every = (scheduler_.max_steps() + kMostOften - 1) / kMostOften;
+  const int64_t every = (scheduler_.max_steps() - 1) / kMostOften + 1;
   if ((step + 1) % every != 0) return;
   const ExpertBalance::GatheredLoad load = balance_.gather();
   if (!balance_.has_all_layers()) advice_.after_routing(step, load.layers, load.num_steps);
