@@ -22,7 +22,8 @@ struct Bucket {
   double count = 0;
 };
 
-/// Of [[upper bound, count], ...]; what has another form is passed over.
+/// The buckets of an event's `lengths`, [[upper bound, count], ...]; what has another form is
+/// passed over.
 std::vector<Bucket> buckets_of(const Json& event) {
   std::vector<Bucket> buckets;
   const Json* lengths = event.find("lengths");

@@ -12,7 +12,7 @@ namespace automodel::report {
 
 namespace {
 
-// Of each name; in between, twice as many are kept for a while.
+// How many events of each name stay: its first and its latest; for a while twice as many.
 constexpr size_t kFirst = 100, kLatest = 400;
 
 constexpr std::string_view kNotable[] = {"lost_records",   "failure",    "rollback",

@@ -36,7 +36,7 @@ size_t level_of(double load) {
   return level;
 }
 
-/// Of experts that share a cell, the load that is furthest from even.
+/// The load that is furthest from even among experts that share a cell.
 double load_of_cell(const std::vector<double>& loads, size_t cell, size_t num_cells) {
   const size_t begin = cell * loads.size() / num_cells, end = (cell + 1) * loads.size() / num_cells;
   const auto distance = [](double load) { return std::abs(std::log(std::max(load, 1e-6))); };

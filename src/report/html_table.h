@@ -19,7 +19,7 @@ std::string number_table(const std::vector<std::string>& head, std::string_view 
 /// A row of a table, of texts: its first cell is its head.
 std::string row(const std::string& key, const std::vector<std::string>& values);
 
-/// The same of numbers, which are set to the right.
+/// A row of numbers, which are set to the right, behind its first cell.
 std::string number_row(const std::string& key, const std::vector<std::string>& values);
 
 /// A first cell's text, and the names of runs.

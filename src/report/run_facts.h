@@ -64,7 +64,7 @@ struct BestValidation {
   double step = 0;
 };
 
-/// Of each set that has one, in the order of their names.
+/// The best loss of each set that has one, in the order of their names.
 std::vector<BestValidation> best_validations(const RecordedRun& run);
 
 /// A key of a recipe whose values differ between runs, and the value of each; "" where it has none.

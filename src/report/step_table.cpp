@@ -306,7 +306,7 @@ std::pair<double, double> means(const double* values, size_t count) {
 
 void thin_groups(StepTable& steps, const Groups& groups) {
   const size_t size = groups.size;
-  // Of a place on an axis those of the middle and the last row: what it sums up to there stays.
+  // A group's places on an axis are those of its middle and last row: sums up to there stay right.
   const auto places = [&](const double* rows) {
     return std::pair(rows[size / 2 - 1], rows[size - 1]);
   };

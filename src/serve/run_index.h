@@ -34,8 +34,8 @@ struct Page {
 struct IndexOptions {
   double least_seconds = 1;  ///< files are looked at again after so long at the earliest
   double most_share = 0.05;  ///< of a core that looking and drawing take, however many ask
-  /// Of pages that stay in memory for the next look, with the records of their runs. Of a run's
-  /// steps beyond `most_rows` four become two, again and again.
+  /// How many pages stay in memory for the next look, with the records of their runs. Where a run
+  /// has more than `most_rows` steps, four become two, again and again.
   size_t most_pages = 6;
   size_t most_rows = 12000;
   size_t most_open_runs = 8;

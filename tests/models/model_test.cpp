@@ -430,7 +430,7 @@ TEST(Flops, AHybridOfBothInEachLayerCountsBoth) {
                    6 * 2 * 128 * (2 * (attention + mlp + mamba) + head));
 }
 
-/// Of each layer: projections, pairs of queries and keys, MLP or chosen experts.
+/// Counted of each layer: projections, pairs of queries and keys, MLP or chosen experts.
 TEST(Flops, LayersOfTheirOwnHeadsAreCountedOneByOne) {
   const auto flops = [](const std::string& golden) {
     return models::training_flops(Json::parse_file(test::golden_file(golden, "config.json")))(2,

@@ -99,8 +99,8 @@ class BlockSizes final {
     return tokens_ * dims * e_ + (rows + kv_rows) * 4;
   }
 
-  /// The same where norms of q and k take copies and v has its own way: its norm keeps a number a
-  /// head and what it reads, wide, or of a wide projection all of it.
+  /// Bytes that splitting, norms and rotation keep where norms of q and k take copies and v has its
+  /// own way: its norm keeps a number a head and what it reads, wide, or all of a wide projection.
   int64_t heads_with_other_values() const {
     const int64_t rows = tokens_ * num_heads_;
     const int64_t kv_rows = tokens_ * num_kv_heads_;

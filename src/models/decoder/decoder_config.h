@@ -356,7 +356,7 @@ struct DecoderConfig {
   int64_t v_rows(const LayerOptions& layer) const {
     return layer.are_values_keys ? 0 : kv_heads_of(layer) * value_dim_of(layer);
   }
-  /// Of what attention's last projection takes.
+  /// Columns of attention's last projection: what all heads give together.
   int64_t output_columns(const LayerOptions& layer) const {
     return heads_of(layer) * value_dim_of(layer);
   }

@@ -21,7 +21,7 @@ void check(const Node& section, Diagnostics& diagnostics) {
   config::bind<T>(section, diagnostics);
 }
 
-/// The same of a section that is of a class of upstream's.
+/// Checks the keys of a section that is of a class of upstream's, and its `_target_`.
 template <typename T>
 void check_of_class(const Node& section, Diagnostics& diagnostics) {
   config::bind<T>(section, diagnostics, {.legacy_keys = {}, .other_keys = {"_target_"}});
