@@ -8,7 +8,9 @@ import pathlib
 import re
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+
+from model_folder import tensors_of
 
 HEAD = "lm_head.weight"
 
@@ -52,9 +54,6 @@ def write_llama_folder(baichuan_folder, folder):
     """Writes Llama's Hugging Face folder for a Baichuan's."""
     source, folder = pathlib.Path(baichuan_folder), pathlib.Path(folder)
     config = json.loads((source / "config.json").read_text())
-    tensors = {}
-    for path in sorted(source.glob("*.safetensors")):
-        if path.name != "reference.safetensors":
-            tensors.update(load_file(path))
+    tensors = tensors_of(source)
     save_file(llama_tensors(tensors), folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(llama_config(config)))

@@ -13,6 +13,8 @@ import re
 import torch
 from safetensors.torch import load_file, save_file
 
+from model_folder import tensors_of
+
 CONFIG_KEYS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts", "use_qkv_bias": "attention_bias"}
 NAMES = {
     "model.word_embeddings.": "model.embed_tokens.",
@@ -71,10 +73,7 @@ def write_glm_folder(ling_folder, folder):
     """Writes GLM 4.5's Hugging Face folder for a Ling's."""
     source, folder = pathlib.Path(ling_folder), pathlib.Path(folder)
     config = json.loads((source / "config.json").read_text())
-    tensors = {}
-    for path in sorted(source.glob("*.safetensors")):
-        if path.name != "reference.safetensors":
-            tensors.update(load_file(path))
+    tensors = tensors_of(source)
     save_file(glm_tensors(tensors, config), folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(glm_config(config)))
 

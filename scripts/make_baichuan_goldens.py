@@ -10,7 +10,6 @@ evaluation it would overwrite the head's weight by its rows of length 1, of whic
 
 import json
 import os
-import shutil
 import sys
 
 import torch
@@ -57,29 +56,14 @@ def make(name):
     torch.manual_seed(0)
     model = new_model(name)
     fill(model)
-    folder = os.path.join(make_goldens.ROOT, name)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump(MODELS[name], file, indent=2)
-        file.write("\n")
+    folder = make_goldens.new_folder(name, MODELS[name])
     save_file(tensors_of(model), os.path.join(folder, "model.safetensors"), metadata=dict(format="pt"))
     batch = make_goldens.make_batch(model.config, 24, name.endswith("padding"))
     logits, loss = make_goldens.loss_of(model, batch)
     loss.backward()
     out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
     out.update({"grad." + key: value.grad.clone() for key, value in model.named_parameters()})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
-    losses = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        _, step_loss = make_goldens.loss_of(model, batch)
-        step_loss.backward()
-        optimizer.step()
-        losses.append(step_loss.detach())
-    out["losses"] = torch.stack(losses)
-    save_file(out, os.path.join(folder, "reference.safetensors"))
-    print(f"{name:28s} loss {loss.item():.6f} losses {[round(x.item(), 6) for x in losses]}")
+    make_goldens.write_reference(name, model, batch, out)
 
 
 def rounded(name, dtype, attention):

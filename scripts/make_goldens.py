@@ -1321,6 +1321,34 @@ def model_class_of(name):
 NONE_IS_SAID = ("sliding_window", "q_lora_rank", "attention_value_scale")  # not the default
 
 
+def new_folder(name, config):
+    """Makes a golden's folder anew, with its config.json."""
+    folder = os.path.join(ROOT, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(config, file, indent=2)
+        file.write("\n")
+    return folder
+
+
+def write_reference(name, model, batch, out):
+    """Trains three steps on the batch, and writes their losses beside `out`: the batch, logits, loss and gradients."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
+    )
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        _, step_loss = loss_of(model, batch)
+        step_loss.backward()
+        optimizer.step()
+        losses.append(step_loss.detach())
+    out["losses"] = torch.stack(losses)
+    save_file(out, os.path.join(ROOT, name, "reference.safetensors"))
+    print(f"{name:28s} loss {out['loss'].item():.6f} losses {[round(x.item(), 6) for x in losses]}")
+
+
 def make_model(name):
     model_type, options, length = MODELS[name]
     torch.manual_seed(0)
@@ -1367,20 +1395,7 @@ def make_model(name):
         gradients = ling_tensors(gradients)
     for key, gradient in gradients.items():
         out["grad." + key] = gradient.clone().contiguous()
-
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01
-    )
-    losses = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        _, step_loss = loss_of(model, batch)
-        step_loss.backward()
-        optimizer.step()
-        losses.append(step_loss.detach())
-    out["losses"] = torch.stack(losses)
-    save_file(out, os.path.join(folder, "reference.safetensors"))
-    print(f"{name:28s} loss {loss.item():.6f} losses {[round(x.item(), 6) for x in losses]}")
+    write_reference(name, model, batch, out)
 
 
 def passes(model, batch):

@@ -11,7 +11,6 @@ numbers of keys' heads), those of AutoModel's own model.
 
 import json
 import os
-import shutil
 import sys
 import types
 
@@ -120,12 +119,7 @@ def make(name):
     torch.manual_seed(0)
     model = new_model(name)
     fill(model)
-    folder = os.path.join(make_goldens.ROOT, name)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump(MODELS[name], file, indent=2)
-        file.write("\n")
+    folder = make_goldens.new_folder(name, MODELS[name])
     save_file(released(name, model, model.state_dict()), os.path.join(folder, "model.safetensors"),
               metadata=dict(format="pt"))
     batch = make_goldens.make_batch(TextConfig(MODELS[name]), 24, name.endswith("padding"))
@@ -134,17 +128,7 @@ def make(name):
     out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
     gradients = released(name, model, {key: value.grad for key, value in model.named_parameters()})
     out.update({"grad." + key: value for key, value in gradients.items()})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
-    losses = []
-    for _ in range(3):
-        optimizer.zero_grad()
-        _, step_loss = make_goldens.loss_of(model, batch)
-        step_loss.backward()
-        optimizer.step()
-        losses.append(step_loss.detach())
-    out["losses"] = torch.stack(losses)
-    save_file(out, os.path.join(folder, "reference.safetensors"))
-    print(f"{name:28s} loss {loss.item():.6f} losses {[round(x.item(), 6) for x in losses]}")
+    make_goldens.write_reference(name, model, batch, out)
 
 
 def rounded(name, dtype, attention):

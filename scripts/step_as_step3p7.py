@@ -8,8 +8,9 @@ import pathlib
 import types
 
 import torch
-from safetensors.torch import load_file
 from transformers import Step3p7TextConfig, Step3p7TextModel
+
+from model_folder import tensors_of
 
 NAMES = (
     (".mlp.gate.weight", ".moe.gate.weight"),
@@ -86,10 +87,7 @@ def load_step(folder, dtype=torch.float32, attention="eager"):
     folder = pathlib.Path(folder)
     written = json.loads((folder / "config.json").read_text())
     model = StepForCausalLM(written, attention)
-    tensors = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        if path.name != "reference.safetensors":
-            tensors.update(load_file(path))
+    tensors = tensors_of(folder)
     first, count = written["num_hidden_layers"], written.get("num_nextn_predict_layers", 0)
     behind = tuple(f"model.layers.{first + i}." for i in range(count))
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(behind or ("\0",))}
