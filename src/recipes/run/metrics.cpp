@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "models/flops.h"
+#include "recipes/build/build_model.h"
 #include "tensor/memory.h"
 
 namespace automodel::recipes {
@@ -11,6 +11,17 @@ namespace automodel::recipes {
 namespace {
 double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / static_cast<double>(1 << 30);
+}
+
+/// Below 1 in a benchmark of adapters, whose frozen weights have no gradients. Upstream counts so
+/// only there.
+double computed_share(const Recipe& recipe, const SessionModel& model) {
+  if (!recipe.benchmark || !recipe.peft) return 1;
+  const auto trained = static_cast<double>(model.engine().num_trained_parameters());
+  const int64_t all =
+      recipe.quantization ? num_elements(model.model()) : model.engine().num_parameters();
+  const double frozen = static_cast<double>(all) - trained;
+  return (2 + trained / frozen) / 3;
 }
 }  // namespace
 
@@ -59,6 +70,18 @@ Json StepMeter::validation_record(const training::TrainStep::Evaluation& result,
   record["num_label_tokens"] = result.num_label_tokens;
   record["mem"] = gib(peak_bytes_());
   return record;
+}
+
+StepOperations::StepOperations(const Recipe& recipe, const SessionModel& model, int64_t num_readers)
+    : count_(models::training_flops(model.model().hf_config())),
+      factor_(static_cast<double>(num_readers) * computed_share(recipe, model)) {}
+
+double StepOperations::of(const std::vector<tensor::Batch>& batches) const {
+  double flops = 0;
+  for (const tensor::Batch& batch : batches) {
+    flops += count_(batch.num_sequences(), batch.sequence_length());
+  }
+  return flops * factor_;
 }
 
 std::optional<double> peak_of(const Recipe& recipe, const RunContext& context) {

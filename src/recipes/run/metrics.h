@@ -3,10 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "core/json.h"
+#include "models/flops.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/run_context.h"
+#include "recipes/run/session_model.h"
+#include "tensor/batch.h"
 #include "training/train_step.h"
 
 namespace automodel::recipes {
@@ -37,6 +41,20 @@ class StepMeter final {
   std::optional<double> peak_tflops_;
   MemoryGauge peak_bytes_;
   double last_seconds_;
+};
+
+/// Counts the floating-point operations of steps on all ranks, as upstream does.
+class StepOperations final {
+ public:
+  /// `num_readers`: ranks that read different data.
+  StepOperations(const Recipe& recipe, const SessionModel& model, int64_t num_readers);
+
+  /// Assumes that the batches of every rank have the shapes of these.
+  double of(const std::vector<tensor::Batch>& batches) const;
+
+ private:
+  models::FlopCount count_;
+  double factor_;  // ranks, and the share of the operations that is computed
 };
 
 /// Peak TFLOP/s of one of the run's devices, from the recipe or a table; absent if neither has it.

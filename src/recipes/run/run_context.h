@@ -14,6 +14,7 @@
 #include "loggers/run_events.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/run/background_task.h"
+#include "recipes/run/run_plan.h"
 #include "recipes/run/run_trackers.h"
 #include "tensor/cuda_runtime.h"
 
@@ -39,6 +40,7 @@ struct RunContext {
   BackgroundTask* background = nullptr;       ///< for saves while training goes on
   RunTrackers* trackers = nullptr;            ///< who hears its numbers
   Json record;                                ///< begin_run_record()'s
+  RunPlan* plan = nullptr;                    ///< for run.json; null: the rank records none
   PhaseTimes* times = nullptr;                ///< since the process's start; the session's alone
   bool shows_timings = false;                 ///< says them at the end of the first step
 

@@ -58,4 +58,11 @@ std::optional<Json> RunPlan::take(double patience_seconds) {
   return plan_.get();
 }
 
+std::unique_ptr<RunPlan> begin_plan(const Recipe& recipe, int world_size, at::Device device) {
+  if (recipe.benchmark) return nullptr;
+  PlannedPlace place{.world_size = world_size, .device = device};
+  if (recipe.packing) place.sequence_length = recipe.packing->pack_size;
+  return std::make_unique<RunPlan>(recipe, place);
+}
+
 }  // namespace automodel::recipes

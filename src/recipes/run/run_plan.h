@@ -1,6 +1,9 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <future>
+#include <memory>
 #include <optional>
 
 #include "core/json.h"
@@ -27,5 +30,9 @@ class RunPlan final {
  private:
   std::future<Json> plan_;
 };
+
+/// Begins to plan a run of so many ranks on such a device; null for a benchmark, which records
+/// none.
+std::unique_ptr<RunPlan> begin_plan(const Recipe& recipe, int world_size, at::Device device);
 
 }  // namespace automodel::recipes

@@ -204,6 +204,9 @@ int run_session(PreparedRun& run, int local_rank, RankWorlds& worlds, const Rank
   if (!run.trace_path.empty()) {
     trace.emplace(loggers::trace_path_of_rank(run.trace_path, rank), rank);
   }
+  // Made on a thread while the session is built.
+  const auto plan =
+      rank == 0 ? begin_plan(run.recipe, world.group().size(), place.device) : nullptr;
   RunContext context{.world = &worlds.session(),
                      .group = group,
                      .teacher_link = worlds.link(),
@@ -219,6 +222,7 @@ int run_session(PreparedRun& run, int local_rank, RankWorlds& worlds, const Rank
                      .background = &background,
                      .trackers = &voice.trackers,
                      .record = run.record,
+                     .plan = plan.get(),
                      .times = &run.times,
                      .shows_timings = run.shows_timings};
   if (worlds.is_teachers) {

@@ -99,4 +99,17 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
   return lines;
 }
 
+std::string finished_text(const Recipe& recipe, const training::StepScheduler& scheduler) {
+  const bool ends_by_steps = scheduler.step() >= scheduler.max_steps();
+  const std::string done = ends_by_steps
+                               ? cat(scheduler.step(), " of ", scheduler.max_steps(), " steps")
+                               : cat(scheduler.epoch(), " of ", scheduler.num_epochs(), " epochs");
+  // More steps or more epochs help, whichever of the two ended the run.
+  const bool is_bounded_by_steps =
+      ends_by_steps && scheduler.max_steps() == recipe.step_scheduler.max_steps;
+  return cat("already finished: ", done, " are done; to train on, raise step_scheduler.",
+             is_bounded_by_steps ? "max_steps" : "num_epochs",
+             ", to train anew, give another checkpoint.checkpoint_dir");
+}
+
 }  // namespace automodel::recipes

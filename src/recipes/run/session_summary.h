@@ -15,4 +15,8 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
                                          const training::StepScheduler& scheduler,
                                          const distributed::DeviceMesh& mesh, int world_size);
 
+/// Says why a run that had finished does nothing when it is started again, and what would make it
+/// train.
+std::string finished_text(const Recipe& recipe, const training::StepScheduler& scheduler);
+
 }  // namespace automodel::recipes
