@@ -32,6 +32,7 @@ elif ((built != 0)); then
   exit 1
 fi
 
+cores=$(nproc) # before OMP_NUM_THREADS is set, which nproc obeys
 export OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000
 export AUTOMODEL_SOURCE_DIR=$root AUTOMODEL_BINARY=$build/automodel
 # LibTorch's one-time allocations are no leaks, and its containers are not annotated; a test's library that
@@ -63,11 +64,11 @@ run_part() { # run_part ROOM SHARD COUNT
 export -f run_part
 export build work end
 # Another commit begins with other parts, so that where time is short none is always left out.
-parts=8
+parts=24
 first=$((16#$(git rev-parse --short=4 HEAD 2>/dev/null | head -c 4 || echo 0) % parts))
 for room in "$@"; do
   for ((part = 0; part < parts; part++)); do echo "$room $(((first + part) % parts)) $parts"; done
-done | xargs -P "$(nproc)" -L 1 bash -c 'run_part "$@"' part
+done | xargs -P "$cores" -L 1 bash -c 'run_part "$@"' part
 num_tests=$(cat "$work"/*.txt | awk '/^\[==========\] [0-9]+ tests? from/ {n += $2} END {print n + 0}')
 [[ -e $work/left_out ]] && echo "sanitize: no time for $(tr '\n' ' ' <"$work/left_out")" >&2
 if [[ -e $work/failed ]]; then
