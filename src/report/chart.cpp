@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/html.h"
 #include "report/marks.h"
@@ -145,7 +146,7 @@ std::string mark_element(const ChartMark& mark, const Scale& scale) {
   constexpr int kAbove = 8;  // of the axis
   const int x = scale.x(mark.x);
   std::string out = cat("<g class=\"mark", kind.is_bad ? " failed" : "", "\"><title>",
-                        escaped(mark.text), "</title>");
+                        html_text(mark.text), "</title>");
   if (kind.has_line) {
     out +=
         cat("<path class=\"", kind.event, "\" d=\"M", x, " ", kTop, "V", kHeight - kBottom, "\"/>");
@@ -163,7 +164,7 @@ std::string dots_element(const ChartDots& dots, const Scale& scale) {
 
 std::string run_elements(const ChartCurve& run, const Scale& scale) {
   const std::string color = cat("c", run.color % 8, run.color >= 8 ? " dashed" : "");
-  std::string out = cat("<g class=\"", color, "\"><title>", escaped(run.name), "</title>");
+  std::string out = cat("<g class=\"", color, "\"><title>", html_text(run.name), "</title>");
   out += path_element(raw_path(run.curve, scale), "raw");
   out += path_element(smooth_path(run.curve, scale), "smooth");
   for (const ChartDots& dots : run.dots) out += dots_element(dots, scale);
@@ -214,7 +215,7 @@ std::string chart_svg(const std::vector<ChartCurve>& curves, const ChartOptions&
   const Scale scale(options);
   std::string out =
       cat("<svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" role=\"img\" aria-label=\"",
-          escaped(spoken(curves, options)), "\">", axes(options, scale));
+          html_text(spoken(curves, options)), "\">", axes(options, scale));
   for (const ChartCurve& run : curves) out += run_elements(run, scale);
   return out + "</svg>\n";
 }

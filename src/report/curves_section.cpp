@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/chart.h"
 #include "report/html.h"
@@ -255,12 +256,12 @@ std::string left_out_note(const RunViews& runs, const std::vector<Series>& left_
   }
   return names.empty() ? ""
                        : cat("<p class=\"note\">Also recorded, and not drawn: ",
-                             escaped(join_first(names, kMostNames)), "</p>\n");
+                             html_text(join_first(names, kMostNames)), "</p>\n");
 }
 
 std::string dot_key(size_t shape, const std::string& name) {
   return cat("<li><svg class=\"c0\" viewBox=\"0 0 28 10\" aria-hidden=\"true\">",
-             dots_path(shape, {{14, 5}}), "</svg>validation: ", escaped(name), "</li>");
+             dots_path(shape, {{14, 5}}), "</svg>validation: ", html_text(name), "</li>");
 }
 
 std::string mark_key(size_t kind) {
@@ -279,7 +280,7 @@ std::string legend(const RunViews& runs, const Parts& parts) {
     out += cat("<li><svg class=\"", color_of(i),
                "\" viewBox=\"0 0 28 10\" aria-hidden=\"true\"><path "
                "class=\"key\" d=\"M0 5H28\"/></svg>",
-               escaped(runs[i].get().name), "</li>");
+               html_text(runs[i].get().name), "</li>");
   }
   for (size_t i = 0; i < parts.sets.size(); ++i) out += dot_key(i, parts.sets[i]);
   for (size_t kind = 0; kind < kMarkKinds.size(); ++kind) {
@@ -315,7 +316,7 @@ std::string curves_section(const RunViews& runs) {
   }
   std::string out;
   for (const Series& series : all) {
-    out += cat("<figure><figcaption>", escaped(series.title), "</figcaption>");
+    out += cat("<figure><figcaption>", html_text(series.title), "</figcaption>");
     for (size_t i = 0; i < std::size(kAxes); ++i) {
       out +=
           charts_on(runs, series, parts, kAxes[i], values[i], num_columns(runs.size(), all.size()));

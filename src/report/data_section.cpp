@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/html.h"
 #include "report/html_table.h"
@@ -142,7 +143,7 @@ std::string data_section(const RunViews& runs) {
             ? cat("<p class=\"note\">Of rank 0 since its last start, as of step ", *event->step,
                   ".</p>\n")
             : "";
-    out += cat("<h3>", escaped(run.name), "</h3>\n",
+    out += cat("<h3>", html_text(run.name), "</h3>\n",
                rows.empty() ? "" : number_table({"", "number", "share"}, rows), lengths, when);
   }
   return out.empty() ? "" : cat("<h2>Data</h2>\n", out);

@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/html.h"
 #include "report/html_table.h"
@@ -39,8 +40,9 @@ std::string event_row(const RunEvent& event) {
                     : is_notable(event.name) ? " class=\"told\""
                                              : "";
   return cat("<tr", css, "><td class=\"when\">", time_text(event.seconds), "</td><td>",
-             escaped(event.name), "</td><td class=\"number\">", event.step ? cat(*event.step) : "",
-             "</td><td>", escaped(shortened(detail_of(event), kMostText)), "</td></tr>\n");
+             html_text(event.name), "</td><td class=\"number\">",
+             event.step ? cat(*event.step) : "", "</td><td>",
+             html_text(shortened(detail_of(event), kMostText)), "</td></tr>\n");
 }
 
 /// "1,234 save, 56 validation", by name.
@@ -70,7 +72,7 @@ std::string events_table(const RecordedRun& run, size_t num_runs) {
           ? ""
           : cat("<p class=\"note\">Between the first and the latest of their kind, left "
                 "out here: ",
-                escaped(counts_text(left_out)), "</p>\n");
+                html_text(counts_text(left_out)), "</p>\n");
   return wide_table({"time (UTC)", "event", "step", ""}, rows, "events") + note;
 }
 
@@ -93,13 +95,13 @@ std::string advice_of(const RecordedRun& run) {
     std::vector<std::string> when;
     if (said.number > 1) when.push_back(cat(said.number, " times, here the latest"));
     if (said.latest->step) when.push_back(cat("step ", *said.latest->step));
-    items += cat("<li><b>", escaped(kind.empty() ? "advice" : kind), "</b>",
+    items += cat("<li><b>", html_text(kind.empty() ? "advice" : kind), "</b>",
                  when.empty() ? "" : cat(" (", join(when, ", "), ")"), ": ",
-                 escaped(shortened(text_of(said.latest->fields, "text"), kMostText)), "</li>\n");
+                 html_text(shortened(text_of(said.latest->fields, "text"), kMostText)), "</li>\n");
   }
   return items.empty()
              ? ""
-             : cat("<h3>", escaped(run.name), "</h3>\n<ul class=\"advice\">\n", items, "</ul>\n");
+             : cat("<h3>", html_text(run.name), "</h3>\n<ul class=\"advice\">\n", items, "</ul>\n");
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ std::string events_section(const RunViews& runs) {
   for (const RecordedRun& run : runs) {
     const bool has_notes = run.num_unread_lines > 0;
     if (run.events.empty() && !has_notes) continue;
-    out += cat("<h3>", escaped(run.name), "</h3>\n");
+    out += cat("<h3>", html_text(run.name), "</h3>\n");
     if (has_notes) {
       out += cat("<p class=\"note\">", run.num_unread_lines,
                  run.num_unread_lines == 1 ? " line of its files is" : " lines of its files are",

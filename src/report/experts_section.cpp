@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/chart.h"
 #include "report/html.h"
@@ -144,7 +145,7 @@ std::string experts_of(const RecordedRun& run) {
   const std::vector<LayerLoad> layers = layer_loads(*event);
   if (layers.empty()) return "";
   const std::string step = event->step ? cat(" at step ", *event->step) : "";
-  return cat("<h3>", escaped(run.name), "</h3>\n<p class=\"caption\">loads", step, "</p>",
+  return cat("<h3>", html_text(run.name), "</h3>\n<p class=\"caption\">loads", step, "</p>",
              heat_map(layers), levels_legend(), over_time(run), layers_table(layers));
 }
 

@@ -5,10 +5,6 @@
 
 namespace automodel::report {
 
-/// A text as it shows in HTML, in an element or in an attribute's quotes: markup is escaped, and
-/// what is no UTF-8 or a control character becomes U+FFFD.
-std::string escaped(std::string_view text);
-
 /// A number in at most about six characters: "0.0012", "3.4e-06", "12.3k", "1.2M", "nan".
 std::string short_number(double value);
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/html.h"
 
@@ -11,10 +12,10 @@ namespace {
 
 std::string row_of(const std::string& key, const std::vector<std::string>& values,
                    std::string_view classes) {
-  std::string out = cat("<tr><th scope=\"row\">", escaped(key), "</th>");
+  std::string out = cat("<tr><th scope=\"row\">", html_text(key), "</th>");
   for (const std::string& value : values) {
     const bool is_failure = key == "state" && value.starts_with("failed");
-    out += cat("<td", is_failure ? " class=\"failure\"" : classes, ">", escaped(value), "</td>");
+    out += cat("<td", is_failure ? " class=\"failure\"" : classes, ">", html_text(value), "</td>");
   }
   return out + "</tr>\n";
 }
@@ -29,7 +30,7 @@ std::string wide_table(const std::vector<std::string>& head, std::string_view ro
                        std::string_view css) {
   std::string out = cat("<div class=\"wide\"><table",
                         css.empty() ? "" : cat(" class=\"", css, "\""), "><thead><tr>");
-  for (const std::string& cell : head) out += cat("<th scope=\"col\">", escaped(cell), "</th>");
+  for (const std::string& cell : head) out += cat("<th scope=\"col\">", html_text(cell), "</th>");
   return cat(out, "</tr></thead>\n<tbody>", rows, "</tbody></table></div>\n");
 }
 

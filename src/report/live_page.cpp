@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/html.h"
 
@@ -52,7 +53,7 @@ std::string live_head(const LivePage& live) {
 std::string live_top(const LivePage& live) {
   const std::string way =
       live.home.empty() ? ""
-                        : cat("<nav><a href=\"", escaped(live.home), "\">All runs</a></nav>\n");
+                        : cat("<nav><a href=\"", html_text(live.home), "\">All runs</a></nav>\n");
   return cat("<body data-seconds=\"", format_fixed(live.seconds, 3), "\">\n", way,
              "<p id=\"live\" class=\"failure\" role=\"status\"></p>\n");
 }

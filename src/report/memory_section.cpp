@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/html.h"
 #include "report/html_table.h"
@@ -90,7 +91,7 @@ std::string keys(const std::vector<MemoryPart>& parts) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < parts.size(); ++i) {
     texts.push_back(
-        cat("<span class=\"c", i % kColors, "\">&#9632;</span> ", escaped(parts[i].name)));
+        cat("<span class=\"c", i % kColors, "\">&#9632;</span> ", html_text(parts[i].name)));
   }
   texts.emplace_back("<span class=\"rest\">&#9632;</span> not in any part");
   return parts.empty() ? "" : cat("<p>", join(texts, ", "), "</p>\n");
@@ -117,12 +118,12 @@ std::string plan_note(const Json& description) {
   const Json* plan = description.find("plan");
   if (plan == nullptr) return "<p class=\"note\">The plan is not recorded.</p>\n";
   const std::string reason = text_of(*plan, "reason");
-  if (!reason.empty()) return cat("<p class=\"note\">No plan: ", escaped(reason), "</p>\n");
+  if (!reason.empty()) return cat("<p class=\"note\">No plan: ", html_text(reason), "</p>\n");
   const Json* others = plan->find("not_counted");
   if (others == nullptr || !others->is_array() || others->as_array().empty()) return "";
   std::vector<std::string> names;
   for (const Json& other : others->as_array()) names.push_back(value_text(other));
-  return cat("<p class=\"note\">Not counted by the plan: ", escaped(join_first(names, kMost)),
+  return cat("<p class=\"note\">Not counted by the plan: ", html_text(join_first(names, kMost)),
              "</p>\n");
 }
 
@@ -138,7 +139,7 @@ std::string memory_of(const RecordedRun& run) {
                ", where the peak was highest.",
                is_on_cpu ? " On a CPU the program and its libraries are in it." : "");
   }
-  return cat("<h3>", escaped(run.name), "</h3>\n",
+  return cat("<h3>", html_text(run.name), "</h3>\n",
              bars(parts, planned_peak(run), measured_peak(run)), keys(parts),
              number_table({"", "planned", "measured", "of the plan"}, rows + sums(run)),
              "<p class=\"note\">", note, "</p>\n", plan_note(run.description));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <span>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/curves_section.h"
 #include "report/data_section.h"
@@ -39,7 +40,8 @@ std::string format_notes(const RunViews& runs) {
   for (const RecordedRun& run : runs) {
     const std::string note = format_note(run.description);
     if (note.empty()) continue;
-    out += cat("<p class=\"warning\" role=\"note\">", escaped(cat(run.name, ": ", note)), "</p>\n");
+    out +=
+        cat("<p class=\"warning\" role=\"note\">", html_text(cat(run.name, ": ", note)), "</p>\n");
   }
   return out;
 }
@@ -102,8 +104,8 @@ std::string time_section(const RunViews& runs) {
       texts.push_back(cat("<span class=\"c", i, "\">&#9632;</span> ", shares[i].name, " ",
                           span_text(shares[i].seconds), " (", percent_text(share), ")"));
     }
-    out +=
-        cat("<h3>", escaped(run.name), "</h3>", share_bar(bar), "<p>", join(texts, ", "), "</p>\n");
+    out += cat("<h3>", html_text(run.name), "</h3>", share_bar(bar), "<p>", join(texts, ", "),
+               "</p>\n");
   }
   return out.empty() ? "" : cat("<h2>Where the time went</h2>\n", out);
 }
@@ -127,7 +129,7 @@ std::string numbers_of(const RecordedRun& run) {
     }
     rows += number_row(cat(static_cast<int64_t>(steps.step[at])), cells);
   }
-  return cat("<h3>", escaped(run.name), "</h3>", number_table(names, rows));
+  return cat("<h3>", html_text(run.name), "</h3>", number_table(names, rows));
 }
 
 std::string numbers_section(const RunViews& runs) {
@@ -148,7 +150,7 @@ std::string values_of(const RecordedRun& run) {
     rows += row(key, {value == nullptr ? "" : value_text(*value),
                       origin == nullptr ? "" : value_text(*origin)});
   }
-  return cat("<details><summary>", escaped(run.name), "</summary>\n",
+  return cat("<details><summary>", html_text(run.name), "</summary>\n",
              wide_table({"key", "value", "origin"}, rows), "</details>\n");
 }
 
@@ -163,7 +165,7 @@ std::string recipes_section(const RunViews& runs) {
 std::string report_page(const RunViews& runs, const std::optional<LivePage>& live) {
   std::vector<std::string> names;
   for (const RecordedRun& run : runs) names.push_back(run.name);
-  const std::string title = escaped(join_first(names, 3));
+  const std::string title = html_text(join_first(names, 3));
   std::string page =
       cat("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
           "name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>",

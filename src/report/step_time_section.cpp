@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/html.h"
 #include "report/html_table.h"
@@ -160,7 +161,7 @@ std::string step_time_section(const RunViews& runs) {
     const TimeShares shares = step_time_shares(run.steps, 0, run.steps.size());
     const std::string pipeline = pipeline_text(run, shares);
     if (!is_known(shares) && pipeline.empty()) continue;
-    out += cat("<h3>", escaped(run.name), "</h3>\n");
+    out += cat("<h3>", html_text(run.name), "</h3>\n");
     if (is_known(shares)) {
       out += cat(stacked_picture(run), whole_run(shares), pipeline, stretches_table(run));
     } else {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/html.h"
 #include "core/text.h"
 #include "report/curve.h"
 #include "report/html.h"
@@ -110,8 +111,8 @@ std::string age_text(double seconds) {
 std::string choice_cell(const RunSummary& run) {
   const bool is_sendable = run.id.empty() || run.name == run.id;
   if (!is_sendable) return "<td class=\"choice\"></td>";
-  return cat("<td class=\"choice\"><input type=\"checkbox\" name=\"run\" value=\"", escaped(run.id),
-             "\" aria-label=\"compare ", escaped(run.name), "\"></td>");
+  return cat("<td class=\"choice\"><input type=\"checkbox\" name=\"run\" value=\"",
+             html_text(run.id), "\" aria-label=\"compare ", html_text(run.name), "\"></td>");
 }
 
 /// What is said below a run's name: how it failed, else its latest alert; what its format is.
@@ -120,7 +121,7 @@ std::string notes_of(const RunSummary& run) {
   const auto line = [&](std::string_view css, const std::string& text) {
     return text.empty() ? ""
                         : cat("<span class=\"what ", css, "\">",
-                              escaped(report::shortened(text, kMost)), "</span>");
+                              html_text(report::shortened(text, kMost)), "</span>");
   };
   std::string out = line("failure", run.detail);
   if (run.detail.empty() && run.alert) {
@@ -148,8 +149,8 @@ std::string row(const RunSummary& run, double now) {
   const std::string loss = run.step ? short_number(run.last_of(Metric::kLoss)) : "";
   return cat(
       "<tr>", choice_cell(run), "<th scope=\"row\"><a href=\"runs/", percent_encoded(run.id), "\">",
-      escaped(run.name), "</a><span class=\"what\">", escaped(join(what, " \xC2\xB7 ")), "</span>",
-      notes_of(run), "</th><td class=\"state\">", status_mark(run),
+      html_text(run.name), "</a><span class=\"what\">", html_text(join(what, " \xC2\xB7 ")),
+      "</span>", notes_of(run), "</th><td class=\"state\">", status_mark(run),
       "</td><td class=\"number\" data-label=\"steps\">", steps_cell(run), "</td><td class=\"number",
       run.step && !has_loss ? " failure" : "", "\" data-label=\"loss\">", loss,
       "</td><td class=\"curve\">", loss_curve(run), "</td>", when_cell(run, now), "</tr>\n");
@@ -193,7 +194,7 @@ const std::string& list_style() {
 }
 
 std::string list_page(const RunList& list, const report::LivePage& live) {
-  const std::string title = escaped(list.root_name);
+  const std::string title = html_text(list.root_name);
   std::string rows;
   for (const RunSummary& run : list.runs) rows += row(run, list.now);
   const std::string table =

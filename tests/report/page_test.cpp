@@ -237,11 +237,6 @@ TEST_F(PageTest, FiftyRunsOfManyStepsAreASmallPage) {
   EXPECT_LT(page(folders).size(), 5U << 20);
 }
 
-TEST(HtmlTest, TextsAreEscapedAndBadBytesReplaced) {
-  EXPECT_EQ(escaped("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
-  EXPECT_EQ(escaped("\xC3\xA4 \xFF \x01"), "\xC3\xA4 \xEF\xBF\xBD \xEF\xBF\xBD");
-}
-
 TEST(HtmlTest, TimesAreShownInOneUnit) {
   EXPECT_EQ(span_text(0), "0 s");
   EXPECT_EQ(span_text(99.5), "99.5 s");

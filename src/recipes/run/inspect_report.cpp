@@ -1,5 +1,6 @@
 #include "recipes/run/inspect_report.h"
 
+#include "core/html.h"
 #include "core/text.h"
 
 namespace automodel::recipes {
@@ -10,33 +11,6 @@ constexpr const char* kStyle =
     "body{font-family:sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f4f4f4;padding:1rem}"
     "mark{background:#b7e4b7}h2{font-size:1rem;margin-bottom:0}";
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        // HTML forbids control characters, and editors do not show them.
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
-    }
-  }
-  return out;
-}
 
 std::string heading_of(const InspectedSample& sample) {
   const std::string cut = sample.num_cut == 0 ? "" : cat(", ", sample.num_cut, " more are cut off");
@@ -59,19 +33,19 @@ std::string to_text(const InspectReport& report, const std::string& begin, const
 }
 
 std::string to_html(const InspectReport& report) {
-  const std::string title = escaped(cat("Samples of ", report.recipe));
+  const std::string title = html_text(cat("Samples of ", report.recipe));
   std::string out = cat("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>",
                         title, "</title><style>", kStyle, "</style></head><body>\n<h1>", title,
                         "</h1>\n<p>What counts in the loss is <mark>marked</mark>.</p>\n<ul>\n");
   for (const std::string& warning : report.warnings) {
-    out += cat("<li><strong>warning:</strong> ", escaped(warning), "</li>\n");
+    out += cat("<li><strong>warning:</strong> ", html_text(warning), "</li>\n");
   }
-  for (const std::string& line : report.totals) out += cat("<li>", escaped(line), "</li>\n");
+  for (const std::string& line : report.totals) out += cat("<li>", html_text(line), "</li>\n");
   out += "</ul>\n";
   for (const InspectedSample& sample : report.samples) {
-    out += cat("<h2>", escaped(heading_of(sample)), "</h2>\n<pre>");
+    out += cat("<h2>", html_text(heading_of(sample)), "</h2>\n<pre>");
     for (const TextRun& run : sample.runs) {
-      out += run.counts ? cat("<mark>", escaped(run.text), "</mark>") : escaped(run.text);
+      out += run.counts ? cat("<mark>", html_text(run.text), "</mark>") : html_text(run.text);
     }
     out += "</pre>\n";
   }
