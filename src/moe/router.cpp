@@ -184,7 +184,7 @@ at::Tensor Router::chosen_weights(const at::Tensor& scores, const at::Tensor& lo
   } else {
     weights = scores.gather(1, ids);
   }
-  if (config_.norm_topk_prob && ids.size(1) > 1) {
+  if (config_.norm_topk_prob) {
     weights = weights / (weights.sum(-1, true) + 1e-20);
   }
   return config_.route_scale == 1.0 ? weights : weights * config_.route_scale;

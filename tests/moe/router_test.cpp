@@ -57,6 +57,14 @@ TEST(Router, SoftmaxBeforeTopkTakesScoresAsTheyAre) {
   expect_close(identity_router(config)->forward(logits, {}).weights, rows({2, 1}, 2).softmax(-1));
 }
 
+TEST(Router, ASingleChosenExpertWeighsOneWhereChosenScoresSumToOne) {
+  MoEConfig config = four_experts(ScoreFunction::kSigmoid, 1);
+  const at::Tensor logits = rows({0, 2, 1, -1}, 4);
+  expect_close(identity_router(config)->forward(logits, {}).weights, at::sigmoid(rows({2}, 1)));
+  config.norm_topk_prob = true;
+  expect_close(identity_router(config)->forward(logits, {}).weights, rows({1}, 1));
+}
+
 TEST(Router, CorrectionChoosesButDoesNotWeigh) {
   MoEConfig config = four_experts(ScoreFunction::kSigmoid, 1);
   config.has_correction_bias = true;

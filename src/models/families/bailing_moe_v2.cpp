@@ -35,6 +35,8 @@ DecoderConfig read_bailing_moe_v2(ConfigReader& reader) {
       reader, config,
       {.keys = {.default_num_experts = 256, .default_inner_dim = 512, .default_num_chosen = 8},
        .groups = {.num_groups = 8, .num_limited = 4}});
+  // The released code leaves the score of a single chosen expert as it is.
+  if (config.moe->n_activated_experts == 1) config.moe->norm_topk_prob = false;
   config.moe->n_shared_experts = read_shared_experts(reader);
   if (reader.text("score_function", "sigmoid") != "sigmoid") {
     reader.problem("score_function other than sigmoid is not in this version");
