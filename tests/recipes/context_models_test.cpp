@@ -44,7 +44,8 @@ std::shared_ptr<models::CausalLM> context_model(const ContextModelCase& it) {
   Json config =
       Json::parse_file(test::source_file(cat("tests/golden/", it.golden, "/config.json")));
   for (const auto& [key, value] : it.changes) config[key] = value;
-  auto model = models::build_causal_lm(config, at::kFloat);
+  auto model =
+      models::build_causal_lm(config, magnifies_roundings(it.golden) ? at::kDouble : at::kFloat);
   model->train();
   return model;
 }
@@ -116,7 +117,10 @@ double train_spread(const ContextModelCase& it, models::CausalLM& model,
 std::unique_ptr<distributed::Engine> spread(const ContextModelCase& it, models::CausalLM& model,
                                             const distributed::DeviceMesh& mesh) {
   distributed::ParallelizeOptions options;
-  options.mp_policy.emplace().param_dtype = "float32";
+  const char* const dtype = magnifies_roundings(it.golden) ? "float64" : "float32";
+  options.mp_policy.emplace();
+  options.mp_policy->param_dtype = dtype;
+  options.mp_policy->reduce_dtype = dtype;
   options.sequence_parallel = it.sequence_parallel;
   options.activation_checkpointing = it.recomputes;
   options.cp_rotate_method = it.method;
@@ -140,7 +144,7 @@ void expect_as_on_one_rank(const ContextModelCase& it, comm::World& world) {
   comm::expect(std::abs(loss / wanted_loss - 1) < 2e-6,
                cat(name, ": loss ", loss, " instead of ", wanted_loss));
   // Sums in another order; the largest seen is 5e-6, of a norm's weight in gemma3.
-  expect_gradients(*engine, wanted, 1e-5, name);
+  expect_gradients(*engine, wanted, magnifies_roundings(it.golden) ? 1e-6 : 1e-5, name);
   const double norm = engine->gradient_norm();
   comm::expect(std::abs(norm / whole_engine.gradient_norm() - 1) < 2e-6,
                cat(name, ": norm ", norm, " instead of ", whole_engine.gradient_norm()));

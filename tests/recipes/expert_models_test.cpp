@@ -29,12 +29,6 @@ struct ExpertMesh {
   bool sequence_parallel = false;
 };
 
-/// Step 3.5's golden, whose gates are bounded and whose routed part is scaled by 3, magnifies
-/// float32's roundings to 1e-5 and more, by the CPU's kind; it is compared in float64.
-bool magnifies_roundings(const std::string& golden) {
-  return golden == "step3p5";
-}
-
 /// A model of tests/golden with eight experts.
 std::shared_ptr<models::CausalLM> build_golden(const std::string& golden) {
   Json config = Json::parse_file(test::source_file(cat("tests/golden/", golden, "/config.json")));
