@@ -14,7 +14,6 @@ namespace automodel::serve {
 
 namespace {
 
-using report::escaped;
 using report::Metric;
 using report::short_number;
 

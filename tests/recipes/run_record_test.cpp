@@ -353,7 +353,7 @@ TEST_F(RunRecordTest, ASecondRunOfAFolderLeavesTheFirstOnesRecordsAlone) {
   // The first run goes on, and may have added events of its own.
   int num_starts = 0;
   for (const std::string& line : test::lines_of(path_join(place_, "events.jsonl"))) {
-    const Json event = Json::parse(line);
+    const Json event = Json::parse(line, "events.jsonl");
     EXPECT_NE(event.at("event"), Json("failure")) << line;
     if (event.at("event") == Json("start")) ++num_starts;
   }
