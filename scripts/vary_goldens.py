@@ -46,7 +46,7 @@ LEFT_ALONE = {
 ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "relu2")
 
 
-ZERO = 1e-6  # the largest difference of gradients that may be rounding alone
+ZERO = 5e-6  # the largest difference of gradients that may be rounding alone
 
 
 def is_rounding(output):
