@@ -156,12 +156,15 @@ void expect_split_is_full(torch::nn::Module& module,
   }
 }
 
-/// The way from a module's second run to the input goes through its first.
+/// The way from a module's second run to the input goes through its first, at once or by what lies
+/// between.
 TEST(StageBackwardTest, AModuleMayRunTwiceInAStage) {
   at::manual_seed(1);
   torch::nn::Linear linear(4, 4);
   expect_split_is_full(
       *linear, [&](const at::Tensor& input) { return linear(linear(input).tanh()).tanh(); });
+  expect_split_is_full(*linear,
+                       [&](const at::Tensor& input) { return linear(linear(input)).tanh(); });
 }
 
 TEST(StageBackwardTest, WhatIsMadeOfAParameterOnceMayBeUsedTwice) {
