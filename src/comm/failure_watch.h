@@ -28,7 +28,7 @@ struct RankProcess {
 
 struct WatchOptions {
   int rank = 0;
-  int first_rank = 0;            ///< what texts call rank 0
+  int first_rank = 0;            ///< added to ranks in texts, of a world that is part of a run
   bool serves_store = false;     ///< waits in post() until the peers have read it
   std::string store_place;       ///< who serves the store, for texts: "rank 0", "the launcher"
   double beat_seconds = 0.5;     ///< period of the signs of life
@@ -61,7 +61,7 @@ struct WatchedCall {
 /// collectives that it is in, and reads the first failure that any rank leaves in the store.
 class FailureWatch final {
  public:
-  /// `processes` of all ranks.
+  /// `processes`: those of all ranks, by rank.
   FailureWatch(std::unique_ptr<Store> store, std::vector<RankProcess> processes,
                const WatchOptions& options);
   ~FailureWatch();
@@ -83,7 +83,8 @@ class FailureWatch final {
   int64_t number_of(int64_t rank) const { return options_.first_rank + rank; }
   /// The first failure of any rank, if this rank knows it.
   std::optional<std::string> failure() const;
-  /// A rank's latest sign of life. From any thread. Throws StoreGone.
+  /// A rank's latest beat (beat.h), as it lies in the store. May be called from any thread. Throws
+  /// StoreGone.
   std::string beat_of(int rank);
 
   /// Whether a rank is known to have failed, or a process of the group on this host has ended.
@@ -95,7 +96,7 @@ class FailureWatch final {
   /// thread.
   PeerFailure explain(const WatchedCall& call, const std::string& reason);
 
-  /// Leaves this rank's failure for the others, unless it only repeats theirs.
+  /// Leaves this rank's failure in the store for the others, unless it only repeats theirs.
   void post(const std::string& text);
   /// Posts without waiting until others have read it. Never throws: without a store nobody can read
   /// it.

@@ -13,15 +13,16 @@
 
 namespace automodel::hub {
 
-/// The error of an answer that cannot be had by asking again. `what`: "model 'org/name'" or that
-/// and a file of it.
+/// The error of an answer that would be the same if it were asked for again. `what`: "model
+/// 'org/name'", or that and a file of it.
 HubError refused(const http::HttpHead& head, const Repository& repository, const std::string& what,
                  const Settings& settings);
 
-/// Whether a status passes: 408, 429, 5xx.
+/// Whether an HTTP status tells of trouble that may pass, so that the request is sent again: 408,
+/// 429, 5xx.
 bool is_passing(int status);
 
-/// How often a request is tried, and how long the pauses are.
+/// Counts the attempts of one request, and waits between them.
 class Attempts final {
  public:
   Attempts(const Settings& settings, Reporter& reporter, std::string what)
@@ -31,7 +32,7 @@ class Attempts final {
   /// (Retry-After), else longer each time. Throws HubError kUnreachable after the last.
   void fail(const http::HttpAnswer& answer);
 
-  /// Bytes have come: the next attempt is a first one again.
+  /// Called when bytes have come: the next attempt counts as the first again.
   void reset() { num_failed_ = 0; }
 
  private:

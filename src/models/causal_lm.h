@@ -27,8 +27,8 @@ struct ModelDims {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
-  int64_t num_heads = 0;     ///< of a layer's attention; what divides all, where layers differ
-  int64_t num_kv_heads = 0;  ///< the same
+  int64_t num_heads = 0;     ///< heads of a layer; where layers differ, what divides all numbers
+  int64_t num_kv_heads = 0;  ///< heads of keys and values of a layer, likewise
   int64_t head_dim = 0;
   int64_t intermediate_size = 0;
   int64_t max_positions = 0;

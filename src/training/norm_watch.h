@@ -6,14 +6,14 @@
 
 namespace automodel::training {
 
-/// The gradient norms of the last steps, by which one that is far above them is known. Pure: ranks
-/// that are given the same norms say the same.
+/// Tells whether a step's gradient norm is a spike, from the norms of the steps before. It decides
+/// nothing else: TrainStep leaves updates out. Pure: ranks that are given the same norms agree.
 class NormWatch final {
  public:
   /// A norm is a spike when it is above `multiple` times the median of the last steps' norms.
   explicit NormWatch(double multiple) : multiple_(multiple) {}
 
-  /// Whether a step's norm is a spike, once 20 norms are known; NaN is none.
+  /// Whether a step's norm is a spike. False until 20 norms are known, and for NaN.
   bool is_spike(double norm) const;
 
   /// Adds a step's norm, spike or not: so norms that stay high become the usual ones. At most 64

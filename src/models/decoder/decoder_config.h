@@ -68,9 +68,9 @@ struct LayerOptions {
   /// The layer whose indexer chooses the keys that this one sees, itself or one before it; -1: no
   /// choice.
   int64_t choosing_layer = -1;
-  int64_t num_heads = 0;                   ///< of attention; 0: DecoderConfig's
-  int64_t num_kv_heads = 0;                ///< the same
-  int64_t head_dim = 0;                    ///< the same
+  int64_t num_heads = 0;                   ///< heads of queries; 0: as many as DecoderConfig's
+  int64_t num_kv_heads = 0;                ///< heads of keys and values; 0: DecoderConfig's
+  int64_t head_dim = 0;                    ///< dims of a head; 0: DecoderConfig's
   bool are_values_keys = false;            ///< v is k before its norm and rotation (Gemma 4)
   kernels::GateBounds mlp_bounds = {};     ///< of the MLP's gated activation, or the shared MLP's
   kernels::GateBounds expert_bounds = {};  ///< of routed experts'
@@ -225,8 +225,8 @@ struct DecoderConfig {
   QkNorm qk_norm = QkNorm::kNone;
   bool is_qk_norm_last = false;  ///< norms per head come behind the rotation (HunYuan)
   bool has_value_norm = false;   ///< v's heads are divided by their root mean square (Gemma 4)
-  bool has_norm_weight = true;   ///< of a LayerNorm
-  bool has_norm_bias = true;     ///< the same
+  bool has_norm_weight = true;   ///< whether a LayerNorm has a weight
+  bool has_norm_bias = true;     ///< whether a LayerNorm has a bias
   double norm_eps = 1e-6;
   double post_norm_eps = 0;         ///< of norms behind branches; 0: norm_eps
   bool is_final_norm_rms = false;   ///< the last norm is an RMSNorm, whatever `norm` says
@@ -253,7 +253,7 @@ struct DecoderConfig {
   bool is_embedding_scale_rounded = false;  ///< the scale is first rounded to the embedding's dtype
   double residual_scale = 1.0;
   double attention_input_scale = 1.0;   ///< of attention beside a Mamba-2 layer
-  double attention_output_scale = 1.0;  ///< the same
+  double attention_output_scale = 1.0;  ///< of what attention beside a Mamba-2 layer gives
   double mlp_gate_scale = 1.0;          ///< of an MLP's gate, before its activation
   double mlp_output_scale = 1.0;
   double logit_scale = 1.0;

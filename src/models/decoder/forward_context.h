@@ -13,7 +13,7 @@
 
 namespace automodel::models::decoder {
 
-/// What layers of compressed attention see, of one batch.
+/// The keys that layers of compressed attention see in one batch.
 struct CompressedContext {
   at::Tensor sliding_keys;  ///< runs [B, S, 2] of the tokens in each query's window
   kernels::CompressedWindows sparse;
@@ -30,8 +30,8 @@ struct ForwardContext {
   at::Tensor no_token;
   at::Tensor document_ids;
   at::Tensor document_runs;  ///< kernels::document_runs; only with recurrent layers
-  at::Tensor visible_keys;
-  at::Tensor token_ids;  ///< [B, S]; only where some layer's experts are chosen by them
+  at::Tensor visible_keys;   ///< kernels::visible_keys, where a split batch brings it
+  at::Tensor token_ids;      ///< [B, S]; only where some layer's experts are chosen by them
   CompressedContext compressed;
   std::vector<kernels::RopeTable> ropes;  ///< as in DecoderConfig::ropes
   /// What layers' indexers chose, by the layer's number, for layers that share it; null if none do.

@@ -37,7 +37,7 @@ struct CheckpointContents {
 /// written.
 void copy_tensors(CheckpointContents& contents);
 
-/// How the run's checkpoints are kept. `is_coordinator`: of rank 0.
+/// How the run's checkpoints are kept, for a rank; rank 0 is the coordinator.
 checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,
                                                bool is_coordinator);
 
@@ -51,8 +51,8 @@ class CheckpointWriter final {
   /// The recipe and the reporter outlive the writer and its copies.
   CheckpointWriter(const Recipe& recipe, std::string resolved_recipe, int rank, Reporter& reporter);
 
-  /// Reserves, writes and publishes one; all ranks call it, with the same kind of `work`, by which
-  /// they wait for each other. After a failure the half checkpoint is removed.
+  /// Reserves a checkpoint's folder, writes and publishes it. All ranks call it, with the same kind
+  /// of `work`, by which they wait for each other. After a failure the half checkpoint is removed.
   void write(const CheckpointContents& contents, checkpoint::LifecycleOptions options,
              comm::SlowWork& work) const;
 

@@ -9,19 +9,19 @@
 
 namespace automodel::recipes {
 
-/// The student's head of a recipe that distils, in place of `plain`.
+/// Makes the student's loss head of a recipe that distils, which replaces its model's head `plain`.
 std::shared_ptr<nn::StudentLossHead> make_student_head(const DistillationPlan& plan,
                                                        const nn::LossHead& plain);
 
-/// How a pass gives losses.
+/// How the losses of the pass that is wrapped become those of a step.
 struct DistilledLosses {
-  comm::ProcessGroup ranks;     ///< which share a step's labels
-  bool are_plain_sums = false;  ///< not divided yet where the head computes them
+  comm::ProcessGroup ranks;     ///< over which losses are summed; they share a step's labels
+  bool are_plain_sums = false;  ///< the head's losses are not divided by the labels yet (pipelines)
 };
 
-/// `plain`, whose losses go through `head`, with upstream's keys of distillation in its records:
-/// both losses in those of steps and of validation sets, kd_ratio and temperature in those of
-/// steps. `plan` outlives the pass.
+/// Wraps the pass `plain`, whose losses go through `head`, and adds upstream's keys of distillation
+/// to its records: both losses to those of steps and of validation sets, kd_ratio and temperature
+/// to those of steps. `plan` outlives the pass.
 std::unique_ptr<training::BatchPass> make_distillation_pass(
     std::unique_ptr<training::BatchPass> plain, std::shared_ptr<nn::StudentLossHead> head,
     const DistillationPlan& plan, DistilledLosses losses);

@@ -17,36 +17,39 @@
 
 namespace automodel::recipes {
 
-/// A teacher's model over a mesh: its forwards, whose last hidden states and head others compare
-/// themselves with. Every rank of the mesh calls every function.
+/// A teacher's model over a mesh. It runs forwards only; students compare themselves with its last
+/// hidden states and its head. Every rank of the mesh calls every function.
 class FrozenModel final {
  public:
-  /// Without weights. `recipe` is a teacher's.
+  /// Builds the model without weights, which load() gives it. `recipe` is a teacher_recipe().
   FrozenModel(Recipe recipe, const distributed::DeviceMesh& mesh, const EnginePlace& place);
 
-  /// Reads its weights, or draws them.
+  /// Reads the model's weights, or draws random ones where the recipe asks for these.
   void load(comm::SlowWork& slow_work, Reporter& reporter);
-  /// From now on its parameters lie in host memory, but for heads_of(). Call it after load().
+  /// From now on the parameters lie in host memory, except while heads_of() runs. Call it after
+  /// load().
   void keep_on_host(Reporter& reporter);
 
   using User = std::function<void(const kernels::TeacherHead& head)>;
-  /// Computes this rank's part of a batch, and calls `user` while the head's weight is there. Not
-  /// of a pipeline.
+  /// Computes this rank's part of a batch, and calls `user` while the head's weight is gathered.
+  /// Not for a model in pipeline stages.
   void compute(const tensor::Batch& part, const User& user);
 
-  /// The heads of a batch's parts: of a pipeline those of its micro-batches on the last stage, none
-  /// elsewhere; else that of the one part. The weight is a copy where the engine gathers it.
+  /// The teacher's hidden states and head for each part of a batch. In a pipeline the parts are the
+  /// micro-batches, and ranks of other stages than the last get none; else there is one part. The
+  /// weight is a copy unless it stays on this rank when the forward has ended.
   std::vector<kernels::TeacherHead> heads_of(const tensor::Batch& whole,
                                              const std::vector<tensor::Batch>& parts);
 
-  /// Has the head's rows of the vocabulary, on the ranks of the last stage.
+  /// The model's loss head. On ranks of the last stage it tells which rows of the vocabulary the
+  /// rank holds.
   const nn::LossHead& head() const { return *head_; }
   const SessionModel& model() const { return model_; }
-  /// A line about it.
+  /// The teacher in one line, for the log.
   std::string describe() const;
 
  private:
-  /// A weight that stays when the forward has ended.
+  /// The head's weight itself, or a copy where its memory is freed when the forward has ended.
   at::Tensor kept(const at::Tensor& weight);
 
   Recipe recipe_;

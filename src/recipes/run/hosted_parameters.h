@@ -12,8 +12,8 @@ namespace automodel::recipes {
 /// device memory is emptied and refilled under all tensors that view it.
 class HostedParameters final {
  public:
-  /// Copies the loaded parameters; they stay where they are. Buffers in host memory are left alone
-  /// when `device` is another.
+  /// Copies the loaded parameters on `device` to host memory; those on the device stay until
+  /// to_host(). Parameters elsewhere are left alone.
   HostedParameters(const std::vector<tensor::FlatShard>& parameters, at::Device device);
 
   /// Gives the device memory back. Until to_device() the parameters must not be read.

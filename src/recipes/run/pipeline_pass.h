@@ -25,14 +25,15 @@ BuiltPipeline build_pipeline(const Recipe& recipe, const PipelineRequest& reques
                              at::ScalarType dtype, const distributed::DeviceMesh& mesh,
                              const EnginePlace& place);
 
-/// What hears of the batches that a pipeline computes; every function may be empty.
+/// Functions that a pipeline's pass calls around the batches that it computes; each may be empty.
 struct PipelineListener {
-  /// Before each batch that is trained on, with the divisor of its gradients.
+  /// Called before each batch that is trained on, with the divisor of its gradients.
   std::function<void(double divisor, int64_t num_micro_batches)> on_batch;
-  /// Before each batch, also of validation: whole, on the CPU, and as it was cut for this rank.
+  /// Called before each batch, also of validation: `whole` is on the CPU, `cut` are the
+  /// micro-batches with this rank's part of its sequences.
   std::function<void(const tensor::Batch& whole, const std::vector<tensor::Batch>& cut)> on_cut =
       {};
-  /// Before the loss of one of its micro-batches, on the last stage.
+  /// Called on the last stage before the loss of a micro-batch, with its number in the batch.
   std::function<void(int micro_batch)> on_loss = {};
 };
 

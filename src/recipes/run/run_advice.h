@@ -13,12 +13,12 @@
 
 namespace automodel::recipes {
 
-/// When a run saves, and what it keeps.
+/// When a run writes checkpoints, and how many of them it keeps.
 struct SavePlan {
-  int64_t max_steps = 0;  ///< after the last of them it saves
-  int64_t interval = 1;
-  std::optional<int64_t> epoch_length;  ///< set: it saves after every so many steps too
-  std::optional<int64_t> most_kept;
+  int64_t max_steps = 0;                ///< the run saves after the last of these steps
+  int64_t interval = 1;                 ///< and after every so many steps
+  std::optional<int64_t> epoch_length;  ///< set: also after every so many steps
+  std::optional<int64_t> most_kept;     ///< absent: all
 };
 
 /// How many more checkpoints will come to lie in the run's folder after the one of `step`, beside
@@ -29,24 +29,25 @@ int64_t num_saves_to_come(const SavePlan& plan, int64_t step, int64_t num_kept);
 /// event `advice` each. On rank 0; on other ranks it does nothing.
 class RunAdvice final {
  public:
-  /// Both outlive this object. `console` records nothing by itself.
+  /// `console` and `events` outlive this object. `console` must not add events by itself.
   RunAdvice(Reporter& console, loggers::RunEvents& events, bool is_watching)
       : console_(console), events_(events), is_watching_(is_watching) {}
 
-  /// How a step went.
+  /// Shows the adviser how a step went.
   void after_step(const loggers::StepFacts& facts);
 
-  /// The loads of layers with experts over some steps, up to `step`.
+  /// Shows the adviser the loads of layers with experts, summed over `num_steps` steps up to
+  /// `step`.
   void after_routing(int64_t step, const std::vector<moe::LayerLoad>& loads, int64_t num_steps);
 
-  /// How long each rank worked on a step by itself.
+  /// Shows the adviser how long each rank worked on a step without waiting for others.
   void after_times(const loggers::RankTimes& times);
 
-  /// A checkpoint's folder that was written at `step`. It is looked through on a thread; what comes
-  /// of that is told by the next call that finds it done.
+  /// Measures on a thread how much of the disk the checkpoint `folder`, written at `step`, takes.
+  /// The next call that finds the thread done shows the result to the adviser.
   void after_save(const std::string& folder, int64_t step, const SavePlan& plan);
 
-  /// Waits for what is under way, and tells it. Called at the end of a run.
+  /// Waits for after_save()'s thread and shows its result to the adviser. Called at a run's end.
   void finish();
 
  private:

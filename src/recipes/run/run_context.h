@@ -24,13 +24,13 @@ namespace automodel::recipes {
 struct RunContext {
   comm::World* world = nullptr;
   comm::ProcessGroup group;  ///< all ranks of `world`
-  /// The student's ranks and those of its teacher, where each has a world of its own: they wait for
-  /// each other as long as both live.
+  /// The ranks of the student and of a teacher that has a world of its own. They wait for each
+  /// other without a limit while both live. Absent without such a teacher.
   std::optional<comm::ProcessGroup> teacher_link = {};
   /// How long this rank has waited for others so far, those of `teacher_link` included.
   std::function<double()> waited_seconds;
   Reporter* reporter = nullptr;
-  Reporter* console = nullptr;  ///< the same without a record of its warnings in `events`
+  Reporter* console = nullptr;  ///< as `reporter`, but its warnings are not added to `events`
   TraceSink* trace = nullptr;   ///< may be null
   at::Device device = at::kCPU;
   const tensor::CudaRuntime* cuda = nullptr;  ///< set when device is a CUDA device
@@ -38,11 +38,11 @@ struct RunContext {
   std::string shown_recipe;                   ///< the same without values of the environment
   loggers::RunEvents* events = nullptr;       ///< what happens to the run
   BackgroundTask* background = nullptr;       ///< for saves while training goes on
-  RunTrackers* trackers = nullptr;            ///< who hears its numbers
-  Json record;                                ///< begin_run_record()'s
+  RunTrackers* trackers = nullptr;            ///< get the run's numbers
+  Json record;                                ///< of the run, as begin_run_record() made it
   RunPlan* plan = nullptr;                    ///< for run.json; null: the rank records none
-  PhaseTimes* times = nullptr;                ///< since the process's start; the session's alone
-  bool shows_timings = false;                 ///< says them at the end of the first step
+  PhaseTimes* times = nullptr;                ///< of the process's start; for the session alone
+  bool shows_timings = false;                 ///< prints `times` at the end of the first step
 
   EnginePlace place() const {
     return {.device = device, .trace = trace, .reporter = reporter, .times = times};

@@ -13,26 +13,27 @@
 
 namespace automodel::recipes {
 
-/// What run.json says of a plan: the bytes of the fullest rank while it loads, in a step, while it
-/// saves and of these the most, those on the host, what a step's bytes are made of, what is not
-/// counted, and of a pipeline the ranks' idle share.
+/// The object `plan` of run.json: the bytes of the fullest rank while it loads, in a step, while it
+/// saves and the most of these three; its bytes on the host; the parts of a step's bytes; what is
+/// not counted; and of a pipeline the ranks' idle share.
 Json plan_record(const RecipePlan& plan);
 
-/// Plans a run beside its start, on a thread of its own. A plan that cannot be made is its reason.
+/// Makes a run's plan on a thread of its own while the run starts.
 class RunPlan final {
  public:
-  /// Begins. `recipe` outlives this object, whose destructor waits for the thread.
+  /// Starts the thread, for which the destructor waits. `recipe` outlives this object.
   RunPlan(const Recipe& recipe, const PlannedPlace& place);
 
-  /// plan_record()'s, or {"reason": TEXT}; once, when it is made within so many seconds.
+  /// The plan's plan_record(), or {"reason": TEXT} where no plan can be made. Absent when it is not
+  /// ready within `patience_seconds`, and after it has been returned once.
   std::optional<Json> take(double patience_seconds);
 
  private:
   std::future<Json> plan_;
 };
 
-/// Begins to plan a run of so many ranks on such a device; null for a benchmark, which records
-/// none.
+/// Starts the plan of a run of `world_size` ranks that compute on `device`; null for a benchmark,
+/// which records no plan.
 std::unique_ptr<RunPlan> begin_plan(const Recipe& recipe, int world_size, at::Device device);
 
 }  // namespace automodel::recipes

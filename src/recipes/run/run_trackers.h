@@ -14,7 +14,7 @@
 
 namespace automodel::recipes {
 
-/// What trackers hear of a run before its first record.
+/// What trackers are told of a run before its first record.
 struct TrackedRun {
   const Recipe& recipe;
   const Json& record;              ///< run.json's
@@ -23,15 +23,16 @@ struct TrackedRun {
   bool is_resumed = false;
 };
 
-/// The trackers that a recipe asks for, on rank 0; nothing on others. Records are handed over in
-/// microseconds, whatever the trackers do.
+/// The trackers that a recipe asks for, on rank 0; on other ranks it does nothing. A call hands a
+/// record over within microseconds, however long the trackers take with it.
 class RunTrackers final {
  public:
-  /// Both outlive this object.
+  /// `reporter` and `events` outlive this object.
   RunTrackers(Reporter& reporter, loggers::RunEvents& events, bool is_tracking)
       : reporter_(reporter), events_(events), is_tracking_(is_tracking) {}
 
-  /// Throws InputError where a file cannot be written, UserError for a wrong environment.
+  /// Starts the trackers. Throws InputError where a file cannot be written, UserError for a wrong
+  /// environment.
   void start(const TrackedRun& run);
 
   void train(const Json& record);
@@ -46,7 +47,7 @@ class RunTrackers final {
  private:
   struct Running {
     std::unique_ptr<trackers::BackgroundTracker> tracker;
-    int64_t every_steps = 1;  ///< of training records
+    int64_t every_steps = 1;  ///< steps from one training record that it gets to the next
     bool shows_histograms = false;
   };
 

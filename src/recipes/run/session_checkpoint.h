@@ -31,7 +31,7 @@ struct SessionState {
   int64_t& num_rollbacks;  ///< of the run so far
 };
 
-/// What a save records of the moment.
+/// What a checkpoint holds beside the SessionState, and what the save means for the run.
 struct SaveRequest {
   Json position;  ///< of the data, after the step that just ended
   double train_loss = 0;
@@ -51,8 +51,8 @@ struct FinishedSave {
   bool is_in_background = false;
 };
 
-/// What saves in the background need. Both outlive the session: a run that fails tells the other
-/// ranks why before it waits for a save.
+/// What saves in the background need. Task and work outlive the session: a run that fails tells the
+/// other ranks why before it waits for a save.
 struct Background {
   BackgroundTask& task;
   comm::SlowWork& work;
@@ -96,7 +96,7 @@ class SessionCheckpoint final {
   const std::vector<tensor::FlatShard>& saved_parameters(const distributed::Engine& engine) const;
   CheckpointContents contents(const SessionState& state, const SaveRequest& request) const;
   void load(const SessionState& state, const std::string& folder) const;
-  /// Goes on with a checkpoint's schedule; warns of what the recipe has otherwise.
+  /// Takes over a checkpoint's learning-rate schedule; warns of the recipe's values that differ.
   void take_schedule(const SessionState& state, const Json& saved) const;
   void lock_folder();
   /// The checkpoint that `wanted` (as the key restore_from) names, "" for none. All ranks verify

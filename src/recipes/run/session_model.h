@@ -17,11 +17,11 @@ namespace automodel::recipes {
 
 /// A rank's part of the model, the engine that holds its memory, and the optimizer over it.
 struct SessionModel {
-  std::vector<std::shared_ptr<models::CausalLM>> parts;  ///< of a pipeline its stages, else one
-  std::optional<PipelineRequest> pipeline;               ///< what the recipe asks for
-  std::optional<BuiltPipeline> stages;                   ///< where there is a pipeline
-  std::unique_ptr<distributed::Engine> whole;            ///< where there is none
-  std::unique_ptr<optim::Optimizer> optimizer;           ///< null of a frozen model
+  std::vector<std::shared_ptr<models::CausalLM>> parts;  ///< this rank's stages, or the one model
+  std::optional<PipelineRequest> pipeline;               ///< set where the recipe has pp_size > 1
+  std::optional<BuiltPipeline> stages;                   ///< set where `pipeline` is
+  std::unique_ptr<distributed::Engine> whole;            ///< null where `pipeline` is set
+  std::unique_ptr<optim::Optimizer> optimizer;           ///< null for a frozen model
 
   /// The first part; its names and sizes are those of the whole model.
   models::CausalLM& model() const { return *parts.front(); }

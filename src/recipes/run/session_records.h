@@ -24,7 +24,7 @@
 
 namespace automodel::recipes {
 
-/// What is recorded of. Everything here outlives the records.
+/// The session of which SessionRecords are made. Everything here outlives them.
 struct RecordedSession {
   const RunContext& context;
   RecordedParts parts;
@@ -37,25 +37,25 @@ struct EndedStep {
   const training::StepResult& result;
   const std::vector<tensor::Batch>& batches;
   double flops = 0;         ///< operations on all ranks
-  double data_seconds = 0;  ///< that its batches took to come
-  double wait_seconds = 0;  ///< for other ranks
+  double data_seconds = 0;  ///< spent on reading its batches
+  double wait_seconds = 0;  ///< spent on waiting for other ranks
 };
 
-/// The data that an update left out came from: the stream's states before and after.
+/// The data that no update was made of: the states of the training stream before and after them.
 struct DataRange {
   Json from;
   Json until;
 };
 
-/// A run that has gone back to a checkpoint.
+/// The return of a run to a checkpoint.
 struct Rollback {
-  int64_t step = 0;  ///< that it went back from
-  int64_t number = 0;
+  int64_t step = 0;    ///< at which the run went back
+  int64_t number = 0;  ///< counts the run's rollbacks from 1
   std::string checkpoint;
   double begin_seconds = 0;
 };
 
-/// What made a step's update be left out, in words.
+/// Why a step's update was left out, as a text.
 std::string spike_text(const training::StepResult& result, const ClipSection& clip);
 
 /// What a session leaves behind beside checkpoints: run.json, the logs of its steps, events, and
@@ -68,43 +68,45 @@ class SessionRecords final {
   /// Writes run.json, and keeps the one of the run that this one continues; then the event `start`.
   /// All ranks call it.
   void start();
-  /// The session has continued from a checkpoint, which it began to read at `begin`.
+  /// Records that the session has continued from a checkpoint, which it began to read at `begin`.
   void resumed(const std::string& checkpoint, double begin);
-  /// First weights were loaded from a folder, or drawn, "".
+  /// Records that the first weights were loaded from the folder `source`, or drawn ("").
   void loaded(const std::string& source, double begin);
   /// Opens logs, events and trackers, in which a run that is resumed goes on. All ranks call it.
   void open(bool is_resumed);
-  /// Drops the records of steps that are done again, from the scheduler's on.
+  /// Drops the records of the steps that will be done again: those from the scheduler's step on.
   void cut_log();
 
-  /// Validation, saving and waiting do not count in the next step's time.
+  /// Lets the next step's time begin now, so that validation and saving do not count in it.
   void restart_clock() { meter_.restart(); }
-  /// A step of training; returns what the progress bar shows of it. All ranks call it.
+  /// Records a step of training; returns what the progress bar shows of it. All ranks call it.
   loggers::StepNumbers train(const EndedStep& step);
-  /// How long each rank worked by itself on the latest step.
+  /// Hands on how long each rank worked on the latest step without waiting for others.
   void ranks_worked(std::vector<double> seconds);
-  /// After the first step of this process: ends the phases of the start, and says and records them
-  /// if asked to.
+  /// Called after the first step of this process: ends the phases of its start; if the run is asked
+  /// for timings, prints and records them.
   void end_start(const training::StepResult& result);
-  /// A validation set that was just evaluated. All ranks call it.
+  /// Records a validation set that was just evaluated. All ranks call it.
   void validation(const std::string& set, const training::TrainStep::Evaluation& result);
-  /// All sets, of which the first was begun at `begin`.
+  /// Records the losses of all validation sets, of which the first was begun at `begin`.
   void validated(const std::vector<std::pair<std::string, double>>& losses, double begin);
   void saved(const FinishedSave& save);
-  /// A step whose update was left out.
+  /// Records a step whose update was left out.
   void skipped(const training::StepResult& result, DataRange data);
-  /// A step after which the run went back; it goes on with the scheduler's step.
+  /// Records that the run went back after the step with `result`; it goes on with the scheduler's
+  /// step.
   void rolled_back(const training::StepResult& result, const Rollback& rollback, DataRange data);
 
-  /// Has the trackers take what is left, for which the other ranks wait, and records what is known
-  /// only at the end. All ranks call it.
+  /// Waits until the trackers have sent what is left, on all ranks, and records what is known only
+  /// at the end. All ranks call it.
   void close(int stopped_by);
-  /// The last event of a run whose first step began at `begin`; 0: no signal stopped it.
+  /// Records the last event of a run whose first step began at `begin`. `stopped_by`: the signal
+  /// that stopped it; 0: none.
   void end(int stopped_by, double begin);
 
  private:
   bool is_writing() const { return context_.group.rank() == 0 && !recipe_.benchmark; }
-  /// Adds the plan to the run's record, if it is made within so many seconds.
+  /// Adds the plan to the run's record, if it is ready within `patience_seconds`.
   bool add_plan(double patience_seconds);
   void write_record();
   /// Writes the records of steps from `first_step` on; those that are there are dropped when it is
@@ -113,13 +115,14 @@ class SessionRecords final {
   /// Adds an event that took the seconds since `begin`.
   void timed_event(std::string_view name, double begin, Json fields);
   void event(std::string_view name, Json fields);
-  /// What rank 0 holds of its memory.
+  /// Records what rank 0's memory holds.
   void note_memory();
-  /// What rank 0 has trained on, if that is more than when it was last recorded.
+  /// Records what rank 0 has trained on, if that is more than when it was last recorded.
   void note_data();
-  /// The load of experts, once in a while, and has it looked at. All ranks call it.
+  /// Records the load of experts, at most about a hundred times a run, and shows it to the advice.
+  /// All ranks call it.
   void note_expert_load();
-  /// A step that goes on with a loss or norm that is not finite.
+  /// Records that a step's loss or norm is not finite while the run goes on.
   void note_non_finite(const training::StepResult& result);
   void advise(const EndedStep& step, double tokens_per_second);
 
@@ -130,7 +133,7 @@ class SessionRecords final {
   const training::TrainStep& train_step_;
   ExpertBalance& balance_;
   comm::SlowWork& slow_work_;
-  Json record_;                  // run.json's
+  Json record_;                  // what run.json holds
   std::optional<Json> earlier_;  // run.json of the run that this one continues
   std::optional<RunLog> log_;    // from open() on, except in a benchmark
   StepMeter meter_;

@@ -14,13 +14,13 @@
 
 namespace automodel::recipes {
 
-/// What a pass is made from. Everything here outlives it.
+/// What build_pass() makes a pass from. Everything here outlives the pass.
 struct PassParts {
   const SessionModel& model;
   const distributed::DeviceMesh& mesh;
   EnginePlace place;
-  ExpertBalance& balance;      ///< is told of batches that a pipeline cuts
-  Teacher* teacher = nullptr;  ///< of a student
+  ExpertBalance& balance;      ///< is told of the batches that a pipeline cuts
+  Teacher* teacher = nullptr;  ///< null unless the recipe distils
   int64_t grad_acc_steps = 1;
 };
 

@@ -16,10 +16,10 @@
 
 namespace automodel::recipes {
 
-/// A batch that a student is about to be scored on.
+/// A batch for which the student's loss is about to be computed.
 struct Lesson {
   const tensor::Batch& batch;  ///< whole, on the CPU
-  /// This rank's part of it, on its device: of a pipeline every micro-batch, else one.
+  /// This rank's part of the batch, on its device: in a pipeline every micro-batch, else one.
   const std::vector<tensor::Batch>& parts;
   int64_t ignore_index = -100;
 };
@@ -30,26 +30,27 @@ class Teacher {
  public:
   virtual ~Teacher() = default;
 
-  /// Reads its weights, or draws them.
+  /// Reads the teacher's weights, or draws random ones where the recipe asks for these.
   virtual void load(comm::SlowWork& slow_work, Reporter& reporter) = 0;
 
-  /// What the student follows in the loss of each part, for the tokens that the student's head
-  /// gets; empty on ranks without losses.
+  /// The teacher's hidden states and head with which the student's loss of each part compares, for
+  /// the tokens that the student's head computes. Empty on ranks that compute no loss.
   virtual std::vector<kernels::TeacherHead> look(const Lesson& lesson) = 0;
 
-  /// The loss that `student` computes of the one part through `head`, which follows this model.
+  /// The student's loss of a lesson with one part: gives `head` what it compares with, and calls
+  /// `student`, which computes the loss through `head`.
   virtual at::Tensor teach(nn::StudentLossHead& head, const Lesson& lesson,
                            const std::function<at::Tensor()>& student);
 
-  /// Says that nothing will be asked any more.
+  /// Tells the teacher that no lesson follows; one on other ranks ends then.
   virtual void dismiss() {}
 
-  /// A line about it.
+  /// The teacher in one line, for the log.
   virtual std::string describe() const = 0;
 };
 
-/// A teacher on the student's ranks, by the student's strategy; without weights. `recipe` distils
-/// and outlives it.
+/// Makes a teacher on the student's ranks, spread by the student's strategy, without weights.
+/// `recipe` is one that distils, and outlives the teacher.
 std::unique_ptr<Teacher> make_local_teacher(const Recipe& recipe,
                                             const distributed::DeviceMesh& mesh,
                                             const EnginePlace& place);

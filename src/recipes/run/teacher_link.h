@@ -15,12 +15,12 @@
 
 namespace automodel::recipes {
 
-/// What a rank does where student and teacher have ranks of their own.
+/// What a rank does in distillation where student and teacher have ranks of their own.
 struct LinkRole {
   bool is_teacher = false;
   int replica = 0;          ///< of the student or of the teacher: the rank's place on the axis dp
-  bool speaks = false;      ///< sends the replica's batches; or, a teacher's, its hidden states
-  bool has_losses = false;  ///< of a student: gets the hidden states
+  bool speaks = false;      ///< a student's: sends the batches; a teacher's: the hidden states
+  bool has_losses = false;  ///< a student's: computes losses, so it gets the hidden states
 };
 
 /// The ranks of a student and of its teacher on ranks of its own, as each of them sees the others.
@@ -28,41 +28,45 @@ struct LinkRole {
 /// it has one after the other. Messages go through the CPU's memory.
 class TeacherLink final {
  public:
-  /// Collective over `all`, every rank of both. A wait for one of them takes as long as it lives.
+  /// Collective over `all`, the ranks of student and teacher. A rank waits for another of them
+  /// without a limit while that one lives.
   TeacherLink(comm::ProcessGroup all, const LinkRole& own);
 
   const LinkRole& own() const { return roles_[static_cast<size_t>(all_.rank())]; }
   const comm::ProcessGroup& all() const { return all_; }
 
-  /// On a rank of the student: every rank of the replica that teaches it, and the one that answers.
+  /// On a student's rank: all ranks of the teacher's replica that teaches it.
   std::vector<int> teachers() const;
+  /// On a student's rank: the one of teachers() that sends the hidden states.
   int answering() const;
-  /// The ranks of all replicas of the teacher.
+  /// The number of ranks of all replicas of the teacher.
   int num_teachers() const;
-  /// On a rank of the teacher: the replicas of the student that it teaches, in order, the rank of
-  /// each that asks, and those that want the answer.
+  /// On a teacher's rank: the numbers of the student's replicas that it teaches, ascending.
   std::vector<int> students() const;
+  /// On a teacher's rank: the rank of the student's replica `student` that sends its batches.
   int asking(int student) const;
+  /// On a teacher's rank: the ranks of the student's replica `student` that get the hidden states.
   std::vector<int> listeners(int student) const;
 
  private:
   int num_replicas(bool of_teacher) const;
-  /// The ranks whose role is one of these; at least one.
+  /// The ranks whose role `is_one` accepts; an InternalError if there is none.
   std::vector<int> ranks_of(const std::function<bool(const LinkRole&)>& is_one) const;
 
   comm::ProcessGroup all_;
   std::vector<LinkRole> roles_;
 };
 
-/// The teacher as a rank of the student sees it: what it follows comes from the teacher's ranks.
-/// `link`: every rank of both, without a limit to waits. Collective over it.
+/// Makes the Teacher of a student's rank whose teacher is on other ranks, from which the hidden
+/// states come. `link`: the ranks of student and teacher, whose waits have no limit. Collective
+/// over `link`.
 std::unique_ptr<Teacher> make_remote_teacher(const SessionModel& student,
                                              const distributed::DeviceMesh& mesh,
                                              const comm::ProcessGroup& link, at::Device device);
 
-/// A rank of a teacher on ranks of its own: loads the model and answers until the student's ranks
-/// have nothing more to ask. `context` is that of the teacher's ranks. Collective over them and,
-/// once, over `link`.
+/// Runs a rank of a teacher on ranks of its own: loads the model and answers until the student's
+/// ranks have nothing more to ask. `context` is that of the teacher's ranks. Collective over the
+/// teacher's ranks and, once, over `link`.
 void serve_student(const Recipe& recipe, const RunContext& context, const comm::ProcessGroup& link);
 
 }  // namespace automodel::recipes

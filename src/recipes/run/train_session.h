@@ -62,8 +62,8 @@ class TrainSession final {
   ExitCode run_to_end();
   void save(const SaveRequest& request);
   void record_save(const std::optional<FinishedSave>& save);
-  /// After a step: the signal that any rank has received, 0 for none. The ranks tell each other on
-  /// the way how long they worked by themselves.
+  /// Called after a step: returns the signal that any rank has received, 0 for none. In the same
+  /// message the ranks tell each other how long they worked without waiting for others.
   int agreed_signal();
   SessionState state();
   /// How ranks wait while others read or write files.
@@ -76,7 +76,7 @@ class TrainSession final {
   training::SignalWatch signals_;
   distributed::DeviceMesh mesh_;
   SessionModel model_;
-  std::unique_ptr<Teacher> teacher_;  // of a student
+  std::unique_ptr<Teacher> teacher_;  // null unless the recipe distils
   ExpertBalance balance_;
   SessionData data_;
   training::StepScheduler scheduler_;
@@ -88,11 +88,13 @@ class TrainSession final {
   std::optional<Benchmark> benchmark_;            // set by run() in a benchmark
   std::optional<loggers::ProgressBar> progress_;  // set by run()
   double begin_seconds_ = 0;                      // when the first step began
-  double data_seconds_ = 0;  // that the batches since the latest step took to come
-  Json data_left_out_from_;  // by a rollback: the checkpoint's position, or the last spike's end
+  double data_seconds_ = 0;                       // spent on reading batches since the latest step
+  /// Where the data that the next rollback leaves out begin: at the newest checkpoint's position,
+  /// or behind the data that the last rollback left out.
+  Json data_left_out_from_;
   bool is_starting_ = true;  // until the first step of this process has ended
   int64_t num_rollbacks_ = 0;
-  double own_seconds_ = 0;  // of these and the latest step: without waits for other ranks
+  double own_seconds_ = 0;  // of the latest step and its batches, without waits for other ranks
   int stopped_by_ = 0;      // the signal that ended the run before its last step
 };
 
