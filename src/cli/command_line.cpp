@@ -12,14 +12,14 @@
 #include "cli/tokenize.h"
 #include "core/error.h"
 #include "recipes/check/check_recipe.h"
+#include "recipes/commands/export_parity.h"
+#include "recipes/commands/inspect_data.h"
+#include "recipes/commands/merge_command.h"
+#include "recipes/commands/parity_command.h"
+#include "recipes/commands/terminal_progress.h"
 #include "recipes/plan/plan_command.h"
 #include "recipes/read/recipe_schema.h"
-#include "recipes/run/export_parity.h"
-#include "recipes/run/inspect_data.h"
-#include "recipes/run/merge_command.h"
-#include "recipes/run/parity_command.h"
 #include "recipes/run/run_recipe.h"
-#include "recipes/run/terminal_progress.h"
 
 namespace automodel::cli {
 

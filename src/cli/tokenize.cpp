@@ -8,7 +8,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "datasets/bin_shard.h"
-#include "recipes/run/terminal_progress.h"
+#include "recipes/commands/terminal_progress.h"
 #include "tokenizers/tokenizer.h"
 
 namespace automodel::cli {

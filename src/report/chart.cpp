@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/html.h"
+#include "core/html_text.h"
 #include "core/text.h"
 #include "report/html.h"
 #include "report/marks.h"

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "core/html.h"
+#include "core/html_text.h"
 #include "core/text.h"
 #include "report/chart.h"
 #include "report/html.h"

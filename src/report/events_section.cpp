@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "core/html.h"
+#include "core/html_text.h"
 #include "core/text.h"
 #include "report/html.h"
 #include "report/html_table.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/html.h"
+#include "core/html_text.h"
 #include "core/text.h"
 #include "report/chart.h"
 #include "report/html.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/html.h"
+#include "core/html_text.h"
 #include "core/text.h"
 #include "report/html.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <span>
 
-#include "core/html.h"
+#include "core/html_text.h"
 #include "core/text.h"
 #include "report/curves_section.h"
 #include "report/data_section.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/html.h"
+#include "core/html_text.h"
 #include "core/text.h"
 #include "report/html.h"
 #include "report/html_table.h"

@@ -1,4 +1,4 @@
-#include "recipes/run/data_tally.h"
+#include "recipes/records/data_tally.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "recipes/run/record_cut.h"
+#include "recipes/records/record_cut.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "recipes/run/run_advice.h"
+#include "recipes/records/run_advice.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "recipes/run/run_log.h"
+#include "recipes/records/run_log.h"
 
 #include <gmock/gmock.h>
 

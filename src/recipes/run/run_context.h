@@ -13,9 +13,9 @@
 #include "core/reporter.h"
 #include "loggers/run_events.h"
 #include "recipes/build/build_engine.h"
+#include "recipes/records/run_plan.h"
+#include "recipes/records/run_trackers.h"
 #include "recipes/run/background_task.h"
-#include "recipes/run/run_plan.h"
-#include "recipes/run/run_trackers.h"
 #include "tensor/cuda_runtime.h"
 
 namespace automodel::recipes {

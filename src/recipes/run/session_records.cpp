@@ -7,8 +7,8 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "recipes/records/run_plan.h"
 #include "recipes/run/held_memory.h"
-#include "recipes/run/run_plan.h"
 #include "training/signals.h"
 
 namespace automodel::recipes {

@@ -1,4 +1,4 @@
-#include "recipes/run/record_cut.h"
+#include "recipes/records/record_cut.h"
 
 #include <fcntl.h>
 #include <unistd.h>

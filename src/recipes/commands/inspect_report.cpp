@@ -1,6 +1,6 @@
-#include "recipes/run/inspect_report.h"
+#include "recipes/commands/inspect_report.h"
 
-#include "core/html.h"
+#include "core/html_text.h"
 #include "core/text.h"
 
 namespace automodel::recipes {

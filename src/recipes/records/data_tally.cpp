@@ -1,4 +1,4 @@
-#include "recipes/run/data_tally.h"
+#include "recipes/records/data_tally.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "core/html.h"
+#include "core/html_text.h"
 
 #include <gtest/gtest.h>
 

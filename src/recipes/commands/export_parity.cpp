@@ -1,4 +1,4 @@
-#include "recipes/run/export_parity.h"
+#include "recipes/commands/export_parity.h"
 
 #include <ATen/ATen.h>
 
@@ -17,8 +17,8 @@
 #include "datasets/conversation.h"
 #include "datasets/tokenizer_encoder.h"
 #include "models/block_denoiser.h"
+#include "recipes/commands/loaded_model.h"
 #include "recipes/read/read_recipe.h"
-#include "recipes/run/loaded_model.h"
 
 namespace automodel::recipes {
 

@@ -1,4 +1,4 @@
-#include "recipes/run/run_plan.h"
+#include "recipes/records/run_plan.h"
 
 #include <chrono>
 #include <exception>

@@ -1,4 +1,4 @@
-#include "recipes/run/inspect_data.h"
+#include "recipes/commands/inspect_data.h"
 
 #include <unistd.h>
 
@@ -10,10 +10,10 @@
 #include "core/file.h"
 #include "core/reporter.h"
 #include "datasets/tokenizer_encoder.h"
+#include "recipes/commands/inspect_report.h"
 #include "recipes/read/hub_inputs.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
-#include "recipes/run/inspect_report.h"
 #include "recipes/run/session_data.h"
 
 namespace automodel::recipes {

@@ -1,10 +1,10 @@
-#include "recipes/run/run_log.h"
+#include "recipes/records/run_log.h"
 
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
-#include "recipes/run/record_cut.h"
+#include "recipes/records/record_cut.h"
 
 namespace automodel::recipes {
 

@@ -1,4 +1,4 @@
-#include "recipes/run/terminal_progress.h"
+#include "recipes/commands/terminal_progress.h"
 
 #include "loggers/console.h"
 

@@ -1,4 +1,4 @@
-#include "recipes/run/parity_command.h"
+#include "recipes/commands/parity_command.h"
 
 #include <ATen/ATen.h>
 
@@ -11,7 +11,7 @@
 #include "kernels/fused.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
-#include "recipes/run/loaded_model.h"
+#include "recipes/commands/loaded_model.h"
 
 namespace automodel::recipes {
 

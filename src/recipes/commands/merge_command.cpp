@@ -1,4 +1,4 @@
-#include "recipes/run/merge_command.h"
+#include "recipes/commands/merge_command.h"
 
 #include <iostream>
 

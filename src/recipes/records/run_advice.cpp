@@ -1,4 +1,4 @@
-#include "recipes/run/run_advice.h"
+#include "recipes/records/run_advice.h"
 
 #include <ATen/core/Tensor.h>
 #include <sys/statvfs.h>

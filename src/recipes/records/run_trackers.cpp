@@ -1,4 +1,4 @@
-#include "recipes/run/run_trackers.h"
+#include "recipes/records/run_trackers.h"
 
 #include <cstdlib>
 #include <utility>

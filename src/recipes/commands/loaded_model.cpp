@@ -1,4 +1,4 @@
-#include "recipes/run/loaded_model.h"
+#include "recipes/commands/loaded_model.h"
 
 #include "checkpoint/hf_folder.h"
 #include "models/catalog.h"
