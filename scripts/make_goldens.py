@@ -1568,14 +1568,24 @@ def main():
     if len(sys.argv) > 1:
         return
     make_ropes()
-    with open(os.path.join(ROOT, "SOURCE.md"), "w") as out:
-        out.write(
-            "# Where these files come from\n\n"
-            "Made by `scripts/make_goldens.py`, which says what each tensor is, with torch "
-            f"{torch.__version__.split('+')[0]}, transformers {transformers.__version__} and "
-            f"safetensors {safetensors.__version__}; float32 on a CPU, one thread, eager attention. "
-            "The weights are random numbers.\n"
-        )
+    write_source()
+
+
+def write_source():
+    """Says where the folders come from; what other makers have added of theirs stays."""
+    path = os.path.join(ROOT, "SOURCE.md")
+    others = []
+    if os.path.exists(path):
+        with open(path) as file:
+            others = file.read().rstrip("\n").split("\n\n")[2:]
+    own = (
+        "Made by `scripts/make_goldens.py`, which says what each tensor is, with torch "
+        f"{torch.__version__.split('+')[0]}, transformers {transformers.__version__} and "
+        f"safetensors {safetensors.__version__}; float32 on a CPU, one thread, eager attention. "
+        "The weights are random numbers."
+    )
+    with open(path, "w") as out:
+        out.write("\n\n".join(["# Where these files come from", own, *others]) + "\n")
 
 
 if __name__ == "__main__":
