@@ -163,7 +163,8 @@ OptimizerPlan adam_8bit_plan(optim::Adam8bitConfig config, const config::Target&
   plan.param_group_overrides = config.param_group_overrides;
   plan.is_paged = config.is_paged;
   plan.border_numel = optim::kStateBlock;
-  plan.state_bytes_of_tensors = [config](std::span<const tensor::FlatSegment> segments) {
+  plan.state_bytes_of_tensors = [config](std::span<const tensor::FlatSegment> segments,
+                                         at::ScalarType) {
     return optim::adam_8bit_state_bytes(config, segments);
   };
   plan.make = [config](auto parameters, auto gradients) {
