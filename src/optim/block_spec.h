@@ -1,12 +1,15 @@
 #pragma once
 
 #include "kernels/eight_bit_block.h"
+#include "kernels/flash_group.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::optim {
 
-/// Elements that share a factor of an average in 8 bits.
+/// Elements that share a factor of an average in 8 bits: of bitsandbytes' optimizers.
 inline constexpr int64_t kStateBlock = kernels::kEightBitBlock;
+/// The same of FlashAdamW.
+inline constexpr int64_t kStateGroup = kernels::kFlashGroup;
 
 /// Blocks of `block` elements that hold so many; the last may be shorter.
 int64_t num_blocks(int64_t numel, int64_t block);
