@@ -3,6 +3,7 @@
 #include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/flash_adam.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/rope.h"
@@ -24,5 +25,8 @@ void adam_step_reference(at::Tensor parameter, const at::Tensor& gradient, at::T
 void adam_eight_bit_step_reference(at::Tensor parameter, const at::Tensor& gradient,
                                    EightBitState exp_avg, EightBitState exp_avg_sq,
                                    const AdamOptions& options);
+
+void flash_adam_step_reference(at::Tensor parameter, const at::Tensor& gradient,
+                               const FlashAdamState& state, const FlashAdamOptions& options);
 
 }  // namespace automodel::kernels

@@ -4,7 +4,7 @@
 #include "kernels/optimizer_step.h"
 #include "optim/block_spec.h"
 #include "optim/optimizer.h"
-#include "tensor/memory.h"
+#include "optim/state_buffer.h"
 
 namespace automodel::optim {
 
@@ -32,14 +32,11 @@ FlatShard zero_state(const Adam8bitConfig& config, const FlatShard& shard, State
     if (has_8bit_state(config, segment) == (layout == StateLayout::kFloats)) continue;
     state.segments.push_back(segment);
     FlatSegment& added = state.segments.back();
-    if (layout == StateLayout::kFactors) added.spec = block_spec(segment);
+    if (layout == StateLayout::kFactors) added.spec = block_spec(segment, kStateBlock);
     added.offset = numel;
     numel += added.spec.numel();
   }
-  const at::ScalarType dtype = layout == StateLayout::kCodes ? at::kByte : at::kFloat;
-  state.buffer = shard.buffer.device().is_cpu() && numel > 0
-                     ? tensor::mapped_zeros(numel, dtype)
-                     : at::zeros({numel}, shard.buffer.options().dtype(dtype));
+  state.buffer = state_buffer(shard, numel, layout == StateLayout::kCodes ? at::kByte : at::kFloat);
   return state;
 }
 
@@ -60,14 +57,8 @@ struct Part {
 
 std::vector<Part> parts_of(const Adam8bitConfig& config, const std::vector<FlatShard>& shards) {
   std::vector<Part> parts;
-  for (const ParameterRun& run : resolve_runs(shards, config.param_group_overrides)) {
-    for (const FlatSegment& segment : shards[run.shard].segments) {
-      if (segment.offset < run.begin || segment.offset >= run.end) continue;
-      Part part{run, has_8bit_state(config, segment)};
-      part.run.begin = segment.offset;
-      part.run.end = segment.offset + segment.spec.numel();
-      parts.push_back(part);
-    }
+  for (const auto& [run, segment] : segment_runs(shards, config.param_group_overrides)) {
+    parts.push_back({run, has_8bit_state(config, *segment)});
   }
   return parts;
 }
@@ -127,7 +118,7 @@ class Adam8bit final : public Optimizer {
       part.state_begin = part.is_8bit ? num_codes : num_floats;
       part.block_begin = num_factors;
       (part.is_8bit ? num_codes : num_floats) += numel;
-      if (part.is_8bit) num_factors += num_blocks(numel);
+      if (part.is_8bit) num_factors += num_blocks(numel, kStateBlock);
     }
   }
 
@@ -142,7 +133,7 @@ class Adam8bit final : public Optimizer {
       return state_[average * kNumLayouts + layout].shards[part.run.shard].buffer;
     };
     return {buffer(kCodes).narrow(0, part.state_begin, numel),
-            buffer(kFactors).narrow(0, part.block_begin, num_blocks(numel))};
+            buffer(kFactors).narrow(0, part.block_begin, num_blocks(numel, kStateBlock))};
   }
 
   void update(const Part& part, const kernels::AdamOptions& options) {
@@ -173,7 +164,8 @@ int64_t adam_8bit_state_bytes(const Adam8bitConfig& config, std::span<const Flat
   for (const FlatSegment& segment : segments) {
     const int64_t numel = segment.spec.numel();
     const bool is_8bit = has_8bit_state(config, segment);
-    const int64_t average = is_8bit ? numel + 4 * block_spec(segment).numel() : 4 * numel;
+    const int64_t average =
+        is_8bit ? numel + 4 * block_spec(segment, kStateBlock).numel() : 4 * numel;
     bytes += 2 * average;
   }
   return bytes;

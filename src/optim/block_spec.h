@@ -1,17 +1,20 @@
 #pragma once
 
 #include "kernels/eight_bit_block.h"
+#include "kernels/flash_group.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::optim {
 
-/// Elements that share a factor of an average in 8 bits.
+/// Elements that share a factor of an average in 8 bits: of bitsandbytes' optimizers.
 inline constexpr int64_t kStateBlock = kernels::kEightBitBlock;
+/// The same of FlashAdamW.
+inline constexpr int64_t kStateGroup = kernels::kFlashGroup;
 
-/// Blocks of kStateBlock elements that hold so many; the last may be shorter.
-int64_t num_blocks(int64_t numel);
+/// Blocks of `block` elements that hold so many; the last may be shorter.
+int64_t num_blocks(int64_t numel, int64_t block);
 
-/// Which of a tensor's factors belong to a part of it: one for each kStateBlock
+/// Which of a tensor's factors belong to a part of it: one for each `block`
 /// elements, counted from the part's first element.
 ///
 /// Where the part's borders are borders between blocks of the whole tensor, read row by row, the
@@ -23,6 +26,6 @@ int64_t num_blocks(int64_t numel);
 ///
 /// Throws UserError when a data-parallel border lies within a block, or when boxes that cut blocks
 /// have different sizes.
-tensor::ShardSpec block_spec(const tensor::FlatSegment& part);
+tensor::ShardSpec block_spec(const tensor::FlatSegment& part, int64_t block);
 
 }  // namespace automodel::optim

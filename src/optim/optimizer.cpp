@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "kernels/optimizer_step.h"
-#include "tensor/memory.h"
+#include "optim/state_buffer.h"
 
 namespace automodel::optim {
 
@@ -60,9 +60,7 @@ FlatShard zero_state(const FlatShard& shard, const StateKind& kind, MasterWeight
   FlatShard state = shard;
   if (!is_needed) state.segments.clear();
   const int64_t numel = is_needed ? shard.buffer.numel() : 0;
-  state.buffer = shard.buffer.device().is_cpu() && numel > 0
-                     ? tensor::mapped_zeros(numel, dtype)
-                     : at::zeros({numel}, shard.buffer.options().dtype(dtype));
+  state.buffer = state_buffer(shard, numel, dtype);
   return state;
 }
 

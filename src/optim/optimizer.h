@@ -69,6 +69,10 @@ int64_t adam_state_bytes(const AdamConfig& config, at::ScalarType parameter);
 /// Bytes of state that an 8-bit Adam keeps for parts of tensors.
 int64_t adam_8bit_state_bytes(const Adam8bitConfig& config,
                               std::span<const tensor::FlatSegment> segments);
+/// Bytes of state that FlashAdamW keeps for parts of tensors whose parameters have a dtype.
+int64_t flash_adamw_state_bytes(const FlashAdamWConfig& config,
+                                std::span<const tensor::FlatSegment> segments,
+                                at::ScalarType parameter);
 int64_t sgd_state_bytes(const SgdConfig& config, at::ScalarType parameter);
 
 /// Parameters and gradients have equal units and segments. State is zeroed, in the parameters'
@@ -86,6 +90,17 @@ std::unique_ptr<Optimizer> make_adam(const AdamConfig& config,
 std::unique_ptr<Optimizer> make_adam_8bit(const Adam8bitConfig& config,
                                           std::vector<tensor::FlatShard> parameters,
                                           std::vector<tensor::FlatShard> gradients);
+/// Averages are kept in 8 bits by groups of 32 elements (kernels/flash_adam.h): state
+/// "flash_exp_avg_codes" (int8) and "flash_exp_avg_sq_codes" (uint8) with an element for each of
+/// the parameter's, "flash_exp_avg_scales" and "flash_exp_avg_sq_scales" (float16) with one for
+/// each group (block_spec.h); with `quantize` false "flash_exp_avg" and "flash_exp_avg_sq" in the
+/// parameters' dtype. Beside 16-bit parameters, "flash_corrections_int8" or
+/// "flash_corrections_int16" with master_weight_bits of 24 or 32. Throws UserError for parameters
+/// of float64, and when the border between two ranks' parts lies within a group. With
+/// `check_numerics`, step() throws UserError where the rate is too small for a weight.
+std::unique_ptr<Optimizer> make_flash_adamw(const FlashAdamWConfig& config,
+                                            std::vector<tensor::FlatShard> parameters,
+                                            std::vector<tensor::FlatShard> gradients);
 std::unique_ptr<Optimizer> make_sgd(const SgdConfig& config,
                                     std::vector<tensor::FlatShard> parameters,
                                     std::vector<tensor::FlatShard> gradients);

@@ -163,6 +163,48 @@ struct Adam8bitConfig {
   }
 };
 
+/// flashoptim's FlashAdamW: AdamW whose averages are kept in 8 bits by groups of 32 elements, and
+/// whose 16-bit weights are kept with 8 or 16 bits more. The makers set the defaults of the name
+/// that the recipe uses.
+struct FlashAdamWConfig {
+  double lr = 1e-3;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  bool decouple_lr = false;
+  bool quantize = true;
+  std::optional<bool> compress_state_dict;
+  std::optional<int64_t> master_weight_bits = 24;
+  bool check_numerics = false;
+  std::optional<bool> fused;
+  std::vector<ParamGroupOverride> param_group_overrides;
+
+  static constexpr auto fields() {
+    using C = FlashAdamWConfig;
+    return std::tuple{
+        field("lr", &C::lr, "learning rate").at_least(0),
+        field("betas", &C::betas, "decay of the averages of the gradient and its square"),
+        field("eps", &C::eps, "added to the denominator").at_least(0),
+        field("weight_decay", &C::weight_decay, "decoupled weight decay").at_least(0),
+        field("decouple_lr", &C::decouple_lr,
+              "a step takes weight_decay * (its rate / lr) off weights; false: weight_decay * its "
+              "rate"),
+        field("quantize", &C::quantize,
+              "keep the averages in 8 bits; false: in the parameter's dtype"),
+        field("compress_state_dict", &C::compress_state_dict, "how flashoptim saves averages")
+            .without_effect("checkpoints hold the averages as they are kept, and any number of "
+                            "ranks loads them"),
+        field("master_weight_bits", &C::master_weight_bits,
+              "bits of a weight whose parameter has 16: 24 or 32; null: 16"),
+        field("check_numerics", &C::check_numerics,
+              "stop where the learning rate is too small to change the largest weights"),
+        field("fused", &C::fused, "implementation choice of flashoptim")
+            .without_effect("the update is always one fused pass here"),
+        field("param_group_overrides", &C::param_group_overrides,
+              "learning rate and weight decay by parameter name")};
+  }
+};
+
 /// torch.optim.SGD.
 struct SgdConfig {
   double lr = 1e-3;

@@ -14,7 +14,7 @@ ShardSpec blocks_of(std::vector<int64_t> global, std::vector<int64_t> offset,
                     std::vector<int64_t> box, int64_t begin = 0, int64_t end = 0) {
   ShardSpec spec{std::move(global), std::move(offset), std::move(box), begin, end};
   if (end == 0) spec.flat_end = spec.box_numel();
-  return block_spec({"w", spec, 0});
+  return block_spec({"w", spec, 0}, kStateBlock);
 }
 
 TEST(BlockSpec, AWholeTensorsBlocksAreCountedInItsLastDims) {
@@ -23,7 +23,7 @@ TEST(BlockSpec, AWholeTensorsBlocksAreCountedInItsLastDims) {
   EXPECT_EQ(blocks_of({4, 8, 64}, {0, 0, 0}, {4, 8, 64}), ShardSpec::whole({4, 2}));
   EXPECT_EQ(blocks_of({4300}, {0}, {4300}), ShardSpec::whole({17}));
   EXPECT_EQ(blocks_of({3, 100}, {0, 0}, {3, 100}), ShardSpec::whole({2}));
-  EXPECT_EQ(block_spec({"w", ShardSpec::whole({}), 0}), ShardSpec::whole({1}));
+  EXPECT_EQ(block_spec({"w", ShardSpec::whole({}), 0}, kStateBlock), ShardSpec::whole({1}));
 }
 
 TEST(BlockSpec, ADataParallelPartHasARangeOfThem) {

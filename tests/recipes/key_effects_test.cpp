@@ -104,6 +104,7 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<optim::AdamConfig>("optimizer(adam)");
   visit.template operator()<optim::FusedAdamConfig>("optimizer(fused_adam)");
   visit.template operator()<optim::Adam8bitConfig>("optimizer(adam_8bit)");
+  visit.template operator()<optim::FlashAdamWConfig>("optimizer(flash_adamw)");
   visit.template operator()<optim::SgdConfig>("optimizer(sgd)");
   visit.template operator()<optim::LrSchedulerConfig>("lr_scheduler");
   visit.template operator()<ClipSection>("clip_grad_norm");

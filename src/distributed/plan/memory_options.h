@@ -34,9 +34,10 @@ struct MemoryOptions {
   /// Bytes of optimizer state for an element of a parameter of that dtype; absent: Adam's two
   /// averages in that dtype.
   std::function<int64_t(at::ScalarType parameter)> optimizer_bytes;
-  /// Bytes of optimizer state for parts of tensors, of an optimizer whose bytes depend on the
-  /// tensor; their names are Hugging Face's, as in `keys`. Absent: optimizer_bytes.
-  std::function<int64_t(std::span<const tensor::FlatSegment> segments)> optimizer_bytes_of_tensors;
+  /// Bytes of optimizer state for parts of tensors of that dtype, of an optimizer whose bytes
+  /// depend on the tensor; their names are Hugging Face's, as in `keys`. Absent: optimizer_bytes.
+  std::function<int64_t(std::span<const tensor::FlatSegment> segments, at::ScalarType parameter)>
+      optimizer_bytes_of_tensors;
   tensor::KeyMap keys;                       ///< of the module, for optimizer_bytes_of_tensors
   bool recomputes = false;                   ///< activation checkpointing of whole blocks
   TableUnits tables;                         ///< that are units of their own

@@ -34,8 +34,8 @@ int64_t optimizer_bytes(const MemoryOptions& options, const FlatLayout& layout, 
   const tensor::KeyMap keys = keys_of(layout, options.keys);
   int64_t most = 0;
   for (int64_t begin = 0; begin < layout.numel; begin += range) {
-    most = std::max(
-        most, options.optimizer_bytes_of_tensors(segments_in(layout, keys, begin, begin + range)));
+    most = std::max(most, options.optimizer_bytes_of_tensors(
+                              segments_in(layout, keys, begin, begin + range), parameter));
   }
   return most;
 }

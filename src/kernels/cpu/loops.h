@@ -3,11 +3,17 @@
 #include <cstdint>
 
 #include "kernels/eight_bit_block.h"
+#include "kernels/flash_group.h"
 
 namespace automodel::kernels::cpu {
 
 /// A bfloat16 number in memory: the upper half of a float32's bits.
 struct Bfloat16 {
+  uint16_t bits;
+};
+
+/// A half-precision number in memory.
+struct Float16 {
   uint16_t bits;
 };
 
@@ -127,6 +133,21 @@ struct EightBitRow {
 using AdamEightBitLoop = void (*)(void* p, const void* g, const EightBitRow& m,
                                   const EightBitRow& v, const float* factors, int64_t count);
 
+/// Where FlashAdam's elements lie, from one with which a group begins.
+struct FlashAdamRow {
+  void* p = nullptr;
+  const void* g = nullptr;
+  void* m = nullptr;            ///< int8 codes, or numbers of p's type
+  void* v = nullptr;            ///< uint8 codes, or numbers of p's type
+  Float16* m_scales = nullptr;  ///< one for each kFlashGroup elements; null: m and v are numbers
+  Float16* v_scales = nullptr;
+  void* corrections = nullptr;        ///< null: p is all there is of a weight
+  bool are_corrections_wide = false;  ///< int16; else int8
+};
+
+using FlashAdamLoop = void (*)(const FlashAdamRow& row, const FlashAdamFactors& factors,
+                               int64_t count);
+
 /// Inner loops, compiled for several instruction sets and chosen once at run time. No loop
 /// allocates, locks or starts threads; callers split rows over threads.
 struct LoopTable {
@@ -138,6 +159,8 @@ struct LoopTable {
   AdamLoop adam[2][2][2];
   /// Indexed by whether parameters and gradients are bfloat16.
   AdamEightBitLoop adam_eight_bit[2][2];
+  /// Indexed by whether parameters and gradients are bfloat16.
+  FlashAdamLoop flash_adam[2][2];
   /// Row of scores -> probabilities over [begin, end), zeros elsewhere in [0, width); returns the
   /// log of the sum of exponentials, -inf for an empty range. cap > 0: scores are capped first.
   float (*softmax_row)(float* scores, int64_t begin, int64_t end, int64_t width, float cap);

@@ -20,6 +20,20 @@ const Node* written_policy(const Recipe& recipe) {
   return holder == nullptr ? nullptr : holder->find("mp_policy");
 }
 
+/// Whether the optimizer updates float32 values whatever the parameters of the forward are.
+bool updates_float32(const Recipe& recipe, int64_t world_size) {
+  const distributed::DistributedSetup& setup = recipe.distributed;
+  if (setup.strategy == distributed::Strategy::kMegatronFsdp &&
+      setup.megatron_fsdp.preserve_fp32_weights &&
+      distributed::data_parallel_size(setup, world_size) > 1) {
+    return true;
+  }
+  if (recipe.peft && recipe.peft->lora_dtype) {
+    return tensor::parse_dtype(*recipe.peft->lora_dtype) == at::kFloat;
+  }
+  return storage_dtype(recipe.model) == at::kFloat;
+}
+
 }  // namespace
 
 void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics,
@@ -52,6 +66,15 @@ void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnosti
   } else {
     diagnostics.warning(*place, cat("the policy has no effect on one rank; on several, ", text));
   }
+}
+
+void check_weight_bits(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics) {
+  if (!recipe.optimizer.keeps_weight_bits || !recipe.model.hf_config.is_object()) return;
+  const Node* written = recipe.optimizer.node.find("master_weight_bits");
+  if (written == nullptr || !updates_float32(recipe, world_size)) return;
+  diagnostics.warning(*written,
+                      "no effect: what is trained is float32 and lacks no bits of a weight "
+                      "(flashoptim refuses this key then)");
 }
 
 }  // namespace automodel::recipes

@@ -13,4 +13,8 @@ namespace automodel::recipes {
 void check_precision(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics,
                      std::string_view whose = "");
 
+/// Tells of master_weight_bits of FlashAdamW beside trained parameters that lack no bits (part of
+/// check_run).
+void check_weight_bits(const Recipe& recipe, int64_t world_size, config::Diagnostics& diagnostics);
+
 }  // namespace automodel::recipes

@@ -480,6 +480,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_backend(recipe, diagnostics);
   check_mfu(recipe, diagnostics);
   check_paging(recipe, diagnostics);
+  check_weight_bits(recipe, shares.student, diagnostics);
   check_rollback(recipe, diagnostics);
   check_best_metric(recipe, diagnostics);
   check_scheduler(recipe, shares.student, diagnostics);

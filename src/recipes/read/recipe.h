@@ -69,8 +69,12 @@ struct OptimizerPlan {
   std::vector<optim::ParamGroupOverride> param_group_overrides;
   /// Bytes of optimizer state per element of a parameter of that dtype.
   std::function<int64_t(at::ScalarType parameter)> state_bytes;
-  /// Bytes of optimizer state of parts of tensors, where it depends on these; absent: state_bytes.
-  std::function<int64_t(std::span<const tensor::FlatSegment> segments)> state_bytes_of_tensors;
+  /// Bytes of optimizer state of parts of tensors of that dtype, where it depends on these; absent:
+  /// state_bytes.
+  std::function<int64_t(std::span<const tensor::FlatSegment> segments, at::ScalarType parameter)>
+      state_bytes_of_tensors;
+  /// Weights of 16 bits are kept with more (master_weight_bits of FlashAdamW).
+  bool keeps_weight_bits = false;
   bool is_paged = false;     ///< state is to lie in memory that a CUDA device pages
   int64_t border_numel = 1;  ///< where ranks' parts may begin (distributed::ShardingOptions)
   config::Node node;

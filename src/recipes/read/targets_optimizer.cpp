@@ -4,7 +4,6 @@
 #include "config/registry.h"
 #include "config/schema.h"
 #include "optim/block_spec.h"
-#include "recipes/read/absent_targets.h"
 #include "recipes/read/recipe.h"
 #include "tensor/dtype.h"
 
@@ -163,7 +162,8 @@ OptimizerPlan adam_8bit_plan(optim::Adam8bitConfig config, const config::Target&
   plan.param_group_overrides = config.param_group_overrides;
   plan.is_paged = config.is_paged;
   plan.border_numel = optim::kStateBlock;
-  plan.state_bytes_of_tensors = [config](std::span<const tensor::FlatSegment> segments) {
+  plan.state_bytes_of_tensors = [config](std::span<const tensor::FlatSegment> segments,
+                                         at::ScalarType) {
     return optim::adam_8bit_state_bytes(config, segments);
   };
   plan.make = [config](auto parameters, auto gradients) {
@@ -195,6 +195,59 @@ void add_adam_8bit(config::TargetRegistry<OptimizerMaker>& registry, const std::
         }
         return adam_8bit_plan(std::move(config), target, diagnostics);
       });
+}
+
+/// Checks what flashoptim refuses, or would divide by zero for.
+void check_flash(const optim::FlashAdamWConfig& config, const Node& arguments,
+                 Diagnostics& diagnostics) {
+  const std::optional<int64_t> bits = config.master_weight_bits;
+  if (bits && *bits != 24 && *bits != 32) {
+    diagnostics.error(*arguments.find("master_weight_bits"),
+                      cat("a weight is kept with 24 or 32 bits, or null: with those of its "
+                          "parameter; found ",
+                          *bits));
+  }
+  if (config.decouple_lr && config.lr == 0) {
+    diagnostics.error(*arguments.find("decouple_lr"),
+                      "weight decay is scaled by a step's rate / lr, and lr is 0");
+  }
+}
+
+OptimizerPlan flash_plan(optim::FlashAdamWConfig config, const Node& arguments,
+                         Diagnostics& diagnostics) {
+  check_betas(config.betas, arguments, diagnostics);
+  check_flash(config, arguments, diagnostics);
+  OptimizerPlan plan;
+  plan.lr = config.lr;
+  plan.weight_decay = config.weight_decay;
+  plan.param_group_overrides = config.param_group_overrides;
+  plan.keeps_weight_bits = config.master_weight_bits.has_value();
+  if (config.quantize) plan.border_numel = optim::kStateGroup;
+  plan.state_bytes_of_tensors = [config](std::span<const tensor::FlatSegment> segments,
+                                         at::ScalarType parameter) {
+    return optim::flash_adamw_state_bytes(config, segments, parameter);
+  };
+  plan.make = [config](auto parameters, auto gradients) {
+    return optim::make_flash_adamw(config, std::move(parameters), std::move(gradients));
+  };
+  return plan;
+}
+
+/// Registers one of FlashAdamW's names with its defaults: its library's, or upstream's.
+void add_flash(config::TargetRegistry<OptimizerMaker>& registry, TargetInfo info,
+               const optim::FlashAdamWConfig& defaults) {
+  info.options = config::schema_of(defaults);
+  registry.add(std::move(info), [defaults](const config::Target& target, Diagnostics& diagnostics) {
+    return flash_plan(config::bind_over(defaults, target.arguments, diagnostics), target.arguments,
+                      diagnostics);
+  });
+}
+
+/// The defaults of FlashAdamW under upstream's short name.
+optim::FlashAdamWConfig upstream_flash_adamw() {
+  optim::FlashAdamWConfig config;
+  config.lr = 1e-4;
+  return config;
 }
 
 OptimizerPlan sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
@@ -268,10 +321,16 @@ config::TargetRegistry<OptimizerMaker> optimizer_targets() {
   add_adam_8bit(registry, "PagedAdamW8bit", 1e-2);
   add_adam_8bit(registry, "Adam8bit", 0);
   add_adam_8bit(registry, "PagedAdam8bit", 0);
-  registry.add_unsupported("flashoptim.FlashAdamW",
-                           "quantized optimizer states are not in this version; fused_adam keeps "
-                           "what bfloat16 parameters lack in 16 bits (store_param_remainders)",
-                           {"flash_adamw"}, config::check_options<FlashAdamOptions>());
+  add_flash(registry,
+            {.name = "flashoptim.FlashAdamW",
+             .aliases = {"flashoptim.optimizers.FlashAdamW"},
+             .doc = "AdamW with averages in 8 bits, and weights of 24 or 32 bits beside parameters "
+                    "of 16"},
+            {});
+  add_flash(
+      registry,
+      {.name = "flash_adamw", .aliases = {}, .doc = "FlashAdamW with upstream's own defaults"},
+      upstream_flash_adamw());
   for (const char* name : {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "LBFGS", "Muon",
                            "NAdam", "RAdam", "RMSprop", "Rprop", "SparseAdam"}) {
     registry.add_unsupported(cat("torch.optim.", name),

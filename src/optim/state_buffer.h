@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "optim/optimizer.h"
+#include "tensor/shard_spec.h"
+
+namespace automodel::optim {
+
+/// Zeros [numel] on the device of a shard's parameters, for state beside them; on a CPU pages that
+/// take no memory until they are written.
+at::Tensor state_buffer(const tensor::FlatShard& shard, int64_t numel, at::ScalarType dtype);
+
+/// The part of one tensor that a rank holds, and its hyper-parameters.
+struct SegmentRun {
+  ParameterRun run;  ///< its elements in the unit's buffer
+  const tensor::FlatSegment* segment = nullptr;
+};
+
+/// resolve_runs() cut into a run for each segment, without padding. Segments stay the shards'.
+std::vector<SegmentRun> segment_runs(std::span<const tensor::FlatShard> shards,
+                                     std::span<const ParamGroupOverride> overrides);
+
+}  // namespace automodel::optim
