@@ -70,7 +70,7 @@ at::Tensor powers_of_two(const at::Tensor& exponents) {
 }
 
 /// numbers * 2^exponents, where the power alone may be too small for float32.
-at::Tensor scaled(const at::Tensor& numbers, const at::Tensor& exponents) {
+at::Tensor by_power_of_two(const at::Tensor& numbers, const at::Tensor& exponents) {
   const at::Tensor half = exponents.__rshift__(1);
   return numbers * powers_of_two(half) * powers_of_two(exponents - half);
 }
@@ -97,14 +97,14 @@ at::Tensor read_weights(const at::Tensor& parameter, const at::Tensor& correctio
   const at::Tensor values = parameter.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   if (!corrections.defined()) return values;
   const at::Tensor shares = corrections.to(at::kFloat).div_(most_correction(corrections));
-  return values + scaled(shares, half_gaps(parameter));
+  return values + by_power_of_two(shares, half_gaps(parameter));
 }
 
 void write_weights(const at::Tensor& weights, at::Tensor parameter, at::Tensor corrections) {
   parameter.copy_(weights);
   if (!corrections.defined()) return;
   const at::Tensor lost = weights - parameter.to(at::kFloat);
-  at::Tensor shares = scaled(lost, half_gaps(parameter).neg());
+  at::Tensor shares = by_power_of_two(lost, half_gaps(parameter).neg());
   shares = shares.masked_fill(shares.isnan(), 0).clamp_(-1, 1).mul_(most_correction(corrections));
   corrections.copy_(shares.abs().add_(0.5).floor_().mul_(shares.sign()));
 }

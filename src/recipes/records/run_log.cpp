@@ -50,6 +50,7 @@ RunLog::RunLog(const RunLogOptions& options, Reporter& reporter, loggers::RunEve
     const std::string path = path_join(folder_, name);
     if (options.is_resumed) {
       drop_records_from(path, options.first_step);
+      file(name).lines.open();  // what cannot be read ends the run now, before records are lost
     } else {
       set_aside(path);
     }
