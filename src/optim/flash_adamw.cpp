@@ -28,14 +28,14 @@ std::optional<at::ScalarType> correction_dtype(const FlashAdamWConfig& config,
 }
 
 /// One kind of state beside each parameter.
-struct StateKind {
+struct AverageKind {
   std::string name;
   std::optional<at::ScalarType> dtype;  ///< absent: the parameter's
   bool is_of_groups = false;  ///< an element for each group, else for each of a parameter's
 };
 
 /// Averages, with their scales behind each.
-std::vector<StateKind> average_kinds(const FlashAdamWConfig& config) {
+std::vector<AverageKind> average_kinds(const FlashAdamWConfig& config) {
   if (!config.quantize) return {{"flash_exp_avg", {}}, {"flash_exp_avg_sq", {}}};
   return {{"flash_exp_avg_codes", at::kChar},
           {"flash_exp_avg_scales", at::kHalf, true},
@@ -44,7 +44,7 @@ std::vector<StateKind> average_kinds(const FlashAdamWConfig& config) {
 }
 
 /// A shard's zeroed state of a dtype; its tensors follow each other without gaps.
-FlatShard zero_state(const FlatShard& shard, at::ScalarType dtype, bool is_of_groups) {
+FlatShard zero_average(const FlatShard& shard, at::ScalarType dtype, bool is_of_groups) {
   FlatShard state{shard.unit, {}, shard.segments};
   int64_t numel = 0;
   for (FlatSegment& segment : state.segments) {
@@ -56,11 +56,11 @@ FlatShard zero_state(const FlatShard& shard, at::ScalarType dtype, bool is_of_gr
   return state;
 }
 
-OptimizerState zero_states(const std::vector<FlatShard>& shards, const StateKind& kind) {
+OptimizerState zero_averages(const std::vector<FlatShard>& shards, const AverageKind& kind) {
   OptimizerState state{kind.name, {}};
   for (const FlatShard& shard : shards) {
     state.shards.push_back(
-        zero_state(shard, kind.dtype.value_or(shard.buffer.scalar_type()), kind.is_of_groups));
+        zero_average(shard, kind.dtype.value_or(shard.buffer.scalar_type()), kind.is_of_groups));
   }
   return state;
 }
@@ -74,13 +74,14 @@ OptimizerState zero_corrections(const FlashAdamWConfig& config,
     const auto dtype = correction_dtype(config, shard.buffer.scalar_type());
     FlatShard covered = shard;
     if (!dtype) covered.segments.clear();
-    state.shards.push_back(zero_state(covered, dtype.value_or(at::kChar), /*is_of_groups=*/false));
+    state.shards.push_back(
+        zero_average(covered, dtype.value_or(at::kChar), /*is_of_groups=*/false));
   }
   return state;
 }
 
 /// A rank's part of one tensor, its hyper-parameters, and where its state lies.
-struct Part {
+struct FlashPart {
   ParameterRun run;
   std::string name;
   int64_t state_begin = 0;
@@ -88,8 +89,9 @@ struct Part {
   std::optional<double> largest = std::nullopt;  ///< magnitude; absent: not measured
 };
 
-std::vector<Part> parts_of(const FlashAdamWConfig& config, const std::vector<FlatShard>& shards) {
-  std::vector<Part> parts;
+std::vector<FlashPart> parts_of(const FlashAdamWConfig& config,
+                                const std::vector<FlatShard>& shards) {
+  std::vector<FlashPart> parts;
   size_t shard = shards.size();
   int64_t num_elements = 0, num_groups = 0;
   for (const auto& [run, segment] : segment_runs(shards, config.param_group_overrides)) {
@@ -123,8 +125,8 @@ class FlashAdamW final : public Optimizer {
                             tensor::dtype_name(dtype)));
       }
     }
-    for (const StateKind& kind : average_kinds(config)) {
-      state_.push_back(zero_states(parameters_, kind));
+    for (const AverageKind& kind : average_kinds(config)) {
+      state_.push_back(zero_averages(parameters_, kind));
     }
     if (config.master_weight_bits) state_.push_back(zero_corrections(config, parameters_));
     parts_ = parts_of(config, parameters_);
@@ -133,7 +135,7 @@ class FlashAdamW final : public Optimizer {
   void step(const StepRates& rates) override {
     if (config_.check_numerics) check_rates(rates);
     ++num_steps_;
-    for (const Part& part : parts_) {
+    for (const FlashPart& part : parts_) {
       kernels::FlashAdamOptions options;
       options.lr = rates.lr * part.run.lr_mult;
       options.beta1 = config_.betas[0];
@@ -153,7 +155,7 @@ class FlashAdamW final : public Optimizer {
 
   void set_num_steps(int64_t steps) override {
     num_steps_ = steps;
-    for (Part& part : parts_) part.largest.reset();
+    for (FlashPart& part : parts_) part.largest.reset();
   }
 
   std::string describe() const override {
@@ -169,11 +171,11 @@ class FlashAdamW final : public Optimizer {
   }
 
  private:
-  static at::Tensor piece(const std::vector<FlatShard>& shards, const Part& part) {
+  static at::Tensor piece(const std::vector<FlatShard>& shards, const FlashPart& part) {
     return shards[part.run.shard].buffer.narrow(0, part.run.begin, part.run.end - part.run.begin);
   }
 
-  kernels::FlashAdamState state_of(const Part& part) const {
+  kernels::FlashAdamState state_of(const FlashPart& part) const {
     const int64_t numel = part.run.end - part.run.begin;
     const auto elements = [&](size_t kind) {
       return state_[kind].shards[part.run.shard].buffer.narrow(0, part.state_begin, numel);
@@ -198,7 +200,7 @@ class FlashAdamW final : public Optimizer {
   /// changes the largest weight of a part by less than its bits can hold. Weights are measured in
   /// the first step, and in the first one after a checkpoint was read.
   void check_rates(const StepRates& rates) {
-    for (Part& part : parts_) {
+    for (FlashPart& part : parts_) {
       if (part.run.begin == part.run.end) continue;
       if (!part.largest) part.largest = piece(parameters_, part).abs().max().item<double>();
       const double lr = rates.lr * part.run.lr_mult;
@@ -220,7 +222,7 @@ class FlashAdamW final : public Optimizer {
   FlashAdamWConfig config_;
   std::vector<FlatShard> parameters_;
   std::vector<FlatShard> gradients_;
-  std::vector<Part> parts_;
+  std::vector<FlashPart> parts_;
   std::vector<OptimizerState> state_;
   int64_t num_steps_ = 0;
 };
@@ -235,7 +237,7 @@ int64_t flash_adamw_state_bytes(const FlashAdamWConfig& config,
   const auto correction = correction_dtype(config, parameter);
   int64_t bytes = 0;
   for (const FlatSegment& segment : segments) {
-    for (const StateKind& kind : average_kinds(config)) {
+    for (const AverageKind& kind : average_kinds(config)) {
       const int64_t numel =
           kind.is_of_groups ? block_spec(segment, kStateGroup).numel() : segment.spec.numel();
       bytes += numel * size_of(kind.dtype.value_or(parameter));
