@@ -352,9 +352,8 @@ TEST_F(RunRecordTest, ASecondRunOfAFolderLeavesTheFirstOnesRecordsAlone) {
   EXPECT_FALSE(path_exists(path_join(place_, "run.1.json")));
   // The first run goes on, and may have added events of its own.
   int num_starts = 0;
-  for (const std::string& line : test::lines_of(path_join(place_, "events.jsonl"))) {
-    const Json event = Json::parse(line, "events.jsonl");
-    EXPECT_NE(event.at("event"), Json("failure")) << line;
+  for (const Json& event : test::read_records(path_join(place_, "events.jsonl"))) {
+    EXPECT_NE(event.at("event"), Json("failure")) << event.dump();
     if (event.at("event") == Json("start")) ++num_starts;
   }
   EXPECT_EQ(num_starts, 1);
