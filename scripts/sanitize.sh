@@ -25,7 +25,7 @@ targets=("${@/#/test_}")
 case " $* " in *" recipes "* | *" cli "*) targets+=(automodel) ;; esac # their tests start the program
 timeout "$seconds" cmake --build "$build" --target "${targets[@]}" >"$build/build.log" 2>&1 || built=$?
 if ((built == 124)); then
-  echo "sanitize: no time to build with $kind: $(tail -n 1 "$build/build.log" | cut -d' ' -f1) steps done" >&2
+  echo "sanitize: no time to build with $kind: $(grep -oE '^\[[0-9]+/[0-9]+\]' "$build/build.log" | tail -n 1) steps done" >&2
   exit 0
 elif ((built != 0)); then
   grep -E -A5 'error|FAILED' "$build/build.log" | head -n 60 >&2
