@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -82,8 +83,10 @@ Floats zeros(int64_t count) {
   return Floats(static_cast<size_t>(count), 0.0f);
 }
 
+/// Of a lesser one where AUTOMODEL_CPU names it.
 TEST(Loops, AreThoseOfTheWidestInstructionSetOfThisCpu) {
-  EXPECT_STREQ(loops().isa, tables().back()->isa);
+  const char* const named = std::getenv("AUTOMODEL_CPU");
+  EXPECT_STREQ(loops().isa, named != nullptr ? named : tables().back()->isa);
 }
 
 TEST(Loops, AgreeOnRmsForward) {
