@@ -8,7 +8,7 @@ namespace automodel::optim {
 
 /// Elements that share a factor of an average in 8 bits: of bitsandbytes' optimizers.
 inline constexpr int64_t kStateBlock = kernels::kEightBitBlock;
-/// The same of FlashAdamW.
+/// Elements that share a scale of an average in 8 bits: of FlashAdamW.
 inline constexpr int64_t kStateGroup = kernels::kFlashGroup;
 
 /// Blocks of `block` elements that hold so many; the last may be shorter.

@@ -11,6 +11,7 @@
 #include "kernels/dynamic_codes.h"
 #include "kernels/fused.h"
 #include "optim/optimizer.h"
+#include "optim/optimizer_units.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::optim {
@@ -18,7 +19,6 @@ namespace {
 
 using tensor::FlatSegment;
 using tensor::FlatShard;
-using tensor::ShardSpec;
 
 constexpr double kLr = 1e-2;
 
@@ -26,24 +26,11 @@ checkpoint::SafetensorsFile goldens() {
   return checkpoint::SafetensorsFile(test::source_file("tests/optim/data/adam_8bit.safetensors"));
 }
 
-/// A unit of tensors of given shapes, in a buffer of a dtype.
-FlatShard unit_of(const std::vector<std::vector<int64_t>>& shapes, at::ScalarType dtype) {
-  FlatShard unit{"", {}, {}};
-  int64_t numel = 0;
-  for (const auto& shape : shapes) {
-    unit.segments.push_back({cat("w", unit.segments.size()), ShardSpec::whole(shape), numel});
-    numel += unit.segments.back().spec.numel();
-  }
-  unit.buffer = at::zeros({numel}, dtype);
-  return unit;
-}
-
 /// The state of a name, of the only unit.
 const FlatShard& state_of(Optimizer& optimizer, const std::string& name) {
-  for (const OptimizerState& state : optimizer.state()) {
-    if (state.name == name) return state.shards.at(0);
-  }
-  throw InternalError("no state " + name);
+  const FlatShard* const state = find_state(optimizer, name);
+  if (state == nullptr) throw InternalError("no state " + name);
+  return *state;
 }
 
 TEST(Adam8bit, TheMapsAreThoseOfBitsandbytes) {
@@ -132,54 +119,16 @@ TEST(Adam8bit, StepsAreThoseOfBitsandbytes) {
   }
 }
 
-/// A tensor in parts of ranks: each a unit of its own with its optimizer.
-struct Ranks {
-  std::vector<FlatShard> parameters, gradients;
-  std::vector<std::unique_ptr<Optimizer>> optimizers;
-
-  Ranks(const Adam8bitConfig& config, const std::vector<int64_t>& borders) {
-    for (size_t i = 0; i + 1 < borders.size(); ++i) {
-      ShardSpec spec = ShardSpec::whole({borders.back()});
-      spec.flat_begin = borders[i];
-      spec.flat_end = borders[i + 1];
-      // Behind padding, as in a unit.
-      const FlatShard shard{"", at::zeros({16 + spec.numel()}), {{"w", spec, 16}}};
-      parameters.push_back(shard);
-      gradients.push_back({"", at::zeros({16 + spec.numel()}), shard.segments});
-      optimizers.push_back(make_adam_8bit(config, {parameters.back()}, {gradients.back()}));
-    }
-  }
-
-  void step(const at::Tensor& gradient) {
-    for (size_t i = 0; i < optimizers.size(); ++i) {
-      const FlatSegment& segment = gradients[i].segments[0];
-      gradients[i].view(segment).copy_(
-          gradient.narrow(0, segment.spec.flat_begin, segment.spec.numel()));
-      optimizers[i]->step({.lr = kLr, .weight_decay = 0.1});
-    }
-  }
-
-  at::Tensor values() const {
-    std::vector<at::Tensor> parts;
-    for (const FlatShard& shard : parameters) parts.push_back(shard.view(shard.segments[0]));
-    return at::cat(parts);
-  }
-
-  at::Tensor state(const std::string& name) const {
-    std::vector<at::Tensor> parts;
-    for (const auto& optimizer : optimizers) parts.push_back(state_of(*optimizer, name).buffer);
-    return at::cat(parts);
-  }
-};
-
 TEST(Adam8bit, RanksThatShareATensorHaveTheNumbersOfOne) {
   at::manual_seed(5);
-  Adam8bitConfig config;
-  Ranks one(config, {0, 5000}), three(config, {0, 256, 2560, 5000});
+  const auto make = [](auto parameters, auto gradients) {
+    return make_adam_8bit({}, std::move(parameters), std::move(gradients));
+  };
+  SharedTensor one({0, 5000}, at::kFloat, make), three({0, 256, 2560, 5000}, at::kFloat, make);
   for (int i = 0; i < 3; ++i) {
     const at::Tensor gradient = at::randn({5000});
-    one.step(gradient);
-    three.step(gradient);
+    one.step(gradient, {.lr = kLr, .weight_decay = 0.1});
+    three.step(gradient, {.lr = kLr, .weight_decay = 0.1});
   }
   EXPECT_TRUE(at::equal(one.values(), three.values()));
   for (const std::string name :

@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "kernels/fused.h"
 #include "optim/optimizer.h"
+#include "optim/optimizer_units.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 
@@ -18,28 +19,13 @@ namespace {
 
 using tensor::FlatSegment;
 using tensor::FlatShard;
-using tensor::ShardSpec;
 
 constexpr double kLr = 1e-2;
 
-/// A unit of tensors of given shapes, in a buffer of a dtype.
-FlatShard unit_of(const std::vector<std::vector<int64_t>>& shapes, at::ScalarType dtype) {
-  FlatShard unit{"", {}, {}};
-  int64_t numel = 0;
-  for (const auto& shape : shapes) {
-    unit.segments.push_back({cat("w", unit.segments.size()), ShardSpec::whole(shape), numel});
-    numel += unit.segments.back().spec.numel();
-  }
-  unit.buffer = at::zeros({numel}, dtype);
-  return unit;
-}
-
 /// The state of a name; undefined when there is none.
 at::Tensor state_of(Optimizer& optimizer, const std::string& name, size_t unit = 0) {
-  for (const OptimizerState& state : optimizer.state()) {
-    if (state.name == name) return state.shards.at(unit).buffer;
-  }
-  return {};
+  const FlatShard* const state = find_state(optimizer, name, unit);
+  return state == nullptr ? at::Tensor() : state->buffer;
 }
 
 struct Golden {
@@ -181,53 +167,19 @@ TEST(FlashAdamW, StepsAreThoseOfFlashoptim) {
   }
 }
 
-/// A tensor in parts of ranks: each a unit of its own with its optimizer.
-struct Ranks {
-  std::vector<FlatShard> parameters, gradients;
-  std::vector<std::unique_ptr<Optimizer>> optimizers;
-
-  explicit Ranks(const std::vector<int64_t>& borders) {
-    for (size_t i = 0; i + 1 < borders.size(); ++i) {
-      ShardSpec spec = ShardSpec::whole({borders.back()});
-      spec.flat_begin = borders[i];
-      spec.flat_end = borders[i + 1];
-      // Behind padding, as in a unit.
-      const FlatShard shard{"", at::zeros({16 + spec.numel()}, at::kBFloat16), {{"w", spec, 16}}};
-      parameters.push_back(shard);
-      gradients.push_back({"", at::zeros({16 + spec.numel()}), shard.segments});
-      optimizers.push_back(make_flash_adamw({}, {parameters.back()}, {gradients.back()}));
-    }
-  }
-
-  void step(const at::Tensor& gradient) {
-    for (size_t i = 0; i < optimizers.size(); ++i) {
-      const FlatSegment& segment = gradients[i].segments[0];
-      gradients[i].view(segment).copy_(
-          gradient.narrow(0, segment.spec.flat_begin, segment.spec.numel()));
-      optimizers[i]->step({.lr = kLr, .weight_decay = 0.1});
-    }
-  }
-
-  at::Tensor values() const {
-    std::vector<at::Tensor> parts;
-    for (const FlatShard& shard : parameters) parts.push_back(shard.view(shard.segments[0]));
-    return at::cat(parts);
-  }
-
-  at::Tensor state(const std::string& name) const {
-    std::vector<at::Tensor> parts;
-    for (const auto& optimizer : optimizers) parts.push_back(state_of(*optimizer, name));
-    return at::cat(parts);
-  }
-};
+SharedTensor shared_tensor(const std::vector<int64_t>& borders) {
+  return {borders, at::kBFloat16, [](auto parameters, auto gradients) {
+            return make_flash_adamw({}, std::move(parameters), std::move(gradients));
+          }};
+}
 
 TEST(FlashAdamW, RanksThatShareATensorHaveTheNumbersOfOne) {
   at::manual_seed(5);
-  Ranks one({0, 5000}), three({0, 32, 2560, 5000});
+  SharedTensor one = shared_tensor({0, 5000}), three = shared_tensor({0, 32, 2560, 5000});
   for (int i = 0; i < 3; ++i) {
     const at::Tensor gradient = at::randn({5000});
-    one.step(gradient);
-    three.step(gradient);
+    one.step(gradient, {.lr = kLr, .weight_decay = 0.1});
+    three.step(gradient, {.lr = kLr, .weight_decay = 0.1});
   }
   EXPECT_TRUE(at::equal(one.values(), three.values()));
   for (const std::string name :
@@ -241,7 +193,7 @@ TEST(FlashAdamW, RanksThatShareATensorHaveTheNumbersOfOne) {
 
 TEST(FlashAdamW, ABorderWithinAGroupIsRefused) {
   EXPECT_EQ(test::error_of<UserError>([] {
-              Ranks({0, 16, 64});
+              shared_tensor({0, 16, 64});
             }),
             "the optimizer keeps averages in 8 bits by blocks of 32 elements, and a border between "
             "data-parallel ranks (elements 0 to 16 of 64) cuts a block of w: take the strategy "

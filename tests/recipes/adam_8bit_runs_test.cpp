@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "checkpoint/safetensors.h"
-#include "recipes/runs.h"
+#include "recipes/optimizer_runs.h"
 
 namespace automodel::recipes {
 namespace {
@@ -16,36 +16,11 @@ using test::TemporaryDirectory;
 
 constexpr const char* kAll = "--optimizer.min_8bit_size=0";
 
-/// Six steps of several micro-batches on two ranks; matrices are of whole blocks.
-const std::vector<std::string>& options() {
-  static const std::vector<std::string> kOptions = {
-      "--optimizer._target_=bitsandbytes.optim.AdamW8bit",
-      kAll,
-      "--step_scheduler.ckpt_every_steps=3",
-      "--step_scheduler.global_batch_size=16",
-      "--step_scheduler.local_batch_size=2",
-      "--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl",
-      "--model._target_=NeMoAutoModelForCausalLM.from_config",
-      "--model.config=configs/tiny/llama",
-      "--model.pretrained_model_name_or_path=none"};
-  return kOptions;
+/// Matrices are of whole blocks.
+const test::OptimizerRuns& runs() {
+  static const test::OptimizerRuns kRuns("bitsandbytes.optim.AdamW8bit", {kAll});
+  return kRuns;
 }
-
-ProgramResult run_on(const test::Spread& spread, const std::string& folder,
-                     std::vector<std::string> more = {}) {
-  more.insert(more.begin(), options().begin(), options().end());
-  return test::run_program(test::on(spread, test::smoke_run(folder, more)));
-}
-
-std::vector<Json> records_on(const test::Spread& spread, const std::string& folder,
-                             const std::vector<std::string>& more = {}) {
-  const ProgramResult run = run_on(spread, folder, more);
-  EXPECT_EQ(run.status, 0) << run.err;
-  return read_records(path_join(folder, "training.jsonl"));
-}
-
-/// Gradients that are summed in another order, in float32.
-constexpr double kOtherOrder = 2e-6;
 
 const std::vector<std::pair<const char*, test::Spread>>& spreads() {
   static const std::vector<std::pair<const char*, test::Spread>> kSpreads = {
@@ -61,26 +36,27 @@ const std::vector<std::pair<const char*, test::Spread>>& spreads() {
 
 TEST(Adam8bitRuns, LossesDoNotDependOnTheSpread) {
   const TemporaryDirectory folder;
-  const std::vector<Json> one = records_on({1, {}}, folder.file("one"));
+  const std::vector<Json> one = runs().records_on({1, {}}, folder.file("one"));
   ASSERT_EQ(one.size(), 6u);
   for (const auto& [name, spread] : spreads()) {
     SCOPED_TRACE(name);
-    test::expect_equal_records(one, records_on(spread, folder.file(name)), kOtherOrder);
+    test::expect_equal_records(one, runs().records_on(spread, folder.file(name)),
+                               test::kOtherOrder);
   }
   // What 8 bits lose is more than that.
   const std::vector<Json> wide =
-      records_on({1, {}}, folder.file("wide"), {"--optimizer.min_8bit_size=1000000"});
-  EXPECT_GT(test::summed_distance(one, wide, "grad_norm"), 10 * kOtherOrder);
+      runs().records_on({1, {}}, folder.file("wide"), {"--optimizer.min_8bit_size=1000000"});
+  EXPECT_GT(test::summed_distance(one, wide, "grad_norm"), 10 * test::kOtherOrder);
 }
 
 /// A row-parallel weight's columns are cut within blocks, so these have factors of their own.
 TEST(Adam8bitRuns, TensorParallelRanksAreAsFarFromFloat32AsOneRank) {
   const TemporaryDirectory folder;
   const std::vector<std::string> wide = {"--optimizer.min_8bit_size=1000000"};
-  const std::vector<Json> exact = records_on({1, {}}, folder.file("exact"), wide);
-  const std::vector<Json> one = records_on({1, {}}, folder.file("one"));
+  const std::vector<Json> exact = runs().records_on({1, {}}, folder.file("exact"), wide);
+  const std::vector<Json> one = runs().records_on({1, {}}, folder.file("one"));
   const std::vector<Json> split =
-      records_on(test::sharded(4, {"--distributed.tp_size=2"}), folder.file("split"));
+      runs().records_on(test::sharded(4, {"--distributed.tp_size=2"}), folder.file("split"));
   for (const char* key : {"loss", "grad_norm"}) {
     EXPECT_LE(test::summed_distance(exact, split, key), 2 * test::summed_distance(exact, one, key))
         << key;
@@ -93,15 +69,15 @@ TEST(Adam8bitRuns, ContinueBitForBitOnTheSameRanksAndOnOthersToo) {
   std::vector<std::pair<const char*, test::Spread>> all = {{"one", {1, {}}}};
   for (const size_t i : {0, 1, 2}) all.push_back(spreads()[i]);
   for (const auto& [from, saved] : all) {
-    const std::vector<Json> wanted = records_on(saved, folder.file(from));
+    const std::vector<Json> wanted = runs().records_on(saved, folder.file(from));
     ASSERT_EQ(wanted.size(), 6u);
     const std::vector<Json> rest(wanted.begin() + 3, wanted.end());
     for (const auto& [to, loaded] : all) {
       SCOPED_TRACE(cat(from, " to ", to));
       const std::string place = folder.file(cat(from, " to ", to));
-      const std::vector<Json> found = records_on(
+      const std::vector<Json> found = runs().records_on(
           loaded, place, {cat("--checkpoint.restore_from=", folder.file(from), "/epoch_0_step_2")});
-      test::expect_equal_records(rest, found, std::string(from) == to ? 0 : kOtherOrder);
+      test::expect_equal_records(rest, found, std::string(from) == to ? 0 : test::kOtherOrder);
     }
   }
 }
@@ -109,12 +85,12 @@ TEST(Adam8bitRuns, ContinueBitForBitOnTheSameRanksAndOnOthersToo) {
 TEST(Adam8bitRuns, AnotherWayOfCuttingBlocksIsRefused) {
   const TemporaryDirectory folder;
   const test::Spread split = test::sharded(2, {"--distributed.tp_size=2"});
-  ASSERT_EQ(run_on(split, folder.file("split")).status, 0);
+  ASSERT_EQ(runs().run_on(split, folder.file("split")).status, 0);
   const std::string restored =
       cat("--checkpoint.restore_from=", folder.file("split"), "/epoch_0_step_2");
-  const ProgramResult again = run_on(split, folder.file("again"), {restored});
+  const ProgramResult again = runs().run_on(split, folder.file("again"), {restored});
   EXPECT_EQ(again.status, 0) << again.err;
-  const ProgramResult whole = run_on({1, {}}, folder.file("whole"), {restored});
+  const ProgramResult whole = runs().run_on({1, {}}, folder.file("whole"), {restored});
   EXPECT_EQ(whole.status, 3);
   EXPECT_NE(whole.err.find("/optim does not fit this model:\n  of another shape ("),
             std::string::npos)
@@ -125,10 +101,10 @@ TEST(Adam8bitRuns, AnotherWayOfCuttingBlocksIsRefused) {
 /// The up projections of this model's fused matrices begin within a block.
 TEST(Adam8bitRuns, ABorderOfRanksWithinABlockIsRefused) {
   const TemporaryDirectory folder;
-  const ProgramResult run = test::run_program(
-      test::on(test::sharded(4),
-               test::smoke_run(folder.file("run"),
-                               {options()[0], kAll, "--step_scheduler.local_batch_size=1"})));
+  const ProgramResult run = test::run_program(test::on(
+      test::sharded(4),
+      test::smoke_run(folder.file("run"),
+                      {runs().options()[0], kAll, "--step_scheduler.local_batch_size=1"})));
   EXPECT_EQ(run.status, 2);
   // The first rank that finds one says so.
   EXPECT_NE(run.err.find("the optimizer keeps averages in 8 bits by blocks of 256 elements, and a "
@@ -182,11 +158,11 @@ TEST(Adam8bitRuns, APlanCountsTheStateThatIsSaved) {
       SCOPED_TRACE(cat(name, ", from ", least));
       const std::string size = cat("--optimizer.min_8bit_size=", least);
       const std::string place = folder.file(cat(name, least));
-      records_on(spread, place, {size});
+      runs().records_on(spread, place, {size});
       std::vector<std::string> arguments = {test::automodel_binary(), "plan",
                                             test::source_file("recipes/smoke/tiny_llama_sft.yaml"),
                                             "--json", cat("--world-size=", spread.num_ranks)};
-      arguments.insert(arguments.end(), options().begin(), options().end());
+      arguments.insert(arguments.end(), runs().options().begin(), runs().options().end());
       arguments.push_back(size);
       arguments.insert(arguments.end(), spread.options.begin(), spread.options.end());
       const ProgramResult plan = test::run_program(arguments);
@@ -208,9 +184,9 @@ TEST(Adam8bitRuns, APlanCountsTheStateThatIsSaved) {
 
 TEST(Adam8bitRuns, PagedAveragesAreToldOf) {
   const TemporaryDirectory folder;
-  const ProgramResult plain = run_on({1, {}}, folder.file("plain"));
-  const ProgramResult paged = run_on({1, {}}, folder.file("paged"),
-                                     {"--optimizer._target_=bitsandbytes.optim.PagedAdamW8bit"});
+  const ProgramResult plain = runs().run_on({1, {}}, folder.file("plain"));
+  const ProgramResult paged = runs().run_on(
+      {1, {}}, folder.file("paged"), {"--optimizer._target_=bitsandbytes.optim.PagedAdamW8bit"});
   ASSERT_EQ(paged.status, 0) << paged.err;
   EXPECT_NE(paged.err.find("a CPU pages no optimizer state: it lies in memory as without paging, "
                            "with the same numbers; a run on a CUDA device is refused"),

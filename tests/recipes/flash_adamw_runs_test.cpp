@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "checkpoint/safetensors.h"
-#include "recipes/runs.h"
+#include "recipes/optimizer_runs.h"
 
 namespace automodel::recipes {
 namespace {
@@ -15,37 +15,12 @@ using test::TemporaryDirectory;
 
 constexpr const char* kNarrow = "--model.torch_dtype=bfloat16";
 
-/// Six steps of several micro-batches on two ranks; a rank's columns of a layer that tensor
-/// parallelism cuts are whole groups.
-const std::vector<std::string>& options() {
-  static const std::vector<std::string> kOptions = {
-      "--optimizer._target_=flashoptim.FlashAdamW",
-      "--step_scheduler.ckpt_every_steps=3",
-      "--step_scheduler.global_batch_size=16",
-      "--step_scheduler.local_batch_size=2",
-      "--dataset.path_or_dataset_id=recipes/data/gsm8k_train.jsonl",
-      "--model._target_=NeMoAutoModelForCausalLM.from_config",
-      "--model.config=configs/tiny/llama",
-      "--model.intermediate_size=128",
-      "--model.pretrained_model_name_or_path=none"};
-  return kOptions;
+/// A rank's columns of a layer that tensor parallelism cuts are whole groups.
+const test::OptimizerRuns& runs() {
+  static const test::OptimizerRuns kRuns("flashoptim.FlashAdamW",
+                                         {"--model.intermediate_size=128"});
+  return kRuns;
 }
-
-ProgramResult run_on(const test::Spread& spread, const std::string& folder,
-                     std::vector<std::string> more = {}) {
-  more.insert(more.begin(), options().begin(), options().end());
-  return test::run_program(test::on(spread, test::smoke_run(folder, more)));
-}
-
-std::vector<Json> records_on(const test::Spread& spread, const std::string& folder,
-                             const std::vector<std::string>& more = {}) {
-  const ProgramResult run = run_on(spread, folder, more);
-  EXPECT_EQ(run.status, 0) << run.err;
-  return read_records(path_join(folder, "training.jsonl"));
-}
-
-/// Gradients that are summed in another order, in float32.
-constexpr double kOtherOrder = 2e-6;
 
 const std::vector<std::pair<const char*, test::Spread>>& spreads() {
   static const std::vector<std::pair<const char*, test::Spread>> kSpreads = {
@@ -60,16 +35,17 @@ const std::vector<std::pair<const char*, test::Spread>>& spreads() {
 
 TEST(FlashAdamWRuns, LossesDoNotDependOnTheSpread) {
   const TemporaryDirectory folder;
-  const std::vector<Json> one = records_on({1, {}}, folder.file("one"));
+  const std::vector<Json> one = runs().records_on({1, {}}, folder.file("one"));
   ASSERT_EQ(one.size(), 6u);
   for (const auto& [name, spread] : spreads()) {
     SCOPED_TRACE(name);
-    test::expect_equal_records(one, records_on(spread, folder.file(name)), kOtherOrder);
+    test::expect_equal_records(one, runs().records_on(spread, folder.file(name)),
+                               test::kOtherOrder);
   }
   // What 8 bits lose is more than that.
   const std::vector<Json> wide =
-      records_on({1, {}}, folder.file("wide"), {"--optimizer.quantize=false"});
-  EXPECT_GT(test::summed_distance(one, wide, "grad_norm"), 10 * kOtherOrder);
+      runs().records_on({1, {}}, folder.file("wide"), {"--optimizer.quantize=false"});
+  EXPECT_GT(test::summed_distance(one, wide, "grad_norm"), 10 * test::kOtherOrder);
 }
 
 TEST(FlashAdamWRuns, ContinueBitForBitOnTheSameRanksAndOnOthersToo) {
@@ -77,15 +53,15 @@ TEST(FlashAdamWRuns, ContinueBitForBitOnTheSameRanksAndOnOthersToo) {
   std::vector<std::pair<const char*, test::Spread>> all = {{"one", {1, {}}}};
   for (const size_t i : {1, 2}) all.push_back(spreads()[i]);
   for (const auto& [from, saved] : all) {
-    const std::vector<Json> wanted = records_on(saved, folder.file(from));
+    const std::vector<Json> wanted = runs().records_on(saved, folder.file(from));
     ASSERT_EQ(wanted.size(), 6u);
     const std::vector<Json> rest(wanted.begin() + 3, wanted.end());
     for (const auto& [to, loaded] : all) {
       SCOPED_TRACE(cat(from, " to ", to));
       const std::string place = folder.file(cat(from, " to ", to));
-      const std::vector<Json> found = records_on(
+      const std::vector<Json> found = runs().records_on(
           loaded, place, {cat("--checkpoint.restore_from=", folder.file(from), "/epoch_0_step_2")});
-      test::expect_equal_records(rest, found, std::string(from) == to ? 0 : kOtherOrder);
+      test::expect_equal_records(rest, found, std::string(from) == to ? 0 : test::kOtherOrder);
     }
   }
 }
@@ -96,27 +72,28 @@ TEST(FlashAdamWRuns, ContinueBitForBitInBfloat16) {
   const test::Spread two = {2, {"--distributed.strategy=fsdp2"}};
   for (const std::string bits : {"24", "32"}) {
     const std::vector<std::string> more = {kNarrow, "--optimizer.master_weight_bits=" + bits};
-    const std::vector<Json> wanted = records_on(two, folder.file(bits), more);
+    const std::vector<Json> wanted = runs().records_on(two, folder.file(bits), more);
     ASSERT_EQ(wanted.size(), 6u);
     std::vector<std::string> restored = more;
     restored.push_back(cat("--checkpoint.restore_from=", folder.file(bits), "/epoch_0_step_2"));
     test::expect_equal_records({wanted.begin() + 3, wanted.end()},
-                               records_on(two, folder.file("from " + bits), restored), 0);
+                               runs().records_on(two, folder.file("from " + bits), restored), 0);
   }
 }
 
 TEST(FlashAdamWRuns, StateOfAnotherKindIsRefused) {
   const TemporaryDirectory folder;
   const std::string target = "--optimizer._target_=";
-  ASSERT_EQ(run_on({1, {}}, folder.file("flash"), {kNarrow}).status, 0);
-  ASSERT_EQ(run_on({1, {}}, folder.file("torch"), {kNarrow, target + "torch.optim.AdamW"}).status,
-            0);
+  ASSERT_EQ(runs().run_on({1, {}}, folder.file("flash"), {kNarrow}).status, 0);
+  ASSERT_EQ(
+      runs().run_on({1, {}}, folder.file("torch"), {kNarrow, target + "torch.optim.AdamW"}).status,
+      0);
   const auto restored = [&](const char* from) {
     return cat("--checkpoint.restore_from=", folder.file(from), "/epoch_0_step_2");
   };
   const auto refusal = [&](const std::string& place, std::vector<std::string> more) {
     more.emplace_back(kNarrow);
-    const ProgramResult run = run_on({1, {}}, folder.file(place), more);
+    const ProgramResult run = runs().run_on({1, {}}, folder.file(place), more);
     EXPECT_EQ(run.status, 3) << run.err;
     return run.err;
   };
@@ -152,11 +129,11 @@ TEST(FlashAdamWRuns, APlanCountsTheStateThatIsSaved) {
       const test::Spread spread = {num_ranks, {"--distributed.strategy=fsdp2"}};
       const std::vector<std::string> more = {kNarrow, "--optimizer.master_weight_bits=" + bits};
       const std::string place = folder.file(cat(bits, num_ranks));
-      records_on(spread, place, more);
+      runs().records_on(spread, place, more);
       std::vector<std::string> arguments = {test::automodel_binary(), "plan",
                                             test::source_file("recipes/smoke/tiny_llama_sft.yaml"),
                                             "--json", cat("--world-size=", num_ranks)};
-      for (const auto& part : {options(), more, spread.options}) {
+      for (const auto& part : {runs().options(), more, spread.options}) {
         arguments.insert(arguments.end(), part.begin(), part.end());
       }
       const ProgramResult plan = test::run_program(arguments);
@@ -178,8 +155,8 @@ TEST(FlashAdamWRuns, StopWhereARateIsTooSmallForAWeight) {
   const TemporaryDirectory folder;
   for (const int num_ranks : {1, 2}) {
     const ProgramResult run =
-        run_on({num_ranks, {"--distributed.strategy=fsdp2"}}, folder.file(cat(num_ranks)),
-               {kNarrow, "--optimizer.check_numerics=true", "--optimizer.lr=1e-7"});
+        runs().run_on({num_ranks, {"--distributed.strategy=fsdp2"}}, folder.file(cat(num_ranks)),
+                      {kNarrow, "--optimizer.check_numerics=true", "--optimizer.lr=1e-7"});
     EXPECT_EQ(run.status, 2) << run.err;
     EXPECT_NE(run.err.find("optimizer.check_numerics: the learning rate "), std::string::npos)
         << run.err;
