@@ -46,16 +46,18 @@ RunLog::RunLog(const RunLogOptions& options, Reporter& reporter, loggers::RunEve
   if (!is_writing_) return;
   create_directories(folder_);
   remove_leftovers(folder_);
+  file("training.jsonl");
   for (const std::string& name : logs_in(folder_)) {
     const std::string path = path_join(folder_, name);
     if (options.is_resumed) {
       drop_records_from(path, options.first_step);
-      file(name).lines.open();  // what cannot be read ends the run now, before records are lost
+      file(name);
     } else {
       set_aside(path);
     }
   }
-  file("training.jsonl").lines.open();
+  // What cannot be read or made ends the run now, before records are lost.
+  for (auto& [name, log] : files_) log.lines.open();
 }
 
 RunLog::File& RunLog::file(const std::string& name) {
