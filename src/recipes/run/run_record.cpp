@@ -132,9 +132,9 @@ Json begin_run_record(const RunOptions& options, const config::Document& documen
   return record;
 }
 
-void add_session(const RecordedParts& parts, Json& record) {
-  record["num_ranks"] = parts.world_size;
-  record["device"] = parts.device;
+void add_session(const RecordedParts& parts, const RunContext& context, Json& record) {
+  record["num_ranks"] = context.group.size();
+  record["device"] = context.device.is_cpu() ? "cpu" : context.device.str();
   record["mesh"] = mesh_sizes(parts.mesh);
   record["distributed"] = distributed::describe(parts.recipe.distributed);
   record["model"] = model_facts(parts.model);
@@ -142,7 +142,7 @@ void add_session(const RecordedParts& parts, Json& record) {
   record["max_steps"] = parts.scheduler.max_steps();
   if (const auto length = parts.scheduler.epoch_length()) record["steps_per_epoch"] = *length;
   record["data"] = data_facts(parts);
-  if (parts.cuda != nullptr) record["machine"]["devices"] = devices_of(*parts.cuda);
+  if (context.cuda != nullptr) record["machine"]["devices"] = devices_of(*context.cuda);
 }
 
 Json facts_of_start(const Json& record) {

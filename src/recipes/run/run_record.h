@@ -11,11 +11,13 @@
 #include "datasets/dataset.h"
 #include "distributed/groups/device_mesh.h"
 #include "recipes/read/recipe.h"
+#include "recipes/run/expert_balance.h"
+#include "recipes/run/run_context.h"
 #include "recipes/run/run_recipe.h"
 #include "recipes/run/session_model.h"
 #include "recipes/run/validation.h"
-#include "tensor/cuda_runtime.h"
 #include "training/step_scheduler.h"
+#include "training/train_step.h"
 
 namespace automodel::recipes {
 
@@ -24,7 +26,7 @@ namespace automodel::recipes {
 Json begin_run_record(const RunOptions& options, const config::Document& document,
                       const config::Diagnostics& diagnostics);
 
-/// What a session consists of.
+/// The parts of a session that its records tell of. They outlive the records.
 struct RecordedParts {
   const Recipe& recipe;
   const SessionModel& model;
@@ -32,13 +34,12 @@ struct RecordedParts {
   const Validation& validation;
   const training::StepScheduler& scheduler;
   const distributed::DeviceMesh& mesh;
-  int world_size = 1;
-  std::string device;
-  const tensor::CudaRuntime* cuda = nullptr;  ///< where the rank has a CUDA device
+  const training::TrainStep& train_step;
+  ExpertBalance& balance;
 };
 
 /// Adds what is known once a session is made: ranks, mesh, model, optimizer, steps and data.
-void add_session(const RecordedParts& parts, Json& record);
+void add_session(const RecordedParts& parts, const RunContext& context, Json& record);
 
 /// What an event `start` tells of a run with this record: its id, version and command.
 Json facts_of_start(const Json& record);

@@ -52,13 +52,12 @@ std::string spike_text(const training::StepResult& result, const ClipSection& cl
              clip.spike_multiple, " times the usual ", format_fixed(result.usual_norm, 4));
 }
 
-SessionRecords::SessionRecords(const RecordedSession& session, comm::SlowWork& slow_work)
-    : context_(session.context),
-      parts_(session.parts),
-      recipe_(parts_.recipe),
-      scheduler_(parts_.scheduler),
-      train_step_(session.train_step),
-      balance_(session.balance),
+SessionRecords::SessionRecords(const RunContext& context, const RecordedParts& parts,
+                               comm::SlowWork& slow_work)
+    : context_(context),
+      parts_(parts),
+      recipe_(parts.recipe),
+      scheduler_(parts.scheduler),
       slow_work_(slow_work),
       record_(context_.record),
       meter_(build_step_meter(recipe_, context_)),
@@ -67,7 +66,7 @@ SessionRecords::SessionRecords(const RecordedSession& session, comm::SlowWork& s
 
 void SessionRecords::start() {
   if (!recipe_.benchmark) {
-    add_session(parts_, record_);
+    add_session(parts_, context_, record_);
     slow_work_.run("describing the run", [&] {
       if (context_.group.rank() != 0) return;
       // Building the session took longer than most plans; one that is not done yet is added later.
@@ -143,8 +142,8 @@ void SessionRecords::open_log(int64_t first_step, bool is_resumed) {
 loggers::StepNumbers SessionRecords::train(const EndedStep& step) {
   const training::StepResult& result = step.result;
   Json record = meter_.record(result, scheduler_.step(), scheduler_.epoch(), step.flops);
-  balance_.describe(recipe_.moe_metrics, scheduler_.step(), record);
-  train_step_.describe(record);
+  parts_.balance.describe(recipe_.moe_metrics, scheduler_.step(), record);
+  parts_.train_step.describe(record);
   add_times(step, record);
   log_->train(record);
   context_.trackers->train(record);
@@ -196,13 +195,13 @@ void SessionRecords::note_data() {
 
 void SessionRecords::note_expert_load() {
   constexpr int64_t kMostOften = 100;
-  if (!balance_.has_experts()) return;
+  if (!parts_.balance.has_experts()) return;
   const int64_t step = scheduler_.step();
-  if (balance_.has_all_layers()) advice_.after_routing(step, balance_.loads(), 1);
+  if (parts_.balance.has_all_layers()) advice_.after_routing(step, parts_.balance.loads(), 1);
   const int64_t every = (scheduler_.max_steps() - 1) / kMostOften + 1;
   if ((step + 1) % every != 0) return;
-  const ExpertBalance::GatheredLoad load = balance_.gather();
-  if (!balance_.has_all_layers()) advice_.after_routing(step, load.layers, load.num_steps);
+  const ExpertBalance::GatheredLoad load = parts_.balance.gather();
+  if (!parts_.balance.has_all_layers()) advice_.after_routing(step, load.layers, load.num_steps);
   if (context_.group.rank() == 0) event("expert_load", expert_load(load.layers));
 }
 
@@ -233,9 +232,9 @@ void SessionRecords::end_start(const training::StepResult& result) {
 
 void SessionRecords::validation(const std::string& set,
                                 const training::TrainStep::Evaluation& result) {
-  Json record =
-      meter_.validation_record(result, train_step_.lr(), scheduler_.step(), scheduler_.epoch());
-  train_step_.describe_validation(result, record);
+  Json record = meter_.validation_record(result, parts_.train_step.lr(), scheduler_.step(),
+                                         scheduler_.epoch());
+  parts_.train_step.describe_validation(result, record);
   log_->validation(set, record);
   context_.trackers->validation(set, record);
 }
@@ -250,18 +249,19 @@ void SessionRecords::validated(const std::vector<std::pair<std::string, double>>
   note_data();
 }
 
-void SessionRecords::saved(const FinishedSave& save) {
+void SessionRecords::saved(const std::optional<FinishedSave>& save) {
+  if (!save) return;
   Json fields = Json::object();
-  fields["step"] = save.step;
-  fields["epoch"] = save.epoch;
-  fields["path"] = save.folder;
-  if (save.is_in_background) fields["waited_seconds"] = save.waited_seconds;
-  timed_event("save", save.begin_seconds, std::move(fields));
+  fields["step"] = save->step;
+  fields["epoch"] = save->epoch;
+  fields["path"] = save->folder;
+  if (save->is_in_background) fields["waited_seconds"] = save->waited_seconds;
+  timed_event("save", save->begin_seconds, std::move(fields));
   note_memory();
   note_data();
   const auto epoch_length =
       recipe_.step_scheduler.save_checkpoint_every_epoch ? scheduler_.epoch_length() : std::nullopt;
-  advice_.after_save(save.folder, save.step,
+  advice_.after_save(save->folder, save->step,
                      {.max_steps = scheduler_.max_steps(),
                       .interval = scheduler_.checkpoint_interval(),
                       .epoch_length = epoch_length,

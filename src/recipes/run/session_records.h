@@ -24,14 +24,6 @@
 
 namespace automodel::recipes {
 
-/// The session of which SessionRecords are made. Everything here outlives them.
-struct RecordedSession {
-  const RunContext& context;
-  RecordedParts parts;
-  const training::TrainStep& train_step;
-  ExpertBalance& balance;
-};
-
 /// A step that has ended, before the scheduler goes on to the next.
 struct EndedStep {
   const training::StepResult& result;
@@ -63,7 +55,8 @@ std::string spike_text(const training::StepResult& result, const ClipSection& cl
 /// the scheduler. Rank 0 writes. A benchmark has no records but `start`, `load` and `end`.
 class SessionRecords final {
  public:
-  SessionRecords(const RecordedSession& session, comm::SlowWork& slow_work);
+  /// `context` and `slow_work` outlive this object.
+  SessionRecords(const RunContext& context, const RecordedParts& parts, comm::SlowWork& slow_work);
 
   /// Writes run.json, and keeps the one of the run that this one continues; then the event `start`.
   /// All ranks call it.
@@ -90,7 +83,8 @@ class SessionRecords final {
   void validation(const std::string& set, const training::TrainStep::Evaluation& result);
   /// Records the losses of all validation sets, of which the first was begun at `begin`.
   void validated(const std::vector<std::pair<std::string, double>>& losses, double begin);
-  void saved(const FinishedSave& save);
+  /// Records a save that has ended, if one has.
+  void saved(const std::optional<FinishedSave>& save);
   /// Records a step whose update was left out.
   void skipped(const training::StepResult& result, DataRange data);
   /// Records that the run went back after the step with `result`; it goes on with the scheduler's
@@ -130,8 +124,6 @@ class SessionRecords final {
   RecordedParts parts_;
   const Recipe& recipe_;
   const training::StepScheduler& scheduler_;
-  const training::TrainStep& train_step_;
-  ExpertBalance& balance_;
   comm::SlowWork& slow_work_;
   Json record_;                  // what run.json holds
   std::optional<Json> earlier_;  // run.json of the run that this one continues

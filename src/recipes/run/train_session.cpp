@@ -68,20 +68,16 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       checkpoint_(recipe, context.group, slow_work(), build_background(recipe, context),
                   *context.reporter, context.resolved_recipe),
       operations_(recipe, model_, mesh_.size("dp")),
-      records_({context_, recorded_parts(), train_step_, balance_}, slow_work()) {
+      records_(
+          context_,
+          {recipe, model_, *data_.training, validation_, scheduler_, mesh_, train_step_, balance_},
+          slow_work()) {
   context_.times->end("session");
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
   for (const std::string& line : lines) context.reporter->info(line);
   if (teacher_) context.reporter->info(teacher_->describe());
   context_.times->end("logs");
-}
-
-RecordedParts TrainSession::recorded_parts() const {
-  const std::string device = context_.device.is_cpu() ? "cpu" : context_.device.str();
-  return {recipe_,      model_, *data_.training,       validation_,
-          scheduler_,   mesh_,  context_.group.size(), device,
-          context_.cuda};
 }
 
 void TrainSession::start() {
@@ -107,7 +103,7 @@ void TrainSession::start() {
 
 bool TrainSession::roll_back(const training::StepResult& result, const Group& group) {
   if (recipe_.clip.on_spike != OnSpike::kRollback) return false;
-  record_save(checkpoint_.finish());
+  records_.saved(checkpoint_.finish());
   if (checkpoint_.newest().empty()) return false;
   const int64_t step = scheduler_.step();
   if (num_rollbacks_ >= recipe_.clip.max_rollbacks) {
@@ -173,7 +169,7 @@ ExitCode TrainSession::run() {
     return run_to_end();
   } catch (const training::NonFiniteError&) {
     // Every rank ends so, and the save that is under way is of a step before.
-    record_save(checkpoint_.finish());
+    records_.saved(checkpoint_.finish());
     throw;
   }
 }
@@ -205,7 +201,7 @@ ExitCode TrainSession::run_to_end() {
     context_.reporter->info(finished_text(recipe_, scheduler_));
   }
   context_.reporter->progress("");
-  record_save(checkpoint_.finish());
+  records_.saved(checkpoint_.finish());
   if (benchmark_) benchmark_->finish();
   records_.close(stopped_by_);
   if (teacher_) teacher_->dismiss();
@@ -220,7 +216,7 @@ ExitCode TrainSession::run_to_end() {
 
 bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   const training::StepResult result = train(group);
-  record_save(checkpoint_.take_finished());
+  records_.saved(checkpoint_.take_finished());
   const bool is_last = scheduler_.is_last_step(ends_epoch);
   if (result.is_skipped) {
     // After the last step there are no data to go on with.
@@ -282,14 +278,10 @@ std::vector<std::pair<std::string, double>> TrainSession::validate() {
 
 void TrainSession::save(const SaveRequest& request) {
   const double begin = monotonic_seconds();
-  record_save(checkpoint_.finish());
+  records_.saved(checkpoint_.finish());
   data_left_out_from_ = request.position;
-  record_save(checkpoint_.save(state(), request));
+  records_.saved(checkpoint_.save(state(), request));
   trace("save", "checkpoint", begin);
-}
-
-void TrainSession::record_save(const std::optional<FinishedSave>& save) {
-  if (save) records_.saved(*save);
 }
 
 void TrainSession::trace(const std::string& name, std::string_view category, double begin) {

@@ -49,7 +49,6 @@ class TrainSession final {
 
   /// Continues from a checkpoint or loads the first weights, then opens the logs.
   void start();
-  RecordedParts recorded_parts() const;
   /// After a spike, if the recipe asks for it: goes back to the newest checkpoint, from which the
   /// run goes on with the data after the spike. False where there is none. Every rank calls it.
   bool roll_back(const training::StepResult& result, const Group& group);
@@ -61,7 +60,6 @@ class TrainSession final {
   std::vector<std::pair<std::string, double>> validate();
   ExitCode run_to_end();
   void save(const SaveRequest& request);
-  void record_save(const std::optional<FinishedSave>& save);
   /// Called after a step: returns the signal that any rank has received, 0 for none. In the same
   /// message the ranks tell each other how long they worked without waiting for others.
   int agreed_signal();
