@@ -6,7 +6,7 @@
 
 #include "comm/store.h"
 #include "comm/store_server.h"
-#include "comm/world.h"
+#include "comm/world_options.h"
 
 namespace automodel::comm {
 

@@ -12,7 +12,7 @@
 #include "kernels/fused.h"
 #include "kernels/made_again.h"
 #include "kernels/pointwise.h"
-#include "kernels/reference.h"
+#include "kernels/layer_reference.h"
 
 namespace automodel::kernels {
 

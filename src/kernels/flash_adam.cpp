@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
-#include "kernels/reference.h"
 
 namespace automodel::kernels {
 

@@ -47,4 +47,8 @@ struct FlashAdamState {
 void flash_adam_step(at::Tensor parameter, const at::Tensor& gradient, const FlashAdamState& state,
                      const FlashAdamOptions& options);
 
+/// The plain path of flash_adam_step: ATen's own operations, on any device; also float16 parameters.
+void flash_adam_step_reference(at::Tensor parameter, const at::Tensor& gradient,
+                               const FlashAdamState& state, const FlashAdamOptions& options);
+
 }  // namespace automodel::kernels

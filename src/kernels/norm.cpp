@@ -7,7 +7,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
 #include "kernels/made_again.h"
-#include "kernels/reference.h"
+#include "kernels/layer_reference.h"
 #include "tensor/dtype.h"
 
 namespace automodel::kernels {

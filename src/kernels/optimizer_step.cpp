@@ -14,7 +14,7 @@
 #include "kernels/dynamic_codes.h"
 #include "kernels/eight_bit_block.h"
 #include "kernels/fused.h"
-#include "kernels/reference.h"
+#include "kernels/step_reference.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::kernels {

@@ -10,7 +10,6 @@
 #include "kernels/cpu/kind.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
-#include "kernels/linear.h"
 
 namespace automodel::kernels {
 

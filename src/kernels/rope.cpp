@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/fused.h"
-#include "kernels/reference.h"
+#include "kernels/layer_reference.h"
 
 namespace automodel::kernels {
 
@@ -193,6 +193,15 @@ bool are_float32(const RopeTable& rope) {
          (rope.cos.scalar_type() == at::kFloat && rope.sin.scalar_type() == at::kFloat);
 }
 
+/// A table's rows [B or 1, length, 1, R / 2] of the positions.
+at::Tensor rows_at(const at::Tensor& table, const at::Tensor& position_ids, int64_t length) {
+  const at::Tensor picked = position_ids.defined()
+                                ? table.index_select(0, position_ids.reshape({-1}))
+                                      .view({position_ids.size(0), length, table.size(1)})
+                                : table.narrow(0, 0, length).unsqueeze(0);
+  return picked.unsqueeze(2);
+}
+
 }  // namespace
 
 Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options) {
@@ -208,6 +217,35 @@ Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options) {
   tensor_list out =
       SplitNormRotate::apply(qkv, optional(options.q_norm), optional(options.k_norm), &options);
   return {out[0], out[1], out[2]};
+}
+
+at::Tensor rotate_last_pairs(const at::Tensor& x, const RopeTable& rope,
+                             const at::Tensor& position_ids, RopeDirection direction) {
+  const int64_t rotated = 2 * rope.cos.size(1);
+  const int64_t plain = x.size(-1) - rotated;
+  const at::ScalarType wide = at::promote_types(x.scalar_type(), rope.cos.scalar_type());
+  const at::Tensor cos = rows_at(rope.cos, position_ids, x.size(1)).to(wide);
+  at::Tensor sin = rows_at(rope.sin, position_ids, x.size(1)).to(wide);
+  if (direction == RopeDirection::kBack) sin = sin.neg();
+  const at::Tensor pairs = x.narrow(-1, plain, rotated).unflatten(-1, {-1, 2}).to(wide);
+  const at::Tensor first = pairs.select(-1, 0), second = pairs.select(-1, 1);
+  const at::Tensor turned =
+      at::stack({first * cos - second * sin, second * cos + first * sin}, -1).flatten(-2);
+  return at::cat({x.narrow(-1, 0, plain), turned.to(x.scalar_type())}, -1);
+}
+
+at::Tensor rotate(const at::Tensor& x, const RopeTable& rope, const at::Tensor& position_ids) {
+  const int64_t half = rope.cos.size(1);
+  const at::ScalarType wide = at::promote_types(x.scalar_type(), rope.cos.scalar_type());
+  const at::Tensor cos = rows_at(rope.cos, position_ids, x.size(1)).to(wide);
+  const at::Tensor sin = rows_at(rope.sin, position_ids, x.size(1)).to(wide);
+  const at::Tensor first = x.narrow(-1, 0, half).to(wide);
+  const at::Tensor second = x.narrow(-1, half, half).to(wide);
+  std::vector<at::Tensor> parts = {(first * cos - second * sin).to(x.scalar_type()),
+                                   (second * cos + first * sin).to(x.scalar_type())};
+  const int64_t rest = x.size(-1) - 2 * half;
+  if (rest > 0) parts.push_back(x.narrow(-1, 2 * half, rest));
+  return at::cat(parts, -1);
 }
 
 }  // namespace automodel::kernels

@@ -16,7 +16,7 @@
 #include "distributed/tensor/split_module.h"
 #include "distributed/tensor/tp_layer_plan.h"
 #include "kernels/optimizer_step.h"
-#include "kernels/reference.h"
+#include "kernels/step_reference.h"
 #include "nn/layer_list.h"
 #include "support/allocation_counter.h"
 #include "tensor/shard_spec.h"

@@ -1,7 +1,7 @@
 #include "kernels/differentiation.h"
 #include "kernels/dynamic_codes.h"
 #include "kernels/optimizer_step.h"
-#include "kernels/reference.h"
+#include "kernels/step_reference.h"
 
 namespace automodel::kernels {
 namespace {

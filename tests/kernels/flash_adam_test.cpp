@@ -6,7 +6,6 @@
 #include "kernels/cpu/kind.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/differentiation.h"
-#include "kernels/reference.h"
 
 namespace automodel::kernels {
 namespace {

@@ -1,7 +1,7 @@
 #include "kernels/norm.h"
 
 #include "kernels/differentiation.h"
-#include "kernels/reference.h"
+#include "kernels/layer_reference.h"
 
 namespace automodel::kernels {
 namespace {

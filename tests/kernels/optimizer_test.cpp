@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels/differentiation.h"
-#include "kernels/reference.h"
+#include "kernels/step_reference.h"
 
 namespace automodel::kernels {
 namespace {

@@ -13,7 +13,6 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/differentiation.h"
 #include "kernels/linear.h"
-#include "kernels/reference.h"
 #include "support/allocation_counter.h"
 
 namespace automodel::kernels {
