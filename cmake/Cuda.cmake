@@ -1,7 +1,9 @@
-# libautomodel_cuda.so: every src/<room>/cuda/*.{cpp,cu}, linked to LibTorch's CUDA libraries. The
+# libautomodel_cuda.so: every src/<room>/**/cuda/*.{cpp,cu}, linked to LibTorch's CUDA libraries. The
 # binary opens it when a CUDA device is asked for and never links it (src/README.md, CUDA).
-file(GLOB _cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*/cuda/*.cpp")
-file(GLOB _cuda_kernels CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*/cuda/*.cu")
+file(GLOB _cuda_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*/cuda/*.cpp"
+     "${CMAKE_SOURCE_DIR}/src/*/*/cuda/*.cpp")
+file(GLOB _cuda_kernels CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*/cuda/*.cu"
+     "${CMAKE_SOURCE_DIR}/src/*/*/cuda/*.cu")
 if(NOT EXISTS "${AUTOMODEL_LIBTORCH}/torch/lib/libtorch_cuda.so")
   message(FATAL_ERROR
           "${AUTOMODEL_LIBTORCH} is without the CUDA libraries; run scripts/setup.sh --cuda first")
@@ -57,7 +59,7 @@ if(_cuda_sources)
   target_link_libraries(automodel_cuda PRIVATE libtorch::torch_cuda)
   # The rooms whose interfaces it implements; what the binary exports wins when both are loaded.
   foreach(source IN LISTS _cuda_sources)
-    string(REGEX REPLACE ".*/src/([a-z_]+)/cuda/.*" "\\1" room "${source}")
+    string(REGEX REPLACE ".*/src/([a-z_]+)/.*cuda/.*" "\\1" room "${source}")
     target_link_libraries(automodel_cuda PRIVATE am_${room})
   endforeach()
   # The binary finds it by name: beside itself here, among its libraries once installed.

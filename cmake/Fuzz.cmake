@@ -1,6 +1,6 @@
 # One libFuzzer executable fuzz_<name> per fuzz/<name>_fuzz.cpp, which names the rooms it reads with
 # on its first line: // rooms: core config
-# and, below it, single files of rooms that it can do without: // files: comm/beat.cpp
+# and, below it, single files of rooms that it can do without: // files: comm/watch/beat.cpp
 # Build them with `cmake --build --preset fuzz`, run them with scripts/fuzz.sh.
 add_custom_target(fuzzers)
 file(GLOB _fuzz_sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/fuzz/*_fuzz.cpp")

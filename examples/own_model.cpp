@@ -5,11 +5,11 @@
 
 #include <cstdio>
 
-#include "comm/sums.h"
-#include "comm/world.h"
+#include "comm/groups/sums.h"
+#include "comm/world/world.h"
 #include "distributed/engine/sharded_engine.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/rope.h"
+#include "kernels/layers/rope.h"
+#include "kernels/loss/cross_entropy.h"
 #include "nn/attention_core.h"
 #include "nn/mlp.h"
 #include "nn/rope_tables.h"

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "checkpoint/sharded.h"
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "distributed/engine/sharded_engine.h"
 #include "optim/optimizer.h"
 
@@ -44,7 +44,7 @@ int main(int, char** arguments) {
   distributed::fully_shard(net, groups);
   distributed::ShardedEngine engine(net);
   const auto adam = optim::make_adam({}, engine.trained(), engine.gradients());
-  const std::vector<checkpoint::ShardGroup> shards = {{"", engine.parameters()}};
+  const std::vector<checkpoint::NamedShards> shards = {{"", engine.parameters()}};
   for (int step = 0; step < 20; ++step) {
     const at::Tensor loss = net.loss(at::sin(at::arange(512).view({8, 64}) * (1.0 + rank)));
     loss.backward();

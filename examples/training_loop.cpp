@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <string_view>
 
-#include "comm/sums.h"
-#include "comm/world.h"
+#include "comm/groups/sums.h"
+#include "comm/world/world.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/engine/sharded_engine.h"
 #include "nn/layer_list.h"

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "datasets/json_rows.h"
-#include "datasets/row_source.h"
+#include "datasets/rows/json_rows.h"
+#include "datasets/rows/row_source.h"
 
 namespace {
 

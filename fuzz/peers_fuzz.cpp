@@ -1,5 +1,5 @@
 // rooms: core
-// files: comm/beat.cpp comm/store_server.cpp comm/store_wire.cpp
+// files: comm/watch/beat.cpp comm/store/store_server.cpp comm/store/store_wire.cpp
 // What peers say: the beat of a rank, and the bytes that reach the run's store, from somebody who
 // knows its secret when the input begins with an even byte and from a stranger otherwise. Whoever
 // came, the store goes on serving.
@@ -13,9 +13,9 @@
 #include <string>
 #include <string_view>
 
-#include "comm/beat.h"
-#include "comm/store_server.h"
-#include "comm/store_wire.h"
+#include "comm/store/store_server.h"
+#include "comm/store/store_wire.h"
+#include "comm/watch/beat.h"
 #include "core/descriptor.h"
 
 namespace {

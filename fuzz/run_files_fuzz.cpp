@@ -7,10 +7,10 @@
 #include <string>
 
 #include "fuzz/input.h"
-#include "report/page.h"
-#include "report/run_files.h"
-#include "report/run_follower.h"
-#include "report/watch_picture.h"
+#include "report/page/page.h"
+#include "report/records/run_files.h"
+#include "report/records/run_follower.h"
+#include "report/watch/watch_picture.h"
 
 namespace {
 

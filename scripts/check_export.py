@@ -7,8 +7,8 @@ transformers loads each folder without a missing, unexpected or uninitialised te
 logits that automodel gives (1e-5 absolute, or twice transformers' own distance to its float64 logits), its
 chat template must write what render-chat writes,
 its save_pretrained must write the same names, shapes and dtypes, and the folder's tokenizer must load.
-Ling, which transformers has no class for, is read by GLM 4.5's (ling_as_glm4.py), Step 3.5 by Step 3.7's text
-model (step_as_step3p7.py), Baichuan by Llama's (baichuan_as_llama.py).
+Ling, which transformers has no class for, is read by GLM 4.5's (goldens/ling_as_glm4.py), Step 3.5 by Step 3.7's
+text model (goldens/step_as_step3p7.py), Baichuan by Llama's (goldens/baichuan_as_llama.py).
 Of DiffusionGemma, whose class writes the encoder's copies by rules of its own, the loading and finite
 logits. Needs torch, transformers and safetensors (scripts/setup_peers.sh).
 """
@@ -25,6 +25,7 @@ import safetensors.torch
 import torch
 import transformers
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "goldens"))
 from baichuan_as_llama import baichuan_tensors, write_llama_folder
 from kimi_names import released_names
 from ling_as_glm4 import ling_tensors, write_glm_folder

@@ -101,7 +101,7 @@ def problem_with(include, is_quoted, room, is_header, rooms):
         return problem_with_room(include, room, rooms)
     if include == "torch/torch.h":
         return "<torch/torch.h> costs half a minute a file; include what is used"
-    if include.startswith(C10D) and room.name != "comm":
+    if include.startswith(C10D) and room.name.split("/")[0] != "comm":
         return f"<{include}>: c10d is seen only under comm/"
     if include.startswith(LIBTORCH) and not room.torch:
         return f"<{include}>: src/ROOMS does not mark {room.name} with t (may include torch)"

@@ -200,12 +200,12 @@ std::string ShardFile::name() const {
 }
 
 void save_shards(const std::string& directory, const ShardFile& file,
-                 std::span<const ShardGroup> groups, ByteCounter* progress) {
+                 std::span<const NamedShards> groups, ByteCounter* progress) {
   std::vector<TensorInfo> infos;
   std::vector<at::Tensor> values;
   std::unordered_map<std::string, int> counts;
   Json shards = Json::object();
-  for (const ShardGroup& group : groups) {
+  for (const NamedShards& group : groups) {
     for (const tensor::FlatShard& shard : group.shards) {
       for (const tensor::FlatSegment& segment : shard.segments) {
         if (segment.spec.numel() == 0 && segment.spec.global_numel() > 0) continue;
@@ -402,10 +402,10 @@ void ShardedFolder::check_wanted(std::span<const Target> targets) const {
   throw InputError(text);
 }
 
-void ShardedFolder::load(std::span<const ShardGroup> wanted,
+void ShardedFolder::load(std::span<const NamedShards> wanted,
                          const ShardLoadOptions& options) const {
   std::vector<Target> targets;
-  for (const ShardGroup& group : wanted) {
+  for (const NamedShards& group : wanted) {
     for (const tensor::FlatShard& shard : group.shards) {
       for (const tensor::FlatSegment& segment : shard.segments) {
         targets.push_back({group.prefix + segment.fqn, &segment.spec, shard.view(segment)});
@@ -419,7 +419,7 @@ void ShardedFolder::load(std::span<const ShardGroup> wanted,
   run_tasks(targets.size(), options.num_threads, [&](size_t i) { fill(targets[i], options); });
 }
 
-void load_shards(const std::string& directory, std::span<const ShardGroup> wanted,
+void load_shards(const std::string& directory, std::span<const NamedShards> wanted,
                  const ShardLoadOptions& options) {
   ShardedFolder::open(directory).load(wanted, options);
 }

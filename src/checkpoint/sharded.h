@@ -17,7 +17,7 @@ namespace automodel::checkpoint {
 
 /// Shards whose tensors are stored as prefix + Hugging Face name; the prefix is "" for parameters,
 /// "exp_avg." for an optimizer's first moments.
-struct ShardGroup {
+struct NamedShards {
   std::string prefix;
   std::span<const tensor::FlatShard> shards;
 };
@@ -37,7 +37,7 @@ struct ShardFile {
 /// `progress` counts bytes written. AM_CHECK: a tensor occurs once, or as several boxes. Throws
 /// InputError (e.g. disk full).
 void save_shards(const std::string& directory, const ShardFile& file,
-                 std::span<const ShardGroup> groups, ByteCounter* progress = nullptr);
+                 std::span<const NamedShards> groups, ByteCounter* progress = nullptr);
 
 /// Writes the directory's index.json, the list of its files. Called by one rank after all have
 /// saved.
@@ -65,7 +65,7 @@ class ShardedFolder final : public TensorSource {
 
   /// Fills shards of any layout, converting elements to the buffers' dtypes. Throws InputError
   /// naming what is missing, has another shape, or is damaged.
-  void load(std::span<const ShardGroup> wanted, const ShardLoadOptions& options) const;
+  void load(std::span<const NamedShards> wanted, const ShardLoadOptions& options) const;
 
  private:
   struct Piece {
@@ -98,7 +98,7 @@ class ShardedFolder final : public TensorSource {
 };
 
 /// Opens a directory and fills shards from it.
-void load_shards(const std::string& directory, std::span<const ShardGroup> wanted,
+void load_shards(const std::string& directory, std::span<const NamedShards> wanted,
                  const ShardLoadOptions& options = {});
 
 /// The checksums of a shard file's tensors by its header, in the order of file.tensors(). Throws

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "core/text.h"
-#include "report/report_command.h"
-#include "report/watch_command.h"
+#include "report/page/report_command.h"
+#include "report/watch/watch_command.h"
 #include "serve/serve_command.h"
 
 namespace automodel::cli {

@@ -5,7 +5,7 @@
 #include <ctime>
 #include <string>
 
-#include "comm/nccl_environment.h"
+#include "comm/device/nccl_environment.h"
 
 /// The program `automodel`: sets what LibTorch's libraries read while they are loaded, then becomes
 /// `automodel-main`, which lies beside it.

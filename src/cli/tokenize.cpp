@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "datasets/bin_shard.h"
+#include "datasets/pretraining/bin_shard.h"
 #include "recipes/commands/terminal_progress.h"
 #include "tokenizers/tokenizer.h"
 

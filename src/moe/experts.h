@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "kernels/expert_mlp.h"
+#include "kernels/products/expert_mlp.h"
 #include "moe/moe_config.h"
 #include "nn/product_dtype.h"
 #include "nn/token_dispatcher.h"

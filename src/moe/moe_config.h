@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/activation.h"
+#include "kernels/layers/activation.h"
 
 namespace automodel::moe {
 

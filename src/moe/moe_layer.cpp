@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/pointwise.h"
+#include "kernels/base/pointwise.h"
 
 namespace automodel::moe {
 

@@ -7,8 +7,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "kernels/linear.h"
-#include "kernels/pointwise.h"
+#include "kernels/base/pointwise.h"
+#include "kernels/products/linear.h"
 #include "tensor/shard_spec.h"
 
 // T tokens choose k of E experts, which lie in G equal groups.

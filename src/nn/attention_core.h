@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 
 namespace automodel::nn {
 

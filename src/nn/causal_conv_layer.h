@@ -2,7 +2,7 @@
 
 #include <torch/nn/module.h>
 
-#include "kernels/causal_conv.h"
+#include "kernels/recurrence/causal_conv.h"
 
 namespace automodel::nn {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/distillation.h"
+#include "kernels/loss/distillation.h"
 #include "nn/loss_head.h"
 
 namespace automodel::nn {

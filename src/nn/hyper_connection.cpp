@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/norm.h"
-#include "kernels/pointwise.h"
+#include "kernels/base/pointwise.h"
+#include "kernels/layers/norm.h"
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "core/error.h"
-#include "kernels/embedding.h"
-#include "kernels/linear.h"
+#include "kernels/layers/embedding.h"
+#include "kernels/products/linear.h"
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/activation.h"
-#include "kernels/four_bit.h"
-#include "kernels/norm.h"
+#include "kernels/layers/activation.h"
+#include "kernels/layers/norm.h"
+#include "kernels/products/four_bit.h"
 #include "nn/lora.h"
 #include "nn/product_dtype.h"
 #include "nn/tensor_parallel.h"
@@ -59,9 +59,9 @@ class Linear final : public torch::nn::Module,
   /// What add_lora() added, one after another; of different output features.
   const std::vector<std::unique_ptr<Lora>>& loras() const { return loras_; }
 
-  /// Makes the frozen parameter `weight` the bytes of 4-bit matrices (kernels/four_bit.h); weight()
-  /// then cannot be multiplied. Call it once, before memory is allocated. Only for weights [out,
-  /// in] of unsplit layers without DoRA.
+  /// Makes the frozen parameter `weight` the bytes of 4-bit matrices (kernels/products/four_bit.h);
+  /// weight() then cannot be multiplied. Call it once, before memory is allocated. Only for weights
+  /// [out, in] of unsplit layers without DoRA.
   void hold_in_four_bits(FourBitOptions options);
   const FourBitOptions* four_bits() const { return four_bits_.get(); }  ///< null: floats
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "kernels/linear.h"
+#include "kernels/products/linear.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 

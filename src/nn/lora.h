@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/lora_linear.h"
+#include "kernels/products/lora_linear.h"
 #include "nn/product_dtype.h"
 #include "tensor/batch.h"
 

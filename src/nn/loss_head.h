@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "kernels/cross_entropy.h"
-#include "kernels/vocabulary_rows.h"
+#include "kernels/loss/cross_entropy.h"
+#include "kernels/loss/vocabulary_rows.h"
 
 namespace automodel::nn {
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "kernels/activation.h"
+#include "kernels/layers/activation.h"
 #include "nn/layers.h"
 
 namespace automodel::nn {

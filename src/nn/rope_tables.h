@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/rope.h"
+#include "kernels/layers/rope.h"
 #include "nn/rope_frequencies.h"
 
 namespace automodel::nn {

@@ -7,9 +7,9 @@
 namespace automodel::nn {
 
 /// State that a dispatcher keeps from dispatch to combine.
-class DispatchPlan {
+class DispatchState {
  public:
-  virtual ~DispatchPlan() = default;
+  virtual ~DispatchState() = default;
 };
 
 /// The tokens on which a rank's experts compute.
@@ -17,7 +17,7 @@ struct DispatchedTokens {
   at::Tensor tokens;      ///< [M, D]
   at::Tensor expert_ids;  ///< [M, j] int64: index among this rank's experts; -1: not one of them
   at::Tensor weights;     ///< [M, j]
-  std::shared_ptr<const DispatchPlan> plan;
+  std::shared_ptr<const DispatchState> state;
 };
 
 /// The seam between a router and its experts. The local dispatcher passes tokens unchanged; expert

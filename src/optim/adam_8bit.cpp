@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer/optimizer_step.h"
 #include "optim/block_spec.h"
 #include "optim/optimizer.h"
 #include "optim/state_buffer.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/eight_bit_block.h"
-#include "kernels/flash_group.h"
+#include "kernels/cpu/eight_bit_block.h"
+#include "kernels/cpu/flash_group.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::optim {

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "kernels/flash_adam.h"
+#include "kernels/optimizer/flash_adam.h"
 #include "optim/block_spec.h"
 #include "optim/optimizer.h"
 #include "optim/state_buffer.h"

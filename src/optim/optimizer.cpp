@@ -9,7 +9,7 @@
 #include <regex>
 
 #include "core/error.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer/optimizer_step.h"
 #include "optim/state_buffer.h"
 
 namespace automodel::optim {

@@ -83,14 +83,14 @@ std::unique_ptr<Optimizer> make_adam(const AdamConfig& config,
                                      std::vector<tensor::FlatShard> parameters,
                                      std::vector<tensor::FlatShard> gradients);
 /// Averages of tensors with min_8bit_size elements or more are kept in 8 bits, by blocks of 256
-/// elements (kernels/optimizer_step.h): state "exp_avg_8bit" and "exp_avg_sq_8bit" with an element
-/// for each of the parameter's, "exp_avg_absmax" and "exp_avg_sq_absmax" with one for each block
-/// (block_spec.h). Others have "exp_avg" and "exp_avg_sq" in float32. Throws UserError when the
-/// border between two ranks' parts lies within a block.
+/// elements (kernels/optimizer/optimizer_step.h): state "exp_avg_8bit" and "exp_avg_sq_8bit" with
+/// an element for each of the parameter's, "exp_avg_absmax" and "exp_avg_sq_absmax" with one for
+/// each block (block_spec.h). Others have "exp_avg" and "exp_avg_sq" in float32. Throws UserError
+/// when the border between two ranks' parts lies within a block.
 std::unique_ptr<Optimizer> make_adam_8bit(const Adam8bitConfig& config,
                                           std::vector<tensor::FlatShard> parameters,
                                           std::vector<tensor::FlatShard> gradients);
-/// Averages are kept in 8 bits by groups of 32 elements (kernels/flash_adam.h): state
+/// Averages are kept in 8 bits by groups of 32 elements (kernels/optimizer/flash_adam.h): state
 /// "flash_exp_avg_codes" (int8) and "flash_exp_avg_sq_codes" (uint8) with an element for each of
 /// the parameter's, "flash_exp_avg_scales" and "flash_exp_avg_sq_scales" (float16) with one for
 /// each group (block_spec.h); with `quantize` false "flash_exp_avg" and "flash_exp_avg_sq" in the

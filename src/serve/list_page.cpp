@@ -5,9 +5,9 @@
 
 #include "core/html_text.h"
 #include "core/text.h"
-#include "report/curve.h"
-#include "report/html.h"
-#include "report/style.h"
+#include "report/facts/html.h"
+#include "report/page/style.h"
+#include "report/records/curve.h"
 #include "serve/access.h"
 
 namespace automodel::serve {

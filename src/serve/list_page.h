@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "report/live_page.h"
+#include "report/page/live_page.h"
 #include "serve/run_index.h"
 
 namespace automodel::serve {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "core/file.h"
-#include "report/run_files.h"
+#include "report/records/run_files.h"
 
 namespace automodel::serve {
 

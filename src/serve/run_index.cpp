@@ -7,8 +7,8 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "report/page.h"
-#include "report/run_follower.h"
+#include "report/page/page.h"
+#include "report/records/run_follower.h"
 #include "serve/access.h"
 
 namespace automodel::serve {

@@ -7,7 +7,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "core/utf8.h"
-#include "report/time_left.h"
+#include "report/facts/time_left.h"
 
 namespace automodel::serve {
 

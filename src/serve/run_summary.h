@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "report/growing_file.h"
-#include "report/run_facts.h"
-#include "report/run_files.h"
+#include "report/facts/run_facts.h"
+#include "report/records/growing_file.h"
+#include "report/records/run_files.h"
 #include "serve/run_finder.h"
 
 namespace automodel::serve {

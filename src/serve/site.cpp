@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "report/live_page.h"
-#include "report/style.h"
+#include "report/page/live_page.h"
+#include "report/page/style.h"
 #include "serve/access.h"
 #include "serve/list_page.h"
 #include "serve/run_metrics.h"

@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "datasets/hub_data.h"
-#include "datasets/row_source.h"
+#include "datasets/rows/hub_data.h"
+#include "datasets/rows/row_source.h"
 #include "hub/hub.h"
 #include "hub/hub_error.h"
 #include "models/catalog.h"

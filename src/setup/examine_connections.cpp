@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/gloo_backend.h"
+#include "comm/network/gloo_backend.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "http/http_client.h"

@@ -8,7 +8,7 @@
 #include <limits>
 #include <map>
 
-#include "comm/sums.h"
+#include "comm/groups/sums.h"
 #include "core/text.h"
 #include "distributed/engine/split_engine.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/histogram.h"
 #include "distributed/engine/engine.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "comm/sums.h"
+#include "comm/groups/sums.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "distributed/fsdp/gradient_check.h"

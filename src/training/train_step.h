@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "distributed/engine/engine.h"

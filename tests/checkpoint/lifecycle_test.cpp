@@ -50,7 +50,7 @@ class LifecycleTest : public testing::Test {
     const test_shards::Shapes shapes = {{"w", {5, 3}}};
     tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
     test_shards::number(shard, shapes, 0);
-    const ShardGroup group{"", std::span(&shard, 1)};
+    const NamedShards group{"", std::span(&shard, 1)};
     for (const char* kind : {"model", "optim"}) {
       save_shards(path_join(directory, kind), {kind, 0, 1}, std::span(&group, 1));
       finish_shards(path_join(directory, kind), {kind, 0, 1});
@@ -304,7 +304,7 @@ TEST_F(LifecycleTest, RanksVerifyEveryByteOnceAndShareTheWork) {
   for (int i = 0; i < 40; ++i) shapes.emplace_back(cat("t", i), std::vector<int64_t>{1000});
   tensor::FlatShard shard = test_shards::whole(shapes, at::kFloat);
   test_shards::number(shard, shapes, 0);
-  const ShardGroup group{"", std::span(&shard, 1)};
+  const NamedShards group{"", std::span(&shard, 1)};
   save_shards(path_join(directory, "model"), {"model", 0, 1}, std::span(&group, 1));
   finish_shards(path_join(directory, "model"), {"model", 0, 1});
   lifecycle.publish({0, 3}, 1.0, {}, {});

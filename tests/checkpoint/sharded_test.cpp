@@ -30,8 +30,8 @@ void save_numbered(const std::string& directory, MakeShard make, int world) {
     tensor::FlatShard state = make(shapes(), at::kFloat, rank, world);
     test_shards::number(parameters, shapes(), 0);
     test_shards::number(state, shapes(), 500'000);
-    const std::vector<ShardGroup> groups = {{"", std::span(&parameters, 1)},
-                                            {"exp_avg.", std::span(&state, 1)}};
+    const std::vector<NamedShards> groups = {{"", std::span(&parameters, 1)},
+                                             {"exp_avg.", std::span(&state, 1)}};
     save_shards(directory, {"model", rank, world}, groups);
   }
   finish_shards(directory, {"model", 0, world});
@@ -41,8 +41,8 @@ void expect_numbered(const std::string& directory, MakeShard make, int world) {
   for (int rank = 0; rank < world; ++rank) {
     tensor::FlatShard parameters = make(shapes(), at::kFloat, rank, world);
     tensor::FlatShard state = make(shapes(), at::kFloat, rank, world);
-    const std::vector<ShardGroup> groups = {{"", std::span(&parameters, 1)},
-                                            {"exp_avg.", std::span(&state, 1)}};
+    const std::vector<NamedShards> groups = {{"", std::span(&parameters, 1)},
+                                             {"exp_avg.", std::span(&state, 1)}};
     load_shards(directory, groups);
     tensor::FlatShard expected = make(shapes(), at::kFloat, rank, world);
     test_shards::number(expected, shapes(), 0);
@@ -98,14 +98,14 @@ TEST(Sharded, ReshardedTwiceIsTheSame) {
   save_numbered(first.path(), whole, 1);
   for (int rank = 0; rank < 3; ++rank) {
     tensor::FlatShard part = test_shards::part(shapes(), at::kFloat, rank, 3);
-    const ShardGroup group{"", std::span(&part, 1)};
+    const NamedShards group{"", std::span(&part, 1)};
     load_shards(first.path(), std::span(&group, 1));
     save_shards(second.path(), {"model", rank, 3}, std::span(&group, 1));
   }
   finish_shards(second.path(), {"model", 0, 3});
   for (int rank = 0; rank < 2; ++rank) {
     tensor::FlatShard part = test_shards::part(shapes(), at::kFloat, rank, 2);
-    const ShardGroup group{"", std::span(&part, 1)};
+    const NamedShards group{"", std::span(&part, 1)};
     load_shards(second.path(), std::span(&group, 1));
     tensor::FlatShard expected = test_shards::part(shapes(), at::kFloat, rank, 2);
     test_shards::number(expected, shapes(), 0);
@@ -117,7 +117,7 @@ TEST(Sharded, ValuesAreConvertedToTheBuffersDtype) {
   const test::TemporaryDirectory folder;
   save_numbered(folder.path(), whole, 1);
   tensor::FlatShard shard = test_shards::whole(shapes(), at::kDouble);
-  const ShardGroup group{"", std::span(&shard, 1)};
+  const NamedShards group{"", std::span(&shard, 1)};
   load_shards(folder.path(), std::span(&group, 1));
   tensor::FlatShard expected = test_shards::whole(shapes(), at::kDouble);
   test_shards::number(expected, shapes(), 0);
@@ -165,7 +165,7 @@ TEST(Sharded, DamagedTensorIsNamed) {
   const std::string expected = path + ": tensor 'embed.weight' is damaged: its checksum differs";
   for (const int world : {3, 2}) {  // the same layout, and one that needs a part of it
     tensor::FlatShard shard = test_shards::part(shapes(), at::kFloat, 0, world);
-    const ShardGroup group{"", std::span(&shard, 1)};
+    const NamedShards group{"", std::span(&shard, 1)};
     EXPECT_EQ(test::error_of<InputError>([&] { load_shards(folder.path(), std::span(&group, 1)); }),
               expected);
   }
@@ -180,11 +180,11 @@ TEST(Sharded, DamagedTensorIsNamed) {
 TEST(Sharded, RangeThatNoFileHoldsIsNamed) {
   const test::TemporaryDirectory folder;
   tensor::FlatShard first = test_shards::part(shapes(), at::kFloat, 0, 3);
-  const ShardGroup saved{"", std::span(&first, 1)};
+  const NamedShards saved{"", std::span(&first, 1)};
   save_shards(folder.path(), {"model", 0, 1}, std::span(&saved, 1));
   finish_shards(folder.path(), {"model", 0, 1});
   tensor::FlatShard wanted = test_shards::whole({shapes()[0]}, at::kFloat);
-  const ShardGroup group{"", std::span(&wanted, 1)};
+  const NamedShards group{"", std::span(&wanted, 1)};
   EXPECT_EQ(
       test::error_of<InputError>([&] { load_shards(folder.path(), std::span(&group, 1)); }),
       folder.path() +
@@ -196,7 +196,7 @@ TEST(Sharded, MissingAndMisshapenTensorsAreNamed) {
   save_numbered(folder.path(), whole, 1);
   tensor::FlatShard wanted =
       test_shards::whole({{"norm.weight", {7}}, {"other.weight", {2}}}, at::kFloat);
-  const ShardGroup group{"", std::span(&wanted, 1)};
+  const NamedShards group{"", std::span(&wanted, 1)};
   EXPECT_EQ(test::error_of<InputError>([&] { load_shards(folder.path(), std::span(&group, 1)); }),
             folder.path() +
                 " does not fit this model:\n  missing (1): other.weight\n  of another shape (1): "

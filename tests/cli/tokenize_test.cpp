@@ -5,7 +5,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "datasets/bin_shard.h"
+#include "datasets/pretraining/bin_shard.h"
 #include "support/program.h"
 #include "support/temporary_directory.h"
 

@@ -1,6 +1,6 @@
 // Failures while the device works and the host waits for it, with a device that is made up
 // (stuck_device.h): its tensors are those without memory.
-#include "comm/device_watch.h"
+#include "comm/watch/device_watch.h"
 
 #include <gmock/gmock.h>
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "comm/patience.h"
-#include "comm/store_listener.h"
+#include "comm/store/store_listener.h"
 
 namespace automodel::comm {
 namespace {

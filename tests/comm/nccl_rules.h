@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/group_backend.h"
-#include "comm/process_group.h"
-#include "comm/reduce.h"
+#include "comm/groups/group_backend.h"
+#include "comm/groups/process_group.h"
+#include "comm/shared_memory/reduce.h"
 #include "core/text.h"
 
 namespace automodel::comm {

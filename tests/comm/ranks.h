@@ -15,7 +15,7 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "core/clock.h"
 #include "core/file.h"
 #include "launcher/local_ranks.h"

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/group_backend.h"
-#include "comm/process_group.h"
+#include "comm/groups/group_backend.h"
+#include "comm/groups/process_group.h"
 #include "core/text.h"
 
 namespace automodel::comm {

@@ -1,4 +1,4 @@
-#include "comm/reduce.h"
+#include "comm/shared_memory/reduce.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Whom a rank believes that shows it memory.
-#include "comm/shared_segment.h"
+#include "comm/shared_memory/shared_segment.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -8,10 +8,10 @@
 #include <random>
 
 #include "comm/ranks.h"
-#include "comm/store_client.h"
-#include "comm/store_listener.h"
-#include "comm/store_server.h"
-#include "comm/tcp_store.h"
+#include "comm/store/store_client.h"
+#include "comm/store/store_listener.h"
+#include "comm/store/store_server.h"
+#include "comm/store/tcp_store.h"
 #include "core/descriptor.h"
 #include "support/errors.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/device_groups.h"
-#include "comm/group_backend.h"
+#include "comm/device/device_groups.h"
+#include "comm/groups/group_backend.h"
 
 namespace automodel::comm {
 

@@ -1,4 +1,4 @@
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "comm/world.h"
+#include "comm/world/world.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "datasets/chat_dataset.h"
+#include "datasets/conversations/chat_dataset.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "datasets/encoders.h"
-#include "datasets/tokenizer_encoder.h"
+#include "datasets/samples/tokenizer_encoder.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 

@@ -1,4 +1,4 @@
-#include "datasets/collate.h"
+#include "datasets/loading/collate.h"
 
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>

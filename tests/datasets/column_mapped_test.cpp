@@ -1,4 +1,4 @@
-#include "datasets/column_mapped.h"
+#include "datasets/texts/column_mapped.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "datasets/encoders.h"
-#include "datasets/tokenizer_encoder.h"
+#include "datasets/samples/tokenizer_encoder.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 

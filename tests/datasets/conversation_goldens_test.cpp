@@ -2,11 +2,11 @@
 
 #include <map>
 
-#include "datasets/agent_chat.h"
-#include "datasets/chat_dataset.h"
+#include "datasets/conversations/agent_chat.h"
+#include "datasets/conversations/chat_dataset.h"
+#include "datasets/conversations/xlam.h"
 #include "datasets/encoders.h"
-#include "datasets/tokenizer_encoder.h"
-#include "datasets/xlam.h"
+#include "datasets/samples/tokenizer_encoder.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::datasets {

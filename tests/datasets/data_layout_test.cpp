@@ -1,10 +1,10 @@
-#include "datasets/data_layout.h"
+#include "datasets/rows/data_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "datasets/data_card.h"
+#include "datasets/rows/data_card.h"
 #include "support/errors.h"
 
 namespace automodel::datasets {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/json.h"
-#include "datasets/text_encoder.h"
+#include "datasets/samples/text_encoder.h"
 
 namespace automodel::datasets::test {
 

@@ -1,4 +1,4 @@
-#include "datasets/fingerprint.h"
+#include "datasets/rows/fingerprint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

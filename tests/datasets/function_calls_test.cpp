@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "core/text.h"
-#include "datasets/agent_chat.h"
+#include "datasets/conversations/agent_chat.h"
+#include "datasets/conversations/xlam.h"
 #include "datasets/encoders.h"
-#include "datasets/xlam.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 

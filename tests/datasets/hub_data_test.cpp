@@ -1,13 +1,13 @@
-#include "datasets/hub_data.h"
+#include "datasets/rows/hub_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
 #include "core/file.h"
-#include "datasets/agent_chat.h"
-#include "datasets/hellaswag.h"
-#include "datasets/squad.h"
+#include "datasets/conversations/agent_chat.h"
+#include "datasets/texts/hellaswag.h"
+#include "datasets/texts/squad.h"
 #include "support/errors.h"
 #include "support/hub_server.h"
 #include "support/temporary_directory.h"

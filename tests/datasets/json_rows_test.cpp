@@ -1,4 +1,4 @@
-#include "datasets/json_rows.h"
+#include "datasets/rows/json_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "datasets/loader.h"
+#include "datasets/loading/loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,9 +5,9 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "datasets/encoders.h"
-#include "datasets/megatron_pretraining.h"
-#include "datasets/sampler.h"
-#include "datasets/token_file.h"
+#include "datasets/loading/sampler.h"
+#include "datasets/pretraining/megatron_pretraining.h"
+#include "datasets/pretraining/token_file.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 

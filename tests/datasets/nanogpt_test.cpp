@@ -1,4 +1,4 @@
-#include "datasets/nanogpt.h"
+#include "datasets/pretraining/nanogpt.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "datasets/numpy_random.h"
+#include "datasets/rows/numpy_random.h"
 
 #include <gtest/gtest.h>
 

@@ -5,10 +5,10 @@
 
 #include "core/error.h"
 #include "datasets/encoders.h"
-#include "datasets/hellaswag.h"
-#include "datasets/mock_iterable.h"
-#include "datasets/squad.h"
-#include "datasets/text_file.h"
+#include "datasets/pretraining/mock_iterable.h"
+#include "datasets/texts/hellaswag.h"
+#include "datasets/texts/squad.h"
+#include "datasets/texts/text_file.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 

@@ -1,4 +1,4 @@
-#include "datasets/packing.h"
+#include "datasets/loading/packing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "datasets/collate.h"
-#include "datasets/loader.h"
+#include "datasets/loading/collate.h"
+#include "datasets/loading/loader.h"
 #include "support/cpu_seconds.h"
 
 namespace automodel::datasets {

@@ -1,4 +1,4 @@
-#include "datasets/sampler.h"
+#include "datasets/loading/sampler.h"
 
 #include <gtest/gtest.h>
 

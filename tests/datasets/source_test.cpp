@@ -1,4 +1,4 @@
-#include "datasets/row_source.h"
+#include "datasets/rows/row_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

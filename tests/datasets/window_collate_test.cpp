@@ -1,4 +1,4 @@
-#include "datasets/window_collate.h"
+#include "datasets/loading/window_collate.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "comm/group_backend.h"
-#include "comm/process_group.h"
+#include "comm/groups/group_backend.h"
+#include "comm/groups/process_group.h"
 
 namespace automodel::distributed {
 

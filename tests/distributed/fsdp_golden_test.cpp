@@ -21,7 +21,7 @@ constexpr int64_t kNumSteps = 5;
 
 using tensor::NamedTensors;
 
-/// A model and its data, as scripts/make_fsdp_goldens.py has them.
+/// A model and its data, as scripts/goldens/make_fsdp_goldens.py has them.
 class Subject {
  public:
   virtual ~Subject() = default;

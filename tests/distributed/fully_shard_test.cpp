@@ -10,8 +10,8 @@
 #include "distributed/engine/sharded_engine.h"
 #include "distributed/groups/sharding_groups.h"
 #include "distributed/toy_modules.h"
-#include "kernels/linear.h"
-#include "kernels/norm.h"
+#include "kernels/layers/norm.h"
+#include "kernels/products/linear.h"
 #include "support/errors.h"
 
 namespace automodel::distributed {

@@ -34,7 +34,7 @@ class GoldenToyBlock final : public HookedToy {
   at::Tensor w1_, b_, w2_;
 };
 
-/// The toy of scripts/make_fsdp_goldens.py: three blocks between a scale and a head.
+/// The toy of scripts/goldens/make_fsdp_goldens.py: three blocks between a scale and a head.
 class GoldenToy final : public torch::nn::Module, public nn::HookedModule {
  public:
   GoldenToy()

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "distributed/engine/engine.h"
 #include "tensor/batch.h"
 #include "tensor/key_map.h"
@@ -19,7 +19,7 @@ using Tensors = std::map<std::string, at::Tensor>;  // by Hugging Face names, in
 constexpr int64_t kGoldenRows = 12;  // of a step
 constexpr int64_t kGoldenIgnoreIndex = -100;
 
-/// Rows [first, first + count) of the Llama of scripts/make_fsdp_goldens.py.
+/// Rows [first, first + count) of the Llama of scripts/goldens/make_fsdp_goldens.py.
 inline tensor::Batch golden_llama_rows(int64_t first, int64_t count) {
   constexpr int64_t kLength = 16;
   const at::Tensor n = at::arange(first, first + count).unsqueeze(1);

@@ -5,8 +5,8 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include "comm/group_backend.h"
-#include "comm/imagined_group.h"
+#include "comm/groups/group_backend.h"
+#include "comm/groups/imagined_group.h"
 #include "comm/ranks.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/engine/moe_fsdp_mixin.h"
@@ -15,8 +15,8 @@
 #include "distributed/small_llama.h"
 #include "distributed/tensor/split_module.h"
 #include "distributed/tensor/tp_layer_plan.h"
-#include "kernels/optimizer_step.h"
-#include "kernels/step_reference.h"
+#include "kernels/optimizer/optimizer_step.h"
+#include "kernels/optimizer/step_reference.h"
 #include "nn/layer_list.h"
 #include "support/allocation_counter.h"
 #include "tensor/shard_spec.h"
@@ -98,7 +98,7 @@ constexpr int64_t kBlockAlone = 64, kRootAlone = 16;
 MemoryPlan plan_of(const MemoryOptions& options, const nn::ActivationSizes& activations = {},
                    at::ScalarType dtype = at::kFloat) {
   PlannedModule module(dtype);
-  return plan_memory(group_parameters(module, PlannedModule::plan()), options, activations);
+  return plan_memory(flat_parameters(module, PlannedModule::plan()), options, activations);
 }
 
 MemoryOptions sharded_over(int64_t parts, const ShardingOptions& sharding = {}) {
@@ -378,7 +378,7 @@ TEST(MemoryPlanTest, FrozenParametersHaveNeitherGradientsNorState) {
     if (item.key().starts_with("layers.1.")) at::Tensor(item.value()).set_requires_grad(false);
   }
   const MemoryPlan plan =
-      plan_memory(group_parameters(module, PlannedModule::plan()), sharded_over(4), {});
+      plan_memory(flat_parameters(module, PlannedModule::plan()), sharded_over(4), {});
   EXPECT_EQ(plan.parameters, 4 * (kRootOver4 + 3 * kBlockOver4) / 4);
   EXPECT_EQ(plan.gradients, 4 * (kRootOver4 + 2 * kBlockOver4) / 4);
   EXPECT_EQ(plan.per_step.num_reductions, 3);
@@ -494,7 +494,7 @@ TEST(MemoryPlanTest, StateOfASplitModelIsWhatItsRanksHold) {
     MemoryOptions options = sharded_over(2, sharding_options(FSDP2Config{}, at::kCPU));
     options.tables = untied_tables(*planned.model, planned.facts.plan);
     const MemoryPlan plan = plan_memory(
-        group_parameters(*planned.model, planned.facts.plan, options.tables), options, {});
+        flat_parameters(*planned.model, planned.facts.plan, options.tables), options, {});
     int64_t parameters = 0, gradients = 0;
     for (const auto& shard : engine->parameters()) parameters += int64_t(shard.buffer.nbytes());
     for (const auto& shard : engine->gradients()) gradients += int64_t(shard.buffer.nbytes());

@@ -7,7 +7,7 @@
 #include "distributed/groups/sharding_groups.h"
 #include "distributed/strategies/nvfsdp_options.h"
 #include "distributed/toy_modules.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer/optimizer_step.h"
 
 namespace automodel::distributed {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "comm/ranks.h"
 #include "distributed/tensor/vocab_parallel_loss.h"
-#include "kernels/cross_entropy.h"
+#include "kernels/loss/cross_entropy.h"
 
 namespace automodel::distributed {
 namespace {

@@ -159,7 +159,7 @@ TEST(UntiedTablesTest, ThePlanCountsTheirCollectives) {
       memory.num_micro_batches = micro_batches;
       memory.tables = untied_tables(*planned.model, planned.facts.plan);
       const MemoryPlan plan = plan_memory(
-          group_parameters(*planned.model, planned.facts.plan, memory.tables), memory, {});
+          flat_parameters(*planned.model, planned.facts.plan, memory.tables), memory, {});
       const ShardingCounts& counts = sharded.engine->counts();
       EXPECT_EQ(plan.per_step.num_gathers, counts.gathers);
       EXPECT_EQ(plan.per_step.gathered_bytes, counts.gathered_bytes);

@@ -1,9 +1,9 @@
-#include "kernels/activation.h"
+#include "kernels/layers/activation.h"
 
 #include <cmath>
 
 #include "kernels/differentiation.h"
-#include "kernels/layer_reference.h"
+#include "kernels/layers/layer_reference.h"
 
 namespace automodel::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/attention_block.h"
+#include "kernels/attention/attention_block.h"
 
 #include <functional>
 #include <memory>

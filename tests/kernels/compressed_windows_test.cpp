@@ -1,8 +1,8 @@
-#include "kernels/compressed_windows.h"
+#include "kernels/attention/compressed_windows.h"
 
 #include <cmath>
 
-#include "kernels/attention_block.h"
+#include "kernels/attention/attention_block.h"
 #include "kernels/differentiation.h"
 
 namespace automodel::kernels {

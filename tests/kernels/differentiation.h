@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/fused.h"
+#include "kernels/base/fused.h"
 
 namespace automodel::kernels {
 

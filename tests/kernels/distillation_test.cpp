@@ -1,4 +1,4 @@
-#include "kernels/distillation.h"
+#include "kernels/loss/distillation.h"
 
 #include <optional>
 

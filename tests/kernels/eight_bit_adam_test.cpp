@@ -1,7 +1,7 @@
+#include "kernels/base/dynamic_codes.h"
 #include "kernels/differentiation.h"
-#include "kernels/dynamic_codes.h"
-#include "kernels/optimizer_step.h"
-#include "kernels/step_reference.h"
+#include "kernels/optimizer/optimizer_step.h"
+#include "kernels/optimizer/step_reference.h"
 
 namespace automodel::kernels {
 namespace {

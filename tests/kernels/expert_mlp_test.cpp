@@ -1,4 +1,4 @@
-#include "kernels/expert_mlp.h"
+#include "kernels/products/expert_mlp.h"
 
 #include "kernels/differentiation.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/flash_adam.h"
+#include "kernels/optimizer/flash_adam.h"
 
 #include <optional>
 

@@ -1,6 +1,6 @@
 // Against bitsandbytes: tests/kernels/data/four_bit.safetensors, which
-// scripts/make_four_bit_goldens.py makes.
-#include "kernels/four_bit.h"
+// scripts/goldens/make_four_bit_goldens.py makes.
+#include "kernels/products/four_bit.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "kernels/fused.h"
-#include "kernels/linear.h"
+#include "kernels/base/fused.h"
+#include "kernels/products/linear.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::kernels {

@@ -1,11 +1,11 @@
-#include "kernels/kept_input.h"
+#include "kernels/products/kept_input.h"
 
 #include "core/text.h"
-#include "kernels/activation.h"
 #include "kernels/differentiation.h"
-#include "kernels/linear.h"
-#include "kernels/lora_linear.h"
-#include "kernels/norm.h"
+#include "kernels/layers/activation.h"
+#include "kernels/layers/norm.h"
+#include "kernels/products/linear.h"
+#include "kernels/products/lora_linear.h"
 
 namespace automodel::kernels {
 namespace {

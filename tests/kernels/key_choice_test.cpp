@@ -1,9 +1,9 @@
-#include "kernels/key_choice.h"
+#include "kernels/attention/key_choice.h"
 
 #include <set>
 
-#include "kernels/attention.h"
-#include "kernels/attention_block.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_block.h"
 #include "kernels/differentiation.h"
 
 namespace automodel::kernels {

@@ -1,12 +1,12 @@
-#include "kernels/linear_recurrence.h"
+#include "kernels/recurrence/linear_recurrence.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 
-#include "kernels/causal_conv.h"
 #include "kernels/differentiation.h"
+#include "kernels/recurrence/causal_conv.h"
 #include "support/allocation_counter.h"
 
 namespace automodel::kernels {

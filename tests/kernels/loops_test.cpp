@@ -17,8 +17,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "kernels/base/dynamic_codes.h"
 #include "kernels/cpu/kind.h"
-#include "kernels/dynamic_codes.h"
 
 namespace automodel::kernels::cpu {
 namespace {

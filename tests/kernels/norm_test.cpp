@@ -1,7 +1,7 @@
-#include "kernels/norm.h"
+#include "kernels/layers/norm.h"
 
 #include "kernels/differentiation.h"
-#include "kernels/layer_reference.h"
+#include "kernels/layers/layer_reference.h"
 
 namespace automodel::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/normalized_rows.h"
+#include "kernels/layers/normalized_rows.h"
 
 #include "kernels/differentiation.h"
 

@@ -1,9 +1,9 @@
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer/optimizer_step.h"
 
 #include <cmath>
 
 #include "kernels/differentiation.h"
-#include "kernels/step_reference.h"
+#include "kernels/optimizer/step_reference.h"
 
 namespace automodel::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/pointwise.h"
+#include "kernels/base/pointwise.h"
 
 #include <ATen/Parallel.h>
 

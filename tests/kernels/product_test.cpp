@@ -1,4 +1,4 @@
-#include "kernels/product.h"
+#include "kernels/products/product.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/differentiation.h"
-#include "kernels/linear.h"
+#include "kernels/products/linear.h"
 #include "support/allocation_counter.h"
 
 namespace automodel::kernels {

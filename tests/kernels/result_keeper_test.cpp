@@ -1,10 +1,10 @@
-#include "kernels/result_keeper.h"
+#include "kernels/base/result_keeper.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "kernels/attention.h"
-#include "kernels/linear.h"
+#include "kernels/attention/attention.h"
+#include "kernels/products/linear.h"
 
 namespace automodel::kernels {
 namespace {

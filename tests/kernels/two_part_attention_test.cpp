@@ -1,7 +1,7 @@
-#include "kernels/two_part_attention.h"
+#include "kernels/attention/two_part_attention.h"
 
 #include "kernels/differentiation.h"
-#include "kernels/expected_embedding.h"
+#include "kernels/loss/expected_embedding.h"
 
 namespace automodel::kernels {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "kernels/attention_block.h"
-#include "kernels/fused.h"
+#include "kernels/attention/attention_block.h"
+#include "kernels/base/fused.h"
 #include "models/golden_model.h"
 #include "nn/attention_core.h"
 #include "support/allocation_counter.h"

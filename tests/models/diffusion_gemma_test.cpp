@@ -11,8 +11,8 @@
 #include <cmath>
 #include <set>
 
-#include "kernels/fused.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/base/fused.h"
+#include "kernels/optimizer/optimizer_step.h"
 #include "models/diffusion_gemma/canvas.h"
 #include "models/golden_model.h"
 #include "models/parity.h"

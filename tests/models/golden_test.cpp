@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer/optimizer_step.h"
 #include "models/golden_families.h"
 #include "models/golden_model.h"
 #include "models/parity.h"

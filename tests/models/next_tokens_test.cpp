@@ -1,4 +1,5 @@
-// Multi-token prediction against NeMo AutoModel's own modules (scripts/make_next_token_goldens.py).
+// Multi-token prediction against NeMo AutoModel's own modules
+// (scripts/goldens/make_next_token_goldens.py).
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/fused.h"
+#include "kernels/base/fused.h"
 #include "models/golden_families.h"
 #include "models/golden_model.h"
 #include "models/parity.h"

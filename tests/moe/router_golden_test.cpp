@@ -1,4 +1,4 @@
-// Routers against upstream's Gate (scripts/make_router_goldens.py).
+// Routers against upstream's Gate (scripts/goldens/make_router_goldens.py).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

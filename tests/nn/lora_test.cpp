@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "core/text.h"
-#include "kernels/fused.h"
+#include "kernels/base/fused.h"
 #include "nn/layers.h"
 #include "tensor/random.h"
 

@@ -1,5 +1,5 @@
 // Against bitsandbytes: tests/optim/data/adam_8bit.safetensors, which
-// scripts/make_adam_8bit_goldens.py makes.
+// scripts/goldens/make_adam_8bit_goldens.py makes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "kernels/dynamic_codes.h"
-#include "kernels/fused.h"
+#include "kernels/base/dynamic_codes.h"
+#include "kernels/base/fused.h"
 #include "optim/optimizer.h"
 #include "optim/optimizer_units.h"
 #include "support/temporary_directory.h"

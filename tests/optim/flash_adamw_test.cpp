@@ -1,5 +1,5 @@
 // Against flashoptim: tests/optim/data/flash_adamw.safetensors, which
-// scripts/make_flash_adamw_goldens.py makes.
+// scripts/goldens/make_flash_adamw_goldens.py makes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "kernels/fused.h"
+#include "kernels/base/fused.h"
 #include "optim/optimizer.h"
 #include "optim/optimizer_units.h"
 #include "support/errors.h"

@@ -1,4 +1,4 @@
-// Against Hugging Face PEFT: tests/peft/data, which scripts/make_lora_goldens.py makes.
+// Against Hugging Face PEFT: tests/peft/data, which scripts/goldens/make_lora_goldens.py makes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -6,11 +6,11 @@
 
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "distributed/engine/data_parallel.h"
-#include "kernels/fused.h"
+#include "kernels/base/fused.h"
 #include "models/catalog.h"
 #include "models/parity.h"
 #include "peft/adapter_file.h"

@@ -1,15 +1,15 @@
 // Against transformers, PEFT and bitsandbytes: tests/peft/qlora, which
-// scripts/make_four_bit_goldens.py makes.
+// scripts/goldens/make_four_bit_goldens.py makes.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "distributed/engine/data_parallel.h"
-#include "kernels/fused.h"
+#include "kernels/base/fused.h"
 #include "models/catalog.h"
 #include "peft/adapter_folder.h"
 #include "peft/apply_lora.h"

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "kernels/norm.h"
+#include "kernels/layers/norm.h"
 #include "models/golden_model.h"
 #include "models/parity.h"
 #include "nn/product_dtype.h"

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "core/clock.h"
-#include "datasets/collate.h"
+#include "datasets/loading/collate.h"
 
 namespace automodel::recipes {
 namespace {

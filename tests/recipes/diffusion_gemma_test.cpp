@@ -12,7 +12,7 @@
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/safetensors.h"
-#include "datasets/window_collate.h"
+#include "datasets/loading/window_collate.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/fill_by_name.h"
 #include "models/diffusion_gemma/diffusion_model.h"

@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "comm/imagined_group.h"
+#include "comm/groups/imagined_group.h"
 #include "distributed/block_forwards.h"
 #include "distributed/engine/data_parallel.h"
 #include "distributed/engine/sharded_engine.h"

@@ -170,7 +170,7 @@ TEST(NanogptRunTest, KeysWithoutEffectAreToldSo) {
       "n_ctx, n_embd, n_layer, n_head, bos_token_id, eos_token_id, attn_implementation");
 }
 
-ModelPlan model_of(const std::string& arguments) {
+ModelRecipe model_of(const std::string& arguments) {
   const config::Document document = config::load_text(
       cat("model:\n  _target_: nemo_automodel.components.models.gpt2.build_gpt2_model\n",
           arguments),
@@ -181,7 +181,7 @@ ModelPlan model_of(const std::string& arguments) {
 }
 
 TEST(Gpt2BuilderTest, HasUpstreamsDefaults) {
-  const ModelPlan plan = model_of("");
+  const ModelRecipe plan = model_of("");
   EXPECT_TRUE(plan.is_new());
   EXPECT_EQ(plan.dtype, at::kFloat);
   const auto model = models::build_causal_lm(plan.hf_config, at::kFloat);
@@ -203,7 +203,7 @@ TEST(Gpt2BuilderTest, IsTheModelOfAutoModel) {
   for (const auto& [key, value] : made.at("arguments").as_object()) {
     arguments += cat("  ", key, ": ", value.dump(), "\n");
   }
-  const ModelPlan plan = model_of(arguments);
+  const ModelRecipe plan = model_of(arguments);
   const Json config = Json::parse_file(golden + "config.json");
   for (const auto& [key, value] : plan.hf_config.as_object()) {
     if (key == "scale_residual_init") continue;

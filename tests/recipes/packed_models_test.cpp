@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "datasets/collate.h"
-#include "kernels/fused.h"
+#include "datasets/loading/collate.h"
+#include "kernels/base/fused.h"
 #include "models/golden_families.h"
 #include "models/golden_model.h"
 

@@ -85,8 +85,8 @@ MemoryPlan plan_of_spread(const PlannedSpread& spread) {
   count_parts(recipe, spread.sizes, parts, split, shape);
   options.tables = distributed::untied_tables(*model, parts);
   return plan_memory(
-      distributed::group_parameters(*model, parts, options.tables, options.experts.modules),
-      options, model->activation_sizes(shape));
+      distributed::flat_parameters(*model, parts, options.tables, options.experts.modules), options,
+      model->activation_sizes(shape));
 }
 
 /// The mesh's groups that a plan counts collectives of.

@@ -24,7 +24,7 @@ using distributed::Tensors;
 
 constexpr int64_t kNumSteps = 5;
 
-/// One combination of dtypes, named as in scripts/make_precision_goldens.py.
+/// One combination of dtypes, named as in scripts/goldens/make_precision_goldens.py.
 struct PrecisionCase {
   std::string param, reduce, output;  // "absent" too
   bool casts = true;

@@ -11,7 +11,7 @@
 #include "models/catalog.h"
 #include "models/facts.h"
 #include "recipes/build/tp_request.h"
-#include "recipes/read/dataset_plan.h"
+#include "recipes/read/dataset_recipe.h"
 #include "recipes/read/read_model.h"
 #include "recipes/read/recipe_schema.h"
 #include "recipes/read/section_targets.h"
@@ -155,7 +155,7 @@ TEST(RecipeClasses, AConfigurationsClassChoosesItsArchitecture) {
                               family.config_class, ", vocab_size: 8}\n"),
                           "r.yaml");
     config::Diagnostics diagnostics(document.sources);
-    const ModelPlan plan = read_model(document.root, diagnostics);
+    const ModelRecipe plan = read_model(document.root, diagnostics);
     diagnostics.throw_if_errors();
     EXPECT_EQ(plan.hf_config.at("architectures").dump(), cat("[\"", family.architecture, "\"]"));
   }

@@ -65,7 +65,7 @@ TEST(RunAdviceTest, ADiskThatWillBeFullIsToldAfterASave) {
   loggers::RunEvents events(console, /*is_recording=*/true);
   RunAdvice advice(console, events, /*is_watching=*/true);
   const std::string checkpoint = folder.file("epoch_0_step_9");
-  SavePlan plan{.max_steps = std::numeric_limits<int64_t>::max() / (int64_t{1} << 21)};
+  SaveSchedule plan{.max_steps = std::numeric_limits<int64_t>::max() / (int64_t{1} << 21)};
   advice.after_save(checkpoint, 9, {.max_steps = 20, .interval = 5});
   advice.finish();
   EXPECT_THAT(console.lines, IsEmpty());

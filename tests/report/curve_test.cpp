@@ -1,4 +1,4 @@
-#include "report/curve.h"
+#include "report/records/curve.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "report/event_log.h"
+#include "report/records/event_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

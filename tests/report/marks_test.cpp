@@ -1,4 +1,4 @@
-#include "report/marks.h"
+#include "report/facts/marks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

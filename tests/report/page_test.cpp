@@ -1,10 +1,10 @@
-#include "report/page.h"
+#include "report/page/page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "report/html.h"
-#include "report/run_facts.h"
+#include "report/facts/html.h"
+#include "report/facts/run_facts.h"
 #include "report/run_folder.h"
 
 namespace automodel::report {

@@ -1,4 +1,4 @@
-#include "report/run_files.h"
+#include "report/records/run_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

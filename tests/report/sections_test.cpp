@@ -4,14 +4,14 @@
 
 #include <cmath>
 
-#include "report/data_section.h"
-#include "report/events_section.h"
-#include "report/experts_section.h"
-#include "report/memory_section.h"
-#include "report/page.h"
-#include "report/run_facts.h"
+#include "report/facts/run_facts.h"
+#include "report/page/data_section.h"
+#include "report/page/events_section.h"
+#include "report/page/experts_section.h"
+#include "report/page/memory_section.h"
+#include "report/page/page.h"
+#include "report/page/step_time_section.h"
 #include "report/run_folder.h"
-#include "report/step_time_section.h"
 
 namespace automodel::report {
 namespace {

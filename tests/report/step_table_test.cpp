@@ -1,4 +1,4 @@
-#include "report/step_table.h"
+#include "report/records/step_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "report/time_left.h"
+#include "report/facts/time_left.h"
 
 #include <gtest/gtest.h>
 

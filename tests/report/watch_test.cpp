@@ -11,14 +11,14 @@
 
 #include "core/descriptor.h"
 #include "core/utf8.h"
-#include "report/braille.h"
-#include "report/growing_file.h"
-#include "report/resize_signal.h"
+#include "report/facts/time_left.h"
+#include "report/records/growing_file.h"
+#include "report/records/run_follower.h"
 #include "report/run_folder.h"
-#include "report/run_follower.h"
-#include "report/time_left.h"
-#include "report/watch_command.h"
-#include "report/watch_picture.h"
+#include "report/watch/braille.h"
+#include "report/watch/resize_signal.h"
+#include "report/watch/watch_command.h"
+#include "report/watch/watch_picture.h"
 
 namespace automodel::report {
 namespace {

@@ -21,7 +21,7 @@ std::vector<int64_t> ids_of(const Json& list) {
   return ids;
 }
 
-/// Compares with what scripts/make_tokenizer_goldens.py wrote: an entry for each line of
+/// Compares with what scripts/goldens/make_tokenizer_goldens.py wrote: an entry for each line of
 /// lines.json, then entries of random ids.
 void expect_as_reference(const Tokenizer& tokenizer, const std::string& expected) {
   const Json lines = Json::parse_file(data("lines.json"));
@@ -58,7 +58,7 @@ TEST_P(Components, EncodeAndDecodeAsTheReference) {
   expect_as_reference(tokenizer, data(GetParam() + "/expected.jsonl"));
 }
 
-/// The folders that scripts/make_tokenizer_goldens.py made.
+/// The folders that scripts/goldens/make_tokenizer_goldens.py made.
 std::vector<std::string> folders() {
   std::vector<std::string> names;
   for (const std::string& name : list_directory(data("."))) {

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "core/error.h"
-#include "kernels/attention_block.h"
-#include "kernels/result_keeper.h"
+#include "kernels/attention/attention_block.h"
+#include "kernels/base/result_keeper.h"
 #include "tensor/dtype.h"
 
 namespace automodel::distributed {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "distributed/context/context_split.h"
 #include "distributed/settings/distributed_config.h"
 #include "nn/attention_core.h"

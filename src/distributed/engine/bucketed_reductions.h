@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/reporter.h"
 
 namespace automodel::distributed {

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "distributed/fsdp/flat_units.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer/optimizer_step.h"
 
 namespace automodel::distributed {
 
@@ -13,7 +13,7 @@ namespace {
 
 using tensor::FlatShard;
 
-FlatLayout whole_layout(const FlatGroup& group) {
+FlatLayout whole_layout(const FlatParameters& group) {
   return group.layout(static_cast<int64_t>(c10::elementSize(group.dtype)), 1);
 }
 
@@ -47,7 +47,7 @@ std::vector<std::string> finished_units(const nn::ParallelPlan& plan, const Tabl
 
 /// Gradients of one dtype share an arena, so that a bucket may span units.
 std::vector<DataParallel::Place> DataParallel::lay_gradients(
-    const std::vector<FlatGroup>& groups, const std::vector<std::string>& finished) {
+    const std::vector<FlatParameters>& groups, const std::vector<std::string>& finished) {
   std::vector<Place> places(groups.size());
   std::map<at::ScalarType, std::pair<int64_t, std::vector<GradientRun>>> arenas;
   for (size_t unit = 0; unit < finished.size(); ++unit) {
@@ -80,11 +80,11 @@ void DataParallel::bind(torch::nn::Module& module, const nn::ParallelPlan& plan,
   for (size_t unit = 0; unit < finished.size(); ++unit) {
     if (!finished[unit].empty()) reductions_->watch(module_at(module, finished[unit]), unit);
   }
-  std::vector<FlatGroup> groups = group_parameters(module, plan, tables);
+  std::vector<FlatParameters> groups = flat_parameters(module, plan, tables);
   const std::vector<Place> places = lay_gradients(groups, finished);
   at::NoGradGuard no_grad;
   for (size_t g = 0; g < groups.size(); ++g) {
-    const FlatGroup& group = groups[g];
+    const FlatParameters& group = groups[g];
     const FlatLayout layout = whole_layout(group);
     FlatShard values{group.unit, flat_zeros(layout.numel, group.dtype, options_.device),
                      segments_in(layout, keys, 0, layout.numel)};

@@ -52,7 +52,7 @@ class DataParallel final : public Engine {
 
  private:
   struct Place;
-  std::vector<Place> lay_gradients(const std::vector<FlatGroup>& groups,
+  std::vector<Place> lay_gradients(const std::vector<FlatParameters>& groups,
                                    const std::vector<std::string>& finished);
   void bind(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys);
 

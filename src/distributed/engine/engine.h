@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "distributed/fsdp/gradient_check.h"
 #include "tensor/shard_spec.h"
 

@@ -6,11 +6,11 @@
 
 #include <cmath>
 
-#include "comm/sums.h"
+#include "comm/groups/sums.h"
 #include "core/error.h"
 #include "distributed/engine/moe_fsdp_mixin.h"
 #include "distributed/groups/sharding_groups.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/optimizer/optimizer_step.h"
 #include "nn/layer_list.h"
 
 namespace automodel::distributed {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "comm/sums.h"
-#include "kernels/optimizer_step.h"
+#include "comm/groups/sums.h"
+#include "kernels/optimizer/optimizer_step.h"
 
 namespace automodel::distributed {
 

@@ -82,8 +82,8 @@ struct ReturnTokens : torch::autograd::Function<ReturnTokens> {
   }
 };
 
-struct RoutePlan final : nn::DispatchPlan {
-  explicit RoutePlan(RoutePointer kept) : route(std::move(kept)) {}
+struct RouteState final : nn::DispatchState {
+  explicit RouteState(RoutePointer kept) : route(std::move(kept)) {}
   RoutePointer route;
 };
 
@@ -108,15 +108,15 @@ class AllToAllDispatcher final : public nn::TokenDispatcher {
     const at::Tensor received = SendTokens::apply(run_of(at::cat({x, weights}, 1)), route);
     // Copies: a view would keep the whole received tensor until backward.
     return {received.narrow(1, 0, x.size(1)).contiguous(), ids.masked_fill(is_elsewhere, -1),
-            received.narrow(1, x.size(1), k).contiguous(), std::make_shared<RoutePlan>(route)};
+            received.narrow(1, x.size(1), k).contiguous(), std::make_shared<RouteState>(route)};
   }
 
   at::Tensor combine(const at::Tensor& y, const nn::DispatchedTokens& dispatched) override {
-    const auto* plan = dynamic_cast<const RoutePlan*>(dispatched.plan.get());
-    AM_CHECK(plan != nullptr);
-    const at::Tensor own = ReturnTokens::apply(y, plan->route);
+    const auto* state = dynamic_cast<const RouteState*>(dispatched.state.get());
+    AM_CHECK(state != nullptr);
+    const at::Tensor own = ReturnTokens::apply(y, state->route);
     if (same_tokens_.size() == 1) return own;
-    return gather_sequence(own.unsqueeze(0), plan->route->num_whole_tokens, same_tokens_,
+    return gather_sequence(own.unsqueeze(0), state->route->num_whole_tokens, same_tokens_,
                            OutputGradient::kWhole)
         .squeeze(0);
   }

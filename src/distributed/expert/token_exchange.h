@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "nn/token_dispatcher.h"
 
 namespace automodel::distributed {

@@ -48,8 +48,8 @@ std::string if_trained(torch::nn::Module& root, const std::string& fqn) {
 }
 
 void add_to_group(const std::string& unit, const std::string& name, const at::Tensor& value,
-                  std::vector<FlatGroup>& groups) {
-  auto it = std::find_if(groups.begin(), groups.end(), [&](const FlatGroup& group) {
+                  std::vector<FlatParameters>& groups) {
+  auto it = std::find_if(groups.begin(), groups.end(), [&](const FlatParameters& group) {
     return group.unit == unit && group.dtype == value.scalar_type() &&
            group.is_trained == value.requires_grad();
   });
@@ -62,13 +62,14 @@ void add_to_group(const std::string& unit, const std::string& name, const at::Te
 
 }  // namespace
 
-FlatLayout FlatGroup::layout(int64_t element_size, int64_t num_ranks, int64_t border_numel) const {
+FlatLayout FlatParameters::layout(int64_t element_size, int64_t num_ranks,
+                                  int64_t border_numel) const {
   std::vector<LayoutItem> items;
   for (const auto& [name, value] : parameters) items.push_back({name, value.numel()});
   return lay_out(items, element_size, num_ranks, border_numel);
 }
 
-int64_t FlatGroup::numel() const {
+int64_t FlatParameters::numel() const {
   int64_t count = 0;
   for (const auto& [name, value] : parameters) count += value.numel();
   return count;
@@ -79,19 +80,19 @@ TableUnits untied_tables(torch::nn::Module& module, const nn::ParallelPlan& plan
   return {if_trained(module, plan.embedding), if_trained(module, plan.head)};
 }
 
-std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan,
-                                        const TableUnits& tables,
-                                        const std::vector<std::string>& experts) {
-  std::vector<FlatGroup> groups;
+std::vector<FlatParameters> flat_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan,
+                                            const TableUnits& tables,
+                                            const std::vector<std::string>& experts) {
+  std::vector<FlatParameters> groups;
   for (const auto& item : module.named_parameters()) {
     add_to_group(unit_of(item.key(), plan, tables, experts), item.key(), item.value(), groups);
   }
   return groups;
 }
 
-std::vector<FlatGroup> group_parameters(const std::string& unit,
-                                        const std::vector<NamedParameter>& parameters) {
-  std::vector<FlatGroup> groups;
+std::vector<FlatParameters> flat_parameters(const std::string& unit,
+                                            const std::vector<NamedParameter>& parameters) {
+  std::vector<FlatParameters> groups;
   for (const auto& [name, value] : parameters) add_to_group(unit, name, value, groups);
   return groups;
 }

@@ -18,7 +18,7 @@ namespace automodel::distributed {
 using NamedParameter = std::pair<std::string, at::Tensor>;
 
 /// Parameters that share a flat buffer: they have the same unit, dtype and trainability.
-struct FlatGroup {
+struct FlatParameters {
   std::string unit;  ///< fqn of the plan's block or table; "" for the root
   at::ScalarType dtype;
   bool is_trained;
@@ -41,13 +41,13 @@ TableUnits untied_tables(torch::nn::Module& module, const nn::ParallelPlan& plan
 
 /// The parameters of a module by unit: `experts` (fqns of modules), the plan's blocks, `tables`,
 /// and the root for all others.
-std::vector<FlatGroup> group_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan,
-                                        const TableUnits& tables = {},
-                                        const std::vector<std::string>& experts = {});
+std::vector<FlatParameters> flat_parameters(torch::nn::Module& module, const nn::ParallelPlan& plan,
+                                            const TableUnits& tables = {},
+                                            const std::vector<std::string>& experts = {});
 
 /// The flat groups of the parameters of one unit.
-std::vector<FlatGroup> group_parameters(const std::string& unit,
-                                        const std::vector<NamedParameter>& parameters);
+std::vector<FlatParameters> flat_parameters(const std::string& unit,
+                                            const std::vector<NamedParameter>& parameters);
 
 /// The parts of tensors, by Hugging Face names, in elements [begin, end) of a flat buffer; their
 /// offsets count from `begin`. A tensor (or its box in the key map) is stored row by row, so a part

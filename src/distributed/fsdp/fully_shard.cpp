@@ -11,7 +11,7 @@
 #include "distributed/autograd/when_differentiated.h"
 #include "distributed/fsdp/fully_shard_state.h"
 #include "distributed/groups/sharding_groups.h"
-#include "kernels/kept_input.h"
+#include "kernels/products/kept_input.h"
 
 namespace automodel::distributed {
 

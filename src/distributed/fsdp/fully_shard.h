@@ -122,8 +122,8 @@ class FSDPModule final {
 
   FSDPModule(std::string type, const ShardingGroups& groups, const ShardingOptions& options);
 
-  void take(std::vector<FlatGroup> groups);
-  Flat make_flat(const FlatGroup& group) const;
+  void take(std::vector<FlatParameters> groups);
+  Flat make_flat(const FlatParameters& group) const;
   nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body);
   void pre_backward();
   void prefetch(const std::vector<FSDPModule*>& modules);

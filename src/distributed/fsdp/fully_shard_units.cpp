@@ -26,7 +26,7 @@ class ModuleSharder final {
   std::unique_ptr<FSDPModule> shard() {
     adopt_below(module_, "");
     collect(module_, "");
-    unit_->take(group_parameters("", parameters_));
+    unit_->take(flat_parameters("", parameters_));
     return std::move(unit_);
   }
 
@@ -87,7 +87,7 @@ FSDPModule::FSDPModule(std::string type, const ShardingGroups& groups,
 
 FSDPModule::~FSDPModule() = default;
 
-FSDPModule::Flat FSDPModule::make_flat(const FlatGroup& group) const {
+FSDPModule::Flat FSDPModule::make_flat(const FlatParameters& group) const {
   const auto ranks = static_cast<int64_t>(groups_.shard.size());
   const int64_t rank = groups_.shard.rank();
   const std::string absent =
@@ -134,9 +134,9 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatGroup& group) const {
   return flat;
 }
 
-void FSDPModule::take(std::vector<FlatGroup> groups) {
+void FSDPModule::take(std::vector<FlatParameters> groups) {
   at::NoGradGuard no_grad;
-  for (const FlatGroup& group : groups) {
+  for (const FlatParameters& group : groups) {
     Flat flat = make_flat(group);
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       at::Tensor parameter = group.parameters[i].second;

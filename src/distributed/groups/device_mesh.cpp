@@ -1,6 +1,6 @@
 #include "distributed/groups/device_mesh.h"
 
-#include "comm/joined_group.h"
+#include "comm/groups/joined_group.h"
 #include "core/error.h"
 
 namespace automodel::distributed {

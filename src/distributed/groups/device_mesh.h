@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "distributed/groups/sharding_groups.h"
 #include "mesh/mesh.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 
 namespace automodel::distributed {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/reporter.h"
 #include "distributed/autograd/stage_backward.h"
 #include "distributed/engine/engine.h"

@@ -13,12 +13,12 @@ const UnitMemory& MemoryPlan::largest_unit() const {
                            [](const auto& a, const auto& b) { return a.numel < b.numel; });
 }
 
-MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& options,
+MemoryPlan plan_memory(std::span<const FlatParameters> groups, const MemoryOptions& options,
                        const nn::ActivationSizes& activations) {
   MemoryPlan plan;
   const std::vector<std::string>& experts = options.experts.modules;
   const MemoryOptions of_experts = expert_options(options);
-  for (const FlatGroup& group : groups) {
+  for (const FlatParameters& group : groups) {
     const bool is_expert = std::find(experts.begin(), experts.end(), group.unit) != experts.end();
     plan.units.push_back(unit_memory(group, is_expert ? of_experts : options));
     UnitMemory& unit = plan.units.back();

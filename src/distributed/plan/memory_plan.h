@@ -31,11 +31,11 @@ struct MemoryPlan {
   const UnitMemory& largest_unit() const;
 };
 
-/// Plans the memory of a module's flat groups (group_parameters). State is exact, since the layouts
+/// Plans the memory of a module's flat groups (flat_parameters). State is exact, since the layouts
 /// are the engines'. The peak is found by walking through a step as the engines do: gathers,
 /// buffers kept for the next unit, unreduced gradients, `activations` of the blocks. Reads no
 /// tensor's memory, so placeholders are enough.
-MemoryPlan plan_memory(std::span<const FlatGroup> groups, const MemoryOptions& options,
+MemoryPlan plan_memory(std::span<const FlatParameters> groups, const MemoryOptions& options,
                        const nn::ActivationSizes& activations);
 
 }  // namespace automodel::distributed

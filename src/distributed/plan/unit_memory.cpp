@@ -42,7 +42,7 @@ int64_t optimizer_bytes(const MemoryOptions& options, const FlatLayout& layout, 
 
 /// What rests on the host: this rank's ranges. The device has a copy of them while it gathers, and
 /// of a reduction's result.
-void offload(const FlatGroup& group, const MemoryOptions& options, int64_t range,
+void offload(const FlatParameters& group, const MemoryOptions& options, int64_t range,
              UnitMemory& unit) {
   const ShardingOptions& sharding = *options.sharding;
   const at::ScalarType main = sharding.main_dtype.value_or(group.dtype);
@@ -58,7 +58,8 @@ void offload(const FlatGroup& group, const MemoryOptions& options, int64_t range
   unit.updated = 0;
 }
 
-void add_sharded_bytes(const FlatGroup& group, const MemoryOptions& options, UnitMemory& unit) {
+void add_sharded_bytes(const FlatParameters& group, const MemoryOptions& options,
+                       UnitMemory& unit) {
   const ShardingOptions& sharding = *options.sharding;
   const FlatLayout layout =
       group.layout(size_of(group.dtype), options.num_parts, sharding.border_numel);
@@ -108,7 +109,7 @@ MemoryOptions expert_options(const MemoryOptions& options) {
   return own;
 }
 
-UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options) {
+UnitMemory unit_memory(const FlatParameters& group, const MemoryOptions& options) {
   UnitMemory unit;
   unit.unit = group.unit;
   unit.dtype = group.dtype;

@@ -38,7 +38,7 @@ struct UnitMemory {
 };
 
 /// The bytes of a flat group on one rank, decided as FSDPModule::make_flat decides.
-UnitMemory unit_memory(const FlatGroup& group, const MemoryOptions& options);
+UnitMemory unit_memory(const FlatParameters& group, const MemoryOptions& options);
 
 /// The options of experts that are units of their own, as shard_experts sets them up.
 MemoryOptions expert_options(const MemoryOptions& options);

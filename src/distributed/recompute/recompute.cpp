@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "distributed/fsdp/flat_units.h"
-#include "kernels/result_keeper.h"
+#include "kernels/base/result_keeper.h"
 #include "nn/repeated_block.h"
 #include "nn/unit_hook.h"
 

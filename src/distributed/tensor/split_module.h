@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "distributed/tensor/tp_layer_plan.h"
 #include "nn/loss_head.h"
 #include "tensor/key_map.h"

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 
 namespace automodel::distributed {
 

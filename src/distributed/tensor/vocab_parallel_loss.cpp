@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "kernels/product.h"
+#include "kernels/products/product.h"
 
 namespace automodel::distributed {
 

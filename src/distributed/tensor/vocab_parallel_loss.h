@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "distributed/tensor/vocab_range.h"
 #include "nn/loss_head.h"
 

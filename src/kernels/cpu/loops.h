@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "kernels/eight_bit_block.h"
-#include "kernels/flash_group.h"
+#include "kernels/cpu/eight_bit_block.h"
+#include "kernels/cpu/flash_group.h"
 
 namespace automodel::kernels::cpu {
 

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "core/text.h"
-#include "kernels/norm.h"
-#include "kernels/pointwise.h"
+#include "kernels/base/pointwise.h"
+#include "kernels/layers/norm.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/norm.h"
+#include "kernels/layers/norm.h"
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 

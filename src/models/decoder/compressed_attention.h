@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/two_part_attention.h"
+#include "kernels/attention/two_part_attention.h"
 #include "models/decoder/attention_layer.h"
 #include "models/decoder/compressed_indexer.h"
 #include "models/decoder/compressor.h"

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "kernels/compressed_windows.h"
-#include "kernels/rope.h"
+#include "kernels/attention/compressed_windows.h"
+#include "kernels/layers/rope.h"
 #include "models/decoder/decoder_config.h"
 #include "nn/layers.h"
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/attention_block.h"
-#include "kernels/linear_recurrence.h"
-#include "kernels/product.h"
+#include "kernels/attention/attention_block.h"
+#include "kernels/products/product.h"
+#include "kernels/recurrence/linear_recurrence.h"
 #include "models/decoder/stream_sizes.h"
 #include "moe/expert_sizes.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/activation.h"
+#include "kernels/layers/activation.h"
 #include "moe/moe_config.h"
 #include "nn/hyper_connection.h"
 #include "nn/rope_frequencies.h"

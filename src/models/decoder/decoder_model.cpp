@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "core/error.h"
-#include "kernels/attention_block.h"
-#include "kernels/linear.h"
-#include "kernels/linear_recurrence.h"
-#include "kernels/norm.h"
-#include "kernels/normalized_rows.h"
+#include "kernels/attention/attention_block.h"
+#include "kernels/layers/norm.h"
+#include "kernels/layers/normalized_rows.h"
+#include "kernels/products/linear.h"
+#include "kernels/recurrence/linear_recurrence.h"
 #include "models/decoder/initial_rules.h"
 #include "nn/layer_list.h"
 #include "tensor/dtype.h"

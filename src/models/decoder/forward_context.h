@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/compressed_windows.h"
-#include "kernels/rope.h"
+#include "kernels/attention/compressed_windows.h"
+#include "kernels/layers/rope.h"
 #include "models/causal_lm.h"
 #include "nn/lora.h"
 

@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/activation.h"
-#include "kernels/linear_recurrence.h"
-#include "kernels/pointwise.h"
+#include "kernels/base/pointwise.h"
+#include "kernels/layers/activation.h"
+#include "kernels/recurrence/linear_recurrence.h"
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "kernels/key_choice.h"
+#include "kernels/attention/key_choice.h"
 #include "tensor/dtype.h"
 
 namespace automodel::models::decoder {

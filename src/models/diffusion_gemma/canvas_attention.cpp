@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/norm.h"
-#include "kernels/two_part_attention.h"
+#include "kernels/attention/two_part_attention.h"
+#include "kernels/layers/norm.h"
 
 namespace automodel::models::diffusion_gemma {
 

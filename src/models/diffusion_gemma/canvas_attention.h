@@ -5,8 +5,8 @@
 #include <array>
 #include <memory>
 
-#include "kernels/attention.h"
-#include "kernels/rope.h"
+#include "kernels/attention/attention.h"
+#include "kernels/layers/rope.h"
 #include "models/diffusion_gemma/config.h"
 #include "nn/layers.h"
 

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/expected_embedding.h"
-#include "kernels/linear.h"
+#include "kernels/loss/cross_entropy.h"
+#include "kernels/loss/expected_embedding.h"
+#include "kernels/products/linear.h"
 #include "models/decoder/decoder_activations.h"
 #include "models/diffusion_gemma/config.h"
 #include "nn/layer_list.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "kernels/linear.h"
-#include "kernels/norm.h"
+#include "kernels/layers/norm.h"
+#include "kernels/products/linear.h"
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 

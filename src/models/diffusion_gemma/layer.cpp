@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/text.h"
-#include "kernels/norm.h"
+#include "kernels/layers/norm.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::models::diffusion_gemma {

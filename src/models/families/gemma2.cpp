@@ -1,12 +1,12 @@
 #include "models/decoder/family.h"
-#include "models/families/gemma_kind.h"
+#include "models/families/gemma2_kind.h"
 
 namespace automodel::models::decoder {
 
 namespace {
 
 DecoderConfig read_gemma2(ConfigReader& reader) {
-  DecoderConfig config = read_gemma_kind(reader, 8192);
+  DecoderConfig config = read_gemma2_kind(reader, 8192);
   // An explicit null turns a cap off; an absent key takes the class's default.
   const auto cap = [&](const char* key, double absent) {
     return reader.number(key, reader.json().contains(key) ? 0 : absent);

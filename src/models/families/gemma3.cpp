@@ -1,5 +1,5 @@
 #include "models/decoder/family.h"
-#include "models/families/gemma_kind.h"
+#include "models/families/gemma2_kind.h"
 
 namespace automodel::models::decoder {
 
@@ -22,7 +22,7 @@ void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bo
 }
 
 DecoderConfig read_gemma3(ConfigReader& reader) {
-  DecoderConfig config = read_gemma_kind(reader, 131072);
+  DecoderConfig config = read_gemma2_kind(reader, 131072);
   config.qk_norm = QkNorm::kPerHead;
   config.final_softcap = reader.number("final_logit_softcapping", 0);
   const int64_t period =

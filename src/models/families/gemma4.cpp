@@ -1,6 +1,6 @@
 #include "models/decoder/family.h"
+#include "models/families/gemma2_kind.h"
 #include "models/families/gemma4_kind.h"
-#include "models/families/gemma_kind.h"
 #include "models/families/text_config.h"
 
 namespace automodel::models::decoder {

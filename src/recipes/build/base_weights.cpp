@@ -35,7 +35,7 @@ std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder) {
   return checkpoint::HfFolder::open(folder).storage_dtype();
 }
 
-at::ScalarType storage_dtype(const ModelPlan& model) {
+at::ScalarType storage_dtype(const ModelRecipe& model) {
   if (model.dtype) return *model.dtype;
   const bool has_weights = path_exists(path_join(model.folder, "model.safetensors")) ||
                            path_exists(path_join(model.folder, "model.safetensors.index.json"));

@@ -20,7 +20,7 @@ std::optional<at::ScalarType> checkpoint_dtype(const std::string& folder);
 
 /// The dtype that a run stores parameters in; the one that config.json names when the weights are
 /// not on this machine.
-at::ScalarType storage_dtype(const ModelPlan& model);
+at::ScalarType storage_dtype(const ModelRecipe& model);
 
 /// How weights are read from a folder into this model: the name prefixes of tensors that are saved
 /// unchanged or are to be drawn, and which tensor replaces an absent one.

@@ -1,6 +1,6 @@
 #include "recipes/build/rank_model.h"
 
-#include "comm/imagined_group.h"
+#include "comm/groups/imagined_group.h"
 #include "distributed/expert/expert_parallel.h"
 #include "distributed/tensor/tp_layer_plan.h"
 #include "recipes/build/tp_request.h"

@@ -68,7 +68,7 @@ void check_weights(const Recipe& recipe, const models::CausalLM& model,
 }  // namespace
 
 void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics& diagnostics) {
-  const ModelPlan& plan = recipe.model;
+  const ModelRecipe& plan = recipe.model;
   const bool draws = plan.draws_weights();
   const std::vector<std::string> prefixes =
       recipe.checkpoint.skip_task_head_prefixes_for_base_model.value_or(std::vector<std::string>());

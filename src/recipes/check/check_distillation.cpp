@@ -18,12 +18,12 @@ using config::Node;
 
 /// Where the recipe names its teacher.
 const Node& place_of_teacher(const Recipe& recipe) {
-  const ModelPlan& teacher = recipe.distillation->teacher;
+  const ModelRecipe& teacher = recipe.distillation->teacher;
   if (teacher.source_node.position().is_known()) return teacher.source_node;
   return place_of(recipe, "teacher_model", "config");
 }
 
-bool has_tokenizer(const ModelPlan& model) {
+bool has_tokenizer(const ModelRecipe& model) {
   return !model.folder.empty() && path_exists(path_join(model.folder, "tokenizer.json"));
 }
 
@@ -33,7 +33,7 @@ std::string name_of(const std::optional<tokenizers::SpecialToken>& token) {
 
 /// Both models must mean the same by an id. Folders without a tokenizer have nothing to compare.
 void compare_tokenizers(const Recipe& recipe, Diagnostics& diagnostics) {
-  const ModelPlan& teacher = recipe.distillation->teacher;
+  const ModelRecipe& teacher = recipe.distillation->teacher;
   if (!has_tokenizer(recipe.model) || !has_tokenizer(teacher)) return;
   if (recipe.model.folder == teacher.folder) return;
   try {

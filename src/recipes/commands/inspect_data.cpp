@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/reporter.h"
-#include "datasets/tokenizer_encoder.h"
+#include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/commands/inspect_report.h"
 #include "recipes/read/hub_inputs.h"
 #include "recipes/read/read_recipe.h"
@@ -151,7 +151,7 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
   return recipe.dataset.plan->build(data);
 }
 
-void look(const DatasetPlan& plan, const datasets::Dataset& dataset,
+void look(const DatasetRecipe& plan, const datasets::Dataset& dataset,
           const datasets::TokenizerEncoder& encoder, int64_t num_samples, InspectReport& report) {
   Totals totals;
   const int64_t num_rows = std::min(dataset.size(), std::max(num_samples, kNumRowsCounted));

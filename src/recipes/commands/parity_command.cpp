@@ -8,7 +8,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "core/error.h"
-#include "kernels/fused.h"
+#include "kernels/base/fused.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
 #include "recipes/commands/loaded_model.h"

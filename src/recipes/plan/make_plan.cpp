@@ -222,8 +222,8 @@ RecipePlan make_plan(const Recipe& recipe, const PlannedPlace& place) {
   }
   nn::ActivationSizes activations = model->activation_sizes(plan.shape);
   add_travelling_keys(recipe, model->dims(), plan.shape, share.size, activations);
-  const auto groups = distributed::group_parameters(*model, plan.parallel, plan.options.tables,
-                                                    plan.options.experts.modules);
+  const auto groups = distributed::flat_parameters(*model, plan.parallel, plan.options.tables,
+                                                   plan.options.experts.modules);
   const auto with = [&](const nn::ActivationSizes& sizes) {
     return distributed::plan_memory(groups, plan.options, sizes);
   };

@@ -40,7 +40,7 @@ StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
   const bool has_tables = !own.tables.embedding.empty() || !own.tables.head.empty();
   own.tables = has_tables ? distributed::untied_tables(*model, parts) : distributed::TableUnits{};
   const auto memory = distributed::plan_memory(
-      distributed::group_parameters(*model, parts, own.tables, own.experts.modules), own, sizes);
+      distributed::flat_parameters(*model, parts, own.tables, own.experts.modules), own, sizes);
   StagePlan plan;
   plan.modules = std::move(modules);
   for (const distributed::UnitMemory& unit : memory.units) plan.num_parameters += unit.numel;

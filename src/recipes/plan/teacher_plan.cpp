@@ -28,8 +28,8 @@ TeacherPlan plan_teacher(const Recipe& recipe, const mesh::MeshSizes& sizes, at:
     options.experts.modules =
         expert_ranks(teacher) > 1 ? model->parallel_plan().expert_modules : units.experts;
   }
-  const auto groups = distributed::group_parameters(*model, model->parallel_plan(), options.tables,
-                                                    options.experts.modules);
+  const auto groups = distributed::flat_parameters(*model, model->parallel_plan(), options.tables,
+                                                   options.experts.modules);
   const distributed::MemoryPlan memory = distributed::plan_memory(groups, options, {});
   plan.parameters = memory.state();
   plan.gathered = memory.peak.gathered + memory.peak.idle + memory.peak.casts;

@@ -46,7 +46,7 @@ Json token_id(std::optional<int64_t> asked, int64_t vocab_size) {
 
 }  // namespace
 
-void read_gpt2_builder(const config::Target& target, ModelPlan& plan, Diagnostics& diagnostics) {
+void read_gpt2_builder(const config::Target& target, ModelRecipe& plan, Diagnostics& diagnostics) {
   Node arguments = target.arguments;
   take_out_others(arguments, diagnostics);
   const auto section = config::bind<Gpt2BuilderSection>(arguments, diagnostics);

@@ -53,7 +53,7 @@ struct Gpt2BuilderSection {
 
 /// Reads the arguments of build_gpt2_model: a new model in float32 whose configuration is that of a
 /// GPT2LMHeadModel. Keys that the builder does not take get a warning, as there.
-void read_gpt2_builder(const config::Target& target, ModelPlan& plan,
+void read_gpt2_builder(const config::Target& target, ModelRecipe& plan,
                        config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

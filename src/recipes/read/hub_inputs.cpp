@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "datasets/hub_data.h"
+#include "datasets/rows/hub_data.h"
 #include "hub/cache.h"
 #include "hub/hub.h"
 #include "recipes/read/read_recipe.h"
@@ -49,7 +49,7 @@ HubInput model_input(const Node& place, const HubName& name, std::vector<hub::Mo
           }};
 }
 
-void add_model(const ModelPlan& model, HubFetch what, std::vector<HubInput>& inputs) {
+void add_model(const ModelRecipe& model, HubFetch what, std::vector<HubInput>& inputs) {
   if (!is_on_hub(model.source)) return;
   std::vector<hub::ModelPart> parts = {hub::ModelPart::kConfig};
   if (what != HubFetch::kConfig) parts.push_back(hub::ModelPart::kTokenizer);
@@ -142,7 +142,7 @@ Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_ru
   return recipe;
 }
 
-bool awaits_weights(const ModelPlan& model) {
+bool awaits_weights(const ModelRecipe& model) {
   if (!is_on_hub(model.source) || model.draws_weights()) return false;
   const hub::Repository repository{hub::RepositoryKind::kModel, model.source,
                                    model.section.revision.value_or("main")};

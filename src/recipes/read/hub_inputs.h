@@ -25,7 +25,7 @@ Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_ru
                      Reporter& reporter, config::Diagnostics& diagnostics);
 
 /// Whether the model is on the hub and its weights are not on this machine yet.
-bool awaits_weights(const ModelPlan& model);
+bool awaits_weights(const ModelRecipe& model);
 
 /// Fetches everything that a run of a recipe reads, or with kData everything but weights. `bytes`
 /// counts the bytes. Throws HubError, InputError.

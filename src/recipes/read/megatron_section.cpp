@@ -5,7 +5,7 @@
 #include "config/bind.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "datasets/megatron_pretraining.h"
+#include "datasets/pretraining/megatron_pretraining.h"
 
 namespace automodel::recipes {
 
@@ -91,9 +91,9 @@ MegatronPretrainingConfig config_of(const MegatronSection& section, const Node& 
 }
 
 /// A dataset of tokenized documents whose samples are ordered as Megatron orders them.
-class MegatronPlan final : public DatasetPlan {
+class MegatronDatasetRecipe final : public DatasetRecipe {
  public:
-  explicit MegatronPlan(MegatronPretrainingConfig config) : config_(std::move(config)) {}
+  explicit MegatronDatasetRecipe(MegatronPretrainingConfig config) : config_(std::move(config)) {}
 
   bool needs_tokenizer() const override { return true; }
   bool has_samples_to_pack() const override { return false; }
@@ -117,9 +117,9 @@ class MegatronPlan final : public DatasetPlan {
 };
 
 /// A dataset whose files are not on this machine: check() reports it, and a run throws.
-class AbsentMegatronPlan final : public DatasetPlan {
+class AbsentMegatronRecipe final : public DatasetRecipe {
  public:
-  explicit AbsentMegatronPlan(std::string reason) : reason_(std::move(reason)) {}
+  explicit AbsentMegatronRecipe(std::string reason) : reason_(std::move(reason)) {}
 
   bool needs_tokenizer() const override { return true; }
   bool has_samples_to_pack() const override { return false; }
@@ -135,7 +135,8 @@ class AbsentMegatronPlan final : public DatasetPlan {
 
 }  // namespace
 
-std::unique_ptr<DatasetPlan> read_megatron(const config::Target& target, Diagnostics& diagnostics) {
+std::unique_ptr<DatasetRecipe> read_megatron(const config::Target& target,
+                                             Diagnostics& diagnostics) {
   const size_t errors = diagnostics.count(config::Severity::kError);
   const auto section = config::bind<MegatronSection>(
       target.arguments, diagnostics, {.legacy_keys = {}, .other_keys = {"tokenizer"}});
@@ -143,9 +144,9 @@ std::unique_ptr<DatasetPlan> read_megatron(const config::Target& target, Diagnos
   try {
     MegatronPretrainingConfig config = config_of(section, target.arguments, diagnostics);
     if (diagnostics.count(config::Severity::kError) > errors) return nullptr;
-    return std::make_unique<MegatronPlan>(std::move(config));
+    return std::make_unique<MegatronDatasetRecipe>(std::move(config));
   } catch (const InputError& error) {
-    return std::make_unique<AbsentMegatronPlan>(error.what());
+    return std::make_unique<AbsentMegatronRecipe>(error.what());
   }
 }
 

@@ -9,7 +9,7 @@
 #include "config/node.h"
 #include "config/registry.h"
 #include "core/field.h"
-#include "recipes/read/dataset_plan.h"
+#include "recipes/read/dataset_recipe.h"
 
 namespace automodel::recipes {
 
@@ -72,7 +72,7 @@ struct MegatronSection {
 };
 
 /// Reads the options of MegatronPretraining; returns nullptr after reporting errors in them.
-std::unique_ptr<DatasetPlan> read_megatron(const config::Target& target,
-                                           config::Diagnostics& diagnostics);
+std::unique_ptr<DatasetRecipe> read_megatron(const config::Target& target,
+                                             config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -53,7 +53,7 @@ void require_dp_size(const Node& section, const distributed::DistributedSetup& s
 
 /// The mesh of a teacher on ranks of its own.
 void read_teacher_mesh(const Node& root, const Recipe& recipe, bool is_separate,
-                       DistillationPlan& plan, Diagnostics& diagnostics) {
+                       DistillationRecipe& plan, Diagnostics& diagnostics) {
   const Node* section = present(root, "teacher_distributed");
   if (section == nullptr) {
     if (is_separate) {
@@ -121,7 +121,7 @@ void read_distillation(const Node& root, Recipe& recipe, Diagnostics& diagnostic
     }
     return;
   }
-  DistillationPlan& plan = recipe.distillation.emplace();
+  DistillationRecipe& plan = recipe.distillation.emplace();
   const DistillationKeys keys = read_keys(root, diagnostics);
   plan.kd_ratio = keys.kd_ratio;
   plan.offloads_teacher = keys.offload_teacher_model;

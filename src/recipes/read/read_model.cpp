@@ -169,7 +169,7 @@ void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
           "; they choose among kernels of other libraries, and there is one of each here"));
 }
 
-void read_backend(const Node& backend, ModelPlan& plan, Diagnostics& diagnostics) {
+void read_backend(const Node& backend, ModelRecipe& plan, Diagnostics& diagnostics) {
   if (backend.is_null()) return;
   Node known = backend;
   if (Node* fp8 = known.find("te_fp8"); fp8 != nullptr && fp8->is_mapping()) {
@@ -263,7 +263,7 @@ const std::vector<std::string> kMoEKeys = {"n_routed_experts",
                                            "enable_routing_replay"};
 
 /// Reads `model.moe_overrides`, which becomes a part of the configuration that the family reads.
-void read_moe_overrides(const Node& overrides, ModelPlan& plan, Diagnostics& diagnostics) {
+void read_moe_overrides(const Node& overrides, ModelRecipe& plan, Diagnostics& diagnostics) {
   if (overrides.is_null()) return;
   if (!overrides.is_mapping()) {
     diagnostics.error(overrides, cat("expected a mapping, found ", overrides.describe()));
@@ -298,7 +298,7 @@ std::string architecture_of(std::string_view config_class) {
 
 /// Reads `model.config`: the source of the configuration and the changes that the recipe makes to
 /// it.
-void read_config_node(const Node& config, ModelPlan& plan, std::vector<Node>& changes,
+void read_config_node(const Node& config, ModelRecipe& plan, std::vector<Node>& changes,
                       Diagnostics& diagnostics) {
   if (config.is_string()) {
     plan.source = *config.string_value();
@@ -390,7 +390,7 @@ bool has_next_token_value(const Node& change, Diagnostics& diagnostics) {
 
 /// Reports wrong values of the keys of multi-token prediction, which are taken back, and keys that
 /// have no effect or ask for what a family does not have.
-void check_next_tokens(const Node& change, ModelPlan& plan, Diagnostics& diagnostics) {
+void check_next_tokens(const Node& change, ModelRecipe& plan, Diagnostics& diagnostics) {
   constexpr const char* kDepths = "num_nextn_predict_layers";
   constexpr const char* kMtp = "multi-token prediction";
   const std::string& key = change.key();
@@ -421,7 +421,7 @@ void check_idle_change(const Node& change, Diagnostics& diagnostics) {
   }
 }
 
-void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostics& diagnostics) {
+void apply_changes(const std::vector<Node>& changes, ModelRecipe& plan, Diagnostics& diagnostics) {
   std::vector<std::string> known = kConfigKeys;
   if (!plan.hf_config.is_object() ||
       plan.hf_config.get("model_type", "").starts_with("kimi_linear")) {
@@ -458,7 +458,7 @@ void apply_changes(const std::vector<Node>& changes, ModelPlan& plan, Diagnostic
   }
 }
 
-void find_source(const Node& place, ModelPlan& plan, Diagnostics& diagnostics) {
+void find_source(const Node& place, ModelRecipe& plan, Diagnostics& diagnostics) {
   plan.source_node = place;
   hub::Lookup lookup;
   try {
@@ -491,7 +491,7 @@ void find_source(const Node& place, ModelPlan& plan, Diagnostics& diagnostics) {
   }
 }
 
-void read_dtype(const Node& node, ModelPlan& plan, Diagnostics& diagnostics) {
+void read_dtype(const Node& node, ModelRecipe& plan, Diagnostics& diagnostics) {
   const char* key = plan.section.dtype ? "dtype" : "torch_dtype";
   const std::string name =
       plan.section.dtype ? *plan.section.dtype : plan.section.torch_dtype.value_or("auto");
@@ -511,8 +511,8 @@ void read_dtype(const Node& node, ModelPlan& plan, Diagnostics& diagnostics) {
 
 }  // namespace
 
-ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
-  ModelPlan plan;
+ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
+  ModelRecipe plan;
   plan.node = section;
   const auto target = config::split_target(section, diagnostics);
   if (!target) return plan;
@@ -572,7 +572,7 @@ ModelPlan read_model(const Node& section, Diagnostics& diagnostics) {
   return plan;
 }
 
-int64_t vocabulary_of(const ModelPlan& model) {
+int64_t vocabulary_of(const ModelRecipe& model) {
   const Json& config = model.hf_config;
   if (!config.is_object()) return 0;
   const Json* text = config.find("text_config");

@@ -10,9 +10,9 @@
 namespace automodel::recipes {
 
 /// Reads the `model` section (part of read_recipe).
-ModelPlan read_model(const config::Node& section, config::Diagnostics& diagnostics);
+ModelRecipe read_model(const config::Node& section, config::Diagnostics& diagnostics);
 
 /// The vocabulary that a model's configuration names; 0 when the configuration is not here.
-int64_t vocabulary_of(const ModelPlan& model);
+int64_t vocabulary_of(const ModelRecipe& model);
 
 }  // namespace automodel::recipes

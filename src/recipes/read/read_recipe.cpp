@@ -8,7 +8,7 @@
 #include "core/file.h"
 #include "hub/cache.h"
 #include "peft/adapter_file.h"
-#include "recipes/read/dataset_plan.h"
+#include "recipes/read/dataset_recipe.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/read_benchmark.h"
 #include "recipes/read/read_distillation.h"

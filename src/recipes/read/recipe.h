@@ -11,13 +11,13 @@
 #include "config/diagnostic.h"
 #include "config/node.h"
 #include "core/json.h"
-#include "datasets/loader.h"
+#include "datasets/loading/loader.h"
 #include "distributed/settings/distributed_config.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "peft/peft_config.h"
 #include "recipes/read/benchmark_section.h"
-#include "recipes/read/dataset_plan.h"
+#include "recipes/read/dataset_recipe.h"
 #include "recipes/read/distillation_section.h"
 #include "recipes/read/dllm_section.h"
 #include "recipes/read/loss_settings.h"
@@ -30,7 +30,7 @@
 namespace automodel::recipes {
 
 /// The `model` section, read.
-struct ModelPlan {
+struct ModelRecipe {
   ModelSection section;
   bool is_from_config = false;
   std::string source;        ///< folder or hub name of the configuration; "" when inline
@@ -50,8 +50,8 @@ struct ModelPlan {
 };
 
 /// The keys of distillation, read.
-struct DistillationPlan {
-  ModelPlan teacher;
+struct DistillationRecipe {
+  ModelRecipe teacher;
   double kd_ratio = 0.5;
   KDLossConfig loss;
   bool offloads_teacher = false;  ///< its parameters lie in host memory between its forwards
@@ -60,7 +60,7 @@ struct DistillationPlan {
 };
 
 /// The `optimizer` section, read.
-struct OptimizerPlan {
+struct OptimizerRecipe {
   std::function<std::unique_ptr<optim::Optimizer>(std::vector<tensor::FlatShard> parameters,
                                                   std::vector<tensor::FlatShard> gradients)>
       make;
@@ -87,7 +87,7 @@ struct Recipe {
   training::StepSchedulerConfig step_scheduler;
   DistEnvSection dist_env;
   distributed::DistributedSetup distributed;
-  ModelPlan model;
+  ModelRecipe model;
   DatasetSection dataset;
   std::vector<DatasetSection> validation_datasets;
   datasets::DataloaderConfig dataloader;
@@ -98,7 +98,7 @@ struct Recipe {
   bool stacks = false;                             ///< collate_fn is torch's default_collate
   bool validation_stacks = false;
   LossSettings loss;
-  OptimizerPlan optimizer;
+  OptimizerRecipe optimizer;
   std::optional<optim::LrSchedulerConfig> lr_scheduler;
   std::optional<peft::PeftConfig> peft;             ///< absent: every parameter is trained
   std::optional<QuantizationSection> quantization;  ///< absent: weights are not held in 4 bits
@@ -110,7 +110,7 @@ struct Recipe {
   std::optional<trackers::TensorBoardConfig> tensorboard;  ///< absent: no event files
   std::optional<trackers::MlflowConfig> mlflow;            ///< absent: nothing is sent
   std::optional<DllmSection> dllm;                         ///< of recipes that train by diffusion
-  std::optional<DistillationPlan> distillation;            ///< of the recipe that distils
+  std::optional<DistillationRecipe> distillation;          ///< of the recipe that distils
   std::optional<BenchmarkSection> benchmark;               ///< of the recipe that measures steps
   bool stops_on_non_finite = true;
   bool is_frozen = false;  ///< nothing of the model is trained: a teacher's

@@ -2,7 +2,7 @@
 
 #include "config/schema.h"
 #include "recipes/read/backend_section.h"
-#include "recipes/read/dataset_plan.h"
+#include "recipes/read/dataset_recipe.h"
 #include "recipes/read/inactive_sections.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/section_targets.h"

@@ -2,16 +2,16 @@
 
 #include "config/bind.h"
 #include "config/schema.h"
-#include "datasets/agent_chat.h"
-#include "datasets/chat_dataset.h"
-#include "datasets/column_mapped.h"
-#include "datasets/hellaswag.h"
-#include "datasets/mock_iterable.h"
-#include "datasets/nanogpt.h"
-#include "datasets/squad.h"
-#include "datasets/text_file.h"
-#include "datasets/xlam.h"
-#include "recipes/read/dataset_plan.h"
+#include "datasets/conversations/agent_chat.h"
+#include "datasets/conversations/chat_dataset.h"
+#include "datasets/conversations/xlam.h"
+#include "datasets/pretraining/mock_iterable.h"
+#include "datasets/pretraining/nanogpt.h"
+#include "datasets/texts/column_mapped.h"
+#include "datasets/texts/hellaswag.h"
+#include "datasets/texts/squad.h"
+#include "datasets/texts/text_file.h"
+#include "recipes/read/dataset_recipe.h"
 #include "recipes/read/megatron_section.h"
 
 namespace automodel::recipes {
@@ -23,9 +23,9 @@ using config::Target;
 
 /// A dataset with random access to its rows, read through the loader.
 template <typename Config, typename Data>
-class MapPlan final : public DatasetPlan {
+class MapDatasetRecipe final : public DatasetRecipe {
  public:
-  explicit MapPlan(Config config) : config_(std::move(config)) {}
+  explicit MapDatasetRecipe(Config config) : config_(std::move(config)) {}
 
   bool needs_tokenizer() const override { return true; }
 
@@ -90,9 +90,10 @@ class MapPlan final : public DatasetPlan {
 };
 
 /// A dataset of random tokens that are already in batches.
-class MockPlan final : public DatasetPlan {
+class MockDatasetRecipe final : public DatasetRecipe {
  public:
-  explicit MockPlan(datasets::MockIterableDatasetConfig config) : config_(std::move(config)) {}
+  explicit MockDatasetRecipe(datasets::MockIterableDatasetConfig config)
+      : config_(std::move(config)) {}
 
   bool needs_tokenizer() const override { return false; }
 
@@ -121,9 +122,10 @@ class MockPlan final : public DatasetPlan {
 };
 
 /// A stream of tokens that nanoGPT's scripts wrote.
-class NanogptPlan final : public DatasetPlan {
+class NanogptDatasetRecipe final : public DatasetRecipe {
  public:
-  explicit NanogptPlan(datasets::NanogptDatasetConfig config) : config_(std::move(config)) {}
+  explicit NanogptDatasetRecipe(datasets::NanogptDatasetConfig config)
+      : config_(std::move(config)) {}
 
   bool needs_tokenizer() const override { return false; }
   bool has_samples_to_pack() const override { return false; }
@@ -144,7 +146,7 @@ class NanogptPlan final : public DatasetPlan {
   datasets::NanogptDatasetConfig config_;
 };
 
-std::unique_ptr<DatasetPlan> read_nanogpt(const Target& target, Diagnostics& diagnostics) {
+std::unique_ptr<DatasetRecipe> read_nanogpt(const Target& target, Diagnostics& diagnostics) {
   const size_t errors = diagnostics.count(config::Severity::kError);
   auto config = config::bind<datasets::NanogptDatasetConfig>(
       target.arguments, diagnostics, {.legacy_keys = {}, .other_keys = {"tokenizer"}});
@@ -158,12 +160,12 @@ std::unique_ptr<DatasetPlan> read_nanogpt(const Target& target, Diagnostics& dia
     diagnostics.warning_at_key(*target.arguments.find("bos_token"),
                                "'bos_token' has no effect without align_to_bos: true");
   }
-  return std::make_unique<NanogptPlan>(std::move(config));
+  return std::make_unique<NanogptDatasetRecipe>(std::move(config));
 }
 
 template <typename Config, typename Plan>
 DatasetMaker plan_maker() {
-  return [](const Target& target, Diagnostics& diagnostics) -> std::unique_ptr<DatasetPlan> {
+  return [](const Target& target, Diagnostics& diagnostics) -> std::unique_ptr<DatasetRecipe> {
     const size_t errors = diagnostics.count(config::Severity::kError);
     Config config = config::bind<Config>(target.arguments, diagnostics,
                                          {.legacy_keys = {}, .other_keys = {"tokenizer"}});
@@ -213,28 +215,29 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
   config::TargetRegistry<DatasetMaker> registry("dataset");
   using namespace datasets;
   add<ColumnMappedTextInstructionDatasetConfig,
-      MapPlan<ColumnMappedTextInstructionDatasetConfig, ColumnMappedTextInstructionDataset>>(
+      MapDatasetRecipe<ColumnMappedTextInstructionDatasetConfig,
+                       ColumnMappedTextInstructionDataset>>(
       registry, "column_mapped_text_instruction_dataset", "ColumnMappedTextInstructionDataset",
       "question and answer columns of JSON or JSONL files");
-  add<ChatDatasetConfig, MapPlan<ChatDatasetConfig, ChatDataset>>(
+  add<ChatDatasetConfig, MapDatasetRecipe<ChatDatasetConfig, ChatDataset>>(
       registry, "chat_dataset", "ChatDataset",
       "conversations (OpenAI messages, ShareGPT) in JSON or JSONL files");
-  add<AgentChatConfig, MapPlan<AgentChatConfig, AgentChatDataset>>(
+  add<AgentChatConfig, MapDatasetRecipe<AgentChatConfig, AgentChatDataset>>(
       registry, "agent_chat", "make_agent_chat_dataset", "traces of agents that call tools");
-  add<XlamConfig, MapPlan<XlamConfig, XlamDataset>>(registry, "xlam", "make_xlam_dataset",
-                                                    "function calling: query, tools, answers");
-  add<SquadConfig, MapPlan<SquadConfig, SquadDataset>>(registry, "squad", "make_squad_dataset",
-                                                       "reading comprehension");
-  add<HellaSwagConfig, MapPlan<HellaSwagConfig, HellaSwagDataset>>(registry, "hellaswag",
-                                                                   "HellaSwag", "continuations");
-  add<MockIterableDatasetConfig, MockPlan>(registry, "mock_iterable_dataset", "MockIterableDataset",
-                                           "random tokens");
-  registry.add(
-      {.name = "automodel.TextFileDataset",
-       .aliases = {"TextFileDataset"},
-       .doc = "plain text for pretraining",
-       .options = config::schema_of<TextFileDatasetConfig>()},
-      plan_maker<TextFileDatasetConfig, MapPlan<TextFileDatasetConfig, TextFileDataset>>());
+  add<XlamConfig, MapDatasetRecipe<XlamConfig, XlamDataset>>(
+      registry, "xlam", "make_xlam_dataset", "function calling: query, tools, answers");
+  add<SquadConfig, MapDatasetRecipe<SquadConfig, SquadDataset>>(
+      registry, "squad", "make_squad_dataset", "reading comprehension");
+  add<HellaSwagConfig, MapDatasetRecipe<HellaSwagConfig, HellaSwagDataset>>(
+      registry, "hellaswag", "HellaSwag", "continuations");
+  add<MockIterableDatasetConfig, MockDatasetRecipe>(registry, "mock_iterable_dataset",
+                                                    "MockIterableDataset", "random tokens");
+  registry.add({.name = "automodel.TextFileDataset",
+                .aliases = {"TextFileDataset"},
+                .doc = "plain text for pretraining",
+                .options = config::schema_of<TextFileDatasetConfig>()},
+               plan_maker<TextFileDatasetConfig,
+                          MapDatasetRecipe<TextFileDatasetConfig, TextFileDataset>>());
   const std::string base = "nemo_automodel.components.datasets.llm.";
   registry.add({.name = cat(base, "nanogpt_dataset.NanogptDataset"),
                 .aliases = {cat(base, "NanogptDataset"), "NanogptDataset"},

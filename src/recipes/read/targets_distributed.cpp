@@ -1,7 +1,7 @@
 #include "recipes/read/targets_distributed.h"
 
 #include "config/schema.h"
-#include "recipes/read/dataset_plan.h"
+#include "recipes/read/dataset_recipe.h"
 #include "recipes/read/section_targets.h"
 #include "recipes/read/targets_optimizer.h"
 

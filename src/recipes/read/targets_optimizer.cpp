@@ -31,13 +31,14 @@ void check_betas(std::vector<double>& betas, const Node& arguments, Diagnostics&
 }
 
 /// Makes the plan of an Adam optimizer, checking the options that all of them have.
-OptimizerPlan adam_plan(optim::AdamConfig config, const Node& arguments, Diagnostics& diagnostics) {
+OptimizerRecipe adam_plan(optim::AdamConfig config, const Node& arguments,
+                          Diagnostics& diagnostics) {
   check_betas(config.betas, arguments, diagnostics);
   if (config.differentiable) {
     diagnostics.unsupported(*arguments.find("differentiable"),
                             "differentiating through the optimizer is not in this version");
   }
-  OptimizerPlan plan;
+  OptimizerRecipe plan;
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
@@ -91,8 +92,8 @@ optim::MasterWeights masters_of(const optim::FusedAdamConfig& config, const Node
                                        : optim::MasterWeights::kFloat32;
 }
 
-OptimizerPlan fused_adam_plan(optim::FusedAdamConfig config, const Node& arguments,
-                              Diagnostics& diagnostics) {
+OptimizerRecipe fused_adam_plan(optim::FusedAdamConfig config, const Node& arguments,
+                                Diagnostics& diagnostics) {
   if (config.amsgrad) {
     diagnostics.error(*arguments.find("amsgrad"), "FusedAdam has no AMSGrad; torch.optim.Adam has");
   }
@@ -152,11 +153,11 @@ void check_8bit(const optim::Adam8bitConfig& config, const config::Target& targe
   }
 }
 
-OptimizerPlan adam_8bit_plan(optim::Adam8bitConfig config, const config::Target& target,
-                             Diagnostics& diagnostics) {
+OptimizerRecipe adam_8bit_plan(optim::Adam8bitConfig config, const config::Target& target,
+                               Diagnostics& diagnostics) {
   check_betas(config.betas, target.arguments, diagnostics);
   check_8bit(config, target, diagnostics);
-  OptimizerPlan plan;
+  OptimizerRecipe plan;
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
@@ -213,11 +214,11 @@ void check_flash(const optim::FlashAdamWConfig& config, const Node& arguments,
   }
 }
 
-OptimizerPlan flash_plan(optim::FlashAdamWConfig config, const Node& arguments,
-                         Diagnostics& diagnostics) {
+OptimizerRecipe flash_plan(optim::FlashAdamWConfig config, const Node& arguments,
+                           Diagnostics& diagnostics) {
   check_betas(config.betas, arguments, diagnostics);
   check_flash(config, arguments, diagnostics);
-  OptimizerPlan plan;
+  OptimizerRecipe plan;
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
@@ -250,13 +251,13 @@ optim::FlashAdamWConfig upstream_flash_adamw() {
   return config;
 }
 
-OptimizerPlan sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
+OptimizerRecipe sgd_plan(const config::Target& target, Diagnostics& diagnostics) {
   const auto config = config::bind<optim::SgdConfig>(target.arguments, diagnostics);
   if (config.nesterov && (config.momentum <= 0 || config.dampening != 0)) {
     diagnostics.error(*target.arguments.find("nesterov"),
                       "nesterov needs a momentum above 0 and dampening 0");
   }
-  OptimizerPlan plan;
+  OptimizerRecipe plan;
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
   plan.param_group_overrides = config.param_group_overrides;
@@ -344,8 +345,8 @@ config::TargetRegistry<OptimizerMaker> optimizer_targets() {
   return registry;
 }
 
-OptimizerPlan read_optimizer(const Node& node, Diagnostics& diagnostics) {
-  OptimizerPlan plan;
+OptimizerRecipe read_optimizer(const Node& node, Diagnostics& diagnostics) {
+  OptimizerRecipe plan;
   const auto target = config::split_target(node, diagnostics);
   if (target) {
     const auto registry = optimizer_targets();

@@ -8,12 +8,12 @@
 namespace automodel::recipes {
 
 using OptimizerMaker =
-    std::function<OptimizerPlan(const config::Target& target, config::Diagnostics& diagnostics)>;
+    std::function<OptimizerRecipe(const config::Target& target, config::Diagnostics& diagnostics)>;
 
 /// The optimizers that a recipe may name, by their classes.
 config::TargetRegistry<OptimizerMaker> optimizer_targets();
 
 /// Reads the `optimizer` section (part of read_recipe).
-OptimizerPlan read_optimizer(const config::Node& node, config::Diagnostics& diagnostics);
+OptimizerRecipe read_optimizer(const config::Node& node, config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

@@ -45,7 +45,7 @@ int64_t num_checkpoints_beside(const std::string& checkpoint) {
 /// What a checkpoint's folder takes of its disk, and what is left there; nullopt where that cannot
 /// be found out.
 std::optional<loggers::DiskFacts> look_at_disk(const std::string& folder, int64_t step,
-                                               const SavePlan& plan) {
+                                               const SaveSchedule& plan) {
   struct statvfs disk {};
   const std::optional<int64_t> bytes = bytes_below(folder);
   const int64_t num_to_come = num_saves_to_come(plan, step, num_checkpoints_beside(folder));
@@ -88,7 +88,7 @@ void RunAdvice::after_times(const loggers::RankTimes& times) {
   if (const auto advice = adviser_.after_times(times)) say(*advice, times.step);
 }
 
-void RunAdvice::after_save(const std::string& folder, int64_t step, const SavePlan& plan) {
+void RunAdvice::after_save(const std::string& folder, int64_t step, const SaveSchedule& plan) {
   if (!is_watching_) return;
   finish();
   saved_step_ = step;
@@ -116,7 +116,7 @@ void RunAdvice::say(const loggers::Advice& advice, int64_t step) {
   events_.add("advice", std::move(fields));
 }
 
-int64_t num_saves_to_come(const SavePlan& plan, int64_t step, int64_t num_kept) {
+int64_t num_saves_to_come(const SaveSchedule& plan, int64_t step, int64_t num_kept) {
   const int64_t done = step + 1;
   const auto multiples = [&](int64_t of) { return plan.max_steps / of - done / of; };
   int64_t to_come = multiples(plan.interval);

@@ -14,7 +14,7 @@
 namespace automodel::recipes {
 
 /// When a run writes checkpoints, and how many of them it keeps.
-struct SavePlan {
+struct SaveSchedule {
   int64_t max_steps = 0;                ///< the run saves after the last of these steps
   int64_t interval = 1;                 ///< and after every so many steps
   std::optional<int64_t> epoch_length;  ///< set: also after every so many steps
@@ -23,7 +23,7 @@ struct SavePlan {
 
 /// How many more checkpoints will come to lie in the run's folder after the one of `step`, beside
 /// the `num_kept` that lie there: one more than are kept, since the oldest goes last.
-int64_t num_saves_to_come(const SavePlan& plan, int64_t step, int64_t num_kept);
+int64_t num_saves_to_come(const SaveSchedule& plan, int64_t step, int64_t num_kept);
 
 /// Shows an Adviser what a run records, and hands on what it says: a line on the console and an
 /// event `advice` each. On rank 0; on other ranks it does nothing.
@@ -45,7 +45,7 @@ class RunAdvice final {
 
   /// Measures on a thread how much of the disk the checkpoint `folder`, written at `step`, takes.
   /// The next call that finds the thread done shows the result to the adviser.
-  void after_save(const std::string& folder, int64_t step, const SavePlan& plan);
+  void after_save(const std::string& folder, int64_t step, const SaveSchedule& plan);
 
   /// Waits for after_save()'s thread and shows its result to the adviser. Called at a run's end.
   void finish();

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "comm/sums.h"
+#include "comm/groups/sums.h"
 #include "core/error.h"
 
 namespace automodel::recipes {

@@ -3,7 +3,7 @@
 #include <deque>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/json.h"
 #include "distributed/engine/engine.h"
 #include "models/block_denoiser.h"

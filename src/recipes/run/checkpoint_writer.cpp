@@ -16,7 +16,7 @@ namespace automodel::recipes {
 
 namespace {
 
-using checkpoint::ShardGroup;
+using checkpoint::NamedShards;
 
 checkpoint::ModelSignature signature_of_model(const Recipe& recipe) {
   const bool has_name = !recipe.model.is_new() && !recipe.model.source.empty();
@@ -113,10 +113,10 @@ void CheckpointWriter::write_rank_files(const CheckpointContents& contents,
   checkpoint::write_state(checkpoint::rng_path(folder, rank_), rng);
   const distributed::HeldPart& part = contents.part;
   if (!part.is_saved_here && !part.has_own_units) return;
-  const std::vector<ShardGroup> model = {{"", contents.parameters}};
+  const std::vector<NamedShards> model = {{"", contents.parameters}};
   checkpoint::save_shards(path_join(folder, "model"), {"model", part.index, part.count}, model,
                           &progress);
-  std::vector<ShardGroup> optimizer;
+  std::vector<NamedShards> optimizer;
   for (const auto& [prefix, shards] : contents.optimizer) optimizer.push_back({prefix, shards});
   checkpoint::save_shards(path_join(folder, "optim"), {"optim", part.index, part.count}, optimizer,
                           &progress);

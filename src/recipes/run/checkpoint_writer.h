@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/lifecycle.h"
-#include "comm/slow_work.h"
+#include "comm/watch/slow_work.h"
 #include "core/json.h"
 #include "core/reporter.h"
 #include "distributed/engine/engine.h"

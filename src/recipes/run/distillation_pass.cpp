@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/sums.h"
+#include "comm/groups/sums.h"
 
 namespace automodel::recipes {
 
@@ -19,7 +19,7 @@ double number(const at::Tensor& sum) {
 class DistillationPass final : public training::BatchPass {
  public:
   DistillationPass(std::unique_ptr<training::BatchPass> plain,
-                   std::shared_ptr<nn::StudentLossHead> head, const DistillationPlan& plan,
+                   std::shared_ptr<nn::StudentLossHead> head, const DistillationRecipe& plan,
                    DistilledLosses losses)
       : plain_(std::move(plain)), head_(std::move(head)), plan_(plan), losses_(std::move(losses)) {}
 
@@ -65,14 +65,14 @@ class DistillationPass final : public training::BatchPass {
 
   std::unique_ptr<training::BatchPass> plain_;
   std::shared_ptr<nn::StudentLossHead> head_;
-  const DistillationPlan& plan_;
+  const DistillationRecipe& plan_;
   DistilledLosses losses_;
   double divisor_ = 1;  // what the step's losses are still to be divided by
 };
 
 }  // namespace
 
-std::shared_ptr<nn::StudentLossHead> make_student_head(const DistillationPlan& plan,
+std::shared_ptr<nn::StudentLossHead> make_student_head(const DistillationRecipe& plan,
                                                        const nn::LossHead& plain) {
   return std::make_shared<nn::StudentLossHead>(
       kernels::DistillationOptions{.kd_ratio = plan.kd_ratio,
@@ -83,7 +83,7 @@ std::shared_ptr<nn::StudentLossHead> make_student_head(const DistillationPlan& p
 
 std::unique_ptr<training::BatchPass> make_distillation_pass(
     std::unique_ptr<training::BatchPass> plain, std::shared_ptr<nn::StudentLossHead> head,
-    const DistillationPlan& plan, DistilledLosses losses) {
+    const DistillationRecipe& plan, DistilledLosses losses) {
   return std::make_unique<DistillationPass>(std::move(plain), std::move(head), plan,
                                             std::move(losses));
 }

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "nn/distillation_head.h"
 #include "recipes/read/recipe.h"
 #include "training/train_step.h"
@@ -10,7 +10,7 @@
 namespace automodel::recipes {
 
 /// Makes the student's loss head of a recipe that distils, which replaces its model's head `plain`.
-std::shared_ptr<nn::StudentLossHead> make_student_head(const DistillationPlan& plan,
+std::shared_ptr<nn::StudentLossHead> make_student_head(const DistillationRecipe& plan,
                                                        const nn::LossHead& plain);
 
 /// How the losses of the pass that is wrapped become those of a step.
@@ -24,6 +24,6 @@ struct DistilledLosses {
 /// to those of steps. `plan` outlives the pass.
 std::unique_ptr<training::BatchPass> make_distillation_pass(
     std::unique_ptr<training::BatchPass> plain, std::shared_ptr<nn::StudentLossHead> head,
-    const DistillationPlan& plan, DistilledLosses losses);
+    const DistillationRecipe& plan, DistilledLosses losses);
 
 }  // namespace automodel::recipes

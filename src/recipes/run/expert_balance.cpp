@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "comm/sums.h"
+#include "comm/groups/sums.h"
 #include "moe/load_metrics.h"
 #include "recipes/build/tp_request.h"
 

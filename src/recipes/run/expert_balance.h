@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/json.h"
 #include "distributed/engine/engine.h"
 #include "distributed/groups/device_mesh.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/slow_work.h"
+#include "comm/watch/slow_work.h"
 #include "core/reporter.h"
-#include "kernels/distillation.h"
+#include "kernels/loss/distillation.h"
 #include "nn/distillation_head.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/hosted_parameters.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "comm/slow_work.h"
+#include "comm/watch/slow_work.h"
 #include "core/reporter.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/session_model.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/device_errors.h"
+#include "comm/watch/device_errors.h"
 #include "core/error.h"
 
 namespace automodel::recipes {

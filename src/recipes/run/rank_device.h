@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/reporter.h"
 #include "launcher/local_ranks.h"
 #include "tensor/cuda_runtime.h"

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "comm/process_group.h"
-#include "comm/world.h"
+#include "comm/groups/process_group.h"
+#include "comm/world/world.h"
 #include "core/json.h"
 #include "core/phase_times.h"
 #include "core/reporter.h"

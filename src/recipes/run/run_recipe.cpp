@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/world.h"
+#include "comm/world/world.h"
 #include "config/load.h"
 #include "config/print.h"
 #include "core/clock.h"

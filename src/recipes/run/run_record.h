@@ -8,7 +8,7 @@
 #include "config/load.h"
 #include "core/json.h"
 #include "core/reporter.h"
-#include "datasets/dataset.h"
+#include "datasets/samples/dataset.h"
 #include "distributed/groups/device_mesh.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/expert_balance.h"

@@ -14,10 +14,10 @@ namespace automodel::recipes {
 
 namespace {
 
-using checkpoint::ShardGroup;
+using checkpoint::NamedShards;
 
-std::vector<ShardGroup> optimizer_groups(optim::Optimizer& optimizer) {
-  std::vector<ShardGroup> groups;
+std::vector<NamedShards> optimizer_shards(optim::Optimizer& optimizer) {
+  std::vector<NamedShards> groups;
   for (const optim::OptimizerState& state : optimizer.state()) {
     groups.push_back({state.name + ".", state.shards});
   }
@@ -160,9 +160,9 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   // choose() has already read and verified every byte.
   const checkpoint::ShardLoadOptions options{.verify_partial_pieces = false,
                                              .progress = &slow_work_.progress()};
-  const std::vector<ShardGroup> model = {{"", saved_parameters(state.engine)}};
+  const std::vector<NamedShards> model = {{"", saved_parameters(state.engine)}};
   checkpoint::load_shards(path_join(folder, "model"), model, options);
-  const std::vector<ShardGroup> optimizer = optimizer_groups(state.optimizer);
+  const std::vector<NamedShards> optimizer = optimizer_shards(state.optimizer);
   if (!optimizer.empty()) {
     checkpoint::load_shards(path_join(folder, "optim"), optimizer, options);
   }

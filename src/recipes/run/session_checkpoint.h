@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "checkpoint/folder_lock.h"
-#include "comm/process_group.h"
-#include "comm/slow_work.h"
+#include "comm/groups/process_group.h"
+#include "comm/watch/slow_work.h"
 #include "core/reporter.h"
 #include "distributed/engine/engine.h"
 #include "models/causal_lm.h"

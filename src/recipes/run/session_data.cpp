@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/long_work.h"
-#include "datasets/tokenizer_encoder.h"
+#include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/read/read_recipe.h"
 #include "recipes/run/block_diffusion_pass.h"
 

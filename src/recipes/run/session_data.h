@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "core/phase_times.h"
 #include "core/reporter.h"
-#include "datasets/dataset.h"
-#include "datasets/text_encoder.h"
+#include "datasets/samples/dataset.h"
+#include "datasets/samples/text_encoder.h"
 #include "recipes/read/recipe.h"
 
 namespace automodel::recipes {

@@ -12,7 +12,7 @@ namespace automodel::recipes {
 namespace {
 
 /// dtype of the parameters that the optimizer updates.
-at::ScalarType stored_dtype(const ModelPlan& plan) {
+at::ScalarType stored_dtype(const ModelRecipe& plan) {
   return plan.dtype ? *plan.dtype : checkpoint_dtype(plan.folder).value_or(at::kFloat);
 }
 
@@ -60,7 +60,7 @@ void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, Engi
   built.whole = build_engine(recipe, built.model(), mesh, place);
 }
 
-void require_configuration(const ModelPlan& plan) {
+void require_configuration(const ModelRecipe& plan) {
   if (plan.hf_config.is_object()) return;
   throw InputError(cat("model '", plan.source,
                        "' is not on this machine: give a folder, or put "

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/slow_work.h"
+#include "comm/watch/slow_work.h"
 #include "loggers/progress.h"
 #include "recipes/read/recipe.h"
 #include "recipes/records/data_tally.h"

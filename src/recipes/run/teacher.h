@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "comm/slow_work.h"
+#include "comm/watch/slow_work.h"
 #include "core/reporter.h"
 #include "distributed/groups/device_mesh.h"
-#include "kernels/distillation.h"
+#include "kernels/loss/distillation.h"
 #include "nn/distillation_head.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/read/recipe.h"

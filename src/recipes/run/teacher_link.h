@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "distributed/groups/device_mesh.h"
-#include "kernels/vocabulary_rows.h"
+#include "kernels/loss/vocabulary_rows.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/run_context.h"
 #include "recipes/run/session_model.h"

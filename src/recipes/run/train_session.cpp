@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "comm/sums.h"
+#include "comm/groups/sums.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "recipes/build/build_model.h"
@@ -101,7 +101,7 @@ void TrainSession::start() {
   records_.open(is_resumed);
 }
 
-bool TrainSession::roll_back(const training::StepResult& result, const Group& group) {
+bool TrainSession::roll_back(const training::StepResult& result, const StepBatches& taken) {
   if (recipe_.clip.on_spike != OnSpike::kRollback) return false;
   records_.saved(checkpoint_.finish());
   if (checkpoint_.newest().empty()) return false;
@@ -118,8 +118,8 @@ bool TrainSession::roll_back(const training::StepResult& result, const Group& gr
   checkpoint_.roll_back(state());
   num_rollbacks_ = number;
   records_.cut_log();
-  const Json from = std::exchange(data_left_out_from_, group.position);
-  records_.rolled_back(result, {step, number, checkpoint_.newest(), begin}, {from, group.position});
+  const Json from = std::exchange(data_left_out_from_, taken.position);
+  records_.rolled_back(result, {step, number, checkpoint_.newest(), begin}, {from, taken.position});
   records_.restart_clock();
   return true;
 }
@@ -133,20 +133,20 @@ comm::SlowWork& TrainSession::slow_work() {
   return context_.world->slow_work(slow_work_options(recipe_, *context_.reporter));
 }
 
-TrainSession::Group TrainSession::next_group() {
+TrainSession::StepBatches TrainSession::next_batches() {
   const double begin = monotonic_seconds();
-  Group group;
-  if (recipe_.clip.on_spike != OnSpike::kContinue) group.begin = data_.training->state();
+  StepBatches taken;
+  if (recipe_.clip.on_spike != OnSpike::kContinue) taken.begin = data_.training->state();
   const int64_t wanted = scheduler_.grad_accumulation_steps();
-  while (static_cast<int64_t>(group.batches.size()) < wanted) {
+  while (static_cast<int64_t>(taken.batches.size()) < wanted) {
     auto batch = data_.training->next();
     if (!batch) break;
-    group.batches.push_back(std::move(*batch));
+    taken.batches.push_back(std::move(*batch));
   }
-  group.position = data_.training->state();
+  taken.position = data_.training->state();
   data_seconds_ += monotonic_seconds() - begin;
   trace("next batches", "data", begin);
-  return group;
+  return taken;
 }
 
 int TrainSession::agreed_signal() {
@@ -187,13 +187,13 @@ ExitCode TrainSession::run_to_end() {
   const int64_t first_step = scheduler_.step();
   while (!scheduler_.is_done() && !is_stopped) {
     data_.training->set_epoch(scheduler_.epoch());
-    Group group = next_group();
-    while (!group.batches.empty() && !is_stopped) {
-      // The next group is taken first: only then is it known whether this one ends the epoch.
-      Group next = next_group();
+    StepBatches taken = next_batches();
+    while (!taken.batches.empty() && !is_stopped) {
+      // The next batches are taken first: only then is it known whether these end the epoch.
+      StepBatches next = next_batches();
       if (is_starting_) context_.times->end("first batches");
-      is_stopped = run_step(group, next.batches.empty());
-      group = std::move(next);
+      is_stopped = run_step(taken, next.batches.empty());
+      taken = std::move(next);
     }
     if (!is_stopped) scheduler_.advance_epoch();
   }
@@ -214,14 +214,14 @@ ExitCode TrainSession::run_to_end() {
   return ExitCode::kDone;
 }
 
-bool TrainSession::run_step(const Group& group, bool ends_epoch) {
-  const training::StepResult result = train(group);
+bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch) {
+  const training::StepResult result = train(taken);
   records_.saved(checkpoint_.take_finished());
   const bool is_last = scheduler_.is_last_step(ends_epoch);
   if (result.is_skipped) {
     // After the last step there are no data to go on with.
-    if (!is_last && roll_back(result, group)) return false;
-    records_.skipped(result, {group.begin, group.position});
+    if (!is_last && roll_back(result, taken)) return false;
+    records_.skipped(result, {taken.begin, taken.position});
   }
   // A signal in the last step changes nothing: no later run would validate and export.
   if (!is_last) stopped_by_ = agreed_signal();
@@ -229,7 +229,7 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   std::vector<std::pair<std::string, double>> validation;
   if (scheduler_.is_validation_step(ends_epoch, is_preempted)) validation = validate();
   if (recipe_.checkpoint.enabled && scheduler_.is_checkpoint_step(ends_epoch, is_preempted)) {
-    save({.position = group.position,
+    save({.position = taken.position,
           .train_loss = result.loss,
           .validation_losses = validation,
           .is_final = is_last,
@@ -240,22 +240,22 @@ bool TrainSession::run_step(const Group& group, bool ends_epoch) {
   return is_last || is_preempted;
 }
 
-training::StepResult TrainSession::train(const Group& group) {
+training::StepResult TrainSession::train(const StepBatches& taken) {
   const int64_t step = scheduler_.step();
   const double begin = monotonic_seconds();
   const double waited = context_.waited_seconds();
-  balance_.begin_step(static_cast<int64_t>(group.batches.size()));
-  const training::StepResult result = train_step_.run(group.batches, step);
+  balance_.begin_step(static_cast<int64_t>(taken.batches.size()));
+  const training::StepResult result = train_step_.run(taken.batches, step);
   balance_.end_step(model_.engine());
   const double waited_in_step = context_.waited_seconds() - waited;
   own_seconds_ = data_seconds_ + (monotonic_seconds() - begin) - waited_in_step;
   trace(cat("step ", step), "step", begin);
-  const double flops = operations_.of(group.batches);
+  const double flops = operations_.of(taken.batches);
   loggers::StepNumbers numbers{.loss = result.loss};
   if (benchmark_) {
-    benchmark_->record(result, flops, group.batches[0].sequence_length());
+    benchmark_->record(result, flops, taken.batches[0].sequence_length());
   } else {
-    numbers = records_.train({result, group.batches, flops, data_seconds_, waited_in_step});
+    numbers = records_.train({result, taken.batches, flops, data_seconds_, waited_in_step});
   }
   if (std::exchange(is_starting_, false)) records_.end_start(result);
   data_seconds_ = 0;

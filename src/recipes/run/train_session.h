@@ -41,7 +41,7 @@ class TrainSession final {
 
  private:
   /// The micro-batches of one step, and the data position after them.
-  struct Group {
+  struct StepBatches {
     std::vector<tensor::Batch> batches;
     Json begin;  ///< the position before them, where spikes are acted on; else null
     Json position;
@@ -51,12 +51,12 @@ class TrainSession final {
   void start();
   /// After a spike, if the recipe asks for it: goes back to the newest checkpoint, from which the
   /// run goes on with the data after the spike. False where there is none. Every rank calls it.
-  bool roll_back(const training::StepResult& result, const Group& group);
-  Group next_group();
+  bool roll_back(const training::StepResult& result, const StepBatches& taken);
+  StepBatches next_batches();
   /// One optimizer step with logging, validation and saving; returns true when the run ends after
   /// it.
-  bool run_step(const Group& group, bool ends_epoch);
-  training::StepResult train(const Group& group);
+  bool run_step(const StepBatches& taken, bool ends_epoch);
+  training::StepResult train(const StepBatches& taken);
   std::vector<std::pair<std::string, double>> validate();
   ExitCode run_to_end();
   void save(const SaveRequest& request);

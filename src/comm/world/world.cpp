@@ -1,0 +1,310 @@
+#include "comm/world/world.h"
+
+#include <algorithm>
+#include <map>
+
+#include "comm/device/device_groups.h"
+#include "comm/groups/group_backend.h"
+#include "comm/network/gloo_backend.h"
+#include "comm/shared_memory/shared_memory_backend.h"
+#include "comm/store/tcp_store.h"
+#include "comm/watch/failure_watch.h"
+#include "comm/watch/watched_backend.h"
+#include "core/clock.h"
+
+namespace automodel::comm {
+
+namespace {
+
+constexpr double kCloseSeconds = 10.0;
+constexpr double kFailedStartSeconds = 2.0;
+constexpr double kStorePollSeconds = 0.002;
+/// So much later than ours comes c10d's own timeout of an operation, which explains nothing.
+constexpr double kLaterSeconds = 24 * 3600.0;
+
+std::string process_key(int rank) {
+  return cat("process/", rank);
+}
+
+/// Says who we are: `world size` and process, read by every other rank.
+void announce(Store& store, const WorldOptions& options) {
+  if (store.add(cat("taken/", options.rank), 1) > 1) {
+    throw UserError(cat("two processes were started as rank ", options.rank));
+  }
+  store.set(process_key(options.rank), cat(options.size, " ", RankProcess::current().text()));
+}
+
+/// The processes of all ranks, once they have come.
+std::vector<RankProcess> meet(Store& store, const WorldOptions& options) {
+  std::vector<RankProcess> processes;
+  std::vector<int64_t> missing;
+  const double deadline = monotonic_seconds() + options.timeout_seconds;
+  for (int rank = 0; rank < options.size; ++rank) {
+    const double left = std::max(0.001, deadline - monotonic_seconds());
+    const std::string text = store.get(process_key(rank), left).value_or("");
+    const size_t space = text.find(' ');
+    if (space == std::string::npos) {
+      missing.push_back(rank);
+      continue;
+    }
+    const int64_t size = parse_int(text.substr(0, space)).value_or(0);
+    if (size != options.size) {
+      throw UserError(cat("rank ", rank, " was started as one of ", size, " ranks, rank ",
+                          options.rank, " as one of ", options.size));
+    }
+    processes.push_back(RankProcess::parse(text.substr(space + 1)));
+  }
+  if (!missing.empty()) {
+    throw PeerFailure(cat(missing.size() == 1 ? "rank " : "ranks ", join(missing),
+                          " did not start within ", format_duration(options.timeout_seconds)));
+  }
+  return processes;
+}
+
+/// After a start that failed: who serves the store stays until the others that came have seen for
+/// themselves why.
+void leave_failed_start(Store& store, const WorldOptions& options) {
+  try {
+    store.add("left", 1);
+  } catch (const StoreGone&) {
+    return;  // who serves it was waiting for us only
+  }
+  if (!options.hosts_store) return;
+  int64_t num_present = 0;
+  for (int rank = 0; rank < options.size; ++rank) num_present += store.has(process_key(rank));
+  const double deadline = monotonic_seconds() + kFailedStartSeconds;
+  while (store.add("left", 0) < num_present && monotonic_seconds() < deadline) {
+    store.get("never", kStorePollSeconds);
+  }
+}
+
+/// Says that this rank is there and waits for the others.
+std::vector<RankProcess> gather(Store& store, const WorldOptions& options) {
+  announce(store, options);
+  try {
+    return meet(store, options);
+  } catch (const UserError&) {
+    leave_failed_start(store, options);
+    throw;
+  }
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+/// What groups share that are one: the same ranks, and a timeout of their own or none.
+std::string key_of(const std::vector<int>& ranks, const std::optional<double>& own_timeout) {
+  const std::string key = join(std::vector<int64_t>(ranks.begin(), ranks.end()), "-");
+  return own_timeout ? cat(key, "/", *own_timeout) : key;
+}
+
+}  // namespace
+
+struct World::State {
+  WorldOptions options;
+  std::unique_ptr<TcpStore> store;
+  std::vector<RankProcess> processes;
+  std::shared_ptr<FailureWatch> watch;
+  std::shared_ptr<gloo::transport::Device> device;
+  std::map<std::string, std::shared_ptr<GroupBackend>> backends;  // by key_of()
+  std::optional<int> cuda_device;
+  std::shared_ptr<DeviceWatch> device_watch;  // with a device only
+
+  std::shared_ptr<GroupBackend> backend(const std::string& key, const WatchedGroup& group) {
+    std::shared_ptr<GroupBackend>& backend = backends[key];
+    if (backend != nullptr) return backend;
+    const WatchedCall call = watch->enter(group, "start");
+    watch->begin_wait(call);
+    try {
+      backend = share_memory_of(key, group, connect(key, group));
+      if (cuda_device) backend = route_by_device(backend, connect_device(key, group));
+    } catch (const std::exception& error) {
+      throw watch->explain(call, reason_of(error.what()));
+    }
+    watch->leave(call);
+    return backend;
+  }
+
+  int rank_in(const WatchedGroup& group) const {
+    const auto own = std::find(group.ranks.begin(), group.ranks.end(), options.rank);
+    return static_cast<int>(own - group.ranks.begin());
+  }
+
+  std::shared_ptr<GroupBackend> connect(const std::string& key, const WatchedGroup& group) {
+    GlooPlace place;
+    place.rank = rank_in(group);
+    place.size = static_cast<int>(group.ranks.size());
+    place.timeout_seconds = group.timeout_seconds;
+    place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
+    return connect_gloo(store->below(cat("gloo/", key)), device, place);
+  }
+
+  std::shared_ptr<GroupBackend> connect_device(const std::string& key, const WatchedGroup& group) {
+    auto backend = connect_nccl(store->below(cat("nccl/", key)),
+                                {.rank = rank_in(group),
+                                 .size = static_cast<int>(group.ranks.size()),
+                                 .device = *cuda_device,
+                                 .timeout_seconds = group.timeout_seconds + kLaterSeconds,
+                                 .name = group.name});
+    device_watch->guard(backend);
+    return backend;
+  }
+
+  /// The group over shared memory where its ranks can, otherwise `gloo`.
+  std::shared_ptr<GroupBackend> share_memory_of(const std::string& key, const WatchedGroup& group,
+                                                std::shared_ptr<GroupBackend> gloo) {
+    if (!options.may_share_memory || gloo->size() > kMaxSharingRanks || !is_one_host(group)) {
+      return gloo;
+    }
+    const SegmentPlace meeting{cat("memory/", key), gloo->rank(), gloo->size(),
+                               options.timeout_seconds,
+                               processes[static_cast<size_t>(group.ranks[0])].pid};
+    SegmentOutcome outcome = share_segment(*store, meeting, shared_memory_bytes(gloo->size()));
+    if (outcome.segment == nullptr) {
+      if (options.reporter != nullptr) {
+        options.reporter->info(cat("the ranks of group ", group.name,
+                                   " talk over the network, as they cannot share memory (",
+                                   outcome.why_not, ")"));
+      }
+      return gloo;
+    }
+    SharedMemoryPlace place;
+    place.rank = gloo->rank();
+    place.size = gloo->size();
+    place.timeout_seconds = group.timeout_seconds;
+    place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
+    return share_memory(std::move(outcome.segment), place, std::move(gloo));
+  }
+
+  bool is_one_host(const WatchedGroup& group) const {
+    const auto host = [this](int rank) { return processes[static_cast<size_t>(rank)].host; };
+    return std::all_of(group.ranks.begin(), group.ranks.end(),
+                       [&](int rank) { return host(rank) == host(group.ranks[0]); });
+  }
+
+  ProcessGroup group(const std::string& name, const std::vector<int>& ranks,
+                     const std::optional<double>& own_timeout) {
+    if (ranks.size() == 1) return ProcessGroup::solo(name);
+    const WatchedGroup watched{name, ranks, own_timeout.value_or(options.timeout_seconds)};
+    return ProcessGroup(name, watch_backend(backend(key_of(ranks, own_timeout), watched), watch,
+                                            watched, device_watch));
+  }
+};
+
+World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) {
+  if (options.size == 1) return;
+  auto state = std::make_shared<State>();
+  state->options = options;
+  state->store = std::make_unique<TcpStore>(options);
+  const std::vector<int> everybody = all_ranks(options.size);
+  try {
+    state->processes = gather(*state->store, options);
+    WatchOptions watch;
+    watch.rank = options.rank;
+    watch.first_rank = options.first_rank;
+    watch.serves_store = options.hosts_store || options.outstays_others;
+    watch.store_place = options.store_place;
+    state->watch =
+        std::make_shared<FailureWatch>(state->store->connect_again(), state->processes, watch);
+    state->device = open_gloo_device(
+        state->is_one_host({"world", everybody, 0}) ? "lo" : options.network_interface);
+  } catch (const StoreGone&) {
+    throw PeerFailure(
+        cat(options.store_place, " vanished during the start (it serves the run's ", "store)"));
+  }
+  group_ = state->group("world", everybody, std::nullopt);
+  state_ = std::move(state);
+}
+
+World::~World() = default;
+
+void World::use_cuda_device(int device) {
+  if (state_ == nullptr) return;
+  AM_CHECK(state_->backends.size() == 1, "groups were split before the device was known");
+  state_->cuda_device = device;
+  // The CPU's group of all ranks is there; what it lacks is put beside it.
+  const std::vector<int> everybody = all_ranks(state_->options.size);
+  const WatchedGroup world{"world", everybody, state_->options.timeout_seconds};
+  state_->device_watch = std::make_shared<DeviceWatch>(
+      state_->watch, world,
+      DeviceWatchOptions{.lost_seconds = state_->options.lost_seconds,
+                         .abort_seconds = state_->options.abort_seconds});
+  auto& [key, backend] = *state_->backends.begin();
+  backend = route_by_device(backend, state_->connect_device(key, world));
+  group_ = state_->group("world", everybody, std::nullopt);
+}
+
+ProcessGroup World::split(const std::string& name, const std::vector<std::vector<int>>& groups,
+                          std::optional<double> timeout_seconds) {
+  const int own_rank = group_.rank();
+  std::vector<bool> is_covered(static_cast<size_t>(group_.size()), false);
+  const std::vector<int>* own = nullptr;
+  for (const std::vector<int>& ranks : groups) {
+    for (const int rank : ranks) {
+      AM_CHECK(rank >= 0 && rank < group_.size() && !is_covered[static_cast<size_t>(rank)],
+               "group ", name, " has rank ", rank, " twice or outside of the world");
+      is_covered[static_cast<size_t>(rank)] = true;
+      if (rank == own_rank) own = &ranks;
+    }
+  }
+  AM_CHECK(own != nullptr && std::count(is_covered.begin(), is_covered.end(), false) == 0, "group ",
+           name, " lacks ranks");
+  if (state_ == nullptr) return ProcessGroup::solo(name);
+  return state_->group(name, *own, timeout_seconds);
+}
+
+SlowWork& World::slow_work(const SlowWorkOptions& options) {
+  if (slow_work_ == nullptr) slow_work_ = make_slow_work("world", options);
+  return *slow_work_;
+}
+
+SlowWork& World::background_work(SlowWorkOptions options) {
+  options.name = "background";
+  options.is_beside_training = true;
+  if (background_work_ == nullptr) background_work_ = make_slow_work("background", options);
+  return *background_work_;
+}
+
+std::unique_ptr<SlowWork> World::make_slow_work(const std::string& group,
+                                                const SlowWorkOptions& options) {
+  if (state_ == nullptr) return std::make_unique<SlowWork>(options);
+  const WatchedGroup world{group, all_ranks(state_->options.size), state_->options.timeout_seconds};
+  return std::make_unique<SlowWork>(*state_->store, state_->watch, world, options);
+}
+
+double World::waited_seconds() const {
+  return state_ == nullptr ? 0 : state_->watch->waited_seconds();
+}
+
+void World::fail(const std::string& text) noexcept {
+  if (state_ == nullptr) return;
+  try {
+    state_->watch->post(text);
+  } catch (const std::exception&) {
+    // The store's server is gone, and with it everybody who could have read the text.
+  }
+}
+
+void World::close() {
+  if (state_ == nullptr) return;
+  if (state_->device_watch != nullptr) state_->device_watch->stop();
+  group_.barrier();
+  slow_work_.reset();  // they talk to the store
+  background_work_.reset();
+  state_->watch->stop();
+  // Who serves the store leaves last: a rank that still talks to it would see a failure.
+  const int64_t num_others = state_->options.size - 1;
+  if (!state_->options.hosts_store) {
+    state_->store->add("closed", 1);
+    return;
+  }
+  const double deadline = monotonic_seconds() + kCloseSeconds;
+  while (state_->store->add("closed", 0) < num_others && monotonic_seconds() < deadline) {
+    state_->store->get("never", kStorePollSeconds);
+  }
+}
+
+}  // namespace automodel::comm

@@ -1,0 +1,399 @@
+#include "datasets/conversations/chat_format.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "chat/characters.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "datasets/conversations/conversation.h"
+
+namespace automodel::datasets {
+
+namespace {
+
+TemplateText own_template(const std::optional<std::string>& own, const std::string& tokenizer) {
+  if (own) return {*own, cat("chat template of ", tokenizer)};
+  throw UserError(cat("tokenizer ", tokenizer,
+                      " has no chat template; set chat_template to one, or to a file with one"));
+}
+
+/// Keeps the last run of ones.
+void keep_last_run(std::vector<bool>& mask) {
+  size_t end = mask.size();
+  while (end > 0 && !mask[end - 1]) --end;
+  size_t begin = end;
+  while (begin > 0 && mask[begin - 1]) --begin;
+  std::fill(mask.begin(), mask.begin() + static_cast<std::ptrdiff_t>(begin), false);
+}
+
+bool has_role(const Json& message, std::string_view role) {
+  return message.at("role").as_string() == role;
+}
+
+bool is_prefix(const std::vector<int64_t>& ids, const std::vector<int64_t>& whole) {
+  return ids.size() <= whole.size() && std::equal(ids.begin(), ids.end(), whole.begin());
+}
+
+Json first_messages(const Json& messages, size_t count) {
+  const Json::Array& list = messages.as_array();
+  return Json(Json::Array(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(count)));
+}
+
+/// The messages with the system's text before the user's first one; nullopt when there is not
+/// exactly one message of the system.
+std::optional<Json> without_system(const Json& messages) {
+  const Json* system = nullptr;
+  Json::Array out;
+  for (const Json& message : messages.as_array()) {
+    if (!has_role(message, "system")) {
+      out.push_back(message);
+    } else if (system != nullptr) {
+      return std::nullopt;
+    } else {
+      system = &message;
+    }
+  }
+  if (system == nullptr) return std::nullopt;
+  const std::string& text = system->at("content").as_string();
+  const auto user =
+      std::ranges::find_if(out, [](const Json& message) { return has_role(message, "user"); });
+  if (user == out.end()) {
+    out.insert(out.begin(), make_message("user", text));
+  } else {
+    (*user)["content"] = cat(text, "\n", user->at("content").as_string());
+  }
+  return Json(std::move(out));
+}
+
+/// Where `with` has tokens that `without` has not: behind all that they begin with and before all
+/// that they end with; nullopt when there are none.
+std::optional<std::pair<size_t, size_t>> added_range(const std::vector<int64_t>& with,
+                                                     const std::vector<int64_t>& without) {
+  const size_t shorter = std::min(with.size(), without.size());
+  size_t begin = 0;
+  while (begin < shorter && with[begin] == without[begin]) ++begin;
+  size_t num_same = 0;
+  while (num_same < shorter - begin &&
+         with[with.size() - 1 - num_same] == without[without.size() - 1 - num_same]) {
+    ++num_same;
+  }
+  const size_t end = with.size() - num_same;
+  if (end <= begin) return std::nullopt;
+  return std::pair{begin, end};
+}
+
+}  // namespace
+
+TemplateText named_template(const std::string& source) {
+  const bool is_text = source.find("{%") != std::string::npos ||
+                       source.find("{{") != std::string::npos ||
+                       source.find('\n') != std::string::npos;
+  if (is_text) return {source, "chat_template"};
+  if (!path_exists(source)) {
+    throw UserError(
+        cat("chat_template: '", source, "' is neither a template nor the path of a file"));
+  }
+  return tokenizers::read_chat_template(source);
+}
+
+TemplateUse use_of_template(const std::optional<std::string>& named, bool is_required) {
+  if (named) return TemplateUse::kNone;
+  return is_required ? TemplateUse::kTokenizers : TemplateUse::kTokenizersIfAny;
+}
+
+void check_template(const std::optional<std::string>& named) {
+  if (!named) return;
+  TemplateText source = named_template(*named);
+  chat::ChatTemplate(source.text, std::move(source.name));
+}
+
+void check_template(TemplateUse use, const std::optional<std::string>& own,
+                    const std::string& folder) {
+  if (use == TemplateUse::kNone || (use == TemplateUse::kTokenizersIfAny && !own)) return;
+  TemplateText source = own_template(own, folder);
+  chat::ChatTemplate(source.text, std::move(source.name));
+}
+
+ChatFormatter::ChatFormatter(const TextEncoder& encoder, const std::optional<std::string>& source,
+                             ChatFormatOptions options)
+    : ChatFormatter(
+          encoder,
+          source ? named_template(*source) : own_template(encoder.chat_template(), encoder.name()),
+          options) {}
+
+ChatFormatter::ChatFormatter(const TextEncoder& encoder, TemplateText source,
+                             ChatFormatOptions options)
+    : encoder_(encoder),
+      options_(options),
+      source_(std::move(source.text)),
+      template_(source_, std::move(source.name)),
+      now_(chat::local_now()) {}
+
+void ChatFormatter::check_texts(const Json& json, const std::string& where) const {
+  if (json.is_string()) {
+    for (const int64_t id : encoder_.encode(json.as_string(), /*add_special_tokens=*/false)) {
+      if (!encoder_.is_special(id)) continue;
+      throw InputError(cat(where, ": the text holds the special token ", encoder_.token_text(id),
+                           ", which would end or begin a turn; remove it, or set "
+                           "allow_special_tokens_in_text: true to have it read as that token"));
+    }
+  } else if (json.is_array()) {
+    for (const Json& item : json.as_array()) check_texts(item, where);
+  } else if (json.is_object()) {
+    for (const auto& [key, value] : json.as_object()) check_texts(value, where);
+  }
+}
+
+chat::Rendering ChatFormatter::render(const Conversation& conversation,
+                                      const Json& variables) const {
+  Json all = encoder_.template_variables();
+  all["messages"] = conversation.messages;
+  all["tools"] = conversation.tools;
+  all["documents"] = Json();
+  all["add_generation_prompt"] = Json(false);
+  for (const auto& [name, value] : variables.as_object()) all[name] = value;
+  try {
+    return template_.render(all, now_);
+  } catch (const chat::TemplateError& error) {
+    const bool refuses_system =
+        error.message().find("System role not supported") != std::string::npos;
+    const auto merged = refuses_system ? without_system(conversation.messages) : std::nullopt;
+    if (!merged) throw InputError(cat(conversation.origin, ": ", error.what()));
+    return render({*merged, conversation.tools, conversation.origin}, variables);
+  }
+}
+
+std::vector<int64_t> ChatFormatter::ids_of(const Conversation& conversation,
+                                           const Json& variables) const {
+  return encoder_.encode(render(conversation, variables).text, /*add_special_tokens=*/false);
+}
+
+std::string ChatFormatter::prompt(const Json& messages, const Json& tools,
+                                  const std::string& origin) const {
+  Json variables = Json::object();
+  variables["add_generation_prompt"] = true;
+  return render({messages, tools, origin}, variables).text;
+}
+
+int64_t ChatFormatter::num_tokens(const Json& messages, const Json& tools,
+                                  const std::string& origin) const {
+  return std::ssize(ids_of({messages, tools, origin}, Json::object()));
+}
+
+ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
+                                   const std::string& origin) const {
+  if (!options_.allows_special_tokens) {
+    int64_t number = 0;
+    for (const Json& message : messages.as_array()) {
+      check_texts(message, cat(origin, ": message ", ++number));
+    }
+    check_texts(tools, cat(origin, ": tools"));
+  }
+  const Conversation conversation{messages, tools, origin};
+  chat::Rendering rendering = render(conversation, Json::object());
+  ChatTokens tokens;
+  tokens.text = std::move(rendering.text);
+  tokens.ids = encoder_.encode(tokens.text, /*add_special_tokens=*/false);
+  tokens.is_assistant = mask_of_assistant(tokens, rendering.generation, conversation);
+  if (std::ranges::find(tokens.is_assistant, true) == tokens.is_assistant.end()) {
+    throw InputError(cat(origin,
+                         ": nothing in this conversation is the assistant's, so nothing of "
+                         "it can be learned"));
+  }
+  tokens.is_left_out.assign(tokens.ids.size(), false);
+  if (options_.mask_generation_prompt) mark_generation_prompts(conversation, tokens);
+  mark_reasoning(conversation, tokens);
+  return tokens;
+}
+
+std::vector<bool> ChatFormatter::mask_of_assistant(const ChatTokens& tokens,
+                                                   const std::vector<chat::Rendering::Span>& spans,
+                                                   const Conversation& conversation) const {
+  if (template_.has_generation()) return mask_of_spans(tokens, spans, conversation.origin);
+  if (options_.format.answer_only_loss_mask) return mask_of_turns(tokens, conversation);
+  return std::vector<bool>(tokens.ids.size(), true);
+}
+
+std::vector<bool> ChatFormatter::mask_of_spans(const ChatTokens& tokens,
+                                               const std::vector<chat::Rendering::Span>& spans,
+                                               const std::string& origin) const {
+  std::vector<bool> mask(tokens.ids.size(), false);
+  if (spans.empty()) return mask;
+  const auto ends = encoder_.token_ends(tokens.text, tokens.ids);
+  if (!ends) {
+    throw InputError(cat(origin, ": cannot tell where in the text each token of tokenizer ",
+                         encoder_.name(),
+                         " lies, so the template's generation blocks cannot be "
+                         "found again; is the text normalized by the tokenizer?"));
+  }
+  for (const chat::Rendering::Span& span : spans) {
+    const size_t begin = chat::byte_of_code_point(tokens.text, span.begin);
+    const size_t end = chat::byte_of_code_point(tokens.text, span.end);
+    for (size_t i = 0; i < mask.size(); ++i) {
+      const size_t token_begin = i == 0 ? 0 : (*ends)[i - 1];
+      if (token_begin < end && (*ends)[i] > begin) mask[i] = true;
+    }
+  }
+  return mask;
+}
+
+std::vector<bool> ChatFormatter::mask_of_turns(const ChatTokens& tokens,
+                                               const Conversation& conversation) const {
+  std::vector<bool> mask(tokens.ids.size(), false);
+  const Json::Array& list = conversation.messages.as_array();
+  const std::optional<int64_t> eos = encoder_.eos_token_id();
+  // The tokens of the first `count` messages, which must be how the whole conversation begins; an
+  // eos that ends them may be another token where the next message follows.
+  const auto num_tokens_of = [&](size_t count) -> size_t {
+    if (count == 0) return 0;
+    if (count == list.size()) return tokens.ids.size();
+    const Json first = first_messages(conversation.messages, count);
+    std::vector<int64_t> ids =
+        ids_of({first, conversation.tools, conversation.origin}, Json::object());
+    const size_t size = ids.size();
+    if (is_prefix(ids, tokens.ids)) return size;
+    const bool ends = size > 1 && size <= tokens.ids.size() && ids.back() == eos;
+    ids.resize(size - (ends ? 1 : 0));
+    if (ends && is_prefix(ids, tokens.ids)) return size;
+    throw InputError(
+        cat(conversation.origin, ": the template writes the first ", count,
+            " messages differently when others follow (many drop earlier reasoning), so the "
+            "assistant's tokens cannot be told from the rest; use a template with {% generation %} "
+            "blocks, or rows whose only message of the assistant is the last"));
+  };
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!has_role(list[i], "assistant")) continue;
+    const size_t begin = num_tokens_of(i);
+    const size_t end = num_tokens_of(i + 1);
+    for (size_t at = begin; at < end; ++at) mask[at] = true;
+  }
+  return mask;
+}
+
+size_t ChatFormatter::generation_prompt_length(const ChatTokens& tokens, const Conversation& before,
+                                               const std::vector<int64_t>& before_ids) const {
+  Json variables = Json::object();
+  variables["add_generation_prompt"] = true;
+  std::vector<Json> modes = {variables};
+  // The data alone do not tell whether a turn was written by a model that thinks.
+  if (source_.find("enable_thinking") != std::string::npos) {
+    modes.push_back(variables);
+    modes[0]["enable_thinking"] = true;
+    modes[1]["enable_thinking"] = false;
+  }
+  size_t longest = 0;
+  for (const Json& mode : modes) {
+    const std::vector<int64_t> prompt = ids_of(before, mode);
+    // A template may write what comes before anew instead of adding to it.
+    if (!is_prefix(before_ids, prompt) || !is_prefix(prompt, tokens.ids)) continue;
+    longest = std::max(longest, prompt.size() - before_ids.size());
+  }
+  return longest;
+}
+
+void ChatFormatter::mark_generation_prompts(const Conversation& conversation,
+                                            ChatTokens& tokens) const {
+  const Json::Array& list = conversation.messages.as_array();
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!has_role(list[i], "assistant")) continue;
+    if (i == 0) {
+      tokens.note =
+          cat(conversation.origin,
+              ": message 1: mask_generation_prompt does nothing for a message that nothing "
+              "comes before");
+      continue;
+    }
+    const Json first = first_messages(conversation.messages, i);
+    const Conversation before{first, conversation.tools, conversation.origin};
+    const std::vector<int64_t> ids = ids_of(before, Json::object());
+    if (!is_prefix(ids, tokens.ids)) {
+      tokens.note = cat(conversation.origin, ": message ", i + 1,
+                        ": mask_generation_prompt does nothing here, because the template writes "
+                        "what comes before the message differently without it");
+      continue;
+    }
+    const size_t end = ids.size() + generation_prompt_length(tokens, before, ids);
+    for (size_t at = ids.size(); at < end; ++at) tokens.is_left_out[at] = true;
+  }
+}
+
+void ChatFormatter::mark_reasoning(const Conversation& conversation, ChatTokens& tokens) const {
+  const Json::Array& list = conversation.messages.as_array();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json* reasoning = list[i].find("reasoning_content");
+    const bool has_reasoning = has_role(list[i], "assistant") && reasoning != nullptr &&
+                               reasoning->is_string() && !reasoning->as_string().empty();
+    if (!has_reasoning) continue;
+    if (source_.find("reasoning_content") == std::string::npos) {
+      tokens.note = cat(conversation.origin, ": message ", i + 1,
+                        ": the template does not write reasoning_content, so it is not trained on");
+      return;
+    }
+    if (!options_.mask_reasoning_content) continue;
+    Json without = conversation.messages;
+    without.as_array()[i]["reasoning_content"] = "";
+    const auto range = added_range(
+        tokens.ids, ids_of({without, conversation.tools, conversation.origin}, Json::object()));
+    if (!range) {
+      tokens.note = cat(conversation.origin, ": message ", i + 1,
+                        ": the template does not write this message's reasoning_content, so "
+                        "mask_reasoning_content does nothing here");
+      continue;
+    }
+    for (size_t at = range->first; at < range->second; ++at) tokens.is_left_out[at] = true;
+  }
+}
+
+Sample ChatFormatter::format(const Json& messages, const Json& tools,
+                             const std::string& origin) const {
+  ChatTokens tokens = tokenize(messages, tools, origin);
+  std::vector<bool> counts = std::move(tokens.is_assistant);
+  if (options_.format.truncation == Truncation::kToLength) {
+    const auto limit = static_cast<size_t>(options_.format.seq_length.value());
+    counts.resize(std::min(counts.size(), limit));
+  }
+  if (options_.mask_history) keep_last_run(counts);
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] = counts[i] && !tokens.is_left_out[i];
+  return pack_sample(encoder_, std::move(tokens.ids), counts, options_.format);
+}
+
+Sample pack_sample(const TextEncoder& encoder, std::vector<int64_t> ids,
+                   const std::vector<bool>& counts, const FormatOptions& options) {
+  Sample sample;
+  if (options.truncation == Truncation::kToLength) {
+    const auto limit = static_cast<size_t>(options.seq_length.value());
+    if (ids.size() > limit) {
+      sample.num_cut = static_cast<int64_t>(ids.size() - limit);
+      ids.resize(limit);
+    }
+  }
+  sample.pad_id = sample_pad_id(encoder);
+  sample.labels = ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (!counts[i]) sample.labels[i] = kIgnoreIndex;
+  }
+  const bool pads = options.padding == Padding::kMaxLength;
+  const auto fill = [&] {
+    if (pads && static_cast<int64_t>(ids.size()) < *options.seq_length) {
+      ids.resize(static_cast<size_t>(*options.seq_length), sample.pad_id);
+    }
+    sample.labels.resize(ids.size(), kIgnoreIndex);
+  };
+  fill();
+  sample.num_attended = content_length(ids, sample.pad_id, encoder.eos_token_id());
+  if (!options.is_unshifted) {
+    sample.num_attended = std::max<int64_t>(sample.num_attended - 1, 0);
+    if (!ids.empty()) {
+      ids.pop_back();
+      sample.labels.erase(sample.labels.begin());
+    }
+    fill();
+  }
+  sample.input_ids = std::move(ids);
+  return sample;
+}
+
+}  // namespace automodel::datasets

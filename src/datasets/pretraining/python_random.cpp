@@ -1,0 +1,69 @@
+#include "datasets/pretraining/python_random.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace automodel::datasets {
+
+/// MT19937's init_by_array with the seed as its one key, as CPython seeds with small integers.
+PythonRandom::PythonRandom(uint32_t seed) {
+  const auto mixed = [this](size_t i, uint32_t factor) {
+    const uint32_t before = words_[i - 1];
+    return words_[i] ^ ((before ^ (before >> 30)) * factor);
+  };
+  words_[0] = 19650218U;
+  for (size_t i = 1; i < kNumWords; ++i) {
+    words_[i] = 1812433253U * (words_[i - 1] ^ (words_[i - 1] >> 30)) + static_cast<uint32_t>(i);
+  }
+  size_t i = 1;
+  const auto step = [&] {
+    if (++i < kNumWords) return;
+    words_[0] = words_[kNumWords - 1];
+    i = 1;
+  };
+  for (size_t k = 0; k < kNumWords; ++k) {
+    words_[i] = mixed(i, 1664525U) + seed;
+    step();
+  }
+  for (size_t k = 0; k + 1 < kNumWords; ++k) {
+    words_[i] = mixed(i, 1566083941U) - static_cast<uint32_t>(i);
+    step();
+  }
+  words_[0] = 0x80000000U;
+}
+
+void PythonRandom::refill() {
+  constexpr size_t kDistance = 397;
+  for (size_t i = 0; i < kNumWords; ++i) {
+    const uint32_t joined = (words_[i] & 0x80000000U) | (words_[(i + 1) % kNumWords] & 0x7fffffffU);
+    words_[i] = words_[(i + kDistance) % kNumWords] ^ (joined >> 1) ^
+                ((joined & 1U) != 0 ? 0x9908b0dfU : 0U);
+  }
+  at_ = 0;
+}
+
+uint32_t PythonRandom::next() {
+  if (at_ == kNumWords) refill();
+  uint32_t word = words_[at_++];
+  word ^= word >> 11;
+  word ^= (word << 7) & 0x9d2c5680U;
+  word ^= (word << 15) & 0xefc60000U;
+  return word ^ (word >> 18);
+}
+
+/// A number in [0, bound) by as many random bits as `bound` has, drawn until they are below it.
+uint32_t PythonRandom::below(uint32_t bound) {
+  const int unused = std::countl_zero(bound);
+  uint32_t drawn = next() >> unused;
+  while (drawn >= bound) drawn = next() >> unused;
+  return drawn;
+}
+
+void PythonRandom::shuffle(std::span<int64_t> values) {
+  for (size_t i = values.size(); i-- > 1;) {
+    std::swap(values[i], values[below(static_cast<uint32_t>(i + 1))]);
+  }
+}
+
+}  // namespace automodel::datasets

@@ -1,0 +1,85 @@
+#include "datasets/rows/data_card.h"
+
+#include "config/diagnostic.h"
+#include "config/yaml_reader.h"
+#include "core/error.h"
+
+namespace automodel::datasets {
+
+namespace {
+
+using config::Node;
+
+/// What stands between two lines of `---` at the beginning.
+std::string head_of(const std::string& text) {
+  const std::string clean = replace_all(text, "\r\n", "\n");
+  if (!clean.starts_with("---\n")) return "";
+  const size_t end = clean.find("\n---", 3);
+  return end == std::string::npos ? "" : clean.substr(4, end - 3);
+}
+
+std::vector<std::string> texts_of(const Node& node) {
+  std::vector<std::string> texts;
+  if (node.is_sequence()) {
+    for (const Node& child : node.children()) texts.push_back(child.text());
+  } else if (node.is_scalar() && !node.is_null()) {
+    texts.push_back(node.text());
+  }
+  return texts;
+}
+
+std::string text_of(const Node& node, const char* key) {
+  const Node* child = node.find(key);
+  return child == nullptr || !child->is_scalar() || child->is_null() ? "" : child->text();
+}
+
+/// "x.csv", a list of them, {split: ...}, or [{split: ..., path: ...}].
+std::vector<CardFiles> read_data_files(const Node& node) {
+  std::vector<CardFiles> all;
+  if (node.is_mapping()) {
+    for (const Node& child : node.children()) all.push_back({child.key(), texts_of(child)});
+    return all;
+  }
+  const bool has_splits =
+      node.is_sequence() && !node.children().empty() && node.children().front().is_mapping();
+  if (!has_splits) return {{"train", texts_of(node)}};
+  for (const Node& child : node.children()) {
+    const Node* path = child.find("path");
+    if (path != nullptr) all.push_back({text_of(child, "split"), texts_of(*path)});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<CardConfig> read_card(const std::string& text, const std::string& name) {
+  const std::string head = head_of(text);
+  if (head.empty()) return {};
+  config::Sources sources;
+  config::Source source;
+  source.name = name;
+  source.text = head;
+  sources.push_back(std::move(source));
+  config::Diagnostics diagnostics(sources);
+  const Node root = config::read_yaml(sources, 0, diagnostics);
+  const Node* configs = root.is_mapping() ? root.find("configs") : nullptr;
+  if (configs == nullptr || configs->is_null()) return {};
+  if (!configs->is_sequence()) throw InputError(cat(name, ": `configs` must be a list"));
+  std::vector<CardConfig> all;
+  for (const Node& node : configs->children()) {
+    if (!node.is_mapping()) throw InputError(cat(name, ": an entry of `configs` is no mapping"));
+    CardConfig config;
+    if (const std::string own = text_of(node, "config_name"); !own.empty()) config.name = own;
+    config.is_default = to_lower(text_of(node, "default")) == "true";
+    if (const std::string folder = text_of(node, "data_dir"); !folder.empty()) {
+      config.folder = folder;
+    }
+    if (const Node* files = node.find("data_files"); files != nullptr && !files->is_null()) {
+      config.data_files = read_data_files(*files);
+    }
+    all.push_back(std::move(config));
+  }
+  return all;
+}
+
+}  // namespace automodel::datasets

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "datasets/rows/fingerprint.h"
+#include "tensor/batch.h"
+
+namespace automodel::datasets {
+
+/// The label of positions that do not count in the loss.
+constexpr int64_t kIgnoreIndex = -100;
+
+/// One training sequence, its labels already shifted: labels[i] is the target at input_ids[i].
+struct Sample {
+  std::vector<int64_t> input_ids;
+  std::vector<int64_t> labels;  ///< same size; kIgnoreIndex where there is no loss
+  int64_t num_attended = 0;     ///< leading positions with attention mask 1; the rest are padding
+  int64_t pad_id = 0;           ///< id with which a collater pads input_ids
+  int64_t row = 0;              ///< row from which it was made
+  /// The lengths of a pack's documents, in order, with the sum num_attended; empty: all tokens are
+  /// one document. Attention stays inside a document, and its positions begin at 0.
+  std::vector<int64_t> document_lengths = {};
+  int64_t num_cut = 0;  ///< tokens that truncation left out
+  /// The prompt's end and the answer's beginning are one token, which counts as the prompt's.
+  bool has_merged_border = false;
+
+  bool has_label() const;
+};
+
+/// Samples with random access. Safe to read from several threads.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+
+  /// The sample of an index in [0, size()). Its row is another one than the index if a row without
+  /// any label was skipped. Throws InputError for bad rows.
+  virtual Sample at(int64_t index) const = 0;
+
+  /// Where a row came from, for messages: "data.jsonl:17".
+  virtual std::string origin(int64_t row) const = 0;
+
+  /// The files from which samples are made; by them a checkpoint checks that a run continues with
+  /// the same data.
+  virtual std::vector<DataFingerprint> files() const = 0;
+
+  /// What it knows of itself, for the record of a run: {"num_samples", ...}.
+  virtual Json facts() const { return Json::Object{{"num_samples", size()}}; }
+};
+
+/// Batches in the order in which this rank trains on them, epoch after epoch. Used from one thread.
+class BatchStream {
+ public:
+  virtual ~BatchStream() = default;
+
+  /// The next batch, on the CPU; nullopt at the end of the epoch and until the stream is restarted.
+  virtual std::optional<tensor::Batch> next() = 0;
+
+  /// Batches of a whole epoch on this rank; nullopt for a stream that has no end.
+  virtual std::optional<int64_t> size() const = 0;
+
+  /// Goes to the beginning of an epoch. Does nothing if the stream is in this epoch already, so
+  /// that a resumed loop can call it as usual.
+  virtual void set_epoch(int64_t epoch) = 0;
+
+  /// Goes back to the beginning of the epoch (validation reads the same epoch repeatedly).
+  virtual void rewind() = 0;
+
+  /// The position after the batches returned so far: the same on all data-parallel ranks, and
+  /// independent of their number.
+  virtual Json state() const = 0;
+
+  /// What its data know of themselves (Dataset::facts); an empty object where nothing is known.
+  virtual Json facts() const { return Json::object(); }
+
+  /// Continues after `state`, on any number of ranks. Throws InputError when it belongs to other
+  /// data, or when the position is not a whole number of samples per rank.
+  virtual void load_state(const Json& state) = 0;
+};
+
+/// Batches that a source makes in order, without random access; positions are exact all the same.
+class IterableDataset : public BatchStream {};
+
+}  // namespace automodel::datasets

@@ -1,0 +1,134 @@
+#include "datasets/samples/tokenizer_encoder.h"
+
+#include <charconv>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "tokenizers/unicode.h"
+
+namespace automodel::datasets {
+
+namespace {
+
+std::optional<int64_t> id_of(const std::optional<tokenizers::SpecialToken>& token) {
+  return token ? std::optional<int64_t>(token->id) : std::nullopt;
+}
+
+/// The bytes that a byte-level vocabulary's token stands for; nullopt for another's.
+std::optional<std::string> byte_level_bytes(std::string_view token) {
+  std::string bytes;
+  for (size_t at = 0; at < token.size();) {
+    const int byte = tokenizers::byte_of_character(next_code_point(token, at));
+    if (byte < 0) return std::nullopt;
+    bytes.push_back(static_cast<char>(byte));
+  }
+  return bytes;
+}
+
+/// The byte of a token such as "<0x0A>".
+std::optional<std::string> fallback_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  int byte = 0;
+  const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return std::string(1, static_cast<char>(byte));
+}
+
+/// How many bytes at the text's beginning the token stands for; nullopt when it does not begin so.
+std::optional<size_t> bytes_of_token(std::string_view text, std::string_view token) {
+  const auto fits = [&](const std::optional<std::string>& bytes) {
+    return bytes && text.starts_with(*bytes);
+  };
+  if (const auto bytes = byte_level_bytes(token); fits(bytes)) return bytes->size();
+  if (text.starts_with(token)) return token.size();
+  if (const auto byte = fallback_byte(token); fits(byte)) return byte->size();
+  const std::string spaced = replace_all(std::string(token), "\u2581", " ");
+  if (text.starts_with(spaced)) return spaced.size();
+  // A space that the tokenizer put before a word.
+  if (spaced.starts_with(' ') && text.starts_with(spaced.substr(1))) return spaced.size() - 1;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const AddedTokens& added) {
+  const auto check = [&](bool is_asked, const auto& token, const char* name) {
+    if (!is_asked || token) return;
+    throw InputError(cat("add_", name, ": the tokenizer of ", tokenizer.folder(), " has no ", name,
+                         "; its tokenizer_config.json names one"));
+  };
+  check(added.bos, tokenizer.bos(), "bos_token");
+  check(added.eos, tokenizer.eos(), "eos_token");
+}
+
+TokenizerEncoder::TokenizerEncoder(tokenizers::Tokenizer tokenizer, const AddedTokens& added)
+    : tokenizer_(std::move(tokenizer)), added_(added) {
+  check_added_tokens(tokenizer_, added_);
+  added_.bos |= tokenizer_.add_bos_token() && tokenizer_.bos().has_value();
+  added_.eos |= tokenizer_.add_eos_token() && tokenizer_.eos().has_value();
+}
+
+std::vector<int64_t> TokenizerEncoder::encode(std::string_view text,
+                                              bool add_special_tokens) const {
+  std::vector<int64_t> ids = tokenizer_.encode(text, add_special_tokens);
+  if (!add_special_tokens || ids.empty()) return ids;
+  if (added_.bos && ids.front() != *bos_token_id()) ids.insert(ids.begin(), *bos_token_id());
+  if (added_.eos && ids.back() != *eos_token_id()) ids.push_back(*eos_token_id());
+  return ids;
+}
+
+std::optional<int64_t> TokenizerEncoder::bos_token_id() const {
+  return id_of(tokenizer_.bos());
+}
+std::optional<int64_t> TokenizerEncoder::eos_token_id() const {
+  return id_of(tokenizer_.eos());
+}
+std::optional<int64_t> TokenizerEncoder::pad_token_id() const {
+  return id_of(tokenizer_.pad());
+}
+
+std::string TokenizerEncoder::token_text(int64_t id) const {
+  return tokenizer_.id_to_token(id).value_or("");
+}
+
+Json TokenizerEncoder::template_variables() const {
+  Json out = Json::object();
+  const auto set = [&](const char* name, const std::optional<tokenizers::SpecialToken>& token) {
+    if (token) out[name] = token->text;
+  };
+  set("bos_token", tokenizer_.bos());
+  set("eos_token", tokenizer_.eos());
+  set("unk_token", tokenizer_.unk());
+  set("pad_token", tokenizer_.pad());
+  return out;
+}
+
+std::optional<std::vector<size_t>> TokenizerEncoder::token_ends(
+    std::string_view text, const std::vector<int64_t>& ids) const {
+  std::vector<size_t> ends;
+  size_t at = 0;
+  for (const int64_t id : ids) {
+    const std::string token = token_text(id);
+    std::optional<size_t> size = bytes_of_token(text.substr(at), token);
+    // A token that takes the white space beside it.
+    while (!size && at < text.size() && (text[at] == ' ' || text[at] == '\n')) {
+      ++at;
+      size = bytes_of_token(text.substr(at), token);
+    }
+    if (!size) return std::nullopt;
+    at += *size;
+    ends.push_back(at);
+  }
+  if (at != text.size() && text.find_first_not_of(" \n", at) != std::string_view::npos) {
+    return std::nullopt;
+  }
+  return ends;
+}
+
+std::unique_ptr<TextEncoder> load_text_encoder(const std::string& folder,
+                                               const AddedTokens& added) {
+  return std::make_unique<TokenizerEncoder>(tokenizers::Tokenizer::load(folder), added);
+}
+
+}  // namespace automodel::datasets

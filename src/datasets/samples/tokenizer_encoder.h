@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "datasets/samples/text_encoder.h"
+#include "tokenizers/tokenizer.h"
+
+namespace automodel::datasets {
+
+/// What a recipe asks to be added to texts that lack it. What the tokenizer_config.json asks for
+/// (add_bos_token, add_eos_token) is added all the same, as upstream.
+struct AddedTokens {
+  bool bos = false;
+  bool eos = false;
+};
+
+/// Throws InputError where a tokenizer has no such token.
+void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const AddedTokens& added);
+
+/// Makes a Hugging Face tokenizer a TextEncoder.
+class TokenizerEncoder final : public TextEncoder {
+ public:
+  /// Throws as check_added_tokens().
+  explicit TokenizerEncoder(tokenizers::Tokenizer tokenizer, const AddedTokens& added = {});
+
+  const tokenizers::Tokenizer& tokenizer() const { return tokenizer_; }
+
+  std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const override;
+  std::optional<int64_t> bos_token_id() const override;
+  std::optional<int64_t> eos_token_id() const override;
+  std::optional<int64_t> pad_token_id() const override;
+  bool add_bos_token() const override { return added_.bos || tokenizer_.add_bos_token(); }
+  bool has_chat_template() const override { return tokenizer_.chat_template().has_value(); }
+  bool is_special(int64_t id) const override { return tokenizer_.is_special(id); }
+  std::string token_text(int64_t id) const override;
+  std::string name() const override { return tokenizer_.folder(); }
+  std::optional<std::string> chat_template() const override { return tokenizer_.chat_template(); }
+  Json template_variables() const override;
+  std::optional<std::vector<size_t>> token_ends(std::string_view text,
+                                                const std::vector<int64_t>& ids) const override;
+
+ private:
+  tokenizers::Tokenizer tokenizer_;
+  AddedTokens added_;  // by the recipe or the tokenizer's own configuration
+};
+
+/// Loads the tokenizer of a folder. Throws InputError as Tokenizer::load and check_added_tokens do.
+std::unique_ptr<TextEncoder> load_text_encoder(const std::string& folder,
+                                               const AddedTokens& added = {});
+
+}  // namespace automodel::datasets

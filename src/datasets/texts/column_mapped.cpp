@@ -1,0 +1,119 @@
+#include "datasets/texts/column_mapped.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "datasets/conversations/conversation.h"
+
+namespace automodel::datasets {
+
+namespace {
+
+void validate(const ColumnMappedTextInstructionDatasetConfig& config) {
+  const ColumnMapping& mapping = config.column_mapping;
+  if (!mapping.answer) throw UserError("column_mapping must name the answer column");
+  if (!mapping.question && !mapping.context) {
+    throw UserError("column_mapping must name a question or a context column beside the answer");
+  }
+  config.format().validate();
+}
+
+std::vector<std::string> mapped_columns(const ColumnMapping& mapping) {
+  std::vector<std::string> columns;
+  for (const auto& column : {mapping.context, mapping.question, mapping.answer}) {
+    if (column) columns.push_back(*column);
+  }
+  return columns;
+}
+
+}  // namespace
+
+SourceOptions ColumnMappedTextInstructionDatasetConfig::source() const {
+  return {path_or_dataset_id, split, name, limit_dataset_samples};
+}
+
+std::vector<std::string> ColumnMappedTextInstructionDatasetConfig::columns_read() const {
+  return mapped_columns(column_mapping);
+}
+
+FormatOptions ColumnMappedTextInstructionDatasetConfig::format() const {
+  return {seq_length, padding, truncation, answer_only_loss_mask, unshifted};
+}
+
+SourceDescription check(const ColumnMappedTextInstructionDatasetConfig& config) {
+  validate(config);
+  SourceDescription description = describe_source(config.source());
+  if (description.note) return description;
+  for (const std::string& column : mapped_columns(config.column_mapping)) {
+    if (const auto missing = missing_column(column, description.columns)) {
+      throw InputError(cat(description.files.front(), ": ", *missing));
+    }
+  }
+  return description;
+}
+
+ColumnMappedTextInstructionDataset::ColumnMappedTextInstructionDataset(
+    ColumnMappedTextInstructionDatasetConfig config, const TextEncoder& encoder)
+    : config_(std::move(config)),
+      format_(config_.format()),
+      encoder_(encoder),
+      source_((validate(config_), config_.source())) {
+  if (config_.use_hf_chat_template && encoder_.has_chat_template()) {
+    chat_.emplace(encoder_, std::nullopt, ChatFormatOptions{.format = format_});
+  }
+  // A wrong mapping is an error now, not in the first batch.
+  const Json row = source_.row(0);
+  for (const auto& column : mapped_columns(config_.column_mapping)) {
+    required_column(row, column, source_, 0);
+  }
+  format_row(0);
+}
+
+Sample ColumnMappedTextInstructionDataset::at(int64_t index) const {
+  const int64_t num_rows = size();
+  for (int64_t i = 0; i < num_rows; ++i) {
+    Sample sample = format_row((index + i) % num_rows);
+    if (sample.has_label()) return sample;
+  }
+  throw InputError(cat("no row of ", join(config_.path_or_dataset_id, ", "),
+                       " has a token that counts in the loss: answers are empty, or seq_length ",
+                       config_.seq_length ? cat(*config_.seq_length) : "",
+                       " cuts all of them off"));
+}
+
+Sample ColumnMappedTextInstructionDataset::format_chat(const Json& row, int64_t index,
+                                                       const std::string& answer) const {
+  const auto text = [&](const std::optional<std::string>& column) {
+    const std::string* value = column ? text_column(row, *column, source_, index) : nullptr;
+    return value == nullptr ? std::string() : *value;
+  };
+  const ColumnMapping& mapping = config_.column_mapping;
+  const Json messages(Json::Array{make_message("system", text(mapping.context)),
+                                  make_message("user", text(mapping.question)),
+                                  make_message("assistant", answer)});
+  return chat_->format(messages, Json(), source_.origin(index));
+}
+
+Sample ColumnMappedTextInstructionDataset::format_row(int64_t index) const {
+  const Json row = source_.row(index);
+  std::string prompt;
+  for (const auto& column : {config_.column_mapping.context, config_.column_mapping.question}) {
+    if (!column) continue;
+    if (const std::string* text = text_column(row, *column, source_, index)) prompt += *text + " ";
+  }
+  if (prompt.size() <= 1) {
+    throw InputError(cat(source_.origin(index), ": question and context are empty"));
+  }
+  const std::string& answer_column = *config_.column_mapping.answer;
+  required_column(row, answer_column, source_, index);
+  const std::string* answer = text_column(row, answer_column, source_, index);
+  if (answer == nullptr) {
+    throw InputError(cat(source_.origin(index), ": column '", answer_column, "' is null"));
+  }
+  Sample sample = chat_ ? format_chat(row, index, *answer)
+                        : format_prompt_completion(encoder_, prompt, *answer, format_);
+  sample.row = index;
+  return sample;
+}
+
+}  // namespace automodel::datasets

@@ -1,0 +1,185 @@
+#include "kernels/attention/attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "kernels/attention/attention_block.h"
+#include "kernels/base/fused.h"
+#include "kernels/base/result_keeper.h"
+#include "tensor/dtype.h"
+
+namespace automodel::kernels {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+/// Attention of whole sequences by blocks, in float32 or, for float64 queries, float64. The fused
+/// loops may write `out` in q's dtype; otherwise it has lse's.
+AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool is_wide) {
+  RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
+  const at::Tensor& q = qkv[0];
+  const auto wide = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
+  const bool is_fused = is_fusable({q, qkv[1], qkv[2]}) && !block.chosen_keys.defined();
+  AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)},
+                                   is_fused && !is_wide ? q.options() : wide),
+                         at::empty({q.size(0), q.size(2), q.size(1)}, wide)};
+  attend_block(block, {q, qkv[1], qkv[2]}, result);
+  return result;
+}
+
+/// {out, lse}; a keeper's results are used instead of computing them.
+struct CausalAttention : torch::autograd::Function<CausalAttention> {
+  static tensor_list forward(AutogradContext* context, const at::Tensor& q_in,
+                             const at::Tensor& k_in, const at::Tensor& v_in,
+                             const std::optional<at::Tensor>& sinks, const AttentionBlock* block) {
+    const tensor_list qkv = {q_in.contiguous(), k_in.contiguous(), v_in.contiguous()};
+    at::Tensor out, lse;
+    if (const auto kept = take_result(ResultKind::kAttention)) {
+      out = (*kept)[0].detach();
+      lse = (*kept)[1].detach();
+    } else {
+      AttentionResult result = attend(*block, qkv, sinks.has_value());
+      if (sinks) add_sinks(*sinks, result);
+      offer_result(ResultKind::kAttention, {result.out, result.lse});
+      out = result.out;
+      lse = result.lse;
+    }
+    context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys,
+                                sinks.value_or(at::Tensor()), block->is_kept, block->chosen_keys});
+    context->saved_data["window"] = block->window;
+    context->saved_data["scale"] = block->scale;
+    context->saved_data["cap"] = block->softcap;
+    context->saved_data["kept_scale"] = block->kept_scale;
+    context->mark_non_differentiable({lse});
+    return {out.to(q_in.scalar_type()), lse};
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    AttentionBlock block;
+    block.window = context->saved_data["window"].toInt();
+    block.scale = context->saved_data["scale"].toDouble();
+    block.softcap = context->saved_data["cap"].toDouble();
+    block.visible_keys = saved[5];
+    block.is_kept = saved[7];
+    block.chosen_keys = saved[8];
+    block.kept_scale = context->saved_data["kept_scale"].toDouble();
+    const auto wide = [&](const at::Tensor& x) { return at::zeros(x.sizes(), saved[4].options()); };
+    Qkv d{wide(saved[0]), wide(saved[1]), wide(saved[2])};
+    const at::Tensor d_out = gradients[0].to(saved[3].scalar_type()).contiguous();
+    attend_block_backward(block, {saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, d_out, d);
+    const at::Tensor& sinks = saved[6];
+    at::Tensor d_sinks;
+    if (sinks.defined()) d_sinks = sinks_gradient(sinks, {saved[3], saved[4]}, d_out);
+    const at::ScalarType dtype = saved[0].scalar_type();
+    return {d.q.to(dtype), d.k.to(dtype), d.v.to(dtype), d_sinks, at::Tensor()};
+  }
+};
+
+/// True where a query may see a key: [1 or B, 1, S, S].
+at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
+  const int64_t length = q.size(1);
+  const at::Tensor positions = at::arange(length, q.options().dtype(at::kLong));
+  const at::Tensor distance = positions.unsqueeze(1) - positions.unsqueeze(0);
+  at::Tensor mask = distance.ge(0);
+  if (options.window > 0) mask = mask.logical_and(distance.lt(options.window));
+  mask = mask.unsqueeze(0).unsqueeze(0);
+  if (options.padding_mask.defined()) {
+    mask = mask.logical_and(options.padding_mask.logical_not().unsqueeze(1).unsqueeze(1));
+  }
+  if (options.document_ids.defined()) {
+    const at::Tensor& ids = options.document_ids;
+    mask = mask.logical_and(ids.unsqueeze(2).eq(ids.unsqueeze(1)).unsqueeze(1));
+  }
+  if (options.chosen_keys.defined()) {
+    const at::Tensor is_chosen = at::zeros({q.size(0), length, length}, mask.options());
+    is_chosen.scatter_(-1, options.chosen_keys.to(at::kLong), true);
+    mask = mask.logical_and(is_chosen.unsqueeze(1));
+  }
+  return mask;
+}
+
+/// k or v [B, S, K, H] as [B, N, S, H].
+at::Tensor expand_heads(const at::Tensor& x, int64_t num_heads) {
+  const int64_t repeats = num_heads / x.size(2);
+  at::Tensor heads = x.transpose(1, 2);
+  if (repeats == 1) return heads;
+  return heads.unsqueeze(2)
+      .expand({x.size(0), x.size(2), repeats, x.size(1), x.size(3)})
+      .reshape({x.size(0), num_heads, x.size(1), x.size(3)});
+}
+
+}  // namespace
+
+std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
+                                                          const at::Tensor& v,
+                                                          const AttentionOptions& options) {
+  const bool has_loops = is_fusable({q, k, v}) && !options.chosen_keys.defined();
+  if (q.numel() == 0 || (options.dropout > 0 && !has_loops)) return std::nullopt;
+  const std::optional<at::Tensor> visible =
+      visible_keys(options.padding_mask, options.document_ids);
+  if (!visible) return std::nullopt;
+  AttentionBlock block;
+  block.scale =
+      options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  block.window = options.window;
+  block.softcap = options.softcap;
+  block.visible_keys = *visible;
+  block.chosen_keys = options.chosen_keys;
+  if (options.dropout > 0) {
+    block.is_kept = options.is_kept.contiguous();  // a byte each
+    block.kept_scale = 1.0 / (1.0 - options.dropout);
+  }
+  const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
+  tensor_list result = CausalAttention::apply(q, k, v, sinks, &block);
+  return AttentionResult{result[0], result[1]};
+}
+
+AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const AttentionOptions& options) {
+  AM_CHECK(!options.visible_keys.defined(), "a part of sequences needs a core that sees the rest");
+  if (is_fusable({q, k, v}) || !q.device().is_cpu()) {
+    if (auto result = causal_attention_by_blocks(q, k, v, options)) return *result;
+  }
+  return causal_attention_reference(q, k, v, options);
+}
+
+AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& v, const AttentionOptions& options) {
+  const int64_t num_heads = q.size(2);
+  const at::ScalarType wide = tensor::wide_dtype(q.scalar_type());
+  const double scale =
+      options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  const at::Tensor keys = expand_heads(k, num_heads).to(wide);
+  const at::Tensor values = expand_heads(v, num_heads).to(wide);
+  at::Tensor scores = at::matmul(q.transpose(1, 2).to(wide), keys.transpose(-1, -2)) * scale;
+  if (options.softcap > 0) scores = at::tanh(scores / options.softcap) * options.softcap;
+  const at::Tensor mask = visible(q, options);
+  const at::Tensor is_blind = mask.any(-1, true).logical_not();
+  // A query that sees nothing gets finite scores and then zeros, so that no NaN arises.
+  scores = scores.masked_fill(mask.logical_not().logical_and(is_blind.logical_not()),
+                              -std::numeric_limits<float>::infinity());
+  const int64_t num_keys = scores.size(-1);
+  if (options.sinks.defined()) {
+    const at::Tensor sinks = options.sinks.to(wide).view({1, -1, 1, 1});
+    scores = at::cat({scores, sinks.expand({scores.size(0), -1, scores.size(2), 1})}, -1);
+  }
+  AttentionResult result;
+  result.lse = scores.logsumexp(-1);
+  at::Tensor probabilities = at::softmax(scores, -1).masked_fill(is_blind, 0.0);
+  if (options.sinks.defined()) probabilities = probabilities.narrow(-1, 0, num_keys);
+  if (options.dropout > 0) {
+    probabilities = (probabilities * options.is_kept) * (1.0 / (1.0 - options.dropout));
+  }
+  result.out = at::matmul(probabilities, values).transpose(1, 2).to(q.scalar_type());
+  return result;
+}
+
+}  // namespace automodel::kernels

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/attention/attention.h"
+#include "kernels/layers/rope.h"
+
+namespace automodel::kernels {
+
+/// A run of queries against a run of keys of the same sequences; attention over split sequences is
+/// composed of such blocks. A query sees keys up to its own position, inside the window and among
+/// its visible ones.
+struct AttentionBlock {
+  double scale = 1;
+  int64_t window = 0;       ///< 0: all
+  double softcap = 0;       ///< 0: off
+  int64_t first_query = 0;  ///< position in the whole sequence
+  int64_t first_key = 0;
+  /// [B, queries, 2] int64, on the CPU or on q's device: positions of the first key that a query
+  /// may see and of the one after the last; undefined: all keys.
+  at::Tensor visible_keys;
+  bool adds = false;  ///< merge with other blocks' results
+  /// [B, N, queries, keys] bool: the probabilities that dropout keeps, times kept_scale; undefined:
+  /// all. Only for a single block that the loops compute.
+  at::Tensor is_kept;
+  double kept_scale = 1;
+  /// int32 [B, queries, C]: positions of the only keys that a query may see; undefined: all. The
+  /// loops do not compute it.
+  at::Tensor chosen_keys;
+  /// Most scores that ATen's operations hold at once: queries are computed in pieces.
+  int64_t max_scores = kMaxScores;
+
+  static constexpr int64_t kMaxScores = int64_t{1} << 25;
+};
+
+/// The number of queries that ATen's operations compute at once, of `num_queries` with
+/// `scores_per_query` scores each (sequences x heads x keys).
+int64_t num_queries_at_once(int64_t num_queries, int64_t scores_per_query, int64_t max_scores);
+
+/// Whether any query is at or after any key, inside the window.
+bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t num_keys);
+
+/// q [B, Q, N, H], k [B, T, K, H], v [B, T, K, V]; the last dims are contiguous. Writes result.out
+/// [B, Q, N, V] and result.lse [B, N, Q] in float32 (float64 for float64 queries). A block that
+/// adds merges into their values, which then cover the keys of all blocks. A block that is the only
+/// one may write result.out in q's dtype. Queries that have seen nothing get zeros and -inf. Not
+/// differentiable.
+void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result);
+
+/// causal_attention without holding all scores at once, on any device and in any dtype; devices
+/// other than the CPU use it. nullopt when it does not apply: with dropout (unless the loops run),
+/// and with padding or documents that leave some query's keys in several runs.
+std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
+                                                          const at::Tensor& v,
+                                                          const AttentionOptions& options);
+
+/// Adds the block's share to the gradients of q, k and v, which have the dtype of result.lse.
+/// `result` is that of all blocks; d_out [B, Q, N, V], its gradient, has the dtype of result.out.
+void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
+                           const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients);
+
+/// Adds each head's sink [N] to the softmax of a complete result.
+void add_sinks(const at::Tensor& sinks, AttentionResult& result);
+
+/// The sinks' gradient, from the result that includes them and the result's gradient.
+at::Tensor sinks_gradient(const at::Tensor& sinks, const AttentionResult& result,
+                          const at::Tensor& d_out);
+
+/// The keys that padding [B, S] and document ids [B, S] (either may be undefined) leave visible, in
+/// the form of AttentionBlock::visible_keys. Undefined when neither is given; nullopt when some
+/// query's keys are not a single run: documents that begin again, or padding inside one.
+std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
+                                       const at::Tensor& document_ids);
+
+}  // namespace automodel::kernels

@@ -1,0 +1,139 @@
+#include "kernels/products/lora_linear.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/error.h"
+#include "kernels/base/fused.h"
+#include "kernels/base/result_keeper.h"
+#include "kernels/products/kept_input.h"
+#include "kernels/products/linear.h"
+#include "kernels/products/product.h"
+
+namespace automodel::kernels {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+/// What a node keeps beside its tensors.
+struct LoraPlace : torch::CustomClassHolder {
+  std::vector<OutputRange> ranges;
+  double scale = 1;
+};
+
+/// Calls `body(range, its columns of h, its rows of b)` for every adapter.
+template <typename Body>
+void for_each_adapter(const LoraPlace& place, int64_t rank, const Body& body) {
+  int64_t row = 0;
+  for (size_t p = 0; p < place.ranges.size(); ++p) {
+    const OutputRange& range = place.ranges[p];
+    body(range, static_cast<int64_t>(p) * rank, row);
+    row += range.count;
+  }
+}
+
+/// Float32 or bfloat16 operands on the CPU. `kept` is the base layer's product with its adapters
+/// when it is there already, else null.
+struct LoraLinear : torch::autograd::Function<LoraLinear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, const at::Tensor& a,
+                            const at::Tensor& b, const c10::intrusive_ptr<LoraPlace>& place,
+                            const at::Tensor* kept) {
+    const int64_t rank = b.size(1);
+    const at::Tensor rows = x.reshape({-1, x.size(-1)});
+    const at::Tensor h = product(rows, Factor(a).t());
+    context->saved_data["has_bias"] = bias.has_value();
+    context->saved_data["place"] = c10::IValue::make_capsule(place);
+    context->save_for_backward({input_to_save(*context, x), weight, a, b, h});
+    if (kept != nullptr) return kept->detach();
+    const at::Tensor out = product(rows, Factor(weight).t(), {.bias = bias.value_or(at::Tensor())});
+    for_each_adapter(*place, rank, [&](const OutputRange& range, int64_t column, int64_t row) {
+      product_into(h.narrow(1, column, rank), Factor(b.narrow(0, row, range.count)).t(),
+                   out.narrow(1, range.first, range.count), {.adds = true, .alpha = place->scale});
+    });
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() = weight.size(0);
+    return out.view(sizes);
+  }
+
+  static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor& weight = saved[1];
+    const at::Tensor& a = saved[2];
+    const at::Tensor& b = saved[3];
+    const at::Tensor& h = saved[4];
+    const auto holder = context->saved_data["place"].toCapsule();
+    const auto& place = static_cast<const LoraPlace&>(*holder);
+    const int64_t rank = b.size(1);
+    const at::Tensor gradient = gradients[0].reshape({-1, gradients[0].size(-1)});
+    const at::Tensor d_h = at::empty_like(h);
+    at::Tensor d_b = at::empty_like(b);
+    for_each_adapter(place, rank, [&](const OutputRange& range, int64_t column, int64_t row) {
+      const at::Tensor own = gradient.narrow(1, range.first, range.count);
+      product_into(own, b.narrow(0, row, range.count), d_h.narrow(1, column, rank),
+                   {.alpha = place.scale});
+      product_into(Factor(own).t(), h.narrow(1, column, rank), d_b.narrow(0, row, range.count),
+                   {.alpha = place.scale});
+    });
+    at::Tensor d_a, d_x;
+    // Inputs that are there are counted: x, weight, bias, a, b.
+    if (context->needs_input_grad(context->saved_data["has_bias"].toBool() ? 3 : 2)) {
+      const at::Tensor x = saved_input(*context, saved[0]);
+      d_a = product(Factor(d_h).t(), x.reshape({-1, x.size(-1)}));
+    }
+    if (context->needs_input_grad(0)) {
+      d_x = product(gradient, weight);
+      product_into(d_h, a, d_x, {.adds = true});
+      std::vector<int64_t> sizes = gradients[0].sizes().vec();
+      sizes.back() = weight.size(1);
+      d_x = d_x.view(sizes);
+    }
+    return {d_x, at::Tensor(), at::Tensor(), d_a, d_b, at::Tensor(), at::Tensor()};
+  }
+};
+
+/// lora_linear() from plain products.
+at::Tensor plain_lora_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             const LoraFactors& lora) {
+  const int64_t rank = lora.rank();
+  const at::Tensor base = linear(x, weight, bias);
+  const at::Tensor h = at::linear(x, lora.a);
+  std::vector<at::Tensor> columns;
+  int64_t end = 0;
+  int64_t row = 0;
+  for (size_t p = 0; p < lora.ranges.size(); ++p) {
+    const OutputRange& range = lora.ranges[p];
+    if (range.first > end) columns.push_back(base.narrow(-1, end, range.first - end));
+    const at::Tensor update = at::linear(h.narrow(-1, static_cast<int64_t>(p) * rank, rank),
+                                         lora.b.narrow(0, row, range.count));
+    columns.push_back(base.narrow(-1, range.first, range.count) + update * lora.scale);
+    end = range.first + range.count;
+    row += range.count;
+  }
+  if (end < base.size(-1)) columns.push_back(base.narrow(-1, end, base.size(-1) - end));
+  return columns.size() == 1 ? columns[0] : at::cat(columns, -1);
+}
+
+}  // namespace
+
+at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       const LoraFactors& lora) {
+  AM_CHECK(!weight.requires_grad() && !(bias.defined() && bias.requires_grad()),
+           "the layer under adapters is frozen");
+  if (!is_fusable({x, weight, bias, lora.a, lora.b})) {
+    return plain_lora_linear(x, weight, bias, lora);
+  }
+  auto place = c10::make_intrusive<LoraPlace>();
+  place->ranges = lora.ranges;
+  place->scale = lora.scale;
+  const std::optional<at::Tensor> offset = bias.defined() ? std::optional(bias) : std::nullopt;
+  const auto kept = take_result(ResultKind::kMatrixProduct);
+  const at::Tensor* there = kept ? kept->data() : nullptr;
+  at::Tensor out = LoraLinear::apply(x, weight, offset, lora.a, lora.b, place, there);
+  if (!kept) offer_result(ResultKind::kMatrixProduct, {out});
+  return out;
+}
+
+}  // namespace automodel::kernels

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/registry.h"
+#include "datasets/conversations/chat_format.h"
+#include "datasets/loading/loader.h"
+#include "datasets/loading/packing.h"
+#include "datasets/pretraining/megatron_pretraining.h"
+#include "datasets/rows/row_source.h"
+#include "datasets/samples/dataset.h"
+#include "datasets/samples/text_encoder.h"
+#include "datasets/samples/tokenizer_encoder.h"
+
+namespace automodel::recipes {
+
+/// A model or tokenizer as a recipe names it.
+struct HubName {
+  std::string name;  ///< a folder, or a name on the hub
+  std::optional<std::string> cache_dir;
+  std::optional<std::string> revision;
+};
+
+/// What a dataset is built with.
+struct DataContext {
+  const datasets::TextEncoder* encoder = nullptr;  ///< null when the plan needs none
+  datasets::DataloaderConfig loader;
+  datasets::LoaderContext context;
+  std::optional<datasets::PackingConfig> packing;  ///< absent: samples are not packed
+  datasets::TrainingSchedule schedule;
+  bool is_validation = false;  ///< each validation reads all of it, once
+};
+
+/// A dataset section whose options have been read but whose files have not.
+class DatasetRecipe {
+ public:
+  virtual ~DatasetRecipe() = default;
+
+  virtual bool needs_tokenizer() const = 0;
+
+  /// Looks at the files and reads at most their first row. Throws UserError for mistakes; returns a
+  /// note when something cannot be checked on this machine.
+  virtual std::optional<std::string> check() const = 0;
+
+  /// Whether its samples can be packed.
+  virtual bool has_samples_to_pack() const = 0;
+  /// Where its rows come from; absent for a dataset that reads no files.
+  virtual std::optional<datasets::SourceOptions> source() const { return std::nullopt; }
+
+  /// Columns of the first row that nothing reads.
+  virtual std::vector<std::string> unread_columns() const { return {}; }
+  /// Whether each label is at its own token (block diffusion) instead of one place earlier.
+  virtual bool is_unshifted() const { return false; }
+
+  /// Whether `dataloader_type` decides how its samples are distributed.
+  virtual bool takes_dataloader_type() const { return false; }
+
+  /// Whether it is a stream with an order of its own, which has no end in training.
+  virtual bool is_stream() const { return false; }
+
+  /// How it uses a chat template.
+  virtual datasets::TemplateUse template_use() const { return datasets::TemplateUse::kNone; }
+
+  /// Whether its texts get the special tokens that a tokenizer adds; else it, or a chat template,
+  /// writes all of them.
+  virtual bool takes_special_tokens() const { return false; }
+
+  /// The text of the chat template that its options name. Throws UserError when it cannot be found.
+  virtual std::optional<std::string> named_template() const { return std::nullopt; }
+
+  /// The upper bound (exclusive) of the tokens that a dataset draws at random.
+  virtual std::optional<int64_t> drawn_vocabulary() const { return std::nullopt; }
+
+  virtual std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const = 0;
+};
+
+/// Reads the options of a dataset target; returns nullptr after reporting errors in them.
+using DatasetMaker = std::function<std::unique_ptr<DatasetRecipe>(
+    const config::Target& target, config::Diagnostics& diagnostics)>;
+
+/// Every dataset name that a recipe may use.
+config::TargetRegistry<DatasetMaker> dataset_targets();
+
+/// A dataset section of a recipe.
+struct DatasetSection {
+  std::string key;   ///< "dataset", "validation_dataset_wiki"
+  std::string name;  ///< of a validation set: "default" or the key's suffix
+  std::unique_ptr<DatasetRecipe> plan;
+  std::optional<std::string> tokenizer_folder;  ///< from its `tokenizer` node
+  std::optional<HubName> tokenizer_name;        ///< what the `tokenizer` node names
+  config::Node tokenizer_node;                  ///< the `tokenizer` node
+  datasets::AddedTokens added_tokens;           ///< by its add_bos_token and add_eos_token
+  config::Node node;
+};
+
+}  // namespace automodel::recipes

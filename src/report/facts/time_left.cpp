@@ -1,0 +1,42 @@
+#include "report/facts/time_left.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/facts/run_facts.h"
+
+namespace automodel::report {
+
+namespace {
+
+/// The step that came first after the last resume or rollback; 0 where there was none.
+double first_step_of_process(const EventLog& events) {
+  double first = 0;
+  for (const RunEvent& event : events) {
+    if (event.name == "resume" && event.step) first = static_cast<double>(*event.step);
+    const double next = number_of(event.fields, "next_step");
+    if (event.name == "rollback" && std::isfinite(next)) first = next;
+  }
+  return first;
+}
+
+}  // namespace
+
+double seconds_left(const RecordedRun& run) {
+  constexpr size_t kLatest = 64;
+  const auto most = run.max_steps();
+  const StepTable& steps = run.steps;
+  if (!most || run.state() != RunState::kUnknown || steps.size() < 2) return std::nan("");
+  const double first = first_step_of_process(run.events);
+  std::vector<double> durations;
+  for (size_t i = steps.size() - 1; i > 0 && durations.size() < kLatest; --i) {
+    if (steps.step[i - 1] < first) break;
+    const double num_steps = steps.step[i] - steps.step[i - 1];
+    const double seconds = (steps.seconds[i] - steps.seconds[i - 1]) / num_steps;
+    if (num_steps > 0 && seconds >= 0) durations.push_back(seconds);
+  }
+  const double num_left = static_cast<double>(*most) - steps.step.back() - 1;
+  return std::max(0.0, num_left) * median_of(durations);
+}
+
+}  // namespace automodel::report
