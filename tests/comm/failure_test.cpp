@@ -4,6 +4,7 @@
 
 #include "comm/patience.h"
 #include "comm/store/store_listener.h"
+#include "comm/store/store_server.h"
 
 namespace automodel::comm {
 namespace {

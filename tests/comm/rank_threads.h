@@ -8,6 +8,7 @@
 
 #include "comm/nccl_rules.h"
 #include "comm/ranks.h"
+#include "comm/store/store_server.h"
 
 namespace automodel::comm {
 

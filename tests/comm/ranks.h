@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/store/store_server.h"
 #include "comm/world/world.h"
 #include "core/clock.h"
 #include "core/file.h"

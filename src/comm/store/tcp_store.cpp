@@ -16,6 +16,8 @@
 
 #include "comm/store/store_client.h"
 #include "comm/store/store_listener.h"
+#include "core/error.h"
+#include "core/text.h"
 
 namespace automodel::comm {
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/store/store_server.h"
 #include "comm/world/world.h"
 #include "config/load.h"
 #include "config/print.h"
