@@ -5,6 +5,7 @@
 #include <set>
 
 #include "kernels/layers/norm.h"
+#include "models/golden_families.h"
 #include "models/golden_model.h"
 #include "models/parity.h"
 #include "nn/product_dtype.h"
@@ -27,7 +28,20 @@ class NotedAttention final : public nn::AttentionCore {
   std::set<at::ScalarType>& seen_;
 };
 
-class AutocastModelsTest : public testing::TestWithParam<const char*> {};
+/// Goldens that choose other experts, or other keys, in bfloat16 than in float32.
+const std::set<std::string> kChoosesOthers = {"gemma4_everything_padding", "glm_moe_dsa",
+                                              "hunyuan_v1_moe"};
+
+/// How far a golden's loss may be from float32's in a narrow dtype: where choices differ, as far as
+/// transformers' own in bfloat16.
+double most_off(const std::string& golden, at::ScalarType dtype) {
+  if (dtype == at::kHalf) return 1e-3;
+  if (!kChoosesOthers.contains(golden)) return 5e-3;
+  static const Json known = Json::parse_file(test::source_file("tests/golden/bfloat16.json"));
+  return known.at("errors").at(golden).at("token_loss").as_double();
+}
+
+class AutocastModelsTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(AutocastModelsTest, ProductsAndAttentionAreNarrowNormsAndLossAreNot) {
   using Dtypes = std::set<at::ScalarType>;
@@ -47,7 +61,7 @@ TEST_P(AutocastModelsTest, ProductsAndAttentionAreNarrowNormsAndLossAreNot) {
     EXPECT_EQ(loss.scalar_type(), at::kFloat);
     const double wanted = exact->loss(batch, 10.0, -100).item<double>();
     EXPECT_NE(loss.item<double>(), wanted);
-    EXPECT_NEAR(loss.item<double>() / wanted, 1, dtype == at::kHalf ? 1e-3 : 5e-3);
+    EXPECT_NEAR(loss.item<double>() / wanted, 1, most_off(GetParam(), dtype));
     loss.backward();
     for (const auto& item : model->named_parameters()) {
       if (!item.value().requires_grad()) continue;
@@ -57,19 +71,8 @@ TEST_P(AutocastModelsTest, ProductsAndAttentionAreNarrowNormsAndLossAreNot) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Golden, AutocastModelsTest,
-    testing::Values("llama_default", "qwen3_tied", "gemma2", "gemma3_text", "gpt2",
-                    "granite_biases", "phi3_default", "olmo2_bias_tied", "qwen3_moe", "mixtral",
-                    "glm4_moe", "gpt_oss", "deepseek_v3", "starcoder2", "minimax_m2",
-                    "glm4_moe_lite", "glm4", "ministral3", "qwen3_next", "qwen3_5", "nemotron_h",
-                    "falcon_h1", "cohere", "phi", "mistral4", "deepseek_v32_padding", "kimi_linear",
-                    "hunyuan_v1_dense", "deepseek_v4", "olmo_clip_tied", "olmo3",
-                    "olmoe_clip_padding", "stablelm_parallel_padding", "nemotron", "arcee",
-                    "exaone4", "gpt_neox", "deepseek_v2", "cohere_qk_norm", "phi_qk_layernorm",
-                    "dots1", "hy_v3_biases", "step3p5", "baichuan", "laguna_elements_padding",
-                    "mimo_v2_flash", "gemma4", "muse_glimmer"),
-    [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Golden, AutocastModelsTest, testing::ValuesIn(test::golden_families()),
+                         [](const auto& info) { return info.param; });
 
 TEST(ProductDtypeTest, OnlyFloatsOfUpTo32BitsAreCast) {
   nn::ProductDtype narrowed;

@@ -127,7 +127,8 @@ const std::vector<std::string> kFamilies = {"qwen3_moe",        "mixtral",
                                             "granitemoeshared", "nemotron_h_latent",
                                             "step3p5",          "step3p5_softmax",
                                             "laguna",           "laguna_elements_padding",
-                                            "mimo_v2_flash",    "mimo_v2_flash_groups_padding"};
+                                            "mimo_v2_flash",    "mimo_v2_flash_groups_padding",
+                                            "gemma4_moe",       "gemma4_everything_padding"};
 /// Those whose attention is split over tensor-parallel ranks.
 const std::vector<std::string> kSplitFamilies = {"qwen3_moe",
                                                  "mixtral",

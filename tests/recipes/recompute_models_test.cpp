@@ -4,6 +4,7 @@
 #include <map>
 
 #include "distributed/recompute/recompute.h"
+#include "models/golden_families.h"
 #include "models/golden_model.h"
 #include "models/parity.h"
 
@@ -43,7 +44,7 @@ void expect_same_steps(const StepOfModel& found, const StepOfModel& wanted) {
   }
 }
 
-class RecomputeModelsTest : public testing::TestWithParam<const char*> {};
+class RecomputeModelsTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(RecomputeModelsTest, LossAndGradientsAreThoseOfPlainTrainingToTheBit) {
   const StepOfModel plain(GetParam(), Mode::kOff, 3);
@@ -51,18 +52,8 @@ TEST_P(RecomputeModelsTest, LossAndGradientsAreThoseOfPlainTrainingToTheBit) {
   expect_same_steps(StepOfModel(GetParam(), Mode::kSelective, 3), plain);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Golden, RecomputeModelsTest,
-    testing::Values("gemma", "gemma2", "gemma3_text", "gpt2", "granite", "llama_default",
-                    "llama_dynamic_padding", "llama_linear_biases", "mistral_window", "olmo2",
-                    "phi3_default", "qwen2_tied", "qwen3_tied", "glm4", "ministral3", "qwen3_next",
-                    "qwen3_5", "nemotron_h", "falcon_h1", "cohere2", "qwen2_moe", "phi", "mistral4",
-                    "deepseek_v32", "glm_moe_dsa_shared", "kimi_linear", "hunyuan_v1_dense",
-                    "deepseek_v4", "olmo_clip_tied", "olmo3", "olmoe_clip_padding",
-                    "stablelm_parallel_padding", "nemotron", "exaone4", "gpt_neox", "deepseek_v2",
-                    "phi_qk_layernorm", "step3p5", "baichuan", "laguna", "mimo_v2_flash", "gemma4",
-                    "muse_glimmer"),
-    [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Golden, RecomputeModelsTest, testing::ValuesIn(test::golden_families()),
+                         [](const auto& info) { return info.param; });
 
 TEST(RecomputeDropoutTest, MasksOfTheForwardAreThoseOfItsRecomputation) {
   const StepOfModel plain("gpt2", Mode::kOff, 3);

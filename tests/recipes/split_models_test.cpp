@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "comm/ranks.h"
@@ -9,6 +10,7 @@
 #include "distributed/recompute/recompute.h"
 #include "distributed/tensor/tp_layer_plan.h"
 #include "models/catalog.h"
+#include "models/golden_families.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/engine_values.h"
 
@@ -40,7 +42,8 @@ std::shared_ptr<models::CausalLM> build(const SplitCase& split_case) {
   Json config =
       Json::parse_file(test::source_file(cat("tests/golden/", split_case.golden, "/config.json")));
   for (const auto& [key, value] : split_case.changes) config[key] = value;
-  auto model = models::build_causal_lm(config, at::kFloat);
+  auto model = models::build_causal_lm(
+      config, magnifies_roundings(split_case.golden) ? at::kDouble : at::kFloat);
   model->train();
   model->set_dropout_context({5, 3, 1});
   return model;
@@ -119,7 +122,9 @@ void expect_as_whole(const SplitCase& split_case, const comm::ProcessGroup& grou
       const at::Tensor piece = piece_of(all, segment.spec);
       const double off = distance(shard.view(segment), piece, all.norm().item<double>());
       comm::expect(off < 5e-6, cat(name, ": gradient of ", segment.fqn, " is off by ", off));
-      comm::expect(all.norm().item<double>() > 0, cat(name, ": no gradient of ", segment.fqn));
+      const bool may_be_unused = segment.fqn.find(".experts.") != std::string::npos;
+      comm::expect(may_be_unused || all.norm().item<double>() > 0,
+                   cat(name, ": no gradient of ", segment.fqn));
       held += static_cast<double>(segment.spec.numel());
     }
   }
@@ -138,58 +143,48 @@ void expect_all_as_whole(int num_ranks, const std::vector<SplitCase>& cases) {
   });
 }
 
-const std::vector<std::string> kSplittable = {"llama_default",
-                                              "llama_llama3_tied",
-                                              "llama_linear_biases",
-                                              "mistral_window",
-                                              "qwen2_tied",
-                                              "qwen3_tied",
-                                              "qwen3_bias_window_yarn",
-                                              "gemma2",
-                                              "hunyuan_v1_dense",
-                                              "gemma3_text",
-                                              "granite_biases",
-                                              "phi3_default",
-                                              "phi3_longrope_long_partial",
-                                              "qwen3_moe",
-                                              "mixtral",
-                                              "glm",
-                                              "glm4",
-                                              "ministral3",
-                                              "cohere_biases",
-                                              "cohere2",
-                                              "ernie4_5_biases",
-                                              "phi",
-                                              "phi_qk_layernorm",
-                                              "olmo_clip_tied",
-                                              "stablelm",
-                                              "nemotron",
-                                              "nemotron_biases_padding",
-                                              "arcee_biases",
-                                              "helium",
-                                              "exaone4",
-                                              "gpt_neox",
-                                              "gpt_neox_serial_padding",
-                                              "baichuan",
-                                              "gemma4_own_values_padding",
-                                              "gemma4_unified",
-                                              "muse_glimmer"};
-
-TEST(SplitModelsTest, EveryFamilyOnTwoRanksIsTheWholeModel) {
-  std::vector<SplitCase> cases;
-  for (const std::string& golden : kSplittable) cases.push_back({golden});
-  cases.push_back({"falcon_h1"});  // its mixers stay whole, so its sequences are not split
-  cases.push_back({"falcon_h1_gate_first"});
-  expect_all_as_whole(2, cases);
+/// Why a golden is not split over two ranks; "" when it can be.
+std::string refusal(const std::string& golden) {
+  const auto model = build({golden});
+  const distributed::TpModel what = tp_model(*model);
+  const auto plan = distributed::plan_layers(
+      *model, what, distributed::get_parallel_plan(what, false), {.tp_size = 2});
+  return plan.findings.empty() ? "" : plan.findings[0].text;
 }
 
-TEST(SplitModelsTest, EveryFamilyWithSplitSequencesIsTheWholeModel) {
-  std::vector<SplitCase> cases;
-  for (const std::string& golden : kSplittable) {
-    cases.push_back({.golden = golden, .sequence_parallel = true});  // 12 positions, then 11
+/// How the reasons end for which goldens are not split.
+constexpr std::string_view kReasons[] = {
+    "q_norm and k_norm normalise over all heads together",
+    "q_norm and k_norm have weights of each head's own",
+    "q, k and v are the columns of one tensor (Conv1D)",
+    "latent attention has projections that all heads share",
+    "all heads share one head of keys, which are the values too",
+    "layers that carry a state are not split",
+    "attention sinks are not split",
+    "experts beside an MLP are not split",
+    "embeddings of each layer (hidden_size_per_layer_input) are not split",
+    "num_key_value_heads (1) must be divisible by TP size (2)"};
+
+class SplitFamiliesTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(SplitFamiliesTest, OnTwoRanksIsTheWholeModelOrRefused) {
+  const std::string& golden = GetParam();
+  if (const std::string text = refusal(golden); !text.empty()) {
+    EXPECT_TRUE(std::ranges::any_of(kReasons, [&](std::string_view reason) {
+      return text.ends_with(reason);
+    })) << text;
+    return;
+  }
+  std::vector<SplitCase> cases = {{golden}};
+  // 12 positions, then 11. The mixers of Falcon H1 stay whole, so its sequences are not split.
+  if (!golden.starts_with("falcon_h1")) {
+    cases.push_back({.golden = golden, .sequence_parallel = true});
   }
   expect_all_as_whole(2, cases);
 }
+
+INSTANTIATE_TEST_SUITE_P(Golden, SplitFamiliesTest, testing::ValuesIn(test::golden_families()),
+                         [](const auto& info) { return info.param; });
 
 TEST(SplitModelsTest, UnevenVocabulariesOnFourRanks) {
   std::vector<SplitCase> cases;
@@ -256,14 +251,6 @@ TEST(SplitModelsTest, PlansOfARecipeAreTheWholeModel) {
 }
 
 TEST(SplitModelsTest, ModelsThatCannotBeSplitSayWhy) {
-  const auto refusal = [](const std::string& golden) {
-    const SplitCase split_case{golden};
-    const auto model = build(split_case);
-    const distributed::TpModel what = tp_model(*model);
-    const auto plan = distributed::plan_layers(
-        *model, what, distributed::get_parallel_plan(what, false), {.tp_size = 2});
-    return plan.findings.empty() ? "" : plan.findings[0].text;
-  };
   EXPECT_EQ(refusal("olmo2"),
             "Olmo2ForCausalLM cannot be split over tensor-parallel ranks: q_norm and k_norm "
             "normalise over all heads together");
