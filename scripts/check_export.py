@@ -8,7 +8,8 @@ logits that automodel gives (1e-5 absolute, or twice transformers' own distance 
 chat template must write what render-chat writes,
 its save_pretrained must write the same names, shapes and dtypes, and the folder's tokenizer must load.
 Ling, which transformers has no class for, is read by GLM 4.5's (goldens/ling_as_glm4.py), Step 3.5 by Step 3.7's
-text model (goldens/step_as_step3p7.py), Baichuan by Llama's (goldens/baichuan_as_llama.py).
+text model (goldens/step_as_step3p7.py), Baichuan and Nemotron NAS by Llama's (goldens/baichuan_as_llama.py,
+goldens/decilm_as_llama.py).
 Of DiffusionGemma, whose class writes the encoder's copies by rules of its own, the loading and finite
 logits. Needs torch, transformers and safetensors (scripts/setup_peers.sh).
 """
@@ -26,6 +27,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "goldens"))
+import decilm_as_llama
 from baichuan_as_llama import baichuan_tensors, write_llama_folder
 from kimi_names import released_names
 from ling_as_glm4 import ling_tensors, write_glm_folder
@@ -96,7 +98,8 @@ def check_diffusion(automodel, folder):
 
 
 # How the folder of a family that transformers lacks is written as another's.
-WRITTEN_AS = {"bailing_moe": write_glm_folder, "baichuan": write_llama_folder}
+WRITTEN_AS = {"bailing_moe": write_glm_folder, "baichuan": write_llama_folder,
+              "nemotron-nas": decilm_as_llama.write_llama_folder}
 
 
 def load_as_another(folder, automodel, write):
@@ -129,6 +132,12 @@ def deepseek_v4_names(tensors):
 
 def check_names(model, folder, model_type):
     """save_pretrained writes what the folder has."""
+    if model_type == "nemotron-nas":  # Llama's tensors have other shapes
+        wanted = decilm_as_llama.decilm_shapes(json.loads((folder / "config.json").read_text()))
+        found = {name: shape for name, (shape, _) in tensors_of(folder).items()}
+        if found != wanted:
+            raise Mismatch(f"names or shapes differ: {sorted(set(found.items()) ^ set(wanted.items()))[:10]}")
+        return len(found)
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch)
         in_releases = {"bailing_moe": ling_tensors, "baichuan": baichuan_tensors, "kimi_linear": released_names}.get(model_type)

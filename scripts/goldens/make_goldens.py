@@ -1034,6 +1034,46 @@ MODELS.update(
         ),
         24,
     ),
+    gemma4_moe=(
+        "gemma4_text",
+        dict(GEMMA4, hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=8, top_k_experts=3,
+             moe_intermediate_size=24),
+        24,
+    ),
+    gemma4_layer_inputs=(  # as E2B and E4B have them
+        "gemma4_text",
+        dict(
+            GEMMA4,
+            num_hidden_layers=6,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"] * 2,
+            attention_k_eq_v=False,
+            num_global_key_value_heads=None,
+            hidden_size_per_layer_input=12,
+            vocab_size_per_layer_input=128,
+            num_kv_shared_layers=3,
+            use_double_wide_mlp=True,
+        ),
+        24,
+    ),
+    gemma4_everything_padding=(
+        "gemma4_text",
+        dict(
+            GEMMA4,
+            num_hidden_layers=5,
+            sliding_window=8,  # so that no padded query is blind
+            layer_types=["full_attention", "sliding_attention", "sliding_attention", "sliding_attention", "full_attention"],
+            hidden_size_per_layer_input=8,
+            vocab_size_per_layer_input=128,
+            num_kv_shared_layers=2,
+            enable_moe_block=True,
+            num_experts=5,
+            top_k_experts=2,
+            moe_intermediate_size=16,
+            pad_token_id=3,
+            tie_word_embeddings=False,
+        ),
+        24,
+    ),
     gemma4_towers=(
         "gemma4",
         dict(text_config=dict(GEMMA4, model_type="gemma4_text", hidden_size_per_layer_input=0),
@@ -1185,7 +1225,7 @@ def fill(model):
             if is_gemma4 and name.endswith(("q_norm.weight", "k_norm.weight")):
                 center = 0.5  # its scores have no scale
             parameter.data = center + 0.2 * noise
-        elif name.endswith(("attn_hc.scale", "ffn_hc.scale", "hc_scale")):
+        elif name.endswith(("attn_hc.scale", "ffn_hc.scale", "hc_scale", "router.scale", "per_expert_scale")):
             parameter.data = 1.0 + 0.2 * noise
         elif type(model).__name__.startswith("Laguna") and name.endswith("e_score_correction_bias"):
             parameter.data = 0.5 * noise
@@ -1232,7 +1272,7 @@ def checkpoint_tensors(config, name, tensor):
     """A tensor of all experts as those of the checkpoint: one for each expert's projection."""
     if config.get_text_config().model_type == "mistral4" and config.model_type == "mistral3":
         name = name.replace("model.language_model.", "language_model.model.").replace("lm_head.", "language_model.lm_head.")
-    if config.get_text_config().model_type in ("gpt_oss", "mistral4"):  # stored as they are
+    if config.get_text_config().model_type in ("gpt_oss", "mistral4", "gemma4_text"):  # stored as they are
         yield name, tensor
         return
     names = dict(gate="gate_proj", up="up_proj", down="down_proj")

@@ -726,5 +726,22 @@ TEST(ModuleNamesTest, AreThoseOfTransformersAndReadBothWays) {
   EXPECT_EQ(name_in_files(config_of("llama_default"), "model.layers.0.x"), "model.layers.0.x");
 }
 
+TEST(HyConfigTest, HyMt2IsReadAsItIsReleased) {
+  Json config = config_of("hy_v3");
+  for (const char* key : {"qk_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias",
+                          "enable_lm_head_fp32"}) {
+    config[key] = Json(true);
+  }
+  config["expert_hidden_dim"] = Json(config["moe_intermediate_size"]);
+  EXPECT_EQ(problems_of(config), "");
+  config["qk_norm"] = Json(false);
+  EXPECT_EQ(problems_of(config), "qk_norm: false is not built for this family");
+  config["qk_norm"] = Json();
+  config["expert_hidden_dim"] = int64_t{5};
+  EXPECT_EQ(problems_of(config), cat("qk_norm: false is not built for this family\n"
+                                     "expert_hidden_dim 5 is not the moe_intermediate_size ",
+                                     config["moe_intermediate_size"].dump()));
+}
+
 }  // namespace
 }  // namespace automodel::models

@@ -165,6 +165,47 @@ TEST(MiMoConfigTest, SaysWhatIsWrong) {
   EXPECT_EQ(problems("rope_scaling", scaling), "rope_scaling is not built for this family");
 }
 
+TEST(DeciLMConfigTest, LayersHaveWhatTheirBlocksSay) {
+  const auto sizes = [](const Json& config) {
+    const decoder::DecoderConfig read = options_of(*build_causal_lm(config, at::kFloat));
+    std::vector<std::string> out;
+    for (const decoder::LayerOptions& layer : read.layers) {
+      out.push_back(cat(layer.has_attention() ? read.kv_heads_of(layer) : 0, "/",
+                        layer.has_mlp ? read.intermediate_of(layer) : 0));
+    }
+    return join(out, ", ");
+  };
+  Json config = config_of("decilm");
+  EXPECT_EQ(sizes(config), "2/256, 0/512, 1/0, 4/512");
+  config["block_configs"].as_array()[0]["ffn"]["intermediate_size"] = int64_t{40};
+  EXPECT_EQ(sizes(config), "2/40, 0/512, 1/0, 4/512");
+}
+
+TEST(DeciLMConfigTest, SaysWhatIsWrong) {
+  const auto problems = [](const char* part, const char* key, const Json& value) {
+    Json config = config_of("decilm");
+    config["block_configs"].as_array()[0][part][key] = value;
+    return problems_of(config);
+  };
+  EXPECT_EQ(problems("attention", "n_heads_in_group", Json(int64_t{3})),
+            "block_configs.0.attention.n_heads_in_group 3 does not divide num_attention_heads 4");
+  EXPECT_EQ(problems("attention", "n_heads_in_group", Json()),
+            "block_configs.0.attention.n_heads_in_group is missing");
+  EXPECT_EQ(problems("attention", "replace_with_linear", Json(true)),
+            "block_configs.0.attention.replace_with_linear true is not built for this family");
+  EXPECT_EQ(problems("attention", "window_length", Json(int64_t{64})),
+            "block_configs.0.attention.window_length 64 is not built for this family");
+  EXPECT_EQ(problems("ffn", "ffn_mult", Json(0.0)),
+            "block_configs.0.ffn.ffn_mult must be above 0 and at most 10000, not 0");
+  EXPECT_EQ(problems("ffn", "ffn_mult", Json(1e300)),
+            "block_configs.0.ffn.ffn_mult must be above 0 and at most 10000, not 1e+300");
+  Json config = config_of("decilm");
+  config["block_configs"].as_array()[1]["ffn"]["no_op"] = Json(true);
+  EXPECT_EQ(problems_of(config), "block_configs.1 has neither attention nor an MLP");
+  config["block_configs"].as_array().pop_back();
+  EXPECT_EQ(problems_of(config), "block_configs must be a list with an entry for each of 4 layers");
+}
+
 TEST(Gemma4ConfigTest, HeadsOfFullLayersAreReadInBothForms) {
   Json config = config_of("gemma4");
   EXPECT_EQ(attention_of_layers(config), "4/2 7 1, 4/1 0 0, 4/2 7 1, 4/1 0 0");
@@ -182,6 +223,44 @@ TEST(Gemma4ConfigTest, HeadsOfFullLayersAreReadInBothForms) {
   EXPECT_EQ(attention_of_layers(config), "4/2 7 1, 4/2 7 1, 4/2 7 1, 4/2 0 0");
 }
 
+TEST(Gemma4ConfigTest, TheLastLayersSeeTheKeysOfTheLastOfTheirKindBefore) {
+  const auto key_layers = [](const Json& config) {
+    std::string out;
+    const decoder::DecoderConfig read = options_of(*build_causal_lm(config, at::kFloat));
+    for (const decoder::LayerOptions& layer : read.layers) {
+      out += cat(layer.key_layer, layer.gives_keys ? "! " : " ", layer.intermediate_size, ", ");
+    }
+    return out;
+  };
+  Json config = config_of("gemma4_layer_inputs");
+  EXPECT_EQ(key_layers(config), "-1 0, -1! 0, -1! 0, 1 112, 1 112, 2 112, ");
+  config["use_double_wide_mlp"] = Json(false);
+  config["num_kv_shared_layers"] = int64_t{2};
+  EXPECT_EQ(key_layers(config), "-1 0, -1 0, -1! 0, -1! 0, 3 0, 2 0, ");
+  config["num_kv_shared_layers"] = int64_t{0};
+  EXPECT_EQ(key_layers(config), "-1 0, -1 0, -1 0, -1 0, -1 0, -1 0, ");
+  config["num_kv_shared_layers"] = int64_t{6};
+  EXPECT_EQ(problems_of(config),
+            "num_kv_shared_layers 6 leaves none of 6 layers whose keys the others could see");
+  config["num_kv_shared_layers"] = int64_t{4};
+  EXPECT_EQ(problems_of(config),
+            "num_kv_shared_layers 4 leaves no full layer whose keys layer 2 could see");
+  config["num_kv_shared_layers"] = int64_t{3};
+  config["per_layer_config"]["4"]["head_dim"] = int64_t{16};
+  config["per_layer_config"]["4"]["num_key_value_heads"] = int64_t{1};
+  EXPECT_EQ(problems_of(config),
+            "layer 4 has heads of other sizes than layer 1, whose keys it sees");
+}
+
+TEST(Gemma4ConfigTest, KeysThatNoLayerReadsAreKept) {
+  const auto kept =
+      build_causal_lm(config_of("gemma4_everything_padding"), at::kFloat)->kept_prefixes();
+  EXPECT_EQ(kept, (std::vector<std::string>{
+                      "model.layers.3.self_attn.k_proj.", "model.layers.3.self_attn.v_proj.",
+                      "model.layers.3.self_attn.k_norm.", "model.layers.4.self_attn.k_proj.",
+                      "model.layers.4.self_attn.v_proj.", "model.layers.4.self_attn.k_norm."}));
+}
+
 TEST(Gemma4ConfigTest, SaysWhatIsNotBuilt) {
   const auto problems = [](const char* key, const Json& value) {
     Json config = config_of("gemma4");
@@ -189,19 +268,21 @@ TEST(Gemma4ConfigTest, SaysWhatIsNotBuilt) {
     return problems_of(config);
   };
   EXPECT_EQ(problems_of(config_of("gemma4")), "");
-  constexpr const char* kInputs =
-      "embeddings of each layer (hidden_size_per_layer_input) are not built in this version; 0 "
-      "leaves them out";
-  EXPECT_EQ(problems("hidden_size_per_layer_input", Json(int64_t{16})), kInputs);
-  EXPECT_EQ(problems("hidden_size_per_layer_input", Json()), "");
   Json absent = config_of("gemma4");
   absent.erase("hidden_size_per_layer_input");
-  EXPECT_EQ(problems_of(absent), kInputs);  // transformers' default is 256
+  const auto inputs_of = [](const Json& config) {
+    return options_of(*build_causal_lm(config, at::kFloat)).layer_inputs;
+  };
+  ASSERT_TRUE(inputs_of(absent).has_value());
+  EXPECT_EQ(inputs_of(absent)->dim, 256);  // transformers' default
+  absent["hidden_size_per_layer_input"] = Json();
+  EXPECT_FALSE(inputs_of(absent).has_value());
   EXPECT_EQ(problems_of(config_of("gemma4_unified")), "");
-  EXPECT_EQ(problems("num_kv_shared_layers", Json(int64_t{2})),
-            "layers that share keys (num_kv_shared_layers) are not built in this version");
-  EXPECT_EQ(problems("enable_moe_block", Json(true)),
-            "experts beside an MLP (enable_moe_block) are not built in this version");
+  Json unified = config_of("gemma4_unified");
+  unified["enable_moe_block"] = Json(true);
+  EXPECT_EQ(problems_of(unified),
+            "Gemma 4 Unified has neither inputs of each layer (hidden_size_per_layer_input) nor "
+            "experts (enable_moe_block)");
   EXPECT_EQ(problems("use_bidirectional_attention", "vision"), "");
   EXPECT_EQ(problems("use_bidirectional_attention", "all"),
             "use_bidirectional_attention must be null or \"vision\": text is read causally");

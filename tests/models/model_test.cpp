@@ -451,6 +451,12 @@ TEST(Flops, LayersOfTheirOwnHeadsAreCountedOneByOne) {
                         2 * (128 * 32 * (128 + 32 + 128) + 2 * 128 * all) + 128 * 32 * 3 * 4 * 56;
   EXPECT_DOUBLE_EQ(flops("gemma4"), 6 * 2 * (gemma4 + head));
   EXPECT_DOUBLE_EQ(flops("gemma4_towers"), flops("gemma4"));
+  EXPECT_DOUBLE_EQ(flops("gemma4_moe"), 6 * 2 * (gemma4 + 128 * 32 * 3 * 4 * 3 * 24 + head));
+  // Two layers of each kind with keys of their own, one without, whose MLPs are twice as wide.
+  const double sharing =
+      4 * (128 * 32 * (64 + 64) + 2 * 64 * window) + 2 * (128 * 32 * (128 + 128) + 2 * 128 * all) +
+      128 * 32 * (2 * 2 * 32 + 2 * 64) + 128 * 32 * 3 * 9 * 56 + 128 * 32 * 3 * 6 * 12;
+  EXPECT_DOUBLE_EQ(flops("gemma4_layer_inputs"), 6 * 2 * (sharing + head));
   const double muse = 4 * 128 * 32 * (3 * 64 + 3 * 56) + 2 * 64 * (all + 3 * window);
   EXPECT_DOUBLE_EQ(flops("muse_glimmer"), 6 * 2 * (muse + head));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "kernels/base/pointwise.h"
 #include "kernels/layers/norm.h"
@@ -83,9 +84,11 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
   options_.num_kv_heads = config.kv_heads_of(layer_);
   options_.head_dim = config.head_dim_of(layer_);
   options_.norm = {config.norm_eps, config.norm == NormKind::kRmsPlusOne};
-  std::vector<int64_t> groups = {config.q_rows(layer_), config.k_rows(layer_)};
-  if (!layer_.are_values_keys) groups.push_back(config.v_rows(layer_));
-  if (has_head_gates_) groups.push_back(config.gate_rows(layer_));
+  std::vector<int64_t> groups = {config.q_rows(layer_)};
+  for (const int64_t rows :
+       {config.k_rows(layer_), config.v_rows(layer_), config.gate_rows(layer_)}) {
+    if (rows > 0) groups.push_back(rows);
+  }
   if (is_qkv_by_head_) groups.clear();  // runs of heads are runs of rows
   if (config.has_sinks(layer_)) {
     sinks_ = register_parameter("sinks", tensor::placeholder({options_.num_heads}, dtype),
@@ -130,7 +133,7 @@ void Attention::add_qk_norms(const DecoderConfig& config, at::ScalarType dtype) 
     case QkNorm::kPerHead:
     case QkNorm::kWholeProjection:
       q_norm_ = rms("q_norm", options_.num_heads);
-      k_norm_ = rms("k_norm", options_.num_kv_heads);
+      if (layer_.has_own_keys()) k_norm_ = rms("k_norm", options_.num_kv_heads);
       return;
     case QkNorm::kLayerPerHead:
       q_layer_norm_ = layer("q_norm");
@@ -195,7 +198,8 @@ kernels::Qkv Attention::heads_normed_last(const at::Tensor& qkv,
   return out;
 }
 
-/// q and k as they are elsewhere; v of another size, scaled, normed, or k before its norm.
+/// q and k as they are elsewhere; v of another size, scaled, normed, or k before its norm. q alone
+/// where keys are another layer's.
 kernels::Qkv Attention::heads_with_other_values(const at::Tensor& qkv,
                                                 const kernels::QkvOptions& options) const {
   int64_t row = 0;
@@ -205,21 +209,21 @@ kernels::Qkv Attention::heads_with_other_values(const at::Tensor& qkv,
     return rows.unflatten(-1, {heads, dim});
   };
   kernels::Qkv out;
-  out.q = next(options.num_heads, options.head_dim);
-  out.k = next(options.num_kv_heads, options.head_dim);
-  out.v = layer_.are_values_keys ? out.k : next(options.num_kv_heads, value_dim_);
-  if (q_norm_) {
-    out.q = q_norm_->forward(out.q.contiguous());
-    out.k = k_norm_->forward(out.k.contiguous());
-  } else if (qk_norm_ == QkNorm::kPlainPerHead) {
-    out.q = kernels::unweighted_rms_norm(out.q, options.norm.eps);
-    out.k = kernels::unweighted_rms_norm(out.k, options.norm.eps);
-  }
-  if (options.rope.is_defined()) {
-    out.q = kernels::rotate(out.q, options.rope, options.position_ids);
-    out.k = kernels::rotate(out.k, options.rope, options.position_ids);
-  }
+  const auto normed_and_rotated = [&](const at::Tensor& x, const nn::RmsNorm* norm) {
+    at::Tensor y = x;
+    if (norm != nullptr) {
+      y = norm->forward(y.contiguous());
+    } else if (qk_norm_ == QkNorm::kPlainPerHead) {
+      y = kernels::unweighted_rms_norm(y, options.norm.eps);
+    }
+    return options.rope.is_defined() ? kernels::rotate(y, options.rope, options.position_ids) : y;
+  };
+  out.q = normed_and_rotated(next(options.num_heads, options.head_dim), q_norm_.get());
   out.q = scaled_queries(out.q, options.rope, options.position_ids);
+  if (!layer_.has_own_keys()) return out;
+  const at::Tensor keys = next(options.num_kv_heads, options.head_dim);
+  out.v = layer_.are_values_keys ? keys : next(options.num_kv_heads, value_dim_);
+  out.k = normed_and_rotated(keys, k_norm_.get());
   if (has_value_norm_) out.v = kernels::unweighted_rms_norm(out.v, options.norm.eps);
   if (value_scale_ != 1.0) out.v = out.v * value_scale_;
   return out;
@@ -306,12 +310,23 @@ at::Tensor Attention::gated(const at::Tensor& heads_out, const at::Tensor& gate)
   return (heads * factor.unsqueeze(-1)).flatten(-2);
 }
 
+at::Tensor AttentionLayer::forward_shared(const at::Tensor&, const ForwardContext&,
+                                          SharedKeys&) const {
+  AM_CHECK(false, "this attention has no keys that layers could share");
+}
+
 at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
+  SharedKeys none;
+  return forward_shared(x, context, none);
+}
+
+at::Tensor Attention::forward_shared(const at::Tensor& x, const ForwardContext& context,
+                                     SharedKeys& shared) const {
   // The output has the whole sequence, even if x is this rank's part.
   at::Tensor projected = projection(x);
   at::Tensor gate;
   if (has_gate_ || has_head_gates_) std::tie(projected, gate) = split_gate(projected);
-  const kernels::Qkv qkv = heads(projected, context);
+  kernels::Qkv qkv = heads(projected, context);
   const int64_t batch = projected.size(0);
   const int64_t length = projected.size(1);
   kernels::AttentionOptions options;
@@ -330,6 +345,12 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   }
   // Norms and rotation may have widened the heads' dtype.
   const at::ScalarType dtype = projected.scalar_type();
+  if (!layer_.has_own_keys()) {
+    std::tie(qkv.k, qkv.v) = std::tie(shared.k, shared.v);
+  } else if (layer_.gives_keys) {
+    shared = {qkv.k.to(dtype).contiguous(), qkv.v.to(dtype).contiguous()};
+    std::tie(qkv.k, qkv.v) = std::tie(shared.k, shared.v);
+  }
   const at::Tensor out =
       core_->attend(qkv.q.to(dtype), qkv.k.to(dtype), qkv.v.to(dtype), options).out;
   const at::Tensor heads_out = out.reshape({batch, length, options_.num_heads * value_dim_});

@@ -18,21 +18,34 @@ namespace automodel::models::decoder {
 at::Tensor scaled_queries(const at::Tensor& q, const kernels::RopeTable& rope,
                           const at::Tensor& position_ids);
 
+/// Keys and values [B, S, K, H] that several layers see.
+struct SharedKeys {
+  at::Tensor k;
+  at::Tensor v;
+};
+
 /// The attention of a block.
 class AttentionLayer : public torch::nn::Module {
  public:
   /// x [B, S, D] to [B, S, D].
   virtual at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const = 0;
+  /// The same of a layer that shares keys: they are those of `shared`, or it sets `shared` to its
+  /// own. Only of attention that may share them.
+  virtual at::Tensor forward_shared(const at::Tensor& x, const ForwardContext& context,
+                                    SharedKeys& shared) const;
   virtual void set_core(std::shared_ptr<nn::AttentionCore> core) = 0;
 };
 
 /// Self-attention. Parameters in this order: sinks, qkv_proj (rows: queries, keys, values unless
-/// they are the keys, gates of heads), q_norm, k_norm, o_proj.
+/// they are the keys, gates of heads; queries alone where another layer's keys are seen), q_norm,
+/// k_norm, o_proj.
 class Attention final : public AttentionLayer, public nn::SplitsHeads {
  public:
   Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const override;
+  at::Tensor forward_shared(const at::Tensor& x, const ForwardContext& context,
+                            SharedKeys& shared) const override;
 
   void keep_heads(int part, int num_parts) override;
 

@@ -36,6 +36,9 @@ std::shared_ptr<nn::Norm> make_norm(const DecoderConfig& config, at::ScalarType 
 
 Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
     : is_parallel_(config.are_branches_parallel()),
+      sees_others_keys_(!config.layers[static_cast<size_t>(layer)].has_own_keys()),
+      gives_keys_(config.layers[static_cast<size_t>(layer)].gives_keys),
+      activation_(config.activation),
       attention_input_scale_(config.attention_input_scale),
       attention_output_scale_(config.attention_output_scale),
       residual_scale_(config.residual_scale),
@@ -64,7 +67,22 @@ Block::Block(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
   if (config.hyper_connections) mlp_hc_ = hyper_connection("mlp_hc");
   if (config.has_mlp_pre_norms()) mlp_pre_norm_ = norm("mlp_pre_norm");
   add_mlp(config, layer, dtype);
+  if (options.has_side_experts) {
+    dense_post_norm_ = norm("dense_post_norm", NormRole::kPost);
+    moe_pre_norm_ = norm("moe_pre_norm");
+    side_experts_ = register_module(
+        "moe", std::make_shared<SideExperts>(config.experts_of(options), config.norm_eps,
+                                             cat("layer ", layer), dtype));
+    moe_post_norm_ = norm("moe_post_norm", NormRole::kPost);
+  }
   if (has_post_norms) mlp_post_norm_ = norm("mlp_post_norm", NormRole::kPost);
+  if (!config.layer_inputs) return;
+  const auto linear = [&](const char* name, int64_t in, int64_t out) {
+    return register_module(name, std::make_shared<nn::Linear>(nn::LinearOptions{in, out}, dtype));
+  };
+  input_gate_ = linear("input_gate", config.hidden_size, config.layer_inputs->dim);
+  input_proj_ = linear("input_proj", config.layer_inputs->dim, config.hidden_size);
+  input_post_norm_ = norm("input_post_norm", NormRole::kPost);
 }
 
 void Block::add_attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype) {
@@ -102,7 +120,7 @@ void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType d
   }
   mlp_ = register_module(
       "mlp", std::make_shared<nn::Mlp>(nn::MlpOptions{.dim = config.hidden_size,
-                                                      .inner_dim = config.intermediate_size,
+                                                      .inner_dim = config.intermediate_of(options),
                                                       .activation = config.activation,
                                                       .is_gated = config.is_mlp_gated,
                                                       .has_bias = config.has_mlp_bias,
@@ -115,11 +133,32 @@ void Block::add_mlp(const DecoderConfig& config, int64_t layer, at::ScalarType d
 
 at::Tensor Block::forward(const at::Tensor& x,
                           std::shared_ptr<const ForwardContext> context) const {
+  SharedKeys none;
+  return forward(x, std::move(context), {}, none);
+}
+
+at::Tensor Block::forward(const at::Tensor& x, std::shared_ptr<const ForwardContext> context,
+                          const at::Tensor& layer_input, SharedKeys& shared) const {
+  nn::TensorList in = {x};
+  if (input_gate_) in.push_back(layer_input);
+  if (sees_others_keys_) in.insert(in.end(), {shared.k, shared.v});
   // Captures the context by value: a recomputing behaviour calls the body again much later.
-  return hook_({x}, [this, context](const nn::TensorList& in) {
-    const at::Tensor out = run(in[0], *context);
-    return nn::TensorList{layer_scalar_.defined() ? out * layer_scalar_ : out};
-  })[0];
+  const nn::TensorList out = hook_(in, [this, context](const nn::TensorList& given) {
+    SharedKeys keys;
+    if (sees_others_keys_) keys = {given[given.size() - 2], given[given.size() - 1]};
+    at::Tensor result = run(given[0], *context, keys);
+    if (input_gate_) result = with_layer_input(result, given[1]);
+    if (layer_scalar_.defined()) result = result * layer_scalar_;
+    return gives_keys_ ? nn::TensorList{result, keys.k, keys.v} : nn::TensorList{result};
+  });
+  if (gives_keys_) shared = {out[1], out[2]};
+  return out[0];
+}
+
+/// x [B, S, D] and what the layer's input [B, S, P] makes of it.
+at::Tensor Block::with_layer_input(const at::Tensor& x, const at::Tensor& layer_input) const {
+  const at::Tensor gate = kernels::activate(input_gate_->forward(x), activation_);
+  return x + input_post_norm_->forward(input_proj_->forward(gate * layer_input));
 }
 
 /// x times a number, without work for 1.
@@ -136,7 +175,9 @@ at::Tensor Block::finish_branch(at::Tensor branch, const nn::Norm* post_norm,
 }
 
 /// What mixes tokens, of a branch's input [B, S, D].
-at::Tensor Block::mix(const at::Tensor& input, const ForwardContext& context) const {
+at::Tensor Block::mix(const at::Tensor& input, const ForwardContext& context,
+                      SharedKeys& shared) const {
+  if (sees_others_keys_ || gives_keys_) return attention_->forward_shared(input, context, shared);
   if (!mamba_) return attention_->forward(input, context);
   const at::Tensor attended = scaled(
       attention_->forward(scaled(input, attention_input_scale_), context), attention_output_scale_);
@@ -144,11 +185,17 @@ at::Tensor Block::mix(const at::Tensor& input, const ForwardContext& context) co
 }
 
 at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const {
+  SharedKeys none;
+  return run(x, context, none);
+}
+
+at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context,
+                      SharedKeys& shared) const {
   context.key_adapters();
   if (attention_hc_) return run_streams(x, context);
   if (!attention_) return add_mlp_branch(x, mlp_pre_norm_ ? mlp_pre_norm_->forward(x) : x, context);
   const at::Tensor input = attention_pre_norm_ ? attention_pre_norm_->forward(x) : x;
-  at::Tensor branch = mix(input, context);
+  at::Tensor branch = mix(input, context, shared);
   branch = finish_branch(std::move(branch), attention_post_norm_.get(), context, attention_site_);
   if (!mlp_ && !moe_) return x + branch;
   if (is_parallel_) {
@@ -166,7 +213,8 @@ at::Tensor Block::run(const at::Tensor& x, const ForwardContext& context) const 
 /// Both branches between streams [B, S, N D].
 at::Tensor Block::run_streams(const at::Tensor& streams, const ForwardContext& context) const {
   const nn::CollapsedStreams first = attention_hc_->collapse(streams);
-  const at::Tensor attended = mix(attention_pre_norm_->forward(first.input), context);
+  SharedKeys none;
+  const at::Tensor attended = mix(attention_pre_norm_->forward(first.input), context, none);
   const at::Tensor between = attention_hc_->expand(attended, streams, first);
   const nn::CollapsedStreams second = mlp_hc_->collapse(between);
   const at::Tensor branch = mlp_or_experts(mlp_pre_norm_->forward(second.input), context);
@@ -180,6 +228,11 @@ at::Tensor Block::mlp_or_experts(const at::Tensor& input, const ForwardContext& 
 at::Tensor Block::add_mlp_branch(const at::Tensor& residual, const at::Tensor& input,
                                  const ForwardContext& context) const {
   at::Tensor branch = mlp_or_experts(input, context);
+  if (side_experts_) {
+    const at::Tensor chosen =
+        side_experts_->forward(moe_pre_norm_->forward(residual), residual, context.no_token);
+    branch = dense_post_norm_->forward(branch) + moe_post_norm_->forward(chosen);
+  }
   return residual + finish_branch(std::move(branch), mlp_post_norm_.get(), context, mlp_site_);
 }
 

@@ -48,7 +48,7 @@ class BlockSizes final {
         k_((config.latent_attention ? num_heads_ : num_kv_heads_) * head_dim_),
         v_(config.latent_attention ? k_ : num_kv_heads_ * config.value_dim_of(layer)),
         out_(config.latent_attention ? q_ : num_heads_ * config.value_dim_of(layer)),
-        intermediate_(config.intermediate_size / shape.num_mlp_parts),
+        intermediate_(config.intermediate_of(layer) / shape.num_mlp_parts),
         keeps_down_input_(shape.has_dropped_down),
         is_split_(shape.num_head_parts > 1 || shape.num_mlp_parts > 1),
         num_expert_ranks_(shape.num_expert_ranks),
@@ -317,7 +317,30 @@ class BlockSizes final {
       kept += hidden_norm() + (has_own_input ? hidden() / parts_ : 0);
     }
     if (config_.has_post_norms()) kept += post_norm();
+    if (layer_.has_side_experts) kept += side_experts();
+    if (config_.layer_inputs) kept += layer_input();
     return kept;
+  }
+
+  /// Kept by experts beside the MLP and the three norms around both.
+  int64_t side_experts() const {
+    return experts().kept() + hidden_norm() + hidden() / parts_ + 2 * post_norm() + side_router();
+  }
+  /// Kept by the norm and the scale before their router's product, in a wide dtype, and by the
+  /// weights of the chosen.
+  int64_t side_router() const {
+    const int64_t rows = tokens_ / parts_;
+    const int64_t dim = config_.hidden_size;
+    const int64_t copy = e_ == wide() ? 0 : dim * wide();
+    const int64_t normed = is_fused_ ? copy + 4 : 8 * dim + 4;
+    const int64_t chosen = config_.moe->n_activated_experts * (e_ == wide() ? 2 : 3);
+    return rows * (normed + (dim + chosen) * wide());
+  }
+
+  /// Kept by what a layer makes of its input: the gate's input, the gate before and after its
+  /// activation, the product, and the norm behind it.
+  int64_t layer_input() const {
+    return hidden() / parts_ + 3 * tokens_ * config_.layer_inputs->dim * e_ / parts_ + post_norm();
   }
 
   /// The block's output: the next norm's input or, with norms after branches, the next
@@ -400,7 +423,8 @@ std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& c
   std::vector<std::pair<LayerOptions, int64_t>> kinds;
   const auto has_own_sizes = [](const LayerOptions& layer) {
     return layer.num_heads > 0 || layer.num_kv_heads > 0 || layer.head_dim > 0 ||
-           layer.mlp_bounds.are_there();
+           layer.mlp_bounds.are_there() || layer.has_side_experts || !layer.has_own_keys() ||
+           layer.intermediate_size > 0;
   };
   const bool are_alike = !config.has_recurrence() && !config.indexer &&
                          !config.compressed_attention && !config.next_tokens &&
@@ -413,6 +437,8 @@ std::vector<std::pair<LayerOptions, int64_t>> layer_kinds(const DecoderConfig& c
              kind.first.num_heads == layer.num_heads &&
              kind.first.num_kv_heads == layer.num_kv_heads &&
              kind.first.head_dim == layer.head_dim &&
+             kind.first.has_own_keys() == layer.has_own_keys() &&
+             kind.first.intermediate_size == layer.intermediate_size &&
              kind.first.mlp_bounds.are_there() == layer.mlp_bounds.are_there();
     });
     if (known == kinds.end()) {
@@ -466,6 +492,11 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   sizes.embedding = block.stream();
   if (config.embedding_dropout > 0) sizes.embedding += block.stream() / shape.element_size;
   if (config.has_embedding_norm) sizes.embedding += block.stream() / shape.element_size * 4;
+  // All layers' inputs, and what the norm in them reads.
+  if (config.layer_inputs) {
+    sizes.embedding +=
+        2 * shape.tokens() * config.num_layers() * config.layer_inputs->dim * shape.element_size;
+  }
   sizes.block_input = block.stream();
   int64_t kept = 0;
   for (const auto& [layer, count] : kinds) {

@@ -58,20 +58,26 @@ enum class Compression {
 /// The options in which layers of one model differ.
 struct LayerOptions {
   Mixer mixer = Mixer::kAttention;
-  bool has_mlp = true;          ///< whether an MLP or experts follow the mixer
-  int64_t window = 0;           ///< tokens that a query sees, itself included; 0: all before it
-  int rope = -1;                ///< index into DecoderConfig::ropes; -1: no rotation
-  double attention_scale = 0;   ///< factor of the scores; 0: 1 / sqrt(head_dim)
-  bool is_moe = false;          ///< DecoderConfig::moe replaces the MLP
-  bool is_hash_routed = false;  ///< a table of token ids chooses its experts
+  bool has_mlp = true;            ///< whether an MLP or experts follow the mixer
+  int64_t window = 0;             ///< tokens that a query sees, itself included; 0: all before it
+  int rope = -1;                  ///< index into DecoderConfig::ropes; -1: no rotation
+  double attention_scale = 0;     ///< factor of the scores; 0: 1 / sqrt(head_dim)
+  bool is_moe = false;            ///< DecoderConfig::moe replaces the MLP
+  bool has_side_experts = false;  ///< DecoderConfig::moe is beside the MLP (Gemma 4)
+  bool is_hash_routed = false;    ///< a table of token ids chooses its experts
   Compression compression = Compression::kNone;  ///< of DecoderConfig::compressed_attention
   /// The layer whose indexer chooses the keys that this one sees, itself or one before it; -1: no
   /// choice.
   int64_t choosing_layer = -1;
-  int64_t num_heads = 0;                   ///< heads of queries; 0: as many as DecoderConfig's
-  int64_t num_kv_heads = 0;                ///< heads of keys and values; 0: DecoderConfig's
-  int64_t head_dim = 0;                    ///< dims of a head; 0: DecoderConfig's
-  bool are_values_keys = false;            ///< v is k before its norm and rotation (Gemma 4)
+  int64_t num_heads = 0;         ///< heads of queries; 0: as many as DecoderConfig's
+  int64_t num_kv_heads = 0;      ///< heads of keys and values; 0: DecoderConfig's
+  int64_t head_dim = 0;          ///< dims of a head; 0: DecoderConfig's
+  bool are_values_keys = false;  ///< v is k before its norm and rotation (Gemma 4)
+  /// The layer before this one whose keys and values it sees, for lack of projections of its own;
+  /// -1: its own.
+  int64_t key_layer = -1;
+  bool gives_keys = false;                 ///< it is the key_layer of others
+  int64_t intermediate_size = 0;           ///< of the MLP; 0: DecoderConfig's
   kernels::GateBounds mlp_bounds = {};     ///< of the MLP's gated activation, or the shared MLP's
   kernels::GateBounds expert_bounds = {};  ///< of routed experts'
 
@@ -79,6 +85,7 @@ struct LayerOptions {
     return mixer == Mixer::kAttention || mixer == Mixer::kAttentionAndMamba2;
   }
   bool has_mamba2() const { return mixer == Mixer::kMamba2 || mixer == Mixer::kAttentionAndMamba2; }
+  bool has_own_keys() const { return key_layer < 0; }
   /// Whether it carries a state from token to token.
   bool has_state() const { return mixer == Mixer::kGatedDelta || has_mamba2(); }
 };
@@ -208,6 +215,14 @@ struct NextTokenOptions {
   int64_t num_runs() const { return num_depths * depth_size(); }
 };
 
+/// Inputs of each layer besides the hidden states: of every token a row of a second table, added to
+/// a projection of its embedding (Gemma 4 E2B and E4B). A layer lets its hidden states gate its
+/// input and adds what a projection makes of it.
+struct LayerInputOptions {
+  int64_t vocab_size = 0;  ///< rows of the table
+  int64_t dim = 0;         ///< of one layer's input
+};
+
 /// The options of a decoder-only transformer of any family: all that its modules read.
 struct DecoderConfig {
   int64_t vocab_size = 0;
@@ -282,6 +297,7 @@ struct DecoderConfig {
   std::optional<GatedDeltaOptions> gated_delta;
   std::optional<Mamba2Options> mamba2;
   std::optional<moe::MoEConfig> moe;
+  std::optional<LayerInputOptions> layer_inputs;
   std::vector<nn::RopeOptions> ropes;
   bool is_rope_interleaved = false;  ///< pairs to rotate are neighbours (GLM), else d and d + half
   std::vector<LayerOptions> layers;  ///< one a layer
@@ -351,10 +367,19 @@ struct DecoderConfig {
     return (has_attention_gate ? 2 : 1) * heads_of(layer) * head_dim_of(layer);
   }
   int64_t k_rows(const LayerOptions& layer) const {
-    return kv_heads_of(layer) * head_dim_of(layer);
+    return layer.has_own_keys() ? kv_heads_of(layer) * head_dim_of(layer) : 0;
   }
   int64_t v_rows(const LayerOptions& layer) const {
-    return layer.are_values_keys ? 0 : kv_heads_of(layer) * value_dim_of(layer);
+    if (layer.are_values_keys || !layer.has_own_keys()) return 0;
+    return kv_heads_of(layer) * value_dim_of(layer);
+  }
+  int64_t intermediate_of(const LayerOptions& layer) const {
+    return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
+  }
+  /// Whether some layer sees another one's keys and values.
+  bool shares_keys() const {
+    return std::any_of(layers.begin(), layers.end(),
+                       [](const LayerOptions& layer) { return !layer.has_own_keys(); });
   }
   /// Columns of attention's last projection: what all heads give together.
   int64_t output_columns(const LayerOptions& layer) const {

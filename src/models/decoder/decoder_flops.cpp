@@ -9,8 +9,9 @@ namespace automodel::models::decoder {
 
 int64_t mlp_inner_size(const DecoderConfig& config, const LayerOptions& layer) {
   if (!layer.has_mlp) return 0;
-  if (!layer.is_moe) return config.intermediate_size;
-  return config.moe->n_activated_experts * config.moe->moe_inter_dim +
+  const int64_t dense = layer.is_moe ? 0 : config.intermediate_of(layer);
+  if (!layer.is_moe && !layer.has_side_experts) return dense;
+  return dense + config.moe->n_activated_experts * config.moe->moe_inter_dim +
          config.moe->shared_inner_dim();
 }
 
@@ -99,12 +100,17 @@ double layered_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
   double products = 0;
   for (const LayerOptions& layer : config.layers) {
+    if (!layer.has_attention()) continue;
     const auto q = static_cast<double>(config.q_rows(layer));
     const auto kv = static_cast<double>(config.k_rows(layer) + config.v_rows(layer));
     const auto out = static_cast<double>(config.output_columns(layer));
     const double window = layer.window == 0 ? S : std::min(S, static_cast<double>(layer.window));
     const double pairs = window * (window + 1) / 2 + (S - window) * window;
     products += S * h * (q + kv + out) + (q + out) * pairs;
+  }
+  // Each layer's input: its part of the projection, its gate, and what is added.
+  if (config.layer_inputs) {
+    products += 3 * S * h * static_cast<double>(config.num_layers() * config.layer_inputs->dim);
   }
   return 6 * B * products + mlps_and_head_flops(config, B, S);
 }

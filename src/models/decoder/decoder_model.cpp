@@ -64,6 +64,10 @@ DecoderModel::DecoderModel(const Family& family, DecoderConfig config, Json hf_c
       std::make_shared<nn::Embedding>(
           nn::EmbeddingOptions{config_.vocab_size, config_.hidden_size, config_.padding_idx},
           dtype));
+  if (config_.layer_inputs) {
+    layer_inputs_ =
+        model->register_module("layer_inputs", std::make_shared<LayerInputs>(config_, dtype));
+  }
   if (config_.has_learned_positions) {
     embed_positions_ = model->register_module(
         "embed_positions",
@@ -173,7 +177,9 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
 }
 
 at::Tensor DecoderModel::embed(const at::Tensor& token_ids) const {
-  check_token_ids(token_ids, config_.vocab_size);
+  check_token_ids(token_ids, config_.layer_inputs
+                                 ? std::min(config_.vocab_size, config_.layer_inputs->vocab_size)
+                                 : config_.vocab_size);
   at::Tensor x = embed_tokens_->forward(token_ids);
   if (config_.has_embedding_norm) x = kernels::unweighted_rms_norm(x, config_.norm_eps);
   if (config_.embedding_scale == 1.0) return x;
@@ -212,13 +218,29 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
   const bool embeds = !kept_ || kept_->contains("model.embed_tokens");
   AM_CHECK(input.defined() != embeds, "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
-  return transform(input.defined() ? input : place(embed(batch.input_ids), batch, *context),
-                   context);
+  if (input.defined()) return transform(input, {}, context);
+  const at::Tensor embedded = embed(batch.input_ids);
+  std::vector<at::Tensor> layer_inputs;
+  if (layer_inputs_) layer_inputs = layer_inputs_->forward(batch.input_ids, embedded);
+  return transform(place(embedded, batch, *context), layer_inputs, context);
 }
 
-at::Tensor DecoderModel::transform(at::Tensor x,
+at::Tensor DecoderModel::transform(at::Tensor x, const std::vector<at::Tensor>& layer_inputs,
                                    const std::shared_ptr<const ForwardContext>& context) const {
-  for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x, context);
+  std::vector<SharedKeys> keys(config_.shares_keys() ? blocks_.size() : 0);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (layer_inputs.empty() && keys.empty()) {
+      x = blocks_[i]->forward(x, context);
+      continue;
+    }
+    // A pipeline's plan refuses such models: blocks are numbered as layers.
+    const LayerOptions& layer = config_.layers[i];
+    SharedKeys none;
+    SharedKeys& shared =
+        keys.empty() ? none : keys[layer.has_own_keys() ? i : static_cast<size_t>(layer.key_layer)];
+    x = blocks_[i]->forward(x, context, layer_inputs.empty() ? at::Tensor() : layer_inputs[i],
+                            shared);
+  }
   if (hc_head_) x = hc_head_->forward(x);
   return norm_ ? norm_->forward(x) : x;
 }
@@ -298,7 +320,7 @@ std::vector<DecoderModel::ScoredRows> DecoderModel::rows_of_all_depths(const ten
   const auto from = [&](int64_t first) { return embedded.narrow(1, first, length).contiguous(); };
   std::vector<at::Tensor> ahead;
   for (int64_t depth = 0; depth < options.num_depths; ++depth) ahead.push_back(from(depth + 1));
-  const at::Tensor hidden = transform(place(from(0), batch, *context), context);
+  const at::Tensor hidden = transform(place(from(0), batch, *context), {}, context);
   std::vector<at::Tensor> labels;
   for (int64_t depth = 0; depth < options.num_depths; ++depth) {
     labels.push_back(labels_ahead(batch, depth, ignore_index));
@@ -420,7 +442,8 @@ nn::ParallelPlan DecoderModel::parallel_plan() const {
   if (!kept_) return plan;
   std::erase_if(plan.blocks, [&](const std::string& name) { return !kept_->contains(name); });
   std::erase_if(plan.expert_modules, [&](const std::string& name) {
-    return !kept_->contains(name.substr(0, name.rfind(".mlp.")));
+    // "model.layers.3.mlp.experts" of "model.layers.3".
+    return !kept_->contains(name.substr(0, name.rfind('.', name.rfind('.') - 1)));
   });
   for (std::string* name : {&plan.embedding, &plan.final_norm, &plan.head}) {
     const bool is_head = name == &plan.embedding && multiplies_by_embedding();
@@ -478,6 +501,14 @@ std::vector<std::string> DecoderModel::kept_prefixes() const {
   }
   for (int64_t i = 0; i < config_.num_next_token_layers; ++i) {
     out.push_back(cat("model.layers.", config_.num_layers() + i, "."));
+  }
+  // Released folders have projections of keys also for layers that see another one's.
+  for (int64_t i = 0; i < config_.num_layers(); ++i) {
+    if (config_.layers[static_cast<size_t>(i)].has_own_keys()) continue;
+    const HfNames& names = family_.names;
+    for (const std::string_view name : {names.k, names.v, names.k_norm}) {
+      out.push_back(cat(names.layers, ".", i, ".", names.attention, ".", name, "."));
+    }
   }
   return out;
 }

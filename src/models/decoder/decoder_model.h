@@ -13,6 +13,7 @@
 #include "models/decoder/block.h"
 #include "models/decoder/decoder_activations.h"
 #include "models/decoder/family.h"
+#include "models/decoder/layer_inputs.h"
 #include "models/decoder/next_tokens.h"
 #include "nn/loss_head.h"
 #include "nn/product_dtype.h"
@@ -22,9 +23,9 @@
 namespace automodel::models::decoder {
 
 /// The shared decoder. Modules, in this order and as far as the config has them:
-/// model.embed_tokens, model.embed_positions, model.layers.N, model.hc_head, model.norm, lm_head
-/// (absent when tied), mtp. In training the loss has a part of tokens further ahead, if the config
-/// says so.
+/// model.embed_tokens, model.layer_inputs, model.embed_positions, model.layers.N, model.hc_head,
+/// model.norm, lm_head (absent when tied), mtp. In training the loss has a part of tokens further
+/// ahead, if the config says so.
 class DecoderModel final : public CausalLM,
                            public nn::SplitsSequence,
                            public nn::MultiplyingModule,
@@ -89,7 +90,9 @@ class DecoderModel final : public CausalLM,
   at::Tensor embed(const at::Tensor& token_ids) const;
   at::Tensor place(at::Tensor embedded, const tensor::Batch& batch,
                    const ForwardContext& context) const;
-  at::Tensor transform(at::Tensor x, const std::shared_ptr<const ForwardContext>& context) const;
+  /// All layers and the norm behind them; `layer_inputs` has one for each layer, or none.
+  at::Tensor transform(at::Tensor x, const std::vector<at::Tensor>& layer_inputs,
+                       const std::shared_ptr<const ForwardContext>& context) const;
   std::vector<ScoredRows> rows_of_all_depths(const tensor::Batch& batch, int64_t ignore_index);
   /// run_stage() and loss_of_hidden() without the hook, as parts of a forward.
   at::Tensor run_blocks(const tensor::Batch& batch, const at::Tensor& input);
@@ -113,6 +116,7 @@ class DecoderModel final : public CausalLM,
   std::function<void(int64_t)> on_length_;
   std::vector<nn::RopeTables> ropes_;
   std::shared_ptr<nn::Embedding> embed_tokens_;
+  std::shared_ptr<LayerInputs> layer_inputs_;  // null without
   std::shared_ptr<nn::Embedding> embed_positions_;
   std::vector<std::shared_ptr<Block>> blocks_;
   std::shared_ptr<nn::HyperHead> hc_head_;  // null without streams

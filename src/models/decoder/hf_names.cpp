@@ -1,5 +1,6 @@
 #include "models/decoder/hf_names.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -243,8 +244,9 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const La
   if (config.has_sinks(layer)) builder.add(cat(hf, names.sinks), module + "sinks", {num_heads});
   std::vector<std::pair<std::string, int64_t>> rows;
   if (names.qkv.empty()) {
-    rows = {{cat(hf, names.q), config.q_rows(layer)}, {cat(hf, names.k), config.k_rows(layer)}};
-    if (!layer.are_values_keys) rows.emplace_back(cat(hf, names.v), config.v_rows(layer));
+    rows = {{cat(hf, names.q), config.q_rows(layer)}};
+    if (layer.has_own_keys()) rows.emplace_back(cat(hf, names.k), config.k_rows(layer));
+    if (config.v_rows(layer) > 0) rows.emplace_back(cat(hf, names.v), config.v_rows(layer));
   } else {
     rows = {{cat(hf, names.qkv), config.qkv_rows(layer) - config.gate_rows(layer)}};
   }
@@ -257,8 +259,10 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const La
     const bool is_per_head = config.qk_norm == QkNorm::kPerHead;
     builder.add(cat(hf, names.q_norm, ".weight"), module + "q_norm.weight",
                 {is_per_head ? head_dim : num_heads * head_dim});
-    builder.add(cat(hf, names.k_norm, ".weight"), module + "k_norm.weight",
-                {is_per_head ? head_dim : config.k_rows(layer)});
+    if (layer.has_own_keys()) {
+      builder.add(cat(hf, names.k_norm, ".weight"), module + "k_norm.weight",
+                  {is_per_head ? head_dim : config.k_rows(layer)});
+    }
   }
   builder.add_rows({{cat(hf, names.output), config.hidden_size}}, module + "o_proj",
                    config.output_columns(layer), config.has_attention_output_bias);
@@ -395,9 +399,9 @@ void add_moe(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOpt
   }
 }
 
-void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names,
-             const std::string& hf, const std::string& module) {
-  const int64_t size = config.intermediate_size;
+void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const LayerOptions& layer,
+             const HfNames& names, const std::string& hf, const std::string& module) {
+  const int64_t size = config.intermediate_of(layer);
   std::vector<std::pair<std::string, int64_t>> rows;
   if (!config.is_mlp_gated) {
     rows = {{cat(hf, names.up), size}};
@@ -410,6 +414,18 @@ void add_mlp(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames&
                    config.hidden_size, config.has_mlp_bias);
   builder.add_rows({{cat(hf, names.down), config.hidden_size}}, module + "down_proj", size,
                    config.has_mlp_bias);
+}
+
+/// Experts beside an MLP, whose names begin as the layer's.
+void add_side_experts(KeyMapBuilder& builder, const moe::MoEConfig& moe, const HfNames& names,
+                      const std::string& hf, const std::string& module) {
+  const std::string router = cat(hf, names.side_router, ".");
+  builder.add(router + "scale", module + "router.scale", {moe.dim});
+  builder.add(router + "per_expert_scale", module + "router.per_expert_scale",
+              {moe.n_routed_experts});
+  builder.add(router + "proj.weight", module + "router.proj.weight",
+              {moe.n_routed_experts, moe.dim});
+  add_experts(builder, moe, names, cat(hf, names.experts, "."), module + "experts.");
 }
 
 /// A layer, and what the names of its tensors and of its parameters begin with.
@@ -450,9 +466,35 @@ void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfName
   if (layer.is_moe) {
     add_moe(builder, config, layer, names, cat(hf, names.mlp_of_experts(), "."), module + "mlp.");
   } else {
-    add_mlp(builder, config, names, cat(hf, names.mlp, "."), module + "mlp.");
+    add_mlp(builder, config, layer, names, cat(hf, names.mlp, "."), module + "mlp.");
+  }
+  if (layer.has_side_experts) {
+    add_norm(names.dense_post_norm, "dense_post_norm");
+    add_norm(names.moe_pre_norm, "moe_pre_norm");
+    add_side_experts(builder, config.experts_of(layer), names, hf, module + "moe.");
+    add_norm(names.moe_post_norm, "moe_post_norm");
   }
   add_norm(names.mlp_post_norm, "mlp_post_norm");
+  if (!config.layer_inputs) return;
+  const int64_t dim = config.layer_inputs->dim;
+  builder.add(cat(hf, names.input_gate, ".weight"), module + "input_gate.weight",
+              {dim, config.hidden_size});
+  builder.add(cat(hf, names.input_proj, ".weight"), module + "input_proj.weight",
+              {config.hidden_size, dim});
+  add_norm(names.input_post_norm, "input_post_norm");
+}
+
+/// What makes the inputs of layers, named beside them.
+void add_layer_inputs(KeyMapBuilder& builder, const DecoderConfig& config, const HfNames& names) {
+  const std::string hf(names.layers.substr(0, names.layers.rfind('.') + 1));
+  const std::string module = "model.layer_inputs.";
+  const LayerInputOptions& sizes = *config.layer_inputs;
+  const int64_t all = config.num_layers() * sizes.dim;
+  builder.add(cat(hf, names.input_embedding, ".weight"), module + "embed_tokens.weight",
+              {sizes.vocab_size, all});
+  builder.add(cat(hf, names.input_projection, ".weight"), module + "projection.weight",
+              {all, config.hidden_size});
+  builder.add(cat(hf, names.input_norm, ".weight"), module + "norm.weight", {sizes.dim});
 }
 
 /// The layers that predict further tokens.
@@ -480,6 +522,7 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
   KeyMapBuilder builder(config);
   builder.add(cat(names.embedding, ".weight"), "model.embed_tokens.weight",
               {config.vocab_size, config.hidden_size});
+  if (config.layer_inputs) add_layer_inputs(builder, config, names);
   if (config.has_learned_positions) {
     builder.add(cat(names.positions, ".weight"), "model.embed_positions.weight",
                 {config.max_positions, config.hidden_size});
@@ -509,6 +552,7 @@ namespace {
 
 void add_block(nn::ParallelPlan& plan, std::string name, const LayerOptions& layer) {
   if (layer.has_mlp && layer.is_moe) plan.expert_modules.push_back(name + ".mlp.experts");
+  if (layer.has_side_experts) plan.expert_modules.push_back(name + ".moe.experts");
   plan.blocks.push_back(std::move(name));
 }
 
@@ -574,6 +618,20 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
     plan.no_pp_reasons.emplace_back(
         "layers that see the keys which another layer's indexer chose (indexer_types) are not in "
         "this version with pp_size > 1");
+  }
+  if (config.layer_inputs) {
+    constexpr const char* kWhat = "embeddings of each layer (hidden_size_per_layer_input) are not ";
+    plan.no_tp_reasons.push_back(cat(kWhat, "split"));
+    plan.no_pp_reasons.push_back(cat(kWhat, "in this version with pp_size > 1"));
+  }
+  if (config.shares_keys()) {
+    plan.no_pp_reasons.emplace_back(
+        "layers that see another layer's keys (num_kv_shared_layers) are not in this version with "
+        "pp_size > 1");
+  }
+  const auto has_side_experts = [](const LayerOptions& layer) { return layer.has_side_experts; };
+  if (std::ranges::any_of(config.layers, has_side_experts)) {
+    plan.no_tp_reasons.push_back("experts beside an MLP are not split");
   }
   if (config.has_attention_sinks) plan.no_tp_reasons.push_back("attention sinks are not split");
   if (config.has_recurrence()) {

@@ -59,6 +59,18 @@ struct HfNames {
   std::string_view mlp_pre_norm = "post_attention_layernorm";
   std::string_view mlp_post_norm;
 
+  // Experts beside an MLP, and inputs of layers.
+  std::string_view dense_post_norm = "post_feedforward_layernorm_1";
+  std::string_view moe_pre_norm = "pre_feedforward_layernorm_2";
+  std::string_view moe_post_norm = "post_feedforward_layernorm_2";
+  std::string_view side_router = "router";
+  std::string_view input_gate = "per_layer_input_gate";
+  std::string_view input_proj = "per_layer_projection";
+  std::string_view input_post_norm = "post_per_layer_input_norm";
+  std::string_view input_embedding = "embed_tokens_per_layer";  ///< beside `layers`, as is the rest
+  std::string_view input_projection = "per_layer_model_projection";
+  std::string_view input_norm = "per_layer_projection_norm";
+
   // What layers that predict further tokens have beside any layer's tensors.
   std::string_view next_token_layers = "mtp.layers";
   std::string_view embedding_norm = "enorm";

@@ -66,7 +66,9 @@ InitRule initial_rule(const DecoderConfig& config, std::string_view parameter) {
   const double deviation = config.initializer_range == 0 ? 0.02 : config.initializer_range;
   const auto is = [&](std::string_view end) { return parameter.ends_with(end); };
   if (is("bias")) return InitRule::constant(0.0);
-  if (is(".layer_scalar")) return InitRule::constant(1.0);
+  if (is(".layer_scalar") || is(".moe.router.scale") || is(".per_expert_scale")) {
+    return InitRule::constant(1.0);
+  }
   if (parameter == "model.norm.weight" && config.is_final_norm_rms) return InitRule::constant(1.0);
   if (is("norm.weight")) {
     return InitRule::constant(config.norm == NormKind::kRmsPlusOne ? 0.0 : 1.0);

@@ -17,26 +17,6 @@ nn::MlpOptions mlp_options(const decoder::DecoderConfig& text) {
 
 }  // namespace
 
-DiffusionMoE::DiffusionMoE(const DiffusionGemmaConfig& config, size_t layer, at::ScalarType dtype)
-    : num_experts_(config.text.moe->n_routed_experts),
-      dispatcher_(nn::make_local_token_dispatcher()) {
-  router_ = register_module("router",
-                            std::make_shared<Gemma4Router>(*config.text.moe, config.text.norm_eps,
-                                                           cat("layer ", layer), dtype));
-  if (config.is_router_frozen) router_->freeze();
-  experts_ = register_module("experts", std::make_shared<moe::Experts>(*config.text.moe, dtype));
-}
-
-at::Tensor DiffusionMoE::forward(const at::Tensor& x, const at::Tensor& residual,
-                                 const at::Tensor& padding_mask) const {
-  const at::Tensor is_padding = padding_mask.defined() ? padding_mask.reshape({-1}) : at::Tensor();
-  const moe::Routing routing =
-      router_->forward(residual.reshape({-1, residual.size(-1)}), is_padding);
-  const nn::DispatchedTokens dispatched =
-      dispatcher_->dispatch(x.reshape({-1, x.size(-1)}), routing.expert_ids, routing.weights);
-  return dispatcher_->combine(experts_->forward(dispatched), dispatched).view(x.sizes());
-}
-
 DiffusionLayer::DiffusionLayer(const DiffusionGemmaConfig& config, size_t layer,
                                at::ScalarType dtype) {
   const decoder::DecoderConfig& text = config.text;
@@ -58,7 +38,9 @@ DiffusionLayer::DiffusionLayer(const DiffusionGemmaConfig& config, size_t layer,
   mlp_ = register_module("mlp", std::make_shared<nn::Mlp>(mlp_options(text), dtype));
   mlp_post_norm_ = norm("mlp_post_norm");
   moe_pre_norm_ = norm("moe_pre_norm");
-  moe_ = register_module("moe", std::make_shared<DiffusionMoE>(config, layer, dtype));
+  moe_ = register_module("moe", std::make_shared<decoder::SideExperts>(
+                                    *text.moe, text.norm_eps, cat("layer ", layer), dtype));
+  if (config.is_router_frozen) moe_->freeze_router();
   moe_post_norm_ = norm("moe_post_norm");
   post_norm_ = norm("post_norm");
 }

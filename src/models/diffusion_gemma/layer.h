@@ -5,36 +5,13 @@
 #include <memory>
 #include <string>
 
+#include "models/decoder/side_experts.h"
 #include "models/diffusion_gemma/canvas_attention.h"
-#include "models/diffusion_gemma/diffusion_router.h"
-#include "moe/experts.h"
 #include "nn/mlp.h"
 #include "nn/repeated_block.h"
-#include "nn/token_dispatcher.h"
 #include "nn/unit_hook.h"
 
 namespace automodel::models::diffusion_gemma {
-
-/// Experts whose router reads another state than they do. Modules: router, experts.
-class DiffusionMoE final : public torch::nn::Module, public nn::SplitsExperts {
- public:
-  DiffusionMoE(const DiffusionGemmaConfig& config, size_t layer, at::ScalarType dtype);
-
-  /// The experts' result for x [B, S, D]; the router chooses them by `residual` [B, S, D].
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
-                     const at::Tensor& padding_mask) const;
-
-  int64_t num_experts() const override { return num_experts_; }
-  void set_token_dispatcher(std::shared_ptr<nn::TokenDispatcher> dispatcher) override {
-    dispatcher_ = std::move(dispatcher);
-  }
-
- private:
-  int64_t num_experts_;
-  std::shared_ptr<Gemma4Router> router_;
-  std::shared_ptr<moe::Experts> experts_;
-  std::shared_ptr<nn::TokenDispatcher> dispatcher_;
-};
 
 /// A layer of both passes: attention, then an MLP and experts side by side on the same residual,
 /// norms around each, and finally a scalar: layer_scalar when denoising, encoder_layer_scalar when
@@ -69,7 +46,7 @@ class DiffusionLayer final : public torch::nn::Module,
   std::shared_ptr<nn::Mlp> mlp_;
   std::shared_ptr<nn::RmsNorm> mlp_post_norm_;
   std::shared_ptr<nn::RmsNorm> moe_pre_norm_;
-  std::shared_ptr<DiffusionMoE> moe_;
+  std::shared_ptr<decoder::SideExperts> moe_;
   std::shared_ptr<nn::RmsNorm> moe_post_norm_;
   std::shared_ptr<nn::RmsNorm> post_norm_;
 };

@@ -1,9 +1,24 @@
+#include "core/text.h"
 #include "models/decoder/family.h"
 #include "models/decoder/moe_reader.h"
 
 namespace automodel::models::decoder {
 
 namespace {
+
+/// Findings for values of Hy-MT2's further keys that are not computed, here or in transformers.
+void refuse_other_forms(ConfigReader& reader, int64_t inner_dim) {
+  for (const char* key : {"qk_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias"}) {
+    if (!reader.flag(key, true)) {
+      reader.problem(cat(key, ": false is not built for this family"));
+    }
+  }
+  const int64_t stated = reader.size("expert_hidden_dim", inner_dim);
+  if (stated != inner_dim) {
+    reader.problem(
+        cat("expert_hidden_dim ", stated, " is not the moe_intermediate_size ", inner_dim));
+  }
+}
 
 DecoderConfig read_hy_v3(ConfigReader& reader) {
   DecoderConfig config =
@@ -28,6 +43,7 @@ DecoderConfig read_hy_v3(ConfigReader& reader) {
   moe.norm_topk_prob = reader.flag("route_norm", true);
   moe.route_scale = reader.number("router_scaling_factor", 2.826);
   moe.gate_bias_update_factor = read_bias_update_factor(reader, 0);
+  refuse_other_forms(reader, moe.moe_inter_dim);
   config.moe = moe;
   use_experts_from(config, reader.count("first_k_dense_replace", 1));
   read_mlp_layer_types(reader, config);
@@ -37,8 +53,8 @@ DecoderConfig read_hy_v3(ConfigReader& reader) {
 
 }  // namespace
 
-/// Hy3: q and k normed per head, sigmoid scores with a correction for the choice, shared experts, a
-/// dense first layer.
+/// Hy3 and Hy-MT2: q and k normed per head, sigmoid scores with a correction for the choice, shared
+/// experts, a dense first layer.
 extern const Family kHyV3{
     .architecture = "HYV3ForCausalLM",
     .model_type = "hy_v3",

@@ -1,4 +1,4 @@
-#include "models/diffusion_gemma/diffusion_router.h"
+#include "models/decoder/gemma4_router.h"
 
 #include <ATen/ATen.h>
 
@@ -10,7 +10,7 @@
 #include "tensor/dtype.h"
 #include "tensor/shard_spec.h"
 
-namespace automodel::models::diffusion_gemma {
+namespace automodel::models::decoder {
 
 Gemma4Router::Gemma4Router(const moe::MoEConfig& config, double norm_eps, std::string name,
                            at::ScalarType dtype)
@@ -49,4 +49,4 @@ moe::Routing Gemma4Router::forward(const at::Tensor& x, const at::Tensor& is_pad
   return {ids, weights.to(x.scalar_type())};
 }
 
-}  // namespace automodel::models::diffusion_gemma
+}  // namespace automodel::models::decoder

@@ -8,7 +8,7 @@
 #include "moe/router.h"
 #include "nn/layers.h"
 
-namespace automodel::models::diffusion_gemma {
+namespace automodel::models::decoder {
 
 /// Gemma 4's choice of experts, all in float32: softmax of a projection of the normed and scaled
 /// hidden state, the best experts, their weights divided by their sum and multiplied by a scale per
@@ -36,4 +36,4 @@ class Gemma4Router final : public torch::nn::Module {
   std::shared_ptr<nn::Linear> proj_;
 };
 
-}  // namespace automodel::models::diffusion_gemma
+}  // namespace automodel::models::decoder
