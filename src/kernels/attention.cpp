@@ -53,6 +53,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys,
                                 sinks.value_or(at::Tensor()), block->is_kept, block->chosen_keys});
     context->saved_data["window"] = block->window;
+    context->saved_data["first_query"] = block->first_query;
     context->saved_data["scale"] = block->scale;
     context->saved_data["cap"] = block->softcap;
     context->saved_data["kept_scale"] = block->kept_scale;
@@ -64,6 +65,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     const auto saved = context->get_saved_variables();
     AttentionBlock block;
     block.window = context->saved_data["window"].toInt();
+    block.first_query = context->saved_data["first_query"].toInt();
     block.scale = context->saved_data["scale"].toDouble();
     block.softcap = context->saved_data["cap"].toDouble();
     block.visible_keys = saved[5];
@@ -96,6 +98,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   block.scale =
       options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
   block.window = options.window;
+  if (!options.is_causal) block.first_query = k.size(1);  // queries behind all keys see them all
   block.softcap = options.softcap;
   block.visible_keys = *visible;
   block.chosen_keys = options.chosen_keys;
@@ -111,6 +114,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options) {
   AM_CHECK(!options.visible_keys.defined(), "a part of sequences needs a core that sees the rest");
+  AM_CHECK(options.is_causal || options.window == 0, "a window is of the tokens before a query");
   if (is_fusable({q, k, v}) || !q.device().is_cpu()) {
     if (auto result = causal_attention_by_blocks(q, k, v, options)) return *result;
   }

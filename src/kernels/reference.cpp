@@ -119,7 +119,9 @@ at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
   const int64_t length = q.size(1);
   const at::Tensor positions = at::arange(length, q.options().dtype(at::kLong));
   const at::Tensor distance = positions.unsqueeze(1) - positions.unsqueeze(0);
-  at::Tensor mask = distance.ge(0);
+  at::Tensor mask = options.is_causal
+                        ? distance.ge(0)
+                        : at::ones_like(distance, distance.options().dtype(at::kBool));
   if (options.window > 0) mask = mask.logical_and(distance.lt(options.window));
   mask = mask.unsqueeze(0).unsqueeze(0);
   if (options.padding_mask.defined()) {
