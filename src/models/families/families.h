@@ -14,7 +14,8 @@ extern const Family kFalconH1, kBailingMoeV2, kHyV3, kQwen2Moe, kErnie4p5, kErni
     kCohere2, kPhi, kKimiLinear, kHunYuanDense, kHunYuanMoe, kDeepseekV4;
 extern const Family kOlmo, kOlmo3, kOlmoe, kStableLm, kNemotron, kArcee, kHelium, kExaone4,
     kGptNeoX, kDeepseekV2, kDots1, kGraniteMoe, kGraniteMoeShared, kStep3p5, kBaichuan, kLaguna,
-    kMiMoV2Flash, kGemma4, kGemma4Towers, kGemma4Unified, kGemma4UnifiedEmbedders, kMuseGlimmer;
+    kMiMoV2Flash, kGemma4, kGemma4Towers, kGemma4Unified, kGemma4UnifiedEmbedders, kMuseGlimmer,
+    kLlada, kLlada2;
 
 /// Every family of this version.
 inline constexpr const Family* kFamilies[] = {&kLlama,
@@ -86,6 +87,8 @@ inline constexpr const Family* kFamilies[] = {&kLlama,
                                               &kGemma4Towers,
                                               &kGemma4Unified,
                                               &kGemma4UnifiedEmbedders,
-                                              &kMuseGlimmer};
+                                              &kMuseGlimmer,
+                                              &kLlada,
+                                              &kLlada2};
 
 }  // namespace automodel::models::decoder
