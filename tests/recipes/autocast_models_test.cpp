@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "olmoe_clip_padding", "stablelm_parallel_padding", "nemotron", "arcee",
                     "exaone4", "gpt_neox", "deepseek_v2", "cohere_qk_norm", "phi_qk_layernorm",
                     "dots1", "hy_v3_biases", "step3p5", "baichuan", "laguna_elements_padding",
-                    "mimo_v2_flash", "gemma4", "muse_glimmer"),
+                    "mimo_v2_flash", "gemma4", "muse_glimmer", "llada", "llada2_moe"),
     [](const auto& info) { return std::string(info.param); });
 
 TEST(ProductDtypeTest, OnlyFloatsOfUpTo32BitsAreCast) {

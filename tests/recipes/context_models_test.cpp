@@ -220,6 +220,15 @@ TEST(ContextModelsTest, EveryFamilyOnTwoRanksIsAsOnOne) {
   expect_all_as_on_one_rank(2, cases);
 }
 
+TEST(ContextModelsTest, AttentionToLaterTokensIsRefused) {
+  for (const char* golden : {"llada", "llada2_moe"}) {
+    const auto model = context_model({.golden = golden});
+    EXPECT_EQ(model->parallel_plan().no_cp_reasons,
+              std::vector<std::string>{"attention to later tokens, as diffusion language models "
+                                       "have it, is not in this version with cp_size > 1"});
+  }
+}
+
 TEST(ContextModelsTest, LayersWithAStateRefuseAPartOfASequence) {
   for (const char* golden : {"qwen3_5", "nemotron_h", "falcon_h1", "kimi_linear"}) {
     const auto model = context_model({.golden = golden});

@@ -115,6 +115,8 @@ extern const Family kLlada{
               .down = "ff_out",
               .attention_pre_norm = "attn_norm",
               .mlp_pre_norm = "ff_norm"},
+    // Upstream's recipes also name what another kind of its blocks has in their place.
+    .aliases = {{{".q_proj", ".att_proj"}, {".k_proj", ".att_proj"}, {".v_proj", ".att_proj"}}},
     .flops = gated_flops,
 };
 
