@@ -9,7 +9,8 @@ chat template must write what render-chat writes,
 its save_pretrained must write the same names, shapes and dtypes, and the folder's tokenizer must load.
 Ling, which transformers has no class for, is read by GLM 4.5's (goldens/ling_as_glm4.py), Step 3.5 by Step 3.7's
 text model (goldens/step_as_step3p7.py), Baichuan and Nemotron NAS by Llama's (goldens/baichuan_as_llama.py,
-goldens/decilm_as_llama.py).
+goldens/decilm_as_llama.py), LLaDA 2 as Ling and LLaDA by Llama's (goldens/llada_as_llama.py), both with a mask that
+hides nothing.
 Of DiffusionGemma, whose class writes the encoder's copies by rules of its own, the loading and finite
 logits. Needs torch, transformers and safetensors (scripts/setup_peers.sh).
 """
@@ -30,7 +31,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "goldens"))
 import decilm_as_llama
 from baichuan_as_llama import baichuan_tensors, write_llama_folder
 from kimi_names import released_names
-from ling_as_glm4 import ling_tensors, write_glm_folder
+from ling_as_glm4 import ling_tensors, seeing_all, write_glm_folder
+from llada_as_llama import is_llama, llada_tensors, write_llada_as_llama
 from step_as_step3p7 import is_computed, load_step, released_tensors
 
 
@@ -98,8 +100,13 @@ def check_diffusion(automodel, folder):
 
 
 # How the folder of a family that transformers lacks is written as another's.
-WRITTEN_AS = {"bailing_moe": write_glm_folder, "baichuan": write_llama_folder,
-              "nemotron-nas": decilm_as_llama.write_llama_folder}
+WRITTEN_AS = {
+    "bailing_moe": write_glm_folder,
+    "llada2_moe": write_glm_folder,
+    "baichuan": write_llama_folder,
+    "llada": write_llada_as_llama,
+    "nemotron-nas": decilm_as_llama.write_llama_folder,
+}
 
 
 def load_as_another(folder, automodel, write):
@@ -140,7 +147,8 @@ def check_names(model, folder, model_type):
         return len(found)
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch)
-        in_releases = {"bailing_moe": ling_tensors, "baichuan": baichuan_tensors, "kimi_linear": released_names}.get(model_type)
+        in_releases = {"bailing_moe": ling_tensors, "llada2_moe": ling_tensors, "llada": llada_tensors,
+                       "baichuan": baichuan_tensors, "kimi_linear": released_names}.get(model_type)
         if in_releases:
             path = pathlib.Path(scratch) / "model.safetensors"
             safetensors.torch.save_file(in_releases(safetensors.torch.load_file(path)), path)
@@ -165,6 +173,8 @@ def check(automodel, folder):
     if written["model_type"] == "mistral4":  # no Auto class knows it
         model_class = transformers.Mistral4ForCausalLM
     write = WRITTEN_AS.get(written["model_type"])
+    if written["model_type"] == "llada" and not is_llama(written):
+        return f"{len(tensors_of(folder))} tensors; not compared: no class of transformers computes them"
     if written["model_type"] == "step3p5":
         if not is_computed(written):
             return f"{len(tensors_of(folder))} tensors; not compared: no class of transformers computes them"
@@ -179,8 +189,8 @@ def check(automodel, folder):
     ids = torch.randint(0, text.vocab_size, (2, length))
     model = model.float().eval()
     with torch.no_grad():
-        logits = model(input_ids=ids).logits
-        exact = model.double()(input_ids=ids).logits
+        logits = model(input_ids=ids, **seeing_all(model, ids)).logits
+        exact = model.double()(input_ids=ids, **seeing_all(model, ids)).logits
     allowed = max(1e-5, 2 * float((logits - exact).abs().max()))
     with tempfile.TemporaryDirectory() as scratch:
         reference = pathlib.Path(scratch) / "reference.safetensors"

@@ -34,6 +34,13 @@ for family in "${families[@]}"; do
     recipe=recipes/smoke/tiny_diffusion_gemma.yaml
     changes=()
   fi
+  if [[ $family == llada || $family == llada2_moe ]]; then # likewise, from the configurations of their kinds
+    recipe=recipes/smoke/tiny_llada.yaml
+    config=${family%_moe}
+    changes=(--model.config.pretrained_model_name_or_path="configs/tiny/$config")
+  elif [[ $family == llada_* ]]; then # no class of transformers computes these
+    continue
+  fi
   if "$automodel" run "$recipe" "${changes[@]}" --step_scheduler.max_steps=2 \
     --checkpoint.enabled=true --checkpoint.save_consolidated=true --checkpoint.model_save_format=safetensors \
     --checkpoint.checkpoint_dir="$work/$family" >"$work/$family.log" 2>&1; then

@@ -87,6 +87,8 @@ def spots_of(text):
             here = path + (str(key.value),)
             if len(here) == 1 and (here[0] in FREE or here[0].startswith("_")):
                 continue
+            if value.start_mark.index < key.start_mark.index:  # an alias: its value's place is the anchor's
+                continue
             spots.append(Spot(here, key, value))
             walk(value, here)
 

@@ -3,7 +3,8 @@
 Both compute the same: per-head norms of q and k, rotation of a part of each head, sigmoid scores with a
 correction for the choice in groups, chosen scores rescaled, shared experts, dense first layers. Ling
 names its tensors otherwise and keeps q, k and v as the rows of one. GLM 4.5 has no bias of attention's
-output, so a Ling with `use_bias` cannot be held against it.
+output, so a Ling with `use_bias` cannot be held against it. LLaDA 2 is a Ling whose attention sees later
+tokens too: GLM 4.5's gets a mask that hides nothing (`seeing_all`).
 """
 
 import json
@@ -32,8 +33,18 @@ def glm_config(ling):
     rope["partial_rotary_factor"] = glm.pop("partial_rotary_factor", 1.0)
     if glm.get("rotary_dim"):
         rope["partial_rotary_factor"] = glm.pop("rotary_dim") / glm["head_dim"]
+    if ling["model_type"] == "llada2_moe":
+        glm["sees_later_tokens"] = True
     glm.update(rope_parameters=rope, model_type="glm4_moe", architectures=["Glm4MoeForCausalLM"])
     return glm
+
+
+def seeing_all(model, ids):
+    """What a forward of a model gets besides its ids: a mask that hides nothing, where its config asks for it."""
+    if not getattr(model.config, "sees_later_tokens", False):
+        return {}
+    dtype = next(model.parameters()).dtype
+    return {"attention_mask": torch.zeros(ids.shape[0], 1, ids.shape[1], ids.shape[1], dtype=dtype)}
 
 
 def glm_tensors(ling, config):

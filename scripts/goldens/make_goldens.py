@@ -38,7 +38,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from kimi_names import released_names
-from ling_as_glm4 import glm_config, ling_tensors, make_ling_folder, write_glm_folder
+from ling_as_glm4 import glm_config, ling_tensors, make_ling_folder, seeing_all, write_glm_folder
 
 ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "golden")
 
@@ -1203,6 +1203,10 @@ LINGS = dict(
         LING, use_qk_norm=False, use_qkv_bias=True, num_shared_experts=2, n_group=1, topk_group=1,
         first_k_dense_replace=0, num_experts=5, num_experts_per_tok=3, rotary_dim=4,
     ),
+    llada2_moe=dict(
+        LING, model_type="llada2_moe", architectures=["LLaDA2MoeModelLM"], mask_token_id=126, num_shared_experts=2,
+        rotary_dim=8, attention_dropout=0.0, embedding_dropout=0.0, output_dropout=0.0,
+    ),
 )
 for name, ling in LINGS.items():
     own = {k: v for k, v in glm_config(ling).items() if k not in ("model_type", "architectures")}
@@ -1326,6 +1330,7 @@ def checkpoint_tensors(config, name, tensor):
 
 def loss_of(model, batch):
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask") if key in batch}
+    inputs.update(seeing_all(model, batch["input_ids"]))
     logits = model(**inputs, use_cache=False).logits
     labels = batch["labels"]
     total = torch.nn.functional.cross_entropy(

@@ -85,6 +85,32 @@ std::optional<int64_t> num_routed_experts(const Json& hf_config) {
   return config.moe ? config.moe->n_routed_experts : 0;
 }
 
+std::optional<int64_t> vocabulary_size(const Json& hf_config) {
+  if (!hf_config.is_object() || !find_family(hf_config).is_known) return std::nullopt;
+  ConfigReader reader(hf_config);
+  return find(hf_config)->read_config(reader).vocab_size;
+}
+
+bool sees_later_tokens(const Json& hf_config) {
+  if (!hf_config.is_object() || !find_family(hf_config).is_known) return false;
+  ConfigReader reader(hf_config);
+  return !find(hf_config)->read_config(reader).is_causal;
+}
+
+bool sees_all_earlier_tokens(const Json& hf_config) {
+  if (!hf_config.is_object() || !find_family(hf_config).is_known) return false;
+  const Family& family = *find(hf_config);
+  ConfigReader reader(hf_config);
+  const decoder::DecoderConfig config = family.read_config(reader);
+  const auto is_plain = [](const decoder::LayerOptions& layer) {
+    return layer.window == 0 && !layer.has_state() &&
+           layer.compression == decoder::Compression::kNone;
+  };
+  return family.build == nullptr && config.is_causal && config.attention_softcap == 0 &&
+         config.attention_dropout == 0 && !config.indexer && !config.compressed_attention &&
+         !config.next_tokens && std::all_of(config.layers.begin(), config.layers.end(), is_plain);
+}
+
 int64_t num_next_tokens(const Json& hf_config) {
   const bool can_train = hf_config.is_object() && find_family(hf_config).is_known &&
                          find(hf_config)->trains_next_tokens;

@@ -30,6 +30,18 @@ std::vector<std::string> known_architectures();
 /// config.json is not of a family built here.
 std::optional<int64_t> num_routed_experts(const Json& hf_config);
 
+/// Rows of the embedding; nullopt when config.json is not of a family built here.
+std::optional<int64_t> vocabulary_size(const Json& hf_config);
+
+/// Whether attention sees later tokens too, as in diffusion language models. False for a
+/// config.json that is not of a family built here.
+bool sees_later_tokens(const Json& hf_config);
+
+/// Whether tokens are mixed by attention to all earlier ones alone: no windows, caps, dropout of
+/// its probabilities, chosen keys or states. False for a config.json that is not of the shared
+/// decoder's.
+bool sees_all_earlier_tokens(const Json& hf_config);
+
 /// How many tokens further ahead training predicts (num_nextn_predict_layers); 0 for none and for
 /// families that cannot.
 int64_t num_next_tokens(const Json& hf_config);

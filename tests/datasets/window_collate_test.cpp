@@ -6,7 +6,8 @@
 #include "core/error.h"
 #include "support/errors.h"
 
-// Whole batches are compared with upstream's collater by tests/recipes/diffusion_gemma_test.cpp.
+// Whole batches are compared with upstream's collater by tests/recipes/diffusion_gemma_test.cpp and
+// masked_diffusion_test.cpp.
 
 namespace automodel::datasets {
 namespace {
@@ -66,6 +67,22 @@ TEST(WindowCollater, SeveralRunsOfLabelsAreRefused) {
   EXPECT_EQ(test::error_of<InputError>([&] { window_collater(std::vector{sample}, {}); }),
             "row 7 has 2 runs of tokens that count in the loss; block diffusion denoises one "
             "response behind one prompt");
+}
+
+TEST(WindowCollater, WithoutResponsesBlocksBeginWithTheSample) {
+  // Two runs of labels, and blocks counted from the first token: 5 tokens fill up to 8, 2 to 4.
+  Sample conversation = sample_of({5, 6, 7, 8, 9}, 1);
+  conversation.labels[2] = kNone;
+  const std::vector<Sample> samples = {conversation, sample_of({5, 6}, 1)};
+  const tensor::Batch batch =
+      window_collater(samples, {.pad_id = 0, .eos_id = 1, .block_size = 4, .has_responses = false});
+  EXPECT_TRUE(
+      at::equal(batch.input_ids, matrix({5, 6, 7, 8, 9, 1, 1, 1, 5, 6, 1, 1, 0, 0, 0, 0}, 2)));
+  EXPECT_TRUE(at::equal(
+      batch.labels,
+      matrix({kNone, 6, kNone, 8, 9, 1, 1, 1, kNone, 6, 1, 1, kNone, kNone, kNone, kNone}, 2)));
+  EXPECT_TRUE(at::equal(batch.padding_mask,
+                        matrix({0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1}, 2).ne(0)));
 }
 
 }  // namespace

@@ -42,6 +42,14 @@ at::Tensor padding(int64_t length, std::pair<int64_t, int64_t> num_padding, bool
   return at::stack({row(num_padding.first), row(num_padding.second)});
 }
 
+/// A quarter dropped.
+AttentionOptions with_dropout(AttentionOptions options, int64_t length) {
+  const at::Tensor drawn = Numbers(21).normal({2, 4, length, length});
+  options.dropout = 0.25;
+  options.is_kept = drawn.gt(-0.67449);
+  return options;
+}
+
 TEST(CausalAttention, MatchesThePlainPathOfEveryLength) {
   for (const int64_t length : {2, 63, 64, 65, 130}) {
     SCOPED_TRACE(length);
@@ -83,6 +91,36 @@ TEST(CausalAttention, GivesTheValuesToQueriesThatSeeOneKey) {
   }
 }
 
+TEST(AttentionInBothDirections, MatchesThePlainPath) {
+  for (const int64_t length : {2, 63, 64, 65, 130}) {
+    SCOPED_TRACE(length);
+    AttentionOptions options{.is_causal = false};
+    expect_match(options, inputs(length));
+    options.softcap = 20;
+    options.scale = 0.6;
+    expect_match(options, inputs(length, 6, 3, 9));
+  }
+}
+
+TEST(AttentionInBothDirections, MatchesThePlainPathWithPaddingDocumentsAndDropout) {
+  expect_match({.is_causal = false, .padding_mask = padding(150, {30, 0}, true)}, inputs(150));
+  const at::Tensor ids = at::arange(150, at::kLong).div(60, "floor").expand({2, 150});
+  expect_match({.is_causal = false, .document_ids = ids}, inputs(150));
+  const AttentionOptions dropping = with_dropout({.is_causal = false}, 150);
+  expect_match(dropping, inputs(150));
+  expect_same_on_two_threads(attend(causal_attention, dropping), inputs(150));
+}
+
+TEST(AttentionInBothDirections, IsAverageOfAllValuesWhereKeysAreEqual) {
+  const Tensors qkv = inputs(70);
+  const at::Tensor keys = at::ones_like(qkv[1]);
+  for (const Path path : {causal_attention, causal_attention_reference}) {
+    const at::Tensor out = path(qkv[0], keys, qkv[2], {.is_causal = false}).out;
+    const at::Tensor mean = qkv[2].mean(1, true).repeat_interleave(2, 2);
+    EXPECT_LE((out - mean).abs().max().item<double>(), 1e-5);
+  }
+}
+
 TEST(CausalAttention, MatchesThePlainPathWithCappedScores) {
   for (const double softcap : {1.0, 50.0}) {
     SCOPED_TRACE(softcap);
@@ -103,14 +141,6 @@ TEST(CausalAttention, MatchesThePlainPathWithSinks) {
   Tensors in = inputs(70);
   in.push_back(Numbers(8).normal({4}) * 3);
   expect_fused_as_close(with_sinks(causal_attention), with_sinks(causal_attention_reference), in);
-}
-
-/// A quarter dropped.
-AttentionOptions with_dropout(AttentionOptions options, int64_t length) {
-  const at::Tensor drawn = Numbers(21).normal({2, 4, length, length});
-  options.dropout = 0.25;
-  options.is_kept = drawn.gt(-0.67449);
-  return options;
 }
 
 TEST(CausalAttention, MatchesThePlainPathWithDropout) {

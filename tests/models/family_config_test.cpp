@@ -79,6 +79,49 @@ TEST(NemotronConfigTest, StepSizesAreInOrderAndAboveZero) {
   }
 }
 
+TEST(LladaConfigTest, OptionsThatNoReleaseHasAreRefused) {
+  EXPECT_EQ(problems_of(config_of("llada")), "");
+  const std::tuple<const char*, Json, const char*> wrong[] = {
+      {"block_type", Json("sequential"),
+       "block_type 'sequential' is not built in this version; 'llama' is"},
+      {"layer_norm_type", Json("default"),
+       "layer_norm_type 'default' is not built in this version; 'rms' is"},
+      {"rope", Json(false), "rope false is not built in this version"},
+      {"alibi", Json(true), "alibi true is not built in this version"},
+      {"multi_query_attention", Json(true),
+       "multi_query_attention true is not built in this version"},
+      {"layer_norm_with_affine", Json(false),
+       "layer_norm_with_affine false is not built in this version"},
+      {"attention_layer_norm_with_affine", Json(false),
+       "attention_layer_norm_with_affine false is not built in this version"},
+      {"bias_for_layer_norm", Json(true),
+       "norms with biases are not built in this version; bias_for_layer_norm: false"},
+      {"block_group_size", Json(int64_t{2}),
+       "block_group_size above 1 gives tensors other names; it is not built here"},
+      {"embedding_size", Json(int64_t{96}), "embedding_size 96 is less than vocab_size 128"},
+      {"n_heads", Json(int64_t{5}), "n_heads 5 does not divide d_model 32"},
+      {"n_kv_heads", Json(int64_t{3}), "n_kv_heads 3 does not divide n_heads 4"},
+      {"n_layers", Json(int64_t{1000000}), "n_layers is 1000000; at most 100000 is right"},
+      {"activation_type", Json("swiglu"), "activation_type 'swiglu' is not an activation known"}};
+  for (const auto& [key, value, text] : wrong) {
+    Json config = config_of("llada");
+    config[key] = value;
+    EXPECT_NE(problems_of(config).find(text), std::string::npos) << problems_of(config);
+  }
+  Json config = config_of("llada");
+  config.erase("bias_for_layer_norm");
+  EXPECT_EQ(problems_of(config), "");
+  config["include_bias"] = Json(true);  // which it then follows
+  EXPECT_NE(problems_of(config).find("norms with biases"), std::string::npos);
+}
+
+TEST(LladaConfigTest, SeesLaterTokensWhereOthersDoNot) {
+  EXPECT_TRUE(sees_later_tokens(config_of("llada")));
+  EXPECT_FALSE(sees_later_tokens(config_of("llama_default")));
+  EXPECT_FALSE(sees_later_tokens(Json::parse(R"({"model_type": "no such"})", "")));
+  EXPECT_EQ(vocabulary_size(config_of("llada_qk_norm_tied")), 128);  // of 120 that are used
+}
+
 TEST(ExpertsConfigTest, GatedOnesAreNotOfSquaredRelu) {
   for (const char* golden : {"qwen3_moe", "qwen3_next", "mixtral"}) {
     Json config = config_of(golden);

@@ -41,7 +41,7 @@ int64_t fill_end(const Sample& sample, const WindowCollaterConfig& config) {
   auto length = static_cast<int64_t>(sample.input_ids.size());
   if (config.max_length) length = std::min(length, *config.max_length);
   const int64_t block = config.block_size.value_or(1);
-  const int64_t begin = std::min(response_begin(sample), length);
+  const int64_t begin = config.has_responses ? std::min(response_begin(sample), length) : 0;
   return begin + round_up(length - begin, block);
 }
 
@@ -51,7 +51,7 @@ tensor::Batch window_collater(std::span<const Sample> samples, const WindowColla
   AM_CHECK(!samples.empty(), "a batch without samples");
   int64_t length = 1;
   for (const Sample& sample : samples) {
-    check_one_run(sample);
+    if (config.has_responses) check_one_run(sample);
     length = std::max(length, fill_end(sample, config));
   }
   if (const int64_t divisor = config.pad_seq_len_divisible.value_or(1); divisor > 1) {
@@ -80,7 +80,7 @@ tensor::Batch window_collater(std::span<const Sample> samples, const WindowColla
     if (end > own) {
       std::fill(ids + own, ids + end, config.eos_id);
       std::fill(labels + own, labels + end, config.eos_id);
-      std::fill(mask + own, mask + end, false);
+      if (config.has_responses) std::fill(mask + own, mask + end, false);
     }
     ids += length;
     labels += length;

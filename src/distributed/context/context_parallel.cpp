@@ -305,6 +305,8 @@ class ContextParallelCore final : public nn::AttentionCore {
     if (options.dropout > 0) {
       throw UnsupportedError("attention dropout with cp_size > 1 is not in this version");
     }
+    AM_CHECK(options.is_causal,
+             "a plan refuses context parallelism of attention in both directions");
     const bool has_masks = options.padding_mask.defined() || options.document_ids.defined();
     AM_CHECK(!has_masks || options.visible_keys.defined(), "masks of a batch that was not split");
     AttentionBlock block;

@@ -54,6 +54,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys,
                                 sinks.value_or(at::Tensor()), block->is_kept, block->chosen_keys});
     context->saved_data["window"] = block->window;
+    context->saved_data["first_query"] = block->first_query;
     context->saved_data["scale"] = block->scale;
     context->saved_data["cap"] = block->softcap;
     context->saved_data["kept_scale"] = block->kept_scale;
@@ -65,6 +66,7 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
     const auto saved = context->get_saved_variables();
     AttentionBlock block;
     block.window = context->saved_data["window"].toInt();
+    block.first_query = context->saved_data["first_query"].toInt();
     block.scale = context->saved_data["scale"].toDouble();
     block.softcap = context->saved_data["cap"].toDouble();
     block.visible_keys = saved[5];
@@ -88,7 +90,9 @@ at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
   const int64_t length = q.size(1);
   const at::Tensor positions = at::arange(length, q.options().dtype(at::kLong));
   const at::Tensor distance = positions.unsqueeze(1) - positions.unsqueeze(0);
-  at::Tensor mask = distance.ge(0);
+  at::Tensor mask = options.is_causal
+                        ? distance.ge(0)
+                        : at::ones_like(distance, distance.options().dtype(at::kBool));
   if (options.window > 0) mask = mask.logical_and(distance.lt(options.window));
   mask = mask.unsqueeze(0).unsqueeze(0);
   if (options.padding_mask.defined()) {
@@ -130,6 +134,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   block.scale =
       options.scale != 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
   block.window = options.window;
+  if (!options.is_causal) block.first_query = k.size(1);  // queries behind all keys see them all
   block.softcap = options.softcap;
   block.visible_keys = *visible;
   block.chosen_keys = options.chosen_keys;
@@ -145,6 +150,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options) {
   AM_CHECK(!options.visible_keys.defined(), "a part of sequences needs a core that sees the rest");
+  AM_CHECK(options.is_causal || options.window == 0, "a window is of the tokens before a query");
   if (is_fusable({q, k, v}) || !q.device().is_cpu()) {
     if (auto result = causal_attention_by_blocks(q, k, v, options)) return *result;
   }

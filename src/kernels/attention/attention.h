@@ -6,9 +6,10 @@
 
 namespace automodel::kernels {
 
-/// Options of causal self-attention.
+/// Options of self-attention.
 struct AttentionOptions {
   double scale = 0;         ///< 0: 1 / sqrt(head_dim)
+  bool is_causal = true;    ///< false: a query sees the tokens behind it too; without a window
   int64_t window = 0;       ///< tokens that a query sees, itself included; 0: all before it
   double softcap = 0;       ///< scores become cap * tanh(scores / cap); 0: off
   double dropout = 0;       ///< on the probabilities
@@ -32,8 +33,9 @@ struct AttentionResult {
 };
 
 /// q [B, S, N, H]; k [B, S, K, H]; v [B, S, K, V], N a multiple of K (query head n uses kv head n /
-/// (N / K)). Differentiable in q, k and v (lse carries no gradient). Chooses the fastest exact
-/// implementation that has the options. Queries that see only padding get zeros.
+/// (N / K)). A query sees the tokens up to its own, or all if is_causal is false. Differentiable in
+/// q, k and v (lse carries no gradient). Chooses the fastest exact implementation that has the
+/// options. Queries that see only padding get zeros.
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options);
 

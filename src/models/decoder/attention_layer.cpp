@@ -64,6 +64,7 @@ Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType 
     : layer_(config.layers[static_cast<size_t>(layer)]),
       dropout_site_(cat("layers.", layer, ".attention.probabilities")),
       dropout_(config.attention_dropout),
+      is_causal_(config.is_causal),
       softcap_(config.attention_softcap),
       qk_norm_(config.qk_norm),
       is_qk_norm_last_(config.is_qk_norm_last),
@@ -331,6 +332,7 @@ at::Tensor Attention::forward_shared(const at::Tensor& x, const ForwardContext& 
   const int64_t length = projected.size(1);
   kernels::AttentionOptions options;
   options.scale = layer_.attention_scale;
+  options.is_causal = is_causal_;
   options.window = layer_.window;
   options.softcap = softcap_;
   options.sinks = sinks_;

@@ -67,6 +67,7 @@ class Attention final : public AttentionLayer, public nn::SplitsHeads {
   LayerOptions layer_;
   std::string dropout_site_;
   double dropout_;
+  bool is_causal_;
   double softcap_;
   QkNorm qk_norm_;
   bool is_qk_norm_last_;

@@ -272,6 +272,7 @@ struct DecoderConfig {
   double mlp_gate_scale = 1.0;          ///< of an MLP's gate, before its activation
   double mlp_output_scale = 1.0;
   double logit_scale = 1.0;
+  bool is_causal = true;  ///< false: attention sees later tokens too (LLaDA)
   double attention_softcap = 0;
   double final_softcap = 0;
 

@@ -302,6 +302,21 @@ at::Tensor DecoderModel::loss(const tensor::Batch& batch, double divisor, int64_
   });
 }
 
+at::Tensor DecoderModel::losses_of_runs(const tensor::Batch& batch,
+                                        const std::vector<ScoredRun>& runs, double divisor,
+                                        int64_t ignore_index) {
+  return through_hook([this, batch, runs, divisor, ignore_index] {
+    const at::Tensor hidden = run_blocks(batch, at::Tensor()).reshape({-1, config_.hidden_size});
+    const at::Tensor labels = batch.labels.reshape({-1});
+    std::vector<ScoredRows> parts;
+    for (const ScoredRun& run : runs) {
+      parts.push_back(
+          {hidden.narrow(0, run.first, run.count), labels.narrow(0, run.first, run.count)});
+    }
+    return cross_entropies(std::move(parts), divisor, ignore_index);
+  });
+}
+
 at::Tensor DecoderModel::loss_of_hidden(const tensor::Batch& batch, const at::Tensor& hidden,
                                         double divisor, int64_t ignore_index) {
   return through_hook([this, batch, hidden, divisor, ignore_index] {
@@ -330,8 +345,8 @@ std::vector<DecoderModel::ScoredRows> DecoderModel::rows_of_all_depths(const ten
            options.loss_scale / static_cast<double>(options.num_depths)}};
 }
 
-at::Tensor DecoderModel::cross_entropy(std::vector<ScoredRows> parts, double divisor,
-                                       int64_t ignore_index) const {
+at::Tensor DecoderModel::cross_entropies(std::vector<ScoredRows> parts, double divisor,
+                                         int64_t ignore_index) const {
   std::vector<at::Tensor> all;
   for (ScoredRows& part : parts) {
     at::Tensor hidden = std::exchange(part.hidden, {}).reshape({-1, config_.hidden_size});
@@ -353,17 +368,29 @@ at::Tensor DecoderModel::cross_entropy(std::vector<ScoredRows> parts, double div
   const at::Tensor hidden = all.size() == 1 ? all[0] : at::cat(all);
   all.clear();
   return with_head(hidden, [&](const at::Tensor& x, const at::Tensor& weight) {
-    if (parts.size() == 1) return loss_head_->loss(x, weight, parts[0].labels, options);
-    at::Tensor sum;
+    std::vector<at::Tensor> losses;
     int64_t first = 0;
     for (const ScoredRows& part : parts) {
       const at::Tensor rows = x.narrow(0, first, part.labels.size(0));
-      const at::Tensor loss = loss_head_->loss(rows, weight, part.labels, options) * part.weight;
-      sum = sum.defined() ? sum + loss : loss;
+      losses.push_back(loss_head_->loss(rows, weight, part.labels, options));
       first += part.labels.size(0);
     }
-    return sum;
+    return losses.size() == 1 ? losses[0].unsqueeze(0) : at::stack(losses);
   });
+}
+
+at::Tensor DecoderModel::cross_entropy(std::vector<ScoredRows> parts, double divisor,
+                                       int64_t ignore_index) const {
+  std::vector<double> weights;
+  for (const ScoredRows& part : parts) weights.push_back(part.weight);
+  const at::Tensor losses = cross_entropies(std::move(parts), divisor, ignore_index);
+  at::Tensor sum;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    at::Tensor loss = losses[static_cast<int64_t>(i)];
+    if (weights[i] != 1.0) loss = loss * weights[i];
+    sum = sum.defined() ? sum + loss : loss;
+  }
+  return sum;
 }
 
 void DecoderModel::adapt_tied_head(nn::LoraOptions options) {

@@ -15,6 +15,7 @@
 #include "models/decoder/family.h"
 #include "models/decoder/layer_inputs.h"
 #include "models/decoder/next_tokens.h"
+#include "models/masked_denoiser.h"
 #include "nn/loss_head.h"
 #include "nn/product_dtype.h"
 #include "nn/rope_tables.h"
@@ -27,6 +28,7 @@ namespace automodel::models::decoder {
 /// model.norm, lm_head (absent when tied), mtp. In training the loss has a part of tokens further
 /// ahead, if the config says so.
 class DecoderModel final : public CausalLM,
+                           public MaskedDenoiser,
                            public nn::SplitsSequence,
                            public nn::MultiplyingModule,
                            public nn::GivesLogits {
@@ -37,6 +39,8 @@ class DecoderModel final : public CausalLM,
   at::Tensor hidden_states(const tensor::Batch& batch) override;
   at::Tensor logits(const at::Tensor& hidden) override;
   at::Tensor loss(const tensor::Batch& batch, double divisor, int64_t ignore_index) override;
+  at::Tensor losses_of_runs(const tensor::Batch& batch, const std::vector<ScoredRun>& runs,
+                            double divisor, int64_t ignore_index) override;
 
   void keep_stage(const std::vector<std::string>& modules) override;
   at::Tensor run_stage(const tensor::Batch& batch, const at::Tensor& input) override;
@@ -98,6 +102,9 @@ class DecoderModel final : public CausalLM,
   at::Tensor run_blocks(const tensor::Batch& batch, const at::Tensor& input);
   at::Tensor cross_entropy(std::vector<ScoredRows> parts, double divisor,
                            int64_t ignore_index) const;
+  /// The parts' losses without their weights, [parts].
+  at::Tensor cross_entropies(std::vector<ScoredRows> parts, double divisor,
+                             int64_t ignore_index) const;
   /// Calls `body` with the head's input and weight, through the head's unit if it has its own.
   template <typename Body>
   at::Tensor with_head(const at::Tensor& hidden, const Body& body) const;

@@ -268,6 +268,11 @@ void add_attention(KeyMapBuilder& builder, const DecoderConfig& config, const La
                    config.output_columns(layer), config.has_attention_output_bias);
 }
 
+/// What the names of a layer's part begin with: "<hf><part>.", or those of the layer's own.
+std::string part_of(const std::string& hf, std::string_view part) {
+  return part.empty() ? hf : cat(hf, part, ".");
+}
+
 /// The module of a Mamba-2 layer beside an attention: "model.layers.3.mamba.".
 std::string beside_attention(const std::string& attention) {
   constexpr std::string_view kAttention = "attention.";
@@ -280,17 +285,17 @@ void add_mixer(KeyMapBuilder& builder, const DecoderConfig& config, const LayerO
   switch (layer.mixer) {
     case Mixer::kAttention:
       if (config.compressed_attention) {
-        return add_compressed_attention(builder, config, layer, cat(hf, names.attention, "."),
+        return add_compressed_attention(builder, config, layer, part_of(hf, names.attention),
                                         module);
       }
-      return add_attention(builder, config, layer, names, cat(hf, names.attention, "."), module);
+      return add_attention(builder, config, layer, names, part_of(hf, names.attention), module);
     case Mixer::kGatedDelta:
       return (config.gated_delta->has_row_decays ? add_kimi_delta : add_gated_delta)(
           builder, config, state, module);
     case Mixer::kMamba2:
       return add_mamba2(builder, config, state, module);
     case Mixer::kAttentionAndMamba2:
-      add_attention(builder, config, layer, names, cat(hf, names.attention, "."), module);
+      add_attention(builder, config, layer, names, part_of(hf, names.attention), module);
       return add_mamba2(builder, config, state, beside_attention(module));
     case Mixer::kNone:
       return;
@@ -466,7 +471,7 @@ void add_layer(KeyMapBuilder& builder, const DecoderConfig& config, const HfName
   if (layer.is_moe) {
     add_moe(builder, config, layer, names, cat(hf, names.mlp_of_experts(), "."), module + "mlp.");
   } else {
-    add_mlp(builder, config, layer, names, cat(hf, names.mlp, "."), module + "mlp.");
+    add_mlp(builder, config, layer, names, part_of(hf, names.mlp), module + "mlp.");
   }
   if (layer.has_side_experts) {
     add_norm(names.dense_post_norm, "dense_post_norm");
@@ -614,6 +619,7 @@ nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
     plan.no_cp_reasons.emplace_back(kNoContextParallelCompression);
   }
   if (config.indexer) plan.no_cp_reasons.emplace_back(kNoContextParallelIndexer);
+  if (!config.is_causal) plan.no_cp_reasons.emplace_back(kNoContextParallelBothWays);
   if (config.shares_choices()) {
     plan.no_pp_reasons.emplace_back(
         "layers that see the keys which another layer's indexer chose (indexer_types) are not in "

@@ -9,7 +9,8 @@
 namespace automodel::models::decoder {
 
 /// Tensor names in a family's Hugging Face checkpoints; defaults are Llama's. An empty name: the
-/// family has no such tensor, or names it in another entry.
+/// family has no such tensor, or names it in another entry; of `attention` and `mlp`: their tensors
+/// are named as the layer's own.
 struct HfNames {
   std::string_view embedding = "model.embed_tokens";
   std::string_view positions;
@@ -96,6 +97,11 @@ inline constexpr std::string_view kNoContextParallelState =
 inline constexpr std::string_view kNoContextParallelIndexer =
     "sparse attention, whose indexer chooses among all of a sequence's keys, is not in this "
     "version with cp_size > 1";
+
+/// Why attention in both directions cannot be split over a sequence's positions.
+inline constexpr std::string_view kNoContextParallelBothWays =
+    "attention to later tokens, as diffusion language models have it, is not in this version with "
+    "cp_size > 1";
 
 /// Why compressed attention cannot be split over a sequence's positions.
 inline constexpr std::string_view kNoContextParallelCompression =

@@ -164,6 +164,11 @@ std::vector<double> numbers_of_layers(ConfigReader& reader, std::string_view key
   return numbers;
 }
 
+/// False or 0.
+bool says_no(const Json& flag) {
+  return flag.is_bool() ? !flag.as_bool() : flag.is_int() && flag.as_int() == 0;
+}
+
 /// Each layer's rotation: theta, the rotated part of a head, and rope_scaling by its kind.
 void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bool>& sliding) {
   const int64_t num_layers = config.num_layers();
@@ -171,11 +176,9 @@ void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bo
   const Json::Array* rotates = listed(reader, "use_rope_layers", num_layers);
   const auto thetas = numbers_of_layers(reader, "rope_theta", num_layers, 1e4);
   const auto parts = numbers_of_layers(reader, "partial_rotary_factors", num_layers, 1.0);
-  const Json off(false);
-  const Json zero(int64_t{0});
   std::vector<Json> known;
   for (size_t i = 0; i < sliding.size(); ++i) {
-    if (rotates != nullptr && ((*rotates)[i] == off || (*rotates)[i] == zero)) continue;
+    if (rotates != nullptr && says_no((*rotates)[i])) continue;
     const bool has_scaling = is_scaled(reader, sliding[i] ? "sliding_attention" : "full_attention");
     Json rope =
         has_scaling && scaling != nullptr && scaling->is_object() ? *scaling : Json::object();

@@ -87,9 +87,10 @@ void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
 /// Warns of flags that have an effect on layers of experts only.
 void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
   const bool has_no_experts = models::num_routed_experts(recipe.model.hf_config) == 0;
+  const bool is_block_diffusion = recipe.dllm && recipe.dllm->is_block_diffusion();
   if (recipe.model.has_fake_balanced_gate) {
     const Node& place = place_of(recipe, "model", "backend");
-    if (recipe.dllm) {
+    if (is_block_diffusion) {
       diagnostics.unsupported(
           place, "fake_balanced_gate of DiffusionGemma's routers is not in this version");
     } else if (has_no_experts) {
@@ -98,7 +99,7 @@ void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
   }
   if (!recipe.moe_metrics.enabled) return;
   const Node& place = place_of(recipe, "moe_metrics", "enabled");
-  if (recipe.dllm) {
+  if (is_block_diffusion) {
     diagnostics.unsupported(place,
                             "moe_metrics of DiffusionGemma's experts are not in this version");
   } else if (has_no_experts) {

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "config/diagnostic.h"
 #include "config/node.h"
 #include "recipes/read/dllm_section.h"
 
 namespace automodel::recipes {
 
-/// Reads the `dllm` section of a recipe that trains by diffusion (part of read_recipe).
-DllmSection read_dllm(const config::Node& root, config::Diagnostics& diagnostics);
+/// Reads the `dllm` section of a recipe; absent for recipes that do not train by diffusion, where
+/// the section is an error (part of read_recipe).
+std::optional<DllmSection> read_dllm(const config::Node& root, const std::string& recipe_class,
+                                     config::Diagnostics& diagnostics);
 
 }  // namespace automodel::recipes

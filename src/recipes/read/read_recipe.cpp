@@ -329,8 +329,8 @@ void refuse_packing(const Node& section, const PackedSequenceSection& packing, c
                       "this dataset makes whole sequences: there are no samples to pack; "
                       "leave packed_sequence_size out or set it to 0");
   }
-  if (recipe.class_name == "DiffusionGemmaSFTRecipe") {
-    diagnostics.unsupported(size, "packed sequences are not in this version of block diffusion");
+  if (recipe.class_name == kBlockDiffusionRecipe || recipe.class_name == kMaskedDiffusionRecipe) {
+    diagnostics.unsupported(size, "packed sequences are not in this version of diffusion");
   }
   if (packing.packed_sequence_size % packing.pad_to_multiple_of != 0) {
     diagnostics.error(*section.find("pad_to_multiple_of"),
@@ -548,10 +548,12 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
     recipe.lr_scheduler.reset();
     recipe.validation_datasets.clear();
   }
-  if (recipe.class_name == "DiffusionGemmaSFTRecipe") {
-    recipe.dllm = read_dllm(root, diagnostics);
-  } else if (const Node* dllm = root.find("dllm"); dllm != nullptr && !dllm->is_null()) {
-    diagnostics.unknown_key(*dllm, "the section 'dllm' is for recipe: DiffusionGemmaSFTRecipe");
+  recipe.dllm = read_dllm(root, recipe.class_name, diagnostics);
+  if (recipe.dllm && recipe.loss.ignore_index != datasets::kIgnoreIndex) {
+    recipe.loss.ignore_index = datasets::kIgnoreIndex;
+    diagnostics.warning_at_key(
+        *root.find("loss_fn")->find("ignore_index"),
+        "'ignore_index' has no effect here: diffusion has losses of its own");
   }
   read_distillation(root, recipe, diagnostics);
   recipe.mfu = read_section<MfuSection>(root, "mfu", diagnostics);

@@ -225,14 +225,14 @@ config::TargetRegistry<AcceptedTarget> recipe_targets() {
                 .aliases = names("llm.benchmark", "BenchmarkingRecipeForNextTokenPrediction"),
                 .doc = "the time of training steps, and how much of a device they use"},
                {});
-  registry.add({.name = "DiffusionGemmaSFTRecipe",
-                .aliases = names("dllm.train_ft", "DiffusionGemmaSFTRecipe"),
+  registry.add({.name = kBlockDiffusionRecipe,
+                .aliases = names("dllm.train_ft", kBlockDiffusionRecipe),
                 .doc = "fine-tuning of DiffusionGemma by block diffusion"},
                {});
-  registry.add_unsupported("DiffusionLMSFTRecipe",
-                           "masked diffusion is not in this version; DiffusionGemma is trained by "
-                           "recipe: DiffusionGemmaSFTRecipe",
-                           names("dllm.train_ft", "DiffusionLMSFTRecipe"));
+  registry.add({.name = kMaskedDiffusionRecipe,
+                .aliases = names("dllm.train_ft", kMaskedDiffusionRecipe),
+                .doc = "fine-tuning of LLaDA by masked diffusion"},
+               {});
   registry.add_unsupported("FinetuneRecipeForVLM", "vision-language models are not in this version",
                            names("vlm.finetune", "FinetuneRecipeForVLM"));
   return registry;

@@ -1,7 +1,6 @@
 #include "recipes/run/block_diffusion.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 #include <vector>
@@ -16,14 +15,7 @@ using models::BlockDiffusionBatch;
 
 // Upstream adds 1 << 42 and 2 << 42 to tell streams apart, but torch's CPU generator keeps the low
 // 32 bits of a seed: the block's draw and the coin are the same numbers there, and here.
-constexpr int64_t kCorruptionStream = int64_t{2} << 42;
 constexpr int64_t kBlockStream = int64_t{1} << 42;
-constexpr uint64_t kSampleMultiplier = 2654435761;
-constexpr uint64_t kSeedMask = (uint64_t{1} << 63) - 1;
-
-at::Generator seeded(int64_t seed) {
-  return at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
-}
 
 int64_t step_seed(const BlockDiffusionOptions& options, const MicroBatchPlace& place) {
   return options.seed + 7919 * place.step + place.micro_batch;
@@ -51,22 +43,12 @@ at::Tensor chosen_blocks(const at::Tensor& response_lengths, const MicroBatchPla
                          const BlockDiffusionOptions& options) {
   const at::Tensor num_blocks =
       ((response_lengths - 1).clamp_min(0).div(options.block_size, "floor") + 1).clamp_min(1);
-  const at::Tensor draws =
-      at::rand({response_lengths.size(0)}, seeded(step_seed(options, place) + kBlockStream));
+  const at::Tensor draws = at::rand({response_lengths.size(0)},
+                                    seeded_generator(step_seed(options, place) + kBlockStream));
   return at::floor(draws * num_blocks.to(at::kFloat)).to(at::kLong);
 }
 
 }  // namespace
-
-int64_t corruption_sample_seed(int64_t base_seed, const MicroBatchPlace& place,
-                               int64_t local_batch_size, int64_t offset) {
-  const int64_t per_step = local_batch_size * place.dp_size * place.grad_acc_steps;
-  const int64_t index = place.step * per_step + place.dp_rank +
-                        (place.micro_batch * local_batch_size + offset) * place.dp_size;
-  const uint64_t seed = static_cast<uint64_t>(base_seed + kCorruptionStream) +
-                        kSampleMultiplier * static_cast<uint64_t>(index);
-  return static_cast<int64_t>(seed & kSeedMask);
-}
 
 at::Tensor corrupt_uniform_random(const at::Tensor& ids, const at::Tensor& is_counted,
                                   const MicroBatchPlace& place,
@@ -75,7 +57,7 @@ at::Tensor corrupt_uniform_random(const at::Tensor& ids, const at::Tensor& is_co
   std::vector<at::Tensor> rows;
   for (int64_t row = 0; row < ids.size(0); ++row) {
     const at::Generator generator =
-        seeded(corruption_sample_seed(options.seed, place, ids.size(0), row));
+        seeded_generator(corruption_sample_seed(options.seed, place, ids.size(0), row));
     const at::Tensor level = at::rand({1, 1}, generator) * (1.0 - options.eps) + options.eps;
     const at::Tensor is_noise =
         at::rand({1, length}, generator).lt(level).logical_and(is_counted.narrow(0, row, 1));
@@ -116,8 +98,8 @@ BlockDiffusionBatch make_block_diffusion_batch(const tensor::Batch& batch,
                                    .logical_and(is_chosen);
   const at::Tensor targets = ids.gather(1, source);
   out.canvas_labels = at::where(is_scored, targets, at::full_like(targets, ignore_index));
-  out.is_conditioned =
-      at::rand({ids.size(0)}, seeded(step_seed(options, place))).lt(options.self_conditioning_p);
+  out.is_conditioned = at::rand({ids.size(0)}, seeded_generator(step_seed(options, place)))
+                           .lt(options.self_conditioning_p);
   return out;
 }
 

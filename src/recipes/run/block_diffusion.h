@@ -3,18 +3,10 @@
 #include <cstdint>
 
 #include "models/diffusion_gemma/canvas.h"
+#include "recipes/run/diffusion_batches.h"
 #include "tensor/batch.h"
 
 namespace automodel::recipes {
-
-/// The position of a micro-batch in the training data, in the loader's order.
-struct MicroBatchPlace {
-  int64_t step = 0;
-  int64_t micro_batch = 0;  ///< number within the step, on this rank
-  int64_t dp_rank = 0;
-  int64_t dp_size = 1;
-  int64_t grad_acc_steps = 1;
-};
 
 /// How noise is added to a batch, and which block is scored.
 struct BlockDiffusionOptions {
@@ -24,11 +16,6 @@ struct BlockDiffusionOptions {
   int64_t block_size = 0;
   double self_conditioning_p = 0.5;
 };
-
-/// The seed of a row's noise. It follows from the example's position in the shuffled data, so noise
-/// does not depend on ranks and micro-batches. Upstream's corruption_sample_seed.
-int64_t corruption_sample_seed(int64_t base_seed, const MicroBatchPlace& place,
-                               int64_t local_batch_size, int64_t offset);
 
 /// Returns ids [B, S] with random replacements: each token for which is_counted [B, S] (bool) is
 /// true is replaced by one drawn from [0, vocab_size), with a probability drawn for its row from

@@ -33,19 +33,6 @@ BlockDiffusionPassOptions block_diffusion_options(const Recipe& recipe,
   return options;
 }
 
-datasets::WindowCollaterConfig window_collater_of(const Recipe& recipe,
-                                                  const datasets::TextEncoder& encoder) {
-  datasets::WindowCollaterConfig config;
-  config.pad_id = encoder.pad_token_id().value_or(0);
-  config.eos_id = encoder.eos_token_id().value_or(config.pad_id);
-  config.block_size = recipe.dllm->pad_block_size;
-  config.pad_seq_len_divisible = recipe.dllm->pad_seq_len_divisible;
-  config.supervises_padding = recipe.dllm->supervise_padding;
-  const config::Node* length = recipe.dataset.node.find("seq_length");
-  if (length != nullptr) config.max_length = length->int_value();
-  return config;
-}
-
 BlockDiffusionPass::BlockDiffusionPass(models::BlockDenoiser& model, distributed::Engine& engine,
                                        BlockDiffusionPassOptions options)
     : model_(model), engine_(engine), options_(std::move(options)) {}
@@ -101,20 +88,8 @@ double BlockDiffusionPass::train(const tensor::Batch&, double, const training::B
 void BlockDiffusionPass::describe(Json& record) const {
   const double num_ranks = engine_.group().size();
   const double canvas_loss = comm::sum_over(engine_.group(), canvas_loss_ / num_ranks);
-  Json out = Json::object();
-  for (const auto& [key, value] : record.as_object()) {
-    if (key == "num_tokens_per_step") {
-      out["tokens_per_step"] = value;
-    } else if (key == "num_label_tokens") {
-      out["supervised_tokens"] = value;
-    } else {
-      out[key] = value;
-    }
-    if (key == "loss") out["dllm_loss"] = static_cast<double>(static_cast<float>(canvas_loss));
-  }
-  out["draft_acc"] = Json();
-  out["mode"] = "block_diffusion";
-  record = std::move(out);
+  describe_diffusion(record, static_cast<double>(static_cast<float>(canvas_loss)),
+                     "block_diffusion");
 }
 
 void BlockDiffusionPass::begin_validation(tensor::Batch& batch, int64_t step) {

@@ -27,11 +27,6 @@ struct BlockDiffusionPassOptions {
 BlockDiffusionPassOptions block_diffusion_options(const Recipe& recipe,
                                                   const models::BlockDenoiser& model);
 
-/// How a recipe's samples become batches. Padding and end-of-sequence use the tokenizer's ids;
-/// without these 0 and the padding id.
-datasets::WindowCollaterConfig window_collater_of(const Recipe& recipe,
-                                                  const datasets::TextEncoder& encoder);
-
 /// The pass of TrainStep for block diffusion. The loss is the canvases' cross-entropy divided by
 /// the step's scored tokens, plus encoder_loss_weight times the text's divided by the step's token
 /// pairs; both counts are of all ranks.

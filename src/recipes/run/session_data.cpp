@@ -8,7 +8,7 @@
 #include "core/long_work.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/read/read_recipe.h"
-#include "recipes/run/block_diffusion_pass.h"
+#include "recipes/run/diffusion_batches.h"
 
 namespace automodel::recipes {
 

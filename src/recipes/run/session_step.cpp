@@ -4,7 +4,11 @@
 #include "distributed/context/context_parallel.h"
 #include "models/block_denoiser.h"
 #include "recipes/run/block_diffusion_pass.h"
+#include "recipes/run/correcting_diffusion.h"
+#include "recipes/run/diffusion_pass.h"
 #include "recipes/run/distillation_pass.h"
+#include "recipes/run/introspective_diffusion.h"
+#include "recipes/run/masked_diffusion.h"
 #include "training/gradient_histogram.h"
 
 namespace automodel::recipes {
@@ -20,6 +24,48 @@ std::unique_ptr<training::BatchPass> build_block_diffusion_pass(const Recipe& re
   options.data_ranks = parts.mesh.group("dp");
   options.device = parts.place.device;
   return std::make_unique<BlockDiffusionPass>(*model, parts.model.engine(), std::move(options));
+}
+
+std::unique_ptr<DiffusionObjective> build_objective(const Recipe& recipe, models::CausalLM& model) {
+  const DllmSection& dllm = recipe.dllm.value();
+  if (dllm.mode == "scdd") {
+    return make_correcting_diffusion(model, {.seed = recipe.seed,
+                                             .eps = dllm.eps,
+                                             .mask_token_id = dllm.mask_token_id.value(),
+                                             .vocab_size = dllm.vocab_size.value(),
+                                             .num_timesteps = dllm.num_timesteps,
+                                             .uniform_ratio = dllm.uniform_ratio,
+                                             .schedule_shape = dllm.schedule_shape,
+                                             .schedule_peak = dllm.schedule_peak,
+                                             .ignore_index = recipe.loss.ignore_index});
+  }
+  auto* const denoiser = dynamic_cast<models::MaskedDenoiser*>(&model);
+  AM_CHECK(denoiser != nullptr, model.architecture(), " denoises no tokens");
+  if (dllm.mode == "idlm") {
+    model.set_attention_core(make_paired_attention_core(dllm.block_length));
+    return make_introspective_diffusion(*denoiser,
+                                        {.mask_token_id = dllm.mask_token_id.value(),
+                                         .clean_loss_weight = dllm.clean_loss_weight,
+                                         .balances_clean_loss = dllm.auto_balance_clean_loss,
+                                         .ignore_index = recipe.loss.ignore_index});
+  }
+  AM_CHECK(dllm.mode == "mdlm", dllm.mode);
+  return make_masked_diffusion(*denoiser, {.seed = recipe.seed,
+                                           .eps = dllm.eps,
+                                           .mask_token_id = dllm.mask_token_id.value(),
+                                           .ignore_index = recipe.loss.ignore_index});
+}
+
+std::unique_ptr<training::BatchPass> build_diffusion_pass(const Recipe& recipe,
+                                                          const PassParts& parts) {
+  DiffusionPassOptions options;
+  options.seed = recipe.seed;
+  options.grad_acc_steps = parts.grad_acc_steps;
+  options.data_ranks = parts.mesh.group("dp");
+  options.device = parts.place.device;
+  models::CausalLM& model = parts.model.model();
+  return std::make_unique<DiffusionPass>(model, parts.model.engine(),
+                                         build_objective(recipe, model), std::move(options));
 }
 
 /// The student's head in place of the model's; null where nobody teaches.
@@ -83,7 +129,10 @@ std::unique_ptr<training::BatchPass> build_pipeline_pass(const Recipe& recipe,
 
 std::unique_ptr<training::BatchPass> build_pass(const Recipe& recipe, const PassParts& parts) {
   if (parts.model.stages) return build_pipeline_pass(recipe, parts);
-  if (recipe.dllm) return build_block_diffusion_pass(recipe, parts);
+  if (recipe.dllm) {
+    return recipe.dllm->is_block_diffusion() ? build_block_diffusion_pass(recipe, parts)
+                                             : build_diffusion_pass(recipe, parts);
+  }
   return build_next_token_pass(recipe, parts);
 }
 
