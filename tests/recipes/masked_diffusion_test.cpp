@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
+#include <ostream>
 #include <utility>
 #include <vector>
 
@@ -37,6 +39,10 @@ struct Form {
   std::unique_ptr<DiffusionObjective> (*objective)(models::CausalLM& model);
   datasets::WindowCollaterConfig collater;
 };
+
+void PrintTo(const Form& form, std::ostream* out) {
+  *out << form.name;
+}
 
 models::MaskedDenoiser& denoiser_of(models::CausalLM& model) {
   return dynamic_cast<models::MaskedDenoiser&>(model);
@@ -397,6 +403,21 @@ TEST(MaskedDiffusionRun, AModelThatReadsFromLeftToRightLearnsAlikeOnAnyRanks) {
     EXPECT_GT(record.at("loss").as_double(), record.at("dllm_loss").as_double());
   }
   EXPECT_LT(records[5].at("loss").as_double(), records[0].at("loss").as_double());
+}
+
+TEST(MaskedDiffusionRun, PlansCountACopyOfATextAndSayWhatTheyDoNotCount) {
+  const auto plan_of = [](std::vector<std::string> options) {
+    options.insert(options.begin(), {test::automodel_binary(), "plan",
+                                     test::source_file("recipes/smoke/tiny_llada.yaml")});
+    const ProgramResult plan = test::run_program(options);
+    EXPECT_EQ(plan.status, 0) << plan.err;
+    return plan.out;
+  };
+  EXPECT_THAT(plan_of({}), testing::HasSubstr("2 sequences of 256 tokens"));
+  EXPECT_THAT(plan_of(kIntrospective), testing::HasSubstr("2 sequences of 512 tokens"));
+  EXPECT_THAT(plan_of({"--dllm.mode=scdd", "--dllm.vocab_size=2176"}),
+              testing::HasSubstr("not counted: the logits of a micro-batch's supervised tokens, "
+                                 "which mode scdd makes whole"));
 }
 
 TEST(MaskedDiffusionRun, AModelWithExpertsLearnsAlikeOnAnyRanks) {

@@ -4,6 +4,7 @@
 
 #include "distributed/context/context_split.h"
 #include "models/block_denoiser.h"
+#include "models/catalog.h"
 #include "models/causal_lm.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/build/build_engine.h"
@@ -35,6 +36,7 @@ nn::ActivationShape batch_shape(const Recipe& recipe, const PlannedPlace& place,
     if (const auto length = dataset_number(recipe, key)) shape.sequence_length = *length;
   }
   if (place.sequence_length) shape.sequence_length = *place.sequence_length;
+  if (recipe.dllm && recipe.dllm->mode == "idlm") shape.sequence_length *= 2;  // and its copy
   return shape;
 }
 
@@ -83,6 +85,10 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
     all.emplace_back("what selective checkpointing keeps (planned as full)");
   }
   if (recipe.distillation) all.push_back(uncounted_of_teacher(recipe, plan));
+  if (recipe.dllm && recipe.dllm->mode == "scdd") {
+    all.emplace_back(
+        "the logits of a micro-batch's supervised tokens, which mode scdd makes whole");
+  }
   if (recipe.quantization) all.emplace_back("quantization: the floats of one weight at a time");
   const size_t num_moe = plan.parallel.expert_modules.size();
   if (distributed::autocast_dtype(recipe.distributed)) {
@@ -97,7 +103,8 @@ std::vector<std::string> uncounted(const Recipe& recipe, const RecipePlan& plan)
   }
   if (plan.options.head_dtype) all.emplace_back("the head's tensors in another dtype");
   // The activation sizes of models with a state are counted for each kind of layer.
-  const bool counts_kinds = !plan.parallel.no_cp_reasons.empty();
+  const bool counts_kinds =
+      !plan.parallel.no_cp_reasons.empty() && !models::sees_later_tokens(recipe.model.hf_config);
   if (num_moe > 0 && num_moe < plan.parallel.blocks.size() && !counts_kinds) {
     all.emplace_back("that layers without experts keep other activations than those with them");
   }
