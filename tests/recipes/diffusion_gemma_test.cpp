@@ -18,7 +18,7 @@
 #include "models/diffusion_gemma/diffusion_model.h"
 #include "models/golden_model.h"
 #include "recipes/folders.h"
-#include "recipes/run/block_diffusion.h"
+#include "recipes/passes/block_diffusion.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {

@@ -16,9 +16,9 @@
 #include "kernels/optimizer/optimizer_step.h"
 #include "models/golden_model.h"
 #include "recipes/folders.h"
-#include "recipes/run/correcting_diffusion.h"
-#include "recipes/run/introspective_diffusion.h"
-#include "recipes/run/masked_diffusion.h"
+#include "recipes/passes/correcting_diffusion.h"
+#include "recipes/passes/introspective_diffusion.h"
+#include "recipes/passes/masked_diffusion.h"
 #include "recipes/runs.h"
 
 namespace automodel::recipes {

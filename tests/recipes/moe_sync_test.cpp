@@ -13,8 +13,8 @@
 #include "recipes/build/pipeline_request.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/engine_values.h"
+#include "recipes/passes/pipeline_pass.h"
 #include "recipes/read/read_recipe.h"
-#include "recipes/run/pipeline_pass.h"
 
 namespace automodel::recipes {
 namespace {

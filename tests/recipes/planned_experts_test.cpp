@@ -15,7 +15,7 @@
 #include "models/diffusion_gemma/diffusion_model.h"
 #include "recipes/build/build_engine.h"
 #include "recipes/build/rank_model.h"
-#include "recipes/run/block_diffusion.h"
+#include "recipes/passes/block_diffusion.h"
 #include "support/program.h"
 
 namespace automodel::recipes {

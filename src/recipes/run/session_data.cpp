@@ -7,8 +7,8 @@
 #include "core/error.h"
 #include "core/long_work.h"
 #include "datasets/samples/tokenizer_encoder.h"
+#include "recipes/passes/diffusion_batches.h"
 #include "recipes/read/read_recipe.h"
-#include "recipes/run/diffusion_batches.h"
 
 namespace automodel::recipes {
 

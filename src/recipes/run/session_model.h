@@ -9,8 +9,8 @@
 #include "models/causal_lm.h"
 #include "optim/optimizer.h"
 #include "recipes/build/pipeline_request.h"
+#include "recipes/passes/pipeline_pass.h"
 #include "recipes/read/recipe.h"
-#include "recipes/run/pipeline_pass.h"
 #include "recipes/run/run_context.h"
 
 namespace automodel::recipes {

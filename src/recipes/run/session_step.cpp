@@ -3,12 +3,12 @@
 #include "core/error.h"
 #include "distributed/context/context_parallel.h"
 #include "models/block_denoiser.h"
-#include "recipes/run/block_diffusion_pass.h"
-#include "recipes/run/correcting_diffusion.h"
-#include "recipes/run/diffusion_pass.h"
-#include "recipes/run/distillation_pass.h"
-#include "recipes/run/introspective_diffusion.h"
-#include "recipes/run/masked_diffusion.h"
+#include "recipes/passes/block_diffusion_pass.h"
+#include "recipes/passes/correcting_diffusion.h"
+#include "recipes/passes/diffusion_pass.h"
+#include "recipes/passes/distillation_pass.h"
+#include "recipes/passes/introspective_diffusion.h"
+#include "recipes/passes/masked_diffusion.h"
 #include "training/gradient_histogram.h"
 
 namespace automodel::recipes {

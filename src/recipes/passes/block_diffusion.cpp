@@ -1,4 +1,4 @@
-#include "recipes/run/block_diffusion.h"
+#include "recipes/passes/block_diffusion.h"
 
 #include <ATen/ATen.h>
 

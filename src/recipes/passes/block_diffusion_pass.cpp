@@ -1,4 +1,4 @@
-#include "recipes/run/block_diffusion_pass.h"
+#include "recipes/passes/block_diffusion_pass.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "recipes/run/diffusion_batches.h"
+#include "recipes/passes/diffusion_batches.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 

@@ -1,4 +1,4 @@
-#include "recipes/run/introspective_diffusion.h"
+#include "recipes/passes/introspective_diffusion.h"
 
 #include <ATen/ATen.h>
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "models/diffusion_gemma/canvas.h"
-#include "recipes/run/diffusion_batches.h"
+#include "recipes/passes/diffusion_batches.h"
 #include "tensor/batch.h"
 
 namespace automodel::recipes {

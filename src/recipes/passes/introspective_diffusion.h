@@ -5,7 +5,7 @@
 
 #include "models/masked_denoiser.h"
 #include "nn/attention_core.h"
-#include "recipes/run/diffusion_objective.h"
+#include "recipes/passes/diffusion_objective.h"
 
 namespace automodel::recipes {
 

@@ -1,4 +1,4 @@
-#include "recipes/run/distillation_pass.h"
+#include "recipes/passes/distillation_pass.h"
 
 #include <ATen/ATen.h>
 

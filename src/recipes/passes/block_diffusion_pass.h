@@ -7,8 +7,8 @@
 #include "core/json.h"
 #include "distributed/engine/engine.h"
 #include "models/block_denoiser.h"
+#include "recipes/passes/block_diffusion.h"
 #include "recipes/read/recipe.h"
-#include "recipes/run/block_diffusion.h"
 #include "training/train_step.h"
 
 namespace automodel::recipes {

@@ -1,4 +1,4 @@
-#include "recipes/run/pipeline_pass.h"
+#include "recipes/passes/pipeline_pass.h"
 
 #include <ATen/core/grad_mode.h>
 

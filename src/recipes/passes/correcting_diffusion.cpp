@@ -1,4 +1,4 @@
-#include "recipes/run/correcting_diffusion.h"
+#include "recipes/passes/correcting_diffusion.h"
 
 #include <ATen/ATen.h>
 

@@ -8,7 +8,7 @@
 #include "core/json.h"
 #include "distributed/engine/engine.h"
 #include "models/causal_lm.h"
-#include "recipes/run/diffusion_objective.h"
+#include "recipes/passes/diffusion_objective.h"
 #include "training/train_step.h"
 
 namespace automodel::recipes {

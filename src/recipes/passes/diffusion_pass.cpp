@@ -1,4 +1,4 @@
-#include "recipes/run/diffusion_pass.h"
+#include "recipes/passes/diffusion_pass.h"
 
 #include <ATen/core/Tensor.h>
 

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "recipes/run/diffusion_batches.h"
+#include "recipes/passes/diffusion_batches.h"
 #include "tensor/batch.h"
 
 namespace automodel::recipes {

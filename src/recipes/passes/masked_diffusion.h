@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "models/masked_denoiser.h"
-#include "recipes/run/diffusion_objective.h"
+#include "recipes/passes/diffusion_objective.h"
 
 namespace automodel::recipes {
 

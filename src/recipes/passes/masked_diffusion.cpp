@@ -1,4 +1,4 @@
-#include "recipes/run/masked_diffusion.h"
+#include "recipes/passes/masked_diffusion.h"
 
 #include <ATen/ATen.h>
 
