@@ -18,7 +18,7 @@ namespace automodel::comm {
 namespace {
 
 constexpr double kBeatSeconds = 0.5;
-constexpr double kPollSeconds = 0.25;
+constexpr double kProgressSeconds = 0.25;
 constexpr const char* kDone = "done";
 
 /// What ranks know of each other at one meeting.
@@ -113,7 +113,7 @@ struct SlowWork::State {
     if (!options.is_beside_training) watch->begin_wait(call);
     Seen seen;
     try {
-      while (!store->get(meeting.all(), kPollSeconds)) {
+      while (!store->get(meeting.all(), kProgressSeconds)) {
         if (watch->has_lost_peer(world)) throw watch->explain(call, "a peer is gone");
         look_at_progress(meeting, call, seen);
       }
@@ -139,7 +139,7 @@ struct SlowWork::State {
       seen = {};
       return;
     }
-    const std::string beat = store->get(progress_key(rank), kPollSeconds).value_or("");
+    const std::string beat = store->get(progress_key(rank), kProgressSeconds).value_or("");
     const std::string bytes = beat.substr(beat.find(' ') + 1);
     if (std::exchange(seen.beat, beat) != beat) seen.beat_seconds = now;
     if (std::exchange(seen.bytes, bytes) != bytes) seen.bytes_seconds = now;

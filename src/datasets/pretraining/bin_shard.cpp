@@ -12,11 +12,11 @@ namespace automodel::datasets {
 
 namespace {
 
-constexpr int32_t kMagic = 278895051;
+constexpr int32_t kShardMagic = 278895051;
 constexpr int32_t kMagicOfFineweb = 20240520;
-constexpr int64_t kHeaderBytes = 256 * 4;
+constexpr int64_t kShardHeaderBytes = 256 * 4;
 /// The blocks that a file's fingerprint is made of; few, for a run may have thousands of files.
-constexpr BlockSampling kBlocks{.num_blocks = 16, .block_bytes = 4096};
+constexpr BlockSampling kShardBlocks{.num_blocks = 16, .block_bytes = 4096};
 constexpr int64_t kSmallestPiece = 2048;    ///< tokens
 constexpr int64_t kLargestPiece = 1 << 19;  ///< tokens
 
@@ -57,16 +57,16 @@ std::vector<int64_t> decoded(const std::string& bytes, int64_t token_bytes) {
 
 BinShard BinShard::read(const std::string& path) {
   const DataFile file(path);
-  const std::string header = file.read(0, kHeaderBytes);
-  const bool has_header = std::ssize(header) == kHeaderBytes;
+  const std::string header = file.read(0, kShardHeaderBytes);
+  const bool has_header = std::ssize(header) == kShardHeaderBytes;
   const int32_t magic = header.size() >= 4 ? header_entry(header, 0) : 0;
-  if (magic != kMagic && magic != kMagicOfFineweb) {
+  if (magic != kShardMagic && magic != kMagicOfFineweb) {
     throw InputError(cat(path, ": this is no file of nanoGPT's tokens: it begins with ", magic,
-                         ", not with ", kMagic, " or ", kMagicOfFineweb));
+                         ", not with ", kShardMagic, " or ", kMagicOfFineweb));
   }
   if (!has_header) {
     throw InputError(cat(path, ": its ", header.size(), " bytes are too few for the header of ",
-                         kHeaderBytes, ": the file is cut off"));
+                         kShardHeaderBytes, ": the file is cut off"));
   }
   if (const int32_t version = header_entry(header, 1); version != 1) {
     throw InputError(cat(path, ": version ", version, " of the format is not known; 1 is"));
@@ -74,7 +74,7 @@ BinShard BinShard::read(const std::string& path) {
   BinShard shard;
   shard.path = path;
   shard.num_tokens = header_entry(header, 2);
-  if (magic == kMagic) shard.token_bytes = header_entry(header, 3);
+  if (magic == kShardMagic) shard.token_bytes = header_entry(header, 3);
   if (shard.token_bytes != 2 && shard.token_bytes != 4) {
     throw InputError(cat(path, ": tokens of ", shard.token_bytes,
                          " bytes are not known; 2 (uint16) and 4 (uint32) are"));
@@ -82,15 +82,15 @@ BinShard BinShard::read(const std::string& path) {
   const auto num_bytes = static_cast<int64_t>(file.size());
   if (shard.num_tokens < 0 || shard.byte_of(shard.num_tokens) > num_bytes) {
     throw InputError(cat(path, ": its header says ", shard.num_tokens, " tokens of ",
-                         shard.token_bytes, " bytes, ", (num_bytes - kHeaderBytes),
+                         shard.token_bytes, " bytes, ", (num_bytes - kShardHeaderBytes),
                          " bytes follow it: the file is cut off"));
   }
-  shard.fingerprint = {path, file.state(), sampled_checksum(file, kBlocks), true};
+  shard.fingerprint = {path, file.state(), sampled_checksum(file, kShardBlocks), true};
   return shard;
 }
 
 int64_t BinShard::byte_of(int64_t token) const {
-  return kHeaderBytes + token * token_bytes;
+  return kShardHeaderBytes + token * token_bytes;
 }
 
 BinTokens::BinTokens(const BinShard& shard) : shard_(shard), file_(shard.path) {
@@ -121,9 +121,9 @@ int64_t BinTokens::find(int64_t token, int64_t begin) const {
 
 BinShardWriter::BinShardWriter(const std::string& path, int64_t vocab_size)
     : file_(path), vocab_size_(vocab_size), token_bytes_(vocab_size <= int64_t{1} << 16 ? 2 : 4) {
-  std::string header = bytes_of(kMagic) + bytes_of(1) + bytes_of(0);
+  std::string header = bytes_of(kShardMagic) + bytes_of(1) + bytes_of(0);
   header += bytes_of(static_cast<int32_t>(token_bytes_));
-  header.resize(kHeaderBytes, '\0');
+  header.resize(kShardHeaderBytes, '\0');
   file_.write(header);
 }
 

@@ -16,7 +16,7 @@ namespace automodel::kernels {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnseen = -std::numeric_limits<double>::infinity();
 
 /// Whether some query may see more than `num_chosen` keys.
 bool leaves_out_keys(int64_t num_keys, const KeyChoiceOptions& options) {
@@ -70,7 +70,7 @@ at::Tensor choose_keys(const IndexerScores& scores, const KeyChoiceOptions& opti
     of_heads = of_heads.view({batch, count, num_heads, num_keys});
     const at::Tensor weights = scores.weights.narrow(1, first, count).to(wide).unsqueeze(2);
     at::Tensor sums = at::matmul(weights, of_heads).squeeze(2);
-    sums.masked_fill_(visible_to(first, count, q, num_keys, options).logical_not(), -kInfinity);
+    sums.masked_fill_(visible_to(first, count, q, num_keys, options).logical_not(), kUnseen);
     chosen.narrow(1, first, count).copy_(std::get<1>(sums.topk(options.num_chosen, -1)));
   }
   return chosen;

@@ -8,7 +8,7 @@ namespace automodel::models::decoder {
 namespace {
 
 /// Findings for keys of an attention or an MLP whose values would change what is computed.
-void refuse_other_forms(ConfigReader& reader, ConfigReader& part, const std::string& place) {
+void refuse_other_blocks(ConfigReader& reader, ConfigReader& part, const std::string& place) {
   for (const char* key : {"replace_with_linear", "sparsify", "window_length", "num_sink_tokens",
                           "unshifted_sink", "use_prefill_window_in_sink_attention", "mamba",
                           "llama4", "moe", "is_mamba", "is_llama4", "is_moe"}) {
@@ -27,7 +27,7 @@ int64_t width_of(double multiple, int64_t hidden_size) {
 
 void read_attention(ConfigReader& reader, ConfigReader& part, const std::string& place,
                     const DecoderConfig& config, LayerOptions& layer) {
-  refuse_other_forms(reader, part, place);
+  refuse_other_blocks(reader, part, place);
   if (part.flag("no_op", false)) {
     layer.mixer = Mixer::kNone;
     return;
@@ -43,7 +43,7 @@ void read_attention(ConfigReader& reader, ConfigReader& part, const std::string&
 
 void read_mlp(ConfigReader& reader, ConfigReader& part, const std::string& place,
               const DecoderConfig& config, LayerOptions& layer) {
-  refuse_other_forms(reader, part, place);
+  refuse_other_blocks(reader, part, place);
   layer.has_mlp = !part.flag("no_op", false);
   if (!layer.has_mlp) return;
   if (part.has("intermediate_size")) {

@@ -124,7 +124,7 @@ DecoderConfig read_unified_with_embedders(ConfigReader& reader) {
   return read_text_config(reader, read_unified);
 }
 
-constexpr HfNames kNames = [] {
+constexpr HfNames kGemma4Names = [] {
   HfNames names = kGemmaKindNames;
   names.are_experts_stacked = true;
   return names;
@@ -152,7 +152,7 @@ extern const Family kGemma4{
     .layer_class = "Gemma4TextDecoderLayer",
     .experts_class = "Gemma4TextExperts",
     .read_config = read_gemma4,
-    .names = kNames,
+    .names = kGemma4Names,
     .flops = layered_flops,
 };
 
@@ -179,7 +179,7 @@ extern const Family kGemma4Unified{
     .config_class = "Gemma4UnifiedTextConfig",
     .layer_class = "Gemma4UnifiedTextDecoderLayer",
     .read_config = read_unified,
-    .names = kNames,
+    .names = kGemma4Names,
     .flops = layered_flops,
 };
 
