@@ -104,6 +104,14 @@ void check_keys_of_mode(const Node& node, const DllmSection& section, Diagnostic
 
 }  // namespace
 
+bool is_dllm_mode_foreign(const Node& root) {
+  const Node* node = root.find("dllm");
+  const Node* mode = node == nullptr ? nullptr : node->find("mode");
+  if (mode == nullptr || !mode->is_scalar()) return false;
+  const std::string& name = mode->text();
+  return is_among(kModes, name) && !is_among(kMaskedModes, name) && name != "block_diffusion";
+}
+
 std::optional<DllmSection> read_dllm(const Node& root, const std::string& recipe_class,
                                      Diagnostics& diagnostics) {
   const Node* node = root.find("dllm");

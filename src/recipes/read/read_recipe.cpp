@@ -141,6 +141,7 @@ RecipeKind read_kind(const Node& root, Diagnostics& diagnostics) {
   RecipeKind kind;
   if (const auto index = registry.resolve(*target, diagnostics)) {
     kind.class_name = registry.infos()[*index].name;
+    kind.has_known_keys = kind.class_name != kMaskedDiffusionRecipe || !is_dllm_mode_foreign(root);
   } else if (registry.find(target->name)) {
     const bool trains_text = plain.ends_with("ForNextTokenPrediction") ||
                              plain == "TrainFinetuneRecipeForSequenceClassification";
