@@ -13,7 +13,7 @@ import os
 import sys
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import make_goldens
 
@@ -48,22 +48,11 @@ def fill(model):
         parameter.data = 1 + 0.2 * noise if "norm" in name else (0.6 if "lm_head" in name else 0.15) * noise
 
 
-def tensors_of(model):
-    return {key: value.detach().clone().contiguous() for key, value in model.named_parameters()}
-
-
 def make(name):
     torch.manual_seed(0)
     model = new_model(name)
     fill(model)
-    folder = make_goldens.new_folder(name, MODELS[name])
-    save_file(tensors_of(model), os.path.join(folder, "model.safetensors"), metadata=dict(format="pt"))
-    batch = make_goldens.make_batch(model.config, 24, name.endswith("padding"))
-    logits, loss = make_goldens.loss_of(model, batch)
-    loss.backward()
-    out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
-    out.update({"grad." + key: value.grad.clone() for key, value in model.named_parameters()})
-    make_goldens.write_reference(name, model, batch, out)
+    make_goldens.make_folder_of(name, model, MODELS[name])
 
 
 def rounded(name, dtype, attention):

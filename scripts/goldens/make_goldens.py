@@ -1377,6 +1377,19 @@ def new_folder(name, config):
     return folder
 
 
+def make_folder_of(name, model, config):
+    """Makes the folder of a model whose parameters are named as its tensors, on padded rows if it is named so."""
+    folder = new_folder(name, config)
+    tensors = {key: value.detach().clone().contiguous() for key, value in model.named_parameters()}
+    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata=dict(format="pt"))
+    batch = make_batch(model.config, 24, name.endswith("padding"))
+    logits, loss = loss_of(model, batch)
+    loss.backward()
+    out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
+    out.update({"grad." + key: value.grad.clone() for key, value in model.named_parameters()})
+    write_reference(name, model, batch, out)
+
+
 def write_reference(name, model, batch, out):
     """Trains three steps on the batch, and writes their losses beside `out`: the batch, logits, loss and gradients."""
     optimizer = torch.optim.AdamW(

@@ -15,7 +15,7 @@ import sys
 import types
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import make_goldens
 
@@ -81,15 +81,7 @@ def make(code, name):
     torch.manual_seed(0)
     model = new_model(code, MODELS[name])
     fill(model)
-    folder = make_goldens.new_folder(name, MODELS[name])
-    tensors = {key: value.detach().clone().contiguous() for key, value in model.named_parameters()}
-    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata=dict(format="pt"))
-    batch = make_goldens.make_batch(model.config, 24, False)
-    logits, loss = make_goldens.loss_of(model, batch)
-    loss.backward()
-    out = dict(batch, logits=logits.detach().contiguous(), loss=loss.detach())
-    out.update({"grad." + key: value.grad.clone() for key, value in model.named_parameters()})
-    make_goldens.write_reference(name, model, batch, out)
+    make_goldens.make_folder_of(name, model, MODELS[name])
 
 
 def main():
