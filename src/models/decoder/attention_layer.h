@@ -29,8 +29,8 @@ class AttentionLayer : public torch::nn::Module {
  public:
   /// x [B, S, D] to [B, S, D].
   virtual at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const = 0;
-  /// The same of a layer that shares keys: they are those of `shared`, or it sets `shared` to its
-  /// own. Only of attention that may share them.
+  /// x [B, S, D] to [B, S, D] in a layer that shares keys and values with others: it sees those of
+  /// `shared`, or sets `shared` to its own. Only attention that may share them has it.
   virtual at::Tensor forward_shared(const at::Tensor& x, const ForwardContext& context,
                                     SharedKeys& shared) const;
   virtual void set_core(std::shared_ptr<nn::AttentionCore> core) = 0;

@@ -29,8 +29,9 @@ class Block : public torch::nn::Module, public nn::HookedModule {
 
   /// x [B, S, D] to [B, S, D], through the unit's hook. The graph keeps the context.
   at::Tensor forward(const at::Tensor& x, std::shared_ptr<const ForwardContext> context) const;
-  /// The same of a layer with an input of its own [B, S, P] (undefined without), or of one that
-  /// sees the keys of another layer or gives others its own: `shared` are those, or become so.
+  /// forward() of a layer that has an input of its own, layer_input [B, S, P] (undefined without),
+  /// sees another layer's keys, which are `shared`, or gives others its own, to which it sets
+  /// `shared`.
   at::Tensor forward(const at::Tensor& x, std::shared_ptr<const ForwardContext> context,
                      const at::Tensor& layer_input, SharedKeys& shared) const;
 
