@@ -30,9 +30,7 @@ DiffusionGemmaConfig read_text(ConfigReader& reader) {
   config.layers = decoder::read_gemma4_layers(reader, text, /*are_values_keys=*/true);
   config.window = reader.size("sliding_window", 512);
   decoder::set_gemma4_layers(reader, config.layers, config.window, text);
-  text.moe = decoder::read_experts(reader, text, {.num_chosen = "top_k_experts"});
-  text.moe->softmax_before_topk = true;
-  text.moe->norm_topk_prob = true;
+  text.moe = decoder::read_gemma4_experts(reader, text);
   decoder::use_experts_from(text, 0);
   return config;
 }

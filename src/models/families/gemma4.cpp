@@ -1,6 +1,5 @@
 #include "core/text.h"
 #include "models/decoder/family.h"
-#include "models/decoder/moe_reader.h"
 #include "models/families/gemma2_kind.h"
 #include "models/families/gemma4_kind.h"
 #include "models/families/text_config.h"
@@ -71,9 +70,7 @@ void share_keys(ConfigReader& reader, const std::vector<Gemma4Layer>& layers,
 /// Reads the experts beside each MLP (26B-A4B).
 void read_side_experts(ConfigReader& reader, DecoderConfig& config) {
   if (!reader.flag("enable_moe_block", false)) return;
-  config.moe = read_experts(reader, config, {.num_chosen = "top_k_experts"});
-  config.moe->softmax_before_topk = true;
-  config.moe->norm_topk_prob = true;
+  config.moe = read_gemma4_experts(reader, config);
   for (LayerOptions& layer : config.layers) layer.has_side_experts = true;
 }
 

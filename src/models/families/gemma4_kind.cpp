@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/text.h"
+#include "models/decoder/moe_reader.h"
 
 namespace automodel::models::decoder {
 
@@ -111,6 +112,13 @@ std::vector<Gemma4Layer> read_gemma4_layers(ConfigReader& reader, const DecoderC
     layer.num_kv_heads = 1;
   }
   return layers;
+}
+
+moe::MoEConfig read_gemma4_experts(ConfigReader& reader, const DecoderConfig& config) {
+  moe::MoEConfig moe = read_experts(reader, config, {.num_chosen = "top_k_experts"});
+  moe.softmax_before_topk = true;
+  moe.norm_topk_prob = true;
+  return moe;
 }
 
 void set_gemma4_layers(ConfigReader& reader, const std::vector<Gemma4Layer>& layers, int64_t window,

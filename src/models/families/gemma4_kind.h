@@ -25,6 +25,9 @@ DecoderConfig read_gemma4_kind(ConfigReader& reader, int64_t max_positions);
 std::vector<Gemma4Layer> read_gemma4_layers(ConfigReader& reader, const DecoderConfig& config,
                                             bool are_values_keys);
 
+/// Reads experts beside an MLP: softmax of all scores, the chosen ones' divided by their sum.
+moe::MoEConfig read_gemma4_experts(ConfigReader& reader, const DecoderConfig& config);
+
 /// Sets a window for the layers that have one, no scale of scores beside the norms of queries and
 /// keys, and rope 0 for full layers, of which a part rotates, and rope 1 for the others.
 void set_gemma4_layers(ConfigReader& reader, const std::vector<Gemma4Layer>& layers, int64_t window,
