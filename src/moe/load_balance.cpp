@@ -28,7 +28,7 @@ std::string name_of(const std::string& parameter, const tensor::KeyMap& keys) {
 std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor::KeyMap& keys) {
   std::vector<LayerRouter> routers;
   for (const auto& item : model.named_modules("", false)) {
-    auto* router = dynamic_cast<Router*>(item.value().get());
+    auto* router = dynamic_cast<CountingRouter*>(item.value().get());
     if (router == nullptr) continue;
     const std::string bias = cat(item.key(), ".e_score_correction_bias");
     routers.push_back({router, is_corrected(router->config()) ? name_of(bias, keys) : ""});

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "moe/router.h"
+#include "moe/counting_router.h"
 #include "tensor/key_map.h"
 #include "tensor/shard_spec.h"
 
@@ -14,11 +14,11 @@ namespace automodel::moe {
 
 /// A layer's router, and the Hugging Face name of the correction that its load changes; "" if none.
 struct LayerRouter {
-  Router* router;
+  CountingRouter* router;
   std::string correction;
 };
 
-/// The routers of a model's layers of experts, in order.
+/// The routers of a model's layers, in order.
 std::vector<LayerRouter> routers_of(const torch::nn::Module& model, const tensor::KeyMap& keys);
 
 /// The load of a layer's experts in one step.

@@ -1,4 +1,5 @@
 #include "moe/load_balance.h"
+#include "moe/router.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "moe/load_balance.h"
+#include "moe/router.h"
 #include "support/program.h"
 
 namespace automodel::moe {

@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "core/error.h"
 #include "kernels/layers/norm.h"
 #include "kernels/products/linear.h"
 #include "tensor/dtype.h"
@@ -14,7 +13,7 @@ namespace automodel::models::decoder {
 
 Gemma4Router::Gemma4Router(const moe::MoEConfig& config, double norm_eps, std::string name,
                            at::ScalarType dtype)
-    : config_(config), norm_eps_(norm_eps), name_(std::move(name)) {
+    : CountingRouter(config, std::move(name)), norm_eps_(norm_eps) {
   scale_ = register_parameter("scale", tensor::placeholder({config.dim}, dtype));
   per_expert_scale_ =
       register_parameter("per_expert_scale", tensor::placeholder({config.n_routed_experts}, dtype));
@@ -27,26 +26,27 @@ void Gemma4Router::freeze() {
   for (at::Tensor& parameter : parameters()) parameter.set_requires_grad(false);
 }
 
-moe::Routing Gemma4Router::forward(const at::Tensor& x, const at::Tensor& is_padding) const {
+moe::Routing Gemma4Router::forward(const at::Tensor& x, const at::Tensor& is_padding) {
   const at::ScalarType wide = tensor::wide_dtype(x.scalar_type());
-  const double scale = 1.0 / std::sqrt(static_cast<double>(config_.dim));
+  const double scale = 1.0 / std::sqrt(static_cast<double>(config().dim));
   const at::Tensor normed = kernels::rms_norm(x.to(wide), scale_.to(wide), {.eps = norm_eps_});
   const nn::ProductDtype& narrowed = proj_->product_dtype();
   const at::Tensor scores =
       kernels::linear(narrowed.of(normed * scale), narrowed.of(proj_->weight().to(wide)), {})
           .to(wide)
           .softmax(-1);
-  if (scores.is_cpu() && !scores.sum().isfinite().item<bool>()) {
-    throw UserError(cat("the router of ", name_,
-                        " computed scores that are not finite: the hidden states or the router's "
-                        "weights have diverged"),
-                    ExitCode::kNonFinite);
+  check_finite(scores, "scores");
+  moe::Routing routing;
+  if (config().fake_balanced_gate) {
+    routing = balanced_routing(scores);
+  } else {
+    const auto [best, ids] = scores.topk(config().n_activated_experts, -1);
+    const at::Tensor weights = best / best.sum(-1, true).clamp_min(1e-20);
+    const at::Tensor expert_scales = per_expert_scale_.to(wide).index_select(0, ids.flatten());
+    routing = {ids, weights * expert_scales.view_as(ids)};
   }
-  auto [weights, ids] = scores.topk(config_.n_activated_experts, -1);
-  weights = weights / weights.sum(-1, true).clamp_min(1e-20);
-  weights = weights * per_expert_scale_.to(wide).index_select(0, ids.flatten()).view_as(ids);
-  if (is_padding.defined() && is_training()) ids = ids.masked_fill(is_padding.unsqueeze(1), -1);
-  return {ids, weights.to(x.scalar_type())};
+  return counted(
+      std::move(routing), [&] { return scores; }, is_padding, x.scalar_type());
 }
 
 }  // namespace automodel::models::decoder

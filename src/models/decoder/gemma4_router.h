@@ -1,11 +1,9 @@
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
 #include <string>
 
-#include "moe/router.h"
+#include "moe/counting_router.h"
 #include "nn/layers.h"
 
 namespace automodel::models::decoder {
@@ -14,23 +12,22 @@ namespace automodel::models::decoder {
 /// hidden state, the best experts, their weights divided by their sum and multiplied by a scale per
 /// expert. Parameters: scale [D], per_expert_scale [E], proj.weight [E, D]; not trained when the
 /// router is frozen.
-class Gemma4Router final : public torch::nn::Module {
+class Gemma4Router final : public moe::CountingRouter {
  public:
   /// `name` appears in errors: "layer 3".
   Gemma4Router(const moe::MoEConfig& config, double norm_eps, std::string name,
                at::ScalarType dtype);
 
-  /// x [T, D]; is_padding [T] bool or undefined: in training these tokens choose no expert. On the
-  /// CPU, scores that are not finite throw UserError with the exit code of non-finite losses.
-  moe::Routing forward(const at::Tensor& x, const at::Tensor& is_padding) const;
+  /// x [T, D]; is_padding [T] bool or undefined: in training these tokens choose no expert and are
+  /// not counted. On the CPU, scores that are not finite throw UserError with the exit code of
+  /// non-finite losses.
+  moe::Routing forward(const at::Tensor& x, const at::Tensor& is_padding);
 
   /// Stops training its parameters. Call it before memory is allocated.
   void freeze();
 
  private:
-  moe::MoEConfig config_;
   double norm_eps_;
-  std::string name_;
   at::Tensor scale_;
   at::Tensor per_expert_scale_;
   std::shared_ptr<nn::Linear> proj_;

@@ -86,24 +86,14 @@ void check_expert_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
 
 /// Warns of flags that have an effect on layers of experts only.
 void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
-  const bool has_no_experts = models::num_routed_experts(recipe.model.hf_config) == 0;
-  const bool is_block_diffusion = recipe.dllm && recipe.dllm->is_block_diffusion();
+  if (models::num_routed_experts(recipe.model.hf_config) != 0) return;
   if (recipe.model.has_fake_balanced_gate) {
-    const Node& place = place_of(recipe, "model", "backend");
-    if (is_block_diffusion) {
-      diagnostics.unsupported(
-          place, "fake_balanced_gate of DiffusionGemma's routers is not in this version");
-    } else if (has_no_experts) {
-      diagnostics.warning(place, "fake_balanced_gate has no effect: the model has no experts");
-    }
+    diagnostics.warning(place_of(recipe, "model", "backend"),
+                        "fake_balanced_gate has no effect: the model has no experts");
   }
-  if (!recipe.moe_metrics.enabled) return;
-  const Node& place = place_of(recipe, "moe_metrics", "enabled");
-  if (is_block_diffusion) {
-    diagnostics.unsupported(place,
-                            "moe_metrics of DiffusionGemma's experts are not in this version");
-  } else if (has_no_experts) {
-    diagnostics.warning(place, "moe_metrics have no effect: the model has no experts");
+  if (recipe.moe_metrics.enabled) {
+    diagnostics.warning(place_of(recipe, "moe_metrics", "enabled"),
+                        "moe_metrics have no effect: the model has no experts");
   }
 }
 
