@@ -9,6 +9,7 @@
 #include "models/decoder/config_reader.h"
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/decoder_flops.h"
+#include "models/decoder/decoder_plan.h"
 #include "models/decoder/hf_names.h"
 #include "nn/parallel_plan.h"
 

@@ -1,6 +1,5 @@
 #include "models/decoder/hf_names.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -551,103 +550,6 @@ tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names) {
   }
   if (config.next_tokens) add_next_tokens(builder, config, names);
   return builder.take();
-}
-
-namespace {
-
-void add_block(nn::ParallelPlan& plan, std::string name, const LayerOptions& layer) {
-  if (layer.has_mlp && layer.is_moe) plan.expert_modules.push_back(name + ".mlp.experts");
-  if (layer.has_side_experts) plan.expert_modules.push_back(name + ".moe.experts");
-  plan.blocks.push_back(std::move(name));
-}
-
-void add_next_tokens(nn::ParallelPlan& plan, const NextTokenOptions& options) {
-  for (int64_t i = 0; i < options.num_own_layers(); ++i) {
-    add_block(plan, cat("mtp.layers.", i), options.own_layer(i));
-  }
-  constexpr const char* kWhat = "multi-token prediction (num_nextn_predict_layers)";
-  constexpr const char* kRemedy = "; model.num_nextn_predict_layers: 0 leaves it out";
-  plan.no_tp_reasons.push_back(cat(kWhat, " is not split", kRemedy));
-  plan.no_cp_reasons.push_back(cat(kWhat, " is not in this version with cp_size > 1", kRemedy));
-  plan.no_pp_reasons.push_back(cat(kWhat, " is not in this version with pp_size > 1", kRemedy));
-}
-
-}  // namespace
-
-nn::ParallelPlan make_parallel_plan(const DecoderConfig& config) {
-  using nn::TpStyle;
-  nn::ParallelPlan plan;
-  for (int64_t i = 0; i < config.num_layers(); ++i) {
-    add_block(plan, cat("model.layers.", i), config.layers[static_cast<size_t>(i)]);
-  }
-  if (config.next_tokens) add_next_tokens(plan, *config.next_tokens);
-  plan.embedding = "model.embed_tokens";
-  plan.final_norm = "model.norm";
-  plan.head = config.is_head_tied ? "" : "lm_head";
-  plan.tp_rules = {
-      {"model.embed_tokens", TpStyle::kVocabEmbedding},
-      {"model.layers.*.attention.qkv_proj", TpStyle::kColwise},
-      {"model.layers.*.attention.o_proj", TpStyle::kRowwise},
-      {config.is_mlp_gated ? "model.layers.*.mlp.gate_up_proj" : "model.layers.*.mlp.up_proj",
-       TpStyle::kColwise},
-      {"model.layers.*.mlp.down_proj", TpStyle::kRowwise},
-      {"model.norm", TpStyle::kSequenceNorm}};
-  for (const bool is_mlp : {false, true}) {
-    const std::string norm = cat("model.layers.*.", is_mlp ? "mlp" : "attention");
-    if (is_mlp ? config.has_mlp_pre_norms() : config.has_pre_norms()) {
-      plan.tp_rules.push_back({norm + "_pre_norm", TpStyle::kSequenceNorm});
-    }
-    if (config.has_post_norms()) {
-      plan.tp_rules.push_back({norm + "_post_norm", TpStyle::kSequenceNorm});
-    }
-  }
-  using enum nn::BlockBranch;
-  plan.tp_pairs = {{plan.tp_rules[1].pattern, plan.tp_rules[2].pattern, kAttention},
-                   {plan.tp_rules[3].pattern, plan.tp_rules[4].pattern, kMlp}};
-  if (!config.is_head_tied) plan.tp_rules.push_back({"lm_head", TpStyle::kVocabHead});
-  if (config.qk_norm == QkNorm::kWholeProjection) {
-    plan.no_tp_reasons.push_back("q_norm and k_norm normalise over all heads together");
-  }
-  if (config.qk_norm == QkNorm::kLayerOfHeads) {
-    plan.no_tp_reasons.push_back("q_norm and k_norm have weights of each head's own");
-  }
-  if (config.latent_attention) {
-    plan.no_tp_reasons.push_back("latent attention has projections that all heads share");
-  }
-  if (config.compressed_attention) {
-    plan.no_tp_reasons.push_back("all heads share one head of keys, which are the values too");
-    plan.no_cp_reasons.emplace_back(kNoContextParallelCompression);
-  }
-  if (config.indexer) plan.no_cp_reasons.emplace_back(kNoContextParallelIndexer);
-  if (!config.is_causal) plan.no_cp_reasons.emplace_back(kNoContextParallelBothWays);
-  if (config.shares_choices()) {
-    plan.no_pp_reasons.emplace_back(
-        "layers that see the keys which another layer's indexer chose (indexer_types) are not in "
-        "this version with pp_size > 1");
-  }
-  if (config.layer_inputs) {
-    constexpr const char* kWhat = "embeddings of each layer (hidden_size_per_layer_input) are not ";
-    plan.no_tp_reasons.push_back(cat(kWhat, "split"));
-    plan.no_pp_reasons.push_back(cat(kWhat, "in this version with pp_size > 1"));
-  }
-  if (config.shares_keys()) {
-    plan.no_pp_reasons.emplace_back(
-        "layers that see another layer's keys (num_kv_shared_layers) are not in this version with "
-        "pp_size > 1");
-  }
-  const auto has_side_experts = [](const LayerOptions& layer) { return layer.has_side_experts; };
-  if (std::ranges::any_of(config.layers, has_side_experts)) {
-    plan.no_tp_reasons.push_back("experts beside an MLP are not split");
-  }
-  if (config.has_attention_sinks) plan.no_tp_reasons.push_back("attention sinks are not split");
-  if (config.has_recurrence()) {
-    plan.no_tp_reasons.push_back("layers that carry a state are not split");
-    plan.no_cp_reasons.emplace_back(kNoContextParallelState);
-  }
-  if (config.is_conv1d) {
-    plan.no_tp_reasons.push_back("q, k and v are the columns of one tensor (Conv1D)");
-  }
-  return plan;
 }
 
 }  // namespace automodel::models::decoder

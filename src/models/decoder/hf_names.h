@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "models/decoder/decoder_config.h"
-#include "nn/parallel_plan.h"
 #include "tensor/key_map.h"
 
 namespace automodel::models::decoder {
@@ -88,31 +87,7 @@ inline constexpr HfNames kPostNormNames{.attention_pre_norm = "",
                                         .mlp_pre_norm = "",
                                         .mlp_post_norm = "post_feedforward_layernorm"};
 
-/// Why layers with a state cannot be split over a sequence's positions.
-inline constexpr std::string_view kNoContextParallelState =
-    "layers that carry a state from token to token (gated delta nets, Mamba) are not in this "
-    "version with cp_size > 1";
-
-/// Why a model with an indexer cannot be split over a sequence's positions.
-inline constexpr std::string_view kNoContextParallelIndexer =
-    "sparse attention, whose indexer chooses among all of a sequence's keys, is not in this "
-    "version with cp_size > 1";
-
-/// Why attention in both directions cannot be split over a sequence's positions.
-inline constexpr std::string_view kNoContextParallelBothWays =
-    "attention to later tokens, as diffusion language models have it, is not in this version with "
-    "cp_size > 1";
-
-/// Why compressed attention cannot be split over a sequence's positions.
-inline constexpr std::string_view kNoContextParallelCompression =
-    "attention to keys that are made of windows of tokens (DeepSeek V4) is not in this version "
-    "with cp_size > 1";
-
 /// The shared decoder's key map with these names.
 tensor::KeyMap make_key_map(const DecoderConfig& config, const HfNames& names);
-
-/// The shared decoder's plan: blocks, embedding, final norm, head and the tensor-parallel rules
-/// that hold for every family.
-nn::ParallelPlan make_parallel_plan(const DecoderConfig& config);
 
 }  // namespace automodel::models::decoder
