@@ -46,6 +46,11 @@ void CausalLM::adapt_tied_head(nn::LoraOptions) {
                              "as '*_proj'"));
 }
 
+void CausalLM::set_embedding_noise(double) {
+  throw UnsupportedError(
+      cat("noise on embeddings (neftune) of ", architecture(), " is not in this version"));
+}
+
 void CausalLM::keep_stage(const std::vector<std::string>&) {
   refuse_stages(*this);
 }

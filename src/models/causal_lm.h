@@ -35,7 +35,7 @@ struct ModelDims {
   double attention_dropout = 0;  ///< of attention probabilities in training
 };
 
-/// The keys of dropout masks, which never depend on the mesh.
+/// The keys of dropout masks and of noise, which never depend on the mesh.
 struct DropoutContext {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -125,6 +125,9 @@ class CausalLM : public torch::nn::Module, public nn::HookedModule {
   virtual std::map<std::string, std::string> stand_ins() const { return {}; }
 
   virtual void set_dropout_context(const DropoutContext& context) = 0;
+  /// In training, adds uniform noise of up to `alpha` / sqrt(S D) to the embedding's result
+  /// (NEFTune), keyed as dropout is. Throws UnsupportedError for a family that cannot.
+  virtual void set_embedding_noise(double alpha);
   virtual void set_attention_core(std::shared_ptr<nn::AttentionCore> core) = 0;
   virtual void set_loss_head(std::shared_ptr<nn::LossHead> head) = 0;
   virtual const nn::LossHead& loss_head() const = 0;

@@ -155,35 +155,44 @@ void fill_initial_values(at::Tensor out, const ShardSpec& spec, const InitRule& 
 
 namespace {
 
-/// out[i] = of_kept(whether element first + i is kept), four elements of each block of the stream.
-template <typename T, typename OfKept>
-at::Tensor drop_out(const RandomKey& key, uint64_t first, at::Tensor out, double p,
-                    const OfKept& of_kept) {
+/// out[i] = of_unit(element first + i of the stream), four elements of each of its blocks.
+template <typename T, typename OfUnit>
+at::Tensor filled(const RandomKey& key, uint64_t first, at::Tensor out, const OfUnit& of_unit) {
   T* data = out.mutable_data_ptr<T>();
-  const auto threshold = static_cast<float>(p);
   at::parallel_for(0, out.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end;) {
       const uint64_t index = first + static_cast<uint64_t>(i);
       const Words words = philox(key, index / 4);
       for (uint64_t word = index % 4; word < 4 && i < end; ++word, ++i) {
-        data[i] = of_kept(to_unit(words[word]) >= threshold);
+        data[i] = of_unit(to_unit(words[word]));
       }
     }
   });
   return out;
 }
 
+at::Tensor empty_on_cpu(int64_t numel, at::ScalarType dtype) {
+  return at::empty({numel}, at::TensorOptions().dtype(dtype));
+}
+
 }  // namespace
+
+at::Tensor random_uniforms(const RandomKey& key, uint64_t first, int64_t numel) {
+  return filled<float>(key, first, empty_on_cpu(numel, at::kFloat),
+                       [](float unit) { return unit; });
+}
 
 at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p) {
   const auto scale = static_cast<float>(1.0 / (1.0 - p));
-  return drop_out<float>(key, first, at::empty({numel}, at::TensorOptions().dtype(at::kFloat)), p,
-                         [scale](bool is_kept) { return is_kept ? scale : 0.0f; });
+  const auto threshold = static_cast<float>(p);
+  return filled<float>(key, first, empty_on_cpu(numel, at::kFloat),
+                       [=](float unit) { return unit >= threshold ? scale : 0.0f; });
 }
 
 at::Tensor dropout_kept(const RandomKey& key, uint64_t first, int64_t numel, double p) {
-  return drop_out<bool>(key, first, at::empty({numel}, at::TensorOptions().dtype(at::kBool)), p,
-                        [](bool is_kept) { return is_kept; });
+  const auto threshold = static_cast<float>(p);
+  return filled<bool>(key, first, empty_on_cpu(numel, at::kBool),
+                      [=](float unit) { return unit >= threshold; });
 }
 
 }  // namespace automodel::tensor

@@ -51,6 +51,9 @@ void fill_initial_values(at::Tensor out, const ShardSpec& spec, const InitRule& 
 /// Element i of the stream as a float in [0, 1).
 float random_uniform(const RandomKey& key, uint64_t index);
 
+/// Elements first, first + 1, ... of the stream, as random_uniform: float32 [numel] on the CPU.
+at::Tensor random_uniforms(const RandomKey& key, uint64_t first, int64_t numel);
+
 /// A dropout mask of `numel` elements, already scaled: 0 with probability p, else 1 / (1 - p).
 /// Element i belongs to global position first + i.
 at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p);

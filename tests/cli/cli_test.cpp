@@ -145,9 +145,10 @@ TEST(CliTest, CheckTellsRightWrongAndUnsupportedApart) {
   const ProgramResult wrong = automodel({"check", kSmoke, "--optimizer.lr=-1"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.out, HasSubstr("command line: error: expected a number at least 0"));
-  const ProgramResult unsupported = automodel({"check", kSmoke, "--neftune.noise_alpha=5"});
+  const ProgramResult unsupported = automodel({"check", kSmoke, "--tool_call_eval.enabled=true"});
   EXPECT_EQ(unsupported.status, 6);
-  EXPECT_THAT(unsupported.out, HasSubstr("unsupported: NEFTune is not in this version"));
+  EXPECT_THAT(unsupported.out,
+              HasSubstr("unsupported: tool-call evaluation is not in this version"));
 }
 
 TEST(CliTest, CheckTakesTheRanksThatTheRecipeNeeds) {

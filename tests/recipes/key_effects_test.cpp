@@ -105,6 +105,8 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<optim::FusedAdamConfig>("optimizer(fused_adam)");
   visit.template operator()<optim::Adam8bitConfig>("optimizer(adam_8bit)");
   visit.template operator()<optim::FlashAdamWConfig>("optimizer(flash_adamw)");
+  visit.template operator()<optim::MuonConfig>("optimizer(muon)");
+  visit.template operator()<optim::TorchMuonConfig>("optimizer(torch_muon)");
   visit.template operator()<optim::SgdConfig>("optimizer(sgd)");
   visit.template operator()<optim::LrSchedulerConfig>("lr_scheduler");
   visit.template operator()<ClipSection>("clip_grad_norm");
@@ -112,6 +114,7 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<peft::PeftConfig>("peft");
   visit.template operator()<QuantizationSection>("quantization");
   visit.template operator()<EmbeddingRowRepairSection>("embedding_row_repair");
+  visit.template operator()<NeftuneSection>("neftune");
   visit.template operator()<MfuSection>("mfu");
   visit.template operator()<MoeMetricsSection>("moe_metrics");
   visit.template operator()<trackers::TensorBoardConfig>("tensorboard");

@@ -14,52 +14,6 @@
 
 namespace automodel::models::decoder {
 
-at::Tensor dropout_kept(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
-                        double p) {
-  const DropoutContext& dropout = context.dropout;
-  const tensor::RandomKey key(dropout.seed,
-                              cat("dropout/", dropout.step, "/", dropout.micro_batch, "/", site));
-  if (runs.first == 0 && runs.numel == runs.stride) {
-    return tensor::dropout_kept(key, 0, runs.count * runs.numel, p).view({runs.count, runs.numel});
-  }
-  std::vector<at::Tensor> rows;
-  for (int64_t run = 0; run < runs.count; ++run) {
-    const auto first = static_cast<uint64_t>(runs.first + run * runs.stride);
-    rows.push_back(tensor::dropout_kept(key, first, runs.numel, p));
-  }
-  return at::stack(rows);
-}
-
-at::Tensor kept_probabilities(const ForwardContext& context, std::string_view site,
-                              const HeadShare& heads, const at::Tensor& x, double p) {
-  const int64_t batch = x.size(0);
-  const int64_t length = x.size(1);
-  const int64_t head = length * length;
-  const MaskRuns runs{batch, heads.first * head, heads.count * head, heads.all * head};
-  return dropout_kept(context, site, runs, p)
-      .view({batch, heads.count, length, length})
-      .to(x.device());
-}
-
-at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
-                   double p) {
-  if (!context.is_training || p == 0) return x;
-  const int64_t row = x.size(2);
-  std::vector<at::Tensor> masks;
-  const int64_t part = context.sequence_part;
-  for (const tensor::PositionRun& run : context.sequence.run_of_tokens(part, x.size(1))) {
-    const MaskRuns runs{x.size(0), run.first * row, run.count * row, context.sequence.length * row};
-    masks.push_back(dropout_kept(context, site, runs, p));
-  }
-  const at::Tensor mask = masks.size() == 1 ? masks[0] : at::cat(masks, 1);
-  return (x * mask.view(x.sizes()).to(x.device())) * (1.0 / (1.0 - p));
-}
-
-at::Tensor without_padding(const at::Tensor& x, const ForwardContext& context) {
-  if (!context.padding_mask.defined()) return x;
-  return x.masked_fill(context.padding_mask.unsqueeze(-1), 0);
-}
-
 Attention::Attention(const DecoderConfig& config, int64_t layer, at::ScalarType dtype)
     : layer_(config.layers[static_cast<size_t>(layer)]),
       dropout_site_(cat("layers.", layer, ".attention.probabilities")),

@@ -176,18 +176,22 @@ std::shared_ptr<const ForwardContext> DecoderModel::make_context(const tensor::B
   return context;
 }
 
-at::Tensor DecoderModel::embed(const at::Tensor& token_ids) const {
+at::Tensor DecoderModel::embed(const at::Tensor& token_ids, const ForwardContext& context) const {
   check_token_ids(token_ids, config_.layer_inputs
                                  ? std::min(config_.vocab_size, config_.layer_inputs->vocab_size)
                                  : config_.vocab_size);
   at::Tensor x = embed_tokens_->forward(token_ids);
+  // A rounded scale is the embedding's own in transformers, and noise comes after the embedding.
+  const bool is_scale_own = config_.is_embedding_scale_rounded;
+  if (!is_scale_own) x = with_noise(x, context, embedding_noise_);
   if (config_.has_embedding_norm) x = kernels::unweighted_rms_norm(x, config_.norm_eps);
   if (config_.embedding_scale == 1.0) return x;
   double scale = config_.embedding_scale;
-  if (config_.is_embedding_scale_rounded) {
+  if (is_scale_own) {
     scale = at::scalar_tensor(scale, at::TensorOptions().dtype(x.scalar_type())).item<double>();
   }
-  return x * scale;
+  x = x * scale;
+  return is_scale_own ? with_noise(x, context, embedding_noise_) : x;
 }
 
 /// The first block's input of the batch's embedded tokens.
@@ -219,7 +223,7 @@ at::Tensor DecoderModel::run_blocks(const tensor::Batch& batch, const at::Tensor
   AM_CHECK(input.defined() != embeds, "a stage embeds or takes hidden states");
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
   if (input.defined()) return transform(input, {}, context);
-  const at::Tensor embedded = embed(batch.input_ids);
+  const at::Tensor embedded = embed(batch.input_ids, *context);
   std::vector<at::Tensor> layer_inputs;
   if (layer_inputs_) layer_inputs = layer_inputs_->forward(batch.input_ids, embedded);
   return transform(place(embedded, batch, *context), layer_inputs, context);
@@ -331,7 +335,8 @@ std::vector<DecoderModel::ScoredRows> DecoderModel::rows_of_all_depths(const ten
   const std::shared_ptr<const ForwardContext> context = make_context(batch);
   const int64_t length = batch.sequence_length();
   // Looked up at once: the embedding may be a unit. What is behind the end is scored nowhere.
-  const at::Tensor embedded = embed(at::constant_pad_nd(batch.input_ids, {0, options.num_depths}));
+  const at::Tensor embedded =
+      embed(at::constant_pad_nd(batch.input_ids, {0, options.num_depths}), *context);
   const auto from = [&](int64_t first) { return embedded.narrow(1, first, length).contiguous(); };
   std::vector<at::Tensor> ahead;
   for (int64_t depth = 0; depth < options.num_depths; ++depth) ahead.push_back(from(depth + 1));

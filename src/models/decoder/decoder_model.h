@@ -70,6 +70,7 @@ class DecoderModel final : public CausalLM,
   std::map<std::string, std::string> stand_ins() const override;
 
   void set_dropout_context(const DropoutContext& context) override { dropout_ = context; }
+  void set_embedding_noise(double alpha) override { embedding_noise_ = alpha; }
   void set_attention_core(std::shared_ptr<nn::AttentionCore> core) override;
   void set_loss_head(std::shared_ptr<nn::LossHead> head) override { loss_head_ = std::move(head); }
   const nn::LossHead& loss_head() const override { return *loss_head_; }
@@ -91,7 +92,7 @@ class DecoderModel final : public CausalLM,
   /// Whether the embedding is the head of this model, or of this stage.
   bool multiplies_by_embedding() const;
   std::shared_ptr<const ForwardContext> make_context(const tensor::Batch& batch);
-  at::Tensor embed(const at::Tensor& token_ids) const;
+  at::Tensor embed(const at::Tensor& token_ids, const ForwardContext& context) const;
   at::Tensor place(at::Tensor embedded, const tensor::Batch& batch,
                    const ForwardContext& context) const;
   /// All layers and the norm behind them; `layer_inputs` has one for each layer, or none.
@@ -117,6 +118,7 @@ class DecoderModel final : public CausalLM,
   AddedParameters added_;
   std::shared_ptr<nn::DropoutKey> adapter_dropout_ = std::make_shared<nn::DropoutKey>();
   DropoutContext dropout_;
+  double embedding_noise_ = 0;
   std::optional<std::set<std::string>> kept_;  // modules of this stage; absent: the whole model
   int64_t sequence_part_ = 0;
   int64_t num_sequence_parts_ = 1;

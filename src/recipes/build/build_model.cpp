@@ -33,6 +33,7 @@ std::shared_ptr<models::CausalLM> build_model(const Recipe& recipe, at::ScalarTy
   } else if (recipe.peft) {
     peft::apply_lora(*model, *recipe.peft, dtype);
   }
+  if (recipe.neftune) model->set_embedding_noise(recipe.neftune->noise_alpha);
   if (recipe.is_frozen) {
     for (at::Tensor& parameter : model->parameters()) parameter.set_requires_grad(false);
   }

@@ -34,10 +34,24 @@ void check_prefixes(const Recipe& recipe, const models::CausalLM& model,
   }
 }
 
+/// A tensor of other dimensions than an optimizer's that takes matrices alone.
+void check_matrices(const Recipe& recipe, const tensor::KeyMap& trained, Diagnostics& diagnostics) {
+  if (!recipe.optimizer.takes_matrices_only) return;
+  for (const tensor::ParameterPart& part : trained) {
+    if (part.shape.size() == 2) continue;
+    diagnostics.error(
+        recipe.optimizer.node,
+        cat("this optimizer takes matrices alone, and ", part.name, " has ", part.shape.size(),
+            " dimension(s); dion.Muon has AdamW for such tensors"));
+    return;
+  }
+}
+
 /// Patterns of the optimizer's groups: each must match the name of at least one parameter.
 void check_groups(const Recipe& recipe, const models::CausalLM& model, Diagnostics& diagnostics) {
   std::vector<std::string> names;
   const tensor::KeyMap keys = recipe.peft ? peft::adapter_keys(model) : model.key_map();
+  check_matrices(recipe, keys, diagnostics);
   for (const tensor::ParameterPart& part : keys) names.push_back(part.name);
   try {
     optim::check_overrides(recipe.optimizer.param_group_overrides, names);
@@ -76,7 +90,8 @@ void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics&
     diagnostics.warning(place_of(recipe, "checkpoint", "skip_task_head_prefixes_for_base_model"),
                         "no effect: all weights are drawn anew");
   }
-  const bool has_groups = !recipe.optimizer.param_group_overrides.empty();
+  const bool has_groups =
+      !recipe.optimizer.param_group_overrides.empty() || recipe.optimizer.takes_matrices_only;
   const bool has_folder =
       looks_at_weights && !draws && !plan.folder.empty() && !awaits_weights(plan);
   if (!has_groups && !has_folder && (draws || prefixes.empty())) return;

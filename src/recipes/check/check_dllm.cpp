@@ -130,6 +130,10 @@ void check_dllm(const Recipe& recipe, Diagnostics& diagnostics) {
   if (const Node* section = recipe.root.find("dllm"); section != nullptr) {
     if (recipe.dllm->is_block_diffusion()) {
       check_vocabulary(recipe, *section, diagnostics);
+      if (recipe.neftune) {
+        diagnostics.unsupported(*recipe.root.find("neftune"),
+                                "noise on embeddings of DiffusionGemma is not in this version");
+      }
     } else {
       check_mask_token(recipe, *section, diagnostics);
     }

@@ -97,6 +97,14 @@ void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
+void check_matrix_optimizer(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (!recipe.optimizer.changes_matrices) return;
+  if (recipe.distributed.sizes.tp_size.value_or(1) == 1) return;
+  diagnostics.unsupported(place_of(recipe, "distributed", "tp_size"),
+                          "tp_size above 1 with Muon is not in this version: it changes whole "
+                          "matrices, of which tensor-parallel ranks hold parts");
+}
+
 void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   for (const auto& finding : distributed::check_setup(recipe.distributed, world_size)) {
     diagnostics.error(place_of(recipe, "distributed", finding.key), finding.text);
@@ -104,6 +112,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   const auto& setup = recipe.distributed;
   check_expert_parallel(recipe, diagnostics);
   check_expert_flags(recipe, diagnostics);
+  check_matrix_optimizer(recipe, diagnostics);
   check_strategy(recipe, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp) {
     check_megatron_fsdp(recipe, diagnostics);

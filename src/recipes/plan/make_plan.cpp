@@ -10,6 +10,7 @@
 #include "recipes/build/build_engine.h"
 #include "recipes/build/build_model.h"
 #include "recipes/build/rank_model.h"
+#include "recipes/build/tensor_roles.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/read/read_distillation.h"
 #include "tensor/dtype.h"
@@ -187,7 +188,13 @@ RecipePlan make_plan(const Recipe& recipe, const PlannedPlace& place) {
   const at::Device device = place.device;
   plan.options = distributed::memory_options(recipe.distributed, plan.sizes, device);
   plan.options.optimizer_bytes = recipe.optimizer.state_bytes;
-  plan.options.optimizer_bytes_of_tensors = recipe.optimizer.state_bytes_of_tensors;
+  if (const auto& bytes = recipe.optimizer.state_bytes_of_tensors) {
+    plan.options.optimizer_bytes_of_tensors = [bytes, roles = tensor_roles(*model)](
+                                                  std::span<const tensor::FlatSegment> segments,
+                                                  at::ScalarType parameter) {
+      return bytes(segments, parameter, roles);
+    };
+  }
   for (auto* sharding : {&plan.options.sharding, &plan.options.experts.sharding}) {
     if (*sharding) (*sharding)->border_numel = recipe.optimizer.border_numel;
   }

@@ -87,7 +87,6 @@ constexpr Inactive kInactiveSections[] = {
     {"qat", true, "enabled", "quantization-aware training is not in this version",
      check_of_class<QatSection>},
     {"fp8", false, "enabled", kNoFp8, check_of_class<Fp8Section>},
-    {"neftune", true, "", "NEFTune is not in this version", check_of_class<NeftuneSection>},
     {"tool_call_eval", true, "", "tool-call evaluation is not in this version", nullptr},
     {"domain_mixture", true, "", "domain mixtures are not in this version", nullptr},
     {"freeze_config", true, "", "freezing parameters is not in this version", nullptr},

@@ -99,16 +99,6 @@ struct Fp8Section {
   }
 };
 
-/// `neftune`.
-struct NeftuneSection {
-  double noise_alpha = 5;
-
-  static constexpr auto fields() {
-    return std::tuple{
-        field("noise_alpha", &NeftuneSection::noise_alpha, "size of the noise").at_least(0)};
-  }
-};
-
 /// `prewarm`.
 struct PrewarmSection {
   bool cublas_backward = false;

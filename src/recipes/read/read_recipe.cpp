@@ -58,7 +58,8 @@ const std::vector<std::string> kSections = {"recipe",
                                             "dllm",
                                             "peft",
                                             "quantization",
-                                            "embedding_row_repair"};
+                                            "embedding_row_repair",
+                                            "neftune"};
 
 /// The recipe class that a recipe names.
 struct RecipeKind {
@@ -481,6 +482,21 @@ void read_embedding_repair(const Node& root, Recipe& recipe, Diagnostics& diagno
   recipe.embedding_row_repair = section;
 }
 
+/// `neftune: 5` is `neftune: {noise_alpha: 5}`, as upstream.
+void read_neftune(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* node = root.find("neftune");
+  if (node == nullptr || node->is_null()) return;
+  if (node->is_number()) {
+    const auto alpha = config::read_value<double>(*node, diagnostics);
+    if (alpha && *alpha < 0) diagnostics.error(*node, cat("must be at least 0, not ", *alpha));
+    recipe.neftune = NeftuneSection{alpha.value_or(0)};
+    return;
+  }
+  recipe.neftune = config::bind<NeftuneSection>(*node, diagnostics,
+                                                {.legacy_keys = {}, .other_keys = {"_target_"}});
+  check_section_target(*node, diagnostics);
+}
+
 }  // namespace
 
 Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
@@ -542,6 +558,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
   read_peft(root, recipe, diagnostics);
   read_quantization(root, recipe, diagnostics);
   read_embedding_repair(root, recipe, diagnostics);
+  read_neftune(root, recipe, diagnostics);
   read_checkpoint(root, recipe, diagnostics);
   if (recipe.benchmark) {
     recipe.step_scheduler.preemption_signal.clear();  // there is nothing to save

@@ -14,6 +14,7 @@
 #include "datasets/loading/loader.h"
 #include "distributed/settings/distributed_config.h"
 #include "optim/lr_schedule.h"
+#include "optim/muon.h"
 #include "optim/optimizer.h"
 #include "peft/peft_config.h"
 #include "recipes/read/benchmark_section.h"
@@ -62,7 +63,8 @@ struct DistillationRecipe {
 /// The `optimizer` section, read.
 struct OptimizerRecipe {
   std::function<std::unique_ptr<optim::Optimizer>(std::vector<tensor::FlatShard> parameters,
-                                                  std::vector<tensor::FlatShard> gradients)>
+                                                  std::vector<tensor::FlatShard> gradients,
+                                                  const optim::MatrixContext& context)>
       make;
   double lr = 0;
   double weight_decay = 0;
@@ -71,8 +73,11 @@ struct OptimizerRecipe {
   std::function<int64_t(at::ScalarType parameter)> state_bytes;
   /// Bytes of optimizer state of parts of tensors of that dtype, where it depends on these; absent:
   /// state_bytes.
-  std::function<int64_t(std::span<const tensor::FlatSegment> segments, at::ScalarType parameter)>
+  std::function<int64_t(std::span<const tensor::FlatSegment> segments, at::ScalarType parameter,
+                        const optim::TensorRoles& roles)>
       state_bytes_of_tensors;
+  bool changes_matrices = false;     ///< as wholes (Muon)
+  bool takes_matrices_only = false;  ///< torch.optim.Muon
   /// Weights of 16 bits are kept with more (master_weight_bits of FlashAdamW).
   bool keeps_weight_bits = false;
   bool is_paged = false;     ///< state is to lie in memory that a CUDA device pages
@@ -103,6 +108,7 @@ struct Recipe {
   std::optional<peft::PeftConfig> peft;             ///< absent: every parameter is trained
   std::optional<QuantizationSection> quantization;  ///< absent: weights are not held in 4 bits
   std::optional<EmbeddingRowRepairSection> embedding_row_repair;  ///< absent: off
+  std::optional<NeftuneSection> neftune;  ///< absent: no noise on embeddings
   ClipSection clip;
   CheckpointSection checkpoint;
   MfuSection mfu;

@@ -92,7 +92,6 @@ void add_inactive_sections(Json& properties) {
                "no effect: there is nothing to warm up");
   add_of_class("qat", config::schema_of<QatSection>(), "not in this version");
   add_of_class("fp8", config::schema_of<Fp8Section>(), "no effect here");
-  add_of_class("neftune", config::schema_of<NeftuneSection>(), "not in this version");
   add_of_class(
       "embedding_row_repair", config::schema_of<EmbeddingRowRepairSection>(),
       "rows of the base's embedding that are zero or not finite get the head's direction; absent: "
@@ -197,6 +196,17 @@ Json dataset_schema(const char* doc) {
   return schema;
 }
 
+/// A section, or noise_alpha alone.
+Json neftune_schema() {
+  Json schema = section<NeftuneSection>(
+      "noise on embedded tokens in training (NEFTune), or noise_alpha alone; absent: none");
+  schema["properties"]["_target_"] = name_schema(section_targets("neftune"));
+  const char* types[] = {"object", "number", "string", "null"};
+  schema["type"] = Json(Json::Array(std::begin(types), std::end(types)));
+  schema["minimum"] = 0;
+  return schema;
+}
+
 /// What only the recipe that distils has.
 void add_distillation(Json& properties) {
   properties["teacher_model"] =
@@ -261,6 +271,7 @@ Json recipe_schema() {
       "frozen base weights in fewer bits (QLoRA), under adapters (peft); absent: floats");
   properties["quantization"]["properties"]["_target_"] =
       name_schema(section_targets("quantization"));
+  properties["neftune"] = neftune_schema();
   properties["checkpoint"] = section<CheckpointSection>("saving, exporting and resuming");
   properties["checkpoint"]["properties"]["save_consolidated"]["type"] =
       Json(Json::Array{Json("string"), Json("boolean"), Json("null")});

@@ -312,6 +312,18 @@ struct EmbeddingRowRepairSection {
   }
 };
 
+/// `neftune`: noise on embedded tokens in training.
+struct NeftuneSection {
+  double noise_alpha = 5;
+
+  static constexpr auto fields() {
+    return std::tuple{field("noise_alpha", &NeftuneSection::noise_alpha,
+                            "noise is uniform up to noise_alpha / sqrt(tokens of a sequence × "
+                            "hidden size); 0: none")
+                          .at_least(0)};
+  }
+};
+
 }  // namespace automodel::recipes
 
 template <>

@@ -1,5 +1,8 @@
 #include "recipes/read/targets_optimizer.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "config/bind.h"
 #include "config/registry.h"
 #include "config/schema.h"
@@ -16,16 +19,17 @@ using config::Node;
 using config::TargetInfo;
 
 /// Finds mistakes in Adam's betas, and replaces these when they are not two.
-void check_betas(std::vector<double>& betas, const Node& arguments, Diagnostics& diagnostics) {
+void check_betas(std::vector<double>& betas, const Node& arguments, Diagnostics& diagnostics,
+                 const char* key = "betas") {
   if (betas.size() != 2) {
-    const Node* node = arguments.find("betas");
+    const Node* node = arguments.find(key);
     diagnostics.error(node != nullptr ? *node : arguments,
-                      cat("betas takes two numbers, found ", betas.size()));
+                      cat(key, " takes two numbers, found ", betas.size()));
     betas = {0.9, 0.999};
   }
   for (const double beta : betas) {
     if (beta < 0.0 || beta >= 1.0) {
-      diagnostics.error(*arguments.find("betas"), cat("beta ", beta, " is outside [0, 1)"));
+      diagnostics.error(*arguments.find(key), cat("beta ", beta, " is outside [0, 1)"));
     }
   }
 }
@@ -45,7 +49,7 @@ OptimizerRecipe adam_plan(optim::AdamConfig config, const Node& arguments,
   plan.state_bytes = [config](at::ScalarType parameter) {
     return optim::adam_state_bytes(config, parameter);
   };
-  plan.make = [config](auto parameters, auto gradients) {
+  plan.make = [config](auto parameters, auto gradients, const optim::MatrixContext&) {
     return optim::make_adam(config, std::move(parameters), std::move(gradients));
   };
   return plan;
@@ -164,10 +168,10 @@ OptimizerRecipe adam_8bit_plan(optim::Adam8bitConfig config, const config::Targe
   plan.is_paged = config.is_paged;
   plan.border_numel = optim::kStateBlock;
   plan.state_bytes_of_tensors = [config](std::span<const tensor::FlatSegment> segments,
-                                         at::ScalarType) {
+                                         at::ScalarType, const optim::TensorRoles&) {
     return optim::adam_8bit_state_bytes(config, segments);
   };
-  plan.make = [config](auto parameters, auto gradients) {
+  plan.make = [config](auto parameters, auto gradients, const optim::MatrixContext&) {
     return optim::make_adam_8bit(config, std::move(parameters), std::move(gradients));
   };
   return plan;
@@ -225,10 +229,10 @@ OptimizerRecipe flash_plan(optim::FlashAdamWConfig config, const Node& arguments
   plan.keeps_weight_bits = config.master_weight_bits.has_value();
   if (config.quantize) plan.border_numel = optim::kStateGroup;
   plan.state_bytes_of_tensors = [config](std::span<const tensor::FlatSegment> segments,
-                                         at::ScalarType parameter) {
+                                         at::ScalarType parameter, const optim::TensorRoles&) {
     return optim::flash_adamw_state_bytes(config, segments, parameter);
   };
-  plan.make = [config](auto parameters, auto gradients) {
+  plan.make = [config](auto parameters, auto gradients, const optim::MatrixContext&) {
     return optim::make_flash_adamw(config, std::move(parameters), std::move(gradients));
   };
   return plan;
@@ -264,8 +268,69 @@ OptimizerRecipe sgd_plan(const config::Target& target, Diagnostics& diagnostics)
   plan.state_bytes = [config](at::ScalarType parameter) {
     return optim::sgd_state_bytes(config, parameter);
   };
-  plan.make = [config](auto parameters, auto gradients) {
+  plan.make = [config](auto parameters, auto gradients, const optim::MatrixContext&) {
     return optim::make_sgd(config, std::move(parameters), std::move(gradients));
+  };
+  return plan;
+}
+
+/// Finds a text that is none of those that a key takes.
+void check_choice(const std::optional<std::string>& value, const char* key,
+                  std::initializer_list<const char*> choices, const Node& arguments,
+                  Diagnostics& diagnostics) {
+  if (!value || std::find(choices.begin(), choices.end(), *value) != choices.end()) return;
+  diagnostics.error(
+      *arguments.find(key),
+      cat(key, " takes ", join(std::vector<std::string>(choices.begin(), choices.end()), " or "),
+          ", found '", *value, "'"));
+}
+
+OptimizerRecipe muon_plan(const config::Target& target, Diagnostics& diagnostics) {
+  const Node& arguments = target.arguments;
+  auto config = config::bind<optim::MuonConfig>(arguments, diagnostics);
+  check_betas(config.betas, arguments, diagnostics);
+  check_betas(config.scalar_betas, arguments, diagnostics, "scalar_betas");
+  check_choice(config.adjust_lr, "adjust_lr", {"spectral_norm", "rms_norm"}, arguments,
+               diagnostics);
+  if (config.scalar_opt == "lion") {
+    diagnostics.unsupported(*arguments.find("scalar_opt"), "lion is not in this version; adamw is");
+  } else {
+    check_choice(config.scalar_opt, "scalar_opt", {"adamw", "lion"}, arguments, diagnostics);
+  }
+  OptimizerRecipe plan;
+  plan.lr = config.lr;
+  plan.weight_decay = config.weight_decay;
+  plan.param_group_overrides = config.param_group_overrides;
+  plan.changes_matrices = true;
+  plan.state_bytes_of_tensors = optim::muon_state_bytes;
+  plan.make = [config](auto parameters, auto gradients, const optim::MatrixContext& context) {
+    return optim::make_muon(config, std::move(parameters), std::move(gradients), context);
+  };
+  return plan;
+}
+
+OptimizerRecipe torch_muon_plan(const config::Target& target, Diagnostics& diagnostics) {
+  const Node& arguments = target.arguments;
+  auto config = config::bind<optim::TorchMuonConfig>(arguments, diagnostics);
+  check_choice(config.adjust_lr_fn, "adjust_lr_fn", {"original", "match_rms_adamw"}, arguments,
+               diagnostics);
+  if (config.ns_coefficients.size() != 3) {
+    diagnostics.error(
+        *arguments.find("ns_coefficients"),
+        cat("ns_coefficients takes three numbers, found ", config.ns_coefficients.size()));
+    config.ns_coefficients.resize(3);
+  }
+  OptimizerRecipe plan;
+  plan.lr = config.lr;
+  plan.weight_decay = config.weight_decay;
+  plan.param_group_overrides = config.param_group_overrides;
+  plan.changes_matrices = true;
+  plan.takes_matrices_only = true;
+  plan.state_bytes = [](at::ScalarType parameter) {
+    return static_cast<int64_t>(c10::elementSize(parameter));
+  };
+  plan.make = [config](auto parameters, auto gradients, const optim::MatrixContext& context) {
+    return optim::make_torch_muon(config, std::move(parameters), std::move(gradients), context);
   };
   return plan;
 }
@@ -332,16 +397,28 @@ config::TargetRegistry<OptimizerMaker> optimizer_targets() {
       registry,
       {.name = "flash_adamw", .aliases = {}, .doc = "FlashAdamW with upstream's own defaults"},
       upstream_flash_adamw());
-  for (const char* name : {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "LBFGS", "Muon",
-                           "NAdam", "RAdam", "RMSprop", "Rprop", "SparseAdam"}) {
+  for (const char* name : {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "LBFGS", "NAdam",
+                           "RAdam", "RMSprop", "Rprop", "SparseAdam"}) {
     registry.add_unsupported(cat("torch.optim.", name),
-                             "the optimizers here are Adam, AdamW and SGD");
+                             "of torch's optimizers Adam, AdamW, SGD and Muon are here");
   }
-  for (const char* name : {"muon", "normuon", "dion", "dion2"}) {
-    registry.add_unsupported(name, "matrix optimizers are not in this version");
+  registry.add({.name = "dion.Muon",
+                .aliases = {"dion.muon.Muon", "muon"},
+                .doc = "matrices are changed by their orthogonalized momentum, other tensors by "
+                       "AdamW",
+                .options = config::schema_of<optim::MuonConfig>()},
+               muon_plan);
+  registry.add({.name = "torch.optim.Muon",
+                .aliases = {"torch.optim._muon.Muon"},
+                .doc = "Muon of matrices alone: where only adapters are trained",
+                .options = config::schema_of<optim::TorchMuonConfig>()},
+               torch_muon_plan);
+  constexpr const char* kOtherMatrixOptimizers =
+      "of optimizers of matrices dion.Muon and torch.optim.Muon are in this version";
+  for (const char* name : {"normuon", "dion", "dion2"}) {
+    registry.add_unsupported(name, kOtherMatrixOptimizers);
   }
-  registry.add_unsupported("dion.Muon", "matrix optimizers are not in this version",
-                           {"dion.Dion", "dion.NorMuon", "dion.Dion2"});
+  registry.add_unsupported("dion.Dion", kOtherMatrixOptimizers, {"dion.NorMuon", "dion.Dion2"});
   return registry;
 }
 

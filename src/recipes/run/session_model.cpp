@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "distributed/engine/matrix_exchange.h"
 #include "recipes/build/base_weights.h"
 #include "recipes/build/build_model.h"
+#include "recipes/build/tensor_roles.h"
 #include "recipes/build/tp_request.h"
 
 namespace automodel::recipes {
@@ -17,7 +19,8 @@ at::ScalarType stored_dtype(const ModelRecipe& plan) {
 }
 
 std::unique_ptr<optim::Optimizer> build_optimizer(const Recipe& recipe, const SessionModel& built,
-                                                  distributed::Engine& engine) {
+                                                  distributed::Engine& engine, at::Device device,
+                                                  const optim::TensorRoles& roles) {
   std::vector<std::string> frozen;
   for (const auto& part : built.parts) {
     for (const auto& item : part->named_parameters()) {
@@ -33,7 +36,8 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const Recipe& recipe, const Se
   if (engine.num_trained_parameters() == 0) {
     throw UserError("optimizer received no trainable parameters");
   }
-  return recipe.optimizer.make(engine.trained(), engine.gradients());
+  return recipe.optimizer.make(engine.trained(), engine.gradients(),
+                               {roles, distributed::matrix_stepper_maker(engine.group(), device)});
 }
 
 void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
@@ -44,16 +48,20 @@ void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
   built.stages = build_pipeline(recipe, *built.pipeline, dtype, mesh, place);
   built.parts = built.stages->parts;
   if (recipe.is_frozen) return;
-  built.optimizer = build_optimizer(recipe, built, built.engine());  // of all stages together
+  // Of all stages together.
+  built.optimizer =
+      build_optimizer(recipe, built, built.engine(), place.device, tensor_roles(*whole));
 }
 
 void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, EnginePlace place,
                  SessionModel& built) {
   built.parts = {build_model(recipe, stored_dtype(recipe.model))};
+  const optim::TensorRoles roles =
+      tensor_roles(built.model());  // while parameters have their shapes
   if (!recipe.is_frozen) {
     place.optimizer = [&](distributed::Engine& engine) {
       if (place.times != nullptr) place.times->end("model");
-      built.optimizer = build_optimizer(recipe, built, engine);
+      built.optimizer = build_optimizer(recipe, built, engine, place.device, roles);
       if (place.times != nullptr) place.times->end("optimizer");
     };
   }

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "models/causal_lm.h"
+#include "optim/muon.h"
+
+namespace automodel::recipes {
+
+/// The roles of a model's tensors for an optimizer of matrices, as upstream groups them:
+/// embeddings, tensors named lm_head, and the parameters of two dimensions; experts, of which a
+/// parameter holds all, are no matrices. For a part of a model, those that it has.
+optim::TensorRoles tensor_roles(const models::CausalLM& model);
+
+}  // namespace automodel::recipes
