@@ -79,6 +79,12 @@ FlatShard zero_state(const FlatShard& shard, const TensorRoles& roles, bool of_m
   return state;
 }
 
+/// Whether matrices are orthogonalized in bfloat16, as the peers do it always: on devices, and for
+/// weights of 16 bits.
+bool is_narrow(const at::Tensor& parameters) {
+  return !parameters.is_cpu() || c10::elementSize(parameters.scalar_type()) == 2;
+}
+
 class Muon final : public Optimizer {
  public:
   Muon(MuonRule rule, kernels::AdamOptions adam, std::vector<MuonPart> parts,
@@ -104,6 +110,8 @@ class Muon final : public Optimizer {
       matrices_.push_back(i);
       segments.push_back(parts_[i].segment);
     }
+    rule_.iterations.is_narrow =
+        !matrices_.empty() && is_narrow(parameters_[parts_[matrices_[0]].run.shard].buffer);
     run_ = context.stepper(segments);
   }
 

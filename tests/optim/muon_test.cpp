@@ -190,6 +190,18 @@ TEST(MuonTest, ContinuesFromItsState) {
   EXPECT_TRUE(parts.values.buffer.equal(whole.values.buffer));
 }
 
+/// In bfloat16, as the peers do; momentum and weights are rounded to it too.
+TEST(MuonTest, NarrowWeightsAreNearTheGolden) {
+  Unit narrow(kMatrices, at::kBFloat16), wide(kMatrices);
+  narrow.run(*make_torch_muon({}, {narrow.values}, {narrow.gradients}, whole_tensors()),
+             {.lr = kLr, .weight_decay = 0.1});
+  wide.run(*make_torch_muon({}, {wide.values}, {wide.gradients}, whole_tensors()),
+           {.lr = kLr, .weight_decay = 0.1});
+  const at::Tensor apart = (narrow.values.buffer.to(at::kFloat) - wide.values.buffer).abs();
+  EXPECT_LT(apart.mean().item<double>(), 4e-3);  // weights are about 1
+  EXPECT_LT(apart.max().item<double>(), 4e-2);
+}
+
 TEST(MuonTest, TorchsTakesNoVectors) {
   const Unit unit(kAll);
   const std::string text = test::error_of<UserError>(

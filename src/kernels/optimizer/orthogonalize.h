@@ -14,6 +14,7 @@ struct OrthogonalizeOptions {
   double norm_factor = 1.0;  ///< the matrix is first divided by its Frobenius norm times this
   double eps = 1e-7;         ///< least divisor, or added to it
   bool is_eps_added = false;
+  bool is_narrow = false;  ///< compute in bfloat16
 };
 
 /// The five iterations whose coefficients are those of every step (Keller Jordan's Muon).
@@ -29,8 +30,8 @@ inline constexpr std::array<std::array<double, 3>, 5> kPolarExpressCoefficients 
     {2.3465413258596377, -1.7097828382687081, 0.42323551169305323},
 }};
 
-/// The orthogonalized matrix of a matrix [rows, columns], in its dtype. Computed in that dtype; on
-/// a device in bfloat16.
+/// The orthogonalized matrix of a matrix [rows, columns], in its dtype, computed in that dtype or
+/// in bfloat16.
 at::Tensor orthogonalize(const at::Tensor& matrix, const OrthogonalizeOptions& options);
 
 }  // namespace automodel::kernels
