@@ -294,7 +294,7 @@ def run(binary, path, home, work):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="+", type=pathlib.Path, metavar="RECIPES")
-    parser.add_argument("--binary", default=ROOT / "build/release/automodel")
+    parser.add_argument("--binary", type=os.path.abspath, default=ROOT / "build/release/automodel")
     parser.add_argument("--keep", type=pathlib.Path, help="folder for the twins, which are made if they are not there")
     options = parser.parse_args()
     files = []
@@ -325,7 +325,7 @@ def main():
             lines = (json.dumps(dict(prompt=f"What is {i} + {i}?", completion=f"It is {2 * i}.")) for i in range(64))
             (rows / f"{name}.jsonl").write_text("\n".join(lines))
         for path in files:
-            verdict, text = run(options.binary, path.resolve(), home.resolve(), work)
+            verdict, text = run(os.path.abspath(options.binary), path.resolve(), home.resolve(), work)
             counts[verdict] += 1
             print(f"{verdict:6s} {path.name}: {text}", flush=True)
     print(f"{counts['ran']} ran, {counts['failed']} failed, {counts['absent']} without their models or data")
