@@ -52,7 +52,8 @@ struct MuonConfig {
             "times what lr changes a matrix [out, in]: spectral_norm, by sqrt(out / in); rms_norm, "
             "by 0.2 sqrt(max(out, in)); null: 1"),
         field("flatten", &C::flatten, "tensors of more dimensions as matrices")
-            .without_effect("these are changed by AdamW, as upstream groups them"),
+            .without_effect(
+                "tensors of more dimensions are changed by AdamW, as upstream groups them"),
         field("use_triton", &C::use_triton, "implementation choice of dion")
             .without_effect("there is one product here"),
         field("no_compile", &C::no_compile, "implementation choice of dion")
