@@ -325,7 +325,7 @@ def main():
             lines = (json.dumps(dict(prompt=f"What is {i} + {i}?", completion=f"It is {2 * i}.")) for i in range(64))
             (rows / f"{name}.jsonl").write_text("\n".join(lines))
         for path in files:
-            verdict, text = run(os.path.abspath(options.binary), path.resolve(), home.resolve(), work)
+            verdict, text = run(options.binary, path.resolve(), home.resolve(), work)
             counts[verdict] += 1
             print(f"{verdict:6s} {path.name}: {text}", flush=True)
     print(f"{counts['ran']} ran, {counts['failed']} failed, {counts['absent']} without their models or data")

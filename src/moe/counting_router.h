@@ -69,7 +69,7 @@ class CountingRouter : public torch::nn::Module {
   double aux_loss_scale_ = 0;
   SumOverSequence sum_over_sequence_;
   at::Tensor load_;      // float32 [E], on the device of the ids
-  at::Tensor aux_loss_;  // their sum, float32, on the same device
+  at::Tensor aux_loss_;  // sum of the aux losses, float32, on the same device
   int64_t num_aux_losses_ = 0;
 };
 

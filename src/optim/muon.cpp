@@ -61,7 +61,7 @@ struct MuonPart {
 bool is_matrix(const FlatSegment& segment, const TensorRoles& roles) {
   const auto role = roles.find(segment.fqn);
   AM_CHECK(role != roles.end(), segment.fqn, " has no role");
-  return role->second == TensorRole::kMatrix && segment.spec.global_shape.size() == 2;
+  return role->second == TensorRole::kMatrix;
 }
 
 /// A shard's zeroed state of its matrices, or of its other tensors; these follow each other without
@@ -119,7 +119,7 @@ class Muon final : public Optimizer {
     const at::NoGradGuard no_grad;
     ++num_steps_;
     for (const MuonPart& part : parts_) {
-      part.is_matrix ? add_to_momentum(part, rates.grad_scale) : step_by_adam(part, rates);
+      part.is_matrix ? add_to_momentum(part, rates) : step_by_adam(part, rates);
     }
     run_({.read = [&](size_t matrix,
                       at::Tensor out) { read(parts_[matrices_[matrix]], rates, std::move(out)); },
@@ -172,9 +172,14 @@ class Muon final : public Optimizer {
                        state_of(2, part), {}, options);
   }
 
-  void add_to_momentum(const MuonPart& part, double grad_scale) {
+  /// By what gradients are multiplied before they are added to a momentum.
+  double gradient_share(const StepRates& rates) const {
+    return rule_.is_averaged ? (1 - rule_.momentum) * rates.grad_scale : rates.grad_scale;
+  }
+
+  void add_to_momentum(const MuonPart& part, const StepRates& rates) {
     at::Tensor momentum = state_of(0, part);
-    const double share = rule_.is_averaged ? (1 - rule_.momentum) * grad_scale : grad_scale;
+    const double share = gradient_share(rates);
     const at::Tensor gradient = piece(gradients_, part);
     if (momentum.scalar_type() == gradient.scalar_type()) {
       momentum.mul_(rule_.momentum).add_(gradient, share);
@@ -188,9 +193,8 @@ class Muon final : public Optimizer {
   void read(const MuonPart& part, const StepRates& rates, at::Tensor out) {
     out.copy_(state_of(0, part));
     if (!rule_.is_nesterov) return;
-    const double share =
-        rule_.is_averaged ? (1 - rule_.momentum) * rates.grad_scale : rates.grad_scale;
-    out.mul_(rule_.momentum).add_(piece(gradients_, part).to(out.device(), at::kFloat), share);
+    out.mul_(rule_.momentum)
+        .add_(piece(gradients_, part).to(out.device(), at::kFloat), gradient_share(rates));
   }
 
   void update(const MuonPart& part, const StepRates& rates, const at::Tensor& direction) {
@@ -224,7 +228,7 @@ std::pair<double, double> factors(const MuonConfig& config, TensorRole role,
   const auto of_lr = [&](double lr) { return config.lr > 0 ? lr / config.lr : 1.0; };
   switch (role) {
     case TensorRole::kMatrix:
-      return {segment.spec.global_shape.size() == 2 ? 1.0 : of_lr(scalar_lr), 1};
+      return {1, 1};
     case TensorRole::kVector:
       return {of_lr(scalar_lr), 1};
     case TensorRole::kEmbedding:
@@ -330,17 +334,6 @@ std::unique_ptr<Optimizer> make_torch_muon(const TorchMuonConfig& config,
   return std::make_unique<Muon>(std::move(rule), kernels::AdamOptions{}, std::move(parts),
                                 std::move(parameters), std::move(gradients),
                                 MatrixContext{roles, context.stepper});
-}
-
-tensor::MatrixStepper whole_matrix_stepper(const std::vector<FlatSegment>& parts) {
-  for (const FlatSegment& part : parts) AM_CHECK(part.spec.is_whole(), part.fqn);
-  return [parts](const tensor::MatrixStep& step) {
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const at::Tensor values = at::empty({parts[i].spec.numel()});
-      step.read(i, values);
-      step.write(i, step.compute(values.view(parts[i].spec.global_shape)).flatten());
-    }
-  };
 }
 
 }  // namespace automodel::optim

@@ -137,7 +137,4 @@ std::unique_ptr<Optimizer> make_torch_muon(const TorchMuonConfig& config,
                                            std::vector<tensor::FlatShard> gradients,
                                            const MatrixContext& context);
 
-/// A stepper maker of matrices that this rank holds whole.
-tensor::MatrixStepper whole_matrix_stepper(const std::vector<tensor::FlatSegment>& parts);
-
 }  // namespace automodel::optim

@@ -74,6 +74,18 @@ struct Unit {
   }
 };
 
+/// Changes matrices that one rank holds whole.
+tensor::MatrixStepper whole_matrix_stepper(const std::vector<FlatSegment>& parts) {
+  for (const FlatSegment& part : parts) AM_CHECK(part.spec.is_whole(), part.fqn);
+  return [parts](const tensor::MatrixStep& step) {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const at::Tensor values = at::empty({parts[i].spec.numel()});
+      step.read(i, values);
+      step.write(i, step.compute(values.view(parts[i].spec.global_shape)).flatten());
+    }
+  };
+}
+
 MatrixContext whole_tensors() {
   return {kRoles, whole_matrix_stepper};
 }

@@ -124,4 +124,12 @@ inline std::vector<std::string> on(const Spread& spread, std::vector<std::string
   return arguments;
 }
 
+/// The training records of a smoke run on a spread, which must end well.
+inline std::vector<Json> smoke_records(const std::string& folder, const Spread& spread,
+                                       const std::vector<std::string>& keys) {
+  const ProgramResult run = run_program(on(spread, smoke_run(folder, keys)));
+  EXPECT_EQ(run.status, 0) << run.err;
+  return read_records(path_join(folder, "training.jsonl"));
+}
+
 }  // namespace automodel::test

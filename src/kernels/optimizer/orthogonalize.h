@@ -17,9 +17,6 @@ struct OrthogonalizeOptions {
   bool is_narrow = false;  ///< compute in bfloat16
 };
 
-/// The five iterations whose coefficients are those of every step (Keller Jordan's Muon).
-inline constexpr std::array<double, 3> kQuinticCoefficients = {3.4445, -4.7750, 2.0315};
-
 /// The five iterations of Polar Express (Amsel et al. 2025, arXiv 2505.16932), for a norm times
 /// 1.02.
 inline constexpr std::array<std::array<double, 3>, 5> kPolarExpressCoefficients = {{

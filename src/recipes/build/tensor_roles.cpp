@@ -34,4 +34,8 @@ optim::TensorRoles tensor_roles(const models::CausalLM& model) {
   return roles;
 }
 
+optim::TensorRoles optimizer_roles(const Recipe& recipe, const models::CausalLM& model) {
+  return recipe.optimizer.changes_matrices ? tensor_roles(model) : optim::TensorRoles();
+}
+
 }  // namespace automodel::recipes

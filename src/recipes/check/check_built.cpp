@@ -48,11 +48,9 @@ void check_matrices(const Recipe& recipe, const tensor::KeyMap& trained, Diagnos
 }
 
 /// Patterns of the optimizer's groups: each must match the name of at least one parameter.
-void check_groups(const Recipe& recipe, const models::CausalLM& model, Diagnostics& diagnostics) {
+void check_groups(const Recipe& recipe, const tensor::KeyMap& trained, Diagnostics& diagnostics) {
   std::vector<std::string> names;
-  const tensor::KeyMap keys = recipe.peft ? peft::adapter_keys(model) : model.key_map();
-  check_matrices(recipe, keys, diagnostics);
-  for (const tensor::ParameterPart& part : keys) names.push_back(part.name);
+  for (const tensor::ParameterPart& part : trained) names.push_back(part.name);
   try {
     optim::check_overrides(recipe.optimizer.param_group_overrides, names);
   } catch (const UserError& error) {
@@ -90,11 +88,11 @@ void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics&
     diagnostics.warning(place_of(recipe, "checkpoint", "skip_task_head_prefixes_for_base_model"),
                         "no effect: all weights are drawn anew");
   }
-  const bool has_groups =
+  const bool looks_at_trained =
       !recipe.optimizer.param_group_overrides.empty() || recipe.optimizer.takes_matrices_only;
   const bool has_folder =
       looks_at_weights && !draws && !plan.folder.empty() && !awaits_weights(plan);
-  if (!has_groups && !has_folder && (draws || prefixes.empty())) return;
+  if (!looks_at_trained && !has_folder && (draws || prefixes.empty())) return;
   if (!plan.hf_config.is_object() || !models::find_family(plan.hf_config).is_known ||
       !models::check_config(plan.hf_config).empty()) {
     return;
@@ -106,7 +104,11 @@ void check_built_model(const Recipe& recipe, bool looks_at_weights, Diagnostics&
     return;  // check_peft reports why
   }
   if (!draws) check_prefixes(recipe, *model, prefixes, diagnostics);
-  if (has_groups) check_groups(recipe, *model, diagnostics);
+  if (looks_at_trained) {
+    const tensor::KeyMap trained = recipe.peft ? peft::adapter_keys(*model) : model->key_map();
+    check_matrices(recipe, trained, diagnostics);
+    check_groups(recipe, trained, diagnostics);
+  }
   // Another error may be the reason why the weights do not fit.
   if (has_folder && !diagnostics.has_errors()) check_weights(recipe, *model, prefixes, diagnostics);
 }

@@ -97,6 +97,7 @@ void check_expert_flags(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
+/// An optimizer of whole matrices does not join the parts of tensor-parallel ranks.
 void check_matrix_optimizer(const Recipe& recipe, Diagnostics& diagnostics) {
   if (!recipe.optimizer.changes_matrices) return;
   if (recipe.distributed.sizes.tp_size.value_or(1) == 1) return;

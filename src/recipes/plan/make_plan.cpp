@@ -189,7 +189,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlannedPlace& place) {
   plan.options = distributed::memory_options(recipe.distributed, plan.sizes, device);
   plan.options.optimizer_bytes = recipe.optimizer.state_bytes;
   if (const auto& bytes = recipe.optimizer.state_bytes_of_tensors) {
-    plan.options.optimizer_bytes_of_tensors = [bytes, roles = tensor_roles(*model)](
+    plan.options.optimizer_bytes_of_tensors = [bytes, roles = optimizer_roles(recipe, *model)](
                                                   std::span<const tensor::FlatSegment> segments,
                                                   at::ScalarType parameter) {
       return bytes(segments, parameter, roles);

@@ -48,16 +48,16 @@ void build_stages(const Recipe& recipe, const distributed::DeviceMesh& mesh,
   built.stages = build_pipeline(recipe, *built.pipeline, dtype, mesh, place);
   built.parts = built.stages->parts;
   if (recipe.is_frozen) return;
-  // Of all stages together.
+  // One optimizer of all stages together.
   built.optimizer =
-      build_optimizer(recipe, built, built.engine(), place.device, tensor_roles(*whole));
+      build_optimizer(recipe, built, built.engine(), place.device, optimizer_roles(recipe, *whole));
 }
 
 void build_whole(const Recipe& recipe, const distributed::DeviceMesh& mesh, EnginePlace place,
                  SessionModel& built) {
   built.parts = {build_model(recipe, stored_dtype(recipe.model))};
   const optim::TensorRoles roles =
-      tensor_roles(built.model());  // while parameters have their shapes
+      optimizer_roles(recipe, built.model());  // while parameters have their shapes
   if (!recipe.is_frozen) {
     place.optimizer = [&](distributed::Engine& engine) {
       if (place.times != nullptr) place.times->end("model");
