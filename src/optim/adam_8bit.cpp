@@ -1,5 +1,8 @@
 #include <ATen/ATen.h>
 
+#include <optional>
+#include <utility>
+
 #include "core/error.h"
 #include "kernels/optimizer/optimizer_step.h"
 #include "optim/block_spec.h"
@@ -24,20 +27,14 @@ enum class StateLayout {
   kFloats,   ///< one float32 an element of a smaller tensor
 };
 
-/// A shard's zeroed state; its tensors follow each other without gaps.
+/// A shard's zeroed state.
 FlatShard zero_state(const Adam8bitConfig& config, const FlatShard& shard, StateLayout layout) {
-  FlatShard state{shard.unit, {}, {}};
-  int64_t numel = 0;
-  for (const FlatSegment& segment : shard.segments) {
-    if (has_8bit_state(config, segment) == (layout == StateLayout::kFloats)) continue;
-    state.segments.push_back(segment);
-    FlatSegment& added = state.segments.back();
-    if (layout == StateLayout::kFactors) added.spec = block_spec(segment, kStateBlock);
-    added.offset = numel;
-    numel += added.spec.numel();
-  }
-  state.buffer = state_buffer(shard, numel, layout == StateLayout::kCodes ? at::kByte : at::kFloat);
-  return state;
+  const at::ScalarType dtype = layout == StateLayout::kCodes ? at::kByte : at::kFloat;
+  return packed_state(
+      shard, dtype, [&](const FlatSegment& segment) -> std::optional<tensor::ShardSpec> {
+        if (has_8bit_state(config, segment) == (layout == StateLayout::kFloats)) return {};
+        return layout == StateLayout::kFactors ? block_spec(segment, kStateBlock) : segment.spec;
+      });
 }
 
 OptimizerState zero_states(const Adam8bitConfig& config, const std::vector<FlatShard>& shards,

@@ -43,17 +43,11 @@ std::vector<AverageKind> average_kinds(const FlashAdamWConfig& config) {
           {"flash_exp_avg_sq_scales", at::kHalf, true}};
 }
 
-/// A shard's zeroed state of a dtype; its tensors follow each other without gaps.
+/// A shard's zeroed state of a dtype.
 FlatShard zero_average(const FlatShard& shard, at::ScalarType dtype, bool is_of_groups) {
-  FlatShard state{shard.unit, {}, shard.segments};
-  int64_t numel = 0;
-  for (FlatSegment& segment : state.segments) {
-    if (is_of_groups) segment.spec = block_spec(segment, kStateGroup);
-    segment.offset = numel;
-    numel += segment.spec.numel();
-  }
-  state.buffer = state_buffer(shard, numel, dtype);
-  return state;
+  return packed_state(shard, dtype, [&](const FlatSegment& segment) {
+    return std::optional(is_of_groups ? block_spec(segment, kStateGroup) : segment.spec);
+  });
 }
 
 OptimizerState zero_averages(const std::vector<FlatShard>& shards, const AverageKind& kind) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -64,19 +65,13 @@ bool is_matrix(const FlatSegment& segment, const TensorRoles& roles) {
   return role->second == TensorRole::kMatrix;
 }
 
-/// A shard's zeroed state of its matrices, or of its other tensors; these follow each other without
-/// gaps.
+/// A shard's zeroed state of its matrices, or of its other tensors.
 FlatShard zero_state(const FlatShard& shard, const TensorRoles& roles, bool of_matrices) {
-  FlatShard state{shard.unit, {}, {}};
-  int64_t numel = 0;
-  for (const FlatSegment& segment : shard.segments) {
-    if (is_matrix(segment, roles) != of_matrices) continue;
-    state.segments.push_back(segment);
-    state.segments.back().offset = numel;
-    numel += segment.spec.numel();
-  }
-  state.buffer = state_buffer(shard, numel, shard.buffer.scalar_type());
-  return state;
+  return packed_state(shard, shard.buffer.scalar_type(),
+                      [&](const FlatSegment& segment) -> std::optional<tensor::ShardSpec> {
+                        if (is_matrix(segment, roles) != of_matrices) return {};
+                        return segment.spec;
+                      });
 }
 
 /// Whether matrices are orthogonalized in bfloat16, as the peers do it always: on devices, and for

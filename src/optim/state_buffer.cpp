@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <utility>
+
 #include "tensor/memory.h"
 
 namespace automodel::optim {
@@ -10,6 +12,22 @@ at::Tensor state_buffer(const tensor::FlatShard& shard, int64_t numel, at::Scala
   return shard.buffer.device().is_cpu() && numel > 0
              ? tensor::mapped_zeros(numel, dtype)
              : at::zeros({numel}, shard.buffer.options().dtype(dtype));
+}
+
+tensor::FlatShard packed_state(const tensor::FlatShard& shard, at::ScalarType dtype,
+                               const StateSpec& spec) {
+  tensor::FlatShard state{shard.unit, {}, {}};
+  int64_t numel = 0;
+  for (const tensor::FlatSegment& segment : shard.segments) {
+    auto held = spec(segment);
+    if (!held) continue;
+    tensor::FlatSegment& added = state.segments.emplace_back(segment);
+    added.spec = std::move(*held);
+    added.offset = numel;
+    numel += added.spec.numel();
+  }
+  state.buffer = state_buffer(shard, numel, dtype);
+  return state;
 }
 
 std::vector<SegmentRun> segment_runs(std::span<const tensor::FlatShard> shards,
