@@ -17,6 +17,7 @@
 #include "distributed/fill_by_name.h"
 #include "models/diffusion_gemma/diffusion_model.h"
 #include "models/golden_model.h"
+#include "recipes/diffusion_runs.h"
 #include "recipes/folders.h"
 #include "recipes/passes/block_diffusion.h"
 #include "recipes/runs.h"
@@ -27,6 +28,7 @@ namespace {
 using models::BlockDiffusionBatch;
 using models::diffusion_gemma::DiffusionGemmaModel;
 using test::bytes_of;
+using test::expect_equal_diffusion;
 using test::ProgramResult;
 using test::read_records;
 using test::save_again;
@@ -171,17 +173,7 @@ TEST(DiffusionGemmaFolder, AbsentScalarsOfTheEncoderAreTheDecoders) {
 
 // ---- runs ---------------------------------------------------------------------------------------
 
-std::vector<std::string> diffusion_run(const std::string& folder, const Spread& spread = {}) {
-  return test::on(spread, {test::automodel_binary(), "run",
-                           test::source_file("recipes/smoke/tiny_diffusion_gemma.yaml"),
-                           cat("--checkpoint.checkpoint_dir=", folder)});
-}
-
-std::vector<Json> diffusion_records(const std::string& folder, const Spread& spread = {}) {
-  const ProgramResult run = test::run_program(diffusion_run(folder, spread));
-  EXPECT_EQ(run.status, 0) << run.err;
-  return read_records(path_join(folder, "training.jsonl"));
-}
+const test::DiffusionRuns kRuns{"tiny_diffusion_gemma.yaml"};
 
 /// One block a response, one length and every row conditioned: what upstream draws by micro-batch
 /// and not by row then is the same on any number of ranks. In float64: choices of experts flip with
@@ -199,16 +191,9 @@ Spread without_draws_by_micro_batch(int num_ranks, std::vector<std::string> opti
   return {num_ranks, std::move(options)};
 }
 
-void expect_equal_diffusion(const std::vector<Json>& wanted, const std::vector<Json>& found,
-                            double tolerance) {
-  test::expect_equal_records(
-      wanted, found, tolerance,
-      {{"loss", "dllm_loss", "grad_norm"}, {"tokens_per_step", "supervised_tokens"}});
-}
-
 TEST(DiffusionGemmaRun, LearnsAndLogsUpstreamsKeys) {
   const TemporaryDirectory folder;
-  const std::vector<Json> records = diffusion_records(folder.file("run"));
+  const std::vector<Json> records = kRuns.records(folder.file("run"));
   ASSERT_EQ(records.size(), 6u);
   EXPECT_LT(records[5].at("loss").as_double(), records[0].at("loss").as_double());
   std::vector<std::string> keys;
@@ -232,7 +217,7 @@ TEST(DiffusionGemmaRun, LossesDoNotDependOnTheSpread) {
     return spread;
   };
   const std::vector<Json> one =
-      diffusion_records(folder.file("one"), shortened(without_draws_by_micro_batch(1)));
+      kRuns.records(folder.file("one"), shortened(without_draws_by_micro_batch(1)));
   ASSERT_EQ(one.size(), 3u);
   const std::vector<std::pair<const char*, Spread>> spreads = {
       {"fsdp2 on 2", without_draws_by_micro_batch(2)},
@@ -252,14 +237,14 @@ TEST(DiffusionGemmaRun, LossesDoNotDependOnTheSpread) {
            2, {"--distributed={'strategy': 'megatron_fsdp', 'zero_dp_strategy': 1}"})}};
   for (const auto& [name, spread] : spreads) {
     SCOPED_TRACE(name);
-    expect_equal_diffusion(one, diffusion_records(folder.file(name), shortened(spread)), 1e-6);
+    expect_equal_diffusion(one, kRuns.records(folder.file(name), shortened(spread)), 1e-6);
   }
 }
 
 TEST(DiffusionGemmaRun, WithoutTheTextsShareALossIsTheCanvassOnAnySpread) {
   const TemporaryDirectory folder;
   const auto run = [&](const std::string& name, int num_ranks, const char* option) {
-    return diffusion_records(
+    return kRuns.records(
         folder.file(name),
         without_draws_by_micro_batch(
             num_ranks, {"--dllm.encoder_loss_weight=0", "--step_scheduler.max_steps=2", option}));
@@ -275,15 +260,15 @@ TEST(DiffusionGemmaRun, WithoutTheTextsShareALossIsTheCanvassOnAnySpread) {
 
 TEST(DiffusionGemmaRun, AContinuedRunHasTheLossesOfOneThatWasNotStopped) {
   const TemporaryDirectory folder;
-  const std::vector<Json> whole = diffusion_records(folder.file("whole"));
-  diffusion_records(folder.file("run"), {1, {"--step_scheduler.max_steps=3"}});
-  expect_equal_diffusion(whole, diffusion_records(folder.file("run")), 0);
+  const std::vector<Json> whole = kRuns.records(folder.file("whole"));
+  kRuns.records(folder.file("run"), {1, {"--step_scheduler.max_steps=3"}});
+  expect_equal_diffusion(whole, kRuns.records(folder.file("run")), 0);
 }
 
 TEST(DiffusionGemmaRun, CheckpointsLoadOnOtherSpreads) {
   const TemporaryDirectory folder;
   const std::vector<Json> whole =
-      diffusion_records(folder.file("whole"), without_draws_by_micro_batch(1));
+      kRuns.records(folder.file("whole"), without_draws_by_micro_batch(1));
   const Spread spreads[] = {
       without_draws_by_micro_batch(1), without_draws_by_micro_batch(2),
       without_draws_by_micro_batch(2, {"--distributed.ep_size=2"}),
@@ -293,8 +278,8 @@ TEST(DiffusionGemmaRun, CheckpointsLoadOnOtherSpreads) {
     Spread saving = spreads[i];
     saving.options.push_back("--step_scheduler.max_steps=3");
     const std::string target = folder.file(cat("run", i));
-    diffusion_records(target, saving);
-    expect_equal_diffusion(whole, diffusion_records(target, spreads[(i + 1) % std::size(spreads)]),
+    kRuns.records(target, saving);
+    expect_equal_diffusion(whole, kRuns.records(target, spreads[(i + 1) % std::size(spreads)]),
                            1e-6);
   }
 }
@@ -325,7 +310,7 @@ TEST(DiffusionGemmaRun, AFolderIsTrainedAndExportedWithItsVisionTower) {
   for (const int num_ranks : {1, 2}) {
     SCOPED_TRACE(num_ranks);
     const std::string target = folder.file(cat("run", num_ranks));
-    std::vector<std::string> arguments = diffusion_run(target, {num_ranks, {}});
+    std::vector<std::string> arguments = kRuns.command(target, {num_ranks, {}});
     for (const std::string& more :
          {std::string("--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained"),
           cat("--model.pretrained_model_name_or_path=", base), std::string("--model.config=None"),
@@ -362,7 +347,7 @@ TEST(DiffusionGemmaRun, AdaptersDoNotDependOnTheSpread) {
   const auto spread = [](int num_ranks, const std::vector<std::string>& options) {
     return without_draws_by_micro_batch(num_ranks, with_adapters(options));
   };
-  const std::vector<Json> one = diffusion_records(folder.file("one"), spread(1, {}));
+  const std::vector<Json> one = kRuns.records(folder.file("one"), spread(1, {}));
   ASSERT_EQ(one.size(), 6u);
   EXPECT_LT(one[5].at("loss").as_double(), one[0].at("loss").as_double());
   const std::vector<std::pair<const char*, Spread>> spreads = {
@@ -371,7 +356,7 @@ TEST(DiffusionGemmaRun, AdaptersDoNotDependOnTheSpread) {
       {"ep2", spread(2, {"--distributed.ep_size=2"})}};
   for (const auto& [name, other] : spreads) {
     SCOPED_TRACE(name);
-    expect_equal_diffusion(one, diffusion_records(folder.file(name), other), 1e-6);
+    expect_equal_diffusion(one, kRuns.records(folder.file(name), other), 1e-6);
   }
   const checkpoint::SafetensorsFile saved(
       path_join(folder.file("ep2"), "LATEST/model/adapter_model.safetensors"));
@@ -391,13 +376,12 @@ TEST(DiffusionGemmaRun, AdaptersWithDropoutContinueAndAreRecomputed) {
   const TemporaryDirectory folder;
   const auto records = [&](const std::string& name, std::vector<std::string> options) {
     options.emplace_back("--peft.dropout=0.2");
-    return diffusion_records(folder.file(name), {1, with_adapters(std::move(options))});
+    return kRuns.records(folder.file(name), {1, with_adapters(std::move(options))});
   };
   const std::vector<Json> whole = records("whole", {});
   ASSERT_EQ(whole.size(), 6u);
-  EXPECT_NE(
-      whole[5].at("loss").as_double(),
-      diffusion_records(folder.file("kept"), {1, with_adapters({})})[5].at("loss").as_double());
+  EXPECT_NE(whole[5].at("loss").as_double(),
+            kRuns.records(folder.file("kept"), {1, with_adapters({})})[5].at("loss").as_double());
   expect_equal_diffusion(whole,
                          records("recomputed", {"--distributed.activation_checkpointing=true"}), 0);
   records("run", {"--step_scheduler.max_steps=3"});
@@ -407,7 +391,7 @@ TEST(DiffusionGemmaRun, AdaptersWithDropoutContinueAndAreRecomputed) {
 TEST(DiffusionGemmaRun, AnAdapterOfTheHeadIsRefused) {
   const TemporaryDirectory folder;
   const ProgramResult run = test::run_program(
-      diffusion_run(folder.path(), {1,
+      kRuns.command(folder.path(), {1,
                                     {"--peft.target_modules=['*']",
                                      "--peft._target_=nemo_automodel.components._peft.lora."
                                      "PeftConfig"}}));
@@ -419,7 +403,7 @@ TEST(DiffusionGemmaRun, AnAdapterOfTheHeadIsRefused) {
 
 TEST(DiffusionGemmaRun, ValidationScoresTheCanvasAlone) {
   const TemporaryDirectory folder;
-  std::vector<std::string> arguments = diffusion_run(folder.file("run"));
+  std::vector<std::string> arguments = kRuns.command(folder.file("run"));
   for (const std::string& more :
        {std::string("--validation_dataset._target_=nemo_automodel.components.datasets.llm."
                     "column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset"),

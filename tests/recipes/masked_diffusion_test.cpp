@@ -15,6 +15,7 @@
 #include "datasets/loading/window_collate.h"
 #include "kernels/optimizer/optimizer_step.h"
 #include "models/golden_model.h"
+#include "recipes/diffusion_runs.h"
 #include "recipes/folders.h"
 #include "recipes/passes/correcting_diffusion.h"
 #include "recipes/passes/introspective_diffusion.h"
@@ -25,6 +26,7 @@ namespace automodel::recipes {
 namespace {
 
 using test::bytes_of;
+using test::expect_equal_diffusion;
 using test::ProgramResult;
 using test::read_records;
 using test::Spread;
@@ -281,17 +283,7 @@ TEST(MaskedDiffusion, WithoutExchangesTheBoundIsTheMasksLoss) {
 
 // ---- runs ---------------------------------------------------------------------------------------
 
-std::vector<std::string> masked_run(const std::string& folder, const Spread& spread = {}) {
-  return test::on(
-      spread, {test::automodel_binary(), "run", test::source_file("recipes/smoke/tiny_llada.yaml"),
-               cat("--checkpoint.checkpoint_dir=", folder)});
-}
-
-std::vector<Json> masked_records(const std::string& folder, const Spread& spread = {}) {
-  const ProgramResult run = test::run_program(masked_run(folder, spread));
-  EXPECT_EQ(run.status, 0) << run.err;
-  return read_records(path_join(folder, "training.jsonl"));
-}
+const test::DiffusionRuns kRuns{"tiny_llada.yaml"};
 
 /// Attention sees padding, as upstream's does, so rows have one length on any number of ranks.
 Spread of_one_length(int num_ranks, std::vector<std::string> options = {}) {
@@ -299,16 +291,9 @@ Spread of_one_length(int num_ranks, std::vector<std::string> options = {}) {
   return {num_ranks, std::move(options)};
 }
 
-void expect_equal_masked(const std::vector<Json>& wanted, const std::vector<Json>& found,
-                         double tolerance) {
-  test::expect_equal_records(
-      wanted, found, tolerance,
-      {{"loss", "dllm_loss", "grad_norm"}, {"tokens_per_step", "supervised_tokens"}});
-}
-
 TEST(MaskedDiffusionRun, LearnsAndLogsUpstreamsKeys) {
   const TemporaryDirectory folder;
-  const std::vector<Json> records = masked_records(folder.file("run"));
+  const std::vector<Json> records = kRuns.records(folder.file("run"));
   ASSERT_EQ(records.size(), 6u);
   std::vector<std::string> keys;
   for (const auto& [key, value] : records[0].as_object()) keys.push_back(key);
@@ -324,14 +309,14 @@ TEST(MaskedDiffusionRun, LearnsAndLogsUpstreamsKeys) {
   // Random weights over 2176 tokens: about log(2176) a supervised token, whatever the probability.
   EXPECT_NEAR(records[0].at("loss").as_double(), std::log(2176.0), 1.5);
   // With every supervised token hidden in every step losses compare.
-  const auto all_hidden = masked_records(folder.file("hidden"), {1, {"--dllm.eps=1"}});
+  const auto all_hidden = kRuns.records(folder.file("hidden"), {1, {"--dllm.eps=1"}});
   ASSERT_EQ(all_hidden.size(), 6u);
   EXPECT_LT(all_hidden[5].at("loss").as_double(), all_hidden[0].at("loss").as_double());
 }
 
 TEST(MaskedDiffusionRun, LossesDoNotDependOnTheSpread) {
   const TemporaryDirectory folder;
-  const std::vector<Json> one = masked_records(folder.file("one"), of_one_length(1));
+  const std::vector<Json> one = kRuns.records(folder.file("one"), of_one_length(1));
   ASSERT_EQ(one.size(), 6u);
   const std::vector<std::pair<const char*, Spread>> spreads = {
       {"micro-batches of four", of_one_length(1, {"--step_scheduler.local_batch_size=4"})},
@@ -344,7 +329,7 @@ TEST(MaskedDiffusionRun, LossesDoNotDependOnTheSpread) {
       {"fsdp2 on 4", of_one_length(4)}};
   for (const auto& [name, spread] : spreads) {
     SCOPED_TRACE(name);
-    expect_equal_masked(one, masked_records(folder.file(name), spread), 2e-6);
+    expect_equal_diffusion(one, kRuns.records(folder.file(name), spread), 2e-6);
   }
 }
 
@@ -354,9 +339,9 @@ TEST(MaskedDiffusionRun, AContinuedRunHasTheLossesOfOneThatWasNotStopped) {
     SCOPED_TRACE(num_ranks);
     const std::string whole = folder.file(cat("whole", num_ranks));
     const std::string cut = folder.file(cat("cut", num_ranks));
-    const std::vector<Json> wanted = masked_records(whole, {num_ranks, {}});
-    masked_records(cut, {num_ranks, {"--step_scheduler.max_steps=3"}});
-    expect_equal_masked(wanted, masked_records(cut, {num_ranks, {}}), 0);
+    const std::vector<Json> wanted = kRuns.records(whole, {num_ranks, {}});
+    kRuns.records(cut, {num_ranks, {"--step_scheduler.max_steps=3"}});
+    expect_equal_diffusion(wanted, kRuns.records(cut, {num_ranks, {}}), 0);
     const std::string model = "/LATEST/model/consolidated";
     EXPECT_EQ(bytes_of(cut + model), bytes_of(whole + model));
   }
@@ -369,18 +354,18 @@ void expect_equal_on_two_ranks(std::vector<std::string> options, const std::stri
   options.insert(options.end(),
                  {"--model.torch_dtype=float64", "--distributed.mp_policy.param_dtype=float64",
                   "--distributed.mp_policy.reduce_dtype=float64"});
-  const std::vector<Json> one = masked_records(folder.file("one"), of_one_length(1, options));
+  const std::vector<Json> one = kRuns.records(folder.file("one"), of_one_length(1, options));
   ASSERT_EQ(one.size(), 6u);
   EXPECT_EQ(one[0].at("mode").as_string(), mode);
-  expect_equal_masked(one, masked_records(folder.file("fsdp2"), of_one_length(2, options)), 1e-6);
+  expect_equal_diffusion(one, kRuns.records(folder.file("fsdp2"), of_one_length(2, options)), 1e-6);
   std::vector<std::string> by_ddp = options;
   by_ddp.resize(by_ddp.size() - 2);
   by_ddp.emplace_back("--distributed={'strategy': 'ddp'}");
-  expect_equal_masked(one, masked_records(folder.file("ddp"), of_one_length(2, by_ddp)), 1e-6);
+  expect_equal_diffusion(one, kRuns.records(folder.file("ddp"), of_one_length(2, by_ddp)), 1e-6);
   std::vector<std::string> stopped = options;
   stopped.emplace_back("--step_scheduler.max_steps=3");
-  masked_records(folder.file("cut"), of_one_length(2, stopped));
-  expect_equal_masked(one, masked_records(folder.file("cut"), of_one_length(2, options)), 1e-6);
+  kRuns.records(folder.file("cut"), of_one_length(2, stopped));
+  expect_equal_diffusion(one, kRuns.records(folder.file("cut"), of_one_length(2, options)), 1e-6);
 }
 
 TEST(MaskedDiffusionRun, TokensAreCorrectedAlikeOnAnyRanks) {
@@ -397,7 +382,7 @@ TEST(MaskedDiffusionRun, AModelThatReadsFromLeftToRightLearnsAlikeOnAnyRanks) {
   options.emplace_back("--dllm.block_length=4");
   options.emplace_back("--distributed.activation_checkpointing=true");
   const TemporaryDirectory folder;
-  const auto records = masked_records(folder.file("run"), of_one_length(2, options));
+  const auto records = kRuns.records(folder.file("run"), of_one_length(2, options));
   ASSERT_EQ(records.size(), 6u);
   for (const Json& record : records) {
     EXPECT_GT(record.at("loss").as_double(), record.at("dllm_loss").as_double());
@@ -423,7 +408,7 @@ TEST(MaskedDiffusionRun, PlansCountACopyOfATextAndSayWhatTheyDoNotCount) {
 TEST(MaskedDiffusionRun, AModelWithExpertsLearnsAlikeOnAnyRanks) {
   const TemporaryDirectory folder;
   const auto records = [&](const std::string& name, int num_ranks, const char* option) {
-    return masked_records(
+    return kRuns.records(
         folder.file(name),
         of_one_length(num_ranks,
                       {"--model.config.pretrained_model_name_or_path=configs/tiny/llada2",
@@ -433,13 +418,13 @@ TEST(MaskedDiffusionRun, AModelWithExpertsLearnsAlikeOnAnyRanks) {
   };
   const auto one = records("one", 1, "--distributed.ep_size=1");
   ASSERT_EQ(one.size(), 3u);
-  expect_equal_masked(one, records("fsdp2", 2, "--distributed.ep_size=1"), 2e-6);
-  expect_equal_masked(one, records("ep2", 2, "--distributed.ep_size=2"), 2e-6);
+  expect_equal_diffusion(one, records("fsdp2", 2, "--distributed.ep_size=1"), 2e-6);
+  expect_equal_diffusion(one, records("ep2", 2, "--distributed.ep_size=2"), 2e-6);
 }
 
 TEST(MaskedDiffusionRun, ExportsTheReleasedNames) {
   const TemporaryDirectory folder;
-  masked_records(folder.file("run"), {1, {"--step_scheduler.max_steps=1"}});
+  kRuns.records(folder.file("run"), {1, {"--step_scheduler.max_steps=1"}});
   std::vector<std::string> names;
   for (const auto& [name, bytes] : bytes_of(folder.file("run/LATEST/model/consolidated"))) {
     if (name.find("blocks.1") == std::string::npos) names.push_back(name);
@@ -462,13 +447,13 @@ TEST(MaskedDiffusionRun, AdaptersTrainAndContinue) {
     options.insert(options.end(),
                    {"--peft._target_=nemo_automodel.components._peft.lora.PeftConfig",
                     "--peft.dim=4", "--peft.target_modules=['*.q_proj','*.att_proj','*.ff_out']"});
-    return masked_records(folder.file(name), of_one_length(num_ranks, std::move(options)));
+    return kRuns.records(folder.file(name), of_one_length(num_ranks, std::move(options)));
   };
   const std::vector<Json> one = records("one", 1, {});
   ASSERT_EQ(one.size(), 6u);
-  expect_equal_masked(one, records("two", 2, {}), 2e-6);
+  expect_equal_diffusion(one, records("two", 2, {}), 2e-6);
   records("cut", 1, {"--step_scheduler.max_steps=3"});
-  expect_equal_masked(one, records("cut", 1, {}), 0);
+  expect_equal_diffusion(one, records("cut", 1, {}), 0);
 }
 
 TEST(MaskedDiffusionRun, ValidationIsTheMeanOfSupervisedTokensOnAnyRanks) {
@@ -486,7 +471,7 @@ TEST(MaskedDiffusionRun, ValidationIsTheMeanOfSupervisedTokensOnAnyRanks) {
         "--validation_dataset.tokenizer.pretrained_model_name_or_path=configs/"
         "quickstart_tokenizer",
         "--step_scheduler.val_every_steps=3"};
-    masked_records(target, of_one_length(num_ranks, std::move(options)));
+    kRuns.records(target, of_one_length(num_ranks, std::move(options)));
     return read_records(path_join(target, "validation.jsonl"));
   };
   const auto one = validated(1);

@@ -18,6 +18,7 @@
 #include "datasets/samples/tokenizer_encoder.h"
 #include "models/block_denoiser.h"
 #include "recipes/commands/loaded_model.h"
+#include "recipes/read/read_data.h"
 #include "recipes/read/read_recipe.h"
 
 namespace automodel::recipes {

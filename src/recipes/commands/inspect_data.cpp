@@ -12,7 +12,7 @@
 #include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/commands/inspect_report.h"
 #include "recipes/read/hub_inputs.h"
-#include "recipes/read/read_recipe.h"
+#include "recipes/read/read_data.h"
 #include "recipes/read/recipe.h"
 #include "recipes/run/session_data.h"
 

@@ -8,8 +8,8 @@
 #include "checkpoint/state_files.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "recipes/read/read_data.h"
 #include "recipes/read/read_distillation.h"
-#include "recipes/read/read_recipe.h"
 #include "recipes/run/session_adapters.h"
 
 namespace automodel::recipes {

@@ -13,7 +13,7 @@
 #include "peft/apply_lora.h"
 #include "peft/tensor_names.h"
 #include "recipes/build/base_weights.h"
-#include "recipes/read/read_recipe.h"
+#include "recipes/read/read_data.h"
 #include "tensor/random.h"
 
 namespace automodel::recipes {

@@ -8,7 +8,7 @@
 #include "core/long_work.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "recipes/passes/diffusion_batches.h"
-#include "recipes/read/read_recipe.h"
+#include "recipes/read/read_data.h"
 
 namespace automodel::recipes {
 

@@ -1,0 +1,241 @@
+#include "recipes/read/read_data.h"
+
+#include <optional>
+#include <utility>
+
+#include "config/bind.h"
+#include "hub/cache.h"
+#include "recipes/read/dataset_recipe.h"
+#include "recipes/read/read_section.h"
+#include "recipes/read/recipe_paths.h"
+#include "recipes/read/targets_simple.h"
+
+namespace automodel::recipes {
+
+namespace {
+
+using config::Diagnostics;
+using config::Node;
+
+struct LoaderSection {
+  datasets::DataloaderConfig config;
+  datasets::CollaterConfig collater;
+  bool stacks = false;
+};
+
+LoaderSection read_loader(const Node& root, const char* key, Diagnostics& diagnostics) {
+  LoaderSection section;
+  const Node* node = root.find(key);
+  if (node == nullptr || node->is_null()) {
+    config::note_defaults(section.config, key, diagnostics);
+    return section;
+  }
+  section.config = config::bind<datasets::DataloaderConfig>(
+      *node, diagnostics,
+      {.legacy_keys = {{"timeout", "workers are threads"},
+                       {"in_order", "batches always come in order"},
+                       {"multiprocessing_context", "workers are threads"},
+                       {"worker_init_fn", "workers are threads"},
+                       {"dataset", "use the top-level section"}},
+       .other_keys = {"_target_", "collate_fn"}});
+  if (node->has("_target_")) {
+    if (const auto target = config::split_target(*node, diagnostics)) {
+      dataloader_targets().resolve(*target, diagnostics);
+    }
+  }
+  if (const Node* collate = node->find("collate_fn"); collate != nullptr && !collate->is_null()) {
+    const auto target = config::split_target(*collate, diagnostics);
+    if (!target) return section;
+    const auto registry = collate_targets();
+    if (const CollateTarget* collater = registry.resolve_maker(*target, diagnostics)) {
+      section.stacks = *collater == CollateTarget::kStack;
+      section.collater = config::bind<datasets::CollaterConfig>(target->arguments, diagnostics);
+    }
+  }
+  return section;
+}
+
+/// Warns of tokenizer options without effect, and refuses those that are not built.
+void check_tokenizer_options(const Node& node, const TokenizerSection& section,
+                             Diagnostics& diagnostics) {
+  const std::pair<const char*, std::optional<bool>> added[] = {
+      {"add_bos_token", section.add_bos_token}, {"add_eos_token", section.add_eos_token}};
+  for (const auto& [key, is_set] : added) {
+    if (is_set != false) continue;
+    diagnostics.warning_at_key(
+        *node.find(key),
+        cat("'", key, ": false' has no effect: what the tokenizer adds of itself stays"));
+  }
+  const std::pair<const char*, std::optional<std::string>> sides[] = {
+      {"padding_side", section.padding_side}, {"truncation_side", section.truncation_side}};
+  for (const auto& [key, side] : sides) {
+    if (!side || *side == "right") continue;
+    if (*side == "left") {
+      diagnostics.unsupported(*node.find(key), cat(key, ": left is not in this version"));
+    } else {
+      diagnostics.error(*node.find(key), cat(key, " takes right or left, found '", *side, "'"));
+    }
+  }
+}
+
+/// Reads what a dataset's `tokenizer` names: name, node and folder. No folder when it names none;
+/// "" when the folder is not on this machine.
+void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diagnostics) {
+  const Node* node = dataset.find("tokenizer");
+  if (node == nullptr || node->is_null()) return;
+  TokenizerSection section;
+  const Node* path = node;
+  if (node->is_mapping()) {
+    if (config::has_target(*node)) {
+      if (const auto target = config::split_target(*node, diagnostics)) {
+        tokenizer_targets().resolve(*target, diagnostics);
+      }
+    }
+    section = config::bind<TokenizerSection>(*node, diagnostics,
+                                             {.legacy_keys = {}, .other_keys = {"_target_"}});
+    check_tokenizer_options(*node, section, diagnostics);
+    read.added_tokens = {section.add_bos_token.value_or(false),
+                         section.add_eos_token.value_or(false)};
+    path = node->find("pretrained_model_name_or_path");
+    if (path == nullptr || path->is_null()) return;
+  } else {
+    section.pretrained_model_name_or_path = config::read_value<std::string>(*path, diagnostics);
+  }
+  const auto& name = section.pretrained_model_name_or_path;
+  if (!name) return;
+  read.tokenizer_name = HubName{*name, section.cache_dir, section.revision};
+  read.tokenizer_node = *path;
+  const hub::Lookup lookup = hub::find_model(*name, section.cache_dir, section.revision);
+  if (lookup.folder.empty() && lookup.is_hub_name) {
+    diagnostics.note(*path, cat("'", *name, "' is not in the local Hugging Face cache",
+                                looked_for_text(*path, diagnostics)));
+    read.tokenizer_folder = "";
+    return;
+  }
+  if (lookup.folder.empty()) {
+    diagnostics.error(*path, cat("no such folder: ", *name, looked_for_text(*path, diagnostics)));
+  }
+  read.tokenizer_folder = lookup.folder;
+}
+
+DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
+  DatasetSection section;
+  section.key = node.key();
+  const std::string prefix = "validation_dataset_";
+  section.name = section.key.starts_with(prefix) ? section.key.substr(prefix.size()) : "default";
+  section.node = node;
+  read_tokenizer(node, section, diagnostics);
+  const auto target = config::split_target(node, diagnostics);
+  if (!target) return section;
+  const auto registry = dataset_targets();
+  if (const DatasetMaker* maker = registry.resolve_maker(*target, diagnostics)) {
+    section.plan = (*maker)(*target, diagnostics);
+  }
+  if (section.plan != nullptr && !section.plan->takes_special_tokens()) {
+    warn_of_idle_tokens(section, diagnostics);
+  }
+  return section;
+}
+
+/// Refuses packing where the dataset, model or other sections do not allow it.
+void refuse_packing(const Node& section, const PackedSequenceSection& packing, const Recipe& recipe,
+                    Diagnostics& diagnostics) {
+  const Node& size = *section.find("packed_sequence_size");
+  if (packing.prepacked) {
+    diagnostics.unsupported(*section.find("prepacked"),
+                            "data that are packs already are not in this version");
+  }
+  if (recipe.dataset.plan != nullptr && !recipe.dataset.plan->has_samples_to_pack()) {
+    diagnostics.error(size,
+                      "this dataset makes whole sequences: there are no samples to pack; "
+                      "leave packed_sequence_size out or set it to 0");
+  }
+  if (recipe.class_name == kBlockDiffusionRecipe || recipe.class_name == kMaskedDiffusionRecipe) {
+    diagnostics.unsupported(size, "packed sequences are not in this version of diffusion");
+  }
+  if (packing.packed_sequence_size % packing.pad_to_multiple_of != 0) {
+    diagnostics.error(*section.find("pad_to_multiple_of"),
+                      cat("pad_to_multiple_of ", packing.pad_to_multiple_of,
+                          " does not divide packed_sequence_size ", packing.packed_sequence_size));
+  }
+  const Node* keeps_long = section.find("drop_long_samples");
+  if (packing.packing_strategy == "thd" && !packing.drop_long_samples) {
+    diagnostics.warning_at_key(
+        *keeps_long, "'drop_long_samples' has no effect: thd leaves out what fits no pack");
+  }
+}
+
+void read_packing(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  const auto packing = read_section<PackedSequenceSection>(root, "packed_sequence", diagnostics);
+  const Node* node = root.find("packed_sequence");
+  if (node == nullptr || !node->is_mapping()) return;
+  if (packing.packing_strategy != "thd" && packing.packing_strategy != "neat") {
+    diagnostics.error(
+        *node->find("packing_strategy"),
+        cat("packing_strategy takes thd or neat, found '", packing.packing_strategy, "'",
+            did_you_mean(packing.packing_strategy, std::vector<std::string>{"thd", "neat"})));
+  }
+  if (packing.packed_sequence_size > 0) {
+    refuse_packing(*node, packing, recipe, diagnostics);
+    const bool is_neat = packing.packing_strategy == "neat";
+    recipe.packing = datasets::PackingConfig{
+        .pack_size = packing.packed_sequence_size,
+        .strategy = is_neat ? datasets::PackingStrategy::kNeat : datasets::PackingStrategy::kThd,
+        .max_packs = packing.max_packs,
+        .num_threads = packing.num_proc,
+        .drops_long_samples = packing.drop_long_samples || !is_neat,
+        .pad_to_multiple_of = packing.pad_to_multiple_of};
+    return;
+  }
+  for (const Node& child : node->children()) {
+    const bool is_told =
+        child.key() == "packed_sequence_size" || child.key() == "split_across_pack";
+    if (is_told || child.is_null()) continue;
+    diagnostics.warning_at_key(
+        child, cat("'", child.key(), "' has no effect while packed_sequence_size is 0"));
+  }
+}
+
+}  // namespace
+
+void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
+  if (const Node* node = root.find("dataset"); node != nullptr && !node->is_null()) {
+    recipe.dataset = read_dataset(*node, diagnostics);
+  } else {
+    diagnostics.missing(root, "dataset", "missing key 'dataset': what to train on");
+  }
+  for (const Node& child : root.children()) {
+    const bool is_set =
+        child.key() == "validation_dataset" || child.key().starts_with("validation_dataset_");
+    if (is_set && !child.is_null()) {
+      recipe.validation_datasets.push_back(read_dataset(child, diagnostics));
+    }
+  }
+  LoaderSection loader = read_loader(root, "dataloader", diagnostics);
+  recipe.dataloader = loader.config;
+  recipe.collater = loader.collater;
+  recipe.stacks = loader.stacks;
+  LoaderSection validation = read_loader(root, "validation_dataloader", diagnostics);
+  recipe.validation_dataloader = validation.config;
+  recipe.validation_collater = validation.collater;
+  recipe.validation_stacks = validation.stacks;
+  read_packing(root, recipe, diagnostics);
+}
+
+std::string tokenizer_folder(const Recipe& recipe, const DatasetSection& section) {
+  return section.tokenizer_folder.value_or(recipe.model.folder);
+}
+
+void warn_of_idle_tokens(const DatasetSection& section, Diagnostics& diagnostics) {
+  const Node* tokenizer = section.node.find("tokenizer");
+  for (const char* key : {"add_bos_token", "add_eos_token"}) {
+    const Node* asked = tokenizer == nullptr ? nullptr : tokenizer->find(key);
+    if (asked == nullptr || asked->is_null() || asked->text() == "false") continue;
+    diagnostics.warning_at_key(
+        *asked, cat("'", key,
+                    "' has no effect here: this dataset, or its chat template, writes all "
+                    "special tokens itself"));
+  }
+}
+
+}  // namespace automodel::recipes
