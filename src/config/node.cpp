@@ -284,22 +284,4 @@ Json to_json(const Node& node) {
   return Json();
 }
 
-Node node_from_json(const Json& json) {
-  if (json.is_bool()) return Node::boolean(json.as_bool());
-  if (json.is_int()) return Node::integer(json.as_int());
-  if (json.is_double()) return Node::real(json.as_double());
-  if (json.is_string()) return Node::string(json.as_string());
-  if (json.is_array()) {
-    std::vector<Node> elements;
-    for (const Json& element : json.as_array()) elements.push_back(node_from_json(element));
-    return Node::sequence(std::move(elements));
-  }
-  if (json.is_object()) {
-    Node mapping = Node::mapping();
-    for (const auto& [key, value] : json.as_object()) mapping.put(key, node_from_json(value));
-    return mapping;
-  }
-  return Node::null();
-}
-
 }  // namespace automodel::config

@@ -138,7 +138,4 @@ bool same_value(const Node& a, const Node& b);
 /// The value as JSON: dates as strings, foreign values as their description.
 Json to_json(const Node& node);
 
-/// The node of a JSON value, without positions.
-Node node_from_json(const Json& json);
-
 }  // namespace automodel::config

@@ -51,11 +51,4 @@ std::string utc_timestamp() {
   return format_time(utc, "%Y-%m-%dT%H:%M:%S") + millis.data();
 }
 
-std::string local_timestamp() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  return format_time(local, "%Y-%m-%d %H:%M:%S");
-}
-
 }  // namespace automodel

@@ -13,7 +13,4 @@ double seconds_since_process_start();
 /// UTC, ISO 8601 with milliseconds: "2026-08-01T12:34:56.789Z".
 std::string utc_timestamp();
 
-/// Local time "2026-08-01 12:34:56".
-std::string local_timestamp();
-
 }  // namespace automodel

@@ -34,10 +34,6 @@ void LastValues::add(double value) {
   if (values_.size() > most_) values_.pop_front();
 }
 
-double LastValues::sum() const {
-  return std::accumulate(values_.begin(), values_.end(), 0.0);
-}
-
 double LastValues::median() const {
   return median_of({values_.begin(), values_.end()});
 }

@@ -58,7 +58,6 @@ class LastValues final {
   void add(double value);
   void clear() { values_.clear(); }
   size_t size() const { return values_.size(); }
-  double sum() const;
   double median() const;
   /// The median distance from the median, scaled to a normal distribution's standard deviation.
   double spread() const;

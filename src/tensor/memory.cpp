@@ -3,11 +3,9 @@
 #include <ATen/ops/from_blob.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "core/error.h"
 
@@ -39,13 +37,6 @@ uint64_t peak_resident_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
-}
-
-uint64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  uint64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace automodel::tensor

@@ -13,8 +13,7 @@ at::Tensor mapped_zeros(int64_t numel, at::ScalarType dtype);
 /// copies from page-locked memory and does not wait.
 at::Tensor moved_to(const at::Tensor& tensor, at::Device device);
 
-/// Peak and current resident memory of this process, in bytes.
+/// Peak resident memory of this process, in bytes.
 uint64_t peak_resident_bytes();
-uint64_t resident_bytes();
 
 }  // namespace automodel::tensor

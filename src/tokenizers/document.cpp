@@ -6,11 +6,6 @@
 
 namespace automodel::tokenizers {
 
-void StringList::reserve(size_t count, size_t bytes) {
-  ends_.reserve(count);
-  bytes_.reserve(bytes);
-}
-
 void StringList::push_back(std::string_view text) {
   bytes_ += text;
   ends_.push_back(bytes_.size());

@@ -14,7 +14,6 @@ namespace automodel::tokenizers {
 /// Many strings in one block of memory.
 class StringList final {
  public:
-  void reserve(size_t count, size_t bytes);
   void push_back(std::string_view text);
   size_t size() const { return ends_.size(); }
   std::string_view operator[](size_t i) const {

@@ -112,19 +112,6 @@ std::string choose_class(const Json& config, const Json& tokenizer_config) {
   return builds_components(chosen) ? chosen : "";
 }
 
-std::vector<std::string> tokenizer_files(const std::string& folder) {
-  constexpr std::array<std::string_view, 7> kNames = {
-      "special_tokens_map.json", "added_tokens.json",  "merges.txt",    "spiece.model",
-      "chat_template.jinja",     "chat_template.json", "tiktoken.model"};
-  std::vector<std::string> files;
-  for (const std::string& name : list_directory(folder)) {
-    const bool is_known = name.starts_with("tokenizer") || name.starts_with("vocab.") ||
-                          std::ranges::find(kNames, name) != kNames.end();
-    if (is_known && !is_directory(path_join(folder, name))) files.push_back(name);
-  }
-  return files;
-}
-
 /// The properties a token was listed with, else those of a plain special token.
 AddedToken special_token(const Json& value, const std::vector<AddedToken>& listed,
                          const std::string& where) {
@@ -272,7 +259,6 @@ FolderSettings read_folder(const std::string& folder) {
   if (auto found = find_chat_template(folder, tokenizer_config)) {
     settings.chat_template = std::move(found->text);
   }
-  settings.files = tokenizer_files(folder);
   if (const Json* decoder = tokenizer_config.find("added_tokens_decoder")) {
     settings.listed_tokens = read_added_tokens_decoder(*decoder, config_path);
   } else {

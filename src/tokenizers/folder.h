@@ -30,7 +30,6 @@ struct FolderSettings {
   bool add_bos_token = false;
   bool add_eos_token = false;
   std::optional<std::string> chat_template;
-  std::vector<std::string> files;
 };
 
 /// Reads everything of a tokenizer folder but tokenizer.json. Throws InputError.

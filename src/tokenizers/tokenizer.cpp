@@ -231,10 +231,6 @@ const std::optional<SpecialToken>& Tokenizer::pad() const {
 const std::optional<SpecialToken>& Tokenizer::unk() const {
   return state_->unk;
 }
-const std::vector<int64_t>& Tokenizer::special_ids() const {
-  return state_->special_ids;
-}
-
 bool Tokenizer::is_special(int64_t id) const {
   return std::ranges::binary_search(state_->special_ids, id);
 }
@@ -252,9 +248,6 @@ const std::optional<std::string>& Tokenizer::chat_template() const {
 
 const std::string& Tokenizer::folder() const {
   return state_->folder;
-}
-const std::vector<std::string>& Tokenizer::files() const {
-  return state_->settings.files;
 }
 
 }  // namespace automodel::tokenizers

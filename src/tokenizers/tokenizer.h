@@ -61,9 +61,8 @@ class Tokenizer final {
   const std::optional<SpecialToken>& pad() const;
   const std::optional<SpecialToken>& unk() const;
 
-  /// Ids of the added tokens marked special and of the named ones, ascending.
-  const std::vector<int64_t>& special_ids() const;
-  /// decode(..., skip_special_tokens=true) leaves this id out.
+  /// An added token marked special, or a named one: decode(..., skip_special_tokens=true) leaves it
+  /// out.
   bool is_special(int64_t id) const;
 
   /// tokenizer_config.json's add_bos_token / add_eos_token; false when it does not say.
@@ -76,8 +75,6 @@ class Tokenizer final {
 
   /// The folder it was loaded from, for messages ("" from a text).
   const std::string& folder() const;
-  /// Names of the folder's tokenizer files, to be copied byte for byte into an export.
-  const std::vector<std::string>& files() const;
 
  private:
   struct State;

@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -23,7 +21,6 @@
 #include "distributed/toy_model.h"
 #include "models/diffusion_gemma/diffusion_model.h"
 #include "models/golden_model.h"
-#include "tensor/memory.h"
 
 namespace automodel::distributed {
 namespace {
@@ -397,15 +394,7 @@ TEST(DiffusionGemmaUnits, ExpertsOfTheirOwnLowerThePeakOfTheDoublePass) {
     for (const bool has_strategy : {false, true}) {
       TinyDiffusion tiny(sizes);
       const auto engine = parallelized(tiny, world.group(), has_strategy);
-      const uint64_t before = tensor::resident_bytes();
       peaks.push_back(peak_of_units(tiny, sharded(*engine), world.group().rank()));
-      if (std::getenv("AUTOMODEL_PRINT_PEAKS") != nullptr && world.group().rank() == 0) {
-        std::fprintf(
-            stderr, "%s: %.1f MiB of units, %.1f MiB more resident; a layer's experts %.1f MiB\n",
-            has_strategy ? "own units" : "one unit", static_cast<double>(peaks.back()) / (1 << 20),
-            static_cast<double>(tensor::peak_resident_bytes() - before) / (1 << 20),
-            static_cast<double>(experts) / (1 << 20));
-      }
     }
     // While a layer's gradients are reduced, the next one's are computed: apart from its experts
     // that is a small rest.

@@ -251,10 +251,6 @@ bool is_multi_stage(ScheduleKind kind) {
   return kind != ScheduleKind::kGPipe && kind != ScheduleKind::k1F1B;
 }
 
-bool splits_backward(ScheduleKind kind) {
-  return kind == ScheduleKind::kInterleavedZeroBubble || kind == ScheduleKind::kZBVZeroBubble;
-}
-
 std::vector<int> PipelineSchedule::stages_of(int rank) const {
   std::vector<int> stages;
   for (int stage = 0; stage < static_cast<int>(rank_of_stage.size()); ++stage) {

@@ -45,8 +45,6 @@ ScheduleKind get_schedule_class(const std::string& name);
 
 /// Whether a rank has several stages: true of all but GPipe and 1F1B.
 bool is_multi_stage(ScheduleKind kind);
-/// Whether the gradients of inputs and weights are computed by separate actions.
-bool splits_backward(ScheduleKind kind);
 
 struct ScheduleShape {
   int num_ranks = 1;

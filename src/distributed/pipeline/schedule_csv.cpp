@@ -207,14 +207,4 @@ int count_csv_stages(const std::string& text) {
   return highest + 1;
 }
 
-std::string to_csv(const PipelineSchedule& schedule) {
-  std::string text;
-  for (const std::vector<PipelineAction>& actions : schedule.actions) {
-    std::vector<std::string> cells;
-    for (const PipelineAction& action : actions) cells.push_back(action.text());
-    text += join(cells, ",") + "\n";
-  }
-  return text;
-}
-
 }  // namespace automodel::distributed

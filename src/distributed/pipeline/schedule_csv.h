@@ -19,7 +19,4 @@ PipelineSchedule parse_schedule_csv(const std::string& text, const std::string& 
 /// The number of stages in such a text: one more than the highest; 0 if it has none.
 int count_csv_stages(const std::string& text);
 
-/// Writes a schedule as such a text.
-std::string to_csv(const PipelineSchedule& schedule);
-
 }  // namespace automodel::distributed

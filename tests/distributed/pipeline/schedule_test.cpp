@@ -96,19 +96,19 @@ constexpr const char* kTwoRanks =
     "0F0,0F1,,0B0,0B1\n"
     ",1F0,1I0,1F1,1B1,1W0\n";
 
-TEST(ScheduleCsvTest, ATextIsReadAndWrittenInTorchsForm) {
+TEST(ScheduleCsvTest, ATextIsReadInTorchsForm) {
   const PipelineSchedule schedule = parse_schedule_csv(kTwoRanks, "a.csv", {2, 1, 2});
   EXPECT_EQ(texts_of(schedule.actions[0]), "0F0 0F1 0B0 0B1");
   EXPECT_EQ(texts_of(schedule.actions[1]), "1F0 1I0 1F1 1B1 1W0");
   EXPECT_EQ(schedule.rank_of_stage, (std::vector<int>{0, 1}));
   EXPECT_EQ(count_csv_stages(kTwoRanks), 2);
-  EXPECT_EQ(to_csv(schedule), "0F0,0F1,0B0,0B1\n1F0,1I0,1F1,1B1,1W0\n");
 }
 
 TEST(ScheduleCsvTest, AFileMayEndItsLinesAsPythonDoes) {
   const std::string text = replace_all(kTwoRanks, "\n", "\r\n");
-  EXPECT_EQ(to_csv(parse_schedule_csv(text, "a.csv", {2, 1, 2})),
-            "0F0,0F1,0B0,0B1\n1F0,1I0,1F1,1B1,1W0\n");
+  const PipelineSchedule schedule = parse_schedule_csv(text, "a.csv", {2, 1, 2});
+  EXPECT_EQ(texts_of(schedule.actions[0]), "0F0 0F1 0B0 0B1");
+  EXPECT_EQ(texts_of(schedule.actions[1]), "1F0 1I0 1F1 1B1 1W0");
 }
 
 std::string csv_error(const std::string& text, const ScheduleShape& shape) {
