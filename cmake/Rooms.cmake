@@ -32,13 +32,13 @@ function(automodel_add_room line)
   foreach(other IN LISTS uses)
     target_link_libraries(am_${room} ${scope} am_${other})
   endforeach()
+  if(AUTOMODEL_UNITY AND sources)
+    # Most of a file's compile time is the headers of others, LibTorch's above all.
+    set_target_properties(am_${room} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+  endif()
   if(has_torch)
     set(AUTOMODEL_TORCH_ROOMS ${AUTOMODEL_TORCH_ROOMS} ${room} PARENT_SCOPE)
     target_link_libraries(am_${room} ${scope} libtorch::torch_cpu)
-    if(AUTOMODEL_UNITY AND sources)
-      # Most of a file's compile time is LibTorch's headers.
-      set_target_properties(am_${room} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    endif()
     if(TARGET am_torch_rooms AND room IN_LIST AUTOMODEL_PRECOMPILED_ROOMS)
       target_precompile_headers(am_${room} REUSE_FROM am_torch_rooms)
       target_compile_options(am_${room} PRIVATE -fpch-preprocess)
@@ -120,7 +120,7 @@ endif()
 
 # Rooms most of whose files include the whole of ATen, which takes longer to read than they to compile; the
 # others would wait for a larger header than they need.
-set(AUTOMODEL_PRECOMPILED_ROOMS kernels nn moe models distributed peft)
+set(AUTOMODEL_PRECOMPILED_ROOMS tensor kernels nn moe models comm optim checkpoint datasets training distributed peft recipes)
 if(AUTOMODEL_UNITY AND NOT AUTOMODEL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   automodel_precompile(am_torch_rooms "${CMAKE_SOURCE_DIR}/cmake/torch_rooms.h" libtorch::torch_cpu
                        ${AUTOMODEL_WARNINGS})

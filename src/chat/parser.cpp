@@ -163,7 +163,7 @@ class Parser final {
       std::vector<std::string> names;
       for (const std::string_view name : ends) names.push_back(cat("'", name, "'"));
       fail(cat("Unexpected end of template. Jinja was looking for the following tags: ",
-               join(names, " or "), ". The innermost block that needs to be closed is '",
+               automodel::join(names, " or "), ". The innermost block that needs to be closed is '",
                tags_.back(), "'."));
     }
     return body;

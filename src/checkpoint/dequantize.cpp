@@ -14,10 +14,6 @@ namespace automodel::checkpoint {
 
 namespace {
 
-/// Elements that are converted at a time on the CPU and for other devices.
-constexpr int64_t kCpuPiece = 32768;
-constexpr int64_t kDevicePiece = int64_t{4} << 20;
-
 /// The float32 values of all 256 numbers of a one-byte dtype.
 std::array<float, 256> values_of(at::ScalarType dtype) {
   const at::Tensor bytes = at::arange(256, at::TensorOptions().dtype(at::kByte));
@@ -90,7 +86,7 @@ void read_float8(const QuantizedTensor& tensor, const SafetensorsFile& weight_fi
   const bool is_compressed = tensor.method == Quantization::Method::kCompressed;
   const at::ScalarType scale_dtype = is_compressed ? out.scalar_type() : at::kFloat;
   const Float8Decoder decoder(tensor, read_scales(scale_file, *tensor.scales.entry, scale_dtype));
-  const int64_t piece = std::min(out.is_cpu() ? kCpuPiece : kDevicePiece, out.numel());
+  const int64_t piece = std::min(piece_for(out), out.numel());
   const at::Tensor bytes =
       at::empty({piece}, at::TensorOptions().dtype(tensor.weight.entry->dtype));
   const at::Tensor values = at::empty({piece}, at::TensorOptions().dtype(at::kFloat));

@@ -15,7 +15,6 @@ namespace automodel::checkpoint {
 
 namespace {
 
-constexpr size_t kNamesShown = 10;
 constexpr std::array<std::string_view, 3> kBasePrefixes = {"model.", "transformer.", "gpt_neox."};
 
 /// Buffers that older versions of transformers saved and that are computed here.
@@ -55,8 +54,7 @@ struct Match {
   std::vector<std::string> findings() const {
     std::vector<std::string> texts;
     const auto add = [&](const char* what, const std::vector<std::string>& names) {
-      if (names.empty()) return;
-      texts.push_back(cat(what, " (", names.size(), "): ", join_first(names, kNamesShown)));
+      if (!names.empty()) texts.push_back(cat(what, " ", count_and_first(names)));
     };
     add("missing", missing);
     add("not in the model", unexpected);

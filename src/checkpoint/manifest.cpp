@@ -16,7 +16,7 @@ namespace automodel::checkpoint {
 
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int kManifestFormat = 1;
 constexpr int kNumThreads = 4;
 
 /// Collects the files below a directory, relative and sorted, and syncs directories on the way.
@@ -178,7 +178,7 @@ void write_manifest(const std::string& directory, std::span<const FileRecord> kn
     list.push_back(to_json(entry));
   }
   Json manifest = Json::object();
-  manifest["format"] = Json(kFormat);
+  manifest["format"] = Json(kManifestFormat);
   manifest["files"] = Json(std::move(list));
   manifest["xxh3"] = Json(format_checksum(checksum_of(manifest["files"].dump())));
   write_file_atomic(path_join(directory, kManifestName), manifest.dump(1) + "\n");
@@ -192,7 +192,7 @@ std::optional<std::string> find_damage(const std::string& directory, const Verif
   try {
     const Json manifest = Json::parse_file(path);
     const Json* files = manifest.find("files");
-    if (files == nullptr || !files->is_array() || manifest.get("format", 0) != kFormat) {
+    if (files == nullptr || !files->is_array() || manifest.get("format", 0) != kManifestFormat) {
       return cat(kManifestName, ": not a manifest of this version");
     }
     if (manifest.get("xxh3", "") != format_checksum(checksum_of(files->dump()))) {

@@ -22,16 +22,6 @@ namespace automodel::checkpoint {
 
 namespace {
 
-/// Elements converted at a time: below ATen's grain size, so that a conversion stays on the reading
-/// thread, and few enough for the cache.
-constexpr int64_t kCpuPiece = 32768;
-/// Elements copied to or from another device at a time.
-constexpr int64_t kDevicePiece = int64_t{4} << 20;
-
-int64_t piece_for(const at::Tensor& tensor) {
-  return tensor.is_cpu() ? kCpuPiece : kDevicePiece;
-}
-
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }

@@ -19,8 +19,7 @@ namespace {
 
 constexpr const char* kShardsKey = "automodel.shards";
 constexpr const char* kIndexName = "index.json";
-constexpr const char* kFormat = "automodel-sharded-1";
-constexpr size_t kNamesShown = 10;
+constexpr const char* kShardedFormat = "automodel-sharded-1";
 
 Json integers(const std::vector<int64_t>& numbers) {
   Json::Array list;
@@ -177,10 +176,6 @@ class Coverage final {
   std::vector<std::pair<int64_t, int64_t>> ranges_;
 };
 
-std::string first_names(const std::vector<std::string>& names) {
-  return cat("(", names.size(), "): ", join_first(names, kNamesShown));
-}
-
 /// Refuses upstream's directories, which hold torch pickles.
 void refuse_pickles(const std::string& directory) {
   for (const std::string& name : list_directory(directory)) {
@@ -244,7 +239,7 @@ void finish_shards(const std::string& directory, const ShardFile& any_file) {
     files.push_back(std::move(file));
   }
   Json index = Json::object();
-  index["format"] = Json(kFormat);
+  index["format"] = Json(kShardedFormat);
   index["world"] = Json(any_file.world);
   index["files"] = Json(std::move(files));
   sync_directory(directory);
@@ -260,8 +255,8 @@ ShardedFolder ShardedFolder::open(const std::string& directory) {
     throw InputError(cat(directory, ": no ", kIndexName, "; this is not a sharded checkpoint"));
   }
   const Json index = Json::parse_file(index_path);
-  if (index.get("format", "") != kFormat) {
-    throw InputError(cat(index_path, ": format is not ", kFormat));
+  if (index.get("format", "") != kShardedFormat) {
+    throw InputError(cat(index_path, ": format is not ", kShardedFormat));
   }
   ShardedFolder folder;
   folder.path_ = directory;
@@ -397,8 +392,8 @@ void ShardedFolder::check_wanted(std::span<const Target> targets) const {
   }
   if (missing.empty() && misshapen.empty()) return;
   std::string text = cat(path_, " does not fit this model:");
-  if (!missing.empty()) text += cat("\n  missing ", first_names(missing));
-  if (!misshapen.empty()) text += cat("\n  of another shape ", first_names(misshapen));
+  if (!missing.empty()) text += cat("\n  missing ", count_and_first(missing));
+  if (!misshapen.empty()) text += cat("\n  of another shape ", count_and_first(misshapen));
   throw InputError(text);
 }
 

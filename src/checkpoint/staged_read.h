@@ -9,6 +9,12 @@
 
 namespace automodel::checkpoint {
 
+/// Elements of a tensor that are converted or copied at a time. On a CPU below ATen's grain size,
+/// so that a conversion stays on the reading thread, and few enough for the cache.
+inline int64_t piece_for(const at::Tensor& tensor) {
+  return tensor.is_cpu() ? 32768 : int64_t{4} << 20;
+}
+
 /// Fills `out` with the elements of a shard, in pieces that go through `staging`: many short runs
 /// then need few conversions or copies. `read(first, count, place)` puts the elements from `first`
 /// of the whole tensor to `place` and on in staging.

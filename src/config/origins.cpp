@@ -10,7 +10,6 @@ namespace automodel::config {
 
 namespace {
 
-constexpr const char* kHidden = "******";
 constexpr const char* kDefault = "default";
 
 Json entry(Json value, std::string origin) {
@@ -41,7 +40,7 @@ Json shown(const Node& node, bool is_secret) {
     return list;
   }
   const bool is_plain = node.is_null() || node.kind() == NodeKind::kBool || !node.is_scalar();
-  return is_secret && !is_plain ? Json(kHidden) : to_json(node);
+  return is_secret && !is_plain ? Json(kHiddenText) : to_json(node);
 }
 
 void add_values(const Node& node, const Sources& sources, bool is_secret, Json& values) {
@@ -90,9 +89,9 @@ std::vector<std::string> without_secrets(std::vector<std::string> arguments) {
       continue;
     }
     if (equals != std::string::npos) {
-      argument = cat(std::string_view(argument).substr(0, equals + 1), kHidden);
+      argument = cat(std::string_view(argument).substr(0, equals + 1), kHiddenText);
     } else if (begin > 0 && i + 1 < arguments.size() && !arguments[i + 1].starts_with("-")) {
-      arguments[++i] = kHidden;
+      arguments[++i] = kHiddenText;
     }
   }
   return arguments;

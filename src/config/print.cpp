@@ -18,8 +18,6 @@ namespace automodel::config {
 
 namespace {
 
-constexpr const char* kHidden = "******";
-
 /// The words of a key, lower case: at _ - . and at capitals ("apiKey", "HF_TOKEN").
 std::vector<std::string> words_of(std::string_view key) {
   std::vector<std::string> words;
@@ -189,7 +187,7 @@ void emit_scalar(YAML::Emitter& out, const Node& node, const PrintOptions& optio
                  bool is_secret) {
   const bool is_value = node.is_null() || node.kind() == NodeKind::kBool;
   if (is_secret && !is_value && !node.is_interpolated()) {
-    out << YAML::SingleQuoted << kHidden;
+    out << YAML::SingleQuoted << kHiddenText;
     return;
   }
   // A value that itself looks like a placeholder cannot be written: readers would replace it.

@@ -12,6 +12,9 @@ namespace automodel::config {
 /// `num_label_tokens`, `author` and a tokenizer's special tokens (`eos_token`) are not secrets.
 bool is_secret_key(std::string_view key);
 
+/// What stands for the text under such a key.
+inline constexpr const char* kHiddenText = "******";
+
 struct PrintOptions {
   bool has_secrets_hidden = true;  ///< texts under a secret key become ******
   /// Whether `${NAME}` is replaced by its value from the environment, except under a secret key

@@ -18,11 +18,7 @@ namespace {
 
 constexpr int kDeepest = 90;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-bool is_name_part(char c) {
+bool is_identifier_part(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;
 }
@@ -190,7 +186,7 @@ class Parser {
 
   Result parse_word_or_string() {
     size_t end = at_;
-    while (end < text_.size() && is_name_part(text_[end])) ++end;
+    while (end < text_.size() && is_identifier_part(text_[end])) ++end;
     const std::string_view word = text_.substr(at_, end - at_);
     const char next = end < text_.size() ? text_[end] : '\0';
     if (next == '\'' || next == '"') return parse_strings();
@@ -313,7 +309,7 @@ class Parser {
       return base == 16 && ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'));
     };
     if (!take_digits(accepts, digits)) return std::nullopt;
-    if (is_name_part(peek()) || peek() == '.') return std::nullopt;
+    if (is_identifier_part(peek()) || peek() == '.') return std::nullopt;
     return integer_literal(digits, base);
   }
 
@@ -370,10 +366,10 @@ class Parser {
     }
     if ((peek() | 0x20) == 'j') {
       ++at_;
-      if (is_name_part(peek())) return std::nullopt;
+      if (is_identifier_part(peek())) return std::nullopt;
       return Literal{Node::foreign("a complex number"), true, true, true, digits + "j"};
     }
-    if (is_name_part(peek())) return std::nullopt;
+    if (is_identifier_part(peek())) return std::nullopt;
     if (is_float) {
       const double value = std::strtod(digits.c_str(), nullptr);
       return Literal{Node::real(value), true, true, false, shortest_repr(value)};
@@ -390,7 +386,7 @@ class Parser {
     bool is_first = true;
     while (true) {
       size_t end = at_;
-      while (end < text_.size() && is_name_part(text_[end])) ++end;
+      while (end < text_.size() && is_identifier_part(text_[end])) ++end;
       const char quote = end < text_.size() ? text_[end] : '\0';
       if (quote != '\'' && quote != '"') {
         if (is_first || end != at_) return std::nullopt;

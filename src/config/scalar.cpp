@@ -12,10 +12,6 @@ namespace automodel::config {
 
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
   for (const std::string_view word : words) {
     if (text == word) return true;

@@ -11,7 +11,7 @@ namespace automodel::config {
 namespace {
 
 constexpr size_t kLargestText = size_t{4} << 20;
-constexpr int kDeepest = 100;
+constexpr int kMostLevels = 100;
 
 /// Counts how deep brackets and indentation nest. A bracket inside a word opens nothing. Quotes and
 /// comments are not looked at: brackets in them, which mostly close again, only tighten the bound.
@@ -44,7 +44,7 @@ class Depth {
     constexpr std::string_view kBefore = " \t\n,:-?";
     last_opens_ = follows_bracket ? last_opens_ : kBefore.find(last) != std::string_view::npos;
     if (last_opens_) ++brackets_;
-    return brackets_ <= kDeepest;
+    return brackets_ <= kMostLevels;
   }
 
   bool open_indent(char c) {
@@ -56,7 +56,7 @@ class Depth {
     }
     ++indent_;
     is_line_start_ = is_indicator;
-    return static_cast<int>(indents_.size()) <= kDeepest;
+    return static_cast<int>(indents_.size()) <= kMostLevels;
   }
 
   std::vector<int> indents_;
@@ -91,7 +91,7 @@ std::optional<TextProblem> find_text_problem(std::string_view text) {
       return TextProblem{line, column, cat("control character ", code, " in the text; remove it")};
     }
     if (!depth.accept(text[at])) {
-      return TextProblem{line, column, cat("nested deeper than ", kDeepest, " levels")};
+      return TextProblem{line, column, cat("nested deeper than ", kMostLevels, " levels")};
     }
     ++column;
     if (code == '\n') {

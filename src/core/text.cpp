@@ -79,6 +79,10 @@ std::string join_first(std::span<const int64_t> numbers, size_t most) {
   return first_and_rest(numbers, most);
 }
 
+std::string count_and_first(std::span<const std::string> pieces, size_t most) {
+  return cat("(", pieces.size(), "): ", join_first(pieces, most));
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> pieces;
   size_t begin = 0;

@@ -51,11 +51,18 @@ std::string join(std::span<const int64_t> numbers, std::string_view separator = 
 std::string join_first(std::span<const std::string> pieces, size_t most);
 std::string join_first(std::span<const int64_t> numbers, size_t most);
 
+/// "(7): a, b, c and 4 more": how many, and the first `most` of them.
+std::string count_and_first(std::span<const std::string> pieces, size_t most = 10);
+
 /// Splits at every `separator`; "a,,b" gives three pieces, "" gives one empty piece.
 std::vector<std::string> split(std::string_view text, char separator);
 
 /// `text` without white space at both ends.
 std::string_view trim(std::string_view text);
+
+constexpr bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}  ///< ASCII only
 
 std::string to_lower(std::string_view text);  ///< ASCII only
 std::string replace_all(std::string text, std::string_view from, std::string_view to);

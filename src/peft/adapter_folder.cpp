@@ -186,7 +186,7 @@ std::string tensors_fault(const AdapterFile& file, const tensor::KeyMap& keys) {
   std::vector<std::string> texts;
   const auto add = [&](const char* what, const std::vector<std::string>& names) {
     if (names.empty()) return;
-    texts.push_back(cat(what, " (", names.size(), "): ", join_first(names, kNamesShown)));
+    texts.push_back(cat(what, " ", count_and_first(names, kNamesShown)));
   };
   add("missing", missing);
   add("not among the model's adapters", unexpected);

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "tables/arrow_result.h"
 #include "tables/row_json.h"
 #include "tables/same_thread_file.h"
 
@@ -19,12 +20,6 @@ namespace {
 
 constexpr int64_t kRowsABatch = 1024;
 
-template <typename Value>
-Value take(arrow::Result<Value> result, const std::string& path) {
-  if (!result.ok()) throw InputError(cat(path, ": ", result.status().message()));
-  return std::move(result).ValueUnsafe();
-}
-
 std::shared_ptr<arrow::RecordBatchReader> open_parquet(
     const std::string& path, const std::shared_ptr<arrow::io::RandomAccessFile>& file) {
   parquet::ArrowReaderProperties properties;
@@ -32,9 +27,7 @@ std::shared_ptr<arrow::RecordBatchReader> open_parquet(
   properties.set_batch_size(kRowsABatch);
   properties.set_pre_buffer(false);
   parquet::arrow::FileReaderBuilder builder;
-  if (const auto status = builder.Open(file); !status.ok()) {
-    throw InputError(cat(path, ": ", status.message()));
-  }
+  check(builder.Open(file), path);
   builder.properties(properties);
   std::shared_ptr<parquet::arrow::FileReader> reader = take(builder.Build(), path);
   std::shared_ptr<arrow::RecordBatchReader> batches = take(reader->GetRecordBatchReader(), path);

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "tables/arrow_result.h"
 #include "tables/file_copy.h"
 #include "tables/table_file.h"
 
@@ -13,12 +14,6 @@ namespace automodel::tables {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
-
-template <typename Value>
-Value take(arrow::Result<Value> result, const std::string& path) {
-  if (!result.ok()) throw InputError(cat(path, ": ", result.status().message()));
-  return std::move(result).ValueUnsafe();
-}
 
 std::shared_ptr<arrow::io::InputStream> open_packed(const std::string& path) {
   const auto kind = path.ends_with(".zst") ? arrow::Compression::ZSTD : arrow::Compression::GZIP;
@@ -42,13 +37,9 @@ UnpackedFile unpack_file(const std::string& path, const std::string& copies) {
     while (true) {
       const auto piece = take(in->Read(kPieceBytes), path);
       if (piece->size() == 0) break;
-      if (const auto status = out->Write(piece); !status.ok()) {
-        throw InputError(cat(to, ": ", status.message()));
-      }
+      check(out->Write(piece), to);
     }
-    if (const auto status = out->Close(); !status.ok()) {
-      throw InputError(cat(to, ": ", status.message()));
-    }
+    check(out->Close(), to);
   });
   return {copy.path, copy.checksum};
 }

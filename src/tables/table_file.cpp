@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "tables/arrow_result.h"
 #include "tables/batches.h"
 #include "tables/file_copy.h"
 #include "tables/row_json.h"
@@ -27,16 +28,6 @@ auto with_name(const std::string& path, const Work& work) {
   } catch (const std::exception& error) {
     throw InputError(cat(path, ": ", error.what()));
   }
-}
-
-void check(const arrow::Status& status, const std::string& path) {
-  if (!status.ok()) throw InputError(cat(path, ": ", status.message()));
-}
-
-template <typename Value>
-Value take(arrow::Result<Value> result, const std::string& path) {
-  check(result.status(), path);
-  return std::move(result).ValueUnsafe();
 }
 
 /// All rows as an Arrow file without compression, so that rows can be read where they lie.

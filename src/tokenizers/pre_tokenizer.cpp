@@ -328,7 +328,7 @@ std::unique_ptr<PreTokenizer> make_byte_level(const Component& component) {
   return std::make_unique<ByteLevel>(component.flag("add_prefix_space", true), std::move(regex));
 }
 
-std::unique_ptr<PreTokenizer> make_metaspace(const Component& component) {
+std::unique_ptr<PreTokenizer> make_metaspace_split(const Component& component) {
   MetaspaceOptions options;
   append_utf8(options.replacement, component.character("replacement"));
   const std::string scheme = component.text("prepend_scheme", "always");
@@ -345,7 +345,7 @@ std::unique_ptr<PreTokenizer> make_metaspace(const Component& component) {
   return std::make_unique<Metaspace>(std::move(options));
 }
 
-std::unique_ptr<PreTokenizer> make_sequence(const Component& component) {
+std::unique_ptr<PreTokenizer> make_split_sequence(const Component& component) {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
   for (const Component& part : component.list("pretokenizers")) {
     parts.push_back(make_pre_tokenizer(part));
@@ -365,8 +365,8 @@ std::unique_ptr<PreTokenizer> make_bert() {
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Component& component) {
   const std::string& type = component.type();
   if (type == "ByteLevel") return make_byte_level(component);
-  if (type == "Metaspace") return make_metaspace(component);
-  if (type == "Sequence") return make_sequence(component);
+  if (type == "Metaspace") return make_metaspace_split(component);
+  if (type == "Sequence") return make_split_sequence(component);
   if (type == "BertPreTokenizer") return make_bert();
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") {

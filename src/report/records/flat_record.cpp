@@ -2,13 +2,11 @@
 
 #include <charconv>
 
+#include "core/text.h"
+
 namespace automodel::report {
 
 namespace {
-
-bool is_digit(char byte) {
-  return byte >= '0' && byte <= '9';
-}
 
 /// Behind the digits from here on; where there is none, null.
 const char* behind_digits(const char* at, const char* end) {
