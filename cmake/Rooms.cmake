@@ -118,9 +118,9 @@ if(AUTOMODEL_TESTS)
   endif()
 endif()
 
-# Rooms most of whose files include the whole of ATen, which takes longer to read than they to compile; the
-# others would wait for a larger header than they need.
-set(AUTOMODEL_PRECOMPILED_ROOMS tensor kernels nn moe models comm optim checkpoint datasets training distributed peft recipes)
+# Rooms that read LibTorch's headers for longer than a precompiled header of all of them takes to load.
+set(AUTOMODEL_PRECOMPILED_ROOMS
+    tensor kernels nn moe models comm optim checkpoint datasets training distributed peft recipes)
 if(AUTOMODEL_UNITY AND NOT AUTOMODEL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   automodel_precompile(am_torch_rooms "${CMAKE_SOURCE_DIR}/cmake/torch_rooms.h" libtorch::torch_cpu
                        ${AUTOMODEL_WARNINGS})
