@@ -34,6 +34,8 @@ AddedToken read_added_token(const Json& json, const std::string& where) {
 }
 
 void Matcher::insert(std::string_view text, int64_t id) {
+  if (text.empty()) return;
+  begins_[static_cast<unsigned char>(text[0])] = true;
   uint32_t node = 0;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -54,6 +56,7 @@ void Matcher::insert(std::string_view text, int64_t id) {
 
 std::optional<Matcher::Hit> Matcher::find(std::string_view text, size_t from) const {
   for (size_t begin = from; begin < text.size(); ++begin) {
+    if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
     std::optional<Hit> longest;
     uint32_t node = 0;
     for (size_t i = begin; i < text.size(); ++i) {

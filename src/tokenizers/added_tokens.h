@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -51,6 +52,7 @@ class Matcher final {
     std::vector<std::pair<unsigned char, uint32_t>> children;
   };
   std::vector<Node> nodes_{1};
+  std::array<bool, 256> begins_{};  ///< whether a text begins with the byte
 };
 
 /// The added tokens of a tokenizer: their ids, and cutting texts at them.

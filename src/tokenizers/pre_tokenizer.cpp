@@ -60,7 +60,7 @@ void keep_ranges(std::vector<Match>& matches, Behavior behavior) {
 template <typename Find>
 void split_pieces(Pieces& pieces, Behavior behavior, Find find) {
   std::vector<Piece> list;
-  list.reserve(pieces.list.size() * 2);
+  list.reserve(pieces.list.size() + pieces.text.size() / 4);
   std::vector<Match> matches;
   for (const Piece& piece : pieces.list) {
     if (piece.id >= 0) {
@@ -136,7 +136,12 @@ class ByteLevel final : public PreTokenizer {
         if (match.begin == match.end) continue;
         const size_t begin = result.text.size();
         for (size_t i = match.begin; i < match.end; ++i) {
-          result.text += byte_level_character(static_cast<unsigned char>(text[i]));
+          const auto byte = static_cast<unsigned char>(text[i]);
+          if (byte > ' ' && byte < 0x7F) {
+            result.text.push_back(text[i]);  // stands for itself
+          } else {
+            result.text += byte_level_character(byte);
+          }
         }
         result.list.push_back(
             {begin, result.text.size(), -1, piece.is_at_start && match.begin == 0});

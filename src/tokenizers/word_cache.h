@@ -1,8 +1,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -10,7 +10,8 @@
 namespace automodel::tokenizers {
 
 /// The ids of words seen lately. Bounded: every word has one place, and a newer word takes it over.
-/// Words that are long or have many tokens are not kept. Safe to use from several threads.
+/// Words that are long or have many tokens are not kept. Safe to use from several threads: while one
+/// is at a part of the words, others find none of that part.
 class WordCache final {
  public:
   WordCache();
@@ -32,7 +33,7 @@ class WordCache final {
     uint32_t num_ids = 0;
   };
   struct Shard {
-    mutable std::mutex mutex;
+    mutable std::atomic_flag is_in_use;
     std::vector<Slot> slots{kSlotsPerShard};
   };
 

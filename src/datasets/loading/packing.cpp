@@ -1,5 +1,7 @@
 #include "datasets/loading/packing.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <atomic>
 #include <numeric>
@@ -121,8 +123,9 @@ PackedDataset::Measured PackedDataset::measure(Reporter* reporter) {
     for (int64_t i = begin; i < std::min(begin + kChunk, count); ++i) measure_one(i);
     num_done += kChunk;
   };
-  run_tasks(static_cast<size_t>((count + kChunk - 1) / kChunk),
-            static_cast<int>(config_.num_threads), measure_chunk);
+  const int num_threads =
+      config_.num_threads > 0 ? static_cast<int>(config_.num_threads) : at::get_num_threads();
+  run_tasks(static_cast<size_t>((count + kChunk - 1) / kChunk), num_threads, measure_chunk);
   Measured measured;
   counts_.num_samples = count;
   for (int64_t index = 0; index < count; ++index) {

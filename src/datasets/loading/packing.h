@@ -23,7 +23,7 @@ struct PackingConfig {
   int64_t pack_size = 0;  ///< tokens of a pack
   PackingStrategy strategy = PackingStrategy::kThd;
   std::optional<int64_t> max_packs = std::nullopt;
-  int64_t num_threads = 1;         ///< that tokenize
+  int64_t num_threads = 0;         ///< that tokenize; 0: as many as this process computes with
   bool drops_long_samples = true;  ///< else a sample longer than a pack is an error
   int64_t pad_to_multiple_of = 1;  ///< of every sample's length
 };

@@ -182,7 +182,7 @@ void read_packing(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
         .pack_size = packing.packed_sequence_size,
         .strategy = is_neat ? datasets::PackingStrategy::kNeat : datasets::PackingStrategy::kThd,
         .max_packs = packing.max_packs,
-        .num_threads = packing.num_proc,
+        .num_threads = packing.num_proc.value_or(0),
         .drops_long_samples = packing.drop_long_samples || !is_neat,
         .pad_to_multiple_of = packing.pad_to_multiple_of};
     return;

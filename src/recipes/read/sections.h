@@ -78,7 +78,7 @@ struct PackedSequenceSection {
   std::string packing_strategy = "thd";
   std::optional<int64_t> max_packs;
   bool prepacked = false;
-  int64_t num_proc = 1;
+  std::optional<int64_t> num_proc;
   bool drop_long_samples = true;
   int64_t pad_to_multiple_of = 1;
   std::optional<bool> split_across_pack;
@@ -91,7 +91,9 @@ struct PackedSequenceSection {
         field("packing_strategy", &S::packing_strategy, "thd or neat"),
         field("max_packs", &S::max_packs, "packs at most").above(0),
         field("prepacked", &S::prepacked, "the data are packs already; only false"),
-        field("num_proc", &S::num_proc, "threads that tokenize").above(0),
+        field("num_proc", &S::num_proc,
+              "threads that tokenize; absent: as many as the rank computes with")
+            .above(0),
         field("drop_long_samples", &S::drop_long_samples, "leave out what fits no pack"),
         field("pad_to_multiple_of", &S::pad_to_multiple_of, "pad samples to a multiple").above(0),
         field("split_across_pack", &S::split_across_pack, "legacy")
