@@ -28,6 +28,8 @@ VOCABULARY = 2048
 POSITIONS = 512
 # Models of recipes, and the golden whose configuration their twins have.
 MODELS = {
+    "GSAI-ML/LLaDA-8B-Base": "llada",
+    "GSAI-ML/LLaDA-8B-Instruct": "llada",
     "ByteDance-Seed/Seed-Coder-8B-Instruct": "llama_default",
     "ByteDance-Seed/Seed-OSS-36B-Instruct": "seed_oss",
     "MiniMaxAI/MiniMax-M2.5": "minimax_m2",
@@ -42,9 +44,11 @@ MODELS = {
     "bigcode/starcoder2-7b": "starcoder2",
     "deepseek-ai/DeepSeek-V3": "deepseek_v3",
     "deepseek-ai/DeepSeek-V4-Flash": "deepseek_v4",
+    "google/diffusiongemma-26B-A4B-it": "diffusion_gemma",
     "google/functiongemma-270m-it": "gemma3_text",
     "google/gemma-3-270m": "gemma3_text",
     "google/gemma-4-12B": "gemma4_unified_embedders",
+    "inclusionAI/LLaDA2.1-mini": "llada2_moe",
     "inclusionAI/Ling-flash-2.0": "bailing_moe_v2",
     "inclusionAI/Ling-mini-2.0": "bailing_moe_v2",
     "meta-llama/Llama-3.1-70B": "llama_default",
@@ -78,6 +82,8 @@ MODELS = {
     "zai-org/GLM-5.2": "glm_moe_dsa_shared",
     "zai-org/glm-4-9b-chat-hf": "glm",
 }
+# Recipes that make the twins of models which are not trained by next tokens.
+MAKERS = {"diffusion_gemma": "tiny_diffusion_gemma", "llada": "tiny_llada", "llada2_moe": "tiny_llada"}
 SIZES = ("tp_size", "pp_size", "cp_size", "ep_size")
 
 
@@ -115,6 +121,13 @@ def function_calls(count):
     ]
 
 
+# Templates below `examples` of upstream's tree.
+TEMPLATES = (
+    "dllm_sft/diffusion_gemma_chat_template.jinja", "dllm_sft/llada_chat_template.jinja",
+    "llm_finetune/olmo/chat_template.jinja",
+)
+# Files that recipes expect in the folder they run in.
+FILES = {"gsm8k_chat_train.jsonl": conversations}
 DATA = {
     "rajpurkar/squad": squad,
     "rowan/hellaswag": hellaswag,
@@ -163,8 +176,9 @@ def enlarge(config):
         by_layer = part.get("per_layer_config")
         if isinstance(by_layer, dict):
             by_layer.update({str(int(key) + layers): value for key, value in list(by_layer.items())})
-        if "vocab_size" in part:
-            part["vocab_size"] = VOCABULARY
+        for key in ("vocab_size", "embedding_size"):
+            if key in part:
+                part[key] = VOCABULARY
         for key in ("max_position_embeddings", "n_positions"):
             if key in part:
                 part[key] = max(part[key], POSITIONS)
@@ -181,11 +195,13 @@ def make_model(binary, golden, into, work):
     (begin / "config.json").write_text(json.dumps(enlarge(json.loads(source.read_text()))))
     checkpoints = work / f"{golden}-made"
     command = [
-        binary, "run", ROOT / "recipes/smoke/tiny_llama_sft.yaml",
+        binary, "run", ROOT / f"recipes/smoke/{MAKERS.get(golden, 'tiny_llama_sft')}.yaml",
         "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config", f"--model.config={begin}",
         "--model.pretrained_model_name_or_path=none", "--step_scheduler.max_steps=1",
         f"--checkpoint.checkpoint_dir={checkpoints}", "--checkpoint.save_consolidated=every",
     ]
+    if MAKERS.get(golden) == "tiny_llada":
+        command.append(f"--dllm.mask_token_id={VOCABULARY - 1}")
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines()
@@ -253,6 +269,9 @@ def changes(recipe):
                 options.append(f"--{part}.{key}=128")
         if "vocab_size" in mapping(recipe, part):
             options.append(f"--{part}.vocab_size={VOCABULARY}")
+    for key, value in (("mask_token_id", VOCABULARY - 1), ("vocab_size", VOCABULARY)):
+        if key in mapping(recipe, "dllm"):
+            options.append(f"--dllm.{key}={value}")
     if (recipe.get("packed_sequence") or {}).get("packed_sequence_size"):
         options.append("--packed_sequence.packed_sequence_size=256")
     return ranks, options
@@ -264,7 +283,7 @@ def needs(recipe):
     data = [value for key in ("dataset_name", "path_or_dataset_id") for value in found(recipe, key)]
     names = [value for value in names if isinstance(value, str) and not os.path.exists(value)]
     data = [value for value in data if isinstance(value, str) and not value.startswith("./sample-datasets")]
-    return set(names) - set(MODELS) | set(data) - set(DATA)
+    return set(names) - set(MODELS) | set(data) - set(DATA) - set(FILES)
 
 
 def run(binary, path, home, work):
@@ -312,13 +331,16 @@ def main():
                 fault = make_model(options.binary, golden, snapshot(home, "model", name), work)
                 if fault:
                     print(f"no twin of {name}: {fault}", flush=True)
-        template = work / "examples/llm_finetune/olmo/chat_template.jinja"  # a file of upstream's tree
-        template.parent.mkdir(parents=True)
-        template.write_text(
-            "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
-            "{{ eos_token }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}\n{% endfor %}"
-            "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
-        )
+        for name in TEMPLATES:
+            template = work / "examples" / name
+            template.parent.mkdir(parents=True, exist_ok=True)
+            template.write_text(
+                "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}{% generation %}"
+                "{{ m.content }}{{ eos_token }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}\n{% endfor %}"
+                "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+            )
+        for name, rows_of in FILES.items():
+            (work / name).write_text("\n".join(map(json.dumps, rows_of(64))))
         rows = work / "sample-datasets/prompt_completion"  # likewise
         rows.mkdir(parents=True)
         for name in ("train", "validation"):
