@@ -10,8 +10,8 @@
 namespace automodel::tokenizers {
 
 /// The ids of words seen lately. Bounded: every word has one place, and a newer word takes it over.
-/// Words that are long or have many tokens are not kept. Safe to use from several threads: while one
-/// is at a part of the words, others find none of that part.
+/// Words that are long or have many tokens are not kept. Safe to use from several threads: while
+/// one is at a part of the words, others find none of that part.
 class WordCache final {
  public:
   WordCache();
