@@ -29,6 +29,7 @@ struct FolderSettings {
 
   bool add_bos_token = false;
   bool add_eos_token = false;
+  bool truncates_left = false;
   std::optional<std::string> chat_template;
 };
 

@@ -241,6 +241,9 @@ bool Tokenizer::add_bos_token() const {
 bool Tokenizer::add_eos_token() const {
   return state_->settings.add_eos_token;
 }
+bool Tokenizer::truncates_left() const {
+  return state_->settings.truncates_left;
+}
 
 const std::optional<std::string>& Tokenizer::chat_template() const {
   return state_->settings.chat_template;

@@ -68,6 +68,8 @@ class Tokenizer final {
   /// tokenizer_config.json's add_bos_token / add_eos_token; false when it does not say.
   bool add_bos_token() const;
   bool add_eos_token() const;
+  /// Whether tokenizer_config.json's truncation_side is left: long texts lose their beginning.
+  bool truncates_left() const;
 
   /// The raw chat template: chat_template.jinja, or chat_template of tokenizer_config.json (the
   /// one named "default" where it lists several).

@@ -81,7 +81,7 @@ TEST(ColumnMappedTest, AnAddedEndIsLearnedAlsoWhereASampleIsCut) {
       "x.jsonl", "{\"question\": \"How many?\", \"answer\": \"There are seven of them.\"}\n"));
   const std::string folder = automodel::test::source_file("configs/quickstart_tokenizer");
   const auto plain = load_text_encoder(folder);
-  const auto ending = load_text_encoder(folder, {.eos = true});
+  const auto ending = load_text_encoder(folder, {.adds_eos = true});
   const int64_t eos = plain->eos_token_id().value();
   const Sample without = ColumnMappedTextInstructionDataset(config, *plain).at(0);
   const Sample with = ColumnMappedTextInstructionDataset(config, *ending).at(0);
@@ -99,7 +99,7 @@ TEST(ColumnMappedTest, AnAddedEndIsLearnedAlsoWhereASampleIsCut) {
 
 TEST(TokenizerEncoderTest, TokensAreAddedWhereTextsLackThem) {
   const auto encoder = load_text_encoder(
-      automodel::test::source_file("configs/quickstart_tokenizer"), {.bos = true, .eos = true});
+      automodel::test::source_file("configs/quickstart_tokenizer"), {.adds_bos = true, .adds_eos = true});
   const int64_t bos = encoder->bos_token_id().value();
   const int64_t eos = encoder->eos_token_id().value();
   const std::vector<int64_t> plain = encoder->encode("seven", false);
@@ -119,7 +119,7 @@ TEST(TokenizerEncoderTest, ATokenThatThereIsNotCannotBeAdded) {
       "tokenizer.json",
       read_file(automodel::test::source_file("configs/quickstart_tokenizer/tokenizer.json")));
   directory.write("tokenizer_config.json", "{}");
-  EXPECT_EQ(error_of<InputError>([&] { load_text_encoder(directory.path(), {.eos = true}); }),
+  EXPECT_EQ(error_of<InputError>([&] { load_text_encoder(directory.path(), {.adds_eos = true}); }),
             cat("add_eos_token: the tokenizer of ", directory.path(),
                 " has no eos_token; its tokenizer_config.json names one"));
   EXPECT_NO_THROW(load_text_encoder(directory.path()));

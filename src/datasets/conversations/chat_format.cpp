@@ -350,26 +350,32 @@ void ChatFormatter::mark_reasoning(const Conversation& conversation, ChatTokens&
 Sample ChatFormatter::format(const Json& messages, const Json& tools,
                              const std::string& origin) const {
   ChatTokens tokens = tokenize(messages, tools, origin);
+  const int64_t num_cut = truncate(tokens);
   std::vector<bool> counts = std::move(tokens.is_assistant);
-  if (options_.format.truncation == Truncation::kToLength) {
-    const auto limit = static_cast<size_t>(options_.format.seq_length.value());
-    counts.resize(std::min(counts.size(), limit));
-  }
   if (options_.mask_history) keep_last_run(counts);
   for (size_t i = 0; i < counts.size(); ++i) counts[i] = counts[i] && !tokens.is_left_out[i];
-  return pack_sample(encoder_, std::move(tokens.ids), counts, options_.format);
+  Sample sample = pack_sample(encoder_, std::move(tokens.ids), counts, options_.format);
+  sample.num_cut = num_cut;
+  return sample;
+}
+
+int64_t ChatFormatter::truncate(ChatTokens& tokens) const {
+  if (options_.format.truncation == Truncation::kNone) return 0;
+  const int64_t num_cut = std::ssize(tokens.ids) - options_.format.seq_length.value();
+  if (num_cut <= 0) return 0;
+  const auto cut = [&](auto& list) {
+    const auto first = encoder_.truncates_left() ? list.begin() : list.end() - num_cut;
+    list.erase(first, first + num_cut);
+  };
+  cut(tokens.ids);
+  cut(tokens.is_assistant);
+  cut(tokens.is_left_out);
+  return num_cut;
 }
 
 Sample pack_sample(const TextEncoder& encoder, std::vector<int64_t> ids,
                    const std::vector<bool>& counts, const FormatOptions& options) {
   Sample sample;
-  if (options.truncation == Truncation::kToLength) {
-    const auto limit = static_cast<size_t>(options.seq_length.value());
-    if (ids.size() > limit) {
-      sample.num_cut = static_cast<int64_t>(ids.size() - limit);
-      ids.resize(limit);
-    }
-  }
   sample.pad_id = sample_pad_id(encoder);
   sample.labels = ids;
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -111,6 +111,8 @@ class ChatFormatter final {
                                   const std::vector<int64_t>& before_ids) const;
   void mark_generation_prompts(const Conversation& conversation, ChatTokens& tokens) const;
   void mark_reasoning(const Conversation& conversation, ChatTokens& tokens) const;
+  /// Leaves out what is more than truncation lets through; returns how many tokens that are.
+  int64_t truncate(ChatTokens& tokens) const;
 
   const TextEncoder& encoder_;
   ChatFormatOptions options_;
@@ -119,7 +121,8 @@ class ChatFormatter final {
   int64_t now_;
 };
 
-/// Makes a sample of ids and of which of them count, by the rules of format_prompt_completion.
+/// Makes a sample of ids and of which of them count, by the rules of format_prompt_completion;
+/// nothing is cut here.
 Sample pack_sample(const TextEncoder& encoder, std::vector<int64_t> ids,
                    const std::vector<bool>& counts, const FormatOptions& options);
 

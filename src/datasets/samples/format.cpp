@@ -9,19 +9,19 @@ namespace automodel::datasets {
 namespace {
 
 /// The tokens of the text cut to max_length, special tokens included: as Hugging Face tokenizers
-/// do, text gives way and the special tokens around it stay.
-std::vector<int64_t> truncate(const TextEncoder& encoder, std::string_view text,
-                              std::vector<int64_t> ids, int64_t max_length) {
+/// do, text gives way and the special tokens around it stay. Returns how many tokens stay in front
+/// of those that are left out.
+int64_t truncate(const TextEncoder& encoder, std::string_view text, std::vector<int64_t>& ids,
+                 int64_t max_length) {
+  const int64_t num_cut = std::ssize(ids) - max_length;
   const std::vector<int64_t> body = encoder.encode(text, /*add_special_tokens=*/false);
-  const auto num_special = static_cast<int64_t>(ids.size()) - static_cast<int64_t>(body.size());
-  const int64_t keep = max_length - num_special;
   const auto found = std::search(ids.begin(), ids.end(), body.begin(), body.end());
-  if (keep < 0 || found == ids.end()) {
-    ids.resize(static_cast<size_t>(max_length));
-    return ids;
-  }
-  ids.erase(found + keep, found + static_cast<int64_t>(body.size()));
-  return ids;
+  const bool keeps_special = found != ids.end() && num_cut <= std::ssize(body);
+  const int64_t begin = keeps_special ? found - ids.begin() : 0;
+  const int64_t end = keeps_special ? begin + std::ssize(body) : std::ssize(ids);
+  const int64_t first = encoder.truncates_left() ? begin : end - num_cut;
+  ids.erase(ids.begin() + first, ids.begin() + first + num_cut);
+  return first;
 }
 
 }  // namespace
@@ -76,7 +76,10 @@ Sample format_prompt_completion(const TextEncoder& encoder, const std::string& p
   if (options.truncation == Truncation::kToLength &&
       static_cast<int64_t>(ids.size()) > options.seq_length.value()) {
     sample.num_cut = std::ssize(ids) - *options.seq_length;
-    ids = truncate(encoder, text, std::move(ids), *options.seq_length);
+    const auto first = static_cast<size_t>(truncate(encoder, text, ids, *options.seq_length));
+    if (encoder.truncates_left() && num_prompt_ids > first) {
+      num_prompt_ids -= std::min(static_cast<size_t>(sample.num_cut), num_prompt_ids - first);
+    }
   }
 
   const auto num_ids = static_cast<int64_t>(ids.size());

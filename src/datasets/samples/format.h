@@ -33,8 +33,8 @@ struct FormatOptions {
 /// post-processor and no others, and shifts: input_ids are all tokens but the last, labels all but
 /// the first. With answer_only_loss_mask labels of the prompt's tokens are kIgnoreIndex; the
 /// prompt's length is that of its own tokenization, plus one when the tokenizer is configured to
-/// add BOS. Truncation keeps seq_length tokens before the shift; padding fills to seq_length after
-/// it. Unshifted samples keep all tokens.
+/// add BOS. Truncation keeps seq_length tokens before the shift, the last ones where the encoder
+/// truncates left; padding fills to seq_length after it. Unshifted samples keep all tokens.
 Sample format_prompt_completion(const TextEncoder& encoder, const std::string& prompt,
                                 const std::string& answer, const FormatOptions& options);
 

@@ -26,6 +26,8 @@ class TextEncoder {
   /// Whether the recipe or the tokenizer's configuration asks for a BOS. One that only the
   /// post-processor adds does not count, as upstream.
   virtual bool add_bos_token() const = 0;
+  /// Whether a text that is too long loses its beginning instead of its end.
+  virtual bool truncates_left() const { return false; }
   virtual bool has_chat_template() const = 0;
   virtual bool is_special(int64_t id) const = 0;  ///< one of the named or additional special tokens
   virtual std::string token_text(int64_t id) const = 0;  ///< for messages

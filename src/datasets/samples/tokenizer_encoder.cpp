@@ -52,29 +52,29 @@ std::optional<size_t> bytes_of_token(std::string_view text, std::string_view tok
 
 }  // namespace
 
-void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const AddedTokens& added) {
+void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const EncoderOptions& options) {
   const auto check = [&](bool is_asked, const auto& token, const char* name) {
     if (!is_asked || token) return;
     throw InputError(cat("add_", name, ": the tokenizer of ", tokenizer.folder(), " has no ", name,
                          "; its tokenizer_config.json names one"));
   };
-  check(added.bos, tokenizer.bos(), "bos_token");
-  check(added.eos, tokenizer.eos(), "eos_token");
+  check(options.adds_bos, tokenizer.bos(), "bos_token");
+  check(options.adds_eos, tokenizer.eos(), "eos_token");
 }
 
-TokenizerEncoder::TokenizerEncoder(tokenizers::Tokenizer tokenizer, const AddedTokens& added)
-    : tokenizer_(std::move(tokenizer)), added_(added) {
-  check_added_tokens(tokenizer_, added_);
-  added_.bos |= tokenizer_.add_bos_token() && tokenizer_.bos().has_value();
-  added_.eos |= tokenizer_.add_eos_token() && tokenizer_.eos().has_value();
+TokenizerEncoder::TokenizerEncoder(tokenizers::Tokenizer tokenizer, const EncoderOptions& options)
+    : tokenizer_(std::move(tokenizer)), options_(options) {
+  check_added_tokens(tokenizer_, options_);
+  options_.adds_bos |= tokenizer_.add_bos_token() && tokenizer_.bos().has_value();
+  options_.adds_eos |= tokenizer_.add_eos_token() && tokenizer_.eos().has_value();
 }
 
 std::vector<int64_t> TokenizerEncoder::encode(std::string_view text,
                                               bool add_special_tokens) const {
   std::vector<int64_t> ids = tokenizer_.encode(text, add_special_tokens);
   if (!add_special_tokens || ids.empty()) return ids;
-  if (added_.bos && ids.front() != *bos_token_id()) ids.insert(ids.begin(), *bos_token_id());
-  if (added_.eos && ids.back() != *eos_token_id()) ids.push_back(*eos_token_id());
+  if (options_.adds_bos && ids.front() != *bos_token_id()) ids.insert(ids.begin(), *bos_token_id());
+  if (options_.adds_eos && ids.back() != *eos_token_id()) ids.push_back(*eos_token_id());
   return ids;
 }
 
@@ -127,8 +127,8 @@ std::optional<std::vector<size_t>> TokenizerEncoder::token_ends(
 }
 
 std::unique_ptr<TextEncoder> load_text_encoder(const std::string& folder,
-                                               const AddedTokens& added) {
-  return std::make_unique<TokenizerEncoder>(tokenizers::Tokenizer::load(folder), added);
+                                               const EncoderOptions& options) {
+  return std::make_unique<TokenizerEncoder>(tokenizers::Tokenizer::load(folder), options);
 }
 
 }  // namespace automodel::datasets

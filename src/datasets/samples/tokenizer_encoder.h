@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "datasets/samples/text_encoder.h"
@@ -8,21 +9,23 @@
 
 namespace automodel::datasets {
 
-/// What a recipe asks to be added to texts that lack it. What the tokenizer_config.json asks for
-/// (add_bos_token, add_eos_token) is added all the same, as upstream.
-struct AddedTokens {
-  bool bos = false;
-  bool eos = false;
+/// What a recipe asks of a tokenizer.
+struct EncoderOptions {
+  /// Tokens to be added to texts that lack them. What the tokenizer_config.json asks for
+  /// (add_bos_token, add_eos_token) is added all the same, as upstream.
+  bool adds_bos = false;
+  bool adds_eos = false;
+  std::optional<bool> truncates_left = std::nullopt;  ///< absent: as tokenizer_config.json says
 };
 
 /// Throws InputError where a tokenizer has no such token.
-void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const AddedTokens& added);
+void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const EncoderOptions& options);
 
 /// Makes a Hugging Face tokenizer a TextEncoder.
 class TokenizerEncoder final : public TextEncoder {
  public:
   /// Throws as check_added_tokens().
-  explicit TokenizerEncoder(tokenizers::Tokenizer tokenizer, const AddedTokens& added = {});
+  explicit TokenizerEncoder(tokenizers::Tokenizer tokenizer, const EncoderOptions& options = {});
 
   const tokenizers::Tokenizer& tokenizer() const { return tokenizer_; }
 
@@ -30,7 +33,10 @@ class TokenizerEncoder final : public TextEncoder {
   std::optional<int64_t> bos_token_id() const override;
   std::optional<int64_t> eos_token_id() const override;
   std::optional<int64_t> pad_token_id() const override;
-  bool add_bos_token() const override { return added_.bos || tokenizer_.add_bos_token(); }
+  bool add_bos_token() const override { return options_.adds_bos || tokenizer_.add_bos_token(); }
+  bool truncates_left() const override {
+    return options_.truncates_left.value_or(tokenizer_.truncates_left());
+  }
   bool has_chat_template() const override { return tokenizer_.chat_template().has_value(); }
   bool is_special(int64_t id) const override { return tokenizer_.is_special(id); }
   std::string token_text(int64_t id) const override;
@@ -42,11 +48,11 @@ class TokenizerEncoder final : public TextEncoder {
 
  private:
   tokenizers::Tokenizer tokenizer_;
-  AddedTokens added_;  // by the recipe or the tokenizer's own configuration
+  EncoderOptions options_;  // tokens: by the recipe or the tokenizer's own configuration
 };
 
 /// Loads the tokenizer of a folder. Throws InputError as Tokenizer::load and check_added_tokens do.
 std::unique_ptr<TextEncoder> load_text_encoder(const std::string& folder,
-                                               const AddedTokens& added = {});
+                                               const EncoderOptions& options = {});
 
 }  // namespace automodel::datasets

@@ -218,7 +218,7 @@ void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
                         cat("the tokenizer of ", folder, " has ids up to ",
                             tokenizer.id_bound() - 1, ", the model's vocab_size is ", vocab_size));
     }
-    datasets::check_added_tokens(tokenizer, section.added_tokens);
+    datasets::check_added_tokens(tokenizer, section.encoder_options);
     const datasets::TemplateUse use = section.plan->template_use();
     datasets::check_template(use, tokenizer.chat_template(), folder);
     if (use != datasets::TemplateUse::kTokenizersIfAny) return;

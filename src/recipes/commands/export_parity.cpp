@@ -182,8 +182,8 @@ bool check_prompts(const Recipe& recipe, const std::string& path) {
         "the recipe's tokenizer is not on this machine; is this the folder that the run was "
         "started in?");
   }
-  const auto ours = datasets::load_text_encoder(own, recipe.dataset.added_tokens);
-  const auto theirs = datasets::load_text_encoder(path, recipe.dataset.added_tokens);
+  const auto ours = datasets::load_text_encoder(own, recipe.dataset.encoder_options);
+  const auto theirs = datasets::load_text_encoder(path, recipe.dataset.encoder_options);
   const std::optional<std::string> named = recipe.dataset.plan->named_template();
   if (named || ours->has_chat_template()) return check_chat_prompts(*ours, *theirs, named);
   const std::string text = "Grüße, wie viel ist 2 + 2?";

@@ -187,7 +187,7 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
   const std::string folder = tokenizer_folder(recipe, recipe.dataset);
   if (folder.empty()) throw UserError("the recipe's tokenizer is not on this machine");
   const datasets::TokenizerEncoder encoder(tokenizers::Tokenizer::load(folder),
-                                           recipe.dataset.added_tokens);
+                                           recipe.dataset.encoder_options);
   const std::unique_ptr<datasets::BatchStream> stream = open_data(recipe, encoder, warnings);
   const auto* loader = dynamic_cast<const datasets::DataLoader*>(stream.get());
   AM_CHECK(loader != nullptr, "a dataset with a tokenizer has a loader");

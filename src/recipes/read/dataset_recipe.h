@@ -68,6 +68,9 @@ class DatasetRecipe {
   /// writes all of them.
   virtual bool takes_special_tokens() const { return false; }
 
+  /// Whether its options cut samples to a length.
+  virtual bool truncates() const { return false; }
+
   /// The text of the chat template that its options name. Throws UserError when it cannot be found.
   virtual std::optional<std::string> named_template() const { return std::nullopt; }
 
@@ -92,7 +95,7 @@ struct DatasetSection {
   std::optional<std::string> tokenizer_folder;  ///< from its `tokenizer` node
   std::optional<HubName> tokenizer_name;        ///< what the `tokenizer` node names
   config::Node tokenizer_node;                  ///< the `tokenizer` node
-  datasets::AddedTokens added_tokens;           ///< by its add_bos_token and add_eos_token
+  datasets::EncoderOptions encoder_options;     ///< by the `tokenizer` node's other keys
   config::Node node;
 };
 

@@ -69,12 +69,12 @@ void check_tokenizer_options(const Node& node, const TokenizerSection& section,
   const std::pair<const char*, std::optional<std::string>> sides[] = {
       {"padding_side", section.padding_side}, {"truncation_side", section.truncation_side}};
   for (const auto& [key, side] : sides) {
-    if (!side || *side == "right") continue;
-    if (*side == "left") {
-      diagnostics.unsupported(*node.find(key), cat(key, ": left is not in this version"));
-    } else {
-      diagnostics.error(*node.find(key), cat(key, " takes right or left, found '", *side, "'"));
-    }
+    if (!side || *side == "right" || *side == "left") continue;
+    diagnostics.error(*node.find(key), cat(key, " takes right or left, found '", *side, "'"));
+  }
+  if (section.padding_side == "left") {
+    diagnostics.unsupported(*node.find("padding_side"),
+                            "padding_side: left is not in this version");
   }
 }
 
@@ -94,8 +94,11 @@ void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diag
     section = config::bind<TokenizerSection>(*node, diagnostics,
                                              {.legacy_keys = {}, .other_keys = {"_target_"}});
     check_tokenizer_options(*node, section, diagnostics);
-    read.added_tokens = {section.add_bos_token.value_or(false),
-                         section.add_eos_token.value_or(false)};
+    read.encoder_options = {.adds_bos = section.add_bos_token.value_or(false),
+                            .adds_eos = section.add_eos_token.value_or(false)};
+    if (section.truncation_side) {
+      read.encoder_options.truncates_left = *section.truncation_side == "left";
+    }
     path = node->find("pretrained_model_name_or_path");
     if (path == nullptr || path->is_null()) return;
   } else {
@@ -131,8 +134,12 @@ DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
   if (const DatasetMaker* maker = registry.resolve_maker(*target, diagnostics)) {
     section.plan = (*maker)(*target, diagnostics);
   }
-  if (section.plan != nullptr && !section.plan->takes_special_tokens()) {
-    warn_of_idle_tokens(section, diagnostics);
+  if (section.plan == nullptr) return section;
+  if (!section.plan->takes_special_tokens()) warn_of_idle_tokens(section, diagnostics);
+  const Node* side = node.find_path("tokenizer.truncation_side");
+  if (side != nullptr && !side->is_null() && !section.plan->truncates()) {
+    diagnostics.warning_at_key(*side,
+                               "'truncation_side' has no effect here: this dataset cuts no texts");
   }
   return section;
 }

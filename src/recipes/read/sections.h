@@ -246,7 +246,9 @@ struct TokenizerSection {
             .without_effect(kOneReader),
         field("force_hf", &S::force_hf, "which class reads it").without_effect(kOneReader),
         field("padding_side", &S::padding_side, "right"),
-        field("truncation_side", &S::truncation_side, "right"),
+        field("truncation_side", &S::truncation_side,
+              "right or left: what texts lose that truncation cuts; absent: as the tokenizer's "
+              "configuration says"),
         field("add_bos_token", &S::add_bos_token,
               "true: texts begin with BOS, if the tokenizer does not put it there"),
         field("add_eos_token", &S::add_eos_token,

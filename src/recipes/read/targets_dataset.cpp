@@ -47,6 +47,13 @@ class MapDatasetRecipe final : public DatasetRecipe {
     return template_use() != datasets::TemplateUse::kTokenizers;
   }
 
+  bool truncates() const override {
+    if constexpr (requires { config_.truncation; }) {
+      return config_.truncation != datasets::Truncation::kNone;
+    }
+    return false;
+  }
+
   std::vector<std::string> unread_columns() const override {
     std::vector<std::string> unread;
     if constexpr (requires { config_.columns_read(); }) {

@@ -81,7 +81,7 @@ class DataBuilder final {
     if (folder.empty())
       throw InputError(cat(section.key, ": the tokenizer is not on this machine"));
     const LongWork told(context_.reporter, "loading the tokenizer");
-    data_.encoders.push_back(datasets::load_text_encoder(folder, section.added_tokens));
+    data_.encoders.push_back(datasets::load_text_encoder(folder, section.encoder_options));
     times_.end("tokenizer");
     return *data_.encoders.back();
   }
