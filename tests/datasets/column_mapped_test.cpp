@@ -98,8 +98,9 @@ TEST(ColumnMappedTest, AnAddedEndIsLearnedAlsoWhereASampleIsCut) {
 }
 
 TEST(TokenizerEncoderTest, TokensAreAddedWhereTextsLackThem) {
-  const auto encoder = load_text_encoder(
-      automodel::test::source_file("configs/quickstart_tokenizer"), {.adds_bos = true, .adds_eos = true});
+  const auto encoder =
+      load_text_encoder(automodel::test::source_file("configs/quickstart_tokenizer"),
+                        {.adds_bos = true, .adds_eos = true});
   const int64_t bos = encoder->bos_token_id().value();
   const int64_t eos = encoder->eos_token_id().value();
   const std::vector<int64_t> plain = encoder->encode("seven", false);
