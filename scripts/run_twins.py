@@ -28,10 +28,10 @@ VOCABULARY = 2048
 POSITIONS = 512
 # Models of recipes, and the golden whose configuration their twins have.
 MODELS = {
-    "GSAI-ML/LLaDA-8B-Base": "llada",
-    "GSAI-ML/LLaDA-8B-Instruct": "llada",
     "ByteDance-Seed/Seed-Coder-8B-Instruct": "llama_default",
     "ByteDance-Seed/Seed-OSS-36B-Instruct": "seed_oss",
+    "GSAI-ML/LLaDA-8B-Base": "llada",
+    "GSAI-ML/LLaDA-8B-Instruct": "llada",
     "MiniMaxAI/MiniMax-M2.5": "minimax_m2",
     "Qwen/QwQ-32B": "qwen2_window",
     "Qwen/Qwen2.5-7B": "qwen2_window",
@@ -341,7 +341,7 @@ def main():
             )
         for name, rows_of in FILES.items():
             (work / name).write_text("\n".join(map(json.dumps, rows_of(64))))
-        rows = work / "sample-datasets/prompt_completion"  # likewise
+        rows = work / "sample-datasets/prompt_completion"  # as recipes name it
         rows.mkdir(parents=True)
         for name in ("train", "validation"):
             lines = (json.dumps(dict(prompt=f"What is {i} + {i}?", completion=f"It is {2 * i}.")) for i in range(64))

@@ -61,8 +61,8 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 
 constexpr bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}  ///< ASCII only
+  return c >= '0' && c <= '9';  // ASCII only
+}
 
 std::string to_lower(std::string_view text);  ///< ASCII only
 std::string replace_all(std::string text, std::string_view from, std::string_view to);

@@ -118,7 +118,7 @@ class ByteLevelNormalizer final : public Normalizer {
   void apply(NormalizedText& text) const override {
     std::string out;
     out.reserve(text.text.size() + text.text.size() / 2);
-    for (const char c : text.text) out += byte_level_character(static_cast<unsigned char>(c));
+    append_byte_level(out, text.text);
     text.text = std::move(out);
   }
 };

@@ -135,14 +135,7 @@ class ByteLevel final : public PreTokenizer {
       for (const Match& match : matches) {
         if (match.begin == match.end) continue;
         const size_t begin = result.text.size();
-        for (size_t i = match.begin; i < match.end; ++i) {
-          const auto byte = static_cast<unsigned char>(text[i]);
-          if (byte > ' ' && byte < 0x7F) {
-            result.text.push_back(text[i]);  // stands for itself
-          } else {
-            result.text += byte_level_character(byte);
-          }
-        }
+        append_byte_level(result.text, text.substr(match.begin, match.end - match.begin));
         result.list.push_back(
             {begin, result.text.size(), -1, piece.is_at_start && match.begin == 0});
       }

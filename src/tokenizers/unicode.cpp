@@ -247,8 +247,15 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-std::string_view byte_level_character(unsigned char byte) {
-  return {kByteAlphabet.utf8[byte].data(), kByteAlphabet.size[byte]};
+void append_byte_level(std::string& out, std::string_view text) {
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (kByteAlphabet.size[byte] == 1) {
+      out.push_back(kByteAlphabet.utf8[byte][0]);
+    } else {
+      out.append(kByteAlphabet.utf8[byte].data(), kByteAlphabet.size[byte]);
+    }
+  }
 }
 
 int byte_of_character(char32_t c) {

@@ -38,8 +38,8 @@ std::string normal_form(std::string_view text, NormalForm form);
 /// Every character in lower case by itself (no final sigma), Unicode 17.
 std::string lower_case(std::string_view text);
 
-/// The character that stands for a byte in byte-level vocabularies, as UTF-8.
-std::string_view byte_level_character(unsigned char byte);
+/// Appends the characters that stand for a text's bytes in byte-level vocabularies, as UTF-8.
+void append_byte_level(std::string& out, std::string_view text);
 /// The byte a byte-level character stands for; -1 when it stands for none.
 int byte_of_character(char32_t c);
 

@@ -4,35 +4,13 @@
 
 namespace automodel::tokenizers {
 
-namespace {
-
-/// Has the words that a flag guards for itself until it is destroyed, or has not come to them.
-class Visit final {
- public:
-  explicit Visit(std::atomic_flag& flag)
-      : flag_(flag), is_alone_(!flag.test_and_set(std::memory_order_acquire)) {}
-  ~Visit() {
-    if (is_alone_) flag_.clear(std::memory_order_release);
-  }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
-
-  bool is_alone() const { return is_alone_; }
-
- private:
-  std::atomic_flag& flag_;
-  bool is_alone_;
-};
-
-}  // namespace
-
 WordCache::WordCache() : shards_(kNumShards) {}
 
 bool WordCache::find(std::string_view word, uint64_t hash, std::vector<int64_t>& ids) const {
   if (word.size() > kMaxBytes) return false;
   const Shard& shard = shards_[hash % kNumShards];
-  const Visit visit(shard.is_in_use);
-  if (!visit.is_alone()) return false;
+  const std::unique_lock lock(shard.mutex, std::try_to_lock);
+  if (!lock) return false;
   const Slot& slot = shard.slots[hash / kNumShards % kSlotsPerShard];
   if (std::string_view(slot.word.data(), slot.num_bytes) != word || word.empty()) return false;
   ids.insert(ids.end(), slot.ids.begin(), slot.ids.begin() + slot.num_ids);
@@ -42,8 +20,8 @@ bool WordCache::find(std::string_view word, uint64_t hash, std::vector<int64_t>&
 void WordCache::insert(std::string_view word, uint64_t hash, std::span<const int64_t> ids) {
   if (word.size() > kMaxBytes || ids.size() > kMaxIds) return;
   Shard& shard = shards_[hash % kNumShards];
-  const Visit visit(shard.is_in_use);
-  if (!visit.is_alone()) return;
+  const std::unique_lock lock(shard.mutex, std::try_to_lock);
+  if (!lock) return;
   Slot& slot = shard.slots[hash / kNumShards % kSlotsPerShard];
   std::ranges::copy(word, slot.word.begin());
   slot.num_bytes = static_cast<uint8_t>(word.size());

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,17 @@ class WordCache final {
     std::array<uint32_t, kMaxIds> ids;
     uint32_t num_ids = 0;
   };
+  /// A mutex that nobody waits for, which costs less.
+  class TryMutex final {
+   public:
+    bool try_lock() { return !flag_.test_and_set(std::memory_order_acquire); }
+    void unlock() { flag_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag flag_;
+  };
   struct Shard {
-    mutable std::atomic_flag is_in_use;
+    mutable TryMutex mutex;
     std::vector<Slot> slots{kSlotsPerShard};
   };
 
