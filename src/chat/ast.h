@@ -62,6 +62,18 @@ struct CallArguments {
   std::vector<std::pair<std::string, ExpressionPtr>> named;
   ExpressionPtr star;         // *values
   ExpressionPtr double_star;  // **values
+
+  bool has_only_positional() const {
+    return named.empty() && star == nullptr && double_star == nullptr;
+  }
+  bool is_empty() const { return positional.empty() && has_only_positional(); }
+};
+
+/// A part of a sum that is written out: an expression, or the text of constants that are
+/// neighbours.
+struct SumPiece {
+  const Expression* expression;  // null: the text
+  Value text;
 };
 
 struct Expression {
@@ -70,7 +82,7 @@ struct Expression {
   int column = 0;
   int depth = 1;  // of expressions inside it
   Role role = Role::kLoad;
-  bool is_key = false;  // of kAttribute: a name that can only be a key of a dict
+  bool is_key = false;  // of kAttribute and kItem: of a dict, `name` can only be a key
   std::string name;
   std::string attribute;
   Value constant;
@@ -78,6 +90,7 @@ struct Expression {
   std::vector<ExpressionPtr> items;
   std::vector<Comparison> comparisons;
   std::unique_ptr<CallArguments> call;
+  std::vector<SumPiece> pieces;  // of a kAdd that is written out
   Place place;
   const Filter* filter = nullptr;
   const Test* test = nullptr;

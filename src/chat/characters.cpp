@@ -107,13 +107,19 @@ void append_lower_at(std::string& out, std::string_view text, size_t begin, size
 }  // namespace
 
 int64_t count_code_points(std::string_view text) {
+  constexpr uint64_t kOnes = 0x0101010101010101U;
+  constexpr size_t kNumWords = 16;
   size_t at = 0;
   int64_t num_continuations = 0;
-  for (; at + 8 <= text.size(); at += 8) {
-    const uint64_t word = word_at(text, at);
-    constexpr uint64_t kOnes = 0x0101010101010101U;
-    // One bit a byte; the product's last byte is their sum.
-    num_continuations += static_cast<int64_t>(((word >> 7) & ~(word >> 6) & kOnes) * kOnes >> 56);
+  while (at + 8 <= text.size()) {
+    // A bit a byte, summed in the word's bytes; the product's last byte is their sum, below 256.
+    const size_t count = std::min(kNumWords, (text.size() - at) / 8);
+    uint64_t sums = 0;
+    for (size_t i = 0; i < count; ++i, at += 8) {
+      const uint64_t word = word_at(text, at);
+      sums += (word >> 7) & ~(word >> 6) & kOnes;
+    }
+    num_continuations += static_cast<int64_t>(sums * kOnes >> 56);
   }
   for (; at < text.size(); ++at) num_continuations += is_continuation(byte_at(text, at)) ? 1 : 0;
   return static_cast<int64_t>(text.size()) - num_continuations;

@@ -1,5 +1,6 @@
 #include "chat/chat_template.h"
 
+#include <array>
 #include <ctime>
 #include <optional>
 
@@ -46,8 +47,10 @@ class Importer final {
     Dict* out = arena_.make<Dict>();
     out->capacity = members.size();
     out->entries = arena_.make_array<Dict::Entry>(out->capacity);
+    Text* keys = arena_.make_array<Text>(out->capacity);
     for (const auto& [key, member] : members) {
-      out->entries[out->size++] = {text(key), value(member)};
+      const Text* name = new (keys++) Text{std::string_view(key)};
+      out->entries[out->size++] = {Value::from(name), value(member)};
     }
     return out;
   }
@@ -112,8 +115,10 @@ Rendering ChatTemplate::render(const Json& variables, int64_t now, const Limits&
   try {
     Run run(limits, now);
     const Dict* dict = Importer(run.arena).dict(variables);
-    out.text.reserve(4096);
-    execute(run, *state_->program, *dict, out.text);
+    std::array<char, 8192> memory;  // short renderings need no other
+    Output text(memory);
+    execute(run, *state_->program, *dict, text);
+    out.text = text.view();
     if (!run.generations.empty()) out.generation = spans_of(out.text, run.generations);
   } catch (const Failure& failure) {
     throw TemplateError(name_, failure.text, failure.line, failure.column);

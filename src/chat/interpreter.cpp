@@ -1,6 +1,9 @@
 #include "chat/interpreter.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
 
 #include "chat/characters.h"
 #include "chat/filters.h"
@@ -47,17 +50,7 @@ class Interpreter final {
   Value call_loop(const Statement& node, Activation* outer, const Value& items, int64_t depth0) {
     const Run::Depth depth(run_);
     Activation* activation = run_.arena.make<Activation>(new_activation(outer, node.num_slots));
-    std::string buffer;
-    std::string* const before = run_.output;
-    run_.output = &buffer;
-    try {
-      run_loop(node, *activation, items, depth0);
-    } catch (...) {
-      run_.output = before;
-      throw;
-    }
-    run_.output = before;
-    return run_.text(buffer);
+    return written_by([&] { run_loop(node, *activation, items, depth0); });
   }
 
  private:
@@ -130,20 +123,23 @@ class Interpreter final {
 
   // Statements
 
+  /// What `write` puts out, as a text. A failure ends the rendering, so it needs no undoing.
+  template <typename Write>
+  Value written_by(const Write& write) {
+    std::array<char, 256> memory;
+    Output buffer(memory);
+    Output* const before = std::exchange(run_.output, &buffer);
+    write();
+    run_.output = before;
+    return run_.text(buffer.view());
+  }
+
   /// The output of a body as a text.
   Value render(const Body& body, Activation& activation, Flow* flow = nullptr) {
-    std::string buffer;
-    std::string* const before = run_.output;
-    run_.output = &buffer;
-    try {
+    return written_by([&] {
       const Flow end = run_body(body, activation);
       if (flow != nullptr) *flow = end;
-    } catch (...) {
-      run_.output = before;
-      throw;
-    }
-    run_.output = before;
-    return run_.text(buffer);
+    });
   }
 
   Flow run_body(const Body& body, Activation& activation) {
@@ -215,55 +211,73 @@ class Interpreter final {
     return Flow::kNext;
   }
 
+  void append(std::string_view text) {
+    run_.output->append(text);
+    run_.step_bytes(text.size());
+    run_.check_output(*run_.output);
+  }
+
   void append(const Value& value) {
-    std::string& out = *run_.output;
-    const size_t before = out.size();
-    if (value.is_string()) {
-      out += value.text->bytes;
-    } else {
-      append_str(run_, value, out);
-    }
-    run_.step_bytes(out.size() - before);
-    run_.check_output(out);
+    if (value.is_string()) return append(value.text->bytes);
+    std::string text;
+    append_str(run_, value, text);
+    append(text);
   }
 
   void run_output(const Statement& statement, Activation& activation) {
     for (const ExpressionPtr& item : statement.expressions) {
-      if (item->op == Op::kAdd) {
-        append_sum(*item, activation);
-      } else {
+      if (item->pieces.empty() || item->pieces.size() > kMaxPieces) {
         append(evaluate(*item, activation));
+      } else {
+        append_sum(*item, activation);
       }
     }
   }
 
   /// Writes a sum of texts piece by piece, without making it. What is no text is added as usual.
   void append_sum(const Expression& sum, Activation& activation) {
-    constexpr size_t kMaxPieces = 12;
-    const Expression* adds[kMaxPieces];
+    const Text* texts[kMaxPieces];
     size_t count = 0;
-    const Expression* first = &sum;
-    for (; first->op == Op::kAdd && count < kMaxPieces; first = first->items[0].get()) {
-      adds[count++] = first;
+    for (const SumPiece& piece : sum.pieces) {
+      const Value value =
+          piece.expression == nullptr ? piece.text : evaluate(*piece.expression, activation);
+      if (!is_plain(value)) {
+        append(add_up(sum, activation, SumSoFar{sum.pieces, {texts, count}, value}));
+        return;
+      }
+      texts[count++] = value.text;
     }
-    Value pieces[kMaxPieces + 1];
-    pieces[0] = evaluate(*first, activation);
-    size_t num_texts = is_plain(pieces[0]) ? 1 : 0;
-    for (size_t i = 1; i <= count && num_texts == i; ++i) {
-      pieces[i] = evaluate(*adds[count - i]->items[1], activation);
-      if (is_plain(pieces[i])) ++num_texts;
+    for (const Text* text : std::span(texts, count)) append(text->bytes);
+  }
+
+  /// What was evaluated of a sum before one part was no text, in order: each part once.
+  struct SumSoFar {
+    std::span<const SumPiece> pieces;
+    std::span<const Text* const> texts;  ///< of the first pieces
+    Value last;                          ///< of the next one
+    size_t num_taken = 0;
+  };
+
+  Value add_up(const Expression& part, Activation& activation, SumSoFar&& done) {
+    return add_up(part, activation, done);
+  }
+
+  Value add_up(const Expression& sum, Activation& activation, SumSoFar& done) {
+    if (sum.op != Op::kAdd) return part_of_sum(sum, activation, done);
+    const Value left = add_up(*sum.items[0], activation, done);
+    const Value right = part_of_sum(*sum.items[1], activation, done);
+    return located(sum, [&] { return binary_operation(run_, Op::kAdd, left, right); });
+  }
+
+  Value part_of_sum(const Expression& part, Activation& activation, SumSoFar& done) {
+    if (part.op == Op::kConstant) return part.constant;
+    for (; done.num_taken <= done.texts.size(); ++done.num_taken) {
+      const SumPiece& piece = done.pieces[done.num_taken];
+      if (piece.expression != &part) continue;
+      return done.num_taken < done.texts.size() ? Value::from(done.texts[done.num_taken])
+                                                : done.last;
     }
-    if (num_texts == count + 1) {
-      for (size_t i = 0; i <= count; ++i) append(pieces[i]);
-      return;
-    }
-    Value total = pieces[0];
-    for (size_t i = 1; i <= count; ++i) {
-      const Expression& add = *adds[count - i];
-      if (pieces[i].is_missing()) pieces[i] = evaluate(*add.items[1], activation);
-      total = located(add, [&] { return binary_operation(run_, Op::kAdd, total, pieces[i]); });
-    }
-    append(total);
+    return evaluate(part, activation);
   }
 
   static bool is_plain(const Value& value) { return value.is_string() && !value.text->is_markup; }
@@ -546,7 +560,25 @@ class Interpreter final {
       if (!value.is_missing()) return value;
       return run_.undefined_variable(expression.name_value);
     }
+    if (expression.is_key) return evaluate_member(expression, activation);
     return evaluate_node(expression, activation);
+  }
+
+  /// object.name and object["name"]: a dict's, which most are, at once.
+  Value evaluate_member(const Expression& expression, Activation& activation) {
+    const Run::Depth depth(run_);
+    run_.step();
+    const Value object = evaluate(*expression.items[0], activation);
+    if (object.is(Kind::kDict)) {
+      if (const Value* value = object.dict->find(expression.name)) return *value;
+      if (expression.op == Op::kAttribute) {
+        return run_.undefined_member(object, expression.name_value);
+      }
+    }
+    return located(expression, [&] {
+      return expression.op == Op::kItem ? get_item(run_, object, expression.items[1]->constant)
+                                        : get_attribute(run_, object, expression.name_value);
+    });
   }
 
   Value evaluate_node(const Expression& expression, Activation& activation) {
@@ -588,14 +620,10 @@ class Interpreter final {
       case Op::kConcatenate:
         return evaluate_concatenation(expression, activation);
       case Op::kAttribute:
-        return evaluate_attribute(expression, activation);
+        return get_attribute(run_, item(0), expression.name_value);
       case Op::kItem: {
         const Value object = item(0);
-        const Value key = item(1);
-        if (object.is(Kind::kDict) && key.is_string()) {
-          if (const Value* value = object.dict->find(key.text->bytes)) return *value;
-        }
-        return get_item(run_, object, key);
+        return get_item(run_, object, item(1));
       }
       case Op::kSlice:
         return evaluate_slice(expression, activation);
@@ -610,15 +638,6 @@ class Interpreter final {
         return binary_operation(run_, expression.op, left, item(1));
       }
     }
-  }
-
-  Value evaluate_attribute(const Expression& expression, Activation& activation) {
-    const Value object = evaluate(*expression.items[0], activation);
-    if (object.is(Kind::kDict) && expression.is_key) {
-      const Value* value = object.dict->find(expression.name);
-      return value != nullptr ? *value : run_.undefined_member(object, expression.name_value);
-    }
-    return get_attribute(run_, object, expression.name_value);
   }
 
   Value evaluate_dict(const Expression& expression, Activation& activation) {
@@ -683,7 +702,8 @@ class Interpreter final {
     if (expression.test == nullptr)
       throw Failure(cat("No test named '", expression.name, "' found."));
     const Value value = evaluate(*expression.items[0], activation);
-    CallValues values(*this, *expression.call, activation, &value);
+    if (expression.call->is_empty()) return expression.test->call(run_, {{&value, 1}, {}});
+    const CallValues values(*this, *expression.call, activation, &value);
     return expression.test->call(run_, values.arguments());
   }
 
@@ -691,7 +711,8 @@ class Interpreter final {
     if (expression.filter == nullptr) {
       throw Failure(cat("No filter named '", expression.name, "' found."));
     }
-    CallValues values(*this, *expression.call, activation, &value);
+    if (expression.call->is_empty()) return expression.filter->call(run_, {{&value, 1}, {}});
+    const CallValues values(*this, *expression.call, activation, &value);
     return expression.filter->call(run_, values.arguments());
   }
 
@@ -715,8 +736,7 @@ class Interpreter final {
    public:
     CallValues(Interpreter& interpreter, const CallArguments& call, Activation& activation,
                const Value* first) {
-      const bool is_small = call.positional.size() < kNumSmall && call.star == nullptr &&
-                            call.named.empty() && call.double_star == nullptr;
+      const bool is_small = call.positional.size() < kNumSmall && call.has_only_positional();
       if (is_small) {
         if (first != nullptr) small_[num_small_++] = *first;
         for (const ExpressionPtr& item : call.positional) {
@@ -781,13 +801,15 @@ class Interpreter final {
     std::vector<NamedValue> named_;
   };
 
+  static constexpr size_t kMaxPieces = 16;
+
   Run& run_;
   const Program& program_;
   const Dict& variables_;
   Dict assigned_;  // what blocks see of the top level's sets
 };
 
-void execute(Run& run, const Program& program, const Dict& variables, std::string& out) {
+void execute(Run& run, const Program& program, const Dict& variables, Output& out) {
   run.output = &out;
   run.root = &out;
   Interpreter(run, program, variables).run_program();

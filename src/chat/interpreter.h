@@ -19,7 +19,7 @@ struct Macro {
 
 /// Runs a program over variables (a dict) and appends to `out`. Throws Failure with line and
 /// column.
-void execute(Run& run, const Program& program, const Dict& variables, std::string& out);
+void execute(Run& run, const Program& program, const Dict& variables, Output& out);
 
 /// callee(*arguments); throws Failure for what cannot be called.
 Value call(Run& run, const Value& callee, const Arguments& arguments);

@@ -133,6 +133,33 @@ class Parser final {
                        [&](std::string_view name) { return now().is_name(name); });
   }
 
+  /// The parts of a sum from left to right; constant texts behind a text become one.
+  void add_pieces(const Expression& sum, std::vector<SumPiece>& pieces) {
+    if (sum.op == Op::kAdd) {
+      add_pieces(*sum.items[0], pieces);
+      add_piece(*sum.items[1], pieces);
+    } else {
+      add_piece(sum, pieces);
+    }
+  }
+
+  void add_piece(const Expression& part, std::vector<SumPiece>& pieces) {
+    const bool is_text = part.op == Op::kConstant && part.constant.is_string();
+    if (!is_text) {
+      pieces.push_back({&part, {}});
+    } else if (pieces.empty() || pieces.back().expression != nullptr) {
+      pieces.push_back({nullptr, part.constant});
+    } else {
+      Value& before = pieces.back().text;
+      before = text_value(cat(before.text->bytes, part.constant.text->bytes));
+    }
+  }
+
+  ExpressionPtr with_pieces(ExpressionPtr written) {
+    if (written->op == Op::kAdd) add_pieces(*written, written->pieces);
+    return written;
+  }
+
   Body parse_body(Names ends) {
     const Nesting nesting(*this);
     Body body;
@@ -149,7 +176,7 @@ class Parser final {
       if (token.is(TokenType::kData)) {
         add_output(token, make_constant(token, text_value(token.text)));
       } else if (token.is(TokenType::kVariableBegin)) {
-        add_output(token, parse_tuple({}));
+        add_output(token, with_pieces(parse_tuple({})));
         expect(TokenType::kVariableEnd, "end of print statement");
       } else {
         flush();
@@ -656,7 +683,11 @@ class Parser final {
     if (is_slice) fail_at(token, "slices beside other indices are not known here");
     ExpressionPtr key =
         items.size() == 1 ? std::move(items.front()) : make(Op::kTuple, token, std::move(items));
-    return make_of(Op::kItem, token, std::move(object), std::move(key));
+    const bool is_key = key->op == Op::kConstant && key->constant.is_string();
+    ExpressionPtr out = make_of(Op::kItem, token, std::move(object), std::move(key));
+    if (is_key) out->name = out->items[1]->constant.text->bytes;
+    out->is_key = is_key;
+    return out;
   }
 
   /// An index, or a slice's three parts.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "chat/output.h"
 #include "chat/value.h"
 
 namespace automodel::chat {
@@ -37,7 +38,8 @@ class Run final {
   }
   /// Counts work on a text.
   void step_bytes(size_t num_bytes) { step(1 + num_bytes / 32); }
-  void check_output(const std::string& out) const {
+  template <typename Texts>
+  void check_output(const Texts& out) const {
     if (out.size() > limits_.max_output_bytes) fail_output();
   }
 
@@ -66,8 +68,8 @@ class Run final {
   Arena arena;
   int64_t now;
   int depth = 0;
-  std::string* output = nullptr;      ///< what statements write to
-  const std::string* root = nullptr;  ///< the rendering itself, when output is another buffer
+  Output* output = nullptr;      ///< what statements write to
+  const Output* root = nullptr;  ///< the rendering itself, when output is another buffer
   std::vector<Generation> generations;
 
   /// Counts nested operations, so that no template overflows the stack.

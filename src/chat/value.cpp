@@ -59,18 +59,12 @@ namespace {
 constexpr size_t kNumLinear = 12;  // entries that are searched one by one
 }
 
-const Value* Dict::find(std::string_view key) const {
-  if (slots == nullptr) {
-    for (size_t i = 0; i < size; ++i) {
-      if (entries[i].key.is_string() && entries[i].key.text->bytes == key) return &entries[i].value;
-    }
-    return nullptr;
-  }
+const Value* Dict::find_by_hash(std::string_view key) const {
   const size_t hash = std::hash<std::string_view>()(key);
   for (size_t slot = hash & (num_slots - 1);; slot = (slot + 1) & (num_slots - 1)) {
     if (slots[slot] == 0) return nullptr;
     const Entry& entry = entries[slots[slot] - 1];
-    if (entry.key.is_string() && entry.key.text->bytes == key) return &entry.value;
+    if (entry.key.is_string() && is_same(entry.key.text->bytes, key)) return &entry.value;
   }
 }
 
@@ -292,7 +286,7 @@ bool equals(Run& run, const Value& left, const Value& right) {
     case Kind::kString:
       if (left.text->bytes.size() != right.text->bytes.size()) return false;
       run.step_bytes(left.text->bytes.size());
-      return left.text->bytes == right.text->bytes;
+      return is_same(left.text->bytes, right.text->bytes);
     case Kind::kList:
     case Kind::kTuple:
       return equal_lists(run, *left.list, *right.list);

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "chat/short_bytes.h"
+
 namespace automodel::chat {
 
 class Run;
@@ -218,7 +220,14 @@ struct Dict {
   uint32_t* slots = nullptr;  ///< of large ones: hash to entry plus one, a power of two of them
   size_t num_slots = 0;
 
-  const Value* find(std::string_view key) const;
+  const Value* find(std::string_view key) const {
+    if (slots != nullptr) return find_by_hash(key);
+    for (size_t i = 0; i < size; ++i) {
+      const Value& at = entries[i].key;
+      if (at.is_string() && is_same(at.text->bytes, key)) return &entries[i].value;
+    }
+    return nullptr;
+  }
   /// Throws Failure for a key that has no hash.
   const Value* find(Run& run, const Value& key) const;
   void set(Run& run, Value key, Value value);
@@ -226,6 +235,7 @@ struct Dict {
   void append(Arena& arena, Value key, Value value);
 
  private:
+  const Value* find_by_hash(std::string_view key) const;
   void reserve(Arena& arena);
   void rebuild_slots(Run& run);
   size_t find_slot(Run& run, const Value& key, size_t hash) const;
