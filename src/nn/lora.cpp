@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/layers/dropout.h"
 #include "kernels/products/linear.h"
 #include "tensor/random.h"
 #include "tensor/shard_spec.h"
@@ -77,25 +78,22 @@ static std::vector<tensor::PositionRun> mask_rows(const DropoutKey& key, int64_t
   return rows;
 }
 
-/// The mask of x, whose last dim holds these columns.
-at::Tensor Lora::mask(const at::Tensor& x, const LoraPart& part, const MaskColumns& columns) const {
+/// x with dropout; its last dim holds these columns.
+at::Tensor Lora::dropped(const at::Tensor& x, const LoraPart& part,
+                         const MaskColumns& columns) const {
   const DropoutKey& now = *options_.dropout_key;
   const tensor::RandomKey key(now.seed,
                               cat("dropout/", now.step, "/", now.micro_batch, "/", part.site));
-  const int64_t width = columns.num_columns;
-  std::vector<at::Tensor> rows;
+  std::vector<kernels::DropoutSpan> spans;
   for (const tensor::PositionRun& run : mask_rows(now, x.numel() / x.size(-1))) {
-    const auto first = static_cast<uint64_t>(run.first * width);
-    const at::Tensor whole =
-        tensor::dropout_mask(key, first, run.count * width, options_.dropout).view({-1, width});
-    std::vector<at::Tensor> held;
-    for (const kernels::OutputRange& range : columns.held) {
-      held.push_back(whole.narrow(1, range.first, range.count));
+    for (int64_t row = run.first; row < run.first + run.count; ++row) {
+      for (const kernels::OutputRange& range : columns.held) {
+        const int64_t first = row * columns.num_columns + range.first;
+        kernels::add_span(spans, {static_cast<uint64_t>(first), range.count});
+      }
     }
-    rows.push_back(held.size() == 1 ? held[0] : at::cat(held, 1));
   }
-  const at::Tensor all = rows.size() == 1 ? rows[0] : at::cat(rows);
-  return all.reshape(x.sizes()).to(x.options());
+  return kernels::dropout(x, {options_.dropout, key}, spans);
 }
 
 /// What a part adds to its outputs for an input of the adapters' dtype, before dropout of the
@@ -139,15 +137,15 @@ at::Tensor Lora::adapted_part(const at::Tensor& base, const at::Tensor& x, const
   const bool drops = is_training && options_.dropout > 0;
   const bool drops_input = drops && options_.dropout_position == DropoutPosition::kPre;
   at::Tensor in = x.to(dtype.of(parameters_.a).scalar_type());
-  if (drops_input) in = in * mask(in, own, inputs_);
+  if (drops_input) in = dropped(in, own, inputs_);
   at::Tensor added = update(in, part, row, dtype);
-  if (drops && !drops_input) added = added * mask(added, own, outputs_[part]);
+  if (drops && !drops_input) added = dropped(added, own, outputs_[part]);
   if (!options_.has_magnitude) return base + added.to(type);
   const at::Tensor factors = row_factors(weight, part, row);
   if (!drops_input) return (base + added.to(type)) * factors.to(type);
   const at::Tensor rows = weight.narrow(0, own.range.first, own.range.count);
-  const at::Tensor dropped = kernels::linear(in.to(rows.scalar_type()), rows, {});
-  return base + dropped * (factors - 1).to(type) + (added * factors).to(type);
+  const at::Tensor of_dropped = kernels::linear(in.to(rows.scalar_type()), rows, {});
+  return base + of_dropped * (factors - 1).to(type) + (added * factors).to(type);
 }
 
 at::Tensor Lora::add_to(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,

@@ -116,7 +116,7 @@ class Lora final {
     std::vector<kernels::OutputRange> held;
   };
 
-  at::Tensor mask(const at::Tensor& x, const LoraPart& part, const MaskColumns& columns) const;
+  at::Tensor dropped(const at::Tensor& x, const LoraPart& part, const MaskColumns& columns) const;
   at::Tensor update(const at::Tensor& in, size_t part, int64_t row,
                     const ProductDtype& dtype) const;
   at::Tensor adapted_part(const at::Tensor& base, const at::Tensor& x, const at::Tensor& weight,

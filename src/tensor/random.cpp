@@ -182,13 +182,6 @@ at::Tensor random_uniforms(const RandomKey& key, uint64_t first, int64_t numel) 
                        [](float unit) { return unit; });
 }
 
-at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p) {
-  const auto scale = static_cast<float>(1.0 / (1.0 - p));
-  const auto threshold = static_cast<float>(p);
-  return filled<float>(key, first, empty_on_cpu(numel, at::kFloat),
-                       [=](float unit) { return unit >= threshold ? scale : 0.0f; });
-}
-
 at::Tensor dropout_kept(const RandomKey& key, uint64_t first, int64_t numel, double p) {
   const auto threshold = static_cast<float>(p);
   return filled<bool>(key, first, empty_on_cpu(numel, at::kBool),

@@ -54,11 +54,8 @@ float random_uniform(const RandomKey& key, uint64_t index);
 /// Elements first, first + 1, ... of the stream, as random_uniform: float32 [numel] on the CPU.
 at::Tensor random_uniforms(const RandomKey& key, uint64_t first, int64_t numel);
 
-/// A dropout mask of `numel` elements, already scaled: 0 with probability p, else 1 / (1 - p).
-/// Element i belongs to global position first + i.
-at::Tensor dropout_mask(const RandomKey& key, uint64_t first, int64_t numel, double p);
-
-/// The elements that dropout_mask keeps: bool, true with probability 1 - p.
+/// Which of the elements first, first + 1, ... dropout keeps, those whose number in the stream is
+/// at least p: bool [numel] on the CPU.
 at::Tensor dropout_kept(const RandomKey& key, uint64_t first, int64_t numel, double p);
 
 }  // namespace automodel::tensor

@@ -159,7 +159,8 @@ TEST(ContextParallelTest, DropoutIsRefused) {
   const auto core =
       make_context_parallel_core(comm::ProcessGroup::solo(), CpRotateMethod::kAllGather);
   const at::Tensor x = at::ones({1, 2, 1, 4});
-  EXPECT_EQ(test::error_of<UnsupportedError>([&] { core->attend(x, x, x, {.dropout = 0.1}); }),
+  EXPECT_EQ(test::error_of<UnsupportedError>(
+                [&] { core->attend(x, x, x, {.dropout = {.mask = {.p = 0.1}}}); }),
             "attention dropout with cp_size > 1 is not in this version");
 }
 

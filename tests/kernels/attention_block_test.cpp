@@ -263,7 +263,7 @@ TEST(CausalAttentionByBlocks, LeavesDropoutAndKeysInSeveralRunsToOthers) {
     return causal_attention_by_blocks(in[0], in[1], in[2], options).has_value();
   };
   EXPECT_TRUE(is_done({}));
-  EXPECT_FALSE(is_done({.dropout = 0.5}));
+  EXPECT_FALSE(is_done({.dropout = {.mask = {.p = 0.5}}}));
   const at::Tensor again = at::remainder(at::arange(8, at::kLong), 2).expand({2, 8});
   EXPECT_FALSE(is_done({.document_ids = again}));
 }

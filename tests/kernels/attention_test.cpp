@@ -43,10 +43,8 @@ at::Tensor padding(int64_t length, std::pair<int64_t, int64_t> num_padding, bool
 }
 
 /// A quarter dropped.
-AttentionOptions with_dropout(AttentionOptions options, int64_t length) {
-  const at::Tensor drawn = Numbers(21).normal({2, 4, length, length});
-  options.dropout = 0.25;
-  options.is_kept = drawn.gt(-0.67449);
+AttentionOptions with_dropout(AttentionOptions options) {
+  options.dropout.mask = {0.25, tensor::RandomKey(21, "probabilities")};
   return options;
 }
 
@@ -106,7 +104,7 @@ TEST(AttentionInBothDirections, MatchesThePlainPathWithPaddingDocumentsAndDropou
   expect_match({.is_causal = false, .padding_mask = padding(150, {30, 0}, true)}, inputs(150));
   const at::Tensor ids = at::arange(150, at::kLong).div(60, "floor").expand({2, 150});
   expect_match({.is_causal = false, .document_ids = ids}, inputs(150));
-  const AttentionOptions dropping = with_dropout({.is_causal = false}, 150);
+  const AttentionOptions dropping = with_dropout({.is_causal = false});
   expect_match(dropping, inputs(150));
   expect_same_on_two_threads(attend(causal_attention, dropping), inputs(150));
 }
@@ -152,23 +150,37 @@ TEST(CausalAttention, MatchesThePlainPathWithDropout) {
   for (const AttentionOptions& options :
        {AttentionOptions{}, AttentionOptions{.window = 30, .softcap = 20},
         AttentionOptions{.padding_mask = padding(150, {30, 0}, true)}}) {
-    const AttentionOptions own = with_dropout(options, 150);
+    const AttentionOptions own = with_dropout(options);
     expect_fused_as_close(dropping(causal_attention, own),
                           dropping(causal_attention_reference, own), inputs(150));
     expect_same_on_two_threads(dropping(causal_attention, own), inputs(150));
   }
 }
 
-/// A graph keeps of whole scores only the bytes that say which are dropped.
+/// Heads 2 and 3 of four drop what they drop when all four are computed.
+TEST(CausalAttention, DropsByTheHeadsPlacesInTheLayer) {
+  const Tensors qkv = inputs(70, 4, 4);
+  AttentionOptions options = with_dropout({});
+  const at::Tensor all = causal_attention(qkv[0], qkv[1], qkv[2], options).out;
+  options.dropout.first_head = 2;
+  options.dropout.num_heads = 4;
+  const auto last = [](const at::Tensor& x) { return x.narrow(2, 2, 2); };
+  for (const Path path : {causal_attention, causal_attention_reference}) {
+    const at::Tensor out = path(last(qkv[0]), last(qkv[1]), last(qkv[2]), options).out;
+    EXPECT_LE((out - last(all)).abs().max().item<double>(), 1e-5);
+  }
+}
+
+/// A graph keeps nothing of the size of the scores.
 TEST(CausalAttention, KeepsNoDroppedProbabilities) {
   const Tensors in = inputs(200);
-  const AttentionOptions options = with_dropout({}, 200);
+  const AttentionOptions options = with_dropout({});
   Tensors leaves;
   for (const at::Tensor& x : in) leaves.push_back(x.clone().requires_grad_());
   const auto counter = std::make_shared<test::AllocationCounter>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
   const at::Tensor out = causal_attention(leaves[0], leaves[1], leaves[2], options).out;
-  EXPECT_LE(counter->live(), 2 * 200 * 4 * (16 + 1) * 4 + 4096);
+  EXPECT_LE(counter->live(), 2 * 200 * 4 * (16 + 1) * 4 + 2048);
 }
 
 TEST(CausalAttention, MatchesThePlainPathWithNarrowerValues) {

@@ -226,14 +226,13 @@ TEST(Loops, AgreeOnSoftmax) {
 }
 
 TEST(Loops, AgreeOnDroppedRowsAndExpectedGradients) {
+  const DropoutStream dropout{0x123456789ABCDEF, 0xFEDCBA987654321, 1 << 22, 1.5f};
   for (const float cap : {0.0f, 4.0f}) {
     expect_tables_agree([=](const LoopTable& table, int64_t count) {
       Numbers numbers;
       const Floats scores = numbers(count);
       Floats grads = numbers(count);
-      std::vector<char> kept;
-      for (int64_t i = 0; i < count; ++i) kept.push_back(static_cast<char>(i % 3 != 0));
-      table.drop_row(grads.data(), reinterpret_cast<const bool*>(kept.data()), 1.5f, count);
+      table.float32.drop(dropout, (uint64_t{1} << 34) - 77, grads.data(), grads.data(), count);
       const float sum = table.expected_row(scores.data(), grads.data(), 0, count, 1.0f, cap);
       return std::vector<Floats>{grads, {sum}};
     });

@@ -175,7 +175,7 @@ TEST(LoraTest, DoraOfADroppedInputDropsWhatItAddsAlone) {
        {std::tuple<const char*, int64_t, int64_t>{"first", 0, 0}, {"last", 8, 12}}) {
     const tensor::RandomKey key(1, cat("dropout/2/3/", site));
     const at::Tensor dropped =
-        x * tensor::dropout_mask(key, 0, x.numel(), options.dropout).view(x.sizes());
+        x * tensor::dropout_kept(key, 0, x.numel(), options.dropout).view(x.sizes()) / 0.6;
     const at::Tensor own = layer->weight().detach().narrow(0, first, 8);
     const at::Tensor rows = merged.narrow(0, first, 8);
     const at::Tensor magnitude = parameter(*layer, "lora_magnitude").detach().narrow(0, row, 8);

@@ -302,7 +302,7 @@ class ContextParallelCore final : public nn::AttentionCore {
 
   AttentionResult attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const kernels::AttentionOptions& options) override {
-    if (options.dropout > 0) {
+    if (options.dropout.mask.drops()) {
       throw UnsupportedError("attention dropout with cp_size > 1 is not in this version");
     }
     AM_CHECK(options.is_causal,

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "kernels/attention/attention_block.h"
@@ -34,6 +36,15 @@ AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool
   return result;
 }
 
+/// A block whose tensors are kept apart, as the graph's own.
+struct KeptBlock : torch::CustomClassHolder {
+  explicit KeptBlock(AttentionBlock whole) : block(std::move(whole)) {
+    block.visible_keys.reset();
+    block.chosen_keys.reset();
+  }
+  AttentionBlock block;
+};
+
 /// {out, lse}; a keeper's results are used instead of computing them.
 struct CausalAttention : torch::autograd::Function<CausalAttention> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& q_in,
@@ -52,27 +63,20 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
       lse = result.lse;
     }
     context->save_for_backward({qkv[0], qkv[1], qkv[2], out, lse, block->visible_keys,
-                                sinks.value_or(at::Tensor()), block->is_kept, block->chosen_keys});
-    context->saved_data["window"] = block->window;
-    context->saved_data["first_query"] = block->first_query;
-    context->saved_data["scale"] = block->scale;
-    context->saved_data["cap"] = block->softcap;
-    context->saved_data["kept_scale"] = block->kept_scale;
+                                sinks.value_or(at::Tensor()), block->chosen_keys});
+    context->saved_data["block"] =
+        c10::IValue::make_capsule(c10::make_intrusive<KeptBlock>(*block));
     context->mark_non_differentiable({lse});
     return {out.to(q_in.scalar_type()), lse};
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    AttentionBlock block;
-    block.window = context->saved_data["window"].toInt();
-    block.first_query = context->saved_data["first_query"].toInt();
-    block.scale = context->saved_data["scale"].toDouble();
-    block.softcap = context->saved_data["cap"].toDouble();
+    AttentionBlock block =
+        c10::static_intrusive_pointer_cast<KeptBlock>(context->saved_data["block"].toCapsule())
+            ->block;
     block.visible_keys = saved[5];
-    block.is_kept = saved[7];
-    block.chosen_keys = saved[8];
-    block.kept_scale = context->saved_data["kept_scale"].toDouble();
+    block.chosen_keys = saved[7];
     const auto wide = [&](const at::Tensor& x) { return at::zeros(x.sizes(), saved[4].options()); };
     Qkv d{wide(saved[0]), wide(saved[1]), wide(saved[2])};
     const at::Tensor d_out = gradients[0].to(saved[3].scalar_type()).contiguous();
@@ -110,6 +114,21 @@ at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
   return mask;
 }
 
+AttentionDropout of_all_heads(AttentionDropout dropout, const at::Tensor& q) {
+  if (dropout.num_heads == 0) dropout.num_heads = q.size(2);
+  return dropout;
+}
+
+/// Where the probabilities [B, N, S, S] of q's heads lie in the mask.
+std::vector<DropoutSpan> dropout_spans(const AttentionDropout& dropout, const at::Tensor& q) {
+  std::vector<DropoutSpan> spans;
+  const int64_t length = q.size(1);
+  for (int64_t b = 0; b < q.size(0); ++b) {
+    spans.push_back({dropout.first_of(b, 0, 0, length), q.size(2) * length * length});
+  }
+  return spans;
+}
+
 /// k or v [B, S, K, H] as [B, N, S, H].
 at::Tensor expand_heads(const at::Tensor& x, int64_t num_heads) {
   const int64_t repeats = num_heads / x.size(2);
@@ -126,7 +145,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
                                                           const at::Tensor& v,
                                                           const AttentionOptions& options) {
   const bool has_loops = is_fusable({q, k, v}) && !options.chosen_keys.defined();
-  if (q.numel() == 0 || (options.dropout > 0 && !has_loops)) return std::nullopt;
+  if (q.numel() == 0 || (options.dropout.mask.drops() && !has_loops)) return std::nullopt;
   const std::optional<at::Tensor> visible =
       visible_keys(options.padding_mask, options.document_ids);
   if (!visible) return std::nullopt;
@@ -138,10 +157,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   block.softcap = options.softcap;
   block.visible_keys = *visible;
   block.chosen_keys = options.chosen_keys;
-  if (options.dropout > 0) {
-    block.is_kept = options.is_kept.contiguous();  // a byte each
-    block.kept_scale = 1.0 / (1.0 - options.dropout);
-  }
+  block.dropout = of_all_heads(options.dropout, q);
   const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
   tensor_list result = CausalAttention::apply(q, k, v, sinks, &block);
   return AttentionResult{result[0], result[1]};
@@ -181,8 +197,9 @@ AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor
   result.lse = scores.logsumexp(-1);
   at::Tensor probabilities = at::softmax(scores, -1).masked_fill(is_blind, 0.0);
   if (options.sinks.defined()) probabilities = probabilities.narrow(-1, 0, num_keys);
-  if (options.dropout > 0) {
-    probabilities = (probabilities * options.is_kept) * (1.0 / (1.0 - options.dropout));
+  if (options.dropout.mask.drops()) {
+    probabilities = dropout_reference(probabilities, options.dropout.mask,
+                                      dropout_spans(of_all_heads(options.dropout, q), q));
   }
   result.out = at::matmul(probabilities, values).transpose(1, 2).to(q.scalar_type());
   return result;

@@ -4,16 +4,30 @@
 
 #include <optional>
 
+#include "kernels/layers/dropout.h"
+
 namespace automodel::kernels {
+
+/// Dropout of attention's probabilities; its mask is that of all heads of the layer and of whole
+/// sequences, [B, num_heads, S, S].
+struct AttentionDropout {
+  DropoutMask mask;
+  int64_t first_head = 0;  ///< the head of the layer that is q's first
+  int64_t num_heads = 0;   ///< of the layer; 0: q's
+
+  /// The mask's element of sequence b, q's head `head`, a query and the first key.
+  uint64_t first_of(int64_t b, int64_t head, int64_t query, int64_t length) const {
+    return static_cast<uint64_t>(((b * num_heads + first_head + head) * length + query) * length);
+  }
+};
 
 /// Options of self-attention.
 struct AttentionOptions {
-  double scale = 0;         ///< 0: 1 / sqrt(head_dim)
-  bool is_causal = true;    ///< false: a query sees the tokens behind it too; without a window
-  int64_t window = 0;       ///< tokens that a query sees, itself included; 0: all before it
-  double softcap = 0;       ///< scores become cap * tanh(scores / cap); 0: off
-  double dropout = 0;       ///< on the probabilities
-  at::Tensor is_kept;       ///< bool [B, N, S, S]: false is dropped; needed when dropout > 0
+  double scale = 0;       ///< 0: 1 / sqrt(head_dim)
+  bool is_causal = true;  ///< false: a query sees the tokens behind it too; without a window
+  int64_t window = 0;     ///< tokens that a query sees, itself included; 0: all before it
+  double softcap = 0;     ///< scores become cap * tanh(scores / cap); 0: off
+  AttentionDropout dropout;
   at::Tensor sinks;         ///< [N], float32 or q's dtype: a score beside the keys' whose value is
                             ///< zero (GPT-OSS); differentiable; or undefined
   at::Tensor padding_mask;  ///< [B, S] bool, true where keys are padding; or undefined

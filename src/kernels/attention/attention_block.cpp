@@ -64,9 +64,10 @@ Target target_of(const at::Tensor& x, int64_t b, int64_t head, int64_t row, int6
 struct Rectangle {
   int64_t batch, num_queries, num_keys, num_heads, num_kv_heads, dim, value_dim, window, offset,
       first_key;
-  float scale, cap, kept_scale;
+  float scale, cap;
   at::Tensor visible;
-  const bool* is_kept;
+  AttentionDropout dropout;
+  cpu::DropoutStream dropout_stream;
 
   Rectangle(const AttentionBlock& block, const Qkv& qkv)
       : batch(qkv.q.size(0)),
@@ -81,9 +82,11 @@ struct Rectangle {
         first_key(block.first_key),
         scale(static_cast<float>(block.scale)),
         cap(static_cast<float>(block.softcap)),
-        kept_scale(static_cast<float>(block.kept_scale)),
         visible(block.visible_keys),
-        is_kept(block.is_kept.defined() ? block.is_kept.data_ptr<bool>() : nullptr) {}
+        dropout(block.dropout),
+        dropout_stream(block.dropout.mask.stream()) {
+    AM_CHECK(!dropout.mask.drops() || num_queries == num_keys);
+  }
 
   int64_t group() const { return num_heads / num_kv_heads; }
   const int64_t* run_of(int64_t b, int64_t query) const {
@@ -126,11 +129,15 @@ struct Tile {
 
 /// Applies the dropout mask to a row of a tile's probabilities or their gradients.
 void drop(const Rectangle& shape, const Tile& tile, int64_t row, float* numbers) {
-  if (shape.is_kept == nullptr) return;
-  const int64_t query =
-      (tile.b * shape.num_heads + tile.head) * shape.num_queries + tile.first_query + row;
-  cpu::loops().drop_row(numbers, shape.is_kept + query * shape.num_keys + tile.first_key,
-                        shape.kept_scale, tile.num_keys);
+  if (!shape.dropout.mask.drops()) return;
+  const int64_t query = tile.first_query + row;
+  const int64_t begin = shape.begin_key(tile.b, query);
+  const int64_t end = shape.end_key(tile.b, query);
+  if (begin >= end) return;
+  const uint64_t first = shape.dropout.first_of(tile.b, tile.head, query, shape.num_keys);
+  float* seen = numbers + begin - tile.first_key;
+  cpu::loops().float32.drop(shape.dropout_stream, first + static_cast<uint64_t>(begin), seen, seen,
+                            end - begin);
 }
 
 void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult& result,
@@ -336,7 +343,7 @@ at::Tensor to_probabilities(at::Tensor scores, const at::Tensor& lse) {
 }
 
 void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
-  AM_CHECK(!block.is_kept.defined());
+  AM_CHECK(!block.dropout.mask.drops());
   const at::ScalarType dtype = result.lse.scalar_type();
   const at::Tensor keys = by_query_head(qkv.k, qkv.q.size(2), dtype);
   const at::Tensor values = by_query_head(qkv.v, qkv.q.size(2), dtype);

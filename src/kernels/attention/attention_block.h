@@ -23,10 +23,8 @@ struct AttentionBlock {
   /// may see and of the one after the last; undefined: all keys.
   at::Tensor visible_keys;
   bool adds = false;  ///< merge with other blocks' results
-  /// [B, N, queries, keys] bool: the probabilities that dropout keeps, times kept_scale; undefined:
-  /// all. Only for a single block that the loops compute.
-  at::Tensor is_kept;
-  double kept_scale = 1;
+  /// Only for a single block, of as many queries as keys, that the loops compute.
+  AttentionDropout dropout;
   /// int32 [B, queries, C]: positions of the only keys that a query may see; undefined: all. The
   /// loops do not compute it.
   at::Tensor chosen_keys;

@@ -61,6 +61,15 @@ constexpr int64_t kRoundedRows = 512;
 /// The longest head that the loops of heads take.
 constexpr int64_t kMostHeadDim = 1024;
 
+/// What dropout keeps: the elements whose number in a stream of tensor::RandomKey is at least
+/// `least` times 2^-24.
+struct DropoutStream {
+  uint64_t seed = 0;
+  uint64_t stream = 0;
+  uint32_t least = 0;
+  float scale = 1;  ///< of what is kept
+};
+
 /// Loops over rows in memory of one storage type T, float or Bfloat16. Arithmetic, and what is not
 /// T*, is float32; a result is rounded once, to the nearest even.
 template <typename T>
@@ -105,6 +114,9 @@ struct RowLoops {
   void (*add_row)(const T* row, float* sum, int64_t count);
   /// The sum of the squares of `count` numbers, in float64.
   double (*squares)(const T* row, int64_t count);
+  /// out = x * scale where an element is kept, x * 0 where it is dropped; x[i] is element first +
+  /// i, and out may be x.
+  void (*drop)(const DropoutStream& dropout, uint64_t first, const T* x, T* out, int64_t count);
 };
 
 /// Adam over a range of arrays of any storage; v_max null unless amsgrad.
@@ -170,8 +182,6 @@ struct LoopTable {
   /// scores -> probabilities exp(s - lse) in place; grads (d of probabilities) -> d of scores.
   void (*softmax_backward_row)(float* scores, float* grads, int64_t begin, int64_t end,
                                int64_t width, float lse, float delta, float scale, float cap);
-  /// row *= scale where an element is kept, 0 where it is dropped.
-  void (*drop_row)(float* row, const bool* is_kept, float scale, int64_t count);
   /// Cross-entropy of one row of logits, which become their gradients times `factor`.
   double (*cross_entropy_row)(float* logits, int64_t label, int64_t width, float logit_scale,
                               float cap, float factor);

@@ -1,3 +1,5 @@
+#include <immintrin.h>
+
 #include <utility>
 
 #include "kernels/cpu/loops.h"

@@ -293,12 +293,8 @@ at::Tensor Attention::forward_shared(const at::Tensor& x, const ForwardContext& 
   options.padding_mask = context.padding_mask;
   options.document_ids = context.document_ids;
   options.visible_keys = context.visible_keys;
-  if (context.is_training && dropout_ > 0) {
-    options.dropout = dropout_;
-    options.is_kept =
-        kept_probabilities(context, dropout_site_,
-                           {first_head_, options_.num_heads, num_all_heads_}, projected, dropout_);
-  }
+  options.dropout =
+      attention_dropout(context, dropout_site_, dropout_, first_head_, num_all_heads_);
   // Norms and rotation may have widened the heads' dtype.
   const at::ScalarType dtype = projected.scalar_type();
   if (!layer_.has_own_keys()) {

@@ -165,9 +165,7 @@ class BlockSizes final {
       // With sinks the loops write in float32 too.
       const bool has_loops = is_fused_ && !has_choice() && !config_.has_sinks(layer_);
       const int64_t widened = has_loops || e_ == 4 ? 0 : tokens_ * out_ * 4;
-      const int64_t dropped = config_.attention_dropout > 0 ? scores() / 4 : 0;  // a byte each
-      return tokens_ * (q_ + k_ + v_ + out_) * e_ + widened + tokens_ * num_heads_ * 4 + dropped +
-             choice();
+      return tokens_ * (q_ + k_ + v_ + out_) * e_ + widened + tokens_ * num_heads_ * 4 + choice();
     }
     int64_t kept = 2 * scores() + choice();  // probabilities, and what weights the values
     if (config_.attention_softcap > 0) kept += scores();
@@ -175,8 +173,8 @@ class BlockSizes final {
     return kept + length_ * length_ + tokens_ * (8 * q_ + (4 + e_) * out_);
   }
 
-  /// A byte an element.
-  int64_t dropout() const { return config_.residual_dropout > 0 ? stream() / e_ : 0; }
+  /// A byte an element, but on the fused path.
+  int64_t dropout() const { return !is_fused_ && config_.residual_dropout > 0 ? stream() / e_ : 0; }
 
   int64_t up() const { return tokens_ * intermediate_ * e_; }
 
@@ -490,7 +488,9 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
   nn::ActivationSizes sizes;
   sizes.embedding = block.stream();
-  if (config.embedding_dropout > 0) sizes.embedding += block.stream() / shape.element_size;
+  if (!shape.is_fused() && config.embedding_dropout > 0) {
+    sizes.embedding += block.stream() / shape.element_size;
+  }
   if (config.has_embedding_norm) sizes.embedding += block.stream() / shape.element_size * 4;
   // All layers' inputs, and what the norm in them reads.
   if (config.layer_inputs) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <vector>
 
 #include "core/text.h"
 #include "tensor/random.h"
@@ -17,69 +18,42 @@ tensor::RandomKey key_of(const ForwardContext& context, std::string_view what,
   return {dropout.seed, cat(what, "/", dropout.step, "/", dropout.micro_batch, "/", site)};
 }
 
-/// [count, numel]: what `draw` makes of the first element of each run and their number.
-template <typename Draw>
-at::Tensor drawn_runs(const MaskRuns& runs, const Draw& draw) {
-  if (runs.first == 0 && runs.numel == runs.stride) {
-    return draw(0, runs.count * runs.numel).view({runs.count, runs.numel});
-  }
-  std::vector<at::Tensor> rows;
-  for (int64_t run = 0; run < runs.count; ++run) {
-    rows.push_back(draw(static_cast<uint64_t>(runs.first + run * runs.stride), runs.numel));
-  }
-  return at::stack(rows);
-}
-
-/// [B, S, D] on the CPU: what `make` makes of the positions that x holds, in whole sequences.
-template <typename Make>
-at::Tensor of_positions(const at::Tensor& x, const ForwardContext& context, const Make& make) {
+/// Which elements of whole sequences [B, S, D] the positions are that x [B, s, D] holds.
+std::vector<kernels::DropoutSpan> spans_of(const at::Tensor& x, const ForwardContext& context) {
   const int64_t row = x.size(2);
-  std::vector<at::Tensor> parts;
-  for (const tensor::PositionRun& run :
-       context.sequence.run_of_tokens(context.sequence_part, x.size(1))) {
-    parts.push_back(
-        make(MaskRuns{x.size(0), run.first * row, run.count * row, context.sequence.length * row}));
+  std::vector<kernels::DropoutSpan> spans;
+  for (int64_t b = 0; b < x.size(0); ++b) {
+    for (const tensor::PositionRun& run :
+         context.sequence.run_of_tokens(context.sequence_part, x.size(1))) {
+      const auto first = static_cast<uint64_t>((b * context.sequence.length + run.first) * row);
+      kernels::add_span(spans, {first, run.count * row});
+    }
   }
-  return (parts.size() == 1 ? parts[0] : at::cat(parts, 1)).view(x.sizes());
+  return spans;
 }
 
 }  // namespace
 
-at::Tensor dropout_kept(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
-                        double p) {
-  const tensor::RandomKey key = key_of(context, "dropout", site);
-  return drawn_runs(runs, [&](uint64_t first, int64_t numel) {
-    return tensor::dropout_kept(key, first, numel, p);
-  });
-}
-
-at::Tensor kept_probabilities(const ForwardContext& context, std::string_view site,
-                              const HeadShare& heads, const at::Tensor& x, double p) {
-  const int64_t batch = x.size(0);
-  const int64_t length = x.size(1);
-  const int64_t head = length * length;
-  const MaskRuns runs{batch, heads.first * head, heads.count * head, heads.all * head};
-  return dropout_kept(context, site, runs, p)
-      .view({batch, heads.count, length, length})
-      .to(x.device());
+kernels::AttentionDropout attention_dropout(const ForwardContext& context, std::string_view site,
+                                            double p, int64_t first_head, int64_t num_heads) {
+  if (!context.is_training || p == 0) return {};
+  return {{p, key_of(context, "dropout", site)}, first_head, num_heads};
 }
 
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
                    double p) {
   if (!context.is_training || p == 0) return x;
-  const at::Tensor mask = of_positions(
-      x, context, [&](const MaskRuns& runs) { return dropout_kept(context, site, runs, p); });
-  return (x * mask.to(x.device())) * (1.0 / (1.0 - p));
+  return kernels::dropout(x, {p, key_of(context, "dropout", site)}, spans_of(x, context));
 }
 
 at::Tensor with_noise(const at::Tensor& x, const ForwardContext& context, double alpha) {
   if (!context.is_training || alpha == 0) return x;
   const tensor::RandomKey key = key_of(context, "noise", "embedding");
-  const at::Tensor units = of_positions(x, context, [&](const MaskRuns& runs) {
-    return drawn_runs(runs, [&](uint64_t first, int64_t numel) {
-      return tensor::random_uniforms(key, first, numel);
-    });
-  });
+  std::vector<at::Tensor> parts;
+  for (const kernels::DropoutSpan& span : spans_of(x, context)) {
+    parts.push_back(tensor::random_uniforms(key, span.first, span.numel));
+  }
+  const at::Tensor units = at::cat(parts).view(x.sizes());
   const double size = alpha / std::sqrt(static_cast<double>(context.sequence.length * x.size(2)));
   return x + ((units * 2 - 1) * size).to(x.device(), x.scalar_type());
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/attention/attention.h"
 #include "kernels/attention/compressed_windows.h"
 #include "kernels/layers/rope.h"
 #include "models/causal_lm.h"
@@ -56,33 +57,14 @@ struct ForwardContext {
 /// x [B, S, D] with zeros at padding, for layers other than masked attention.
 at::Tensor without_padding(const at::Tensor& x, const ForwardContext& context);
 
-/// Parts of a mask: `count` runs of `numel` elements, at `first`, `first + stride`, ...
-struct MaskRuns {
-  int64_t count = 0;
-  int64_t first = 0;
-  int64_t numel = 0;
-  int64_t stride = 0;
-};
-
-/// Runs of a mask, bool [count, numel] on the CPU, of what dropout keeps: keyed by the context, the
-/// site ("layers.3.mlp") and the position in the whole mask.
-at::Tensor dropout_kept(const ForwardContext& context, std::string_view site, const MaskRuns& runs,
-                        double p);
-
-/// Attention heads that a module computes, of all those of its layer.
-struct HeadShare {
-  int64_t first = 0;
-  int64_t count = 0;
-  int64_t all = 0;
-};
-
-/// What dropout keeps of the attention probabilities of these heads, bool [B, count, S, S] on the
-/// device of x [B, S, *]: their part of the mask of all heads.
-at::Tensor kept_probabilities(const ForwardContext& context, std::string_view site,
-                              const HeadShare& heads, const at::Tensor& x, double p);
+/// Dropout of attention's probabilities in training, by the context's key and the site
+/// ("layers.3.attention.probabilities"), of heads that begin with this one of the layer's
+/// num_heads.
+kernels::AttentionDropout attention_dropout(const ForwardContext& context, std::string_view site,
+                                            double p, int64_t first_head, int64_t num_heads);
 
 /// x [B, S, D] with zeros where the mask of the positions it holds drops, the rest times
-/// 1 / (1 - p), in training; x itself otherwise or when p is 0. A byte an element is kept.
+/// 1 / (1 - p), in training; x itself otherwise or when p is 0.
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,
                    double p);
 

@@ -93,11 +93,7 @@ at::Tensor LatentAttention::forward(const at::Tensor& x, const ForwardContext& c
   options.document_ids = context.document_ids;
   options.visible_keys = context.visible_keys;
   options.chosen_keys = chosen_keys(x, q_latent, context);
-  if (context.is_training && dropout_ > 0) {
-    options.dropout = dropout_;
-    options.is_kept =
-        kept_probabilities(context, dropout_site_, {0, num_heads_, num_heads_}, all_q, dropout_);
-  }
+  options.dropout = attention_dropout(context, dropout_site_, dropout_, 0, num_heads_);
   const at::Tensor out =
       core_->attend(all_q, all_k, kv.narrow(-1, sizes_.plain_dim, sizes_.value_dim), options).out;
   return o_proj_->forward(out.flatten(-2));

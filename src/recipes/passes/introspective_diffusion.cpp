@@ -80,7 +80,7 @@ class PairedAttentionCore final : public nn::AttentionCore {
   kernels::AttentionResult attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const kernels::AttentionOptions& options) override {
     AM_CHECK(options.is_causal && options.window == 0 && options.softcap == 0 &&
-                 options.dropout == 0 && !options.chosen_keys.defined(),
+                 !options.dropout.mask.drops() && !options.chosen_keys.defined(),
              "attention that a text and its hidden copy do not have");
     const int64_t length = q.size(1) / 2;
     const auto half = [&](const at::Tensor& x, int64_t index) {
