@@ -77,6 +77,7 @@ class FollowingDigest final {
       lock.unlock();
       const ssize_t got = ::pread(fd_, piece.data(), wanted, static_cast<off_t>(at));
       if (got > 0) digest_.add(std::string_view(piece).substr(0, static_cast<size_t>(got)));
+      start_writing(at);
       lock.lock();
       if (got <= 0) {  // the checksum will be wrong, which says enough
         has_failed_ = true;
@@ -88,8 +89,18 @@ class FollowingDigest final {
     }
   }
 
+  /// Has the kernel begin to write what was summed up, so that little is left when all has come.
+  void start_writing(uint64_t num_summed) {
+    constexpr uint64_t kAtOnce = uint64_t{32} << 20;
+    if (num_summed - num_writing_ < kAtOnce) return;
+    ::sync_file_range(fd_, static_cast<off_t>(num_writing_),
+                      static_cast<off_t>(num_summed - num_writing_), SYNC_FILE_RANGE_WRITE);
+    num_writing_ = num_summed;
+  }
+
   int fd_;
   Digest digest_;
+  uint64_t num_writing_ = 0;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   uint64_t num_bytes_ = 0;

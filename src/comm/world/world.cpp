@@ -5,6 +5,7 @@
 
 #include "comm/device/device_groups.h"
 #include "comm/groups/group_backend.h"
+#include "comm/hosts/hosts_backend.h"
 #include "comm/network/gloo_backend.h"
 #include "comm/shared_memory/shared_memory_backend.h"
 #include "comm/store/tcp_store.h"
@@ -119,7 +120,7 @@ struct World::State {
     const WatchedCall call = watch->enter(group, "start");
     watch->begin_wait(call);
     try {
-      backend = share_memory_of(key, group, connect(key, group));
+      backend = connect_hosts(key, group);
       if (cuda_device) backend = route_by_device(backend, connect_device(key, group));
     } catch (const std::exception& error) {
       throw watch->explain(call, reason_of(error.what()));
@@ -128,15 +129,53 @@ struct World::State {
     return backend;
   }
 
-  int rank_in(const WatchedGroup& group) const {
-    const auto own = std::find(group.ranks.begin(), group.ranks.end(), options.rank);
-    return static_cast<int>(own - group.ranks.begin());
+  int rank_in(const std::vector<int>& ranks) const {
+    return static_cast<int>(std::find(ranks.begin(), ranks.end(), options.rank) - ranks.begin());
   }
 
-  std::shared_ptr<GroupBackend> connect(const std::string& key, const WatchedGroup& group) {
+  std::vector<std::string> hosts_of(const std::vector<int>& ranks) const {
+    std::vector<std::string> hosts;
+    for (const int rank : ranks) hosts.push_back(processes[static_cast<size_t>(rank)].host);
+    return hosts;
+  }
+  static bool is_one(const std::vector<std::string>& hosts) {
+    return std::all_of(hosts.begin(), hosts.end(),
+                       [&](const std::string& host) { return host == hosts[0]; });
+  }
+
+  /// The group over shared memory inside hosts, where its ranks can, and the network between them.
+  std::shared_ptr<GroupBackend> connect_hosts(const std::string& key, const WatchedGroup& group) {
+    const std::shared_ptr<GroupBackend> whole = connect(key, group.ranks, group);
+    if (!options.may_share_memory) return whole;
+    const std::vector<std::string> hosts = hosts_of(group.ranks);
+    if (is_one(hosts)) return share_memory_of(key, group.ranks, group, whole);
+    const HostsLayout layout = layout_of(hosts);
+    if (layout.num_hosts == 1) return whole;
+    const int own = rank_in(group.ranks);
+    const int place = own % layout.on_host;
+    std::vector<int> within, across;
+    for (int i = 0; i < layout.on_host; ++i) {
+      within.push_back(group.ranks[static_cast<size_t>(own - place + i)]);
+    }
+    for (int host = 0; host < layout.num_hosts; ++host) {
+      across.push_back(group.ranks[static_cast<size_t>(host * layout.on_host + place)]);
+    }
+    // Connections of its own: the order of operations on these is not that of the others.
+    HostsGroups groups{whole, nullptr, connect(cat(key, "/place/", place), across, group)};
+    if (layout.on_host > 1) {
+      const std::string within_key = cat(key, "/host/", own / layout.on_host);
+      groups.within =
+          share_memory_of(within_key, within, group, connect(within_key, within, group));
+    }
+    return join_hosts(groups);
+  }
+
+  /// Some ranks of a group, whose loss is that of the group.
+  std::shared_ptr<GroupBackend> connect(const std::string& key, const std::vector<int>& ranks,
+                                        const WatchedGroup& group) {
     GlooPlace place;
-    place.rank = rank_in(group);
-    place.size = static_cast<int>(group.ranks.size());
+    place.rank = rank_in(ranks);
+    place.size = static_cast<int>(ranks.size());
     place.timeout_seconds = group.timeout_seconds;
     place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
     return connect_gloo(store->below(cat("gloo/", key)), device, place);
@@ -144,7 +183,7 @@ struct World::State {
 
   std::shared_ptr<GroupBackend> connect_device(const std::string& key, const WatchedGroup& group) {
     auto backend = connect_nccl(store->below(cat("nccl/", key)),
-                                {.rank = rank_in(group),
+                                {.rank = rank_in(group.ranks),
                                  .size = static_cast<int>(group.ranks.size()),
                                  .device = *cuda_device,
                                  .timeout_seconds = group.timeout_seconds + kLaterSeconds,
@@ -153,15 +192,15 @@ struct World::State {
     return backend;
   }
 
-  /// The group over shared memory where its ranks can, otherwise `gloo`.
-  std::shared_ptr<GroupBackend> share_memory_of(const std::string& key, const WatchedGroup& group,
+  /// A group's ranks of one host over shared memory where they can, otherwise `gloo`.
+  std::shared_ptr<GroupBackend> share_memory_of(const std::string& key,
+                                                const std::vector<int>& ranks,
+                                                const WatchedGroup& group,
                                                 std::shared_ptr<GroupBackend> gloo) {
-    if (!options.may_share_memory || gloo->size() > kMaxSharingRanks || !is_one_host(group)) {
-      return gloo;
-    }
+    if (gloo->size() > kMaxSharingRanks) return gloo;
     const SegmentPlace meeting{cat("memory/", key), gloo->rank(), gloo->size(),
                                options.timeout_seconds,
-                               processes[static_cast<size_t>(group.ranks[0])].pid};
+                               processes[static_cast<size_t>(ranks[0])].pid};
     SegmentOutcome outcome = share_segment(*store, meeting, shared_memory_bytes(gloo->size()));
     if (outcome.segment == nullptr) {
       if (options.reporter != nullptr) {
@@ -177,12 +216,6 @@ struct World::State {
     place.timeout_seconds = group.timeout_seconds;
     place.has_lost_peer = [watch = watch, group] { return watch->has_lost_peer(group); };
     return share_memory(std::move(outcome.segment), place, std::move(gloo));
-  }
-
-  bool is_one_host(const WatchedGroup& group) const {
-    const auto host = [this](int rank) { return processes[static_cast<size_t>(rank)].host; };
-    return std::all_of(group.ranks.begin(), group.ranks.end(),
-                       [&](int rank) { return host(rank) == host(group.ranks[0]); });
   }
 
   ProcessGroup group(const std::string& name, const std::vector<int>& ranks,
@@ -210,7 +243,7 @@ World::World(const WorldOptions& options) : group_(ProcessGroup::solo("world")) 
     state->watch =
         std::make_shared<FailureWatch>(state->store->connect_again(), state->processes, watch);
     state->device = open_gloo_device(
-        state->is_one_host({"world", everybody, 0}) ? "lo" : options.network_interface);
+        state->is_one(state->hosts_of(everybody)) ? "lo" : options.network_interface);
   } catch (const StoreGone&) {
     throw PeerFailure(
         cat(options.store_place, " vanished during the start (it serves the run's ", "store)"));
