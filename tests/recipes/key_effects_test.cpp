@@ -14,6 +14,7 @@
 #include "datasets/conversations/chat_dataset.h"
 #include "datasets/conversations/xlam.h"
 #include "datasets/pretraining/mock_iterable.h"
+#include "datasets/pretraining/mock_unpacked.h"
 #include "datasets/pretraining/nanogpt.h"
 #include "datasets/texts/column_mapped.h"
 #include "datasets/texts/hellaswag.h"
@@ -92,6 +93,7 @@ void for_each_other_section(const Visit& visit) {
   visit.template operator()<SquadConfig>("dataset(squad)");
   visit.template operator()<HellaSwagConfig>("dataset(hellaswag)");
   visit.template operator()<MockIterableDatasetConfig>("dataset(mock)");
+  visit.template operator()<MockUnpackedDatasetConfig>("dataset(sentences)");
   visit.template operator()<TextFileDatasetConfig>("dataset(text_file)");
   visit.template operator()<TokenizerSection>("dataset.tokenizer");
   visit.template operator()<DataloaderConfig>("dataloader");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <numbers>
 #include <utility>
 
 namespace automodel::datasets {
@@ -64,6 +66,20 @@ void PythonRandom::shuffle(std::span<int64_t> values) {
   for (size_t i = values.size(); i-- > 1;) {
     std::swap(values[i], values[below(static_cast<uint32_t>(i + 1))]);
   }
+}
+
+double PythonRandom::uniform() {
+  const uint32_t high = next() >> 5;
+  const uint32_t low = next() >> 6;
+  return (high * 0x1p26 + low) * 0x1p-53;
+}
+
+double PythonRandom::gauss(double mean, double deviation) {
+  if (next_normal_) return mean + *std::exchange(next_normal_, std::nullopt) * deviation;
+  const double angle = uniform() * (2.0 * std::numbers::pi);
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
+  next_normal_ = std::sin(angle) * radius;
+  return mean + std::cos(angle) * radius * deviation;
 }
 
 }  // namespace automodel::datasets

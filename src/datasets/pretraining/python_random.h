@@ -3,16 +3,22 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace automodel::datasets {
 
-/// Python's random.Random(seed), with which upstream orders the files of NanogptDataset.
+/// Python's random.Random(seed), with which upstream orders the files of NanogptDataset and makes
+/// sentences.
 class PythonRandom final {
  public:
   explicit PythonRandom(uint32_t seed);
 
   void shuffle(std::span<int64_t> values);
+  /// random(): a number in [0, 1) of 53 bits.
+  double uniform();
+  /// A normally distributed number; every second call draws none.
+  double gauss(double mean, double deviation);
 
  private:
   static constexpr size_t kNumWords = 624;  ///< MT19937's
@@ -23,6 +29,7 @@ class PythonRandom final {
 
   std::array<uint32_t, kNumWords> words_ = {};
   size_t at_ = kNumWords;  ///< the next word; kNumWords: none is left
+  std::optional<double> next_normal_;
 };
 
 }  // namespace automodel::datasets

@@ -6,6 +6,7 @@
 #include "datasets/conversations/chat_dataset.h"
 #include "datasets/conversations/xlam.h"
 #include "datasets/pretraining/mock_iterable.h"
+#include "datasets/pretraining/mock_unpacked.h"
 #include "datasets/pretraining/nanogpt.h"
 #include "datasets/texts/column_mapped.h"
 #include "datasets/texts/hellaswag.h"
@@ -20,6 +21,24 @@ namespace {
 
 using config::Diagnostics;
 using config::Target;
+
+/// Batches of samples with random access, packed where that is asked.
+std::unique_ptr<datasets::BatchStream> load(std::unique_ptr<const datasets::Dataset> samples,
+                                            const DataContext& data) {
+  if (data.packing) {
+    samples = std::make_unique<datasets::PackedDataset>(std::move(samples), *data.packing,
+                                                        data.context.reporter);
+  }
+  return std::make_unique<datasets::DataLoader>(std::move(samples), data.loader, data.context);
+}
+
+/// Throws InputError when a dataset draws tokens that the model does not have.
+void check_drawn(int64_t vocab_size, const DataContext& data) {
+  if (data.context.vocab_size > 0 && vocab_size > data.context.vocab_size) {
+    throw InputError(cat("dataset.vocab_size ", vocab_size, " is larger than the model's ",
+                         data.context.vocab_size));
+  }
+}
 
 /// A dataset with random access to its rows, read through the loader.
 template <typename Config, typename Data>
@@ -84,12 +103,7 @@ class MapDatasetRecipe final : public DatasetRecipe {
         if (data.context.reporter != nullptr) data.context.reporter->warning(finding);
       }
     }
-    std::unique_ptr<const datasets::Dataset> samples = std::move(dataset);
-    if (data.packing) {
-      samples = std::make_unique<datasets::PackedDataset>(std::move(samples), *data.packing,
-                                                          data.context.reporter);
-    }
-    return std::make_unique<datasets::DataLoader>(std::move(samples), data.loader, data.context);
+    return load(std::move(dataset), data);
   }
 
  private:
@@ -114,11 +128,7 @@ class MockDatasetRecipe final : public DatasetRecipe {
   std::optional<int64_t> drawn_vocabulary() const override { return config_.vocab_size; }
 
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
-    const int64_t vocab_size = data.context.vocab_size;
-    if (vocab_size > 0 && config_.vocab_size > vocab_size) {
-      throw InputError(cat("dataset.vocab_size ", config_.vocab_size,
-                           " is larger than the model's ", vocab_size));
-    }
+    check_drawn(config_.vocab_size, data);
     const datasets::MockIterableDataset::Place place{data.context.num_replicas, data.context.rank,
                                                      data.context.seed};
     return std::make_unique<datasets::MockIterableDataset>(config_, place);
@@ -126,6 +136,26 @@ class MockDatasetRecipe final : public DatasetRecipe {
 
  private:
   datasets::MockIterableDatasetConfig config_;
+};
+
+/// Sentences of random tokens.
+class MockUnpackedDatasetRecipe final : public DatasetRecipe {
+ public:
+  explicit MockUnpackedDatasetRecipe(const datasets::MockUnpackedDatasetConfig& config)
+      : config_(config) {}
+
+  bool needs_tokenizer() const override { return false; }
+  bool has_samples_to_pack() const override { return true; }
+  std::optional<std::string> check() const override { return std::nullopt; }
+  std::optional<int64_t> drawn_vocabulary() const override { return config_.vocab_size; }
+
+  std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
+    check_drawn(config_.vocab_size, data);
+    return load(std::make_unique<datasets::MockUnpackedDataset>(config_), data);
+  }
+
+ private:
+  datasets::MockUnpackedDatasetConfig config_;
 };
 
 /// A stream of tokens that nanoGPT's scripts wrote.
@@ -206,9 +236,6 @@ void add_unsupported(config::TargetRegistry<DatasetMaker>& registry) {
        "streamed instruction data are not in this version; "
        "ColumnMappedTextInstructionDataset reads files of any size without loading them"},
       {"delta_lake_dataset", "DeltaLakeDataset", "Delta Lake tables are not in this version"},
-      {"mock", "build_unpacked_dataset",
-       "this mock dataset is not in this version; use "
-       "MockIterableDataset"},
   };
   for (const auto& entry : names) {
     registry.add_unsupported(cat(base, entry.module, ".", entry.name), entry.reason,
@@ -239,6 +266,8 @@ config::TargetRegistry<DatasetMaker> dataset_targets() {
       registry, "hellaswag", "HellaSwag", "continuations");
   add<MockIterableDatasetConfig, MockDatasetRecipe>(registry, "mock_iterable_dataset",
                                                     "MockIterableDataset", "random tokens");
+  add<MockUnpackedDatasetConfig, MockUnpackedDatasetRecipe>(
+      registry, "mock", "build_unpacked_dataset", "random sentences");
   registry.add({.name = "automodel.TextFileDataset",
                 .aliases = {"TextFileDataset"},
                 .doc = "plain text for pretraining",
