@@ -32,7 +32,6 @@ struct ModelDims {
   int64_t head_dim = 0;
   int64_t intermediate_size = 0;
   int64_t max_positions = 0;
-  double attention_dropout = 0;  ///< of attention probabilities in training
 };
 
 /// The keys of dropout masks and of noise, which never depend on the mesh.

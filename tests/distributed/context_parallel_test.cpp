@@ -101,6 +101,7 @@ std::vector<ContextCase> cases() {
   at::Tensor padding = at::zeros({2, 32}, at::kBool);
   padding[0].narrow(0, 29, 3).fill_(true);
   padding[1].narrow(0, 0, 7).fill_(true);
+  const kernels::DropoutMask dropped{0.3, tensor::RandomKey(7, "probabilities")};
   return {{.name = "causal"},
           {.name = "one token a chunk", .length = 8},
           {.name = "long", .length = 160},
@@ -112,7 +113,10 @@ std::vector<ContextCase> cases() {
           {.name = "documents, padding, window",
            .options = {.window = 5, .padding_mask = padding, .document_ids = documents}},
           {.name = "float64", .dtype = at::kDouble, .tolerance = 1e-13},
-          {.name = "bfloat16", .dtype = at::kBFloat16, .tolerance = 8e-3}};
+          {.name = "bfloat16", .dtype = at::kBFloat16, .tolerance = 8e-3},
+          {.name = "dropout", .options = {.dropout = {.mask = dropped}}},
+          {.name = "dropout, documents, window",
+           .options = {.window = 9, .dropout = {.mask = dropped}, .document_ids = documents}}};
 }
 
 TEST(ContextParallelTest, AttentionAndItsGradientsAreThoseOfTheWhole) {
@@ -155,13 +159,13 @@ TEST(ContextParallelTest, AGroupOfOneAttendsToItsOwn) {
   }
 }
 
-TEST(ContextParallelTest, DropoutIsRefused) {
+TEST(ContextParallelTest, DropoutIsRefusedWhereNoLoopsDrawIt) {
   const auto core =
       make_context_parallel_core(comm::ProcessGroup::solo(), CpRotateMethod::kAllGather);
-  const at::Tensor x = at::ones({1, 2, 1, 4});
+  const at::Tensor x = at::ones({1, 2, 1, 4}, at::kDouble);
   EXPECT_EQ(test::error_of<UnsupportedError>(
                 [&] { core->attend(x, x, x, {.dropout = {.mask = {.p = 0.1}}}); }),
-            "attention dropout with cp_size > 1 is not in this version");
+            "attention dropout with cp_size > 1 is for training on CPUs");
 }
 
 TEST(ContextParallelTest, GatheredTokensAreTheWholeAndTheirGradientsAreSummed) {

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "kernels/attention/attention_block.h"
+#include "kernels/base/fused.h"
 #include "kernels/base/result_keeper.h"
 #include "tensor/dtype.h"
 
@@ -79,6 +80,7 @@ std::vector<Pair> visible_pairs(const ContextCall& call, int64_t num_tokens, int
       Pair pair{call.block, query, queries.count, key, run->count};
       pair.block.first_query = queries.first;
       pair.block.first_key = run->first;
+      pair.block.dropout.first_query = queries.first;
       if (pair.block.visible_keys.defined()) {
         pair.block.visible_keys = pair.block.visible_keys.narrow(1, query, queries.count);
       }
@@ -302,8 +304,8 @@ class ContextParallelCore final : public nn::AttentionCore {
 
   AttentionResult attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const kernels::AttentionOptions& options) override {
-    if (options.dropout.mask.drops()) {
-      throw UnsupportedError("attention dropout with cp_size > 1 is not in this version");
+    if (options.dropout.mask.drops() && !kernels::is_fusable({computed(q)})) {
+      throw UnsupportedError("attention dropout with cp_size > 1 is for training on CPUs");
     }
     AM_CHECK(options.is_causal,
              "a plan refuses context parallelism of attention in both directions");
@@ -315,6 +317,9 @@ class ContextParallelCore final : public nn::AttentionCore {
     block.window = options.window;
     block.softcap = options.softcap;
     block.visible_keys = options.visible_keys;
+    block.dropout = options.dropout;
+    if (block.dropout.num_heads == 0) block.dropout.num_heads = q.size(2);
+    if (block.dropout.length == 0) block.dropout.length = q.size(1) * group_.size();
     const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
     const tensor_list result = ContextAttention::apply(
         q, k, v, sinks,

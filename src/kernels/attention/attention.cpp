@@ -114,8 +114,10 @@ at::Tensor visible(const at::Tensor& q, const AttentionOptions& options) {
   return mask;
 }
 
-AttentionDropout of_all_heads(AttentionDropout dropout, const at::Tensor& q) {
+/// The dropout of q's probabilities, q being whole sequences, with all members set.
+AttentionDropout of_whole(AttentionDropout dropout, const at::Tensor& q) {
   if (dropout.num_heads == 0) dropout.num_heads = q.size(2);
+  dropout.length = q.size(1);
   return dropout;
 }
 
@@ -124,7 +126,7 @@ std::vector<DropoutSpan> dropout_spans(const AttentionDropout& dropout, const at
   std::vector<DropoutSpan> spans;
   const int64_t length = q.size(1);
   for (int64_t b = 0; b < q.size(0); ++b) {
-    spans.push_back({dropout.first_of(b, 0, 0, length), q.size(2) * length * length});
+    spans.push_back({dropout.first_of(b, 0, 0), q.size(2) * length * length});
   }
   return spans;
 }
@@ -157,7 +159,7 @@ std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, c
   block.softcap = options.softcap;
   block.visible_keys = *visible;
   block.chosen_keys = options.chosen_keys;
-  block.dropout = of_all_heads(options.dropout, q);
+  block.dropout = of_whole(options.dropout, q);
   const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
   tensor_list result = CausalAttention::apply(q, k, v, sinks, &block);
   return AttentionResult{result[0], result[1]};
@@ -199,7 +201,7 @@ AttentionResult causal_attention_reference(const at::Tensor& q, const at::Tensor
   if (options.sinks.defined()) probabilities = probabilities.narrow(-1, 0, num_keys);
   if (options.dropout.mask.drops()) {
     probabilities = dropout_reference(probabilities, options.dropout.mask,
-                                      dropout_spans(of_all_heads(options.dropout, q), q));
+                                      dropout_spans(of_whole(options.dropout, q), q));
   }
   result.out = at::matmul(probabilities, values).transpose(1, 2).to(q.scalar_type());
   return result;

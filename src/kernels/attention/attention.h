@@ -12,12 +12,16 @@ namespace automodel::kernels {
 /// sequences, [B, num_heads, S, S].
 struct AttentionDropout {
   DropoutMask mask;
-  int64_t first_head = 0;  ///< the head of the layer that is q's first
-  int64_t num_heads = 0;   ///< of the layer; 0: q's
+  int64_t first_head = 0;   ///< the head of the layer that is q's first
+  int64_t num_heads = 0;    ///< of the layer; 0: q's
+  int64_t length = 0;       ///< of a whole sequence; 0: the number of keys
+  int64_t first_query = 0;  ///< the position in the whole sequence of the first query
 
-  /// The mask's element of sequence b, q's head `head`, a query and the first key.
-  uint64_t first_of(int64_t b, int64_t head, int64_t query, int64_t length) const {
-    return static_cast<uint64_t>(((b * num_heads + first_head + head) * length + query) * length);
+  /// The mask's element of sequence b, q's head `head`, a query counted from the first and the
+  /// sequence's first key. All members are set.
+  uint64_t first_of(int64_t b, int64_t head, int64_t query) const {
+    const int64_t row = (b * num_heads + first_head + head) * length + first_query + query;
+    return static_cast<uint64_t>(row * length);
   }
 };
 

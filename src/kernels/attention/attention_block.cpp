@@ -84,9 +84,7 @@ struct Rectangle {
         cap(static_cast<float>(block.softcap)),
         visible(block.visible_keys),
         dropout(block.dropout),
-        dropout_stream(block.dropout.mask.stream()) {
-    AM_CHECK(!dropout.mask.drops() || num_queries == num_keys);
-  }
+        dropout_stream(block.dropout.mask.stream()) {}
 
   int64_t group() const { return num_heads / num_kv_heads; }
   const int64_t* run_of(int64_t b, int64_t query) const {
@@ -134,10 +132,10 @@ void drop(const Rectangle& shape, const Tile& tile, int64_t row, float* numbers)
   const int64_t begin = shape.begin_key(tile.b, query);
   const int64_t end = shape.end_key(tile.b, query);
   if (begin >= end) return;
-  const uint64_t first = shape.dropout.first_of(tile.b, tile.head, query, shape.num_keys);
+  const uint64_t first = shape.dropout.first_of(tile.b, tile.head, query) +
+                         static_cast<uint64_t>(shape.first_key + begin);
   float* seen = numbers + begin - tile.first_key;
-  cpu::loops().float32.drop(shape.dropout_stream, first + static_cast<uint64_t>(begin), seen, seen,
-                            end - begin);
+  cpu::loops().float32.drop(shape.dropout_stream, first, seen, seen, end - begin);
 }
 
 void clear_rows(const Rectangle& shape, const Tile& tile, const AttentionResult& result,

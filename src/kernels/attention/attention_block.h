@@ -23,7 +23,7 @@ struct AttentionBlock {
   /// may see and of the one after the last; undefined: all keys.
   at::Tensor visible_keys;
   bool adds = false;  ///< merge with other blocks' results
-  /// Only for a single block, of as many queries as keys, that the loops compute.
+  /// Only for blocks that the loops compute; all members are set.
   AttentionDropout dropout;
   /// int32 [B, queries, C]: positions of the only keys that a query may see; undefined: all. The
   /// loops do not compute it.

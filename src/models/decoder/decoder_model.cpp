@@ -507,8 +507,7 @@ ModelDims DecoderModel::dims() const {
           .num_kv_heads = num_kv_heads,
           .head_dim = config_.head_dim,
           .intermediate_size = config_.intermediate_size,
-          .max_positions = config_.max_positions,
-          .attention_dropout = config_.attention_dropout};
+          .max_positions = config_.max_positions};
 }
 
 Json DecoderModel::hf_config() const {

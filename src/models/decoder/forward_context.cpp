@@ -37,7 +37,7 @@ std::vector<kernels::DropoutSpan> spans_of(const at::Tensor& x, const ForwardCon
 kernels::AttentionDropout attention_dropout(const ForwardContext& context, std::string_view site,
                                             double p, int64_t first_head, int64_t num_heads) {
   if (!context.is_training || p == 0) return {};
-  return {{p, key_of(context, "dropout", site)}, first_head, num_heads};
+  return {{p, key_of(context, "dropout", site)}, first_head, num_heads, context.sequence.length};
 }
 
 at::Tensor dropout(const at::Tensor& x, const ForwardContext& context, std::string_view site,

@@ -176,25 +176,15 @@ void check_model(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// Finds what prevents a model's attention from being split over context-parallel ranks. Returns
-/// the probability with which a trained one drops.
-double check_attention_split(const Recipe& recipe, Diagnostics& diagnostics) {
+/// Finds what prevents a model's attention from being split over context-parallel ranks.
+void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   const Json& config = recipe.model.hf_config;
-  if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return 0;
-  if (!models::find_family(config).is_known || !models::check_config(config).empty()) return 0;
+  if (recipe.distributed.sizes.cp_size.value_or(1) == 1 || !config.is_object()) return;
+  if (!models::find_family(config).is_known || !models::check_config(config).empty()) return;
   const auto model = models::build_causal_lm(config, at::kFloat);
   for (const std::string& reason : model->parallel_plan().no_cp_reasons) {
     diagnostics.unsupported(place_of(recipe, "distributed", "cp_size"), reason);
   }
-  return model->dims().attention_dropout;
-}
-
-void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
-  const double dropout = check_attention_split(recipe, diagnostics);
-  if (dropout == 0) return;
-  const Node& place = place_of(recipe, "distributed", "cp_size");
-  diagnostics.unsupported(place, cat("the model drops attention probabilities (", dropout,
-                                     "), which is not in this version with cp_size > 1"));
 }
 
 /// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
@@ -448,7 +438,7 @@ void check_teacher(const Recipe& recipe, const CheckOptions& options, int64_t nu
   }
   check_dllm(teacher, diagnostics);
   check_precision(teacher, num_ranks, diagnostics, "the teacher's ");
-  check_attention_split(teacher, diagnostics);
+  check_context_parallel(teacher, diagnostics);
   check_teacher_mesh(recipe, teacher, num_ranks, diagnostics);
   check_built_model(teacher, options.looks_at_data && options.loads_tokenizers, diagnostics);
   check_distillation(recipe, options.looks_at_data, diagnostics);
