@@ -28,6 +28,7 @@ def main():
     parser.add_argument("--lora-rank", type=int, default=0, help="train PEFT's adapters of all projections")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"], help="of the weights")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", default="cpu", help="cuda: the first GPU")
     arguments = parser.parse_args()
 
     import torch
@@ -36,7 +37,7 @@ def main():
     torch.set_num_threads(arguments.threads)
     config = transformers.AutoConfig.from_pretrained(arguments.config)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
-    model = model.to(getattr(torch, arguments.dtype))
+    model = model.to(arguments.device, getattr(torch, arguments.dtype))
     if arguments.lora_rank:
         import peft
 
@@ -49,7 +50,7 @@ def main():
     torch.manual_seed(0)
     seconds, first = [], None
     for _ in range(arguments.steps):
-        tokens = torch.randint(0, config.vocab_size, (arguments.batch, arguments.length + 1))
+        tokens = torch.randint(0, config.vocab_size, (arguments.batch, arguments.length + 1), device=arguments.device)
         begin = time.perf_counter()
         logits = model(input_ids=tokens[:, :-1], use_cache=False).logits.float()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
@@ -57,6 +58,8 @@ def main():
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if arguments.device != "cpu":
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
         if first is None:
             first = seconds_since_process_start()

@@ -1,0 +1,214 @@
+"""The parts of prove.sh."""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts" / "bench"))
+
+from measure import BENCH, RECIPE, Work, recipe_options, run_command  # noqa: E402
+
+SECONDS_OF_A_PART = 530
+# Dense bfloat16 operations a second, by a part of the name that the driver gives.
+PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "B200": 2250e12}
+LLAMA_8B = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336,
+            "vocab_size": 128256, "max_position_embeddings": 131072, "rope_theta": 500000.0, "rms_norm_eps": 1e-5,
+            "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": 128000, "eos_token_id": 128001}
+LLAMA_7B = {**LLAMA_8B, "num_key_value_heads": 32, "intermediate_size": 11008, "vocab_size": 32000,
+            "max_position_embeddings": 4096, "rope_theta": 10000.0, "bos_token_id": 1, "eos_token_id": 2}
+QWEN_SMALL = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024,
+              "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+              "intermediate_size": 3072, "vocab_size": 151936, "max_position_embeddings": 40960,
+              "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": True,
+              "attention_bias": False, "bos_token_id": 151643, "eos_token_id": 151645}
+# What a rehearsal without a GPU trains in place of these.
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+         "intermediate_size": 128, "vocab_size": 512}
+CURVE_SHAPES = ["qwen3_shape", "qwen3_moe_shape", "qwen3_5_shape", "nemotron_h_shape"]
+
+
+class Prover:
+    def __init__(self, arguments):
+        self.program = str(arguments.program.resolve())
+        self.is_rehearsal = arguments.rehearse
+        self.out = arguments.out
+        self.folder = tempfile.TemporaryDirectory()
+        self.table = []
+
+    def say(self, *cells):
+        self.table.append([str(cell) for cell in cells])
+        print(" | ".join(self.table[-1]), flush=True)
+
+    def device_options(self):
+        return ["--dist_env.backend=gloo" if self.is_rehearsal else "--dist_env.backend=nccl"]
+
+    def shape(self, name, config):
+        path = pathlib.Path(self.folder.name) / name
+        path.mkdir(exist_ok=True)
+        (path / "config.json").write_text(json.dumps({**config, **(SMALL if self.is_rehearsal else {})}))
+        return path
+
+    def train(self, work, options=(), seconds=SECONDS_OF_A_PART):
+        """The records of a run's steps; stops the proof when it fails."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [self.program, "run", str(RECIPE), *recipe_options(work), *options,
+                       f"--checkpoint.checkpoint_dir={folder}"]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+            if done.returncode != 0:
+                raise SystemExit(f"{' '.join(command)}\nfailed with status {done.returncode}\n{done.stdout[-2000:]}"
+                                 f"{done.stderr[-2000:]}")
+            return [json.loads(line) for line in (pathlib.Path(folder) / "training.jsonl").read_text().splitlines()]
+
+    # The parts
+
+    def machine(self):
+        for command in (["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"],
+                        [self.program, "version"], [self.program, "doctor"]):
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+                print(done.stdout + done.stderr, flush=True)
+            except FileNotFoundError as error:
+                print(error, flush=True)
+
+    def curves(self):
+        """float32 as near to the CPU as sums in another order are; bfloat16 twice as near to it at most as the CPU's
+        bfloat16 is."""
+        self.say("losses of 20 steps", "dtype", "device from CPU's float32", "CPU's bfloat16 from it", "verdict")
+        is_right = True
+        for name in CURVE_SHAPES:
+            work = Work(BENCH / name, batch=4, length=128, steps=20)
+            exact = self.train(work, ["--dist_env.backend=gloo"])
+            narrow = Work(BENCH / name, batch=4, length=128, steps=20, dtype="bfloat16")
+            peer = distance(self.train(narrow, ["--dist_env.backend=gloo"]), exact)
+            for one, limit in ((work, 1e-4), (narrow, 2 * peer)):
+                found = distance(self.train(one, self.device_options()), exact)
+                is_right = is_right and found <= limit
+                self.say(name, one.dtype, f"{found:.1e}", f"{peer:.1e}", "right" if found <= limit else "WRONG")
+        return is_right
+
+    def context(self):
+        """Memory grows with the length, not with its square."""
+        self.say("tokens of a sequence", "peak GiB", "tokens/s")
+        peaks = {}
+        for length in (256, 512) if self.is_rehearsal else (2048, 8192, 16384, 32768):
+            work = Work(self.shape("context", {**QWEN_SMALL, "num_hidden_layers": 4}), 1, length, "bfloat16", steps=5)
+            records = self.train(work, self.device_options())
+            peaks[length] = max(record["mem"] for record in records)
+            self.say(length, f"{peaks[length]:.2f}", f"{records[-1]['tps']:.0f}")
+        shortest, longest = min(peaks), max(peaks)
+        return peaks[longest] < 1.3 * peaks[shortest] * longest / shortest
+
+    def faults(self):
+        """Exit status 4 and a text that says what would help."""
+        length, batch = (64, 4) if self.is_rehearsal else (32768, 64)
+        work = Work(self.shape("faults", QWEN_SMALL), batch, length, "float32", steps=1)
+        done = subprocess.run([self.program, "run", str(RECIPE), *recipe_options(work), *self.device_options()],
+                              cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_OF_A_PART, check=False)
+        text = (done.stdout + done.stderr).strip().splitlines()[-1]
+        self.say("too large a batch", f"status {done.returncode}", text[:200])
+        return self.is_rehearsal or (done.returncode == 4 and "out of memory" in text)
+
+    def beside_peer(self, name, work, peak=None):
+        """Tokens a second of both sides, right after each other, twice."""
+        self.say(name, "tokens/s", "peer", "ratio", "peak GiB", "MFU")
+        for _ in range(2):
+            records = self.train(work, self.device_options())
+            ours = sorted(record["tps"] for record in records[3:])[(len(records) - 3) // 2]
+            theirs, told = None, "none"
+            command = ["python3", str(BENCH / "peer_transformers.py"), "--config", str(work.shape), "--steps",
+                       str(work.steps), "--batch", str(work.batch), "--length", str(work.length), "--lora-rank",
+                       str(work.lora_rank), "--dtype", work.dtype, "--device", "cpu" if self.is_rehearsal else "cuda"]
+            try:
+                output, _ = run_command(command, {"HF_HUB_OFFLINE": "1"})
+                theirs = json.loads(output.strip().splitlines()[-1])["tokens_per_second"]
+                told = f"{theirs:.0f}"
+            except SystemExit as error:
+                print(str(error)[-600:], flush=True)
+            mfu = f"{ours * flops_of_a_token(work) / peak:.1%}" if peak else "-"
+            self.say("", f"{ours:.0f}", told, f"{ours / theirs:.2f}" if theirs else "-",
+                     f"{max(record['mem'] for record in records):.1f}", mfu)
+        return True
+
+    def lora_small(self):
+        return self.beside_peer("Qwen 3 0.6B, LoRA r 8, 2 x 2048, bfloat16",
+                                Work(self.shape("qwen", QWEN_SMALL), 2, self.length(2048), "bfloat16", 8), gpu_peak())
+
+    def full_small(self):
+        return self.beside_peer("Qwen 3 0.6B, 2 x 2048, bfloat16",
+                                Work(self.shape("qwen", QWEN_SMALL), 2, self.length(2048), "bfloat16"), gpu_peak())
+
+    def lora_8b(self):
+        return self.beside_peer("Llama 3.1 8B, LoRA r 8, 1 x 4096, bfloat16",
+                                Work(self.shape("8b", LLAMA_8B), 1, self.length(4096), "bfloat16", 8, 8), gpu_peak())
+
+    def full_7b(self):
+        return self.beside_peer("7B, 1 x 1024, bfloat16", Work(self.shape("7b", LLAMA_7B), 1, self.length(1024), "bfloat16",
+                                                               steps=8), gpu_peak())
+
+    def length(self, tokens):
+        return 64 if self.is_rehearsal else tokens
+
+
+def distance(records, exact):
+    return max(abs(a["loss"] / b["loss"] - 1) for a, b in zip(records, exact, strict=True))
+
+
+def flops_of_a_token(work):
+    """Forward and backward of all weights that multiply, and of attention to half of the sequence; where only
+    adapters are trained, no gradients of weights."""
+    config = json.loads((work.shape / "config.json").read_text())
+    hidden, layers, dim = config["hidden_size"], config["num_hidden_layers"], config["head_dim"]
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    layer = hidden * dim * (2 * heads + 2 * kv_heads) + 3 * hidden * config["intermediate_size"]
+    weights = layers * layer + hidden * config["vocab_size"]
+    attention = layers * heads * dim * work.length  # scores and values, of half the keys each
+    return (4 if work.lora_rank else 6) * weights + 6 * attention
+
+
+def gpu_peak():
+    try:
+        name = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True,
+                              check=False).stdout
+    except FileNotFoundError:
+        return None
+    return next((peak for part, peak in PEAKS.items() if part in name), None)
+
+
+PARTS = ["machine", "curves", "context", "faults", "lora_small", "full_small", "lora_8b", "full_7b"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Proves on a GPU what prove.sh lists.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build" / "cuda" / "automodel")
+    parser.add_argument("--out", type=pathlib.Path, help="a folder for a JSON file a part")
+    parser.add_argument("--rehearse", action="store_true", help="tiny models on the CPU: only to see that the parts run")
+    arguments = parser.parse_args()
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no part is named {', '.join(sorted(unknown))}")
+    failed = []
+    for part in arguments.parts or PARTS:
+        prover = Prover(arguments)
+        begin = time.monotonic()
+        print(f"== {part}", flush=True)
+        is_right = getattr(prover, part)() is not False
+        seconds = time.monotonic() - begin
+        print(f"== {part}: {'done' if is_right else 'WRONG'} in {seconds:.0f} s", flush=True)
+        if not is_right:
+            failed.append(part)
+        if arguments.out:
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            (arguments.out / f"{part}.json").write_text(
+                json.dumps({"part": part, "is_right": is_right, "seconds": seconds, "table": prover.table}, indent=1))
+    sys.exit(f"prove: wrong: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
