@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Proves on a machine with a GPU what only such a machine can show, part by part, each in less than nine minutes:
+# Proves on a machine with a GPU what only such a machine can show, part by part, each meant to take less than nine minutes:
 #   machine     the GPU, the libraries that the program finds, `automodel doctor`
 #   curves      the losses of small models of several kinds beside the CPU's, in float32 and bfloat16
 #   context     memory over the length of a sequence
-#   faults      too large a batch: an error that says so, and what is left behind
+#   faults      too large a batch: an error that says so
 #   lora_small  tokens a second beside transformers and PEFT: Qwen 3 0.6B, LoRA, 2 x 2048
 #   full_small  the same, all weights
 #   lora_8b     Llama 3.1 8B, LoRA, 1 x 4096

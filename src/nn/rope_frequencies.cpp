@@ -12,6 +12,9 @@ namespace automodel::nn {
 
 namespace {
 
+// Float32 with transformers' roundings: at far positions the last bits of a frequency show in
+// logits.
+
 /// theta^(2i / d) in float32.
 std::vector<float> position_wavelengths(double theta, int64_t rotary_dim) {
   std::vector<float> values;
@@ -34,23 +37,25 @@ RopeFrequencies dynamic(const RopeOptions& options, int64_t length) {
   const auto max_positions = static_cast<double>(options.max_positions);
   const double reached = std::max(static_cast<double>(length), max_positions);
   const double growth = factor * reached / max_positions - (factor - 1.0);
-  return {plain(options.theta * std::pow(growth, dim / (dim - 2.0)), options.rotary_dim), 1.0};
+  const double theta = options.theta * std::pow(growth, dim / (dim - 2.0));
+  return {plain(static_cast<float>(theta), options.rotary_dim), 1.0};
 }
 
+/// A number divided by a tensor is, in PyTorch, the tensor's reciprocal times the number.
 RopeFrequencies llama3(const RopeOptions& options) {
   const auto factor = static_cast<float>(options.factor.value_or(1.0));
   const auto original = static_cast<double>(options.original_max_positions);
-  const double low_wavelength = original / options.low_freq_factor;
-  const double high_wavelength = original / options.high_freq_factor;
-  const double band = options.high_freq_factor - options.low_freq_factor;
+  const auto low_wavelength = static_cast<float>(original / options.low_freq_factor);
+  const auto high_wavelength = static_cast<float>(original / options.high_freq_factor);
+  const auto low = static_cast<float>(options.low_freq_factor);
+  const auto band = static_cast<float>(options.high_freq_factor - options.low_freq_factor);
   RopeFrequencies out{plain(options.theta, options.rotary_dim), 1.0};
   for (float& value : out.values) {
-    const double wavelength = 2.0 * std::numbers::pi / static_cast<double>(value);
+    const float wavelength = 1.0f / value * static_cast<float>(2.0 * std::numbers::pi);
     if (wavelength > low_wavelength) {
       value /= factor;
     } else if (wavelength >= high_wavelength) {
-      const auto smooth =
-          static_cast<float>((original / wavelength - options.low_freq_factor) / band);
+      const float smooth = (1.0f / wavelength * static_cast<float>(original) - low) / band;
       value = (1.0f - smooth) * value / factor + smooth * value;
     }
   }
@@ -96,8 +101,8 @@ RopeFrequencies yarn(const RopeOptions& options) {
   if (low == high) high += 0.001;
   out.values = position_wavelengths(options.theta, options.rotary_dim);
   for (size_t i = 0; i < out.values.size(); ++i) {
-    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
-    const auto keep = 1.0f - static_cast<float>(ramp);
+    const float place = static_cast<float>(i) - static_cast<float>(low);
+    const float keep = 1.0f - std::clamp(place / static_cast<float>(high - low), 0.0f, 1.0f);
     const float interpolated = 1.0f / (static_cast<float>(factor) * out.values[i]);
     out.values[i] = interpolated * (1.0f - keep) + 1.0f / out.values[i] * keep;
   }

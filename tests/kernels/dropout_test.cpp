@@ -45,6 +45,13 @@ TEST(Dropout, KeepsWhatTheStreamSaysAndScalesIt) {
   }
 }
 
+TEST(Dropout, OfEverythingIsZero) {
+  for (const Path path : {dropout, dropout_reference}) {
+    const DropoutMask all{1.0, kMask.key};
+    EXPECT_TRUE(at::equal(path(at::ones({1000}), all, {{0, 1000}}), at::zeros({1000})));
+  }
+}
+
 TEST(Dropout, KeepsNothingForBackward) {
   const at::Tensor x = at::ones({64, 1024}).requires_grad_();
   const auto counter = std::make_shared<test::AllocationCounter>();

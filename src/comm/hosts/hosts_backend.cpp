@@ -158,7 +158,12 @@ class Steps final {
     if (within_ == nullptr) return finish(across_->start(gather(out, in)));
     const at::Tensor of_place = at::empty({num_hosts_ * part}, in.options());
     const auto from_hosts = across_->start(gather(of_place, in));
-    finish(within_->start(gather(of_host(host_), in)));
+    try {
+      finish(within_->start(gather(of_host(host_), in)));
+    } catch (const std::exception&) {
+      give_up(from_hosts);
+      throw;
+    }
     finish(from_hosts);
     for (int host = 0; host < num_hosts_; ++host) {
       if (host == host_) continue;
@@ -206,6 +211,15 @@ class Steps final {
  private:
   static void finish(const std::unique_ptr<BackendWork>& work) {
     if (work != nullptr) work->wait();
+  }
+
+  /// Waits until an operation that a failure has made useless ends or sees the failure too: Gloo's
+  /// groups would otherwise wait for it when they are destroyed.
+  static void give_up(const std::unique_ptr<BackendWork>& work) {
+    try {
+      finish(work);
+    } catch (const std::exception&) {  // the first failure is told
+    }
   }
 
   /// Bytes: Gloo need not know the dtype.

@@ -304,7 +304,9 @@ class ContextParallelCore final : public nn::AttentionCore {
 
   AttentionResult attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const kernels::AttentionOptions& options) override {
-    if (options.dropout.mask.drops() && !kernels::is_fusable({computed(q)})) {
+    const bool has_loops =
+        q.is_cpu() && q.scalar_type() != at::kDouble && !kernels::is_plain_path_asked();
+    if (options.dropout.mask.drops() && !has_loops) {
       throw UnsupportedError("attention dropout with cp_size > 1 is for training on CPUs");
     }
     AM_CHECK(options.is_causal,

@@ -29,8 +29,10 @@ const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<Sp
 }
 
 void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const std::string& axis,
-                      CpRotateMethod method) {
+                      CpRotateMethod method, at::Device device) {
   if (!model.set_attention_core || !mesh.has(axis) || mesh.size(axis) == 1) return;
+  const std::vector<std::string>& reasons = model.facts.plan.no_device_cp_reasons;
+  if (!device.is_cpu() && !reasons.empty()) throw UnsupportedError(reasons[0]);
   model.set_attention_core(make_context_parallel_core(mesh.group(axis), method));
 }
 

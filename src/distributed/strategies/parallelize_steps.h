@@ -23,9 +23,10 @@ std::optional<SplitModule> split_over_tp(const ParallelModel& model, const comm:
 /// The names of a model's parameters, or of this rank's parts when it was split.
 const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<SplitModule>& split);
 
-/// Extends the model's attention over the context-parallel ranks, if the mesh has the axis.
+/// Extends the model's attention over the context-parallel ranks, if the mesh has the axis. Throws
+/// UnsupportedError for a model that cannot be on the device.
 void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const std::string& axis,
-                      CpRotateMethod method);
+                      CpRotateMethod method, at::Device device);
 
 /// Allocates the model's memory: sharded, or replicated when one rank would hold everything.
 /// `keeps`: units stay gathered between the micro-batches of a step.

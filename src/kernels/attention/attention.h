@@ -14,8 +14,10 @@ struct AttentionDropout {
   DropoutMask mask;
   int64_t first_head = 0;   ///< the head of the layer that is q's first
   int64_t num_heads = 0;    ///< of the layer; 0: q's
-  int64_t length = 0;       ///< of a whole sequence; 0: the number of keys
-  int64_t first_query = 0;  ///< the position in the whole sequence of the first query
+  /// Of a whole sequence, and the position in it of the first query; for attention over split
+  /// sequences, where 0 is the number of all ranks' keys. Others set them by q.
+  int64_t length = 0;
+  int64_t first_query = 0;
 
   /// The mask's element of sequence b, q's head `head`, a query counted from the first and the
   /// sequence's first key. All members are set.

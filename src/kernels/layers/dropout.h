@@ -17,7 +17,7 @@ struct DropoutMask {
   tensor::RandomKey key{0, uint64_t{0}};
 
   bool drops() const { return p > 0; }
-  double scale() const { return 1.0 / (1.0 - p); }
+  double scale() const { return p < 1 ? 1.0 / (1.0 - p) : 0.0; }
   /// The mask for the loops.
   cpu::DropoutStream stream() const;
   /// Elements first, first + 1, ...: bool [numel] on the CPU, true where they are kept.
@@ -34,7 +34,7 @@ struct DropoutSpan {
 void add_span(std::vector<DropoutSpan>& spans, const DropoutSpan& span);
 
 /// x of any shape with zeros where the mask drops. `spans` say which elements of the mask x holds,
-/// in the order of x, all of it. Differentiable.
+/// in the order of x, all of it. Differentiable once.
 at::Tensor dropout(const at::Tensor& x, const DropoutMask& mask,
                    const std::vector<DropoutSpan>& spans);
 
