@@ -12,8 +12,8 @@ namespace automodel::kernels {
 /// sequences, [B, num_heads, S, S].
 struct AttentionDropout {
   DropoutMask mask;
-  int64_t first_head = 0;   ///< the head of the layer that is q's first
-  int64_t num_heads = 0;    ///< of the layer; 0: q's
+  int64_t first_head = 0;  ///< the head of the layer that is q's first
+  int64_t num_heads = 0;   ///< of the layer; 0: q's
   /// Of a whole sequence, and the position in it of the first query; for attention over split
   /// sequences, where 0 is the number of all ranks' keys. Others set them by q.
   int64_t length = 0;
