@@ -82,8 +82,7 @@ struct Expression {
   int column = 0;
   int depth = 1;  // of expressions inside it
   Role role = Role::kLoad;
-  bool is_key =
-      false;  // of kAttribute and kItem: a dict's key `name` is the first thing looked for
+  bool is_key = false;  // of kAttribute and kItem: in a dict, the key `name` is looked for first
   std::string name;
   std::string attribute;
   Value constant;

@@ -133,30 +133,34 @@ class Parser final {
                        [&](std::string_view name) { return now().is_name(name); });
   }
 
-  /// The parts of a sum from left to right; constant texts behind a text become one.
-  void add_pieces(const Expression& sum, std::vector<SumPiece>& pieces) {
+  /// The parts of a sum from left to right.
+  static void add_parts(const Expression& sum, std::vector<const Expression*>& parts) {
     if (sum.op == Op::kAdd) {
-      add_pieces(*sum.items[0], pieces);
-      add_piece(*sum.items[1], pieces);
+      add_parts(*sum.items[0], parts);
+      parts.push_back(sum.items[1].get());
     } else {
-      add_piece(sum, pieces);
+      parts.push_back(&sum);
     }
   }
 
-  void add_piece(const Expression& part, std::vector<SumPiece>& pieces) {
-    const bool is_text = part.op == Op::kConstant && part.constant.is_string();
-    if (!is_text) {
-      pieces.push_back({&part, {}});
-    } else if (pieces.empty() || pieces.back().expression != nullptr) {
-      pieces.push_back({nullptr, part.constant});
-    } else {
-      Value& before = pieces.back().text;
-      before = text_value(cat(before.text->bytes, part.constant.text->bytes));
-    }
-  }
-
+  /// A sum that is written out gets its pieces: constant texts behind each other are one.
   ExpressionPtr with_pieces(ExpressionPtr written) {
-    if (written->op == Op::kAdd) add_pieces(*written, written->pieces);
+    if (written->op != Op::kAdd) return written;
+    std::vector<const Expression*> parts;
+    add_parts(*written, parts);
+    const auto is_text = [](const Expression* part) {
+      return part->op == Op::kConstant && part->constant.is_string();
+    };
+    for (auto part = parts.begin(); part != parts.end();) {
+      const auto end = std::find_if_not(part, parts.end(), is_text);
+      if (end == part) {
+        written->pieces.push_back({*part++, {}});
+        continue;
+      }
+      std::string text;
+      for (; part != end; ++part) text += (*part)->constant.text->bytes;
+      written->pieces.push_back({nullptr, text_value(text)});
+    }
     return written;
   }
 

@@ -14,9 +14,9 @@ struct AttentionDropout {
   DropoutMask mask;
   int64_t first_head = 0;  ///< the head of the layer that is q's first
   int64_t num_heads = 0;   ///< of the layer; 0: q's
-  /// Of a whole sequence, and the position in it of the first query; for attention over split
-  /// sequences, where 0 is the number of all ranks' keys. Others set them by q.
+  /// Tokens of a whole sequence; 0: as many as all ranks have keys. Without ranks it is set by q.
   int64_t length = 0;
+  /// The first query's position in the whole sequence, which split sequences set for each block.
   int64_t first_query = 0;
 
   /// The mask's element of sequence b, q's head `head`, a query counted from the first and the

@@ -56,6 +56,7 @@ struct PlacedMask : torch::CustomClassHolder {
     at::Tensor out = at::empty_like(in);
     by_storage(in, [&](auto storage) {
       using T = decltype(storage);
+      // Spans may be short: a thread takes about kPieceNumbers numbers at least.
       const int64_t at_least = std::max<int64_t>(1, kPieceNumbers * num_pieces() / (numel + 1));
       at::parallel_for(0, num_pieces(), at_least, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {

@@ -21,10 +21,11 @@ tensor::RandomKey key_of(const ForwardContext& context, std::string_view what,
 /// Which elements of whole sequences [B, S, D] the positions are that x [B, s, D] holds.
 std::vector<kernels::DropoutSpan> spans_of(const at::Tensor& x, const ForwardContext& context) {
   const int64_t row = x.size(2);
+  const std::vector<tensor::PositionRun> runs =
+      context.sequence.run_of_tokens(context.sequence_part, x.size(1));
   std::vector<kernels::DropoutSpan> spans;
   for (int64_t b = 0; b < x.size(0); ++b) {
-    for (const tensor::PositionRun& run :
-         context.sequence.run_of_tokens(context.sequence_part, x.size(1))) {
+    for (const tensor::PositionRun& run : runs) {
       const auto first = static_cast<uint64_t>((b * context.sequence.length + run.first) * row);
       kernels::add_span(spans, {first, run.count * row});
     }
