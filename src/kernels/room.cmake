@@ -15,3 +15,8 @@ set_source_files_properties(${_loops}_avx512.cpp PROPERTIES COMPILE_OPTIONS
 set_source_files_properties("${CMAKE_SOURCE_DIR}/src/kernels/cpu/products_avx512_bf16.cpp" PROPERTIES
   COMPILE_OPTIONS "${_loop_flags};${_avx512_flags};-mavx512bf16" SKIP_UNITY_BUILD_INCLUSION ON
   SKIP_PRECOMPILE_HEADERS ON)
+# GCC 12 takes what its own headers leave undefined on purpose for a mistake.
+set_source_files_properties("${CMAKE_SOURCE_DIR}/src/kernels/cpu/products_amx.cpp" PROPERTIES
+  COMPILE_OPTIONS
+  "${_loop_flags};${_avx512_flags};-mavx512bf16;-mamx-tile;-mamx-bf16;-Wno-uninitialized;-Wno-maybe-uninitialized"
+  SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)

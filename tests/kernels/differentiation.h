@@ -122,13 +122,14 @@ inline bool is_nowhere_finite(const at::Tensor& x) {
   return at::isfinite(x).logical_not().all().item<bool>();
 }
 
-/// Wherever the plain path gives NaN or Inf the fused one does, and the plain path does somewhere.
+/// Wherever the plain path gives NaN or Inf in float32 the fused one does in either dtype, and the
+/// plain path does somewhere. In bfloat16 ATen's products by AMX spread a row's NaN to others.
 inline void expect_nothing_hidden(const Operation& fused, const Operation& reference,
                                   const Tensors& inputs) {
   at::set_num_threads(1);
   for (const at::ScalarType dtype : kFusedTypes) {
     const Tensors actual = differentiate(fused, inputs, dtype);
-    const Tensors expected = differentiate(reference, inputs, dtype);
+    const Tensors expected = differentiate(reference, inputs, at::kFloat);
     int64_t num_poisoned = 0;
     for (size_t i = 0; i < expected.size(); ++i) {
       const at::Tensor is_poisoned = at::isfinite(expected[i]).logical_not();

@@ -31,6 +31,7 @@ std::vector<const LoopTable*> tables() {
   if (best_kind() >= CpuKind::kAvx2) all.push_back(&avx2_loops());
   if (best_kind() >= CpuKind::kAvx512) all.push_back(&avx512_loops());
   if (has_fast_dot_products(best_kind(), is_intel())) all.push_back(&avx512_bf16_loops());
+  if (best_kind() >= CpuKind::kAmx) all.push_back(&amx_loops());
   return all;
 }
 
@@ -358,7 +359,7 @@ Floats product_of(const LoopTable& table, const PairsCase& c) {
   part.depth = c.depth;
   part.row_end = kRows;
   part.column_end = kColumns;
-  Floats scratch = zeros(product_scratch(part));
+  Floats scratch = zeros(table.product_scratch(part));
   table.multiply(part, scratch.data());
   return out;
 }
@@ -584,7 +585,7 @@ TEST(CpuKinds, PairsAreMultipliedWhereThatIsFast) {
 /// Which table is taken: by the kind of the run.
 TEST(CpuKinds, TheLoopsAreThoseOfTheKind) {
   const char* names[] = {"baseline", "avx2", "avx512", is_intel() ? "avx512" : "avx512_bf16",
-                         "avx512"};
+                         "amx"};
   EXPECT_STREQ(loops().isa, names[static_cast<size_t>(cpu_kind())]);
 }
 

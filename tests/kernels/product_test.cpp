@@ -142,7 +142,6 @@ TEST(Product, HasTheSameBitsHoweverItIsCut) {
   for (const at::ScalarType dtype : kFusedTypes) {
     const at::Tensor a = numbers.normal({300, 700}).to(dtype),
                      b = numbers.normal({700, 200}).to(dtype);
-    if (!has_product_loop({a})) continue;
     const int threads = at::get_num_threads();
     at::set_num_threads(1);
     const at::Tensor whole = product(a, b);
@@ -153,8 +152,11 @@ TEST(Product, HasTheSameBitsHoweverItIsCut) {
     at::set_num_threads(threads);
     EXPECT_TRUE(at::equal(product(a.narrow(0, 5, 38), b.narrow(1, 3, 77)),
                           whole.narrow(0, 5, 38).narrow(1, 3, 77)));
-    EXPECT_TRUE(at::equal(product(Factor(b).t(), Factor(a.narrow(0, 5, 8)).t()),
-                          whole.narrow(0, 5, 8).t()));
+    // Parts of float32 numbers are multiplied in an order that depends on which factor is the left.
+    if (dtype == at::kBFloat16 || &cpu::loops() != &cpu::amx_loops()) {
+      EXPECT_TRUE(at::equal(product(Factor(b).t(), Factor(a.narrow(0, 5, 8)).t()),
+                            whole.narrow(0, 5, 8).t()));
+    }
     at::Tensor sum = numbers.normal({300, 200}).to(dtype);
     at::Tensor part = sum.narrow(0, 7, 9).clone();
     product_into(a.narrow(0, 7, 9), b, part, {.adds = true, .alpha = 0.3});
@@ -170,7 +172,9 @@ TEST(Product, KeepsNaNAndInfWhereTheyBelong) {
     a[3][2] = NAN;
     b[7][45] = std::numeric_limits<float>::infinity();
     const at::Tensor result = product(a, b);
-    EXPECT_TRUE(at::equal(result.isfinite(), at::mm(a, b).isfinite()));
+    // In bfloat16 ATen's products by AMX spread a row's NaN to others.
+    const at::Tensor expected = at::mm(a.to(at::kFloat), b.to(at::kFloat));
+    EXPECT_TRUE(at::equal(result.isfinite(), expected.isfinite()));
     EXPECT_TRUE(result.select(0, 3).isnan().all().item<bool>());
     EXPECT_FALSE(result.select(0, 4).narrow(0, 0, 45).isnan().any().item<bool>());
   }
@@ -220,7 +224,7 @@ TEST(Product, HasTheSameNumbersInEveryInstructionSet) {
       part.depth = s.k;
       part.row_end = s.m;
       part.column_end = s.n;
-      at::Tensor scratch = at::empty({cpu::product_scratch(part)});
+      at::Tensor scratch = at::empty({table->product_scratch(part)});
       table->multiply(part, scratch.data_ptr<float>());
       expect_product(out, a.t(), b.t());
     }

@@ -26,18 +26,17 @@ constexpr std::array<std::pair<const char*, CpuKind>, 5> kNames = {
      {"avx512_bf16", CpuKind::kAvx512Bf16},
      {"amx", CpuKind::kAmx}}};
 
-/// Whether the CPU has AMX's tiles and their bfloat16 products, and the system lets programs have
-/// their registers when they ask.
+/// Whether the CPU has AMX's tiles and their bfloat16 products, and the system gives this process
+/// their registers, for which it is asked here, once for all threads.
 bool has_bfloat16_tiles() {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr uint32_t kBfloat16 = uint32_t{1} << 22;
   constexpr uint32_t kTiles = uint32_t{1} << 24;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
   if ((edx & kBfloat16) == 0 || (edx & kTiles) == 0) return false;
-  constexpr long kSupportedFeatures = 0x1021;  // ARCH_GET_XCOMP_SUPP
-  constexpr uint64_t kTileData = uint64_t{1} << 18;
-  uint64_t features = 0;
-  return syscall(SYS_arch_prctl, kSupportedFeatures, &features) == 0 && (features & kTileData) != 0;
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 const LoopTable& table_of(CpuKind kind) {
@@ -48,8 +47,9 @@ const LoopTable& table_of(CpuKind kind) {
       return avx2_loops();
     case CpuKind::kAvx512:
     case CpuKind::kAvx512Bf16:
-    case CpuKind::kAmx:
       return has_fast_dot_products(kind, is_intel()) ? avx512_bf16_loops() : avx512_loops();
+    case CpuKind::kAmx:
+      return amx_loops();
   }
   AM_CHECK(false);
 }
@@ -99,7 +99,7 @@ CpuKind cpu_kind() {
   return kind;
 }
 
-int64_t product_scratch(const ProductPart& part) {
+int64_t vector_product_scratch(const ProductPart& part) {
   const int64_t columns = std::min(kProductColumns, part.column_end - part.column_begin);
   const int64_t padded = (columns + kMostTileColumns - 1) / kMostTileColumns * kMostTileColumns;
   const int64_t panels = std::min(kProductDepth, part.depth) * padded;

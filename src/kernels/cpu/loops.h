@@ -163,7 +163,7 @@ using FlashAdamLoop = void (*)(const FlashAdamRow& row, const FlashAdamFactors& 
 /// Inner loops, compiled for several instruction sets and chosen once at run time. No loop
 /// allocates, locks or starts threads; callers split rows over threads.
 struct LoopTable {
-  const char* isa;  ///< "avx512_bf16", "avx512", "avx2", "baseline"
+  const char* isa;  ///< "amx", "avx512_bf16", "avx512", "avx2", "baseline"
 
   RowLoops<float> float32;
   RowLoops<Bfloat16> bfloat16;
@@ -188,9 +188,10 @@ struct LoopTable {
   void (*widen)(const Bfloat16* from, float* to, int64_t count);
   /// Rounds to nearest, ties to even; NaN stays NaN.
   void (*round)(const float* from, Bfloat16* to, int64_t count);
-  /// `scratch` holds product_scratch() floats. A number's bits do not depend on how c is cut into
-  /// parts.
+  /// `scratch` holds product_scratch(part) floats. A number's bits do not depend on how c is cut
+  /// into parts.
   void (*multiply)(const ProductPart& part, float* scratch);
+  int64_t (*product_scratch)(const ProductPart& part);
 
   template <typename T>
   const RowLoops<T>& of() const;
@@ -205,9 +206,10 @@ inline const RowLoops<Bfloat16>& LoopTable::of() const {
   return bfloat16;
 }
 
-/// What LoopTable::multiply works in: min(depth, kProductDepth) rows of the part's columns, at most
-/// kProductColumns, rounded up to kMostTileColumns; and sums for a bfloat16 result that is deeper.
-int64_t product_scratch(const ProductPart& part);
+/// What products without tile registers work in: min(depth, kProductDepth) rows of the part's
+/// columns, at most kProductColumns, rounded up to kMostTileColumns; and sums for a bfloat16 result
+/// that is deeper.
+int64_t vector_product_scratch(const ProductPart& part);
 
 /// Order of an AdamLoop's factors. 1 - beta comes rounded from float64: subtracted in float32
 /// it keeps four digits of 1 - 0.9999.
@@ -233,5 +235,7 @@ const LoopTable& avx2_loops();
 const LoopTable& avx512_loops();
 /// avx512_loops() with products of bfloat16 by dot products of pairs.
 const LoopTable& avx512_bf16_loops();
+/// avx512_loops() with products by AMX's tiles, of bfloat16 numbers and of float32 ones.
+const LoopTable& amx_loops();
 
 }  // namespace automodel::kernels::cpu

@@ -340,7 +340,7 @@ class ExpertProducts final {
   /// Some tokens' rows; products by loops read them where they are.
   Factor gathered(const at::Tensor& x, int64_t begin, int64_t count) const {
     const Factor rows(x, rows_.token.narrow(0, begin, count));
-    return has_product_loop({x}) ? rows : Factor(rows.tensor());
+    return is_fusable({x}) ? rows : Factor(rows.tensor());
   }
 
   /// The first column of the first products' results that is up's.

@@ -192,7 +192,7 @@ struct FourBitLinear : torch::autograd::Function<FourBitLinear> {
     FourBitWeight weight = layout->weight;
     weight.bytes = bytes;
     const at::Tensor values = weight.values(x.scalar_type());
-    if (!has_product_loop({x, values})) return at::linear(x, values, bias);
+    if (!is_fusable({x, values})) return at::linear(x, values, bias);
     const at::Tensor out = product(x.reshape({-1, x.size(-1)}), Factor(values).t(),
                                    {.bias = bias.value_or(at::Tensor())});
     std::vector<int64_t> sizes = x.sizes().vec();

@@ -70,7 +70,7 @@ struct LinearWidened : torch::autograd::Function<LinearWidened> {
 /// x weight^T + bias of one dtype.
 at::Tensor product_of_rows(const at::Tensor& x, const at::Tensor& weight,
                            const std::optional<at::Tensor>& bias) {
-  if (!has_product_loop({x, weight})) return at::linear(x, weight, bias);
+  if (!is_fusable({x, weight})) return at::linear(x, weight, bias);
   const at::Tensor out =
       product(x.reshape({-1, x.size(-1)}), weight.t(), {.bias = bias.value_or(at::Tensor())});
   std::vector<int64_t> sizes = x.sizes().vec();

@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "kernels/base/fused.h"
-#include "kernels/cpu/kind.h"
 #include "kernels/cpu/loops.h"
 
 namespace automodel::kernels {
@@ -132,24 +131,18 @@ bool is_slow_to_multiply(const at::Tensor& tensor) {
   return tensor.is_cpu() && !is_plain_path_asked() && tensor.scalar_type() == at::kHalf;
 }
 
-bool has_product_loop(std::initializer_list<at::Tensor> tensors) {
-  // ATen multiplies these by AMX's tiles.
-  const bool is_atens = is_bfloat16(*tensors.begin()) && cpu::cpu_kind() == cpu::CpuKind::kAmx;
-  return is_fusable(tensors) && !is_atens;
-}
-
 int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, bool is_bfloat16) {
   cpu::ProductPart part;
   part.depth = k;
   part.row_end = m;
   part.column_end = n;
-  part.is_c_bfloat16 = is_bfloat16;
-  return cpu::product_scratch(part) * static_cast<int64_t>(sizeof(float));
+  part.a.is_bfloat16 = part.b.is_bfloat16 = part.is_c_bfloat16 = is_bfloat16;
+  return cpu::loops().product_scratch(part) * static_cast<int64_t>(sizeof(float));
 }
 
 void multiply_part(const cpu::ProductPart& part) {
   const at::Tensor scratch =
-      at::empty({cpu::product_scratch(part)}, at::TensorOptions().dtype(at::kFloat));
+      at::empty({cpu::loops().product_scratch(part)}, at::TensorOptions().dtype(at::kFloat));
   cpu::loops().multiply(part, scratch.data_ptr<float>());
 }
 
@@ -164,11 +157,7 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
     if (options.bias.defined()) out.add_(options.bias);
     return;
   }
-  // ATen rounds a result of 16 bits before it adds a second summand.
-  const bool has_two_summands = options.adds && options.bias.defined();
-  const bool is_by_loops = has_product_loop({a.matrix, b.matrix, out}) ||
-                           (has_two_summands && is_fusable({a.matrix, b.matrix, out}));
-  if (is_by_loops && (out.stride(1) == 1 || out.size(1) == 1)) {
+  if (is_fusable({a.matrix, b.matrix, out}) && (out.stride(1) == 1 || out.size(1) == 1)) {
     const bool is_tall = out.size(1) <= kFewColumns && out.size(0) > kFewColumns;
     if (is_tall && a.is_transposed && !options.adds && !options.bias.defined()) {
       const at::Tensor turned = at::empty({out.size(1), out.size(0)}, out.options());

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <initializer_list>
 #include <utility>
 
 namespace automodel::kernels {
@@ -35,10 +34,6 @@ struct ProductOptions {
 
 /// Whether this is a float16 tensor on the CPU, which is faster to multiply in float32.
 bool is_slow_to_multiply(const at::Tensor& tensor);
-
-/// Whether our own loops multiply these matrices: on the CPU, all float32, or all bfloat16 if ATen
-/// is not faster for these.
-bool has_product_loop(std::initializer_list<at::Tensor> matrices);
 
 /// out [m, n] = a [m, k] b [k, n], all of one dtype. The loops use all threads unless the caller is
 /// one of several, with the same bits on any number of them. They read bfloat16 in place, sum in
