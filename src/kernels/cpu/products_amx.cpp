@@ -122,25 +122,32 @@ inline void add_products(const LeftPanel& left, const uint16_t* right, int64_t n
   }
 }
 
-/// Sums of 2 x 2 tiles, of 1 x 1 at least, to memory with `stride` numbers between rows.
+/// Sums of 2 x 2 tiles, of 1 x 1 at least, to memory with `stride` numbers between rows, or on top
+/// of what that holds.
 using AddProducts = void (*)(const LeftPanel& left, const uint16_t* right, int64_t num_steps,
-                             float* to, int64_t stride);
+                             bool adds, float* to, int64_t stride);
 
 template <int64_t kRows, int64_t kColumns, int64_t kLeftParts, int64_t kRightParts>
-void sum_tiles(const LeftPanel& left, const uint16_t* right, int64_t num_steps, float* to,
-               int64_t stride) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  add_products<kRows, kColumns, kLeftParts, kRightParts>(left, right, num_steps);
+void sum_tiles(const LeftPanel& left, const uint16_t* right, int64_t num_steps, bool adds,
+               float* to, int64_t stride) {
   const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
+  float* below = to + kTileRows * stride;
+  if (adds) {
+    _tile_loadd(0, to, bytes);
+    if constexpr (kColumns == 2) _tile_loadd(1, to + kTileRows, bytes);
+    if constexpr (kRows == 2) _tile_loadd(2, below, bytes);
+    if constexpr (kRows == 2 && kColumns == 2) _tile_loadd(3, below + kTileRows, bytes);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  add_products<kRows, kColumns, kLeftParts, kRightParts>(left, right, num_steps);
   _tile_stored(0, to, bytes);
   if constexpr (kColumns == 2) _tile_stored(1, to + kTileRows, bytes);
-  if constexpr (kRows == 2) _tile_stored(2, to + kTileRows * stride, bytes);
-  if constexpr (kRows == 2 && kColumns == 2) {
-    _tile_stored(3, to + kTileRows * stride + kTileRows, bytes);
-  }
+  if constexpr (kRows == 2) _tile_stored(2, below, bytes);
+  if constexpr (kRows == 2 && kColumns == 2) _tile_stored(3, below + kTileRows, bytes);
 }
 
 template <int64_t kLeftParts, int64_t kRightParts>
@@ -185,7 +192,7 @@ inline void finish_rows(const float* sums, int64_t sums_stride, const Finish& fi
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; c += 16) {
       const __mmask16 lanes = first_lanes(columns - c);
-      __m512 sum = alpha * _mm512_loadu_ps(sums + r * sums_stride + c);
+      __m512 sum = alpha * load_floats(sums + r * sums_stride + c, lanes);
       if (finish.bias != nullptr) sum += _mm512_loadu_ps(finish.bias + c);
       T* at = to + r * stride + c;
       if (finish.adds) sum += load_floats(at, lanes);
@@ -194,25 +201,25 @@ inline void finish_rows(const float* sums, int64_t sums_stride, const Finish& fi
   }
 }
 
-/// What panels hold at a time: steps; rows of the left matrix, of which a panel stays in a core's
-/// first cache; columns of the right one, all in its second cache.
-constexpr int64_t kPanelSteps = 512;
-constexpr int64_t kSlabRows = 128;
-constexpr int64_t kSlabRowsOfFloats = 64;
-constexpr int64_t kSlabColumns = 1024;
-constexpr int64_t kSlabColumnsOfFloats = 512;
-
-inline int64_t slab_rows(const ProductPart& part) {
-  return part.a.is_bfloat16 ? kSlabRows : kSlabRowsOfFloats;
-}
-
-inline int64_t slab_columns(const ProductPart& part) {
-  return part.b.is_bfloat16 ? kSlabColumns : kSlabColumnsOfFloats;
-}
-
 inline bool are_both_bfloat16(const ProductPart& part) {
   return part.a.is_bfloat16 && part.b.is_bfloat16;
 }
+
+/// What panels hold at a time: steps; rows of the left matrix, of which a panel of 512 steps stays
+/// in a core's first cache; columns of the right one, all in its second cache.
+struct SlabSizes {
+  int64_t steps, rows, columns;
+
+  explicit SlabSizes(const ProductPart& part) {
+    const bool are_halves = are_both_bfloat16(part);
+    // Results that are complete after one slab are not read again: that is worth a deeper one.
+    constexpr int64_t kDepth = 512;
+    const bool is_one_slab = are_halves && part.depth > kDepth && part.depth <= 2 * kDepth;
+    steps = is_one_slab ? 2 * kDepth : kDepth;
+    rows = part.a.is_bfloat16 ? 128 : 64;
+    columns = are_halves && !is_one_slab ? 1024 : 512;
+  }
+};
 
 /// Of a range's rows, how many can be loaded where they lie: whole panels, if every row begins and
 /// ends where a tile's does, and the rows are not so far apart that a cache has too few sets for
@@ -244,8 +251,8 @@ void multiply_panels(const ProductPart& part, const PanelRange& rows, const Pane
   const int64_t num_step_tiles = tiles_of(columns.num_steps, kTileSteps);
   const int64_t left_numbers = panel_numbers(part.a, columns.num_steps);
   const int64_t right_numbers = panel_numbers(part.b, columns.num_steps);
-  const bool is_plain = finish.alpha == 1 && finish.bias == nullptr && !finish.adds;
-  alignas(64) float sums[kPanelWidth * kPanelWidth];
+  const bool is_plain = finish.alpha == 1 && finish.bias == nullptr;
+  alignas(64) float sums[kPanelWidth * kPanelWidth] = {};
   const int64_t readable = num_readable(part, rows.count);
   for (int64_t row = 0; row < rows.count; row += kPanelWidth) {
     const int64_t height = std::min(kPanelWidth, rows.count - row);
@@ -264,14 +271,20 @@ void multiply_panels(const ProductPart& part, const PanelRange& rows, const Pane
       T* c = to.at(rows.first + row, columns.first + i);
       if constexpr (sizeof(T) == sizeof(float)) {
         if (is_plain && height == kPanelWidth && width == kPanelWidth) {
-          sum(left, panel, num_step_tiles, c, to.stride);
+          sum(left, panel, num_step_tiles, finish.adds, c, to.stride);
           settle_memory();
           continue;
         }
+        if (is_plain && finish.adds) {
+          finish_rows(c, to.stride, {1, nullptr, false}, sums, kPanelWidth, height, width);
+          settle_memory();
+        }
       }
-      sum(left, panel, num_step_tiles, sums, kPanelWidth);
+      const bool adds_to_sums = sizeof(T) == sizeof(float) && is_plain && finish.adds;
+      sum(left, panel, num_step_tiles, adds_to_sums, sums, kPanelWidth);
       settle_memory();
       Finish here = finish;
+      here.adds = finish.adds && !adds_to_sums;
       if (finish.bias != nullptr) here.bias += columns.first + i;
       finish_rows(sums, kPanelWidth, here, c, to.stride, height, width);
     }
@@ -282,13 +295,14 @@ void multiply_panels(const ProductPart& part, const PanelRange& rows, const Pane
 template <typename T>
 void multiply_columns(const ProductPart& part, int64_t column, int64_t width, uint16_t* panels,
                       const Destination<T>& to) {
-  const int64_t most_rows = std::min(slab_rows(part), part.row_end - part.row_begin);
+  const SlabSizes slab(part);
+  const int64_t most_rows = std::min(slab.rows, part.row_end - part.row_begin);
   uint16_t* right = panels + tiles_of(most_rows, kPanelWidth) *
-                                 panel_numbers(part.a, std::min(kPanelSteps, part.depth));
+                                 panel_numbers(part.a, std::min(slab.steps, part.depth));
   const bool is_near = are_both_bfloat16(part);
   Finish finish{part.alpha, part.bias, part.adds};
-  for (int64_t step = 0; step < part.depth; step += kPanelSteps) {
-    const int64_t num_steps = std::min(kPanelSteps, part.depth - step);
+  for (int64_t step = 0; step < part.depth; step += slab.steps) {
+    const int64_t num_steps = std::min(slab.steps, part.depth - step);
     const PanelRange columns{column, width, step, num_steps};
     pack_panels(part.b, true, is_near, columns, right);
     for (int64_t row = part.row_begin; row < part.row_end; row += most_rows) {
@@ -309,15 +323,21 @@ struct Scratch {
   int64_t panels, sums;
 
   explicit Scratch(const ProductPart& part) {
-    const int64_t columns = std::min(slab_columns(part), part.column_end - part.column_begin);
-    const int64_t steps = std::min(kPanelSteps, part.depth);
-    const int64_t rows = std::min(slab_rows(part), part.row_end - part.row_begin);
+    const SlabSizes slab(part);
+    const int64_t columns = std::min(slab.columns, part.column_end - part.column_begin);
+    const int64_t steps = std::min(slab.steps, part.depth);
+    const int64_t rows = std::min(slab.rows, part.row_end - part.row_begin);
     const int64_t left = tiles_of(rows, kPanelWidth) * panel_numbers(part.a, steps);
     const int64_t right = tiles_of(columns, kPanelWidth) * panel_numbers(part.b, steps);
     panels = (left + right) / 2;
-    const bool has_sums = part.is_c_bfloat16 && part.depth > kPanelSteps;
+    const bool has_sums = part.is_c_bfloat16 && part.depth > slab.steps;
     const int64_t rounded = std::min(kRoundedRows, part.row_end - part.row_begin);
-    sums = has_sums ? rounded * tiles_of(columns, kPanelWidth) * kPanelWidth : 0;
+    sums = has_sums ? rounded * sums_stride(columns) : 0;
+  }
+
+  /// Off the power of two: rows of a tile share no cache sets.
+  static int64_t sums_stride(int64_t columns) {
+    return tiles_of(columns, kPanelWidth) * kPanelWidth + kTileRows;
   }
 };
 
@@ -326,13 +346,16 @@ void multiply_by_sums(const ProductPart& part, int64_t column, int64_t width, ui
                       float* sums) {
   ProductPart piece = part;
   piece.adds = false;
+  piece.alpha = 1;
+  piece.bias = nullptr;
   auto* c = static_cast<Bfloat16*>(part.c);
   for (int64_t row = part.row_begin; row < part.row_end; row += kRoundedRows) {
     piece.row_begin = row;
     piece.row_end = std::min(part.row_end, row + kRoundedRows);
-    const int64_t stride = tiles_of(width, kPanelWidth) * kPanelWidth;
+    const int64_t stride = Scratch::sums_stride(width);
     multiply_columns<float>(piece, column, width, panels, {sums, stride, row, column});
-    finish_rows(sums, stride, {1, nullptr, part.adds}, c + row * part.c_stride + column,
+    const float* bias = part.bias != nullptr ? part.bias + column : nullptr;
+    finish_rows(sums, stride, {part.alpha, bias, part.adds}, c + row * part.c_stride + column,
                 part.c_stride, piece.row_end - row, width);
   }
 }
@@ -343,7 +366,7 @@ void multiply(const ProductPart& part, float* scratch) {
   auto* aligned = reinterpret_cast<uint16_t*>(
       (reinterpret_cast<uintptr_t>(scratch) + kTileBytes - 1) / kTileBytes * kTileBytes);
   float* sums = reinterpret_cast<float*>(aligned) + sizes.panels;
-  const int64_t most = slab_columns(part);
+  const int64_t most = SlabSizes(part).columns;
   for (int64_t column = part.column_begin; column < part.column_end; column += most) {
     const int64_t width = std::min(most, part.column_end - column);
     if (!part.is_c_bfloat16) {
