@@ -219,8 +219,14 @@ TEST(Loops, AgreeOnSoftmax) {
       Numbers numbers;
       Floats scores = numbers(width, 3.0f), again = scores, grads = numbers(width);
       const float lse = table.softmax_row(scores.data(), begin, end, width, cap);
+      Floats known = again, grads_of_known = grads;
       table.softmax_backward_row(again.data(), grads.data(), begin, end, width, lse, 0.3f, 0.5f,
-                                 cap);
+                                 cap, false);
+      table.expected_row(known.data(), grads_of_known.data(), begin, end, lse, cap);
+      table.softmax_backward_row(known.data(), grads_of_known.data(), begin, end, width, lse, 0.3f,
+                                 0.5f, cap, true);
+      EXPECT_EQ(known, again);
+      EXPECT_EQ(grads_of_known, grads);
       return std::vector<Floats>{scores, {lse}, again, grads};
     });
   }
@@ -231,7 +237,7 @@ TEST(Loops, AgreeOnDroppedRowsAndExpectedGradients) {
   for (const float cap : {0.0f, 4.0f}) {
     expect_tables_agree([=](const LoopTable& table, int64_t count) {
       Numbers numbers;
-      const Floats scores = numbers(count);
+      Floats scores = numbers(count);
       Floats grads = numbers(count);
       table.float32.drop(dropout, (uint64_t{1} << 34) - 77, grads.data(), grads.data(), count);
       const float sum = table.expected_row(scores.data(), grads.data(), 0, count, 1.0f, cap);
@@ -508,7 +514,7 @@ TEST(Loops, GiveZerosAndMinusInfinityForASoftmaxOfNothing) {
     EXPECT_EQ(scores, zeros(3));
     Floats probabilities = {1.0f, 2.0f, 3.0f}, grads = probabilities;
     table->softmax_backward_row(probabilities.data(), grads.data(), 2, 1, 3,
-                                -std::numeric_limits<float>::infinity(), 0.0f, 1.0f, 0.0f);
+                                -std::numeric_limits<float>::infinity(), 0.0f, 1.0f, 0.0f, false);
     EXPECT_EQ(probabilities, zeros(3));
     EXPECT_EQ(grads, zeros(3));
   }

@@ -127,6 +127,22 @@ TEST(ProductTables, AreAsNearToFloat64AsTheBaseline) {
   }
 }
 
+TEST(ProductTables, MultiplyFloatsAloneWhereNoPartsAreAllowed) {
+  if (best_kind() < CpuKind::kAmx) return;
+  std::mt19937 engine(7);
+  std::normal_distribution<float> normal;
+  for (const bool is_right_bfloat16 : {false, true}) {
+    StoredMatrix a(40, 90, false, false), b(90, 50, false, is_right_bfloat16);
+    a.fill([&] { return normal(engine); });
+    b.fill([&] { return normal(engine); });
+    allow_float_parts(false);
+    const std::vector<float> plain = multiply_by(amx_loops(), a, b, 40, 50, 90);
+    allow_float_parts(true);
+    EXPECT_EQ(plain, multiply_by(avx512_loops(), a, b, 40, 50, 90));
+    EXPECT_NE(plain, multiply_by(amx_loops(), a, b, 40, 50, 90));
+  }
+}
+
 /// Numbers of one sign and of many sizes: what a sum of parts leaves out must not add up.
 TEST(ProductTables, StayNearWhereNumbersDifferInSize) {
   constexpr int64_t kRows = 40, kColumns = 40, kDepth = 2000;

@@ -136,7 +136,8 @@ void for_each_section(const Visit& visit) {
 std::vector<ListedKey> active_keys() {
   std::vector<ListedKey> keys;
   for (const char* key :
-       {"recipe", "seed", "stop_on_non_finite", "distributed.strategy", "model.config",
+       {"recipe", "seed", "stop_on_non_finite", "float32_matmul_precision", "distributed.strategy",
+        "model.config",
         "distributed(megatron_fsdp).tp_plan",  // an argument of its own, no field
         "validation_dataset", "validation_dataloader", "teacher_model", "teacher_distributed"}) {
     keys.push_back({key});

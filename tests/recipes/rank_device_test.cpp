@@ -2,10 +2,12 @@
 // becomes of the run.
 #include "recipes/run/rank_device.h"
 
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 
 #include "comm/ranks.h"
+#include "kernels/cpu/kind.h"
 #include "support/errors.h"
 
 namespace automodel::recipes {
@@ -123,6 +125,23 @@ TEST(RankDeviceTest, WithoutAnyDeviceTheCpuServesUnlessOneIsDemanded) {
   EXPECT_EQ(places_of({{}, {}}, true)[0], "6 --device cuda: this machine has no CUDA device");
   EXPECT_EQ(places_of({{.open_error = "no CUDA here"}}, true)[0], "6 --device cuda: no CUDA here");
   EXPECT_EQ(places_of({{.identities = {"a"}}}, false, false)[0], "cpu");
+}
+
+TEST(MatmulPrecisionTest, DecidesWhatProductsMayBeMadeOf) {
+  const auto precision_of = [](MatmulPrecision wanted, const at::Device& device) {
+    test::Warnings reporter;
+    set_matmul_precision(wanted, device, reporter);
+    const bool is_tf32 =
+        at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::HIGH;
+    return cat(kernels::cpu::allows_float_parts() ? "parts" : "multiply-adds",
+               is_tf32 ? ", tf32" : "");
+  };
+  const at::Device device(at::kCUDA, 0);
+  EXPECT_EQ(precision_of(MatmulPrecision::kIeee, at::kCPU), "multiply-adds");
+  EXPECT_EQ(precision_of(MatmulPrecision::kHigh, at::kCPU), "parts");
+  EXPECT_EQ(precision_of(MatmulPrecision::kHigh, device), "parts, tf32");
+  EXPECT_EQ(precision_of(MatmulPrecision::kIeee, device), "multiply-adds");
+  EXPECT_EQ(precision_of(MatmulPrecision::kHighest, device), "parts");
 }
 
 TEST(RankFailureTest, ADevicesFailuresHaveTextsAndStatuses) {

@@ -229,7 +229,7 @@ void backward_tile(const Rectangle& shape, const Tile& tile, const BackwardTenso
             ? cpu::loops().expected_row(row_p, row_grads, begin, end, lse[row], shape.cap)
             : cpu::loops().float32.dot(d_out.row<float>(row), out.row<float>(row), shape.value_dim);
     cpu::loops().softmax_backward_row(row_p, row_grads, begin, end, keys, lse[row], delta,
-                                      shape.scale, shape.cap);
+                                      shape.scale, shape.cap, out.is_bfloat16);
     drop(shape, tile, row, row_p);
   }
   const auto add = [&](const Matrix& a, const Matrix& b, int64_t depth, Target to) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -97,6 +98,18 @@ CpuKind cpu_kind() {
     return chosen_kind(name == nullptr ? "" : name, best_kind());
   }();
   return kind;
+}
+
+namespace {
+std::atomic<bool> are_float_parts_allowed = true;
+}  // namespace
+
+bool allows_float_parts() {
+  return are_float_parts_allowed.load(std::memory_order_relaxed);
+}
+
+void allow_float_parts(bool allows) {
+  are_float_parts_allowed = allows;
 }
 
 int64_t vector_product_scratch(const ProductPart& part) {

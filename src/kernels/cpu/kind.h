@@ -33,4 +33,9 @@ bool has_fast_dot_products(CpuKind kind, bool is_intel);
 /// chosen_kind() of the environment variable AUTOMODEL_CPU, which is read once.
 CpuKind cpu_kind();
 
+/// Whether AMX's tiles multiply float32 numbers too, as sums of bfloat16 ones; true until it is
+/// changed, which no product may be under way for.
+bool allows_float_parts();
+void allow_float_parts(bool allows);
+
 }  // namespace automodel::kernels::cpu

@@ -176,12 +176,15 @@ struct LoopTable {
   /// Row of scores -> probabilities over [begin, end), zeros elsewhere in [0, width); returns the
   /// log of the sum of exponentials, -inf for an empty range. cap > 0: scores are capped first.
   float (*softmax_row)(float* scores, int64_t begin, int64_t end, int64_t width, float cap);
-  /// The gradients of a row's probabilities exp(s - lse), weighted by them and added up.
-  float (*expected_row)(const float* scores, const float* grads, int64_t begin, int64_t end,
-                        float lse, float cap);
-  /// scores -> probabilities exp(s - lse) in place; grads (d of probabilities) -> d of scores.
+  /// The gradients of a row's probabilities exp(s - lse), weighted by them and added up. The
+  /// probabilities take the place of the scores, unless these are capped.
+  float (*expected_row)(float* scores, const float* grads, int64_t begin, int64_t end, float lse,
+                        float cap);
+  /// scores -> probabilities exp(s - lse) in place, unless `are_probabilities` says that
+  /// expected_row() was there; grads (d of probabilities) -> d of scores.
   void (*softmax_backward_row)(float* scores, float* grads, int64_t begin, int64_t end,
-                               int64_t width, float lse, float delta, float scale, float cap);
+                               int64_t width, float lse, float delta, float scale, float cap,
+                               bool are_probabilities);
   /// Cross-entropy of one row of logits, which become their gradients times `factor`.
   double (*cross_entropy_row)(float* logits, int64_t label, int64_t width, float logit_scale,
                               float cap, float factor);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/kind.h"
 #include "kernels/cpu/loops.h"
 
 namespace automodel::kernels::cpu {
@@ -360,7 +361,13 @@ void multiply_by_sums(const ProductPart& part, int64_t column, int64_t width, ui
   }
 }
 
+/// Whether tiles may multiply what the matrices hold.
+inline bool is_by_tiles(const ProductPart& part) {
+  return are_both_bfloat16(part) || allows_float_parts();
+}
+
 void multiply(const ProductPart& part, float* scratch) {
+  if (!is_by_tiles(part)) return avx512_loops().multiply(part, scratch);
   const TileRegisters registers;
   const Scratch sizes(part);
   auto* aligned = reinterpret_cast<uint16_t*>(
@@ -382,6 +389,7 @@ void multiply(const ProductPart& part, float* scratch) {
 }
 
 int64_t scratch_of(const ProductPart& part) {
+  if (!is_by_tiles(part)) return avx512_loops().product_scratch(part);
   const Scratch sizes(part);
   return sizes.panels + sizes.sums + kTileBytes / static_cast<int64_t>(sizeof(float));
 }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/base/bound_gradient.h"
 #include "kernels/base/fused.h"
 #include "kernels/base/result_keeper.h"
 #include "kernels/products/kept_input.h"
@@ -79,10 +80,21 @@ at::Tensor product_of_rows(const at::Tensor& x, const at::Tensor& weight,
 }
 
 /// The gradient of a weight that `x` was multiplied with; of one that is stored [in, out] in that
-/// layout.
+/// layout. It is added where the weight's owner wants it, if that may be.
 at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& x,
                            const at::Tensor& weight) {
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const at::Tensor bound = bound_gradient(weight);
+  if (bound.defined() && is_fusable({gradient, rows, bound})) {
+    if (bound.stride(1) == 1) {
+      product_into(gradient.t(), rows, bound, {.adds = true});
+      return added_gradient(weight);
+    }
+    if (bound.stride(0) == 1) {
+      product_into(rows.t(), gradient, bound.t(), {.adds = true});
+      return added_gradient(weight);
+    }
+  }
   return weight.is_contiguous() ? product(gradient.t(), rows) : product(rows.t(), gradient).t();
 }
 

@@ -136,8 +136,8 @@ int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, bool is_bfloat16)
   part.depth = k;
   part.row_end = m;
   part.column_end = n;
-  part.a.is_bfloat16 = part.b.is_bfloat16 = part.is_c_bfloat16 = is_bfloat16;
-  return cpu::loops().product_scratch(part) * static_cast<int64_t>(sizeof(float));
+  part.is_c_bfloat16 = is_bfloat16;
+  return cpu::vector_product_scratch(part) * static_cast<int64_t>(sizeof(float));
 }
 
 void multiply_part(const cpu::ProductPart& part) {

@@ -43,7 +43,7 @@ void product_into(const Factor& a, const Factor& b, const at::Tensor& out,
                   const ProductOptions& options = {});
 
 /// Bytes that a thread works in while the loops make a product [m, n] of k steps, of floats or of
-/// bfloat16.
+/// bfloat16, on a CPU without tiles: a plan is the same for every CPU.
 int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, bool is_bfloat16);
 
 /// Matrices in memory, on the calling thread.

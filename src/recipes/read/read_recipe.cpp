@@ -53,6 +53,7 @@ const std::vector<std::string> kSections = {"recipe",
                                             "checkpoint",
                                             "mfu",
                                             "stop_on_non_finite",
+                                            "float32_matmul_precision",
                                             "moe_metrics",
                                             "tensorboard",
                                             "mlflow",
@@ -305,6 +306,14 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
     recipe.stops_on_non_finite = config::read_value<bool>(*stop, diagnostics).value_or(true);
   } else {
     diagnostics.add_default("stop_on_non_finite", recipe.stops_on_non_finite);
+  }
+  if (const Node* node = root.find("float32_matmul_precision");
+      node != nullptr && !node->is_null()) {
+    recipe.matmul_precision =
+        config::read_value<MatmulPrecision>(*node, diagnostics).value_or(recipe.matmul_precision);
+  } else {
+    diagnostics.add_default("float32_matmul_precision",
+                            std::string(enum_name(recipe.matmul_precision)));
   }
   recipe.step_scheduler =
       read_section<training::StepSchedulerConfig>(root, "step_scheduler", diagnostics);

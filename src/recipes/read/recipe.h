@@ -119,6 +119,7 @@ struct Recipe {
   std::optional<DistillationRecipe> distillation;          ///< of the recipe that distils
   std::optional<BenchmarkSection> benchmark;               ///< of the recipe that measures steps
   bool stops_on_non_finite = true;
+  MatmulPrecision matmul_precision = MatmulPrecision::kHighest;
   bool is_frozen = false;  ///< nothing of the model is trained: a teacher's
   config::Node root;
 

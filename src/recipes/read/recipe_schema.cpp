@@ -122,11 +122,15 @@ struct StrategyChoice {
 struct TopLevel {
   int64_t seed = 42;
   bool stop_on_non_finite = true;
+  MatmulPrecision float32_matmul_precision = MatmulPrecision::kHighest;
 
   static constexpr auto fields() {
     return std::tuple{field("seed", &TopLevel::seed, "seed of weights, order and dropout"),
                       field("stop_on_non_finite", &TopLevel::stop_on_non_finite,
-                            "end the run at a loss or gradient that is not finite")};
+                            "end the run at a loss or gradient that is not finite"),
+                      field("float32_matmul_precision", &TopLevel::float32_matmul_precision,
+                            "products of float32 matrices: ieee (float32 multiply-adds alone), "
+                            "highest (an error no greater than theirs), high (TF32 on a GPU)")};
   }
 };
 

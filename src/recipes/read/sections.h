@@ -33,6 +33,13 @@ struct DistEnvSection {
   }
 };
 
+/// `float32_matmul_precision`: how products of float32 matrices are computed.
+enum class MatmulPrecision {
+  kIeee,     ///< by float32 multiply-adds alone
+  kHighest,  ///< with an error no greater than theirs: on a CPU with AMX by parts of bfloat16
+  kHigh      ///< on a GPU by TF32, of 11 bits; elsewhere as kHighest
+};
+
 /// What a step does whose gradient norm is far above the usual ones.
 enum class OnSpike {
   kContinue,  ///< its clipped update is made
@@ -329,6 +336,13 @@ struct NeftuneSection {
 };
 
 }  // namespace automodel::recipes
+
+template <>
+struct automodel::EnumNames<automodel::recipes::MatmulPrecision> {
+  using M = recipes::MatmulPrecision;
+  static constexpr std::array<std::pair<std::string_view, M>, 3> values = {
+      {{"ieee", M::kIeee}, {"highest", M::kHighest}, {"high", M::kHigh}}};
+};
 
 template <>
 struct automodel::EnumNames<automodel::recipes::OnSpike> {

@@ -1,5 +1,7 @@
 #include "recipes/run/rank_device.h"
 
+#include <ATen/Context.h>
+
 #include <map>
 #include <string>
 #include <utility>
@@ -7,6 +9,7 @@
 
 #include "comm/watch/device_errors.h"
 #include "core/error.h"
+#include "kernels/cpu/kind.h"
 
 namespace automodel::recipes {
 
@@ -112,6 +115,15 @@ RankDevice agree_on_device(const DeviceRequest& request, const comm::ProcessGrou
   reporter.warning(cat("dist_env.backend nccl needs a GPU: training on the CPU with gloo (",
                        text_of(without[0]), ")"));
   return {};
+}
+
+void set_matmul_precision(MatmulPrecision precision, const at::Device& device, Reporter& reporter) {
+  kernels::cpu::allow_float_parts(precision != MatmulPrecision::kIeee);
+  const bool is_high = precision == MatmulPrecision::kHigh;
+  if (is_high && device.is_cpu()) {
+    reporter.info("float32_matmul_precision high is for GPUs: on the CPU it is as highest");
+  }
+  at::globalContext().setFloat32MatmulPrecision(is_high && device.is_cuda() ? "high" : "highest");
 }
 
 launcher::RankOutcome outcome_of(const std::exception& error) {

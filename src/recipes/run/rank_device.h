@@ -9,6 +9,7 @@
 #include "comm/groups/process_group.h"
 #include "core/reporter.h"
 #include "launcher/local_ranks.h"
+#include "recipes/read/sections.h"
 #include "tensor/cuda_runtime.h"
 
 namespace automodel::recipes {
@@ -35,6 +36,9 @@ using OpenCuda = std::function<std::unique_ptr<tensor::CudaRuntime>()>;
 /// has any. The process must not fork after `open` was called.
 RankDevice agree_on_device(const DeviceRequest& request, const comm::ProcessGroup& group,
                            const OpenCuda& open, Reporter& reporter);
+
+/// Makes the products of this process as precise as a recipe wants them on `device`.
+void set_matmul_precision(MatmulPrecision precision, const at::Device& device, Reporter& reporter);
 
 /// The text and exit status (README.md has the table) of an error that ends a rank.
 launcher::RankOutcome outcome_of(const std::exception& error);

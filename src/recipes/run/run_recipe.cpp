@@ -199,6 +199,7 @@ int run_session(PreparedRun& run, int local_rank, RankWorlds& worlds, const Rank
   run.times.end("fetching model and data");
   const RankDevice place = find_device(run, local_rank, worlds, reporter);
   if (place.device.is_cpu()) tensor::use_page_arena_for_tensors();
+  set_matmul_precision(run.recipe.matmul_precision, place.device, reporter);
   const comm::ProcessGroup group = worlds.session().group();
   const int rank = world.group().rank();
   std::optional<loggers::ChromeTrace> trace;
