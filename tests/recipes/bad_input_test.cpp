@@ -117,7 +117,7 @@ TEST_F(BadInputTest, CheckForNanInGradStopsARunThatGoesOnOtherwise) {
 TEST_F(BadInputTest, Tf32IsForGpus) {
   const ProgramResult unknown = run({"--float32_matmul_precision=tf32"});
   EXPECT_EQ(unknown.status, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("expected one of ieee, highest, high, found"));
+  EXPECT_THAT(unknown.err, HasSubstr("expected one of ieee, highest, high; found"));
   const ProgramResult high = run({"--float32_matmul_precision=high"});
   EXPECT_EQ(high.status, 0);
   EXPECT_THAT(high.out, HasSubstr("float32_matmul_precision high is for GPUs"));

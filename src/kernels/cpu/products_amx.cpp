@@ -244,6 +244,21 @@ struct Destination {
   T* at(int64_t r, int64_t c) const { return data + (r - row) * stride + c - column; }
 };
 
+/// Asks for the next panel's rows where they lie, some of them beside each panel of columns: their
+/// tiles would wait for memory.
+inline void ask_for_rows(const ProductPart& part, int64_t row, const PanelRange& columns,
+                         int64_t column) {
+  const int64_t num_panels = tiles_of(columns.count, kPanelWidth);
+  const int64_t panel = column / kPanelWidth;
+  const int64_t end = std::min(part.row_end, row + kPanelWidth * (panel + 1) / num_panels);
+  for (int64_t r = row + kPanelWidth * panel / num_panels; r < end; ++r) {
+    const Bfloat16* numbers = part.a.row<Bfloat16>(r) + columns.step;
+    for (int64_t step = 0; step < columns.num_steps; step += kTileSteps) {
+      _mm_prefetch(reinterpret_cast<const char*>(numbers + step), _MM_HINT_T1);
+    }
+  }
+}
+
 /// Sums of a slab's rows and columns, and what becomes of them.
 template <typename T>
 void multiply_panels(const ProductPart& part, const PanelRange& rows, const PanelRange& columns,
@@ -268,6 +283,7 @@ void multiply_panels(const ProductPart& part, const PanelRange& rows, const Pane
     const uint16_t* panel = right;
     for (int64_t i = 0; i < columns.count; i += kPanelWidth, panel += right_numbers) {
       const int64_t width = std::min(kPanelWidth, columns.count - i);
+      if (row < readable) ask_for_rows(part, rows.first + row + kPanelWidth, columns, i);
       const auto sum = sums_of(part, height, width);
       T* c = to.at(rows.first + row, columns.first + i);
       if constexpr (sizeof(T) == sizeof(float)) {
