@@ -268,6 +268,8 @@ void multiply_panels(const ProductPart& part, const PanelRange& rows, const Pane
   const int64_t left_numbers = panel_numbers(part.a, columns.num_steps);
   const int64_t right_numbers = panel_numbers(part.b, columns.num_steps);
   const bool is_plain = finish.alpha == 1 && finish.bias == nullptr;
+  // Parts of float32 numbers begin new sums: small ones would be rounded beside large ones.
+  const bool can_add_in_tiles = sizeof(T) == sizeof(float) && is_plain && are_both_bfloat16(part);
   alignas(64) float sums[kPanelWidth * kPanelWidth] = {};
   const int64_t readable = num_readable(part, rows.count);
   for (int64_t row = 0; row < rows.count; row += kPanelWidth) {
@@ -286,22 +288,23 @@ void multiply_panels(const ProductPart& part, const PanelRange& rows, const Pane
       if (row < readable) ask_for_rows(part, rows.first + row + kPanelWidth, columns, i);
       const auto sum = sums_of(part, height, width);
       T* c = to.at(rows.first + row, columns.first + i);
+      const bool adds_in_tiles = can_add_in_tiles && finish.adds;
       if constexpr (sizeof(T) == sizeof(float)) {
-        if (is_plain && height == kPanelWidth && width == kPanelWidth) {
-          sum(left, panel, num_step_tiles, finish.adds, c, to.stride);
+        const bool is_whole = height == kPanelWidth && width == kPanelWidth;
+        if (is_whole && is_plain && finish.adds == adds_in_tiles) {
+          sum(left, panel, num_step_tiles, adds_in_tiles, c, to.stride);
           settle_memory();
           continue;
         }
-        if (is_plain && finish.adds) {
+        if (adds_in_tiles) {
           finish_rows(c, to.stride, {1, nullptr, false}, sums, kPanelWidth, height, width);
           settle_memory();
         }
       }
-      const bool adds_to_sums = sizeof(T) == sizeof(float) && is_plain && finish.adds;
-      sum(left, panel, num_step_tiles, adds_to_sums, sums, kPanelWidth);
+      sum(left, panel, num_step_tiles, adds_in_tiles, sums, kPanelWidth);
       settle_memory();
       Finish here = finish;
-      here.adds = finish.adds && !adds_to_sums;
+      here.adds = finish.adds && !adds_in_tiles;
       if (finish.bias != nullptr) here.bias += columns.first + i;
       finish_rows(sums, kPanelWidth, here, c, to.stride, height, width);
     }
