@@ -218,7 +218,7 @@ struct SlabSizes {
     const bool is_one_slab = are_halves && part.depth > kDepth && part.depth <= 2 * kDepth;
     steps = is_one_slab ? 2 * kDepth : kDepth;
     rows = part.a.is_bfloat16 ? 128 : 64;
-    columns = are_halves && !is_one_slab ? 1024 : 512;
+    columns = !are_halves ? 256 : is_one_slab ? 512 : 1024;
   }
 };
 
@@ -382,7 +382,7 @@ void multiply_by_sums(const ProductPart& part, int64_t column, int64_t width, ui
 
 /// Whether tiles may multiply what the matrices hold.
 inline bool is_by_tiles(const ProductPart& part) {
-  return are_both_bfloat16(part) || allows_float_parts();
+  return are_both_bfloat16(part) || (allows_float_parts() && !part.is_narrow);
 }
 
 void multiply(const ProductPart& part, float* scratch) {

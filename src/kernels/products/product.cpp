@@ -58,6 +58,14 @@ std::pair<int64_t, int64_t> parts_of(int64_t m, int64_t n, int64_t num_threads) 
   return best;
 }
 
+/// ProductPart::is_narrow. Rows that are tokens, those of a matrix that is not transposed, do not
+/// count: a token's numbers are the same beside any others.
+bool is_narrow(const cpu::ProductPart& whole) {
+  constexpr int64_t kFew = 16;
+  return whole.column_end <= kFew || whole.depth <= kFew ||
+         (whole.a.is_transposed && whole.row_end <= kFew);
+}
+
 int64_t round_up_columns(int64_t columns) {
   return (columns + cpu::kMostTileColumns - 1) / cpu::kMostTileColumns * cpu::kMostTileColumns;
 }
@@ -85,6 +93,7 @@ void multiply_by_loops(const Factor& a, const Factor& b, const at::Tensor& out,
   whole.column_end = out.size(1);
   whole.alpha = static_cast<float>(options.alpha);
   whole.adds = options.adds;
+  whole.is_narrow = is_narrow(whole);
   const at::Tensor bias = padded_bias(options.bias, whole.column_end);
   if (bias.defined()) whole.bias = bias.data_ptr<float>();
   const bool is_alone =
