@@ -269,7 +269,20 @@ Json RowIndex::row(int64_t index) const {
 
 std::string RowIndex::origin(int64_t index) const {
   if (layout_ == Layout::kColumns) return cat(name_, " row ", index);
-  return cat(name_, ":", line_number(begins_[static_cast<size_t>(index)]));
+  // Every formatted conversation asks for its row's: all are counted in one pass, the first time.
+  std::call_once(lines_->counted, [this] {
+    int64_t number = 1;
+    uint64_t from = 0;
+    lines_->of_rows.reserve(begins_.size());
+    for (const uint64_t begin : begins_) {
+      for (; from < begin; from += std::min(kWindowBytes, begin - from)) {
+        const std::string window = text_->read(from, std::min(kWindowBytes, begin - from));
+        number += std::count(window.begin(), window.end(), '\n');
+      }
+      lines_->of_rows.push_back(number);
+    }
+  });
+  return cat(name_, ":", lines_->of_rows[static_cast<size_t>(index)]);
 }
 
 int64_t RowIndex::line_number(uint64_t at) const {

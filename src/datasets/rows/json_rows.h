@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,11 @@ class RowIndex final {
   Layout layout_ = Layout::kLines;
   std::vector<uint64_t> begins_;  ///< byte where each row begins
   uint64_t end_ = 0;              ///< byte where the last one has ended
+  struct LineNumbers {
+    std::once_flag counted;
+    std::vector<int64_t> of_rows;
+  };
+  std::shared_ptr<LineNumbers> lines_ = std::make_shared<LineNumbers>();  ///< for origin()
   uint64_t checksum_ = 0;
   Json columns_;
   int64_t num_column_rows_ = 0;
