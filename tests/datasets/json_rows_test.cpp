@@ -29,6 +29,34 @@ TEST(JsonRowsTest, ReadsLinesWithBlankLinesByteOrderMarkAndCarriageReturns) {
   EXPECT_EQ(rows.origin(2), "x.jsonl:5");
 }
 
+/// A text that counts what is read of it.
+class CountedText final : public RowText {
+ public:
+  explicit CountedText(std::string text) : text_(std::move(text)) {}
+  uint64_t size() const override { return text_.size(); }
+  std::string read(uint64_t offset, uint64_t size) const override {
+    num_read += size;
+    return text_.substr(offset, size);
+  }
+
+  mutable uint64_t num_read = 0;
+
+ private:
+  std::string text_;
+};
+
+TEST(JsonRowsTest, NamesThePlacesOfAllRowsByReadingTheTextOnce) {
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += cat("{\"a\": ", i, "}\n", i % 10 == 0 ? "\n" : "");
+  const auto text = std::make_shared<CountedText>(lines);
+  const RowIndex rows(text, "x.jsonl");
+  text->num_read = 0;
+  for (const int64_t row : {999, 0, 1, 500}) {
+    EXPECT_EQ(rows.origin(row), cat("x.jsonl:", row + 1 + (row + 9) / 10));
+  }
+  EXPECT_LE(text->num_read, lines.size());
+}
+
 TEST(JsonRowsTest, ReadsAnArrayOfObjects) {
   const RowIndex rows("[\n {\"a\": 1, \"b\": \"]},\\\"{\"},\n{\"a\": 2}\n]\n", "x.json");
   EXPECT_THAT(values(rows), testing::ElementsAre(1, 2));

@@ -275,23 +275,25 @@ std::string RowIndex::origin(int64_t index) const {
     uint64_t from = 0;
     lines_->of_rows.reserve(begins_.size());
     for (const uint64_t begin : begins_) {
-      for (; from < begin; from += std::min(kWindowBytes, begin - from)) {
-        const std::string window = text_->read(from, std::min(kWindowBytes, begin - from));
-        number += std::count(window.begin(), window.end(), '\n');
-      }
+      number += num_line_ends(from, begin);
       lines_->of_rows.push_back(number);
+      from = begin;
     }
   });
   return cat(name_, ":", lines_->of_rows[static_cast<size_t>(index)]);
 }
 
-int64_t RowIndex::line_number(uint64_t at) const {
-  int64_t number = 1;
-  for (uint64_t begin = 0; begin < at; begin += kWindowBytes) {
-    const std::string window = text_->read(begin, std::min(kWindowBytes, at - begin));
-    number += std::count(window.begin(), window.end(), '\n');
+int64_t RowIndex::num_line_ends(uint64_t begin, uint64_t end) const {
+  int64_t count = 0;
+  for (; begin < end; begin += kWindowBytes) {
+    const std::string window = text_->read(begin, std::min(kWindowBytes, end - begin));
+    count += std::count(window.begin(), window.end(), '\n');
   }
-  return number;
+  return count;
+}
+
+int64_t RowIndex::line_number(uint64_t at) const {
+  return 1 + num_line_ends(0, at);
 }
 
 class JsonFile::FileText final : public RowText {

@@ -57,6 +57,7 @@ class RowIndex final {
   void index_lines(Scan& scan, int64_t max_rows);
   void index_array(Scan& scan, int64_t max_rows);
   bool read_columns(uint64_t begin);
+  int64_t num_line_ends(uint64_t begin, uint64_t end) const;
   int64_t line_number(uint64_t at) const;
   std::string row_text(size_t index) const;
 
@@ -65,11 +66,12 @@ class RowIndex final {
   Layout layout_ = Layout::kLines;
   std::vector<uint64_t> begins_;  ///< byte where each row begins
   uint64_t end_ = 0;              ///< byte where the last one has ended
+  /// The line on which each row begins, counted when the first origin() is asked for.
   struct LineNumbers {
     std::once_flag counted;
     std::vector<int64_t> of_rows;
   };
-  std::shared_ptr<LineNumbers> lines_ = std::make_shared<LineNumbers>();  ///< for origin()
+  std::shared_ptr<LineNumbers> lines_ = std::make_shared<LineNumbers>();
   uint64_t checksum_ = 0;
   Json columns_;
   int64_t num_column_rows_ = 0;

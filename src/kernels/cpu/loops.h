@@ -45,8 +45,8 @@ struct ProductPart {
   float alpha = 1;
   bool adds = false;
   bool is_c_bfloat16 = false;  ///< what c holds; else float
-  /// Of the whole product: few columns, steps or rows of features. Making tiles of float32 numbers
-  /// would take longer than multiplying them.
+  /// Whether the whole product has few columns, steps or rows of features: making tiles of float32
+  /// numbers would take longer than multiplying them.
   bool is_narrow = false;
   /// Float32, added to each row of c; readable up to column_end rounded up to kMostTileColumns.
   /// Null: none.

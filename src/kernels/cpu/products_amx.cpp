@@ -222,7 +222,7 @@ struct SlabSizes {
   }
 };
 
-/// Of a range's rows, how many can be loaded where they lie: whole panels, if every row begins and
+/// How many rows of a range can be loaded where they lie: whole panels, if every row begins and
 /// ends where a tile's does, and the rows are not so far apart that a cache has too few sets for
 /// them.
 inline int64_t num_readable(const ProductPart& part, int64_t count) {
