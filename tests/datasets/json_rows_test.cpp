@@ -54,7 +54,16 @@ TEST(JsonRowsTest, NamesThePlacesOfAllRowsByReadingTheTextOnce) {
   for (const int64_t row : {999, 0, 1, 500}) {
     EXPECT_EQ(rows.origin(row), cat("x.jsonl:", row + 1 + (row + 9) / 10));
   }
-  EXPECT_LE(text->num_read, lines.size());
+  EXPECT_EQ(text->num_read, 0);
+  std::string array = "[";
+  for (int i = 0; i < 1000; ++i) array += cat(i == 0 ? "\n" : ",\n", "{\"a\": ", i, "}");
+  const auto array_text = std::make_shared<CountedText>(array + "]");
+  const RowIndex array_rows(array_text, "x.json");
+  array_text->num_read = 0;
+  for (const int64_t row : {999, 0, 1, 500}) {
+    EXPECT_EQ(array_rows.origin(row), cat("x.json:", row + 2));
+  }
+  EXPECT_LE(array_text->num_read, array.size());
 }
 
 TEST(JsonRowsTest, ReadsAnArrayOfObjects) {

@@ -169,7 +169,11 @@ RowIndex::RowIndex(std::shared_ptr<const RowText> text, std::string name, int64_
 void RowIndex::index_lines(Scan& scan, int64_t max_rows) {
   while (!scan.is_at_end() && static_cast<int64_t>(begins_.size()) != max_rows) {
     const uint64_t begin = scan.at();
-    if (scan.skip_line()) begins_.push_back(begin);
+    if (scan.skip_line()) {
+      begins_.push_back(begin);
+    } else {
+      blank_lines_.push_back(size());
+    }
     end_ = scan.at();
   }
 }
@@ -269,6 +273,10 @@ Json RowIndex::row(int64_t index) const {
 
 std::string RowIndex::origin(int64_t index) const {
   if (layout_ == Layout::kColumns) return cat(name_, " row ", index);
+  if (layout_ == Layout::kLines) {
+    const auto above = std::ranges::upper_bound(blank_lines_, index) - blank_lines_.begin();
+    return cat(name_, ":", index + 1 + above);
+  }
   // Every formatted conversation asks for its row's: all are counted in one pass, the first time.
   std::call_once(lines_->counted, [this] {
     int64_t number = 1;
