@@ -36,6 +36,7 @@ AddedToken read_added_token(const Json& json, const std::string& where) {
 void Matcher::insert(std::string_view text, int64_t id) {
   if (text.empty()) return;
   begins_[static_cast<unsigned char>(text[0])] = true;
+  only_begin_ = is_empty() || only_begin_ == text[0] ? std::optional(text[0]) : std::nullopt;
   uint32_t node = 0;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -56,6 +57,10 @@ void Matcher::insert(std::string_view text, int64_t id) {
 
 std::optional<Matcher::Hit> Matcher::find(std::string_view text, size_t from) const {
   for (size_t begin = from; begin < text.size(); ++begin) {
+    if (only_begin_) {
+      begin = text.find(*only_begin_, begin);
+      if (begin == std::string_view::npos) break;
+    }
     if (!begins_[static_cast<unsigned char>(text[begin])]) continue;
     std::optional<Hit> longest;
     uint32_t node = 0;
@@ -118,6 +123,9 @@ int64_t AddedTokens::find(std::string_view content) const {
 }
 
 const AddedToken* AddedTokens::token(int64_t id) const {
+  if (tokens_.empty() || id < tokens_.begin()->first || id > tokens_.rbegin()->first) {
+    return nullptr;
+  }
   const auto found = tokens_.find(id);
   return found == tokens_.end() ? nullptr : &found->second;
 }

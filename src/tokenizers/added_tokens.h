@@ -52,7 +52,8 @@ class Matcher final {
     std::vector<std::pair<unsigned char, uint32_t>> children;
   };
   std::vector<Node> nodes_{1};
-  std::array<bool, 256> begins_{};  ///< whether a text begins with the byte
+  std::array<bool, 256> begins_{};  // whether a text begins with the byte
+  std::optional<char> only_begin_;  // the byte, when all of them begin with the same
 };
 
 /// The added tokens of a tokenizer: their ids, and cutting texts at them.

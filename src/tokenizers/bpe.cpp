@@ -54,9 +54,22 @@ class BytePairEncoding final : public Model {
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
+  bool may_give(int64_t id) const override {
+    const std::optional<std::string_view> token = vocabulary_.token(id);
+    if (!token) return false;
+    if (options_.ignore_merges || has_affixes_ || merges_.gives(id)) return true;
+    const bool has_all_bytes = std::ranges::find(id_of_byte_, -1) == id_of_byte_.end();
+    if (id == unk_id_ && !(options_.byte_fallback && has_all_bytes)) return true;
+    if (options_.byte_fallback && std::ranges::find(id_of_byte_, id) != id_of_byte_.end()) {
+      return true;
+    }
+    size_t size = 0;
+    if (!token->empty()) next_code_point(*token, size);
+    return size == token->size();
+  }
+
   void encode(std::string_view piece, std::vector<int64_t>& ids) const override {
-    const uint64_t hash = std::hash<std::string_view>{}(piece);
-    if (cache_->find(piece, hash, ids)) return;
+    if (cache_->find(piece, ids)) return;
     const size_t first = ids.size();
     const int64_t whole = options_.ignore_merges ? vocabulary_.find(piece) : -1;
     if (whole >= 0) {
@@ -70,7 +83,7 @@ class BytePairEncoding final : public Model {
       }
       ids.insert(ids.end(), symbols.begin(), symbols.end());
     }
-    cache_->insert(piece, hash, std::span(ids).subspan(first));
+    cache_->insert(piece, std::span(ids).subspan(first));
   }
 
  private:

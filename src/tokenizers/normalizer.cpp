@@ -116,9 +116,8 @@ class Prepend final : public Normalizer {
 class ByteLevelNormalizer final : public Normalizer {
  public:
   void apply(NormalizedText& text) const override {
-    std::string out;
-    out.reserve(text.text.size() + text.text.size() / 2);
-    append_byte_level(out, text.text);
+    std::string out(2 * text.text.size(), '\0');
+    out.resize(static_cast<size_t>(write_byte_level(out.data(), text.text) - out.data()));
     text.text = std::move(out);
   }
 };

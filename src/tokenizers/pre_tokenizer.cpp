@@ -99,7 +99,7 @@ template <typename Rewrite>
 void rewrite_pieces(Pieces& pieces, Rewrite rewrite) {
   Pieces result;
   result.text.reserve(pieces.text.size() + pieces.text.size() / 2);
-  result.list.reserve(pieces.list.size() * 2);
+  result.list.reserve(pieces.list.size() * 2 + pieces.text.size() / 3);
   for (const Piece& piece : pieces.list) {
     const size_t begin = result.text.size();
     if (piece.id >= 0) {
@@ -119,6 +119,7 @@ class ByteLevel final : public PreTokenizer {
 
   void apply(Pieces& pieces) const override {
     std::vector<Match> matches;
+    matches.reserve(pieces.text.size() / 3 + 8);
     std::string prefixed;
     rewrite_pieces(pieces, [&](const Piece& piece, Pieces& result) {
       std::string_view text = pieces[piece];
@@ -132,13 +133,21 @@ class ByteLevel final : public PreTokenizer {
       } else {
         matches.push_back({0, text.size(), false});
       }
+      size_t end = result.text.size();
+      result.text.resize(end + 2 * text.size());
+      char* const characters = result.text.data();
+      size_t num_pieces = result.list.size();
+      result.list.resize(num_pieces + matches.size());
       for (const Match& match : matches) {
         if (match.begin == match.end) continue;
-        const size_t begin = result.text.size();
-        append_byte_level(result.text, text.substr(match.begin, match.end - match.begin));
-        result.list.push_back(
-            {begin, result.text.size(), -1, piece.is_at_start && match.begin == 0});
+        const size_t begin = end;
+        const char* const last =
+            write_byte_level(characters + begin, text.substr(match.begin, match.end - match.begin));
+        end = static_cast<size_t>(last - characters);
+        result.list[num_pieces++] = {begin, end, -1, piece.is_at_start && match.begin == 0};
       }
+      result.text.resize(end);
+      result.list.resize(num_pieces);
     });
   }
 
@@ -343,10 +352,25 @@ std::unique_ptr<PreTokenizer> make_metaspace_split(const Component& component) {
   return std::make_unique<Metaspace>(std::move(options));
 }
 
+/// A split that keeps all matches and what is between them, with nothing else done before the
+/// text's bytes become characters: one pass does both.
+bool is_split_to_bytes(const Component& split, const Component& bytes) {
+  return split.type() == "Split" && read_behavior(split) == Behavior::kIsolated &&
+         !split.flag("invert", false) && bytes.type() == "ByteLevel" &&
+         !bytes.flag("use_regex", true) && !bytes.flag("add_prefix_space", true);
+}
+
 std::unique_ptr<PreTokenizer> make_split_sequence(const Component& component) {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
-  for (const Component& part : component.list("pretokenizers")) {
-    parts.push_back(make_pre_tokenizer(part));
+  const std::vector<Component> list = component.list("pretokenizers");
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (i + 1 < list.size() && is_split_to_bytes(list[i], list[i + 1])) {
+      parts.push_back(
+          std::make_unique<ByteLevel>(/*add_prefix_space=*/false, list[i].pattern("pattern")));
+      ++i;
+    } else {
+      parts.push_back(make_pre_tokenizer(list[i]));
+    }
   }
   return std::make_unique<PreTokenizerSequence>(std::move(parts));
 }

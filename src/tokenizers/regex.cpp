@@ -15,6 +15,7 @@ namespace automodel::tokenizers {
 struct Regex::Program {
   std::string pattern;
   pcre2_code* code = nullptr;
+  bool is_jitted = false;
 
   ~Program() { pcre2_code_free(code); }
 };
@@ -82,6 +83,9 @@ Regex Regex::from_pattern(std::string_view pattern, std::string_view where) {
   }
   // Without the JIT (not built in, or no executable memory) matching is slower, not different.
   pcre2_jit_compile(regex.program_->code, PCRE2_JIT_COMPLETE);
+  size_t jit_size = 0;
+  pcre2_pattern_info(regex.program_->code, PCRE2_INFO_JITSIZE, &jit_size);
+  regex.program_->is_jitted = jit_size > 0;
   return regex;
 }
 
@@ -117,12 +121,16 @@ void Regex::find_all(std::string_view text, std::vector<Match>& out) const {
     size_t start = 0;
     size_t last_match_end = std::string_view::npos;
     while (start <= text.size()) {
-      const auto match = [&](uint32_t options) {
-        return pcre2_match(program_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                           start, options | PCRE2_NO_UTF_CHECK, data.get(), nullptr);
-      };
-      int status = match(0);
-      if (status == PCRE2_ERROR_JIT_STACKLIMIT) status = match(PCRE2_NO_JIT);
+      const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+      int status = PCRE2_ERROR_JIT_STACKLIMIT;
+      if (program_->is_jitted) {
+        status =
+            pcre2_jit_match(program_->code, subject, text.size(), start, 0, data.get(), nullptr);
+      }
+      if (status == PCRE2_ERROR_JIT_STACKLIMIT) {
+        status = pcre2_match(program_->code, subject, text.size(), start,
+                             PCRE2_NO_JIT | PCRE2_NO_UTF_CHECK, data.get(), nullptr);
+      }
       if (status == PCRE2_ERROR_NOMATCH) break;
       if (status < 0) {
         throw InputError(cat("the tokenizer's regular expression '", program_->pattern,

@@ -19,6 +19,8 @@ class Model {
   /// piece needs an unknown token that the vocabulary lacks.
   virtual void encode(std::string_view piece, std::vector<int64_t>& ids) const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
+  /// Whether encode() may give the id; false only where no text can.
+  virtual bool may_give(int64_t id) const { return id >= 0 && id < vocabulary().id_bound(); }
 };
 
 /// The model of a tokenizer.json; takes the vocabulary and the merges out of the document. Throws

@@ -34,7 +34,9 @@ struct Tokenizer::State {
   std::optional<SpecialToken> eos;
   std::optional<SpecialToken> pad;
   std::optional<SpecialToken> unk;
+  std::vector<std::optional<std::string_view>> texts;  // by id; none for a hole
   std::vector<int64_t> special_ids;
+  bool model_gives_specials = false;  // whether the model itself may
 
   int64_t find(std::string_view token) const {
     const int64_t id = added->find(token);
@@ -42,8 +44,22 @@ struct Tokenizer::State {
   }
 
   std::optional<std::string_view> text(int64_t id) const {
-    if (const auto text = added->text(id)) return text;
-    return model->vocabulary().token(id);
+    if (id < 0 || id >= std::ssize(texts)) return std::nullopt;
+    return texts[static_cast<size_t>(id)];
+  }
+
+  int64_t id_bound() const {
+    const auto& tokens = added->tokens();
+    const int64_t largest_added = tokens.empty() ? -1 : tokens.rbegin()->first;
+    return std::max(model->vocabulary().id_bound(), largest_added + 1);
+  }
+
+  void fill_texts() {
+    texts.resize(static_cast<size_t>(id_bound()));
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto id = static_cast<int64_t>(i);
+      texts[i] = added->token(id) != nullptr ? added->text(id) : model->vocabulary().token(id);
+    }
   }
 };
 
@@ -119,6 +135,7 @@ std::shared_ptr<Tokenizer::State> Tokenizer::build(Document document, FolderSett
   }
   state->added.emplace(state->model->vocabulary(), state->normalizer.get());
   add_folder_tokens(settings, read_added_tokens(document), *state->added);
+  state->fill_texts();
 
   const auto named = [&](const std::optional<std::string>& text) -> std::optional<SpecialToken> {
     if (!text) return std::nullopt;
@@ -138,6 +155,8 @@ std::shared_ptr<Tokenizer::State> Tokenizer::build(Document document, FolderSett
     if (token) special_ids.insert(token->id);
   }
   state->special_ids.assign(special_ids.begin(), special_ids.end());
+  state->model_gives_specials = std::ranges::any_of(
+      state->special_ids, [&](int64_t id) { return state->model->may_give(id); });
   state->settings = std::move(settings);
   return state;
 }
@@ -208,15 +227,11 @@ int64_t Tokenizer::vocab_size() const {
 }
 
 int64_t Tokenizer::id_bound() const {
-  const auto& added = state_->added->tokens();
-  const int64_t largest_added = added.empty() ? -1 : added.rbegin()->first;
-  return std::max(state_->model->vocabulary().id_bound(), largest_added + 1);
+  return state_->id_bound();
 }
 
-std::optional<std::string> Tokenizer::id_to_token(int64_t id) const {
-  const std::optional<std::string_view> text = state_->text(id);
-  if (!text) return std::nullopt;
-  return std::string(*text);
+std::optional<std::string_view> Tokenizer::id_to_token(int64_t id) const {
+  return state_->text(id);
 }
 
 const std::optional<SpecialToken>& Tokenizer::bos() const {
@@ -233,6 +248,19 @@ const std::optional<SpecialToken>& Tokenizer::unk() const {
 }
 bool Tokenizer::is_special(int64_t id) const {
   return std::ranges::binary_search(state_->special_ids, id);
+}
+
+std::optional<int64_t> Tokenizer::find_special(std::string_view text) const {
+  if (state_->model_gives_specials) {
+    for (const int64_t id : encode(text, /*add_special_tokens=*/false)) {
+      if (is_special(id)) return id;
+    }
+    return std::nullopt;
+  }
+  for (const Piece& piece : state_->added->split(text).list) {
+    if (piece.id >= 0 && is_special(piece.id)) return piece.id;
+  }
+  return std::nullopt;
 }
 
 bool Tokenizer::add_bos_token() const {

@@ -53,8 +53,9 @@ class Tokenizer final {
   /// The largest id plus one: what an embedding must hold at least.
   int64_t id_bound() const;
 
-  /// The token as the vocabulary writes it (byte-level tokens in their byte alphabet).
-  std::optional<std::string> id_to_token(int64_t id) const;
+  /// The token as the vocabulary writes it (byte-level tokens in their byte alphabet); lives as
+  /// long as the tokenizer and its copies.
+  std::optional<std::string_view> id_to_token(int64_t id) const;
 
   const std::optional<SpecialToken>& bos() const;
   const std::optional<SpecialToken>& eos() const;
@@ -64,6 +65,11 @@ class Tokenizer final {
   /// An added token marked special, or a named one: decode(..., skip_special_tokens=true) leaves it
   /// out.
   bool is_special(int64_t id) const;
+
+  /// The first special token among the ids of a text, as encode() without special tokens gives
+  /// them; nullopt when there is none. Far cheaper than encode() where the model cannot give a
+  /// special token, so that only added tokens written in the text can.
+  std::optional<int64_t> find_special(std::string_view text) const;
 
   /// tokenizer_config.json's add_bos_token / add_eos_token; false when it does not say.
   bool add_bos_token() const;

@@ -247,15 +247,13 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-void append_byte_level(std::string& out, std::string_view text) {
+char* write_byte_level(char* out, std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (kByteAlphabet.size[byte] == 1) {
-      out.push_back(kByteAlphabet.utf8[byte][0]);
-    } else {
-      out.append(kByteAlphabet.utf8[byte].data(), kByteAlphabet.size[byte]);
-    }
+    std::memcpy(out, kByteAlphabet.utf8[byte].data(), 2);
+    out += kByteAlphabet.size[byte];
   }
+  return out;
 }
 
 int byte_of_character(char32_t c) {

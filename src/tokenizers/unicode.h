@@ -38,8 +38,9 @@ std::string normal_form(std::string_view text, NormalForm form);
 /// Every character in lower case by itself (no final sigma), Unicode 17.
 std::string lower_case(std::string_view text);
 
-/// Appends the characters that stand for a text's bytes in byte-level vocabularies, as UTF-8.
-void append_byte_level(std::string& out, std::string_view text);
+/// Writes the characters that stand for a text's bytes in byte-level vocabularies, as UTF-8, to
+/// where there is room for two bytes of each; where they end.
+char* write_byte_level(char* out, std::string_view text);
 /// The byte a byte-level character stands for; -1 when it stands for none.
 int byte_of_character(char32_t c);
 

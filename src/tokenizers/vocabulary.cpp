@@ -88,6 +88,8 @@ void MergeTable::insert(uint32_t left, uint32_t right, Merge merge) {
   size_t at = slot_of(pair);
   while (slots_[at].pair != kFree && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
   slots_[at] = {pair, merge};
+  if (merge.id >= is_given_.size()) is_given_.resize(merge.id + 1);
+  is_given_[merge.id] = true;
 }
 
 const MergeTable::Merge* MergeTable::find(uint32_t left, uint32_t right) const {

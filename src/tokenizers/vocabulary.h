@@ -49,6 +49,10 @@ class MergeTable final {
   void insert(uint32_t left, uint32_t right, Merge merge);
   /// nullptr when the pair does not merge.
   const Merge* find(uint32_t left, uint32_t right) const;
+  /// Whether a pair becomes the token.
+  bool gives(int64_t id) const {
+    return static_cast<size_t>(id) < is_given_.size() && is_given_[static_cast<size_t>(id)];
+  }
 
  private:
   struct Slot {
@@ -59,6 +63,7 @@ class MergeTable final {
   size_t slot_of(uint64_t pair) const;
 
   std::vector<Slot> slots_;
+  std::vector<bool> is_given_;  // by id
 };
 
 }  // namespace automodel::tokenizers

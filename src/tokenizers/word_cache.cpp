@@ -1,33 +1,103 @@
 #include "tokenizers/word_cache.h"
 
-#include <algorithm>
+#include <bit>
+#include <cstring>
 
 namespace automodel::tokenizers {
 
-WordCache::WordCache() : shards_(kNumShards) {}
+namespace {
 
-bool WordCache::find(std::string_view word, uint64_t hash, std::vector<int64_t>& ids) const {
-  if (word.size() > kMaxBytes) return false;
-  const Shard& shard = shards_[hash % kNumShards];
-  const std::unique_lock lock(shard.mutex, std::try_to_lock);
-  if (!lock) return false;
-  const Slot& slot = shard.slots[hash / kNumShards % kSlotsPerShard];
-  if (std::string_view(slot.word.data(), slot.num_bytes) != word || word.empty()) return false;
-  ids.insert(ids.end(), slot.ids.begin(), slot.ids.begin() + slot.num_ids);
+// Parts of a slot's state.
+constexpr uint64_t kWriting = 1;
+constexpr uint64_t kCountMask = 0xFFFFFFFF;
+
+uint64_t state_of(uint64_t count, size_t num_bytes, size_t num_ids) {
+  return (count & kCountMask) | (uint64_t{num_bytes} << 32) | (uint64_t{num_ids} << 40);
+}
+size_t num_bytes_of(uint64_t state) {
+  return (state >> 32) & 0xFF;
+}
+size_t num_ids_of(uint64_t state) {
+  return (state >> 40) & 0xFF;
+}
+
+template <typename T>
+T load(const char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+/// One to seven bytes as a number, without going through memory byte by byte.
+uint64_t load_few(const char* from, size_t size) {
+  if (size >= 4) {
+    const uint64_t last = load<uint32_t>(from + size - 4);
+    return load<uint32_t>(from) | (last << (8 * (size - 4)));
+  }
+  const auto byte = [&](size_t i) { return uint64_t{static_cast<unsigned char>(from[i])}; };
+  return byte(0) | (byte(size / 2) << (8 * (size / 2))) | (byte(size - 1) << (8 * (size - 1)));
+}
+
+}  // namespace
+
+WordCache::WordCache() : slots_(kNumSlots) {}
+
+WordCache::Bytes WordCache::bytes_of(std::string_view word) {
+  Bytes bytes{};
+  const size_t num_whole = word.size() / 8;
+  for (size_t i = 0; i < num_whole; ++i) bytes[i] = load<uint64_t>(word.data() + 8 * i);
+  const size_t num_rest = word.size() % 8;
+  if (num_rest > 0) bytes[num_whole] = load_few(word.data() + 8 * num_whole, num_rest);
+  return bytes;
+}
+
+size_t WordCache::slot_of(const Bytes& bytes) {
+  uint64_t hash = 0;
+  for (const uint64_t part : bytes) hash = (std::rotl(hash, 29) ^ part) * 0x9E3779B97F4A7C15ULL;
+  return hash >> (64 - std::countr_zero(kNumSlots));
+}
+
+bool WordCache::find(std::string_view word, std::vector<int64_t>& ids) const {
+  if (word.size() > kMaxBytes || word.empty()) return false;
+  const Bytes bytes = bytes_of(word);
+  const Slot& slot = slots_[slot_of(bytes)];
+  const uint64_t state = slot.state.load(std::memory_order_acquire);
+  if ((state & kWriting) != 0 || num_bytes_of(state) != word.size()) return false;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (slot.bytes[i].load(std::memory_order_acquire) != bytes[i]) return false;
+  }
+  std::array<uint64_t, kMaxIds / 2> pairs;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    pairs[i] = slot.ids[i].load(std::memory_order_acquire);
+  }
+  if (slot.state.load(std::memory_order_relaxed) != state) return false;
+  for (size_t i = 0; i < num_ids_of(state); ++i) {
+    ids.push_back(static_cast<int64_t>((pairs[i / 2] >> (32 * (i % 2))) & 0xFFFFFFFF));
+  }
   return true;
 }
 
-void WordCache::insert(std::string_view word, uint64_t hash, std::span<const int64_t> ids) {
-  if (word.size() > kMaxBytes || ids.size() > kMaxIds) return;
-  Shard& shard = shards_[hash % kNumShards];
-  const std::unique_lock lock(shard.mutex, std::try_to_lock);
-  if (!lock) return;
-  Slot& slot = shard.slots[hash / kNumShards % kSlotsPerShard];
-  std::ranges::copy(word, slot.word.begin());
-  slot.num_bytes = static_cast<uint8_t>(word.size());
-  std::ranges::transform(ids, slot.ids.begin(),
-                         [](int64_t id) { return static_cast<uint32_t>(id); });
-  slot.num_ids = static_cast<uint32_t>(ids.size());
+void WordCache::insert(std::string_view word, std::span<const int64_t> ids) {
+  if (word.size() > kMaxBytes || word.empty() || ids.size() > kMaxIds) return;
+  const Bytes bytes = bytes_of(word);
+  Slot& slot = slots_[slot_of(bytes)];
+  uint64_t state = slot.state.load(std::memory_order_relaxed);
+  if ((state & kWriting) != 0) return;
+  if (!slot.state.compare_exchange_strong(state, state | kWriting, std::memory_order_acquire)) {
+    return;
+  }
+  std::array<uint64_t, kMaxIds / 2> pairs{};
+  for (size_t i = 0; i < ids.size(); ++i) {
+    pairs[i / 2] |= uint64_t{static_cast<uint32_t>(ids[i])} << (32 * (i % 2));
+  }
+  // Who sees one of these must find the state changed.
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    slot.bytes[i].store(bytes[i], std::memory_order_release);
+  }
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    slot.ids[i].store(pairs[i], std::memory_order_release);
+  }
+  slot.state.store(state_of(state + 2, word.size(), ids.size()), std::memory_order_release);
 }
 
 }  // namespace automodel::tokenizers

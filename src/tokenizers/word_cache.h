@@ -2,8 +2,8 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -11,43 +11,37 @@
 namespace automodel::tokenizers {
 
 /// The ids of words seen lately. Bounded: every word has one place, and a newer word takes it over.
-/// Words that are long or have many tokens are not kept. Safe to use from several threads: while
-/// one is at a part of the words, others find none of that part.
+/// Words that are long or have many tokens are not kept. Safe to use from several threads, which do
+/// not wait for each other: a place that is written meanwhile holds nothing for its readers.
 class WordCache final {
  public:
   WordCache();
 
   /// Appends the word's ids; false when the word is not here.
-  bool find(std::string_view word, uint64_t hash, std::vector<int64_t>& ids) const;
-  void insert(std::string_view word, uint64_t hash, std::span<const int64_t> ids);
+  bool find(std::string_view word, std::vector<int64_t>& ids) const;
+  void insert(std::string_view word, std::span<const int64_t> ids);
 
  private:
-  static constexpr size_t kMaxBytes = 23;
-  static constexpr size_t kMaxIds = 9;
-  static constexpr size_t kNumShards = 64;
-  static constexpr size_t kSlotsPerShard = 512;
+  static constexpr size_t kMaxBytes = 24;
+  static constexpr size_t kMaxIds = 8;
+  static constexpr size_t kNumSlots = 32768;
 
-  struct Slot {
-    std::array<char, kMaxBytes> word;
-    uint8_t num_bytes = 0;  // 0 is free
-    std::array<uint32_t, kMaxIds> ids;
-    uint32_t num_ids = 0;
-  };
-  /// A mutex that nobody waits for, which costs less.
-  class TryMutex final {
-   public:
-    bool try_lock() { return !flag_.test_and_set(std::memory_order_acquire); }
-    void unlock() { flag_.clear(std::memory_order_release); }
+  /// A word's bytes, eight in each; words of the same size have the same only when they are equal.
+  using Bytes = std::array<uint64_t, kMaxBytes / 8>;
 
-   private:
-    std::atomic_flag flag_;
-  };
-  struct Shard {
-    mutable TryMutex mutex;
-    std::vector<Slot> slots{kSlotsPerShard};
+  /// One line of the cache. `state` holds the number of bytes, the number of ids and a count of
+  /// what was written, which is odd while somebody writes. A reader whose state is the same before
+  /// and after has read what belongs together.
+  struct alignas(64) Slot {
+    std::atomic<uint64_t> state{0};
+    std::array<std::atomic<uint64_t>, kMaxBytes / 8> bytes{};
+    std::array<std::atomic<uint64_t>, kMaxIds / 2> ids{};  // two in each
   };
 
-  std::vector<Shard> shards_;
+  static Bytes bytes_of(std::string_view word);
+  static size_t slot_of(const Bytes& bytes);
+
+  std::vector<Slot> slots_;
 };
 
 }  // namespace automodel::tokenizers

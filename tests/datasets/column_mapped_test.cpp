@@ -11,6 +11,7 @@
 #include "datasets/samples/tokenizer_encoder.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
+#include "tokenizers/unicode.h"
 
 namespace automodel::datasets {
 namespace {
@@ -112,6 +113,44 @@ TEST(TokenizerEncoderTest, TokensAreAddedWhereTextsLackThem) {
   const std::string written = encoder->token_text(eos);
   EXPECT_EQ(encoder->encode(written + "seven" + written, true), ids);
   EXPECT_TRUE(encoder->encode("", true).empty());
+}
+
+TEST(TokenizerEncoderTest, TellsWhereEachTokenEndsInTheText) {
+  const auto encoder =
+      load_text_encoder(automodel::test::source_file("configs/quickstart_tokenizer"));
+  const Json lines =
+      Json::parse_file(automodel::test::source_file("tests/tokenizers/data/lines.json"));
+  for (const Json& line : lines.as_array()) {
+    const std::string text = line.as_string();
+    const std::vector<int64_t> ids = encoder->encode(text, false);
+    const auto ends = encoder->token_ends(text, ids);
+    ASSERT_TRUE(ends) << text;
+    ASSERT_EQ(ends->size(), ids.size());
+    for (size_t i = 0, begin = 0; i < ids.size(); begin = (*ends)[i++]) {
+      const std::string_view bytes = std::string_view(text).substr(begin, (*ends)[i] - begin);
+      std::string token(2 * bytes.size(), ' ');
+      token.resize(
+          static_cast<size_t>(tokenizers::write_byte_level(token.data(), bytes) - token.data()));
+      // An added token stands for itself.
+      if (bytes == encoder->token_text(ids[i])) continue;
+      EXPECT_EQ(token, encoder->token_text(ids[i]));
+    }
+  }
+}
+
+TEST(TokenizerEncoderTest, TokensOfAnotherTextLieNowhereInThisOne) {
+  const auto encoder =
+      load_text_encoder(automodel::test::source_file("configs/quickstart_tokenizer"));
+  const std::string text = "The rain in Spain stays mainly in the plain.";
+  const std::vector<int64_t> ids = encoder->encode(text, false);
+  ASSERT_TRUE(encoder->token_ends(text, ids));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::vector<int64_t> others = ids;
+    others[i] = encoder->encode("?", false).front();
+    EXPECT_FALSE(encoder->token_ends(text, others)) << i;
+  }
+  EXPECT_FALSE(encoder->token_ends(text.substr(1), ids));
+  EXPECT_FALSE(encoder->token_ends(text + "?", ids));
 }
 
 TEST(TokenizerEncoderTest, ATokenThatThereIsNotCannotBeAdded) {

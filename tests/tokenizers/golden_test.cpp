@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <ostream>
 
+#include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
@@ -21,6 +23,14 @@ std::vector<int64_t> ids_of(const Json& list) {
   return ids;
 }
 
+/// The first special token that encoding a text gives.
+std::optional<int64_t> first_special(const Tokenizer& tokenizer, const std::string& text) {
+  for (const int64_t id : tokenizer.encode(text, false)) {
+    if (tokenizer.is_special(id)) return id;
+  }
+  return std::nullopt;
+}
+
 /// Compares with what scripts/goldens/make_tokenizer_goldens.py wrote: an entry for each line of
 /// lines.json, then entries of random ids.
 void expect_as_reference(const Tokenizer& tokenizer, const std::string& expected) {
@@ -38,6 +48,7 @@ void expect_as_reference(const Tokenizer& tokenizer, const std::string& expected
     const std::string line = lines.as_array().at(number).as_string();
     const std::vector<int64_t> ids = ids_of(entry.at("ids"));
     EXPECT_EQ(tokenizer.encode(line, false), ids);
+    EXPECT_EQ(tokenizer.find_special(line), first_special(tokenizer, line));
     const Json* with_specials = entry.find("ids_special");
     EXPECT_EQ(tokenizer.encode(line, true),
               with_specials == nullptr ? ids : ids_of(*with_specials));
@@ -56,6 +67,36 @@ TEST_P(Components, EncodeAndDecodeAsTheReference) {
   const std::string path = data(GetParam() + "/tokenizer.json");
   const Tokenizer tokenizer = Tokenizer::from_json_text(read_file(path), path);
   expect_as_reference(tokenizer, data(GetParam() + "/expected.jsonl"));
+}
+
+TEST_P(Components, FindsSpecialTokensThatATextBecomes) {
+  const std::string path = data(GetParam() + "/tokenizer.json");
+  const Tokenizer tokenizer = Tokenizer::from_json_text(read_file(path), path);
+  for (int64_t id = 0; id < tokenizer.id_bound(); ++id) {
+    const std::string token(tokenizer.id_to_token(id).value_or(""));
+    for (const std::string& text : {token, cat("a ", token), cat(token, "\u4E2D", token)}) {
+      try {
+        EXPECT_EQ(tokenizer.find_special(text), first_special(tokenizer, text)) << text;
+      } catch (const InputError&) {  // needs an unknown token that is not there
+      }
+    }
+  }
+}
+
+TEST(TokenizerTest, FindsTheUnknownTokenWhereATextBecomesIt) {
+  const test::TemporaryDirectory directory;
+  for (const char* name : {"model_bpe_unknown", "model_bpe_fused_unknown",
+                           "model_bpe_bytes_or_unknown", "model_word_piece"}) {
+    const Json document = Json::parse_file(data(cat(name, "/tokenizer.json")));
+    directory.write("tokenizer.json", document.dump());
+    directory.write(
+        "tokenizer_config.json",
+        cat(R"({"unk_token": ")", document.at("model").at("unk_token").as_string(), "\"}"));
+    const Tokenizer tokenizer = Tokenizer::load(directory.path());
+    ASSERT_TRUE(tokenizer.unk()) << name;
+    EXPECT_EQ(tokenizer.find_special("\u4E2D"), first_special(tokenizer, "\u4E2D")) << name;
+    EXPECT_EQ(tokenizer.find_special("\u4E2D"), tokenizer.unk()->id) << name;
+  }
 }
 
 /// The folders that scripts/goldens/make_tokenizer_goldens.py made.
@@ -81,6 +122,8 @@ TEST(Quickstart, NamesItsSpecialTokens) {
   EXPECT_EQ(tokenizer.eos()->text, "<|endoftext|>");
   EXPECT_EQ(tokenizer.pad()->text, "<|pad|>");
   EXPECT_TRUE(tokenizer.is_special(tokenizer.eos()->id));
+  EXPECT_EQ(tokenizer.find_special("ends here.<|endoftext|> <|pad|>"), tokenizer.eos()->id);
+  EXPECT_EQ(tokenizer.find_special("<| endoftext |>"), std::nullopt);
   EXPECT_EQ(tokenizer.decode(std::vector<int64_t>{tokenizer.eos()->id}, true), "");
   EXPECT_FALSE(tokenizer.add_bos_token());
   EXPECT_TRUE(tokenizer.chat_template());

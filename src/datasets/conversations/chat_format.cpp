@@ -134,9 +134,8 @@ ChatFormatter::ChatFormatter(const TextEncoder& encoder, TemplateText source,
 
 void ChatFormatter::check_texts(const Json& json, const std::string& where) const {
   if (json.is_string()) {
-    for (const int64_t id : encoder_.encode(json.as_string(), /*add_special_tokens=*/false)) {
-      if (!encoder_.is_special(id)) continue;
-      throw InputError(cat(where, ": the text holds the special token ", encoder_.token_text(id),
+    if (const std::optional<int64_t> id = encoder_.find_special(json.as_string())) {
+      throw InputError(cat(where, ": the text holds the special token ", encoder_.token_text(*id),
                            ", which would end or begin a turn; remove it, or set "
                            "allow_special_tokens_in_text: true to have it read as that token"));
     }

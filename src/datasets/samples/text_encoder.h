@@ -30,6 +30,8 @@ class TextEncoder {
   virtual bool truncates_left() const { return false; }
   virtual bool has_chat_template() const = 0;
   virtual bool is_special(int64_t id) const = 0;  ///< one of the named or additional special tokens
+  /// The first special token that a text becomes without the tokenizer's own; nullopt for none.
+  virtual std::optional<int64_t> find_special(std::string_view text) const;
   virtual std::string token_text(int64_t id) const = 0;  ///< for messages
   virtual std::string name() const = 0;                  ///< the folder, for messages
 

@@ -1,6 +1,9 @@
 #include "datasets/samples/tokenizer_encoder.h"
 
+#include <array>
+#include <bit>
 #include <charconv>
+#include <cstring>
 #include <utility>
 
 #include "core/error.h"
@@ -15,34 +18,38 @@ std::optional<int64_t> id_of(const std::optional<tokenizers::SpecialToken>& toke
   return token ? std::optional<int64_t>(token->id) : std::nullopt;
 }
 
-/// The bytes that a byte-level vocabulary's token stands for; nullopt for another's.
-std::optional<std::string> byte_level_bytes(std::string_view token) {
-  std::string bytes;
-  for (size_t at = 0; at < token.size();) {
+/// How many bytes at the text's beginning a byte-level vocabulary's token stands for; nullopt when
+/// the text does not begin so, or the token is another vocabulary's.
+std::optional<size_t> byte_level_size(std::string_view text, std::string_view token) {
+  size_t size = 0;
+  for (size_t at = 0; at < token.size(); ++size) {
+    if (size == text.size()) return std::nullopt;
+    const char c = token[at];
+    if (c > ' ' && c <= '~') {  // stands for itself
+      if (text[size] != c) return std::nullopt;
+      ++at;
+      continue;
+    }
     const int byte = tokenizers::byte_of_character(next_code_point(token, at));
-    if (byte < 0) return std::nullopt;
-    bytes.push_back(static_cast<char>(byte));
+    if (static_cast<unsigned char>(text[size]) != byte) return std::nullopt;
   }
-  return bytes;
+  return size;
 }
 
 /// The byte of a token such as "<0x0A>".
-std::optional<std::string> fallback_byte(std::string_view token) {
+std::optional<char> fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
   int byte = 0;
   const auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
   if (error != std::errc() || end != token.data() + 5) return std::nullopt;
-  return std::string(1, static_cast<char>(byte));
+  return static_cast<char>(byte);
 }
 
 /// How many bytes at the text's beginning the token stands for; nullopt when it does not begin so.
 std::optional<size_t> bytes_of_token(std::string_view text, std::string_view token) {
-  const auto fits = [&](const std::optional<std::string>& bytes) {
-    return bytes && text.starts_with(*bytes);
-  };
-  if (const auto bytes = byte_level_bytes(token); fits(bytes)) return bytes->size();
+  if (const auto size = byte_level_size(text, token)) return size;
   if (text.starts_with(token)) return token.size();
-  if (const auto byte = fallback_byte(token); fits(byte)) return byte->size();
+  if (const auto byte = fallback_byte(token); byte && text.starts_with(*byte)) return 1;
   const std::string spaced = replace_all(std::string(token), "\u2581", " ");
   if (text.starts_with(spaced)) return spaced.size();
   // A space that the tokenizer put before a word.
@@ -51,6 +58,52 @@ std::optional<size_t> bytes_of_token(std::string_view text, std::string_view tok
 }
 
 }  // namespace
+
+/// The bytes that short tokens of a byte-level vocabulary stand for, by id.
+class TokenizerEncoder::TokenBytes final {
+ public:
+  explicit TokenBytes(const tokenizers::Tokenizer& tokenizer)
+      : entries_(static_cast<size_t>(tokenizer.id_bound())) {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      const auto token = tokenizer.id_to_token(static_cast<int64_t>(i));
+      if (token) entries_[i] = entry_of(*token);
+    }
+  }
+
+  /// How many bytes at the text's beginning the token stands for; 0 when this cannot tell.
+  size_t size_at(const char* text, size_t num_bytes, int64_t id) const {
+    if (num_bytes < kMaxBytes || id < 0 || id >= std::ssize(entries_)) return 0;
+    const Entry& entry = entries_[static_cast<size_t>(id)];
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, text, sizeof(bytes));
+    return (bytes & entry.mask) == entry.bytes ? entry.size : 0;
+  }
+
+ private:
+  static constexpr size_t kMaxBytes = sizeof(uint64_t);
+  struct Entry {
+    uint64_t bytes = 0;
+    uint64_t mask = 0;  // ones where there is a byte
+    size_t size = 0;    // 0: a longer token, or another vocabulary's
+  };
+
+  static Entry entry_of(std::string_view token) {
+    std::array<char, kMaxBytes> bytes{};
+    std::array<unsigned char, kMaxBytes> mask{};
+    size_t size = 0;
+    for (size_t at = 0; at < token.size(); ++size) {
+      const int byte = tokenizers::byte_of_character(next_code_point(token, at));
+      if (byte < 0 || size == kMaxBytes) return {};
+      bytes[size] = static_cast<char>(byte);
+      mask[size] = 0xFF;
+    }
+    return {std::bit_cast<uint64_t>(bytes), std::bit_cast<uint64_t>(mask), size};
+  }
+
+  std::vector<Entry> entries_;
+};
+
+TokenizerEncoder::~TokenizerEncoder() = default;
 
 void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const EncoderOptions& options) {
   const auto check = [&](bool is_asked, const auto& token, const char* name) {
@@ -89,7 +142,7 @@ std::optional<int64_t> TokenizerEncoder::pad_token_id() const {
 }
 
 std::string TokenizerEncoder::token_text(int64_t id) const {
-  return tokenizer_.id_to_token(id).value_or("");
+  return std::string(tokenizer_.id_to_token(id).value_or(""));
 }
 
 Json TokenizerEncoder::template_variables() const {
@@ -107,9 +160,17 @@ Json TokenizerEncoder::template_variables() const {
 std::optional<std::vector<size_t>> TokenizerEncoder::token_ends(
     std::string_view text, const std::vector<int64_t>& ids) const {
   std::vector<size_t> ends;
+  ends.reserve(ids.size());
+  std::call_once(has_token_bytes_,
+                 [this] { token_bytes_ = std::make_unique<const TokenBytes>(tokenizer_); });
   size_t at = 0;
   for (const int64_t id : ids) {
-    const std::string token = token_text(id);
+    if (const size_t size = token_bytes_->size_at(text.data() + at, text.size() - at, id)) {
+      at += size;
+      ends.push_back(at);
+      continue;
+    }
+    const std::string_view token = tokenizer_.id_to_token(id).value_or("");
     std::optional<size_t> size = bytes_of_token(text.substr(at), token);
     // A token that takes the white space beside it.
     while (!size && at < text.size() && (text[at] == ' ' || text[at] == '\n')) {

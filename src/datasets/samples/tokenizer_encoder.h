@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,7 @@ class TokenizerEncoder final : public TextEncoder {
  public:
   /// Throws as check_added_tokens().
   explicit TokenizerEncoder(tokenizers::Tokenizer tokenizer, const EncoderOptions& options = {});
+  ~TokenizerEncoder() override;
 
   const tokenizers::Tokenizer& tokenizer() const { return tokenizer_; }
 
@@ -39,6 +41,9 @@ class TokenizerEncoder final : public TextEncoder {
   }
   bool has_chat_template() const override { return tokenizer_.chat_template().has_value(); }
   bool is_special(int64_t id) const override { return tokenizer_.is_special(id); }
+  std::optional<int64_t> find_special(std::string_view text) const override {
+    return tokenizer_.find_special(text);
+  }
   std::string token_text(int64_t id) const override;
   std::string name() const override { return tokenizer_.folder(); }
   std::optional<std::string> chat_template() const override { return tokenizer_.chat_template(); }
@@ -47,8 +52,11 @@ class TokenizerEncoder final : public TextEncoder {
                                                 const std::vector<int64_t>& ids) const override;
 
  private:
+  class TokenBytes;
   tokenizers::Tokenizer tokenizer_;
   EncoderOptions options_;  // tokens: by the recipe or the tokenizer's own configuration
+  mutable std::once_flag has_token_bytes_;
+  mutable std::unique_ptr<const TokenBytes> token_bytes_;  // made when first asked for
 };
 
 /// Loads the tokenizer of a folder. Throws InputError as Tokenizer::load and check_added_tokens do.
