@@ -123,9 +123,6 @@ int64_t AddedTokens::find(std::string_view content) const {
 }
 
 const AddedToken* AddedTokens::token(int64_t id) const {
-  if (tokens_.empty() || id < tokens_.begin()->first || id > tokens_.rbegin()->first) {
-    return nullptr;
-  }
   const auto found = tokens_.find(id);
   return found == tokens_.end() ? nullptr : &found->second;
 }

@@ -122,7 +122,7 @@ void Regex::find_all(std::string_view text, std::vector<Match>& out) const {
     size_t last_match_end = std::string_view::npos;
     while (start <= text.size()) {
       const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-      int status = PCRE2_ERROR_JIT_STACKLIMIT;
+      int status = PCRE2_ERROR_JIT_STACKLIMIT;  // what the JIT leaves, the interpreter does
       if (program_->is_jitted) {
         status =
             pcre2_jit_match(program_->code, subject, text.size(), start, 0, data.get(), nullptr);

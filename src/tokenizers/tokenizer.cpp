@@ -57,8 +57,10 @@ struct Tokenizer::State {
   void fill_texts() {
     texts.resize(static_cast<size_t>(id_bound()));
     for (size_t i = 0; i < texts.size(); ++i) {
-      const auto id = static_cast<int64_t>(i);
-      texts[i] = added->token(id) != nullptr ? added->text(id) : model->vocabulary().token(id);
+      texts[i] = model->vocabulary().token(static_cast<int64_t>(i));
+    }
+    for (const auto& [id, token] : added->tokens()) {
+      texts[static_cast<size_t>(id)] = added->text(id);
     }
   }
 };

@@ -259,7 +259,7 @@ Json RowIndex::row(int64_t index) const {
     return row;
   }
   const std::string piece = row_text(static_cast<size_t>(index));
-  // Counting lines costs a pass over the file, so the name of a good row is never made.
+  // A good row needs no name, and in an array the first name costs a pass over the file.
   try {
     row = Json::parse(piece, "");
   } catch (const InputError&) {
@@ -277,7 +277,7 @@ std::string RowIndex::origin(int64_t index) const {
     const auto above = std::ranges::upper_bound(blank_lines_, index) - blank_lines_.begin();
     return cat(name_, ":", index + 1 + above);
   }
-  // Every formatted conversation asks for its row's: all are counted in one pass, the first time.
+  // Every formatted conversation asks for its row's: an array's are counted in one pass, once.
   std::call_once(lines_->counted, [this] {
     int64_t number = 1;
     uint64_t from = 0;

@@ -66,9 +66,9 @@ class RowIndex final {
   Layout layout_ = Layout::kLines;
   std::vector<uint64_t> begins_;  ///< byte where each row begins
   uint64_t end_ = 0;              ///< byte where the last one has ended
-  /// Of lines: for each blank one, the row that it is above.
+  /// The row below each blank line, where rows are lines.
   std::vector<int64_t> blank_lines_;
-  /// Of an array: the line on which each row begins, counted when the first origin() is asked for.
+  /// The line on which each row of an array begins, counted when the first origin() is asked for.
   struct LineNumbers {
     std::once_flag counted;
     std::vector<int64_t> of_rows;

@@ -23,15 +23,8 @@ std::optional<int64_t> id_of(const std::optional<tokenizers::SpecialToken>& toke
 std::optional<size_t> byte_level_size(std::string_view text, std::string_view token) {
   size_t size = 0;
   for (size_t at = 0; at < token.size(); ++size) {
-    if (size == text.size()) return std::nullopt;
-    const char c = token[at];
-    if (c > ' ' && c <= '~') {  // stands for itself
-      if (text[size] != c) return std::nullopt;
-      ++at;
-      continue;
-    }
     const int byte = tokenizers::byte_of_character(next_code_point(token, at));
-    if (static_cast<unsigned char>(text[size]) != byte) return std::nullopt;
+    if (size == text.size() || static_cast<unsigned char>(text[size]) != byte) return std::nullopt;
   }
   return size;
 }
