@@ -16,8 +16,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 ROOM_LINE = re.compile(r"^( *)([a-z_]+)\s*(t?)\s*:([^:]*)(?::([^:]*))?$")
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 C10D = "torch/csrc/distributed/"
-LIBRARIES = ("yaml-cpp/", "nlohmann/", "CLI/", "pcre2", "utf8proc", "xxhash", "curl/", "arrow/",
-             "parquet/", "google/protobuf/", "tensorboard/")
+LIBRARIES = ("yaml-cpp/", "nlohmann/", "rapidjson/", "CLI/", "pcre2", "utf8proc", "xxhash", "curl/",
+             "arrow/", "parquet/", "google/protobuf/", "tensorboard/")
 SOURCES = (".h", ".cpp", ".cu", ".cuh", ".inc")
 
 

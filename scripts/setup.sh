@@ -59,9 +59,9 @@ $with_cuda && wheel_lists+=("$root/scripts/wheels_cuda.txt")
 # Tools may come from anywhere on PATH (command:package); libraries are Debian's.
 tools=(g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config ccache:ccache ld.lld:lld git:git
   patchelf:patchelf protoc:protobuf-compiler)
-libraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libpcre2-dev
-  libutf8proc-dev libxxhash-dev libcurl4-openssl-dev libprotobuf-dev libssl-dev libmicrohttpd-dev
-  prometheus-cpp-dev libgtest-dev libgmock-dev ca-certificates)
+libraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev rapidjson-dev libpcre2-dev
+  libutf8proc-dev libxxhash-dev libcurl4-openssl-dev libprotobuf-dev libssl-dev
+  libmicrohttpd-dev prometheus-cpp-dev libgtest-dev libgmock-dev ca-certificates)
 dev_tools=(clang++-14:clang-14 clang-format-14:clang-format-14 clang-tidy-14:clang-tidy-14
   shellcheck:shellcheck dpkg-shlibdeps:dpkg-dev)
 dev_libraries=(libclang-rt-14-dev)

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/error.h"
 
@@ -39,8 +43,60 @@ TEST(JsonTest, NamesTheFileAndByteOfAnError) {
   }
 }
 
+TEST(JsonTest, RefusesTextBehindAZeroByte) {
+  try {
+    Json::parse(std::string_view("{}\0{}", 5), "config.json");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "config.json: not valid JSON at byte 3: a zero byte");
+  }
+}
+
 TEST(JsonTest, RefusesBottomlessNesting) {
   EXPECT_THROW(Json::parse(std::string(100000, '['), "t"), InputError);
+}
+
+TEST(JsonTest, NestsFiveHundredAndTwelveLevelsAndNoMore) {
+  const auto nested = [](size_t levels) {
+    return Json::parse(std::string(levels, '[') + std::string(levels, ']'), "t");
+  };
+  const Json deepest = nested(512);
+  size_t levels = 0;
+  for (const Json* at = &deepest; at->size() > 0; at = &at->as_array()[0]) ++levels;
+  EXPECT_EQ(levels, 511);
+  EXPECT_THROW(nested(513), InputError);
+}
+
+// Most texts are read by one library, and what that refuses by another; what is taken, and the
+// values, are the second's.
+TEST(JsonTest, ReadsAndRefusesWhatItsStricterReaderDoes) {
+  const std::string long_text(200 << 10, 'x');
+  // clang-format off
+  const std::vector<std::string> texts = {
+      "0", "-0", "-0.0", "1E5", "1e-400", "0.1", "123456789.123456789e-20", "4.9e-324",
+      "1.7976931348623157e308", "1e400", "9223372036854775807", "9223372036854775808",
+      "-9223372036854775808", "-9223372036854775809", "18446744073709551615",
+      "18446744073709551616", "01", "1.", "+1", ".5", "1 2", "", " ", "nul", "true", "[1,]",
+      "[]", "{}", "{\"a\": 1,}", "{\"a\" 1}", R"("\ud83d\ude00\u00e9\n\/")", R"("\udc00")",
+      R"("\ud800")", R"("\ud800\u0041")", R"("\x")", R"("a\u0000b")", "\"\x01\"",
+      "\"\xED\xA0\x80\"", "\"\xC3\xA9\"", "\"\xC3\"", "\xEF\xBB\xBF[1]", "{}\n",
+      "\"" + long_text + "\"", "[\"" + long_text + "\"",
+      R"([{"a": {"b": [1.5, null, false]}}])"};
+  // clang-format on
+  for (const std::string& text : texts) {
+    const auto shown = text.substr(0, 40);
+    const auto expected = nlohmann::json::parse(text, nullptr, false);
+    if (expected.is_discarded()) {
+      EXPECT_THROW(Json::parse(text, "t"), InputError) << shown;
+      continue;
+    }
+    const Json value = Json::parse(text, "t");
+    EXPECT_EQ(nlohmann::json::parse(value.dump()), expected) << shown;
+    EXPECT_EQ(value.is_int(),
+              expected.is_number_integer() &&
+                  (!expected.is_number_unsigned() || expected.get<uint64_t>() <= INT64_MAX))
+        << shown;
+  }
 }
 
 TEST(JsonTest, WritesDoublesAsPythonDoes) {
