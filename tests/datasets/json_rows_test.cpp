@@ -9,6 +9,7 @@
 
 #include "core/checksum.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "support/errors.h"
 #include "support/temporary_directory.h"
 
@@ -179,6 +180,40 @@ TEST(JsonRowsTest, AFileThatChangesIsAnErrorThatNamesIt) {
               std::filesystem::rename(other, path);
             }),
             "no error");
+}
+
+int64_t num_reads_of_this_process() {
+  const std::string text = read_file("/proc/self/io");
+  return std::stoll(text.substr(text.find("syscr: ") + 7));
+}
+
+TEST(JsonRowsTest, RowsInOrderAreReadManyAtOnceAndOthersAreTheSame) {
+  const automodel::test::TemporaryDirectory directory;
+  // Rows of two files at the same places, some longer than what is read at once.
+  const auto length = [](int64_t row) { return row % 500 == 499 ? 70000 : 20 + row % 90; };
+  const auto text = [&](char filling) {
+    std::string lines;
+    for (int64_t row = 0; row < 2000; ++row) {
+      lines += cat("{\"a\": ", row, ", \"t\": \"", std::string(length(row), filling), "\"}\n");
+    }
+    return lines;
+  };
+  const JsonFile files[] = {JsonFile(directory.write("x.jsonl", text('x'))),
+                            JsonFile(directory.write("y.jsonl", text('y')))};
+  const auto expect_row = [&](size_t file, int64_t row) {
+    const Json json = files[file].rows().row(row);
+    EXPECT_EQ(json.at("a").as_int(), row);
+    EXPECT_EQ(json.at("t").as_string(), std::string(length(row), file == 0 ? 'x' : 'y'));
+  };
+  const int64_t reads_before = num_reads_of_this_process();
+  for (int64_t row = 0; row < 2000; ++row) expect_row(0, row);
+  EXPECT_LT(num_reads_of_this_process() - reads_before, 20);
+  for (int64_t row = 1999; row >= 0; --row) expect_row(0, row);
+  for (int64_t i = 0; i < 2000; ++i) expect_row(0, i * 1367 % 2000);
+  for (int64_t row = 0; row < 2000; row += 10) {
+    for (int64_t i = row; i < row + 10; ++i) expect_row(0, i);
+    for (int64_t i = row; i < row + 10; ++i) expect_row(1, i);
+  }
 }
 
 TEST(JsonRowsTest, ReadsFiles) {

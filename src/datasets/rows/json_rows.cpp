@@ -1,6 +1,7 @@
 #include "datasets/rows/json_rows.h"
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -228,14 +229,16 @@ int64_t RowIndex::size() const {
 
 std::string RowIndex::row_text(size_t index) const {
   const uint64_t end = index + 1 < begins_.size() ? begins_[index + 1] : end_;
-  const std::string text = text_->read(begins_[index], end - begins_[index]);
+  std::string text = text_->read(begins_[index], end - begins_[index]);
   std::string_view piece = trim(text);
   if (layout_ == Layout::kLines) {
     piece = trim(piece.substr(0, piece.find('\n')));
   } else if (piece.ends_with(',')) {
     piece = trim(piece.substr(0, piece.size() - 1));
   }
-  return std::string(piece);
+  if (piece.data() != text.data()) return std::string(piece);
+  text.resize(piece.size());
+  return text;
 }
 
 bool RowIndex::is_valid(int64_t index) const {
@@ -304,6 +307,8 @@ int64_t RowIndex::line_number(uint64_t at) const {
   return 1 + num_line_ends(0, at);
 }
 
+/// A file's text. A thread that reads one row after the other finds the next ones in what its last
+/// read brought.
 class JsonFile::FileText final : public RowText {
  public:
   explicit FileText(const std::string& path) : file_(path) {}
@@ -311,11 +316,35 @@ class JsonFile::FileText final : public RowText {
   const DataFile& file() const { return file_; }
   uint64_t size() const override { return file_.size(); }
   std::string read(uint64_t offset, uint64_t size) const override {
-    return file_.read(offset, size);
+    thread_local Ahead ahead;
+    if (ahead.text != id_) ahead = {.text = id_};
+    const bool goes_on = offset == ahead.next;
+    ahead.next = offset + size;
+    if (!goes_on || size >= kAheadBytes) return file_.read(offset, size);
+    if (offset < ahead.begin || offset + size > ahead.begin + ahead.bytes.size()) {
+      ahead.bytes = file_.read(offset, kAheadBytes);
+      ahead.begin = offset;
+    }
+    return ahead.bytes.substr(offset - ahead.begin, size);
   }
 
  private:
+  static constexpr uint64_t kAheadBytes = uint64_t{64} << 10;
+
+  struct Ahead {
+    uint64_t text = 0;  ///< whose bytes these are
+    uint64_t next = 0;  ///< where the last read ended
+    uint64_t begin = 0;
+    std::string bytes;
+  };
+
+  static uint64_t next_id() {
+    static std::atomic<uint64_t> last = 0;
+    return ++last;
+  }
+
   DataFile file_;
+  uint64_t id_ = next_id();
 };
 
 JsonFile::JsonFile(const std::string& path, int64_t max_rows) : JsonFile(path, path, max_rows) {}
