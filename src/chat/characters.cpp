@@ -104,10 +104,16 @@ void append_lower_at(std::string& out, std::string_view text, size_t begin, size
   }
 }
 
+constexpr uint64_t kOnes = 0x0101010101010101U;
+
+/// A one in each byte of a word that continues a character.
+uint64_t continuations_in(uint64_t word) {
+  return (word >> 7) & ~(word >> 6) & kOnes;
+}
+
 }  // namespace
 
 int64_t count_code_points(std::string_view text) {
-  constexpr uint64_t kOnes = 0x0101010101010101U;
   constexpr size_t kNumWords = 16;
   size_t at = 0;
   int64_t num_continuations = 0;
@@ -116,8 +122,7 @@ int64_t count_code_points(std::string_view text) {
     const size_t count = std::min(kNumWords, (text.size() - at) / 8);
     uint64_t sums = 0;
     for (size_t i = 0; i < count; ++i, at += 8) {
-      const uint64_t word = word_at(text, at);
-      sums += (word >> 7) & ~(word >> 6) & kOnes;
+      sums += continuations_in(word_at(text, at));
     }
     num_continuations += static_cast<int64_t>(sums * kOnes >> 56);
   }
@@ -126,7 +131,12 @@ int64_t count_code_points(std::string_view text) {
 }
 
 size_t byte_of_code_point(std::string_view text, int64_t number) {
-  for (size_t at = 0; at < text.size(); ++at) {
+  size_t at = 0;
+  // Eight bytes at a time, as long as the code point cannot begin in them.
+  for (; number >= 8 && at + 8 <= text.size(); at += 8) {
+    number -= 8 - static_cast<int64_t>(continuations_in(word_at(text, at)) * kOnes >> 56);
+  }
+  for (; at < text.size(); ++at) {
     if (!is_continuation(byte_at(text, at)) && number-- == 0) return at;
   }
   return text.size();

@@ -68,8 +68,34 @@ class BytePairEncoding final : public Model {
     return size == token->size();
   }
 
-  void encode(std::string_view piece, std::vector<int64_t>& ids) const override {
-    if (cache_->find(piece, ids)) return;
+  void encode_piece(std::string_view piece, std::vector<int64_t>& ids) const override {
+    encode_word(piece, cache_->place_of(piece), ids);
+  }
+
+  void encode(const Pieces& pieces, std::vector<int64_t>& ids) const override {
+    constexpr size_t kAhead = 4;  // encoding so many takes about as long as memory
+    std::array<WordCache::Place, kAhead> places;
+    for (size_t i = 0; i < pieces.list.size() + kAhead; ++i) {
+      WordCache::Place& place = places[i % kAhead];
+      if (i >= kAhead) {
+        const Piece& piece = pieces.list[i - kAhead];
+        if (piece.id >= 0) {
+          ids.push_back(piece.id);
+        } else {
+          encode_word(pieces[piece], place, ids);
+        }
+      }
+      if (i < pieces.list.size()) place = cache_->place_of(pieces[pieces.list[i]]);
+    }
+  }
+
+ private:
+  static constexpr char32_t kTableSize = 0x10000;
+  static constexpr size_t kFewSymbols = 24;
+
+  void encode_word(std::string_view piece, const WordCache::Place& place,
+                   std::vector<int64_t>& ids) const {
+    if (cache_->find(place, ids)) return;
     const size_t first = ids.size();
     const int64_t whole = options_.ignore_merges ? vocabulary_.find(piece) : -1;
     if (whole >= 0) {
@@ -83,12 +109,8 @@ class BytePairEncoding final : public Model {
       }
       ids.insert(ids.end(), symbols.begin(), symbols.end());
     }
-    cache_->insert(piece, std::span(ids).subspan(first));
+    cache_->insert(place, std::span(ids).subspan(first));
   }
-
- private:
-  static constexpr char32_t kTableSize = 0x10000;
-  static constexpr size_t kFewSymbols = 24;
 
   int64_t find_character(std::string_view text, char32_t c, bool is_first, bool is_last) const {
     if (!has_affixes_) {

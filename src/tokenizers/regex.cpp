@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -16,11 +17,16 @@ struct Regex::Program {
   std::string pattern;
   pcre2_code* code = nullptr;
   bool is_jitted = false;
+  bool takes_words = false;
 
   ~Program() { pcre2_code_free(code); }
 };
 
 namespace {
+
+bool is_ascii_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 struct FreeMatchData {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
@@ -30,6 +36,48 @@ std::string pcre_message(int error) {
   PCRE2_UCHAR text[160] = {};
   pcre2_get_error_message(error, text, sizeof(text));
   return reinterpret_cast<const char*>(text);
+}
+
+/// Whether the pattern's match at an ASCII letter, or at a space before one, is the run of letters
+/// that begins there, with that space. True of the patterns of GPT-2, Llama 3, Qwen and their kin.
+bool takes_words(std::string_view pattern) {
+  // Alternatives that match at no such place, and those that match such a run.
+  constexpr std::string_view kOthers[] = {
+      "(?i:'s|'t|'re|'ve|'m|'ll|'d)|",
+      "'(?:[sdmt]|ll|ve|re)|",
+      "'s|",
+      "'t|",
+      "'re|",
+      "'ve|",
+      "'m|",
+      "'ll|",
+      "'d|",
+      "\\p{N}|",
+      "\\p{N}{1,3}|",
+  };
+  constexpr std::string_view kWords[] = {" ?\\p{L}+", "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"};
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    for (const std::string_view other : kOthers) {
+      if (!pattern.starts_with(other)) continue;
+      pattern.remove_prefix(other.size());
+      goes_on = true;
+    }
+  }
+  return std::ranges::any_of(kWords, [&](std::string_view word) {
+    return pattern.starts_with(word) &&
+           (pattern.size() == word.size() || pattern[word.size()] == '|');
+  });
+}
+
+/// Where the run of ASCII letters ends that begins at `start`, or behind a space there; `start`
+/// where there is none, or what follows is not ASCII and may be a letter too.
+size_t end_of_word(std::string_view text, size_t start) {
+  size_t at = start + (start < text.size() && text[start] == ' ' ? 1 : 0);
+  const size_t begin = at;
+  while (at < text.size() && is_ascii_letter(text[at])) ++at;
+  if (at == begin) return start;
+  return at < text.size() && static_cast<unsigned char>(text[at]) >= 0x80 ? start : at;
 }
 
 /// The text with every character that PCRE2's Unicode may lack as an older one like it, of the same
@@ -86,6 +134,7 @@ Regex Regex::from_pattern(std::string_view pattern, std::string_view where) {
   size_t jit_size = 0;
   pcre2_pattern_info(regex.program_->code, PCRE2_INFO_JITSIZE, &jit_size);
   regex.program_->is_jitted = jit_size > 0;
+  regex.program_->takes_words = takes_words(pattern);
   return regex;
 }
 
@@ -121,6 +170,14 @@ void Regex::find_all(std::string_view text, std::vector<Match>& out) const {
     size_t start = 0;
     size_t last_match_end = std::string_view::npos;
     while (start <= text.size()) {
+      if (program_->takes_words) {
+        if (const size_t end = end_of_word(text, start); end > start) {
+          add(start, end);
+          start = end;
+          last_match_end = end;
+          continue;
+        }
+      }
       const auto* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
       int status = PCRE2_ERROR_JIT_STACKLIMIT;  // what the JIT leaves, the interpreter does
       if (program_->is_jitted) {

@@ -19,6 +19,16 @@ const char* type_by_members(const Document& document, const Json& settings) {
 
 }  // namespace
 
+void Model::encode(const Pieces& pieces, std::vector<int64_t>& ids) const {
+  for (const Piece& piece : pieces.list) {
+    if (piece.id >= 0) {
+      ids.push_back(piece.id);
+    } else {
+      encode_piece(pieces[piece], ids);
+    }
+  }
+}
+
 std::unique_ptr<Model> make_model(Document& document) {
   Json* settings = document.rest.find("model");
   if (settings == nullptr) throw InputError(cat(document.name, ": 'model' is missing"));

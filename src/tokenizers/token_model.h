@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tokenizers/document.h"
+#include "tokenizers/pre_tokenizer.h"
 #include "tokenizers/vocabulary.h"
 
 namespace automodel::tokenizers {
@@ -17,7 +18,9 @@ class Model {
 
   /// Appends the ids of a piece of normalized, pre-tokenized UTF-8. Throws InputError when the
   /// piece needs an unknown token that the vocabulary lacks.
-  virtual void encode(std::string_view piece, std::vector<int64_t>& ids) const = 0;
+  virtual void encode_piece(std::string_view piece, std::vector<int64_t>& ids) const = 0;
+  /// Appends the ids of all pieces, those of added tokens among them.
+  virtual void encode(const Pieces& pieces, std::vector<int64_t>& ids) const;
   virtual const Vocabulary& vocabulary() const = 0;
   /// Whether encode() may give the id; false only where no text can.
   virtual bool may_give(int64_t id) const { return id >= 0 && id < vocabulary().id_bound(); }

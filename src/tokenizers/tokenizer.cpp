@@ -199,13 +199,7 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text, bool add_special_t
   if (state.pre_tokenizer != nullptr) state.pre_tokenizer->apply(pieces);
   std::vector<int64_t> ids;
   ids.reserve(pieces.list.size() + 8);
-  for (const Piece& piece : pieces.list) {
-    if (piece.id >= 0) {
-      ids.push_back(piece.id);
-    } else {
-      state.model->encode(pieces[piece], ids);
-    }
-  }
+  state.model->encode(pieces, ids);
   return state.post_processor.apply(std::move(ids), add_special_tokens);
 }
 

@@ -52,19 +52,30 @@ WordCache::Bytes WordCache::bytes_of(std::string_view word) {
 }
 
 size_t WordCache::slot_of(const Bytes& bytes) {
+  constexpr std::array<uint64_t, kMaxBytes / 8> kFactors = {
+      0x9E3779B97F4A7C15U, 0xC2B2AE3D27D4EB4FU, 0xD6E8FEB86659FD93U};
   uint64_t hash = 0;
-  for (const uint64_t part : bytes) hash = (std::rotl(hash, 29) ^ part) * 0x9E3779B97F4A7C15ULL;
+  for (size_t i = 0; i < bytes.size(); ++i) hash += bytes[i] * kFactors[i];
   return hash >> (64 - std::countr_zero(kNumSlots));
 }
 
-bool WordCache::find(std::string_view word, std::vector<int64_t>& ids) const {
-  if (word.size() > kMaxBytes || word.empty()) return false;
-  const Bytes bytes = bytes_of(word);
-  const Slot& slot = slots_[slot_of(bytes)];
+WordCache::Place WordCache::place_of(std::string_view word) const {
+  Place place;
+  if (word.size() > kMaxBytes || word.empty()) return place;
+  place.bytes = bytes_of(word);
+  place.size = word.size();
+  place.slot = slot_of(place.bytes);
+  __builtin_prefetch(&slots_[place.slot]);
+  return place;
+}
+
+bool WordCache::find(const Place& word, std::vector<int64_t>& ids) const {
+  if (word.size == 0) return false;
+  const Slot& slot = slots_[word.slot];
   const uint64_t state = slot.state.load(std::memory_order_acquire);
-  if ((state & kWriting) != 0 || num_bytes_of(state) != word.size()) return false;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (slot.bytes[i].load(std::memory_order_acquire) != bytes[i]) return false;
+  if ((state & kWriting) != 0 || num_bytes_of(state) != word.size) return false;
+  for (size_t i = 0; i < word.bytes.size(); ++i) {
+    if (slot.bytes[i].load(std::memory_order_acquire) != word.bytes[i]) return false;
   }
   std::array<uint64_t, kMaxIds / 2> pairs;
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -77,10 +88,9 @@ bool WordCache::find(std::string_view word, std::vector<int64_t>& ids) const {
   return true;
 }
 
-void WordCache::insert(std::string_view word, std::span<const int64_t> ids) {
-  if (word.size() > kMaxBytes || word.empty() || ids.size() > kMaxIds) return;
-  const Bytes bytes = bytes_of(word);
-  Slot& slot = slots_[slot_of(bytes)];
+void WordCache::insert(const Place& word, std::span<const int64_t> ids) {
+  if (word.size == 0 || ids.size() > kMaxIds) return;
+  Slot& slot = slots_[word.slot];
   uint64_t state = slot.state.load(std::memory_order_relaxed);
   if ((state & kWriting) != 0) return;
   if (!slot.state.compare_exchange_strong(state, state | kWriting, std::memory_order_acquire)) {
@@ -91,13 +101,13 @@ void WordCache::insert(std::string_view word, std::span<const int64_t> ids) {
     pairs[i / 2] |= uint64_t{static_cast<uint32_t>(ids[i])} << (32 * (i % 2));
   }
   // Who sees one of these must find the state changed.
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    slot.bytes[i].store(bytes[i], std::memory_order_release);
+  for (size_t i = 0; i < word.bytes.size(); ++i) {
+    slot.bytes[i].store(word.bytes[i], std::memory_order_release);
   }
   for (size_t i = 0; i < pairs.size(); ++i) {
     slot.ids[i].store(pairs[i], std::memory_order_release);
   }
-  slot.state.store(state_of(state + 2, word.size(), ids.size()), std::memory_order_release);
+  slot.state.store(state_of(state + 2, word.size, ids.size()), std::memory_order_release);
 }
 
 }  // namespace automodel::tokenizers

@@ -15,12 +15,6 @@ namespace automodel::tokenizers {
 /// not wait for each other: a place that is written meanwhile holds nothing for its readers.
 class WordCache final {
  public:
-  WordCache();
-
-  /// Appends the word's ids; false when the word is not here.
-  bool find(std::string_view word, std::vector<int64_t>& ids) const;
-  void insert(std::string_view word, std::span<const int64_t> ids);
-
  private:
   static constexpr size_t kMaxBytes = 24;
   static constexpr size_t kMaxIds = 8;
@@ -29,6 +23,24 @@ class WordCache final {
   /// A word's bytes, eight in each; words of the same size have the same only when they are equal.
   using Bytes = std::array<uint64_t, kMaxBytes / 8>;
 
+ public:
+  /// A word, and where it lies when it is here.
+  class Place {
+    friend WordCache;
+    Bytes bytes{};
+    size_t size = 0;  // 0: of a word that is never kept
+    size_t slot = 0;
+  };
+
+  WordCache();
+
+  /// Begins to bring the place into the CPU's cache, for what follows soon.
+  Place place_of(std::string_view word) const;
+  /// Appends the word's ids; false when the word is not here.
+  bool find(const Place& word, std::vector<int64_t>& ids) const;
+  void insert(const Place& word, std::span<const int64_t> ids);
+
+ private:
   /// One line of the cache. `state` holds the number of bytes, the number of ids and a count of
   /// what was written, which is odd while somebody writes. A reader whose state is the same before
   /// and after has read what belongs together.

@@ -22,7 +22,7 @@ class WordLevel final : public Model {
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
-  void encode(std::string_view piece, std::vector<int64_t>& ids) const override {
+  void encode_piece(std::string_view piece, std::vector<int64_t>& ids) const override {
     const int64_t id = vocabulary_.find(piece);
     if (id < 0 && unk_id_ < 0) {
       throw InputError(
@@ -55,7 +55,7 @@ class WordPiece final : public Model {
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
-  void encode(std::string_view piece, std::vector<int64_t>& ids) const override {
+  void encode_piece(std::string_view piece, std::vector<int64_t>& ids) const override {
     std::vector<size_t> ends;  // where characters end
     for (size_t i = 0; i < piece.size();) {
       next_code_point(piece, i);

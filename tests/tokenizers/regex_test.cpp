@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <random>
+
 #include "core/file.h"
 #include "core/json.h"
+#include "core/text.h"
 #include "support/temporary_directory.h"
 #include "tokenizers/unicode.h"
 
@@ -71,6 +75,47 @@ TEST(Regex, ClassesHoldTheCharactersOfOnigurumas) {
     }
     EXPECT_EQ(count, entry.at("count").as_int()) << pattern;
     EXPECT_EQ(sum, entry.at("sum").as_int()) << pattern;
+  }
+}
+
+std::vector<std::string> pieces_of(const std::string& pattern, const std::string& text) {
+  std::vector<Match> matches;
+  Regex::from_pattern(pattern, "test").find_all(text, matches);
+  std::vector<std::string> pieces;
+  for (const Match& match : matches) {
+    pieces.push_back(
+        cat(match.is_match ? "" : "not: ", text.substr(match.begin, match.end - match.begin)));
+  }
+  return pieces;
+}
+
+// Words of ASCII letters are found without the pattern where it is known to take them whole; in
+// brackets a pattern is not known.
+TEST(Regex, CutsWordsOfAsciiLettersAsThePatternDoes) {
+  const std::string rest = R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const std::string patterns[] = {
+      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+      R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+)" +
+          rest,
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)" + rest,
+      R"(\p{N}| ?\p{L}+)",
+      " ?\\p{L}+",
+      // And some that do not take them whole.
+      R"(\p{N}| ?\p{L}+?)",
+      R"( ?\p{L}+ly| ?\p{L}+)",
+      R"(\p{L}{1,2}| ?\p{L}+)",
+  };
+  constexpr const char* kParts[] = {"a", "Zq",   "ly", " ",      "  ", "'s", "'LL", "don't",
+                                    "7", "1234", "\n", "\t",     "é",  "ß",  "語",  ".",
+                                    "(", "-",    "_",  "\u0301", "@",  "[",  "`",   "{"};
+  std::mt19937 random(7);
+  for (const std::string& pattern : patterns) {
+    for (int round = 0; round < 200; ++round) {
+      std::string text;
+      for (int i = 0; i < 30; ++i) text += kParts[random() % std::size(kParts)];
+      EXPECT_EQ(pieces_of(pattern, text), pieces_of("(?:" + pattern + ")", text)) << pattern;
+    }
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 std::vector<int64_t> found(const WordCache& cache, const std::string& word) {
   std::vector<int64_t> ids;
-  if (!cache.find(word, ids)) ids = {-1};
+  if (!cache.find(cache.place_of(word), ids)) ids = {-1};
   return ids;
 }
 
@@ -23,7 +23,8 @@ TEST(WordCacheTest, FindsWordsOfEverySizeThatItKeepsAndNoOther) {
   WordCache cache;
   for (size_t size = 1; size <= 24; ++size) {
     const auto id = static_cast<int64_t>(size);
-    cache.insert(std::string(size, 'a'), std::vector<int64_t>{id, 4000000000, id + 1});
+    cache.insert(cache.place_of(std::string(size, 'a')),
+                 std::vector<int64_t>{id, 4000000000, id + 1});
   }
   for (size_t size = 1; size <= 24; ++size) {
     const auto id = static_cast<int64_t>(size);
@@ -37,21 +38,21 @@ TEST(WordCacheTest, FindsWordsOfEverySizeThatItKeepsAndNoOther) {
 
 TEST(WordCacheTest, KeepsNeitherLongWordsNorThoseOfManyTokens) {
   WordCache cache;
-  cache.insert(std::string(25, 'a'), std::vector<int64_t>{1});
+  cache.insert(cache.place_of(std::string(25, 'a')), std::vector<int64_t>{1});
   EXPECT_THAT(found(cache, std::string(25, 'a')), testing::ElementsAre(-1));
-  cache.insert("b", std::vector<int64_t>(9, 1));
+  cache.insert(cache.place_of("b"), std::vector<int64_t>(9, 1));
   EXPECT_THAT(found(cache, "b"), testing::ElementsAre(-1));
-  cache.insert("", std::vector<int64_t>{1});
+  cache.insert(cache.place_of(""), std::vector<int64_t>{1});
   EXPECT_THAT(found(cache, ""), testing::ElementsAre(-1));
 }
 
 /// A word that takes over the place of another.
 std::string rival_of(const std::string& word) {
   WordCache cache;
-  cache.insert(word, std::vector<int64_t>{1});
+  cache.insert(cache.place_of(word), std::vector<int64_t>{1});
   for (int number = 0;; ++number) {
     const std::string rival = cat("rival ", number);
-    cache.insert(rival, std::vector<int64_t>{2});
+    cache.insert(cache.place_of(rival), std::vector<int64_t>{2});
     if (found(cache, word) != std::vector<int64_t>{1}) return rival;
   }
 }
@@ -62,14 +63,15 @@ TEST(WordCacheTest, NeverGivesAWordTheIdsOfAnother) {
   std::atomic<int64_t> num_wrong = 0;
   const auto work = [&](const std::string& word, int64_t id) {
     const std::vector<int64_t> ids(8, id);
+    const WordCache::Place place = cache.place_of(word);
     std::vector<int64_t> seen;
     for (int i = 0; i < 1'000'000; ++i) {
       seen.clear();
-      if (cache.find(word, seen)) {
+      if (cache.find(place, seen)) {
         ++num_hits;
         if (seen != ids) ++num_wrong;
       } else {
-        cache.insert(word, ids);
+        cache.insert(place, ids);
       }
     }
   };
