@@ -34,7 +34,7 @@ foreach(library IN LISTS found)
   endif()
 endforeach()
 
-set(packages libcli11-dev nlohmann-json3-dev)
+set(packages libcli11-dev nlohmann-json3-dev rapidjson-dev)
 find_program(dpkg_query dpkg-query)
 if(dpkg_query)
   execute_process(COMMAND "${dpkg_query}" --search ${patterns} OUTPUT_VARIABLE owners ERROR_QUIET)
