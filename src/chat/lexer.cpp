@@ -169,6 +169,7 @@ class Lexer final {
     add_data(begin, tag.sign, false);
     advance_to(tag.end);
     set_line_starting();
+    if (at_ == source_.size()) return;  // Jinja misses the end only where something follows
     for (size_t at = at_;; at += 2) {
       at = source_.find("{%", at);
       if (at == std::string::npos) fail("Missing end of raw directive");
@@ -182,6 +183,7 @@ class Lexer final {
   }
 
   void read_comment() {
+    if (at_ == source_.size()) return;  // as for raw
     // "-#}" begins one byte before its "#}", and so may the sign that opened the comment.
     const size_t end = source_.find("#}", at_);
     if (end == std::string::npos) fail("Missing end of comment tag");
