@@ -196,7 +196,7 @@ def mutate(options):
         else:
             kind = "equal" if all(both) or "takes too long" in peer.get("error", "") else "different"
         counts[kind] += 1
-        if kind == "different":
+        if kind in ("different", "refused"):
             print(f"{template!r}\n  peer: {peer}\n  ours: {ours}")
     print(counts)
     sys.exit(1 if counts["different"] else 0)
