@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/utf8.h"
 
 namespace automodel {
 
@@ -160,13 +161,15 @@ class FastEvents final : public automodel_rapidjson::BaseReaderHandler<> {
 /// What RapidJSON reads, in a third of nlohmann's time. Nothing where it refuses the text, or might
 /// take what is not JSON: nlohmann then says what is wrong, or reads it.
 std::optional<Json> parse_fast(std::string_view text) {
-  // Half of a surrogate pair alone would become invalid UTF-8.
-  if (text.find("\\ud") != std::string_view::npos || text.find("\\uD") != std::string_view::npos) {
+  // RapidJSON reads on behind a text that ends inside a character, and makes invalid UTF-8 of half
+  // of a surrogate pair.
+  if (!is_utf8(text) || text.find("\\ud") != std::string_view::npos ||
+      text.find("\\uD") != std::string_view::npos) {
     return std::nullopt;
   }
   using namespace automodel_rapidjson;
-  constexpr unsigned kFlags = kParseInsituFlag | kParseIterativeFlag | kParseValidateEncodingFlag |
-                              kParseNumbersAsStringsFlag;
+  // In place and recursive, no deeper than a Tree is, RapidJSON does without its stack.
+  constexpr unsigned kFlags = kParseInsituFlag | kParseNumbersAsStringsFlag;
   std::string copy(text);
   InsituStringStream stream(copy.data());
   FastEvents events;

@@ -1,5 +1,7 @@
 #include "core/utf8.h"
 
+#include <cstring>
+
 namespace automodel {
 
 void append_utf8(std::string& out, char32_t c) {
@@ -43,8 +45,15 @@ size_t decode_utf8(std::string_view text, size_t at, uint32_t& code) {
 }
 
 bool is_utf8(std::string_view text) {
+  constexpr uint64_t kHighBits = 0x8080808080808080U;
   uint32_t code = 0;
   for (size_t at = 0; at < text.size();) {
+    uint64_t word = kHighBits;
+    if (at + sizeof(word) <= text.size()) std::memcpy(&word, text.data() + at, sizeof(word));
+    if ((word & kHighBits) == 0) {
+      at += sizeof(word);
+      continue;
+    }
     const size_t length = decode_utf8(text, at, code);
     if (length == 0) return false;
     at += length;

@@ -43,6 +43,12 @@ TEST(JsonTest, NamesTheFileAndByteOfAnError) {
   }
 }
 
+TEST(JsonTest, RefusesTextThatEndsInsideACharacter) {
+  for (const char* text : {"\"\xC3", "\"\xE8\xAA", "\"\xF0\x9F\x98", "[\"\xF0", "\xF0"}) {
+    EXPECT_THROW(Json::parse(text, "t"), InputError) << text;
+  }
+}
+
 TEST(JsonTest, RefusesTextBehindAZeroByte) {
   try {
     Json::parse(std::string_view("{}\0{}", 5), "config.json");
