@@ -299,6 +299,41 @@ TEST_F(RunRecordTest, AKilledRankIsNamedByWhoStartedIt) {
             cat("rank 1 (pid ", ranks[1], ") was killed by signal 9 (Killed)"));
 }
 
+TEST_F(RunRecordTest, ASignalThatEndsARunIsToldOf) {
+  const std::vector<std::string> endless = {"--step_scheduler.max_steps=1000000",
+                                            "--step_scheduler.num_epochs=1000000",
+                                            "--checkpoint.enabled=false"};
+  const std::string text =
+      "stopped by signal 2 (Interrupt); nothing was saved (checkpoint.enabled: false)";
+  for (const int num_ranks : {1, 2}) {
+    auto arguments = test::smoke_run(place_, endless);
+    if (num_ranks > 1) arguments = test::on(test::sharded(num_ranks), arguments);
+    Program program(arguments);
+    test::wait_for_records(path_join(place_, "training.jsonl"));
+    ::kill(program.pid(), SIGINT);
+    const ProgramResult ended = program.wait();
+    EXPECT_EQ(ended.status, 128 + SIGINT);
+    EXPECT_THAT(ended.err, HasSubstr(text));
+    const Json failure = events_of(place_).back();
+    EXPECT_EQ(failure.at("event").as_string(), "failure");
+    EXPECT_EQ(failure.at("status").as_int(), 128 + SIGINT);
+    EXPECT_EQ(failure.at("text").as_string(), text);
+    remove_tree(place_);
+  }
+  // nohup and shells that start programs in the background have signals ignored.
+  std::vector<std::string> ignoring = {"/bin/bash", "-c", "trap '' INT; exec \"$@\"", "bash"};
+  for (const std::string& argument : test::smoke_run(place_, endless)) ignoring.push_back(argument);
+  Program program(ignoring);
+  test::wait_for_records(path_join(place_, "training.jsonl"));
+  ::kill(program.pid(), SIGINT);
+  const size_t num_records = test::read_records(path_join(place_, "training.jsonl")).size();
+  while (test::read_records(path_join(place_, "training.jsonl")).size() < num_records + 5) {
+    ASSERT_EQ(::kill(program.pid(), 0), 0);
+  }
+  ::kill(program.pid(), SIGKILL);
+  EXPECT_EQ(program.wait().status, 128 + SIGKILL);
+}
+
 TEST_F(RunRecordTest, AFailureOfOneProcessIsAnEvent) {
   auto arguments = saving_run();
   arguments.emplace_back("--optimizer.lr=1e30");

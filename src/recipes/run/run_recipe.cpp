@@ -1,11 +1,12 @@
 #include "recipes/run/run_recipe.h"
 
 #include <ATen/Parallel.h>
-
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -28,11 +29,13 @@
 #include "recipes/read/read_distillation.h"
 #include "recipes/read/recipe.h"
 #include "recipes/records/run_trackers.h"
+#include "recipes/run/last_words.h"
 #include "recipes/run/rank_device.h"
 #include "recipes/run/run_record.h"
 #include "recipes/run/teacher_link.h"
 #include "recipes/run/train_session.h"
 #include "tensor/page_arena.h"
+#include "training/signals.h"
 
 namespace automodel::recipes {
 
@@ -327,6 +330,37 @@ int report_outcome(const PreparedRun& run, const launcher::RankOutcome& outcome,
   return outcome.status;
 }
 
+/// What a signal that nothing handles leaves of the run.
+std::string left_by_signal(const PreparedRun& run) {
+  if (!run.recipe.checkpoint.enabled) return "; nothing was saved (checkpoint.enabled: false)";
+  return "; the same command goes on from the last checkpoint, if there is one "
+         "(step_scheduler.preemption_signal names signals after which a run saves)";
+}
+
+/// Tells what has stopped this process, which others see as an end without a reason: signals that
+/// end it, but those after which it saves.
+class ToldSignals final {
+ public:
+  ToldSignals(const PreparedRun& run, int rank, int world_size)
+      : words_(signals_of(run), [&run, rank, world_size](int signal) {
+          const std::string text = cat("stopped by signal ", signal, " (", ::strsignal(signal), ")",
+                                       left_by_signal(run));
+          ConsoleReporter(console_of(run, rank, world_size)).error(text);
+          record_failure(run, {-1, 128 + signal, text});
+        }) {}
+
+ private:
+  static std::vector<int> signals_of(const PreparedRun& run) {
+    std::vector<int> signals = {SIGINT, SIGTERM, SIGHUP};
+    for (const int saving : training::parse_signals(run.recipe.step_scheduler.preemption_signal)) {
+      std::erase(signals, saving);
+    }
+    return signals;
+  }
+
+  LastWords words_;
+};
+
 double timeout_of(const PreparedRun& run) {
   return run.recipe.dist_env.timeout_minutes * 60.0;
 }
@@ -347,6 +381,8 @@ int run_started_rank(PreparedRun& run, const launcher::RankPlace& place) {
   world.store_place = place.store_is_served ? place.source : "rank 0";
   const int threads =
       launcher::threads_per_rank(launcher::process_environment(), place.local_world_size);
+  std::optional<ToldSignals> told;
+  if (place.rank == 0) told.emplace(run, 0, place.world_size);
   const int status = report_outcome(run, be_rank(run, world, place.local_rank, threads), place.rank,
                                     place.world_size);
   if (status == static_cast<int>(ExitCode::kRankFailed)) {
@@ -360,6 +396,7 @@ int run_started_rank(PreparedRun& run, const launcher::RankPlace& place) {
 int run_here(PreparedRun& run, int num_ranks) {
   if (num_ranks == 1) {
     const int threads = launcher::threads_per_rank(launcher::process_environment(), 1);
+    const ToldSignals told(run, 0, 1);
     return report_outcome(run, be_rank(run, {}, 0, threads), 0, 1);
   }
   launcher::LocalRun local;
@@ -376,7 +413,8 @@ int run_here(PreparedRun& run, int num_ranks) {
   local.serve_store = [&secret](int listening_fd, int, int) -> std::shared_ptr<void> {
     return std::make_shared<comm::StoreServer>(listening_fd, secret);
   };
-  local.report = [&](const launcher::RunFailure& failure) {
+  local.report = [&](launcher::RunFailure failure) {
+    if (failure.rank < 0 && failure.status > 128) failure.text += left_by_signal(run);
     ConsoleReporter(console_of(run, 0, 1)).error(failure.text);
     record_failure(run, failure);
   };
