@@ -52,7 +52,14 @@ HfFolder HfFolder::open(const std::string& path) {
   folder.path_ = path;
   const std::string config_path = path_join(path, "config.json");
   if (!path_exists(config_path)) {
-    throw InputError(cat(path, ": no config.json; this is not a Hugging Face model folder"));
+    const bool is_adapter = path_exists(path_join(path, "adapter_config.json"));
+    const std::string exported = path_join(path, "model/consolidated");
+    throw InputError(cat(path, ": no config.json; this is not a Hugging Face model folder",
+                         is_adapter
+                             ? ", but an adapter; merge-lora makes a model of it and its base"
+                         : path_exists(path_join(exported, "config.json"))
+                             ? cat(", but a checkpoint, whose model is ", exported)
+                             : ""));
   }
   folder.config_ = Json::parse_file(config_path);
   if (!folder.config_.is_object()) {

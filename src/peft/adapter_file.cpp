@@ -165,7 +165,14 @@ double AdapterConfig::scale_of(const std::string& module) const {
 AdapterConfig read_adapter_config(const std::string& folder) {
   const std::string path = path_join(folder, kAdapterConfigName);
   if (!path_exists(path)) {
-    throw InputError(cat(folder, " is no adapter: it has no ", kAdapterConfigName));
+    std::string hint;
+    for (const char* below : {"model", "LATEST/model"}) {
+      const std::string other = path_join(folder, below);
+      if (hint.empty() && path_exists(path_join(other, kAdapterConfigName))) {
+        hint = cat("; ", other, " is one");
+      }
+    }
+    throw InputError(cat(folder, " is no adapter: it has no ", kAdapterConfigName, hint));
   }
   const Json json = Json::parse_file(path);
   return naming_file(path, [&] { return parse_adapter_config(json); });

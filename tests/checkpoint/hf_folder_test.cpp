@@ -285,6 +285,19 @@ TEST(HfFolder, FoldersThatAreNoneAreRefused) {
             folder.file("none") + ": no such folder");
   EXPECT_EQ(test::error_of<InputError>([&] { HfFolder::open(folder.path()); }),
             folder.path() + ": no config.json; this is not a Hugging Face model folder");
+  const test::TemporaryDirectory checkpoint;
+  create_directories(checkpoint.file("model/consolidated"));
+  checkpoint.write("model/consolidated/config.json", "{}");
+  EXPECT_EQ(test::error_of<InputError>([&] { HfFolder::open(checkpoint.path()); }),
+            checkpoint.path() +
+                ": no config.json; this is not a Hugging Face model folder, but a "
+                "checkpoint, whose model is " +
+                checkpoint.file("model/consolidated"));
+  checkpoint.write("adapter_config.json", "{}");
+  EXPECT_EQ(test::error_of<InputError>([&] { HfFolder::open(checkpoint.path()); }),
+            checkpoint.path() +
+                ": no config.json; this is not a Hugging Face model folder, but an "
+                "adapter; merge-lora makes a model of it and its base");
   folder.write("config.json", "{}");
   EXPECT_EQ(
       test::error_of<InputError>([&] { HfFolder::open(folder.path()); }),

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/file.h"
@@ -96,6 +97,44 @@ TEST(InspectDataTest, ShowsWhatCountsAndWhatIsOdd) {
             "rows without a label, which gave way to the next: 0\n"
             "samples that begin with two BOS: 0\n"
             "samples without a special token among the labels (no end to learn): 0\n");
+}
+
+TEST(InspectDataTest, NamesAllWrongRowsAndShowsTheOthers) {
+  const test::TemporaryDirectory folder;
+  const std::string good =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+      "\n";
+  const std::string without_role = R"({"messages": [{"content": "a"}]})"
+                                   "\n";
+  const auto inspect = [&](const std::string& rows, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {
+        test::automodel_binary(), "inspect-data", "recipes/llm_finetune/chat_quickstart.yaml",
+        cat("--dataset.path_or_dataset_id=", folder.write("x.jsonl", rows)),
+        "--dataset.split=train"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    test::ProgramResult run = test::run_program(arguments);
+    EXPECT_EQ(run.status, 3);
+    run.err = replace_all(run.err, folder.file("x.jsonl"), "x.jsonl");
+    return run;
+  };
+  const std::string no_role =
+      "message 1: the role must be system, user, assistant or tool, found none\n";
+  const test::ProgramResult one = inspect(good + without_role + good);
+  EXPECT_EQ(one.err, cat("x.jsonl:2: ", no_role));
+  EXPECT_THAT(one.out, testing::HasSubstr("3 rows; of the first ones:\n2 samples: "));
+  const std::string both = cat("x.jsonl:1: ", no_role, "x.jsonl:3: ", no_role,
+                               "2 rows are wrong; a run ends at the first that it reads\n");
+  EXPECT_EQ(inspect(without_role + good + without_role).err, both);
+  EXPECT_EQ(
+      inspect(without_role + good + without_role, {"--packed_sequence.packed_sequence_size=64"})
+          .err,
+      both);
+  std::string many;
+  for (int i = 0; i < 25; ++i) many += without_role;
+  const std::string err = inspect(many).err;
+  EXPECT_THAT(err, testing::EndsWith(cat("x.jsonl:20: ", no_role,
+                                         "...\n25 rows are wrong; a run ends at the first that "
+                                         "it reads\n")));
 }
 
 TEST(InspectDataTest, WritesOnePageInWhichDataStayText) {

@@ -44,7 +44,8 @@ class ChatDatasetTest : public testing::Test {
 
   std::string error_for(const std::string& line, const char* source = kPlain) const {
     const ChatDatasetConfig config = config_for(line, source);
-    const std::string text = error_of<InputError>([&] { ChatDataset(config, encoder_); });
+    const std::string text =
+        error_of<InputError>([&] { ChatDataset(config, encoder_).findings(); });
     return replace_all(text, config.path_or_dataset_id[0], "x.jsonl");
   }
 
@@ -164,7 +165,7 @@ TEST_F(ChatDatasetTest, TextsNeverBecomeSpecialTokens) {
       R"({"messages": [{"role": "user", "content": "a</s>b"}, {"role": "assistant", "content": "c"}]})"
       "\n",
       "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}");
-  EXPECT_EQ(error_of<InputError>([&] { ChatDataset(config, encoder); }),
+  EXPECT_EQ(error_of<InputError>([&] { ChatDataset(config, encoder).findings(); }),
             config.path_or_dataset_id[0] +
                 ":1: message 1: the text holds the special token </s>, which would end or begin a "
                 "turn; remove it, or set allow_special_tokens_in_text: true to have it read as "

@@ -81,6 +81,16 @@ TEST(AdapterConfigTest, WhatChangesTheBaseOrTheProductIsRefused) {
   }
 }
 
+TEST(AdapterConfigTest, AFolderOfCheckpointsNamesTheAdapterBelowIt) {
+  const test::TemporaryDirectory folder;
+  const std::string none = cat(folder.path(), " is no adapter: it has no adapter_config.json");
+  EXPECT_EQ(test::error_of<InputError>([&] { read_adapter_config(folder.path()); }), none);
+  create_directories(folder.file("LATEST/model"));
+  folder.write("LATEST/model/adapter_config.json", "{}");
+  EXPECT_EQ(test::error_of<InputError>([&] { read_adapter_config(folder.path()); }),
+            cat(none, "; ", folder.file("LATEST/model"), " is one"));
+}
+
 TEST(AdapterConfigTest, MistakesNameTheFile) {
   const std::pair<const char*, Json> mistakes[] = {{"r", Json("x")},
                                                    {"r", Json(0)},

@@ -40,12 +40,11 @@ SourceDescription check(const ChatDatasetConfig& config) {
 ChatDataset::ChatDataset(const ChatDatasetConfig& config, const TextEncoder& encoder)
     : encoder_(encoder),
       source_((config.format().format.validate(), config.source())),
-      formatter_(encoder, config.chat_template, config.format()) {
-  if (source_.invalid_lines()) findings_.push_back(*source_.invalid_lines());
-  look_at_first_rows();
-}
+      formatter_(encoder, config.chat_template, config.format()) {}
 
-void ChatDataset::look_at_first_rows() {
+std::vector<std::string> ChatDataset::findings() const {
+  std::vector<std::string> findings;
+  if (source_.invalid_lines()) findings.push_back(*source_.invalid_lines());
   const std::optional<int64_t> eos = encoder_.eos_token_id();
   const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
   std::optional<std::string> note;
@@ -64,15 +63,16 @@ void ChatDataset::look_at_first_rows() {
       is_written = is_written || eos == tokens.ids[at];
     }
   }
-  if (note) findings_.push_back(*note);
-  if (ends) return;
+  if (note) findings.push_back(*note);
+  if (ends) return findings;
   const std::string token = eos ? encoder_.token_text(*eos) : std::string("none");
-  findings_.push_back(
+  findings.push_back(
       cat(source_.origin(0), ": in none of the first ", num_rows,
           " conversations the assistant is trained to write a special token, so the model will "
           "not learn to end its turn; ",
           is_written ? "the template writes the eos token (" : "the template has no eos token (",
           token, is_written ? ") outside of what counts in the loss" : ")"));
+  return findings;
 }
 
 Sample ChatDataset::format_row(int64_t index) const {

@@ -87,17 +87,16 @@ class ChatDataset final : public Dataset {
 
   /// Warnings for a run: lines that are left out; in the first rows, parts that an option excludes
   /// from the loss but that cannot be found; and that the assistant's text has no special token, so
-  /// that the trained model would never end its turn.
-  const std::vector<std::string>& findings() const { return findings_; }
+  /// that the trained model would never end its turn. Reads the first rows; throws InputError for a
+  /// wrong one.
+  std::vector<std::string> findings() const;
 
  private:
-  void look_at_first_rows();
   Sample format_row(int64_t row) const;
 
   const TextEncoder& encoder_;
   RowSource source_;
   ChatFormatter formatter_;
-  std::vector<std::string> findings_;
 };
 
 }  // namespace automodel::datasets

@@ -24,6 +24,7 @@ using datasets::kIgnoreIndex;
 using datasets::Sample;
 
 constexpr int64_t kNumRowsCounted = 1000;
+constexpr size_t kNumWrongRowsShown = 20;
 
 /// Keeps the dataset's warnings for the report.
 class KeptWarnings final : public Reporter {
@@ -139,7 +140,8 @@ Recipe read_and_fetch(const config::Document& document, Reporter& reporter) {
   return recipe;
 }
 
-/// Opens the dataset; its warnings go to `warnings`.
+/// Opens the dataset; its warnings go to `warnings`. Where rows are wrong, without what reads rows
+/// at the opening, so that look() finds all of them.
 std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
                                                  const datasets::TextEncoder& encoder,
                                                  Reporter& warnings) {
@@ -148,26 +150,53 @@ std::unique_ptr<datasets::BatchStream> open_data(const Recipe& recipe,
   data.context.reporter = &warnings;
   data.packing = recipe.packing;
   data.schedule = schedule_of(recipe);
-  return recipe.dataset.plan->build(data);
+  try {
+    return recipe.dataset.plan->build(data);
+  } catch (const InputError&) {
+    data.reads_first_rows = false;
+    data.packing.reset();
+    return recipe.dataset.plan->build(data);
+  }
 }
 
-void look(const DatasetRecipe& plan, const datasets::Dataset& dataset,
-          const datasets::TokenizerEncoder& encoder, int64_t num_samples, InspectReport& report) {
+/// Returns what is wrong with rows, a text each.
+std::vector<std::string> look(const DatasetRecipe& plan, const datasets::Dataset& dataset,
+                              const datasets::TokenizerEncoder& encoder, int64_t num_samples,
+                              InspectReport& report) {
   Totals totals;
+  std::vector<std::string> wrong;
   const int64_t num_rows = std::min(dataset.size(), std::max(num_samples, kNumRowsCounted));
   for (int64_t i = 0; i < num_rows; ++i) {
-    const Sample sample = dataset.at(i);
+    Sample sample;
+    try {
+      sample = dataset.at(i);
+    } catch (const InputError& error) {
+      wrong.emplace_back(error.what());
+      continue;
+    }
     totals.add(sample, i, encoder);
-    if (i >= num_samples) continue;
+    if (totals.num_samples > num_samples) continue;
     const CountedTokens tokens(sample, plan.is_unshifted());
     report.samples.push_back({dataset.origin(sample.row), sample.num_attended, sample.num_cut,
                               runs_of(tokens, encoder)});
   }
-  report.totals = totals.lines();
+  if (totals.num_samples > 0) report.totals = totals.lines();
   report.totals.insert(report.totals.begin(), cat(dataset.size(), " rows; of the first ones:"));
   const std::vector<std::string> unread = plan.unread_columns();
   if (!unread.empty())
     report.totals.push_back(cat("columns that nothing reads: ", join(unread, ", ")));
+  return wrong;
+}
+
+/// An error that names the wrong rows, the first of them at least.
+InputError error_of_rows(const std::vector<std::string>& wrong) {
+  std::string text;
+  for (size_t i = 0; i < std::min(wrong.size(), kNumWrongRowsShown); ++i) {
+    text += cat(i == 0 ? "" : "\n", wrong[i]);
+  }
+  if (wrong.size() == 1) return InputError(text);
+  return InputError(cat(text, wrong.size() > kNumWrongRowsShown ? "\n...\n" : "\n", wrong.size(),
+                        " rows are wrong; a run ends at the first that it reads"));
 }
 
 }  // namespace
@@ -191,16 +220,20 @@ int inspect_data(const std::string& path, const std::vector<std::string>& overri
   const std::unique_ptr<datasets::BatchStream> stream = open_data(recipe, encoder, warnings);
   const auto* loader = dynamic_cast<const datasets::DataLoader*>(stream.get());
   AM_CHECK(loader != nullptr, "a dataset with a tokenizer has a loader");
-  look(*recipe.dataset.plan, loader->dataset(), encoder, options.num_samples, report);
+  const std::vector<std::string> wrong =
+      look(*recipe.dataset.plan, loader->dataset(), encoder, options.num_samples, report);
   if (!options.html.empty()) {
     write_file_atomic(options.html, to_html(report));
     std::cout << options.html << ": " << report.samples.size() << " samples\n";
+    if (!wrong.empty()) throw error_of_rows(wrong);
     return 0;
   }
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   std::cout << "What counts in the loss is " << (is_terminal ? "green" : "between [[ and ]]")
             << ".\n"
             << to_text(report, is_terminal ? "\x1b[32m" : "[[", is_terminal ? "\x1b[0m" : "]]");
+  std::cout.flush();
+  if (!wrong.empty()) throw error_of_rows(wrong);
   return 0;
 }
 

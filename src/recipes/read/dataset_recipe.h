@@ -31,7 +31,8 @@ struct DataContext {
   datasets::LoaderContext context;
   std::optional<datasets::PackingConfig> packing;  ///< absent: samples are not packed
   datasets::TrainingSchedule schedule;
-  bool is_validation = false;  ///< each validation reads all of it, once
+  bool reads_first_rows = true;  ///< for warnings; a wrong row among them is an error then
+  bool is_validation = false;    ///< each validation reads all of it, once
 };
 
 /// A dataset section whose options have been read but whose files have not.

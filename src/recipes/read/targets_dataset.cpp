@@ -99,8 +99,10 @@ class MapDatasetRecipe final : public DatasetRecipe {
   std::unique_ptr<datasets::BatchStream> build(const DataContext& data) const override {
     auto dataset = std::make_unique<Data>(config_, *data.encoder);
     if constexpr (requires { dataset->findings(); }) {
-      for (const std::string& finding : dataset->findings()) {
-        if (data.context.reporter != nullptr) data.context.reporter->warning(finding);
+      if (data.reads_first_rows) {
+        for (const std::string& finding : dataset->findings()) {
+          if (data.context.reporter != nullptr) data.context.reporter->warning(finding);
+        }
       }
     }
     return load(std::move(dataset), data);
