@@ -51,14 +51,18 @@ std::string quote_bare_floats(std::string_view text) {
   return out;
 }
 
-/// Values put together from a parser's events, without recursion.
+/// Values put together from a parser's events, without recursion. What takes an event returns
+/// whether the parse goes on.
 class Tree final {
  public:
   static constexpr size_t kMaxDepth = 512;
 
   Json take() { return std::move(root_); }
 
-  void key(std::string key) { open_.back().key = std::move(key); }
+  bool key(std::string key) {
+    open_.back().key = std::move(key);
+    return true;
+  }
 
   /// False where the container would be too deep.
   bool open(Json container) {
@@ -68,13 +72,13 @@ class Tree final {
     return true;
   }
 
-  void close() {
+  bool close() {
     Json done = std::move(open_.back().container);
     open_.pop_back();
-    put(as_float(std::move(done)));
+    return put(as_float(std::move(done)));
   }
 
-  void put(Json value) {
+  bool put(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);
     } else if (Open& last = open_.back(); last.container.is_array()) {
@@ -82,6 +86,7 @@ class Tree final {
     } else {
       add_member(last.container, std::move(last.key), std::move(value));
     }
+    return true;
   }
 
  private:
@@ -124,37 +129,27 @@ class FastEvents final : public automodel_rapidjson::BaseReaderHandler<> {
 
   Json take() { return tree_.take(); }
 
-  bool Null() { return put(Json()); }
-  bool Bool(bool value) { return put(Json(value)); }
+  bool Null() { return tree_.put(Json()); }
+  bool Bool(bool value) { return tree_.put(Json(value)); }
   bool RawNumber(const char* text, Size size, bool) {
     const auto reads = [&](auto& value) {
       const auto [end, error] = std::from_chars(text, text + size, value);
       return error == std::errc() && end == text + size;
     };
-    if (int64_t value = 0; reads(value)) return put(Json(value));
+    if (int64_t value = 0; reads(value)) return tree_.put(Json(value));
     double value = 0;
-    return reads(value) && put(Json(value));
+    return reads(value) && tree_.put(Json(value));
   }
-  bool String(const char* text, Size size, bool) { return put(Json(std::string(text, size))); }
-  bool Key(const char* text, Size size, bool) {
-    tree_.key(std::string(text, size));
-    return true;
+  bool String(const char* text, Size size, bool) {
+    return tree_.put(Json(std::string(text, size)));
   }
+  bool Key(const char* text, Size size, bool) { return tree_.key(std::string(text, size)); }
   bool StartObject() { return tree_.open(Json::object()); }
   bool StartArray() { return tree_.open(Json::array()); }
-  bool EndObject(Size) { return close(); }
-  bool EndArray(Size) { return close(); }
+  bool EndObject(Size) { return tree_.close(); }
+  bool EndArray(Size) { return tree_.close(); }
 
  private:
-  bool put(Json value) {
-    tree_.put(std::move(value));
-    return true;
-  }
-  bool close() {
-    tree_.close();
-    return true;
-  }
-
   Tree tree_;
 };
 
@@ -184,21 +179,18 @@ class Events final : public nlohmann::json_sax<nlohmann::json> {
 
   Json take() { return tree_.take(); }
 
-  bool null() override { return put(Json()); }
-  bool boolean(bool value) override { return put(Json(value)); }
-  bool number_integer(int64_t value) override { return put(Json(value)); }
-  bool number_unsigned(uint64_t value) override { return put(Json(value)); }
-  bool number_float(double value, const std::string&) override { return put(Json(value)); }
-  bool string(std::string& value) override { return put(Json(std::move(value))); }
+  bool null() override { return tree_.put(Json()); }
+  bool boolean(bool value) override { return tree_.put(Json(value)); }
+  bool number_integer(int64_t value) override { return tree_.put(Json(value)); }
+  bool number_unsigned(uint64_t value) override { return tree_.put(Json(value)); }
+  bool number_float(double value, const std::string&) override { return tree_.put(Json(value)); }
+  bool string(std::string& value) override { return tree_.put(Json(std::move(value))); }
   bool binary(nlohmann::json::binary_t&) override { return false; }
   bool start_object(size_t) override { return open(Json::object()); }
   bool start_array(size_t) override { return open(Json::array()); }
-  bool key(std::string& value) override {
-    tree_.key(std::move(value));
-    return true;
-  }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
+  bool key(std::string& value) override { return tree_.key(std::move(value)); }
+  bool end_object() override { return tree_.close(); }
+  bool end_array() override { return tree_.close(); }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::json::exception& error) override {
     std::string reason = error.what();
@@ -211,14 +203,6 @@ class Events final : public nlohmann::json_sax<nlohmann::json> {
   bool open(Json container) {
     if (tree_.open(std::move(container))) return true;
     throw InputError(cat(name_, ": JSON nested deeper than ", Tree::kMaxDepth, " levels"));
-  }
-  bool put(Json value) {
-    tree_.put(std::move(value));
-    return true;
-  }
-  bool close() {
-    tree_.close();
-    return true;
   }
 
   std::string name_;
