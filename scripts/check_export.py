@@ -163,6 +163,18 @@ def check_names(model, folder, model_type):
     return len(ours)
 
 
+class InFloat64(torch.overrides.TorchFunctionMode):
+    """Models compute norms, rotations, routers and recurrences in float32 whatever their weights are: here in float64."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        def wider(value):
+            return torch.float64 if value is torch.float32 else value
+
+        if function is torch.Tensor.float:
+            function = torch.Tensor.double
+        return function(*map(wider, args), **{name: wider(value) for name, value in (kwargs or {}).items()})
+
+
 def check(automodel, folder):
     """What was found right, in words."""
     written = json.loads((folder / "config.json").read_text())
@@ -186,11 +198,13 @@ def check(automodel, folder):
     torch.manual_seed(0)
     text = model.config.get_text_config()
     length = min(64, text.max_position_embeddings)
-    ids = torch.randint(0, text.vocab_size, (2, length))
+    # The worst of many rounding errors is compared: of few sequences it is as often three times another's.
+    ids = torch.randint(0, text.vocab_size, (12, length))
     model = model.float().eval()
     with torch.no_grad():
         logits = model(input_ids=ids, **seeing_all(model, ids)).logits
-        exact = model.double()(input_ids=ids, **seeing_all(model, ids)).logits
+        with InFloat64():
+            exact = model.double()(input_ids=ids, **seeing_all(model, ids)).logits
     allowed = max(1e-5, 2 * float((logits - exact).abs().max()))
     with tempfile.TemporaryDirectory() as scratch:
         reference = pathlib.Path(scratch) / "reference.safetensors"
