@@ -7,7 +7,16 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
+case ${1:-} in -h | --help)
+  sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
+  exit 0
+  ;;
+esac
 seconds=${1:-60}
+[[ $seconds =~ ^[0-9]+$ ]] || {
+  echo "fuzz: '$seconds' is no number of seconds; --help says what is meant" >&2
+  exit 2
+}
 (($#)) && shift
 names=("$@")
 if ((!${#names[@]})); then

@@ -233,6 +233,33 @@ void find_endings(const Json& schema, const std::string& path, const std::string
   }
 }
 
+void find_described(const Json& schema, const std::string& path, const std::string& words,
+                    std::vector<std::string>& found) {
+  for (const std::string& key : keys_of(schema)) {
+    const std::string whole = path.empty() ? key : cat(path, ".", key);
+    const Json& child = *schema.find("properties")->find(key);
+    const Json* doc = child.find("description");
+    const bool has_text = doc != nullptr && doc->is_string();
+    if (has_text && to_lower(doc->as_string()).find(words) != std::string::npos) {
+      found.push_back(whole);
+    }
+    find_described(child, whole, words, found);
+  }
+}
+
+/// "; 'learning rate' is in the text of optimizer.lr, ..." for a name that is no key; "" for none.
+std::string hint_by_text(const Json& schema, std::string_view key) {
+  constexpr size_t kMostShown = 6;
+  const std::string words = replace_all(to_lower(key), "_", " ");
+  std::vector<std::string> found;
+  if (words.size() > 2) find_described(schema, "", words, found);
+  if (found.empty()) return "";
+  const size_t num_left = found.size() - std::min(found.size(), kMostShown);
+  found.resize(found.size() - num_left);
+  return cat("; '", words, "' is in the text of ", join(found, ", "),
+             num_left == 0 ? "" : cat(" and ", num_left, " more"));
+}
+
 /// A key's headline and text; of a section also its keys.
 std::string description_of(const Json& schema, const std::string& path) {
   std::string text = headline(path, schema);
@@ -258,20 +285,36 @@ std::vector<std::string> keys_ending_with(const Json& schema, std::string_view e
   return found;
 }
 
+namespace {
+
+/// The texts of the keys whose path is `end` or ends with ".end"; "" for none.
+std::string explain_ending(const Json& schema, std::string_view end) {
+  if (end.empty()) return "";
+  std::vector<std::string> texts;
+  if (step(schema, std::string(end)) != nullptr) texts.push_back(explain(schema, end));
+  for (const std::string& whole : keys_ending_with(schema, end)) {
+    texts.push_back(explain(schema, whole));
+  }
+  return join(texts, "\n");
+}
+
+}  // namespace
+
 std::string explain(const Json& schema, std::string_view dotted_key) {
   const Json* at = &schema;
   std::string path;
   for (const std::string& key : split(dotted_key, '.')) {
     const Json* next = step(*at, key);
     if (next == nullptr) {
-      std::vector<std::string> texts;
-      for (const std::string& whole : keys_ending_with(schema, dotted_key)) {
-        texts.push_back(explain(schema, whole));
+      if (std::string texts = explain_ending(schema, dotted_key); !texts.empty()) return texts;
+      const std::string_view meant = path.empty() ? name_here(key) : std::string_view();
+      if (std::string texts = explain_ending(schema, meant); !texts.empty()) {
+        return cat("'", key, "' is called ", meant, " here:\n", texts);
       }
-      if (!texts.empty()) return join(texts, "\n");
       const std::vector<std::string> keys = keys_of(*at);
       const std::string where = path.empty() ? "a recipe" : cat("'", path, "'");
       std::string hint = hint_for_key(key, keys);
+      if (hint.empty()) hint = hint_by_text(schema, key);
       if (hint.empty() && !keys.empty()) hint = cat("; its keys are ", join(keys, ", "));
       throw UserError(cat("no key '", key, "' in ", where, hint));
     }

@@ -372,6 +372,18 @@ std::string open_quote_text(std::string_view text, int line) {
   return found;
 }
 
+/// What most often is behind yaml-cpp's messages about an end that it did not find.
+std::string missing_end_text(std::string_view message) {
+  static const std::pair<std::string_view, const char*> kTexts[] = {
+      {YAML::ErrorMsg::END_OF_MAP, "; is this line indented as the keys that it belongs to?"},
+      {YAML::ErrorMsg::END_OF_SEQ, "; is this line indented as the other entries of its list?"},
+      {YAML::ErrorMsg::END_OF_MAP_FLOW, "; is the '{' before it closed by '}'?"},
+      {YAML::ErrorMsg::END_OF_SEQ_FLOW, "; is the '[' before it closed by ']'?"}};
+  const auto* const found =
+      std::ranges::find(kTexts, message, [](const auto& text) { return text.first; });
+  return found == std::end(kTexts) ? "" : found->second;
+}
+
 void add_problem(Diagnostics& diagnostics, const Position& position, std::string text) {
   diagnostics.add({Severity::kError, std::move(text), "", position, {}, {}});
 }
@@ -393,7 +405,8 @@ Node read_yaml(const Sources& sources, int source, Diagnostics& diagnostics) {
   } catch (const YAML::Exception& failure) {
     const Position position = builder.position_of(failure.mark);
     add_problem(diagnostics, position,
-                cat("not YAML: ", failure.msg, open_quote_text(text, position.line)));
+                cat("not YAML: ", failure.msg, missing_end_text(failure.msg),
+                    open_quote_text(text, position.line)));
     return Node::null();
   } catch (const ReadProblem& problem) {
     add_problem(diagnostics, problem.position, problem.text);

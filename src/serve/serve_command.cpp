@@ -81,9 +81,13 @@ int serve_runs(const ServeOptions& options, std::ostream& out) {
   if (site_options.is_on_loopback) limits.num_connections_of_address = limits.num_connections;
   const HttpServer server(socket, site, site_options.cookie_name, limits);
   const std::string shown = host.find(':') == std::string::npos ? host : cat("[", host, "]");
+  constexpr const char* kNoRuns =
+      "; a run is the checkpoint_dir of a recipe that was run: none lies there yet, and one that "
+      "begins is shown as it comes";
   const size_t num_runs = index.list()->runs.size();
   out << "serving " << num_runs << (num_runs == 1 ? " run" : " runs") << " of " << options.folder
-      << " at http://" << shown << ":" << socket.port << "/ until Ctrl+C" << std::endl;
+      << " at http://" << shown << ":" << socket.port << "/ until Ctrl+C"
+      << (num_runs == 0 ? kNoRuns : "") << std::endl;
   if (!out) throw InputError("cannot write the address: is the disk full, or its reader gone?");
   signals.wait();
   return 0;

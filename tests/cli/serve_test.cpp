@@ -104,6 +104,15 @@ TEST(ServeCommandTest, ItSaysWhereItIsAndEndsAtASignal) {
   }
 }
 
+TEST(ServeCommandTest, AFolderWithoutRunsIsToldAsThat) {
+  const test::TemporaryDirectory folder;
+  folder.write("config.json", "{}");
+  Serving server({folder.path(), "--port", "0"}, nullptr);
+  EXPECT_THAT(server.line(), testing::StartsWith(cat("serving 0 runs of ", folder.path())));
+  EXPECT_THAT(server.line(), HasSubstr("; a run is the checkpoint_dir of a recipe that was run"));
+  EXPECT_EQ(server.end(SIGTERM), 0);
+}
+
 TEST(ServeCommandTest, ATokenMayComeFromTheEnvironment) {
   const test::TemporaryDirectory folder;
   Serving server({folder.path(), "--port", "0", "--host", "0.0.0.0"}, "correct-horse");

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/print.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "support/temporary_directory.h"
 
 namespace automodel::config {
@@ -163,10 +165,22 @@ TEST(LoadErrorTest, AKeyTwiceShowsBothPlaces) {
 }
 
 TEST(LoadErrorTest, NotYaml) {
-  EXPECT_EQ(error_of("a: [1, 2\nb: 3\n"),
-            "recipe.yaml:2:2: error: not YAML: end of sequence flow not found\n"
-            "  b: 3\n"
-            "   ^");
+  EXPECT_EQ(
+      error_of("a: [1, 2\nb: 3\n"),
+      "recipe.yaml:2:2: error: not YAML: end of sequence flow not found; is the '[' before it "
+      "closed by ']'?\n"
+      "  b: 3\n"
+      "   ^");
+  const std::pair<const char*, const char*> others[] = {
+      {"a: {b: 1\nc: 3\n", "end of map flow not found; is the '{' before it closed by '}'?"},
+      {"a:\n    b: 1\n  c: 2\n",
+       "end of map not found; is this line indented as the keys that it belongs to?"},
+      {"a:\n  - 1\n  b: 2\n",
+       "end of sequence not found; is this line indented as the other entries of its list?"}};
+  for (const auto& [text, wanted] : others) {
+    EXPECT_NE(error_of(text).find(cat("error: not YAML: ", wanted)), std::string::npos)
+        << error_of(text);
+  }
 }
 
 /// The parser notices a missing quote at the next one.

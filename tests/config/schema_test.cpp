@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace automodel::config {
 
@@ -103,6 +104,44 @@ TEST(ExplainTest, TheEndOfAKeyFindsIt) {
   EXPECT_EQ(keys_ending_with(schema_of<Whole>(), "shade"),
             (std::vector<std::string>{"small.shade"}));
   EXPECT_TRUE(keys_ending_with(schema_of<Whole>(), "hade").empty());
+}
+
+/// Keys that other trainers give other names, and a section of one of them.
+struct Tuning {
+  double lr = 0.1;
+  int64_t dim = 8;
+
+  static constexpr auto fields() {
+    return std::tuple{field("lr", &Tuning::lr, "the peak of the Learning Rate"),
+                      field("dim", &Tuning::dim, "width of the adapters")};
+  }
+};
+
+struct Trainer {
+  Tuning optimizer;
+
+  static constexpr auto fields() {
+    return std::tuple{field("optimizer", &Trainer::optimizer, "how it learns")};
+  }
+};
+
+TEST(ExplainTest, ANameThatOtherTrainersUseFindsTheKey) {
+  EXPECT_EQ(
+      explain(schema_of<Trainer>(), "learning_rate"),
+      cat("'learning_rate' is called lr here:\n", explain(schema_of<Trainer>(), "optimizer.lr")));
+  EXPECT_EQ(explain(schema_of<Trainer>(), "optim"),
+            cat("'optim' is called optimizer here:\n", explain(schema_of<Trainer>(), "optimizer")));
+}
+
+TEST(ExplainTest, WordsOfAKeysTextFindIt) {
+  try {
+    explain(schema_of<Trainer>(), "peak_of_the_learning");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "no key 'peak_of_the_learning' in a recipe; 'peak of the learning' is in the text of "
+              "optimizer.lr");
+  }
 }
 
 TEST(ExplainTest, AnUnknownKey) {

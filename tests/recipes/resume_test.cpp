@@ -242,6 +242,11 @@ TEST(ResumeTest, AFinishedRunThatIsStartedAgainSaysWhyItDoesNothing) {
                          "step_scheduler.max_steps, to train anew, give another "
                          "checkpoint.checkpoint_dir\n"),
             std::string::npos);
+  EXPECT_NE(
+      run({"--step_scheduler.max_steps=4"})
+          .find("already finished: 6 steps are done, and 4 were asked for; to train on, raise "
+                "step_scheduler.max_steps, "),
+      std::string::npos);
   // Its one epoch has no more steps.
   EXPECT_NE(run({"--step_scheduler.max_steps=none"})
                 .find("to train on, raise "

@@ -19,7 +19,8 @@ using testing::Not;
 std::string description(const std::string& lr) {
   return cat(
       "{\"max_steps\": 4, \"version\": \"0.1.0\", \"model\": {\"architecture\": "
-      "\"Llama<b>\"}, \"values\": {\"optimizer.lr\": {\"value\": ",
+      "\"Llama<b>\"}, \"distributed\": \"DDPConfig(bucket_mb: 25)\", \"values\": "
+      "{\"optimizer.lr\": {\"value\": ",
       lr,
       ", \"origin\": \"command line\"}, \"seed\": {\"value\": 42, \"origin\": "
       "\"default\"}}}");
@@ -210,6 +211,12 @@ TEST_F(PageTest, ARunWithoutAStepIsAPageToo) {
   const std::string html = page({write_run(parent_, {.description = description("1")})});
   EXPECT_THAT(html, HasSubstr("No step has been recorded yet."));
   expect_balanced(html);
+}
+
+TEST_F(PageTest, TheStrategyIsShownByItsName) {
+  const std::string html = page({write_run(parent_, {.description = description("1")})});
+  EXPECT_THAT(html, HasSubstr("DDPConfig"));
+  EXPECT_THAT(html, Not(HasSubstr("bucket_mb")));
 }
 
 TEST_F(PageTest, TimeIsSharedOutByTheEvents) {

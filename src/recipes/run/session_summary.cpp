@@ -101,13 +101,15 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
 
 std::string finished_text(const Recipe& recipe, const training::StepScheduler& scheduler) {
   const bool ends_by_steps = scheduler.step() >= scheduler.max_steps();
-  const std::string done = ends_by_steps
-                               ? cat(scheduler.step(), " of ", scheduler.max_steps(), " steps")
-                               : cat(scheduler.epoch(), " of ", scheduler.num_epochs(), " epochs");
+  const std::string done =
+      !ends_by_steps ? cat(scheduler.epoch(), " of ", scheduler.num_epochs(), " epochs are done")
+      : scheduler.step() > scheduler.max_steps()
+          ? cat(scheduler.step(), " steps are done, and ", scheduler.max_steps(), " were asked for")
+          : cat(scheduler.step(), " of ", scheduler.max_steps(), " steps are done");
   // More steps or more epochs help, whichever of the two ended the run.
   const bool is_bounded_by_steps =
       ends_by_steps && scheduler.max_steps() == recipe.step_scheduler.max_steps;
-  return cat("already finished: ", done, " are done; to train on, raise step_scheduler.",
+  return cat("already finished: ", done, "; to train on, raise step_scheduler.",
              is_bounded_by_steps ? "max_steps" : "num_epochs",
              ", to train anew, give another checkpoint.checkpoint_dir");
 }

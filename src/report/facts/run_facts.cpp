@@ -67,6 +67,12 @@ std::string mesh_text(const Json& description) {
   return axes.empty() ? "" : cat(" (", join(axes, ", "), ")");
 }
 
+/// "FSDP2Config": its options are among the recipe's values.
+std::string strategy_text(const Json& description) {
+  const std::string text = at(description, "distributed");
+  return text.substr(0, text.find('('));
+}
+
 std::string machine_text(const Json& description) {
   std::vector<std::string> parts;
   for (const char* key : {"machine.host", "machine.cpu"}) {
@@ -255,7 +261,7 @@ std::vector<Fact> facts_of(const RecordedRun& run) {
           {"model", at(json, "model.architecture")},
           {"parameters", parameters_text(json)},
           {"ranks", ranks.empty() ? "" : cat(ranks, mesh_text(json))},
-          {"distributed", at(json, "distributed")},
+          {"distributed", strategy_text(json)},
           {"optimizer", at(json, "optimizer")},
           {"device", at(json, "device")},
           {"machine", machine_text(json)},
