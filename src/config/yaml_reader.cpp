@@ -374,9 +374,10 @@ std::string open_quote_text(std::string_view text, int line) {
 
 /// What most often is behind yaml-cpp's messages about an end that it did not find.
 std::string missing_end_text(std::string_view message) {
+  constexpr const char* kIndented = "; is this line indented as those that it belongs to?";
   static const std::pair<std::string_view, const char*> kTexts[] = {
-      {YAML::ErrorMsg::END_OF_MAP, "; is this line indented as the keys that it belongs to?"},
-      {YAML::ErrorMsg::END_OF_SEQ, "; is this line indented as the other entries of its list?"},
+      {YAML::ErrorMsg::END_OF_MAP, kIndented},
+      {YAML::ErrorMsg::END_OF_SEQ, kIndented},
       {YAML::ErrorMsg::END_OF_MAP_FLOW, "; is the '{' before it closed by '}'?"},
       {YAML::ErrorMsg::END_OF_SEQ_FLOW, "; is the '[' before it closed by ']'?"}};
   const auto* const found =

@@ -174,9 +174,11 @@ TEST(LoadErrorTest, NotYaml) {
   const std::pair<const char*, const char*> others[] = {
       {"a: {b: 1\nc: 3\n", "end of map flow not found; is the '{' before it closed by '}'?"},
       {"a:\n    b: 1\n  c: 2\n",
-       "end of map not found; is this line indented as the keys that it belongs to?"},
-      {"a:\n  - 1\n  b: 2\n",
-       "end of sequence not found; is this line indented as the other entries of its list?"}};
+       "end of map not found; is this line indented as those that it belongs to?"},
+      {"a:\n  - 1\n - 2\n",
+       "end of map not found; is this line indented as those that it belongs to?"},
+      {"a:\n  - - 1\n   - 2\n",
+       "end of sequence not found; is this line indented as those that it belongs to?"}};
   for (const auto& [text, wanted] : others) {
     EXPECT_NE(error_of(text).find(cat("error: not YAML: ", wanted)), std::string::npos)
         << error_of(text);
