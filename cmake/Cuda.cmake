@@ -12,7 +12,7 @@ endif()
 # The toolkit on PATH or, without one, the compiler of the wheels.
 set(_wheel_cuda "${AUTOMODEL_LIBTORCH}/nvidia/cu13")
 find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDACXX /usr/local/cuda/bin "${_wheel_cuda}/bin")
-set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU generations to compile for; 80;90 for A100 too")
+set(CMAKE_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "GPU generations to compile for: A100, H100, B200")
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # LibTorch's libcudart is the one
 enable_language(CUDA)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 13 takes C++20

@@ -3,7 +3,9 @@
 import argparse
 import json
 import math
+import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -55,12 +57,13 @@ class Prover:
         (path / "config.json").write_text(json.dumps({**config, **(SMALL if self.is_rehearsal else {})}))
         return path
 
-    def train(self, work, options=(), seconds=SECONDS_OF_A_RUN):
-        """The records of a run's steps; stops the proof when it fails."""
+    def train(self, work, options=(), seconds=SECONDS_OF_A_RUN, kernels="own"):
+        """The records of a run's steps; stops the proof when it fails. `kernels`: the device's, own or plain."""
         with tempfile.TemporaryDirectory() as folder:
             command = [self.program, "run", str(RECIPE), *recipe_options(work), *options,
                        f"--checkpoint.checkpoint_dir={folder}"]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False,
+                                  env={**os.environ, "AUTOMODEL_DEVICE_KERNELS": kernels})
             if done.returncode != 0:
                 raise SystemExit(f"{' '.join(command)}\nfailed with status {done.returncode}\n{done.stdout[-2000:]}"
                                  f"{done.stderr[-2000:]}")
@@ -91,6 +94,29 @@ class Prover:
                 found = distance(self.train(one, self.device_options()), exact)
                 is_right = is_right and found <= limit
                 self.say(name, one.dtype, f"{found:.1e}", f"{peer:.1e}", "right" if found <= limit else "WRONG")
+        return is_right
+
+    def kernels(self):
+        """The device's own kernels beside PyTorch's operations: in float32 as near to the CPU, in bfloat16 at most
+        twice as far from it; tokens a second of both."""
+        self.say("losses of 20 steps", "dtype", "own kernels from CPU's float32", "plain from it", "verdict")
+        is_right = True
+        for name in ("qwen3_shape", "qwen3_moe_shape"):
+            exact = self.train(Work(BENCH / name, batch=4, length=128, steps=20), ["--device", "cpu"])
+            for dtype in ("float32", "bfloat16"):
+                work = Work(BENCH / name, batch=4, length=128, steps=20, dtype=dtype)
+                own, plain = (distance(self.train(work, self.device_options(), kernels=kernels), exact)
+                              for kernels in ("own", "plain"))
+                fits = own <= max(1e-4 if dtype == "float32" else 0, 2 * plain)
+                is_right = is_right and fits
+                self.say(name, dtype, f"{own:.1e}", f"{plain:.1e}", "right" if fits else "WRONG")
+        self.say("Qwen 3 0.6B, 2 x 2048, bfloat16", "own tokens/s", "plain", "ratio")
+        work = Work(self.shape("kernels", QWEN_SMALL), 2, self.length(2048), "bfloat16", steps=10)
+        for _ in range(2):
+            own, plain = (statistics.median(record["tps"] for record in
+                                            self.train(work, self.device_options(), kernels=kernels)[3:])
+                          for kernels in ("own", "plain"))
+            self.say("", f"{own:.0f}", f"{plain:.0f}", f"{own / plain:.2f}")
         return is_right
 
     def context(self):
@@ -183,7 +209,7 @@ def gpu_peak():
     return next((peak for part, peak in PEAKS.items() if part in name), None)
 
 
-PARTS = ["machine", "curves", "context", "faults", "lora_small", "full_small", "lora_8b", "full_7b"]
+PARTS = ["machine", "curves", "kernels", "context", "faults", "lora_small", "full_small", "lora_8b", "full_7b"]
 
 
 def main():

@@ -12,6 +12,7 @@
 #include "kernels/base/made_again.h"
 #include "kernels/base/pointwise.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/layers/layer_reference.h"
 
 namespace automodel::kernels {
@@ -40,10 +41,15 @@ at::Tensor gate_by_loop(const at::Tensor& gate_up, int act) {
   std::vector<int64_t> sizes = gate_up.sizes().vec();
   sizes.back() = half;
   at::Tensor out = at::empty(sizes, gate_up.options());
+  const device::DeviceKernels* const kernels = device::kernels_for({gate_up});
   by_storage(gate_up, [&](auto storage) {
     using T = decltype(storage);
     const T* in = numbers_of<T>(gate_up);
     T* result = numbers_of<T>(out);
+    if (kernels != nullptr) {
+      kernels->of<T>().gated_forward(in, result, out.numel() / half, half, act);
+      return;
+    }
     at::parallel_for(0, out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
       cpu::loops().of<T>().gated_forward(in + begin * 2 * half, result + begin * half, end - begin,
                                          half, act);
@@ -77,11 +83,16 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const at::Tensor d_out = gradient.contiguous();
     const int64_t half = gate_up.size(-1) / 2;
     at::Tensor d_gate_up = at::empty_like(gate_up);
+    const device::DeviceKernels* const kernels = device::kernels_for({gate_up});
     by_storage(gate_up, [&](auto storage) {
       using T = decltype(storage);
       const T* in = numbers_of<T>(gate_up);
       const T* grad = numbers_of<T>(d_out);
       T* result = numbers_of<T>(d_gate_up);
+      if (kernels != nullptr) {
+        kernels->of<T>().gated_backward(grad, in, result, d_out.numel() / half, half, act);
+        return;
+      }
       at::parallel_for(0, d_out.numel() / half, kActivationRows, [&](int64_t begin, int64_t end) {
         cpu::loops().of<T>().gated_backward(grad + begin * half, in + begin * 2 * half,
                                             result + begin * 2 * half, end - begin, half, act);
@@ -168,7 +179,8 @@ struct Activated : torch::autograd::Function<Activated> {
 
 bool has_gated_loop(const at::Tensor& gate_up, Activation activation) {
   const bool has_loop = activation == Activation::kSilu || activation == Activation::kGeluTanh;
-  return has_loop && is_fusable({gate_up}) && gate_up.numel() > 0;
+  return has_loop && gate_up.numel() > 0 &&
+         (is_fusable({gate_up}) || device::kernels_for({gate_up}) != nullptr);
 }
 
 int loop_index(Activation activation) {

@@ -7,6 +7,7 @@
 #include "kernels/base/fused.h"
 #include "kernels/base/made_again.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/layers/layer_reference.h"
 #include "tensor/dtype.h"
 
@@ -25,6 +26,7 @@ void forward_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& s
                   const NormOptions& options) {
   const int64_t dim = x.size(-1);
   const int64_t rows = x.numel() / dim;
+  const device::DeviceKernels* const kernels = device::kernels_for({x, weight});
   by_storage(x, [&](auto storage) {
     using T = decltype(storage);
     const T* in = numbers_of<T>(x);
@@ -33,6 +35,11 @@ void forward_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& s
     const T* w = numbers_of<T>(weight);
     T* out = numbers_of<T>(y);
     float* scales = rstd.data_ptr<float>();
+    if (kernels != nullptr) {
+      kernels->of<T>().rms_forward(in, other, total, w, out, scales, rows, dim,
+                                   static_cast<float>(options.eps), options.adds_one);
+      return;
+    }
     at::parallel_for(0, rows, kNormRows, [&](int64_t begin, int64_t end) {
       const int64_t at = begin * dim;
       cpu::loops().of<T>().rms_forward(in + at, other != nullptr ? other + at : nullptr,
@@ -49,6 +56,7 @@ std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::
                                                 const at::Tensor& d_sum, bool adds_one) {
   const int64_t dim = x.size(-1);
   const int64_t rows = x.numel() / dim;
+  const device::DeviceKernels* const kernels = device::kernels_for({x, weight});
   at::Tensor dx = at::empty_like(x);
   const at::Tensor dw = by_storage(x, [&](auto storage) {
     using T = decltype(storage);
@@ -58,6 +66,12 @@ std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::
     const float* scales = rstd.data_ptr<float>();
     const T* other = numbers_of<T>(d_sum);
     T* out = numbers_of<T>(dx);
+    if (kernels != nullptr) {
+      const at::Tensor partials = device::partials_for(*kernels, x, rows, dim);
+      kernels->of<T>().rms_backward(grad, in, w, scales, other, out, partials.data_ptr<float>(),
+                                    partials.size(0), rows, dim, adds_one);
+      return partials.sum(0);
+    }
     return sum_over_blocks(rows, dim, [&](int64_t begin, int64_t end, float* partial) {
       const int64_t at = begin * dim;
       cpu::loops().of<T>().rms_backward(grad + at, in + at, w, scales + begin,
@@ -232,12 +246,17 @@ std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
+/// Whether one of the loops, a CPU's or a device's, takes RMSNorms of the tensors.
+bool has_rows_path(std::initializer_list<at::Tensor> tensors) {
+  return is_fusable(tensors) || device::kernels_for(tensors) != nullptr;
+}
+
 using Norms = NodesOf<RmsNorm, AddRmsNorm, LayerNorm>;
 
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options) {
-  if (!is_fusable({x, weight}) || x.numel() == 0) return rms_norm_reference(x, weight, options);
+  if (!has_rows_path({x, weight}) || x.numel() == 0) return rms_norm_reference(x, weight, options);
   return RmsNorm::apply(x, weight.contiguous(), options.eps, options.adds_one);
 }
 
@@ -248,7 +267,7 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Te
     const at::ScalarType wide = at::promote_types(x.scalar_type(), residual.scalar_type());
     return add_rms_norm(x.to(wide), residual.to(wide), weight, options);
   }
-  if (!is_fusable({x, residual, weight}) || x.numel() == 0) {
+  if (!has_rows_path({x, residual, weight}) || x.numel() == 0) {
     at::Tensor sum = x + residual;
     at::Tensor norm = rms_norm_reference(sum, weight, options);
     return {std::move(sum), std::move(norm)};

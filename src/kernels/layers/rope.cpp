@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "kernels/base/fused.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/layers/layer_reference.h"
 
 namespace automodel::kernels {
@@ -45,6 +46,11 @@ struct QkvLayout {
                                                  : nullptr),
         eps(static_cast<float>(options.norm.eps)),
         adds_one(options.norm.adds_one) {}
+
+  device::Heads<T> for_device() const {
+    return {tokens, length, num_heads, num_kv_heads, head_dim, half,    q_norm,
+            k_norm, cos,    sin,       positions,    eps,      adds_one};
+  }
 
   int64_t width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
   int64_t row_of(int64_t token) const {
@@ -101,6 +107,11 @@ void backward_token(const QkvLayout<T>& layout, int64_t token, const T* in,
             dx + (layout.num_heads + layout.num_kv_heads) * dim);
 }
 
+/// A device's kernels for these heads; null: none.
+const device::DeviceKernels* kernels_of(const at::Tensor& qkv, const QkvOptions& options) {
+  return device::kernels_for({qkv, options.q_norm, options.k_norm});
+}
+
 struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
   static tensor_list forward(AutogradContext* context, const at::Tensor& qkv_in,
                              const std::optional<at::Tensor>& q_norm,
@@ -121,6 +132,11 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
       const std::array<T*, 3> pointers = {numbers_of<T>(out[0]), numbers_of<T>(out[1]),
                                           numbers_of<T>(out[2])};
       float* scales = rstd.data_ptr<float>();
+      if (const auto* const kernels = kernels_of(qkv, *options)) {
+        kernels->of<T>().heads_forward(layout.for_device(), in, pointers[0], pointers[1],
+                                       pointers[2], scales);
+        return;
+      }
       at::parallel_for(0, layout.tokens, 32, [&](int64_t begin, int64_t end) {
         for (int64_t token = begin; token < end; ++token) {
           forward_token(layout, token, in, pointers, scales);
@@ -178,6 +194,16 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
                                            numbers_of<T>(gradients[2])};
     const auto* scales = numbers_of<float>(rstd);
     T* d_in = numbers_of<T>(d_qkv);
+    if (const auto* const kernels = kernels_of(d_qkv, options)) {
+      const int64_t units = layout.tokens * (layout.num_heads + 2 * layout.num_kv_heads);
+      const at::Tensor partials =
+          in == nullptr ? at::Tensor()
+                        : device::partials_for(*kernels, d_qkv, units, 2 * layout.head_dim);
+      kernels->of<T>().heads_backward(layout.for_device(), in, scales, grads[0], grads[1], grads[2],
+                                      d_in, numbers_of<float>(partials),
+                                      in == nullptr ? 0 : partials.size(0));
+      return in == nullptr ? partials : partials.sum(0);
+    }
     return sum_over_blocks(layout.tokens, 2 * layout.head_dim,
                            [&](int64_t begin, int64_t end, float* partial) {
                              for (int64_t token = begin; token < end; ++token) {
@@ -205,8 +231,9 @@ at::Tensor rows_at(const at::Tensor& table, const at::Tensor& position_ids, int6
 }  // namespace
 
 Qkv split_norm_rotate(const at::Tensor& qkv, const QkvOptions& options) {
-  const bool is_fused = is_fusable({qkv, options.q_norm, options.k_norm}) &&
-                        are_float32(options.rope) && qkv.numel() > 0 &&
+  const bool has_loops =
+      is_fusable({qkv, options.q_norm, options.k_norm}) || kernels_of(qkv, options) != nullptr;
+  const bool is_fused = has_loops && are_float32(options.rope) && qkv.numel() > 0 &&
                         options.head_dim <= cpu::kMostHeadDim &&
                         (!options.position_ids.defined() || options.position_ids.is_contiguous());
   if (!is_fused) return split_norm_rotate_reference(qkv, options);

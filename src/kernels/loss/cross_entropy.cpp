@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/base/bound_gradient.h"
 #include "kernels/base/fused.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/products/product.h"
 #include "tensor/dtype.h"
 
@@ -56,6 +58,22 @@ double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   return std::accumulate(losses.begin(), losses.end(), 0.0) / options.divisor;
 }
 
+/// chunk_loss() by a device's kernel.
+at::Tensor device_chunk_loss(const device::DeviceKernels& kernels, const at::Tensor& logits,
+                             const at::Tensor& labels, const CrossEntropyOptions& options) {
+  const at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+  by_storage(logits, [&](auto storage) {
+    using T = decltype(storage);
+    kernels.of<T>().cross_entropy(numbers_of<T>(logits), labels.const_data_ptr<int64_t>(),
+                                  losses.data_ptr<float>(), logits.size(0), logits.size(1),
+                                  {.ignore_index = options.ignore_index,
+                                   .scale = static_cast<float>(options.logit_scale),
+                                   .cap = static_cast<float>(options.softcap),
+                                   .factor = static_cast<float>(1.0 / options.divisor)});
+  });
+  return losses.sum(at::kDouble) / options.divisor;
+}
+
 /// Rounds some rows at a time, so that the temporary copies are small.
 void round_in_place(const at::Tensor& logits, const CrossEntropyOptions& options) {
   if (!options.logits_dtype) return;
@@ -64,7 +82,8 @@ void round_in_place(const at::Tensor& logits, const CrossEntropyOptions& options
 
 /// Whether the fused loop takes these logits, which may be bfloat16 if a product gives that dtype.
 bool has_loop(const at::Tensor& logits, const CrossEntropyOptions& options) {
-  return is_fusable({logits}) && !options.logits_dtype;
+  return !options.logits_dtype &&
+         (is_fusable({logits}) || device::kernels_for({logits}) != nullptr);
 }
 
 /// The loss (float64, on the device) of one chunk of logits (float32, float64, or as has_loop()
@@ -72,6 +91,9 @@ bool has_loop(const at::Tensor& logits, const CrossEntropyOptions& options) {
 at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                       const CrossEntropyOptions& options) {
   if (has_loop(logits, options)) {
+    if (const auto* const kernels = device::kernels_for({logits})) {
+      return device_chunk_loss(*kernels, logits, labels, options);
+    }
     return at::scalar_tensor(fused_chunk_loss(logits, labels, options), at::kDouble);
   }
   // In place: nothing else in a model is as large as logits.

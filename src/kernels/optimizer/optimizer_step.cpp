@@ -14,6 +14,7 @@
 #include "kernels/base/fused.h"
 #include "kernels/cpu/eight_bit_block.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/optimizer/step_reference.h"
 #include "tensor/shard_spec.h"
 
@@ -89,6 +90,22 @@ void add_block_sums(const at::Tensor& values, std::vector<double>& sums) {
   });
 }
 
+/// The sum of the squares, float64, on the device.
+at::Tensor squares_on_device(const at::Tensor& flat) {
+  const auto* const kernels = device::kernels_for({flat});
+  if (kernels == nullptr || !flat.is_contiguous() || flat.numel() == 0) {
+    return flat.to(at::kDouble).square().sum();
+  }
+  const at::Tensor partials =
+      at::empty({kernels->most_partials()}, flat.options().dtype(at::kDouble));
+  by_storage(flat, [&](auto storage) {
+    using T = decltype(storage);
+    kernels->of<T>().squares(numbers_of<T>(flat), flat.numel(), partials.data_ptr<double>(),
+                             partials.numel());
+  });
+  return partials.sum();
+}
+
 /// Where an element lies; null for an undefined tensor.
 void* address_of(const at::Tensor& flat, int64_t element) {
   if (!flat.defined()) return nullptr;
@@ -105,6 +122,16 @@ std::pair<double, double> bias_corrections(const AdamOptions& options) {
 
 void adam_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor exp_avg,
                at::Tensor exp_avg_sq, at::Tensor max_exp_avg_sq, const AdamOptions& options) {
+  const auto* const kernels = device::kernels_for({parameter});
+  if (kernels != nullptr && device::kernels_for({gradient}) == kernels &&
+      device::kernels_for({exp_avg, exp_avg_sq, max_exp_avg_sq}) == kernels) {
+    const auto factors = factors_of(options);
+    kernels->adam[is_bfloat16(parameter)][is_bfloat16(gradient)][is_bfloat16(exp_avg)](
+        address_of(parameter, 0), address_of(gradient, 0), address_of(exp_avg, 0),
+        address_of(exp_avg_sq, 0), address_of(max_exp_avg_sq, 0), factors.data(),
+        parameter.numel());
+    return;
+  }
   const bool is_fused = is_fusable({parameter}) && is_fusable({gradient}) &&
                         is_fusable({exp_avg, exp_avg_sq, max_exp_avg_sq});
   if (!is_fused) {
@@ -170,7 +197,7 @@ void sgd_step(at::Tensor parameter, const at::Tensor& gradient, at::Tensor momen
 }
 
 double sum_of_squares(const at::Tensor& flat) {
-  if (!flat.is_cpu()) return flat.to(at::kDouble).square().sum().item<double>();
+  if (!flat.is_cpu()) return squares_on_device(flat).item<double>();
   std::vector<double> sums;
   in_pieces(flat, [&](int64_t begin, int64_t count) {
     const at::Tensor piece = flat.narrow(0, begin, count);
@@ -186,7 +213,7 @@ std::vector<double> sums_of_squares(const std::vector<at::Tensor>& flats) {
   std::vector<at::Tensor> on_device;
   for (const at::Tensor& flat : flats) {
     sums.push_back(flat.is_cpu() ? sum_of_squares(flat) : 0);
-    if (!flat.is_cpu()) on_device.push_back(flat.to(at::kDouble).square().sum());
+    if (!flat.is_cpu()) on_device.push_back(squares_on_device(flat));
   }
   if (on_device.empty()) return sums;
   const at::Tensor read = at::stack(on_device).cpu();

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+
+namespace automodel::kernels::device {
+
+/// PyTorch's current stream of the current device, a cudaStream_t.
+void* current_cuda_stream();
+/// Throws c10::Error with CUDA's text when the launch before it has failed.
+void check_cuda_launch();
+/// Multiprocessors of the current device.
+int64_t num_cuda_processors();
+
+}  // namespace automodel::kernels::device

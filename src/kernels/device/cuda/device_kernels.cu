@@ -1,0 +1,115 @@
+#include "kernels/device/cuda/current_stream.h"
+#include "kernels/device/launches.h"
+
+namespace automodel::kernels::device {
+
+namespace {
+
+/// A warp, of which several make a block, or a whole block.
+template <int kNumThreads>
+class CudaTeam {
+ public:
+  static constexpr int kThreads = kNumThreads;
+
+  template <typename S>
+  class Own {
+   public:
+    __device__ S& operator[](int) { return value_; }
+
+   private:
+    S value_;
+  };
+
+  __device__ explicit CudaTeam(int scratch_floats) : scratch_floats_(scratch_floats) {}
+
+  __device__ int64_t index() const { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
+  __device__ int64_t count() const { return int64_t{gridDim.x} * blockDim.y; }
+
+  template <typename F>
+  __device__ void each(const F& f) {
+    f(static_cast<int>(threadIdx.x));
+    wait();
+  }
+
+  template <typename F>
+  __device__ float sum(const F& f) {
+    return reduced(f(static_cast<int>(threadIdx.x)), [](float a, float b) { return a + b; });
+  }
+  template <typename F>
+  __device__ double total(const F& f) {
+    return reduced(f(static_cast<int>(threadIdx.x)), [](double a, double b) { return a + b; });
+  }
+  template <typename F>
+  __device__ float most(const F& f) {
+    return reduced(f(static_cast<int>(threadIdx.x)),
+                   [](float a, float b) { return a < b ? b : a; });
+  }
+
+  __device__ float* scratch() const {
+    extern __shared__ float of_block[];
+    return scratch_floats_ == 0 ? nullptr : of_block + threadIdx.y * scratch_floats_;
+  }
+
+  __device__ void refuse() const { __trap(); }
+
+ private:
+  __device__ void wait() const {
+    if constexpr (kThreads == 32) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  template <typename S, typename Join>
+  __device__ S reduced(S value, const Join& join) const {
+    for (int distance = 16; distance > 0; distance /= 2) {
+      value = join(value, __shfl_xor_sync(0xffffffffU, value, distance));
+    }
+    if constexpr (kThreads > 32) {
+      __shared__ S of_warps[kThreads / 32];
+      if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
+      __syncthreads();
+      value = of_warps[0];
+      for (int warp = 1; warp < kThreads / 32; ++warp) value = join(value, of_warps[warp]);
+    }
+    wait();
+    return value;
+  }
+
+  int scratch_floats_;
+};
+
+template <int kThreads, typename Body>
+__global__ void run_body(const Body body, int scratch_floats) {
+  CudaTeam<kThreads> team(scratch_floats);
+  body(team);
+}
+
+struct CudaLauncher {
+  static int64_t num_processors() { return num_cuda_processors(); }
+
+  template <int kThreads, typename Body>
+  static void run(int64_t num_teams, int64_t scratch_floats, const Body& body) {
+    // Teams of a block must be whole: every row of partial sums has a team, and no team is more.
+    const int64_t most = kThreads == 32 ? 4 : 1;
+    const int64_t in_block = num_teams % most == 0 ? most : 1;
+    const dim3 grid(static_cast<unsigned>(num_teams / in_block));
+    const dim3 block(kThreads, static_cast<unsigned>(in_block));
+    const size_t bytes = static_cast<size_t>(in_block * scratch_floats) * sizeof(float);
+    run_body<kThreads><<<grid, block, bytes, static_cast<cudaStream_t>(current_cuda_stream())>>>(
+        body, static_cast<int>(scratch_floats));
+    check_cuda_launch();
+  }
+};
+
+}  // namespace
+
+}  // namespace automodel::kernels::device
+
+/// What kernels_for() looks for.
+extern "C" const automodel::kernels::device::DeviceKernels* automodel_cuda_kernels() {
+  using automodel::kernels::device::CudaLauncher;
+  static const auto kernels = automodel::kernels::device::kernels_by<CudaLauncher>();
+  return &kernels;
+}

@@ -1,0 +1,178 @@
+#pragma once
+
+// How many teams of how many threads run a body, and how wide they read: the same for the device
+// and for tests on the host. A launcher offers
+//   run<kThreads>(num_teams, scratch_floats, body)
+//       body(team) by each team; scratch_floats: what a team's scratch() holds; 0: it is null
+//   num_processors()  each of which runs some teams at once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+#include "kernels/device/row_bodies.h"
+
+namespace automodel::kernels::device {
+
+/// The most floats of a team's scratch that any device has without being asked for more.
+constexpr int64_t kMostScratch = 12 * 1024;
+
+/// Whether rows of `dim` numbers may be read by packs of `width`.
+template <typename T>
+bool fits_packs(int64_t width, int64_t dim, std::initializer_list<const T*> rows) {
+  const auto is_aligned = [&](const T* row) {
+    return reinterpret_cast<uintptr_t>(row) % (sizeof(T) * static_cast<size_t>(width)) == 0;
+  };
+  return dim % width == 0 && std::all_of(rows.begin(), rows.end(), is_aligned);
+}
+
+template <typename Launcher, typename T>
+struct RowLaunches {
+  static constexpr int kFull = kFullWidth<T>;
+  static constexpr int kRowThreads = 256;
+  static constexpr int kHeadThreads = 32;
+  static constexpr int kLogitThreads = 512;
+
+  static int64_t teams(int64_t rows, int64_t of_processor) {
+    return std::clamp<int64_t>(rows, 1, of_processor * Launcher::num_processors());
+  }
+
+  static void rms_forward(const T* x, const T* residual, T* sum, const T* w, T* y, float* rstd,
+                          int64_t rows, int64_t dim, float eps, bool adds_one) {
+    const auto run = [&](auto width) {
+      const RmsForward<width, T> body{x,    residual, sum, w,   y,
+                                      rstd, rows,     dim, eps, adds_one ? 1.0F : 0.0F};
+      Launcher::template run<kRowThreads>(teams(rows, 16), 0, body);
+    };
+    by_width(dim, {x, residual, sum, w, y}, run);
+  }
+
+  static void rms_backward(const T* dy, const T* x, const T* w, const float* rstd, const T* d_sum,
+                           T* dx, float* partials, int64_t num_partials, int64_t rows, int64_t dim,
+                           bool adds_one) {
+    const auto run = [&](auto width) {
+      const RmsBackward<width, T> body{dy, x,        w,    rstd, d_sum,
+                                       dx, partials, rows, dim,  adds_one ? 1.0F : 0.0F};
+      Launcher::template run<kRowThreads>(num_partials, dim <= kMostScratch ? dim : 0, body);
+    };
+    by_width(dim, {dy, x, w, d_sum, dx}, run);
+  }
+
+  static void gated_forward(const T* gate_up, T* out, int64_t rows, int64_t half, int act) {
+    const auto run = [&](auto width) {
+      if (act == 0) {
+        const GatedForward<width, SiluOf, T> body{gate_up, out, rows, half};
+        Launcher::template run<kRowThreads>(teams(rows, 16), 0, body);
+      } else {
+        const GatedForward<width, TanhGeluOf, T> body{gate_up, out, rows, half};
+        Launcher::template run<kRowThreads>(teams(rows, 16), 0, body);
+      }
+    };
+    by_width(half, {gate_up, out}, run);
+  }
+
+  static void gated_backward(const T* d_out, const T* gate_up, T* d_gate_up, int64_t rows,
+                             int64_t half, int act) {
+    const auto run = [&](auto width) {
+      if (act == 0) {
+        const GatedBackward<width, SiluOf, T> body{d_out, gate_up, d_gate_up, rows, half};
+        Launcher::template run<kRowThreads>(teams(rows, 16), 0, body);
+      } else {
+        const GatedBackward<width, TanhGeluOf, T> body{d_out, gate_up, d_gate_up, rows, half};
+        Launcher::template run<kRowThreads>(teams(rows, 16), 0, body);
+      }
+    };
+    by_width(half, {d_out, gate_up, d_gate_up}, run);
+  }
+
+  static void heads_forward(const Heads<T>& heads, const T* qkv, T* q, T* k, T* v, float* rstd) {
+    const HeadsForward<T> body{heads, qkv, q, k, v, rstd};
+    const int64_t units = heads.tokens * (heads.num_heads + 2 * heads.num_kv_heads);
+    Launcher::template run<kHeadThreads>(teams(units, 256), 0, body);
+  }
+
+  static void heads_backward(const Heads<T>& heads, const T* qkv, const float* rstd, const T* dq,
+                             const T* dk, const T* dv, T* d_qkv, float* partials,
+                             int64_t num_partials) {
+    const HeadsBackward<T> body{heads, qkv, rstd, dq, dk, dv, d_qkv, partials};
+    const int64_t units = heads.tokens * (heads.num_heads + 2 * heads.num_kv_heads);
+    const bool has_norm = qkv != nullptr;
+    constexpr int64_t kMostHeadScratch = 1024;  // several teams share a processor's memory
+    const bool fits = has_norm && 2 * heads.head_dim <= kMostHeadScratch;
+    Launcher::template run<kHeadThreads>(has_norm ? num_partials : teams(units, 256),
+                                         fits ? 2 * heads.head_dim : 0, body);
+  }
+
+  static void cross_entropy(T* logits, const int64_t* labels, float* losses, int64_t rows,
+                            int64_t width, const LogitsToLosses& options) {
+    const auto run = [&](auto pack) {
+      const CrossEntropy<pack, T> body{logits, labels, losses, rows, width, options};
+      Launcher::template run<kLogitThreads>(teams(rows, 4), 0, body);
+    };
+    by_width(width, {logits}, run);
+  }
+
+  static void squares(const T* numbers, int64_t count, double* partials, int64_t num_partials) {
+    const auto run = [&](auto width) {
+      const Squares<width, T> body{numbers, count, partials};
+      Launcher::template run<kRowThreads>(num_partials, 0, body);
+    };
+    by_width(count, {numbers}, run);
+  }
+
+  static constexpr DeviceRows<T> table() {
+    return {rms_forward,   rms_backward,   gated_forward, gated_backward,
+            heads_forward, heads_backward, cross_entropy, squares};
+  }
+
+ private:
+  template <typename Run>
+  static void by_width(int64_t dim, std::initializer_list<const T*> rows, const Run& run) {
+    if (fits_packs(kFull, dim, rows)) {
+      run(std::integral_constant<int, kFull>());
+    } else {
+      run(std::integral_constant<int, 1>());
+    }
+  }
+};
+
+template <typename Launcher, typename P, typename G, typename S>
+void launch_adam(void* p_in, const void* g_in, void* m_in, void* v_in, void* v_max_in,
+                 const float* factors, int64_t count) {
+  constexpr int kThreads = 256, kWidth = 4;
+  auto* const p = static_cast<P*>(p_in);
+  const auto* const g = static_cast<const G*>(g_in);
+  auto* const m = static_cast<S*>(m_in);
+  auto* const v = static_cast<S*>(v_in);
+  auto* const v_max = static_cast<S*>(v_max_in);
+  AdamFactors values{};
+  std::copy(factors, factors + cpu::kNumAdamFactors, values.of);
+  const auto run = [&](auto width) {
+    const Adam<width, P, G, S> body{p, g, m, v, v_max, values, count};
+    const int64_t pieces = (count + kThreads * width - 1) / (kThreads * width);
+    Launcher::template run<kThreads>(
+        std::clamp<int64_t>(pieces, 1, 16 * Launcher::num_processors()), 0, body);
+  };
+  const bool fits = fits_packs<P>(kWidth, count, {p}) && fits_packs<G>(kWidth, count, {g}) &&
+                    fits_packs<S>(kWidth, count, {m, v, v_max});
+  if (fits) {
+    run(std::integral_constant<int, kWidth>());
+  } else {
+    run(std::integral_constant<int, 1>());
+  }
+}
+
+template <typename Launcher>
+constexpr DeviceKernels kernels_by() {
+  using B = Bfloat16;
+  return {[] { return 4 * Launcher::num_processors(); },
+          RowLaunches<Launcher, float>::table(),
+          RowLaunches<Launcher, B>::table(),
+          {{{launch_adam<Launcher, float, float, float>, launch_adam<Launcher, float, float, B>},
+            {launch_adam<Launcher, float, B, float>, launch_adam<Launcher, float, B, B>}},
+           {{launch_adam<Launcher, B, float, float>, launch_adam<Launcher, B, float, B>},
+            {launch_adam<Launcher, B, B, float>, launch_adam<Launcher, B, B, B>}}}};
+}
+
+}  // namespace automodel::kernels::device
