@@ -9,6 +9,8 @@
 
 #include "core/text.h"
 #include "kernels/differentiation.h"
+#include "kernels/layers/embedding.h"
+#include "kernels/loss/cross_entropy.h"
 #include "kernels/products/linear.h"
 #include "support/allocation_counter.h"
 
@@ -121,6 +123,46 @@ TEST(BoundGradient, IsLeftToAutogradInAGraphOfTheBackwardPass) {
     layer.expect_added(1);
     EXPECT_TRUE(at::equal(earlier, layer.before));  // autograd makes a new sum
   });
+}
+
+/// The loss by a head whose weight is the table of its input's embedding too, times `scale`.
+at::Tensor tied_loss(const at::Tensor& table, double scale) {
+  const at::Tensor ids = at::arange(50, at::kLong).mul(7).remainder(40);
+  const at::Tensor labels = at::arange(50, at::kLong).mul(5);
+  const at::Tensor hidden = kernels::embedding(table, ids);
+  return linear_cross_entropy(hidden, table, labels, {.divisor = 3}) * scale;
+}
+
+/// Both uses of a tied table add to its gradient's memory, and autograd adds nothing of its size.
+TEST(BoundGradient, GetsWhatAHeadAndAnEmbeddingAdd) {
+  for (const double scale : {1.0, 0.5}) {
+    for (const at::ScalarType dtype : kTypes) {
+      SCOPED_TRACE(cat(c10::toString(dtype), " times ", scale));
+      Numbers numbers(6);
+      const at::Tensor table = numbers.normal({4096, 16}).to(dtype).requires_grad_();
+      const at::Tensor before = numbers.normal({4096, 16}).to(dtype);
+      table.mutable_grad() = before.clone();
+      const at::Tensor exact = table.detach().to(at::kDouble).requires_grad_();
+      {
+        const PlainPathScope plain;
+        tied_loss(exact, scale).backward();
+      }
+      const at::Tensor loss = tied_loss(table, scale);
+      const void* memory = table.grad().data_ptr();
+      at::set_num_threads(1);
+      const auto counter = std::make_shared<test::AllocationCounter>();
+      {
+        const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+        loss.backward();
+      }
+      EXPECT_EQ(table.grad().data_ptr(), memory);
+      const at::Tensor change = table.grad().to(at::kDouble) - before.to(at::kDouble);
+      EXPECT_LE(relative_error(table.grad(), before.to(at::kDouble) + exact.grad()),
+                dtype == at::kBFloat16 ? 4e-3 : 1e-6);
+      EXPECT_LE(relative_error(change, exact.grad()), dtype == at::kBFloat16 ? 0.1 : 1e-5);
+      EXPECT_LT(counter->peak(), static_cast<int64_t>(table.nbytes()) / 4);
+    }
+  }
 }
 
 /// A part of a weight is not the weight.

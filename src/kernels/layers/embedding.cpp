@@ -1,6 +1,7 @@
 #include "kernels/layers/embedding.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/base/bound_gradient.h"
 #include "kernels/base/fused.h"
 
 namespace automodel::kernels {
@@ -72,6 +74,21 @@ at::Tensor sum_rows(const Occurrences& found, const at::Tensor& gradient) {
   return sums;
 }
 
+/// Adds a row of `sums`, float32, to the row of each id that occurs; `table` is contiguous.
+void add_rows(const Occurrences& found, const at::Tensor& sums, const at::Tensor& table) {
+  const int64_t dim = table.size(1);
+  const float* in = sums.data_ptr<float>();
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, table.scalar_type(), "add_rows", [&] {
+    scalar_t* const out = table.data_ptr<scalar_t>();
+    at::parallel_for(0, sums.size(0), 16, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        scalar_t* const row = out + found.ids[static_cast<size_t>(i)] * dim;
+        for (int64_t j = 0; j < dim; ++j) row[j] = static_cast<scalar_t>(row[j] + in[i * dim + j]);
+      }
+    });
+  });
+}
+
 struct Embedding : torch::autograd::Function<Embedding> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& weight,
                             const at::Tensor& ids, int64_t padding_idx) {
@@ -91,7 +108,13 @@ struct Embedding : torch::autograd::Function<Embedding> {
     const at::Tensor weight = context->saved_data["weight"].toTensor();
     const at::Tensor gradient = gradients[0].reshape({-1, weight.size(1)}).contiguous();
     const Occurrences found = find_occurrences(ids, context->saved_data["padding_idx"].toInt());
-    const at::Tensor rows = sum_rows(found, gradient).to(weight.scalar_type());
+    const at::Tensor sums = sum_rows(found, gradient);
+    const at::Tensor bound = bound_gradient(weight);
+    if (bound.defined() && bound.is_contiguous()) {
+      add_rows(found, sums, bound);
+      return {added_gradient(weight), at::Tensor(), at::Tensor()};
+    }
+    const at::Tensor rows = sums.to(weight.scalar_type());
     const at::Tensor row_ids =
         at::from_blob(const_cast<int64_t*>(found.ids.data()), {rows.size(0)}, at::kLong).clone();
     const bool has_bound_gradient =

@@ -112,6 +112,11 @@ at::Tensor chunk_loss(at::Tensor& logits, const at::Tensor& labels,
   return loss;
 }
 
+/// Known without waiting for a device.
+bool is_one(const at::Tensor& scale) {
+  return scale.is_cpu() && scale.item<double>() == 1.0;
+}
+
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
                             const at::Tensor& weight, const at::Tensor& labels,
@@ -136,14 +141,31 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       }
     }
     if (has_gradients) context->save_for_backward({hidden_grad, weight_grad});
+    // Not a saved variable: only its .grad is used, never its values.
+    context->saved_data["weight"] = weight;
     return loss.to(tensor::wide_dtype(weight.scalar_type()));
   }
 
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
                                                torch::autograd::tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    return {scaled_gradient(saved[0], gradients[0]), scaled_gradient(saved[1], gradients[0]),
+    const at::Tensor weight = context->saved_data["weight"].toTensor();
+    return {scaled_gradient(saved[0], gradients[0]), of_weight(weight, saved[1], gradients[0]),
             at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+  /// The weight's gradient times `scale`, added where its owner has memory for it.
+  static at::Tensor of_weight(const at::Tensor& weight, const at::Tensor& gradient,
+                              const at::Tensor& scale) {
+    if (!gradient.defined()) return gradient;
+    const at::Tensor bound = bound_gradient(weight);
+    if (!bound.defined()) return scaled_gradient(gradient, scale);
+    if (is_one(scale)) {
+      bound.add_(gradient);
+    } else {
+      bound.addcmul_(gradient, scale.to(gradient.device(), gradient.scalar_type()));
+    }
+    return added_gradient(weight);
   }
 };
 
@@ -174,7 +196,7 @@ void undo_logits(const at::Tensor& gradients, const at::Tensor& slope,
 
 at::Tensor scaled_gradient(const at::Tensor& gradient, const at::Tensor& scale) {
   if (!gradient.defined()) return gradient;
-  if (scale.is_cpu() && scale.item<double>() == 1.0) return gradient;
+  if (is_one(scale)) return gradient;
   return gradient * scale.to(gradient.scalar_type());
 }
 

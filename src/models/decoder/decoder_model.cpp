@@ -376,7 +376,8 @@ at::Tensor DecoderModel::cross_entropies(std::vector<ScoredRows> parts, double d
     std::vector<at::Tensor> losses;
     int64_t first = 0;
     for (const ScoredRows& part : parts) {
-      const at::Tensor rows = x.narrow(0, first, part.labels.size(0));
+      // A narrow's backward would copy the gradient into a larger one.
+      const at::Tensor rows = parts.size() == 1 ? x : x.narrow(0, first, part.labels.size(0));
       losses.push_back(loss_head_->loss(rows, weight, part.labels, options));
       first += part.labels.size(0);
     }
