@@ -156,7 +156,7 @@ class RunCommand final {
     command.add_option("--log-file", options_.log_path,
                        "append the lines of all ranks to this file");
     command.add_flag("--timings", options_.shows_timings,
-                     "say where the time from the start to the end of the first step went");
+                     "say where the time to the end of the first step went, and what a step takes");
   }
 
   int run() {

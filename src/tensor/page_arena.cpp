@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 
 #include "core/error.h"
@@ -38,6 +39,7 @@ void* PageArena::take(size_t bytes) {
     counts_.num_mapped += 1;
   }
   in_use_.emplace(piece, bytes);
+  counts_.num_taken += 1;
   counts_.in_use += bytes;
   counts_.peak_in_use = std::max(counts_.peak_in_use, counts_.in_use);
   return_excess();
@@ -138,13 +140,21 @@ PageArena& tensor_arena() {
   return *arena;
 }
 
+std::atomic<uint64_t>& num_small_pieces() {
+  static std::atomic<uint64_t> count = 0;
+  return count;
+}
+
 /// Large pieces from the arena, others from the allocator before it.
 class ArenaAllocator final : public c10::Allocator {
  public:
   explicit ArenaAllocator(c10::Allocator* small) : small_(small) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    if (bytes < kLargeBytes) return small_->allocate(bytes);
+    if (bytes < kLargeBytes) {
+      num_small_pieces().fetch_add(1, std::memory_order_relaxed);
+      return small_->allocate(bytes);
+    }
     void* const data = tensor_arena().take(bytes);
     if (data == nullptr)
       throw InputError(cat("cannot allocate ", format_bytes(bytes),
@@ -172,6 +182,13 @@ class ArenaAllocator final : public c10::Allocator {
 
 void use_page_arena_for_tensors() {
   c10::SetCPUAllocator(new ArenaAllocator(c10::GetCPUAllocator()));
+}
+
+TensorMemoryCounts tensor_memory_counts() {
+  const PageArena::Counts large = tensor_arena().counts();
+  return {.num_small = num_small_pieces(),
+          .num_large = large.num_taken,
+          .num_mapped = large.num_mapped};
 }
 
 }  // namespace automodel::tensor

@@ -20,6 +20,7 @@ class PageArena final {
     size_t in_use = 0;
     size_t peak_in_use = 0;
     size_t kept = 0;            ///< freed, not returned to the system
+    uint64_t num_taken = 0;     ///< pieces
     uint64_t num_mapped = 0;    ///< pieces that freed pages could not serve
     uint64_t num_returned = 0;  ///< runs of pages returned to the system
   };
@@ -60,5 +61,15 @@ class PageArena final {
 /// Makes CPU tensors of 64 KiB and more use an arena from now on until the process ends. Call it
 /// once, before such tensors are made.
 void use_page_arena_for_tensors();
+
+/// Pieces of memory that CPU tensors have taken since they use the arena.
+struct TensorMemoryCounts {
+  uint64_t num_small = 0;   ///< of less than 64 KiB, from the heap
+  uint64_t num_large = 0;   ///< the others
+  uint64_t num_mapped = 0;  ///< of these, pieces that the system gave: pages at hand did not do
+};
+
+/// Zeros where tensors do not use the arena. Any thread may call it.
+TensorMemoryCounts tensor_memory_counts();
 
 }  // namespace automodel::tensor

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <numeric>
 #include <thread>
 
 #include "comm/patience.h"
@@ -85,6 +86,31 @@ TEST_P(WorkTest, TheTimeThatARankWaitsIsKnown) {
     const double worked = monotonic_seconds() - work_begin;
     under_way.wait();
     expect(world.waited_seconds() - before < worked / 2, "it does not wait while it works");
+  });
+}
+
+/// Of all groups together; the whole tensors count, whoever has which part.
+TEST_P(WorkTest, ARankKnowsWhatItHasMoved) {
+  const int n = num_ranks();
+  expect_all([n](World& world) {
+    const ProcessGroup group = world.group();
+    std::vector<int> ranks(static_cast<size_t>(n));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const ProcessGroup reversed = world.split("reversed", {{ranks.rbegin(), ranks.rend()}});
+    const auto moved = [&](const char* name) {
+      const Traffic traffic = world.traffic();
+      const auto found = traffic.find(name);
+      return found == traffic.end() ? Moved() : found->second;
+    };
+    const Moved before = moved("all_gather");
+    expect(moved("reduce_scatter").num_operations == 0, "nothing of a kind before its first");
+    group.all_gather(at::zeros({n * 3}, at::kDouble), at::ones({3}, at::kDouble));
+    reversed.all_gather(at::zeros({n * 2}, at::kFloat), at::ones({2}, at::kFloat));
+    const Moved gathered = moved("all_gather");
+    expect(gathered.num_operations - before.num_operations == 2, "two gathers");
+    expect(gathered.bytes - before.bytes == n * 3 * 8 + n * 2 * 4, "of the whole results");
+    group.reduce_scatter(at::zeros({5}, at::kFloat), at::ones({n * 5}, at::kFloat), ReduceOp::kSum);
+    expect(moved("reduce_scatter").bytes == n * 5 * 4, "of the whole input");
   });
 }
 

@@ -28,6 +28,8 @@ enum class CollectiveKind {
   kBarrier
 };
 
+inline constexpr size_t kNumCollectiveKinds = 8;
+
 /// "all_reduce", "all_gather", ...
 std::string_view collective_name(CollectiveKind kind);
 

@@ -51,10 +51,12 @@ class WatchedWork final : public BackendWork {
 class WatchedBackend final : public GroupBackend {
  public:
   WatchedBackend(std::shared_ptr<GroupBackend> inner, std::shared_ptr<FailureWatch> watch,
-                 WatchedGroup group, std::shared_ptr<DeviceWatch> device_watch)
+                 WatchedGroup group, std::shared_ptr<TrafficMeter> traffic,
+                 std::shared_ptr<DeviceWatch> device_watch)
       : inner_(std::move(inner)),
         watch_(std::move(watch)),
         group_(std::move(group)),
+        traffic_(std::move(traffic)),
         device_watch_(std::move(device_watch)) {}
 
   int rank() const override { return inner_->rank(); }
@@ -66,6 +68,7 @@ class WatchedBackend final : public GroupBackend {
     if (device_watch_ != nullptr) {
       if (const auto failure = watch_->failure()) throw PeerFailure(*failure);
     }
+    traffic_->add(collective);
     WatchedCall call = enter(collective);
     std::unique_ptr<BackendWork> work;
     std::shared_ptr<DeviceWatch::Followed> followed;
@@ -101,6 +104,7 @@ class WatchedBackend final : public GroupBackend {
   std::shared_ptr<GroupBackend> inner_;
   std::shared_ptr<FailureWatch> watch_;
   WatchedGroup group_;
+  std::shared_ptr<TrafficMeter> traffic_;
   std::shared_ptr<DeviceWatch> device_watch_;
 };
 
@@ -108,9 +112,10 @@ class WatchedBackend final : public GroupBackend {
 
 std::shared_ptr<GroupBackend> watch_backend(std::shared_ptr<GroupBackend> backend,
                                             std::shared_ptr<FailureWatch> watch, WatchedGroup group,
+                                            std::shared_ptr<TrafficMeter> traffic,
                                             std::shared_ptr<DeviceWatch> device_watch) {
   return std::make_shared<WatchedBackend>(std::move(backend), std::move(watch), std::move(group),
-                                          std::move(device_watch));
+                                          std::move(traffic), std::move(device_watch));
 }
 
 }  // namespace automodel::comm

@@ -109,6 +109,7 @@ struct World::State {
   std::unique_ptr<TcpStore> store;
   std::vector<RankProcess> processes;
   std::shared_ptr<FailureWatch> watch;
+  std::shared_ptr<TrafficMeter> traffic = std::make_shared<TrafficMeter>();
   std::shared_ptr<gloo::transport::Device> device;
   std::map<std::string, std::shared_ptr<GroupBackend>> backends;  // by key_of()
   std::optional<int> cuda_device;
@@ -223,7 +224,7 @@ struct World::State {
     if (ranks.size() == 1) return ProcessGroup::solo(name);
     const WatchedGroup watched{name, ranks, own_timeout.value_or(options.timeout_seconds)};
     return ProcessGroup(name, watch_backend(backend(key_of(ranks, own_timeout), watched), watch,
-                                            watched, device_watch));
+                                            watched, traffic, device_watch));
   }
 };
 
@@ -310,6 +311,10 @@ std::unique_ptr<SlowWork> World::make_slow_work(const std::string& group,
 
 double World::waited_seconds() const {
   return state_ == nullptr ? 0 : state_->watch->waited_seconds();
+}
+
+Traffic World::traffic() const {
+  return state_ == nullptr ? Traffic() : state_->traffic->total();
 }
 
 void World::fail(const std::string& text) noexcept {

@@ -8,6 +8,7 @@
 #include "comm/groups/process_group.h"
 #include "comm/store/world_options.h"
 #include "comm/watch/slow_work.h"
+#include "comm/watch/traffic.h"
 
 namespace automodel::comm {
 
@@ -51,6 +52,9 @@ class World final {
   /// How long this rank has only waited for others in collectives and messages so far, the moving
   /// of bytes while it waits included. Of operations on a device it knows the host's part alone.
   double waited_seconds() const;
+
+  /// What this rank has started in the groups of this world so far; nothing in a world of one.
+  Traffic traffic() const;
 
   /// Leaves a failure's text for the peers, whose collectives then end with it. A rank that is
   /// about to end calls it, once. Never throws.

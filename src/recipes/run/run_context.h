@@ -29,6 +29,8 @@ struct RunContext {
   std::optional<comm::ProcessGroup> teacher_link = {};
   /// How long this rank has waited for others so far, those of `teacher_link` included.
   std::function<double()> waited_seconds;
+  /// What this rank has moved in groups of ranks so far, those of `teacher_link` included.
+  std::function<comm::Traffic()> traffic;
   Reporter* reporter = nullptr;
   Reporter* console = nullptr;  ///< as `reporter`, but its warnings are not added to `events`
   TraceSink* trace = nullptr;   ///< may be null
@@ -42,7 +44,7 @@ struct RunContext {
   Json record;                                ///< of the run, as begin_run_record() made it
   RunPlan* plan = nullptr;                    ///< for run.json; null: the rank records none
   PhaseTimes* times = nullptr;                ///< of the process's start; for the session alone
-  bool shows_timings = false;                 ///< prints `times` at the end of the first step
+  bool shows_timings = false;                 ///< prints `times`, and what a step takes
 
   EnginePlace place() const {
     return {.device = device, .trace = trace, .reporter = reporter, .times = times};

@@ -144,6 +144,16 @@ struct RankWorlds {
     return all.waited_seconds() + (own ? own->waited_seconds() : 0.0);
   }
 
+  comm::Traffic traffic() const {
+    comm::Traffic total = all.traffic();
+    if (!own) return total;
+    for (const auto& [name, moved] : own->traffic()) {
+      total[name].num_operations += moved.num_operations;
+      total[name].bytes += moved.bytes;
+    }
+    return total;
+  }
+
   /// The ranks of student and teacher, who wait for each other as long as both live.
   std::optional<comm::ProcessGroup> link() {
     if (!own) return std::nullopt;
@@ -216,6 +226,7 @@ int run_session(PreparedRun& run, int local_rank, RankWorlds& worlds, const Rank
                      .group = group,
                      .teacher_link = worlds.link(),
                      .waited_seconds = [&worlds] { return worlds.waited_seconds(); },
+                     .traffic = [&worlds] { return worlds.traffic(); },
                      .reporter = &reporter,
                      .console = &voice.console,
                      .trace = trace ? &*trace : nullptr,

@@ -71,7 +71,8 @@ TrainSession::TrainSession(const Recipe& recipe, const RunContext& context)
       records_(
           context_,
           {recipe, model_, *data_.training, validation_, scheduler_, mesh_, train_step_, balance_},
-          slow_work()) {
+          slow_work()),
+      counters_(context_) {
   context_.times->end("session");
   start();
   const auto lines = session_summary(recipe, model_, scheduler_, mesh_, context.group.size());
@@ -245,7 +246,9 @@ training::StepResult TrainSession::train(const StepBatches& taken) {
   const double begin = monotonic_seconds();
   const double waited = context_.waited_seconds();
   balance_.begin_step(static_cast<int64_t>(taken.batches.size()));
+  counters_.begin_step();
   const training::StepResult result = train_step_.run(taken.batches, step);
+  counters_.end_step(step);
   balance_.end_step(model_.engine());
   const double waited_in_step = context_.waited_seconds() - waited;
   own_seconds_ = data_seconds_ + (monotonic_seconds() - begin) - waited_in_step;

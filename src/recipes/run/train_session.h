@@ -19,6 +19,7 @@
 #include "recipes/run/session_data.h"
 #include "recipes/run/session_model.h"
 #include "recipes/run/session_records.h"
+#include "recipes/run/step_counters.h"
 #include "recipes/run/teacher.h"
 #include "recipes/run/validation.h"
 #include "training/signals.h"
@@ -83,6 +84,7 @@ class TrainSession final {
   SessionCheckpoint checkpoint_;
   StepOperations operations_;
   SessionRecords records_;
+  StepCounters counters_;
   std::optional<Benchmark> benchmark_;            // set by run() in a benchmark
   std::optional<loggers::ProgressBar> progress_;  // set by run()
   double begin_seconds_ = 0;                      // when the first step began
