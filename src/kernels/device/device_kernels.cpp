@@ -49,10 +49,9 @@ const DeviceKernels* kernels_for(std::initializer_list<at::Tensor> tensors) {
   return on_cuda;
 }
 
-at::Tensor partials_for(const DeviceKernels& kernels, const at::Tensor& tensor, int64_t rows,
+at::Tensor partials_for(int64_t most_partials, const at::Tensor& tensor, int64_t rows,
                         int64_t width) {
-  const int64_t most = std::min(rows, kernels.most_partials());
-  return at::empty({most, width}, tensor.options().dtype(at::kFloat));
+  return at::empty({std::min(rows, most_partials), width}, tensor.options().dtype(at::kFloat));
 }
 
 HostKernelsScope::HostKernelsScope(const DeviceKernels& kernels) {

@@ -14,8 +14,9 @@ namespace automodel::kernels::device {
 /// AUTOMODEL_DEVICE_KERNELS=plain takes them away.
 const DeviceKernels* kernels_for(std::initializer_list<at::Tensor> tensors);
 
-/// [num_partials, width] float32 numbers on the tensor's device, not set, for `rows` rows of work.
-at::Tensor partials_for(const DeviceKernels& kernels, const at::Tensor& tensor, int64_t rows,
+/// [num_partials, width] float32 numbers on the tensor's device, not set, for `rows` rows of work,
+/// of which a team takes one or more.
+at::Tensor partials_for(int64_t most_partials, const at::Tensor& tensor, int64_t rows,
                         int64_t width);
 
 /// During its lifetime this thread's tensors on the CPU go by these kernels: bodies of a device's

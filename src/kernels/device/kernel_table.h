@@ -64,8 +64,9 @@ using DeviceAdam = void (*)(void* p, const void* g, void* m, void* v, void* v_ma
 
 /// The kernels of one kind of device.
 struct DeviceKernels {
-  /// How many rows of partial sums are worth while.
+  /// How many rows of partial sums are worth while, where a block makes one and where a warp does.
   int64_t (*most_partials)();
+  int64_t (*most_partials_of_heads)();
   DeviceRows<float> float32;
   DeviceRows<cpu::Bfloat16> bfloat16;
   /// Indexed by whether parameters, gradients and states are bfloat16.

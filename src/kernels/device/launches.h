@@ -167,6 +167,7 @@ template <typename Launcher>
 constexpr DeviceKernels kernels_by() {
   using B = Bfloat16;
   return {[] { return 4 * Launcher::num_processors(); },
+          [] { return 32 * Launcher::num_processors(); },
           RowLaunches<Launcher, float>::table(),
           RowLaunches<Launcher, B>::table(),
           {{{launch_adam<Launcher, float, float, float>, launch_adam<Launcher, float, float, B>},

@@ -67,7 +67,7 @@ std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::
     const T* other = numbers_of<T>(d_sum);
     T* out = numbers_of<T>(dx);
     if (kernels != nullptr) {
-      const at::Tensor partials = device::partials_for(*kernels, x, rows, dim);
+      const at::Tensor partials = device::partials_for(kernels->most_partials(), x, rows, dim);
       kernels->of<T>().rms_backward(grad, in, w, scales, other, out, partials.data_ptr<float>(),
                                     partials.size(0), rows, dim, adds_one);
       return partials.sum(0);

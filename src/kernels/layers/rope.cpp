@@ -196,9 +196,10 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
     T* d_in = numbers_of<T>(d_qkv);
     if (const auto* const kernels = kernels_of(d_qkv, options)) {
       const int64_t units = layout.tokens * (layout.num_heads + 2 * layout.num_kv_heads);
-      const at::Tensor partials =
-          in == nullptr ? at::Tensor()
-                        : device::partials_for(*kernels, d_qkv, units, 2 * layout.head_dim);
+      const at::Tensor partials = in == nullptr
+                                      ? at::Tensor()
+                                      : device::partials_for(kernels->most_partials_of_heads(),
+                                                             d_qkv, units, 2 * layout.head_dim);
       kernels->of<T>().heads_backward(layout.for_device(), in, scales, grads[0], grads[1], grads[2],
                                       d_in, numbers_of<float>(partials),
                                       in == nullptr ? 0 : partials.size(0));
