@@ -180,6 +180,8 @@ TEST_F(RunRecordTest, ThePlanIsInTheRecordAndWhatIsHeldIsWhatWasPlanned) {
     for (const Json& part : plan.at("parts").as_array()) planned += part.at("bytes").as_int();
     EXPECT_EQ(planned, plan.at("step_bytes").as_int());
     EXPECT_TRUE(plan.at("not_counted").is_array());
+    EXPECT_GT(plan.at("program_bytes").as_int(), int64_t{30} << 20);
+    EXPECT_LT(plan.at("program_bytes").as_int(), int64_t{500} << 20);
     const std::vector<Json> memory = events_named(place_, "memory");
     EXPECT_EQ(names_of(memory), (Texts{"memory 0", "memory 1", "memory 3", "memory 4"}));
     for (const Json& event : memory) {

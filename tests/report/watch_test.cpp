@@ -120,7 +120,7 @@ TEST(WatchPictureTest, MemoryIsShownAgainstThePlanAndTheUtilizationWhereItIsKnow
   RecordedRun run = run_of("a", 20);
   run.description = Json::parse(
       "{\"max_steps\": 50, \"format\": 2, \"version\": \"9\", \"plan\": {\"most_bytes\": "
-      "332859965}}",
+      "232859965, \"program_bytes\": 100000000}}",
       "run.json");
   add_steps(
       "{\"step\": 20, \"loss\": 1, \"mfu\": 31.25, \"timestamp\": \"2026-08-01T00:00:20.000Z\"}\n",

@@ -43,8 +43,9 @@ struct RunContext {
   RunTrackers* trackers = nullptr;            ///< get the run's numbers
   Json record;                                ///< of the run, as begin_run_record() made it
   RunPlan* plan = nullptr;                    ///< for run.json; null: the rank records none
-  PhaseTimes* times = nullptr;                ///< of the process's start; for the session alone
-  bool shows_timings = false;                 ///< prints `times`, and what a step takes
+  uint64_t program_bytes = 0;   ///< on a CPU, what the process held before the session; else 0
+  PhaseTimes* times = nullptr;  ///< of the process's start; for the session alone
+  bool shows_timings = false;   ///< prints `times`, and what a step takes
 
   EnginePlace place() const {
     return {.device = device, .trace = trace, .reporter = reporter, .times = times};

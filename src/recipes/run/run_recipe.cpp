@@ -34,6 +34,7 @@
 #include "recipes/run/run_record.h"
 #include "recipes/run/teacher_link.h"
 #include "recipes/run/train_session.h"
+#include "tensor/memory.h"
 #include "tensor/page_arena.h"
 #include "training/signals.h"
 
@@ -239,6 +240,7 @@ int run_session(PreparedRun& run, int local_rank, RankWorlds& worlds, const Rank
                      .trackers = &voice.trackers,
                      .record = run.record,
                      .plan = plan.get(),
+                     .program_bytes = place.device.is_cpu() ? tensor::peak_resident_bytes() : 0,
                      .times = &run.times,
                      .shows_timings = run.shows_timings};
   if (worlds.is_teachers) {

@@ -20,7 +20,9 @@ std::optional<double> planned_gib(const Json& record) {
   const Json* const plan = record.find("plan");
   const Json* const bytes = plan == nullptr ? nullptr : plan->find("most_bytes");
   if (bytes == nullptr) return std::nullopt;
-  return bytes->as_double() / static_cast<double>(1 << 30);
+  const Json* const program = plan->find("program_bytes");
+  const double own = program == nullptr ? 0 : program->as_double();
+  return (bytes->as_double() + own) / static_cast<double>(1 << 30);
 }
 
 Json facts_of_spike(const training::StepResult& result, DataRange data) {
@@ -88,6 +90,9 @@ bool SessionRecords::add_plan(double patience_seconds) {
   if (context_.plan == nullptr) return false;
   std::optional<Json> plan = context_.plan->take(patience_seconds);
   if (!plan) return false;
+  if (context_.program_bytes > 0 && plan->contains("most_bytes")) {
+    (*plan)["program_bytes"] = static_cast<int64_t>(context_.program_bytes);
+  }
   record_["plan"] = std::move(*plan);
   return true;
 }

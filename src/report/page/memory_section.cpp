@@ -100,6 +100,7 @@ std::string keys(const std::vector<MemoryPart>& parts) {
 /// The plan's sums beside the peak.
 std::string sums(const RecordedRun& run) {
   constexpr std::pair<std::string_view, std::string_view> kSums[] = {
+      {"program_bytes", "for the program itself"},
       {"loading_bytes", "while it loads"},
       {"step_bytes", "in a step"},
       {"saving_bytes", "while it saves"},
@@ -172,7 +173,8 @@ double measured_peak(const RecordedRun& run) {
 }
 
 double planned_peak(const RecordedRun& run) {
-  return number_at(run.description, "plan.most_bytes");
+  const double program = number_at(run.description, "plan.program_bytes");
+  return number_at(run.description, "plan.most_bytes") + (program > 0 ? program : 0);
 }
 
 std::string memory_section(const RunViews& runs) {

@@ -20,7 +20,7 @@ std::vector<MemoryPart> memory_parts(const RecordedRun& run);
 
 /// The highest peak that was measured, in bytes; NaN where none was.
 double measured_peak(const RecordedRun& run);
-/// The most that the plan counts, in bytes; NaN without a plan.
+/// The most that the plan counts, and on a CPU the program itself, in bytes; NaN without a plan.
 double planned_peak(const RecordedRun& run);
 
 /// Memory planned against measured, as tables and bars. "" where no run has either.
