@@ -19,6 +19,7 @@ import argparse
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -195,31 +196,43 @@ def check(automodel, folder):
     else:
         model = load_as_another(folder, automodel, write) if write else load(model_class, folder, automodel)
         num_tensors = check_names(model, folder, written["model_type"])
-    torch.manual_seed(0)
+    ours, theirs = worst_errors(automodel, folder, model)
+    # The worst of some thousand rounding errors is three times another's now and then: of several, the middle one.
+    allowed = max(1e-5, 2 * statistics.median(theirs))
+    if statistics.median(ours) > allowed or max(ours) > 10 * max(1e-5, *theirs):
+        raise Mismatch(f"logits of some sequences are {ours} away from float64, transformers' {theirs}")
+    return (f"{num_tensors} tensors as save_pretrained's, logits {statistics.median(ours):.1e} away from float64 "
+            f"(allowed {allowed:.1e})")
+
+
+def worst_errors(automodel, folder, model):
+    """The largest difference of a logit from float64, the program's and transformers', of some batches."""
+    ours, theirs = [], []
     text = model.config.get_text_config()
     length = min(64, text.max_position_embeddings)
-    # The worst of many rounding errors is compared: of few sequences it is as often three times another's.
-    ids = torch.randint(0, text.vocab_size, (12, length))
-    model = model.float().eval()
-    with torch.no_grad():
-        logits = model(input_ids=ids, **seeing_all(model, ids)).logits
-        with InFloat64():
-            exact = model.double()(input_ids=ids, **seeing_all(model, ids)).logits
-    allowed = max(1e-5, 2 * float((logits - exact).abs().max()))
-    with tempfile.TemporaryDirectory() as scratch:
-        reference = pathlib.Path(scratch) / "reference.safetensors"
-        safetensors.torch.save_file(
-            {"input_ids": ids, "labels": torch.roll(ids, -1, 1), "logits": exact.float()}, reference
-        )
-        run = subprocess.run(
-            [automodel, "parity", "--model", str(folder), "--reference", str(reference),
-             "--tolerance-logits", str(allowed)],
-            capture_output=True, text=True,
-        )
-    found = re.search(r"^logits: .*ok.*$", run.stdout, re.MULTILINE)
-    if run.returncode != 0 or not found:
-        raise Mismatch(f"logits differ by more than {allowed:.1e}: {run.stdout}{run.stderr}")
-    return f"{num_tensors} tensors as save_pretrained's, {found.group(0)}"
+    for seed in range(5):
+        torch.manual_seed(seed)
+        ids = torch.randint(0, text.vocab_size, (2, length))
+        with torch.no_grad():
+            logits = model.float().eval()(input_ids=ids, **seeing_all(model, ids)).logits
+            with InFloat64():
+                exact = model.double()(input_ids=ids, **seeing_all(model, ids)).logits
+        theirs.append(float((logits - exact).abs().max()))
+        with tempfile.TemporaryDirectory() as scratch:
+            reference = pathlib.Path(scratch) / "reference.safetensors"
+            safetensors.torch.save_file(
+                {"input_ids": ids, "labels": torch.roll(ids, -1, 1), "logits": exact.float()}, reference
+            )
+            run = subprocess.run(
+                [automodel, "parity", "--model", str(folder), "--reference", str(reference),
+                 "--tolerance-logits", "1e30"],
+                capture_output=True, text=True,
+            )
+        found = re.search(r"^logits: worst absolute (\S+) ", run.stdout, re.MULTILINE)
+        if run.returncode != 0 or not found:
+            raise Mismatch(f"no logits: {run.stdout}{run.stderr}")
+        ours.append(float(found.group(1)))
+    return ours, theirs
 
 
 def main():
