@@ -224,26 +224,14 @@ const Json* step(const Json& schema, const std::string& key) {
 
 namespace {
 
-void find_endings(const Json& schema, const std::string& path, const std::string& end,
-                  std::vector<std::string>& found) {
-  for (const std::string& key : keys_of(schema)) {
-    const std::string whole = path.empty() ? key : cat(path, ".", key);
-    if (whole.ends_with(end)) found.push_back(whole);
-    find_endings(*schema.find("properties")->find(key), whole, end, found);
-  }
-}
-
-void find_described(const Json& schema, const std::string& path, const std::string& words,
-                    std::vector<std::string>& found) {
+/// f(path, schema of the key) for every key below, those of a section after it.
+template <typename F>
+void for_each_key(const Json& schema, const std::string& path, const F& f) {
   for (const std::string& key : keys_of(schema)) {
     const std::string whole = path.empty() ? key : cat(path, ".", key);
     const Json& child = *schema.find("properties")->find(key);
-    const Json* doc = child.find("description");
-    const bool has_text = doc != nullptr && doc->is_string();
-    if (has_text && to_lower(doc->as_string()).find(words) != std::string::npos) {
-      found.push_back(whole);
-    }
-    find_described(child, whole, words, found);
+    f(whole, child);
+    for_each_key(child, whole, f);
   }
 }
 
@@ -251,8 +239,15 @@ void find_described(const Json& schema, const std::string& path, const std::stri
 std::string hint_by_text(const Json& schema, std::string_view key) {
   constexpr size_t kMostShown = 6;
   const std::string words = replace_all(to_lower(key), "_", " ");
+  if (words.size() < 3) return "";
   std::vector<std::string> found;
-  if (words.size() > 2) find_described(schema, "", words, found);
+  for_each_key(schema, "", [&](const std::string& path, const Json& of_key) {
+    const Json* doc = of_key.find("description");
+    const bool has_text = doc != nullptr && doc->is_string();
+    if (has_text && to_lower(doc->as_string()).find(words) != std::string::npos) {
+      found.push_back(path);
+    }
+  });
   if (found.empty()) return "";
   const size_t num_left = found.size() - std::min(found.size(), kMostShown);
   found.resize(found.size() - num_left);
@@ -280,8 +275,11 @@ std::string description_of(const Json& schema, const std::string& path) {
 }  // namespace
 
 std::vector<std::string> keys_ending_with(const Json& schema, std::string_view end) {
+  const std::string ending = cat(".", end);
   std::vector<std::string> found;
-  find_endings(schema, "", cat(".", end), found);
+  for_each_key(schema, "", [&](const std::string& path, const Json&) {
+    if (path.ends_with(ending)) found.push_back(path);
+  });
   return found;
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 thread_local const DeviceKernels* on_host = nullptr;
 
-/// Those of libautomodel_cuda.so, which is open where tensors lie on such a device
+/// The kernels of libautomodel_cuda.so, which is open where tensors lie on such a device
 /// (tensor::open_cuda); null where it is another version's, or the variable says so.
 const DeviceKernels* find_cuda_kernels() {
   const char* const asked = std::getenv("AUTOMODEL_DEVICE_KERNELS");
