@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "scripts" / "bench"))
 from measure import BENCH, RECIPE, Work, recipe_options, run_command  # noqa: E402
 
 SECONDS_OF_A_RUN = 530
+CHAT_RECIPE = ROOT / "recipes" / "llm_finetune" / "chat_quickstart.yaml"
 # Dense bfloat16 operations a second, by a part of the name that the driver gives.
 PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "B200": 2250e12}
 LLAMA_8B = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
@@ -58,10 +59,11 @@ class Prover:
         return path
 
     def train(self, work, options=(), seconds=SECONDS_OF_A_RUN, kernels="own"):
-        """The records of a run's steps; stops the proof when it fails. `kernels`: the device's, own or plain."""
+        """The records of a run's steps; stops the proof when it fails. `work`: a Work or a recipe's file; `kernels`: the
+        device's, own or plain."""
         with tempfile.TemporaryDirectory() as folder:
-            command = [self.program, "run", str(RECIPE), *recipe_options(work), *options,
-                       f"--checkpoint.checkpoint_dir={folder}"]
+            recipe = [str(RECIPE), *recipe_options(work)] if isinstance(work, Work) else [str(work)]
+            command = [self.program, "run", *recipe, *options, f"--checkpoint.checkpoint_dir={folder}"]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False,
                                   env={**os.environ, "AUTOMODEL_DEVICE_KERNELS": kernels})
             if done.returncode != 0:
@@ -94,6 +96,23 @@ class Prover:
                 found = distance(self.train(one, self.device_options()), exact)
                 is_right = is_right and found <= limit
                 self.say(name, one.dtype, f"{found:.1e}", f"{peer:.1e}", "right" if found <= limit else "WRONG")
+        return is_right
+
+    def documents(self):
+        """Conversations packed into rows, and in rows that are padded: the losses of 20 steps beside the CPU's."""
+        self.say("conversations", "dtype", "device from CPU's float32", "CPU's bfloat16 from it", "verdict")
+        is_right = True
+        short = ["--step_scheduler.max_steps=20", "--checkpoint.enabled=false", "--validation_dataset=none",
+                 "--validation_dataloader=none"]
+        for name, options in (("packed", ["--packed_sequence.packed_sequence_size=512"]), ("padded", [])):
+            options = [*short, *options]
+            exact = self.train(CHAT_RECIPE, [*options, "--device", "cpu"])
+            narrow = [*options, "--model.torch_dtype=bfloat16"]
+            peer = distance(self.train(CHAT_RECIPE, [*narrow, "--device", "cpu"]), exact)
+            for dtype, own, limit in (("float32", options, 1e-4), ("bfloat16", narrow, 2 * peer)):
+                found = distance(self.train(CHAT_RECIPE, [*own, *self.device_options()]), exact)
+                is_right = is_right and found <= limit
+                self.say(name, dtype, f"{found:.1e}", f"{peer:.1e}", "right" if found <= limit else "WRONG")
         return is_right
 
     def kernels(self):
@@ -209,7 +228,7 @@ def gpu_peak():
     return next((peak for part, peak in PEAKS.items() if part in name), None)
 
 
-PARTS = ["machine", "curves", "kernels", "context", "faults", "lora_small", "full_small", "lora_8b", "full_7b"]
+PARTS = ["machine", "curves", "documents", "kernels", "context", "faults", "lora_small", "full_small", "lora_8b", "full_7b"]
 
 
 def main():

@@ -2,6 +2,7 @@
 # Proves on a machine with a GPU what only such a machine can show, part by part, each meant to take less than nine minutes:
 #   machine     the GPU, the libraries that the program finds, `automodel doctor`
 #   curves      the losses of small models of several kinds beside the CPU's, in float32 and bfloat16
+#   documents   the same of conversations, packed into rows and padded
 #   kernels     our kernels beside PyTorch's operations: losses of small models, and tokens a second
 #   context     memory over the length of a sequence
 #   faults      too large a batch: an error that says so

@@ -38,10 +38,9 @@ struct ParallelPlan {
   std::vector<std::string> expert_modules;  ///< fqns of grouped experts
   std::vector<TpRule> tp_rules;
   std::vector<TpPair> tp_pairs;
-  std::vector<std::string> no_tp_reasons;         ///< reasons to refuse tensor parallelism
-  std::vector<std::string> no_cp_reasons;         ///< reasons to refuse context parallelism
-  std::vector<std::string> no_device_cp_reasons;  ///< further ones on devices other than the CPU
-  std::vector<std::string> no_pp_reasons;         ///< reasons to refuse pipelines
+  std::vector<std::string> no_tp_reasons;  ///< reasons to refuse tensor parallelism
+  std::vector<std::string> no_cp_reasons;  ///< reasons to refuse context parallelism
+  std::vector<std::string> no_pp_reasons;  ///< reasons to refuse pipelines
 };
 
 }  // namespace automodel::nn

@@ -30,11 +30,7 @@ class PlainPass final : public BatchPass {
     const at::Tensor loss = loss_(batch, divisor, place.step, place.micro_batch);
     if (loss.requires_grad()) loss.backward();
     engine_.end_micro_batch();
-    const at::Tensor value = loss.detach().to(at::kDouble);
-    if (value.is_cpu()) return value.item<double>();
-    // Reading it here would make the host wait for the device before every micro-batch.
-    on_device_ = on_device_.defined() ? on_device_.add(value) : value;
-    return 0;
+    return sum_.add(loss);
   }
 
   void finish(double) override {}
@@ -47,17 +43,28 @@ class PlainPass final : public BatchPass {
   }
 
   double known_everywhere(double loss) override {
-    if (!on_device_.defined()) return loss;
-    return loss + std::exchange(on_device_, at::Tensor()).item<double>() / engine_.group().size();
+    return loss + sum_.take() / engine_.group().size();
   }
 
  private:
   distributed::Engine& engine_;
   LossFunction loss_;
-  at::Tensor on_device_;  // the step's losses so far
+  LossSum sum_;
 };
 
 }  // namespace
+
+double LossSum::add(const at::Tensor& loss) {
+  const at::Tensor value = loss.detach().to(at::kDouble);
+  if (value.is_cpu()) return value.item<double>();
+  on_device_ = on_device_.defined() ? on_device_.add(value) : value;
+  return 0;
+}
+
+double LossSum::take() {
+  if (!on_device_.defined()) return 0;
+  return std::exchange(on_device_, at::Tensor()).item<double>();
+}
 
 void BatchPass::begin_step(const std::vector<tensor::Batch>&, int64_t) {}
 

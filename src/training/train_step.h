@@ -29,6 +29,19 @@ struct BatchPlace {
   bool is_last = false;     ///< the last of this rank's batches in the step
 };
 
+/// A step's losses. Those on a device are added up there: to read each would make the host wait for
+/// the device before every micro-batch.
+class LossSum final {
+ public:
+  /// Returns the loss, or 0 and keeps it when it lies on a device.
+  double add(const at::Tensor& loss);
+  /// The sum of what was kept, which begins anew.
+  double take();
+
+ private:
+  at::Tensor on_device_;
+};
+
 /// Computes a rank's batches: forward, backward and what gradients need before they are reduced.
 /// What a kind of recipe has of its own around steps is told to its pass; one that needs none of it
 /// leaves begin_step(), count(), begin_validation(), describe(), begin_evaluation() and

@@ -3,7 +3,9 @@
 #include <functional>
 #include <memory>
 
+#include "kernels/attention/visible_keys.h"
 #include "kernels/differentiation.h"
+#include "kernels/host_kernels.h"
 #include "support/allocation_counter.h"
 
 namespace automodel::kernels {
@@ -253,6 +255,39 @@ TEST(CausalAttentionByBlocks, IsAsCloseAsWholeScoresInEveryDtype) {
         EXPECT_EQ(narrow[i].scalar_type(), at::kBFloat16);
         EXPECT_LE(relative_error(narrow[i], exact[i]), 2 * relative_error(plain[i], exact[i])) << i;
       }
+    }
+  }
+}
+
+/// Rectangles of some heads of a layer, of whose mask a device's kernel draws rows.
+TEST(AttentionPieces, DropWhatTheLoopsDrop) {
+  at::set_num_threads(1);
+  const Tensors in = heads(24, at::kFloat);
+  AttentionDropout dropout{.mask = {0.25, tensor::RandomKey(21, "probabilities")},
+                           .first_head = 1,
+                           .num_heads = 7,
+                           .length = 50};
+  const auto found = [&](int64_t max_scores) {
+    AttentionBlock block{.scale = 0.25,
+                         .first_query = 19,
+                         .first_key = 3,
+                         .dropout = dropout,
+                         .max_scores = max_scores};
+    block.dropout.first_query = block.first_query;
+    AttentionResult result{at::empty_like(in[0]), at::empty({2, 4, 24})};
+    attend_block(block, {in[0], in[1], in[2]}, result);
+    Qkv d{at::zeros_like(in[0]), at::zeros_like(in[1]), at::zeros_like(in[2])};
+    attend_block_backward(block, {in[0], in[1], in[2]}, result, in[3], d);
+    return Tensors{result.out, result.lse, d.q, d.k, d.v};
+  };
+  const Tensors by_loops = found(AttentionBlock::kMaxScores);
+  const device::HostKernelsScope scope(device::host_kernels());
+  for (const int64_t max_scores : {AttentionBlock::kMaxScores, int64_t{1}}) {
+    const int64_t before = device::HostLauncher::num_launches;
+    const Tensors by_pieces = found(max_scores);
+    EXPECT_GT(device::HostLauncher::num_launches, before);
+    for (size_t i = 0; i < by_loops.size(); ++i) {
+      EXPECT_LE(relative_error(by_pieces[i], by_loops[i]), 1e-6) << "tensor " << i;
     }
   }
 }

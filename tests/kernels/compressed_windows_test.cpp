@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/attention/attention_block.h"
+#include "kernels/attention/visible_keys.h"
 #include "kernels/differentiation.h"
 
 namespace automodel::kernels {

@@ -7,6 +7,7 @@
 #include "kernels/differentiation.h"
 #include "kernels/host_kernels.h"
 #include "kernels/layers/activation.h"
+#include "kernels/layers/dropout.h"
 #include "kernels/layers/layer_reference.h"
 #include "kernels/layers/norm.h"
 #include "kernels/layers/rope.h"
@@ -191,6 +192,24 @@ TEST_F(DeviceKernelsTest, CrossEntropy) {
 }
 
 /// What stops a diverged run is not hidden.
+/// Rows of the mask that begin inside a block of its stream, beyond 2^32 blocks, and in pieces.
+TEST_F(DeviceKernelsTest, Dropout) {
+  const DropoutMask mask{0.3, tensor::RandomKey(5, "site")};
+  const auto drops = [&](auto path, const std::vector<DropoutSpan>& spans) -> Operation {
+    return [=](const Tensors& in) { return Tensors{path(in[0], mask, spans)}; };
+  };
+  for (const std::vector<DropoutSpan>& spans :
+       {std::vector<DropoutSpan>{{6, 3000}},
+        {{(uint64_t{1} << 34) - 33, 2900}, {2, 1}, {(uint64_t{1} << 35) + 5, 99}}}) {
+    const int64_t launches = 2 * static_cast<int64_t>(spans.size());
+    const Tensors in = {Numbers(3).normal({3, 1000})};
+    expect_match(drops(dropout, spans), drops(dropout_reference, spans), in, launches);
+    const HostKernelsScope scope(host_kernels());
+    const at::Tensor dropped = dropout(in[0], mask, spans);
+    EXPECT_TRUE(at::equal(dropped, dropout_reference(in[0], mask, spans)));
+  }
+}
+
 TEST_F(DeviceKernelsTest, NotANumberGoesThrough) {
   const HostKernelsScope scope(host_kernels());
   Numbers numbers(17);

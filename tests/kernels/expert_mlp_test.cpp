@@ -1,6 +1,11 @@
 #include "kernels/products/expert_mlp.h"
 
+#include <ATen/record_function.h>
+
+#include <cstring>
+
 #include "kernels/differentiation.h"
+#include "kernels/host_kernels.h"
 
 namespace automodel::kernels {
 namespace {
@@ -132,15 +137,15 @@ struct AdaptedInputs {
   Tensors frozen;
 };
 
-AdaptedInputs adapted_inputs(const Shape& shape, const ExpertOptions& options, bool has_bias) {
+AdaptedInputs adapted_inputs(const Shape& shape, const ExpertOptions& options, bool has_bias,
+                             int64_t rank = 2) {
   const Tensors in = expert_inputs(shape, options, has_bias);
   Numbers numbers(12);
   const int64_t width = options.is_gated ? 2 * shape.inner : shape.inner;
-  constexpr int64_t kRank = 2;
-  AdaptedInputs inputs{{in[0], in[1], numbers.normal({shape.experts, kRank, shape.dim}),
-                        numbers.normal({shape.experts, width, kRank}),
-                        numbers.normal({shape.experts, kRank, shape.inner}),
-                        numbers.normal({shape.experts, shape.dim, kRank})},
+  AdaptedInputs inputs{{in[0], in[1], numbers.normal({shape.experts, rank, shape.dim}),
+                        numbers.normal({shape.experts, width, rank}),
+                        numbers.normal({shape.experts, rank, shape.inner}),
+                        numbers.normal({shape.experts, shape.dim, rank})},
                        {in.begin() + 2, in.end()}};
   for (size_t i = 2; i < 6; ++i) inputs.trained[i] = inputs.trained[i] * 0.3;
   return inputs;
@@ -197,6 +202,97 @@ TEST(ExpertMlp, IsTheSameOnTwoThreads) {
   const at::Tensor uneven = at::zeros({shape.tokens, shape.chosen}, at::kLong);
   uneven.narrow(0, 0, 4).fill_(2);
   expect_same_on_two_threads(with(expert_mlp, uneven, {}), in);
+}
+
+/// During its lifetime this thread's products of all experts at once are counted.
+class GroupedProducts final {
+ public:
+  GroupedProducts() {
+    num_calls = 0;
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(count).scopes(
+        {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  }
+  ~GroupedProducts() { at::removeCallback(handle_); }
+  GroupedProducts(const GroupedProducts&) = delete;
+  GroupedProducts& operator=(const GroupedProducts&) = delete;
+
+  static inline int64_t num_calls = 0;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
+    num_calls += std::strcmp(function.name(), "aten::_grouped_mm") == 0 ? 1 : 0;
+    return nullptr;
+  }
+
+  at::CallbackHandle handle_;
+};
+
+/// In bfloat16, by as many products of all experts at once, which a device has and the CPU too.
+void expect_grouped(const Operation& ours, const Operation& plain, const Tensors& in,
+                    int64_t num_products) {
+  const device::HostKernelsScope scope(device::host_kernels());
+  const GroupedProducts counted;
+  expect_fused_as_close(ours, plain, in, at::kBFloat16);
+  EXPECT_EQ(GroupedProducts::num_calls, num_products);
+}
+
+constexpr Shape kWholeRows{.dim = 16, .inner = 24};
+
+TEST(GroupedExperts, MatchThePlainPath) {
+  const at::Tensor ids = chosen_experts(kWholeRows);
+  const auto expect_match = [&](const ExpertOptions& options, bool has_bias) {
+    expect_grouped(with(expert_mlp, ids, options), with(expert_mlp_reference, ids, options),
+                   expert_inputs(kWholeRows, options, has_bias), 6);
+  };
+  expect_match({}, false);
+  expect_match({}, true);
+  expect_match({.activation = Activation::kReluSquared, .is_gated = false}, false);
+  expect_match({.is_transposed = true, .is_clamped = true, .limit = 1.0}, true);
+  expect_match({.bounds = {0.8, 0.8}}, false);
+}
+
+TEST(GroupedExperts, MatchThePlainPathWithGatesApart) {
+  const at::Tensor ids = chosen_experts(kWholeRows);
+  const Tensors joined = expert_inputs(kWholeRows, {}, false);
+  const int64_t inner = kWholeRows.inner;
+  const Tensors in{joined[0], joined[1], joined[2].narrow(1, 0, inner).contiguous(),
+                   joined[2].narrow(1, inner, inner).contiguous(), joined[3]};
+  expect_grouped(with_gates_apart(expert_mlp, ids, {}),
+                 with_gates_apart(expert_mlp_reference, ids, {}), in, 9);
+}
+
+TEST(GroupedExperts, AdaptersMatchThePlainPath) {
+  const at::Tensor ids = chosen_experts(kWholeRows);
+  for (const bool has_bias : {false, true}) {
+    const AdaptedInputs in = adapted_inputs(kWholeRows, {}, has_bias, 8);
+    expect_grouped(with_adapters(expert_mlp, ids, {}, in.frozen),
+                   with_adapters(expert_mlp_reference, ids, {}, in.frozen), in.trained, 18);
+  }
+}
+
+/// Rows that do not begin at multiples of 16 bytes go expert by expert, and so does float32.
+TEST(GroupedExperts, LeaveTheRestToOthers) {
+  const device::HostKernelsScope scope(device::host_kernels());
+  const GroupedProducts counted;
+  for (const Shape& shape : {Shape{.dim = 12, .inner = 24}, Shape{.dim = 16, .inner = 9}}) {
+    Tensors in = expert_inputs(shape, {}, false);
+    with(expert_mlp, chosen_experts(shape), {})(in);
+    for (at::Tensor& tensor : in) tensor = tensor.to(at::kBFloat16);
+    with(expert_mlp, chosen_experts(shape), {})(in);
+  }
+  with(expert_mlp, chosen_experts(kWholeRows), {})(expert_inputs(kWholeRows, {}, false));
+  EXPECT_EQ(GroupedProducts::num_calls, 0);
+}
+
+TEST(GroupedExperts, TokensWithoutAnExpertGetZeros) {
+  const device::HostKernelsScope scope(device::host_kernels());
+  Tensors in = expert_inputs(kWholeRows, {}, true);
+  for (at::Tensor& tensor : in) tensor = tensor.to(at::kBFloat16).requires_grad_();
+  const at::Tensor ids = at::full({kWholeRows.tokens, kWholeRows.chosen}, -1, at::kLong);
+  const at::Tensor out = with(expert_mlp, ids, {})(in)[0];
+  EXPECT_EQ(out.abs().max().item<float>(), 0.0F);
+  out.sum().backward();
+  for (const at::Tensor& tensor : in) EXPECT_EQ(tensor.grad().abs().max().item<float>(), 0.0F);
 }
 
 TEST(ExpertMlp, TokensWithoutAnExpertGetZeros) {

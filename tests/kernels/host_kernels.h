@@ -74,9 +74,14 @@ class HostTeam {
 struct HostLauncher {
   static inline bool is_backward = false;
   static inline int64_t num_launches = 0;
+  /// Whether PyTorch's operations have something on the CPU that stands for a device's.
+  static inline bool has_flash = false;
+  static inline bool has_grouped = true;
 
   /// Few, so that a team has several rows.
   static int64_t num_processors() { return 1; }
+  static bool has_flash_attention() { return has_flash; }
+  static bool has_grouped_products() { return has_grouped; }
 
   template <int kThreads, typename Body>
   static void run(int64_t num_teams, int64_t scratch_floats, const Body& body) {

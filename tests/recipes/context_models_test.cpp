@@ -267,23 +267,5 @@ TEST(ContextModelsTest, DropoutIsThatOfTheWhole) {
                                  .sequence_parallel = true}});
 }
 
-/// Before memory is taken, so that this machine needs no device.
-TEST(ContextModelsTest, DroppedProbabilitiesAreRefusedOnADevice) {
-  comm::expect_ranks(2, [](comm::World& world) {
-    const ContextModelCase it{.golden = "phi3_default",
-                              .changes = {{"attention_dropout", Json(0.25)}}};
-    const auto model = context_model(it);
-    const distributed::DeviceMesh mesh(world, mesh::Mesh(it.sizes));
-    distributed::ParallelizeOptions options;
-    options.sharding.device = at::Device(at::kCUDA, 0);
-    const std::string text = test::error_of<UnsupportedError>(
-        [&] { distributed::fsdp2_strategy_parallelize(parallel_model(*model), mesh, options); });
-    comm::expect(text ==
-                     "the model drops attention probabilities (0.25), which with cp_size > 1 is "
-                     "for training on CPUs",
-                 text);
-  });
-}
-
 }  // namespace
 }  // namespace automodel::recipes

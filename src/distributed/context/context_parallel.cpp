@@ -304,10 +304,9 @@ class ContextParallelCore final : public nn::AttentionCore {
 
   AttentionResult attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const kernels::AttentionOptions& options) override {
-    const bool has_loops =
-        q.is_cpu() && q.scalar_type() != at::kDouble && !kernels::is_plain_path_asked();
-    if (options.dropout.mask.drops() && !has_loops) {
-      throw UnsupportedError("attention dropout with cp_size > 1 is for training on CPUs");
+    if (options.dropout.mask.drops() && !kernels::has_attention_dropout(q)) {
+      throw UnsupportedError(
+          "attention dropout with cp_size > 1 is for float32 and bfloat16 on CPUs and NVIDIA GPUs");
     }
     AM_CHECK(options.is_causal,
              "a plan refuses context parallelism of attention in both directions");

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "kernels/attention/attention_block.h"
+#include "kernels/attention/visible_keys.h"
 
 namespace automodel::distributed {
 

@@ -30,7 +30,7 @@ class MegatronStrategy final : public NvfsdpStrategy {
       throw UserError("Hybrid-sharding not supported");
     }
     const auto parts = split_over_tp(model, tp, options.tp_shard_plan, false);
-    spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method, options.device);
+    spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
     recompute_blocks(model.module, model.facts.plan, options.config.activation_checkpointing);
     const ShardingGroups groups = is_whole
                                       ? ShardingGroups{dp, comm::ProcessGroup::solo("dp_shard"), dp}

@@ -29,10 +29,8 @@ const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<Sp
 }
 
 void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const std::string& axis,
-                      CpRotateMethod method, at::Device device) {
+                      CpRotateMethod method) {
   if (!model.set_attention_core || !mesh.has(axis) || mesh.size(axis) == 1) return;
-  const std::vector<std::string>& reasons = model.facts.plan.no_device_cp_reasons;
-  if (!device.is_cpu() && !reasons.empty()) throw UnsupportedError(reasons[0]);
   model.set_attention_core(make_context_parallel_core(mesh.group(axis), method));
 }
 

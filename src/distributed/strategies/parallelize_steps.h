@@ -26,7 +26,7 @@ const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<Sp
 /// Extends the model's attention over the context-parallel ranks, if the mesh has the axis. Throws
 /// UnsupportedError for a model that cannot be on the device.
 void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const std::string& axis,
-                      CpRotateMethod method, at::Device device);
+                      CpRotateMethod method);
 
 /// Allocates the model's memory: sharded, or replicated when one rank would hold everything.
 /// `keeps`: units stay gathered between the micro-batches of a step.

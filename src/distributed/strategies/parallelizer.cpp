@@ -49,8 +49,7 @@ std::unique_ptr<Engine> DefaultParallelizationStrategy::parallelize(
   const bool splits_sequence = options.sequence_parallel || !forced.empty();
   // Each step lies around what the one before it made.
   const auto parts = split_over_tp(model, tp, options.tp_shard_plan, splits_sequence);
-  spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method,
-                   options.sharding.device);
+  spread_attention(model, mesh, options.cp_mesh_name, options.cp_rotate_method);
   const auto experts = take_experts(model, keys_of(model, parts), mesh, options, splits_sequence);
   if (options.offload_policy && groups.all.size() == 1 && !experts) {
     warn(options, "offload_policy has no effect: one rank holds everything, nothing is sharded");

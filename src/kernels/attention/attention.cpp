@@ -11,6 +11,8 @@
 
 #include "core/error.h"
 #include "kernels/attention/attention_block.h"
+#include "kernels/attention/flash_attention.h"
+#include "kernels/attention/visible_keys.h"
 #include "kernels/base/fused.h"
 #include "kernels/base/result_keeper.h"
 #include "tensor/dtype.h"
@@ -23,12 +25,17 @@ using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
 /// Attention of whole sequences by blocks, in float32 or, for float64 queries, float64. The fused
-/// loops may write `out` in q's dtype; otherwise it has lse's.
+/// loops and FlashAttention may give `out` in q's dtype; otherwise it has lse's.
 AttentionResult attend(const AttentionBlock& block, const tensor_list& qkv, bool is_wide) {
   RECORD_FUNCTION("automodel::causal_attention", c10::ArrayRef<const c10::IValue>{});
   const at::Tensor& q = qkv[0];
   const auto wide = q.options().dtype(tensor::wide_dtype(q.scalar_type()));
-  const bool is_fused = is_fusable({q, qkv[1], qkv[2]}) && !block.chosen_keys.defined();
+  if (const auto flash = FlashAttention::of(block, {q, qkv[1], qkv[2]})) {
+    AttentionResult result = flash->forward({q, qkv[1], qkv[2]});
+    if (is_wide) result.out = result.out.to(wide);
+    return result;
+  }
+  const bool is_fused = has_attention_loops(block, {q, qkv[1], qkv[2]});
   AttentionResult result{at::empty({q.size(0), q.size(1), q.size(2), qkv[2].size(3)},
                                    is_fused && !is_wide ? q.options() : wide),
                          at::empty({q.size(0), q.size(2), q.size(1)}, wide)};
@@ -77,10 +84,18 @@ struct CausalAttention : torch::autograd::Function<CausalAttention> {
             ->block;
     block.visible_keys = saved[5];
     block.chosen_keys = saved[7];
-    const auto wide = [&](const at::Tensor& x) { return at::zeros(x.sizes(), saved[4].options()); };
-    Qkv d{wide(saved[0]), wide(saved[1]), wide(saved[2])};
+    const Qkv qkv{saved[0], saved[1], saved[2]};
     const at::Tensor d_out = gradients[0].to(saved[3].scalar_type()).contiguous();
-    attend_block_backward(block, {saved[0], saved[1], saved[2]}, {saved[3], saved[4]}, d_out, d);
+    Qkv d;
+    if (const auto flash = FlashAttention::of(block, qkv)) {
+      d = flash->backward(qkv, {saved[3], saved[4]}, d_out);
+    } else {
+      const auto zeros = [&](const at::Tensor& x) {
+        return at::zeros(x.sizes(), saved[4].options());
+      };
+      d = {zeros(qkv.q), zeros(qkv.k), zeros(qkv.v)};
+      attend_block_backward(block, qkv, {saved[3], saved[4]}, d_out, d);
+    }
     const at::Tensor& sinks = saved[6];
     at::Tensor d_sinks;
     if (sinks.defined()) d_sinks = sinks_gradient(sinks, {saved[3], saved[4]}, d_out);
@@ -146,8 +161,11 @@ at::Tensor expand_heads(const at::Tensor& x, int64_t num_heads) {
 std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v,
                                                           const AttentionOptions& options) {
-  const bool has_loops = is_fusable({q, k, v}) && !options.chosen_keys.defined();
-  if (q.numel() == 0 || (options.dropout.mask.drops() && !has_loops)) return std::nullopt;
+  const bool is_chosen_on_cpu = options.chosen_keys.defined() && is_fusable({q});
+  if (q.numel() == 0) return std::nullopt;
+  if (options.dropout.mask.drops() && (is_chosen_on_cpu || !has_attention_dropout(q))) {
+    return std::nullopt;
+  }
   const std::optional<at::Tensor> visible =
       visible_keys(options.padding_mask, options.document_ids);
   if (!visible) return std::nullopt;

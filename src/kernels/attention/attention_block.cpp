@@ -7,13 +7,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <set>
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/attention/flash_attention.h"
 #include "kernels/base/fused.h"
 #include "kernels/base/pointwise.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/products/product.h"
 
 namespace automodel::kernels {
@@ -340,8 +341,48 @@ at::Tensor to_probabilities(at::Tensor scores, const at::Tensor& lse) {
   return scores.sub_(lse.unsqueeze(-1)).exp_().masked_fill_(is_hidden, 0.0);
 }
 
+/// Applies the dropout mask to a piece's probabilities or their gradients [B, N, Q, T].
+at::Tensor dropped(const PlainPiece& piece, at::Tensor numbers) {
+  const AttentionDropout& dropout = piece.block.dropout;
+  if (!dropout.mask.drops()) return numbers;
+  const device::DeviceKernels* const kernels = device::kernels_for({numbers});
+  AM_CHECK(kernels != nullptr && numbers.scalar_type() == at::kFloat && numbers.is_contiguous());
+  const auto length = static_cast<uint64_t>(dropout.length);
+  for (int64_t b = 0; b < numbers.size(0); ++b) {
+    auto* const data = numbers.select(0, b).data_ptr<float>();
+    const uint64_t first =
+        dropout.first_of(b, 0, piece.first_query) + static_cast<uint64_t>(piece.block.first_key);
+    kernels->float32.drop(dropout.mask.stream(),
+                          {.first = first,
+                           .rows = numbers.size(1) * numbers.size(2),
+                           .width = numbers.size(3),
+                           .inner = numbers.size(2),
+                           .outer_stride = length * length,
+                           .inner_stride = length},
+                          data, data);
+  }
+  return numbers;
+}
+
+/// Writes a block's result, or adds it to that of other blocks: the softmax over the keys of all.
+void merge(bool adds, const at::Tensor& out, const at::Tensor& lse, at::Tensor all_out,
+           at::Tensor all_lse) {
+  if (!adds) {
+    all_out.copy_(out);
+    all_lse.copy_(lse);
+    return;
+  }
+  const at::Tensor merged = at::logaddexp(all_lse, lse);
+  // Rows that have seen nothing have weight zero.
+  const auto share = [&](const at::Tensor& part) {
+    const at::Tensor weight = at::exp(part - merged).masked_fill(part.eq(-kInfinity), 0.0);
+    return weight.transpose(1, 2).unsqueeze(-1);
+  };
+  all_out.copy_(out * share(lse) + all_out * share(all_lse));
+  all_lse.copy_(merged);
+}
+
 void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
-  AM_CHECK(!block.dropout.mask.drops());
   const at::ScalarType dtype = result.lse.scalar_type();
   const at::Tensor keys = by_query_head(qkv.k, qkv.q.size(2), dtype);
   const at::Tensor values = by_query_head(qkv.v, qkv.q.size(2), dtype);
@@ -350,16 +391,10 @@ void attend_plain(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
     at::Tensor all_lse = piece.rows_of(result.lse);
     const at::Tensor scores = plain_scores(piece, qkv.q, keys, nullptr);
     const at::Tensor lse = scores.logsumexp(-1);
-    const at::Tensor merged = block.adds ? at::logaddexp(all_lse, lse) : lse;
-    at::Tensor out =
-        at::matmul(to_probabilities(scores, merged), values.narrow(2, 0, piece.num_keys))
-            .transpose(1, 2);
-    if (block.adds) {  // rows that have seen nothing yet have weight zero
-      const at::Tensor share = at::exp(all_lse - merged).masked_fill(all_lse.eq(-kInfinity), 0.0);
-      out = out + all_out * share.transpose(1, 2).unsqueeze(-1);
-    }
-    all_out.copy_(out);
-    all_lse.copy_(merged);
+    const at::Tensor out = at::matmul(dropped(piece, to_probabilities(scores, lse)),
+                                      values.narrow(2, 0, piece.num_keys))
+                               .transpose(1, 2);
+    merge(block.adds, out, lse, all_out, all_lse);
   }
 }
 
@@ -377,47 +412,19 @@ void attend_plain_backward(const AttentionBlock& block, const Qkv& qkv,
     const at::Tensor d = piece.queries_of(d_out).to(dtype).transpose(1, 2);
     const at::Tensor delta = (d * piece.queries_of(result.out).transpose(1, 2)).sum(-1, true);
     at::Tensor d_scores =
-        at::matmul(d, values.narrow(2, 0, piece.num_keys).transpose(-1, -2)).sub_(delta);
+        dropped(piece, at::matmul(d, values.narrow(2, 0, piece.num_keys).transpose(-1, -2)))
+            .sub_(delta);
     d_scores.mul_(p).mul_(block.scale);
     if (slope.defined()) d_scores.mul_(slope);
     const at::Tensor queries = piece.queries_of(qkv.q).to(dtype).transpose(1, 2);
     const auto add = [&](const at::Tensor& to, const at::Tensor& by_head) {
       to.narrow(1, 0, piece.num_keys).add_(by_kv_head(by_head, num_kv_heads));
     };
-    add(gradients.v, at::matmul(p.transpose(-1, -2), d));
     add(gradients.k, at::matmul(d_scores.transpose(-1, -2), queries));
+    add(gradients.v, at::matmul(dropped(piece, p).transpose(-1, -2), d));
     piece.queries_of(gradients.q)
         .add_(at::matmul(d_scores, keys.narrow(2, 0, piece.num_keys)).transpose(1, 2));
   }
-}
-
-/// Finds the run of one document's tokens, without the padding at its ends. False when there is
-/// padding inside.
-bool find_tokens(const bool* padding, int64_t begin, int64_t end, int64_t* run) {
-  run[0] = begin;
-  run[1] = end;
-  if (padding == nullptr) return true;
-  while (run[0] < end && padding[run[0]]) ++run[0];
-  while (run[1] > run[0] && padding[run[1] - 1]) --run[1];
-  return std::none_of(padding + run[0], padding + run[1],
-                      [](bool is_padding) { return is_padding; });
-}
-
-/// Fills one sequence's runs; false when some document's keys are not a single run.
-bool fill_runs(const bool* padding, const int64_t* ids, int64_t length, int64_t* out) {
-  std::set<int64_t> seen;
-  for (int64_t begin = 0, end = 0; begin < length; begin = end) {
-    end = length;
-    if (ids != nullptr) {
-      end = std::find_if(ids + begin, ids + length, [&](int64_t id) { return id != ids[begin]; }) -
-            ids;
-      if (!seen.insert(ids[begin]).second) return false;
-    }
-    int64_t run[2];
-    if (!find_tokens(padding, begin, end, run)) return false;
-    for (int64_t query = begin; query < end; ++query) std::copy_n(run, 2, out + 2 * query);
-  }
-  return true;
 }
 
 }  // namespace
@@ -436,10 +443,22 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
   return block.window <= 0 || block.first_query - last_key < block.window;
 }
 
+bool has_attention_loops(const AttentionBlock& block, const Qkv& qkv) {
+  return is_fusable({qkv.q, qkv.k, qkv.v}) && !block.chosen_keys.defined() &&
+         device::kernels_for({qkv.q}) == nullptr;
+}
+
+bool has_attention_dropout(const at::Tensor& q) {
+  return is_fusable({q}) || device::kernels_for({q}) != nullptr;
+}
+
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result) {
+  if (const auto flash = FlashAttention::of(block, qkv)) {
+    const AttentionResult part = flash->forward(qkv);
+    return merge(block.adds, part.out, part.lse, result.out, result.lse);
+  }
   const bool is_rounded = result.out.scalar_type() != at::kFloat;
-  const bool has_loops = is_fusable({qkv.q, qkv.k, qkv.v}) && !block.chosen_keys.defined();
-  if (!has_loops || (is_rounded && block.adds)) {
+  if (!has_attention_loops(block, qkv) || (is_rounded && block.adds)) {
     return attend_plain(block, qkv, result);
   }
   const Rectangle shape(block, qkv);
@@ -457,8 +476,14 @@ void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& 
 
 void attend_block_backward(const AttentionBlock& block, const Qkv& qkv,
                            const AttentionResult& result, const at::Tensor& d_out, Qkv& gradients) {
-  const bool has_loops = is_fusable({qkv.q, qkv.k, qkv.v}) && !block.chosen_keys.defined();
-  if (!has_loops || !is_fusable({result.out, d_out})) {
+  if (const auto flash = FlashAttention::of(block, qkv)) {
+    const Qkv part = flash->backward(qkv, result, d_out);
+    gradients.q.add_(part.q);
+    gradients.k.add_(part.k);
+    gradients.v.add_(part.v);
+    return;
+  }
+  if (!has_attention_loops(block, qkv) || !is_fusable({result.out, d_out})) {
     return attend_plain_backward(block, qkv, result, d_out, gradients);
   }
   const Rectangle shape(block, qkv);
@@ -490,26 +515,6 @@ at::Tensor sinks_gradient(const at::Tensor& sinks, const AttentionResult& result
       at::exp(sinks.to(result.lse.scalar_type()).view({1, -1, 1}) - result.lse);
   const at::Tensor delta = (d_out * result.out).sum(-1).transpose(1, 2);  // [B, N, S]
   return (share * delta).sum(at::IntArrayRef{0, 2}).neg().to(sinks.scalar_type());
-}
-
-std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
-                                       const at::Tensor& document_ids) {
-  if (!padding_mask.defined() && !document_ids.defined()) return at::Tensor();
-  const at::Tensor padding =
-      padding_mask.defined() ? padding_mask.cpu().contiguous() : at::Tensor();
-  const at::Tensor ids =
-      document_ids.defined() ? document_ids.to(at::kCPU, at::kLong).contiguous() : at::Tensor();
-  const at::Tensor& shaped = padding.defined() ? padding : ids;
-  const int64_t length = shaped.size(1);
-  at::Tensor runs = at::empty({shaped.size(0), length, 2}, at::TensorOptions().dtype(at::kLong));
-  for (int64_t row = 0; row < shaped.size(0); ++row) {
-    const bool is_run =
-        fill_runs(padding.defined() ? padding.data_ptr<bool>() + row * length : nullptr,
-                  ids.defined() ? ids.data_ptr<int64_t>() + row * length : nullptr, length,
-                  runs.data_ptr<int64_t>() + 2 * row * length);
-    if (!is_run) return std::nullopt;
-  }
-  return runs;
 }
 
 }  // namespace automodel::kernels

@@ -23,7 +23,7 @@ struct AttentionBlock {
   /// may see and of the one after the last; undefined: all keys.
   at::Tensor visible_keys;
   bool adds = false;  ///< merge with other blocks' results
-  /// Only for blocks that the loops compute; all members are set.
+  /// Only for blocks that the loops or a device's kernels compute; all members are set.
   AttentionDropout dropout;
   /// int32 [B, queries, C]: positions of the only keys that a query may see; undefined: all. The
   /// loops do not compute it.
@@ -48,9 +48,16 @@ bool has_visible_pair(const AttentionBlock& block, int64_t num_queries, int64_t 
 /// differentiable.
 void attend_block(const AttentionBlock& block, const Qkv& qkv, AttentionResult& result);
 
+/// Whether the CPU's loops compute a block.
+bool has_attention_loops(const AttentionBlock& block, const Qkv& qkv);
+
+/// Whether attention of q's dtype on its device can drop probabilities without a mask in memory.
+bool has_attention_dropout(const at::Tensor& q);
+
 /// causal_attention without holding all scores at once, on any device and in any dtype; devices
-/// other than the CPU use it. nullopt when it does not apply: with dropout (unless the loops run),
-/// and with padding or documents that leave some query's keys in several runs.
+/// other than the CPU use it. nullopt when it does not apply: with dropout (unless
+/// has_attention_dropout), and with padding or documents that leave some query's keys in several
+/// runs.
 std::optional<AttentionResult> causal_attention_by_blocks(const at::Tensor& q, const at::Tensor& k,
                                                           const at::Tensor& v,
                                                           const AttentionOptions& options);
@@ -66,11 +73,5 @@ void add_sinks(const at::Tensor& sinks, AttentionResult& result);
 /// The sinks' gradient, from the result that includes them and the result's gradient.
 at::Tensor sinks_gradient(const at::Tensor& sinks, const AttentionResult& result,
                           const at::Tensor& d_out);
-
-/// The keys that padding [B, S] and document ids [B, S] (either may be undefined) leave visible, in
-/// the form of AttentionBlock::visible_keys. Undefined when neither is given; nullopt when some
-/// query's keys are not a single run: documents that begin again, or padding inside one.
-std::optional<at::Tensor> visible_keys(const at::Tensor& padding_mask,
-                                       const at::Tensor& document_ids);
 
 }  // namespace automodel::kernels

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "kernels/attention/attention_block.h"
+#include "kernels/attention/visible_keys.h"
 #include "tensor/dtype.h"
 
 // B sequences of S queries and T keys, N heads of the indexer, D dims of a head.

@@ -33,6 +33,17 @@ struct LogitsToLosses {
   float factor = 1;  ///< of the gradients
 };
 
+/// Where rows of `width` numbers lie in a stream of random ones: row i's first is
+/// first + i / inner * outer_stride + i % inner * inner_stride.
+struct RandomRows {
+  uint64_t first = 0;
+  int64_t rows = 1;
+  int64_t width = 0;
+  int64_t inner = 1;
+  uint64_t outer_stride = 0;
+  uint64_t inner_stride = 0;
+};
+
 /// Work on rows in a device's memory of one storage type T, float or cpu::Bfloat16, as
 /// cpu::RowLoops does it: each is one launch on the current stream and returns at once. Sums of a
 /// weight's gradient come as `num_partials` rows, each written, to be added up.
@@ -56,6 +67,8 @@ struct DeviceRows {
   void (*cross_entropy)(T* logits, const int64_t* labels, float* losses, int64_t rows,
                         int64_t width, const LogitsToLosses& options);
   void (*squares)(const T* numbers, int64_t count, double* partials, int64_t num_partials);
+  /// As cpu::RowLoops::drop, of `where.rows` rows, one behind the other in x and out.
+  void (*drop)(const cpu::DropoutStream& dropout, const RandomRows& where, const T* x, T* out);
 };
 
 /// Adam over flat memory; `factors` (cpu::AdamFactor) lie on the host, v_max null unless amsgrad.
@@ -67,6 +80,10 @@ struct DeviceKernels {
   /// How many rows of partial sums are worth while, where a block makes one and where a warp does.
   int64_t (*most_partials)();
   int64_t (*most_partials_of_heads)();
+  /// Whether PyTorch has FlashAttention for the current device, and products of many matrices with
+  /// rows of which only the device knows how many are whose (at::_grouped_mm).
+  bool (*has_flash_attention)();
+  bool (*has_grouped_products)();
   DeviceRows<float> float32;
   DeviceRows<cpu::Bfloat16> bfloat16;
   /// Indexed by whether parameters, gradients and states are bfloat16.

@@ -5,6 +5,7 @@
 //   run<kThreads>(num_teams, scratch_floats, body)
 //       body(team) by each team; scratch_floats: what a team's scratch() holds; 0: it is null
 //   num_processors()  each of which runs some teams at once
+//   has_flash_attention(), has_grouped_products()  as DeviceKernels
 
 #include <algorithm>
 #include <cstdint>
@@ -121,9 +122,17 @@ struct RowLaunches {
     by_width(count, {numbers}, run);
   }
 
+  static void drop(const cpu::DropoutStream& dropout, const RandomRows& where, const T* x, T* out) {
+    const Drop<T> body{dropout, where, x, out};
+    const int64_t pieces = where.rows * ((where.width + 3) / 4 + 1);
+    Launcher::template run<kRowThreads>(teams((pieces + kRowThreads - 1) / kRowThreads, 16), 0,
+                                        body);
+  }
+
   static constexpr DeviceRows<T> table() {
-    return {rms_forward,   rms_backward,   gated_forward, gated_backward,
-            heads_forward, heads_backward, cross_entropy, squares};
+    return {rms_forward,    rms_backward,  gated_forward,
+            gated_backward, heads_forward, heads_backward,
+            cross_entropy,  squares,       drop};
   }
 
  private:
@@ -168,6 +177,8 @@ constexpr DeviceKernels kernels_by() {
   using B = Bfloat16;
   return {[] { return 4 * Launcher::num_processors(); },
           [] { return 32 * Launcher::num_processors(); },
+          Launcher::has_flash_attention,
+          Launcher::has_grouped_products,
           RowLaunches<Launcher, float>::table(),
           RowLaunches<Launcher, B>::table(),
           {{{launch_adam<Launcher, float, float, float>, launch_adam<Launcher, float, float, B>},

@@ -463,6 +463,65 @@ struct Squares {
   }
 };
 
+/// Block `block` of a stream of Philox-4x32-10 (Salmon et al. 2011), as tensor/random.h draws it.
+struct RandomWords {
+  uint32_t of[4];
+
+  AM_DEVICE RandomWords(const cpu::DropoutStream& key, uint64_t block)
+      : of{static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+           static_cast<uint32_t>(key.stream), static_cast<uint32_t>(key.stream >> 32)} {
+    auto key0 = static_cast<uint32_t>(key.seed), key1 = static_cast<uint32_t>(key.seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t left = uint64_t{0xD2511F53} * of[0], right = uint64_t{0xCD9E8D57} * of[2];
+      of[0] = static_cast<uint32_t>(right >> 32) ^ of[1] ^ key0;
+      of[1] = static_cast<uint32_t>(right);
+      of[2] = static_cast<uint32_t>(left >> 32) ^ of[3] ^ key1;
+      of[3] = static_cast<uint32_t>(left);
+      key0 += 0x9E3779B9U;
+      key1 += 0xBB67AE85U;
+    }
+  }
+};
+
+/// A thread's piece of a row is what one block of the stream decides about.
+template <typename T>
+struct Drop {
+  cpu::DropoutStream dropout;
+  RandomRows where;
+  const T* x;
+  T* out;
+
+  template <typename Team>
+  AM_DEVICE void operator()(Team& team) const {
+    // A row that begins inside a block may end inside one block more.
+    const int64_t row_pieces = (where.width + 3) / 4 + 1;
+    const int64_t stride = team.count() * Team::kThreads;
+    team.each([&](int thread) {
+      for (int64_t piece = team.index() * Team::kThreads + thread; piece < where.rows * row_pieces;
+           piece += stride) {
+        apply(piece / row_pieces, piece % row_pieces);
+      }
+    });
+  }
+
+ private:
+  AM_DEVICE void apply(int64_t row, int64_t piece) const {
+    const uint64_t first = where.first +
+                           static_cast<uint64_t>(row / where.inner) * where.outer_stride +
+                           static_cast<uint64_t>(row % where.inner) * where.inner_stride;
+    // The column of the block's first number; the row may begin behind it.
+    const int64_t column = piece * 4 - static_cast<int64_t>(first % 4);
+    if (column >= where.width) return;
+    const RandomWords words(dropout, first / 4 + static_cast<uint64_t>(piece));
+    for (int k = 0; k < 4; ++k) {
+      const int64_t at = column + k;
+      if (at < 0 || at >= where.width) continue;
+      const float factor = (words.of[k] >> 8) >= dropout.least ? dropout.scale : 0.0F;
+      put(out[row * where.width + at], widened(x[row * where.width + at]) * factor);
+    }
+  }
+};
+
 /// The factors of AdamFactor, as a value that a launch can pass on.
 struct AdamFactors {
   float of[cpu::kNumAdamFactors];

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "kernels/base/fused.h"
+#include "kernels/device/device_kernels.h"
 
 namespace automodel::kernels {
 
@@ -31,8 +32,8 @@ constexpr int64_t kPieceNumbers = 1 << 14;
 
 /// A mask and which elements of it a tensor holds.
 struct PlacedMask : torch::CustomClassHolder {
-  PlacedMask(const DropoutMask& mask, const std::vector<DropoutSpan>& spans)
-      : stream(mask.stream()) {
+  PlacedMask(const DropoutMask& mask, const std::vector<DropoutSpan>& all)
+      : stream(mask.stream()), spans(all) {
     int64_t offset = 0;
     for (const DropoutSpan& span : spans) {
       for (int64_t done = 0; done < span.numel; done += kPieceNumbers) {
@@ -54,8 +55,18 @@ struct PlacedMask : torch::CustomClassHolder {
     const at::Tensor in = x.contiguous();
     AM_CHECK(in.numel() == numel, "spans of ", numel, " elements of ", in.numel());
     at::Tensor out = at::empty_like(in);
+    const device::DeviceKernels* const kernels = device::kernels_for({in});
     by_storage(in, [&](auto storage) {
       using T = decltype(storage);
+      if (kernels != nullptr) {
+        int64_t offset = 0;
+        for (const DropoutSpan& span : spans) {
+          kernels->of<T>().drop(stream, {.first = span.first, .width = span.numel},
+                                numbers_of<T>(in) + offset, numbers_of<T>(out) + offset);
+          offset += span.numel;
+        }
+        return;
+      }
       // Spans may be short: a thread takes about kPieceNumbers numbers at least.
       const int64_t at_least = std::max<int64_t>(1, kPieceNumbers * num_pieces() / (numel + 1));
       at::parallel_for(0, num_pieces(), at_least, [&](int64_t begin, int64_t end) {
@@ -71,6 +82,7 @@ struct PlacedMask : torch::CustomClassHolder {
   int64_t num_pieces() const { return static_cast<int64_t>(pieces.size()); }
 
   cpu::DropoutStream stream;
+  std::vector<DropoutSpan> spans;
   std::vector<Piece> pieces;
   int64_t numel = 0;
 };
@@ -103,7 +115,9 @@ void add_span(std::vector<DropoutSpan>& spans, const DropoutSpan& span) {
 
 at::Tensor dropout(const at::Tensor& x, const DropoutMask& mask,
                    const std::vector<DropoutSpan>& spans) {
-  if (!is_fusable({x})) return dropout_reference(x, mask, spans);
+  if (!is_fusable({x}) && device::kernels_for({x}) == nullptr) {
+    return dropout_reference(x, mask, spans);
+  }
   return Dropout::apply(x, c10::make_intrusive<PlacedMask>(mask, spans));
 }
 

@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
 #include "kernels/base/fused.h"
 #include "kernels/base/pointwise.h"
+#include "kernels/device/device_kernels.h"
+#include "kernels/products/expert_rows.h"
 #include "kernels/products/product.h"
 
 // T tokens of D dims choose k of E experts with I inner dims; A is the number of choices, which lie
@@ -25,82 +26,22 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-/// Which row stands for which choice.
-struct ExpertRows {
-  at::Tensor token;             ///< [A] int64 on x's device: the token of each row
-  at::Tensor choice;            ///< [A] int64 on x's device: t * k + j
-  at::Tensor row;               ///< [T, k] int64 on the CPU: of each choice; -1: none
-  std::vector<int64_t> begins;  ///< [E + 1]: first row of each expert
+/// In place of an expert: all of them, whose products PyTorch computes at once.
+constexpr int64_t kAllExperts = -1;
 
-  int64_t num_rows() const { return begins.back(); }
-  int64_t num_experts() const { return static_cast<int64_t>(begins.size()) - 1; }
-};
-
-/// Tokens of one expert stay in order. On an accelerator the ids are read back.
-ExpertRows sort_by_expert(const at::Tensor& expert_ids, int64_t num_experts) {
-  const at::Tensor ids = expert_ids.cpu().contiguous();
-  const int64_t* id = ids.data_ptr<int64_t>();
-  const int64_t num_choices = ids.numel();
-  const int64_t k = ids.size(1);
-  ExpertRows rows;
-  rows.begins.assign(static_cast<size_t>(num_experts) + 1, 0);
-  for (int64_t i = 0; i < num_choices; ++i) {
-    AM_CHECK(id[i] < num_experts, "expert ", id[i], " of ", num_experts);
-    if (id[i] >= 0) ++rows.begins[static_cast<size_t>(id[i]) + 1];
-  }
-  for (size_t e = 1; e < rows.begins.size(); ++e) rows.begins[e] += rows.begins[e - 1];
-  std::vector<int64_t> next(rows.begins.begin(), rows.begins.end() - 1);
-  rows.token = at::empty({rows.num_rows()}, ids.options());
-  rows.choice = at::empty({rows.num_rows()}, ids.options());
-  rows.row = at::empty_like(ids);
-  auto* token = rows.token.data_ptr<int64_t>();
-  auto* choice = rows.choice.data_ptr<int64_t>();
-  auto* row = rows.row.data_ptr<int64_t>();
-  for (int64_t i = 0; i < num_choices; ++i) {
-    row[i] = -1;
-    if (id[i] < 0) continue;
-    const int64_t at = next[static_cast<size_t>(id[i])]++;
-    token[at] = i / k;
-    choice[at] = i;
-    row[i] = at;
-  }
-  rows.token = rows.token.to(expert_ids.device());
-  rows.choice = rows.choice.to(expert_ids.device());
-  return rows;
-}
-
-/// Row t of the result is the sum of the rows of t's choices, in their order.
-at::Tensor sum_choices(const at::Tensor& values, const ExpertRows& rows) {
-  const int64_t num_tokens = rows.row.size(0);
-  const int64_t k = rows.row.size(1);
-  const int64_t dim = values.size(1);
-  if (!is_fusable({values})) {
-    const at::Tensor sums =
-        at::zeros({num_tokens, dim},
-                  values.options().dtype(at::promote_types(values.scalar_type(), at::kFloat)));
-    return sums.index_add_(0, rows.token, values.to(sums.scalar_type())).to(values.scalar_type());
-  }
-  at::Tensor sums = at::empty({num_tokens, dim}, values.options());
-  const auto* row = rows.row.data_ptr<int64_t>();
-  by_storage(values, [&](auto storage) {
-    using T = decltype(storage);
-    const T* in = numbers_of<T>(values);
-    T* out = numbers_of<T>(sums);
-    at::parallel_for(0, num_tokens, 64, [&](int64_t begin, int64_t end) {
-      std::vector<float> wide(std::is_same_v<T, float> ? 0 : static_cast<size_t>(dim));
-      for (int64_t t = begin; t < end; ++t) {
-        float* sum = wide.data();
-        if constexpr (std::is_same_v<T, float>) sum = out + t * dim;
-        std::fill(sum, sum + dim, 0.0F);
-        for (int64_t j = 0; j < k; ++j) {
-          const int64_t at = row[t * k + j];
-          if (at >= 0) cpu::loops().of<T>().add_row(in + at * dim, sum, dim);
-        }
-        if constexpr (!std::is_same_v<T, float>) cpu::loops().round(sum, out + t * dim, dim);
-      }
-    });
-  });
-  return sums;
+/// Whether PyTorch multiplies the rows of all experts at once without asking how many they are.
+bool has_grouped_products(const at::Tensor& x, const ExpertWeights& experts) {
+  const ExpertLora& lora = experts.lora;
+  const auto* const kernels = device::kernels_for(
+      {x, experts.up, experts.down, experts.gate, lora.up_a, lora.up_b, lora.down_a, lora.down_b});
+  if (kernels == nullptr || x.scalar_type() != at::kBFloat16 || x.size(0) == 0) return false;
+  constexpr int64_t kWhole = 8;  // numbers of the 16 bytes at whose multiples rows have to begin
+  const auto fits = [](const at::Tensor& weight) {
+    return !weight.defined() || (weight.size(1) % kWhole == 0 && weight.size(2) % kWhole == 0);
+  };
+  // The first product's matrices have the sizes of the second's, the inner one once or twice.
+  return fits(experts.down) && fits(lora.up_a) && fits(lora.up_b) && fits(lora.down_a) &&
+         fits(lora.down_b) && kernels->has_grouped_products();
 }
 
 struct ClampedGate {
@@ -153,12 +94,13 @@ at::Tensor inner_backward(const at::Tensor& d_inner, const at::Tensor& up,
                                   up, options.bounds);
 }
 
-/// Runs `body(expert, first row, rows)` for every expert that has rows. Each of n threads takes
-/// whole experts, the largest first, so that their rows stay in its cache; unless the largest has
-/// more than 1.25 / n of all rows, or on an accelerator: then one after the other, with all threads
-/// inside.
+/// Runs `body(expert, first row, rows)` for every expert that has rows, or once for all. Each of n
+/// threads takes whole experts, the largest first, so that their rows stay in its cache; unless the
+/// largest has more than 1.25 / n of all rows, or on an accelerator: then one after the other, with
+/// all threads inside.
 void for_each_expert(const ExpertRows& rows, bool is_cpu,
                      const std::function<void(int64_t, int64_t, int64_t)>& body) {
+  if (rows.is_on_device()) return body(kAllExperts, 0, rows.num_rows());
   std::vector<int64_t> experts;
   const auto count = [&](int64_t e) {
     return rows.begins[static_cast<size_t>(e) + 1] - rows.begins[static_cast<size_t>(e)];
@@ -199,27 +141,39 @@ class ExpertProducts final {
   Forward forward(const at::Tensor& x, const at::Tensor& weight) const {
     const int64_t rows_of_up = weights_.up.size(options_.is_transposed ? 2 : 1);
     const int64_t width = (weights_.gate.defined() ? 2 : 1) * rows_of_up;
-    const Forward all{at::empty({rows_.num_rows(), width}, x.options()),
-                      at::empty({rows_.num_rows(), x.size(1)}, x.options())};
+    Forward all;
+    if (!rows_.is_on_device() || weights_.gate.defined()) {
+      all.raised = at::empty({rows_.num_rows(), width}, x.options());
+    }
+    if (!rows_.is_on_device()) all.out = at::empty({rows_.num_rows(), x.size(1)}, x.options());
     for_each_expert(rows_, x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
-      const at::Tensor raised = all.raised.narrow(0, begin, count);
       const Factor rows = gathered(x, begin, count);
-      for (const Matrix& matrix : first_matrices(e)) {
-        product_into(rows, matrix.in_out, matrix.columns_of(raised));
+      const std::vector<Matrix> matrices = first_matrices(e);
+      if (!all.raised.defined()) all.raised = grouped(rows, matrices[0].in_out);
+      const at::Tensor raised = all.raised.narrow(0, begin, count);
+      const bool is_done = rows_.is_on_device() && matrices.size() == 1;
+      for (const Matrix& matrix : matrices) {
+        if (!is_done) multiply(rows, matrix.in_out, matrix.columns_of(raised));
       }
       add_update(rows, weights_.lora.up_a, weights_.lora.up_b, e, raised);
-      if (weights_.up_bias.defined()) raised.add_(weights_.up_bias.select(0, e));
+      if (weights_.up_bias.defined()) raised.add_(bias_of(weights_.up_bias, e));
       const at::Tensor mine = weight.narrow(0, begin, count).unsqueeze(1);
-      const at::Tensor out = all.out.narrow(0, begin, count);
       const at::Tensor weighted = inner(raised, options_).mul_(mine);
-      product_into(weighted, in_out(weights_.down, e), out);
+      const at::Tensor down = in_out(weights_.down, e);
+      if (e == kAllExperts) {
+        all.out = grouped(weighted, down);
+      } else {
+        product_into(weighted, down, all.out.narrow(0, begin, count));
+      }
+      const at::Tensor out = all.out.narrow(0, begin, count);
       add_update(weighted, weights_.lora.down_a, weights_.lora.down_b, e, out);
-      if (weights_.down_bias.defined()) out.add_(mine * weights_.down_bias.select(0, e));
+      if (weights_.down_bias.defined()) out.add_(mine * bias_of(weights_.down_bias, e));
     });
     return all;
   }
 
-  /// What backward has to give; undefined where nobody asks.
+  /// What backward has to give; undefined where nobody asks. What is there is filled, or replaced
+  /// by what the products of all experts give.
   struct Gradients {
     at::Tensor rows;    ///< [A, D]
     at::Tensor weight;  ///< [A]
@@ -233,31 +187,36 @@ class ExpertProducts final {
     at::Tensor d_out;   ///< [T, D]
   };
 
-  void backward(const BackwardInput& in, const Gradients& to) const {
+  void backward(const BackwardInput& in, Gradients& to) const {
     for_each_expert(rows_, in.x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
       const Factor d_rows = gathered(in.d_out, begin, count);
       const at::Tensor d_raised = down_backward(e, begin, d_rows, in, to);
       if (to.experts.up.defined()) {
-        weight_gradient(gathered(in.x, begin, count), up_columns(d_raised),
-                        to.experts.up.select(0, e));
+        weight_gradient(e, gathered(in.x, begin, count), up_columns(d_raised), to.experts.up);
       }
       if (to.experts.gate.defined()) {
-        weight_gradient(gathered(in.x, begin, count), d_raised.narrow(1, 0, first_up_column()),
-                        to.experts.gate.select(0, e));
+        weight_gradient(e, gathered(in.x, begin, count), d_raised.narrow(1, 0, first_up_column()),
+                        to.experts.gate);
       }
-      if (to.experts.up_bias.defined()) to.experts.up_bias.select(0, e).copy_(d_raised.sum(0));
+      if (to.experts.up_bias.defined()) bias_gradient(e, d_raised, to.experts.up_bias);
       const at::Tensor d_small = weights_.lora.is_there()
                                      ? up_gradients(e, gathered(in.x, begin, count), d_raised, to)
                                      : at::Tensor();
       if (!to.rows.defined()) return;
-      const at::Tensor d_x = to.rows.narrow(0, begin, count);
       bool adds = false;
       for (const Matrix& matrix : first_matrices(e)) {
-        product_into(matrix.columns_of(d_raised), matrix.in_out.t(), d_x, {.adds = adds});
+        const at::Tensor columns = matrix.columns_of(d_raised);
+        if (e == kAllExperts && !adds) {
+          to.rows = grouped(columns, matrix.in_out.transpose(-2, -1));
+        } else {
+          multiply(columns, matrix.in_out.transpose(-2, -1), to.rows.narrow(0, begin, count),
+                   {.adds = adds});
+        }
         adds = true;
       }
       if (d_small.defined()) {
-        product_into(d_small, weights_.lora.up_a.select(0, e), d_x, {.adds = true});
+        multiply(d_small, of(weights_.lora.up_a, e), to.rows.narrow(0, begin, count),
+                 {.adds = true});
       }
     });
   }
@@ -265,40 +224,92 @@ class ExpertProducts final {
  private:
   /// From an expert's d_out by rows [count, D] to the gradient of its first product [count, U].
   at::Tensor down_backward(int64_t e, int64_t begin, const Factor& d_rows, const BackwardInput& in,
-                           const Gradients& to) const {
+                           Gradients& to) const {
     const int64_t count = d_rows.size(0);
     const at::Tensor weight = in.weight.narrow(0, begin, count).unsqueeze(1);
     const at::Tensor raised = in.raised.narrow(0, begin, count);
-    const int64_t inner_dim = weights_.down.size(options_.is_transposed ? 1 : 2);
-    at::Tensor d_inner = at::empty({count, inner_dim}, in.d_out.options());
-    product_into(d_rows, in_out(weights_.down, e).t(), d_inner);
+    const at::Tensor d_inner = multiplied(d_rows, in_out(weights_.down, e).transpose(-2, -1));
     const bool has_lora = weights_.lora.is_there();
     if (to.weight.defined() || to.experts.down.defined() || has_lora) {
       at::Tensor plain = inner(raised, options_);
       if (has_lora) down_gradients(e, plain * weight, d_rows, d_inner, to);
       if (to.weight.defined()) {
         at::Tensor d_weight = (d_inner * plain).sum(1);
-        if (weights_.down_bias.defined()) {
+        if (weights_.down_bias.defined() && e != kAllExperts) {
           d_weight.add_(at::mv(d_rows.tensor(), weights_.down_bias.select(0, e)));
+        } else if (weights_.down_bias.defined()) {
+          d_weight.add_((d_rows.tensor() * bias_of(weights_.down_bias, e)).sum(1));
         }
+        if (e == kAllExperts) d_weight.masked_fill_(rows_.expert.eq(rows_.num_experts()), 0.0);
         to.weight.narrow(0, begin, count).copy_(d_weight);
       }
       if (to.experts.down.defined()) {
-        weight_gradient(plain.mul_(weight), d_rows, to.experts.down.select(0, e));
+        weight_gradient(e, plain.mul_(weight), d_rows, to.experts.down);
       }
     }
     if (to.experts.down_bias.defined()) {
-      to.experts.down_bias.select(0, e).copy_((d_rows.tensor() * weight).sum(0));
+      bias_gradient(e, d_rows.tensor() * weight, to.experts.down_bias);
     }
     return inner_backward(d_inner.mul_(weight), raised, options_);
   }
 
-  /// The gradient of one expert's matrix, of the rows that went in and what came back.
-  void weight_gradient(const Factor& input, const Factor& d_output, const at::Tensor& to) const {
-    if (options_.is_transposed) {
-      product_into(input.t(), d_output, to);
+  /// What is an expert's, of a tensor of all.
+  static at::Tensor of(const at::Tensor& all, int64_t e) {
+    return e == kAllExperts ? all : all.select(0, e);
+  }
+
+  /// An expert's bias, or that of each row's expert.
+  at::Tensor bias_of(const at::Tensor& bias, int64_t e) const {
+    if (e != kAllExperts) return bias.select(0, e);
+    return bias.index_select(0, rows_.expert.clamp(std::nullopt, rows_.num_experts() - 1));
+  }
+
+  void bias_gradient(int64_t e, const at::Tensor& d_rows, at::Tensor& to) const {
+    if (e != kAllExperts) {
+      to.select(0, e).copy_(d_rows.sum(0));
+      return;
+    }
+    const at::Tensor sums =
+        at::zeros({rows_.num_experts() + 1, d_rows.size(1)}, d_rows.options().dtype(at::kFloat));
+    sums.index_add_(0, rows_.expert, d_rows.to(at::kFloat));
+    to = sums.narrow(0, 0, rows_.num_experts()).to(d_rows.scalar_type());
+  }
+
+  /// Each expert's rows times its matrix of [E, in, out]. What has no expert is not set.
+  at::Tensor grouped(const Factor& rows, const at::Tensor& matrices) const {
+    return at::_grouped_mm(rows.tensor().contiguous(), matrices, rows_.ends);
+  }
+
+  /// out = alpha rows matrix (+ out), of one expert's [in, out] or of all, [E, in, out].
+  void multiply(const Factor& rows, const at::Tensor& matrix, const at::Tensor& out,
+                const ProductOptions& options = {}) const {
+    if (matrix.dim() == 2) return product_into(rows, matrix, out, options);
+    const at::Tensor result = grouped(rows, matrix);
+    if (options.adds) {
+      out.add_(result, options.alpha);
     } else {
-      product_into(d_output.t(), input, to);
+      out.copy_(options.alpha == 1 ? result : result * options.alpha);
+    }
+  }
+  at::Tensor multiplied(const Factor& rows, const at::Tensor& matrix) const {
+    return matrix.dim() == 2 ? product(rows, matrix) : grouped(rows, matrix);
+  }
+
+  /// to = alpha left^T right over an expert's rows, or over each expert's.
+  void multiply_rows(int64_t e, const Factor& left, const Factor& right, at::Tensor& to,
+                     double alpha = 1) const {
+    if (e != kAllExperts) return product_into(left.t(), right, to.select(0, e), {.alpha = alpha});
+    to = at::_grouped_mm(left.tensor().contiguous().t(), right.tensor().contiguous(), rows_.ends);
+    if (alpha != 1) to.mul_(alpha);
+  }
+
+  /// The gradient of an expert's matrix, of the rows that went in and what came back.
+  void weight_gradient(int64_t e, const Factor& input, const Factor& d_output,
+                       at::Tensor& to) const {
+    if (options_.is_transposed) {
+      multiply_rows(e, input, d_output, to);
+    } else {
+      multiply_rows(e, d_output, input, to);
     }
   }
 
@@ -306,35 +317,35 @@ class ExpertProducts final {
   void add_update(const Factor& input, const at::Tensor& a, const at::Tensor& b, int64_t e,
                   const at::Tensor& out) const {
     if (!a.defined()) return;
-    product_into(product(input, Factor(a.select(0, e)).t()), Factor(b.select(0, e)).t(), out,
-                 {.adds = true, .alpha = weights_.lora.scale});
+    multiply(multiplied(input, of(a, e).transpose(-2, -1)), of(b, e).transpose(-2, -1), out,
+             {.adds = true, .alpha = weights_.lora.scale});
   }
 
   /// The gradients of one adapter's factors; returns that of input A^T [count, r].
   at::Tensor factor_gradients(int64_t e, const Factor& input, const Factor& d_output,
-                              const at::Tensor& a, const at::Tensor& b, const at::Tensor& to_a,
-                              const at::Tensor& to_b) const {
-    const at::Tensor small = product(input, Factor(a.select(0, e)).t());
+                              const at::Tensor& a, const at::Tensor& b, at::Tensor& to_a,
+                              at::Tensor& to_b) const {
+    const at::Tensor small = multiplied(input, of(a, e).transpose(-2, -1));
     const at::Tensor d_small = at::empty_like(small);
-    product_into(d_output, b.select(0, e), d_small, {.alpha = weights_.lora.scale});
-    product_into(d_output.t(), small, to_b.select(0, e), {.alpha = weights_.lora.scale});
-    product_into(Factor(d_small).t(), input, to_a.select(0, e));
+    multiply(d_output, of(b, e), d_small, {.alpha = weights_.lora.scale});
+    multiply_rows(e, d_output, small, to_b, weights_.lora.scale);
+    multiply_rows(e, d_small, input, to_a);
     return d_small;
   }
 
   at::Tensor up_gradients(int64_t e, const Factor& rows, const at::Tensor& d_raised,
-                          const Gradients& to) const {
+                          Gradients& to) const {
     return factor_gradients(e, rows, d_raised, weights_.lora.up_a, weights_.lora.up_b,
                             to.experts.lora.up_a, to.experts.lora.up_b);
   }
 
   /// Adds the adapter's part to the gradient of the second product's input.
   void down_gradients(int64_t e, const at::Tensor& weighted, const Factor& d_rows,
-                      const at::Tensor& d_inner, const Gradients& to) const {
+                      const at::Tensor& d_inner, Gradients& to) const {
     const at::Tensor d_small =
         factor_gradients(e, weighted, d_rows, weights_.lora.down_a, weights_.lora.down_b,
                          to.experts.lora.down_a, to.experts.lora.down_b);
-    product_into(d_small, weights_.lora.down_a.select(0, e), d_inner, {.adds = true});
+    multiply(d_small, of(weights_.lora.down_a, e), d_inner, {.adds = true});
   }
 
   /// Some tokens' rows; products by loops read them where they are.
@@ -356,7 +367,7 @@ class ExpertProducts final {
     int64_t first_column = 0;
 
     at::Tensor columns_of(const at::Tensor& raised) const {
-      return raised.narrow(1, first_column, in_out.size(1));
+      return raised.narrow(1, first_column, in_out.size(-1));
     }
   };
   /// One, or the gate's and up's.
@@ -367,9 +378,9 @@ class ExpertProducts final {
     return matrices;
   }
 
-  /// One expert's matrix as [in, out].
+  /// An expert's matrix as [in, out], or all as [E, in, out].
   at::Tensor in_out(const at::Tensor& weight, int64_t e) const {
-    return options_.is_transposed ? weight.select(0, e) : weight.select(0, e).t();
+    return options_.is_transposed ? of(weight, e) : of(weight, e).transpose(-2, -1);
   }
 
   ExpertWeights weights_;
@@ -387,14 +398,17 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
       const std::optional<at::Tensor>& down_bias, const std::optional<at::Tensor>& up_a,
       const std::optional<at::Tensor>& up_b, const std::optional<at::Tensor>& down_a,
       const std::optional<at::Tensor>& down_b, double scale, const ExpertOptions* options) {
-    const ExpertRows rows = sort_by_expert(expert_ids, up.size(0));
     const ExpertLora lora{or_none(up_a), or_none(up_b), or_none(down_a), or_none(down_b), scale};
-    const ExpertProducts products(
-        {up, or_none(up_bias), down, or_none(down_bias), lora, or_none(gate)}, *options, rows);
+    const ExpertWeights experts{up,   or_none(up_bias), down, or_none(down_bias),
+                                lora, or_none(gate)};
+    const ExpertRows rows = has_grouped_products(x, experts)
+                                ? sort_on_device(expert_ids, up.size(0))
+                                : sort_by_expert(expert_ids, up.size(0));
+    const ExpertProducts products(experts, *options, rows);
     const auto [raised, out] = products.forward(x, row_weights(weights, rows, x.scalar_type()));
     context->save_for_backward({x, weights, up, or_none(up_bias), down, or_none(down_bias), raised,
                                 rows.token, rows.choice, rows.row, lora.up_a, lora.up_b,
-                                lora.down_a, lora.down_b, or_none(gate)});
+                                lora.down_a, lora.down_b, experts.gate, rows.ends, rows.expert});
     context->saved_data["begins"] = rows.begins;
     context->saved_data["scale"] = scale;
     save_options(context, *options);
@@ -408,17 +422,17 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
     const ExpertLora lora{saved[10], saved[11], saved[12], saved[13],
                           context->saved_data["scale"].toDouble()};
     const ExpertWeights experts{saved[2], saved[3], saved[4], saved[5], lora, saved[14]};
-    const ExpertRows rows{saved[7], saved[8], saved[9],
-                          context->saved_data["begins"].toIntVector()};
+    const ExpertRows rows{saved[7],  saved[8],
+                          saved[9],  context->saved_data["begins"].toIntVector(),
+                          saved[15], saved[16]};
     const ExpertOptions options = saved_options(context);
     const at::Tensor weight = row_weights(weights, rows, x.scalar_type());
     const auto wanted = [&](size_t input, const at::Tensor& like) {
       const bool is_wanted = like.defined() && context->needs_input_grad(input);
       return is_wanted ? gradient_of(like, rows) : at::Tensor();
     };
-    const ExpertProducts::Gradients to{
-        context->needs_input_grad(0) ? at::empty({rows.num_rows(), x.size(1)}, x.options())
-                                     : at::Tensor(),
+    ExpertProducts::Gradients to{
+        context->needs_input_grad(0) ? room_for_rows(rows, x) : at::Tensor(),
         context->needs_input_grad(2) ? at::empty_like(weight) : at::Tensor(),
         {wanted(3, experts.up), wanted(5, experts.up_bias), wanted(4, experts.down),
          wanted(6, experts.down_bias), lora_gradients(lora, rows), wanted(5, experts.gate)}};
@@ -455,8 +469,13 @@ struct ExpertMlp : torch::autograd::Function<ExpertMlp> {
             gradient_of(lora.down_a, rows), gradient_of(lora.down_b, rows), lora.scale};
   }
 
+  static at::Tensor room_for_rows(const ExpertRows& rows, const at::Tensor& x) {
+    return at::empty({rows.is_on_device() ? 0 : rows.num_rows(), x.size(1)}, x.options());
+  }
+
   /// Room for the gradient of [E, …], zero for the experts that have no rows.
   static at::Tensor gradient_of(const at::Tensor& weight, const ExpertRows& rows) {
+    if (rows.is_on_device()) return at::empty({0}, weight.options());
     at::Tensor out = at::empty_like(weight);
     for (int64_t e = 0; e < rows.num_experts(); ++e) {
       const auto at = static_cast<size_t>(e);

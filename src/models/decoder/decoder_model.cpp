@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "kernels/attention/attention_block.h"
+#include "kernels/attention/visible_keys.h"
 #include "kernels/layers/norm.h"
 #include "kernels/layers/normalized_rows.h"
 #include "kernels/products/linear.h"

@@ -69,11 +69,6 @@ void add_reasons(nn::ParallelPlan& plan, const DecoderConfig& config) {
     plan.no_cp_reasons.emplace_back(kNoContextParallelCompression);
   }
   if (config.indexer) plan.no_cp_reasons.emplace_back(kNoContextParallelIndexer);
-  if (config.attention_dropout > 0) {
-    plan.no_device_cp_reasons.push_back(cat("the model drops attention probabilities (",
-                                            config.attention_dropout,
-                                            "), which with cp_size > 1 is for training on CPUs"));
-  }
   if (!config.is_causal) plan.no_cp_reasons.emplace_back(kNoContextParallelBothWays);
   if (config.shares_choices()) {
     plan.no_pp_reasons.emplace_back(

@@ -78,11 +78,15 @@ double BlockDiffusionPass::train(const tensor::Batch&, double, const training::B
   prepared_.pop_front();
   engine_.begin_micro_batch(place.is_last);
   const auto loss = model_.block_diffusion_loss(batch, scale_, options_.ignore_index);
-  const double value = loss.total.item<double>();
-  canvas_loss_ += loss.canvas.item<double>();
   loss.total.backward();
   engine_.end_micro_batch();
-  return value;
+  canvas_loss_ += canvas_sum_.add(loss.canvas);
+  return total_sum_.add(loss.total);
+}
+
+double BlockDiffusionPass::known_everywhere(double loss) {
+  canvas_loss_ += canvas_sum_.take();
+  return loss + total_sum_.take() / engine_.group().size();
 }
 
 void BlockDiffusionPass::describe(Json& record) const {

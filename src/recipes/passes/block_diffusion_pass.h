@@ -50,7 +50,7 @@ class BlockDiffusionPass final : public training::BatchPass {
                const training::BatchPlace& place) override;
   void finish(double) override {}
   double evaluate(const tensor::Batch& batch, int64_t index) override;
-  double known_everywhere(double loss) override { return loss; }
+  double known_everywhere(double loss) override;
 
  private:
   models::BlockDiffusionBatch noised(const tensor::Batch& batch, int64_t step,
@@ -62,6 +62,7 @@ class BlockDiffusionPass final : public training::BatchPass {
   std::deque<models::BlockDiffusionBatch> prepared_;
   models::BlockDiffusionScale scale_;
   double canvas_loss_ = 0;  // of this rank, this step
+  training::LossSum total_sum_, canvas_sum_;
 };
 
 }  // namespace automodel::recipes

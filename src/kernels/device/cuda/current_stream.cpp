@@ -18,4 +18,8 @@ int64_t num_cuda_processors() {
   return at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
 }
 
+int cuda_generation() {
+  return at::cuda::getCurrentDeviceProperties()->major;
+}
+
 }  // namespace automodel::kernels::device

@@ -10,5 +10,7 @@ void* current_cuda_stream();
 void check_cuda_launch();
 /// Multiprocessors of the current device.
 int64_t num_cuda_processors();
+/// The current device's compute capability, the number before the point.
+int cuda_generation();
 
 }  // namespace automodel::kernels::device
