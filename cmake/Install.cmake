@@ -47,6 +47,9 @@ install(DIRECTORY tests/recipes/data/tiny_llama tests/recipes/data/tiny_teacher
         DESTINATION share/automodel/tests/recipes/data COMPONENT data)
 install(FILES tests/recipes/data/rows.jsonl DESTINATION share/automodel/tests/recipes/data
         COMPONENT data)
+install(CODE "set(texts_folder share/automodel/recipes)
+              set(texts_pattern *.yaml)" COMPONENT data)
+install(SCRIPT cmake/FinishTexts.cmake COMPONENT data)
 install(CODE "set(program_file \"$<TARGET_FILE:automodel>\")" COMPONENT data)
 install(CODE "set(manual \"${CMAKE_SOURCE_DIR}/docs/automodel.1\")" COMPONENT data)
 install(SCRIPT cmake/InstallCompletion.cmake COMPONENT data)
@@ -62,6 +65,9 @@ install(CODE [[
     OUTPUT_FILE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${documents_folder}/changelog.Debian.gz")
 ]] COMPONENT documents)
 install(DIRECTORY docs DESTINATION ${_documents} COMPONENT documents PATTERN automodel.1 EXCLUDE)
+install(CODE "set(texts_folder ${_documents})
+              set(texts_pattern *.md)" COMPONENT documents)
+install(SCRIPT cmake/FinishTexts.cmake COMPONENT documents)
 install(DIRECTORY "${AUTOMODEL_LIBTORCH}/torch-2.11.0.dist-info/licenses/"
         DESTINATION ${_documents}/licences/libtorch COMPONENT torch)
 foreach(_part runtime cupti)

@@ -67,6 +67,13 @@ void insert_default_command(std::vector<std::string>& arguments) {
   }
 }
 
+/// `automodel help run` is `automodel run --help`.
+void turn_help_into_option(std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] != "help") return;
+  arguments.erase(arguments.begin());
+  arguments.insert(arguments.begin() + (arguments.empty() ? 0 : 1), "--help");
+}
+
 /// Refuses what is neither a command nor an option.
 void check_command_name(const CLI::App& app, const std::string& word) {
   std::vector<std::string> names;
@@ -100,7 +107,10 @@ class RecipeArguments final {
   }
   std::vector<std::string> overrides() const {
     std::vector<std::string> overrides = command_.remaining();
-    for (const std::string& argument : overrides) refuse_option_of_another(argument);
+    for (const std::string& argument : overrides) {
+      refuse_option_of_another(argument);
+      refuse_misspelt_option(argument);
+    }
     if (!config_.empty() && !path_.empty()) overrides.insert(overrides.begin(), path_);
     return overrides;
   }
@@ -120,6 +130,20 @@ class RecipeArguments final {
     throw UserError(cat("automodel ", command_.get_name(), " has no option ", name, "; ",
                         join(having, ", "), having.size() == 1 ? " has it" : " have it",
                         counts_ranks ? "; here --world-size says the number of ranks" : ""));
+  }
+
+  /// A key has a dot, but for a few that are none of these: what is near an option is meant for it.
+  void refuse_misspelt_option(const std::string& argument) const {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (!name.starts_with("--") || name.find('.') != std::string::npos) return;
+    std::vector<std::string> known;
+    for (const CLI::Option* option : command_.get_options()) {
+      known.insert(known.end(), option->get_lnames().begin(), option->get_lnames().end());
+    }
+    const auto match = closest_match(name.substr(2), known);
+    if (!match) return;
+    throw UserError(cat("automodel ", command_.get_name(), " has no option ", name,
+                        "; did you mean --", *match, "?"));
   }
 
   const CLI::App& command_;
@@ -422,6 +446,7 @@ int dispatch(std::vector<std::string> arguments) {
   std::vector<std::string> typed = {"automodel"};
   typed.insert(typed.end(), arguments.begin(), arguments.end());
   insert_default_command(arguments);
+  turn_help_into_option(arguments);
   CLI::App app(kDescription, "automodel");
   app.footer(kFooter);
   app.require_subcommand(1);

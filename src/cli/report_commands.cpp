@@ -1,9 +1,15 @@
 #include "cli/report_commands.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <iostream>
 #include <memory>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "report/page/report_command.h"
 #include "report/watch/watch_command.h"
@@ -14,13 +20,26 @@ namespace automodel::cli {
 namespace {
 
 void add_report(CLI::App& app, int& status) {
-  auto* command = app.add_subcommand("report", "write one HTML page about runs to standard output");
+  auto* command = app.add_subcommand("report", "write one HTML page about runs");
   const auto folders = std::make_shared<std::vector<std::string>>();
   command->add_option("folders", *folders, "folders of runs (their checkpoint.checkpoint_dir)")
       ->required()
       ->type_name("DIR...");
-  command->footer("automodel report checkpoints/a checkpoints/b > report.html");
-  command->callback([folders, &status] { status = report::write_report(*folders, std::cout); });
+  const auto output = std::make_shared<std::string>();
+  command->add_option("-o,--output", *output, "file to write (default: standard output)");
+  command->footer("automodel report checkpoints/a checkpoints/b -o report.html");
+  command->callback([folders, output, &status] {
+    if (output->empty() && ::isatty(STDOUT_FILENO) == 1) {
+      throw UserError("the page would fill this terminal: name a file (-o report.html)");
+    }
+    if (output->empty()) {
+      status = report::write_report(*folders, std::cout);
+      return;
+    }
+    std::ofstream file(*output);
+    if (!file) throw UserError(cat("cannot write ", *output, ": ", std::strerror(errno)));
+    status = report::write_report(*folders, file);
+  });
 }
 
 void add_watch(CLI::App& app, int& status) {

@@ -307,7 +307,7 @@ std::string explain(const Json& schema, std::string_view dotted_key) {
       if (std::string texts = explain_ending(schema, dotted_key); !texts.empty()) return texts;
       const std::string_view meant = path.empty() ? name_here(key) : std::string_view();
       if (std::string texts = explain_ending(schema, meant); !texts.empty()) {
-        return cat("'", key, "' is called ", meant, " here:\n", texts);
+        return cat("what others call '", key, "' is said by ", meant, " here:\n", texts);
       }
       const std::vector<std::string> keys = keys_of(*at);
       const std::string where = path.empty() ? "a recipe" : cat("'", path, "'");

@@ -385,6 +385,20 @@ std::string missing_end_text(std::string_view message) {
   return found == std::end(kTexts) ? "" : found->second;
 }
 
+/// Says that lines are indented by tabs, which YAML does not allow, if one near `line` is.
+std::string tab_text(const std::string& text, int line) {
+  const std::vector<std::string> lines = split(text, '\n');
+  for (int number = std::max(1, line - 1); number <= line + 1; ++number) {
+    if (number > std::ssize(lines)) break;
+    const std::string& candidate = lines[static_cast<size_t>(number - 1)];
+    const size_t content = candidate.find_first_not_of(" \t");
+    if (candidate.substr(0, content).find('\t') != std::string::npos) {
+      return cat("; line ", number, " is indented by a tab: YAML takes spaces alone");
+    }
+  }
+  return "";
+}
+
 void add_problem(Diagnostics& diagnostics, const Position& position, std::string text) {
   diagnostics.add({Severity::kError, std::move(text), "", position, {}, {}});
 }
@@ -407,7 +421,7 @@ Node read_yaml(const Sources& sources, int source, Diagnostics& diagnostics) {
     const Position position = builder.position_of(failure.mark);
     add_problem(diagnostics, position,
                 cat("not YAML: ", failure.msg, missing_end_text(failure.msg),
-                    open_quote_text(text, position.line)));
+                    open_quote_text(text, position.line), tab_text(text, position.line)));
     return Node::null();
   } catch (const ReadProblem& problem) {
     add_problem(diagnostics, problem.position, problem.text);

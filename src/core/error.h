@@ -35,7 +35,7 @@ class UserError : public std::runtime_error {
 };
 
 /// Wrong data, weights or checkpoint files (exit code 3).
-class InputError final : public UserError {
+class InputError : public UserError {
  public:
   explicit InputError(const std::string& text) : UserError(text, ExitCode::kInput) {}
 };

@@ -157,6 +157,15 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return match ? cat("; did you mean '", *match, "'?") : std::string();
 }
 
+std::string shell_word(std::string_view text) {
+  const auto is_plain = [](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("_-./:=@%+,").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return std::string(text);
+  return cat("'", replace_all(std::string(text), "'", "'\\''"), "'");
+}
+
 std::string format_bytes(uint64_t bytes) {
   constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes);

@@ -86,6 +86,7 @@ std::vector<Advice> Adviser::after_step(const StepFacts& facts) {
   };
   if (std::isfinite(facts.loss)) {
     add(find_divergence(facts));
+    add(find_explosion(facts));
     add(find_spike(facts));
     add(find_plateau(facts));
   }
@@ -161,6 +162,21 @@ std::optional<Advice> Adviser::find_divergence(const StepFacts& facts) {
                     kStepsOfBlock, " steps to step ", facts.step, ", after ", number(before),
                     " at its lowest; take a lower learning rate than ", number(facts.lr),
                     " and go on from a checkpoint before the rise")};
+}
+
+std::optional<Advice> Adviser::find_explosion(const StepFacts& facts) {
+  constexpr int64_t kInARow = 4;
+  constexpr double kTimes = 3, kLeast = 3;
+  if (!first_loss_) first_loss_ = facts.loss;
+  const double first = *first_loss_;
+  const bool is_high = facts.loss > std::max(kTimes * first, first + kLeast);
+  num_exploded_ = is_high ? num_exploded_ + 1 : 0;
+  if (num_exploded_ != kInARow) return std::nullopt;
+  return Advice{"divergence",
+                cat("the loss is ", number(facts.loss), " at step ", facts.step, " and was ",
+                    number(first), " at the first: ", kInARow,
+                    " steps in a row are far above it; take a lower learning rate than ",
+                    number(facts.lr), " or a longer warm-up, and begin anew")};
 }
 
 std::optional<Advice> Adviser::find_plateau(const StepFacts& facts) {

@@ -95,7 +95,8 @@ class CurveParts final {
 /// Values that are not finite are passed over. Microseconds a step.
 class Adviser final {
  public:
-  /// A spike: far above the steps before it. Divergence: the loss rises and stays up. Plateau: no
+  /// A spike: far above the steps before it. Divergence: the loss rises and stays up, or is soon
+  /// far above that of the first step. Plateau: no
   /// better in the latest quarter of all steps than in the quarter before. Slow data: steps wait
   /// for it.
   std::vector<Advice> after_step(const StepFacts& facts);
@@ -112,6 +113,7 @@ class Adviser final {
  private:
   std::optional<Advice> find_spike(const StepFacts& facts);
   std::optional<Advice> find_divergence(const StepFacts& facts);
+  std::optional<Advice> find_explosion(const StepFacts& facts);
   std::optional<Advice> find_plateau(const StepFacts& facts);
   std::optional<Advice> find_slow_data(const StepFacts& facts);
 
@@ -125,6 +127,8 @@ class Adviser final {
   LastValues changes_{64};      // from each block's median to the next one's
   std::optional<double> lowest_;
   bool has_diverged_ = false;
+  std::optional<double> first_loss_;
+  int64_t num_exploded_ = 0;  // steps in a row far above the first
   // plateau
   CurveParts curve_;
   double highest_lr_ = 0;

@@ -95,6 +95,7 @@ RunStatus run_status(report::RunState state, report::LockState lock, double seco
     case report::RunState::kDone:
       return RunStatus::kFinished;
     case report::RunState::kPreempted:
+    case report::RunState::kInterrupted:
       return RunStatus::kStopped;
     case report::RunState::kFailed:
       return RunStatus::kFailed;
@@ -174,10 +175,10 @@ const RunSummary& SummaryReader::update(double now) {
   if (has_changed(events_, "events.jsonl")) read_events(events_.inode == events_file);
   if (has_changed(training_, "training.jsonl")) read_steps();
   const report::RunState state = report::state_of(turns_);
-  if (state != report::RunState::kUnknown) summary_.seconds_left = std::nan("");
   summary_.written_seconds =
       std::max({written(training_), written(events_), written(description_)});
   summary_.status = run_status(state, report::lock_state(folder_), now - summary_.written_seconds);
+  if (summary_.status != RunStatus::kRunning) summary_.seconds_left = std::nan("");
   return summary_;
 }
 

@@ -21,7 +21,7 @@ inline constexpr std::array<RunStatus, 5> kStatuses = {RunStatus::kRunning, RunS
                                                        RunStatus::kStopped, RunStatus::kFailed,
                                                        RunStatus::kStale};
 
-/// "running", "finished", "stopped" (after a signal, saved), "failed", "stale" (without an end, and
+/// "running", "finished", "stopped" (by a signal), "failed", "stale" (without an end, and
 /// nobody works in it any more).
 const char* status_name(RunStatus status);
 

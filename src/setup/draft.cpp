@@ -124,13 +124,16 @@ int run_new(DraftRequest request) {
   const std::string text = draft_text(request, find_facts(request, reporter));
   check_draft(text, request);
   write_new_file(request.output, text);
+  const std::string file = shell_word(request.output);
   std::cout << request.output << ": written, and right for " << request.num_ranks
             << (request.num_ranks == 1 ? " rank" : " ranks") << "\n"
             << (request.data.empty()
                     ? std::string()
-                    : cat("automodel inspect-data ", request.output, "    what it trains on\n"))
-            << "automodel plan " << request.output << "            the memory that it takes\n"
-            << "automodel run " << request.output
+                    : cat("automodel inspect-data ", file,
+                          "    what it trains on, and whether any row is wrong: the first one "
+                          "was read\n"))
+            << "automodel plan " << file << "            the memory that it takes\n"
+            << "automodel run " << file
             << (request.num_ranks == 1 ? std::string()
                                        : cat(" --nproc-per-node ", request.num_ranks))
             << "\n";

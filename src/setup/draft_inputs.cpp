@@ -95,9 +95,8 @@ auto fetched(const std::string& name, const Fetch& fetch) {
   try {
     return fetch();
   } catch (const hub::HubError& error) {
-    const std::string hint = hint_of_neighbours(name);
-    if (hint.empty()) throw;
-    throw UserError(cat(error.what(), "\nthere is no ", name, " on this machine either", hint),
+    throw UserError(cat(error.what(), "\nthere is no ", name, " on this machine either",
+                        hint_of_neighbours(name)),
                     error.code());
   }
 }

@@ -141,12 +141,12 @@ void check_data_for(const DraftRequest& request, const DataFacts& data) {
 std::string header(const DraftRequest& request, const DraftFacts& facts) {
   const std::string ranks =
       request.num_ranks == 1 ? std::string() : cat(" --nproc-per-node ", request.num_ranks);
+  const std::string file = shell_word(request.output);
   return cat("# ", request.task, ": ", facts.model.architecture, " of ", request.model,
              facts.data ? cat(" on ", request.data) : std::string(" on random tokens"), ".\n",
-             "# Check:  automodel check ", request.output, "\n", "# Plan:   automodel plan ",
-             request.output, " --world-size ", request.num_ranks, "\n", "# Run:    automodel run ",
-             request.output, ranks, "\n",
-             "# Change: any value here, or on the command line: --optimizer.lr=1e-4;\n",
+             "# Check:  automodel check ", file, "\n", "# Plan:   automodel plan ", file,
+             " --world-size ", request.num_ranks, "\n", "# Run:    automodel run ", file, ranks,
+             "\n", "# Change: any value here, or on the command line: --optimizer.lr=1e-4;\n",
              "#         automodel explain optimizer.lr says what a key means.\n");
 }
 

@@ -95,6 +95,31 @@ TEST(CliTest, AnOptionOfAnotherCommandIsNoKey) {
   EXPECT_EQ(size.err, "automodel run has no option --world-size; check, plan have it\n");
 }
 
+TEST(CliTest, AMisspeltOptionIsNoKey) {
+  const ProgramResult run = automodel({"run", kSmoke, "--nproc-per-nod", "2"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_EQ(run.err,
+            "automodel run has no option --nproc-per-nod; did you mean --nproc-per-node?\n");
+  EXPECT_EQ(automodel({"inspect-data", kSmoke, "--sampels=3"}).err,
+            "automodel inspect-data has no option --sampels; did you mean --samples?\n");
+}
+
+TEST(CliTest, HelpIsACommandToo) {
+  const ProgramResult all = automodel({"help"});
+  EXPECT_EQ(all.status, 0);
+  EXPECT_EQ(all.out, automodel({"--help"}).out);
+  const ProgramResult one = automodel({"help", "report"});
+  EXPECT_EQ(one.status, 0);
+  EXPECT_EQ(one.out, automodel({"report", "--help"}).out);
+}
+
+TEST(CliTest, SamplesBeyondTheModelsPositionsAreWarnedOf) {
+  const ProgramResult run = automodel({"check", kSmoke, "--dataset.seq_length=100000"});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.out + run.err, HasSubstr("warning: seq_length 100000 is longer than the "));
+  EXPECT_THAT(run.out + run.err, HasSubstr("positions that the model was made for"));
+}
+
 TEST(CliTest, AKeyWithoutItsSectionIsFound) {
   const ProgramResult run = automodel({"check", kSmoke, "--max_steps=4"});
   EXPECT_EQ(run.status, 2);

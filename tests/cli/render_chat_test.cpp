@@ -129,6 +129,9 @@ TEST(InspectDataTest, NamesAllWrongRowsAndShowsTheOthers) {
       inspect(without_role + good + without_role, {"--packed_sequence.packed_sequence_size=64"})
           .err,
       both);
+  EXPECT_EQ(inspect(good + good, {"--dataset.seq_length=4"}).err,
+            "none of the 2 conversations from x.jsonl:1 on has a token that counts in the loss: "
+            "seq_length 4 cuts all of the assistant's turns off\n");
   std::string many;
   for (int i = 0; i < 25; ++i) many += without_role;
   const std::string err = inspect(many).err;

@@ -35,6 +35,11 @@ TEST(ReportCommandTest, ARunIsReportedAndWatched) {
     EXPECT_THAT(report.out, HasSubstr(text));
   }
   EXPECT_THAT(report.out, Not(HasSubstr("a <b>")));
+  const std::string page = folder.file("page.html");
+  const ProgramResult written = run_program({automodel_binary(), "report", place, "-o", page});
+  EXPECT_EQ(written.status, 0) << written.err;
+  EXPECT_EQ(written.out, "");
+  EXPECT_EQ(read_file(page), report.out);
   const ProgramResult watched = run_program({automodel_binary(), "watch", place});
   EXPECT_EQ(watched.status, 0) << watched.err;
   EXPECT_THAT(watched.out, testing::StartsWith("a <b> | step 0 of 3 | loss "));

@@ -178,7 +178,8 @@ TEST(LoadErrorTest, NotYaml) {
       {"a:\n  - 1\n - 2\n",
        "end of map not found; is this line indented as those that it belongs to?"},
       {"a:\n  - - 1\n   - 2\n",
-       "end of sequence not found; is this line indented as those that it belongs to?"}};
+       "end of sequence not found; is this line indented as those that it belongs to?"},
+      {"a:\n\tb: 1\n", "illegal map value; line 2 is indented by a tab: YAML takes spaces alone"}};
   for (const auto& [text, wanted] : others) {
     EXPECT_NE(error_of(text).find(cat("error: not YAML: ", wanted)), std::string::npos)
         << error_of(text);

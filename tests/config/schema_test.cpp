@@ -126,11 +126,12 @@ struct Trainer {
 };
 
 TEST(ExplainTest, ANameThatOtherTrainersUseFindsTheKey) {
-  EXPECT_EQ(
-      explain(schema_of<Trainer>(), "learning_rate"),
-      cat("'learning_rate' is called lr here:\n", explain(schema_of<Trainer>(), "optimizer.lr")));
+  EXPECT_EQ(explain(schema_of<Trainer>(), "learning_rate"),
+            cat("what others call 'learning_rate' is said by lr here:\n",
+                explain(schema_of<Trainer>(), "optimizer.lr")));
   EXPECT_EQ(explain(schema_of<Trainer>(), "optim"),
-            cat("'optim' is called optimizer here:\n", explain(schema_of<Trainer>(), "optimizer")));
+            cat("what others call 'optim' is said by optimizer here:\n",
+                explain(schema_of<Trainer>(), "optimizer")));
 }
 
 TEST(ExplainTest, WordsOfAKeysTextFindIt) {

@@ -29,6 +29,14 @@ TEST(TextTest, SuggestsOnlyWhatIsNear) {
   EXPECT_EQ(did_you_mean("zebra", keys), "");
 }
 
+TEST(TextTest, AShellReadsAWordAsItWas) {
+  EXPECT_EQ(shell_word("runs/a-1.yaml"), "runs/a-1.yaml");
+  EXPECT_EQ(shell_word("my data/r.yaml"), "'my data/r.yaml'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word("$HOME"), "'$HOME'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 TEST(TextTest, FormatsBytesAndDurations) {
   EXPECT_EQ(format_bytes(17), "17 B");
   EXPECT_EQ(format_bytes(1536), "1.5 KiB");

@@ -95,8 +95,10 @@ TEST_F(ChatDatasetTest, CutsAndPadsToSeqLength) {
   EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels), "_____B");
   config.seq_length = 4;  // nothing of the assistant is left in any row
   const ChatDataset cut(config, encoder_);
-  EXPECT_NE(error_of<InputError>([&] { cut.at(0); }).find("no conversation has a token"),
-            std::string::npos);
+  EXPECT_EQ(error_of<NoLabelsError>([&] { cut.at(0); }),
+            cat("none of the ", cut.size(), " conversations from ", cut.origin(0),
+                " on has a token that counts in the loss: seq_length 4 cuts all of the assistant's "
+                "turns off"));
   config.seq_length = 20;
   config.padding = Padding::kMaxLength;
   const Sample padded = ChatDataset(config, encoder_).at(0);

@@ -12,6 +12,7 @@
 namespace automodel::loggers {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -143,6 +144,27 @@ TEST(AdviserTest, ALossThatRisesAndStaysUpHasDiverged) {
   std::erase_if(found, [](const std::string& one) { return !one.ends_with("divergence"); });
   ASSERT_EQ(found.size(), 1U);
   EXPECT_LT(parse_int(found[0].substr(0, found[0].find(':'))).value_or(1000), 420);
+}
+
+TEST(AdviserTest, ALossThatIsSoonFarAboveTheFirstIsToldOnce) {
+  const auto exploded = [](double factor, int64_t from) {
+    return kinds_on(40, [=](int64_t step) { return step < from ? 7.7 : 7.7 * factor; });
+  };
+  EXPECT_THAT(exploded(150, 1), ElementsAre("4: divergence"));
+  EXPECT_THAT(exploded(3.1, 12), Contains("15: divergence"));
+  EXPECT_THAT(exploded(2.9, 1), IsEmpty());
+  // Four times a small loss is still a small one.
+  EXPECT_THAT(kinds_on(40, [](int64_t step) { return step < 1 ? 0.2 : 0.8; }), IsEmpty());
+  Adviser adviser;
+  std::vector<Advice> all;
+  for (int64_t step = 0; step < 9 && all.empty(); ++step) {
+    all = adviser.after_step({.step = step, .loss = step < 1 ? 7.7 : 1111.0, .lr = 5});
+  }
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(
+      all[0].text,
+      "the loss is 1111.0 at step 4 and was 7.700 at the first: 4 steps in a row are far above "
+      "it; take a lower learning rate than 5.000 or a longer warm-up, and begin anew");
 }
 
 TEST(AdviserTest, LossesThatAreNotNumbersArePassedOver) {

@@ -239,18 +239,18 @@ TEST(ResumeTest, AFinishedRunThatIsStartedAgainSaysWhyItDoesNothing) {
   };
   EXPECT_EQ(run({}).find("already finished"), std::string::npos);
   EXPECT_NE(run({}).find("already finished: 6 of 6 steps are done; to train on, raise "
-                         "step_scheduler.max_steps, to train anew, give another "
+                         "step_scheduler.max_steps; to train anew, give another "
                          "checkpoint.checkpoint_dir\n"),
             std::string::npos);
   EXPECT_NE(
       run({"--step_scheduler.max_steps=4"})
           .find("already finished: 6 steps are done, and 4 were asked for; to train on, raise "
-                "step_scheduler.max_steps, "),
+                "step_scheduler.max_steps; "),
       std::string::npos);
   // Its one epoch has no more steps.
   EXPECT_NE(run({"--step_scheduler.max_steps=none"})
                 .find("to train on, raise "
-                      "step_scheduler.num_epochs, "),
+                      "step_scheduler.num_epochs; "),
             std::string::npos);
 }
 
@@ -264,7 +264,7 @@ TEST(ResumeTest, ARunWhoseDataAreUsedUpSaysWhyItDoesNothing) {
   const ProgramResult again = test::run_program(test::smoke_run(folder.file("run"), options));
   EXPECT_EQ(again.status, 0) << again.err;
   EXPECT_NE(again.out.find("already finished: 1 of 1 epochs are done; to train on, raise "
-                           "step_scheduler.num_epochs, "),
+                           "step_scheduler.num_epochs; "),
             std::string::npos)
       << again.out;
 }

@@ -126,14 +126,35 @@ TEST(WatchPictureTest, MemoryIsShownAgainstThePlanAndTheUtilizationWhereItIsKnow
       "{\"step\": 20, \"loss\": 1, \"mfu\": 31.25, \"timestamp\": \"2026-08-01T00:00:20.000Z\"}\n",
       run.steps);
   const auto lines = watch_picture({&run}, {120, 24});
-  EXPECT_THAT(lines[0], testing::StartsWith("a  step 21/50  loss 1  about 29 s left  0.25 of 0.31 "
-                                            "GiB  MFU 31.25%  not recorded"));
+  EXPECT_THAT(lines[0], testing::StartsWith("a  step 21/50  loss 1  about 29 s left  0.25 GiB of "
+                                            "0.31 planned  MFU 31.25%  not recorded"));
   EXPECT_THAT(lines[1],
               testing::StartsWith("  ! written by automodel 9, a newer format: read as far "
                                   "as it is known"));
   run.events.add(event("end", "30.000"));
   EXPECT_THAT(watch_picture({&run}, {120, 24})[0],
-              testing::StartsWith("a  step 21/50  loss 1  done  0.25 of 0.31 GiB"));
+              testing::StartsWith("a  step 21/50  loss 1  done  0.25 GiB of 0.31 planned"));
+}
+
+TEST(WatchPictureTest, HowARunEndedComesBeforeWhatItTook) {
+  RecordedRun run = run_of("a", 20);
+  run.events.add(event("start", "01.000"));
+  EXPECT_THAT(watch_picture({&run}, {80, 24})[0],
+              testing::StartsWith("a  step 20/50  loss 1  about 30 s left  running, or killed"));
+  run.lock = LockState::kHeld;
+  EXPECT_THAT(watch_picture({&run}, {80, 24})[0],
+              testing::StartsWith("a  step 20/50  loss 1  about 30 s left  running "));
+  run.lock = LockState::kFree;
+  EXPECT_THAT(
+      watch_picture({&run}, {80, 24})[0],
+      testing::StartsWith("a  step 20/50  loss 1  ended without saying how: was it killed?"));
+  run.events.add(event("failure", "09.000", ", \"status\": 143, \"text\": \"stopped\""));
+  EXPECT_THAT(watch_picture({&run}, {80, 24})[0],
+              testing::StartsWith("a  step 20/50  loss 1  failed: stopped"));
+  run.events.add(event("start", "10.000") +
+                 event("failure", "19.000", ", \"status\": 130, \"text\": \"stopped\""));
+  EXPECT_THAT(watch_picture({&run}, {80, 24})[0],
+              testing::StartsWith("a  step 20/50  loss 1  stopped by Ctrl+C"));
 }
 
 TEST(WatchPictureTest, TheTimeLeftIsThatOfTheLatestSteps) {

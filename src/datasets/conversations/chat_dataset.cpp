@@ -39,6 +39,7 @@ SourceDescription check(const ChatDatasetConfig& config) {
 
 ChatDataset::ChatDataset(const ChatDatasetConfig& config, const TextEncoder& encoder)
     : encoder_(encoder),
+      seq_length_(config.seq_length),
       source_((config.format().format.validate(), config.source())),
       formatter_(encoder, config.chat_template, config.format()) {}
 
@@ -89,9 +90,10 @@ Sample ChatDataset::at(int64_t index) const {
     Sample sample = format_row((index + i) % num_rows);
     if (sample.has_label()) return sample;
   }
-  throw InputError(cat(source_.origin(0),
-                       ": no conversation has a token that counts in the loss: seq_length cuts all "
-                       "of the assistant's turns off"));
+  throw NoLabelsError(cat("none of the ", num_rows, " conversations from ", source_.origin(0),
+                          " on has a token that counts in the loss: seq_length",
+                          seq_length_ ? cat(" ", *seq_length_) : "",
+                          " cuts all of the assistant's turns off"));
 }
 
 }  // namespace automodel::datasets

@@ -95,6 +95,7 @@ class ChatDataset final : public Dataset {
   Sample format_row(int64_t row) const;
 
   const TextEncoder& encoder_;
+  std::optional<int64_t> seq_length_;
   RowSource source_;
   ChatFormatter formatter_;
 };

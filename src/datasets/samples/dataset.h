@@ -5,11 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/json.h"
 #include "datasets/rows/fingerprint.h"
 #include "tensor/batch.h"
 
 namespace automodel::datasets {
+
+/// No row of a dataset has a token that counts in the loss.
+class NoLabelsError final : public InputError {
+ public:
+  using InputError::InputError;
+};
 
 /// The label of positions that do not count in the loss.
 constexpr int64_t kIgnoreIndex = -100;

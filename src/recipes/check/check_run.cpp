@@ -60,6 +60,21 @@ void check_recomputation(const Recipe& recipe, Diagnostics& diagnostics) {
                           " selected no layers: this model has a language part only"));
 }
 
+/// Warns of samples that are longer than what the model was made for.
+void check_positions(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (!recipe.model.hf_config.is_object()) return;
+  const Json* positions = recipe.model.hf_config.find("max_position_embeddings");
+  if (positions == nullptr || !positions->is_int()) return;
+  for (const char* key : {"seq_length", "seq_len"}) {
+    const Node* written = recipe.dataset.node.find(key);
+    const int64_t length = written == nullptr ? 0 : written->int_value().value_or(0);
+    if (length <= positions->as_int()) continue;
+    diagnostics.warning(*written, cat(key, " ", length, " is longer than the ", positions->as_int(),
+                                      " positions that the model was made "
+                                      "for (max_position_embeddings of its config.json)"));
+  }
+}
+
 /// Whether a student or teacher without experts is on the ranks of one that may have some.
 bool shares_ranks_with_experts(const Recipe& recipe) {
   if (recipe.is_frozen) return true;  // the student's ep_size
@@ -119,6 +134,7 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
     check_megatron_fsdp(recipe, diagnostics);
   }
   check_recomputation(recipe, diagnostics);
+  check_positions(recipe, diagnostics);
 }
 
 /// Training on a stream ends by max_steps alone.

@@ -170,6 +170,9 @@ std::vector<std::string> look(const DatasetRecipe& plan, const datasets::Dataset
     Sample sample;
     try {
       sample = dataset.at(i);
+    } catch (const datasets::NoLabelsError& error) {  // of all rows
+      wrong = {error.what()};
+      break;
     } catch (const InputError& error) {
       wrong.emplace_back(error.what());
       continue;

@@ -103,7 +103,16 @@ SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, 
   context.local_batch_size = recipe.step_scheduler.local_batch_size;
   context.vocab_size = vocab_size;
   context.reporter = &reporter;
-  return DataBuilder(recipe, context, times).build();
+  SessionData data = DataBuilder(recipe, context, times).build();
+  const Json facts = data.training->facts();
+  const Json* num_samples = facts.find("num_samples");
+  const int64_t a_step = recipe.step_scheduler.global_batch_size;
+  if (num_samples != nullptr && num_samples->is_number() && num_samples->as_int() < a_step) {
+    reporter.warning(cat("a step takes ", a_step,
+                         " samples (step_scheduler.global_batch_size), and ", recipe.dataset.key,
+                         " has ", num_samples->as_int(), ": an epoch is one step of all of them"));
+  }
+  return data;
 }
 
 datasets::TrainingSchedule schedule_of(const Recipe& recipe) {

@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "core/field.h"
+#include "core/file.h"
 #include "core/text.h"
 #include "distributed/settings/config_dict.h"
 #include "peft/apply_lora.h"
@@ -106,12 +107,29 @@ std::string finished_text(const Recipe& recipe, const training::StepScheduler& s
       : scheduler.step() > scheduler.max_steps()
           ? cat(scheduler.step(), " steps are done, and ", scheduler.max_steps(), " were asked for")
           : cat(scheduler.step(), " of ", scheduler.max_steps(), " steps are done");
+  const auto& schedule = recipe.lr_scheduler;
+  const bool takes_saved_schedule = schedule && schedule->use_checkpoint_opt_param_scheduler &&
+                                    !schedule->override_opt_param_scheduler;
   // More steps or more epochs help, whichever of the two ended the run.
   const bool is_bounded_by_steps =
       ends_by_steps && scheduler.max_steps() == recipe.step_scheduler.max_steps;
   return cat("already finished: ", done, "; to train on, raise step_scheduler.",
              is_bounded_by_steps ? "max_steps" : "num_epochs",
-             ", to train anew, give another checkpoint.checkpoint_dir");
+             takes_saved_schedule
+                 ? " (at the learning rate to which it has decayed, or with "
+                   "lr_scheduler.override_opt_param_scheduler: true by the longer schedule)"
+                 : "",
+             "; to train anew, give another checkpoint.checkpoint_dir");
+}
+
+std::string done_text(const Recipe& recipe, int64_t num_steps, double seconds,
+                      const std::string& checkpoint) {
+  const std::string text = cat("done: ", num_steps, num_steps == 1 ? " step in " : " steps in ",
+                               format_duration(seconds));
+  if (!recipe.checkpoint.enabled || checkpoint.empty()) return text;
+  const std::string exported = path_join(checkpoint, "model/consolidated");
+  if (is_directory(exported)) return cat(text, "; the model is in ", exported);
+  return cat(text, "; the last checkpoint is ", checkpoint);
 }
 
 }  // namespace automodel::recipes

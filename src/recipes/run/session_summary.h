@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,10 @@ std::vector<std::string> session_summary(const Recipe& recipe, const SessionMode
 /// Says why a run that had finished does nothing when it is started again, and what would make it
 /// train.
 std::string finished_text(const Recipe& recipe, const training::StepScheduler& scheduler);
+
+/// What a run has done that came to its end, and where the result is; `checkpoint`: the last one's
+/// folder, "" without one.
+std::string done_text(const Recipe& recipe, int64_t num_steps, double seconds,
+                      const std::string& checkpoint);
 
 }  // namespace automodel::recipes

@@ -95,7 +95,7 @@ void TrainSession::start() {
   // A checkpoint of adapters does not contain the base model.
   if (!is_resumed || recipe_.peft) {
     load_initial_weights(recipe_, model_, is_resumed, slow_work(), *context_.reporter);
-    records_.loaded(recipe_.model.draws_weights() ? "" : recipe_.model.source, begin);
+    records_.loaded(recipe_.model.draws_weights() ? "random numbers" : recipe_.model.source, begin);
   }
   if (teacher_) teacher_->load(slow_work(), *context_.reporter);
   context_.times->end("weights");
@@ -207,6 +207,10 @@ ExitCode TrainSession::run_to_end() {
   records_.close(stopped_by_);
   if (teacher_) teacher_->dismiss();
   records_.end(stopped_by_, begin_seconds_);
+  if (stopped_by_ == 0 && scheduler_.step() > first_step) {
+    context_.reporter->info(done_text(recipe_, scheduler_.step() - first_step,
+                                      monotonic_seconds() - begin_seconds_, checkpoint_.newest()));
+  }
   if (stopped_by_ != 0) {
     context_.reporter->info(cat("stopped by ", training::signal_name(stopped_by_),
                                 " after saving; start again to continue"));

@@ -235,12 +235,16 @@ std::string state_text(const RecordedRun& run) {
       return "done";
     case RunState::kPreempted:
       return cat("stopped by ", at(last->fields, "signal"), " after saving");
+    case RunState::kInterrupted:
+      return "stopped by Ctrl+C";
     case RunState::kFailed:
       return cat("failed: ", at(last->fields, "text"));
     case RunState::kUnknown:
       break;
   }
-  return run.events.empty() ? "not recorded" : "running, or killed";
+  if (run.events.empty()) return "not recorded";
+  if (run.lock == LockState::kFree) return "ended without saying how: was it killed?";
+  return run.lock == LockState::kHeld ? "running" : "running, or killed";
 }
 
 std::vector<Fact> facts_of(const RecordedRun& run) {

@@ -137,7 +137,11 @@ RunState state_of(const EventLog& events) {
   for (const RunEvent& event : events) {
     if (event.name == "end") state = RunState::kDone;
     if (event.name == "preempted") state = RunState::kPreempted;
-    if (event.name == "failure") state = RunState::kFailed;
+    if (event.name == "failure") {
+      constexpr double kInterrupted = 128 + 2;  // by SIGINT, which is somebody's Ctrl+C
+      const bool is_wanted = number_of(event.fields, "status") == kInterrupted;
+      state = is_wanted ? RunState::kInterrupted : RunState::kFailed;
+    }
     if (event.name == "start") state = RunState::kUnknown;
   }
   return state;

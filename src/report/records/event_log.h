@@ -64,7 +64,7 @@ class EventLog final {
 };
 
 /// How a run has ended, if it has.
-enum class RunState { kUnknown, kDone, kPreempted, kFailed };
+enum class RunState { kUnknown, kDone, kPreempted, kInterrupted, kFailed };
 
 /// What the events since the last start say.
 RunState state_of(const EventLog& events);

@@ -127,6 +127,7 @@ RecordedRun read_run(const std::string& folder) {
   RecordedRun run;
   run.folder = folder;
   run.name = name_of_folder(folder);
+  run.lock = lock_state(folder);
   run.description = read_run_description(folder);
   run.num_unread_lines = add_steps_of_file(path_join(folder, "training.jsonl"), run.steps);
   run.validations = read_validations(folder, &run.num_unread_lines);

@@ -8,6 +8,7 @@
 
 #include "core/json.h"
 #include "report/records/event_log.h"
+#include "report/records/growing_file.h"
 #include "report/records/step_table.h"
 
 namespace automodel::report {
@@ -28,6 +29,8 @@ struct RecordedRun {
   std::vector<ValidationPoint> validations;
   EventLog events;
   int64_t num_unread_lines = 0;  ///< half-written, or otherwise no record
+  /// Whether a process works in the folder, when it was last looked at.
+  LockState lock = LockState::kUnknown;
 
   RunState state() const { return state_of(events); }
   /// The step after the last one, of max_steps; absent where run.json does not tell.

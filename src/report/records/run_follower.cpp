@@ -77,6 +77,8 @@ bool RunFollower::update() {
     description_ = description;
     has_changed = true;
   }
+  const LockState lock_before = std::exchange(run_.lock, lock_state(folder_));
+  has_changed |= run_.lock != lock_before;
   has_changed |= update_validations();
   run_.num_unread_lines = num_unread_steps_ + run_.events.num_unread() + num_unread_validations_;
   return has_changed;

@@ -78,11 +78,7 @@ class LinePrinter final {
 
   void print_states() {
     for (const auto& follower : followers_) {
-      const RecordedRun& run = follower->run();
-      const std::string state = run.state() == RunState::kUnknown
-                                    ? "ended without saying how: was it killed?"
-                                    : state_text(run);
-      print_line(run, state);
+      print_line(follower->run(), state_text(follower->run()));
     }
     out_ << std::flush;
   }

@@ -46,7 +46,7 @@ std::string number_or_dash(const std::vector<double>& values) {
   return values.empty() ? "-" : short_number(values.back());
 }
 
-/// "0.25 of 0.31 GiB  MFU 31%", as far as it is known.
+/// "0.25 GiB of 0.31 planned  MFU 31%", as far as it is known.
 std::string resources_text(const RecordedRun& run) {
   constexpr double kMib = 1 << 20, kGib = 1 << 30;
   std::vector<std::string> parts;
@@ -54,8 +54,8 @@ std::string resources_text(const RecordedRun& run) {
   if (planned > 0 && measured >= 0) {
     const bool is_small = std::max(planned, measured) < 0.1 * kGib;
     const double unit = is_small ? kMib : kGib;
-    parts.push_back(cat(format_fixed(measured / unit, 2), " of ", format_fixed(planned / unit, 2),
-                        is_small ? " MiB" : " GiB"));
+    parts.push_back(cat(format_fixed(measured / unit, 2), is_small ? " MiB" : " GiB", " of ",
+                        format_fixed(planned / unit, 2), " planned"));
   }
   const std::vector<double>* mfu = run.steps.extra("mfu");
   if (mfu != nullptr && !mfu->empty() && std::isfinite(mfu->back())) {
@@ -74,11 +74,11 @@ std::string run_line(const RecordedRun& run) {
                                     cat("loss ", number_or_dash(steps.of(Metric::kLoss)))};
   if (std::isfinite(left)) parts.push_back(cat("about ", span_text(left), " left"));
   // How it ended counts more than what it took; that it runs does not.
-  std::vector<std::string> last = {resources_text(run), state_text(run)};
-  if (run.state() != RunState::kUnknown) std::swap(last[0], last[1]);
-  for (const std::string& part : last) {
-    if (!part.empty()) parts.push_back(part);
-  }
+  const std::string resources = resources_text(run);
+  const bool is_running = run.state() == RunState::kUnknown && run.lock != LockState::kFree;
+  if (is_running && !resources.empty()) parts.push_back(resources);
+  parts.push_back(state_text(run));
+  if (!is_running && !resources.empty()) parts.push_back(resources);
   return join(parts, "  ");
 }
 
