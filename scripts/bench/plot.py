@@ -11,6 +11,7 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter  # noqa: E402
 
 SIDES = [("", "automodel", "#2563a8", "o", "-"), ("peer_", "transformers", "#b4541a", "s", "--")]
 PANELS = [("tokens_per_second", "tokens a second"), ("peak_mb", "memory, MB")]
@@ -23,6 +24,7 @@ def main():
         measured = json.load(file)
     rows = measured["length"]
     lengths = [row["length"] for row in rows]
+    plt.rcParams["svg.fonttype"] = "none"  # text stays text
     plt.rcParams["svg.hashsalt"] = "automodel"  # the same numbers make the same file
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     for axis, (key, title) in zip(axes, PANELS):
@@ -32,6 +34,9 @@ def main():
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
         axis.set_xticks(lengths, [str(length) for length in lengths])
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel("tokens of a sequence")
         axis.set_title(title)
         axis.grid(alpha=0.3)

@@ -95,10 +95,14 @@ Sizes sizes_of(const DraftRequest& request, const DraftFacts& facts) {
   constexpr int64_t kUsualBatch = 16, kUsualWarmup = 10;
   Sizes sizes{.sequence = sequence_length(facts, request.task), .lr = learning_rate(request.task)};
   sizes.local_batch = sizes.sequence <= 512 ? 2 : 1;
-  const int64_t of_all_ranks = sizes.local_batch * request.num_ranks;
+  int64_t of_all_ranks = sizes.local_batch * request.num_ranks;
   sizes.global_batch = (kUsualBatch + of_all_ranks - 1) / of_all_ranks * of_all_ranks;
   const auto samples = samples_of(facts, sizes.sequence);
   if (!samples) return sizes;
+  if (*samples < of_all_ranks && sizes.local_batch > 1) {
+    sizes.local_batch = 1;
+    of_all_ranks = request.num_ranks;
+  }
   if (*samples < of_all_ranks) {
     throw UserError(cat("--data ", request.data, " makes ", *samples,
                         *samples == 1 ? " sample" : " samples", ", too few for ", request.num_ranks,
@@ -259,9 +263,13 @@ std::string row_data(const std::string& key, const std::string& split, const Dat
     text +=
         cat("    question: ", scalar(data.question), "\n    answer: ", scalar(data.answer), "\n");
   }
+  const bool takes_template = !is_chat && facts.of_tokenizer.has_chat_template;
+  if (takes_template) {
+    text += "  use_hf_chat_template: true  # a turn of the user and one of the assistant\n";
+  }
   text += cat("  seq_length: ", sizes.sequence, "  # longer samples are cut\n",
               "  truncation: longest_first\n", tokenizer_lines(facts));
-  if (!is_chat && facts.of_tokenizer.has_eos_token) {
+  if (!is_chat && facts.of_tokenizer.has_eos_token && !takes_template) {
     text += "    add_eos_token: true  # answers end with it: the model learns where to stop\n";
   }
   if (is_chat && !facts.of_tokenizer.has_chat_template)

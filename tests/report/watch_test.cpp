@@ -304,7 +304,7 @@ TEST(WatchTest, EventsThatMatterAreLinesBetweenTheSteps) {
             "a | step 1 | loss 2 | grad_norm 1.5 | lr 0.001 | tps 5000 | mem 0.25\n"
             "a | rollback | step 1\n"
             "a | failure | rank 0, died\n"
-            "a | failed: died\n");
+            "a | failed\n");
 }
 
 TEST(ResizeSignalTest, AWaitEndsWhenTheSizeHasChanged) {

@@ -67,6 +67,25 @@ TEST(DraftTest, AnswersEndWhereTheTokenizerHasAToken) {
   EXPECT_THAT(draft_text(request, facts), HasSubstr("    add_eos_token: true  #"));
 }
 
+TEST(DraftTest, QuestionsAndAnswersTakeTheTokenizersTemplate) {
+  const DraftRequest request{.task = "sft", .model = "/m", .data = "rows.jsonl"};
+  DraftFacts facts = row_facts(100);
+  EXPECT_THAT(draft_text(request, facts), Not(HasSubstr("use_hf_chat_template")));
+  facts.of_tokenizer = {.has_chat_template = true, .has_eos_token = true};
+  const std::string text = draft_text(request, facts);
+  EXPECT_THAT(text, HasSubstr("  use_hf_chat_template: true  #"));
+  EXPECT_THAT(text, Not(HasSubstr("add_eos_token")));  // the template ends a turn
+}
+
+TEST(DraftTest, ASingleShortSampleIsEnough) {
+  DraftFacts facts = row_facts(1);
+  facts.model.num_positions = 512;
+  const DraftRequest request{.task = "sft", .model = "/m", .data = "rows.jsonl"};
+  EXPECT_THAT(draft_text(request, facts), HasSubstr("local_batch_size: 1\n"));
+  facts.data->num_rows = 8;
+  EXPECT_THAT(draft_text(request, facts), HasSubstr("local_batch_size: 2\n"));
+}
+
 TEST(DraftTest, BatchesFillAllRanksAndFewRowsGetSmallOnes) {
   DraftRequest request{.task = "sft", .model = "/m", .data = "rows.jsonl", .num_ranks = 3};
   const std::string many = draft_text(request, row_facts(100000));

@@ -78,7 +78,9 @@ class LinePrinter final {
 
   void print_states() {
     for (const auto& follower : followers_) {
-      print_line(follower->run(), state_text(follower->run()));
+      // Why it failed has been said by its event.
+      const RecordedRun& run = follower->run();
+      print_line(run, run.state() == RunState::kFailed ? "failed" : state_text(run));
     }
     out_ << std::flush;
   }
