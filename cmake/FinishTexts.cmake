@@ -1,5 +1,5 @@
 # Fits installed texts to a folder that has the program and no sources: the program is called by its name, and links to
-# what only the sources have become words. Sets nothing; reads `texts_folder`, below the prefix, and `texts_pattern`.
+# what only the sources have become words. Reads `texts_folder`, below the prefix, and `texts_pattern`.
 set(_sources_only "(\\.\\./)*(src|packaging|examples|CONTRIBUTING)[^)]*")
 file(GLOB_RECURSE _texts "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${texts_folder}/${texts_pattern}")
 foreach(_text IN LISTS _texts)

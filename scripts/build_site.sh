@@ -43,7 +43,7 @@ done < <(git ls-files --cached --others --exclude-standard 'docs/*.md')
 # The pages lie as in the repository, so that a link which is right there is right here.
 rm -rf build/site/pages
 mkdir -p build/site/pages
-git ls-files -z --cached --others --exclude-standard '*.md' 'examples/*.cpp' LICENSE |
+git ls-files -z --cached --others --exclude-standard '*.md' 'docs/*.svg' 'examples/*.cpp' LICENSE |
   xargs -0 cp --parents -t build/site/pages
 # (--quiet would keep warnings from --strict.)
 NO_MKDOCS_2_WARNING=1 "$tools/bin/mkdocs" build --strict 2>&1 | { grep -v '^INFO' || true; } >&2 || {

@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iostream>
 #include <memory>
+#include <sstream>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/text.h"
 #include "report/page/report_command.h"
 #include "report/watch/watch_command.h"
@@ -36,9 +35,9 @@ void add_report(CLI::App& app, int& status) {
       status = report::write_report(*folders, std::cout);
       return;
     }
-    std::ofstream file(*output);
-    if (!file) throw UserError(cat("cannot write ", *output, ": ", std::strerror(errno)));
-    status = report::write_report(*folders, file);
+    std::ostringstream page;
+    status = report::write_report(*folders, page);
+    write_file_atomic(*output, page.str());
   });
 }
 

@@ -85,8 +85,8 @@ std::vector<Advice> Adviser::after_step(const StepFacts& facts) {
     if (advice) all.push_back(std::move(*advice));
   };
   if (std::isfinite(facts.loss)) {
-    add(find_divergence(facts));
     add(find_explosion(facts));
+    if (num_exploded_ == 0) add(find_divergence(facts));
     add(find_spike(facts));
     add(find_plateau(facts));
   }
@@ -167,14 +167,14 @@ std::optional<Advice> Adviser::find_divergence(const StepFacts& facts) {
 std::optional<Advice> Adviser::find_explosion(const StepFacts& facts) {
   constexpr int64_t kInARow = 4;
   constexpr double kTimes = 3, kLeast = 3;
-  if (!first_loss_) first_loss_ = facts.loss;
-  const double first = *first_loss_;
+  if (!first_) first_ = facts;
+  const double first = first_->loss;
   const bool is_high = facts.loss > std::max(kTimes * first, first + kLeast);
   num_exploded_ = is_high ? num_exploded_ + 1 : 0;
   if (num_exploded_ != kInARow) return std::nullopt;
   return Advice{"divergence",
                 cat("the loss is ", number(facts.loss), " at step ", facts.step, " and was ",
-                    number(first), " at the first: ", kInARow,
+                    number(first), " at step ", first_->step, ": ", kInARow,
                     " steps in a row are far above it; take a lower learning rate than ",
                     number(facts.lr), " or a longer warm-up, and begin anew")};
 }

@@ -95,10 +95,9 @@ class CurveParts final {
 /// Values that are not finite are passed over. Microseconds a step.
 class Adviser final {
  public:
-  /// A spike: far above the steps before it. Divergence: the loss rises and stays up, or is soon
-  /// far above that of the first step. Plateau: no
-  /// better in the latest quarter of all steps than in the quarter before. Slow data: steps wait
-  /// for it.
+  /// A spike: far above the steps before it. Divergence: the loss rises and stays up, or several
+  /// steps in a row are far above the first one that was seen. Plateau: no better in the latest
+  /// quarter of all steps than in the quarter before. Slow data: steps wait for it.
   std::vector<Advice> after_step(const StepFacts& facts);
 
   /// Routing collapse: half of a layer's experts or more get next to nothing over many steps.
@@ -127,8 +126,8 @@ class Adviser final {
   LastValues changes_{64};      // from each block's median to the next one's
   std::optional<double> lowest_;
   bool has_diverged_ = false;
-  std::optional<double> first_loss_;
-  int64_t num_exploded_ = 0;  // steps in a row far above the first
+  std::optional<StepFacts> first_;  // step that was seen
+  int64_t num_exploded_ = 0;        // steps in a row far above the first
   // plateau
   CurveParts curve_;
   double highest_lr_ = 0;

@@ -191,7 +191,6 @@ TEST_F(DeviceKernelsTest, CrossEntropy) {
   }
 }
 
-/// What stops a diverged run is not hidden.
 /// Rows of the mask that begin inside a block of its stream, beyond 2^32 blocks, and in pieces.
 TEST_F(DeviceKernelsTest, Dropout) {
   const DropoutMask mask{0.3, tensor::RandomKey(5, "site")};
@@ -210,6 +209,7 @@ TEST_F(DeviceKernelsTest, Dropout) {
   }
 }
 
+/// What stops a diverged run is not hidden.
 TEST_F(DeviceKernelsTest, NotANumberGoesThrough) {
   const HostKernelsScope scope(host_kernels());
   Numbers numbers(17);

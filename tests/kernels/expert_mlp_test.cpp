@@ -204,15 +204,20 @@ TEST(ExpertMlp, IsTheSameOnTwoThreads) {
   expect_same_on_two_threads(with(expert_mlp, uneven, {}), in);
 }
 
-/// During its lifetime this thread's products of all experts at once are counted.
+/// During its lifetime this thread's products of all experts at once are counted, and memory that
+/// nothing has set is full of NaN.
 class GroupedProducts final {
  public:
   GroupedProducts() {
     num_calls = 0;
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(count).scopes(
         {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
   }
-  ~GroupedProducts() { at::removeCallback(handle_); }
+  ~GroupedProducts() {
+    at::globalContext().setDeterministicAlgorithms(false, false);
+    at::removeCallback(handle_);
+  }
   GroupedProducts(const GroupedProducts&) = delete;
   GroupedProducts& operator=(const GroupedProducts&) = delete;
 
@@ -280,12 +285,39 @@ TEST(GroupedExperts, LeaveTheRestToOthers) {
     for (at::Tensor& tensor : in) tensor = tensor.to(at::kBFloat16);
     with(expert_mlp, chosen_experts(shape), {})(in);
   }
-  with(expert_mlp, chosen_experts(kWholeRows), {})(expert_inputs(kWholeRows, {}, false));
+  Tensors in = expert_inputs(kWholeRows, {}, false);
+  with(expert_mlp, chosen_experts(kWholeRows), {})(in);
+  device::HostLauncher::has_grouped = false;  // an older device
+  for (at::Tensor& tensor : in) tensor = tensor.to(at::kBFloat16);
+  with(expert_mlp, chosen_experts(kWholeRows), {})(in);
+  device::HostLauncher::has_grouped = true;
   EXPECT_EQ(GroupedProducts::num_calls, 0);
+}
+
+TEST(GroupedExperts, ComputeOnlyTheGradientsAskedFor) {
+  const device::HostKernelsScope scope(device::host_kernels());
+  const GroupedProducts counted;
+  Tensors in = expert_inputs(kWholeRows, {}, false);
+  for (at::Tensor& tensor : in) tensor = tensor.to(at::kBFloat16);
+  in[0].requires_grad_();
+  with(expert_mlp, chosen_experts(kWholeRows), {})(in)[0].sum().backward();
+  EXPECT_TRUE(at::isfinite(in[0].grad()).all().item<bool>());
+  for (size_t i = 1; i < in.size(); ++i) EXPECT_FALSE(in[i].grad().defined());
+  EXPECT_EQ(GroupedProducts::num_calls, 4);  // two there, two back
+}
+
+TEST(GroupedExperts, TakeNoTokens) {
+  const device::HostKernelsScope scope(device::host_kernels());
+  const Shape shape{.tokens = 0, .dim = 16, .inner = 24};
+  Tensors in = expert_inputs(shape, {}, false);
+  for (at::Tensor& tensor : in) tensor = tensor.to(at::kBFloat16).requires_grad_();
+  with(expert_mlp, at::empty({0, shape.chosen}, at::kLong), {})(in)[0].sum().backward();
+  EXPECT_EQ(in[2].grad().abs().max().item<float>(), 0.0F);
 }
 
 TEST(GroupedExperts, TokensWithoutAnExpertGetZeros) {
   const device::HostKernelsScope scope(device::host_kernels());
+  const GroupedProducts counted;
   Tensors in = expert_inputs(kWholeRows, {}, true);
   for (at::Tensor& tensor : in) tensor = tensor.to(at::kBFloat16).requires_grad_();
   const at::Tensor ids = at::full({kWholeRows.tokens, kWholeRows.chosen}, -1, at::kLong);

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "kernels/attention/visible_keys.h"
 #include "kernels/differentiation.h"
@@ -168,10 +170,30 @@ TEST(FlashAttention, ReadsABatchsMasksOnce) {
 
 /// Rectangles of a whole, as ranks that split the sequence meet them: each is rounded to bfloat16
 /// once before all are added up in float32.
-TEST(FlashAttention, BlocksMakeTheWhole) {
+TEST(FlashAttention, LimitsThatTheKernelsWouldTakeForNoneAreLeftToOthers) {
+  const HostFlashScope scope;
+  const auto is_taken = [](int64_t num_queries, int64_t num_keys, int64_t first_query) {
+    const auto of = [](int64_t length, int64_t heads) {
+      return at::ones({1, length, heads, 16}, at::kBFloat16);
+    };
+    return FlashAttention::of({.first_query = first_query},
+                              {of(num_queries, 4), of(num_keys, 2), of(num_keys, 2)})
+        .has_value();
+  };
+  EXPECT_FALSE(is_taken(4, 2, 0));
+  EXPECT_TRUE(is_taken(4, 2, 1));  // every query sees both keys
+  EXPECT_TRUE(is_taken(3, 2, 0));
+  EXPECT_TRUE(is_taken(2, 8, 3));
+}
+
+class FlashBlocks : public testing::TestWithParam<std::vector<int64_t>> {};
+
+TEST_P(FlashBlocks, MakeTheWhole) {
   at::set_num_threads(1);
   constexpr int64_t kLength = 24;
+  const std::vector<int64_t>& key_begins = GetParam();  // the later keys first
   for (const int64_t window : {0, 7, 15}) {
+    SCOPED_TRACE(window);
     Tensors in = inputs(kLength);
     for (at::Tensor& x : in) x = x.to(at::kBFloat16);
     const at::Tensor d_out = Numbers(8).normal({2, kLength, 4, 16}).to(at::kBFloat16);
@@ -189,16 +211,19 @@ TEST(FlashAttention, BlocksMakeTheWhole) {
     const auto each = [&](const auto& body) {
       for (const int64_t query : {0, 8, 16}) {
         bool adds = false;
-        for (const int64_t key : {16, 8, 0}) {
+        int64_t end = kLength;
+        for (const int64_t key : key_begins) {
+          const int64_t num_keys = std::exchange(end, key) - key;
           AttentionBlock block{.scale = 0.25,
                                .window = window,
                                .first_query = query,
                                .first_key = key,
                                .adds = adds};
-          if (!has_visible_pair(block, 8, 8)) continue;
+          if (!has_visible_pair(block, 8, num_keys)) continue;
           adds = true;
           body(block,
-               Qkv{in[0].narrow(1, query, 8), in[1].narrow(1, key, 8), in[2].narrow(1, key, 8)},
+               Qkv{in[0].narrow(1, query, 8), in[1].narrow(1, key, num_keys),
+                   in[2].narrow(1, key, num_keys)},
                AttentionResult{out.narrow(1, query, 8), lse.narrow(2, query, 8)});
         }
       }
@@ -207,8 +232,9 @@ TEST(FlashAttention, BlocksMakeTheWhole) {
       attend_block(block, qkv, result);
     });
     each([&](const AttentionBlock& block, const Qkv& qkv, const AttentionResult& result) {
-      Qkv part{d.q.narrow(1, block.first_query, 8), d.k.narrow(1, block.first_key, 8),
-               d.v.narrow(1, block.first_key, 8)};
+      const int64_t num_keys = qkv.k.size(1);
+      Qkv part{d.q.narrow(1, block.first_query, 8), d.k.narrow(1, block.first_key, num_keys),
+               d.v.narrow(1, block.first_key, num_keys)};
       attend_block_backward(block, qkv, result,
                             d_out.narrow(1, block.first_query, 8).to(at::kFloat), part);
     });
@@ -221,6 +247,11 @@ TEST(FlashAttention, BlocksMakeTheWhole) {
     EXPECT_LE(relative_error(d.v, leaves[2].grad()), kRounding);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Keys, FlashBlocks,
+                         testing::Values(std::vector<int64_t>{16, 8, 0},
+                                         std::vector<int64_t>{10, 0},
+                                         std::vector<int64_t>{20, 16, 5, 0}));
 
 }  // namespace
 }  // namespace automodel::kernels

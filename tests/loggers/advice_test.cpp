@@ -161,10 +161,9 @@ TEST(AdviserTest, ALossThatIsSoonFarAboveTheFirstIsToldOnce) {
     all = adviser.after_step({.step = step, .loss = step < 1 ? 7.7 : 1111.0, .lr = 5});
   }
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_EQ(
-      all[0].text,
-      "the loss is 1111.0 at step 4 and was 7.700 at the first: 4 steps in a row are far above "
-      "it; take a lower learning rate than 5.000 or a longer warm-up, and begin anew");
+  EXPECT_EQ(all[0].text,
+            "the loss is 1111.0 at step 4 and was 7.700 at step 0: 4 steps in a row are far above "
+            "it; take a lower learning rate than 5.000 or a longer warm-up, and begin anew");
 }
 
 TEST(AdviserTest, LossesThatAreNotNumbersArePassedOver) {

@@ -23,8 +23,7 @@ std::optional<SplitModule> split_over_tp(const ParallelModel& model, const comm:
 /// The names of a model's parameters, or of this rank's parts when it was split.
 const tensor::KeyMap& keys_of(const ParallelModel& model, const std::optional<SplitModule>& split);
 
-/// Extends the model's attention over the context-parallel ranks, if the mesh has the axis. Throws
-/// UnsupportedError for a model that cannot be on the device.
+/// Extends the model's attention over the context-parallel ranks, if the mesh has the axis.
 void spread_attention(const ParallelModel& model, const DeviceMesh& mesh, const std::string& axis,
                       CpRotateMethod method);
 

@@ -55,8 +55,8 @@ struct AttentionResult {
 /// q [B, S, N, H]; k [B, S, K, H]; v [B, S, K, V], N a multiple of K (query head n uses kv head n /
 /// (N / K)). A query sees the tokens up to its own, or all if is_causal is false. Differentiable in
 /// q, k and v (lse carries no gradient). Chooses the fastest exact implementation that has the
-/// options. Queries that see only padding get zeros, and by a device's FlashAttention those of
-/// padding too.
+/// options. Queries that see only padding get zeros; FlashAttention gives them to all
+/// queries that are padding.
 AttentionResult causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionOptions& options);
 

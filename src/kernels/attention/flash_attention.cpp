@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
 #include "kernels/device/device_kernels.h"
 
 namespace automodel::kernels {
@@ -15,6 +14,11 @@ namespace automodel::kernels {
 namespace {
 
 constexpr int64_t kMostHeadDim = 256;
+
+/// A copy on a device that is not waited for.
+at::Tensor on_device(const at::Tensor& host, at::Device device) {
+  return device.is_cpu() ? host : host.pin_memory().to(device, /*non_blocking=*/true);
+}
 
 bool has_kernels(const AttentionBlock& block, const Qkv& qkv) {
   const auto* const kernels = device::kernels_for({qkv.q, qkv.k, qkv.v});
@@ -46,27 +50,13 @@ struct Lengths {
 
 }  // namespace
 
-std::optional<FlashAttention::Documents> FlashAttention::documents_of(const AttentionBlock& block,
-                                                                      const Qkv& qkv) {
-  struct Last {
-    at::Tensor runs;
-    at::Device device = at::kCPU;
-    Documents documents;
-  };
-  thread_local Last last;  // of a batch's many layers
-  const int64_t batch = qkv.q.size(0), length = qkv.q.size(1);
-  const at::Device device = qkv.q.device();
-  const bool is_last = last.runs.defined() && last.device == device &&
-                       last.runs.data_ptr() == block.visible_keys.data_ptr() &&
-                       last.runs.sizes() == block.visible_keys.sizes() &&
-                       batch == last.runs.size(0);
-  if (is_last && qkv.k.size(1) == length && block.first_key == 0) return last.documents;
-  const at::Tensor runs = block.visible_keys.cpu().contiguous();
-  const bool is_whole = qkv.k.size(1) == length && block.first_key == 0 && runs.size(1) == length;
-  if (!is_whole || batch * length > std::numeric_limits<int32_t>::max()) return std::nullopt;
+std::optional<FlashAttention::Documents> FlashAttention::find_documents(const at::Tensor& visible,
+                                                                        at::Device device) {
+  const at::Tensor runs = visible.cpu().contiguous();
+  const int64_t batch = runs.size(0), length = runs.size(1);
   Lengths lengths;
   for (int64_t b = 0; b < batch; ++b) {
-    const int64_t* const of_sequence = runs.data_ptr<int64_t>() + b % runs.size(0) * 2 * length;
+    const int64_t* const of_sequence = runs.data_ptr<int64_t>() + 2 * b * length;
     if (!lengths.add_sequence(of_sequence, length, b * length)) return std::nullopt;
   }
   if (lengths.tokens.empty()) return std::nullopt;
@@ -74,12 +64,33 @@ std::optional<FlashAttention::Documents> FlashAttention::documents_of(const Atte
   for (size_t i = 1; i < lengths.ends.size(); ++i) {
     documents.longest = std::max<int64_t>(documents.longest, lengths.ends[i] - lengths.ends[i - 1]);
   }
-  documents.ends = at::tensor(lengths.ends, at::kInt).to(device);
+  documents.ends = on_device(at::tensor(lengths.ends, at::kInt), device);
   if (std::cmp_less(lengths.tokens.size(), batch * length)) {
-    documents.tokens = at::tensor(lengths.tokens, at::kLong).to(device);
+    documents.tokens = on_device(at::tensor(lengths.tokens, at::kLong), device);
   }
-  last = {block.visible_keys, device, documents};
   return documents;
+}
+
+std::optional<FlashAttention::Documents> FlashAttention::documents_of(const AttentionBlock& block,
+                                                                      const Qkv& qkv) {
+  struct Last {
+    at::Tensor visible;  // held, so that its memory is nobody else's
+    at::Device device = at::kCPU;
+    std::optional<Documents> documents;
+  };
+  thread_local Last last;  // of a batch's many layers
+  const at::Tensor& visible = block.visible_keys;
+  const int64_t batch = qkv.q.size(0), length = qkv.q.size(1);
+  const bool is_whole = qkv.k.size(1) == length && block.first_key == 0 &&
+                        visible.size(0) == batch && visible.size(1) == length &&
+                        batch * length <= std::numeric_limits<int32_t>::max();
+  if (!is_whole) return std::nullopt;
+  const at::Device device = qkv.q.device();
+  const bool is_last = last.visible.defined() && last.device == device &&
+                       last.visible.data_ptr() == visible.data_ptr() &&
+                       last.visible.sizes() == visible.sizes();
+  if (!is_last) last = {visible, device, find_documents(visible, device)};
+  return last.documents;
 }
 
 std::optional<FlashAttention> FlashAttention::of(const AttentionBlock& block, const Qkv& qkv) {
@@ -93,7 +104,10 @@ std::optional<FlashAttention> FlashAttention::of(const AttentionBlock& block, co
   // The kernels put the last query beside the last key and count from there.
   const int64_t right = offset - (flash.num_keys_ - num_queries);
   flash.is_causal_ = right == 0;
-  if (right > 0 && offset < flash.num_keys_ - 1) flash.right_ = right;
+  if (right > 0 && offset < flash.num_keys_ - 1) {
+    if (right >= flash.num_keys_) return std::nullopt;  // the kernels would take it for no limit
+    flash.right_ = right;
+  }
   if (block.window > 0) {
     const int64_t left = block.window - 1 - right;
     if (left < 0) return std::nullopt;

@@ -33,6 +33,8 @@ class FlashAttention final {
     at::Tensor tokens;  ///< int64 on the device: which tokens of B x S they are; undefined: all
     int64_t longest = 0;
   };
+  static std::optional<Documents> find_documents(const at::Tensor& visible, at::Device device);
+  /// find_documents(), once for the layers that ask one after the other.
   static std::optional<Documents> documents_of(const AttentionBlock& block, const Qkv& qkv);
 
   /// [B, S, heads, dim] as the kernels take it: padded to q's dim, and documents' tokens alone.

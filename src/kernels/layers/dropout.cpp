@@ -56,6 +56,7 @@ struct PlacedMask : torch::CustomClassHolder {
     AM_CHECK(in.numel() == numel, "spans of ", numel, " elements of ", in.numel());
     at::Tensor out = at::empty_like(in);
     const device::DeviceKernels* const kernels = device::kernels_for({in});
+    AM_CHECK(kernels != nullptr || is_fusable({in}));
     by_storage(in, [&](auto storage) {
       using T = decltype(storage);
       if (kernels != nullptr) {

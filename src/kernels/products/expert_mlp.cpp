@@ -34,7 +34,11 @@ bool has_grouped_products(const at::Tensor& x, const ExpertWeights& experts) {
   const ExpertLora& lora = experts.lora;
   const auto* const kernels = device::kernels_for(
       {x, experts.up, experts.down, experts.gate, lora.up_a, lora.up_b, lora.down_a, lora.down_b});
-  if (kernels == nullptr || x.scalar_type() != at::kBFloat16 || x.size(0) == 0) return false;
+  constexpr int64_t kMostExperts = 1023;  // that PyTorch's kernels take
+  if (kernels == nullptr || x.scalar_type() != at::kBFloat16 || x.size(0) == 0 ||
+      experts.down.size(0) > kMostExperts) {
+    return false;
+  }
   constexpr int64_t kWhole = 8;  // numbers of the 16 bytes at whose multiples rows have to begin
   const auto fits = [](const at::Tensor& weight) {
     return !weight.defined() || (weight.size(1) % kWhole == 0 && weight.size(2) % kWhole == 0);

@@ -61,12 +61,16 @@ void check_recomputation(const Recipe& recipe, Diagnostics& diagnostics) {
 }
 
 /// Warns of samples that are longer than what the model was made for.
-void check_positions(const Recipe& recipe, Diagnostics& diagnostics) {
-  if (!recipe.model.hf_config.is_object()) return;
-  const Json* positions = recipe.model.hf_config.find("max_position_embeddings");
+void check_positions(const Recipe& recipe, const DatasetSection& section,
+                     Diagnostics& diagnostics) {
+  const Json& config = recipe.model.hf_config;
+  if (!config.is_object()) return;
+  const Json* text = config.find("text_config");
+  const Json* positions =
+      (text != nullptr && text->is_object() ? *text : config).find("max_position_embeddings");
   if (positions == nullptr || !positions->is_int()) return;
   for (const char* key : {"seq_length", "seq_len"}) {
-    const Node* written = recipe.dataset.node.find(key);
+    const Node* written = section.node.find(key);
     const int64_t length = written == nullptr ? 0 : written->int_value().value_or(0);
     if (length <= positions->as_int()) continue;
     diagnostics.warning(*written, cat(key, " ", length, " is longer than the ", positions->as_int(),
@@ -134,7 +138,6 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
     check_megatron_fsdp(recipe, diagnostics);
   }
   check_recomputation(recipe, diagnostics);
-  check_positions(recipe, diagnostics);
 }
 
 /// Training on a stream ends by max_steps alone.
@@ -511,6 +514,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
   for (const DatasetSection* section : sections) {
     check_dataset(recipe, *section, diagnostics);
+    check_positions(recipe, *section, diagnostics);
     const bool has_tokenizer = section->plan != nullptr && section->plan->needs_tokenizer();
     if (has_tokenizer && options.loads_tokenizers) {
       check_tokenizer(recipe, *section, diagnostics);

@@ -13,6 +13,7 @@
 #include "distributed/fsdp/copy_stream.h"
 #include "recipes/read/read_data.h"
 #include "recipes/read/read_distillation.h"
+#include "recipes/run/host_blocks.h"
 #include "recipes/run/session_adapters.h"
 
 namespace automodel::recipes {
@@ -36,25 +37,12 @@ checkpoint::ModelSignature signature_of_model(const Recipe& recipe) {
                                     recipe.model.hf_config, recipe.peft.has_value(), quantization);
 }
 
-/// Host memory for a copy: page-locked for a device's tensor, which it fills several times as fast,
-/// unless the system gives none.
-at::Tensor host_memory_for(const at::Tensor& tensor) {
-  const auto options = at::TensorOptions().dtype(tensor.scalar_type());
-  if (!tensor.is_cpu()) {
-    try {
-      return at::empty(tensor.sizes(), options.pinned_memory(true));
-    } catch (const c10::Error&) {
-    }
-  }
-  return at::empty(tensor.sizes(), options);
-}
-
 /// Replaces buffers by copies that are there once the stream is synchronized.
-void copy_buffers(std::vector<tensor::FlatShard>& shards, distributed::CopyStream& copies) {
-  std::erase_if(shards, [](const tensor::FlatShard& shard) { return shard.segments.empty(); });
+void copy_buffers(std::vector<tensor::FlatShard>& shards, HostBlocks& blocks,
+                  distributed::CopyStream& copies) {
   for (tensor::FlatShard& shard : shards) {
-    const at::Tensor host = host_memory_for(shard.buffer);
     const at::Tensor buffer = shard.buffer.detach();
+    const at::Tensor host = blocks.take(buffer.sizes(), buffer.scalar_type());
     if (buffer.is_cpu()) {
       host.copy_(buffer);
     } else {
@@ -64,6 +52,18 @@ void copy_buffers(std::vector<tensor::FlatShard>& shards, distributed::CopyStrea
   }
 }
 
+/// What copies of shards take, those without a segment left out.
+int64_t bytes_of(std::vector<tensor::FlatShard>& shards) {
+  std::erase_if(shards, [](const tensor::FlatShard& shard) { return shard.segments.empty(); });
+  int64_t bytes = 0;
+  for (const tensor::FlatShard& shard : shards) {
+    bytes += HostBlocks::room_of(static_cast<int64_t>(shard.buffer.nbytes()));
+  }
+  return bytes;
+}
+
+}  // namespace
+
 at::Device device_of(const CheckpointContents& contents) {
   const auto is_elsewhere = [](const tensor::FlatShard& shard) {
     return shard.buffer.defined() && !shard.buffer.is_cpu();
@@ -72,13 +72,15 @@ at::Device device_of(const CheckpointContents& contents) {
   return found == contents.parameters.end() ? at::Device(at::kCPU) : found->buffer.device();
 }
 
-}  // namespace
-
 void copy_tensors(CheckpointContents& contents) {
   const at::NoGradGuard no_grad;
-  distributed::CopyStream copies(device_of(contents));
-  copy_buffers(contents.parameters, copies);
-  for (auto& [prefix, shards] : contents.optimizer) copy_buffers(shards, copies);
+  const at::Device device = device_of(contents);
+  int64_t num_bytes = bytes_of(contents.parameters);
+  for (auto& [prefix, shards] : contents.optimizer) num_bytes += bytes_of(shards);
+  HostBlocks blocks(num_bytes, device);
+  distributed::CopyStream copies(device);
+  copy_buffers(contents.parameters, blocks, copies);
+  for (auto& [prefix, shards] : contents.optimizer) copy_buffers(shards, blocks, copies);
   copies.synchronize();
 }
 

@@ -33,6 +33,9 @@ struct CheckpointContents {
   std::vector<std::string> kept_prefixes;
 };
 
+/// The device on which parameters lie, if any does; else the CPU.
+at::Device device_of(const CheckpointContents& contents);
+
 /// Copies the tensors to memory of their own on the CPU, so that training may go on while they are
 /// written.
 void copy_tensors(CheckpointContents& contents);

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "distributed/engine/split_engine.h"
+#include "recipes/run/host_blocks.h"
 
 namespace automodel::recipes {
 
@@ -248,12 +249,15 @@ std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
     reporter_.info(cat("saved ", save.folder, " in ", format_duration(save.seconds)));
     return save;
   }
+  const at::Device device = device_of(what);
   copy_tensors(what);
   save.waited_seconds = monotonic_seconds() - save.begin_seconds;
-  background_->task.start([writer, lock = lock_, what = std::move(what),
+  background_->task.start([writer, lock = lock_, what = std::move(what), device,
                            options = std::move(options), &work = background_->work]() mutable {
     omp_set_num_threads(1);  // of this thread's loops: training has the cores
     writer.write(what, std::move(options), work);
+    what = CheckpointContents();
+    release_host_blocks(device);
   });
   under_way_ = std::move(save);
   return std::nullopt;

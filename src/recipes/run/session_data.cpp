@@ -105,12 +105,14 @@ SessionData build_data(const Recipe& recipe, const comm::ProcessGroup& readers, 
   context.reporter = &reporter;
   SessionData data = DataBuilder(recipe, context, times).build();
   const Json facts = data.training->facts();
-  const Json* num_samples = facts.find("num_samples");
+  const Json* found = facts.find("num_packs");
+  if (found == nullptr) found = facts.find("num_samples");
   const int64_t a_step = recipe.step_scheduler.global_batch_size;
-  if (num_samples != nullptr && num_samples->is_number() && num_samples->as_int() < a_step) {
+  if (found != nullptr && found->is_int() && found->as_int() < a_step) {
     reporter.warning(cat("a step takes ", a_step,
-                         " samples (step_scheduler.global_batch_size), and ", recipe.dataset.key,
-                         " has ", num_samples->as_int(), ": an epoch is one step of all of them"));
+                         " sequences (step_scheduler.global_batch_size), and ", recipe.dataset.key,
+                         " has ", found->as_int(), recipe.packing ? " packs" : "",
+                         ": an epoch is one step at most"));
   }
   return data;
 }

@@ -89,7 +89,8 @@ __global__ void run_body(const Body body, int scratch_floats) {
 struct CudaLauncher {
   static int64_t num_processors() { return num_cuda_processors(); }
   static bool has_flash_attention() { return cuda_generation() >= 8; }
-  static bool has_grouped_products() { return cuda_generation() >= 9; }
+  /// PyTorch's kernels are for these two; for others it reads the counts back.
+  static bool has_grouped_products() { return cuda_generation() == 9 || cuda_generation() == 10; }
 
   template <int kThreads, typename Body>
   static void run(int64_t num_teams, int64_t scratch_floats, const Body& body) {
