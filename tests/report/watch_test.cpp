@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <sstream>
@@ -11,6 +12,7 @@
 
 #include "core/descriptor.h"
 #include "core/utf8.h"
+#include "report/facts/run_facts.h"
 #include "report/facts/time_left.h"
 #include "report/records/growing_file.h"
 #include "report/records/run_follower.h"
@@ -155,6 +157,14 @@ TEST(WatchPictureTest, HowARunEndedComesBeforeWhatItTook) {
                  event("failure", "19.000", ", \"status\": 130, \"text\": \"stopped\""));
   EXPECT_THAT(watch_picture({&run}, {80, 24})[0],
               testing::StartsWith("a  step 20/50  loss 1  stopped by Ctrl+C"));
+}
+
+TEST(WatchPictureTest, BytesThatNoMemoryHasAreLeftOut) {
+  EXPECT_EQ(bytes_text(1536), "1.5 KiB");
+  for (const double wrong : {-1.0, 3e23, std::nan("")}) EXPECT_EQ(bytes_text(wrong), "");
+  RecordedRun run = run_of("a", 20);
+  run.events.add(event("memory", "01.000", ", \"step\": 0, \"peak_bytes\": 3e23"));
+  EXPECT_EQ(detail_of(*run.events.latest("memory")), "");
 }
 
 TEST(WatchPictureTest, TheTimeLeftIsThatOfTheLatestSteps) {

@@ -81,7 +81,7 @@ std::string machine_text(const Json& description) {
   const double cores = number_at(description, "machine.cores");
   if (std::isfinite(cores)) parts.push_back(cat(cores, " cores"));
   const double bytes = number_at(description, "machine.memory_bytes");
-  if (bytes > 0) parts.push_back(format_bytes(static_cast<uint64_t>(bytes)));
+  if (bytes > 0 && !bytes_text(bytes).empty()) parts.push_back(bytes_text(bytes));
   return join(parts, ", ");
 }
 
@@ -126,7 +126,8 @@ double time_of_processes(const RecordedRun& run) {
 std::string field_text(const std::string& key, const Json& value) {
   constexpr size_t kMost = 300;
   if (key == "peak_bytes" && value.is_number()) {
-    return cat("peak ", format_bytes(static_cast<uint64_t>(std::max(value.as_double(), 0.0))));
+    const std::string peak = bytes_text(std::max(value.as_double(), 0.0));
+    return peak.empty() ? "" : cat("peak ", peak);
   }
   const bool is_extreme = key == "most" || key == "least";
   if (is_extreme && value.is_number()) {
@@ -218,6 +219,11 @@ std::vector<BestValidation> best_validations(const RecordedRun& run) {
   std::vector<BestValidation> all;
   for (auto& [set, one] : best) all.push_back(std::move(one));
   return all;
+}
+
+std::string bytes_text(double bytes) {
+  constexpr double kMost = 1e18;
+  return bytes >= 0 && bytes < kMost ? format_bytes(static_cast<uint64_t>(bytes)) : "";
 }
 
 std::string value_text(const Json& value) {

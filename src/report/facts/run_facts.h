@@ -78,6 +78,8 @@ std::vector<Difference> differences(const RunViews& runs);
 
 /// A value of a recipe as run.json has it: a text without quotes, others as JSON.
 std::string value_text(const Json& value);
+/// "1.5 GiB" of a number of a run's files; "" for one that no memory has.
+std::string bytes_text(double bytes);
 
 /// The median of the values that are finite, the lower of two; NaN when there is none.
 double median_of(std::vector<double> values);

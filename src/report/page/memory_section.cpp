@@ -44,11 +44,6 @@ const RunEvent* highest_event(const RecordedRun& run) {
   return highest;
 }
 
-std::string bytes_text(double bytes) {
-  constexpr double kMost = 1e18;
-  return bytes >= 0 && bytes < kMost ? format_bytes(static_cast<uint64_t>(bytes)) : "";
-}
-
 std::string part_row(const MemoryPart& part) {
   const bool has_both = part.planned > 0 && std::isfinite(part.measured);
   return number_row(part.name, {bytes_text(part.planned), bytes_text(part.measured),
