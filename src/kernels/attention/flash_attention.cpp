@@ -8,17 +8,13 @@
 #include <vector>
 
 #include "kernels/device/device_kernels.h"
+#include "tensor/memory.h"
 
 namespace automodel::kernels {
 
 namespace {
 
 constexpr int64_t kMostHeadDim = 256;
-
-/// A copy on a device that is not waited for.
-at::Tensor on_device(const at::Tensor& host, at::Device device) {
-  return device.is_cpu() ? host : host.pin_memory().to(device, /*non_blocking=*/true);
-}
 
 bool has_kernels(const AttentionBlock& block, const Qkv& qkv) {
   const auto* const kernels = device::kernels_for({qkv.q, qkv.k, qkv.v});
@@ -64,9 +60,9 @@ std::optional<FlashAttention::Documents> FlashAttention::find_documents(const at
   for (size_t i = 1; i < lengths.ends.size(); ++i) {
     documents.longest = std::max<int64_t>(documents.longest, lengths.ends[i] - lengths.ends[i - 1]);
   }
-  documents.ends = on_device(at::tensor(lengths.ends, at::kInt), device);
+  documents.ends = tensor::moved_to(at::tensor(lengths.ends, at::kInt), device);
   if (std::cmp_less(lengths.tokens.size(), batch * length)) {
-    documents.tokens = on_device(at::tensor(lengths.tokens, at::kLong), device);
+    documents.tokens = tensor::moved_to(at::tensor(lengths.tokens, at::kLong), device);
   }
   return documents;
 }

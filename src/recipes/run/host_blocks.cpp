@@ -31,9 +31,9 @@ at::Tensor block_of(int64_t num_bytes) {
 }  // namespace
 
 at::Tensor HostBlocks::take(at::IntArrayRef sizes, at::ScalarType dtype) {
-  if (device_.is_cpu()) return at::empty(sizes, at::TensorOptions().dtype(dtype));
   const int64_t numel =
       std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  if (device_.is_cpu()) return at::empty(sizes, at::TensorOptions().dtype(dtype));
   const int64_t num_bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
   if (!block_.defined() || used_ + num_bytes > block_.size(0)) {
     block_ = block_of(block_size(num_bytes, num_left_));

@@ -11,7 +11,8 @@ namespace automodel::recipes {
 /// of two, so it is taken in blocks of that size: little more than the tensors need.
 class HostBlocks final {
  public:
-  /// `num_bytes`: of all tensors that will be asked for. For a CPU the memory is the usual one.
+  /// `num_bytes`: of all tensors that will be asked for. A CPU's copies lie in the usual memory,
+  /// which the next save finds again.
   HostBlocks(int64_t num_bytes, at::Device device) : num_left_(num_bytes), device_(device) {}
 
   /// A contiguous tensor on the CPU, not set.
