@@ -237,7 +237,13 @@ TEST(ResumeTest, AFinishedRunThatIsStartedAgainSaysWhyItDoesNothing) {
     EXPECT_EQ(result.status, 0) << result.err;
     return result.out;
   };
-  EXPECT_EQ(run({}).find("already finished"), std::string::npos);
+  const std::string first = run({});
+  EXPECT_EQ(first.find("already finished"), std::string::npos);
+  EXPECT_NE(first.find("done: 6 steps in "), std::string::npos) << first;
+  EXPECT_NE(first.find(cat("; the model is in ", folder.file("run/epoch_0_step_5"),
+                           "/model/consolidated\n")),
+            std::string::npos)
+      << first;
   EXPECT_NE(run({}).find("already finished: 6 of 6 steps are done; to train on, raise "
                          "step_scheduler.max_steps; to train anew, give another "
                          "checkpoint.checkpoint_dir\n"),
@@ -252,6 +258,19 @@ TEST(ResumeTest, AFinishedRunThatIsStartedAgainSaysWhyItDoesNothing) {
                 .find("to train on, raise "
                       "step_scheduler.num_epochs; "),
             std::string::npos);
+}
+
+TEST(ResumeTest, ABatchLargerThanTheDataIsWarnedOf) {
+  const TemporaryDirectory folder;
+  const ProgramResult run =
+      test::run_program(test::smoke_run(folder.file("run"), {"--dataset.limit_dataset_samples=3"}));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(
+      (run.out + run.err)
+          .find("a step takes 4 sequences (step_scheduler.global_batch_size), and dataset has "
+                "3: an epoch is one step at most"),
+      std::string::npos)
+      << run.out;
 }
 
 /// Smaller batches make an epoch longer, but not the data that are left of it.
