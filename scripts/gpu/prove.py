@@ -83,36 +83,30 @@ class Prover:
                 print(error, flush=True)
 
     def curves(self):
-        """float32 as near to the CPU as sums in another order are; bfloat16 twice as near to it at most as the CPU's
-        bfloat16 is."""
         self.say("losses of 20 steps", "dtype", "device from CPU's float32", "CPU's bfloat16 from it", "verdict")
-        is_right = True
-        for name in CURVE_SHAPES:
-            work = Work(BENCH / name, batch=4, length=128, steps=20)
-            exact = self.train(work, ["--device", "cpu"])
-            narrow = Work(BENCH / name, batch=4, length=128, steps=20, dtype="bfloat16")
-            peer = distance(self.train(narrow, ["--device", "cpu"]), exact)
-            for one, limit in ((work, 1e-4), (narrow, 2 * peer)):
-                found = distance(self.train(one, self.device_options()), exact)
-                is_right = is_right and found <= limit
-                self.say(name, one.dtype, f"{found:.1e}", f"{peer:.1e}", "right" if found <= limit else "WRONG")
-        return is_right
+        return all([self.is_near_the_cpu(name, {dtype: (Work(BENCH / name, batch=4, length=128, steps=20, dtype=dtype), [])
+                                                for dtype in ("float32", "bfloat16")}) for name in CURVE_SHAPES])
 
     def documents(self):
-        """Conversations packed into rows, and in rows that are padded: the losses of 20 steps beside the CPU's."""
+        """Conversations packed into rows, and in rows that are padded."""
         self.say("conversations", "dtype", "device from CPU's float32", "CPU's bfloat16 from it", "verdict")
-        is_right = True
         short = ["--step_scheduler.max_steps=20", "--checkpoint.enabled=false", "--validation_dataset=none",
                  "--validation_dataloader=none"]
-        for name, options in (("packed", ["--packed_sequence.packed_sequence_size=512"]), ("padded", [])):
-            options = [*short, *options]
-            exact = self.train(CHAT_RECIPE, [*options, "--device", "cpu"])
-            narrow = [*options, "--model.torch_dtype=bfloat16"]
-            peer = distance(self.train(CHAT_RECIPE, [*narrow, "--device", "cpu"]), exact)
-            for dtype, own, limit in (("float32", options, 1e-4), ("bfloat16", narrow, 2 * peer)):
-                found = distance(self.train(CHAT_RECIPE, [*own, *self.device_options()]), exact)
-                is_right = is_right and found <= limit
-                self.say(name, dtype, f"{found:.1e}", f"{peer:.1e}", "right" if found <= limit else "WRONG")
+        kinds = {"packed": ["--packed_sequence.packed_sequence_size=512"], "padded": []}
+        return all([self.is_near_the_cpu(name, {dtype: (CHAT_RECIPE, [*short, *options, f"--model.torch_dtype={dtype}"])
+                                                for dtype in ("float32", "bfloat16")}) for name, options in kinds.items()])
+
+    def is_near_the_cpu(self, name, runs):
+        """The work and options of each dtype: float32 as near to the CPU as sums in another order are; bfloat16 at most
+        twice as far from it as the CPU's bfloat16 is."""
+        losses = {dtype: self.train(work, [*options, "--device", "cpu"]) for dtype, (work, options) in runs.items()}
+        peer = distance(losses["bfloat16"], losses["float32"])
+        is_right = True
+        for dtype, (work, options) in runs.items():
+            found = distance(self.train(work, [*options, *self.device_options()]), losses["float32"])
+            fits = found <= (1e-4 if dtype == "float32" else 2 * peer)
+            is_right = is_right and fits
+            self.say(name, dtype, f"{found:.1e}", f"{peer:.1e}", "right" if fits else "WRONG")
         return is_right
 
     def kernels(self):

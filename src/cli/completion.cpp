@@ -51,12 +51,6 @@ void walk_keys(const Json& schema, const std::string& path, std::set<std::string
     for (const Json& variant : variants->as_array()) walk_keys(variant, path, keys);
   }
 }
-
-/// A text inside '...' of a shell.
-std::string quoted(const std::string& text) {
-  return cat("'", replace_all(text, "'", "'\\''"), "'");
-}
-
 const Json::Array& commands_of(const CompletionWords& words) {
   return words.commands.at("commands").as_array();
 }
@@ -222,7 +216,7 @@ std::string zsh_script(const CompletionWords& words) {
   std::string described, cases;
   for (const Json& command : commands_of(words)) {
     const std::string purpose = replace_all(command.at("purpose").as_string(), ":", "\\:");
-    described += cat("    ", quoted(cat(name_of(command), ":", purpose)), "\n");
+    described += cat("    ", shell_quoted(cat(name_of(command), ":", purpose)), "\n");
     cases += cat("    ", name_of(command), ") compadd -- ", join(option_names(command), " "),
                  " --help ", join(positional_words(command, words), " "), " ;;\n");
   }
@@ -245,9 +239,9 @@ std::string fish_option(const std::string& command, const Json& option) {
     const std::string& word = name.as_string();
     text += cat("complete -c automodel -n '__fish_seen_subcommand_from ", command, "' ",
                 word.starts_with("--") ? "-l " : "-s ", word.substr(word.starts_with("--") ? 2 : 1),
-                " -d ", quoted(option.at("text").as_string()));
+                " -d ", shell_quoted(option.at("text").as_string()));
     if (option.at("choices").size() > 0) {
-      text += cat(" -xa ", quoted(join(choices_in(option), " ")));
+      text += cat(" -xa ", shell_quoted(join(choices_in(option), " ")));
     } else if (option.at("takes_value").as_bool()) {
       text += " -r";
     }
@@ -264,18 +258,19 @@ std::string fish_script(const CompletionWords& words) {
   for (const Json& command : commands_of(words)) {
     const std::string name = name_of(command);
     text += cat("complete -c automodel -n __fish_use_subcommand -a ", name, " -d ",
-                quoted(command.at("purpose").as_string()), "\n");
+                shell_quoted(command.at("purpose").as_string()), "\n");
     for (const Json& option : command.at("options").as_array()) text += fish_option(name, option);
     const std::string positional = join(positional_words(command, words), " ");
     text += cat("complete -c automodel -n '__fish_seen_subcommand_from ", name, "' ",
                 positional.empty() ? takes_recipe(command)
                                          ? std::string("-a '(__fish_complete_suffix .yaml)'")
                                          : std::string("-F")
-                                   : cat("-a ", quoted(positional)),
+                                   : cat("-a ", shell_quoted(positional)),
                 "\n");
   }
   return cat(text, "complete -c automodel -n '__fish_seen_subcommand_from ",
-             recipe_commands(words, " "), "' -a ", quoted(join(key_options(words), " ")), "\n");
+             recipe_commands(words, " "), "' -a ", shell_quoted(join(key_options(words), " ")),
+             "\n");
 }
 
 }  // namespace

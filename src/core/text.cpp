@@ -157,13 +157,17 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
   return match ? cat("; did you mean '", *match, "'?") : std::string();
 }
 
+std::string shell_quoted(std::string_view text) {
+  return cat("'", replace_all(std::string(text), "'", "'\\''"), "'");
+}
+
 std::string shell_word(std::string_view text) {
   const auto is_plain = [](char c) {
     return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            std::string_view("_-./:=@%+,").find(c) != std::string_view::npos;
   };
-  if (!text.empty() && std::ranges::all_of(text, is_plain)) return std::string(text);
-  return cat("'", replace_all(std::string(text), "'", "'\\''"), "'");
+  const bool is_word = !text.empty() && std::ranges::all_of(text, is_plain);
+  return is_word ? std::string(text) : shell_quoted(text);
 }
 
 std::string format_bytes(uint64_t bytes) {

@@ -77,6 +77,9 @@ std::optional<std::string> closest_match(std::string_view word,
 /// "; did you mean 'x'?" for the nearest candidate, or "" when none is near.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
+/// `text` in quotes of which a POSIX shell reads one word.
+std::string shell_quoted(std::string_view text);
+
 /// `text` as one word of a command that a POSIX shell reads: as it is, or in quotes.
 std::string shell_word(std::string_view text);
 

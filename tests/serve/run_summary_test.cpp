@@ -31,6 +31,7 @@ TEST(RunSummaryTest, AStatusIsWhatTheEventsSayElseWhatTheLockSays) {
   EXPECT_EQ(run_status(RunState::kDone, LockState::kHeld, 0), RunStatus::kFinished);
   EXPECT_EQ(run_status(RunState::kFailed, LockState::kFree, 0), RunStatus::kFailed);
   EXPECT_EQ(run_status(RunState::kPreempted, LockState::kFree, 0), RunStatus::kStopped);
+  EXPECT_EQ(run_status(RunState::kInterrupted, LockState::kFree, 0), RunStatus::kStopped);
   EXPECT_EQ(run_status(RunState::kUnknown, LockState::kHeld, 1e6), RunStatus::kRunning);
   EXPECT_EQ(run_status(RunState::kUnknown, LockState::kFree, 0), RunStatus::kStale);
   EXPECT_EQ(run_status(RunState::kUnknown, LockState::kUnknown, 599), RunStatus::kRunning);

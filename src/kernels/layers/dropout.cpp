@@ -34,15 +34,7 @@ constexpr int64_t kPieceNumbers = 1 << 14;
 struct PlacedMask : torch::CustomClassHolder {
   PlacedMask(const DropoutMask& mask, const std::vector<DropoutSpan>& all)
       : stream(mask.stream()), spans(all) {
-    int64_t offset = 0;
-    for (const DropoutSpan& span : spans) {
-      for (int64_t done = 0; done < span.numel; done += kPieceNumbers) {
-        pieces.push_back({offset + done, span.first + static_cast<uint64_t>(done),
-                          std::min(kPieceNumbers, span.numel - done)});
-      }
-      offset += span.numel;
-    }
-    numel = offset;
+    for (const DropoutSpan& span : spans) numel += span.numel;
   }
 
   struct Piece {
@@ -50,6 +42,20 @@ struct PlacedMask : torch::CustomClassHolder {
     uint64_t first;
     int64_t numel;
   };
+
+  /// The spans in pieces of at most `most` numbers.
+  std::vector<Piece> pieces_of(int64_t most) const {
+    std::vector<Piece> pieces;
+    int64_t offset = 0;
+    for (const DropoutSpan& span : spans) {
+      for (int64_t done = 0; done < span.numel; done += most) {
+        pieces.push_back({offset + done, span.first + static_cast<uint64_t>(done),
+                          std::min(most, span.numel - done)});
+      }
+      offset += span.numel;
+    }
+    return pieces;
+  }
 
   at::Tensor apply(const at::Tensor& x) const {
     const at::Tensor in = x.contiguous();
@@ -60,17 +66,18 @@ struct PlacedMask : torch::CustomClassHolder {
     by_storage(in, [&](auto storage) {
       using T = decltype(storage);
       if (kernels != nullptr) {
-        int64_t offset = 0;
-        for (const DropoutSpan& span : spans) {
-          kernels->of<T>().drop(stream, {.first = span.first, .width = span.numel},
-                                numbers_of<T>(in) + offset, numbers_of<T>(out) + offset);
-          offset += span.numel;
+        for (const Piece& piece : pieces_of(numel)) {
+          kernels->of<T>().drop(stream, {.first = piece.first, .width = piece.numel},
+                                numbers_of<T>(in) + piece.offset,
+                                numbers_of<T>(out) + piece.offset);
         }
         return;
       }
+      const std::vector<Piece> pieces = pieces_of(kPieceNumbers);
+      const auto num_pieces = static_cast<int64_t>(pieces.size());
       // Spans may be short: a thread takes about kPieceNumbers numbers at least.
-      const int64_t at_least = std::max<int64_t>(1, kPieceNumbers * num_pieces() / (numel + 1));
-      at::parallel_for(0, num_pieces(), at_least, [&](int64_t begin, int64_t end) {
+      const int64_t at_least = std::max<int64_t>(1, kPieceNumbers * num_pieces / (numel + 1));
+      at::parallel_for(0, num_pieces, at_least, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           const Piece& piece = pieces[static_cast<size_t>(i)];
           cpu::loops().of<T>().drop(stream, piece.first, numbers_of<T>(in) + piece.offset,
@@ -80,11 +87,9 @@ struct PlacedMask : torch::CustomClassHolder {
     });
     return out;
   }
-  int64_t num_pieces() const { return static_cast<int64_t>(pieces.size()); }
 
   cpu::DropoutStream stream;
   std::vector<DropoutSpan> spans;
-  std::vector<Piece> pieces;
   int64_t numel = 0;
 };
 

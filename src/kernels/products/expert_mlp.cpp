@@ -152,13 +152,14 @@ class ExpertProducts final {
     if (!rows_.is_on_device()) all.out = at::empty({rows_.num_rows(), x.size(1)}, x.options());
     for_each_expert(rows_, x.is_cpu(), [&](int64_t e, int64_t begin, int64_t count) {
       const Factor rows = gathered(x, begin, count);
-      const std::vector<Matrix> matrices = first_matrices(e);
-      if (!all.raised.defined()) all.raised = grouped(rows, matrices[0].in_out);
-      const at::Tensor raised = all.raised.narrow(0, begin, count);
-      const bool is_done = rows_.is_on_device() && matrices.size() == 1;
-      for (const Matrix& matrix : matrices) {
-        if (!is_done) multiply(rows, matrix.in_out, matrix.columns_of(raised));
+      for (const Matrix& matrix : first_matrices(e)) {
+        if (all.raised.defined()) {
+          multiply(rows, matrix.in_out, matrix.columns_of(all.raised.narrow(0, begin, count)));
+        } else {
+          all.raised = grouped(rows, matrix.in_out);
+        }
       }
+      const at::Tensor raised = all.raised.narrow(0, begin, count);
       add_update(rows, weights_.lora.up_a, weights_.lora.up_b, e, raised);
       if (weights_.up_bias.defined()) raised.add_(bias_of(weights_.up_bias, e));
       const at::Tensor mine = weight.narrow(0, begin, count).unsqueeze(1);

@@ -26,8 +26,7 @@ double seconds_left(const RecordedRun& run) {
   constexpr size_t kLatest = 64;
   const auto most = run.max_steps();
   const StepTable& steps = run.steps;
-  const bool has_ended = run.state() != RunState::kUnknown || run.lock == LockState::kFree;
-  if (!most || has_ended || steps.size() < 2) return std::nan("");
+  if (!most || run.has_ended() || steps.size() < 2) return std::nan("");
   const double first = first_step_of_process(run.events);
   std::vector<double> durations;
   for (size_t i = steps.size() - 1; i > 0 && durations.size() < kLatest; --i) {

@@ -33,6 +33,8 @@ struct RecordedRun {
   LockState lock = LockState::kUnknown;
 
   RunState state() const { return state_of(events); }
+  /// Whether no process works in the folder any more: it said so, or its lock is free.
+  bool has_ended() const { return state() != RunState::kUnknown || lock == LockState::kFree; }
   /// The step after the last one, of max_steps; absent where run.json does not tell.
   std::optional<int64_t> max_steps() const;
 };

@@ -75,10 +75,9 @@ std::string run_line(const RecordedRun& run) {
   if (std::isfinite(left)) parts.push_back(cat("about ", span_text(left), " left"));
   // How it ended counts more than what it took; that it runs does not.
   const std::string resources = resources_text(run);
-  const bool is_running = run.state() == RunState::kUnknown && run.lock != LockState::kFree;
-  if (is_running && !resources.empty()) parts.push_back(resources);
+  if (!run.has_ended() && !resources.empty()) parts.push_back(resources);
   parts.push_back(state_text(run));
-  if (!is_running && !resources.empty()) parts.push_back(resources);
+  if (run.has_ended() && !resources.empty()) parts.push_back(resources);
   return join(parts, "  ");
 }
 
