@@ -314,22 +314,23 @@ class TokenizeCommand final {
 
   explicit TokenizeCommand(CLI::App& command) {
     command.add_option("--tokenizer", folder_, "folder with tokenizer.json")->required();
-    command.add_flag("--add-special-tokens", adds_special_tokens_,
+    command.add_flag("--add-special-tokens", options_.adds_special_tokens,
                      "let the post-processor add BOS, EOS and the like");
+    command.add_flag("--plain", options_.is_plain, "every line is a text, not JSON");
     command.add_option("--bin", bin_,
                        "file to write for NanogptDataset (magic 278895051), in place of lines: the "
                        "texts' tokens one after another, each text with BOS in front");
   }
 
   int run() const {
-    if (bin_.empty()) return tokenize_lines(folder_, adds_special_tokens_);
-    return tokenize_to_bin(folder_, adds_special_tokens_, bin_);
+    if (bin_.empty()) return tokenize_lines(folder_, options_);
+    return tokenize_to_bin(folder_, options_, bin_);
   }
 
  private:
   std::string folder_;
   std::string bin_;
-  bool adds_special_tokens_ = false;
+  TokenizeOptions options_;
 };
 
 class RenderChatCommand final {
@@ -339,7 +340,7 @@ class RenderChatCommand final {
       "texts of conversations: JSON lines with `messages` in, lines with `rendered` out";
 
   explicit RenderChatCommand(CLI::App& command) {
-    command.add_option("--template", path_,
+    command.add_option("--template,--tokenizer", path_,
                        "Jinja file, tokenizer_config.json, or a folder that has either (default: "
                        "every line's own string `template`)");
     command.add_option("--repeat", repeat_,

@@ -57,6 +57,9 @@ void add_new(CLI::App& app, int& status) {
   command->add_option("--data", request->data,
                       "file or folder of rows, text file, prefix of token files, or a data set of "
                       "the hub");
+  command->add_option("--columns", request->columns,
+                      "columns of the data where their names are not the usual ones: "
+                      "question=NAME,answer=NAME[,context=NAME], or text=NAME");
   command->add_option("--teacher", request->teacher, "model to distil from");
   command->add_option("--tokenizer", request->tokenizer,
                       "folder with tokenizer.json (default: the model's)");

@@ -15,27 +15,34 @@ namespace automodel::cli {
 
 namespace {
 
-void for_each_text(const std::function<void(const std::string& text)>& use) {
+std::string text_of(const std::string& line, const std::string& name) {
+  if (trim(line).front() != '{') {
+    throw InputError(cat(name, R"(: expected an object such as {"text": "Good morning"}; )"
+                               "--plain reads every line as a text"));
+  }
+  const Json object = Json::parse(line, name);
+  const Json* text = object.find("text");
+  if (text == nullptr || !text->is_string()) {
+    throw InputError(cat(name, ": expected an object with a string `text`"));
+  }
+  return text->as_string();
+}
+
+void for_each_text(bool is_plain, const std::function<void(const std::string& text)>& use) {
   std::ios::sync_with_stdio(false);
   std::string line;
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     if (trim(line).empty()) continue;
-    const std::string name = cat("line ", number);
-    const Json object = Json::parse(line, name);
-    const Json* text = object.find("text");
-    if (text == nullptr || !text->is_string()) {
-      throw InputError(cat(name, ": expected an object with a string `text`"));
-    }
-    use(text->as_string());
+    use(is_plain ? line : text_of(line, cat("line ", number)));
   }
 }
 
 }  // namespace
 
-int tokenize_lines(const std::string& folder, bool adds_special_tokens) {
+int tokenize_lines(const std::string& folder, const TokenizeOptions& options) {
   const auto tokenizer = tokenizers::Tokenizer::load(folder);
-  for_each_text([&](const std::string& text) {
-    const auto ids = tokenizer.encode(text, adds_special_tokens);
+  for_each_text(options.is_plain, [&](const std::string& text) {
+    const auto ids = tokenizer.encode(text, options.adds_special_tokens);
     Json::Array values(ids.begin(), ids.end());
     Json out = Json::object();
     out["ids"] = Json(std::move(values));
@@ -45,7 +52,8 @@ int tokenize_lines(const std::string& folder, bool adds_special_tokens) {
   return 0;
 }
 
-int tokenize_to_bin(const std::string& folder, bool adds_special_tokens, const std::string& path) {
+int tokenize_to_bin(const std::string& folder, const TokenizeOptions& options,
+                    const std::string& path) {
   const auto tokenizer = tokenizers::Tokenizer::load(folder);
   if (!tokenizer.bos()) {
     throw InputError(cat(folder, ": the tokenizer has no bos_token, which begins every document"));
@@ -54,8 +62,8 @@ int tokenize_to_bin(const std::string& folder, bool adds_special_tokens, const s
   datasets::BinShardWriter writer(path, tokenizer.id_bound());
   std::atomic<int64_t> num_documents = 0;
   const auto write_all = [&] {
-    for_each_text([&](const std::string& text) {
-      std::vector<int64_t> ids = tokenizer.encode(text, adds_special_tokens);
+    for_each_text(options.is_plain, [&](const std::string& text) {
+      std::vector<int64_t> ids = tokenizer.encode(text, options.adds_special_tokens);
       if (ids.empty()) return;
       if (ids.front() != bos) ids.insert(ids.begin(), bos);
       writer.add(ids);

@@ -64,7 +64,9 @@ DraftFacts find_facts(const DraftRequest& request, Reporter& reporter) {
   if (!request.teacher.empty()) {
     facts.teacher = look_at_model(request.teacher, "--teacher", reporter);
   }
-  if (!request.data.empty()) facts.data = look_at_data(request.data, reporter);
+  if (!request.data.empty()) {
+    facts.data = look_at_data(request.data, parse_columns(request.columns), reporter);
+  }
   facts.of_tokenizer = facts.model.tokenizer;
   if (!request.tokenizer.empty()) {
     const std::string path = path_join(request.tokenizer, "tokenizer.json");
@@ -119,6 +121,9 @@ int run_new(DraftRequest request) {
   }
   if (!request.data.empty() && request.task == "benchmark") {
     throw UserError("--task benchmark reads random tokens, no --data");
+  }
+  if (!request.columns.empty() && request.data.empty()) {
+    throw UserError("--columns names columns of --data");
   }
   SilentReporter reporter;
   const std::string text = draft_text(request, find_facts(request, reporter));

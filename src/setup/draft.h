@@ -16,6 +16,7 @@ struct DraftRequest {
   std::string task;       ///< of draft_tasks()
   std::string model;      ///< folder, or name on the hub
   std::string data;       ///< file, folder, prefix of token files, or name on the hub
+  std::string columns;    ///< of data with names of their own: see parse_columns()
   std::string teacher;    ///< of distillation
   std::string tokenizer;  ///< "": the model's
   int64_t num_ranks = 1;

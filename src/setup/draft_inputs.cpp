@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "datasets/rows/hub_data.h"
 #include "datasets/rows/row_source.h"
 #include "hub/hub.h"
@@ -56,9 +57,9 @@ datasets::SourceOptions source_of(const std::string& name) {
   return {.paths = {name}};
 }
 
-DataFacts facts_of_source(const std::string& name, bool is_on_hub) {
+DataFacts facts_of_source(const std::string& name, const NamedColumns& columns, bool is_on_hub) {
   const datasets::RowSource source(source_of(name));
-  DataFacts facts = facts_of_row(source.row(0), name);
+  DataFacts facts = facts_of_row(source.row(0), name, columns);
   facts.num_rows = source.size();
   for (const std::string& file : datasets::find_data_files(source_of(name), "train")) {
     facts.num_bytes += file_size(file);
@@ -99,6 +100,14 @@ auto fetched(const std::string& name, const Fetch& fetch) {
                         hint_of_neighbours(name)),
                     error.code());
   }
+}
+
+/// Throws UserError unless a row has a column that a person names.
+void check_column(const Json& row, const std::string& column, const DataFacts& facts) {
+  if (row.contains(column)) return;
+  throw UserError(cat("--columns: --data ", facts.name, " has no column '", column,
+                      "' (its columns: ", join(facts.columns, ", "), ")",
+                      did_you_mean(column, facts.columns)));
 }
 
 bool is_plain_text(const std::string& path) {
@@ -147,9 +156,49 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
   return facts;
 }
 
-DataFacts facts_of_row(const Json& row, const std::string& name) {
+NamedColumns parse_columns(const std::string& text) {
+  NamedColumns columns;
+  if (text.empty()) return columns;
+  const std::pair<const char*, std::string*> roles[] = {{"context", &columns.context},
+                                                        {"question", &columns.question},
+                                                        {"answer", &columns.answer},
+                                                        {"text", &columns.text}};
+  for (const std::string& part : split(text, ',')) {
+    const size_t equals = part.find('=');
+    const std::string role(trim(part.substr(0, equals)));
+    const auto* found = std::find_if(std::begin(roles), std::end(roles),
+                                     [&](const auto& known) { return role == known.first; });
+    if (found == std::end(roles) || equals == std::string::npos || equals + 1 == part.size()) {
+      throw UserError(cat("--columns ", text, ": '", part,
+                          "' is none of question=NAME, answer=NAME, context=NAME, text=NAME"));
+    }
+    *found->second = part.substr(equals + 1);
+  }
+  const bool has_question = !columns.question.empty(), has_answer = !columns.answer.empty();
+  const bool has_context = !columns.context.empty(), has_text = !columns.text.empty();
+  if (has_question != has_answer || has_text == has_question || (has_context && has_text)) {
+    throw UserError(cat("--columns ", text,
+                        ": needed: question=NAME,answer=NAME, with context=NAME where there is "
+                        "one; or text=NAME"));
+  }
+  return columns;
+}
+
+DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColumns& columns) {
   DataFacts facts{.name = name};
   for (const auto& [key, value] : row.as_object()) facts.columns.push_back(key);
+  for (const std::string& column :
+       {columns.context, columns.question, columns.answer, columns.text}) {
+    if (!column.empty()) check_column(row, column, facts);
+  }
+  if (!columns.question.empty() || !columns.text.empty()) {
+    facts.kind = columns.text.empty() ? DataKind::kColumns : DataKind::kTextRows;
+    facts.context = columns.context;
+    facts.question = columns.question;
+    facts.answer = columns.answer;
+    facts.text_column = columns.text;
+    return facts;
+  }
   const bool is_chat = row.contains("messages") || row.contains("conversations");
   facts.question = first_text(row, {"question", "prompt", "instruction", "query", "input"});
   facts.answer =
@@ -168,22 +217,29 @@ DataFacts facts_of_row(const Json& row, const std::string& name) {
                          join(facts.columns, ", "),
                          "; needed: messages or conversations (chat), a question and an answer "
                          "(question, prompt, instruction, query, input; answer, completion, "
-                         "response, output, target, solution), or text"));
+                         "response, output, target, solution), or text; --columns "
+                         "question=NAME,answer=NAME names others"));
   }
   return facts;
 }
 
-DataFacts look_at_data(const std::string& name, Reporter& reporter) {
-  if (const std::string prefix = prefix_of_tokens(name); !prefix.empty()) {
+DataFacts look_at_data(const std::string& name, const NamedColumns& columns, Reporter& reporter) {
+  const bool names_columns = !columns.question.empty() || !columns.text.empty();
+  const std::string prefix = prefix_of_tokens(name);
+  const bool is_one_text = path_exists(name) && !is_directory(name) && is_plain_text(name);
+  if (names_columns && (!prefix.empty() || is_one_text)) {
+    throw UserError(cat("--columns is for rows; --data ", name, " has no columns"));
+  }
+  if (!prefix.empty()) {
     return {.name = fs::absolute(prefix).lexically_normal(),
             .kind = DataKind::kTokens,
             .num_bytes = file_size(prefix + ".bin")};
   }
-  if (path_exists(name) && !is_directory(name) && is_plain_text(name)) {
+  if (is_one_text) {
     return {
         .name = fs::canonical(name), .kind = DataKind::kPlainText, .num_bytes = file_size(name)};
   }
-  if (path_exists(name)) return facts_of_source(fs::canonical(name), /*is_on_hub=*/false);
+  if (path_exists(name)) return facts_of_source(fs::canonical(name), columns, /*is_on_hub=*/false);
   if (!datasets::is_hub_id(name)) {
     throw UserError(cat("--data ", name,
                         ": there is no such file or folder, and it is no name of the hub "
@@ -192,7 +248,7 @@ DataFacts look_at_data(const std::string& name, Reporter& reporter) {
   }
   hub::Hub hub(patient_settings(), reporter);
   fetched(name, [&] { datasets::fetch_data_files(hub, source_of(name)); });
-  return facts_of_source(name, /*is_on_hub=*/true);
+  return facts_of_source(name, columns, /*is_on_hub=*/true);
 }
 
 }  // namespace automodel::setup

@@ -55,12 +55,22 @@ struct DataFacts {
   uint64_t num_bytes = 0;                 ///< of the files
 };
 
-/// Looks at a file, a folder of files, the prefix of token files, or a data set of the hub, whose
-/// files it fetches. Throws UserError naming the option when it is none, InputError when it cannot
-/// be read or has columns of which no sample can be made.
-DataFacts look_at_data(const std::string& name, Reporter& reporter);
+/// Columns that a person names: question and answer, maybe a context, or text alone. All "": those
+/// of the usual names.
+struct NamedColumns {
+  std::string context, question, answer, text;
+};
 
-/// The kind and columns of rows by their first one; throws InputError naming the columns.
-DataFacts facts_of_row(const Json& row, const std::string& name);
+/// Reads "question=ask,answer=reply" or "text=body"; "" names none. Throws UserError.
+NamedColumns parse_columns(const std::string& text);
+
+/// Looks at a file, a folder of files, the prefix of token files, or a data set of the hub, whose
+/// files it fetches. Throws UserError naming the option when it is none or has not the columns that
+/// are named, InputError when it cannot be read or has columns of which no sample can be made.
+DataFacts look_at_data(const std::string& name, const NamedColumns& columns, Reporter& reporter);
+
+/// The kind and columns of rows by their first one; throws InputError naming the columns, and
+/// UserError for named ones that it lacks.
+DataFacts facts_of_row(const Json& row, const std::string& name, const NamedColumns& columns = {});
 
 }  // namespace automodel::setup

@@ -57,6 +57,25 @@ TEST(TokenizeTest, WritesAFileOfTheTokensThatItPrints) {
   EXPECT_EQ(datasets::BinTokens(shard).find(0, 1), second - wanted.begin());
 }
 
+TEST(TokenizeTest, PlainLinesAreTexts) {
+  const test::TemporaryDirectory folder;
+  const auto decoded = [&](const std::string& lines, const std::string& option) {
+    return tokenize(folder, lines, cat(tokenizer_argument(), option));
+  };
+  const test::ProgramResult plain = decoded("All: {\"text\"\n\nSpeak\n", " --plain");
+  ASSERT_EQ(plain.status, 0) << plain.err;
+  const std::vector<std::string> lines = split(plain.out, '\n');
+  ASSERT_EQ(lines.size(), 3U) << plain.out;
+  EXPECT_EQ(Json::parse(lines[0], "ids").at("decoded").as_string(), "All: {\"text\"");
+  EXPECT_EQ(Json::parse(lines[1], "ids").at("decoded").as_string(), "Speak");
+
+  const test::ProgramResult without = decoded("Speak\n", "");
+  EXPECT_EQ(without.status, 3);
+  EXPECT_EQ(without.err,
+            "line 1: expected an object such as {\"text\": \"Good morning\"}; --plain reads every "
+            "line as a text\n");
+}
+
 TEST(TokenizeTest, LeavesNoFileWhereALineIsWrong) {
   const test::TemporaryDirectory folder;
   const std::string path = folder.file("a.bin");

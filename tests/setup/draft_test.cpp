@@ -42,6 +42,34 @@ TEST(DraftTest, RowsWithoutKnownColumnsAreRefusedWithTheirNames) {
               HasSubstr("--data rows.jsonl: no sample can be made of the columns a, answer, b;"));
 }
 
+TEST(DraftTest, ColumnsOfOtherNamesAreNamedByThePerson) {
+  const Json row = Json::parse(R"({"Ask": "q", "Reply": "a", "About": "c", "text": "t"})", "row");
+  const auto facts_for = [&](const char* columns) {
+    return facts_of_row(row, "rows.jsonl", parse_columns(columns));
+  };
+  const DataFacts pair = facts_for("question=Ask, answer=Reply");
+  EXPECT_EQ(pair.kind, DataKind::kColumns);
+  EXPECT_EQ(pair.question + "|" + pair.answer + "|" + pair.context, "Ask|Reply|");
+  EXPECT_EQ(facts_for("question=Ask,answer=Reply,context=About").context, "About");
+  EXPECT_EQ(facts_for("text=About").text_column, "About");
+  EXPECT_EQ(facts_for("text=About").kind, DataKind::kTextRows);
+  EXPECT_EQ(facts_for("").text_column, "text");
+  EXPECT_THAT(
+      error_of<UserError>([&] { facts_for("question=Ask,answer=Replay"); }),
+      HasSubstr(
+          "has no column 'Replay' (its columns: Ask, Reply, About, text); did you mean 'Reply'?"));
+  for (const char* wrong : {"question=Ask", "answer=Reply", "context=About",
+                            "text=About,question=Ask,answer=Reply", "text=a,context=b"}) {
+    EXPECT_THAT(error_of<UserError>([&] { parse_columns(wrong); }), HasSubstr("needed: question="))
+        << wrong;
+  }
+  for (const char* wrong : {"ask=Ask", "question", "question=", "question=a,,answer=b"}) {
+    EXPECT_THAT(error_of<UserError>([&] { parse_columns(wrong); }),
+                HasSubstr("is none of question"))
+        << wrong;
+  }
+}
+
 DraftFacts row_facts(int64_t num_rows, DataKind kind = DataKind::kColumns) {
   DraftFacts facts;
   facts.model = {.name = "/m",
