@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/device_table.h"
 #include "kernels/base/dynamic_codes.h"
 #include "kernels/cpu/eight_bit_block.h"
 #include "tensor/dtype.h"
-#include "tensor/memory.h"
 
 namespace automodel::kernels {
 
@@ -71,7 +71,7 @@ void eight_bit_piece(at::Tensor parameter, const at::Tensor& gradient, const Eig
   const at::Device device = parameter.device();
   const at::ScalarType wide = tensor::wide_dtype(parameter.scalar_type());
   const auto values_of = [&](bool is_signed) {
-    return tensor::moved_to(dynamic_codes(is_signed), device).to(wide);
+    return table_on(dynamic_codes(is_signed), device).to(wide);
   };
   const at::Tensor with_sign = values_of(true), without_sign = values_of(false);
   at::Tensor m = from_eight_bits(exp_avg, with_sign);

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/base/device_table.h"
 #include "kernels/base/dynamic_codes.h"
 #include "kernels/base/fused.h"
 #include "kernels/base/result_keeper.h"
@@ -56,8 +57,11 @@ const std::array<float, 16>& codes_of(FourBitType type) {
 }
 
 at::Tensor code_tensor(FourBitType type, at::Device device) {
-  const std::array<float, 16>& codes = codes_of(type);
-  return at::tensor(at::ArrayRef<float>(codes.data(), codes.size())).to(device);
+  const auto make = [](const std::array<float, 16>& codes) {
+    return at::tensor(at::ArrayRef<float>(codes.data(), codes.size()));
+  };
+  static const at::Tensor nf4 = make(kNf4), fp4 = make(kFp4);
+  return table_on(type == FourBitType::kNf4 ? nf4 : fp4, device);
 }
 
 int64_t to_border(int64_t bytes) {
@@ -102,7 +106,7 @@ at::Tensor scaled(const at::Tensor& blocks, const at::Tensor& factors) {
 void quantize_factors(const at::Tensor& factors, const Places& places, const at::Tensor& bytes) {
   // Summed in float64: the float32 sum of a CPU depends on the width of its vectors.
   const at::Tensor mean = factors.mean(at::kDouble).to(at::kFloat);
-  const at::Tensor codes = dynamic_codes(/*is_signed=*/true).to(factors.device());
+  const at::Tensor codes = table_on(dynamic_codes(/*is_signed=*/true), factors.device());
   const at::Tensor centred = factors - mean;
   const at::Tensor outer = floats_at(bytes, places.outer, places.num_outer + 1);
   outer.narrow(0, places.num_outer, 1).copy_(mean.view({1}));
@@ -122,7 +126,7 @@ at::Tensor factors_of(const at::Tensor& bytes, const Places& places) {
   const at::Tensor outer = floats_at(bytes, places.outer, places.num_outer + 1);
   const at::Tensor chosen = bytes.narrow(0, places.factors, places.num_factors).to(at::kInt);
   const at::Tensor codes =
-      dynamic_codes(/*is_signed=*/true).to(bytes.device()).index_select(0, chosen);
+      table_on(dynamic_codes(/*is_signed=*/true), bytes.device()).index_select(0, chosen);
   const at::Tensor of_each = outer.narrow(0, 0, places.num_outer)
                                  .repeat_interleave(kFactorBlock)
                                  .narrow(0, 0, places.num_factors);
