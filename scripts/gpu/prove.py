@@ -110,26 +110,38 @@ class Prover:
         return is_right
 
     def kernels(self):
-        """The device's own kernels beside PyTorch's operations: in float32 as near to the CPU, in bfloat16 at most
-        twice as far from it; tokens a second of both."""
-        self.say("losses of 20 steps", "dtype", "own kernels from CPU's float32", "plain from it", "verdict")
+        """The device's own kernels beside PyTorch's operations."""
+        return self.two_ways({"own kernels": lambda work: self.train(work, self.device_options()),
+                              "plain": lambda work: self.train(work, self.device_options(), kernels="plain")},
+                             ("qwen3_shape", "qwen3_moe_shape"), {"Qwen 3 0.6B, 2 x 2048, bfloat16": 0})
+
+    def recorded(self):
+        """Steps that are recorded as one CUDA graph beside the same ones launched kernel by kernel."""
+        graph = [*self.device_options(), "--model.backend.cuda_graph=true"]
+        return self.two_ways({"recorded": lambda work: self.train(work, graph),
+                              "launched": lambda work: self.train(work, self.device_options())}, ("qwen3_shape",),
+                             {"Qwen 3 0.6B, 2 x 2048, bfloat16": 0, "the same, LoRA r 8": 8})
+
+    def two_ways(self, ways, shapes, timed):
+        """Losses of the first way: in float32 as near to the CPU, in bfloat16 at most twice as far from it as those of the
+        second; tokens a second of both. `timed`: names and adapters' ranks."""
+        (first, one), (second, other) = ways.items()
+        self.say("losses of 20 steps", "dtype", f"{first} from CPU's float32", f"{second} from it", "verdict")
         is_right = True
-        for name in ("qwen3_shape", "qwen3_moe_shape"):
+        for name in shapes:
             exact = self.train(Work(BENCH / name, batch=4, length=128, steps=20), ["--device", "cpu"])
             for dtype in ("float32", "bfloat16"):
                 work = Work(BENCH / name, batch=4, length=128, steps=20, dtype=dtype)
-                own, plain = (distance(self.train(work, self.device_options(), kernels=kernels), exact)
-                              for kernels in ("own", "plain"))
-                fits = own <= max(1e-4 if dtype == "float32" else 0, 2 * plain)
+                near, far = (distance(train(work), exact) for train in (one, other))
+                fits = near <= max(1e-4 if dtype == "float32" else 0, 2 * far)
                 is_right = is_right and fits
-                self.say(name, dtype, f"{own:.1e}", f"{plain:.1e}", "right" if fits else "WRONG")
-        self.say("Qwen 3 0.6B, 2 x 2048, bfloat16", "own tokens/s", "plain", "ratio")
-        work = Work(self.shape("kernels", QWEN_SMALL), 2, self.length(2048), "bfloat16", steps=10)
-        for _ in range(2):
-            own, plain = (statistics.median(record["tps"] for record in
-                                            self.train(work, self.device_options(), kernels=kernels)[3:])
-                          for kernels in ("own", "plain"))
-            self.say("", f"{own:.0f}", f"{plain:.0f}", f"{own / plain:.2f}")
+                self.say(name, dtype, f"{near:.1e}", f"{far:.1e}", "right" if fits else "WRONG")
+        for name, rank in timed.items():
+            self.say(name, f"{first}, tokens/s", second, "ratio")
+            work = Work(self.shape("two_ways", QWEN_SMALL), 2, self.length(2048), "bfloat16", rank, steps=10)
+            for _ in range(2):
+                near, far = (statistics.median(record["tps"] for record in train(work)[4:]) for train in (one, other))
+                self.say("", f"{near:.0f}", f"{far:.0f}", f"{near / far:.2f}")
         return is_right
 
     def context(self):
@@ -222,7 +234,7 @@ def gpu_peak():
     return next((peak for part, peak in PEAKS.items() if part in name), None)
 
 
-PARTS = ["machine", "curves", "documents", "kernels", "context", "faults", "lora_small", "full_small", "lora_8b", "full_7b"]
+PARTS = ["machine", "curves", "documents", "kernels", "recorded", "context", "faults", "lora_small", "full_small", "lora_8b", "full_7b"]
 
 
 def main():

@@ -4,6 +4,7 @@
 #   curves      the losses of small models of several kinds beside the CPU's, in float32 and bfloat16
 #   documents   the same of conversations, packed into rows and padded
 #   kernels     our kernels beside PyTorch's operations: losses of small models, and tokens a second
+#   recorded    steps recorded as one CUDA graph beside those launched kernel by kernel: the same two
 #   context     memory over the length of a sequence
 #   faults      too large a batch: an error that says so
 #   lora_small  tokens a second beside transformers and PEFT: Qwen 3 0.6B, LoRA, 2 x 2048

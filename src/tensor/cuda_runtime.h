@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "tensor/kernel_graph.h"
+
 namespace automodel::tensor {
 
 /// The part of CUDA that CPU code calls directly. Everything else goes through ATen, whose CUDA
@@ -25,6 +27,8 @@ class CudaRuntime {
   virtual uint64_t peak_allocated_bytes(int device) const = 0;
   /// Waits until the device has finished all work that it was given.
   virtual void synchronize() const = 0;
+  /// A graph of kernels of this thread's device.
+  virtual std::unique_ptr<KernelGraph> make_graph() const = 0;
 };
 
 /// Opens libautomodel_cuda.so, which lies beside the program, and LibTorch's CUDA libraries; they

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <numbers>
 
@@ -124,7 +125,18 @@ Numbers draw_block(const InitRule& rule, const RandomKey& key, uint64_t block) {
 
 }  // namespace
 
-RandomKey::RandomKey(uint64_t seed, std::string_view name) : seed(seed), stream(hash_name(name)) {}
+static std::atomic<int64_t>& named_keys() {
+  static std::atomic<int64_t> count = 0;
+  return count;
+}
+
+RandomKey::RandomKey(uint64_t seed, std::string_view name) : seed(seed), stream(hash_name(name)) {
+  ++named_keys();
+}
+
+int64_t num_named_keys() {
+  return named_keys();
+}
 
 float random_uniform(const RandomKey& key, uint64_t index) {
   return uniforms_of(key, index / 4)[index % 4];

@@ -16,9 +16,14 @@ struct RandomKey {
   uint64_t seed = 0;
   uint64_t stream = 0;
 
+  /// Counted by num_named_keys().
   RandomKey(uint64_t seed, std::string_view name);
   RandomKey(uint64_t seed, uint64_t stream) : seed(seed), stream(stream) {}
 };
+
+/// How many keys of names this process has made: work that makes one may draw other numbers when it
+/// is done again.
+int64_t num_named_keys();
 
 /// How a parameter's initial values are drawn.
 struct InitRule {

@@ -1,6 +1,6 @@
 #include "training/train_step.h"
 
-#include <ATen/core/grad_mode.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,8 @@ class PlainPass final : public BatchPass {
     const at::Tensor loss = loss_(batch, divisor, place.step, place.micro_batch);
     if (loss.requires_grad()) loss.backward();
     engine_.end_micro_batch();
-    return sum_.add(loss);
+    sum_.add(loss);
+    return 0;
   }
 
   void finish(double) override {}
@@ -54,16 +55,17 @@ class PlainPass final : public BatchPass {
 
 }  // namespace
 
-double LossSum::add(const at::Tensor& loss) {
-  const at::Tensor value = loss.detach().to(at::kDouble);
-  if (value.is_cpu()) return value.item<double>();
-  on_device_ = on_device_.defined() ? on_device_.add(value) : value;
-  return 0;
+void LossSum::add(const at::Tensor& loss) {
+  const at::NoGradGuard no_grad;
+  if (!sum_.defined()) sum_ = at::zeros({}, loss.options().dtype(at::kDouble));
+  sum_.add_(loss.detach().to(at::kDouble));
 }
 
 double LossSum::take() {
-  if (!on_device_.defined()) return 0;
-  return std::exchange(on_device_, at::Tensor()).item<double>();
+  if (!sum_.defined()) return 0;
+  const double sum = sum_.item<double>();
+  sum_.zero_();
+  return sum;
 }
 
 void BatchPass::begin_step(const std::vector<tensor::Batch>&, int64_t) {}
@@ -136,15 +138,8 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   // labels. A step without labels has zero gradients.
   const auto num_ranks = static_cast<double>(ranks.size());
   const double divisor = std::max(counts[1], 1.0) / num_ranks;
-  double local_loss = 0;
-  for (size_t i = 0; i < group.size(); ++i) {
-    const auto micro_batch = static_cast<int64_t>(i) * readers.size() + readers.rank();
-    const BatchPlace place{step, micro_batch, i + 1 == group.size()};
-    local_loss += pass_->train(group[i], divisor, place) / num_ranks;
-  }
-  engine_.reduce_gradients();
-  pass_->finish(divisor);
-  local_loss = pass_->known_everywhere(local_loss);
+  const double local_loss = options_.graph == nullptr ? compute(group, divisor, step)
+                                                      : compute_alike(group, divisor, step);
   result.loss = comm::sum_over(ranks, local_loss);
   check_finite(local_loss, result.loss, step);
   const double computed = now();
@@ -165,6 +160,52 @@ StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step)
   result.update_seconds = now() - computed;
   result.lr = lr();
   return result;
+}
+
+double TrainStep::train(const std::vector<tensor::Batch>& group, double divisor, int64_t step) {
+  const comm::ProcessGroup& readers = data_ranks();
+  double loss = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    const auto micro_batch = static_cast<int64_t>(i) * readers.size() + readers.rank();
+    const BatchPlace place{step, micro_batch, i + 1 == group.size()};
+    loss += pass_->train(group[i], divisor, place) / engine_.group().size();
+  }
+  engine_.reduce_gradients();
+  return loss;
+}
+
+double TrainStep::compute(const std::vector<tensor::Batch>& group, double divisor, int64_t step) {
+  const double loss = train(group, divisor, step);
+  pass_->finish(divisor);
+  return pass_->known_everywhere(loss);
+}
+
+double TrainStep::compute_alike(const std::vector<tensor::Batch>& group, double divisor,
+                                int64_t step) {
+  double loss = 0;
+  bool is_undivided = false;
+  try {
+    is_undivided = options_.graph->run(group, [&](const auto& batches, bool is_recorded) {
+      loss = train(batches, is_recorded ? 1.0 : divisor, step);
+    });
+  } catch (const NotRecorded& error) {
+    options_.graph.reset();
+    if (options_.reporter != nullptr) {
+      options_.reporter->warning(cat("a step cannot be recorded: ", error.what(),
+                                     "; all steps are launched kernel by kernel"));
+    }
+    return compute(group, divisor, step);
+  }
+  if (!is_undivided) {
+    pass_->finish(divisor);
+    return pass_->known_everywhere(loss);
+  }
+  const at::NoGradGuard no_grad;
+  for (const tensor::FlatShard& shard : engine_.gradients()) {
+    at::Tensor gradients = shard.buffer;
+    gradients.mul_(1.0 / divisor);
+  }
+  return pass_->known_everywhere(0) / divisor;
 }
 
 bool TrainStep::skips(StepResult& result) {
@@ -224,6 +265,7 @@ void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
 
 TrainStep::Evaluation TrainStep::evaluate(const std::function<bool(tensor::Batch&)>& next_batch,
                                           int64_t step) {
+  if (options_.graph != nullptr) options_.graph->drop();
   at::NoGradGuard no_grad;
   pass_->begin_evaluation();
   double loss_sum = 0;

@@ -8,11 +8,13 @@
 #include "comm/groups/process_group.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/reporter.h"
 #include "distributed/engine/engine.h"
 #include "optim/lr_schedule.h"
 #include "optim/optimizer.h"
 #include "tensor/batch.h"
 #include "training/norm_watch.h"
+#include "training/step_graph.h"
 
 namespace automodel::training {
 
@@ -29,17 +31,16 @@ struct BatchPlace {
   bool is_last = false;     ///< the last of this rank's batches in the step
 };
 
-/// A step's losses. Those on a device are added up there: to read each would make the host wait for
-/// the device before every micro-batch.
+/// A step's losses, added up where they are computed: to read each would make the host wait for the
+/// device before every micro-batch. The sum keeps its place in memory, for steps that are recorded.
 class LossSum final {
  public:
-  /// Returns the loss, or 0 and keeps it when it lies on a device.
-  double add(const at::Tensor& loss);
-  /// The sum of what was kept, which begins anew.
+  void add(const at::Tensor& loss);
+  /// The sum of what was added, which begins anew.
   double take();
 
  private:
-  at::Tensor on_device_;
+  at::Tensor sum_;  ///< float64; undefined before the first loss
 };
 
 /// Computes a rank's batches: forward, backward and what gradients need before they are reduced.
@@ -55,7 +56,7 @@ class BatchPass {
   /// What a batch adds to its step's token counts; by default count_tokens().
   virtual tensor::TokenCounts count(const tensor::Batch& batch, int64_t ignore_index) const;
   /// Adds a batch's gradients; returns its sum of cross-entropies / divisor (0 on ranks without
-  /// losses).
+  /// losses, and where known_everywhere() adds it).
   virtual double train(const tensor::Batch& batch, double divisor, const BatchPlace& place) = 0;
   /// Called after the gradients are reduced; divides them if train() has not.
   virtual void finish(double divisor) = 0;
@@ -63,7 +64,8 @@ class BatchPass {
   virtual void begin_validation(tensor::Batch& batch, int64_t step);
   /// The batch's sum of cross-entropies, computed without gradients.
   virtual double evaluate(const tensor::Batch& batch, int64_t index) = 0;
-  /// Returns a sum of losses on every rank that computes the same batches.
+  /// Returns a sum of losses, with those that train() did not return, on every rank that computes
+  /// the same batches.
   virtual double known_everywhere(double loss) = 0;
   /// Changes the record of the step that just ended to the recipe's form. Every rank calls it.
   virtual void describe(Json& record) const;
@@ -97,6 +99,10 @@ struct TrainStepOptions {
   std::function<void(const distributed::Engine& engine, int64_t step)> look_at_gradients;
   /// Waits for the device before a step's times are read; empty: no need to wait.
   std::function<void()> synchronize;
+  /// Set: steps that are alike are recorded. For one rank, whose engine keeps nothing between a
+  /// step's kernels, and a pass that divides by what train() is told.
+  std::shared_ptr<StepGraph> graph;
+  Reporter* reporter = nullptr;  ///< is told when a step could not be recorded; may be null
 };
 
 struct StepResult {
@@ -155,6 +161,12 @@ class TrainStep final {
   double lr() const { return schedule_.lr(optimizer_.num_steps()); }
 
  private:
+  /// Adds up and reduces a step's gradients; returns the loss on this rank.
+  double compute(const std::vector<tensor::Batch>& group, double divisor, int64_t step);
+  /// The same by the graph.
+  double compute_alike(const std::vector<tensor::Batch>& group, double divisor, int64_t step);
+  /// The micro-batches, and the reduction of what they added; returns the losses that are known.
+  double train(const std::vector<tensor::Batch>& group, double divisor, int64_t step);
   /// Ends the run if the loss is not finite and the recipe asks for it; names ranks.
   void check_finite(double local_loss, double loss, int64_t step) const;
   const comm::ProcessGroup& data_ranks() const;

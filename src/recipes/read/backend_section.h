@@ -25,6 +25,7 @@ struct BackendSection {
   bool fake_balanced_gate = false;
   double fake_gate_noise = 0;
   bool benchmark_static_routing = false;
+  std::optional<config::Node> cuda_graph;
   std::optional<std::string> gate_precision;
   std::optional<TeFp8Section> te_fp8;
   std::optional<std::string> experts;
@@ -46,7 +47,6 @@ struct BackendSection {
   std::optional<bool> enable_hf_state_dict_adapter;
   std::optional<bool> enable_deepep;
   std::optional<std::string> sparse_attn;
-  std::optional<config::Node> cuda_graph;
   std::optional<bool> te_grouped_tensor;
   std::optional<bool> shared_expert_overlap;
   std::optional<bool> compile_attn;
@@ -65,6 +65,8 @@ struct BackendSection {
             .at_least(0),
         field("benchmark_static_routing", &S::benchmark_static_routing,
               "routes are computed once; needs fake_balanced_gate"),
+        field("cuda_graph", &S::cuda_graph,
+              "true: on one CUDA device, steps of one shape are recorded and launched as one"),
         field("gate_precision", &S::gate_precision, "dtype of routers: float32"),
         field("te_fp8", &S::te_fp8, "products in fp8"),
         field("experts", &S::experts, "kernel of experts"),
@@ -93,7 +95,6 @@ struct BackendSection {
               "Hugging Face names in checkpoints; they always have them here"),
         field("enable_deepep", &S::enable_deepep, "an old name of dispatcher"),
         field("sparse_attn", &S::sparse_attn, "kernel of sparse attention"),
-        field("cuda_graph", &S::cuda_graph, "record kernels"),
         field("te_grouped_tensor", &S::te_grouped_tensor, "of experts te"),
         field("shared_expert_overlap", &S::shared_expert_overlap,
               "shared experts while tokens travel"),

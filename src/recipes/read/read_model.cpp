@@ -157,7 +157,7 @@ bool contains(const std::vector<std::string>& values, const std::string& value) 
 void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
   const std::vector<std::string> read = {
       "_target_",       "enable_fsdp_optimizations", "fake_gate_noise", "fake_balanced_gate",
-      "gate_precision", "benchmark_static_routing",  "te_fp8"};
+      "gate_precision", "benchmark_static_routing",  "te_fp8",          "cuda_graph"};
   std::vector<std::string> idle;
   for (const Node& child : backend.children()) {
     if (!contains(read, child.key()) && !child.is_null()) idle.push_back(child.key());
@@ -167,6 +167,19 @@ void warn_of_kernels(const Node& backend, Diagnostics& diagnostics) {
       backend,
       cat("no effect here: ", join(idle, ", "),
           "; they choose among kernels of other libraries, and there is one of each here"));
+}
+
+/// True records whole steps; upstream's mapping of parts of a model does nothing.
+void read_cuda_graph(const Node& graph, ModelRecipe& plan, Diagnostics& diagnostics) {
+  if (const auto value = graph.bool_value()) {
+    plan.records_steps = *value;
+  } else if (graph.is_mapping()) {
+    diagnostics.warning_at_key(graph,
+                               "no effect here: cuda_graph of parts of a model; cuda_graph: true "
+                               "records whole steps");
+  } else {
+    diagnostics.error(graph, cat("expected true or false, found ", graph.describe()));
+  }
 }
 
 void read_backend(const Node& backend, ModelRecipe& plan, Diagnostics& diagnostics) {
@@ -202,6 +215,9 @@ void read_backend(const Node& backend, ModelRecipe& plan, Diagnostics& diagnosti
     } else {
       diagnostics.error(place, "benchmark_static_routing needs fake_balanced_gate: true");
     }
+  }
+  if (section.cuda_graph && !section.cuda_graph->is_null()) {
+    read_cuda_graph(*backend.find("cuda_graph"), plan, diagnostics);
   }
   if (section.gate_precision) {
     const auto dtype = tensor::parse_dtype(*section.gate_precision);

@@ -41,6 +41,7 @@ struct ModelRecipe {
   Json hf_config;            ///< the configuration with the recipe's overrides; null when not here
   bool enables_fsdp_optimizations = false;  ///< backend.enable_fsdp_optimizations
   bool has_fake_balanced_gate = false;      ///< backend.fake_balanced_gate
+  bool records_steps = false;               ///< backend.cuda_graph: true
   std::optional<at::ScalarType> dtype;      ///< storage; absent: the checkpoint's ("auto")
   config::Node node;
 

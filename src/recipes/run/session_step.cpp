@@ -143,6 +143,23 @@ optim::LrSchedule build_schedule(const Recipe& recipe, int64_t max_steps) {
   return {*recipe.lr_scheduler, lr, weight_decay, max_steps};
 }
 
+namespace {
+
+/// Why no step of a run is recorded; "" where they may be.
+std::string unrecorded_reason(const Recipe& recipe, const SessionModel& model,
+                              const RunContext& context) {
+  if (context.group.size() > 1) return "only a run of one rank records steps";
+  if (recipe.dllm) return "a diffusion model's steps differ in what they mask";
+  if (recipe.distillation) return "a teacher computes between a student's steps";
+  if (!model.model().parallel_plan().expert_modules.empty()) {
+    return "which experts compute what differs from step to step";
+  }
+  if (context.cuda == nullptr) return "this run has no CUDA device";
+  return "";
+}
+
+}  // namespace
+
 training::TrainStepOptions step_options(const Recipe& recipe, const SessionModel& model,
                                         const distributed::DeviceMesh& mesh,
                                         const RunContext& context) {
@@ -167,6 +184,16 @@ training::TrainStepOptions step_options(const Recipe& recipe, const SessionModel
       trackers->gradients(step, training::gradient_histograms(engine, group));
     };
   }
+  if (recipe.model.records_steps) {
+    const std::string reason = unrecorded_reason(recipe, model, context);
+    if (reason.empty()) {
+      options.graph =
+          std::make_shared<training::StepGraph>(context.cuda->make_graph(), context.device);
+    } else {
+      context.reporter->warning(cat("model.backend.cuda_graph has no effect: ", reason));
+    }
+  }
+  options.reporter = context.reporter;
   options.ignore_index = recipe.loss.ignore_index;
   options.stops_on_non_finite = recipe.stops_on_non_finite;
   options.ranks_per_replica = mesh.size("tp");

@@ -1,12 +1,88 @@
 #include "tensor/cuda_runtime.h"
 
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+
+#include <optional>
 
 namespace automodel::tensor {
 
 namespace {
+
+/// Makes a stream go on after what another was given so far.
+void follow(const c10::cuda::CUDAStream& stream, const c10::cuda::CUDAStream& other) {
+  at::cuda::CUDAEvent event;
+  event.record(other);
+  event.block(stream);
+}
+
+class TorchKernelGraph final : public KernelGraph {
+ public:
+  void run(const std::function<void()>& work) override {
+    const c10::cuda::CUDAStream outer = c10::cuda::getCurrentCUDAStream();
+    follow(stream_, outer);
+    {
+      const c10::cuda::CUDAStreamGuard guard(stream_);
+      work();
+    }
+    follow(outer, stream_);
+  }
+
+  void record(const std::function<void()>& work) override {
+    graph_.emplace();
+    // The graph has memory of its own: what the allocator holds for other work would stay beside
+    // it.
+    c10::cuda::device_synchronize();
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    // Other threads go on as they like: one of them may save a checkpoint.
+    pool_ = at::cuda::graph_pool_handle();
+    graph_->capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      abandon();
+      throw;
+    }
+    try {
+      graph_->capture_end();
+    } catch (const c10::Error&) {
+      give_back_pool();
+      throw;
+    }
+  }
+
+  void replay() override { graph_->replay(); }
+
+ private:
+  /// Ends a recording that failed, so that the stream computes again.
+  void abandon() {
+    try {
+      graph_->capture_end();
+    } catch (const c10::Error&) {
+      give_back_pool();
+    }
+    graph_.reset();
+  }
+
+  /// capture_end() leaves the allocator recording where it throws.
+  void give_back_pool() const {
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(stream_.device_index(), pool_);
+      c10::cuda::CUDACachingAllocator::releasePool(stream_.device_index(), pool_);
+    } catch (const c10::Error&) {
+      // It had ended that before it threw.
+    }
+  }
+
+  c10::cuda::CUDAStream stream_ = c10::cuda::getStreamFromPool();
+  at::cuda::MempoolId_t pool_;
+  std::optional<at::cuda::CUDAGraph> graph_;
+};
 
 class TorchCudaRuntime final : public CudaRuntime {
  public:
@@ -48,6 +124,10 @@ class TorchCudaRuntime final : public CudaRuntime {
   }
 
   void synchronize() const override { c10::cuda::device_synchronize(); }
+
+  std::unique_ptr<KernelGraph> make_graph() const override {
+    return std::make_unique<TorchKernelGraph>();
+  }
 };
 
 }  // namespace
