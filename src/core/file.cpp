@@ -254,4 +254,14 @@ std::string parent_path(std::string_view path) {
   return parent.empty() ? "." : parent;
 }
 
+std::string similar_path_hint(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  const std::string parent = parent_path(path);
+  if (!is_directory(parent)) return "";
+  const auto match = closest_match(file_name(path), list_directory(parent));
+  if (!match) return "";
+  const std::string_view folder = path.substr(0, path.size() - file_name(path).size());
+  return cat("; did you mean '", folder, *match, "'?");
+}
+
 }  // namespace automodel

@@ -127,5 +127,8 @@ std::vector<std::string> matching_paths(const std::string& pattern);
 std::string path_join(std::string_view directory, std::string_view name);
 std::string file_name(std::string_view path);    ///< last component
 std::string parent_path(std::string_view path);  ///< "." when there is none
+/// "; did you mean 'models/Qwen'?" where beside a path that is not there lies one of a similar
+/// name, or "".
+std::string similar_path_hint(std::string_view path);
 
 }  // namespace automodel

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/text.h"
 
 namespace automodel::hub {
@@ -12,6 +13,10 @@ bool looks_like_hub_name(std::string_view name) {
     return false;
   }
   return std::count(name.begin(), name.end(), '/') <= 1;
+}
+
+std::string local_hint(const std::string& name) {
+  return cat("; there is no ", name, " on this machine either", similar_path_hint(name));
 }
 
 bool is_inside(std::string_view name) {

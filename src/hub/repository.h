@@ -19,6 +19,10 @@ struct Repository {
 /// Whether a name could be one of the hub's: at most one slash, and no path.
 bool looks_like_hub_name(std::string_view name);
 
+/// What to say of a name that the hub did not give, which may have been meant as a path: "; there
+/// is no models/Qwn on this machine either; did you mean 'models/Qwen'?"
+std::string local_hint(const std::string& name);
+
 /// Whether a name, joined to a folder, stays inside it.
 bool is_inside(std::string_view name);
 

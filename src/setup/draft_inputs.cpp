@@ -75,20 +75,6 @@ std::string prefix_of_tokens(const std::string& name) {
   return path_exists(prefix + ".bin") && path_exists(prefix + ".idx") ? prefix : "";
 }
 
-/// What lies beside a path that is not there, where one of it has a similar name:
-/// "; did you mean 'models/Qwen3-0.6B'?"
-std::string hint_of_neighbours(const std::string& path) {
-  std::string whole = path;
-  while (whole.size() > 1 && whole.ends_with('/')) whole.pop_back();
-  const std::string parent = parent_path(whole);
-  if (!is_directory(parent)) return "";
-  const std::vector<std::string> names = list_directory(parent);
-  const auto match = closest_match(file_name(whole), names);
-  if (!match) return "";
-  const std::string folder = whole.substr(0, whole.size() - file_name(whole).size());
-  return cat("; did you mean '", folder, *match, "'?");
-}
-
 /// Runs what fetches from the hub; a failure says too which path of this machine may have been
 /// meant.
 template <typename Fetch>
@@ -96,9 +82,7 @@ auto fetched(const std::string& name, const Fetch& fetch) {
   try {
     return fetch();
   } catch (const hub::HubError& error) {
-    throw UserError(cat(error.what(), "\nthere is no ", name, " on this machine either",
-                        hint_of_neighbours(name)),
-                    error.code());
+    throw UserError(cat(error.what(), hub::local_hint(name)), error.code());
   }
 }
 
@@ -140,7 +124,7 @@ ModelFacts look_at_model(const std::string& name, const char* option, Reporter& 
     for (const hub::HubFile& file : snapshot.files) files.push_back(file.path);
   } else {
     throw UserError(cat(option, " ", name, " is no folder, and no name of the hub (org/name)",
-                        path_exists(name) ? "" : hint_of_neighbours(name)));
+                        path_exists(name) ? "" : similar_path_hint(name)));
   }
   const Json config = Json::parse_file(path_join(facts.folder, "config.json"));
   const models::FamilyCheck family = models::find_family(config);
@@ -244,7 +228,7 @@ DataFacts look_at_data(const std::string& name, const NamedColumns& columns, Rep
     throw UserError(cat("--data ", name,
                         ": there is no such file or folder, and it is no name of the hub "
                         "(org/name)",
-                        hint_of_neighbours(name)));
+                        similar_path_hint(name)));
   }
   hub::Hub hub(patient_settings(), reporter);
   fetched(name, [&] { datasets::fetch_data_files(hub, source_of(name)); });

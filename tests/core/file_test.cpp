@@ -76,5 +76,18 @@ TEST(DataFileTest, ReadsPiecesAndNoMoreThanThereIs) {
             cat("cannot read ", folder.path(), ": Is a directory"));
 }
 
+TEST(SimilarPathTest, NamesANeighbourOfASimilarName) {
+  const test::TemporaryDirectory folder;
+  folder.write("rows.jsonl", "");
+  folder.write("other.jsonl", "");
+  EXPECT_EQ(similar_path_hint(folder.file("row.jsonl")),
+            "; did you mean '" + folder.file("rows.jsonl") + "'?");
+  EXPECT_EQ(similar_path_hint(folder.file("row.jsonl/")),
+            "; did you mean '" + folder.file("rows.jsonl") + "'?");
+  EXPECT_EQ(similar_path_hint(folder.file("validation.csv")), "");
+  EXPECT_EQ(similar_path_hint(folder.file("nowhere/rows.jsonl")), "");
+  EXPECT_EQ(similar_path_hint(""), "");
+}
+
 }  // namespace
 }  // namespace automodel

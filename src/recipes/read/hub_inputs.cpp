@@ -22,6 +22,7 @@ using config::Node;
 /// Something on the hub that a recipe names, and the node that names it.
 struct HubInput {
   Node place;
+  std::string name;  // the first one, where the node names several
   std::optional<std::string> cache_dir;
   std::function<void(hub::Hub&)> fetch;
 };
@@ -41,7 +42,7 @@ bool is_on_hub(const std::string& name) {
 HubInput model_input(const Node& place, const HubName& name, std::vector<hub::ModelPart> parts) {
   const hub::Repository repository{hub::RepositoryKind::kModel, name.name,
                                    name.revision.value_or("main")};
-  return {place, name.cache_dir, [repository, parts = std::move(parts)](hub::Hub& hub) {
+  return {place, name.name, name.cache_dir, [repository, parts = std::move(parts)](hub::Hub& hub) {
             const hub::Snapshot snapshot = hub.open(repository);
             for (const hub::ModelPart part : parts) {
               hub::fetch_model_part(hub, repository, snapshot, part);
@@ -66,14 +67,17 @@ void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubIn
   }
   if (section.plan == nullptr) return;
   const auto source = section.plan->source();
-  if (!source || datasets::hub_data_sets(*source).empty()) return;
-  inputs.push_back({section.node, source->cache_dir, [source = *source, what](hub::Hub& hub) {
-                      if (what == HubFetch::kData || what == HubFetch::kAll) {
-                        datasets::fetch_data_files(hub, source);
-                      } else {
-                        datasets::fetch_data_cards(hub, source);
-                      }
-                    }});
+  if (!source) return;
+  const std::vector<hub::Repository> sets = datasets::hub_data_sets(*source);
+  if (sets.empty()) return;
+  inputs.push_back(
+      {section.node, sets[0].id, source->cache_dir, [source = *source, what](hub::Hub& hub) {
+         if (what == HubFetch::kData || what == HubFetch::kAll) {
+           datasets::fetch_data_files(hub, source);
+         } else {
+           datasets::fetch_data_cards(hub, source);
+         }
+       }});
 }
 
 std::vector<HubInput> inputs_of(const Recipe& recipe, HubFetch what) {
@@ -108,7 +112,10 @@ std::vector<HubFinding> fetch_descriptions(const std::vector<HubInput>& inputs, 
       // The cache cannot be written to: the check uses what is in it.
       findings.push_back({input.place, hub::HubFailure::kUnreachable, error.what()});
     } catch (const hub::HubError& error) {
-      findings.push_back({input.place, error.failure(), error.what()});
+      const bool is_known = error.failure() == hub::HubFailure::kDenied;
+      findings.push_back(
+          {input.place, error.failure(),
+           cat(error.what(), is_known ? std::string() : hub::local_hint(input.name))});
       // A check does not wait for the same timeout again.
       if (!is_run && error.failure() == hub::HubFailure::kUnreachable) break;
     }
@@ -131,12 +138,13 @@ Recipe read_with_hub(const config::Document& document, HubFetch what, bool is_ru
   for (const HubFinding& finding : findings) {
     const bool is_silent = finding.failure == hub::HubFailure::kUnreachable ||
                            finding.failure == hub::HubFailure::kBroken;
-    if (!is_silent) {
-      diagnostics.error(finding.place, finding.text);
-    } else if (is_run) {
-      throw hub::HubError(finding.failure, finding.text);
-    } else {
+    if (is_silent && !is_run) {
       diagnostics.note(finding.place, finding.text);
+      continue;
+    }
+    diagnostics.error(finding.place, finding.text);
+    if (is_silent) {
+      throw hub::HubError(finding.failure, diagnostics.render(diagnostics.findings().back()));
     }
   }
   return recipe;
