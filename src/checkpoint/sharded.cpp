@@ -394,14 +394,6 @@ void ShardedFolder::check_wanted(std::span<const Target> targets) const {
   std::string text = cat(path_, " does not fit this model:");
   if (!missing.empty()) text += cat("\n  missing ", count_and_first(missing));
   if (!misshapen.empty()) text += cat("\n  of another shape ", count_and_first(misshapen));
-  const auto is_adapter = [](const std::string& finding) {
-    return finding.find(".lora_") != std::string::npos;
-  };
-  if (std::ranges::any_of(missing, is_adapter) || std::ranges::any_of(misshapen, is_adapter)) {
-    text +=
-        "\n  peft's dim, use_dora and target_modules have to be the checkpoint's; or take another "
-        "checkpoint.checkpoint_dir";
-  }
   throw InputError(text);
 }
 

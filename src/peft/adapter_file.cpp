@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "models/catalog.h"
 #include "peft/tensor_names.h"
+#include "tensor/dtype.h"
 
 namespace automodel::peft {
 
@@ -197,6 +198,11 @@ std::string expert_pattern_fault(const AdapterConfig& there, const tensor::KeyMa
 AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
     : file_(path_join(folder, kAdapterWeightsName)), stated_(stated_layout(folder)) {
   for (const checkpoint::TensorEntry& entry : file_.tensors()) {
+    if (!c10::isFloatingType(entry.dtype) || c10::elementSize(entry.dtype) == 1) {
+      throw InputError(cat(file_.path(), ": '", entry.name, "' is of dtype ",
+                           tensor::safetensors_dtype_name(entry.dtype),
+                           "; an adapter is of float32, bfloat16 or the like"));
+    }
     const auto [place, is_new] =
         entries_.emplace(models::name_in_files(hf_config, name_in_modules(entry)), &entry);
     if (!is_new && !are_twins(entry, *place->second, hf_config)) {

@@ -147,6 +147,10 @@ std::string scale_fault(const AdapterConfig& there, const PeftConfig& here) {
   if (std::abs(there.scale() - scale) > 1e-9 * scale) {
     return cat("it is scaled by ", there.scale(), ", the recipe's by alpha / dim = ", scale);
   }
+  if (there.alpha_pattern.entries() != here.alpha_pattern.entries()) {
+    return "some of its layers are scaled by numbers of their own (alpha_pattern), which "
+           "peft.adapter_name_or_path takes from the adapter that a run begins with";
+  }
   return "";
 }
 

@@ -134,7 +134,7 @@ void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) 
   }
   if (config.lora_dtype) {
     const auto dtype = tensor::parse_dtype(*config.lora_dtype);
-    if (!dtype || !c10::isFloatingType(*dtype)) {
+    if (!dtype || !c10::isFloatingType(*dtype) || c10::elementSize(*dtype) == 1) {
       findings.push_back({"lora_dtype", cat("no floating dtype is named '", *config.lora_dtype,
                                             "', e.g. float32 or bfloat16")});
     }
@@ -166,12 +166,12 @@ void check_patterns(const ModuleMatcher& matcher, const std::vector<std::string>
                nearest.empty() ? "" : cat("; did you mean '", nearest, "'?"));
   };
   for (const std::string& pattern : matcher.targets()) {
-    if (is_idle(pattern)) findings.push_back({"target_modules", text_of(pattern)});
+    if (!is_idle(pattern)) continue;
+    findings.push_back({"target_modules", text_of(pattern), PeftFinding::Kind::kError, pattern});
   }
   for (const std::string& pattern : matcher.excluded()) {
-    if (is_idle(pattern)) {
-      findings.push_back({"exclude_modules", text_of(pattern), PeftFinding::Kind::kWarning});
-    }
+    if (!is_idle(pattern)) continue;
+    findings.push_back({"exclude_modules", text_of(pattern), PeftFinding::Kind::kWarning, pattern});
   }
 }
 
@@ -451,8 +451,9 @@ PeftChoice choose_modules(const models::CausalLM& model, const PeftConfig& confi
         {chosen.layer.name, chosen.pattern, chosen.layer.in_features, chosen.layer.range.count});
     if (config.dropout > 0 && chosen.layer.layer == "lm_head") {
       choice.findings.push_back({"dropout",
-                                 "dropout of an adapter of lm_head is not in this version: its "
-                                 "logits are never whole; exclude_modules: '*lm_head'",
+                                 cat("dropout of an adapter of lm_head is not in this version: its "
+                                     "logits are never whole; exclude_modules: '*lm_head'",
+                                     config.match_all_linear ? " in match_all_linear's place" : ""),
                                  PeftFinding::Kind::kUnsupported});
     }
   }

@@ -28,6 +28,7 @@ struct PeftFinding {
   std::string key;  ///< of the section
   std::string text;
   Kind kind = Kind::kError;
+  std::string element = "";  ///< of the key's list, the one that is meant; "" for the whole value
 };
 
 /// The layers that a section chooses, and its mistakes.

@@ -197,8 +197,8 @@ class MergedSource final : public checkpoint::TensorSource {
           std::dynamic_pointer_cast<moe::Experts>(model->named_modules("", false)[layer]);
       add_expert_updates(
           base_parts,
-          {file_.read_factor(a, layout).to(at::kFloat),
-           file_.read_factor(*b, layout).to(at::kFloat), a.parameter,
+          {finite(file_.read_factor(a, layout).to(at::kFloat), a.name),
+           finite(file_.read_factor(*b, layout).to(at::kFloat), b->name), a.parameter,
            experts->config().are_experts_transposed, config_.scale(config.dim, config_.alpha)},
           faults);
     }
@@ -342,7 +342,13 @@ class MergedSource final : public checkpoint::TensorSource {
   }
 
   at::Tensor read_float(const checkpoint::TensorEntry& entry) const {
-    return file_.file().read(entry.name).to(at::kFloat);
+    return finite(file_.file().read(entry.name).to(at::kFloat), entry.name);
+  }
+
+  at::Tensor finite(at::Tensor values, const std::string& name) const {
+    if (at::isfinite(values).all().item<bool>()) return values;
+    throw InputError(cat(file_.file().path(), ": '", name,
+                         "' has numbers that are not finite, which would be in the merged model"));
   }
 
   const checkpoint::HfFolder& base_;

@@ -104,7 +104,11 @@ std::optional<std::string> ModuleMatcher::match(std::string_view name) const {
 }
 
 std::string nearest_pattern(const std::string& pattern, const std::vector<std::string>& names) {
-  for (const std::string& wider : {cat("*.", pattern), cat("*", pattern), cat("*", pattern, "*")}) {
+  std::string_view middle = pattern;
+  while (middle.starts_with('*')) middle.remove_prefix(1);
+  while (middle.ends_with('*')) middle.remove_suffix(1);
+  if (middle.empty() || middle == ".") return "";
+  for (const std::string& wider : {cat("*.", middle), cat("*", middle), cat("*", middle, "*")}) {
     for (const std::string& name : names) {
       if (wildcard_match(wider, name)) return wider;
     }

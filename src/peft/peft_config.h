@@ -54,7 +54,7 @@ struct PeftConfig {
             .or_one(),
         field("match_all_linear", &S::match_all_linear,
               "all linear layers get adapters, lm_head too"),
-        field("dim", &S::dim, "rank of the adapters").at_least(1),
+        field("dim", &S::dim, "rank of the adapters").at_least(1).at_most(1e6),
         field("alpha", &S::alpha, "what an adapter adds is scaled by alpha / dim").above(0),
         field("dropout", &S::dropout, "probability of dropout in the adapters")
             .at_least(0)

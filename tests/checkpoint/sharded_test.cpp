@@ -203,18 +203,6 @@ TEST(Sharded, MissingAndMisshapenTensorsAreNamed) {
                 "norm.weight is [6] in the checkpoint and [7] here");
 }
 
-TEST(Sharded, AdaptersThatDoNotFitNameTheirKeys) {
-  const test::TemporaryDirectory folder;
-  save_numbered(folder.path(), whole, 1);
-  tensor::FlatShard wanted = test_shards::whole({{"q_proj.lora_A.weight", {4, 2}}}, at::kFloat);
-  const NamedShards group{"", std::span(&wanted, 1)};
-  EXPECT_EQ(test::error_of<InputError>([&] { load_shards(folder.path(), std::span(&group, 1)); }),
-            folder.path() +
-                " does not fit this model:\n  missing (1): q_proj.lora_A.weight\n  peft's dim, "
-                "use_dora and target_modules have to be the checkpoint's; or take another "
-                "checkpoint.checkpoint_dir");
-}
-
 TEST(Sharded, MissingFileIsNamed) {
   const test::TemporaryDirectory folder;
   save_numbered(folder.path(), test_shards::part, 2);

@@ -131,6 +131,32 @@ TEST(AdapterFileTest, TwoAdaptersOfALayerAreRefused) {
   EXPECT_THAT(merge_fault(adapter), HasSubstr("are adapters of the same layer"));
 }
 
+TEST(AdapterFileTest, NumbersThatAreNoneOfAnAdapterAreRefused) {
+  for (const at::ScalarType dtype : {at::kLong, at::kByte, at::kFloat8_e4m3fn}) {
+    Adapter adapter("llama_qv");
+    adapter.tensors[0].second = adapter.tensors[0].second.to(dtype);
+    EXPECT_THAT(merge_fault(adapter), HasSubstr("; an adapter is of float32, bfloat16")) << dtype;
+  }
+}
+
+TEST(AdapterFileTest, AnotherAlphaOfALayerIsAnotherAdapter) {
+  Adapter adapter("llama_qv");
+  const test::TemporaryDirectory folder;
+  adapter.config["alpha_pattern"] = Json::parse(R"({"v_proj": 3})", "pattern");
+  const std::string path = adapter.write(folder);
+  const auto base = test::source_file(adapter.config.at("base_model_name_or_path").as_string());
+  const auto model = models::build_causal_lm(Json::parse_file(base + "/config.json"), at::kFloat);
+  const AdapterConfig there = read_adapter_config(path);
+  PeftConfig config;
+  config.target_modules = {"*q_proj", "*v_proj"};
+  config.dim = there.rank;
+  config.alpha = there.alpha;
+  apply_lora(*model, config, at::kFloat);
+  EXPECT_THAT(find_adapter_fault(path, config, *model), HasSubstr("(alpha_pattern)"));
+  config.alpha_pattern = there.alpha_pattern;
+  EXPECT_EQ(find_adapter_fault(path, config, *model), "");
+}
+
 /// transformers' DiffusionGemma has every layer twice, upstream's and ours once.
 TEST(AdapterFileTest, TwinsAreOneAdapterUnlessTheyDiffer) {
   Adapter adapter("diffusion_gemma_experts");
@@ -156,6 +182,15 @@ TEST(MergeAdapterTest, ExpertsHaveRowsForEach) {
       if (name.ends_with(".experts.lora_A.weight")) tensor = wrong;
     }
     EXPECT_THAT(merge_fault(adapter), HasSubstr("its rows are no multiple of the base's"));
+  }
+}
+
+TEST(MergeAdapterTest, NumbersThatAreNotFiniteAreNotMerged) {
+  for (const char* name : {"llama_qv", "qwen3_moe_experts"}) {
+    Adapter adapter(name);
+    at::Tensor& tensor = adapter.tensors[0].second;
+    tensor.view({-1})[3] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_THAT(merge_fault(adapter), HasSubstr("has numbers that are not finite")) << name;
   }
 }
 

@@ -74,6 +74,10 @@ TEST(NearestPatternTest, NamesWhatMayBeMeant) {
   EXPECT_EQ(nearest_pattern("self_attn", names), "*self_attn*");
   EXPECT_EQ(nearest_pattern("*.dwon_proj", names), "*.down_proj");
   EXPECT_EQ(nearest_pattern("*.in_linear_layer", names), "");
+  EXPECT_EQ(nearest_pattern("*.self_attn", names), "*.self_attn*");
+  EXPECT_EQ(nearest_pattern("*down", names), "*down*");
+  EXPECT_EQ(nearest_pattern("", names), "");
+  EXPECT_EQ(nearest_pattern("*.", names), "");
 }
 
 }  // namespace

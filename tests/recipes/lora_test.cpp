@@ -441,22 +441,6 @@ TEST(LoraTest, ContinuesToTheLastBit) {
   }
 }
 
-TEST(LoraTest, BeginsWithAnAdapter) {
-  const TemporaryDirectory folder;
-  const auto first = records_of(folder.file("first"), {1, {}});
-  const std::string adapter = path_join(newest(folder.file("first")), "model");
-  const std::string key = cat("--peft.adapter_name_or_path=", adapter);
-  const auto second = records_of(folder.file("second"), {1, {}}, {key});
-  EXPECT_LT(second[0].at("loss").as_double(), first[0].at("loss").as_double());
-  const auto sharded = records_of(folder.file("sharded"), test::sharded(2), {key});
-  EXPECT_NEAR(sharded[0].at("loss").as_double(), second[0].at("loss").as_double(), 1e-5);
-  const ProgramResult refused = test::run_program(
-      lora_run(folder.file("third"), {1, {}}, {key, "--peft.dim=4", "--peft.alpha=16"}));
-  EXPECT_EQ(refused.status, 2);
-  EXPECT_NE(refused.err.find("its rank (r) is 8, the recipe's (peft.dim) 4"), std::string::npos)
-      << refused.err;
-}
-
 /// An adapter's folder with q_proj cut to rank 4, the second layer's up_proj to 2, and another
 /// alpha for v_proj.
 std::string with_patterns(const std::string& adapter, const std::string& folder) {
@@ -479,6 +463,54 @@ std::string with_patterns(const std::string& adapter, const std::string& folder)
   config["alpha_pattern"] = Json::parse(R"({"v_proj": 8})", path);
   write_file_atomic(path, config.dump());
   return folder;
+}
+
+/// Loading by names alone would scale adapters anew, or leave some out.
+TEST(LoraTest, ContinuesNoOtherAdapters) {
+  const TemporaryDirectory folder;
+  const std::string half = "--step_scheduler.max_steps=3";
+  const auto refusal = [&](const std::string& name, const std::vector<std::string>& first,
+                           const std::vector<std::string>& then) {
+    std::vector<std::string> begun = first;
+    begun.push_back(half);
+    records_of(folder.file(name), {1, {}}, begun);
+    const ProgramResult run = test::run_program(lora_run(folder.file(name), {1, {}}, then));
+    EXPECT_EQ(run.status, 3) << name << run.err;
+    EXPECT_NE(run.err.find("a run continues with the peft section that it began with"),
+              std::string::npos)
+        << run.err;
+    return run.err;
+  };
+  EXPECT_NE(refusal("scale", {}, {"--peft.alpha=99"}).find("it is scaled by 4, the recipe's by"),
+            std::string::npos);
+  EXPECT_NE(refusal("fewer", {}, {"--peft.target_modules=*q_proj"})
+                .find("not among the model's adapters (24): "),
+            std::string::npos);
+  EXPECT_NE(refusal("more", {"--peft.target_modules=*q_proj"}, {}).find("missing (24): "),
+            std::string::npos);
+  EXPECT_NE(refusal("dora", {"--peft.use_dora=true"}, {}).find("it is a DoRA adapter"),
+            std::string::npos);
+  records_of(folder.file("plain"), {1, {}});
+  const std::string adapter =
+      with_patterns(path_join(newest(folder.file("plain")), "model"), folder.file("adapter"));
+  const std::string key = cat("--peft.adapter_name_or_path=", adapter);
+  EXPECT_NE(refusal("patterns", {key}, {}).find("does not fit: "), std::string::npos);
+}
+
+TEST(LoraTest, BeginsWithAnAdapter) {
+  const TemporaryDirectory folder;
+  const auto first = records_of(folder.file("first"), {1, {}});
+  const std::string adapter = path_join(newest(folder.file("first")), "model");
+  const std::string key = cat("--peft.adapter_name_or_path=", adapter);
+  const auto second = records_of(folder.file("second"), {1, {}}, {key});
+  EXPECT_LT(second[0].at("loss").as_double(), first[0].at("loss").as_double());
+  const auto sharded = records_of(folder.file("sharded"), test::sharded(2), {key});
+  EXPECT_NEAR(sharded[0].at("loss").as_double(), second[0].at("loss").as_double(), 1e-5);
+  const ProgramResult refused = test::run_program(
+      lora_run(folder.file("third"), {1, {}}, {key, "--peft.dim=4", "--peft.alpha=16"}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("its rank (r) is 8, the recipe's (peft.dim) 4"), std::string::npos)
+      << refused.err;
 }
 
 TEST(LoraTest, RanksOfTheirOwnDoNotDependOnTheSpreadAndAreSavedAgain) {

@@ -78,7 +78,11 @@ void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
   bool is_good = true;
   const peft::PeftChoice choice = peft::choose_modules(*model, *recipe.peft);
   for (const peft::PeftFinding& finding : choice.findings) {
-    const Node& place = place_of(recipe, "peft", finding.key);
+    const Node& value = place_of(recipe, "peft", finding.key);
+    const auto element = std::ranges::find_if(value.children(), [&](const Node& child) {
+      return value.is_sequence() && child.text() == finding.element;
+    });
+    const Node& place = element == value.children().end() ? value : *element;
     is_good = is_good && finding.kind == Kind::kWarning;
     if (finding.kind == Kind::kUnsupported) diagnostics.unsupported(place, finding.text);
     if (finding.kind == Kind::kWarning) diagnostics.warning(place, finding.text);

@@ -2,7 +2,9 @@
 
 #include <iostream>
 
+#include "core/file.h"
 #include "core/text.h"
+#include "peft/adapter_file.h"
 #include "peft/merge_adapter.h"
 
 namespace automodel::recipes {
@@ -10,7 +12,12 @@ namespace automodel::recipes {
 int run_merge_lora_command(const std::string& base, const std::string& adapter,
                            const std::string& out) {
   const int64_t count = peft::merge_adapter(base, adapter, out);
-  std::cout << cat(out, ": ", base, " with ", count, " weights changed by ", adapter, "\n");
+  const std::string made_for = peft::read_adapter_config(adapter).base;
+  std::cout << cat(out, ": ", base, " with ", count, " weights changed by ", adapter,
+                   file_name(made_for) == file_name(base) || made_for.empty()
+                       ? ""
+                       : cat(", which was made for ", made_for),
+                   "\n");
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "distributed/engine/split_engine.h"
+#include "peft/adapter_folder.h"
 #include "recipes/run/host_blocks.h"
 
 namespace automodel::recipes {
@@ -47,6 +48,17 @@ std::vector<std::string> differences(const Json& recipes, const Json& continued,
                         " (the checkpoint's: ", shown(kept), ")"));
   }
   return found;
+}
+
+/// Throws InputError unless a checkpoint's adapters are those that the recipe trains: what is
+/// loaded by names alone would leave some out, or scale them anew.
+void check_adapters(const std::string& folder, const peft::PeftConfig& config,
+                    const models::CausalLM& model) {
+  const std::string fault = peft::find_adapter_fault(folder, config, model);
+  if (fault.empty()) return;
+  throw InputError(cat(fault,
+                       "\n  a run continues with the peft section that it began with; or "
+                       "take another checkpoint.checkpoint_dir"));
 }
 
 }  // namespace
@@ -161,6 +173,7 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   // choose() has already read and verified every byte.
   const checkpoint::ShardLoadOptions options{.verify_partial_pieces = false,
                                              .progress = &slow_work_.progress()};
+  if (recipe_.peft) check_adapters(path_join(folder, "model"), *recipe_.peft, state.model);
   const std::vector<NamedShards> model = {{"", saved_parameters(state.engine)}};
   checkpoint::load_shards(path_join(folder, "model"), model, options);
   const std::vector<NamedShards> optimizer = optimizer_shards(state.optimizer);
