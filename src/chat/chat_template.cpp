@@ -39,6 +39,7 @@ class Importer final {
     if (json.is_null()) return Value::none();
     if (json.is_bool()) return Value::from(json.as_bool());
     if (json.is_int()) return Value::from(json.as_int());
+    if (json.is_big_integer()) throw Failure("an integer of the data does not fit into 64 bits");
     return Value::from(json.as_double());
   }
 

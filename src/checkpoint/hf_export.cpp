@@ -130,11 +130,29 @@ class TextWriter final {
       const bool may_hold_template = chat_template && name == "tokenizer_config.json";
       write(name, may_hold_template ? without_chat_template(path) : read_file(path));
     }
-    if (chat_template) write("chat_template.jinja", *chat_template);
+    if (chat_template) {
+      write("chat_template.jinja", *chat_template);
+    } else {
+      copy_further_templates(from);
+    }
   }
   std::vector<FileRecord> take() { return std::move(records_); }
 
  private:
+  /// Chat templates besides the one: for conversations with tools, and others.
+  void copy_further_templates(const std::string& from) {
+    const std::string further = "additional_chat_templates";
+    const std::string source = path_join(from, further);
+    if (!is_directory(source)) return;
+    create_directories(path_join(folder_, further));
+    for (const std::string& name : list_directory(source)) {
+      const std::string path = path_join(source, name);
+      if (name.ends_with(".jinja") && !is_directory(path)) {
+        write(path_join(further, name), read_file(path));
+      }
+    }
+  }
+
   const std::string& folder_;
   std::vector<FileRecord> records_;
 };

@@ -84,8 +84,13 @@ Json render(const chat::ChatTemplate& source, const Json& variables, int64_t now
   return out;
 }
 
-Json render_line(const std::optional<chat::ChatTemplate>& of_file, const Json& line,
-                 const std::string& name, int64_t repeat) {
+/// The templates of a file or folder.
+struct Templates {
+  std::optional<chat::ChatTemplate> plain, tool_use;
+};
+
+Json render_line(const Templates& of_file, const Json& line, const std::string& name,
+                 int64_t repeat) {
   int64_t now = chat::local_now();
   for (const Json* place :
        {line.find("now"),
@@ -93,7 +98,9 @@ Json render_line(const std::optional<chat::ChatTemplate>& of_file, const Json& l
     if (place != nullptr) now = read_now(*place, name);
   }
   const Json variables = variables_of(line, name);
-  if (of_file) return render(*of_file, variables, now, repeat);
+  const bool has_tools = !variables.at("tools").is_null();
+  if (has_tools && of_file.tool_use) return render(*of_file.tool_use, variables, now, repeat);
+  if (of_file.plain) return render(*of_file.plain, variables, now, repeat);
   const Json* source = line.find("template");
   if (source == nullptr || !source->is_string()) {
     throw InputError(cat(name, ": there is no --template, and no string `template` here"));
@@ -104,10 +111,11 @@ Json render_line(const std::optional<chat::ChatTemplate>& of_file, const Json& l
 }  // namespace
 
 int render_chat_lines(const std::string& path, int64_t repeat) {
-  std::optional<chat::ChatTemplate> of_file;
+  Templates of_file;
   if (!path.empty()) {
-    tokenizers::TemplateText source = tokenizers::read_chat_template(path);
-    of_file.emplace(source.text, std::move(source.name));
+    const tokenizers::TemplateText source = tokenizers::read_chat_template(path);
+    of_file.plain.emplace(source.text, source.name);
+    if (source.tool_use) of_file.tool_use.emplace(*source.tool_use, source.name);
   }
   std::ios::sync_with_stdio(false);
   std::string text;

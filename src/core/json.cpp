@@ -122,6 +122,12 @@ class Tree final {
   std::vector<Open> open_;
 };
 
+/// A number that is no integer of 64 bits.
+Json json_of(double value, std::string_view text) {
+  const bool is_integer = text.find_first_of(".eE") == std::string_view::npos;
+  return is_integer ? Json::big_integer(value) : Json(value);
+}
+
 /// RapidJSON's events. A handler that returns false ends the parse.
 class FastEvents final : public automodel_rapidjson::BaseReaderHandler<> {
  public:
@@ -138,7 +144,7 @@ class FastEvents final : public automodel_rapidjson::BaseReaderHandler<> {
     };
     if (int64_t value = 0; reads(value)) return tree_.put(Json(value));
     double value = 0;
-    return reads(value) && tree_.put(Json(value));
+    return reads(value) && tree_.put(json_of(value, {text, size}));
   }
   bool String(const char* text, Size size, bool) {
     return tree_.put(Json(std::string(text, size)));
@@ -182,8 +188,13 @@ class Events final : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return tree_.put(Json()); }
   bool boolean(bool value) override { return tree_.put(Json(value)); }
   bool number_integer(int64_t value) override { return tree_.put(Json(value)); }
-  bool number_unsigned(uint64_t value) override { return tree_.put(Json(value)); }
-  bool number_float(double value, const std::string&) override { return tree_.put(Json(value)); }
+  bool number_unsigned(uint64_t value) override {
+    const bool fits = value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    return tree_.put(fits ? Json(value) : Json::big_integer(static_cast<double>(value)));
+  }
+  bool number_float(double value, const std::string& text) override {
+    return tree_.put(json_of(value, text));
+  }
   bool string(std::string& value) override { return tree_.put(Json(std::move(value))); }
   bool binary(nlohmann::json::binary_t&) override { return false; }
   bool start_object(size_t) override { return open(Json::object()); }
@@ -278,6 +289,12 @@ Json::Json(uint64_t value) {
   }
 }
 
+Json Json::big_integer(double value) {
+  Json json;
+  json.value_ = BigInteger{value};
+  return json;
+}
+
 Json Json::parse(std::string_view text, std::string_view name) {
   // Both readers would take what follows it for no part of the text.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
@@ -301,7 +318,7 @@ Json Json::parse_file(const std::string& path) {
 
 const char* Json::kind() const {
   constexpr const char* kKinds[] = {"null",     "a boolean", "an integer", "a number",
-                                    "a string", "an array",  "an object"};
+                                    "a string", "an array",  "an object",  "an integer"};
   return kKinds[value_.index()];
 }
 
@@ -318,7 +335,7 @@ bool Json::as_bool() const {
 
 int64_t Json::as_int() const {
   if (is_double()) {
-    const double number = std::get<double>(value_);
+    const double number = as_double();
     if (number == std::floor(number) && std::abs(number) < 9e15) {
       return static_cast<int64_t>(number);
     }
@@ -329,6 +346,7 @@ int64_t Json::as_int() const {
 
 double Json::as_double() const {
   if (is_int()) return static_cast<double>(std::get<int64_t>(value_));
+  if (is_big_integer()) return std::get<BigInteger>(value_).value;
   if (!is_double()) wrong_kind(*this, "a number");
   return std::get<double>(value_);
 }

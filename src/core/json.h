@@ -38,13 +38,17 @@ class Json {
   /// Parses one document. `name` (a file, or file:line) begins the error text:
   /// "name: not valid JSON at byte 17: ...". Throws InputError. Duplicate keys: the last wins.
   static Json parse(std::string_view text, std::string_view name);
+  /// An integer beyond 64 bits.
+  static Json big_integer(double value);
   /// Reads and parses a file; throws InputError.
   static Json parse_file(const std::string& path);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
   bool is_int() const { return std::holds_alternative<int64_t>(value_); }
-  bool is_double() const { return std::holds_alternative<double>(value_); }
+  /// Also of an integer beyond 64 bits, of which the nearest double is kept.
+  bool is_double() const { return std::holds_alternative<double>(value_) || is_big_integer(); }
+  bool is_big_integer() const { return std::holds_alternative<BigInteger>(value_); }
   bool is_number() const { return is_int() || is_double(); }
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
@@ -95,7 +99,13 @@ class Json {
   bool operator==(const Json& other) const = default;
 
  private:
-  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
+  struct BigInteger {
+    double value = 0;
+    bool operator==(const BigInteger&) const = default;
+  };
+
+  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object, BigInteger>
+      value_;
 };
 
 }  // namespace automodel

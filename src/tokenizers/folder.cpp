@@ -254,12 +254,8 @@ FolderSettings read_folder(const std::string& folder) {
   settings.class_name = choose_class(config, tokenizer_config);
   settings.class_adds_specials =
       settings.class_name == "Qwen2Tokenizer" || settings.class_name == "Qwen3_5Tokenizer";
-  settings.add_bos_token = is_true(tokenizer_config, "add_bos_token");
-  settings.add_eos_token = is_true(tokenizer_config, "add_eos_token");
   settings.truncates_left = text_or_empty(tokenizer_config, "truncation_side") == "left";
-  if (auto found = find_chat_template(folder, tokenizer_config)) {
-    settings.chat_template = std::move(found->text);
-  }
+  settings.chat_template = find_chat_template(folder, tokenizer_config);
   if (const Json* decoder = tokenizer_config.find("added_tokens_decoder")) {
     settings.listed_tokens = read_added_tokens_decoder(*decoder, config_path);
   } else {

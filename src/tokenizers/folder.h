@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "tokenizers/added_tokens.h"
 #include "tokenizers/document.h"
+#include "tokenizers/template_text.h"
 
 namespace automodel::tokenizers {
 
@@ -27,10 +28,8 @@ struct FolderSettings {
   /// Named and additional special tokens; added when the tokenizer does not know them yet.
   std::vector<AddedToken> special_tokens;
 
-  bool add_bos_token = false;
-  bool add_eos_token = false;
   bool truncates_left = false;
-  std::optional<std::string> chat_template;
+  std::optional<TemplateText> chat_template;
 };
 
 /// Reads everything of a tokenizer folder but tokenizer.json. Throws InputError.

@@ -19,9 +19,16 @@ bool is_configuration(std::string_view text) {
          !text.starts_with("{#");
 }
 
-bool is_default(const Json& named) {
-  const Json* name = named.is_object() ? named.find("name") : nullptr;
-  return name != nullptr && name->is_string() && name->as_string() == "default";
+/// The template of a name in a list of {"name": ..., "template": ...}.
+std::optional<std::string> named_in(const Json& list, std::string_view wanted) {
+  for (const Json& named : list.as_array()) {
+    const Json* name = named.find("name");
+    const Json* text = named.find("template");
+    const bool is_pair =
+        name != nullptr && name->is_string() && text != nullptr && text->is_string();
+    if (is_pair && name->as_string() == wanted) return text->as_string();
+  }
+  return std::nullopt;
 }
 
 /// The template in what was read of the tokenizer_config.json at `path`.
@@ -30,12 +37,9 @@ std::optional<TemplateText> template_in(const Json& tokenizer_config, const std:
   if (entry == nullptr) return std::nullopt;
   if (entry->is_string()) return TemplateText{entry->as_string(), path};
   if (!entry->is_array()) return std::nullopt;
-  // A list of {"name": ..., "template": ...}.
-  for (const Json& named : entry->as_array()) {
-    const Json* text = is_default(named) ? named.find("template") : nullptr;
-    if (text != nullptr && text->is_string()) return TemplateText{text->as_string(), path};
-  }
-  return std::nullopt;
+  const auto text = named_in(*entry, "default");
+  if (!text) return std::nullopt;
+  return TemplateText{*text, path, named_in(*entry, "tool_use")};
 }
 
 }  // namespace
@@ -47,7 +51,12 @@ std::optional<TemplateText> find_chat_template(const std::string& folder) {
 std::optional<TemplateText> find_chat_template(const std::string& folder,
                                                const Json& tokenizer_config) {
   const std::string file = path_join(folder, "chat_template.jinja");
-  if (path_exists(file)) return TemplateText{read_file(file), file};
+  if (path_exists(file)) {
+    TemplateText found{read_file(file), file};
+    const std::string tool_use = path_join(folder, "additional_chat_templates/tool_use.jinja");
+    if (path_exists(tool_use)) found.tool_use = read_file(tool_use);
+    return found;
+  }
   return template_in(tokenizer_config, path_join(folder, "tokenizer_config.json"));
 }
 

@@ -11,11 +11,14 @@ namespace automodel::tokenizers {
 struct TemplateText {
   std::string text;
   std::string name;
+  std::optional<std::string> tool_use = std::nullopt;  ///< another, for conversations with tools
 };
 
-/// The chat template of a tokenizer's folder: chat_template.jinja, else `chat_template` of its
-/// tokenizer_config.json, a text or the entry named "default" of a list. Without a value when the
-/// folder has none, as in transformers. Throws InputError.
+/// The chat template of a tokenizer's folder: chat_template.jinja, with
+/// additional_chat_templates/tool_use.jinja for conversations with tools; else `chat_template` of
+/// its tokenizer_config.json, a text or a list whose entry "default" is the template, and
+/// "tool_use" that for tools. Without a value when the folder has none, as in transformers. Throws
+/// InputError.
 std::optional<TemplateText> find_chat_template(const std::string& folder);
 
 /// find_chat_template() of a folder whose tokenizer_config.json has been read.

@@ -259,17 +259,18 @@ std::optional<int64_t> Tokenizer::find_special(std::string_view text) const {
   return std::nullopt;
 }
 
-bool Tokenizer::add_bos_token() const {
-  return state_->settings.add_bos_token;
+std::string Tokenizer::normalized(std::string_view text) const {
+  const Pieces pieces = state_->added->split(text);
+  std::string out;
+  for (const Piece& piece : pieces.list) out += pieces[piece];
+  return out;
 }
-bool Tokenizer::add_eos_token() const {
-  return state_->settings.add_eos_token;
-}
+
 bool Tokenizer::truncates_left() const {
   return state_->settings.truncates_left;
 }
 
-const std::optional<std::string>& Tokenizer::chat_template() const {
+const std::optional<TemplateText>& Tokenizer::chat_template() const {
   return state_->settings.chat_template;
 }
 

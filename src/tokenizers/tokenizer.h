@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizers/template_text.h"
+
 namespace automodel::tokenizers {
 
 struct Document;
@@ -71,15 +73,14 @@ class Tokenizer final {
   /// special token, so that only added tokens written in the text can.
   std::optional<int64_t> find_special(std::string_view text) const;
 
-  /// tokenizer_config.json's add_bos_token / add_eos_token; false when it does not say.
-  bool add_bos_token() const;
-  bool add_eos_token() const;
+  /// The text that the ids of a text stand for: normalized between the added tokens.
+  std::string normalized(std::string_view text) const;
+
   /// Whether tokenizer_config.json's truncation_side is left: long texts lose their beginning.
   bool truncates_left() const;
 
-  /// The raw chat template: chat_template.jinja, or chat_template of tokenizer_config.json (the
-  /// one named "default" where it lists several).
-  const std::optional<std::string>& chat_template() const;
+  /// find_chat_template() of the folder.
+  const std::optional<TemplateText>& chat_template() const;
 
   /// The folder it was loaded from, for messages ("" from a text).
   const std::string& folder() const;

@@ -26,6 +26,15 @@ TEST(ChatLimitsTest, ErrorsNameTemplateLineAndColumn) {
             "closed is 'if'.");
 }
 
+TEST(ChatLimitsTest, IntegersOfTheDataThatDoNotFitAreRefused) {
+  const auto with = [](const char* number) {
+    return Json::parse(std::string(R"({"x": {"id": [)") + number + "]}}", "data");
+  };
+  EXPECT_EQ(error_of("{{ x | tojson }}", with("18446744073709551615")),
+            "chat.jinja: error: an integer of the data does not fit into 64 bits");
+  EXPECT_EQ(error_of("{{ x | tojson }}", with("9223372036854775807")), "");
+}
+
 TEST(ChatLimitsTest, LoopsThatGoOnForEverEnd) {
   const std::string nested =
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";

@@ -422,6 +422,19 @@ TEST(HfExport, WithoutOriginalSplitsBySizeAndCopiesTheTokenizer) {
       R"("c": "model-00002-of-00003.safetensors", "d": "model-00003-of-00003.safetensors"}})");
 }
 
+TEST(HfExport, ATokenizersFurtherTemplatesAreCopiedWhereItsOwnIs) {
+  const test::TemporaryDirectory tokenizer, kept, replaced;
+  std::filesystem::create_directories(tokenizer.file("additional_chat_templates"));
+  tokenizer.write("chat_template.jinja", "t");
+  tokenizer.write("additional_chat_templates/tool_use.jinja", "tools");
+  tokenizer.write("additional_chat_templates/notes.txt", "x");
+  const auto records = copy_tokenizer_files(tokenizer.path(), kept.path());
+  EXPECT_EQ(records.size(), 2U);
+  EXPECT_EQ(read_file(kept.file("additional_chat_templates/tool_use.jinja")), "tools");
+  copy_tokenizer_files(tokenizer.path(), replaced.path(), "of the recipe");
+  EXPECT_EQ(list_directory(replaced.path()), std::vector<std::string>{"chat_template.jinja"});
+}
+
 TEST(HfExport, OneFileIsNumberedToo) {
   const std::vector<TensorInfo> tensors = {{"a", at::kFloat, {2}}};
   const std::vector<HfFile> files = plan_hf_files(tensors, HfExport{});

@@ -111,6 +111,26 @@ TEST(JsonTest, WritesDoublesAsPythonDoes) {
   EXPECT_EQ(Json(0.1).dump(), "0.1");
 }
 
+TEST(JsonTest, KnowsIntegersThatItCannotHold) {
+  for (const char* text : {"9223372036854775808", "-9223372036854775809", "18446744073709551615",
+                           "123456789012345678901234567890"}) {
+    const Json json = Json::parse(text, "t");
+    EXPECT_TRUE(json.is_big_integer() && json.is_double() && !json.is_int()) << text;
+    EXPECT_EQ(json.as_double(), std::stod(text));
+    EXPECT_STREQ(json.kind(), "an integer");
+    EXPECT_THROW(json.as_int(), InputError);
+    // The stricter reader, which other texts make necessary.
+    EXPECT_EQ(Json::parse(std::string(R"(["\ud83d\ude00", )") + text + "]", "t").as_array()[1],
+              json);
+  }
+  for (const char* text : {"9223372036854775807", "-9223372036854775808"}) {
+    EXPECT_TRUE(Json::parse(text, "t").is_int()) << text;
+  }
+  for (const char* text : {"1e30", "123456789012345678901234567890.0"}) {
+    EXPECT_FALSE(Json::parse(text, "t").is_big_integer()) << text;
+  }
+}
+
 TEST(JsonTest, NamesTheKeyOfAWrongKind) {
   const Json json = Json::parse(R"({"n": "x"})", "t");
   try {

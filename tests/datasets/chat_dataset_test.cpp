@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "core/file.h"
 #include "core/text.h"
+#include "datasets/conversations/conversation.h"
 #include "datasets/encoders.h"
 #include "datasets/samples/tokenizer_encoder.h"
 #include "support/errors.h"
@@ -158,6 +160,108 @@ TEST_F(ChatDatasetTest, ToolsAndToolCallsReachTheTemplate) {
       "{% endfor %}");
   EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).input_ids),
             "[{\"name\": \"f\"}]call_0function");
+}
+
+TEST_F(ChatDatasetTest, ArgumentsThatAreNoJsonStayText) {
+  const auto written = [&](const char* arguments) {
+    const ChatDatasetConfig config = config_for(
+        cat(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", )",
+            R"("arguments": )", arguments, "}}]}]}\n"),
+        "{% for m in messages %}{% generation %}{{ m.tool_calls[0].function.arguments | tojson }}."
+        "{% endgeneration %}{% endfor %}");
+    return text_of(ChatDataset(config, encoder_).at(0).input_ids);
+  };
+  EXPECT_EQ(written(R"("")"), "\"\"");
+  EXPECT_EQ(written(R"("hello")"), "\"hello\"");
+  EXPECT_EQ(written(R"("{\"a\": 1}")"), "{\"a\": 1}");
+  EXPECT_EQ(written(R"("{\"a\": ")"), "\"{\\\"a\\\": \"");
+}
+
+/// As transformers' apply_chat_template chooses among a tokenizer's templates.
+TEST_F(ChatDatasetTest, ConversationsWithToolsTakeTheTemplateForTools) {
+  const std::string turns = R"("messages": [{"role": "user", "content": "A"}, )"
+                            R"({"role": "assistant", "content": "B"}]})"
+                            "\n";
+  const std::string lines =
+      "{" + turns + R"({"tools": [{"name": "f"}], )" + turns + R"({"tools": [], )" + turns;
+  datasets::test::ByteEncoder encoder;
+  encoder.has_template = true;
+  encoder.template_text = kPlain;
+  encoder.tool_template = std::string("{{ tools[0].name }}!") + kMarked;
+  ChatDatasetConfig config = config_for(lines);
+  config.chat_template = std::nullopt;
+  const ChatDataset own(config, encoder);
+  EXPECT_EQ(text_of(own.at(0).labels), "___a(B)");
+  EXPECT_EQ(text_of(own.at(1).input_ids), "f!u(A)a(B");
+  EXPECT_EQ(text_of(own.at(1).labels), "_______B)");
+  EXPECT_EQ(text_of(own.at(2).input_ids), "u(A)a(B");
+
+  Json templates = Json::array();
+  for (const auto& [name, text] : {std::pair("tool_use", *encoder.tool_template),
+                                   std::pair("default", encoder.template_text)}) {
+    Json named = Json::object();
+    named["name"] = name;
+    named["template"] = text;
+    templates.push_back(std::move(named));
+  }
+  Json object = Json::object();
+  object["chat_template"] = std::move(templates);
+  config.chat_template = directory_.write("tokenizer_config.json", object.dump());
+  EXPECT_EQ(text_of(ChatDataset(config, encoder).at(1).input_ids), "f!u(A)a(B");
+
+  std::filesystem::create_directories(directory_.file("folder/additional_chat_templates"));
+  directory_.write("folder/chat_template.jinja", kPlain);
+  directory_.write("folder/additional_chat_templates/tool_use.jinja", *encoder.tool_template);
+  config.chat_template = directory_.file("folder");
+  EXPECT_EQ(text_of(ChatDataset(config, encoder).at(0).input_ids), "u(A)a(B");
+  EXPECT_EQ(text_of(ChatDataset(config, encoder).at(1).input_ids), "f!u(A)a(B");
+}
+
+TEST_F(ChatDatasetTest, WhatATemplateWritesBeforeTheFirstMessageIsNobodys) {
+  const std::string line =
+      R"({"messages": [{"role": "assistant", "content": "A"}, {"role": "user", "content": "B"}]})"
+      "\n";
+  const ChatDatasetConfig config =
+      config_for(line,
+                 "{% if messages[0].role != 'system' %}s(You are kind.){% endif %}"
+                 "{% for m in messages %}{{ m.role[0] }}({{ m.content }}){% endfor %}");
+  const Sample sample = ChatDataset(config, encoder_).at(0);
+  EXPECT_EQ(text_of(sample.input_ids), "s(You are kind.)a(A)u(B");
+  EXPECT_EQ(text_of(sample.labels), "_______________a(A)____");
+}
+
+TEST_F(ChatDatasetTest, GenerationBlocksAreFoundInTextThatTheTokenizerNormalizes) {
+  const std::string folder = source_file("tests/datasets/data/tokenizer");
+  Json tokenizer = Json::parse_file(path_join(folder, "tokenizer.json"));
+  tokenizer["normalizer"] = Json::parse(R"({"type": "NFC"})", "normalizer");
+  directory_.write("tokenizer.json", tokenizer.dump());
+  directory_.write("tokenizer_config.json", read_file(path_join(folder, "tokenizer_config.json")));
+  const TokenizerEncoder encoder(tokenizers::Tokenizer::load(directory_.path()));
+  const auto sample = [&](const std::string& user, const std::string& assistant) {
+    Json row = Json::object();
+    row["messages"] =
+        Json(Json::Array{make_message("user", user), make_message("assistant", assistant)});
+    return ChatDataset(config_for(row.dump() + "\n", kMarked), encoder).at(0);
+  };
+  const std::string composed = "caf\u00e9", decomposed = "cafe\u0301";
+  const Sample wanted = sample(composed, "no " + composed);
+  for (const auto& [user, assistant] :
+       {std::pair(decomposed, composed), std::pair(composed, decomposed),
+        std::pair(decomposed, decomposed)}) {
+    const Sample found = sample(user, "no " + assistant);
+    EXPECT_EQ(found.input_ids, wanted.input_ids);
+    EXPECT_EQ(found.labels, wanted.labels);
+  }
+  // A block that begins with a mark of the letter before it cannot be found.
+  EXPECT_THROW(ChatDataset(config_for(R"({"messages": [{"role": "assistant", "content": ")"
+                                      "\u0301"
+                                      R"(b"}]})"
+                                      "\n",
+                                      "e{% for m in messages %}{% generation %}{{ m.content }}"
+                                      "{% endgeneration %}{% endfor %}"),
+                           encoder)
+                   .at(0),
+               InputError);
 }
 
 TEST_F(ChatDatasetTest, TextsNeverBecomeSpecialTokens) {

@@ -115,6 +115,20 @@ TEST(TokenizerEncoderTest, TokensAreAddedWhereTextsLackThem) {
   EXPECT_TRUE(encoder->encode("", true).empty());
 }
 
+/// transformers 5 takes a tokenizer.json as it is, whatever stands beside it.
+TEST(TokenizerEncoderTest, TheTokenizersConfigurationAddsNoTokens) {
+  const TemporaryDirectory directory;
+  const std::string folder = automodel::test::source_file("configs/quickstart_tokenizer");
+  directory.write("tokenizer.json", read_file(path_join(folder, "tokenizer.json")));
+  Json config = Json::parse_file(path_join(folder, "tokenizer_config.json"));
+  config["add_bos_token"] = Json(true);
+  config["add_eos_token"] = Json(true);
+  directory.write("tokenizer_config.json", config.dump());
+  const auto encoder = load_text_encoder(directory.path());
+  EXPECT_EQ(encoder->encode("seven", true), load_text_encoder(folder)->encode("seven", true));
+  EXPECT_FALSE(encoder->add_bos_token());
+}
+
 TEST(TokenizerEncoderTest, TellsWhereEachTokenEndsInTheText) {
   const auto encoder =
       load_text_encoder(automodel::test::source_file("configs/quickstart_tokenizer"));
@@ -245,8 +259,8 @@ TEST(ColumnMappedTest, RefusesDataWithoutAnyLabel) {
   EXPECT_EQ(
       error_of<UserError>([&] { dataset.at(0); }),
       "no row of " + config.path_or_dataset_id[0] +
-          " has a token that counts in the loss: answers are empty, or seq_length 4 cuts all of "
-          "them off");
+          " has a token that counts in the loss: answers are empty, or of a single "
+          "token that the prompt's last space is a part of, or seq_length 4 cuts all of them off");
 }
 
 TEST(ColumnMappedTest, NamesTheColumnsThereAreWhenOneIsMissing) {

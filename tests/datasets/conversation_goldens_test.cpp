@@ -32,7 +32,10 @@ class TemplatedEncoder final : public TextEncoder {
   bool is_special(int64_t id) const override { return encoder_.is_special(id); }
   std::string token_text(int64_t id) const override { return encoder_.token_text(id); }
   std::string name() const override { return encoder_.name(); }
-  std::optional<std::string> chat_template() const override { return source_; }
+  std::optional<tokenizers::TemplateText> chat_template() const override {
+    return tokenizers::TemplateText{source_, "template"};
+  }
+  std::string normalized(std::string_view text) const override { return encoder_.normalized(text); }
   Json template_variables() const override { return encoder_.template_variables(); }
   std::optional<std::vector<size_t>> token_ends(std::string_view text,
                                                 const std::vector<int64_t>& ids) const override {

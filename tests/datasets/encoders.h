@@ -17,7 +17,8 @@ struct ByteEncoder final : TextEncoder {
   std::optional<int64_t> bos, eos = 256, pad;
   bool adds_special_tokens = false;  ///< BOS before and EOS after, when there are such
   bool has_template = false;
-  std::string template_text;  ///< the chat template, when it has one
+  std::string template_text;                                ///< the chat template, when it has one
+  std::optional<std::string> tool_template = std::nullopt;  ///< another, for tools
 
   std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const override {
     std::vector<int64_t> ids;
@@ -36,8 +37,9 @@ struct ByteEncoder final : TextEncoder {
     return std::string(1, static_cast<char>(id));
   }
   std::string name() const override { return "bytes"; }
-  std::optional<std::string> chat_template() const override {
-    return has_template ? std::optional(template_text) : std::nullopt;
+  std::optional<tokenizers::TemplateText> chat_template() const override {
+    if (!has_template) return std::nullopt;
+    return tokenizers::TemplateText{template_text, "template", tool_template};
   }
 };
 

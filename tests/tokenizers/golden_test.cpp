@@ -125,7 +125,6 @@ TEST(Quickstart, NamesItsSpecialTokens) {
   EXPECT_EQ(tokenizer.find_special("ends here.<|endoftext|> <|pad|>"), tokenizer.eos()->id);
   EXPECT_EQ(tokenizer.find_special("<| endoftext |>"), std::nullopt);
   EXPECT_EQ(tokenizer.decode(std::vector<int64_t>{tokenizer.eos()->id}, true), "");
-  EXPECT_FALSE(tokenizer.add_bos_token());
   EXPECT_TRUE(tokenizer.chat_template());
 }
 

@@ -14,10 +14,14 @@ namespace automodel::datasets {
 
 namespace {
 
-TemplateText own_template(const std::optional<std::string>& own, const std::string& tokenizer) {
-  if (own) return {*own, cat("chat template of ", tokenizer)};
+TemplateText own_template(const std::optional<TemplateText>& own, const std::string& tokenizer) {
+  if (own) return {own->text, cat("chat template of ", tokenizer), own->tool_use};
   throw UserError(cat("tokenizer ", tokenizer,
                       " has no chat template; set chat_template to one, or to a file with one"));
+}
+
+std::string tool_use_name(const TemplateText& source) {
+  return cat(source.name, " (tool_use)");
 }
 
 /// Keeps the last run of ones.
@@ -104,17 +108,23 @@ TemplateUse use_of_template(const std::optional<std::string>& named, bool is_req
   return is_required ? TemplateUse::kTokenizers : TemplateUse::kTokenizersIfAny;
 }
 
-void check_template(const std::optional<std::string>& named) {
-  if (!named) return;
-  TemplateText source = named_template(*named);
-  chat::ChatTemplate(source.text, std::move(source.name));
+namespace {
+
+void parse(const TemplateText& source) {
+  chat::ChatTemplate(source.text, source.name);
+  if (source.tool_use) chat::ChatTemplate(*source.tool_use, tool_use_name(source));
 }
 
-void check_template(TemplateUse use, const std::optional<std::string>& own,
+}  // namespace
+
+void check_template(const std::optional<std::string>& named) {
+  if (named) parse(named_template(*named));
+}
+
+void check_template(TemplateUse use, const std::optional<TemplateText>& own,
                     const std::string& folder) {
   if (use == TemplateUse::kNone || (use == TemplateUse::kTokenizersIfAny && !own)) return;
-  TemplateText source = own_template(own, folder);
-  chat::ChatTemplate(source.text, std::move(source.name));
+  parse(own_template(own, folder));
 }
 
 ChatFormatter::ChatFormatter(const TextEncoder& encoder, const std::optional<std::string>& source,
@@ -128,9 +138,14 @@ ChatFormatter::ChatFormatter(const TextEncoder& encoder, TemplateText source,
                              ChatFormatOptions options)
     : encoder_(encoder),
       options_(options),
-      source_(std::move(source.text)),
-      template_(source_, std::move(source.name)),
-      now_(chat::local_now()) {}
+      template_(source.text, source.name),
+      now_(chat::local_now()) {
+  if (source.tool_use) tool_template_.emplace(*source.tool_use, tool_use_name(source));
+}
+
+const ChatFormatter::Template& ChatFormatter::template_for(const Conversation& conversation) const {
+  return tool_template_ && !conversation.tools.is_null() ? *tool_template_ : template_;
+}
 
 void ChatFormatter::check_texts(const Json& json, const std::string& where) const {
   if (json.is_string()) {
@@ -155,7 +170,7 @@ chat::Rendering ChatFormatter::render(const Conversation& conversation,
   all["add_generation_prompt"] = Json(false);
   for (const auto& [name, value] : variables.as_object()) all[name] = value;
   try {
-    return template_.render(all, now_);
+    return template_for(conversation).parsed.render(all, now_);
   } catch (const chat::TemplateError& error) {
     const bool refuses_system =
         error.message().find("System role not supported") != std::string::npos;
@@ -211,7 +226,9 @@ ChatTokens ChatFormatter::tokenize(const Json& messages, const Json& tools,
 std::vector<bool> ChatFormatter::mask_of_assistant(const ChatTokens& tokens,
                                                    const std::vector<chat::Rendering::Span>& spans,
                                                    const Conversation& conversation) const {
-  if (template_.has_generation()) return mask_of_spans(tokens, spans, conversation.origin);
+  if (template_for(conversation).parsed.has_generation()) {
+    return mask_of_spans(tokens, spans, conversation.origin);
+  }
   if (options_.format.answer_only_loss_mask) return mask_of_turns(tokens, conversation);
   return std::vector<bool>(tokens.ids.size(), true);
 }
@@ -221,22 +238,49 @@ std::vector<bool> ChatFormatter::mask_of_spans(const ChatTokens& tokens,
                                                const std::string& origin) const {
   std::vector<bool> mask(tokens.ids.size(), false);
   if (spans.empty()) return mask;
-  const auto ends = encoder_.token_ends(tokens.text, tokens.ids);
-  if (!ends) {
+  const auto refuse = [&] {
     throw InputError(cat(origin, ": cannot tell where in the text each token of tokenizer ",
                          encoder_.name(),
                          " lies, so the template's generation blocks cannot be "
                          "found again; is the text normalized by the tokenizer?"));
+  };
+  auto ends = encoder_.token_ends(tokens.text, tokens.ids);
+  std::string normalized;
+  if (!ends) {
+    normalized = encoder_.normalized(tokens.text);
+    ends = encoder_.token_ends(normalized, tokens.ids);
+    if (!ends) refuse();
   }
+  // Where a code point lies in the text that the tokens stand for.
+  const auto place = [&](int64_t code_point) {
+    const size_t byte = chat::byte_of_code_point(tokens.text, code_point);
+    if (normalized.empty()) return byte;
+    const std::string before = encoder_.normalized(std::string_view(tokens.text).substr(0, byte));
+    if (!normalized.starts_with(before)) refuse();
+    return before.size();
+  };
   for (const chat::Rendering::Span& span : spans) {
-    const size_t begin = chat::byte_of_code_point(tokens.text, span.begin);
-    const size_t end = chat::byte_of_code_point(tokens.text, span.end);
+    const size_t begin = place(span.begin);
+    const size_t end = place(span.end);
     for (size_t i = 0; i < mask.size(); ++i) {
       const size_t token_begin = i == 0 ? 0 : (*ends)[i - 1];
       if (token_begin < end && (*ends)[i] > begin) mask[i] = true;
     }
   }
   return mask;
+}
+
+size_t ChatFormatter::num_tokens_before(const ChatTokens& tokens,
+                                        const Conversation& conversation) const {
+  const Json other(Json::Array{make_message("user", "")});
+  try {
+    const std::vector<int64_t> ids =
+        ids_of({other, conversation.tools, conversation.origin}, Json::object());
+    const auto differ = std::mismatch(ids.begin(), ids.end(), tokens.ids.begin(), tokens.ids.end());
+    return static_cast<size_t>(differ.first - ids.begin());
+  } catch (const InputError&) {
+    return 0;  // the template wants more than such a message
+  }
 }
 
 std::vector<bool> ChatFormatter::mask_of_turns(const ChatTokens& tokens,
@@ -247,7 +291,7 @@ std::vector<bool> ChatFormatter::mask_of_turns(const ChatTokens& tokens,
   // The tokens of the first `count` messages, which must be how the whole conversation begins; an
   // eos that ends them may be another token where the next message follows.
   const auto num_tokens_of = [&](size_t count) -> size_t {
-    if (count == 0) return 0;
+    if (count == 0) return num_tokens_before(tokens, conversation);
     if (count == list.size()) return tokens.ids.size();
     const Json first = first_messages(conversation.messages, count);
     std::vector<int64_t> ids =
@@ -278,7 +322,7 @@ size_t ChatFormatter::generation_prompt_length(const ChatTokens& tokens, const C
   variables["add_generation_prompt"] = true;
   std::vector<Json> modes = {variables};
   // The data alone do not tell whether a turn was written by a model that thinks.
-  if (source_.find("enable_thinking") != std::string::npos) {
+  if (template_for(before).source.find("enable_thinking") != std::string::npos) {
     modes.push_back(variables);
     modes[0]["enable_thinking"] = true;
     modes[1]["enable_thinking"] = false;
@@ -326,7 +370,7 @@ void ChatFormatter::mark_reasoning(const Conversation& conversation, ChatTokens&
     const bool has_reasoning = has_role(list[i], "assistant") && reasoning != nullptr &&
                                reasoning->is_string() && !reasoning->as_string().empty();
     if (!has_reasoning) continue;
-    if (source_.find("reasoning_content") == std::string::npos) {
+    if (template_for(conversation).source.find("reasoning_content") == std::string::npos) {
       tokens.note = cat(conversation.origin, ": message ", i + 1,
                         ": the template does not write reasoning_content, so it is not trained on");
       return;

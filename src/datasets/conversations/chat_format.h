@@ -43,7 +43,7 @@ void check_template(const std::optional<std::string>& named);
 
 /// Parses the template of the tokenizer at `folder` that a dataset would use. Throws UserError when
 /// a template is required and missing, TemplateError.
-void check_template(TemplateUse use, const std::optional<std::string>& own,
+void check_template(TemplateUse use, const std::optional<TemplateText>& own,
                     const std::string& folder);
 
 /// A tokenized conversation, and which tokens the assistant wrote.
@@ -67,7 +67,8 @@ class ChatFormatter final {
   /// The tokens of a conversation (no special tokens but those that the template writes), and which
   /// of them the assistant wrote: those of `{% generation %}` blocks or, in a template without
   /// them, for every message of the assistant the tokens that it adds to the conversation before
-  /// it. Left out of the loss are
+  /// it; what the template writes before any first message is nobody's. Conversations with tools
+  /// take the template for these, where there is one. Left out of the loss are
   ///   - the generation prompt's tokens where a turn begins with all of them, found by rendering
   ///     the conversation before it with add_generation_prompt (mask_generation_prompt),
   ///   - the tokens that go when a message's reasoning_content is emptied (mask_reasoning_content).
@@ -97,6 +98,15 @@ class ChatFormatter final {
     const std::string& origin;
   };
 
+  /// A template's text, for what is looked for in it, and the template.
+  struct Template {
+    explicit Template(std::string text, const std::string& name)
+        : source(std::move(text)), parsed(source, name) {}
+    std::string source;
+    chat::ChatTemplate parsed;
+  };
+
+  const Template& template_for(const Conversation& conversation) const;
   chat::Rendering render(const Conversation& conversation, const Json& variables) const;
   std::vector<int64_t> ids_of(const Conversation& conversation, const Json& variables) const;
   void check_texts(const Json& json, const std::string& where) const;
@@ -106,6 +116,9 @@ class ChatFormatter final {
   std::vector<bool> mask_of_spans(const ChatTokens& tokens,
                                   const std::vector<chat::Rendering::Span>& spans,
                                   const std::string& origin) const;
+  /// How many tokens the template writes before the first message: those that a conversation of
+  /// another one would begin with too.
+  size_t num_tokens_before(const ChatTokens& tokens, const Conversation& conversation) const;
   std::vector<bool> mask_of_turns(const ChatTokens& tokens, const Conversation& conversation) const;
   size_t generation_prompt_length(const ChatTokens& tokens, const Conversation& before,
                                   const std::vector<int64_t>& before_ids) const;
@@ -116,8 +129,8 @@ class ChatFormatter final {
 
   const TextEncoder& encoder_;
   ChatFormatOptions options_;
-  std::string source_;
-  chat::ChatTemplate template_;
+  Template template_;
+  std::optional<Template> tool_template_;  ///< of conversations with tools
   int64_t now_;
 };
 

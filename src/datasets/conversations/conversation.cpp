@@ -23,6 +23,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kShareGpt
      {"model", "assistant"},
      {"bot", "assistant"}}};
 
+/// What a text says as JSON; the text itself where it is none.
+Json read_json_text(const Json& text) {
+  try {
+    return Json::parse(text.as_string(), "arguments");
+  } catch (const InputError&) {
+    return text;
+  }
+}
+
 Json read_call(const Json& call, int64_t number, const std::string& where) {
   const std::string name = cat(where, ": tool_calls[", number, "]");
   const Json* function = call.find("function");
@@ -45,10 +54,7 @@ Json read_call(const Json& call, int64_t number, const std::string& where) {
   if (const Json* type = call.find("type"); type == nullptr || type->is_null()) {
     out["type"] = "function";
   }
-  if (arguments->is_string()) {
-    out["function"]["arguments"] =
-        Json::parse(arguments->as_string(), cat(name, ".function.arguments"));
-  }
+  if (arguments->is_string()) out["function"]["arguments"] = read_json_text(*arguments);
   return out;
 }
 

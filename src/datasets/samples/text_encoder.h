@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "tokenizers/template_text.h"
 
 namespace automodel::datasets {
 
@@ -15,16 +16,16 @@ class TextEncoder {
  public:
   virtual ~TextEncoder() = default;
 
-  /// Token ids; with special tokens as the tokenizer's post-processor adds them, and those that its
-  /// configuration or the recipe asks for where it does not.
+  /// Token ids; with special tokens as the tokenizer's post-processor adds them, and those that the
+  /// recipe asks for where it does not.
   virtual std::vector<int64_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
   virtual std::optional<int64_t> bos_token_id() const = 0;
   virtual std::optional<int64_t> eos_token_id() const = 0;
   virtual std::optional<int64_t> pad_token_id() const = 0;
 
-  /// Whether the recipe or the tokenizer's configuration asks for a BOS. One that only the
-  /// post-processor adds does not count, as upstream.
+  /// Whether the recipe asks for a BOS. One that only the post-processor adds does not count, as
+  /// upstream.
   virtual bool add_bos_token() const = 0;
   /// Whether a text that is too long loses its beginning instead of its end.
   virtual bool truncates_left() const { return false; }
@@ -36,9 +37,12 @@ class TextEncoder {
   virtual std::string name() const = 0;                  ///< the folder, for messages
 
   /// The tokenizer's own chat template.
-  virtual std::optional<std::string> chat_template() const { return std::nullopt; }
+  virtual std::optional<tokenizers::TemplateText> chat_template() const { return std::nullopt; }
   /// The variables for a chat template: bos_token, eos_token and the like, as texts.
   virtual Json template_variables() const { return Json::object(); }
+  /// The text that the ids of a text stand for: the text itself, but for a tokenizer that
+  /// normalizes.
+  virtual std::string normalized(std::string_view text) const { return std::string(text); }
   /// The position in the text at which each token ends, in bytes; nullopt when the tokens are not
   /// the text's own bytes in order (normalization).
   virtual std::optional<std::vector<size_t>> token_ends(std::string_view text,

@@ -111,8 +111,6 @@ void check_added_tokens(const tokenizers::Tokenizer& tokenizer, const EncoderOpt
 TokenizerEncoder::TokenizerEncoder(tokenizers::Tokenizer tokenizer, const EncoderOptions& options)
     : tokenizer_(std::move(tokenizer)), options_(options) {
   check_added_tokens(tokenizer_, options_);
-  options_.adds_bos |= tokenizer_.add_bos_token() && tokenizer_.bos().has_value();
-  options_.adds_eos |= tokenizer_.add_eos_token() && tokenizer_.eos().has_value();
 }
 
 std::vector<int64_t> TokenizerEncoder::encode(std::string_view text,

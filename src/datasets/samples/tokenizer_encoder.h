@@ -12,8 +12,8 @@ namespace automodel::datasets {
 
 /// What a recipe asks of a tokenizer.
 struct EncoderOptions {
-  /// Tokens to be added to texts that lack them. What the tokenizer_config.json asks for
-  /// (add_bos_token, add_eos_token) is added all the same, as upstream.
+  /// Tokens to be added to texts that lack them. As in transformers 5, what tokenizer_config.json
+  /// says of them (add_bos_token, add_eos_token) counts for nothing beside a tokenizer.json.
   bool adds_bos = false;
   bool adds_eos = false;
   std::optional<bool> truncates_left = std::nullopt;  ///< absent: as tokenizer_config.json says
@@ -35,7 +35,7 @@ class TokenizerEncoder final : public TextEncoder {
   std::optional<int64_t> bos_token_id() const override;
   std::optional<int64_t> eos_token_id() const override;
   std::optional<int64_t> pad_token_id() const override;
-  bool add_bos_token() const override { return options_.adds_bos || tokenizer_.add_bos_token(); }
+  bool add_bos_token() const override { return options_.adds_bos; }
   bool truncates_left() const override {
     return options_.truncates_left.value_or(tokenizer_.truncates_left());
   }
@@ -46,7 +46,12 @@ class TokenizerEncoder final : public TextEncoder {
   }
   std::string token_text(int64_t id) const override;
   std::string name() const override { return tokenizer_.folder(); }
-  std::optional<std::string> chat_template() const override { return tokenizer_.chat_template(); }
+  std::optional<tokenizers::TemplateText> chat_template() const override {
+    return tokenizer_.chat_template();
+  }
+  std::string normalized(std::string_view text) const override {
+    return tokenizer_.normalized(text);
+  }
   Json template_variables() const override;
   std::optional<std::vector<size_t>> token_ends(std::string_view text,
                                                 const std::vector<int64_t>& ids) const override;
@@ -54,7 +59,7 @@ class TokenizerEncoder final : public TextEncoder {
  private:
   class TokenBytes;
   tokenizers::Tokenizer tokenizer_;
-  EncoderOptions options_;  // tokens: by the recipe or the tokenizer's own configuration
+  EncoderOptions options_;
   mutable std::once_flag has_token_bytes_;
   mutable std::unique_ptr<const TokenBytes> token_bytes_;  // made when first asked for
 };

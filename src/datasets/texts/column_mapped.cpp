@@ -75,10 +75,12 @@ Sample ColumnMappedTextInstructionDataset::at(int64_t index) const {
     Sample sample = format_row((index + i) % num_rows);
     if (sample.has_label()) return sample;
   }
-  throw NoLabelsError(cat("no row of ", join(config_.path_or_dataset_id, ", "),
-                          " has a token that counts in the loss: answers are empty, or seq_length ",
-                          config_.seq_length ? cat(*config_.seq_length) : "",
-                          " cuts all of them off"));
+  throw NoLabelsError(
+      cat("no row of ", join(config_.path_or_dataset_id, ", "),
+          " has a token that counts in the loss: answers are empty, or of a single token that the "
+          "prompt's last space is a part of",
+          config_.seq_length ? cat(", or seq_length ", *config_.seq_length, " cuts all of them off")
+                             : ""));
 }
 
 Sample ColumnMappedTextInstructionDataset::format_chat(const Json& row, int64_t index,
