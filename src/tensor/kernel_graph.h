@@ -23,6 +23,9 @@ class KernelGraph {
 
   /// Launches what was recorded last.
   virtual void replay() = 0;
+
+  /// Frees what was recorded, and the memory that it computes in.
+  virtual void forget() = 0;
 };
 
 }  // namespace automodel::tensor

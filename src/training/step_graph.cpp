@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "tensor/random.h"
 
@@ -41,7 +42,7 @@ StepGraph::StepGraph(std::unique_ptr<tensor::KernelGraph> graph, at::Device devi
     : graph_(std::move(graph)), device_(device) {}
 
 void StepGraph::drop() {
-  is_recorded_ = false;
+  if (std::exchange(is_recorded_, false)) graph_->forget();
   num_alike_ = 0;
 }
 

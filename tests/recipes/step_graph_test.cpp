@@ -210,6 +210,7 @@ class WatchedRecording final : public tensor::KernelGraph {
   explicit WatchedRecording(bool& is_recording) : is_recording_(is_recording) {}
   void run(const std::function<void()>& work) override { recording_.run(work); }
   void replay() override { recording_.replay(); }
+  void forget() override { recording_.forget(); }
   void record(const std::function<void()>& work) override {
     recording_.record([&] {
       const Told told(is_recording_);

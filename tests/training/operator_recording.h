@@ -59,7 +59,7 @@ class OperatorRecording final : public tensor::KernelGraph {
     }
   }
 
-  int64_t num_calls() const { return static_cast<int64_t>(calls_.size()); }
+  void forget() override { calls_.clear(); }
 
   static void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       torch::jit::Stack* stack) {

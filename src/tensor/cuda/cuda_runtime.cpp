@@ -57,6 +57,7 @@ class TorchKernelGraph final : public KernelGraph {
   }
 
   void replay() override { graph_->replay(); }
+  void forget() override { graph_.reset(); }
 
  private:
   /// Ends a recording that failed, so that the stream computes again.
