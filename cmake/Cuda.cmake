@@ -55,7 +55,7 @@ if(_cuda_sources)
     target_link_libraries(automodel_cuda PRIVATE automodel_cuda_kernels)
   endif()
   target_include_directories(automodel_cuda PRIVATE "${CMAKE_SOURCE_DIR}/src")
-  target_compile_options(automodel_cuda PRIVATE ${AUTOMODEL_WARNINGS})
+  target_compile_options(automodel_cuda PRIVATE ${AUTOMODEL_WARNINGS} ${AUTOMODEL_WHOLE_FUNCTIONS})
   target_link_libraries(automodel_cuda PRIVATE libtorch::torch_cuda)
   # The rooms whose interfaces it implements; what the binary exports wins when both are loaded.
   foreach(source IN LISTS _cuda_sources)

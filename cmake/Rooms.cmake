@@ -24,7 +24,7 @@ function(automodel_add_room line)
   else()
     add_library(am_${room} STATIC ${sources})
     set(scope PUBLIC)
-    target_compile_options(am_${room} PRIVATE ${AUTOMODEL_WARNINGS})
+    target_compile_options(am_${room} PRIVATE ${AUTOMODEL_WARNINGS} ${AUTOMODEL_WHOLE_FUNCTIONS})
   endif()
   target_include_directories(am_${room} ${scope} "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>"
                              "$<INSTALL_INTERFACE:include/automodel>")
@@ -123,7 +123,7 @@ set(AUTOMODEL_PRECOMPILED_ROOMS
     tensor kernels nn moe models comm optim checkpoint datasets training distributed peft recipes)
 if(AUTOMODEL_UNITY AND NOT AUTOMODEL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   automodel_precompile(am_torch_rooms "${CMAKE_SOURCE_DIR}/cmake/torch_rooms.h" libtorch::torch_cpu
-                       ${AUTOMODEL_WARNINGS})
+                       ${AUTOMODEL_WARNINGS} ${AUTOMODEL_WHOLE_FUNCTIONS})
 endif()
 
 foreach(line IN LISTS _room_lines)

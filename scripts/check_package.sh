@@ -50,6 +50,14 @@ check_search_path() { # check_search_path TREE FILE
   done <<<"$path:"
 }
 
+# A part of a function that is empty hides the frame of the function behind it, and an exception that passes there ends
+# the program.
+check_frames() { # check_frames FILE
+  local empty
+  empty=$(readelf --debug-dump=frames --wide "$1" 2>/dev/null | grep -cE ' pc=([0-9a-f]+)\.\.\1$') || true
+  ((empty == 0)) || fail "$(basename "$1") has $empty empty parts of functions"
+}
+
 check_tree() { # check_tree WHAT TREE [LIBRARY]...: what else it may need, by name
   local what=$1 tree=$2 files file needed
   shift 2
@@ -58,6 +66,7 @@ check_tree() { # check_tree WHAT TREE [LIBRARY]...: what else it may need, by na
   check_symbols "$what" "${files[@]}"
   for file in "${files[@]}"; do
     check_search_path "$tree" "$file"
+    [[ $file != */automodel-main ]] || check_frames "$file"
     while read -r needed; do
       [[ $needed =~ $from_system || " $* " == *" $needed "* || -n $(find "$tree" -name "$needed" -print -quit) ]] ||
         fail "${file#"$tree"/} needs $needed, which does not come with $what"
