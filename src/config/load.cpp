@@ -77,7 +77,14 @@ Document load_text(std::string text, std::string name, std::span<const std::stri
 
 Document load_recipe(const std::string& path, std::span<const std::string> overrides,
                      const Environment& environment) {
-  if (!path_exists(path)) throw UserError(cat("there is no recipe ", path));
+  if (!path_exists(path)) {
+    const bool is_name = file_name(path).find('.') == std::string::npos;
+    throw UserError(cat("there is no recipe ", path, similar_path_hint(path),
+                        is_name
+                            ? "; automodel ls names those that come with the program, automodel "
+                              "cp copies one"
+                            : ""));
+  }
   return load_text(read_file(path), path, overrides, environment);
 }
 

@@ -73,6 +73,12 @@ TEST(CliTest, AMissingRecipeIsSaid) {
   const ProgramResult run = automodel({"run", "nowhere.yaml"});
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.err, "there is no recipe nowhere.yaml\n");
+  EXPECT_EQ(
+      automodel({"run", "recipes/quickstrat.yaml"}).err,
+      "there is no recipe recipes/quickstrat.yaml; did you mean 'recipes/quickstart.yaml'?\n");
+  EXPECT_EQ(automodel({"run", "quickstart"}).err,
+            "there is no recipe quickstart; automodel ls names those that come with the program, "
+            "automodel cp copies one\n");
 }
 
 TEST(CliTest, EachCommandAsksForItsRecipe) {
