@@ -111,8 +111,8 @@ TemplateUse use_of_template(const std::optional<std::string>& named, bool is_req
 namespace {
 
 void parse(const TemplateText& source) {
-  chat::ChatTemplate(source.text, source.name);
-  if (source.tool_use) chat::ChatTemplate(*source.tool_use, tool_use_name(source));
+  const chat::ChatTemplate plain(source.text, source.name);
+  if (source.tool_use) const chat::ChatTemplate tools(*source.tool_use, tool_use_name(source));
 }
 
 }  // namespace
