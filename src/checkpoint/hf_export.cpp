@@ -25,11 +25,6 @@ std::string numbered_name(size_t index, size_t count) {
   return text;
 }
 
-bool is_plain_float(at::ScalarType dtype) {
-  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf ||
-         dtype == at::kDouble;
-}
-
 using FileContents = std::vector<std::vector<TensorInfo>>;
 
 FileContents split_like(const HfFolder& original, std::span<const TensorInfo> tensors) {
@@ -40,8 +35,9 @@ FileContents split_like(const HfFolder& original, std::span<const TensorInfo> te
     if (name) {
       const HfFolder::Place place = *original.find(*name);
       file = place.file;
-      const bool has_dtype = place.quantized == nullptr && is_plain_float(place.entry->dtype);
-      if (is_plain_float(tensor.dtype) && has_dtype) {
+      const bool has_dtype =
+          place.quantized == nullptr && tensor::is_plain_float(place.entry->dtype);
+      if (tensor::is_plain_float(tensor.dtype) && has_dtype) {
         tensor.dtype = place.entry->dtype;
       }
     }
@@ -78,7 +74,7 @@ std::optional<at::ScalarType> main_dtype(std::span<const HfFile> files) {
   std::map<at::ScalarType, int64_t> counts;
   for (const HfFile& file : files) {
     for (const TensorInfo& tensor : file.tensors) {
-      if (is_plain_float(tensor.dtype)) counts[tensor.dtype] += tensor.numel();
+      if (tensor::is_plain_float(tensor.dtype)) counts[tensor.dtype] += tensor.numel();
     }
   }
   const auto most =

@@ -51,6 +51,7 @@ void walk_keys(const Json& schema, const std::string& path, std::set<std::string
     for (const Json& variant : variants->as_array()) walk_keys(variant, path, keys);
   }
 }
+
 const Json::Array& commands_of(const CompletionWords& words) {
   return words.commands.at("commands").as_array();
 }

@@ -198,7 +198,7 @@ std::string expert_pattern_fault(const AdapterConfig& there, const tensor::KeyMa
 AdapterFile::AdapterFile(const std::string& folder, const Json& hf_config)
     : file_(path_join(folder, kAdapterWeightsName)), stated_(stated_layout(folder)) {
   for (const checkpoint::TensorEntry& entry : file_.tensors()) {
-    if (!c10::isFloatingType(entry.dtype) || c10::elementSize(entry.dtype) == 1) {
+    if (!tensor::is_plain_float(entry.dtype)) {
       throw InputError(cat(file_.path(), ": '", entry.name, "' is of dtype ",
                            tensor::safetensors_dtype_name(entry.dtype),
                            "; an adapter is of float32, bfloat16 or the like"));

@@ -134,7 +134,7 @@ void check_values(const PeftConfig& config, std::vector<PeftFinding>& findings) 
   }
   if (config.lora_dtype) {
     const auto dtype = tensor::parse_dtype(*config.lora_dtype);
-    if (!dtype || !c10::isFloatingType(*dtype) || c10::elementSize(*dtype) == 1) {
+    if (!dtype || !tensor::is_plain_float(*dtype)) {
       findings.push_back({"lora_dtype", cat("no floating dtype is named '", *config.lora_dtype,
                                             "', e.g. float32 or bfloat16")});
     }

@@ -268,7 +268,7 @@ class MergedSource final : public checkpoint::TensorSource {
                            "single expert cannot be merged into that"));
       return;
     }
-    if (!c10::isFloatingType(entry.dtype) || c10::elementSize(entry.dtype) == 1) {
+    if (!tensor::is_plain_float(entry.dtype)) {
       faults.push_back(cat(*name, " is of dtype ", tensor::safetensors_dtype_name(entry.dtype)));
       return;
     }

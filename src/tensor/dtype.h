@@ -18,6 +18,13 @@ constexpr at::ScalarType wide_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+/// Whether a dtype is one in which models and adapters are stored and computed: no float of 8 bits,
+/// which means nothing without its scale.
+constexpr bool is_plain_float(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf ||
+         dtype == at::kDouble;
+}
+
 /// "float32", "bfloat16", ... (torch's names without "torch.").
 std::string dtype_name(at::ScalarType dtype);
 

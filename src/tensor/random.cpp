@@ -125,17 +125,14 @@ Numbers draw_block(const InitRule& rule, const RandomKey& key, uint64_t block) {
 
 }  // namespace
 
-static std::atomic<int64_t>& named_keys() {
-  static std::atomic<int64_t> count = 0;
-  return count;
-}
+static std::atomic<int64_t> named_keys = 0;
 
 RandomKey::RandomKey(uint64_t seed, std::string_view name) : seed(seed), stream(hash_name(name)) {
-  ++named_keys();
+  ++named_keys;
 }
 
 int64_t num_named_keys() {
-  return named_keys();
+  return named_keys;
 }
 
 float random_uniform(const RandomKey& key, uint64_t index) {

@@ -14,7 +14,7 @@ namespace {
 
 using Sizes = std::vector<std::vector<int64_t>>;
 
-/// Of a batch, the tensors that a recorded step reads.
+/// The tensors of a batch that a recorded step reads.
 std::vector<at::Tensor*> tensors_of(tensor::Batch& batch) {
   std::vector<at::Tensor*> tensors = {&batch.input_ids, &batch.labels};
   if (batch.position_ids.defined()) tensors.push_back(&batch.position_ids);

@@ -87,6 +87,15 @@ std::unique_ptr<BatchPass> make_plain_pass(distributed::Engine& engine, LossFunc
   return std::make_unique<PlainPass>(engine, std::move(loss));
 }
 
+void divide_gradients(const distributed::Engine& engine, double divisor) {
+  const at::NoGradGuard no_grad;
+  const double scale = 1.0 / divisor;
+  for (const tensor::FlatShard& shard : engine.gradients()) {
+    at::Tensor gradients = shard.buffer;
+    gradients.mul_(scale);
+  }
+}
+
 tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index) {
   tensor::TokenCounts counts;
   const at::Tensor labels = batch.labels.cpu().contiguous();
@@ -201,11 +210,7 @@ double TrainStep::compute_alike(const std::vector<tensor::Batch>& group, double 
     pass_->finish(divisor);
     return pass_->known_everywhere(loss);
   }
-  const at::NoGradGuard no_grad;
-  for (const tensor::FlatShard& shard : engine_.gradients()) {
-    at::Tensor gradients = shard.buffer;
-    gradients.mul_(1.0 / divisor);
-  }
+  divide_gradients(engine_, divisor);
   return pass_->known_everywhere(0) / divisor;
 }
 

@@ -79,6 +79,9 @@ class BatchPass {
 /// The pass for a whole model on this rank (or its tensor-parallel part).
 std::unique_ptr<BatchPass> make_plain_pass(distributed::Engine& engine, LossFunction loss);
 
+/// Divides the gradients of an engine, on this rank.
+void divide_gradients(const distributed::Engine& engine, double divisor);
+
 /// Counts labels, and tokens without the padding at the ends of sequences.
 tensor::TokenCounts count_tokens(const tensor::Batch& batch, int64_t ignore_index);
 
@@ -163,7 +166,7 @@ class TrainStep final {
  private:
   /// Adds up and reduces a step's gradients; returns the loss on this rank.
   double compute(const std::vector<tensor::Batch>& group, double divisor, int64_t step);
-  /// The same by the graph.
+  /// compute() by the graph, where the step is one that it records.
   double compute_alike(const std::vector<tensor::Batch>& group, double divisor, int64_t step);
   /// The micro-batches, and the reduction of what they added; returns the losses that are known.
   double train(const std::vector<tensor::Batch>& group, double divisor, int64_t step);

@@ -108,19 +108,25 @@ TEST(AdapterConfigTest, MistakesNameTheFile) {
   }
 }
 
+/// The section and the model that "llama_qv" fits.
+std::pair<PeftConfig, std::shared_ptr<models::CausalLM>> fitting_model(const Adapter& adapter) {
+  const auto base = test::source_file(adapter.config.at("base_model_name_or_path").as_string());
+  std::shared_ptr<models::CausalLM> model =
+      models::build_causal_lm(Json::parse_file(base + "/config.json"), at::kFloat);
+  PeftConfig config;
+  config.target_modules = {"*q_proj", "*v_proj"};
+  config.dim = adapter.config.at("r").as_int();
+  config.alpha = adapter.config.at("lora_alpha").as_double();
+  apply_lora(*model, config, at::kFloat);
+  return {config, model};
+}
+
 TEST(AdapterFileTest, AnAdapterWithoutExpertsNeedsNoVersion) {
   Adapter adapter("llama_qv");
   adapter.config.erase("peft_version");
   const test::TemporaryDirectory folder;
   const std::string path = adapter.write(folder);
-  const auto base = test::source_file(adapter.config.at("base_model_name_or_path").as_string());
-  const auto model = models::build_causal_lm(Json::parse_file(base + "/config.json"), at::kFloat);
-  const AdapterConfig there = read_adapter_config(path);
-  PeftConfig config;
-  config.target_modules = {"*q_proj", "*v_proj"};
-  config.dim = there.rank;
-  config.alpha = there.alpha;
-  apply_lora(*model, config, at::kFloat);
+  const auto [config, model] = fitting_model(adapter);
   EXPECT_EQ(find_adapter_fault(path, config, *model), "");
 }
 
@@ -144,16 +150,9 @@ TEST(AdapterFileTest, AnotherAlphaOfALayerIsAnotherAdapter) {
   const test::TemporaryDirectory folder;
   adapter.config["alpha_pattern"] = Json::parse(R"({"v_proj": 3})", "pattern");
   const std::string path = adapter.write(folder);
-  const auto base = test::source_file(adapter.config.at("base_model_name_or_path").as_string());
-  const auto model = models::build_causal_lm(Json::parse_file(base + "/config.json"), at::kFloat);
-  const AdapterConfig there = read_adapter_config(path);
-  PeftConfig config;
-  config.target_modules = {"*q_proj", "*v_proj"};
-  config.dim = there.rank;
-  config.alpha = there.alpha;
-  apply_lora(*model, config, at::kFloat);
+  auto [config, model] = fitting_model(adapter);
   EXPECT_THAT(find_adapter_fault(path, config, *model), HasSubstr("(alpha_pattern)"));
-  config.alpha_pattern = there.alpha_pattern;
+  config.alpha_pattern = read_adapter_config(path).alpha_pattern;
   EXPECT_EQ(find_adapter_fault(path, config, *model), "");
 }
 

@@ -1,7 +1,5 @@
 #include "recipes/passes/pipeline_pass.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 
 #include "core/error.h"
@@ -84,12 +82,7 @@ class PipelinePass final : public training::BatchPass {
   }
 
   void finish(double divisor) override {
-    const at::NoGradGuard no_grad;
-    const double scale = 1.0 / gradient_divisor(divisor);
-    for (const tensor::FlatShard& shard : engine_.gradients()) {
-      at::Tensor gradients = shard.buffer;
-      gradients.mul_(scale);
-    }
+    training::divide_gradients(engine_, gradient_divisor(divisor));
   }
 
   double evaluate(const tensor::Batch& batch, int64_t) override {
