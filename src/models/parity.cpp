@@ -47,7 +47,9 @@ void compare(ParityDifference& difference, const std::string& name, const at::Te
 void clear_gradients(CausalLM& model) {
   for (const auto& item : model.named_parameters()) {
     const at::Tensor& gradient = item.value().grad();
-    if (gradient.defined()) gradient.detach().zero_();
+    // An engine may give it memory with the next backward, zeroed.
+    const bool is_there = gradient.defined() && gradient.storage().nbytes() > 0;
+    if (is_there) gradient.detach().zero_();
   }
 }
 

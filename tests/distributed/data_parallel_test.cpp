@@ -176,5 +176,75 @@ TEST(DataParallelTest, OneRankSendsNothing) {
   EXPECT_EQ(calls_of_a_step(ProcessGroup::solo(), {}, 2), CallCounts{});
 }
 
+/// The parameters whose gradients have memory, without the blocks' other two.
+std::vector<std::string> with_gradients(const ToyNet& net) {
+  std::vector<std::string> names;
+  for (const auto& item : net.named_parameters()) {
+    const bool is_named = item.key() == "scale" || item.key().ends_with(".in");
+    if (is_named && item.value().grad().storage().nbytes() > 0) names.push_back(item.key());
+  }
+  return names;
+}
+
+const std::vector<std::string> kAllOfToy = {"scale", "layers.0.in", "layers.1.in", "layers.2.in"};
+
+TEST(DataParallelTest, OneRanksGradientsHaveMemoryFromTheirUnitsBackwardOn) {
+  ToyNet plain;
+  (plain.loss(toy_input(0)) + plain.loss(toy_input(1))).backward();
+  ToyModel toy;
+  DataParallel engine(toy.net, toy.facts.plan, toy.facts.keys, ProcessGroup::solo(), {});
+  fill_as(plain, toy.net);
+  const at::Tensor watched = toy.net.named_parameters()["layers.1.in"];
+  std::vector<std::vector<std::string>> seen;
+  watched.register_hook([&](const at::Tensor&) { seen.push_back(with_gradients(toy.net)); });
+  for (int step = 0; step < 2; ++step) {
+    seen.clear();
+    for (int i = 0; i < 2; ++i) {
+      engine.begin_micro_batch(i == 1);
+      const at::Tensor loss = toy.net.loss(toy_input(i));
+      if (i == 0) EXPECT_EQ(with_gradients(toy.net), std::vector<std::string>{});
+      loss.backward();
+      engine.end_micro_batch();
+    }
+    engine.reduce_gradients();
+    const std::vector<std::string> without_the_first = {"scale", "layers.1.in", "layers.2.in"};
+    EXPECT_EQ(seen, (std::vector<std::vector<std::string>>{without_the_first, kAllOfToy}));
+    for (const auto& item : plain.named_parameters()) {
+      const at::Tensor found = toy.net.named_parameters()[item.key()].grad();
+      EXPECT_TRUE(at::allclose(found, item.value().grad(), 2e-6, 1e-8)) << item.key();
+    }
+    engine.zero_gradients();
+    EXPECT_EQ(with_gradients(toy.net), std::vector<std::string>{});
+  }
+  try {
+    engine.gradients()[0].buffer.sum();
+    FAIL() << "gradients without memory were read";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("only from backward until"), std::string::npos);
+  }
+}
+
+TEST(DataParallelTest, GradientsOfUnitsThatAStepDoesNotUseAreZero) {
+  ToyModel toy;
+  DataParallel engine(toy.net, toy.facts.plan, toy.facts.keys, ProcessGroup::solo(), {});
+  engine.reduce_gradients();
+  EXPECT_EQ(with_gradients(toy.net), kAllOfToy);
+  EXPECT_EQ(engine.gradient_norm(), 0);
+}
+
+TEST(DataParallelTest, KeptGradientsStayInTheirPlace) {
+  ToyModel toy;
+  DataParallel engine(toy.net, toy.facts.plan, toy.facts.keys, ProcessGroup::solo(), {});
+  fill_as(ToyNet(), toy.net);
+  engine.keep_gradients();
+  const at::Tensor gradient = toy.net.named_parameters()["layers.1.in"].grad();
+  const void* const place = gradient.const_data_ptr();
+  step_gradients(toy.net, engine, 0, 1);
+  EXPECT_GT(gradient.abs().sum().item<float>(), 0);
+  engine.zero_gradients();
+  EXPECT_EQ(gradient.const_data_ptr(), place);
+  EXPECT_EQ(engine.gradient_norm(), 0);
+}
+
 }  // namespace
 }  // namespace automodel::distributed

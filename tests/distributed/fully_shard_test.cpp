@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "distributed/engine/sharded_engine.h"
 #include "distributed/groups/sharding_groups.h"
+#include "distributed/memory_ledger.h"
 #include "distributed/toy_modules.h"
 #include "kernels/layers/norm.h"
 #include "kernels/products/linear.h"
@@ -308,18 +309,22 @@ TEST(FullyShardTest, ImplicitPrefetchFollowsTheReverseOfForward) {
                    "gather layers.0", "backward layers.1", "backward layers.0"}));
 }
 
-TEST(FullyShardTest, BuffersAreReusedFromTheSecondStepOn) {
+TEST(FullyShardTest, ReleasedBuffersAreTensorsMemoryAgain) {
   ToyNet net;
   FSDPModule& root = shard_toy(net, alone());
   ShardedEngine engine(net);
+  const test::MemoryLedger ledger;
   const auto step = [&] {
     net.loss(toy_input(0)).backward();
     engine.zero_gradients();
   };
   step();
-  const int64_t made = root.counts().fresh_buffers;
+  EXPECT_EQ(ledger.held(), 0);
+  const int64_t one = ledger.peak();
+  EXPECT_GE(one, root.resting_bytes());  // the blocks' parameters and gradients came from it
   for (int i = 0; i < 3; ++i) step();
-  EXPECT_EQ(root.counts().fresh_buffers, made);
+  EXPECT_EQ(ledger.held(), 0);
+  EXPECT_EQ(ledger.peak(), one);
 }
 
 TEST(FullyShardTest, NothingIsCopiedBesideTheCollectivesInOneDtype) {

@@ -128,6 +128,34 @@ TEST(FullyShardedTest, ForwardsWithoutGradientsLeaveNothingGathered) {
   }
 }
 
+int64_t resting_bytes(const ShardedEngine& engine) {
+  int64_t bytes = 0;
+  for (const FSDPModule* unit : engine.root().tree_units()) bytes += unit->resting_bytes();
+  return bytes;
+}
+
+int64_t bytes_of(const std::vector<tensor::FlatShard>& shards) {
+  int64_t bytes = 0;
+  for (const tensor::FlatShard& shard : shards) bytes += int64_t(shard.buffer.nbytes());
+  return bytes;
+}
+
+TEST(FullyShardedTest, ShardedGradientsHaveMemoryFromBackwardUntilTheyAreZeroed) {
+  Sharded sharded(with(true, true));
+  ShardedEngine& engine = sharded.engine;
+  const int64_t parameters = bytes_of(engine.parameters());
+  EXPECT_EQ(resting_bytes(engine), parameters);
+  const auto first = gradients_of(engine, sharded.toy, 1);
+  EXPECT_EQ(resting_bytes(engine), parameters + bytes_of(engine.gradients()));
+  engine.zero_gradients();
+  EXPECT_EQ(resting_bytes(engine), parameters);
+  const auto second = gradients_of(engine, sharded.toy, 1);
+  for (const auto& [name, gradient] : first) EXPECT_TRUE(at::equal(second.at(name), gradient));
+  engine.zero_gradients();
+  engine.reduce_gradients();  // of a step that uses no unit
+  EXPECT_EQ(engine.gradient_norm(), 0);
+}
+
 TEST(FullyShardedTest, BlocksAreComputedInTheParametersDtype) {
   ShardingOptions options;
   options.param_dtype = at::kBFloat16;

@@ -122,9 +122,44 @@ TEST(MemoryPlanTest, ReplicatedStateIsWhole) {
   EXPECT_EQ(plan.parameters, 4 * elements);
   EXPECT_EQ(plan.gradients, 4 * elements);
   EXPECT_EQ(plan.optimizer, 2 * 4 * elements);
-  EXPECT_EQ(plan.peak.total(), 0);
+  EXPECT_EQ(plan.peak.total(), plan.gradients);
   EXPECT_EQ(plan.per_step, StepCollectives{});
   EXPECT_EQ(plan.largest_unit().unit, "layers.0");
+}
+
+TEST(MemoryPlanTest, GradientsThatComeWithBackwardTakeTurnsWithActivations) {
+  nn::ActivationSizes activations;
+  activations.block_kept = 1000;  // more than a block's gradients
+  MemoryOptions options;
+  const MemoryPlan one = plan_of(options, activations);
+  EXPECT_EQ(one.kept_gradients, 0);
+  EXPECT_EQ(one.peak.name, "backward of layers.2");
+  EXPECT_EQ(one.peak.activations, 3 * 1000);
+  EXPECT_EQ(one.peak.gradients, 4 * (kRootAlone + kBlockAlone));
+  options.num_micro_batches = 2;  // those of the first are there in the second
+  EXPECT_EQ(plan_of(options, activations).peak.gradients, 4 * (kRootAlone + 3 * kBlockAlone));
+  options = sharded_over(4);  // a range comes with its reduction: after the activations are gone
+  const MemoryPlan sharded = plan_of(options, activations);
+  EXPECT_EQ(sharded.kept_gradients, 0);
+  EXPECT_EQ(sharded.peak.gradients, 0);
+  EXPECT_EQ(sharded.state(), sharded.parameters + sharded.optimizer);
+  options.num_micro_batches = 2;
+  options.sharding->defers_gradients = false;  // the first micro-batch's are reduced by then
+  EXPECT_EQ(plan_of(options, activations).peak.gradients, kRootOver4 + 3 * kBlockOver4);
+}
+
+TEST(MemoryPlanTest, GradientsStayWhereReplicasOrRecordedStepsReadThem) {
+  nn::ActivationSizes activations;
+  activations.block_kept = 1000;
+  MemoryOptions replicas, recorded, stage;
+  replicas.num_replicas = 2;
+  recorded.records_steps = true;
+  stage.is_stage = true;
+  for (const MemoryOptions& options : {replicas, recorded, stage}) {
+    const MemoryPlan plan = plan_of(options, activations);
+    EXPECT_EQ(plan.kept_gradients, 4 * (kRootAlone + 3 * kBlockAlone));
+    EXPECT_EQ(plan.peak.gradients, 0);
+  }
 }
 
 TEST(MemoryPlanTest, EveryZeroStageShardsOneKindMore) {
@@ -202,11 +237,11 @@ TEST(MemoryPlanTest, RecomputedBlocksKeepTheirInputs) {
   nn::ActivationSizes activations;
   activations.embedding = 10;
   activations.block_kept = 5000;
-  activations.block_input = 10;
+  activations.block_input = 1000;  // more than a block's gradients
   MemoryOptions options;
   options.recomputes = true;
   const MemoryPlan plan = plan_of(options, activations);
-  EXPECT_EQ(plan.peak.activations, 10 + 3 * 10);
+  EXPECT_EQ(plan.peak.activations, 10 + 3 * 1000);
   EXPECT_EQ(plan.peak.working, 5000);
 }
 
@@ -349,7 +384,7 @@ void expect_held(const ShardingOptions& sharding, int size, at::ScalarType dtype
                                ShardingGroups::of(numbered_group(rank, size)), sharding);
     int64_t resting = 0;
     for (const FSDPModule* unit : engine.root().tree_units()) resting += unit->resting_bytes();
-    EXPECT_EQ(plan.parameters + plan.gradients, resting);
+    EXPECT_EQ(plan.parameters + plan.kept_gradients, resting);
     EXPECT_EQ(plan.optimizer, 2 * shard_bytes(engine.trained()));
     if (sharding.parameters == Placement::kSharded) {
       EXPECT_EQ(plan.parameters, shard_bytes(engine.parameters()));
@@ -440,7 +475,7 @@ TEST(MemoryPlanTest, OffloadedStateIsTheHosts) {
   EXPECT_EQ(resting.host, 0);
   config.offload_policy = CPUOffloadPolicy{};
   const MemoryPlan offloaded = plan_of(on_a_device(config));
-  EXPECT_EQ(offloaded.host, resting.state());
+  EXPECT_EQ(offloaded.host, resting.state() + resting.gradients);
   EXPECT_EQ(offloaded.state(), 0);
   EXPECT_EQ(offloaded.units[1].gather_copy, kBlockGathered / 4);  // the range, cast and copied
   EXPECT_EQ(offloaded.units[1].sum_copy, kBlockRange);
@@ -469,12 +504,10 @@ TEST(MemoryPlanTest, ADeviceUpdatesAUnitAtOnce) {
   EXPECT_NEAR(static_cast<double>(counter->peak()), 6 * 4 * kNumel, 64);  // factors are tensors
 }
 
-TEST(MemoryPlanTest, BuffersAreCountedWhileWeightsAreLoadedAndBetweenSteps) {
+TEST(MemoryPlanTest, BuffersAreCountedWhileWeightsAreLoaded) {
   const MemoryPlan plan = plan_of(on_a_device());
-  // A block's: gathered, its gradients, their sum in float32.
-  EXPECT_EQ(plan.building, (2 + 2 + 4) * kBlockOver4);
-  EXPECT_GT(plan.resting, 0);
-  EXPECT_LE(plan.resting, plan.peak.total());
+  // A block's: gathered, its gradients, their sum in float32, and this rank's range of it.
+  EXPECT_EQ(plan.building, (2 + 2 + 4) * kBlockOver4 + kBlockRange);
 }
 
 TEST(MemoryPlanTest, StateOfASplitModelIsWhatItsRanksHold) {

@@ -325,6 +325,7 @@ TEST(RecomputeTest, FullKeepsInputsAndSelectiveKeepsItsResultsBesides) {
 TEST(RecomputeTest, WhatAForwardKeptIsFreedByItsBackward) {
   for (const Mode mode : {Mode::kFull, Mode::kSelective}) {
     Trained trained(mode);
+    trained.engine->keep_gradients();
     const test::MemoryLedger ledger;
     const at::Tensor loss = trained.model.loss(0);
     loss.backward();

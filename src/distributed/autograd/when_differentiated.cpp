@@ -1,6 +1,9 @@
 #include "distributed/autograd/when_differentiated.h"
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "kernels/products/kept_input.h"
 
 namespace automodel::distributed {
 
@@ -48,6 +51,17 @@ nn::TensorList when_differentiated(const nn::TensorList& tensors,
     out.push_back(WhenDifferentiated::apply(tensor, countdown));
   }
   return out;
+}
+
+nn::TensorList before_differentiated(nn::TensorList tensors, const std::function<void()>& action) {
+  for (at::Tensor& tensor : tensors) {
+    if (!tensor.requires_grad()) continue;
+    // Whoever makes a norm's result again reads the norm's weight, before the hook on that result
+    // has run. Of a view nothing is made again.
+    if (kernels::is_made_again(tensor)) tensor = tensor.view_as(tensor);
+    tensor.register_hook([action](const at::Tensor&) { action(); });
+  }
+  return tensors;
 }
 
 }  // namespace automodel::distributed

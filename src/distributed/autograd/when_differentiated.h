@@ -12,4 +12,8 @@ namespace automodel::distributed {
 nn::TensorList when_differentiated(const nn::TensorList& tensors,
                                    const std::function<void()>& action);
 
+/// Returns `tensors`; in backward, `action` runs when the gradient of one of them arrives, before
+/// what it was computed from is differentiated: once for each of them that needs a gradient.
+nn::TensorList before_differentiated(nn::TensorList tensors, const std::function<void()>& action);
+
 }  // namespace automodel::distributed

@@ -1,5 +1,6 @@
 #include "distributed/engine/data_parallel.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -26,12 +27,6 @@ DataParallel::DataParallel(torch::nn::Module& module, const nn::ParallelPlan& pl
   bind(module, plan, keys);
 }
 
-/// Where the gradients of a flat group are stored: an arena and the first element in it.
-struct DataParallel::Place {
-  size_t arena = 0;
-  int64_t begin = 0;
-};
-
 namespace {
 
 /// The units, in the order in which backward finishes them.
@@ -45,28 +40,51 @@ std::vector<std::string> finished_units(const nn::ParallelPlan& plan, const Tabl
 
 }  // namespace
 
-/// Gradients of one dtype share an arena, so that a bucket may span units.
-std::vector<DataParallel::Place> DataParallel::lay_gradients(
-    const std::vector<FlatParameters>& groups, const std::vector<std::string>& finished) {
-  std::vector<Place> places(groups.size());
+/// The gradients of each group. Those of one dtype share an arena, so that a bucket may span units.
+std::vector<at::Tensor> DataParallel::lay_gradients(const std::vector<FlatParameters>& groups,
+                                                    const std::vector<std::string>& finished) {
   std::map<at::ScalarType, std::pair<int64_t, std::vector<GradientRun>>> arenas;
+  std::vector<int64_t> begins(groups.size());
   for (size_t unit = 0; unit < finished.size(); ++unit) {
     for (size_t i = 0; i < groups.size(); ++i) {
       if (!groups[i].is_trained || groups[i].unit != finished[unit]) continue;
       auto& [numel, runs] = arenas[groups[i].dtype];
-      places[i].begin = numel;
+      begins[i] = numel;
       numel += whole_layout(groups[i]).numel;
       runs.push_back({unit, numel});
     }
   }
+  std::vector<at::Tensor> gradients(groups.size());
   for (const auto& [dtype, arena] : arenas) {
+    const at::Tensor& buffer =
+        gradient_arenas_.emplace_back(flat_zeros(arena.first, dtype, options_.device));
     for (size_t i = 0; i < groups.size(); ++i) {
-      if (groups[i].dtype == dtype) places[i].arena = gradient_arenas_.size();
+      if (!groups[i].is_trained || groups[i].dtype != dtype) continue;
+      gradients[i] = buffer.narrow(0, begins[i], whole_layout(groups[i]).numel);
     }
-    gradient_arenas_.push_back(flat_zeros(arena.first, dtype, options_.device));
-    reductions_->add(gradient_arenas_.back(), arena.second);
+    reductions_->add(buffer, arena.second);
   }
-  return places;
+  return gradients;
+}
+
+/// The unit's gradients, whose memory comes and goes with its backwards.
+at::Tensor DataParallel::make_gradients(const FlatParameters& group,
+                                        const std::vector<std::string>& units) {
+  const auto unit = std::find(units.begin(), units.end(), group.unit) - units.begin();
+  return own_gradients_->add(static_cast<size_t>(unit), whole_layout(group).numel, group.dtype,
+                             options_.device);
+}
+
+/// Makes the memory of a replica's gradients: the groups' own where nothing is averaged.
+std::vector<at::Tensor> DataParallel::begin_gradients(torch::nn::Module& module,
+                                                      const std::vector<FlatParameters>& groups,
+                                                      const std::vector<std::string>& units) {
+  if (group_.size() > 1) return lay_gradients(groups, units);
+  own_gradients_.emplace(units.size());
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    own_gradients_->watch(units[unit].empty() ? module : module_at(module, units[unit]), unit);
+  }
+  return {};
 }
 
 void DataParallel::bind(torch::nn::Module& module, const nn::ParallelPlan& plan,
@@ -80,8 +98,8 @@ void DataParallel::bind(torch::nn::Module& module, const nn::ParallelPlan& plan,
   for (size_t unit = 0; unit < finished.size(); ++unit) {
     if (!finished[unit].empty()) reductions_->watch(module_at(module, finished[unit]), unit);
   }
-  std::vector<FlatParameters> groups = flat_parameters(module, plan, tables);
-  const std::vector<Place> places = lay_gradients(groups, finished);
+  const std::vector<FlatParameters> groups = flat_parameters(module, plan, tables);
+  const std::vector<at::Tensor> laid = begin_gradients(module, groups, finished);
   at::NoGradGuard no_grad;
   for (size_t g = 0; g < groups.size(); ++g) {
     const FlatParameters& group = groups[g];
@@ -92,8 +110,8 @@ void DataParallel::bind(torch::nn::Module& module, const nn::ParallelPlan& plan,
     num_trained_parameters_ += group.is_trained ? group.numel() : 0;
     FlatShard gradients;
     if (group.is_trained) {
-      const at::Tensor& arena = gradient_arenas_[places[g].arena];
-      gradients = {group.unit, arena.narrow(0, places[g].begin, layout.numel), values.segments};
+      gradients = {group.unit, laid.empty() ? make_gradients(group, finished) : laid[g],
+                   values.segments};
     }
     for (size_t i = 0; i < group.parameters.size(); ++i) {
       at::Tensor parameter = group.parameters[i].second;
@@ -108,15 +126,26 @@ void DataParallel::bind(torch::nn::Module& module, const nn::ParallelPlan& plan,
       gradients_.push_back(std::move(gradients));
     }
     parameters_.push_back(std::move(values));
+    if (own_gradients_) own_gradients_->release();
   }
 }
 
 void DataParallel::zero_gradients() {
+  if (own_gradients_) own_gradients_->release();
   for (at::Tensor& arena : gradient_arenas_) arena.zero_();
+}
+
+void DataParallel::keep_gradients() {
+  if (own_gradients_) own_gradients_->keep();
+}
+
+void DataParallel::allocate_gradients() {
+  if (own_gradients_) own_gradients_->allocate();
 }
 
 void DataParallel::reduce_gradients() {
   reductions_->finish();
+  allocate_gradients();  // zeros of units that the step has not used
 }
 
 double DataParallel::gradient_norm() const {

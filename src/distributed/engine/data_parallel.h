@@ -8,6 +8,7 @@
 
 #include "distributed/engine/bucketed_reductions.h"
 #include "distributed/engine/engine.h"
+#include "distributed/engine/gradient_memory.h"
 #include "distributed/fsdp/flat_units.h"
 #include "distributed/fsdp/gradient_check.h"
 #include "nn/parallel_plan.h"
@@ -28,7 +29,9 @@ struct DataParallelOptions {
 /// flat buffer, and its gradients in another, to which autograd adds. Units are the plan's blocks,
 /// an untied head and, for all other parameters, the root. Parameters and gradients are whole on
 /// every rank (ZeRO 0). Gradients are stored in the order in which backward finishes them, the head
-/// first and the root last, and are averaged while backward runs.
+/// first and the root last, and are averaged while backward runs. On one rank, which averages
+/// nothing, they have memory only from their unit's backward until zero_gradients(): activations
+/// use it before.
 class DataParallel final : public Engine {
  public:
   /// Takes over the memory of every parameter of `module`. Collective over `group`: every rank
@@ -44,20 +47,27 @@ class DataParallel final : public Engine {
   /// while it runs; start_reductions() starts those of units that it does not end, and
   /// reduce_gradients() waits for all.
   void prepare_for_backward() { reductions_->prepare_for_backward(); }
+  /// Called before a backward that may not pass the outputs of all units.
+  void allocate_gradients();
   void start_reductions() { reductions_->start(); }
   void zero_gradients() override;
+  void keep_gradients() override;
   void reduce_gradients() override;
   double gradient_norm() const override;
   GradientCheck gradient_check() const override { return options_.gradient_check; }
 
  private:
-  struct Place;
-  std::vector<Place> lay_gradients(const std::vector<FlatParameters>& groups,
-                                   const std::vector<std::string>& finished);
+  std::vector<at::Tensor> lay_gradients(const std::vector<FlatParameters>& groups,
+                                        const std::vector<std::string>& finished);
+  at::Tensor make_gradients(const FlatParameters& group, const std::vector<std::string>& units);
+  std::vector<at::Tensor> begin_gradients(torch::nn::Module& module,
+                                          const std::vector<FlatParameters>& groups,
+                                          const std::vector<std::string>& units);
   void bind(torch::nn::Module& module, const nn::ParallelPlan& plan, const tensor::KeyMap& keys);
 
   DataParallelOptions options_;
-  std::vector<at::Tensor> gradient_arenas_;  // one per dtype; gradient shards are slices of them
+  std::optional<GradientMemory> own_gradients_;  // on one rank
+  std::vector<at::Tensor> gradient_arenas_;      // on several, one per dtype
   std::optional<BucketedReductions> reductions_;
 };
 

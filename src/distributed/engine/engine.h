@@ -74,7 +74,13 @@ class Engine {
   /// Called after parameters() were written, by an optimizer's step or by loading.
   virtual void parameters_changed() {}
 
+  /// Ends the use of a step's gradients: those of the next one add up from zero. Where gradients
+  /// have memory only from backward on, gradients() cannot be read until the next
+  /// reduce_gradients().
   virtual void zero_gradients() = 0;
+  /// Gives gradients memory that stays in its place from now on, as recorded steps need it. Engines
+  /// of one rank do, others may not.
+  virtual void keep_gradients() {}
   /// Averages gradients over the group, after the last micro-batch.
   virtual void reduce_gradients() = 0;
   /// Norm of all ranks' gradients, in float64.

@@ -174,6 +174,7 @@ BackwardOutcome patched_backward_maybe_with_nosync(const BackwardStage& stage,
                                                    const BackwardArguments& arguments,
                                                    bool last_backward) {
   if (DataParallel* replicas = stage.replicas) {
+    replicas->allocate_gradients();
     last_backward ? replicas->prepare_for_backward() : replicas->begin_micro_batch(false);
     BackwardOutcome outcome = perform_backward(backward_type, arguments);
     if (last_backward) replicas->start_reductions();

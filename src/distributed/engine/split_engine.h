@@ -27,6 +27,7 @@ class SplitEngine final : public Engine {
   BackwardStage backward_stage() override { return inner_->backward_stage(); }
   void parameters_changed() override { inner_->parameters_changed(); }
   void zero_gradients() override { inner_->zero_gradients(); }
+  void keep_gradients() override { inner_->keep_gradients(); }
   void reduce_gradients() override;
   double gradient_norm() const override;
   GradientCheck gradient_check() const override { return inner_->gradient_check(); }

@@ -39,21 +39,8 @@ at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes
   return view.set_(buffer.storage(), buffer.storage_offset() + offset, sizes, strides);
 }
 
-at::DataPtr FlatPool::take(const at::Tensor& like) {
-  auto& pieces = free_[static_cast<size_t>(like.numel()) * like.itemsize()];
-  if (pieces.empty()) {
-    num_made_ += 1;
-    const at::Tensor fresh = flat_zeros(like.numel(), like.scalar_type(), like.device());
-    return fresh.storage().unsafeGetStorageImpl()->set_data_ptr(at::DataPtr());
-  }
-  at::DataPtr piece = std::move(pieces.back());
-  pieces.pop_back();
-  return piece;
-}
-
-void FlatPool::give(at::DataPtr piece, size_t bytes) {
-  std::vector<at::DataPtr>& pieces = free_[bytes];
-  if (pieces.size() < num_kept_) pieces.push_back(std::move(piece));
+bool share_storage(const at::Tensor& one, const at::Tensor& other) {
+  return one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();
 }
 
 FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, at::Device device,
@@ -63,25 +50,26 @@ FlatBuffer::FlatBuffer(int64_t numel, at::ScalarType dtype, at::Device device,
       absent_text_(std::move(absent_text)),
       is_there_(true) {}
 
-void FlatBuffer::allocate(FlatPool& pool) {
+void FlatBuffer::allocate() {
   if (is_there_) return;
   c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
   set_throws_when_read(*storage, false);
-  storage->set_data_ptr_noswap(pool.take(flat_));
+  const at::Tensor fresh = at::empty({flat_.numel()}, flat_.options());
+  storage->set_data_ptr_noswap(fresh.storage().unsafeGetStorageImpl()->set_data_ptr(at::DataPtr()));
   storage->set_nbytes(bytes_);
   is_there_ = true;
 }
 
-void FlatBuffer::allocate_zeroed(FlatPool& pool) {
+void FlatBuffer::allocate_zeroed() {
   if (is_there_) return;
-  allocate(pool);
+  allocate();
   flat_.zero_();
 }
 
-void FlatBuffer::release(FlatPool& pool) {
+void FlatBuffer::release() {
   if (!is_there_) return;
   c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
-  pool.give(storage->set_data_ptr(at::DataPtr(nullptr, flat_.device())), bytes_);
+  storage->set_data_ptr_noswap(at::DataPtr(nullptr, flat_.device()));
   storage->set_nbytes(0);
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(absent_text_);
   set_throws_when_read(*storage, true);

@@ -3,9 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <vector>
 
 namespace automodel::distributed {
 
@@ -16,30 +14,17 @@ at::Tensor flat_zeros(int64_t numel, at::ScalarType dtype, at::Device device);
 /// take writes to the buffer for in-place changes of a parameter.
 at::Tensor alias(const at::Tensor& buffer, int64_t offset, at::IntArrayRef sizes);
 
-/// Keeps the memory of released buffers for the next buffer of the same size. Blocks are alike, so
-/// a few pieces serve all of them, and fresh pages cost more than the copying into them.
-class FlatPool final {
- public:
-  /// Keeps at most `num_kept` released pieces of each size: as many as are in use together, for
-  /// parameters, gradients, gradients being reduced and parameters gathered ahead.
-  explicit FlatPool(int64_t num_kept = kWithoutPrefetch)
-      : num_kept_(static_cast<size_t>(num_kept)) {}
-  static constexpr int64_t kWithoutPrefetch = 3;
+/// Whether two tensors are views of the same memory, or will be when it is allocated.
+bool share_storage(const at::Tensor& one, const at::Tensor& other);
 
-  at::DataPtr take(const at::Tensor& like);
-  void give(at::DataPtr piece, size_t bytes);
-  /// Number of pieces that were newly allocated; constant from the second step on.
-  int64_t num_made() const { return num_made_; }
-
- private:
-  size_t num_kept_;
-  std::map<size_t, std::vector<at::DataPtr>> free_;  // by bytes; all on one device
-  int64_t num_made_ = 0;
-};
+/// The error's text where gradients are read that have no memory.
+inline constexpr const char* kAbsentGradients =
+    "gradients have memory only from backward until they are set to zero";
 
 /// Flat memory that is released and allocated again under tensors that persist: their storage is
-/// emptied and refilled. While it is released, reading such a tensor throws c10::Error with the
-/// given text.
+/// emptied and refilled. Its memory comes from where other tensors' comes from and returns there,
+/// so that activations use it meanwhile. While it is released, reading such a tensor throws
+/// c10::Error with the given text.
 class FlatBuffer final {
  public:
   FlatBuffer() = default;
@@ -52,9 +37,9 @@ class FlatBuffer final {
   size_t bytes() const { return bytes_; }
 
   /// Allocates memory; its contents are undefined.
-  void allocate(FlatPool& pool);
-  void allocate_zeroed(FlatPool& pool);
-  void release(FlatPool& pool);
+  void allocate();
+  void allocate_zeroed();
+  void release();
 
  private:
   at::Tensor flat_;

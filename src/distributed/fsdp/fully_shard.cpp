@@ -11,7 +11,6 @@
 #include "distributed/autograd/when_differentiated.h"
 #include "distributed/fsdp/fully_shard_state.h"
 #include "distributed/groups/sharding_groups.h"
-#include "kernels/products/kept_input.h"
 
 namespace automodel::distributed {
 
@@ -41,7 +40,7 @@ void FSDPModule::start_unshard() {
     const bool is_current = flat.gathered.is_there() && !flat.is_stale;
     if (is_current || flat.gathering) continue;
     if (!std::exchange(is_started, true)) record(UnitTransition::kGather);
-    flat.gathered.allocate(tree_->pool);
+    flat.gathered.allocate();
     const at::Tensor& full = flat.gathered.flat();
     const at::Tensor& values = flat.what.values;
     flat.gather_begin = monotonic_seconds();
@@ -90,7 +89,7 @@ void FSDPModule::reshard() {
   for (Flat& flat : flats_) {
     if (flat.gathering) finish_gather(flat);  // gathered ahead but not used
     is_released = is_released || flat.gathered.is_there();
-    flat.gathered.release(tree_->pool);
+    flat.gathered.release();
     flat.is_stale = true;
   }
   if (is_released) record(UnitTransition::kReshard);
@@ -152,21 +151,14 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
     return out;
   }
   if (!tree.is_in_backward) tree.forward_order.push_back(this);
-  for (at::Tensor& tensor : out) {
-    if (!tensor.requires_grad()) continue;
-    // Whoever makes a norm's result again reads the norm's weight, before the hook on that result
-    // has gathered it. Of a view nothing is made again.
-    if (kernels::is_made_again(tensor)) tensor = tensor.view_as(tensor);
-    tensor.register_hook([this, is_outermost](const at::Tensor&) {
-      tree_->is_in_backward = true;
-      if (is_outermost && !std::exchange(tree_->is_sweep_queued, true)) {
-        torch::autograd::Engine::get_default_engine().queue_callback(
-            [this] { root_post_backward(); });
-      }
-      pre_backward();
-    });
-  }
-  return out;
+  return before_differentiated(std::move(out), [this, is_outermost] {
+    tree_->is_in_backward = true;
+    if (is_outermost && !std::exchange(tree_->is_sweep_queued, true)) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [this] { root_post_backward(); });
+    }
+    pre_backward();
+  });
 }
 
 void FSDPModule::pre_backward() {
@@ -191,7 +183,7 @@ void FSDPModule::prepare_gradients() {
   for (Flat& flat : flats_) {
     if (!flat.what.is_trained) continue;
     if (tree_->pending && tree_->pending->flat == &flat) tree_->finish_reduction();
-    flat.gathered_gradient.allocate_zeroed(tree_->pool);
+    flat.gathered_gradient.allocate_zeroed();
     flat.has_new_gradient = true;
   }
 }
@@ -216,7 +208,7 @@ void FSDPModule::post_backward() {
 void FSDPModule::stash(Flat& flat) {
   if (!flat.gathered_gradient.is_there()) return;
   const bool is_first = !flat.accumulated.is_there();
-  flat.accumulated.allocate(tree_->pool);
+  flat.accumulated.allocate();
   const at::Tensor& sum = flat.accumulated.flat();
   if (is_first) {
     sum.copy_(flat.gathered_gradient.flat());
@@ -224,7 +216,7 @@ void FSDPModule::stash(Flat& flat) {
     sum.add_(flat.gathered_gradient.flat());
   }
   tree_->counts.copied_bytes += static_cast<int64_t>(sum.nbytes());
-  flat.gathered_gradient.release(tree_->pool);
+  flat.gathered_gradient.release();
 }
 
 void FSDPModule::reduce(Flat& flat) {
@@ -238,9 +230,16 @@ void FSDPModule::reduce(Flat& flat) {
   pending.sent = (flat.accumulated.is_defined() ? flat.accumulated : flat.gathered_gradient).flat();
   const at::Tensor& gradients = flat.what.gradients;
   const at::Tensor own = pending.sent.narrow(0, flat.what.range_begin, gradients.numel());
-  const bool is_in_place = own.data_ptr() == gradients.data_ptr();
+  const bool is_in_place = share_storage(gradients, pending.sent);
   const bool is_direct = is_in_place || (flat.is_clean && gradients.scalar_type() == flat.reduced &&
                                          gradients.device() == pending.sent.device());
+  if (flat.own_gradient.is_defined()) {
+    if (is_direct) {
+      flat.own_gradient.allocate();
+    } else {
+      flat.own_gradient.allocate_zeroed();
+    }
+  }
   pending.sum = is_direct ? gradients : at::empty_like(own);
   if (options_.scaling == GradientScaling::kDivideThenSum) {
     pending.sent.mul_(1.0 / groups_.all.size());
@@ -292,8 +291,8 @@ void FSDPModule::Tree::finish_reduction() {
   }
   flat.is_clean = false;
   if (options.gradients == Placement::kSharded) {
-    flat.gathered_gradient.release(pool);
-    if (flat.accumulated.is_defined()) flat.accumulated.release(pool);
+    flat.gathered_gradient.release();
+    if (flat.accumulated.is_defined()) flat.accumulated.release();
   }
   counts.reductions += 1;
   counts.reduced_bytes += static_cast<int64_t>(done.sent.nbytes());
@@ -315,9 +314,18 @@ void FSDPModule::root_post_backward() {
     tree.finish_reduction();
     tree.copies.synchronize();
     tree.forward_order.clear();
+    for (FSDPModule* unit : tree.units) unit->allocate_missing_gradients();
   }
   tree.is_in_backward = false;
   tree.is_sweep_queued = false;
+}
+
+/// Of units that the step has not used, whose gradients are zero.
+void FSDPModule::allocate_missing_gradients() {
+  at::NoGradGuard no_grad;
+  for (Flat& flat : flats_) {
+    if (flat.own_gradient.is_defined()) flat.own_gradient.allocate_zeroed();
+  }
 }
 
 void FSDPModule::begin_backward_of_weights() {
@@ -335,7 +343,11 @@ void FSDPModule::zero_gradients() {
     if (!flat.what.is_trained) continue;
     if (tree_->pending && tree_->pending->flat == &flat) tree_->finish_reduction();
     tree_->copies.synchronize();
-    flat.what.gradients.zero_();
+    if (flat.own_gradient.is_defined()) {
+      flat.own_gradient.release();
+    } else {
+      flat.what.gradients.zero_();
+    }
     flat.is_clean = true;
     flat.has_new_gradient = false;
     for (FlatBuffer* buffer : {&flat.gathered_gradient, &flat.accumulated}) {
@@ -343,7 +355,7 @@ void FSDPModule::zero_gradients() {
       if (options_.gradients == Placement::kReplicated) {
         buffer->flat().zero_();
       } else {
-        buffer->release(tree_->pool);
+        buffer->release();
       }
     }
   }

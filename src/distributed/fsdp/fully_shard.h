@@ -21,8 +21,7 @@ struct ShardingCounts {
   int64_t reductions = 0;      ///< over the shard group; each is followed by one over replicas
   int64_t gathered_bytes = 0;  ///< full size of gathered parameters
   int64_t reduced_bytes = 0;
-  int64_t copied_bytes = 0;   ///< by casts and sums of micro-batches, beside the collectives
-  int64_t fresh_buffers = 0;  ///< allocations that no released buffer could serve
+  int64_t copied_bytes = 0;  ///< by casts and sums of micro-batches, beside the collectives
 };
 
 /// The transitions of a unit; README.md has the picture.
@@ -104,7 +103,9 @@ class FSDPModule final {
   std::vector<UnitEvent> events() const;
   void clear_events();
 
-  /// Sets every gradient of this unit to zero.
+  /// Sets every gradient of this unit to zero. The memory of gradients that are sharded is freed,
+  /// and allocated again by the next backward: between these UnitParameters::gradients cannot be
+  /// read.
   void zero_gradients();
   /// Called after an optimizer (or a load) has written `values`: the next use gathers replicated
   /// parameters again.
@@ -129,6 +130,7 @@ class FSDPModule final {
   void prefetch(const std::vector<FSDPModule*>& modules);
   bool keeps_after_forward() const;
   void prepare_gradients();
+  void allocate_missing_gradients();
   void finish_gather(Flat& flat);
   void stash(Flat& flat);
   void reduce(Flat& flat);

@@ -21,6 +21,7 @@ struct FSDPModule::Flat {
   FlatBuffer gathered;                 // all ranges
   FlatBuffer gathered_gradient;        // same layout; autograd adds to it
   FlatBuffer accumulated;              // sum over micro-batches, if `reduced` is not `computed`
+  FlatBuffer own_gradient;             // `what.gradients`, if it is freed between steps
   bool is_stale = true;                // `gathered` lacks the latest values
   bool has_new_gradient = false;       // not yet reduced
   int64_t num_open_forwards = 0;       // forwards of the unit whose backward has not ended
@@ -43,7 +44,6 @@ struct FSDPModule::Tree {
 
   FSDPModule* root = nullptr;
   std::vector<FSDPModule*> units;
-  FlatPool pool;
   CopyStream copies{at::kCPU};  // of offloaded units
   ShardingCounts counts;
   std::deque<UnitEvent> events;

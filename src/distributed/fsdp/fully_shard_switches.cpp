@@ -75,9 +75,8 @@ void FSDPModule::set_modules_to_backward_prefetch(std::vector<FSDPModule*> modul
 int64_t FSDPModule::resting_bytes() const {
   size_t bytes = 0;
   const auto add = [&](const at::Tensor& held, const FlatBuffer& whole) {
-    const bool is_inside =
-        whole.is_there() && held.defined() && held.storage().is_alias_of(whole.flat().storage());
-    if (held.defined() && !is_inside) bytes += held.nbytes();
+    const bool is_inside = whole.is_there() && held.defined() && share_storage(held, whole.flat());
+    if (held.defined() && !is_inside) bytes += held.storage().nbytes();
     if (whole.is_there()) bytes += whole.bytes();
   };
   for (const Flat& flat : flats_) {
@@ -96,7 +95,6 @@ std::vector<FSDPModule*> FSDPModule::tree_units() const {
 }
 
 const ShardingCounts& FSDPModule::counts() const {
-  tree_->counts.fresh_buffers = tree_->pool.num_made();
   return tree_->counts;
 }
 

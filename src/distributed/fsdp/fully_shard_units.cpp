@@ -17,7 +17,6 @@ class ModuleSharder final {
                 const ShardingOptions& options)
       : module_(module), unit_(new FSDPModule(module.name(), groups, options)) {
     unit_->tree_ = std::make_shared<FSDPModule::Tree>();
-    unit_->tree_->pool = FlatPool(num_kept_buffers(options));
     unit_->tree_->copies = CopyStream(options.device);
     unit_->tree_->root = unit_.get();
     unit_->tree_->units = {unit_.get()};
@@ -129,7 +128,11 @@ FSDPModule::Flat FSDPModule::make_flat(const FlatParameters& group) const {
         flat.accumulated.is_defined() ? flat.accumulated : flat.gathered_gradient;
     const bool is_kept = options_.gradients == Placement::kReplicated &&
                          last.flat().scalar_type() == dtype && resting == options_.device;
-    what.gradients = is_kept ? own_range(last) : own_zeros(dtype);
+    const bool is_freed = options_.gradients == Placement::kSharded && resting == options_.device;
+    if (is_freed) flat.own_gradient = FlatBuffer(range, dtype, resting, kAbsentGradients);
+    what.gradients = is_freed  ? flat.own_gradient.flat()
+                     : is_kept ? own_range(last)
+                               : own_zeros(dtype);
   }
   return flat;
 }
@@ -155,12 +158,12 @@ void FSDPModule::take(std::vector<FlatParameters> groups) {
       }
       flat.parameters.push_back(parameter);
     }
-    FlatPool& pool = tree_->pool;
     const bool keeps_gradients = options_.gradients == Placement::kReplicated;
-    if (options_.parameters == Placement::kSharded) flat.gathered.release(pool);
+    if (options_.parameters == Placement::kSharded) flat.gathered.release();
     if (flat.what.is_trained) {
-      if (flat.accumulated.is_defined() || !keeps_gradients) flat.gathered_gradient.release(pool);
-      if (flat.accumulated.is_defined() && !keeps_gradients) flat.accumulated.release(pool);
+      if (flat.accumulated.is_defined() || !keeps_gradients) flat.gathered_gradient.release();
+      if (flat.accumulated.is_defined() && !keeps_gradients) flat.accumulated.release();
+      if (flat.own_gradient.is_defined()) flat.own_gradient.release();
     }
     described_.push_back(flat.what);
     flats_.push_back(std::move(flat));

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "distributed/fsdp/flat_memory.h"
 #include "tensor/dtype.h"
 
 namespace automodel::distributed {
@@ -13,11 +12,6 @@ ShardingOptions fitted_to(ShardingOptions options, int group_size) {
   options.parameters = Placement::kReplicated;
   if (options.defers_gradients) options.gradients = Placement::kReplicated;
   return options;
-}
-
-int64_t num_kept_buffers(const ShardingOptions& options) {
-  return FlatPool::kWithoutPrefetch +
-         std::max(options.forward_prefetch_depth, options.backward_prefetch_depth);
 }
 
 void apply_policy(const MixedPrecisionPolicy& policy, ShardingOptions& options) {

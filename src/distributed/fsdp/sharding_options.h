@@ -79,9 +79,6 @@ struct ShardingOptions {
 /// before the next are added. For larger groups the options are unchanged.
 ShardingOptions fitted_to(ShardingOptions options, int group_size);
 
-/// Number of freed buffers of each size that are kept for the next unit.
-int64_t num_kept_buffers(const ShardingOptions& options);
-
 /// The options of a recipe's fsdp2 section. Throws UserError for an unknown dtype.
 ShardingOptions sharding_options(const FSDP2Config& config, at::Device device);
 

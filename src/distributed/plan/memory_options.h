@@ -47,8 +47,9 @@ struct MemoryOptions {
   /// MoEFSDPSyncMixin: units stay gathered from their first backward of a step to their last.
   bool keeps_after_backward = false;
   /// A pipeline's stage: the same, unless gradients are reduced each time, and all units reduce and
-  /// free when the last backward is over.
+  /// free when the last backward is over. Its gradients count as if they stayed.
   bool is_stage = false;
+  bool records_steps = false;  ///< gradients stay in their place (Engine::keep_gradients)
   /// Forwards with a graph through all blocks a micro-batch, whose backwards come in the opposite
   /// order, and forwards without one before the last of those.
   int64_t num_passes = 1;

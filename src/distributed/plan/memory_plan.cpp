@@ -25,11 +25,13 @@ MemoryPlan plan_memory(std::span<const FlatParameters> groups, const MemoryOptio
     unit.is_expert = is_expert;
     plan.parameters += unit.parameters + unit.masters;
     plan.gradients += unit.gradients;
+    plan.kept_gradients += unit.kept_gradients();
     plan.optimizer += unit.optimizer;
     plan.host += unit.host;
     // Each buffer is allocated once when it is made.
     plan.building =
-        std::max(plan.building, unit.gathered + unit.whole_gradients + unit.accumulated);
+        std::max(plan.building, unit.gathered + unit.whole_gradients + unit.accumulated +
+                                    unit.gradients - unit.kept_gradients());
   }
   StepWalk walk(plan.units, options, activations);
   const int64_t count = options.num_micro_batches;
@@ -47,7 +49,6 @@ MemoryPlan plan_memory(std::span<const FlatParameters> groups, const MemoryOptio
     walk.update();
   }
   plan.peak = walk.peak();
-  plan.resting = walk.resting();
   return plan;
 }
 

@@ -16,16 +16,17 @@ namespace automodel::distributed {
 struct MemoryPlan {
   std::vector<UnitMemory> units;  ///< in the order of their first parameters
   int64_t parameters = 0;         ///< including masters
-  int64_t gradients = 0;
+  int64_t gradients = 0;          ///< all that the optimizer reads
+  int64_t kept_gradients = 0;     ///< those of them whose memory stays between steps
   int64_t optimizer = 0;
   int64_t host = 0;           ///< offloaded parameters, gradients and optimizer state
   int64_t building = 0;       ///< beside the state while weights are loaded: a unit's buffers
-  int64_t resting = 0;        ///< beside the state between steps: buffers kept for the next one
   MemoryMoment peak;          ///< the fullest moment of a step
   StepCollectives per_step;   ///< all micro-batches and the update
   StepCollectives per_micro;  ///< one micro-batch that is not the last
 
-  int64_t state() const { return parameters + gradients + optimizer; }
+  /// What stays between steps.
+  int64_t state() const { return parameters + kept_gradients + optimizer; }
   int64_t total() const { return state() + peak.total(); }
   /// The unit with the most parameters.
   const UnitMemory& largest_unit() const;

@@ -9,15 +9,15 @@ namespace automodel::distributed {
 struct MemoryMoment {
   std::string name;             ///< "backward of model.layers.3, micro-batch 2"
   int64_t gathered = 0;         ///< whole parameters
+  int64_t gradients = 0;        ///< that the optimizer reads, of those that do not stay
   int64_t whole_gradients = 0;  ///< gradients that wait for their reduction
-  int64_t idle = 0;             ///< freed buffers that the engine keeps for the next unit
   int64_t casts = 0;            ///< copies in another dtype around a collective
   int64_t activations = 0;      ///< kept for backward
   int64_t working = 0;          ///< other intermediate tensors
   int64_t logits = 0;           ///< of working: a chunk of logits and the head's gradients
 
   int64_t total() const {
-    return gathered + whole_gradients + idle + casts + activations + working + logits;
+    return gathered + gradients + whole_gradients + casts + activations + working + logits;
   }
 };
 

@@ -66,8 +66,13 @@ StepCollectives StepWalk::micro_batch(int64_t number, bool is_last) {
 }
 
 void StepWalk::update() {
-  if (options_.device.is_cpu()) return;  // goes in small pieces
   units_.end_micro_batches();
+  units_.mark("the update");
+  if (!options_.device.is_cpu()) update_units();  // a CPU goes in small pieces
+  units_.free_gradients();
+}
+
+void StepWalk::update_units() {
   for (const SimulatedUnit& unit : units_.units()) {
     for (const SimulatedFlat& flat : unit.flats) {
       now_.working = flat.bytes->updated * kUpdateCopies * 4;

@@ -24,11 +24,10 @@ class StepWalk final {
   void update();
 
   const MemoryMoment& peak() const { return units_.peak(); }
-  /// Bytes of released buffers that are kept between steps.
-  int64_t resting() { return units_.now().total(); }
 
  private:
   void run_passes();
+  void update_units();
   void forward(size_t i);
   void forward_without_graph(size_t i);
   void backward(size_t i);

@@ -54,6 +54,7 @@ void offload(const FlatParameters& group, const MemoryOptions& options, int64_t 
   if (!group.is_trained) return;
   unit.host += range * size_of(sharding.gradient_dtype.value_or(main));
   unit.gradients = options.shards_gradients() ? 0 : unit.sent;
+  unit.keeps_gradients = true;
   unit.sum_copy = range * size_of(reduced);
   unit.updated = 0;
 }
@@ -89,6 +90,7 @@ void add_sharded_bytes(const FlatParameters& group, const MemoryOptions& options
     unit.gradients = range * size_of(kept);
     unit.whole_gradients = layout.numel * size_of(computed);
     if (has_accumulated) unit.accumulated = unit.sent;
+    unit.keeps_gradients = options.is_stage;
   } else {
     // The whole buffer stays, and this rank's range in it is what the optimizer reads.
     unit.gradients = unit.sent + (reduced != kept ? range * size_of(kept) : 0);
@@ -133,6 +135,7 @@ UnitMemory unit_memory(const FlatParameters& group, const MemoryOptions& options
   unit.parameters = layout.numel * size_of(group.dtype);
   if (!group.is_trained) return unit;
   unit.gradients = unit.parameters;
+  unit.keeps_gradients = options.num_replicas > 1 || options.is_stage || options.records_steps;
   unit.updated = unit.parameters / size_of(group.dtype);
   unit.optimizer = optimizer_bytes(options, layout, 1, group.dtype);
   return unit;

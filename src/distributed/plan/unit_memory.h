@@ -23,7 +23,8 @@ struct UnitMemory {
 
   int64_t parameters = 0;  ///< that stay: this rank's range, or the whole where replicated
   int64_t masters = 0;     ///< the range that the optimizer updates beside replicated parameters
-  int64_t gradients = 0;   ///< that stay
+  int64_t gradients = 0;   ///< that the optimizer reads
+  bool keeps_gradients = true;  ///< whether their memory stays between steps
   int64_t optimizer = 0;
   int64_t gathered = 0;         ///< whole parameters while the unit is in use; 0 when always whole
   int64_t gather_copy = 0;      ///< this rank's range in the dtype of computation
@@ -35,6 +36,7 @@ struct UnitMemory {
   int64_t updated = 0;          ///< elements that this rank updates there where it computes
 
   int64_t state() const { return parameters + masters + gradients + optimizer; }
+  int64_t kept_gradients() const { return keeps_gradients ? gradients : 0; }
 };
 
 /// The bytes of a flat group on one rank, decided as FSDPModule::make_flat decides.

@@ -59,32 +59,13 @@ void UnitSimulation::mark(const std::string& what) {
   peak_.name = !is_numbered ? what : cat(what, ", micro-batch ", number_);
 }
 
-// The engine's pool: some released buffers of a size stay for the next unit.
-void UnitSimulation::take(int64_t bytes) {
-  int64_t& idle = idle_[bytes];
-  if (idle == 0) return;
-  --idle;
-  now_.idle -= bytes;
-}
-
-void UnitSimulation::give(int64_t bytes) {
-  int64_t& idle = idle_[bytes];
-  if (!options_.sharding || idle == num_kept_buffers(*options_.sharding)) return;
-  ++idle;
-  now_.idle += bytes;
-}
-
 /// Takes a buffer's memory, once.
 void UnitSimulation::allocate(bool& is_allocated, int64_t bytes, int64_t& held) {
-  if (std::exchange(is_allocated, true) || bytes == 0) return;
-  take(bytes);
-  held += bytes;
+  if (!std::exchange(is_allocated, true)) held += bytes;
 }
 
 void UnitSimulation::drop(bool& is_allocated, int64_t bytes, int64_t& held) {
-  if (!std::exchange(is_allocated, false) || bytes == 0) return;
-  held -= bytes;
-  give(bytes);
+  if (std::exchange(is_allocated, false)) held -= bytes;
 }
 
 void UnitSimulation::gather(SimulatedUnit& unit, const std::string& when) {
@@ -92,7 +73,6 @@ void UnitSimulation::gather(SimulatedUnit& unit, const std::string& when) {
     const UnitMemory& bytes = *flat.bytes;
     if (!options_.sharding || flat.is_gathered) continue;
     flat.is_gathered = true;
-    if (bytes.gathered > 0) take(bytes.gathered);
     now_.gathered += bytes.gathered;
     count_gather(unit, bytes);
     now_.casts += bytes.gather_copy;
@@ -114,7 +94,6 @@ void UnitSimulation::release(SimulatedUnit& unit) {
     if (!flat.is_gathered || flat.bytes->gathered == 0) continue;
     flat.is_gathered = false;
     now_.gathered -= flat.bytes->gathered;
-    give(flat.bytes->gathered);
   }
 }
 
@@ -123,6 +102,19 @@ void UnitSimulation::prepare_gradients(SimulatedUnit& unit) {
     if (!flat.bytes->is_trained) continue;
     if (pending_flat_ == &flat) finish_reduction();
     allocate(flat.has_gradients, flat.bytes->whole_gradients, now_.whole_gradients);
+    if (!options_.sharding) allocate_own_gradients(flat);
+  }
+}
+
+void UnitSimulation::allocate_own_gradients(SimulatedFlat& flat) {
+  if (flat.bytes->keeps_gradients || std::exchange(flat.has_own_gradients, true)) return;
+  now_.gradients += flat.bytes->gradients;
+}
+
+void UnitSimulation::free_gradients() {
+  now_.gradients = 0;
+  for (SimulatedUnit& unit : units_) {
+    for (SimulatedFlat& flat : unit.flats) flat.has_own_gradients = false;
   }
 }
 
@@ -158,6 +150,7 @@ void UnitSimulation::start_reduction(SimulatedUnit& unit, SimulatedFlat& flat) {
   pending_copy_ =
       is_direct || !is_sharded ? flat.bytes->sum_copy : flat.bytes->sent / unit.options->num_parts;
   now_.casts += pending_copy_;
+  allocate_own_gradients(flat);
   mark(cat("reduction of ", unit.name.empty() ? "the root" : unit.name));
   if (!options_.sharding->overlaps_reductions) finish_reduction();
 }

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -16,9 +15,10 @@ namespace automodel::distributed {
 struct SimulatedFlat {
   const UnitMemory* bytes = nullptr;
   bool is_gathered = false;
-  bool has_gradients = false;    ///< of this micro-batch
-  bool has_accumulated = false;  ///< of the micro-batches before
-  bool is_reduced = false;       ///< once in this step
+  bool has_gradients = false;      ///< of this micro-batch
+  bool has_accumulated = false;    ///< of the micro-batches before
+  bool has_own_gradients = false;  ///< those that the optimizer reads, where they do not stay
+  bool is_reduced = false;         ///< once in this step
 };
 
 struct SimulatedUnit {
@@ -61,6 +61,8 @@ class UnitSimulation final {
   void finish_by_hand();
   /// Waits for the reduction under way, if there is one.
   void finish_reduction();
+  /// The end of the update: gradients that do not stay are freed.
+  void free_gradients();
 
   /// What has memory now; the walk adds activations.
   MemoryMoment& now() { return now_; }
@@ -70,18 +72,16 @@ class UnitSimulation final {
   StepCollectives& counts() { return counts_; }
 
  private:
-  void take(int64_t bytes);
-  void give(int64_t bytes);
   void allocate(bool& is_allocated, int64_t bytes, int64_t& held);
   void drop(bool& is_allocated, int64_t bytes, int64_t& held);
   void count_gather(const SimulatedUnit& unit, const UnitMemory& bytes);
   void stash(SimulatedFlat& flat);
+  void allocate_own_gradients(SimulatedFlat& flat);
   void start_reduction(SimulatedUnit& unit, SimulatedFlat& flat);
 
   const MemoryOptions& options_;
   const MemoryOptions expert_options_;
   std::deque<SimulatedUnit> units_;
-  std::map<int64_t, int64_t> idle_;  // released buffers that are kept, by their bytes
   MemoryMoment now_;
   MemoryMoment peak_;
   StepCollectives counts_;

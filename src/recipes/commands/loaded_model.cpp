@@ -13,6 +13,7 @@ LoadedModel load_model(const std::string& path) {
   loaded.engine = std::make_unique<distributed::DataParallel>(
       *loaded.model, loaded.model->parallel_plan(), loaded.model->key_map(),
       comm::ProcessGroup::solo(), distributed::DataParallelOptions{});
+  loaded.engine->keep_gradients();  // these commands read gradients whenever they like
   checkpoint::load_weights(folder, loaded.model->key_map(), loaded.engine->parameters(),
                            load_options(*loaded.model, folder));
   return loaded;

@@ -227,6 +227,7 @@ RecipePlan make_plan(const Recipe& recipe, const PlannedPlace& place) {
       recipe.model.enables_fsdp_optimizations &&
       recipe.distributed.strategy == distributed::Strategy::kFsdp2 &&
       !plan.parallel.expert_modules.empty();
+  plan.options.records_steps = recipe.model.records_steps;
   plan_passes(recipe, *model, plan);
   const distributed::SequenceShare share{0, plan.sizes.cp};
   plan.whole_length = plan.shape.sequence_length;

@@ -53,7 +53,6 @@ StagePlan plan_stage(const Recipe& recipe, const PipelinePlanOptions& options,
   plan.working = std::max<int64_t>(peak.total() - peak.activations - plan.unreduced, 0);
   plan.host = memory.host;
   plan.building = memory.building;
-  plan.resting = memory.resting;
   return plan;
 }
 
@@ -114,7 +113,6 @@ PipelinePlan plan_pipeline(const Recipe& recipe, const PipelinePlanOptions& opti
       own.working = std::max(own.working, stage.working);
       own.host += stage.host;
       own.building = std::max(own.building, stage.building);
-      own.resting += stage.resting;
     }
     own.in_flight = simulation.peak_in_flight[static_cast<size_t>(rank)];
     own.kept = distributed::peak_kept(schedule, rank, kept);

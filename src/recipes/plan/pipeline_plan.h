@@ -26,7 +26,6 @@ struct StagePlan {
   int64_t working = 0;    ///< what else a step needs at the moment when it uses most memory
   int64_t host = 0;       ///< offloaded state
   int64_t building = 0;   ///< beside `state` while weights are loaded
-  int64_t resting = 0;    ///< beside `state` between steps
 };
 
 struct PipelineRankPlan {
@@ -38,7 +37,6 @@ struct PipelineRankPlan {
   int64_t total = 0;
   int64_t host = 0;  ///< from here on: summed over its stages, or the largest of them
   int64_t building = 0;
-  int64_t resting = 0;
 };
 
 /// What a pipeline needs, computed before a run.

@@ -373,8 +373,8 @@ Json plan_json(const RecipePlan& plan) {
   bytes["state"] = memory.state();
   bytes["moment"] = peak.name;
   bytes["gathered"] = peak.gathered;
+  bytes["gradients_then"] = memory.kept_gradients + peak.gradients;
   bytes["whole_gradients"] = peak.whole_gradients;
-  bytes["idle"] = peak.idle;
   bytes["casts"] = peak.casts;
   if (plan.counts_activations) {
     bytes["activations"] = peak.activations;

@@ -31,8 +31,8 @@ int64_t RecipePlan::step_bytes() const {
 }
 
 int64_t RecipePlan::saving_bytes() const {
-  if (!pipeline) return memory.state() + memory.resting + teacher_bytes() + background_copy;
-  return largest(*pipeline, [](const PipelineRankPlan& rank) { return rank.state + rank.resting; });
+  if (!pipeline) return memory.state() + teacher_bytes() + background_copy;
+  return largest(*pipeline, [](const PipelineRankPlan& rank) { return rank.state; });
 }
 
 int64_t RecipePlan::most_bytes() const {
@@ -56,11 +56,10 @@ std::vector<PlanPart> RecipePlan::parts() const {
   }
   const distributed::MemoryMoment& peak = memory.peak;
   return {{"parameters", memory.parameters},
-          {"gradients", memory.gradients},
+          {"gradients", memory.kept_gradients + peak.gradients},
           {"optimizer state", memory.optimizer},
           {"gathered parameters", peak.gathered},
           {"gradients not yet reduced", peak.whole_gradients},
-          {"buffers kept for reuse", peak.idle},
           {"copies for collectives", peak.casts},
           {"kept activations", peak.activations},
           {"other activations", peak.working},

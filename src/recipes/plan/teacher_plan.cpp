@@ -32,7 +32,7 @@ TeacherPlan plan_teacher(const Recipe& recipe, const mesh::MeshSizes& sizes, at:
                                                    options.experts.modules);
   const distributed::MemoryPlan memory = distributed::plan_memory(groups, options, {});
   plan.parameters = memory.state();
-  plan.gathered = memory.peak.gathered + memory.peak.idle + memory.peak.casts;
+  plan.gathered = memory.peak.gathered + memory.peak.casts;
   plan.host = memory.host;
   if (recipe.distillation->offloads_teacher && !device.is_cpu()) plan.host += plan.parameters;
   return plan;

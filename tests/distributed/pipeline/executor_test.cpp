@@ -184,6 +184,7 @@ TEST(PipelineEngineTest, TheNormIsOfAllStages) {
       engines.push_back(std::make_unique<DataParallel>(
           *parts.back(), parts.back()->parallel_plan(), parts.back()->key_map(),
           comm::ProcessGroup::solo(), DataParallelOptions{}));
+      engines.back()->keep_gradients();
     }
     PipelineEngine engine(std::move(engines), pp);
     int64_t numel = 0;

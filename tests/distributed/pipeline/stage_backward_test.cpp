@@ -25,6 +25,7 @@ struct StageRun {
 
   StageRun(const Json& config, const std::vector<std::string>& modules)
       : stage(config, modules, comm::ProcessGroup::solo()) {
+    stage.engine().keep_gradients();
     const tensor::Batch batch = microbatches_of(stage.model().dims().vocab_size, 1)[0];
     const bool is_first = modules[0] == "model.embed_tokens";
     const bool is_last = modules.back() == "lm_head";
