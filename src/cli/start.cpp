@@ -26,6 +26,9 @@
 ///
 /// c10d reads its switches when groups of devices are made, when there are threads, beside which no
 /// variable can be set safely.
+///
+/// c10d's recorder of collectives is one for the process. Two groups that send for the first time
+/// at once, from two threads, write to its map without a lock, and the process dies.
 int main(int, char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "1000", 0);
   ::setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32", 0);
@@ -33,6 +36,7 @@ int main(int, char** argv) {
   ::setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
   ::setenv("JE_ARROW_MALLOC_CONF", "background_thread:false", 0);
   for (const char* name : automodel::comm::kNcclSwitches) ::setenv(name, "0", 0);
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 0);
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   const double seconds = static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;

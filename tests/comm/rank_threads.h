@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string>
@@ -35,6 +36,9 @@ inline RanksResult run_rank_threads(int num_ranks, const std::function<void(Worl
   const test::TemporaryDirectory folder;
   launcher::LocalRun run;
   run.rank_main = [&](const launcher::LocalRank& process) -> launcher::RankOutcome {
+    // c10d's recorder of collectives is one for the process: threads that are ranks would write to
+    // it at once, without a lock.
+    ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
     const auto rules = std::make_shared<NcclRules>(num_ranks);
     at::set_num_threads(1);  // the first call after a fork replaces a pool: not for two threads
     const auto be_rank = [&](int rank) {
