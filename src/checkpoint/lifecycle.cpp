@@ -379,6 +379,22 @@ std::string Lifecycle::resolve_explicit(const std::string& restore_from) const {
   return path;
 }
 
+/// Throws InputError where checkpoints of later steps lie beside the one that is continued: the run
+/// would come to their names, which are never overwritten, after it has cut the records.
+void Lifecycle::check_is_newest(const std::string& path) const {
+  const auto own = CheckpointName::parse(file_name(path));
+  std::error_code error;
+  if (!own || !fs::equivalent(path, this->path(*own), error)) return;
+  for (const std::string& candidate : candidates()) {
+    const auto name = CheckpointName::parse(candidate);
+    if (!name || name->step <= own->step || find_fault(this->path(*name))) continue;
+    throw InputError(cat("checkpoint.restore_from: ", path, " is older than ", candidate,
+                         " beside it, which is never overwritten; choose another "
+                         "checkpoint.checkpoint_dir and give restore_from the path, or move the "
+                         "later checkpoints away"));
+  }
+}
+
 std::optional<std::string> Lifecycle::choose(const std::optional<std::string>& restore_from,
                                              const ModelSignature& signature) {
   if (!restore_from) return choose_newest(&signature);
@@ -399,6 +415,7 @@ std::optional<std::string> Lifecycle::choose(const std::optional<std::string>& r
                            "; ", available()));
     }
   }
+  check_is_newest(path);
   if (path_exists(signature_path(path))) {
     const std::vector<std::string> differences = signature_differences(
         ModelSignature::from_json(read_state(signature_path(path))), signature);

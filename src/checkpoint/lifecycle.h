@@ -104,6 +104,7 @@ class Lifecycle final {
   std::optional<std::string> choose_newest(const ModelSignature* signature);
   std::string resolve_explicit(const std::string& restore_from) const;
   std::string available() const;
+  void check_is_newest(const std::string& path) const;
 
   LifecycleOptions options_;
   Reporter& reporter_;

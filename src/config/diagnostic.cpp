@@ -97,8 +97,10 @@ void Diagnostics::warning_at_key(const Node& node, std::string text) {
 }
 
 void Diagnostics::missing(const Node& parent, std::string_view key, std::string text) {
-  const Position& place =
-      parent.key_position().is_known() ? parent.key_position() : parent.position();
+  // A key without a value has a place of its own.
+  const Node* const child = parent.is_mapping() ? parent.find(key) : nullptr;
+  const Node& named = child == nullptr ? parent : *child;
+  const Position& place = named.key_position().is_known() ? named.key_position() : named.position();
   const std::string path = parent.path().empty() ? std::string(key) : cat(parent.path(), ".", key);
   findings_.push_back({absence_severity_, std::move(text), path, place, {}, {}});
 }
@@ -141,6 +143,22 @@ std::string Diagnostics::render_place(const Position& position, std::string_view
   return cat(place, rest, excerpt(line, position.column));
 }
 
+namespace {
+
+/// A recipe's, an argument's or a server's text may hold what a terminal would obey.
+std::string without_controls(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    const bool is_control = (code < 0x20 && c != '\n' && c != '\t') || code == 0x7F;
+    out += is_control ? cat("\\x", "0123456789abcdef"[code >> 4], "0123456789abcdef"[code & 15])
+                      : std::string(1, c);
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string Diagnostics::render(const Finding& finding) const {
   const std::string path = finding.path.empty() ? "" : cat(" [", finding.path, "]");
   std::string out = render_place(finding.position,
@@ -148,7 +166,7 @@ std::string Diagnostics::render(const Finding& finding) const {
   if (finding.other_place && finding.other_place->is_known()) {
     out += cat("\n", render_place(*finding.other_place, cat("note: ", finding.other_text)));
   }
-  return out;
+  return without_controls(out);
 }
 
 std::vector<std::string> Diagnostics::render_all(Severity severity) const {

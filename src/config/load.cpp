@@ -1,10 +1,13 @@
 #include "config/load.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "config/interpolate.h"
 #include "config/override.h"
 #include "config/scalar.h"
+#include "config/yaml_guard.h"
 #include "config/yaml_reader.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -75,6 +78,25 @@ Document load_text(std::string text, std::string name, std::span<const std::stri
   return document;
 }
 
+namespace {
+
+/// A recipe's text; of a file that is too large, or has no end, one byte more than a recipe may
+/// have.
+std::string read_text(const std::string& path) {
+  std::error_code error;
+  const bool is_small = std::filesystem::is_regular_file(path, error) &&
+                        std::filesystem::file_size(path, error) <= kLargestText;
+  if (is_small || is_directory(path)) return read_file(path);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return read_file(path);  // which says why it cannot
+  std::string text(kLargestText + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+}  // namespace
+
 Document load_recipe(const std::string& path, std::span<const std::string> overrides,
                      const Environment& environment) {
   if (!path_exists(path)) {
@@ -85,7 +107,7 @@ Document load_recipe(const std::string& path, std::span<const std::string> overr
                               "cp copies one"
                             : ""));
   }
-  return load_text(read_file(path), path, overrides, environment);
+  return load_text(read_text(path), path, overrides, environment);
 }
 
 }  // namespace automodel::config

@@ -116,6 +116,13 @@ std::optional<Target> split_target(const Node& node, Diagnostics& diagnostics) {
   }
   target.name = *name;
   if (is_python_file(target.name)) {
+    if (trim(target.name).starts_with('{')) {
+      diagnostics.error(target.name_node,
+                        cat("expected the dotted name of a target, found the text '", target.name,
+                            "'; on the command line a mapping's keys are given one by one: "
+                            "--section._target_=NAME --section.key=value"));
+      return std::nullopt;
+    }
     diagnostics.error(target.name_node,
                       cat("'", target.name,
                           "' would load Python code; a recipe is data here, so a target is one of "

@@ -10,7 +10,6 @@ namespace automodel::config {
 
 namespace {
 
-constexpr size_t kLargestText = size_t{4} << 20;
 constexpr int kMostLevels = 100;
 
 /// Counts how deep brackets and indentation nest. A bracket inside a word opens nothing. Quotes and
@@ -76,9 +75,8 @@ bool is_printable(uint32_t code) {
 
 std::optional<TextProblem> find_text_problem(std::string_view text) {
   if (text.size() > kLargestText) {
-    return TextProblem{1, 1,
-                       cat("a recipe has at most ", format_bytes(kLargestText), ", this one ",
-                           format_bytes(text.size()))};
+    return TextProblem{
+        1, 1, cat("a recipe has at most ", format_bytes(kLargestText), ", this one has more")};
   }
   Depth depth;
   int line = 1;

@@ -8,6 +8,9 @@
 
 namespace automodel::config {
 
+/// Bytes that a recipe may have.
+inline constexpr size_t kLargestText = size_t{4} << 20;
+
 struct TextProblem {
   int line = 0;
   int column = 0;

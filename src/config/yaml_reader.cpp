@@ -77,7 +77,11 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (has_document_) {
-      throw ReadProblem{position_of(mark), "a second document; a recipe is one YAML document"};
+      const bool is_marked = rest_of_line(mark).starts_with("---");
+      throw ReadProblem{
+          position_of(mark),
+          cat("a second document; a recipe is one YAML document",
+              is_marked ? "" : ". Or is this line indented less than the first one?")};
     }
     has_document_ = true;
   }
@@ -86,6 +90,10 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const std::string word = plain_word_at(mark);
     const bool is_written = word == "~" || to_lower(word) == "null";
+    if (!is_written && !stack_.empty() && stack_.back().has_key && stack_.back().lacks_colon) {
+      throw ReadProblem{stack_.back().key_position,
+                        cat("a ':' is missing behind '", stack_.back().key, "'")};
+    }
     Node node = Node::null();
     // An empty value has no place of its own: yaml-cpp gives the next token's.
     node.set_position(is_written || stack_.empty() || !stack_.back().has_key
@@ -99,12 +107,20 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& written) override {
     const std::string value = repair_escapes(written);
-    const Position position = position_of(skip_properties(mark));
+    const YAML::Mark begin = skip_properties(mark);
+    const Position position = position_of(begin);
+    check_closed(begin, position);
+    if (value.find('\0') != std::string::npos) {
+      throw ReadProblem{position, "a text may not hold the character NUL"};
+    }
     Node node = make_scalar(tag, value, position);
     const bool is_plain = tag == "?" || (tag != "!" && !is_quote_at(position));
     node.set_scalar_text(value, value, is_plain ? ScalarStyle::kPlain : ScalarStyle::kQuoted);
     node.set_position(position);
+    const bool is_key =
+        !stack_.empty() && stack_.back().node.is_mapping() && !stack_.back().has_key;
     add_scalar(std::move(node), anchor);
+    if (is_key && is_plain) stack_.back().lacks_colon = is_without_colon(begin, written);
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -126,8 +142,9 @@ class TreeBuilder final : public YAML::EventHandler {
   }
   void OnSequenceEnd() override { close(); }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value) override {
+                  YAML::EmitterStyle::value style) override {
     open(Node::mapping(), mark, tag, "map", anchor);
+    stack_.back().is_flow = style == YAML::EmitterStyle::Flow;
   }
   void OnMapEnd() override {
     apply_merges(stack_.back());
@@ -140,6 +157,8 @@ class TreeBuilder final : public YAML::EventHandler {
     YAML::anchor_t anchor = 0;
     bool has_key = false;  // a mapping that waits for a value
     bool is_merge = false;
+    bool is_flow = false;      // {a: 1}, where a key may stand alone
+    bool lacks_colon = false;  // the key
     std::string key;
     Position key_position;
     std::vector<Node> merges;
@@ -186,6 +205,44 @@ class TreeBuilder final : public YAML::EventHandler {
     const std::string_view line = lines_[static_cast<size_t>(mark.line)];
     const std::string_view whole = line.substr(0, line.find('\n'));
     return whole.substr(std::min(static_cast<size_t>(std::max(mark.column, 0)), whole.size()));
+  }
+
+  /// From a place to the end of the text.
+  std::string_view text_from(const YAML::Mark& mark) const {
+    if (mark.line < 0 || static_cast<size_t>(mark.line) >= lines_.size()) return {};
+    const std::string_view rest = lines_[static_cast<size_t>(mark.line)];
+    return rest.substr(std::min(static_cast<size_t>(std::max(mark.column, 0)), rest.size()));
+  }
+
+  /// yaml-cpp takes the end of the text for a closing quote.
+  void check_closed(const YAML::Mark& mark, const Position& position) const {
+    const std::string_view text = text_from(mark);
+    if (!text.starts_with('"') && !text.starts_with('\'')) return;
+    const char quote = text[0];
+    for (size_t at = 1; at < text.size(); ++at) {
+      if (text[at] == '\\' && quote == '"') {
+        ++at;
+      } else if (text[at] == quote) {
+        const bool is_doubled = quote == '\'' && at + 1 < text.size() && text[at + 1] == quote;
+        if (!is_doubled) return;
+        ++at;
+      }
+    }
+    throw ReadProblem{position, cat("this quote is not closed: a ", quote, " is missing")};
+  }
+
+  /// Whether a plain key of a block mapping has no ':' behind it, which yaml-cpp takes for null.
+  bool is_without_colon(const YAML::Mark& mark, const std::string& key) const {
+    if (stack_.back().is_flow || lines_.empty()) return false;
+    const std::string_view line = lines_[static_cast<size_t>(std::max(mark.line, 0))];
+    const std::string_view before =
+        line.substr(0, std::min(static_cast<size_t>(std::max(mark.column, 0)), line.size()));
+    if (before.find('?') != std::string_view::npos) return false;  // an explicit key
+    std::string_view rest = rest_of_line(mark);
+    if (!rest.starts_with(key)) return false;
+    rest.remove_prefix(key.size());
+    const size_t next = rest.find_first_not_of(" \t");
+    return next == std::string_view::npos || rest[next] != ':';
   }
 
   std::string plain_word_at(const YAML::Mark& mark) const {

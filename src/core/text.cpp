@@ -184,6 +184,8 @@ std::string format_bytes(uint64_t bytes) {
 
 std::string format_duration(double seconds) {
   if (seconds < 60.0) return cat(format_fixed(seconds, 1), " s");
+  constexpr double kLongest = 1e15;  // seconds; the next ones are no whole numbers in 64 bits
+  if (!(seconds < kLongest)) return "forever";
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   const auto two_digits = [](int64_t n) { return cat(n < 10 ? "0" : "", n); };
   if (whole < 3600) return cat(whole / 60, " min ", two_digits(whole % 60), " s");

@@ -26,7 +26,7 @@ std::string lookup(const std::map<std::string, std::string>& fields, const std::
 bool is_final(CURLcode code) {
   return code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT ||
          code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-         code == CURLE_TOO_MANY_REDIRECTS;
+         code == CURLE_TOO_MANY_REDIRECTS || code == CURLE_ABORTED_BY_CALLBACK;
 }
 
 /// Where other distributions than the one that libcurl was built on keep their certificates.

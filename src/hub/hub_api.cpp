@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -154,14 +155,22 @@ std::vector<HubFile> ask_listing(http::HttpClient& client, const Repository& rep
       throw HubError(HubFailure::kBroken, cat(url, ": the listing has no end"));
     http::HttpHead head;
     const Json answer = ask(client, url, repository, settings, reporter, head);
-    for (HubFile& file : read_tree_answer(answer, url)) files.push_back(std::move(file));
-    url = next_page(head.field("link"));
+    try {
+      for (HubFile& file : read_tree_answer(answer, url)) files.push_back(std::move(file));
+    } catch (const InputError& error) {
+      throw HubError(HubFailure::kBroken,
+                     cat(error.what(), "; is HF_ENDPOINT (", settings.endpoint, ") a hub?"));
+    }
+    const std::string asked = std::exchange(url, next_page(head.field("link")));
     // A mirror passes on the hub's own address; the next page is asked where this one was.
     if (const size_t path = url.find("/api/"); path != std::string::npos) {
       url = settings.endpoint + url.substr(path);
     } else if (!url.empty()) {
       throw HubError(HubFailure::kBroken, cat("the listing of ", describe(repository),
                                               " goes on at no address of a hub: ", url));
+    }
+    if (url == asked) {
+      throw HubError(HubFailure::kBroken, cat(url, ": the listing goes on at its own address"));
     }
   }
   return files;

@@ -366,15 +366,32 @@ TEST_F(LifecycleTest, StepsAreOrderedAsNumbers) {
 
 TEST_F(LifecycleTest, RestoreFromTakesPointersNamesAndPaths) {
   Lifecycle lifecycle = make();
-  const std::string first = save(lifecycle, 9, {{"default", 1.0}});
-  const std::string second = save(lifecycle, 19, {{"default", 2.0}});
-  EXPECT_EQ(lifecycle.choose("LATEST", signature()), second);
-  EXPECT_EQ(lifecycle.choose("LOWEST_VAL", signature()), first);
-  EXPECT_EQ(lifecycle.choose("epoch_0_step_9", signature()), first);
-  EXPECT_EQ(lifecycle.choose(first, signature()), first);
+  const std::string first = save(lifecycle, 9, {{"default", 2.0}});
+  const std::string second = save(lifecycle, 19, {{"default", 1.0}});
+  for (const std::string& named :
+       {std::string("LATEST"), std::string("LOWEST_VAL"), std::string("epoch_0_step_19"), second}) {
+    EXPECT_EQ(lifecycle.choose(named, signature()), second);
+  }
+  // A run that goes on into another folder takes any.
+  LifecycleOptions elsewhere;
+  elsewhere.root = folder_.file("elsewhere");
+  EXPECT_EQ(Lifecycle(elsewhere, warnings_).choose(first, signature()), first);
   EXPECT_EQ(test::error_of<InputError>([&] { lifecycle.choose("epoch_0_step_7", signature()); }),
             "checkpoint.restore_from: no checkpoint " + path_join(root_, "epoch_0_step_7") +
                 "; in " + root_ + " there are: epoch_0_step_9, epoch_0_step_19");
+}
+
+TEST_F(LifecycleTest, AnOlderOneBesideLaterOnesIsRefusedBeforeAnythingIsCut) {
+  Lifecycle lifecycle = make();
+  const std::string first = save(lifecycle, 9);
+  save(lifecycle, 19);
+  for (const std::string& named : {std::string("epoch_0_step_9"), first}) {
+    EXPECT_EQ(test::error_of<InputError>([&] { lifecycle.choose(named, signature()); }),
+              "checkpoint.restore_from: " + first +
+                  " is older than epoch_0_step_19 beside it, which is never overwritten; choose "
+                  "another checkpoint.checkpoint_dir and give restore_from the path, or move the "
+                  "later checkpoints away");
+  }
 }
 
 TEST_F(LifecycleTest, ExplicitIncompleteOneIsRefused) {

@@ -182,6 +182,23 @@ TEST(CliTest, CheckTellsRightWrongAndUnsupportedApart) {
               HasSubstr("unsupported: tool-call evaluation is not in this version"));
 }
 
+TEST(CliTest, ARecipeWithoutAnEndIsReadToItsLargestSize) {
+  const ProgramResult run = automodel({"check", "/dev/zero"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.out + run.err, HasSubstr("a recipe has at most 4 MiB, this one has more"));
+}
+
+TEST(CliTest, AFileBeyondTheLimitOfTheShellIsAnErrorThatNamesIt) {
+  const TemporaryDirectory folder;
+  const ProgramResult run = test::run_program(
+      {"/bin/bash", "-c",
+       cat("ulimit -f 64; exec ", test::automodel_binary(), " run ", test::source_file(kSmoke),
+           " --step_scheduler.max_steps=1 --checkpoint.checkpoint_dir=", folder.file("run"))});
+  EXPECT_EQ(run.status, 3) << run.err;
+  EXPECT_THAT(run.err, HasSubstr(folder.file("run")));
+  EXPECT_THAT(run.err, HasSubstr("File too large"));
+}
+
 TEST(CliTest, CheckTakesTheRanksThatTheRecipeNeeds) {
   const ProgramResult run = automodel({"check", kSmoke, "--distributed.dp_size=2"});
   EXPECT_EQ(run.status, 0) << run.out;
@@ -212,21 +229,19 @@ TEST(CliTest, PlanShowsMeshUnitsBytesAndCollectives) {
       "  model.layers.0 .. 1  55488 each  float32     434 KiB each    108 KiB each\n"
       "bytes on every rank, at the fullest moment of a step (the loss)\n"
       "  parameters                  473 KiB\n"
-      "  gradients                   473 KiB\n"
       "  optimizer state             946 KiB\n"
       "  gathered parameters         364 KiB\n"
-      "  buffers kept for reuse      1.1 MiB\n"
       "  kept activations            588 KiB\n"
       "  logits and their gradients  1.0 MiB\n"
-      "  total                       4.9 MiB\n"
+      "  total                       3.3 MiB\n"
       "  the program itself is not counted; the largest unit is the root with 131136 parameters\n"
       "collectives of a step, bytes of the whole tensors\n"
       "  all-gathers               4, 581 KiB\n"
       "  reduce-scatters           3, 946 KiB\n"
       "  bytes of the fullest rank\n"
-      "  loading weights            3.3 MiB\n"
-      "  a step                     4.9 MiB\n"
-      "  saving a checkpoint        3.5 MiB\n");
+      "  loading weights            3.1 MiB\n"
+      "  a step                     3.3 MiB\n"
+      "  saving a checkpoint        1.4 MiB\n");
 }
 
 TEST(CliTest, PlanOfSeventyBillionParametersIsThereAtOnce) {
@@ -491,10 +506,11 @@ TEST(CliTest, TheStartSetsWhatLibrariesReadBeforeThereAreThreads) {
   const TemporaryDirectory folder;
   const std::string program = folder.file("automodel");
   ASSERT_EQ(test::run_program({"/bin/cp", test::automodel_binary(), program}).status, 0);
-  folder.write("automodel-main", "#!/bin/sh\nenv | grep ^TORCH_NCCL | sort\n");
+  folder.write("automodel-main", "#!/bin/sh\nenv | grep ^TORCH_ | sort\n");
   ASSERT_EQ(test::run_program({"/bin/chmod", "+x", folder.file("automodel-main")}).status, 0);
   const ProgramResult run = test::run_program({program}, {"TORCH_NCCL_DUMP_ON_TIMEOUT=1"});
   EXPECT_EQ(run.out,
+            "TORCH_FR_BUFFER_SIZE=0\n"
             "TORCH_NCCL_ASYNC_ERROR_HANDLING=0\nTORCH_NCCL_DUMP_ON_TIMEOUT=1\n"
             "TORCH_NCCL_ENABLE_MONITORING=0\nTORCH_NCCL_RETHROW_CUDA_ERRORS=0\n");
 }

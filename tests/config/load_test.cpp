@@ -53,6 +53,31 @@ TEST(LoadTest, KeepsThePlaceOfKeysAndValues) {
   EXPECT_EQ(root.find_path("a.é")->key_position(), (Position{0, 2, 3}));
 }
 
+TEST(LoadTest, AQuoteThatIsNotClosedIsFoundWhereItBegins) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"a: 1\nb: \"x\n  c: 2\n",
+       "recipe.yaml:2:4: error: this quote is not closed: a \" is missing"},
+      {"a: 1\nb: 'it''s\n", "recipe.yaml:2:4: error: this quote is not closed: a ' is missing"},
+      {"b: \"x\\\"\n", "recipe.yaml:1:4: error: this quote is not closed: a \" is missing"},
+      {"a: 1\nseed\n", "recipe.yaml:2:1: error: a ':' is missing behind 'seed'"},
+      {" a: 1\nb: 2\n", "Or is this line indented less than the first one?"},
+      {"a: \"x\\0y\"\n", "recipe.yaml:1:4: error: a text may not hold the character NUL"}};
+  for (const auto& [text, expected] : wrong) {
+    EXPECT_NE(error_of(text).find(expected), std::string::npos) << error_of(text);
+  }
+  EXPECT_EQ(json("a: 'it''s'\nb: \"x\\\"y\"\nc: &q \"z\"\n"),
+            R"({"a": "it's", "b": "x\"y", "c": "z"})");
+  // Where YAML takes a key alone for null.
+  EXPECT_EQ(json("a: {b, c: 1}\n? d\ne :\n"),
+            R"({"a": {"b": null, "c": 1}, "d": null, "e": null})");
+}
+
+TEST(LoadTest, ControlCharactersDoNotReachATerminal) {
+  EXPECT_NE(error_of("a: 1\na: \"\\e[31m\"\n", {"--b=\x1b[31m", "b"}).find("error"),
+            std::string::npos);
+  EXPECT_EQ(error_of("a: 1\n", {"--a.\x1b[31m"}).find('\x1b'), std::string::npos);
+}
+
 TEST(LoadTest, AliasesAndMergeKeysAreExpandedAsPyYamlDoes) {
   EXPECT_EQ(json("base: &b {x: 1, y: 2}\n"
                  "other: &o {y: 3, z: 4}\n"

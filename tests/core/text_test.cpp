@@ -44,6 +44,7 @@ TEST(TextTest, FormatsBytesAndDurations) {
   EXPECT_EQ(format_duration(3.21), "3.2 s");
   EXPECT_EQ(format_duration(125), "2 min 05 s");
   EXPECT_EQ(format_duration(3720), "1 h 02 min");
+  EXPECT_EQ(format_duration(1e300), "forever");
 }
 
 TEST(TextTest, ParsesOnlyWholeTexts) {

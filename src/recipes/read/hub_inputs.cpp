@@ -70,14 +70,17 @@ void add_dataset(const DatasetSection& section, HubFetch what, std::vector<HubIn
   if (!source) return;
   const std::vector<hub::Repository> sets = datasets::hub_data_sets(*source);
   if (sets.empty()) return;
-  inputs.push_back(
-      {section.node, sets[0].id, source->cache_dir, [source = *source, what](hub::Hub& hub) {
-         if (what == HubFetch::kData || what == HubFetch::kAll) {
-           datasets::fetch_data_files(hub, source);
-         } else {
-           datasets::fetch_data_cards(hub, source);
-         }
-       }});
+  Node place = section.node;
+  for (const char* key : {"path_or_dataset_id", "path_or_dataset"}) {
+    if (const Node* named = section.node.find(key)) place = *named;
+  }
+  inputs.push_back({place, sets[0].id, source->cache_dir, [source = *source, what](hub::Hub& hub) {
+                      if (what == HubFetch::kData || what == HubFetch::kAll) {
+                        datasets::fetch_data_files(hub, source);
+                      } else {
+                        datasets::fetch_data_cards(hub, source);
+                      }
+                    }});
 }
 
 std::vector<HubInput> inputs_of(const Recipe& recipe, HubFetch what) {
@@ -116,8 +119,8 @@ std::vector<HubFinding> fetch_descriptions(const std::vector<HubInput>& inputs, 
       findings.push_back(
           {input.place, error.failure(),
            cat(error.what(), is_known ? std::string() : hub::local_hint(input.name))});
-      // A check does not wait for the same timeout again.
-      if (!is_run && error.failure() == hub::HubFailure::kUnreachable) break;
+      // Nobody waits for the same timeouts again.
+      if (error.failure() == hub::HubFailure::kUnreachable) break;
     }
   }
   return findings;

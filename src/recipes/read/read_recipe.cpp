@@ -88,6 +88,8 @@ void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagn
   for (std::string& name : inactive_section_names()) known.push_back(std::move(name));
   const std::vector<std::string>& of_distillation = distillation_keys();
   known.insert(known.end(), of_distillation.begin(), of_distillation.end());
+  constexpr int kMostHints = 20;  // what was meant is searched among all keys
+  int num_unknown = 0;
   for (const Node& child : root.children()) {
     const std::string& key = child.key();
     if (key.starts_with("_") || key.starts_with("validation_dataset_")) continue;
@@ -96,7 +98,8 @@ void check_sections(const Node& root, const RecipeKind& kind, Diagnostics& diagn
     if (std::ranges::find(of_distillation, key) != of_distillation.end()) continue;
     if (key == "benchmark" && kind.class_name == kBenchmark) continue;
     if (check_inactive_section(child, diagnostics)) continue;
-    diagnostics.unknown_key(child, cat("unknown section '", key, "'", hint_for(key, known)));
+    const std::string hint = num_unknown++ < kMostHints ? hint_for(key, known) : "";
+    diagnostics.unknown_key(child, cat("unknown section '", key, "'", hint));
   }
 }
 
