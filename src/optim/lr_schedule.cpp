@@ -41,7 +41,7 @@ LrSchedule LrSchedule::constant(double lr, double weight_decay) {
 }
 
 std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& config, double base_lr,
-                                                   int64_t total_steps) {
+                                                   double base_wd, int64_t total_steps) {
   std::vector<Finding> findings;
   const auto find = [&](const char* key, std::string text) {
     findings.push_back({key, std::move(text)});
@@ -75,9 +75,22 @@ std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& conf
              config.lr_decay_steps ? "" : ", by default the steps of the run",
              "; a shorter warm-up helps: lr_scheduler.lr_warmup_steps: ", decay / 10));
   }
-  const double start_wd = config.start_wd.value_or(0);
-  if (start_wd < 0 || config.end_wd.value_or(start_wd) < start_wd) {
-    find("end_wd", "weight decay must satisfy 0 <= start_wd <= end_wd");
+  const double start_wd = config.start_wd.value_or(base_wd);
+  const double end_wd = config.end_wd.value_or(base_wd);
+  const char* const wd_key = config.end_wd ? "end_wd" : "start_wd";
+  const std::string range =
+      cat("start_wd is ", start_wd, " and end_wd ", end_wd,
+          config.start_wd && config.end_wd
+              ? ""
+              : "; the one that is not given is the optimizer's weight_decay");
+  if (start_wd < 0 || end_wd < start_wd) {
+    find(wd_key, cat("weight decay must satisfy 0 <= start_wd <= end_wd: ", range));
+  } else if (config.wd_incr_style == "constant" && start_wd != end_wd) {
+    find(wd_key, cat("wd_incr_style: constant keeps one weight decay, but ", range,
+                     "; linear or cosine goes from the first to the second"));
+  }
+  if (config.wd_incr_style != "constant" && config.wd_incr_steps == 0) {
+    find("wd_incr_steps", cat("wd_incr_style: ", config.wd_incr_style, " needs steps to go over"));
   }
   return findings;
 }
@@ -85,7 +98,7 @@ std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& conf
 LrSchedule::LrSchedule(const LrSchedulerConfig& config, double base_lr, double base_wd,
                        int64_t total_steps) {
   std::vector<std::string> texts;
-  for (const Finding& finding : check(config, base_lr, total_steps)) {
+  for (const Finding& finding : check(config, base_lr, base_wd, total_steps)) {
     texts.push_back(cat("lr_scheduler.", finding.key, ": ", finding.text));
   }
   if (!texts.empty()) throw UserError(join(texts, "\n"));

@@ -25,7 +25,7 @@ class LrSchedule final {
     std::string key;
     std::string text;
   };
-  static std::vector<Finding> check(const LrSchedulerConfig& config, double base_lr,
+  static std::vector<Finding> check(const LrSchedulerConfig& config, double base_lr, double base_wd,
                                     int64_t total_steps);
 
   /// Learning rate after `steps` optimizer steps.

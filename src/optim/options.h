@@ -21,9 +21,10 @@ struct ParamGroupOverride {
 
   static constexpr auto fields() {
     using O = ParamGroupOverride;
-    return std::tuple{field("pattern", &O::pattern, "regular expression, searched in the name"),
-                      field("lr_mult", &O::lr_mult, "multiplies the learning rate").at_least(0),
-                      field("wd_mult", &O::wd_mult, "multiplies the weight decay").at_least(0)};
+    return std::tuple{
+        field("pattern", &O::pattern, "regular expression, searched in the name").required(),
+        field("lr_mult", &O::lr_mult, "multiplies the learning rate").at_least(0),
+        field("wd_mult", &O::wd_mult, "multiplies the weight decay").at_least(0)};
   }
 };
 

@@ -107,13 +107,34 @@ TEST(KeyEffectsTest, AContinuedRunTakesTheScheduleThatItIsTold) {
       err,
       testing::HasSubstr(
           "the checkpoint's learning-rate schedule goes on, and the recipe's has no effect: "
-          "lr_scheduler.lr_decay_steps 3 (the checkpoint's: 2), lr_scheduler.wd_incr_steps 3 (the "
-          "checkpoint's: 2), lr_scheduler.init_lr 5e-05 (the checkpoint's: 1e-04), optimizer.lr "
+          "lr_scheduler.lr_decay_steps 3 (the checkpoint's: 2), lr_scheduler.init_lr 5e-05 (the "
+          "checkpoint's: 1e-04), optimizer.lr "
           "5e-04 (the checkpoint's: 0.001), lr_scheduler.min_lr 5e-06 (the checkpoint's: 1e-05); "
           "lr_scheduler.override_opt_param_scheduler: true takes the recipe's"));
   EXPECT_EQ(next("told", {"--lr_scheduler.override_opt_param_scheduler=true"}), 5e-4);
   EXPECT_EQ(err.find("learning-rate schedule"), std::string::npos) << err;
   EXPECT_EQ(next("own", {"--lr_scheduler.use_checkpoint_opt_param_scheduler=false"}), 5e-4);
+}
+
+TEST(KeyEffectsTest, AContinuedRunSaysWhichArgumentsOfTheOptimizerAreOthers) {
+  const TemporaryDirectory folder;
+  const auto run = [&](std::vector<std::string> more) {
+    more.emplace_back("--step_scheduler.ckpt_every_steps=2");
+    const ProgramResult result = test::run_program(test::smoke_run(folder.file("run"), more));
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err;
+  };
+  run({"--step_scheduler.max_steps=2"});
+  const std::string same = run({"--step_scheduler.max_steps=3"});
+  EXPECT_EQ(same.find("the checkpoint's"), std::string::npos) << same;
+  // Without a section lr_scheduler too.
+  const std::string other =
+      run({"--step_scheduler.max_steps=4", "--optimizer.lr=5e-4", "--optimizer.betas=[0.5, 0.6]"});
+  EXPECT_THAT(other, testing::HasSubstr("goes on, and the recipe's has no effect: "));
+  EXPECT_THAT(other, testing::HasSubstr("optimizer.lr 5e-04 (the checkpoint's: 0.001)"));
+  EXPECT_THAT(other, testing::HasSubstr("the checkpoint's optimizer was AdamW (lr 0.001"));
+  EXPECT_THAT(other, testing::HasSubstr("the recipe's is AdamW (lr 5e-04, betas 0.5 0.6"));
+  EXPECT_EQ(read_records(folder.file("run/training.jsonl")).back().at("lr").as_double(), 1e-3);
 }
 
 TEST(KeyEffectsTest, GradientsAreScaledInTheScheduleWhenAsked) {

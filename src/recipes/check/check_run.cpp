@@ -42,7 +42,7 @@ void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
       {"disable_bucketing", config.disable_bucketing, "a unit is one collective already"},
       {"keep_fp8_transpose_cache", config.keep_fp8_transpose_cache, "nothing is in fp8"},
       {"nccl_ub", config.nccl_ub, "no buffer is registered with NCCL here"},
-      {"fsdp_double_buffer", config.fsdp_double_buffer, "gathers always reuse their buffers"}};
+      {"fsdp_double_buffer", config.fsdp_double_buffer, "gathers always reuse freed memory"}};
   for (const auto& [key, is_set, reason] : idle) {
     if (is_set) diagnostics.warning(place(key), cat(key, " changes nothing here: ", reason));
   }
@@ -172,8 +172,8 @@ void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diag
   const int64_t steps = is_bounded ? recipe.step_scheduler.max_steps.value_or(
                                          recipe.lr_scheduler->lr_decay_steps.value_or(0))
                                    : int64_t{1} << 40;
-  for (const auto& finding :
-       optim::LrSchedule::check(*recipe.lr_scheduler, recipe.optimizer.lr, steps)) {
+  for (const auto& finding : optim::LrSchedule::check(*recipe.lr_scheduler, recipe.optimizer.lr,
+                                                      recipe.optimizer.weight_decay, steps)) {
     diagnostics.error(place_of(recipe, "lr_scheduler", finding.key), finding.text);
   }
 }

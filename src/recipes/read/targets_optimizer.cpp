@@ -81,14 +81,22 @@ at::ScalarType state_dtype(const Node& arguments, const std::string& key, const 
 
 optim::MasterWeights masters_of(const optim::FusedAdamConfig& config, const Node& arguments,
                                 Diagnostics& diagnostics) {
+  const auto dtype = tensor::parse_dtype(config.master_weight_dtype);
+  if (!dtype) {
+    diagnostics.error(*arguments.find("master_weight_dtype"),
+                      cat("'", config.master_weight_dtype, "' is no dtype"));
+  }
   if (!config.master_weights) {
+    if (const Node* unused = arguments.find("master_weight_dtype"); unused != nullptr && dtype) {
+      diagnostics.warning(*unused, "without master_weights there are none to have a dtype");
+    }
     if (config.store_param_remainders) {
       diagnostics.warning(*arguments.find("store_param_remainders"),
                           "without master_weights there are no remainders to keep");
     }
     return optim::MasterWeights::kNone;
   }
-  if (tensor::parse_dtype(config.master_weight_dtype) != at::kFloat) {
+  if (dtype && dtype != at::kFloat) {
     diagnostics.unsupported(*arguments.find("master_weight_dtype"),
                             "master weights are float32 in this version");
   }

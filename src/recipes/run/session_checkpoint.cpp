@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <regex>
+
 #include "checkpoint/manifest.h"
 #include "checkpoint/sharded.h"
 #include "checkpoint/signature.h"
@@ -27,20 +29,24 @@ std::vector<NamedShards> optimizer_shards(optim::Optimizer& optimizer) {
 }
 
 /// The key of a recipe that a schedule's parameter comes from.
-std::string key_of(std::string_view parameter, const optim::LrSchedulerConfig& config) {
-  if (parameter == "max_lr" && !config.max_lr) return "optimizer.lr";
-  if (parameter == "end_wd" && !config.end_wd) return "optimizer.weight_decay";
+std::string key_of(std::string_view parameter,
+                   const std::optional<optim::LrSchedulerConfig>& config) {
+  if (parameter == "max_lr" && !(config && config->max_lr)) return "optimizer.lr";
+  if (parameter == "end_wd" && !(config && config->end_wd)) return "optimizer.weight_decay";
   return cat("lr_scheduler.", parameter);
 }
 
 /// The parameters in which the recipe's schedule is another than the one that is continued:
 /// "optimizer.lr 0.001 (the checkpoint's: 0.002)".
 std::vector<std::string> differences(const Json& recipes, const Json& continued,
-                                     const optim::LrSchedulerConfig& config) {
+                                     const std::optional<optim::LrSchedulerConfig>& config) {
   std::vector<std::string> found;
   for (const auto& [parameter, value] : recipes.as_object()) {
     const Json& kept = continued.at(parameter);
     if (kept.dump() == value.dump()) continue;
+    // Nobody sets it, and it changes nothing where the decay stays what it is.
+    const bool is_constant = recipes.at("start_wd").dump() == recipes.at("end_wd").dump();
+    if (parameter == "wd_incr_steps" && is_constant) continue;
     const auto shown = [](const Json& json) {
       return json.is_string() ? json.as_string() : cat(json.as_double());
     };
@@ -185,7 +191,8 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
   const bool takes_schedule =
       !recipe_.lr_scheduler || (recipe_.lr_scheduler->use_checkpoint_opt_param_scheduler &&
                                 !recipe_.lr_scheduler->override_opt_param_scheduler);
-  if (takes_schedule && recipe_.lr_scheduler) take_schedule(state, scalars.at("schedule"));
+  if (takes_schedule) take_schedule(state, scalars.at("schedule"));
+  compare_optimizers(scalars.at("optimizer").as_string(), state.optimizer.describe());
   training::NormWatch* const norms = state.train_step.norms();
   if (const Json* saved = scalars.find("gradient_norms"); norms != nullptr && saved != nullptr) {
     norms->load_state(*saved);
@@ -195,14 +202,28 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
 
 void SessionCheckpoint::take_schedule(const SessionState& state, const Json& saved) const {
   const std::vector<std::string> changed =
-      differences(state.train_step.schedule().state(), saved, *recipe_.lr_scheduler);
+      differences(state.train_step.schedule().state(), saved, recipe_.lr_scheduler);
   if (!changed.empty()) {
     reporter_.warning(
         cat("the checkpoint's learning-rate schedule goes on, and the recipe's has no ",
             "effect: ", join(changed, ", "),
-            "; lr_scheduler.override_opt_param_scheduler: true takes the recipe's"));
+            recipe_.lr_scheduler
+                ? "; lr_scheduler.override_opt_param_scheduler: true takes the recipe's"
+                : "; lr_scheduler: {lr_decay_style: constant, lr_warmup_steps: 0, "
+                  "override_opt_param_scheduler: true} takes the recipe's"));
   }
   state.train_step.set_schedule(optim::LrSchedule::from_state(saved));
+}
+
+/// Warns where a run goes on under other arguments than the checkpoint's optimizer had.
+void SessionCheckpoint::compare_optimizers(const std::string& saved, const std::string& own) const {
+  // These two are the schedule's.
+  static const std::regex scheduled("(, )?(lr|weight_decay) [^,)]*");
+  const auto rest = [](const std::string& text) { return std::regex_replace(text, scheduled, ""); };
+  if (rest(saved) == rest(own)) return;
+  reporter_.warning(cat("the checkpoint's optimizer was ", saved, ", the recipe's is ", own,
+                        ": the run goes on from the state of the former by the arguments of the "
+                        "latter"));
 }
 
 /// With adapters only these are saved; everything else is in the base model's folder.

@@ -98,6 +98,7 @@ class SessionCheckpoint final {
   void load(const SessionState& state, const std::string& folder) const;
   /// Takes over a checkpoint's learning-rate schedule; warns of the recipe's values that differ.
   void take_schedule(const SessionState& state, const Json& saved) const;
+  void compare_optimizers(const std::string& saved, const std::string& own) const;
   void lock_folder();
   /// The checkpoint that `wanted` (as the key restore_from) names, "" for none. All ranks verify
   /// it, each rank a part.
