@@ -40,6 +40,13 @@ decoder::DecoderConfig read(const Family& family, ConfigReader& reader) {
   if (reader.has("moe_overrides") && !(config.moe && config.moe->has_correction_bias)) {
     reader.problem(cat("moe_overrides: a ", family.architecture, " has no correction to move"));
   }
+  const std::string model_type = reader.json().get("model_type", "");
+  const auto is_of_type = [&](const Family* each) { return each->model_type == model_type; };
+  const auto other = std::ranges::find_if(decoder::kFamilies, is_of_type);
+  if (model_type != family.model_type && other != std::ranges::end(decoder::kFamilies)) {
+    reader.problem(cat("architectures names a ", family.architecture, ", but model_type '",
+                       model_type, "' is that of a ", (*other)->architecture));
+  }
   return config;
 }
 

@@ -216,6 +216,34 @@ TEST(ReadConfig, OldGemma3FormHasTwoThetas) {
   EXPECT_EQ(decoder.layers.at(1).window, 0);
 }
 
+/// What families read of rotations as their classes in transformers do, and not as their relatives.
+TEST(ReadConfig, RopeKeysThatAFamilyDoesNotHaveChangeNothing) {
+  const auto golden = [](const char* name) {
+    return Json::parse_file(test::source_file(cat("tests/golden/", name, "/config.json")));
+  };
+  const auto ropes = [](const Json& config) {
+    return decoder_config(*models::build_causal_lm(config, at::kFloat)).ropes;
+  };
+  Json gemma4 = golden("gemma4");
+  gemma4["rope_parameters"]["sliding_attention"]["partial_rotary_factor"] = 0.5;
+  gemma4["rope_theta"] = 77.0;
+  gemma4["rope_parameters"]["sliding_attention"].erase("rope_theta");
+  const auto sliding = ropes(gemma4).at(1);
+  EXPECT_EQ(sliding.rotary_dim, ropes(golden("gemma4")).at(1).rotary_dim);
+  EXPECT_EQ(sliding.theta, 1e4);
+  Json neox = golden("gpt_neox");
+  neox["partial_rotary_factor"] = 1.0;
+  EXPECT_EQ(ropes(neox).at(0).rotary_dim, ropes(golden("gpt_neox")).at(0).rotary_dim);
+  Json olmo3 = golden("olmo3");
+  olmo3.erase("rope_parameters");
+  olmo3["rope_local_base_freq"] = 77.0;
+  EXPECT_EQ(ropes(olmo3).at(1).theta, 5e5);
+  Json muse = golden("muse_glimmer");
+  muse["text_config"].erase("rope_parameters");
+  muse["text_config"].erase("layer_rope_theta");
+  EXPECT_EQ(ropes(muse).at(0).theta, 1e4);
+}
+
 TEST(ReadConfig, Phi3SuIsLongrope) {
   Json config = shipped("tiny/phi3");
   Json scaling = config.at("rope_parameters");

@@ -1,6 +1,8 @@
 // What config.json says of families whose classes in transformers differ from their relatives.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
@@ -101,7 +103,7 @@ TEST(LladaConfigTest, OptionsThatNoReleaseHasAreRefused) {
       {"embedding_size", Json(int64_t{96}), "embedding_size 96 is less than vocab_size 128"},
       {"n_heads", Json(int64_t{5}), "n_heads 5 does not divide d_model 32"},
       {"n_kv_heads", Json(int64_t{3}), "n_kv_heads 3 does not divide n_heads 4"},
-      {"n_layers", Json(int64_t{1000000}), "n_layers is 1000000; at most 100000 is right"},
+      {"n_layers", Json(int64_t{1000000}), "n_layers is 1000000; at most 10000 is right"},
       {"activation_type", Json("swiglu"), "activation_type 'swiglu' is not an activation known"}};
   for (const auto& [key, value, text] : wrong) {
     Json config = config_of("llada");
@@ -113,6 +115,41 @@ TEST(LladaConfigTest, OptionsThatNoReleaseHasAreRefused) {
   EXPECT_EQ(problems_of(config), "");
   config["include_bias"] = Json(true);  // which it then follows
   EXPECT_NE(problems_of(config).find("norms with biases"), std::string::npos);
+}
+
+TEST(FamilyConfigTest, WhatTransformersReadsOtherwiseIsRefused) {
+  const auto list = [](const char* text) { return Json::parse(text, "value"); };
+  const std::tuple<const char*, const char*, Json, const char*> wrong[] = {
+      {"llama_default", "rms_norm_eps", Json(std::nan("")), "rms_norm_eps must be a number"},
+      {"llama_default", "rms_norm_eps", Json(-1.0), "rms_norm_eps is -1; it must be at least 0"},
+      {"stablelm", "layer_norm_eps", Json(-1.0), "layer_norm_eps is -1; it must be at least 0"},
+      {"llama_default", "head_dim", Json(int64_t{1} << 30), "sizes are too large: a matrix of "},
+      {"llama_default", "num_hidden_layers", Json(int64_t{100000}), "at most 10000 is right"},
+      {"llama_default", "model_type", Json("mistral"),
+       "architectures names a LlamaForCausalLM, but model_type 'mistral' is that of a "
+       "MistralForCausalLM"},
+      {"gemma2", "final_logit_softcapping", Json(-5.0), "it must be at least 0"},
+      {"gemma2", "attn_logit_softcapping", Json(-5.0), "it must be at least 0"},
+      {"gemma3_text", "final_logit_softcapping", Json(-5.0), "it must be at least 0"},
+      {"ernie4_5_moe", "moe_norm_min", Json(0.9), "moe_norm_min above 1e-6 is not built"},
+      {"gpt_oss", "swiglu_limit", Json(-1.0), "swiglu_limit is -1; it must be above 0"},
+      {"smollm3", "layer_types", list(R"(["sliding_attention", "full_attention"])"),
+       "layer_types holds sliding_attention, but no sliding_window is in force"},
+      {"kimi_linear", "model_max_length", Json(int64_t{7}), "are two names of one value"}};
+  for (const auto& [golden, key, value, text] : wrong) {
+    Json config = config_of(golden);
+    EXPECT_EQ(problems_of(config), "") << golden;
+    if (std::string(key) == "layer_types") {
+      config["num_hidden_layers"] = Json(int64_t{2});
+      config.erase("no_rope_layers");
+      config["use_sliding_window"] = Json(false);
+    }
+    if (std::string(key) == "model_max_length")
+      config["max_position_embeddings"] = Json(int64_t{8});
+    config[key] = value;
+    EXPECT_NE(problems_of(config).find(text), std::string::npos)
+        << golden << "." << key << ": " << problems_of(config);
+  }
 }
 
 TEST(LladaConfigTest, SeesLaterTokensWhereOthersDoNot) {

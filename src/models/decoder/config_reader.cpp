@@ -1,5 +1,7 @@
 #include "models/decoder/config_reader.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -63,8 +65,15 @@ int64_t ConfigReader::count(std::string_view key, int64_t fallback) {
 double ConfigReader::number(std::string_view key, double fallback) {
   const Json* found = find(key);
   if (found == nullptr) return fallback;
-  if (found->is_number()) return found->as_double();
+  if (found->is_number() && std::isfinite(found->as_double())) return found->as_double();
   wrong_kind(key, "a number", *found);
+  return fallback;
+}
+
+double ConfigReader::not_negative(std::string_view key, double fallback) {
+  const double value = number(key, fallback);
+  if (value >= 0) return value;
+  problem(cat(key, " is ", value, "; it must be at least 0"));
   return fallback;
 }
 
@@ -99,8 +108,19 @@ kernels::Activation ConfigReader::activation(std::string_view key, std::string_v
   return kernels::Activation::kSilu;
 }
 
-std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view other) {
-  return reader.has(other) ? other : key;
+std::string_view either(ConfigReader& reader, std::string_view key, std::string_view other) {
+  const Json* const own = reader.find(key);
+  const Json* const found = reader.find(other);
+  if (found == nullptr) return key;
+  const auto are_equal = [&] {
+    const bool are_numbers = own->is_number() && found->is_number();
+    return are_numbers ? own->as_double() == found->as_double() : *own == *found;
+  };
+  if (own != nullptr && !own->is_object() && !are_equal()) {
+    reader.problem(cat(key, " ", own->dump(), " and ", other, " ", found->dump(),
+                       " are two names of one value"));
+  }
+  return other;
 }
 
 DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) {
@@ -111,7 +131,7 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
   config.vocab_size = size("vocab_size", defaults.vocab_size);
   config.hidden_size = size("hidden_size", defaults.hidden_size);
   config.intermediate_size = size("intermediate_size", defaults.intermediate_size);
-  constexpr int64_t kMostLayers = 100000;  // more are a slip, and would fill the memory here
+  constexpr int64_t kMostLayers = 10000;  // more are a slip, and would fill the memory here
   int64_t num_layers = reader.size("num_hidden_layers");
   if (num_layers > kMostLayers) {
     reader.problem(
@@ -135,11 +155,17 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults) 
     reader.problem(cat("num_key_value_heads ", config.num_kv_heads,
                        " does not divide num_attention_heads ", config.num_heads));
   }
-  config.max_positions = reader.size("max_position_embeddings", defaults.max_positions);
-  config.norm_eps = reader.number("rms_norm_eps", defaults.norm_eps);
-  if (config.norm_eps < 0) {
-    reader.problem(cat("rms_norm_eps is ", config.norm_eps, "; it must be at least 0"));
+  const int64_t widest = std::max({config.num_heads * config.head_dim, config.intermediate_size,
+                                   config.vocab_size, config.hidden_size});
+  constexpr int64_t kMostElements = int64_t{1} << 36;  // more are a slip
+  if (config.hidden_size > kMostElements / widest) {
+    reader.problem(
+        cat("sizes are too large: a matrix of ", widest, " x hidden_size ", config.hidden_size));
+    config.hidden_size = config.intermediate_size = config.vocab_size = 1;
+    config.num_heads = config.num_kv_heads = config.head_dim = 1;
   }
+  config.max_positions = reader.size("max_position_embeddings", defaults.max_positions);
+  config.norm_eps = reader.not_negative("rms_norm_eps", defaults.norm_eps);
   config.activation = reader.activation(defaults.activation_key, defaults.activation);
   config.attention_dropout = reader.probability("attention_dropout", 0);
   config.initializer_range = reader.number("initializer_range", 0.02);
@@ -224,7 +250,7 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
     options.theta = defaults.theta;
   }
   double partial = rope.number("partial_rotary_factor",
-                               reader.number("partial_rotary_factor", defaults.partial_default));
+                               reader.number(defaults.partial_key, defaults.partial_default));
   if (options.type == nn::RopeType::kDefault && !defaults.has_partial_default) partial = 1.0;
   options.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * partial);
   if (options.type == nn::RopeType::kProportional) {

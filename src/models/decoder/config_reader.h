@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,7 +28,10 @@ class ConfigReader final {
   int64_t size(std::string_view key, int64_t fallback);
   /// A whole number of at least 0.
   int64_t count(std::string_view key, int64_t fallback);
+  /// A finite number.
   double number(std::string_view key, double fallback);
+  /// A number of at least 0: a norm's epsilon, a cap of scores or logits (0: none).
+  double not_negative(std::string_view key, double fallback);
   /// A number in [0, 1).
   double probability(std::string_view key, double fallback);
   /// A null is false, as None is to Python.
@@ -45,8 +49,9 @@ class ConfigReader final {
   std::vector<std::string> problems_;
 };
 
-/// The key that transformers writes, or another name of it where that is there.
-std::string_view either(const ConfigReader& reader, std::string_view key, std::string_view other);
+/// The key that transformers writes, or another name of it where that is there. Both with different
+/// values are a finding.
+std::string_view either(ConfigReader& reader, std::string_view key, std::string_view other);
 
 /// The defaults in which families of the Llama kind differ; values are those of transformers'
 /// config classes.
@@ -71,10 +76,12 @@ DecoderConfig read_common(ConfigReader& reader, const CommonDefaults& defaults);
 
 struct RopeDefaults {
   double theta = 10000.0;
-  std::string_view theta_key = "rope_theta";  ///< the old form's key of theta
-  bool has_partial_default = false;           ///< the default type reads partial_rotary_factor
-  double partial_default = 1.0;               ///< partial_rotary_factor where it is absent
-  bool scales_queries = false;                ///< llama_4_scaling_beta has an effect
+  std::string_view theta_key = "rope_theta";  ///< the old form's key of theta; "": none
+  /// The key of partial_rotary_factor beside the object; "": none
+  std::string_view partial_key = "partial_rotary_factor";
+  bool has_partial_default = false;  ///< the default type reads partial_rotary_factor
+  double partial_default = 1.0;      ///< partial_rotary_factor where it is absent
+  bool scales_queries = false;       ///< llama_4_scaling_beta has an effect
 };
 
 /// Options of one rotary embedding. `parameters` is a `rope_parameters` or `rope_scaling` object,
@@ -116,6 +123,10 @@ std::vector<bool> add_windows(ConfigReader& reader, DecoderConfig& config, int64
     sliding = std::move(*listed);
   } else {
     for (int64_t i = 0; i < config.num_layers(); ++i) sliding.push_back(is_sliding(i));
+  }
+  if (window == 0 && reader.has("layer_types") &&
+      std::ranges::find(sliding, true) != sliding.end()) {
+    reader.problem("layer_types holds sliding_attention, but no sliding_window is in force");
   }
   set_windows(config, window, sliding);
   return sliding;

@@ -24,7 +24,7 @@ DiffusionGemmaConfig read_text(ConfigReader& reader) {
   DecoderConfig& text = config.text;
   text = decoder::read_gemma4_kind(reader, 131072);
   refuse_what_is_not_built(reader, text);
-  text.final_softcap = reader.number("final_logit_softcapping", 30.0);
+  text.final_softcap = reader.not_negative("final_logit_softcapping", 30.0);
   if (!text.is_head_tied)
     reader.problem("tie_word_embeddings false is not built: the head is the embedding");
   config.layers = decoder::read_gemma4_layers(reader, text, /*are_values_keys=*/true);

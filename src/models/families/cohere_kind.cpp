@@ -9,7 +9,7 @@ DecoderConfig read_cohere_kind(ConfigReader& reader, double theta) {
   config.norm = NormKind::kLayer;
   config.has_norm_bias = false;
   config.norm_placement = NormPlacement::kParallel;
-  config.norm_eps = reader.number("layer_norm_eps", 1e-5);
+  config.norm_eps = reader.not_negative("layer_norm_eps", 1e-5);
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;
   config.logit_scale = reader.number("logit_scale", 0.0625);

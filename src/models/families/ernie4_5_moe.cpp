@@ -39,6 +39,10 @@ DecoderConfig read_ernie4_5_moe(ConfigReader& reader) {
   moe.has_correction_bias = true;
   moe.is_router_float32 = true;
   moe.norm_topk_prob = true;
+  constexpr double kSmallestSum = 1e-6;  // of a token's weights, which such a bound never meets
+  if (reader.number("moe_norm_min", 1e-12) > kSmallestSum) {
+    reader.problem("moe_norm_min above 1e-6 is not built in this version");
+  }
   moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
   moe.gate_bias_update_factor = read_bias_update_factor(reader, 0);
   config.moe = moe;

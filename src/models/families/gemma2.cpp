@@ -9,7 +9,7 @@ DecoderConfig read_gemma2(ConfigReader& reader) {
   DecoderConfig config = read_gemma2_kind(reader, 8192);
   // An explicit null turns a cap off; an absent key takes the class's default.
   const auto cap = [&](const char* key, double absent) {
-    return reader.number(key, reader.json().contains(key) ? 0 : absent);
+    return reader.not_negative(key, reader.json().contains(key) ? 0 : absent);
   };
   config.attention_softcap = cap("attn_logit_softcapping", 50.0);
   config.final_softcap = cap("final_logit_softcapping", 30.0);

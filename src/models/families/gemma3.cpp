@@ -24,7 +24,7 @@ void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bo
 DecoderConfig read_gemma3(ConfigReader& reader) {
   DecoderConfig config = read_gemma2_kind(reader, 131072);
   config.qk_norm = QkNorm::kPerHead;
-  config.final_softcap = reader.number("final_logit_softcapping", 0);
+  config.final_softcap = reader.not_negative("final_logit_softcapping", 0);
   const int64_t period =
       reader.size("sliding_window_pattern", reader.size("_sliding_window_pattern", 6));
   const std::vector<bool> sliding =

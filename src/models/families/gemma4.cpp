@@ -78,7 +78,7 @@ DecoderConfig read_gemma4_text(ConfigReader& reader, const Gemma4Defaults& defau
   DecoderConfig config = read_gemma4_kind(reader, defaults.max_positions);
   config.has_value_norm = true;
   config.has_layer_scalars = true;
-  config.final_softcap = reader.number("final_logit_softcapping", 0);
+  config.final_softcap = reader.not_negative("final_logit_softcapping", 0);
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;
   const bool are_values_keys = reader.flag("attention_k_eq_v", false);

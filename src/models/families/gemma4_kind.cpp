@@ -136,7 +136,7 @@ void set_gemma4_layers(ConfigReader& reader, const std::vector<Gemma4Layer>& lay
     DecoderConfig own = config;
     own.head_dim = head_dim_of_kind(reader, layers, is_sliding, config.head_dim);
     config.ropes.push_back(read_rope(
-        reader, found, own, {.theta = is_sliding ? 1e4 : 1e6, .has_partial_default = true}));
+        reader, found, own, {.theta = is_sliding ? 1e4 : 1e6, .theta_key = "", .partial_key = ""}));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     config.layers[i].attention_scale = 1.0;

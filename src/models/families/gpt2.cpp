@@ -22,7 +22,7 @@ DecoderConfig read_gpt2(ConfigReader& reader) {
   }
   config.max_positions = reader.size("n_positions", 1024);
   config.norm = NormKind::kLayer;
-  config.norm_eps = reader.number("layer_norm_epsilon", 1e-5);
+  config.norm_eps = reader.not_negative("layer_norm_epsilon", 1e-5);
   config.activation = reader.activation("activation_function", "gelu_new");
   config.is_mlp_gated = false;
   config.has_qkv_bias = config.has_attention_output_bias = config.has_mlp_bias = true;

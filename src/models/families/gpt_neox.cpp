@@ -15,7 +15,7 @@ DecoderConfig read_gpt_neox(ConfigReader& reader) {
   }
   config.is_qkv_by_head = true;
   config.norm = NormKind::kLayer;
-  config.norm_eps = reader.number("layer_norm_eps", 1e-5);
+  config.norm_eps = reader.not_negative("layer_norm_eps", 1e-5);
   if (reader.flag("use_parallel_residual", true)) {
     config.norm_placement = NormPlacement::kParallelTwo;
   }
@@ -26,8 +26,9 @@ DecoderConfig read_gpt_neox(ConfigReader& reader) {
   config.residual_dropout = config.embedding_dropout = reader.probability("hidden_dropout", 0);
   add_rope(reader, config,
            {.theta_key = "rotary_emb_base",
+            .partial_key = "rotary_pct",
             .has_partial_default = true,
-            .partial_default = reader.number("rotary_pct", 0.25)});
+            .partial_default = 0.25});
   return config;
 }
 

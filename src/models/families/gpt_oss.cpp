@@ -47,6 +47,9 @@ DecoderConfig read_gpt_oss(ConfigReader& reader) {
   moe.are_experts_transposed = true;
   moe.expert_activation = moe::ExpertActivation::kSwigluOai;
   moe.activation_limit = reader.number("swiglu_limit", 7.0);
+  if (moe.activation_limit <= 0) {
+    reader.problem(cat("swiglu_limit is ", moe.activation_limit, "; it must be above 0"));
+  }
   moe.aux_loss_coeff = reader.number("router_aux_loss_coef", 0.001);
   config.moe = moe;
   use_experts_from(config, 0);

@@ -38,7 +38,7 @@ void refuse_llada_options(ConfigReader& reader) {
 }
 
 void read_llada_sizes(ConfigReader& reader, DecoderConfig& config) {
-  constexpr int64_t kMostLayers = 100000;  // more are a slip, and would fill the memory here
+  constexpr int64_t kMostLayers = 10000;  // more are a slip, and would fill the memory here
   const int64_t num_layers = reader.size("n_layers");
   if (num_layers > kMostLayers) {
     reader.problem(cat("n_layers is ", num_layers, "; at most ", kMostLayers, " is right"));
@@ -74,7 +74,7 @@ DecoderConfig read_llada(ConfigReader& reader) {
   read_llada_sizes(reader, config);
   refuse_llada_options(reader);
   config.is_causal = false;
-  config.norm_eps = reader.number("rms_norm_eps", 1e-5);
+  config.norm_eps = reader.not_negative("rms_norm_eps", 1e-5);
   config.activation = reader.activation("activation_type", "swiglu");
   config.attention_dropout = reader.probability("attention_dropout", 0.1);
   config.residual_dropout = reader.probability("residual_dropout", 0.1);

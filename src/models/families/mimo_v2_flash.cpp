@@ -139,7 +139,7 @@ DecoderConfig read_mimo(ConfigReader& reader) {
   DecoderConfig config = read_common(
       reader,
       {.requires_kv_heads = false, .head_dim = 192, .max_positions = 131072, .norm_eps = 1e-5});
-  config.norm_eps = reader.number("layernorm_epsilon", config.norm_eps);
+  config.norm_eps = reader.not_negative("layernorm_epsilon", config.norm_eps);
   config.has_qkv_bias = reader.flag("attention_bias", false);
   const std::vector<bool> sliding = read_kinds(reader, config);
   read_mimo_heads(reader, config, sliding);

@@ -12,7 +12,7 @@ namespace {
 /// Which layers rotate: those whose layer_rope_theta is not 0; where it is absent, all but every
 /// fourth, counted from the last one.
 void add_rope_of_layers(ConfigReader& reader, DecoderConfig& config) {
-  add_rope(reader, config, {.theta = 5e5});
+  add_rope(reader, config, {});
   const Json* thetas = reader.find("layer_rope_theta");
   const auto is_theta = [](const Json& entry) { return entry.is_number(); };
   const bool fits = thetas != nullptr && thetas->is_array() &&
@@ -40,14 +40,14 @@ DecoderConfig read_muse_text(ConfigReader& reader) {
                                               .activation_key = "hidden_activation"});
   config.norm = NormKind::kRmsPlusOne;
   config.norm_placement = NormPlacement::kSandwich;
-  config.post_norm_eps = reader.number("post_norm_eps", 1e-8);
+  config.post_norm_eps = reader.not_negative("post_norm_eps", 1e-8);
   config.is_final_norm_rms = true;
   config.has_embedding_norm = true;
   config.qk_norm = QkNorm::kPlainPerHead;
   config.has_head_gates = true;
   config.are_head_gates_wide = true;
   config.logit_scale = reader.number("output_multiplier", 0.19611613513818404);
-  config.final_softcap = reader.number("final_logit_softcapping", 20.0);
+  config.final_softcap = reader.not_negative("final_logit_softcapping", 20.0);
   add_rope_of_layers(reader, config);
   add_windows(reader, config, reader.size("sliding_window", 2048),
               [&](int64_t layer) { return (config.num_layers() - 1 - layer) % 4 != 0; });

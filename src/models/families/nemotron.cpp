@@ -7,7 +7,7 @@ namespace {
 DecoderConfig read_nemotron(ConfigReader& reader) {
   DecoderConfig config = read_common(reader, {.max_positions = 4096, .activation = "relu2"});
   config.norm = NormKind::kLayerPlusOne;
-  config.norm_eps = reader.number("norm_eps", 1e-5);
+  config.norm_eps = reader.not_negative("norm_eps", 1e-5);
   config.is_mlp_gated = false;
   config.has_qkv_bias = reader.flag("attention_bias", false);
   config.has_attention_output_bias = config.has_qkv_bias;

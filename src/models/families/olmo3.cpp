@@ -24,7 +24,7 @@ void add_ropes(ConfigReader& reader, DecoderConfig& config, const std::vector<bo
   constexpr double kTheta = 500000.0;
   config.ropes = {read_rope(reader, full, config, {.theta = kTheta}),
                   read_rope(reader, parameters("sliding_attention"), config,
-                            {.theta = kTheta, .theta_key = "rope_local_base_freq"})};
+                            {.theta = kTheta, .theta_key = ""})};
   for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].rope = sliding[i] ? 1 : 0;
 }
 

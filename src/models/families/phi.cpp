@@ -9,7 +9,7 @@ DecoderConfig read_phi(ConfigReader& reader) {
       read_common(reader, {.requires_kv_heads = false, .activation = "gelu_new"});
   config.norm = NormKind::kLayer;
   config.norm_placement = NormPlacement::kParallel;
-  config.norm_eps = reader.number("layer_norm_eps", 1e-5);
+  config.norm_eps = reader.not_negative("layer_norm_eps", 1e-5);
   config.is_mlp_gated = false;
   config.has_qkv_bias = config.has_attention_output_bias = config.has_mlp_bias = true;
   config.has_head_bias = true;

@@ -7,7 +7,7 @@ namespace {
 DecoderConfig read_stablelm(ConfigReader& reader) {
   DecoderConfig config = read_common(reader, {.max_positions = 4096});
   config.norm = NormKind::kLayer;
-  config.norm_eps = reader.number("layer_norm_eps", 1e-5);
+  config.norm_eps = reader.not_negative("layer_norm_eps", 1e-5);
   if (reader.flag("use_parallel_residual", false)) {
     config.norm_placement = NormPlacement::kParallel;
   }

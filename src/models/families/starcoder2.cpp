@@ -8,7 +8,7 @@ DecoderConfig read_starcoder2(ConfigReader& reader) {
   DecoderConfig config = read_common(
       reader, {.max_positions = 4096, .is_head_tied = true, .activation = "gelu_pytorch_tanh"});
   config.norm = NormKind::kLayer;
-  config.norm_eps = reader.number("norm_epsilon", 1e-5);
+  config.norm_eps = reader.not_negative("norm_epsilon", 1e-5);
   config.is_mlp_gated = false;
   const bool has_biases = reader.flag("use_bias", true);
   config.has_qkv_bias = config.has_attention_output_bias = config.has_mlp_bias = has_biases;
