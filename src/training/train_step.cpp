@@ -125,6 +125,7 @@ TrainStep::TrainStep(distributed::Engine& engine, optim::Optimizer& optimizer,
       pass_(std::move(pass)),
       options_(options) {
   if (options_.spike_multiple) norms_.emplace(*options_.spike_multiple);
+  if (options_.graph != nullptr) engine_.keep_gradients();
 }
 
 StepResult TrainStep::run(const std::vector<tensor::Batch>& group, int64_t step) {

@@ -241,7 +241,7 @@ TEST(CliTest, PlanShowsMeshUnitsBytesAndCollectives) {
       "  bytes of the fullest rank\n"
       "  loading weights            3.1 MiB\n"
       "  a step                     3.3 MiB\n"
-      "  saving a checkpoint        1.4 MiB\n");
+      "  saving a checkpoint        1.6 MiB\n");
 }
 
 TEST(CliTest, PlanOfSeventyBillionParametersIsThereAtOnce) {

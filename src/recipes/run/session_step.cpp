@@ -187,7 +187,6 @@ training::TrainStepOptions step_options(const Recipe& recipe, const SessionModel
   if (recipe.model.records_steps) {
     const std::string reason = unrecorded_reason(recipe, model, context);
     if (reason.empty()) {
-      model.engine().keep_gradients();
       options.graph =
           std::make_shared<training::StepGraph>(context.cuda->make_graph(), context.device);
     } else {
