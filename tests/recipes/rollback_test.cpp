@@ -190,7 +190,10 @@ TEST(RollbackTest, WhatIsNotFiniteIsASpikeWhateverIsKnownOfNorms) {
     // The update of step 8 makes every later gradient NaN, each time that the run is back there.
     const ProgramResult result = test::run_program(test::on(
         {num_ranks, {}}, run_over(rows, place,
-                                  {"--optimizer.lr=1e38", "--clip_grad_norm.spike_multiple=1e9",
+                                  {"--optimizer.lr=1e38", "--lr_scheduler.lr_decay_style=constant",
+                                   "--lr_scheduler.lr_warmup_steps=0",
+                                   "--lr_scheduler.override_opt_param_scheduler=true",
+                                   "--clip_grad_norm.spike_multiple=1e9",
                                    cat("--checkpoint.restore_from=", good, "/epoch_0_step_7")})));
     EXPECT_EQ(result.status, 5) << result.err;
     EXPECT_THAT(result.err,
