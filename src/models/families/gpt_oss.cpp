@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/text.h"
 #include "models/decoder/family.h"
 #include "models/decoder/moe_reader.h"
 
@@ -60,7 +61,8 @@ DecoderConfig read_gpt_oss(ConfigReader& reader) {
 /// the size of a head.
 double gpt_oss_flops(const DecoderConfig& config, double B, double S) {
   const auto h = static_cast<double>(config.hidden_size);
-  const auto head_dim = static_cast<double>(config.hidden_size / config.num_heads);
+  const int64_t whole_head_dim = config.hidden_size / config.num_heads;
+  const auto head_dim = static_cast<double>(whole_head_dim);
   const auto heads = static_cast<double>(config.num_heads);
   const auto kv_heads = static_cast<double>(config.num_kv_heads);
   const auto inner =
