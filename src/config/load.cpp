@@ -21,6 +21,17 @@ bool names_python(std::string_view key) {
   return key == "_target_" || key.ends_with("_fn");
 }
 
+/// A NUL would end a path, or a name that is given to the system, in its middle.
+void refuse_nul(const Node& node, Diagnostics& diagnostics) {
+  const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
+  if (has_nul(node.key())) {
+    diagnostics.error_at_key(node, "a key may not hold the character NUL");
+  } else if (const auto text = node.string_value(); text && has_nul(*text)) {
+    diagnostics.error(node, "a text may not hold the character NUL");
+  }
+  for (const Node& child : node.children()) refuse_nul(child, diagnostics);
+}
+
 /// Replaces `${ENV}` in one string and translates the result.
 void resolve_string(Node& node, const Environment& environment, Diagnostics& diagnostics) {
   const std::string raw = *node.string_value();
@@ -72,6 +83,7 @@ Document load_text(std::string text, std::string name, std::span<const std::stri
     for (const Override& override : parsed) apply_override(override, document.root, diagnostics);
     resolve_strings(document.root, environment, diagnostics);
     document.root.assign_paths("");
+    refuse_nul(document.root, diagnostics);
   }
   diagnostics.throw_if_errors();
   document.warnings = diagnostics.render_all(Severity::kWarning);

@@ -110,9 +110,6 @@ class TreeBuilder final : public YAML::EventHandler {
     const YAML::Mark begin = skip_properties(mark);
     const Position position = position_of(begin);
     check_closed(begin, position);
-    if (value.find('\0') != std::string::npos) {
-      throw ReadProblem{position, "a text may not hold the character NUL"};
-    }
     Node node = make_scalar(tag, value, position);
     const bool is_plain = tag == "?" || (tag != "!" && !is_quote_at(position));
     node.set_scalar_text(value, value, is_plain ? ScalarStyle::kPlain : ScalarStyle::kQuoted);

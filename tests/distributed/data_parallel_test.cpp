@@ -202,7 +202,9 @@ TEST(DataParallelTest, OneRanksGradientsHaveMemoryFromTheirUnitsBackwardOn) {
     for (int i = 0; i < 2; ++i) {
       engine.begin_micro_batch(i == 1);
       const at::Tensor loss = toy.net.loss(toy_input(i));
-      if (i == 0) EXPECT_EQ(with_gradients(toy.net), std::vector<std::string>{});
+      if (i == 0) {
+        EXPECT_EQ(with_gradients(toy.net), std::vector<std::string>{});
+      }
       loss.backward();
       engine.end_micro_batch();
     }
