@@ -197,18 +197,16 @@ class TreeBuilder final : public YAML::EventHandler {
                           "!!bool, !!null, !!timestamp, !!seq and !!map")};
   }
 
-  std::string_view rest_of_line(const YAML::Mark& mark) const {
-    if (mark.line < 0 || static_cast<size_t>(mark.line) >= lines_.size()) return {};
-    const std::string_view line = lines_[static_cast<size_t>(mark.line)];
-    const std::string_view whole = line.substr(0, line.find('\n'));
-    return whole.substr(std::min(static_cast<size_t>(std::max(mark.column, 0)), whole.size()));
-  }
-
   /// From a place to the end of the text.
   std::string_view text_from(const YAML::Mark& mark) const {
     if (mark.line < 0 || static_cast<size_t>(mark.line) >= lines_.size()) return {};
     const std::string_view rest = lines_[static_cast<size_t>(mark.line)];
     return rest.substr(std::min(static_cast<size_t>(std::max(mark.column, 0)), rest.size()));
+  }
+
+  std::string_view rest_of_line(const YAML::Mark& mark) const {
+    const std::string_view rest = text_from(mark);
+    return rest.substr(0, rest.find('\n'));
   }
 
   /// yaml-cpp takes the end of the text for a closing quote.

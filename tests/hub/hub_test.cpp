@@ -341,6 +341,12 @@ TEST_F(HubTest, ListingsThatLeadOutOfTheCacheAreRefused) {
   }
 }
 
+TEST_F(HubTest, AListingThatGoesOnAtItselfEnds) {
+  server_.set_page_size(0);
+  EXPECT_THAT(error_of<HubError>([&] { hub().open(kRepository); }),
+              testing::HasSubstr("cursor=0: the listing goes on at its own address"));
+}
+
 TEST_F(HubTest, AKilledDownloadIsNeverTakenForWholeAndGoesOn) {
   server_.add_faults("/store/", {{.cut_after = 1 << 20}, {.pause_seconds = 60}});
   settings_.backoff_seconds = 0.001;

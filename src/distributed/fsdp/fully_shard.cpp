@@ -320,7 +320,7 @@ void FSDPModule::root_post_backward() {
   tree.is_sweep_queued = false;
 }
 
-/// Of units that the step has not used, whose gradients are zero.
+/// Gives the gradients memory if the step has not used this unit: zeros.
 void FSDPModule::allocate_missing_gradients() {
   at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {

@@ -44,7 +44,7 @@ std::vector<std::string> differences(const Json& recipes, const Json& continued,
   for (const auto& [parameter, value] : recipes.as_object()) {
     const Json& kept = continued.at(parameter);
     if (kept.dump() == value.dump()) continue;
-    // Nobody sets it, and it changes nothing where the decay stays what it is.
+    // By default the steps of the run; without effect where the decay stays what it is.
     const bool is_constant = recipes.at("start_wd").dump() == recipes.at("end_wd").dump();
     if (parameter == "wd_incr_steps" && is_constant) continue;
     const auto shown = [](const Json& json) {
