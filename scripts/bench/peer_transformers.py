@@ -36,8 +36,9 @@ def main():
 
     torch.set_num_threads(arguments.threads)
     config = transformers.AutoConfig.from_pretrained(arguments.config)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
-    model = model.to(arguments.device, getattr(torch, arguments.dtype))
+    with torch.device(arguments.device):  # where the weights are drawn
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    model = model.to(getattr(torch, arguments.dtype))
     if arguments.lora_rank:
         import peft
 

@@ -1,6 +1,9 @@
 """The parts of prove.sh."""
 
 import argparse
+import concurrent.futures
+import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -37,13 +40,21 @@ SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "n
 CURVE_SHAPES = ["qwen3_shape", "qwen3_moe_shape", "qwen3_5_shape", "nemotron_h_shape"]
 
 
+class RunFailed(Exception):
+    """A run of the program ended with an error, which is the text."""
+
+
 class Prover:
     def __init__(self, arguments):
         self.program = str(arguments.program.resolve())
         self.is_rehearsal = arguments.rehearse
-        self.out = arguments.out
+        self.rounds = arguments.rounds
+        self.has_peer = not arguments.no_peers
+        self.kept_records = arguments.records
         self.folder = tempfile.TemporaryDirectory()
         self.table = []
+        # Small runs are beside each other on a device, which they leave idle most of the time.
+        self.pool = concurrent.futures.ThreadPoolExecutor(1 if self.is_rehearsal else 8)
 
     def say(self, *cells):
         self.table.append([str(cell) for cell in cells])
@@ -59,17 +70,38 @@ class Prover:
         return path
 
     def train(self, work, options=(), seconds=SECONDS_OF_A_RUN, kernels="own"):
-        """The records of a run's steps; stops the proof when it fails. `work`: a Work or a recipe's file; `kernels`: the
-        device's, own or plain."""
+        """The records of a run's steps; throws RunFailed. `work`: a Work or a recipe's file; `kernels`: the device's, own
+        or plain."""
         with tempfile.TemporaryDirectory() as folder:
             recipe = [str(RECIPE), *recipe_options(work)] if isinstance(work, Work) else [str(work)]
             command = [self.program, "run", *recipe, *options, f"--checkpoint.checkpoint_dir={folder}"]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False,
                                   env={**os.environ, "AUTOMODEL_DEVICE_KERNELS": kernels})
             if done.returncode != 0:
-                raise SystemExit(f"{' '.join(command)}\nfailed with status {done.returncode}\n{done.stdout[-2000:]}"
-                                 f"{done.stderr[-2000:]}")
+                raise RunFailed(f"{' '.join(command)}\nfailed with status {done.returncode}\n{done.stdout[-1000:]}"
+                                f"{done.stderr[-2000:]}")
             return [json.loads(line) for line in (pathlib.Path(folder) / "training.jsonl").read_text().splitlines()]
+
+    def train_on_cpu(self, work, options=()):
+        """As train(), on the CPU; of an earlier proof's records where it kept them."""
+        if self.kept_records is None:
+            return self.train(work, [*options, "--device", "cpu"])
+        told = dataclasses.asdict(work) if isinstance(work, Work) else work
+        name = hashlib.sha1(repr((told, list(options))).replace(str(ROOT), "").encode()).hexdigest()
+        path = self.kept_records / f"{name}.json"
+        if not path.exists():
+            records = self.train(work, [*options, "--device", "cpu"])
+            self.kept_records.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(records))
+        return json.loads(path.read_text())
+
+    def records_of(self, run):
+        """Of a run that the pool has; None, after its text, where it failed."""
+        try:
+            return run.result()
+        except (RunFailed, subprocess.TimeoutExpired) as error:
+            print(error, flush=True)
+            return None
 
     # The parts
 
@@ -82,10 +114,36 @@ class Prover:
             except FileNotFoundError as error:
                 print(error, flush=True)
 
+    def goldens(self):
+        """Logits, losses and gradients of every family beside transformers', by the tests of the CUDA build."""
+        program = pathlib.Path(self.program).parent / "test_models"
+        shards = 2 if self.is_rehearsal else 8
+        names = "*PlainPathTest.Float32*llama*" if self.is_rehearsal else "*DeviceTest*"
+        environment = {**os.environ, "AUTOMODEL_SOURCE_DIR": str(ROOT), "AUTOMODEL_TEST_DEVICE": "cuda",
+                       "GTEST_TOTAL_SHARDS": str(shards)}
+        command = [str(program), f"--gtest_filter={names}"]
+
+        def run(shard):
+            return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS_OF_A_RUN, check=False,
+                                  env={**environment, "GTEST_SHARD_INDEX": str(shard)})
+
+        counts = {"OK": 0, "SKIPPED": 0, "FAILED": 0}
+        is_right = True
+        for done in self.pool.map(run, range(shards)):
+            is_right = is_right and done.returncode == 0
+            for line in done.stdout.splitlines():
+                for verdict in counts:
+                    counts[verdict] += line.startswith(f"[{verdict:>{9 if verdict == 'OK' else 8}} ]") and "ms)" in line
+            if done.returncode != 0:
+                told = [line for line in done.stdout.splitlines() if not line.startswith(("[ RUN", "[       OK"))]
+                print("\n".join(told[-60:])[-6000:], done.stderr[-500:], flush=True)
+        self.say("families beside transformers", *(f"{count} {verdict}" for verdict, count in counts.items()))
+        return is_right and counts["OK"] > 0
+
     def curves(self):
         self.say("losses of 20 steps", "dtype", "device from CPU's float32", "CPU's bfloat16 from it", "verdict")
-        return all([self.is_near_the_cpu(name, {dtype: (Work(BENCH / name, batch=4, length=128, steps=20, dtype=dtype), [])
-                                                for dtype in ("float32", "bfloat16")}) for name in CURVE_SHAPES])
+        return self.are_near_the_cpu({name: {dtype: (Work(BENCH / name, batch=4, length=128, steps=20, dtype=dtype), [])
+                                             for dtype in ("float32", "bfloat16")} for name in CURVE_SHAPES})
 
     def documents(self):
         """Conversations packed into rows, and in rows that are padded."""
@@ -93,20 +151,24 @@ class Prover:
         short = ["--step_scheduler.max_steps=20", "--checkpoint.enabled=false", "--validation_dataset=none",
                  "--validation_dataloader=none"]
         kinds = {"packed": ["--packed_sequence.packed_sequence_size=512"], "padded": []}
-        return all([self.is_near_the_cpu(name, {dtype: (CHAT_RECIPE, [*short, *options, f"--model.torch_dtype={dtype}"])
-                                                for dtype in ("float32", "bfloat16")}) for name, options in kinds.items()])
+        return self.are_near_the_cpu({name: {dtype: (CHAT_RECIPE, [*short, *options, f"--model.torch_dtype={dtype}"])
+                                             for dtype in ("float32", "bfloat16")} for name, options in kinds.items()})
 
-    def is_near_the_cpu(self, name, runs):
-        """The work and options of each dtype: float32 as near to the CPU as sums in another order are; bfloat16 at most
-        twice as far from it as the CPU's bfloat16 is."""
-        losses = {dtype: self.train(work, [*options, "--device", "cpu"]) for dtype, (work, options) in runs.items()}
-        peer = distance(losses["bfloat16"], losses["float32"])
+    def are_near_the_cpu(self, kinds):
+        """The work and options of each kind's dtypes: float32 as near to the CPU as sums in another order are; bfloat16 at
+        most twice as far from it as the CPU's bfloat16 is."""
+        runs = {(name, dtype): (self.pool.submit(self.train_on_cpu, work, options),
+                                self.pool.submit(self.train, work, [*options, *self.device_options()]))
+                for name, of_kind in kinds.items() for dtype, (work, options) in of_kind.items()}
+        records = {of: tuple(map(self.records_of, pair)) for of, pair in runs.items()}
         is_right = True
-        for dtype, (work, options) in runs.items():
-            found = distance(self.train(work, [*options, *self.device_options()]), losses["float32"])
-            fits = found <= (1e-4 if dtype == "float32" else 2 * peer)
+        for (name, dtype), (_, found) in records.items():
+            exact = records[name, "float32"][0]
+            peer = distance(records[name, "bfloat16"][0], exact)
+            apart = distance(found, exact)
+            fits = apart <= (1e-4 if dtype == "float32" else 2 * peer)
             is_right = is_right and fits
-            self.say(name, dtype, f"{found:.1e}", f"{peer:.1e}", "right" if fits else "WRONG")
+            self.say(name, dtype, f"{apart:.1e}", f"{peer:.1e}", "right" if fits else "WRONG")
         return is_right
 
     def kernels(self):
@@ -128,18 +190,18 @@ class Prover:
         (first, one), (second, other) = ways.items()
         self.say("losses of 20 steps", "dtype", f"{first} from CPU's float32", f"{second} from it", "verdict")
         is_right = True
-        for name in shapes:
-            exact = self.train(Work(BENCH / name, batch=4, length=128, steps=20), ["--device", "cpu"])
-            for dtype in ("float32", "bfloat16"):
-                work = Work(BENCH / name, batch=4, length=128, steps=20, dtype=dtype)
-                near, far = (distance(train(work), exact) for train in (one, other))
-                fits = near <= max(1e-4 if dtype == "float32" else 0, 2 * far)
-                is_right = is_right and fits
-                self.say(name, dtype, f"{near:.1e}", f"{far:.1e}", "right" if fits else "WRONG")
+        runs = {(name, dtype): [self.pool.submit(train, Work(BENCH / name, batch=4, length=128, steps=20, dtype=dtype))
+                                for train in (one, other)] for name in shapes for dtype in ("float32", "bfloat16")}
+        for (name, dtype), ways in runs.items():
+            exact = self.train_on_cpu(Work(BENCH / name, batch=4, length=128, steps=20))
+            near, far = (distance(self.records_of(run), exact) for run in ways)
+            fits = near <= max(1e-4 if dtype == "float32" else 0, 2 * far)
+            is_right = is_right and fits
+            self.say(name, dtype, f"{near:.1e}", f"{far:.1e}", "right" if fits else "WRONG")
         for name, rank in timed.items():
             self.say(name, f"{first}, tokens/s", second, "ratio")
             work = Work(self.shape("two_ways", QWEN_SMALL), 2, self.length(2048), "bfloat16", rank, steps=10)
-            for _ in range(2):
+            for _ in range(self.rounds):
                 near, far = (statistics.median(record["tps"] for record in train(work)[4:]) for train in (one, other))
                 self.say("", f"{near:.0f}", f"{far:.0f}", f"{near / far:.2f}")
         return is_right
@@ -170,7 +232,7 @@ class Prover:
     def beside_peer(self, name, work, peak=None):
         """Tokens a second of both sides, right after each other, twice."""
         self.say(name, "tokens/s", "peer", "ratio", "peak GiB", "MFU")
-        for _ in range(2):
+        for _ in range(self.rounds):
             records = self.train(work, self.device_options())
             ours = sorted(record["tps"] for record in records[3:])[(len(records) - 3) // 2]
             theirs, told = None, "none"
@@ -178,6 +240,8 @@ class Prover:
                        str(work.steps), "--batch", str(work.batch), "--length", str(work.length), "--lora-rank",
                        str(work.lora_rank), "--dtype", work.dtype, "--device", "cpu" if self.is_rehearsal else "cuda"]
             try:
+                if not self.has_peer:
+                    raise SystemExit("no peer was asked for")
                 output, _ = run_command(command, {"HF_HUB_OFFLINE": "1"})
                 theirs = json.loads(output.strip().splitlines()[-1])["tokens_per_second"]
                 told = f"{theirs:.0f}"
@@ -209,6 +273,9 @@ class Prover:
 
 
 def distance(records, exact):
+    """The largest relative difference of a loss; infinite where a run failed."""
+    if records is None or exact is None:
+        return math.inf
     apart = [abs(a["loss"] / b["loss"] - 1) for a, b in zip(records, exact, strict=True)]
     return max(apart) if all(map(math.isfinite, apart)) else math.inf
 
@@ -234,7 +301,8 @@ def gpu_peak():
     return next((peak for part, peak in PEAKS.items() if part in name), None)
 
 
-PARTS = ["machine", "curves", "documents", "kernels", "recorded", "context", "faults", "lora_small", "full_small", "lora_8b", "full_7b"]
+PARTS = ["machine", "goldens", "curves", "documents", "kernels", "recorded", "context", "faults", "lora_small",
+         "full_small", "lora_8b", "full_7b"]
 
 
 def main():
@@ -242,6 +310,9 @@ def main():
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build" / "cuda" / "automodel")
     parser.add_argument("--out", type=pathlib.Path, help="a folder for a JSON file a part")
+    parser.add_argument("--records", type=pathlib.Path, help="a folder that keeps the CPU's runs for the next proof")
+    parser.add_argument("--rounds", type=int, default=2, help="how often both sides are timed (default 2)")
+    parser.add_argument("--no-peers", action="store_true", help="time the program alone")
     parser.add_argument("--rehearse", action="store_true", help="tiny models on the CPU: only to see that the parts run")
     arguments = parser.parse_args()
     unknown = set(arguments.parts) - set(PARTS)
@@ -252,7 +323,11 @@ def main():
         prover = Prover(arguments)
         begin = time.monotonic()
         print(f"== {part}", flush=True)
-        is_right = getattr(prover, part)() is not False
+        try:
+            is_right = getattr(prover, part)() is not False
+        except (RunFailed, subprocess.TimeoutExpired) as error:
+            print(error, flush=True)
+            is_right = False
         seconds = time.monotonic() - begin
         print(f"== {part}: {'done' if is_right else 'WRONG'} in {seconds:.0f} s", flush=True)
         if not is_right:

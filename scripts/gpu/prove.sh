@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Proves on a machine with a GPU what only such a machine can show, part by part, each meant to take less than nine minutes:
 #   machine     the GPU, the libraries that the program finds, `automodel doctor`
+#   goldens     logits, losses and gradients of every family beside transformers', in float32 and bfloat16
 #   curves      the losses of small models of several kinds beside the CPU's, in float32 and bfloat16
 #   documents   the same of conversations, packed into rows and padded
 #   kernels     our kernels beside PyTorch's operations: losses of small models, and tokens a second
@@ -12,7 +13,7 @@
 #   lora_8b     Llama 3.1 8B, LoRA, 1 x 4096
 #   full_7b     a model of 7B, all weights in bfloat16, 1 x 1024: MFU
 # usage: scripts/gpu/prove.sh [--out FOLDER] [--rehearse] [PART]...      (default: all; --help says more)
-# Needs a CUDA build (build/cuda) and a python3 whose torch has the CUDA libraries; transformers and PEFT for peers.
+# Needs a CUDA build (build/cuda: automodel, automodel_cuda, test_models) and a python3 whose torch has the CUDA libraries; transformers and PEFT for peers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -385,6 +385,9 @@ class ParityCommand final {
         .add_option("--kernels", kernels_,
                     "fused: what a run on this CPU takes; plain: what a run on a device takes")
         ->check(CLI::IsMember({"fused", "plain"}));
+    command.add_option("--device", device_, "cpu or cuda (the first device)")
+        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->excludes("--export");
   }
 
   int run() {
@@ -394,6 +397,7 @@ class ParityCommand final {
     }
     if (model_.empty()) throw UserError("parity: give --model and --reference, or --export");
     options_.takes_plain_path = kernels_ == "plain";
+    options_.is_on_device = device_ == "cuda";
     return recipes::with_terminal_progress(
         "comparing", [&] { return recipes::run_parity_command(model_, reference_, options_); });
   }
@@ -401,6 +405,7 @@ class ParityCommand final {
  private:
   std::string model_, reference_, export_;
   std::string kernels_ = "fused";
+  std::string device_ = "cpu";
   recipes::ParityOptions options_;
 };
 

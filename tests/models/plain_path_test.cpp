@@ -1,6 +1,7 @@
 // Every family by the kernels' plain path, which is what a device runs, in float32, float64 and
 // bfloat16, and with the kernels that a device has of our own, which take their turns on the host,
-// and with what stands for its FlashAttention.
+// and with what stands for its FlashAttention; and on a device itself where AUTOMODEL_TEST_DEVICE
+// is cuda (scripts/gpu/prove.sh).
 // The truth is our own float64 run, held to the reference of transformers.
 
 #include <ATen/ATen.h>
@@ -9,7 +10,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +23,7 @@
 #include "models/golden_families.h"
 #include "models/golden_model.h"
 #include "models/parity.h"
+#include "tensor/cuda_runtime.h"
 
 namespace automodel {
 namespace {
@@ -33,7 +37,7 @@ struct Pass {
 };
 
 at::Tensor flat_rows(const at::Tensor& logits) {
-  return logits.detach().to(at::kDouble).reshape({-1, logits.size(-1)});
+  return logits.detach().cpu().to(at::kDouble).reshape({-1, logits.size(-1)});
 }
 
 at::Tensor losses_of(const at::Tensor& rows, const at::Tensor& labels) {
@@ -42,7 +46,19 @@ at::Tensor losses_of(const at::Tensor& rows, const at::Tensor& labels) {
   return rows.index_select(0, places).log_softmax(-1).gather(1, targets).squeeze(1).neg();
 }
 
-enum class Path { kPlain, kDeviceKernels };
+enum class Path {
+  kPlain,
+  kDeviceKernels,  ///< on the host
+  kDevice
+};
+
+/// Moves what was loaded to the device.
+void move_to_device(models::CausalLM& model) {
+  for (const auto& item : model.named_parameters()) {
+    at::Tensor parameter = item.value();
+    parameter.set_data(parameter.detach().to(at::kCUDA));
+  }
+}
 
 Pass run(models::CausalLM& model, const tensor::NamedTensors& reference, Path path) {
   const kernels::PlainPathScope plain(path == Path::kPlain);
@@ -58,7 +74,7 @@ Pass run(models::CausalLM& model, const tensor::NamedTensors& reference, Path pa
   out.loss = loss.item<double>();
   loss.backward();
   for (const tensor::ParameterPart& part : model.key_map()) {
-    out.gradients[part.name] = models::hf_gradient(model, part).to(at::kDouble);
+    out.gradients[part.name] = models::hf_gradient(model, part).cpu().to(at::kDouble);
   }
   return out;
 }
@@ -136,6 +152,7 @@ class PlainPathTest : public testing::TestWithParam<std::string> {
         item.value().detach().copy_(item.value().detach().to(at::kBFloat16));
       }
     }
+    if (path == Path::kDevice) move_to_device(*model);
     return run(*model, reference_, path);
   }
 
@@ -161,7 +178,7 @@ class PlainPathTest : public testing::TestWithParam<std::string> {
     peers.worst_gradient = stored.at("worst_gradient").as_double();
     Pass found = pass_in(at::kBFloat16, false, path), truth = pass_in(at::kDouble, true);
     const at::Tensor padding = models::parity_batch(reference_).padding_mask;
-    if (path == Path::kDeviceKernels && padding.defined()) {  // of which nothing is promised
+    if (path != Path::kPlain && padding.defined()) {  // of which nothing is promised
       for (Pass* pass : {&found, &truth}) {
         pass->logits.masked_fill_(padding.reshape({-1, 1}), 0.0);
       }
@@ -211,6 +228,18 @@ TEST_P(PlainPathTest, NeitherIsByTheKernelsOfADevice) {
   if (config.find("expert") == std::string::npos) expect_bfloat16_as_near(Path::kDeviceKernels);
 }
 
+using DeviceTest = PlainPathTest;
+
+TEST_P(DeviceTest, Float32IsNotFartherFromFloat64ThanTwiceTransformers) {
+  expect_float32_as_near(Path::kDevice);
+}
+
+TEST_P(DeviceTest, BFloat16IsNotFartherFromFloat64ThanTwiceTransformers) {
+  const std::string config = read_file(test::golden_file(GetParam(), "config.json"));
+  if (config.find("expert") != std::string::npos) GTEST_SKIP() << "its routing is not compared";
+  expect_bfloat16_as_near(Path::kDevice);
+}
+
 /// All families but those beside towers, whose text models have the layers of the ones without.
 std::vector<std::string> families_without_towers() {
   std::vector<std::string> names = test::golden_families();
@@ -218,6 +247,18 @@ std::vector<std::string> families_without_towers() {
   return names;
 }
 
+/// None without a device.
+std::vector<std::string> families_on_a_device() {
+  const char* const asked = std::getenv("AUTOMODEL_TEST_DEVICE");
+  if (asked == nullptr || std::string(asked) != "cuda") return {};
+  // Before anything asks LibTorch for a device, whose answer it keeps; until the program ends.
+  static const std::unique_ptr<tensor::CudaRuntime> cuda = tensor::open_cuda();
+  return families_without_towers();
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceTest);
+INSTANTIATE_TEST_SUITE_P(Families, DeviceTest, testing::ValuesIn(families_on_a_device()),
+                         [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Families, PlainPathTest, testing::ValuesIn(families_without_towers()),
                          [](const auto& info) { return info.param; });
 

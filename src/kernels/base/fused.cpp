@@ -35,6 +35,17 @@ bool is_fusable(std::initializer_list<at::Tensor> tensors) {
   return all_are(at::kFloat) || all_are(at::kBFloat16);
 }
 
+bool is_fusable_product(std::initializer_list<at::Tensor> tensors) {
+  const auto* const first = std::find_if(
+      tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined(); });
+  if (first == tensors.end() || first->device().is_cpu()) return is_fusable(tensors);
+  if (is_plain_asked) return false;
+  return std::all_of(first, tensors.end(), [&](const at::Tensor& tensor) {
+    return !tensor.defined() || (tensor.device() == first->device() &&
+                                 tensor.scalar_type() == first->scalar_type());
+  });
+}
+
 at::Tensor sum_over_blocks(int64_t rows, int64_t width,
                            const std::function<void(int64_t, int64_t, float*)>& body) {
   constexpr int64_t kBlockRows = 128;

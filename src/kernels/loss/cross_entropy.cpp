@@ -21,8 +21,6 @@ namespace automodel::kernels {
 
 namespace {
 
-constexpr int64_t kChunkTokens = 512;
-
 /// chunk_loss() by the fused loop; rows run on all threads, their losses are summed in order.
 double fused_chunk_loss(at::Tensor& logits, const at::Tensor& labels,
                         const CrossEntropyOptions& options) {
@@ -127,8 +125,9 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       if (weight.requires_grad()) weight_grad = at::zeros_like(weight);
     }
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kDouble));
-    for (int64_t begin = 0; begin < hidden.size(0); begin += kChunkTokens) {
-      const int64_t count = std::min(kChunkTokens, hidden.size(0) - begin);
+    const int64_t chunk = most_logit_rows(weight.size(0), !weight.is_cpu());
+    for (int64_t begin = 0; begin < hidden.size(0); begin += chunk) {
+      const int64_t count = std::min(chunk, hidden.size(0) - begin);
       const at::Tensor rows = hidden.narrow(0, begin, count);
       at::Tensor logits = product(rows, weight.t());
       if (!has_loop(logits, *options)) logits = logits.to(tensor::wide_dtype(weight.scalar_type()));
@@ -170,6 +169,12 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 };
 
 }  // namespace
+
+int64_t most_logit_rows(int64_t vocab_size, bool on_device) {
+  constexpr int64_t kLeast = 512, kDeviceLogits = int64_t{1} << 28;
+  if (!on_device) return kLeast;
+  return std::max(kLeast, kDeviceLogits / std::max<int64_t>(vocab_size, 1) / kLeast * kLeast);
+}
 
 at::Tensor CrossEntropyOptions::rounded(const at::Tensor& numbers) const {
   return logits_dtype ? numbers.to(*logits_dtype).to(numbers.scalar_type()) : numbers;

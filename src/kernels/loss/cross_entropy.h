@@ -19,6 +19,10 @@ struct CrossEntropyOptions {
   at::Tensor rounded(const at::Tensor& numbers) const;
 };
 
+/// Rows of logits that are in memory at once: 512, or on a device, where small products are slow,
+/// those of 2^28 logits if they are more.
+int64_t most_logit_rows(int64_t vocab_size, bool on_device);
+
 /// Makes a head's products logits, in place: scaled, capped, rounded. Returns the cap's slope for
 /// undo_logits(); undefined without a cap.
 at::Tensor make_logits(const at::Tensor& products, const CrossEntropyOptions& options);
@@ -34,7 +38,7 @@ at::Tensor scaled_gradient(const at::Tensor& gradient, const at::Tensor& scale);
 /// accelerator's labels are not read back: its own kernels refuse a wrong one.
 void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index);
 
-/// Head and cross-entropy as one operation, chunk by chunk, so that the logits [T, V] never exist:
+/// Head and cross-entropy as one operation, by chunks of most_logit_rows(), so that the logits [T, V] never exist:
 /// sum over tokens t with labels[t] != ignore_index of CE(hidden[t] @ weight^T, labels[t]), divided
 /// by options.divisor. hidden [T, D], weight [V, D], labels [T] int64. Scalar float32,
 /// differentiable in hidden and weight (gradients are made in the forward pass when needed). No

@@ -3,6 +3,8 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/base/fused.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/norm.h"
 
@@ -25,6 +27,8 @@ struct Maker : torch::CustomClassHolder {
 }  // namespace
 
 bool is_made_again(const at::Tensor& x) {
+  const bool has_loops = is_fusable({x}) && device::kernels_for({x}) == nullptr;
+  if (!has_loops) return false;
   const std::shared_ptr<Node>& node = x.grad_fn();
   const uint32_t output = x.output_nr();
   return node != nullptr && (has_normed(*node, output) || has_activated(*node, output));

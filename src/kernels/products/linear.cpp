@@ -85,7 +85,7 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& x,
                            const at::Tensor& weight) {
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
   const at::Tensor bound = bound_gradient(weight);
-  if (bound.defined() && is_fusable({gradient, rows, bound})) {
+  if (bound.defined() && is_fusable_product({gradient, rows, bound})) {
     if (bound.stride(1) == 1) {
       product_into(gradient.t(), rows, bound, {.adds = true});
       return added_gradient(weight);

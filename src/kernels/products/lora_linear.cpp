@@ -34,7 +34,7 @@ void for_each_adapter(const LoraPlace& place, int64_t rank, const Body& body) {
   }
 }
 
-/// Float32 or bfloat16 operands on the CPU. `kept` is the base layer's product with its adapters
+/// Operands of one dtype, as is_fusable_product() says. `kept` is the base layer's product with its adapters
 /// when it is there already, else null.
 struct LoraLinear : torch::autograd::Function<LoraLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -122,7 +122,7 @@ at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const at::
                        const LoraFactors& lora) {
   AM_CHECK(!weight.requires_grad() && !(bias.defined() && bias.requires_grad()),
            "the layer under adapters is frozen");
-  if (!is_fusable({x, weight, bias, lora.a, lora.b})) {
+  if (!is_fusable_product({x, weight, bias, lora.a, lora.b})) {
     return plain_lora_linear(x, weight, bias, lora);
   }
   auto place = c10::make_intrusive<LoraPlace>();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/attention/attention_block.h"
+#include "kernels/loss/cross_entropy.h"
 #include "kernels/products/product.h"
 #include "kernels/recurrence/linear_recurrence.h"
 #include "models/decoder/stream_sizes.h"
@@ -475,17 +476,17 @@ void add_next_tokens(const DecoderConfig& config, const BlockSizes& block,
 
 nn::ActivationSizes activation_sizes(const DecoderConfig& config,
                                      const nn::ActivationShape& shape) {
-  constexpr int64_t kChunkTokens = 512;  // of the head
   const auto kinds = layer_kinds(config);
   const BlockSizes block(config, shape, kinds.front().first);
   const int64_t num_depths = config.next_tokens ? config.next_tokens->num_depths : 1;
-  const int64_t rows = std::min(kChunkTokens, num_depths * shape.tokens());
   // A plain logit takes float32, plus its cap's slope or later its gradient in the weight's dtype.
   const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
   const int64_t slope = config.final_softcap > 0 ? 4 : 0;
   const int64_t per_logit = shape.is_fused() ? shape.element_size : 4 + std::max(cast, slope);
   const int64_t vocab_size =
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
+  const int64_t rows = std::min(kernels::most_logit_rows(vocab_size, shape.on_device),
+                                num_depths * shape.tokens());
   nn::ActivationSizes sizes;
   sizes.embedding = block.stream();
   if (!shape.is_fused() && config.embedding_dropout > 0) {

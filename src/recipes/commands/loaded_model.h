@@ -8,13 +8,14 @@
 
 namespace automodel::recipes {
 
-/// A model with the weights of a Hugging Face folder, in float32, on the CPU.
+/// A model with the weights of a Hugging Face folder, in float32.
 struct LoadedModel {
   std::shared_ptr<models::CausalLM> model;
   std::unique_ptr<distributed::DataParallel> engine;
 };
 
-/// Throws UserError for a folder that holds no model.
-LoadedModel load_model(const std::string& path);
+/// On the CPU, or a device that is open (tensor::open_cuda). Throws UserError for a folder that holds
+/// no model.
+LoadedModel load_model(const std::string& path, at::Device device = at::kCPU);
 
 }  // namespace automodel::recipes

@@ -12,6 +12,7 @@
 #include "models/parity.h"
 #include "optim/optimizer.h"
 #include "recipes/commands/loaded_model.h"
+#include "tensor/cuda_runtime.h"
 
 namespace automodel::recipes {
 
@@ -49,6 +50,16 @@ double worst_training_loss(LoadedModel& loaded, const tensor::NamedTensors& refe
   return worst;
 }
 
+/// Opens the first CUDA device.
+at::Device open_device() {
+  const std::unique_ptr<tensor::CudaRuntime> cuda = tensor::open_cuda();
+  if (cuda->device_count() == 0) {
+    throw UnsupportedError("--device cuda: this machine has no CUDA device");
+  }
+  cuda->set_device(0);
+  return {at::kCUDA, 0};
+}
+
 /// Prints a line; returns whether the difference is within the tolerance.
 bool print_kind(const char* kind, const models::ParityDifference& difference, double value,
                 double tolerance) {
@@ -66,7 +77,8 @@ bool print_kind(const char* kind, const models::ParityDifference& difference, do
 int run_parity_command(const std::string& model_folder, const std::string& reference_path,
                        const ParityOptions& options) {
   const kernels::PlainPathScope path(options.takes_plain_path);
-  LoadedModel loaded = load_model(model_folder);
+  LoadedModel loaded =
+      load_model(model_folder, options.is_on_device ? open_device() : at::Device(at::kCPU));
   const tensor::NamedTensors reference = read_reference(reference_path);
   const models::ParityReport report = models::run_parity(*loaded.model, reference);
   bool is_good = true;
