@@ -69,10 +69,11 @@ class Prover:
         (path / "config.json").write_text(json.dumps({**config, **(SMALL if self.is_rehearsal else {})}))
         return path
 
-    def train(self, work, options=(), seconds=SECONDS_OF_A_RUN, kernels="own"):
+    def train(self, work, options=(), seconds=SECONDS_OF_A_RUN, kernels="own", checkpoints=None):
         """The records of a run's steps; throws RunFailed. `work`: a Work or a recipe's file; `kernels`: the device's, own
-        or plain."""
-        with tempfile.TemporaryDirectory() as folder:
+        or plain; `checkpoints`: a folder that stays, or none."""
+        with tempfile.TemporaryDirectory() as own_folder:
+            folder = checkpoints or own_folder
             recipe = [str(RECIPE), *recipe_options(work)] if isinstance(work, Work) else [str(work)]
             command = [self.program, "run", *recipe, *options, f"--checkpoint.checkpoint_dir={folder}"]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False,
@@ -154,6 +155,45 @@ class Prover:
         return self.are_near_the_cpu({name: {dtype: (CHAT_RECIPE, [*short, *options, f"--model.torch_dtype={dtype}"])
                                              for dtype in ("float32", "bfloat16")} for name, options in kinds.items()})
 
+    def settings(self):
+        """The same of strategies, optimizers and other ways to train one model."""
+        self.say("settings, losses of 10 steps", "dtype", "device from CPU's float32", "CPU's bfloat16 from it", "verdict")
+        fsdp = "--distributed.strategy=fsdp2"
+        kinds = {
+            "fsdp2": [fsdp],
+            "offloaded": [fsdp, "--distributed.offload_policy._target_=torch.distributed.fsdp.CPUOffloadPolicy"],
+            "recomputed": [fsdp, "--distributed.activation_checkpointing=full"],
+            "megatron_fsdp": ["--distributed.strategy=megatron_fsdp"],
+            "micro-batches": ["--step_scheduler.local_batch_size=2", "--dataset.batch_size=2"],
+            "LoRA": ["--peft.dim=8", "--peft.alpha=32", "--peft.dropout=0.1"],
+            "QLoRA": ["--peft.dim=8", "--peft.alpha=32", "--quantization.load_in_4bit=true",
+                      "--quantization.bnb_4bit_compute_dtype={dtype}"],
+            "Muon": ["--optimizer._target_=dion.Muon"],
+            "AdamW8bit": ["--optimizer._target_=bitsandbytes.optim.AdamW8bit"],
+            "SGD": ["--optimizer._target_=torch.optim.SGD", "--optimizer.betas=none", "--optimizer.lr=0.05"],
+        }
+        work = {dtype: Work(BENCH / "qwen3_shape", batch=4, length=128, steps=10, dtype=dtype)
+                for dtype in ("float32", "bfloat16")}
+        return self.are_near_the_cpu({name: {dtype: (work[dtype], [option.format(dtype=dtype) for option in options])
+                                             for dtype in work} for name, options in kinds.items()})
+
+    def saves(self):
+        """A run that is saved, by a thread of its own and by none, and goes on: its losses are those of one that was not."""
+        self.say("4 steps, a checkpoint, 4 steps", "dtype", "from 8 steps without", "verdict")
+        is_right = True
+        for name, options in {"at once": [], "asynchronous": ["--checkpoint.is_async=true"]}.items():
+            for dtype in ("float32", "bfloat16"):
+                work, half = (Work(BENCH / "qwen3_shape", batch=4, length=128, steps=steps, dtype=dtype) for steps in (8, 4))
+                saving = [*options, *self.device_options(), "--checkpoint.enabled=true"]
+                with tempfile.TemporaryDirectory() as folder:
+                    self.train(half, saving, checkpoints=folder)
+                    resumed = self.train(work, [*saving, "--checkpoint.restore_from=LATEST"], checkpoints=folder)
+                apart = distance(resumed, self.train(work, self.device_options()))
+                fits = apart <= (1e-6 if dtype == "float32" else 1e-4)
+                is_right = is_right and fits
+                self.say(name, dtype, f"{apart:.1e}", "right" if fits else "WRONG")
+        return is_right
+
     def are_near_the_cpu(self, kinds):
         """The work and options of each kind's dtypes: float32 as near to the CPU as sums in another order are; bfloat16 at
         most twice as far from it as the CPU's bfloat16 is."""
@@ -185,19 +225,22 @@ class Prover:
                              {"Qwen 3 0.6B, 2 x 2048, bfloat16": 0, "the same, LoRA r 8": 8})
 
     def two_ways(self, ways, shapes, timed):
-        """Losses of the first way: in float32 as near to the CPU, in bfloat16 at most twice as far from it as those of the
-        second; tokens a second of both. `timed`: names and adapters' ranks."""
+        """Losses of both ways: in float32 near to the CPU, in bfloat16 at most twice as far from it as the CPU's bfloat16
+        is; tokens a second of both. `timed`: names and adapters' ranks."""
         (first, one), (second, other) = ways.items()
-        self.say("losses of 20 steps", "dtype", f"{first} from CPU's float32", f"{second} from it", "verdict")
+        self.say("losses of 20 steps", "dtype", f"{first} from CPU's float32", f"{second} from it",
+                 "CPU's bfloat16 from it", "verdict")
         is_right = True
         runs = {(name, dtype): [self.pool.submit(train, Work(BENCH / name, batch=4, length=128, steps=20, dtype=dtype))
                                 for train in (one, other)] for name in shapes for dtype in ("float32", "bfloat16")}
         for (name, dtype), ways in runs.items():
-            exact = self.train_on_cpu(Work(BENCH / name, batch=4, length=128, steps=20))
+            exact, rounded = (self.train_on_cpu(Work(BENCH / name, batch=4, length=128, steps=20, dtype=kind))
+                              for kind in ("float32", "bfloat16"))
+            peer = distance(rounded, exact)
             near, far = (distance(self.records_of(run), exact) for run in ways)
-            fits = near <= max(1e-4 if dtype == "float32" else 0, 2 * far)
+            fits = max(near, far) <= (1e-4 if dtype == "float32" else 2 * peer)
             is_right = is_right and fits
-            self.say(name, dtype, f"{near:.1e}", f"{far:.1e}", "right" if fits else "WRONG")
+            self.say(name, dtype, f"{near:.1e}", f"{far:.1e}", f"{peer:.1e}", "right" if fits else "WRONG")
         for name, rank in timed.items():
             self.say(name, f"{first}, tokens/s", second, "ratio")
             work = Work(self.shape("two_ways", QWEN_SMALL), 2, self.length(2048), "bfloat16", rank, steps=10)
@@ -229,11 +272,11 @@ class Prover:
         self.say("too large a batch", f"status {done.returncode}", text[:200])
         return self.is_rehearsal or (done.returncode == 4 and "out of memory" in text)
 
-    def beside_peer(self, name, work, peak=None):
-        """Tokens a second of both sides, right after each other, twice."""
+    def beside_peer(self, name, work, peak=None, options=()):
+        """Tokens a second of both sides, right after each other, in every round."""
         self.say(name, "tokens/s", "peer", "ratio", "peak GiB", "MFU")
         for _ in range(self.rounds):
-            records = self.train(work, self.device_options())
+            records = self.train(work, [*self.device_options(), *options])
             ours = sorted(record["tps"] for record in records[3:])[(len(records) - 3) // 2]
             theirs, told = None, "none"
             command = ["python3", str(BENCH / "peer_transformers.py"), "--config", str(work.shape), "--steps",
@@ -253,8 +296,9 @@ class Prover:
         return True
 
     def lora_small(self):
-        return self.beside_peer("Qwen 3 0.6B, LoRA r 8, 2 x 2048, bfloat16",
-                                Work(self.shape("qwen", QWEN_SMALL), 2, self.length(2048), "bfloat16", 8), gpu_peak())
+        return self.beside_peer("Qwen 3 0.6B, LoRA r 8, 2 x 2048, bfloat16, steps recorded",
+                                Work(self.shape("qwen", QWEN_SMALL), 2, self.length(2048), "bfloat16", 8), gpu_peak(),
+                                ["--model.backend.cuda_graph=true"])
 
     def full_small(self):
         return self.beside_peer("Qwen 3 0.6B, 2 x 2048, bfloat16",
@@ -265,7 +309,7 @@ class Prover:
                                 Work(self.shape("8b", LLAMA_8B), 1, self.length(4096), "bfloat16", 8, 8), gpu_peak())
 
     def full_7b(self):
-        return self.beside_peer("7B, 1 x 1024, bfloat16", Work(self.shape("7b", LLAMA_7B), 1, self.length(1024), "bfloat16",
+        return self.beside_peer("7B, 8 x 1024, bfloat16", Work(self.shape("7b", LLAMA_7B), 8, self.length(1024), "bfloat16",
                                                                steps=8), gpu_peak())
 
     def length(self, tokens):
@@ -301,8 +345,8 @@ def gpu_peak():
     return next((peak for part, peak in PEAKS.items() if part in name), None)
 
 
-PARTS = ["machine", "goldens", "curves", "documents", "kernels", "recorded", "context", "faults", "lora_small",
-         "full_small", "lora_8b", "full_7b"]
+PARTS = ["machine", "goldens", "curves", "documents", "settings", "saves", "kernels", "recorded", "context", "faults",
+         "lora_small", "full_small", "lora_8b", "full_7b"]
 
 
 def main():

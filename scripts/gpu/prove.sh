@@ -4,6 +4,8 @@
 #   goldens     logits, losses and gradients of every family beside transformers', in float32 and bfloat16
 #   curves      the losses of small models of several kinds beside the CPU's, in float32 and bfloat16
 #   documents   the same of conversations, packed into rows and padded
+#   settings    the same of strategies, offloading, recomputation, adapters and optimizers
+#   saves       a run that is saved and goes on beside one that is not, in float32 and bfloat16
 #   kernels     our kernels beside PyTorch's operations: losses of small models, and tokens a second
 #   recorded    steps recorded as one CUDA graph beside those launched kernel by kernel: the same two
 #   context     memory over the length of a sequence
@@ -11,9 +13,10 @@
 #   lora_small  tokens a second beside transformers and PEFT: Qwen 3 0.6B, LoRA, 2 x 2048
 #   full_small  the same, all weights
 #   lora_8b     Llama 3.1 8B, LoRA, 1 x 4096
-#   full_7b     a model of 7B, all weights in bfloat16, 1 x 1024: MFU
+#   full_7b     a model of 7B, all weights in bfloat16, 8 x 1024: MFU
 # usage: scripts/gpu/prove.sh [--out FOLDER] [--rehearse] [PART]...      (default: all; --help says more)
-# Needs a CUDA build (build/cuda: automodel, automodel_cuda, test_models) and a python3 whose torch has the CUDA libraries; transformers and PEFT for peers.
+# Needs a CUDA build (build/cuda: automodel, automodel_cuda, test_models) and a python3 whose torch has the CUDA
+# libraries; transformers and PEFT for peers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

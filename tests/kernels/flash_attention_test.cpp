@@ -37,16 +37,18 @@ Operation attend(Path path, const AttentionOptions& options, bool has_sinks) {
 
 /// Two calls, forward and backward. The output is rounded once, as the plain path's is; gradients
 /// are made of the rounded output, then rounded too.
-void expect_match(const AttentionOptions& options, const Tensors& in, bool has_sinks = false) {
+void expect_match(const AttentionOptions& options, const Tensors& in, bool has_sinks = false,
+                  bool is_by_cudnn = false) {
   at::set_num_threads(1);
   Tensors held;
   for (const at::Tensor& x : in) held.push_back(x.to(at::kBFloat16));
   Tensors found;
   {
-    const HostFlashScope scope;
-    const int64_t before = HostFlash::num_calls;
+    const HostFlashScope scope(is_by_cudnn);
+    const int64_t& num_calls = is_by_cudnn ? HostFlash::num_cudnn_calls : HostFlash::num_calls;
+    const int64_t before = num_calls;
     found = differentiate(attend(causal_attention, options, has_sinks), held, at::kBFloat16);
-    EXPECT_EQ(HostFlash::num_calls, before + 2);
+    EXPECT_EQ(num_calls, before + 2);
   }
   const Operation plain = attend(causal_attention_reference, options, has_sinks);
   const PlainPathScope path;
@@ -87,6 +89,28 @@ TEST(FlashAttention, MatchesThePlainPath) {
     expect_match({.is_causal = false}, inputs(length));
   }
   expect_match({.scale = 0.1}, inputs(40, 24, 24));
+}
+
+TEST(FlashAttention, MatchesThePlainPathByCudnn) {
+  expect_match({}, inputs(128), false, true);
+  expect_match({.scale = 0.1}, inputs(256, 24, 24), true, true);
+}
+
+/// Rows that are not full, and what cuDNN is not asked for, go by FlashAttention.
+TEST(FlashAttention, IsTakenWhereCudnnIsNotFaster) {
+  const HostFlashScope scope(/*has_cudnn=*/true);
+  const auto expect_flash = [](const AttentionOptions& options, const Tensors& in) {
+    const int64_t flash = HostFlash::num_calls, cudnn = HostFlash::num_cudnn_calls;
+    differentiate(attend(causal_attention, options, false), in, at::kBFloat16);
+    EXPECT_EQ(HostFlash::num_calls, flash + 2);
+    EXPECT_EQ(HostFlash::num_cudnn_calls, cudnn);
+  };
+  expect_flash({}, inputs(127));
+  expect_flash({}, inputs(128, 136, 136));
+  expect_flash({}, inputs(128, 24, 16));
+  expect_flash({.window = 9}, inputs(128));
+  expect_flash({.is_causal = false}, inputs(128));
+  expect_flash({.document_ids = documents(128)}, inputs(128));
 }
 
 TEST(FlashAttention, MatchesThePlainPathWithAWindow) {

@@ -11,7 +11,7 @@
 #include "kernels/host_kernels.h"
 
 // PyTorch's operators aten::_flash_attention_forward and _backward for tensors on the CPU, which
-// has none of its own: by whole scores in float32, with what the CUDA kernels refuse, the layouts
+// has none of its own, and those of cuDNN's attention: by whole scores in float32, with what the CUDA kernels refuse, the layouts
 // of their results, and their rule that the last query stands beside the last key.
 
 namespace automodel::kernels::device {
@@ -19,6 +19,7 @@ namespace automodel::kernels::device {
 class HostFlash final {
  public:
   static inline int64_t num_calls = 0;
+  static inline int64_t num_cudnn_calls = 0;
 
   /// Makes the operators, once a process.
   static void provide() {
@@ -27,6 +28,8 @@ class HostFlash final {
     static const bool is_provided = [] {
       library.impl("_flash_attention_forward", TORCH_FN(forward));
       library.impl("_flash_attention_backward", TORCH_FN(backward));
+      library.impl("_scaled_dot_product_cudnn_attention", TORCH_FN(cudnn_forward));
+      library.impl("_scaled_dot_product_cudnn_attention_backward", TORCH_FN(cudnn_backward));
       return true;
     }();
     static_cast<void>(is_provided);
@@ -169,17 +172,53 @@ class HostFlash final {
     return {joined(d_q), joined(d_k), joined(d_v)};
   }
 
+  using CudnnForward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt,
+                                  c10::SymInt, at::Tensor, at::Tensor, at::Tensor>;
+
+  /// Heads before tokens, in any memory whose last dimension is contiguous; the result lies as q.
+  static CudnnForward cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const Maybe& bias, bool has_lse, double dropout, bool is_causal,
+                                    bool returns_mask, std::optional<double> scale) {
+    num_cudnn_calls += 1;
+    TORCH_CHECK(has_lse && is_causal && !bias && q.size(3) <= 128 && q.size(2) == k.size(2));
+    const auto turned = [](const at::Tensor& x) { return x.transpose(1, 2).contiguous(); };
+    auto [out, lse, random, unused, mask] =
+        forward(turned(q), turned(k), turned(v), {}, {}, q.size(2), k.size(2), dropout, is_causal,
+                returns_mask, scale, {}, {}, {}, {});
+    num_calls -= 1;
+    return {out.transpose(1, 2), lse.unsqueeze(-1), at::Tensor(), at::Tensor(), q.size(2),
+            k.size(2),           at::Tensor(),      at::Tensor(), at::Tensor()};
+  }
+
+  static std::tuple<at::Tensor, at::Tensor, at::Tensor> cudnn_backward(
+      const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+      const at::Tensor& out, const at::Tensor& lse, const at::Tensor&, const at::Tensor&,
+      const at::Tensor& bias, const at::Tensor& ends_q, const at::Tensor& ends_k, int64_t longest_q,
+      int64_t longest_k, double dropout, bool is_causal, std::optional<double> scale) {
+    num_cudnn_calls += 1;
+    TORCH_CHECK(is_causal && !bias.defined() && !ends_q.defined() && !ends_k.defined());
+    TORCH_CHECK(lse.dim() == 4 && lse.size(3) == 1);
+    const auto turned = [](const at::Tensor& x) { return x.transpose(1, 2).contiguous(); };
+    const at::Tensor none;
+    auto [d_q, d_k, d_v] =
+        backward(turned(d_out), turned(q), turned(k), turned(v), turned(out), lse.squeeze(-1), none,
+                 none, longest_q, longest_k, dropout, is_causal, none, none, scale, {}, {});
+    num_calls -= 1;
+    return {d_q.transpose(1, 2), d_k.transpose(1, 2), d_v.transpose(1, 2)};
+  }
+
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 };
 
-/// During its lifetime a HostKernelsScope has FlashAttention too.
+/// During its lifetime a HostKernelsScope has FlashAttention too, and cuDNN's where asked.
 class HostFlashScope final {
  public:
-  HostFlashScope() {
+  explicit HostFlashScope(bool has_cudnn = false) {
     HostFlash::provide();
     HostLauncher::has_flash = true;
+    HostLauncher::has_cudnn = has_cudnn;
   }
-  ~HostFlashScope() { HostLauncher::has_flash = false; }
+  ~HostFlashScope() { HostLauncher::has_flash = HostLauncher::has_cudnn = false; }
   HostFlashScope(const HostFlashScope&) = delete;
   HostFlashScope& operator=(const HostFlashScope&) = delete;
 

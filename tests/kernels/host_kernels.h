@@ -39,6 +39,14 @@ class HostTeam {
   float sum(const F& f) {
     return reduced<float>(f, [](float a, float b) { return a + b; });
   }
+  template <typename F, typename G>
+  void sum_in_groups(int lanes, const F& f, const G& g) {
+    exchange(1, static_cast<size_t>(lanes), f, g);
+  }
+  template <typename F, typename G>
+  void sum_between_groups(int lanes, const F& f, const G& g) {
+    exchange(static_cast<size_t>(lanes), kThreads, f, g);
+  }
   template <typename F>
   double total(const F& f) {
     return reduced<double>(f, [](double a, double b) { return a + b; });
@@ -49,6 +57,17 @@ class HostTeam {
   }
 
  private:
+  template <typename F, typename G>
+  void exchange(size_t first, size_t end, const F& f, const G& g) {
+    std::array<float, kThreads> values;
+    each([&](int thread) { values[static_cast<size_t>(thread)] = f(thread); });
+    for (size_t distance = first; distance < end; distance *= 2) {
+      const std::array<float, kThreads> before = values;
+      for (size_t i = 0; i < values.size(); ++i) values[i] = before[i] + before[i ^ distance];
+    }
+    each([&](int thread) { g(thread, values[static_cast<size_t>(thread)]); });
+  }
+
   /// In the order of a warp's exchanges, then of the warps.
   template <typename S, typename F, typename Join>
   S reduced(const F& f, const Join& join) {
@@ -76,11 +95,13 @@ struct HostLauncher {
   static inline int64_t num_launches = 0;
   /// Whether PyTorch's operations have something on the CPU that stands for a device's.
   static inline bool has_flash = false;
+  static inline bool has_cudnn = false;
   static inline bool has_grouped = true;
 
   /// Few, so that a team has several rows.
   static int64_t num_processors() { return 1; }
   static bool has_flash_attention() { return has_flash; }
+  static bool has_cudnn_attention() { return has_cudnn; }
   static bool has_grouped_products() { return has_grouped; }
 
   template <int kThreads, typename Body>

@@ -25,6 +25,22 @@ bool has_kernels(const AttentionBlock& block, const Qkv& qkv) {
          !block.dropout.mask.drops() && !block.chosen_keys.defined();
 }
 
+/// Whether cuDNN computes a block of causal attention faster: whole sequences of one length. It
+/// makes a plan for every length, which costs a good part of a second: lengths that are as the data
+/// has them, and not those of full rows, are left to FlashAttention.
+bool has_cudnn_kernels(const AttentionBlock& block, const Qkv& qkv) {
+  constexpr int64_t kRowMultiple = 128, kMostDim = 128;
+  const int64_t length = qkv.q.size(1), head_dim = qkv.q.size(3);
+  return device::kernels_for({qkv.q})->has_cudnn_attention() && length % kRowMultiple == 0 &&
+         length == qkv.k.size(1) && block.first_query == block.first_key && block.window <= 0 &&
+         !block.visible_keys.defined() && head_dim <= kMostDim && qkv.v.size(3) == head_dim;
+}
+
+/// [B, S, heads, dim] as [B, heads, S, dim], in the same memory, and back.
+at::Tensor heads_first(const at::Tensor& x) {
+  return x.transpose(1, 2);
+}
+
 /// The lengths of documents, and their tokens, of one sequence after the other.
 struct Lengths {
   std::vector<int32_t> ends = {0};
@@ -104,6 +120,7 @@ std::optional<FlashAttention> FlashAttention::of(const AttentionBlock& block, co
     if (right >= flash.num_keys_) return std::nullopt;  // the kernels would take it for no limit
     flash.right_ = right;
   }
+  flash.is_by_cudnn_ = flash.is_causal_ && has_cudnn_kernels(block, qkv);
   if (block.window > 0) {
     const int64_t left = block.window - 1 - right;
     if (left < 0) return std::nullopt;
@@ -137,7 +154,31 @@ at::Tensor FlashAttention::unpacked(const at::Tensor& x, at::IntArrayRef sizes) 
   return out.reshape(sizes);
 }
 
+AttentionResult FlashAttention::forward_by_cudnn(const Qkv& qkv) const {
+  auto [out, lse, ends_q, ends_k, longest_q, longest_k, seed, offset, mask] =
+      at::_scaled_dot_product_cudnn_attention(heads_first(qkv.q), heads_first(qkv.k),
+                                              heads_first(qkv.v), std::nullopt,
+                                              /*compute_log_sumexp=*/true, 0.0,
+                                              /*is_causal=*/true, false, scale_);
+  return {heads_first(out).contiguous(),
+          lse.reshape({qkv.q.size(0), qkv.q.size(2), qkv.q.size(1)})};
+}
+
+Qkv FlashAttention::backward_by_cudnn(const Qkv& qkv, const AttentionResult& result,
+                                      const at::Tensor& d_out) const {
+  const at::ScalarType dtype = qkv.q.scalar_type();
+  const int64_t length = qkv.q.size(1);
+  const at::Tensor none, random = at::empty({}, qkv.q.options().dtype(at::kLong));
+  auto [d_q, d_k, d_v] = at::_scaled_dot_product_cudnn_attention_backward(
+      heads_first(d_out.to(dtype).contiguous()), heads_first(qkv.q), heads_first(qkv.k),
+      heads_first(qkv.v), heads_first(result.out.to(dtype).contiguous()),
+      result.lse.contiguous().unsqueeze(-1), random, random, none, none, none, length, length, 0.0,
+      /*is_causal=*/true, scale_);
+  return {heads_first(d_q), heads_first(d_k), heads_first(d_v)};
+}
+
 AttentionResult FlashAttention::forward(const Qkv& qkv) const {
+  if (is_by_cudnn_) return forward_by_cudnn(qkv);
   const int64_t batch = qkv.q.size(0), num_queries = qkv.q.size(1), num_heads = qkv.q.size(2);
   const int64_t num_keys = documents_ ? documents_->longest : num_keys_;
   const auto ends = documents_ ? std::optional(documents_->ends) : std::nullopt;
@@ -158,6 +199,7 @@ AttentionResult FlashAttention::forward(const Qkv& qkv) const {
 
 Qkv FlashAttention::backward(const Qkv& qkv, const AttentionResult& result,
                              const at::Tensor& d_out) const {
+  if (is_by_cudnn_) return backward_by_cudnn(qkv, result, d_out);
   const at::ScalarType dtype = qkv.q.scalar_type();
   const at::Tensor k = qkv.k.narrow(1, 0, num_keys_), v = qkv.v.narrow(1, 0, num_keys_);
   at::Tensor lse = result.lse.contiguous();

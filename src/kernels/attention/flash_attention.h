@@ -11,7 +11,8 @@ namespace automodel::kernels {
 
 /// PyTorch's FlashAttention kernels (Dao 2023) for a block whose tensors lie on a device that has
 /// them: bfloat16, scores never in memory, causal or in both directions, windows, heads that share
-/// keys, packed documents and padding.
+/// keys, packed documents and padding. Whole causal sequences go by cuDNN's kernels where it has
+/// faster ones.
 class FlashAttention final {
  public:
   /// nullopt where the kernels do not compute the block: other dtypes and devices, heads of more
@@ -37,6 +38,10 @@ class FlashAttention final {
   /// find_documents(), once for the layers that ask one after the other.
   static std::optional<Documents> documents_of(const AttentionBlock& block, const Qkv& qkv);
 
+  AttentionResult forward_by_cudnn(const Qkv& qkv) const;
+  Qkv backward_by_cudnn(const Qkv& qkv, const AttentionResult& result,
+                        const at::Tensor& d_out) const;
+
   /// [B, S, heads, dim] as the kernels take it: padded to q's dim, and documents' tokens alone.
   at::Tensor packed(const at::Tensor& x) const;
   /// The inverse of packed(), with zeros where there is no document.
@@ -46,6 +51,7 @@ class FlashAttention final {
   int64_t num_keys_ = 0;  ///< the first ones; no query sees those behind them
   double scale_ = 1;
   bool is_causal_ = true;
+  bool is_by_cudnn_ = false;
   std::optional<int64_t> left_, right_;  ///< of a query's own place; none: all
   std::optional<Documents> documents_;
 };

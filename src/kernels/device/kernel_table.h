@@ -46,7 +46,8 @@ struct RandomRows {
 
 /// Work on rows in a device's memory of one storage type T, float or cpu::Bfloat16, as
 /// cpu::RowLoops does it: each is one launch on the current stream and returns at once. Sums of a
-/// weight's gradient come as `num_partials` rows, each written, to be added up.
+/// weight's gradient come as `num_partials` rows, each written, to be added up; none where
+/// `partials` is null.
 template <typename T>
 struct DeviceRows {
   void (*rms_forward)(const T* x, const T* residual, T* sum, const T* w, T* y, float* rstd,
@@ -59,7 +60,8 @@ struct DeviceRows {
                          int act);
   /// rstd [tokens, num_heads + num_kv_heads]
   void (*heads_forward)(const Heads<T>& heads, const T* qkv, T* q, T* k, T* v, float* rstd);
-  /// qkv and rstd null without norms; else partials are rows of q_norm's and k_norm's gradients.
+  /// qkv and rstd null without norms; partials are rows of q_norm's and k_norm's gradients, null
+  /// where neither is trained.
   void (*heads_backward)(const Heads<T>& heads, const T* qkv, const float* rstd, const T* dq,
                          const T* dk, const T* dv, T* d_qkv, float* partials, int64_t num_partials);
   /// Logits become their gradients. A label outside the row that is not ignored ends the device's
@@ -80,9 +82,10 @@ struct DeviceKernels {
   /// How many rows of partial sums are worth while, where a block makes one and where a warp does.
   int64_t (*most_partials)();
   int64_t (*most_partials_of_heads)();
-  /// Whether PyTorch has FlashAttention for the current device, and products of many matrices with
+  /// Whether PyTorch has FlashAttention for the current device, cuDNN's attention, and products of many matrices with
   /// rows of which only the device knows how many are whose (at::_grouped_mm).
   bool (*has_flash_attention)();
+  bool (*has_cudnn_attention)();
   bool (*has_grouped_products)();
   DeviceRows<float> float32;
   DeviceRows<cpu::Bfloat16> bfloat16;

@@ -5,7 +5,7 @@
 //   run<kThreads>(num_teams, scratch_floats, body)
 //       body(team) by each team; scratch_floats: what a team's scratch() holds; 0: it is null
 //   num_processors()  each of which runs some teams at once
-//   has_flash_attention(), has_grouped_products()  as DeviceKernels
+//   has_flash_attention(), has_cudnn_attention(), has_grouped_products()  as DeviceKernels
 
 #include <algorithm>
 #include <cstdint>
@@ -52,10 +52,24 @@ struct RowLaunches {
   static void rms_backward(const T* dy, const T* x, const T* w, const float* rstd, const T* d_sum,
                            T* dx, float* partials, int64_t num_partials, int64_t rows, int64_t dim,
                            bool adds_one) {
+    const int64_t num_teams = partials != nullptr ? num_partials : teams(rows, 16);
+    const auto run_pieces = [&](auto width, auto pieces) {
+      const RmsBackward<width, pieces, T> body{dy, x,        w,    rstd, d_sum,
+                                               dx, partials, rows, dim,  adds_one ? 1.0F : 0.0F};
+      const bool has_scratch = pieces == 0 && partials != nullptr && dim <= kMostScratch;
+      Launcher::template run<kRowThreads>(num_teams, has_scratch ? dim : 0, body);
+    };
     const auto run = [&](auto width) {
-      const RmsBackward<width, T> body{dy, x,        w,    rstd, d_sum,
-                                       dx, partials, rows, dim,  adds_one ? 1.0F : 0.0F};
-      Launcher::template run<kRowThreads>(num_partials, dim <= kMostScratch ? dim : 0, body);
+      const int64_t at_once = int64_t{kRowThreads} * width;
+      if (dim <= at_once) {
+        run_pieces(width, std::integral_constant<int, 1>());
+      } else if (dim <= 2 * at_once) {
+        run_pieces(width, std::integral_constant<int, 2>());
+      } else if (dim <= 4 * at_once) {
+        run_pieces(width, std::integral_constant<int, 4>());
+      } else {
+        run_pieces(width, std::integral_constant<int, 0>());
+      }
     };
     by_width(dim, {dy, x, w, d_sum, dx}, run);
   }
@@ -88,21 +102,42 @@ struct RowLaunches {
   }
 
   static void heads_forward(const Heads<T>& heads, const T* qkv, T* q, T* k, T* v, float* rstd) {
-    const HeadsForward<T> body{heads, qkv, q, k, v, rstd};
     const int64_t units = heads.tokens * (heads.num_heads + 2 * heads.num_kv_heads);
-    Launcher::template run<kHeadThreads>(teams(units, 256), 0, body);
+    if (const int lanes = lanes_of(heads, {qkv, q, k, v}); lanes > 0) {
+      const HeadsForwardByLanes<kFull, T> body{heads, qkv, q, k, v, rstd, lanes};
+      const int64_t at_once = kHeadThreads / lanes;
+      Launcher::template run<kHeadThreads>(teams((units + at_once - 1) / at_once, 64), 0, body);
+      return;
+    }
+    const auto run = [&](auto width) {
+      const HeadsForward<width, T> body{heads, qkv, q, k, v, rstd};
+      Launcher::template run<kHeadThreads>(teams(units, 256), 0, body);
+    };
+    by_head_width(heads, {qkv, q, k, v}, run);
   }
 
   static void heads_backward(const Heads<T>& heads, const T* qkv, const float* rstd, const T* dq,
                              const T* dk, const T* dv, T* d_qkv, float* partials,
                              int64_t num_partials) {
-    const HeadsBackward<T> body{heads, qkv, rstd, dq, dk, dv, d_qkv, partials};
     const int64_t units = heads.tokens * (heads.num_heads + 2 * heads.num_kv_heads);
-    const bool has_norm = qkv != nullptr;
+    const bool has_sums = partials != nullptr;
+    if (const int lanes = lanes_of(heads, {qkv, dq, dk, dv, d_qkv}); lanes > 0) {
+      const HeadsBackwardByLanes<kFull, T> body{heads, qkv,   rstd,     dq,   dk,
+                                                dv,    d_qkv, partials, lanes};
+      const int64_t at_once = kHeadThreads / lanes;
+      const int64_t num_teams =
+          has_sums ? num_partials : teams((units + at_once - 1) / at_once, 64);
+      Launcher::template run<kHeadThreads>(num_teams, 0, body);
+      return;
+    }
     constexpr int64_t kMostHeadScratch = 1024;  // several teams share a processor's memory
-    const bool fits = has_norm && 2 * heads.head_dim <= kMostHeadScratch;
-    Launcher::template run<kHeadThreads>(has_norm ? num_partials : teams(units, 256),
-                                         fits ? 2 * heads.head_dim : 0, body);
+    const bool fits = has_sums && 2 * heads.head_dim <= kMostHeadScratch;
+    const auto run = [&](auto width) {
+      const HeadsBackward<width, T> body{heads, qkv, rstd, dq, dk, dv, d_qkv, partials};
+      Launcher::template run<kHeadThreads>(has_sums ? num_partials : teams(units, 256),
+                                           fits ? 2 * heads.head_dim : 0, body);
+    };
+    by_head_width(heads, {qkv, dq, dk, dv, d_qkv}, run);
   }
 
   static void cross_entropy(T* logits, const int64_t* labels, float* losses, int64_t rows,
@@ -136,10 +171,43 @@ struct RowLaunches {
   }
 
  private:
+  /// How many threads have a pack of each half of a head, all of which turns; 0: not by lanes.
+  static int lanes_of(const Heads<T>& heads, std::initializer_list<const T*> rows) {
+    const int64_t lanes = heads.half / kFull;
+    const bool is_power_of_2 = lanes > 0 && (lanes & (lanes - 1)) == 0;
+    const bool fits = is_power_of_2 && lanes <= kHeadThreads && 2 * heads.half == heads.head_dim &&
+                      fits_packs(kFull, heads.half, rows) &&
+                      fits_packs(kFull, heads.half, {heads.q_norm, heads.k_norm}) &&
+                      fits_packs(kFull, heads.half, {heads.cos, heads.sin});
+    return fits ? static_cast<int>(lanes) : 0;
+  }
+
+  /// As wide as lets every thread of a team rotate, where heads, their rotated parts and tables fit.
+  template <typename Run>
+  static void by_head_width(const Heads<T>& heads, std::initializer_list<const T*> rows,
+                            const Run& run) {
+    const auto fits = [&](int64_t width) {
+      return heads.half >= kHeadThreads * width && fits_packs(width, heads.half, rows) &&
+             fits_packs(width, heads.head_dim, {heads.q_norm, heads.k_norm}) &&
+             fits_packs(width, heads.half, {heads.cos, heads.sin});
+    };
+    if (fits(4)) {
+      run(std::integral_constant<int, 4>());
+    } else if (fits(2)) {
+      run(std::integral_constant<int, 2>());
+    } else {
+      run(std::integral_constant<int, 1>());
+    }
+  }
+
   template <typename Run>
   static void by_width(int64_t dim, std::initializer_list<const T*> rows, const Run& run) {
-    if (fits_packs(kFull, dim, rows)) {
+    // Threads of which half have nothing to read wait longer for memory than narrower ones.
+    const bool is_short = dim < int64_t{kRowThreads} * kFull;
+    if (!is_short && fits_packs(kFull, dim, rows)) {
       run(std::integral_constant<int, kFull>());
+    } else if (fits_packs(kFull / 2, dim, rows)) {
+      run(std::integral_constant<int, kFull / 2>());
     } else {
       run(std::integral_constant<int, 1>());
     }
@@ -176,8 +244,9 @@ template <typename Launcher>
 constexpr DeviceKernels kernels_by() {
   using B = Bfloat16;
   return {[] { return 4 * Launcher::num_processors(); },
-          [] { return 32 * Launcher::num_processors(); },
+          [] { return 16 * Launcher::num_processors(); },
           Launcher::has_flash_attention,
+          Launcher::has_cudnn_attention,
           Launcher::has_grouped_products,
           RowLaunches<Launcher, float>::table(),
           RowLaunches<Launcher, B>::table(),

@@ -10,8 +10,10 @@
 
 #ifdef __CUDACC__
 #define AM_DEVICE __device__ __forceinline__
+#define AM_UNROLL _Pragma("unroll")
 #else
 #define AM_DEVICE inline
+#define AM_UNROLL
 #endif
 
 namespace automodel::kernels::device {

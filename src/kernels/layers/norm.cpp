@@ -50,10 +50,12 @@ void forward_rows(const at::Tensor& x, const at::Tensor& residual, at::Tensor& s
   });
 }
 
-/// {dx, dw}; `d_sum` is undefined or added to dx.
+/// {dx, dw}; `d_sum` is undefined or added to dx. A device makes no dw of a weight that is not
+/// trained.
 std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::Tensor& x,
                                                 const at::Tensor& weight, const at::Tensor& rstd,
-                                                const at::Tensor& d_sum, bool adds_one) {
+                                                const at::Tensor& d_sum, bool adds_one,
+                                                bool is_weight_trained) {
   const int64_t dim = x.size(-1);
   const int64_t rows = x.numel() / dim;
   const device::DeviceKernels* const kernels = device::kernels_for({x, weight});
@@ -67,10 +69,12 @@ std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::
     const T* other = numbers_of<T>(d_sum);
     T* out = numbers_of<T>(dx);
     if (kernels != nullptr) {
-      const at::Tensor partials = device::partials_for(kernels->most_partials(), x, rows, dim);
-      kernels->of<T>().rms_backward(grad, in, w, scales, other, out, partials.data_ptr<float>(),
-                                    partials.size(0), rows, dim, adds_one);
-      return partials.sum(0);
+      const at::Tensor partials =
+          is_weight_trained ? device::partials_for(kernels->most_partials(), x, rows, dim)
+                            : at::Tensor();
+      kernels->of<T>().rms_backward(grad, in, w, scales, other, out, numbers_of<float>(partials),
+                                    is_weight_trained ? partials.size(0) : 0, rows, dim, adds_one);
+      return is_weight_trained ? partials.sum(0) : partials;
     }
     return sum_over_blocks(rows, dim, [&](int64_t begin, int64_t end, float* partial) {
       const int64_t at = begin * dim;
@@ -79,7 +83,7 @@ std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::
                                         end - begin, dim, adds_one);
     });
   });
-  return {std::move(dx), dw.to(weight.scalar_type())};
+  return {std::move(dx), dw.defined() ? dw.to(weight.scalar_type()) : dw};
 }
 
 /// The y of forward_rows().
@@ -121,7 +125,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
     auto [dx, dw] = backward_rows(gradients[0].contiguous(), saved[0], saved[1], saved[2],
-                                  at::Tensor(), context->saved_data["adds_one"].toBool());
+                                  at::Tensor(), context->saved_data["adds_one"].toBool(),
+                                  context->needs_input_grad(1));
     return {dx, dw, at::Tensor(), at::Tensor()};
   }
 };
@@ -152,7 +157,8 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
       return {d_sum, d_sum, at::Tensor(), at::Tensor(), at::Tensor()};
     }
     auto [dx, dw] = backward_rows(gradients[1].contiguous(), saved[0], saved[1], saved[2], d_sum,
-                                  context->saved_data["adds_one"].toBool());
+                                  context->saved_data["adds_one"].toBool(),
+                                  context->needs_input_grad(2));
     return {dx, dx, dw, at::Tensor(), at::Tensor()};
   }
 };

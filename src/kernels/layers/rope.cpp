@@ -172,22 +172,26 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
     at::Tensor d_qkv = at::empty(
         {gradients[0].size(0), gradients[0].size(1), (heads[0] + 2 * heads[1]) * heads[2]},
         gradients[0].options());
+    const bool is_norm_trained = (saved[1].defined() && saved[1].requires_grad()) ||
+                                 (saved[2].defined() && saved[2].requires_grad());
     const at::Tensor d_norms = by_storage(d_qkv, [&](auto storage) {
-      return backward_rows<decltype(storage)>(options, saved[0], saved[3], gradients, d_qkv);
+      return backward_rows<decltype(storage)>(options, saved[0], saved[3], gradients, d_qkv,
+                                              is_norm_trained);
     });
     const auto part = [&](const at::Tensor& norm, int64_t begin) {
-      return norm.defined() ? d_norms.narrow(0, begin, heads[2]).to(norm.scalar_type(), false, true)
+      return norm.defined() && norm.requires_grad() ? d_norms.narrow(0, begin, heads[2]).to(norm.scalar_type(), false, true)
                             : at::Tensor();
     };
     return {d_qkv, part(saved[1], 0), part(saved[2], heads[2]), at::Tensor()};
   }
 
  private:
-  /// Writes d_qkv; returns the gradients of both norms, one behind the other.
+  /// Writes d_qkv; returns the gradients of both norms, one behind the other; a device none of norms
+  /// that are not trained.
   template <typename T>
   static at::Tensor backward_rows(const QkvOptions& options, const at::Tensor& qkv,
                                   const at::Tensor& rstd, const tensor_list& gradients,
-                                  const at::Tensor& d_qkv) {
+                                  const at::Tensor& d_qkv, bool is_norm_trained) {
     const QkvLayout<T> layout(d_qkv, options);
     const T* in = numbers_of<T>(qkv);
     const std::array<const T*, 3> grads = {numbers_of<T>(gradients[0]), numbers_of<T>(gradients[1]),
@@ -196,14 +200,14 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
     T* d_in = numbers_of<T>(d_qkv);
     if (const auto* const kernels = kernels_of(d_qkv, options)) {
       const int64_t units = layout.tokens * (layout.num_heads + 2 * layout.num_kv_heads);
-      const at::Tensor partials = in == nullptr
-                                      ? at::Tensor()
-                                      : device::partials_for(kernels->most_partials_of_heads(),
-                                                             d_qkv, units, 2 * layout.head_dim);
+      const at::Tensor partials =
+          is_norm_trained ? device::partials_for(kernels->most_partials_of_heads(), d_qkv, units,
+                                                 2 * layout.head_dim)
+                          : at::Tensor();
       kernels->of<T>().heads_backward(layout.for_device(), in, scales, grads[0], grads[1], grads[2],
                                       d_in, numbers_of<float>(partials),
-                                      in == nullptr ? 0 : partials.size(0));
-      return in == nullptr ? partials : partials.sum(0);
+                                      is_norm_trained ? partials.size(0) : 0);
+      return is_norm_trained ? partials.sum(0) : partials;
     }
     return sum_over_blocks(layout.tokens, 2 * layout.head_dim,
                            [&](int64_t begin, int64_t end, float* partial) {

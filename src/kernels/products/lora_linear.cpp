@@ -34,6 +34,16 @@ void for_each_adapter(const LoraPlace& place, int64_t rank, const Body& body) {
   }
 }
 
+/// Whether the adapters' outputs are all of a layer's, each once.
+bool covers(const LoraPlace& place, int64_t num_outputs) {
+  int64_t end = 0;
+  for (const OutputRange& range : place.ranges) {
+    if (range.first != end) return false;
+    end += range.count;
+  }
+  return end == num_outputs;
+}
+
 /// Operands of one dtype, as is_fusable_product() says. `kept` is the base layer's product with its adapters
 /// when it is there already, else null.
 struct LoraLinear : torch::autograd::Function<LoraLinear> {
@@ -48,11 +58,18 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
     context->saved_data["place"] = c10::IValue::make_capsule(place);
     context->save_for_backward({input_to_save(*context, x), weight, a, b, h});
     if (kept != nullptr) return kept->detach();
-    const at::Tensor out = product(rows, Factor(weight).t(), {.bias = bias.value_or(at::Tensor())});
+    // A device's large product adds to what is there for nothing, a small one for the time of
+    // reading it.
+    const bool is_last = !x.is_cpu() && !bias.has_value() && covers(*place, weight.size(0));
+    const at::Tensor out =
+        is_last ? at::empty({rows.size(0), weight.size(0)}, rows.options())
+                : product(rows, Factor(weight).t(), {.bias = bias.value_or(at::Tensor())});
     for_each_adapter(*place, rank, [&](const OutputRange& range, int64_t column, int64_t row) {
       product_into(h.narrow(1, column, rank), Factor(b.narrow(0, row, range.count)).t(),
-                   out.narrow(1, range.first, range.count), {.adds = true, .alpha = place->scale});
+                   out.narrow(1, range.first, range.count),
+                   {.adds = !is_last, .alpha = place->scale});
     });
+    if (is_last) product_into(rows, Factor(weight).t(), out, {.adds = true});
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(0);
     return out.view(sizes);
@@ -84,8 +101,13 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
       d_a = product(Factor(d_h).t(), x.reshape({-1, x.size(-1)}));
     }
     if (context->needs_input_grad(0)) {
-      d_x = product(gradient, weight);
-      product_into(d_h, a, d_x, {.adds = true});
+      if (gradient.is_cpu()) {
+        d_x = product(gradient, weight);
+        product_into(d_h, a, d_x, {.adds = true});
+      } else {  // as in forward
+        d_x = product(d_h, a);
+        product_into(gradient, weight, d_x, {.adds = true});
+      }
       std::vector<int64_t> sizes = gradients[0].sizes().vec();
       sizes.back() = weight.size(1);
       d_x = d_x.view(sizes);

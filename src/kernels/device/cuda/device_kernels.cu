@@ -45,6 +45,15 @@ class CudaTeam {
                    [](float a, float b) { return a < b ? b : a; });
   }
 
+  template <typename F, typename G>
+  __device__ void sum_in_groups(int lanes, const F& f, const G& g) {
+    exchange(1, lanes, f, g);
+  }
+  template <typename F, typename G>
+  __device__ void sum_between_groups(int lanes, const F& f, const G& g) {
+    exchange(lanes, kThreads, f, g);
+  }
+
   __device__ float* scratch() const {
     extern __shared__ float of_block[];
     return scratch_floats_ == 0 ? nullptr : of_block + threadIdx.y * scratch_floats_;
@@ -59,6 +68,18 @@ class CudaTeam {
     } else {
       __syncthreads();
     }
+  }
+
+  /// Over the threads whose numbers differ in the bits from `first` up to `end`.
+  template <typename F, typename G>
+  __device__ void exchange(int first, int end, const F& f, const G& g) const {
+    static_assert(kThreads == 32);
+    float sum = f(static_cast<int>(threadIdx.x));
+    for (int distance = first; distance < end; distance *= 2) {
+      sum += __shfl_xor_sync(0xffffffffU, sum, distance);
+    }
+    g(static_cast<int>(threadIdx.x), sum);
+    wait();
   }
 
   template <typename S, typename Join>
@@ -89,6 +110,8 @@ __global__ void run_body(const Body body, int scratch_floats) {
 struct CudaLauncher {
   static int64_t num_processors() { return num_cuda_processors(); }
   static bool has_flash_attention() { return cuda_generation() >= 8; }
+  /// On others FlashAttention is as fast.
+  static bool has_cudnn_attention() { return cuda_generation() == 9 || cuda_generation() == 10; }
   /// PyTorch's kernels are for these two; for others it reads the counts back.
   static bool has_grouped_products() { return cuda_generation() == 9 || cuda_generation() == 10; }
 
