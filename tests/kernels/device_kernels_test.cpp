@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "core/error.h"
 #include "kernels/differentiation.h"
 #include "kernels/host_kernels.h"
@@ -14,6 +17,7 @@
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/optimizer/optimizer_step.h"
 #include "kernels/optimizer/step_reference.h"
+#include "kernels/products/lora_linear.h"
 
 namespace automodel::kernels {
 namespace {
@@ -63,7 +67,7 @@ TEST_F(DeviceKernelsTest, TensorsThatNoKernelTakes) {
 
 /// Rows that packs fit and rows that they do not, shorter and longer than a team, and one beyond a
 /// team's scratch.
-constexpr int64_t kDims[] = {2, 37, 64, 2056, 12300};
+constexpr int64_t kDims[] = {2, 37, 64, 1536, 2056, 12300};
 
 TEST_F(DeviceKernelsTest, Norms) {
   for (const int64_t dim : kDims) {
@@ -80,8 +84,20 @@ TEST_F(DeviceKernelsTest, Norms) {
   }
 }
 
+/// Weights that are not trained get no sums, nor a gradient.
+TEST_F(DeviceKernelsTest, NormsOfFrozenWeights) {
+  for (const int64_t dim : kDims) {
+    SCOPED_TRACE(dim);
+    Numbers numbers(1);
+    expect_match(
+        [](const Tensors& in) { return Tensors{rms_norm(in[0], in[1].detach(), {})}; },
+        [](const Tensors& in) { return Tensors{rms_norm_reference(in[0], in[1].detach(), {})}; },
+        {numbers.normal({7, dim}), numbers.normal({dim})});
+  }
+}
+
 TEST_F(DeviceKernelsTest, NormsOfASum) {
-  for (const int64_t dim : {int64_t{37}, int64_t{64}}) {
+  for (const int64_t dim : {int64_t{37}, int64_t{64}, int64_t{1536}, int64_t{12300}}) {
     Numbers numbers(2);
     expect_match(
         [&](const Tensors& in) {
@@ -127,7 +143,9 @@ TEST_F(DeviceKernelsTest, Heads) {
   const Case cases[] = {{24, 24, false, false, false}, {24, 24, true, true, true},
                         {64, 32, true, false, false},  {64, 64, false, true, true},
                         {80, 0, true, true, false},    {600, 600, true, true, false},
-                        {6, 0, false, false, false}};
+                        {6, 0, false, false, false},   {128, 128, true, true, true},
+                        {128, 128, false, false, false}, {16, 16, true, false, false},
+                        {160, 128, true, true, false}};
   for (const Case& c : cases) {
     SCOPED_TRACE(cat(c.head_dim, " of which ", c.rotated, " turn"));
     const at::Tensor angles =
@@ -162,6 +180,44 @@ TEST_F(DeviceKernelsTest, Heads) {
     if (c.has_q_norm) inputs.push_back(numbers.normal({c.head_dim}));
     if (c.has_k_norm) inputs.push_back(numbers.normal({c.head_dim}));
     expect_match(split(split_norm_rotate), split(split_norm_rotate_reference), inputs);
+  }
+}
+
+/// Ranks that the kernel takes, of one adapter and of several side by side, and others.
+TEST_F(DeviceKernelsTest, Adapters) {
+  struct Case {
+    int64_t rank;
+    std::vector<OutputRange> ranges;
+    int64_t num_launches;
+  };
+  const Case cases[] = {{8, {{0, 2072}}, 2},          {8, {{0, 24}, {24, 8}, {32, 16}}, 4},
+                        {16, {{0, 40}, {40, 8}}, 3},  {32, {{0, 48}}, 2},
+                        {12, {{0, 48}}, 0},           {40, {{0, 48}}, 0},
+                        {8, {{8, 16}, {32, 8}}, 1}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(cat("rank ", c.rank, ", ", c.ranges.size(), " adapters"));
+    const auto num_adapters = static_cast<int64_t>(c.ranges.size());
+    int64_t rows = 0, last = 0;
+    for (const OutputRange& range : c.ranges) {
+      rows += range.count;
+      last = range.first + range.count;
+    }
+    const int64_t num_outputs = std::max<int64_t>(last, 48);
+    Numbers numbers(7);
+    const auto adapted = [&](auto path) -> Operation {
+      return [=](const Tensors& in) {
+        return Tensors{path(in[0], in[1].detach(), at::Tensor(), {in[2], in[3], c.ranges, 0.5})};
+      };
+    };
+    const auto plain = [](const at::Tensor& x, const at::Tensor& weight, const at::Tensor&,
+                          const LoraFactors& lora) {
+      const PlainPathScope path;
+      return lora_linear(x, weight, at::Tensor(), lora);
+    };
+    expect_match(adapted(lora_linear), adapted(plain),
+                 {numbers.normal({2, 9, 56}), numbers.normal({num_outputs, 56}),
+                  numbers.normal({num_adapters * c.rank, 56}), numbers.normal({rows, c.rank})},
+                 c.num_launches);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/text.h"
 #include "kernels/differentiation.h"
+#include "kernels/host_kernels.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/norm.h"
 #include "kernels/products/linear.h"
@@ -107,6 +108,15 @@ TEST(KeptInput, IsASumWhereTheSumIsMultiplied) {
   const auto [other, layer_norm] = add_layer_norm(x, in[1], in[2], in[3], 1e-5);
   EXPECT_FALSE(is_normed(other));
   EXPECT_TRUE(is_normed(layer_norm));
+}
+
+/// A device's kernels have no loop that would make it again.
+TEST(KeptInput, IsKeptByADevicesKernels) {
+  const device::HostKernelsScope scope(device::host_kernels());
+  const Tensors in = inputs();
+  const at::Tensor y = rms_norm(in[0].clone().requires_grad_(), in[2], {});
+  EXPECT_TRUE(is_normed(y));
+  EXPECT_FALSE(is_made_again(y));
 }
 
 TEST(KeptInput, OfAdaptersIsMadeAgainToo) {

@@ -44,6 +44,23 @@ struct RandomRows {
   uint64_t inner_stride = 0;
 };
 
+/// out [rows, width] = factor * h [rows, rank] times factors [rank, width], of which h and out lie by
+/// rows, factors as they like.
+template <typename T>
+struct LowRank {
+  const T* h = nullptr;
+  const T* factors = nullptr;
+  T* out = nullptr;
+  int64_t rows = 0;
+  int64_t width = 0;
+  int64_t rank = 0;
+  int64_t h_stride = 0;       ///< from row to row
+  int64_t out_stride = 0;     ///< from row to row
+  int64_t rank_stride = 0;    ///< of the factors, from row to row
+  int64_t column_stride = 0;  ///< of the factors, from column to column
+  float factor = 1;
+};
+
 /// Work on rows in a device's memory of one storage type T, float or cpu::Bfloat16, as
 /// cpu::RowLoops does it: each is one launch on the current stream and returns at once. Sums of a
 /// weight's gradient come as `num_partials` rows, each written, to be added up; none where
@@ -69,6 +86,8 @@ struct DeviceRows {
   void (*cross_entropy)(T* logits, const int64_t* labels, float* losses, int64_t rows,
                         int64_t width, const LogitsToLosses& options);
   void (*squares)(const T* numbers, int64_t count, double* partials, int64_t num_partials);
+  /// Returns whether it has done it: not for ranks above 32 or that are no multiples of a pack.
+  bool (*low_rank)(const LowRank<T>& product);
   /// As cpu::RowLoops::drop, of `where.rows` rows, one behind the other in x and out.
   void (*drop)(const cpu::DropoutStream& dropout, const RandomRows& where, const T* x, T* out);
 };

@@ -28,6 +28,9 @@ bool fits_packs(int64_t width, int64_t dim, std::initializer_list<const T*> rows
   return dim % width == 0 && std::all_of(rows.begin(), rows.end(), is_aligned);
 }
 
+template <int kNumber>
+using Width = std::integral_constant<int, kNumber>;
+
 template <typename Launcher, typename T>
 struct RowLaunches {
   static constexpr int kFull = kFullWidth<T>;
@@ -62,13 +65,13 @@ struct RowLaunches {
     const auto run = [&](auto width) {
       const int64_t at_once = int64_t{kRowThreads} * width;
       if (dim <= at_once) {
-        run_pieces(width, std::integral_constant<int, 1>());
+        run_pieces(width, Width<1>());
       } else if (dim <= 2 * at_once) {
-        run_pieces(width, std::integral_constant<int, 2>());
+        run_pieces(width, Width<2>());
       } else if (dim <= 4 * at_once) {
-        run_pieces(width, std::integral_constant<int, 4>());
+        run_pieces(width, Width<4>());
       } else {
-        run_pieces(width, std::integral_constant<int, 0>());
+        run_pieces(width, Width<0>());
       }
     };
     by_width(dim, {dy, x, w, d_sum, dx}, run);
@@ -157,6 +160,29 @@ struct RowLaunches {
     by_width(count, {numbers}, run);
   }
 
+  static bool low_rank(const LowRank<T>& product) {
+    const bool is_read_by_packs =
+        product.rank % kFull == 0 && fits_packs(kFull, product.h_stride, {product.h});
+    if (!is_read_by_packs || product.rank > 32 || product.rows == 0 || product.width == 0) {
+      return false;
+    }
+    // So wide that the factors fit into a thread's registers.
+    const auto run = [&](auto width, auto rank) {
+      if (product.width % width != 0) return false;
+      if (!fits_packs<T>(width, product.out_stride, {product.out})) return false;
+      const int64_t in_team = int64_t{kRowThreads} * width;
+      const int64_t parts = (product.width + in_team - 1) / in_team;
+      const int64_t most = std::max<int64_t>(4 * Launcher::num_processors() / parts, 1);
+      const LowRankProduct<width, rank, T> body{product, parts};
+      Launcher::template run<kRowThreads>(parts * std::min(product.rows, most), 0, body);
+      return true;
+    };
+    if (product.rank <= 8) return run(Width<kFull>(), Width<8>());
+    if (product.rank <= 16) return run(Width<4>(), Width<16>());
+    if (product.rank <= 24) return run(Width<4>(), Width<24>());
+    return run(Width<2>(), Width<32>());
+  }
+
   static void drop(const cpu::DropoutStream& dropout, const RandomRows& where, const T* x, T* out) {
     const Drop<T> body{dropout, where, x, out};
     const int64_t pieces = where.rows * ((where.width + 3) / 4 + 1);
@@ -165,9 +191,8 @@ struct RowLaunches {
   }
 
   static constexpr DeviceRows<T> table() {
-    return {rms_forward,    rms_backward,  gated_forward,
-            gated_backward, heads_forward, heads_backward,
-            cross_entropy,  squares,       drop};
+    return {rms_forward,    rms_backward,  gated_forward, gated_backward, heads_forward,
+            heads_backward, cross_entropy, squares,       low_rank,       drop};
   }
 
  private:
@@ -192,11 +217,11 @@ struct RowLaunches {
              fits_packs(width, heads.half, {heads.cos, heads.sin});
     };
     if (fits(4)) {
-      run(std::integral_constant<int, 4>());
+      run(Width<4>());
     } else if (fits(2)) {
-      run(std::integral_constant<int, 2>());
+      run(Width<2>());
     } else {
-      run(std::integral_constant<int, 1>());
+      run(Width<1>());
     }
   }
 
@@ -205,11 +230,11 @@ struct RowLaunches {
     // Threads of which half have nothing to read wait longer for memory than narrower ones.
     const bool is_short = dim < int64_t{kRowThreads} * kFull;
     if (!is_short && fits_packs(kFull, dim, rows)) {
-      run(std::integral_constant<int, kFull>());
+      run(Width<kFull>());
     } else if (fits_packs(kFull / 2, dim, rows)) {
-      run(std::integral_constant<int, kFull / 2>());
+      run(Width<kFull / 2>());
     } else {
-      run(std::integral_constant<int, 1>());
+      run(Width<1>());
     }
   }
 };
@@ -217,7 +242,8 @@ struct RowLaunches {
 template <typename Launcher, typename P, typename G, typename S>
 void launch_adam(void* p_in, const void* g_in, void* m_in, void* v_in, void* v_max_in,
                  const float* factors, int64_t count) {
-  constexpr int kThreads = 256, kWidth = 4;
+  // 16 bytes where all are as narrow.
+  constexpr int kThreads = 256, kWidth = sizeof(P) + sizeof(G) + sizeof(S) == 6 ? 8 : 4;
   auto* const p = static_cast<P*>(p_in);
   const auto* const g = static_cast<const G*>(g_in);
   auto* const m = static_cast<S*>(m_in);
@@ -234,9 +260,9 @@ void launch_adam(void* p_in, const void* g_in, void* m_in, void* v_in, void* v_m
   const bool fits = fits_packs<P>(kWidth, count, {p}) && fits_packs<G>(kWidth, count, {g}) &&
                     fits_packs<S>(kWidth, count, {m, v, v_max});
   if (fits) {
-    run(std::integral_constant<int, kWidth>());
+    run(Width<kWidth>());
   } else {
-    run(std::integral_constant<int, 1>());
+    run(Width<1>());
   }
 }
 

@@ -153,6 +153,7 @@ struct RmsBackward {
   struct Kept {
     Pack<T, kWidth> grads[kPieces > 0 ? kPieces : 1];
     Pack<T, kWidth> inputs[kPieces > 0 ? kPieces : 1];
+    Pack<T, kWidth> others[kPieces > 0 ? kPieces : 1];  // of d_sum
     float sums[(kPieces > 0 ? kPieces : 1) * kWidth];
   };
 
@@ -173,6 +174,7 @@ struct RmsBackward {
           if (i >= dim) break;
           kept.grads[p] = load<kWidth>(dy + row * dim + i);
           kept.inputs[p] = load<kWidth>(x + row * dim + i);
+          if (d_sum != nullptr) kept.others[p] = load<kWidth>(d_sum + row * dim + i);
           const Pack<T, kWidth> weights = load<kWidth>(w + i);
           AM_UNROLL
           for (int k = 0; k < kWidth; ++k) {
@@ -191,7 +193,8 @@ struct RmsBackward {
         for (int p = 0; p < kPieces; ++p) {
           const int64_t i = (int64_t{p} * Team::kThreads + thread) * kWidth;
           if (i >= dim) break;
-          put_gradients(row * dim + i, i, kept.grads[p], kept.inputs[p], scale, mean);
+          put_gradients(row * dim + i, i, kept.grads[p], kept.inputs[p],
+                        d_sum != nullptr ? kept.others[p] : Pack<T, kWidth>{}, scale, mean);
         }
       });
     }
@@ -230,20 +233,21 @@ struct RmsBackward {
       const float mean = dot / static_cast<float>(dim) * scale;
       team.each([&](int thread) {
         over_row<kWidth, Team>(thread, dim, [&](int64_t i) {
-          put_gradients(row * dim + i, i, load<kWidth>(dy + row * dim + i),
-                        load<kWidth>(x + row * dim + i), scale, mean);
+          const int64_t at = row * dim + i;
+          put_gradients(at, i, load<kWidth>(dy + at), load<kWidth>(x + at),
+                        d_sum != nullptr ? load<kWidth>(d_sum + at) : Pack<T, kWidth>{}, scale,
+                        mean);
         });
       });
     }
     if (sums != nullptr) keep_sums<kWidth>(team, sums, partials, dim);
   }
 
-  /// Of the pack at `at`, whose weights are from `i` on.
+  /// Of the pack at `at`, whose weights are from `i` on; `out`: what is added to.
   AM_DEVICE void put_gradients(int64_t at, int64_t i, const Pack<T, kWidth>& grads,
-                               const Pack<T, kWidth>& inputs, float scale, float mean) const {
+                               const Pack<T, kWidth>& inputs, Pack<T, kWidth> out, float scale,
+                               float mean) const {
     const Pack<T, kWidth> weights = load<kWidth>(w + i);
-    Pack<T, kWidth> out{};
-    if (d_sum != nullptr) out = load<kWidth>(d_sum + at);
     AM_UNROLL
     for (int k = 0; k < kWidth; ++k) {
       const float through =
@@ -789,6 +793,55 @@ struct CrossEntropy {
         });
       });
     }
+  }
+};
+
+/// A thread has the factors of kWidth columns, and goes over rows. kRank: at least the rank.
+template <int kWidth, int kRank, typename T>
+struct LowRankProduct {
+  LowRank<T> product;
+  int64_t column_parts;  ///< how many teams share a row
+
+  template <typename Team>
+  AM_DEVICE void operator()(Team& team) const {
+    struct Factors {
+      float of[kRank][kWidth];
+    };
+    typename Team::template Own<Factors> own;
+    const int64_t part = team.index() - quotient(team.index(), column_parts) * column_parts;
+    const int64_t first = quotient(team.index(), column_parts);
+    const int64_t step = quotient(team.count(), column_parts);
+    team.each([&](int thread) {
+      const int64_t column = (part * Team::kThreads + thread) * kWidth;
+      if (column >= product.width) return;
+      Factors& factors = own[thread];
+      AM_UNROLL
+      for (int r = 0; r < kRank; ++r) {
+        AM_UNROLL
+        for (int j = 0; j < kWidth; ++j) {
+          const int64_t at = r * product.rank_stride + (column + j) * product.column_stride;
+          factors.of[r][j] = r < product.rank ? widened(product.factors[at]) * product.factor : 0.0F;
+        }
+      }
+      for (int64_t row = first; row < product.rows; row += step) {
+        float sums[kWidth] = {};
+        AM_UNROLL
+        for (int r = 0; r < kRank; r += kFullWidth<T>) {
+          if (r >= product.rank) break;
+          const auto h = load<kFullWidth<T>>(product.h + row * product.h_stride + r);
+          AM_UNROLL
+          for (int i = 0; i < kFullWidth<T>; ++i) {
+            const float of_row = widened(h.numbers[i]);
+            AM_UNROLL
+            for (int j = 0; j < kWidth; ++j) sums[j] += of_row * factors.of[r + i][j];
+          }
+        }
+        Pack<T, kWidth> out;
+        AM_UNROLL
+        for (int j = 0; j < kWidth; ++j) put(out.numbers[j], sums[j]);
+        store<kWidth>(product.out + row * product.out_stride + column, out);
+      }
+    });
   }
 };
 

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "kernels/base/fused.h"
 #include "kernels/base/result_keeper.h"
+#include "kernels/device/device_kernels.h"
 #include "kernels/products/kept_input.h"
 #include "kernels/products/linear.h"
 #include "kernels/products/product.h"
@@ -34,6 +35,29 @@ void for_each_adapter(const LoraPlace& place, int64_t rank, const Body& body) {
   }
 }
 
+/// out = scale h factors, [rows, n] = [rows, r] [r, n], on a device, whose own products of so low a
+/// rank are slow.
+void low_rank_into(const at::Tensor& h, const at::Tensor& factors, const at::Tensor& out,
+                   double scale) {
+  const auto* const kernels = device::kernels_for({h, factors, out});
+  const bool is_done = kernels != nullptr && h.stride(1) == 1 && out.stride(1) == 1 &&
+                       by_storage(h, [&](auto storage) {
+                         using T = decltype(storage);
+                         return kernels->of<T>().low_rank({.h = numbers_of<T>(h),
+                                                           .factors = numbers_of<T>(factors),
+                                                           .out = numbers_of<T>(out),
+                                                           .rows = out.size(0),
+                                                           .width = out.size(1),
+                                                           .rank = h.size(1),
+                                                           .h_stride = h.stride(0),
+                                                           .out_stride = out.stride(0),
+                                                           .rank_stride = factors.stride(0),
+                                                           .column_stride = factors.stride(1),
+                                                           .factor = static_cast<float>(scale)});
+                       });
+  if (!is_done) product_into(h, factors, out, {.alpha = scale});
+}
+
 /// Whether the adapters' outputs are all of a layer's, each once.
 bool covers(const LoraPlace& place, int64_t num_outputs) {
   int64_t end = 0;
@@ -60,14 +84,17 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
     if (kept != nullptr) return kept->detach();
     // A device's large product adds to what is there for nothing, a small one for the time of
     // reading it.
-    const bool is_last = !x.is_cpu() && !bias.has_value() && covers(*place, weight.size(0));
+    const bool is_last = device::kernels_for({x, weight, b}) != nullptr && !bias.has_value() &&
+                         covers(*place, weight.size(0));
     const at::Tensor out =
         is_last ? at::empty({rows.size(0), weight.size(0)}, rows.options())
                 : product(rows, Factor(weight).t(), {.bias = bias.value_or(at::Tensor())});
     for_each_adapter(*place, rank, [&](const OutputRange& range, int64_t column, int64_t row) {
-      product_into(h.narrow(1, column, rank), Factor(b.narrow(0, row, range.count)).t(),
-                   out.narrow(1, range.first, range.count),
-                   {.adds = !is_last, .alpha = place->scale});
+      const at::Tensor of_input = h.narrow(1, column, rank);
+      const at::Tensor factors = b.narrow(0, row, range.count);
+      const at::Tensor own = out.narrow(1, range.first, range.count);
+      if (is_last) return low_rank_into(of_input, factors.t(), own, place->scale);
+      product_into(of_input, Factor(factors).t(), own, {.adds = true, .alpha = place->scale});
     });
     if (is_last) product_into(rows, Factor(weight).t(), out, {.adds = true});
     std::vector<int64_t> sizes = x.sizes().vec();
@@ -101,11 +128,12 @@ struct LoraLinear : torch::autograd::Function<LoraLinear> {
       d_a = product(Factor(d_h).t(), x.reshape({-1, x.size(-1)}));
     }
     if (context->needs_input_grad(0)) {
-      if (gradient.is_cpu()) {
+      if (device::kernels_for({gradient, weight}) == nullptr) {
         d_x = product(gradient, weight);
         product_into(d_h, a, d_x, {.adds = true});
       } else {  // as in forward
-        d_x = product(d_h, a);
+        d_x = at::empty({gradient.size(0), weight.size(1)}, gradient.options());
+        low_rank_into(d_h, a, d_x, 1);
         product_into(gradient, weight, d_x, {.adds = true});
       }
       std::vector<int64_t> sizes = gradients[0].sizes().vec();
