@@ -34,6 +34,9 @@ QWEN_SMALL = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hid
               "intermediate_size": 3072, "vocab_size": 151936, "max_position_embeddings": 40960,
               "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": True,
               "attention_bias": False, "bos_token_id": 151643, "eos_token_id": 151645}
+QWEN_EXPERTS = {**QWEN_SMALL, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_hidden_layers": 16,
+                "vocab_size": 32000, "num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 768,
+                "decoder_sparse_step": 1, "norm_topk_prob": True, "mlp_only_layers": [], "tie_word_embeddings": False}
 # What a rehearsal without a GPU trains in place of these.
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
          "intermediate_size": 128, "vocab_size": 512}
@@ -250,16 +253,23 @@ class Prover:
         return is_right
 
     def context(self):
-        """Memory grows with the length, not with its square."""
-        self.say("tokens of a sequence", "peak GiB", "tokens/s")
-        peaks = {}
+        """Memory grows with the length, not with its square, and is what the plan says."""
+        self.say("tokens of a sequence", "peak GiB", "planned", "tokens/s")
+        peaks, is_planned = {}, True
         for length in (256, 512) if self.is_rehearsal else (2048, 8192, 16384, 32768):
             work = Work(self.shape("context", {**QWEN_SMALL, "num_hidden_layers": 4}), 1, length, "bfloat16", steps=5)
             records = self.train(work, self.device_options())
             peaks[length] = max(record["mem"] for record in records)
-            self.say(length, f"{peaks[length]:.2f}", f"{records[-1]['tps']:.0f}")
+            planned = self.planned_gib(work)
+            is_planned = is_planned and (self.is_rehearsal or abs(peaks[length] / planned - 1) < 0.1)
+            self.say(length, f"{peaks[length]:.2f}", f"{planned:.2f}", f"{records[-1]['tps']:.0f}")
         shortest, longest = min(peaks), max(peaks)
-        return peaks[longest] < 1.3 * peaks[shortest] * longest / shortest
+        return is_planned and peaks[longest] < 1.3 * peaks[shortest] * longest / shortest
+
+    def planned_gib(self, work, options=()):
+        command = [self.program, "plan", str(RECIPE), *recipe_options(work), *options, *self.device_options(), "--json"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+        return json.loads(done.stdout)["bytes"]["total"] / 2**30
 
     def faults(self):
         """Exit status 4 and a text that says what would help."""
@@ -274,7 +284,8 @@ class Prover:
 
     def beside_peer(self, name, work, peak=None, options=()):
         """Tokens a second of both sides, right after each other, in every round."""
-        self.say(name, "tokens/s", "peer", "ratio", "peak GiB", "MFU")
+        self.say(name, "tokens/s", "peer", "ratio", "peak GiB", "planned", "MFU")
+        planned = self.planned_gib(work, options)
         for _ in range(self.rounds):
             records = self.train(work, [*self.device_options(), *options])
             ours = sorted(record["tps"] for record in records[3:])[(len(records) - 3) // 2]
@@ -292,7 +303,7 @@ class Prover:
                 print(str(error)[-600:], flush=True)
             mfu = f"{ours * flops_of_a_token(work) / peak:.1%}" if peak else "-"
             self.say("", f"{ours:.0f}", told, f"{ours / theirs:.2f}" if theirs else "-",
-                     f"{max(record['mem'] for record in records):.1f}", mfu)
+                     f"{max(record['mem'] for record in records):.1f}", f"{planned:.1f}", mfu)
         return True
 
     def lora_small(self):
@@ -304,13 +315,19 @@ class Prover:
         return self.beside_peer("Qwen 3 0.6B, 2 x 2048, bfloat16",
                                 Work(self.shape("qwen", QWEN_SMALL), 2, self.length(2048), "bfloat16"), gpu_peak())
 
+    def experts(self):
+        return self.beside_peer("Qwen 3 MoE, 1.4B of 32 experts, 4 x 2048, bfloat16",
+                                Work(self.shape("experts", QWEN_EXPERTS), 4, self.length(2048), "bfloat16", steps=10))
+
     def lora_8b(self):
-        return self.beside_peer("Llama 3.1 8B, LoRA r 8, 1 x 4096, bfloat16",
-                                Work(self.shape("8b", LLAMA_8B), 1, self.length(4096), "bfloat16", 8, 8), gpu_peak())
+        return self.beside_peer("Llama 3.1 8B, LoRA r 8, 1 x 4096, bfloat16, steps recorded",
+                                Work(self.shape("8b", LLAMA_8B), 1, self.length(4096), "bfloat16", 8, 10), gpu_peak(),
+                                ["--model.backend.cuda_graph=true"])
 
     def full_7b(self):
-        return self.beside_peer("7B, 8 x 1024, bfloat16", Work(self.shape("7b", LLAMA_7B), 8, self.length(1024), "bfloat16",
-                                                               steps=8), gpu_peak())
+        return self.beside_peer("7B, 8 x 1024, bfloat16, steps recorded",
+                                Work(self.shape("7b", LLAMA_7B), 8, self.length(1024), "bfloat16", steps=10), gpu_peak(),
+                                ["--model.backend.cuda_graph=true"])
 
     def length(self, tokens):
         return 64 if self.is_rehearsal else tokens
@@ -346,7 +363,7 @@ def gpu_peak():
 
 
 PARTS = ["machine", "goldens", "curves", "documents", "settings", "saves", "kernels", "recorded", "context", "faults",
-         "lora_small", "full_small", "lora_8b", "full_7b"]
+         "lora_small", "full_small", "experts", "lora_8b", "full_7b"]
 
 
 def main():

@@ -12,6 +12,7 @@
 #   faults      too large a batch: an error that says so
 #   lora_small  tokens a second beside transformers and PEFT: Qwen 3 0.6B, LoRA, 2 x 2048
 #   full_small  the same, all weights
+#   experts     a mixture of 32 experts, all weights
 #   lora_8b     Llama 3.1 8B, LoRA, 1 x 4096
 #   full_7b     a model of 7B, all weights in bfloat16, 8 x 1024: MFU
 # usage: scripts/gpu/prove.sh [--out FOLDER] [--rehearse] [PART]...      (default: all; --help says more)

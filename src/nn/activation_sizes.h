@@ -11,12 +11,15 @@ struct ActivationShape {
   int64_t element_size = 4;
   bool is_plain = false;   ///< neither float32 nor bfloat16: plain operations, no fused kernels
   bool is_part = false;    ///< of longer sequences: attention by blocks in float32
-  bool on_device = false;  ///< not a CPU: plain operations in any dtype, attention by blocks
+  bool on_device = false;  ///< not a CPU: kernels for rows alone, attention by blocks
   /// MLPs' second projections have adapters with dropout, which keep their input.
   bool has_dropped_down = false;
 
-  /// Whether the fused kernels run, in float32 or bfloat16.
+  /// Whether the CPU's fused kernels run, in float32 or bfloat16.
   bool is_fused() const { return !is_plain && !on_device; }
+  /// Whether norms, heads, gated activations, dropout and losses go by kernels for rows, the CPU's
+  /// fused ones or a device's.
+  bool has_row_kernels() const { return !is_plain; }
 
   // Numbers of equal parts, by tensor parallelism, of which this rank computes one.
   int64_t num_head_parts = 1;

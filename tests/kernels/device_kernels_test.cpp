@@ -140,12 +140,11 @@ TEST_F(DeviceKernelsTest, Heads) {
     int64_t head_dim, rotated;
     bool has_q_norm, has_k_norm, has_positions;
   };
-  const Case cases[] = {{24, 24, false, false, false}, {24, 24, true, true, true},
-                        {64, 32, true, false, false},  {64, 64, false, true, true},
-                        {80, 0, true, true, false},    {600, 600, true, true, false},
-                        {6, 0, false, false, false},   {128, 128, true, true, true},
-                        {128, 128, false, false, false}, {16, 16, true, false, false},
-                        {160, 128, true, true, false}};
+  const Case cases[] = {
+      {24, 24, false, false, false}, {24, 24, true, true, true},   {64, 32, true, false, false},
+      {64, 64, false, true, true},   {80, 0, true, true, false},   {600, 600, true, true, false},
+      {6, 0, false, false, false},   {128, 128, true, true, true}, {128, 128, false, false, false},
+      {16, 16, true, false, false},  {160, 128, true, true, false}};
   for (const Case& c : cases) {
     SCOPED_TRACE(cat(c.head_dim, " of which ", c.rotated, " turn"));
     const at::Tensor angles =
@@ -190,9 +189,9 @@ TEST_F(DeviceKernelsTest, Adapters) {
     std::vector<OutputRange> ranges;
     int64_t num_launches;
   };
-  const Case cases[] = {{8, {{0, 2072}}, 2},          {8, {{0, 24}, {24, 8}, {32, 16}}, 4},
-                        {16, {{0, 40}, {40, 8}}, 3},  {32, {{0, 48}}, 2},
-                        {12, {{0, 48}}, 0},           {40, {{0, 48}}, 0},
+  const Case cases[] = {{8, {{0, 2072}}, 2},         {8, {{0, 24}, {24, 8}, {32, 16}}, 4},
+                        {16, {{0, 40}, {40, 8}}, 3}, {32, {{0, 48}}, 2},
+                        {12, {{0, 48}}, 0},          {40, {{0, 48}}, 0},
                         {8, {{8, 16}, {32, 8}}, 1}};
   for (const Case& c : cases) {
     SCOPED_TRACE(cat("rank ", c.rank, ", ", c.ranges.size(), " adapters"));

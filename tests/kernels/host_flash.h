@@ -11,8 +11,9 @@
 #include "kernels/host_kernels.h"
 
 // PyTorch's operators aten::_flash_attention_forward and _backward for tensors on the CPU, which
-// has none of its own, and those of cuDNN's attention: by whole scores in float32, with what the CUDA kernels refuse, the layouts
-// of their results, and their rule that the last query stands beside the last key.
+// has none of its own, and those of cuDNN's attention: by whole scores in float32, with what the
+// CUDA kernels refuse, the layouts of their results, and their rule that the last query stands
+// beside the last key.
 
 namespace automodel::kernels::device {
 

@@ -4,13 +4,14 @@
 #include <map>
 
 #include "core/text.h"
+#include "kernels/optimizer/update_pieces.h"
 
 namespace automodel::distributed {
 
 namespace {
 
-/// Copies in float32 that a device makes of what it updates at once: parameter, gradient, moments
-/// and what is between them, in Adam with amsgrad.
+/// Copies in float32 that a device makes of what it updates at once where no kernel does:
+/// parameter, gradient, moments and what is between them, in Adam with amsgrad.
 constexpr int64_t kUpdateCopies = 6;
 
 // All-to-alls of a layer's dispatcher: counts, experts, tokens and results in a forward, and the
@@ -75,7 +76,9 @@ void StepWalk::update() {
 void StepWalk::update_units() {
   for (const SimulatedUnit& unit : units_.units()) {
     for (const SimulatedFlat& flat : unit.flats) {
-      now_.working = flat.bytes->updated * kUpdateCopies * 4;
+      const int64_t at_once =
+          std::min(flat.bytes->updated, kernels::elements_updated_at_once(/*on_device=*/true));
+      now_.working = at_once * kUpdateCopies * 4;
       units_.mark("the update");
     }
   }

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "kernels/base/fused.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/optimizer/update_pieces.h"
 
 namespace automodel::kernels {
 
@@ -185,13 +186,12 @@ FlashAdamFactors flash_adam_factors(const FlashAdamOptions& options) {
 void flash_adam_step_reference(at::Tensor parameter, const at::Tensor& gradient,
                                const FlashAdamState& state, const FlashAdamOptions& options) {
   at::NoGradGuard no_grad;
-  // So that copies in float32 are small beside the state that is saved.
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  static_assert(kPiece % kFlashGroup == 0);
+  const int64_t piece = elements_updated_at_once(!parameter.is_cpu());
+  AM_CHECK(piece % kFlashGroup == 0);
   const FlashAdamFactors factors = flash_adam_factors(options);
   const int64_t numel = parameter.numel();
-  for (int64_t begin = 0; begin < numel; begin += kPiece) {
-    const int64_t count = std::min(kPiece, numel - begin);
+  for (int64_t begin = 0; begin < numel; begin += piece) {
+    const int64_t count = std::min(piece, numel - begin);
     plain_piece(parameter.narrow(0, begin, count), gradient.narrow(0, begin, count),
                 piece_of(state, begin, count), factors);
   }

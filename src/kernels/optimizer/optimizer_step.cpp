@@ -16,6 +16,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/device/device_kernels.h"
 #include "kernels/optimizer/step_reference.h"
+#include "kernels/optimizer/update_pieces.h"
 #include "tensor/shard_spec.h"
 
 namespace automodel::kernels {
@@ -40,12 +41,11 @@ std::array<float, cpu::kNumAdamFactors> factors_of(const AdamOptions& options) {
   return factors;
 }
 
-/// Calls `work` with pieces of [0, numel): on a CPU small ones, so that an update's copies in a
-/// wider dtype stay small whatever the unit; on a GPU with everything at once.
+/// Calls `work` with pieces of [0, numel).
 template <typename Work>
 void in_pieces(const at::Tensor& flat, Work work) {
   const int64_t numel = flat.numel();
-  const int64_t piece = flat.is_cpu() ? int64_t{1} << 20 : std::max<int64_t>(numel, 1);
+  const int64_t piece = elements_updated_at_once(!flat.is_cpu());
   for (int64_t begin = 0; begin < numel; begin += piece)
     work(begin, std::min(piece, numel - begin));
 }

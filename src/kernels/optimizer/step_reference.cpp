@@ -9,6 +9,7 @@
 #include "kernels/base/device_table.h"
 #include "kernels/base/dynamic_codes.h"
 #include "kernels/cpu/eight_bit_block.h"
+#include "kernels/optimizer/update_pieces.h"
 #include "tensor/dtype.h"
 
 namespace automodel::kernels {
@@ -89,16 +90,15 @@ void adam_eight_bit_step_reference(at::Tensor parameter, const at::Tensor& gradi
                                    EightBitState exp_avg, EightBitState exp_avg_sq,
                                    const AdamOptions& options) {
   at::NoGradGuard no_grad;
-  // So that the copies in a wider dtype are small beside the states that 8 bits save.
-  constexpr int64_t kBlocksATime = int64_t{1} << 14;
+  const int64_t blocks_at_once = elements_updated_at_once(!parameter.is_cpu()) / kEightBitBlock;
   const auto piece_of = [](const EightBitState& state, int64_t block, int64_t num_blocks,
                            int64_t count) {
     return EightBitState{state.codes.narrow(0, block * kEightBitBlock, count),
                          state.absmax.narrow(0, block, num_blocks)};
   };
   const int64_t numel = parameter.numel();
-  for (int64_t block = 0; block < exp_avg.absmax.numel(); block += kBlocksATime) {
-    const int64_t num_blocks = std::min(kBlocksATime, exp_avg.absmax.numel() - block);
+  for (int64_t block = 0; block < exp_avg.absmax.numel(); block += blocks_at_once) {
+    const int64_t num_blocks = std::min(blocks_at_once, exp_avg.absmax.numel() - block);
     const int64_t begin = block * kEightBitBlock;
     const int64_t count = std::min(numel - begin, num_blocks * kEightBitBlock);
     eight_bit_piece(parameter.narrow(0, begin, count), gradient.narrow(0, begin, count),

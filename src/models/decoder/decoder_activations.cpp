@@ -17,8 +17,8 @@
 // fused kernels keeps
 //   input D, heads Q + 2K, attention Q, sum D, gate and up 2I
 //   (elements; with norms of heads Q + 2K more) and 2 + N (with these norms N + M more) float32
-// while the norms' results and the product of gate and up are made again; and another block of the
-// same sizes in bfloat16, where the plain operations run,
+// while the norms' results and the product of gate and up are made again, which a device keeps; and
+// another block of the same sizes in bfloat16, where the plain operations run,
 //   each norm 8D + 4 + 2D, heads in float32 12Q, probabilities 8 N S, attention 2Q,
 //   gate, up, activation and product 8I                     (bytes).
 
@@ -39,6 +39,7 @@ class BlockSizes final {
         length_(shape.sequence_length),
         e_(shape.element_size),
         is_fused_(shape.is_fused()),
+        has_rows_(shape.has_row_kernels()),
         is_part_(shape.is_part),
         on_device_(shape.on_device),
         parts_(shape.num_sequence_parts),
@@ -62,12 +63,12 @@ class BlockSizes final {
   StreamShape stream_shape() const { return {tokens_ / parts_, e_}; }
 
   /// Whether a norm over the hidden size keeps its input uncast.
-  bool norm_keeps_input() const { return is_fused_ || config_.has_layer_norms(); }
+  bool norm_keeps_input() const { return has_rows_ || config_.has_layer_norms(); }
 
   /// What a norm of `rows` rows of `dim` keeps besides its input and output.
   int64_t norm(int64_t rows, int64_t dim) const {
     if (config_.has_layer_norms()) return rows * 8;
-    return is_fused_ ? rows * 4 : rows * (8 * dim + 4);
+    return has_rows_ ? rows * 4 : rows * (8 * dim + 4);
   }
 
   int64_t hidden_norm() const { return norm(tokens_ / parts_, config_.hidden_size); }
@@ -81,10 +82,10 @@ class BlockSizes final {
     const int64_t bounded = config_.qkv_clip != 0 ? tokens_ * (q_ + 2 * k_) * e_ : 0;
     switch (config_.qk_norm) {
       case QkNorm::kWholeProjection:  // the norms' inputs are copies
-        return (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_) +
+        return (has_rows_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(tokens_, q_) + norm(tokens_, k_) +
                bounded;
       case QkNorm::kPerHead:
-        if (!is_fused_) return norm(rows, head_dim_) + norm(kv_rows, head_dim_);
+        if (!has_rows_) return norm(rows, head_dim_) + norm(kv_rows, head_dim_);
         break;
       case QkNorm::kLayerPerHead:
       case QkNorm::kLayerOfHeads: {  // copies of the norms' inputs, wide for weights of each head's
@@ -107,7 +108,7 @@ class BlockSizes final {
     const int64_t kv_rows = tokens_ * num_kv_heads_;
     int64_t kept = 0;
     if (config_.qk_norm == QkNorm::kPerHead) {
-      kept += (is_fused_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(rows, head_dim_) +
+      kept += (has_rows_ ? tokens_ * (q_ + k_) * e_ : 0) + norm(rows, head_dim_) +
               norm(kv_rows, head_dim_);
     }
     if (config_.qk_norm == QkNorm::kPlainPerHead) {  // as the norm of v below
@@ -121,7 +122,8 @@ class BlockSizes final {
 
   /// Whether attention never holds all scores at once.
   bool attends_by_blocks() const {
-    return is_fused_ || ((is_part_ || on_device_) && config_.attention_dropout == 0);
+    const bool drops_whole_rows = config_.attention_dropout > 0 && !has_rows_;
+    return is_fused_ || ((is_part_ || on_device_) && !drops_whole_rows);
   }
   /// Whether queries see some keys that an indexer chose; the loops do not compute that.
   bool has_choice() const {
@@ -131,7 +133,13 @@ class BlockSizes final {
     }
     return config_.indexer && layer_.choosing_layer >= 0 && length_ > config_.indexer->num_chosen;
   }
-  bool attends_plainly() const { return on_device_ || has_choice(); }
+  bool attends_plainly() const { return (on_device_ && !has_flash()) || has_choice(); }
+  /// Whether a device attends by FlashAttention.
+  bool has_flash() const {
+    constexpr int64_t kMostDim = 256;
+    return on_device_ && has_rows_ && e_ == 2 && head_dim_ <= kMostDim && head_dim_ % 8 == 0 &&
+           config_.attention_softcap == 0 && config_.attention_dropout == 0 && !has_choice();
+  }
   int64_t choice() const {
     if (config_.compressed_attention) return 0;  // in compressed_attention_kept()
     return has_choice() ? tokens_ * config_.indexer->num_chosen * 4 : 0;
@@ -151,9 +159,10 @@ class BlockSizes final {
   }
   /// Needed in backward: keys, values and queries in float32; the gradients of q, k, v and the
   /// result, and those of keys before and after summing heads that share them; scores and their
-  /// gradients.
+  /// gradients. FlashAttention adds up the gradient of q in float32.
   int64_t attending_backward() const {
     if (!attends_by_blocks()) return 3 * scores();
+    if (has_flash()) return tokens_ * (4 * q_ + (3 * q_ + k_ + v_) * e_);
     return attends_plainly() ? tokens_ * 4 * (6 * q_ + 3 * k_) + 2 * scores_at_once() : 0;
   }
 
@@ -164,7 +173,8 @@ class BlockSizes final {
     }
     if (attends_by_blocks()) {
       // With sinks the loops write in float32 too.
-      const bool has_loops = is_fused_ && !has_choice() && !config_.has_sinks(layer_);
+      const bool has_loops =
+          (is_fused_ || has_flash()) && !has_choice() && !config_.has_sinks(layer_);
       const int64_t widened = has_loops || e_ == 4 ? 0 : tokens_ * out_ * 4;
       return tokens_ * (q_ + k_ + v_ + out_) * e_ + widened + tokens_ * num_heads_ * 4 + choice();
     }
@@ -174,8 +184,8 @@ class BlockSizes final {
     return kept + length_ * length_ + tokens_ * (8 * q_ + (4 + e_) * out_);
   }
 
-  /// A byte an element, but on the fused path.
-  int64_t dropout() const { return !is_fused_ && config_.residual_dropout > 0 ? stream() / e_ : 0; }
+  /// A byte an element, but by kernels for rows.
+  int64_t dropout() const { return !has_rows_ && config_.residual_dropout > 0 ? stream() / e_ : 0; }
 
   int64_t up() const { return tokens_ * intermediate_ * e_; }
 
@@ -183,7 +193,9 @@ class BlockSizes final {
   int64_t mlp() const {
     if (is_moe()) return experts().kept();
     const int64_t bounded = layer_.mlp_bounds.are_there() ? 2 * up() : 0;
-    if (has_activation_loop()) return (num_raised() + (keeps_down_input_ ? 1 : 0)) * up() + bounded;
+    if (has_activation_loop()) {
+      return (num_raised() + (is_activation_made_again() ? 0 : 1)) * up() + bounded;
+    }
     if (config_.is_mlp_gated) return 4 * up() + bounded;
     return (config_.activation == kernels::Activation::kRelu ? 1 : 2) * up();
   }
@@ -191,7 +203,7 @@ class BlockSizes final {
   /// The first projection's results, of `up()` bytes each.
   int64_t num_raised() const { return config_.is_mlp_gated ? 2 : 1; }
 
-  /// Whether a loop computes the activation, whose result is then made again in backward.
+  /// Whether a loop computes the activation, a device's that of gated ones.
   bool has_activation_loop() const {
     using kernels::Activation;
     const Activation activation = config_.activation;
@@ -199,15 +211,18 @@ class BlockSizes final {
         config_.is_mlp_gated
             ? activation == Activation::kSilu || activation == Activation::kGeluTanh
             : activation != Activation::kSilu && activation != Activation::kRelu;
-    return is_fused_ && has_loop;
+    return has_loop && (is_fused_ || (has_rows_ && config_.is_mlp_gated));
   }
-  bool is_activation_made_again() const { return has_activation_loop() && !keeps_down_input_; }
+  /// In backward, from what it was made of.
+  bool is_activation_made_again() const {
+    return has_activation_loop() && is_fused_ && !keeps_down_input_;
+  }
 
   /// What a projection keeps of a norm's result, which fused kernels make again in backward; of a
   /// rank's part of the projection the input is another tensor.
   int64_t normed_input() const { return is_fused_ && !is_split_ ? 0 : hidden(); }
 
-  bool has_plain_gate() const { return config_.is_mlp_gated && !is_fused_; }
+  bool has_plain_gate() const { return config_.is_mlp_gated && !has_rows_; }
 
   bool is_moe() const { return layer_.is_moe; }
   bool has_mlp() const { return layer_.has_mlp; }
@@ -331,7 +346,7 @@ class BlockSizes final {
     const int64_t rows = tokens_ / parts_;
     const int64_t dim = config_.hidden_size;
     const int64_t copy = e_ == wide() ? 0 : dim * wide();
-    const int64_t normed = is_fused_ ? copy + 4 : 8 * dim + 4;
+    const int64_t normed = has_rows_ ? copy + 4 : 8 * dim + 4;
     const int64_t chosen = config_.moe->n_activated_experts * (e_ == wide() ? 2 : 3);
     return rows * (normed + (dim + chosen) * wide());
   }
@@ -398,6 +413,7 @@ class BlockSizes final {
   int64_t length_;
   int64_t e_;
   bool is_fused_;
+  bool has_rows_;
   bool is_part_;
   bool on_device_;
   int64_t parts_;
@@ -482,14 +498,15 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   // A plain logit takes float32, plus its cap's slope or later its gradient in the weight's dtype.
   const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
   const int64_t slope = config.final_softcap > 0 ? 4 : 0;
-  const int64_t per_logit = shape.is_fused() ? shape.element_size : 4 + std::max(cast, slope);
+  const int64_t per_logit =
+      shape.has_row_kernels() ? shape.element_size : 4 + std::max(cast, slope);
   const int64_t vocab_size =
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
-  const int64_t rows = std::min(kernels::most_logit_rows(vocab_size, shape.on_device),
-                                num_depths * shape.tokens());
+  const int64_t rows =
+      std::min(kernels::most_logit_rows(vocab_size, shape.on_device), num_depths * shape.tokens());
   nn::ActivationSizes sizes;
   sizes.embedding = block.stream();
-  if (!shape.is_fused() && config.embedding_dropout > 0) {
+  if (!shape.has_row_kernels() && config.embedding_dropout > 0) {
     sizes.embedding += block.stream() / shape.element_size;
   }
   if (config.has_embedding_norm) sizes.embedding += block.stream() / shape.element_size * 4;
