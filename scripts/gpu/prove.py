@@ -282,7 +282,7 @@ class Prover:
         self.say("too large a batch", f"status {done.returncode}", text[:200])
         return self.is_rehearsal or (done.returncode == 4 and "out of memory" in text)
 
-    def beside_peer(self, name, work, peak=None, options=()):
+    def beside_peer(self, name, work, peak=None, options=(), has_peer=True):
         """Tokens a second of both sides, right after each other, in every round."""
         self.say(name, "tokens/s", "peer", "ratio", "peak GiB", "planned", "MFU")
         planned = self.planned_gib(work, options)
@@ -294,7 +294,7 @@ class Prover:
                        str(work.steps), "--batch", str(work.batch), "--length", str(work.length), "--lora-rank",
                        str(work.lora_rank), "--dtype", work.dtype, "--device", "cpu" if self.is_rehearsal else "cuda"]
             try:
-                if not self.has_peer:
+                if not (self.has_peer and has_peer):
                     raise SystemExit("no peer was asked for")
                 output, _ = run_command(command, {"HF_HUB_OFFLINE": "1"})
                 theirs = json.loads(output.strip().splitlines()[-1])["tokens_per_second"]
@@ -325,9 +325,13 @@ class Prover:
                                 ["--model.backend.cuda_graph=true"])
 
     def full_7b(self):
-        return self.beside_peer("7B, 8 x 1024, bfloat16, steps recorded",
-                                Work(self.shape("7b", LLAMA_7B), 8, self.length(1024), "bfloat16", steps=10), gpu_peak(),
-                                ["--model.backend.cuda_graph=true"])
+        shape, recorded = self.shape("7b", LLAMA_7B), ["--model.backend.cuda_graph=true"]
+        self.beside_peer("7B, 8 x 1024, bfloat16, steps recorded",
+                         Work(shape, 8, self.length(1024), "bfloat16", steps=10), gpu_peak(), recorded)
+        if gpu_gib() < 120:
+            return True
+        return self.beside_peer("7B, 16 x 1024, which the peer has no memory for",
+                                Work(shape, 16, self.length(1024), "bfloat16", steps=8), gpu_peak(), recorded, has_peer=False)
 
     def length(self, tokens):
         return 64 if self.is_rehearsal else tokens
@@ -360,6 +364,15 @@ def gpu_peak():
     except FileNotFoundError:
         return None
     return next((peak for part, peak in PEAKS.items() if part in name), None)
+
+
+def gpu_gib():
+    try:
+        told = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True, check=False).stdout
+        return int(told.splitlines()[0]) / 1024
+    except (FileNotFoundError, IndexError, ValueError):
+        return 0
 
 
 PARTS = ["machine", "goldens", "curves", "documents", "settings", "saves", "kernels", "recorded", "context", "faults",
