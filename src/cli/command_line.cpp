@@ -383,7 +383,7 @@ class ParityCommand final {
                        "largest relative L2 difference of a gradient");
     command
         .add_option("--kernels", kernels_,
-                    "fused: what a run on this CPU takes; plain: what a run on a device takes")
+                    "fused: what a run takes; plain: operations without kernels of our own")
         ->check(CLI::IsMember({"fused", "plain"}));
     command.add_option("--device", device_, "cpu or cuda (the first device)")
         ->check(CLI::IsMember({"cpu", "cuda"}))

@@ -496,6 +496,23 @@ TEST(CliTest, ParityTakesThePlainPathWhenAsked) {
   EXPECT_EQ(automodel(arguments).status, 2);
 }
 
+/// Where there is one; else it says so.
+TEST(CliTest, ParityOnADevice) {
+  std::vector<std::string> arguments = {"parity",
+                                        "--model",
+                                        "tests/golden/qwen3_tied",
+                                        "--reference",
+                                        "tests/golden/qwen3_tied/reference.safetensors",
+                                        "--device",
+                                        "cuda"};
+  const ProgramResult run = automodel(arguments);
+  if (run.status == 0) return;
+  EXPECT_EQ(run.status, 6) << run.out;
+  EXPECT_THAT(run.err, HasSubstr("no CUDA"));
+  arguments.back() = "gpu";
+  EXPECT_EQ(automodel(arguments).status, 2);
+}
+
 TEST(CliTest, VersionIsOneLine) {
   const ProgramResult run = automodel({"version"});
   EXPECT_EQ(run.status, 0);

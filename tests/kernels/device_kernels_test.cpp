@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "core/error.h"
@@ -67,7 +68,7 @@ TEST_F(DeviceKernelsTest, TensorsThatNoKernelTakes) {
 
 /// Rows that packs fit and rows that they do not, shorter and longer than a team, and one beyond a
 /// team's scratch.
-constexpr int64_t kDims[] = {2, 37, 64, 1536, 2056, 12300};
+constexpr int64_t kDims[] = {2, 37, 64, 1536, 2056, 12288, 12300};
 
 TEST_F(DeviceKernelsTest, Norms) {
   for (const int64_t dim : kDims) {
@@ -187,12 +188,12 @@ TEST_F(DeviceKernelsTest, Adapters) {
   struct Case {
     int64_t rank;
     std::vector<OutputRange> ranges;
-    int64_t num_launches;
+    std::array<int64_t, 2> num_launches;  // of kFusedTypes
   };
-  const Case cases[] = {{8, {{0, 2072}}, 2},         {8, {{0, 24}, {24, 8}, {32, 16}}, 4},
-                        {16, {{0, 40}, {40, 8}}, 3}, {32, {{0, 48}}, 2},
-                        {12, {{0, 48}}, 0},          {40, {{0, 48}}, 0},
-                        {8, {{8, 16}, {32, 8}}, 1}};
+  const Case cases[] = {{8, {{0, 2072}}, {2, 2}},         {8, {{0, 24}, {24, 8}, {32, 16}}, {4, 4}},
+                        {16, {{0, 40}, {40, 8}}, {3, 3}}, {32, {{0, 48}}, {2, 2}},
+                        {12, {{0, 48}}, {2, 0}},          {40, {{0, 48}}, {0, 0}},
+                        {8, {{8, 16}, {32, 8}}, {1, 1}}};
   for (const Case& c : cases) {
     SCOPED_TRACE(cat("rank ", c.rank, ", ", c.ranges.size(), " adapters"));
     const auto num_adapters = static_cast<int64_t>(c.ranges.size());
@@ -213,10 +214,16 @@ TEST_F(DeviceKernelsTest, Adapters) {
       const PlainPathScope path;
       return lora_linear(x, weight, at::Tensor(), lora);
     };
-    expect_match(adapted(lora_linear), adapted(plain),
-                 {numbers.normal({2, 9, 56}), numbers.normal({num_outputs, 56}),
-                  numbers.normal({num_adapters * c.rank, 56}), numbers.normal({rows, c.rank})},
-                 c.num_launches);
+    const Tensors inputs = {numbers.normal({2, 9, 56}), numbers.normal({num_outputs, 56}),
+                            numbers.normal({num_adapters * c.rank, 56}),
+                            numbers.normal({rows, c.rank})};
+    expect_match(adapted(lora_linear), adapted(plain), inputs, 0);
+    const HostKernelsScope scope(host_kernels());
+    for (size_t i = 0; i < c.num_launches.size(); ++i) {
+      const int64_t before = HostLauncher::num_launches;
+      differentiate(adapted(lora_linear), inputs, kFusedTypes[i]);
+      EXPECT_EQ(HostLauncher::num_launches - before, c.num_launches[i]) << kFusedTypes[i];
+    }
   }
 }
 

@@ -76,8 +76,11 @@ void StepWalk::update() {
 void StepWalk::update_units() {
   for (const SimulatedUnit& unit : units_.units()) {
     for (const SimulatedFlat& flat : unit.flats) {
-      const int64_t at_once =
-          std::min(flat.bytes->updated, kernels::elements_updated_at_once(/*on_device=*/true));
+      // Matrices that are orthogonalized are changed whole.
+      const int64_t most = options_.optimizer_bytes_of_tensors
+                               ? flat.bytes->updated
+                               : kernels::elements_updated_at_once(/*on_device=*/true);
+      const int64_t at_once = std::min(flat.bytes->updated, most);
       now_.working = at_once * kUpdateCopies * 4;
       units_.mark("the update");
     }

@@ -36,13 +36,13 @@ bool is_fusable(std::initializer_list<at::Tensor> tensors) {
 }
 
 bool is_fusable_product(std::initializer_list<at::Tensor> tensors) {
-  const auto* const first = std::find_if(
-      tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined(); });
+  const auto* const first = std::find_if(tensors.begin(), tensors.end(),
+                                         [](const at::Tensor& tensor) { return tensor.defined(); });
   if (first == tensors.end() || first->device().is_cpu()) return is_fusable(tensors);
   if (is_plain_asked) return false;
   return std::all_of(first, tensors.end(), [&](const at::Tensor& tensor) {
-    return !tensor.defined() || (tensor.device() == first->device() &&
-                                 tensor.scalar_type() == first->scalar_type());
+    return !tensor.defined() ||
+           (tensor.device() == first->device() && tensor.scalar_type() == first->scalar_type());
   });
 }
 

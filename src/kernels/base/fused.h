@@ -14,9 +14,9 @@ namespace automodel::kernels {
 /// float32 or all bfloat16, and no PlainPathScope is active.
 bool is_fusable(std::initializer_list<at::Tensor> tensors);
 
-/// True when products of the tensors may be written, or added, to memory that is there: is_fusable(),
-/// or all defined ones are on one device other than the CPU and of one dtype, and no PlainPathScope
-/// is active.
+/// True when products of the tensors may be written, or added, to memory that is there:
+/// is_fusable(), or all defined ones are on one device other than the CPU and of one dtype, and no
+/// PlainPathScope is active.
 bool is_fusable_product(std::initializer_list<at::Tensor> tensors);
 
 /// Calls `body` with a number of the type in which the loops read a fusable tensor's memory: float

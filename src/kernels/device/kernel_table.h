@@ -44,8 +44,8 @@ struct RandomRows {
   uint64_t inner_stride = 0;
 };
 
-/// out [rows, width] = factor * h [rows, rank] times factors [rank, width], of which h and out lie by
-/// rows, factors as they like.
+/// out [rows, width] = factor * h [rows, rank] times factors [rank, width], of which h and out lie
+/// by rows, factors as they like.
 template <typename T>
 struct LowRank {
   const T* h = nullptr;
@@ -86,7 +86,8 @@ struct DeviceRows {
   void (*cross_entropy)(T* logits, const int64_t* labels, float* losses, int64_t rows,
                         int64_t width, const LogitsToLosses& options);
   void (*squares)(const T* numbers, int64_t count, double* partials, int64_t num_partials);
-  /// Returns whether it has done it: not for ranks above 32 or that are no multiples of a pack.
+  /// Returns whether it has done it: not for ranks above 32, nor for rows of h that 16 bytes at a
+  /// time do not read.
   bool (*low_rank)(const LowRank<T>& product);
   /// As cpu::RowLoops::drop, of `where.rows` rows, one behind the other in x and out.
   void (*drop)(const cpu::DropoutStream& dropout, const RandomRows& where, const T* x, T* out);
@@ -101,8 +102,8 @@ struct DeviceKernels {
   /// How many rows of partial sums are worth while, where a block makes one and where a warp does.
   int64_t (*most_partials)();
   int64_t (*most_partials_of_heads)();
-  /// Whether PyTorch has FlashAttention for the current device, cuDNN's attention, and products of many matrices with
-  /// rows of which only the device knows how many are whose (at::_grouped_mm).
+  /// Whether PyTorch has FlashAttention for the current device, cuDNN's attention, and products of
+  /// many matrices with rows of which only the device knows how many are whose (at::_grouped_mm).
   bool (*has_flash_attention)();
   bool (*has_cudnn_attention)();
   bool (*has_grouped_products)();

@@ -12,12 +12,14 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "kernels/device/head_bodies.h"
 #include "kernels/device/row_bodies.h"
 
 namespace automodel::kernels::device {
 
-/// The most floats of a team's scratch that any device has without being asked for more.
-constexpr int64_t kMostScratch = 12 * 1024;
+/// The most floats of a team's scratch that any device has without being asked for more, beside
+/// what a team's sums take.
+constexpr int64_t kMostScratch = 12 * 1024 - 64;
 
 /// Whether rows of `dim` numbers may be read by packs of `width`.
 template <typename T>
@@ -207,7 +209,8 @@ struct RowLaunches {
     return fits ? static_cast<int>(lanes) : 0;
   }
 
-  /// As wide as lets every thread of a team rotate, where heads, their rotated parts and tables fit.
+  /// As wide as lets every thread of a team rotate, where heads, their rotated parts and tables
+  /// fit.
   template <typename Run>
   static void by_head_width(const Heads<T>& heads, std::initializer_list<const T*> rows,
                             const Run& run) {

@@ -69,9 +69,9 @@ std::pair<at::Tensor, at::Tensor> backward_rows(const at::Tensor& dy, const at::
     const T* other = numbers_of<T>(d_sum);
     T* out = numbers_of<T>(dx);
     if (kernels != nullptr) {
-      const at::Tensor partials =
-          is_weight_trained ? device::partials_for(kernels->most_partials(), x, rows, dim)
-                            : at::Tensor();
+      const at::Tensor partials = is_weight_trained
+                                      ? device::partials_for(kernels->most_partials(), x, rows, dim)
+                                      : at::Tensor();
       kernels->of<T>().rms_backward(grad, in, w, scales, other, out, numbers_of<float>(partials),
                                     is_weight_trained ? partials.size(0) : 0, rows, dim, adds_one);
       return is_weight_trained ? partials.sum(0) : partials;
@@ -124,9 +124,9 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    auto [dx, dw] = backward_rows(gradients[0].contiguous(), saved[0], saved[1], saved[2],
-                                  at::Tensor(), context->saved_data["adds_one"].toBool(),
-                                  context->needs_input_grad(1));
+    auto [dx, dw] =
+        backward_rows(gradients[0].contiguous(), saved[0], saved[1], saved[2], at::Tensor(),
+                      context->saved_data["adds_one"].toBool(), context->needs_input_grad(1));
     return {dx, dw, at::Tensor(), at::Tensor()};
   }
 };
@@ -156,9 +156,9 @@ struct AddRmsNorm : torch::autograd::Function<AddRmsNorm> {
     if (!gradients[1].defined()) {
       return {d_sum, d_sum, at::Tensor(), at::Tensor(), at::Tensor()};
     }
-    auto [dx, dw] = backward_rows(gradients[1].contiguous(), saved[0], saved[1], saved[2], d_sum,
-                                  context->saved_data["adds_one"].toBool(),
-                                  context->needs_input_grad(2));
+    auto [dx, dw] =
+        backward_rows(gradients[1].contiguous(), saved[0], saved[1], saved[2], d_sum,
+                      context->saved_data["adds_one"].toBool(), context->needs_input_grad(2));
     return {dx, dx, dw, at::Tensor(), at::Tensor()};
   }
 };

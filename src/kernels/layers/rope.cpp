@@ -179,15 +179,16 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
                                               is_norm_trained);
     });
     const auto part = [&](const at::Tensor& norm, int64_t begin) {
-      return norm.defined() && norm.requires_grad() ? d_norms.narrow(0, begin, heads[2]).to(norm.scalar_type(), false, true)
-                            : at::Tensor();
+      return norm.defined() && norm.requires_grad()
+                 ? d_norms.narrow(0, begin, heads[2]).to(norm.scalar_type(), false, true)
+                 : at::Tensor();
     };
     return {d_qkv, part(saved[1], 0), part(saved[2], heads[2]), at::Tensor()};
   }
 
  private:
-  /// Writes d_qkv; returns the gradients of both norms, one behind the other; a device none of norms
-  /// that are not trained.
+  /// Writes d_qkv; returns the gradients of both norms, one behind the other; a device none of
+  /// norms that are not trained.
   template <typename T>
   static at::Tensor backward_rows(const QkvOptions& options, const at::Tensor& qkv,
                                   const at::Tensor& rstd, const tensor_list& gradients,
@@ -200,10 +201,10 @@ struct SplitNormRotate : torch::autograd::Function<SplitNormRotate> {
     T* d_in = numbers_of<T>(d_qkv);
     if (const auto* const kernels = kernels_of(d_qkv, options)) {
       const int64_t units = layout.tokens * (layout.num_heads + 2 * layout.num_kv_heads);
-      const at::Tensor partials =
-          is_norm_trained ? device::partials_for(kernels->most_partials_of_heads(), d_qkv, units,
-                                                 2 * layout.head_dim)
-                          : at::Tensor();
+      const at::Tensor partials = is_norm_trained
+                                      ? device::partials_for(kernels->most_partials_of_heads(),
+                                                             d_qkv, units, 2 * layout.head_dim)
+                                      : at::Tensor();
       kernels->of<T>().heads_backward(layout.for_device(), in, scales, grads[0], grads[1], grads[2],
                                       d_in, numbers_of<float>(partials),
                                       is_norm_trained ? partials.size(0) : 0);

@@ -125,7 +125,9 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       if (weight.requires_grad()) weight_grad = at::zeros_like(weight);
     }
     at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kDouble));
-    const int64_t chunk = most_logit_rows(weight.size(0), !weight.is_cpu());
+    const bool is_by_kernel = !weight.is_cpu() && !options->logits_dtype &&
+                              device::kernels_for({hidden, weight}) != nullptr;
+    const int64_t chunk = most_logit_rows(weight.size(0), is_by_kernel);
     for (int64_t begin = 0; begin < hidden.size(0); begin += chunk) {
       const int64_t count = std::min(chunk, hidden.size(0) - begin);
       const at::Tensor rows = hidden.narrow(0, begin, count);
@@ -170,9 +172,9 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
 
 }  // namespace
 
-int64_t most_logit_rows(int64_t vocab_size, bool on_device) {
+int64_t most_logit_rows(int64_t vocab_size, bool is_by_device_kernel) {
   constexpr int64_t kLeast = 512, kDeviceLogits = int64_t{1} << 28;
-  if (!on_device) return kLeast;
+  if (!is_by_device_kernel) return kLeast;
   return std::max(kLeast, kDeviceLogits / std::max<int64_t>(vocab_size, 1) / kLeast * kLeast);
 }
 

@@ -19,9 +19,9 @@ struct CrossEntropyOptions {
   at::Tensor rounded(const at::Tensor& numbers) const;
 };
 
-/// Rows of logits that are in memory at once: 512, or on a device, where small products are slow,
-/// those of 2^28 logits if they are more.
-int64_t most_logit_rows(int64_t vocab_size, bool on_device);
+/// Rows of logits that are in memory at once: 512, or on a device whose kernel makes their loss,
+/// and where small products are slow, those of 2^28 logits if they are more.
+int64_t most_logit_rows(int64_t vocab_size, bool is_by_device_kernel);
 
 /// Makes a head's products logits, in place: scaled, capped, rounded. Returns the cap's slope for
 /// undo_logits(); undefined without a cap.
@@ -38,11 +38,11 @@ at::Tensor scaled_gradient(const at::Tensor& gradient, const at::Tensor& scale);
 /// accelerator's labels are not read back: its own kernels refuse a wrong one.
 void check_labels(const at::Tensor& labels, int64_t vocab_size, int64_t ignore_index);
 
-/// Head and cross-entropy as one operation, by chunks of most_logit_rows(), so that the logits [T, V] never exist:
-/// sum over tokens t with labels[t] != ignore_index of CE(hidden[t] @ weight^T, labels[t]), divided
-/// by options.divisor. hidden [T, D], weight [V, D], labels [T] int64. Scalar float32,
-/// differentiable in hidden and weight (gradients are made in the forward pass when needed). No
-/// label at all: 0, with zero gradients. A label outside [0, V): InputError naming it.
+/// Head and cross-entropy as one operation, by chunks of most_logit_rows(), so that the logits [T,
+/// V] never exist: sum over tokens t with labels[t] != ignore_index of CE(hidden[t] @ weight^T,
+/// labels[t]), divided by options.divisor. hidden [T, D], weight [V, D], labels [T] int64. Scalar
+/// float32, differentiable in hidden and weight (gradients are made in the forward pass when
+/// needed). No label at all: 0, with zero gradients. A label outside [0, V): InputError naming it.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& labels, const CrossEntropyOptions& options);
 

@@ -68,8 +68,8 @@ bool covers(const LoraPlace& place, int64_t num_outputs) {
   return end == num_outputs;
 }
 
-/// Operands of one dtype, as is_fusable_product() says. `kept` is the base layer's product with its adapters
-/// when it is there already, else null.
+/// Operands of one dtype, as is_fusable_product() says. `kept` is the base layer's product with its
+/// adapters when it is there already, else null.
 struct LoraLinear : torch::autograd::Function<LoraLinear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const at::Tensor& a,

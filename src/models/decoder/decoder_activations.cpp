@@ -213,7 +213,7 @@ class BlockSizes final {
             : activation != Activation::kSilu && activation != Activation::kRelu;
     return has_loop && (is_fused_ || (has_rows_ && config_.is_mlp_gated));
   }
-  /// In backward, from what it was made of.
+  /// Whether backward makes the activation's result from what it was made of.
   bool is_activation_made_again() const {
     return has_activation_loop() && is_fused_ && !keeps_down_input_;
   }
@@ -498,12 +498,15 @@ nn::ActivationSizes activation_sizes(const DecoderConfig& config,
   // A plain logit takes float32, plus its cap's slope or later its gradient in the weight's dtype.
   const int64_t cast = shape.element_size == 4 ? 0 : shape.element_size;
   const int64_t slope = config.final_softcap > 0 ? 4 : 0;
-  const int64_t per_logit =
-      shape.has_row_kernels() ? shape.element_size : 4 + std::max(cast, slope);
+  // A loss whose vocabulary is split goes by small chunks of plain logits on every device.
+  const bool is_split = shape.num_vocab_parts > 1;
+  const bool has_row_kernels = shape.has_row_kernels() && !is_split;
+  const int64_t per_logit = has_row_kernels ? shape.element_size : 4 + std::max(cast, slope);
   const int64_t vocab_size =
       (config.vocab_size + shape.num_vocab_parts - 1) / shape.num_vocab_parts;
-  const int64_t rows =
-      std::min(kernels::most_logit_rows(vocab_size, shape.on_device), num_depths * shape.tokens());
+  const bool is_by_device_kernel = shape.on_device && has_row_kernels;
+  const int64_t rows = std::min(kernels::most_logit_rows(vocab_size, is_by_device_kernel),
+                                num_depths * shape.tokens());
   nn::ActivationSizes sizes;
   sizes.embedding = block.stream();
   if (!shape.has_row_kernels() && config.embedding_dropout > 0) {

@@ -14,8 +14,8 @@ struct LoadedModel {
   std::unique_ptr<distributed::DataParallel> engine;
 };
 
-/// On the CPU, or a device that is open (tensor::open_cuda). Throws UserError for a folder that holds
-/// no model.
+/// On the CPU, or a device that is open (tensor::open_cuda). Throws UserError for a folder that
+/// holds no model.
 LoadedModel load_model(const std::string& path, at::Device device = at::kCPU);
 
 }  // namespace automodel::recipes

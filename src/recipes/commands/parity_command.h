@@ -9,7 +9,7 @@ struct ParityOptions {
   double logits = 1e-4;           ///< absolute
   double loss = 1e-5;             ///< relative
   double grad = 1e-3;             ///< relative, L2 of each tensor
-  bool takes_plain_path = false;  ///< the kernels' plain path: what a device runs
+  bool takes_plain_path = false;  ///< without kernels of our own
   bool is_on_device = false;      ///< the first CUDA device, not the CPU
 };
 
