@@ -36,9 +36,9 @@ bool has_cudnn_kernels(const AttentionBlock& block, const Qkv& qkv) {
          !block.visible_keys.defined() && head_dim <= kMostDim && qkv.v.size(3) == head_dim;
 }
 
-/// [B, S, heads, dim] as [B, heads, S, dim], in the same memory, and back.
+/// [B, S, heads, dim] as [B, heads, S, dim], in the same memory where that has no gaps.
 at::Tensor heads_first(const at::Tensor& x) {
-  return x.transpose(1, 2);
+  return x.contiguous().transpose(1, 2);
 }
 
 /// The lengths of documents, and their tokens, of one sequence after the other.
@@ -160,7 +160,7 @@ AttentionResult FlashAttention::forward_by_cudnn(const Qkv& qkv) const {
                                               heads_first(qkv.v), std::nullopt,
                                               /*compute_log_sumexp=*/true, 0.0,
                                               /*is_causal=*/true, false, scale_);
-  return {heads_first(out).contiguous(),
+  return {out.transpose(1, 2).contiguous(),
           lse.reshape({qkv.q.size(0), qkv.q.size(2), qkv.q.size(1)})};
 }
 
@@ -170,11 +170,11 @@ Qkv FlashAttention::backward_by_cudnn(const Qkv& qkv, const AttentionResult& res
   const int64_t length = qkv.q.size(1);
   const at::Tensor none, random = at::empty({}, qkv.q.options().dtype(at::kLong));
   auto [d_q, d_k, d_v] = at::_scaled_dot_product_cudnn_attention_backward(
-      heads_first(d_out.to(dtype).contiguous()), heads_first(qkv.q), heads_first(qkv.k),
-      heads_first(qkv.v), heads_first(result.out.to(dtype).contiguous()),
-      result.lse.contiguous().unsqueeze(-1), random, random, none, none, none, length, length, 0.0,
+      heads_first(d_out.to(dtype)), heads_first(qkv.q), heads_first(qkv.k), heads_first(qkv.v),
+      heads_first(result.out.to(dtype)), result.lse.contiguous().unsqueeze(-1), random, random,
+      none, none, none, length, length, 0.0,
       /*is_causal=*/true, scale_);
-  return {heads_first(d_q), heads_first(d_k), heads_first(d_v)};
+  return {d_q.transpose(1, 2), d_k.transpose(1, 2), d_v.transpose(1, 2)};
 }
 
 AttentionResult FlashAttention::forward(const Qkv& qkv) const {
