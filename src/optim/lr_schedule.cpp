@@ -95,6 +95,26 @@ std::vector<LrSchedule::Finding> LrSchedule::check(const LrSchedulerConfig& conf
   return findings;
 }
 
+std::vector<LrSchedule::Finding> LrSchedule::unread(const LrSchedulerConfig& config) {
+  std::vector<Finding> findings;
+  const auto find = [&](bool is_given, bool is_read, const char* key, const char* reason) {
+    if (is_given && !is_read) findings.push_back({key, cat(key, " has no effect: ", reason)});
+  };
+  const bool is_wsd = config.lr_decay_style == "WSD";
+  const bool decays = config.lr_decay_style != "constant";
+  const bool changes_wd = config.wd_incr_style != "constant";
+  find(config.wsd_decay_steps.has_value(), is_wsd, "wsd_decay_steps",
+       "it is for lr_decay_style: WSD");
+  find(config.lr_wsd_decay_style.has_value(), is_wsd, "lr_wsd_decay_style",
+       "it is for lr_decay_style: WSD");
+  find(config.min_lr.has_value(), decays, "min_lr", "a constant rate does not fall");
+  find(config.init_lr.has_value(), config.lr_warmup_steps != 0, "init_lr",
+       "without warm-up the first rate is max_lr");
+  find(config.wd_incr_steps.has_value(), changes_wd, "wd_incr_steps",
+       "wd_incr_style: constant keeps one weight decay");
+  return findings;
+}
+
 LrSchedule::LrSchedule(const LrSchedulerConfig& config, double base_lr, double base_wd,
                        int64_t total_steps) {
   std::vector<std::string> texts;

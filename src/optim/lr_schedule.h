@@ -28,6 +28,9 @@ class LrSchedule final {
   static std::vector<Finding> check(const LrSchedulerConfig& config, double base_lr, double base_wd,
                                     int64_t total_steps);
 
+  /// Keys that are given and that a schedule of the config does not read.
+  static std::vector<Finding> unread(const LrSchedulerConfig& config);
+
   /// Learning rate after `steps` optimizer steps.
   double lr(int64_t steps) const;
   /// Weight decay after `steps` optimizer steps.

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "core/error.h"
+#include "core/text.h"
 
 namespace automodel::optim {
 namespace {
@@ -100,6 +104,30 @@ TEST(LrScheduleTest, AStateGivesTheSameSchedule) {
   const LrSchedule schedule(golden_config("cosine"), 1e-5, 0.0, 100);
   const LrSchedule copy = LrSchedule::from_state(schedule.state());
   for (int64_t steps = 0; steps <= 110; ++steps) EXPECT_EQ(copy.lr(steps), schedule.lr(steps));
+}
+
+std::string unread_keys(const LrSchedulerConfig& config) {
+  std::vector<std::string> keys;
+  for (const auto& finding : LrSchedule::unread(config)) keys.push_back(finding.key);
+  return join(keys, " ");
+}
+
+TEST(LrScheduleTest, NamesKeysThatItDoesNotRead) {
+  LrSchedulerConfig config;
+  EXPECT_EQ(unread_keys(config), "");
+  config.min_lr = 0;
+  config.init_lr = 0;
+  config.wsd_decay_steps = 5;
+  config.lr_wsd_decay_style = "linear";
+  config.wd_incr_steps = 5;
+  EXPECT_EQ(unread_keys(config), "wsd_decay_steps lr_wsd_decay_style wd_incr_steps");
+  config.lr_warmup_steps = 0;
+  config.lr_decay_style = "constant";
+  config.wd_incr_style = "linear";
+  EXPECT_EQ(unread_keys(config), "wsd_decay_steps lr_wsd_decay_style min_lr init_lr");
+  config.lr_warmup_steps = 1;
+  config.lr_decay_style = "WSD";
+  EXPECT_EQ(unread_keys(config), "");
 }
 
 TEST(LrScheduleTest, NamesEverythingThatIsWrong) {

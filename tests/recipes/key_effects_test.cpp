@@ -408,5 +408,17 @@ TEST(KeyEffectsTest, OneRankThatNobodyNamedIsNotToldOf) {
                          "in float32, as they are stored"));
 }
 
+/// Keys of a schedule that another of its keys leaves unread.
+TEST(KeyEffectsTest, ASchedulesUnreadKeysAreWarnedOf) {
+  EXPECT_EQ(findings_with({"--lr_scheduler.lr_decay_style=linear", "--lr_scheduler.min_lr=0"}, {}),
+            "");
+  const std::string found =
+      findings_with({"--lr_scheduler.lr_decay_style=constant", "--lr_scheduler.min_lr=0",
+                     "--lr_scheduler.wsd_decay_steps=3"},
+                    {});
+  EXPECT_THAT(found, testing::HasSubstr("warning: min_lr has no effect: a constant rate"));
+  EXPECT_THAT(found, testing::HasSubstr("warning: wsd_decay_steps has no effect: it is for"));
+}
+
 }  // namespace
 }  // namespace automodel::recipes

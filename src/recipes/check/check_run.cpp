@@ -176,6 +176,9 @@ void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diag
                                                       recipe.optimizer.weight_decay, steps)) {
     diagnostics.error(place_of(recipe, "lr_scheduler", finding.key), finding.text);
   }
+  for (const auto& finding : optim::LrSchedule::unread(*recipe.lr_scheduler)) {
+    diagnostics.warning(place_of(recipe, "lr_scheduler", finding.key), finding.text);
+  }
 }
 
 void check_model(const Recipe& recipe, Diagnostics& diagnostics) {

@@ -269,6 +269,10 @@ OptimizerRecipe sgd_plan(const config::Target& target, Diagnostics& diagnostics)
     diagnostics.error(*target.arguments.find("nesterov"),
                       "nesterov needs a momentum above 0 and dampening 0");
   }
+  if (config.dampening != 0 && config.momentum == 0) {
+    diagnostics.warning(*target.arguments.find("dampening"),
+                        "dampening has no effect: there is no momentum");
+  }
   OptimizerRecipe plan;
   plan.lr = config.lr;
   plan.weight_decay = config.weight_decay;
