@@ -345,6 +345,20 @@ TEST(ActivationSizes, DepthsOfFurtherTokensKeepAboutWhatIsPlanned) {
   }
 }
 
+/// By small chunks of plain logits, whatever computes them.
+TEST(ActivationSizes, ALossOfASplitVocabularyIsAlikeOnADevice) {
+  const auto model = models::build_causal_lm(tiny_config("llama", 2), at::kBFloat16);
+  nn::ActivationShape shape{1, 4096, 2};
+  shape.num_vocab_parts = 2;
+  shape.is_plain = true;
+  const int64_t plain = model->activation_sizes(shape).logits;
+  shape.is_plain = false;
+  shape.on_device = true;
+  EXPECT_EQ(model->activation_sizes(shape).logits, plain);
+  shape.num_vocab_parts = 1;
+  EXPECT_NE(model->activation_sizes(shape).logits, plain);
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "phi3", "gemma", "gemma2",
