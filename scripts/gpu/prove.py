@@ -293,22 +293,23 @@ class Prover:
         for _ in range(self.rounds):
             records = self.train(work, [*self.device_options(), *options])
             ours = sorted(record["tps"] for record in records[3:])[(len(records) - 3) // 2]
-            theirs, told = None, "none"
-            command = ["python3", str(BENCH / "peer_transformers.py"), "--config", str(work.shape), "--steps",
-                       str(work.steps), "--batch", str(work.batch), "--length", str(work.length), "--lora-rank",
-                       str(work.lora_rank), "--dtype", work.dtype, "--device", "cpu" if self.is_rehearsal else "cuda"]
-            try:
-                if not (self.has_peer and has_peer):
-                    raise SystemExit("no peer was asked for")
-                output, _ = run_command(command, {"HF_HUB_OFFLINE": "1"})
-                theirs = json.loads(output.strip().splitlines()[-1])["tokens_per_second"]
-                told = f"{theirs:.0f}"
-            except SystemExit as error:
-                print(str(error)[-600:], flush=True)
+            theirs = self.peer_rate(work) if self.has_peer and has_peer else None
             mfu = f"{ours * flops_of_a_token(work) / peak:.1%}" if peak else "-"
-            self.say("", f"{ours:.0f}", told, f"{ours / theirs:.2f}" if theirs else "-",
+            self.say("", f"{ours:.0f}", f"{theirs:.0f}" if theirs else "none", f"{ours / theirs:.2f}" if theirs else "-",
                      f"{max(record['mem'] for record in records):.1f}", f"{planned:.1f}", mfu)
         return True
+
+    def peer_rate(self, work):
+        """Tokens a second of transformers, or None after the text of its error."""
+        command = ["python3", str(BENCH / "peer_transformers.py"), "--config", str(work.shape), "--steps", str(work.steps),
+                   "--batch", str(work.batch), "--length", str(work.length), "--lora-rank", str(work.lora_rank), "--dtype",
+                   work.dtype, "--device", "cpu" if self.is_rehearsal else "cuda"]
+        try:
+            output, _ = run_command(command, {"HF_HUB_OFFLINE": "1"})
+            return json.loads(output.strip().splitlines()[-1])["tokens_per_second"]
+        except SystemExit as error:
+            print(str(error)[-600:], flush=True)
+            return None
 
     def lora_small(self):
         return self.beside_peer("Qwen 3 0.6B, LoRA r 8, 2 x 2048, bfloat16, steps recorded",

@@ -107,6 +107,11 @@ struct HostLauncher {
   template <int kThreads, typename Body>
   static void run(int64_t num_teams, int64_t scratch_floats, const Body& body) {
     num_launches += 1;
+    // A block's memory on a device: the scratch of its teams, at most 4 warps, and their sums.
+    constexpr int64_t kMostBytes = 48 * 1024, kSumBytes = 8 * (kThreads / 32);
+    const int64_t in_block = kThreads == 32 && num_teams % 4 == 0 ? 4 : 1;
+    AM_CHECK(in_block * scratch_floats * 4 + kSumBytes <= kMostBytes, "scratch of ",
+             scratch_floats);
     for (int64_t i = 0; i < num_teams; ++i) {
       HostTeam<kThreads> team(is_backward ? num_teams - 1 - i : i, num_teams, scratch_floats,
                               is_backward);

@@ -56,7 +56,67 @@ AM_DEVICE Pack<float, kWidth> normed_pack(const Pack<T, kWidth>& in, float scale
   return out;
 }
 
+/// A pack of a head's first half and its partner of the second, with which it turns.
 template <int kWidth, typename T>
+struct HeadPacks {
+  Pack<T, kWidth> first, second;
+
+  AM_DEVICE static HeadPacks read(const T* head, int64_t half, int64_t i) {
+    return {load<kWidth>(head + i), load<kWidth>(head + half + i)};
+  }
+  AM_DEVICE void write(T* head, int64_t half, int64_t i) const {
+    store<kWidth>(head + i, first);
+    store<kWidth>(head + half + i, second);
+  }
+  /// Number j of both, one pack behind the other.
+  AM_DEVICE T& number(int j) {
+    return j < kWidth ? first.numbers[j % kWidth] : second.numbers[j % kWidth];
+  }
+  AM_DEVICE const T& number(int j) const {
+    return j < kWidth ? first.numbers[j % kWidth] : second.numbers[j % kWidth];
+  }
+};
+
+/// A head's packs from i on, normed by `scale` unless it has no norm, and turned.
+template <int kWidth, typename T>
+AM_DEVICE HeadPacks<kWidth, T> normed_and_turned(const HeadPacks<kWidth, T>& in,
+                                                 const Heads<T>& heads, const HeadPlace<T>& place,
+                                                 float scale, int64_t i) {
+  const float one = heads.adds_one ? 1.0F : 0.0F;
+  const T* const of_a = place.norm == nullptr ? nullptr : place.norm + i;
+  const T* const of_b = place.norm == nullptr ? nullptr : place.norm + heads.half + i;
+  const Pack<float, kWidth> a = normed_pack<kWidth>(in.first, scale, of_a, one);
+  const Pack<float, kWidth> b = normed_pack<kWidth>(in.second, scale, of_b, one);
+  const Pack<float, kWidth> cos = load<kWidth>(heads.cos + place.row + i);
+  const Pack<float, kWidth> sin = load<kWidth>(heads.sin + place.row + i);
+  HeadPacks<kWidth, T> out;
+  AM_UNROLL
+  for (int j = 0; j < kWidth; ++j) {
+    put(out.first.numbers[j], a.numbers[j] * cos.numbers[j] - b.numbers[j] * sin.numbers[j]);
+    put(out.second.numbers[j], b.numbers[j] * cos.numbers[j] + a.numbers[j] * sin.numbers[j]);
+  }
+  return out;
+}
+
+/// The gradients before the rotation of those behind it, from i on.
+template <int kWidth, typename T>
+AM_DEVICE HeadPacks<kWidth, float> turned_back(const HeadPacks<kWidth, T>& grads,
+                                               const Heads<T>& heads, const HeadPlace<T>& place,
+                                               int64_t i) {
+  const Pack<float, kWidth> cos = load<kWidth>(heads.cos + place.row + i);
+  const Pack<float, kWidth> sin = load<kWidth>(heads.sin + place.row + i);
+  HeadPacks<kWidth, float> out;
+  AM_UNROLL
+  for (int j = 0; j < kWidth; ++j) {
+    const float a = widened(grads.first.numbers[j]), b = widened(grads.second.numbers[j]);
+    out.first.numbers[j] = a * cos.numbers[j] + b * sin.numbers[j];
+    out.second.numbers[j] = b * cos.numbers[j] - a * sin.numbers[j];
+  }
+  return out;
+}
+
+/// Heads of any size, of which a part may turn: a team's threads go over one head's numbers.
+template <typename T>
 struct HeadsForward {
   Heads<T> heads;
   const T* qkv;
@@ -77,45 +137,30 @@ struct HeadsForward {
       if (place.norm != nullptr) {
         const float squares = team.sum([&](int thread) {
           float total = 0;
-          over_row<kWidth, Team>(thread, dim, [&](int64_t i) {
-            const Pack<T, kWidth> x = load<kWidth>(in + i);
-            for (int j = 0; j < kWidth; ++j) total += widened(x.numbers[j]) * widened(x.numbers[j]);
-          });
+          over_row<1, Team>(thread, dim,
+                            [&](int64_t i) { total += widened(in[i]) * widened(in[i]); });
           return total;
         });
         scale = 1.0F / sqrtf(squares / static_cast<float>(dim) + heads.eps);
       }
-      const auto normed = [&](int64_t i) {
-        return normed_pack<kWidth>(load<kWidth>(in + i), scale,
-                                   place.norm == nullptr ? nullptr : place.norm + i, one);
-      };
       const int64_t half = place.is_value ? 0 : heads.half;
       team.each([&](int thread) {
         if (thread == 0 && !place.is_value) rstd[place.scale] = scale;
-        over_row<kWidth, Team>(thread, half, [&](int64_t i) {
-          const Pack<float, kWidth> a = normed(i), b = normed(i + half);
-          const Pack<float, kWidth> cos = load<kWidth>(heads.cos + place.row + i);
-          const Pack<float, kWidth> sin = load<kWidth>(heads.sin + place.row + i);
-          Pack<T, kWidth> first, second;
-          for (int j = 0; j < kWidth; ++j) {
-            put(first.numbers[j], a.numbers[j] * cos.numbers[j] - b.numbers[j] * sin.numbers[j]);
-            put(second.numbers[j], b.numbers[j] * cos.numbers[j] + a.numbers[j] * sin.numbers[j]);
-          }
-          store<kWidth>(out + i, first);
-          store<kWidth>(out + i + half, second);
+        over_row<1, Team>(thread, half, [&](int64_t i) {
+          const auto packs = HeadPacks<1, T>::read(in, half, i);
+          normed_and_turned(packs, heads, place, scale, i).write(out, half, i);
         });
-        over_row<kWidth, Team>(thread, dim - 2 * half, [&](int64_t i) {
-          const Pack<float, kWidth> x = normed(2 * half + i);
-          Pack<T, kWidth> kept;
-          for (int j = 0; j < kWidth; ++j) put(kept.numbers[j], x.numbers[j]);
-          store<kWidth>(out + 2 * half + i, kept);
+        over_row<1, Team>(thread, dim - 2 * half, [&](int64_t i) {
+          const int64_t at = 2 * half + i;
+          const T* const weights = place.norm == nullptr ? nullptr : place.norm + at;
+          put(out[at], normed_pack<1>(load<1>(in + at), scale, weights, one).numbers[0]);
         });
       });
     }
   }
 };
 
-template <int kWidth, typename T>
+template <typename T>
 struct HeadsBackward {
   Heads<T> heads;
   const T* qkv;  // null, as rstd, without norms
@@ -137,9 +182,8 @@ struct HeadsBackward {
       T* const out = d_qkv + unit * dim;
       if (place.norm == nullptr) {
         team.each([&](int thread) {
-          over_turned<Team>(thread, place, grad, [&](int64_t i, const Pack<float, kWidth>& turned) {
-            put_pack(out + i, turned);
-          });
+          over_turned<Team>(thread, place, grad,
+                            [&](int64_t i, float turned) { put(out[i], turned); });
         });
         continue;
       }
@@ -150,28 +194,18 @@ struct HeadsBackward {
       float* const of_norm = sums == nullptr ? nullptr : sums + (place.is_query ? 0 : dim);
       const float dot = team.sum([&](int thread) {
         float total = 0;
-        over_turned<Team>(thread, place, grad, [&](int64_t i, const Pack<float, kWidth>& turned) {
-          const Pack<T, kWidth> x = load<kWidth>(in + i);
-          const Pack<T, kWidth> weights = load<kWidth>(place.norm + i);
-          for (int j = 0; j < kWidth; ++j) {
-            const float product = turned.numbers[j] * widened(x.numbers[j]) * scale;
-            if (of_norm != nullptr) of_norm[i + j] += product;
-            total += product * (widened(weights.numbers[j]) + one);
-          }
+        over_turned<Team>(thread, place, grad, [&](int64_t i, float turned) {
+          const float product = turned * widened(in[i]) * scale;
+          if (of_norm != nullptr) of_norm[i] += product;
+          total += product * (widened(place.norm[i]) + one);
         });
         return total;
       });
       const float mean = dot / static_cast<float>(dim) * scale;
       team.each([&](int thread) {
-        over_turned<Team>(thread, place, grad, [&](int64_t i, const Pack<float, kWidth>& turned) {
-          const Pack<T, kWidth> x = load<kWidth>(in + i);
-          const Pack<T, kWidth> weights = load<kWidth>(place.norm + i);
-          Pack<float, kWidth> through;
-          for (int j = 0; j < kWidth; ++j) {
-            through.numbers[j] = scale * (turned.numbers[j] * (widened(weights.numbers[j]) + one)) -
-                                 mean * scale * widened(x.numbers[j]);
-          }
-          put_pack(out + i, through);
+        over_turned<Team>(thread, place, grad, [&](int64_t i, float turned) {
+          put(out[i],
+              scale * (turned * (widened(place.norm[i]) + one)) - mean * scale * widened(in[i]));
         });
       });
     }
@@ -179,55 +213,23 @@ struct HeadsBackward {
   }
 
  private:
-  AM_DEVICE static void put_pack(T* to, const Pack<float, kWidth>& numbers) {
-    Pack<T, kWidth> out;
-    for (int j = 0; j < kWidth; ++j) put(out.numbers[j], numbers.numbers[j]);
-    store<kWidth>(to, out);
-  }
-
-  /// f(i, pack) for a thread's packs of the gradient before the rotation.
+  /// f(i, number) for a thread's numbers of the gradient before the rotation.
   template <typename Team, typename F>
   AM_DEVICE void over_turned(int thread, const HeadPlace<T>& place, const T* grad,
                              const F& f) const {
     const int64_t half = place.is_value ? 0 : heads.half;
-    over_row<kWidth, Team>(thread, half, [&](int64_t i) {
-      const Pack<T, kWidth> a = load<kWidth>(grad + i), b = load<kWidth>(grad + half + i);
-      const Pack<float, kWidth> cos = load<kWidth>(heads.cos + place.row + i);
-      const Pack<float, kWidth> sin = load<kWidth>(heads.sin + place.row + i);
-      Pack<float, kWidth> first, second;
-      for (int j = 0; j < kWidth; ++j) {
-        const float of_a = widened(a.numbers[j]), of_b = widened(b.numbers[j]);
-        first.numbers[j] = of_a * cos.numbers[j] + of_b * sin.numbers[j];
-        second.numbers[j] = of_b * cos.numbers[j] - of_a * sin.numbers[j];
-      }
-      f(i, first);
-      f(half + i, second);
+    over_row<1, Team>(thread, half, [&](int64_t i) {
+      const auto turned = turned_back(HeadPacks<1, T>::read(grad, half, i), heads, place, i);
+      f(i, turned.number(0));
+      f(half + i, turned.number(1));
     });
-    over_row<kWidth, Team>(thread, heads.head_dim - 2 * half, [&](int64_t i) {
-      const Pack<T, kWidth> in = load<kWidth>(grad + 2 * half + i);
-      Pack<float, kWidth> wide;
-      for (int j = 0; j < kWidth; ++j) wide.numbers[j] = widened(in.numbers[j]);
-      f(2 * half + i, wide);
-    });
+    over_row<1, Team>(thread, heads.head_dim - 2 * half,
+                      [&](int64_t i) { f(2 * half + i, widened(grad[2 * half + i])); });
   }
 };
 
-/// A head whose numbers all turn, of which each of `lanes` threads has one pack of the first half
-/// and its partner of the second: several heads a team, and as much at once of what is read as can
-/// be.
-template <int kWidth, typename T>
-struct HeadPacks {
-  Pack<T, kWidth> first, second;
-
-  AM_DEVICE static HeadPacks read(const T* head, int64_t half, int64_t i) {
-    return {load<kWidth>(head + i), load<kWidth>(head + half + i)};
-  }
-  AM_DEVICE void write(T* head, int64_t half, int64_t i) const {
-    store<kWidth>(head + i, first);
-    store<kWidth>(head + half + i, second);
-  }
-};
-
+/// Heads whose numbers all turn: each of `lanes` threads has one pack of both halves of a head, so
+/// a team has several heads, and as much at once of what is read as can be.
 template <int kWidth, typename T>
 struct HeadsForwardByLanes {
   Heads<T> heads;
@@ -240,17 +242,17 @@ struct HeadsForwardByLanes {
 
   template <typename Team>
   AM_DEVICE void operator()(Team& team) const {
-    typename Team::template Own<HeadPacks<kWidth, T>> own;
+    using Packs = HeadPacks<kWidth, T>;
+    typename Team::template Own<Packs> own;
     const int64_t at_once = Team::kThreads / lanes;
     const int64_t dim = heads.head_dim, half = heads.half;
-    const float one = heads.adds_one ? 1.0F : 0.0F;
     for (int64_t first = team.index() * at_once; first < num_units(heads);
          first += team.count() * at_once) {
       const auto squares = [&](int thread) {
         const int64_t unit = first + thread / lanes;
         if (unit >= num_units(heads)) return 0.0F;
-        HeadPacks<kWidth, T>& packs = own[thread];
-        packs = HeadPacks<kWidth, T>::read(qkv + unit * dim, half, thread % lanes * kWidth);
+        Packs& packs = own[thread];
+        packs = Packs::read(qkv + unit * dim, half, thread % lanes * kWidth);
         float total = 0;
         AM_UNROLL
         for (int j = 0; j < kWidth; ++j) {
@@ -269,21 +271,7 @@ struct HeadsForwardByLanes {
         const float scale =
             place.norm == nullptr ? 1.0F : 1.0F / sqrtf(sum / static_cast<float>(dim) + heads.eps);
         if (i == 0) rstd[place.scale] = scale;
-        const T* const of_a = place.norm == nullptr ? nullptr : place.norm + i;
-        const T* const of_b = place.norm == nullptr ? nullptr : place.norm + half + i;
-        const Pack<float, kWidth> a = normed_pack<kWidth>(own[thread].first, scale, of_a, one);
-        const Pack<float, kWidth> b = normed_pack<kWidth>(own[thread].second, scale, of_b, one);
-        const Pack<float, kWidth> cos = load<kWidth>(heads.cos + place.row + i);
-        const Pack<float, kWidth> sin = load<kWidth>(heads.sin + place.row + i);
-        HeadPacks<kWidth, T> turned;
-        AM_UNROLL
-        for (int j = 0; j < kWidth; ++j) {
-          put(turned.first.numbers[j],
-              a.numbers[j] * cos.numbers[j] - b.numbers[j] * sin.numbers[j]);
-          put(turned.second.numbers[j],
-              b.numbers[j] * cos.numbers[j] + a.numbers[j] * sin.numbers[j]);
-        }
-        turned.write(out, half, i);
+        normed_and_turned(own[thread], heads, place, scale, i).write(out, half, i);
       });
     }
   }
@@ -335,15 +323,10 @@ struct HeadsBackwardByLanes {
  private:
   /// What a thread keeps of a head, and its sums of all of them for the norms' weights.
   struct Kept {
-    float turned[2 * kWidth];
+    HeadPacks<kWidth, float> turned;
     HeadPacks<kWidth, T> inputs;
     float of_q[2 * kWidth], of_k[2 * kWidth];
   };
-
-  AM_DEVICE static float input(const Kept& kept, int j) {
-    return widened(j < kWidth ? kept.inputs.first.numbers[j % kWidth]
-                              : kept.inputs.second.numbers[j % kWidth]);
-  }
 
   /// Reads a head's gradients and turns them back; returns a thread's share of their product with
   /// what the norm returned.
@@ -361,14 +344,7 @@ struct HeadsBackwardByLanes {
     if (place.norm != nullptr) {
       kept.inputs = HeadPacks<kWidth, T>::read(qkv + unit * heads.head_dim, half, i);
     }
-    const Pack<float, kWidth> cos = load<kWidth>(heads.cos + place.row + i);
-    const Pack<float, kWidth> sin = load<kWidth>(heads.sin + place.row + i);
-    AM_UNROLL
-    for (int j = 0; j < kWidth; ++j) {
-      const float a = widened(grads.first.numbers[j]), b = widened(grads.second.numbers[j]);
-      kept.turned[j] = a * cos.numbers[j] + b * sin.numbers[j];
-      kept.turned[kWidth + j] = b * cos.numbers[j] - a * sin.numbers[j];
-    }
+    kept.turned = turned_back(grads, heads, place, i);
     if (place.norm == nullptr) return 0.0F;
     const auto weights = HeadPacks<kWidth, T>::read(place.norm, half, i);
     const float one = heads.adds_one ? 1.0F : 0.0F;
@@ -376,12 +352,10 @@ struct HeadsBackwardByLanes {
     float total = 0;
     AM_UNROLL
     for (int j = 0; j < 2 * kWidth; ++j) {
-      const float weight = widened(j < kWidth ? weights.first.numbers[j % kWidth]
-                                              : weights.second.numbers[j % kWidth]);
-      const float product = kept.turned[j] * input(kept, j) * scale;
+      const float product = kept.turned.number(j) * widened(kept.inputs.number(j)) * scale;
       kept.of_q[j] += place.is_query ? product : 0.0F;
       kept.of_k[j] += place.is_query ? 0.0F : product;
-      total += product * (weight + one);
+      total += product * (widened(weights.number(j)) + one);
     }
     return total;
   }
@@ -402,13 +376,12 @@ struct HeadsBackwardByLanes {
     const float one = heads.adds_one ? 1.0F : 0.0F;
     AM_UNROLL
     for (int j = 0; j < 2 * kWidth; ++j) {
-      float through = kept.turned[j];
+      float through = kept.turned.number(j);
       if (place.norm != nullptr) {
-        const float weight = widened(j < kWidth ? weights.first.numbers[j % kWidth]
-                                                : weights.second.numbers[j % kWidth]);
-        through = scale * (through * (weight + one)) - mean * scale * input(kept, j);
+        through = scale * (through * (widened(weights.number(j)) + one)) -
+                  mean * scale * widened(kept.inputs.number(j));
       }
-      put(j < kWidth ? out.first.numbers[j % kWidth] : out.second.numbers[j % kWidth], through);
+      put(out.number(j), through);
     }
     out.write(d_qkv + unit * heads.head_dim, half, i);
   }

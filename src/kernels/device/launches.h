@@ -114,11 +114,8 @@ struct RowLaunches {
       Launcher::template run<kHeadThreads>(teams((units + at_once - 1) / at_once, 64), 0, body);
       return;
     }
-    const auto run = [&](auto width) {
-      const HeadsForward<width, T> body{heads, qkv, q, k, v, rstd};
-      Launcher::template run<kHeadThreads>(teams(units, 256), 0, body);
-    };
-    by_head_width(heads, {qkv, q, k, v}, run);
+    const HeadsForward<T> body{heads, qkv, q, k, v, rstd};
+    Launcher::template run<kHeadThreads>(teams(units, 256), 0, body);
   }
 
   static void heads_backward(const Heads<T>& heads, const T* qkv, const float* rstd, const T* dq,
@@ -137,12 +134,9 @@ struct RowLaunches {
     }
     constexpr int64_t kMostHeadScratch = 1024;  // several teams share a processor's memory
     const bool fits = has_sums && 2 * heads.head_dim <= kMostHeadScratch;
-    const auto run = [&](auto width) {
-      const HeadsBackward<width, T> body{heads, qkv, rstd, dq, dk, dv, d_qkv, partials};
-      Launcher::template run<kHeadThreads>(has_sums ? num_partials : teams(units, 256),
-                                           fits ? 2 * heads.head_dim : 0, body);
-    };
-    by_head_width(heads, {qkv, dq, dk, dv, d_qkv}, run);
+    const HeadsBackward<T> body{heads, qkv, rstd, dq, dk, dv, d_qkv, partials};
+    Launcher::template run<kHeadThreads>(has_sums ? num_partials : teams(units, 256),
+                                         fits ? 2 * heads.head_dim : 0, body);
   }
 
   static void cross_entropy(T* logits, const int64_t* labels, float* losses, int64_t rows,
@@ -207,25 +201,6 @@ struct RowLaunches {
                       fits_packs(kFull, heads.half, {heads.q_norm, heads.k_norm}) &&
                       fits_packs(kFull, heads.half, {heads.cos, heads.sin});
     return fits ? static_cast<int>(lanes) : 0;
-  }
-
-  /// As wide as lets every thread of a team rotate, where heads, their rotated parts and tables
-  /// fit.
-  template <typename Run>
-  static void by_head_width(const Heads<T>& heads, std::initializer_list<const T*> rows,
-                            const Run& run) {
-    const auto fits = [&](int64_t width) {
-      return heads.half >= kHeadThreads * width && fits_packs(width, heads.half, rows) &&
-             fits_packs(width, heads.head_dim, {heads.q_norm, heads.k_norm}) &&
-             fits_packs(width, heads.half, {heads.cos, heads.sin});
-    };
-    if (fits(4)) {
-      run(Width<4>());
-    } else if (fits(2)) {
-      run(Width<2>());
-    } else {
-      run(Width<1>());
-    }
   }
 
   template <typename Run>

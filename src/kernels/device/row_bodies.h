@@ -245,7 +245,8 @@ struct RmsBackward {
     if (sums != nullptr) keep_sums<kWidth>(team, sums, partials, dim);
   }
 
-  /// Of the pack at `at`, whose weights are from `i` on; `out`: what is added to.
+  /// Writes the gradients of the pack at `at`, whose weights are from `i` on; `out`: d_sum's pack,
+  /// to which they are added.
   AM_DEVICE void put_gradients(int64_t at, int64_t i, const Pack<T, kWidth>& grads,
                                const Pack<T, kWidth>& inputs, Pack<T, kWidth> out, float scale,
                                float mean) const {

@@ -7,11 +7,14 @@
 #include <iostream>
 
 #include "checkpoint/safetensors.h"
+#include "comm/groups/process_group.h"
 #include "core/error.h"
+#include "core/reporter.h"
 #include "kernels/base/fused.h"
 #include "models/parity.h"
 #include "optim/optimizer.h"
 #include "recipes/commands/loaded_model.h"
+#include "recipes/run/rank_device.h"
 #include "tensor/cuda_runtime.h"
 
 namespace automodel::recipes {
@@ -50,14 +53,11 @@ double worst_training_loss(LoadedModel& loaded, const tensor::NamedTensors& refe
   return worst;
 }
 
-/// Opens the first CUDA device.
-at::Device open_device() {
-  const std::unique_ptr<tensor::CudaRuntime> cuda = tensor::open_cuda();
-  if (cuda->device_count() == 0) {
-    throw UnsupportedError("--device cuda: this machine has no CUDA device");
-  }
-  cuda->set_device(0);
-  return {at::kCUDA, 0};
+/// The CPU or the first CUDA device, which is opened.
+at::Device find_device(bool is_on_device) {
+  SilentReporter nobody;
+  const DeviceRequest request{.is_wanted = is_on_device, .is_demanded = is_on_device};
+  return agree_on_device(request, comm::ProcessGroup::solo(), tensor::open_cuda, nobody).device;
 }
 
 /// Prints a line; returns whether the difference is within the tolerance.
@@ -77,8 +77,7 @@ bool print_kind(const char* kind, const models::ParityDifference& difference, do
 int run_parity_command(const std::string& model_folder, const std::string& reference_path,
                        const ParityOptions& options) {
   const kernels::PlainPathScope path(options.takes_plain_path);
-  LoadedModel loaded =
-      load_model(model_folder, options.is_on_device ? open_device() : at::Device(at::kCPU));
+  LoadedModel loaded = load_model(model_folder, find_device(options.is_on_device));
   const tensor::NamedTensors reference = read_reference(reference_path);
   const models::ParityReport report = models::run_parity(*loaded.model, reference);
   bool is_good = true;
