@@ -82,6 +82,7 @@ Interpolated interpolate(std::string_view text, const Environment& environment) 
         at = close + 1;
         continue;
       }
+      out.has_open_brace = out.has_open_brace || close == std::string_view::npos;
     }
     const size_t end = name_end(text, at + 1);
     if (end > at + 1) {

@@ -11,7 +11,8 @@ namespace automodel::config {
 struct Interpolated {
   std::string text;
   std::vector<std::string>
-      problems;  ///< "Environment variable 'X' is not set (required by '${X}')."
+      problems;                 ///< "Environment variable 'X' is not set (required by '${X}')."
+  bool has_open_brace = false;  ///< `${X` without an end, which is kept
 };
 
 /// Replaces ${VAR}, ${VAR,default}, ${oc.env:VAR}, ${oc.env:VAR,default} and $VAR; names may

@@ -38,6 +38,10 @@ void resolve_string(Node& node, const Environment& environment, Diagnostics& dia
   Interpolated result = interpolate(raw, environment);
   for (std::string& problem : result.problems) diagnostics.error(node, std::move(problem));
   if (!result.problems.empty()) return;
+  if (result.has_open_brace) {
+    diagnostics.warning(node,
+                        "'${' is kept as it is: no '}' ends the name of a variable behind it");
+  }
   node.assume_value(translate_text(result.text));
   node.set_scalar_text(raw, std::move(result.text), node.style());
 }

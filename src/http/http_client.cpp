@@ -2,10 +2,14 @@
 
 #include <curl/curl.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/text.h"
@@ -243,6 +247,17 @@ HttpAnswer HttpClient::download(const std::string& url, uint64_t offset, HttpSin
   const std::string range = cat(offset, "-");
   if (offset > 0) state_->set(CURLOPT_RANGE, range.c_str());
   return state_->perform();
+}
+
+bool HttpClient::wait(double seconds) const {
+  constexpr double kLookSeconds = 0.05;
+  const double end = monotonic_seconds() + seconds;
+  while (state_->is_cancelled == nullptr || !state_->is_cancelled->load()) {
+    const double rest = end - monotonic_seconds();
+    if (rest <= 0) return true;
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(rest, kLookSeconds)));
+  }
+  return false;
 }
 
 std::string escape_path(std::string_view path) {

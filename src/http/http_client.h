@@ -72,6 +72,9 @@ class HttpClient final {
   /// A file from `offset` on. Redirects are followed. What the sink throws comes out here.
   HttpAnswer download(const std::string& url, uint64_t offset, HttpSink& sink);
 
+  /// Waits between two requests; false as soon as `is_cancelled` is true.
+  bool wait(double seconds) const;
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -219,7 +219,7 @@ class IncompleteFile final : public http::HttpSink {
 /// Bytes until the file has all of them.
 void fill(http::HttpClient& client, const BlobRequest& request, const Settings& settings,
           Reporter& reporter, const Refusal& refusal, IncompleteFile& file) {
-  Attempts attempts(settings, reporter, request.what);
+  Attempts attempts(client, settings, reporter, request.what);
   bool has_asked = false;
   // An empty file is asked for once: that it may be had is worth knowing.
   while (!file.has_all() || (!has_asked && request.file.num_bytes == 0)) {

@@ -1,9 +1,7 @@
 #include "hub/hub_api.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -36,7 +34,7 @@ std::string problem_of(const http::HttpAnswer& answer) {
 
 Json ask(http::HttpClient& client, const std::string& url, const Repository& repository,
          const Settings& settings, Reporter& reporter, http::HttpHead& head) {
-  Attempts attempts(settings, reporter,
+  Attempts attempts(client, settings, reporter,
                     cat("asking ", settings.endpoint, " for ", describe(repository)));
   while (true) {
     const http::HttpAnswer answer = client.get(url);
@@ -110,6 +108,8 @@ bool is_passing(int status) {
 
 void Attempts::fail(const http::HttpAnswer& answer) {
   ++num_failed_;
+  const HubError cancelled(HubFailure::kUnreachable, cat(what_, ": another download has failed"));
+  if (!client_.wait(0)) throw cancelled;
   const std::string problem = problem_of(answer);
   if (answer.is_final || num_failed_ >= settings_.num_attempts) {
     const std::string times = num_failed_ == 1 ? "" : cat(" (", num_failed_, " attempts)");
@@ -126,7 +126,7 @@ void Attempts::fail(const http::HttpAnswer& answer) {
     seconds = *asked;
   }
   reporter_.warning(cat(what_, ": ", problem, "; trying again in ", format_duration(seconds)));
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  if (!client_.wait(seconds)) throw cancelled;
 }
 
 std::string ask_commit(http::HttpClient& client, const Repository& repository,

@@ -25,17 +25,20 @@ bool is_passing(int status);
 /// Counts the attempts of one request, and waits between them.
 class Attempts final {
  public:
-  Attempts(const Settings& settings, Reporter& reporter, std::string what)
-      : settings_(settings), reporter_(reporter), what_(std::move(what)) {}
+  Attempts(const http::HttpClient& client, const Settings& settings, Reporter& reporter,
+           std::string what)
+      : client_(client), settings_(settings), reporter_(reporter), what_(std::move(what)) {}
 
   /// After an attempt that failed for a reason that may pass: waits as the server asks
-  /// (Retry-After), else longer each time. Throws HubError kUnreachable after the last.
+  /// (Retry-After), else longer each time. Throws HubError kUnreachable after the last, and when
+  /// the client is cancelled.
   void fail(const http::HttpAnswer& answer);
 
   /// Called when bytes have come: the next attempt counts as the first again.
   void reset() { num_failed_ = 0; }
 
  private:
+  const http::HttpClient& client_;
   const Settings& settings_;
   Reporter& reporter_;
   std::string what_;

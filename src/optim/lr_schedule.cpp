@@ -107,6 +107,8 @@ std::vector<LrSchedule::Finding> LrSchedule::unread(const LrSchedulerConfig& con
        "it is for lr_decay_style: WSD");
   find(config.lr_wsd_decay_style.has_value(), is_wsd, "lr_wsd_decay_style",
        "it is for lr_decay_style: WSD");
+  find(config.lr_decay_steps.has_value(), decays, "lr_decay_steps",
+       "a constant rate does not fall");
   find(config.min_lr.has_value(), decays, "min_lr", "a constant rate does not fall");
   find(config.init_lr.has_value(), config.lr_warmup_steps != 0, "init_lr",
        "without warm-up the first rate is max_lr");

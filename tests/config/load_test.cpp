@@ -107,6 +107,19 @@ TEST(LoadTest, ReadsEveryFormOfEnvironmentVariable) {
             R"("f": "$5 and $", "g": [7], "h": "dotted", "i": "dotted", "j": "${}"})");
 }
 
+TEST(LoadTest, AVariableWithoutAnEndIsWarnedOf) {
+  const auto warnings = [](const std::string& text) {
+    return join(load_text(text, "recipe.yaml", {}, environment_of({{"N", "7"}})).warnings, "\n");
+  };
+  EXPECT_EQ(
+      warnings("a: 1\nb: ${N/x.jsonl\n"),
+      "recipe.yaml:2:4: warning: '${' is kept as it is: no '}' ends the name of a variable behind "
+      "it [b]\n"
+      "  b: ${N/x.jsonl\n"
+      "     ^");
+  EXPECT_EQ(warnings("a: ${N}\nb: $5 { }\nc: '${}'\n"), "");
+}
+
 TEST(LoadTest, TextFromTheEnvironmentIsNotReadAgain) {
   EXPECT_EQ(json("a: ${TRICK}\n"), R"({"a": "$N"})");
 }

@@ -32,7 +32,7 @@ TEST(SplitTest, SlicesByRows) {
   EXPECT_EQ(range("train[10:20]", 50), std::make_pair(int64_t{10}, int64_t{20}));
   EXPECT_EQ(range("train[-5:]", 50), std::make_pair(int64_t{45}, int64_t{50}));
   EXPECT_EQ(range("train[40:100]", 50), std::make_pair(int64_t{40}, int64_t{50}));
-  EXPECT_EQ(range("train[20:10]", 50), std::make_pair(int64_t{20}, int64_t{20}));
+  EXPECT_EQ(range("train[40:-20]", 50), std::make_pair(int64_t{40}, int64_t{40}));
 }
 
 TEST(SplitTest, SlicesByPercentRoundedToTheNearestRow) {
@@ -51,6 +51,11 @@ TEST(SplitTest, RefusesWhatIsNoSplit) {
             "split 'train[:x]': 'x' is not a row number or a percentage from -100% to 100%");
   EXPECT_EQ(error_of<UserError>([] { Split::parse("train[:101%]"); }),
             "split 'train[:101%]': '101' is not a row number or a percentage from -100% to 100%");
+  for (const char* none : {"train[20:10]", "train[5:5]", "train[:0]", "train[:0%]",
+                           "train[60%:40%]", "train[-5:-10]"}) {
+    EXPECT_EQ(error_of<UserError>([&] { Split::parse(none); }),
+              cat("split '", none, "' takes no rows: it ends where it begins, or before"));
+  }
   EXPECT_EQ(error_of<UserError>([] { Split::parse_sum("train+"); }),
             "split '' is not of the form NAME or NAME[FROM:TO], such as train[:90%]");
 }

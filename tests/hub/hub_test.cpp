@@ -12,6 +12,7 @@
 #include <map>
 #include <thread>
 
+#include "core/clock.h"
 #include "support/errors.h"
 #include "support/hub_server.h"
 #include "support/temporary_directory.h"
@@ -396,6 +397,17 @@ TEST_F(HubTest, AFailureStopsTheOtherDownloads) {
                 fetch({"model.safetensors", "config.json"});
               }),
               testing::HasSubstr("does not give config.json of model 'org/name' (403)"));
+}
+
+TEST_F(HubTest, AFailureEndsTheWaitsOfOtherDownloads) {
+  server_.add_faults("/store/", {{.status = 429, .retry_after = "60"}});
+  server_.add_faults("config.json", {{.status = 403, .pause_seconds = 1}});
+  const double begin = monotonic_seconds();
+  EXPECT_THAT(error_of<HubError>([&] {
+                fetch({"model.safetensors", "config.json"});
+              }),
+              testing::HasSubstr("does not give config.json of model 'org/name' (403)"));
+  EXPECT_LT(monotonic_seconds() - begin, 20);
 }
 
 TEST_F(HubTest, PartsOfAModelAreTheFilesThatAreNeeded) {

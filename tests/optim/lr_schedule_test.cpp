@@ -120,11 +120,13 @@ TEST(LrScheduleTest, NamesKeysThatItDoesNotRead) {
   config.wsd_decay_steps = 5;
   config.lr_wsd_decay_style = "linear";
   config.wd_incr_steps = 5;
+  config.lr_decay_steps = 50;
   EXPECT_EQ(unread_keys(config), "wsd_decay_steps lr_wsd_decay_style wd_incr_steps");
   config.lr_warmup_steps = 0;
   config.lr_decay_style = "constant";
   config.wd_incr_style = "linear";
-  EXPECT_EQ(unread_keys(config), "wsd_decay_steps lr_wsd_decay_style min_lr init_lr");
+  EXPECT_EQ(unread_keys(config),
+            "wsd_decay_steps lr_wsd_decay_style lr_decay_steps min_lr init_lr");
   config.lr_warmup_steps = 1;
   config.lr_decay_style = "WSD";
   EXPECT_EQ(unread_keys(config), "");

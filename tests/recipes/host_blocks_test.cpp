@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -22,7 +24,8 @@ TEST(HostBlocksTest, TensorsLieApartInBlocksOfLittleMoreThanTheyNeed) {
   const std::vector<int64_t> lengths = {1000, 300, 7, 4096, 250, 33};
   int64_t needed = 0;
   for (const int64_t length : lengths) needed += HostBlocks::room_of(4 * length);
-  HostBlocks blocks(needed, at::Device(at::kCUDA, 0));
+  at::Tensor none;
+  HostBlocks blocks(needed, at::Device(at::kCUDA, 0), none);
   std::vector<at::Tensor> tensors;
   for (const int64_t length : lengths) {
     tensors.push_back(blocks.take({length}, at::kFloat));
@@ -43,11 +46,39 @@ TEST(HostBlocksTest, TensorsLieApartInBlocksOfLittleMoreThanTheyNeed) {
   EXPECT_EQ(blocks.take({2, 3}, at::kBFloat16).sizes(), at::IntArrayRef({2, 3}));
 }
 
-TEST(HostBlocksTest, ACpusCopiesAreTensorsOfTheirOwn) {
-  HostBlocks blocks(64, at::kCPU);
-  const at::Tensor one = blocks.take({8}, at::kFloat), other = blocks.take({8}, at::kFloat);
-  EXPECT_EQ(one.storage().nbytes(), 32U);
-  EXPECT_FALSE(one.storage().is_alias_of(other.storage()));
+TEST(HostBlocksTest, ACpusCopiesLieInMemoryThatIsKept) {
+  at::Tensor kept;
+  const auto copies = [&kept](int64_t num_bytes) {
+    HostBlocks blocks(num_bytes, at::kCPU, kept);
+    return std::vector<at::Tensor>{blocks.take({8}, at::kFloat),
+                                   blocks.take({2, 8}, at::kBFloat16)};
+  };
+  const std::vector<at::Tensor> first = copies(128);
+  EXPECT_EQ(kept.numel(), 128);
+  EXPECT_EQ(first[0].data_ptr(), kept.data_ptr());
+  EXPECT_EQ(first[1].data_ptr(), kept.data_ptr<uint8_t>() + 64);
+  EXPECT_EQ(copies(128)[1].data_ptr(), first[1].data_ptr());
+  copies(512);  // which need more
+  EXPECT_EQ(kept.numel(), 512);
+}
+
+/// As /proc counts a mapping's pages in memory.
+int64_t resident_bytes(const at::Tensor& block) {
+  const auto begin = reinterpret_cast<uintptr_t>(block.data_ptr()) / 4096 * 4096;
+  const auto num_pages = static_cast<size_t>(block.nbytes()) / 4096;
+  std::vector<unsigned char> pages(num_pages);
+  EXPECT_EQ(::mincore(reinterpret_cast<void*>(begin), num_pages * 4096, pages.data()), 0);
+  return 4096 * std::count_if(pages.begin(), pages.end(),
+                              [](unsigned char page) { return (page & 1) != 0; });
+}
+
+TEST(HostBlocksTest, TouchedMemoryIsThere) {
+  constexpr int64_t kBytes = 64 << 20;  // malloc maps so much anew
+  at::Tensor kept;
+  HostBlocks(kBytes, at::kCPU, kept);
+  EXPECT_LT(resident_bytes(kept), kBytes / 2);
+  HostBlocks::touch(kept);
+  EXPECT_EQ(resident_bytes(kept), kBytes);
 }
 
 }  // namespace

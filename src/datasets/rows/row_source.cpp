@@ -137,6 +137,16 @@ Split::Bound parse_bound(std::string_view text, std::string_view whole) {
   return bound;
 }
 
+/// Whether a slice takes no rows of any data, as `train[5:2]`. `train[10%:5]` and `train[-5:5]`
+/// depend on them.
+bool is_empty(const Split& split) {
+  if (!split.to) return false;
+  const Split::Bound from = split.from.value_or(Split::Bound{0, split.to->is_percent});
+  const bool is_same_kind = from.is_percent == split.to->is_percent || from.value == 0;
+  const bool is_same_side = (from.value < 0) == (split.to->value < 0);
+  return is_same_kind && is_same_side && from.value >= split.to->value;
+}
+
 int64_t resolve(const Split::Bound& bound, int64_t num_rows) {
   int64_t row = bound.value;
   if (bound.is_percent) {
@@ -175,6 +185,9 @@ Split Split::parse(std::string_view text) {
   const std::string_view to = text.substr(colon + 1, text.size() - colon - 2);
   if (!from.empty()) split.from = parse_bound(from, text);
   if (!to.empty()) split.to = parse_bound(to, text);
+  if (is_empty(split)) {
+    throw UserError(cat("split '", text, "' takes no rows: it ends where it begins, or before"));
+  }
   return split;
 }
 

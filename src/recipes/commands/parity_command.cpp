@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 
 #include "checkpoint/safetensors.h"
@@ -77,6 +78,8 @@ bool print_kind(const char* kind, const models::ParityDifference& difference, do
 int run_parity_command(const std::string& model_folder, const std::string& reference_path,
                        const ParityOptions& options) {
   const kernels::PlainPathScope path(options.takes_plain_path);
+  // A device's backward is on threads of autograd's own, which the scope does not reach.
+  if (options.takes_plain_path) ::setenv("AUTOMODEL_DEVICE_KERNELS", "plain", 1);
   LoadedModel loaded = load_model(model_folder, find_device(options.is_on_device));
   const tensor::NamedTensors reference = read_reference(reference_path);
   const models::ParityReport report = models::run_parity(*loaded.model, reference);

@@ -62,6 +62,12 @@ int64_t bytes_of(std::vector<tensor::FlatShard>& shards) {
   return bytes;
 }
 
+int64_t bytes_of(CheckpointContents& contents) {
+  int64_t num_bytes = bytes_of(contents.parameters);
+  for (auto& [prefix, shards] : contents.optimizer) num_bytes += bytes_of(shards);
+  return num_bytes;
+}
+
 }  // namespace
 
 at::Device device_of(const CheckpointContents& contents) {
@@ -72,12 +78,16 @@ at::Device device_of(const CheckpointContents& contents) {
   return found == contents.parameters.end() ? at::Device(at::kCPU) : found->buffer.device();
 }
 
-void copy_tensors(CheckpointContents& contents) {
+at::Tensor memory_of_copies(CheckpointContents contents) {
+  at::Tensor memory;
+  HostBlocks(bytes_of(contents), device_of(contents), memory);
+  return memory;
+}
+
+void copy_tensors(CheckpointContents& contents, at::Tensor& kept) {
   const at::NoGradGuard no_grad;
   const at::Device device = device_of(contents);
-  int64_t num_bytes = bytes_of(contents.parameters);
-  for (auto& [prefix, shards] : contents.optimizer) num_bytes += bytes_of(shards);
-  HostBlocks blocks(num_bytes, device);
+  HostBlocks blocks(bytes_of(contents), device, kept);
   distributed::CopyStream copies(device);
   copy_buffers(contents.parameters, blocks, copies);
   for (auto& [prefix, shards] : contents.optimizer) copy_buffers(shards, blocks, copies);

@@ -36,9 +36,14 @@ struct CheckpointContents {
 /// The device on which parameters lie, if any does; else the CPU.
 at::Device device_of(const CheckpointContents& contents);
 
+/// The memory that copy_tensors() will keep, as large as these need; undefined where tensors are
+/// not on the CPU.
+at::Tensor memory_of_copies(CheckpointContents contents);
+
 /// Copies the tensors to memory of their own on the CPU, so that training may go on while they are
-/// written.
-void copy_tensors(CheckpointContents& contents);
+/// written. `kept`: memory of a CPU's copies, taken again in the next call, before which those of
+/// this one must be gone.
+void copy_tensors(CheckpointContents& contents, at::Tensor& kept);
 
 /// How the run's checkpoints are kept, for a rank; rank 0 is the coordinator.
 checkpoint::LifecycleOptions lifecycle_options(const CheckpointSection& section,

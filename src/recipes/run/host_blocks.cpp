@@ -30,10 +30,25 @@ at::Tensor block_of(int64_t num_bytes) {
 
 }  // namespace
 
+HostBlocks::HostBlocks(int64_t num_bytes, at::Device device, at::Tensor& kept)
+    : num_left_(num_bytes) {
+  if (!device.is_cpu()) return;
+  if (!kept.defined() || kept.numel() < num_bytes) {
+    kept = at::Tensor();  // first, not to have both
+    kept = at::empty({num_bytes}, at::TensorOptions().dtype(at::kByte));
+  }
+  block_ = kept;
+}
+
+void HostBlocks::touch(const at::Tensor& block) {
+  constexpr int64_t kPageBytes = 4096;
+  volatile uint8_t* const bytes = block.data_ptr<uint8_t>();
+  for (int64_t i = 0; i < block.numel(); i += kPageBytes) bytes[i] = 0;
+}
+
 at::Tensor HostBlocks::take(at::IntArrayRef sizes, at::ScalarType dtype) {
   const int64_t numel =
       std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  if (device_.is_cpu()) return at::empty(sizes, at::TensorOptions().dtype(dtype));
   const int64_t num_bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
   if (!block_.defined() || used_ + num_bytes > block_.size(0)) {
     block_ = block_of(block_size(num_bytes, num_left_));

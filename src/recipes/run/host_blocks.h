@@ -6,14 +6,20 @@
 
 namespace automodel::recipes {
 
-/// Host memory for copies of a device's tensors. It is page-locked, which the device fills several
-/// times as fast, unless the system gives none. The allocator of such memory rounds up to powers
-/// of two, so it is taken in blocks of that size: little more than the tensors need.
+/// Host memory for copies of tensors. For a device's it is page-locked, which the device fills
+/// several times as fast, unless the system gives none. The allocator of such memory rounds up to
+/// powers of two, so it is taken in blocks of that size: little more than the tensors need. A CPU's
+/// copies lie in one block of just their size.
 class HostBlocks final {
  public:
-  /// `num_bytes`: of all tensors that will be asked for. A CPU's copies lie in the usual memory,
-  /// which the next save finds again.
-  HostBlocks(int64_t num_bytes, at::Device device) : num_left_(num_bytes), device_(device) {}
+  /// `num_bytes`: of all tensors that will be asked for. `kept` is a CPU's block, made here unless
+  /// it is large enough: the caller keeps it from save to save, since the system takes longer to
+  /// give memory than copies do to fill it.
+  HostBlocks(int64_t num_bytes, at::Device device, at::Tensor& kept);
+
+  /// Asks the system for each page of a block that was never used, so that copies need not wait for
+  /// them.
+  static void touch(const at::Tensor& block);
 
   /// A contiguous tensor on the CPU, not set.
   at::Tensor take(at::IntArrayRef sizes, at::ScalarType dtype);
@@ -27,7 +33,6 @@ class HostBlocks final {
 
  private:
   int64_t num_left_;
-  at::Device device_;
   at::Tensor block_;
   int64_t used_ = 0;
 };

@@ -262,6 +262,12 @@ CheckpointContents SessionCheckpoint::contents(const SessionState& state,
   return contents;
 }
 
+void SessionCheckpoint::prepare(const SessionState& state) {
+  if (!background_ || std::exchange(is_prepared_, true)) return;
+  copies_ = memory_of_copies(contents(state, {}));
+  if (copies_.defined()) reserving_.start([memory = copies_] { HostBlocks::touch(memory); });
+}
+
 std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
                                                     const SaveRequest& request) {
   AM_CHECK(!under_way_, "a save is under way");
@@ -284,7 +290,8 @@ std::optional<FinishedSave> SessionCheckpoint::save(const SessionState& state,
     return save;
   }
   const at::Device device = device_of(what);
-  copy_tensors(what);
+  if (reserving_.is_pending()) reserving_.wait();
+  copy_tensors(what, copies_);
   save.waited_seconds = monotonic_seconds() - save.begin_seconds;
   background_->task.start([writer, lock = lock_, what = std::move(what), device,
                            options = std::move(options), &work = background_->work]() mutable {

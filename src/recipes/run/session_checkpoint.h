@@ -80,6 +80,10 @@ class SessionCheckpoint final {
   /// The folder of the checkpoint that was restored or saved last; "" before there is one.
   const std::string& newest() const { return newest_; }
 
+  /// With a `background` on the CPU: has the first save's memory reserved there while training goes
+  /// on. Called after every step; the first one's optimizer has its states.
+  void prepare(const SessionState& state);
+
   /// Saves, and returns what has been saved; with a `background`, unless the save ends the run,
   /// only copies what is to be written, which takes the memory of it once more until it is, and
   /// returns nothing: take_finished() or finish() does later. No save may be under way.
@@ -118,6 +122,9 @@ class SessionCheckpoint final {
   std::shared_ptr<checkpoint::FolderLock> lock_;
   std::set<std::string> passed_over_;      // damaged checkpoints found when one was chosen
   std::optional<FinishedSave> under_way_;  // in the background
+  at::Tensor copies_;                      // memory of what it writes
+  BackgroundTask reserving_;               // that memory
+  bool is_prepared_ = false;
   std::string newest_;
 };
 
