@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 LLAMA = os.path.join(ROOT, "tests", "recipes", "data", "tiny_llama")
 EXPERTS = os.path.join(ROOT, "configs", "tiny", "qwen3_moe")  # a configuration without weights
+GOLDEN = os.path.join(ROOT, "tests", "golden")
 SHAPES = os.path.join(ROOT, "scripts", "bench")  # configurations without weights too
 # base, recipe, its changes
 CASES = {
@@ -35,6 +36,15 @@ CASES = {
     "layers of other names": (
         os.path.join(SHAPES, "nemotron_h_shape"), "tiny_llama_sft",
         ["--peft.target_modules=['*.in_proj','*.q_proj','*.up_proj','*.down_proj']"],
+    ),
+    # Dense and shared MLPs whose names PEFT takes for experts', without experts and beside them.
+    "names of experts": (
+        os.path.join(GOLDEN, "deepseek_v3"), "mock_pretrain",
+        ["--checkpoint.enabled=true", "--peft.target_modules=*_proj"],
+    ),
+    "names of experts and experts": (
+        os.path.join(GOLDEN, "glm4_moe"), "mock_pretrain",
+        ["--checkpoint.enabled=true", "--peft.target_modules=['*_proj','*experts']", "--peft.dropout=0.1"],
     ),
     "patterns": (LLAMA, "tiny_llama_sft", ["--peft.dim=4", "--peft.alpha=12"]),
 }

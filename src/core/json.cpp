@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 // A namespace of its own: other libraries of a program may hold another version's functions.
 #define RAPIDJSON_NAMESPACE automodel_rapidjson
@@ -14,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json_watch.h"
 #include "core/utf8.h"
 
 namespace automodel {
@@ -376,7 +378,22 @@ Json::Object& Json::as_object() {
   return std::get<Object>(value_);
 }
 
+namespace {
+thread_local JsonWatch* newest_watch = nullptr;
+}  // namespace
+
+JsonWatch::JsonWatch() : outer_(std::exchange(newest_watch, this)) {}
+
+JsonWatch::~JsonWatch() {
+  newest_watch = outer_;
+}
+
+void JsonWatch::see(std::string_view key) {
+  if (newest_watch != nullptr) newest_watch->keys_.emplace(key);
+}
+
 const Json* Json::find(std::string_view key) const {
+  JsonWatch::see(key);
   if (!is_object()) return nullptr;
   for (const Member& member : std::get<Object>(value_)) {
     if (member.first == key) return &member.second;

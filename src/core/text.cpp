@@ -154,7 +154,7 @@ std::optional<std::string> closest_match(std::string_view word,
 
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
   const auto match = closest_match(word, candidates);
-  return match ? cat("; did you mean '", *match, "'?") : std::string();
+  return match && *match != word ? cat("; did you mean '", *match, "'?") : std::string();
 }
 
 std::string shell_quoted(std::string_view text) {

@@ -57,9 +57,26 @@ Json rank_pattern_json(const PeftConfig& config, const std::vector<std::string>&
   return ranks;
 }
 
-/// `parameters`: those of experts, which have `expert_rank`.
+/// Layers whose names PEFT would take for experts' are named by their weights. No pattern may
+/// choose among these, since PEFT looks for those in other names then.
+bool is_named_by_weight(const AdapterExport& what, const std::string& module) {
+  const PeftConfig& config = what.config;
+  return is_taken_for_experts(what.hf_config, module) && !config.use_dora &&
+         config.rank_pattern.is_empty() && config.alpha_pattern.is_empty();
+}
+
+/// `experts`: their parameters, which have `expert_rank`.
 Json adapter_config_json(const AdapterExport& what, const std::vector<std::string>& modules,
-                         const std::vector<std::string>& parameters, int64_t expert_rank) {
+                         const std::vector<std::string>& experts, int64_t expert_rank) {
+  Json names = Json::array(), parameters = Json::array();
+  for (const std::string& name : experts) parameters.push_back(name);
+  for (const std::string& name : modules) {
+    if (is_named_by_weight(what, name)) {
+      parameters.push_back(cat(name, ".weight"));
+    } else {
+      names.push_back(name);
+    }
+  }
   Json json = Json::object();
   if (!what.config.alpha_pattern.is_empty()) {
     json["alpha_pattern"] = pattern_json(what.config.alpha_pattern);
@@ -72,18 +89,13 @@ Json adapter_config_json(const AdapterExport& what, const std::vector<std::strin
   };
   json["fan_in_fan_out"] = Json(std::ranges::any_of(modules, is_transposed));
   json["lora_alpha"] = number(what.config.alpha);
-  json["lora_dropout"] = what.config.dropout;
+  // PEFT refuses parameters beside dropout, and an adapter that is used has none.
+  json["lora_dropout"] = parameters.size() == 0 ? what.config.dropout : 0.0;
   json["peft_type"] = "LORA";
   json["r"] = what.config.dim;
-  Json names = Json::array();
-  for (const std::string& name : modules) names.push_back(name);
   json["target_modules"] = std::move(names);
-  if (!parameters.empty()) {
-    Json targets = Json::array();
-    for (const std::string& name : parameters) targets.push_back(name);
-    json["target_parameters"] = std::move(targets);
-  }
-  Json ranks = rank_pattern_json(what.config, parameters, expert_rank);
+  if (parameters.size() > 0) json["target_parameters"] = std::move(parameters);
+  Json ranks = rank_pattern_json(what.config, experts, expert_rank);
   if (ranks.size() > 0) json["rank_pattern"] = std::move(ranks);
   json["task_type"] = task_type(what.architecture);
   json["use_dora"] = Json(what.config.use_dora);
@@ -199,6 +211,18 @@ std::string tensors_fault(const AdapterFile& file, const tensor::KeyMap& keys) {
 }
 
 }  // namespace
+
+bool is_taken_for_experts(const Json& hf_config, std::string_view module) {
+  static const std::set<std::string> families = {
+      "afmoe",         "cohere2_moe",  "deepseek_v2", "deepseek_v3",    "deepseek_v32",
+      "dots1",         "ernie4_5_moe", "exaone_moe",  "flex_olmo",      "glm4_moe",
+      "glm4_moe_lite", "glm4v_moe",    "glm_moe_dsa", "hunyuan_v1_moe", "longcat_flash",
+      "mellum",        "olmoe",        "qwen3_moe",   "qwen3_next",     "qwen3_omni_moe",
+      "solar_open"};
+  const bool is_projection = module.ends_with(".gate_proj") || module.ends_with(".up_proj") ||
+                             module.ends_with(".down_proj");
+  return is_projection && families.contains(hf_config.get("model_type", ""));
+}
 
 std::vector<FileRecord> save_adapter(const std::string& folder,
                                      const checkpoint::TensorSource& source,

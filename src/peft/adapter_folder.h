@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
@@ -21,6 +22,12 @@ struct AdapterExport {
   std::string tokenizer_folder;  ///< tokenizer files are copied from here, "" for none
   Json hf_config = {};           ///< of the base model; its family names the modules
 };
+
+/// Whether a layer's name is one that PEFT 0.21 takes for experts' (`gate_proj`, `up_proj` and
+/// `down_proj` in families whose files hold an expert's matrices apart, of which transformers 5
+/// makes one parameter): it looks for parameters of experts then, and leaves the layer out. From
+/// `_MODEL_TO_CONVERSION_PATTERN` of transformers.
+bool is_taken_for_experts(const Json& hf_config, std::string_view module);
 
 /// Writes adapter_model.safetensors, adapter_config.json, automodel_peft_config.json and the
 /// tokenizer's files into an existing folder, which PEFT can load. Ignores the source's other

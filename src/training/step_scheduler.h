@@ -38,7 +38,8 @@ struct StepSchedulerConfig {
               "sequences per micro-batch of one data-parallel rank")
             .above(0),
         field("num_epochs", &C::num_epochs, "passes over the training set; null: from max_steps")
-            .above(0),
+            .above(0)
+            .at_most(1e9),
         field("max_steps", &C::max_steps, "optimizer steps after which the run ends").above(0),
         field("ckpt_every_steps", &C::ckpt_every_steps,
               "steps between checkpoints; null: one epoch")

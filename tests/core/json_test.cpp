@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json_watch.h"
 
 namespace automodel {
 namespace {
@@ -139,6 +140,24 @@ TEST(JsonTest, NamesTheKeyOfAWrongKind) {
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(), "key 'n': expected an integer, found a string");
   }
+}
+
+TEST(JsonTest, AWatchSeesWhatIsLookedUp) {
+  const Json json = Json::parse(R"({"a": {"b": 1}, "c": 2})", "text");
+  json.find("before");
+  const JsonWatch watch;
+  EXPECT_EQ(json.get("c", 0), 2);
+  EXPECT_EQ(json.at("a").find("absent"), nullptr);
+  {
+    const JsonWatch inner;
+    json.find("of the inner one");
+    EXPECT_TRUE(inner.has_seen("of the inner one"));
+  }
+  json.find("after it");
+  for (const char* seen : {"c", "a", "absent", "after it"})
+    EXPECT_TRUE(watch.has_seen(seen)) << seen;
+  for (const char* other : {"before", "b", "of the inner one"})
+    EXPECT_FALSE(watch.has_seen(other)) << other;
 }
 
 }  // namespace

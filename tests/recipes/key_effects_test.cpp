@@ -385,13 +385,29 @@ TEST(KeyEffectsTest, ValuesThatChangeNothingAnywhereAreNotToldOf) {
         "fsdp2 fsdp2_forward_prefetch_depth=1 fsdp2_backward_prefetch_depth=2",
         "fsdp2 fsdp2_forward_prefetch_depth=0 fsdp2_backward_prefetch_depth=0",
         "fsdp2 activation_checkpointing_scope=all", "ddp activation_checkpointing_scope=['all']",
-        "fsdp2 mp_policy.param_dtype=float32 mp_policy.reduce_dtype=bfloat16 "
+        "fsdp2 mp_policy.param_dtype=float32 mp_policy.reduce_dtype=float32 "
         "mp_policy.output_dtype=float32",
         "megatron_fsdp preserve_fp32_weights=true grad_reduce_in_fp32=true",
         "megatron_fsdp average_in_collective=true overlap_grad_reduce=false"}) {
     std::vector<std::string> all = words_of(cat("strategy=", changes));
     for (std::string& change : all) change = "--distributed." + change;
     EXPECT_EQ(findings_with(all, {}), "") << changes;
+  }
+}
+
+TEST(KeyEffectsTest, ChangesThatAModelDoesNotReadAreToldOf) {
+  const auto told = [](const char* change) { return findings_with({cat("--model.", change)}, {}); };
+  for (const char* key : {"resid_pdrop", "sliding_window", "num_experts", "logits_scaling"}) {
+    EXPECT_THAT(
+        told(cat(key, "=2").c_str()),
+        testing::HasSubstr(cat("warning: '", key, "' has no effect: llama does not read it")));
+  }
+  EXPECT_THAT(told("rope_theta=7.0"), testing::HasSubstr("rope_parameters has one, which counts"));
+  for (const char* change :
+       {"attention_dropout=0.1", "hidden_act=gelu", "initializer_range=0.1", "rms_norm_eps=1e-3",
+        "tie_word_embeddings=false", "rope_parameters={'rope_type':'default','rope_theta':7.0}",
+        "eos_token_id=3"}) {
+    EXPECT_EQ(told(change), "") << change;
   }
 }
 

@@ -165,6 +165,32 @@ TEST(LoraTest, DoraOfATiedHeadBeginsWithTheEmbeddingsRows) {
   }
 }
 
+/// GPT-2's weights are stored [in, out]: c_attn and c_fc have more outputs than inputs, mlp.c_proj
+/// fewer.
+TEST(LoraTest, DoraOfTransposedWeightsBeginsWithTheirColumns) {
+  const TemporaryDirectory folder;
+  std::vector<std::string> more = kLargeBatches;
+  for (const char* option :
+       {"--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_config",
+        "--model.config.pretrained_model_name_or_path=configs/tiny/gpt2",
+        "--model.config.resid_pdrop=0", "--model.config.embd_pdrop=0",
+        "--model.config.attn_pdrop=0", "--model.pretrained_model_name_or_path=",
+        "--peft.target_modules=['*.c_attn','*.c_fc','*.c_proj']"}) {
+    more.emplace_back(option);
+  }
+  const std::vector<Json> plain = records_of(folder.file("plain"), {1, {}}, more);
+  more.emplace_back("--peft.use_dora=true");
+  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
+  ASSERT_FALSE(one.empty());
+  const double base = plain[0].at("loss").as_double();
+  EXPECT_NEAR(one[0].at("loss").as_double(), base, 1e-6 * base);
+  expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
+  for (const auto& [name, spread] : tensor_parallel_spreads()) {
+    SCOPED_TRACE(name);
+    expect_equal_records(one, records_of(folder.file(name), spread, more), 1e-5);
+  }
+}
+
 /// Six steps of a model with experts. The aux loss is a mean over the tokens of a micro-batch, so
 /// it differs between spreads, and is left out.
 std::vector<Json> expert_records(const std::string& folder, const test::Spread& spread,

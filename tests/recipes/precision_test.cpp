@@ -313,6 +313,21 @@ TEST(PrecisionCheckTest, OnOneRankThatIsAWarning) {
             "                                                   ^");
 }
 
+TEST(PrecisionCheckTest, BesideAutocastInputsAreCastOnlyWhereThePolicySaysSo) {
+  const auto casts = [](const std::string& keys, bool is_of_experts = false) {
+    const std::string policy = cat("mp_policy: {output_dtype: float32", keys, "}\n");
+    const CheckedRecipe checked(cat("distributed:\n  autocast_dtype: bfloat16\n",
+                                    is_of_experts ? "  ep_size: 2\n  moe:\n    " : "  ", policy));
+    return distributed::mixed_precision_policy(checked.recipe.distributed)->cast_forward_inputs;
+  };
+  EXPECT_FALSE(casts(""));
+  EXPECT_FALSE(casts("", true));
+  EXPECT_TRUE(casts(", cast_forward_inputs: true"));
+  EXPECT_TRUE(casts(", cast_forward_inputs: true", true));
+  const CheckedRecipe without("distributed:\n  mp_policy: {output_dtype: float32}\n");
+  EXPECT_TRUE(distributed::mixed_precision_policy(without.recipe.distributed)->cast_forward_inputs);
+}
+
 TEST(PrecisionCheckTest, DtypesThatNothingIsComputedInAreRefused) {
   const auto error_of = [](const std::string& lines) {
     return CheckedRecipe(cat("distributed:\n", lines)).errors;

@@ -9,6 +9,7 @@
 #include "datasets/conversations/agent_trace.h"
 #include "datasets/conversations/chat_format.h"
 #include "datasets/rows/row_source.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::datasets {
 
@@ -49,7 +50,9 @@ struct AgentChatConfig {
               "drop what follows the assistant's last message"),
         field("chat_template", &Config::chat_template,
               "template, or a file with one, in place of the tokenizer's own"),
-        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to").at_least(2),
+        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to")
+            .at_least(2)
+            .at_most(kMostTokens),
         field("limit_dataset_samples", &Config::limit_dataset_samples,
               "use only the first rows, unless split has a slice")
             .at_least(1),

@@ -8,6 +8,7 @@
 
 #include "datasets/conversations/chat_format.h"
 #include "datasets/rows/row_source.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::datasets {
 
@@ -38,7 +39,9 @@ struct ChatDatasetConfig {
             .or_one(),
         field("split", &Config::split, "split, with an optional slice such as train[1024:]"),
         field("name", &Config::name, "subset: a subfolder of the dataset's folder"),
-        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to").at_least(2),
+        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to")
+            .at_least(2)
+            .at_most(kMostTokens),
         field("padding", &Config::padding, "max_length pads every sample to seq_length"),
         field("truncation", &Config::truncation, "true cuts samples to seq_length"),
         field("start_of_turn_token", &Config::start_of_turn_token, "nothing")

@@ -9,6 +9,7 @@
 #include "datasets/conversations/chat_format.h"
 #include "datasets/rows/row_source.h"
 #include "datasets/samples/format.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::datasets {
 
@@ -30,7 +31,9 @@ struct XlamConfig {
               "file or folder of rows, or data set of the hub, with columns query, tools, answers"),
         field("split", &Config::split,
               "split, with an optional slice such as train[:90%]; a sum of them: train[:10%]+test"),
-        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to").at_least(2),
+        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to")
+            .at_least(2)
+            .at_most(kMostTokens),
         field("limit_dataset_samples", &Config::limit_dataset_samples,
               "use only the first rows, unless split has a slice")
             .at_least(1),

@@ -38,10 +38,12 @@ struct DataloaderConfig {
         field("shuffle", &Config::shuffle, "new order every epoch (default: true)"),
         field("num_workers", &Config::num_workers,
               "threads that prepare batches; 0 means one, beside the training thread")
-            .at_least(0),
+            .at_least(0)
+            .at_most(1024),
         field("prefetch_factor", &Config::prefetch_factor,
               "batches that each thread prepares ahead (default: 2)")
-            .at_least(1),
+            .at_least(1)
+            .at_most(1 << 20),
         field("drop_last", &Config::drop_last, "leave out a last batch that is not full"),
         field("group_by_length", &Config::group_by_length,
               "batches of samples of similar length, in a new order every epoch; every sample is "

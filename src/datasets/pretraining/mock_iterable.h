@@ -7,6 +7,7 @@
 
 #include "core/field.h"
 #include "datasets/samples/dataset.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::datasets {
 
@@ -23,7 +24,7 @@ struct MockIterableDatasetConfig {
     return std::tuple{
         field("vocab_size", &Config::vocab_size, "ids are drawn from 0 to vocab_size - 1")
             .at_least(1),
-        field("seq_len", &Config::seq_len, "tokens in a sequence").at_least(2),
+        field("seq_len", &Config::seq_len, "tokens in a sequence").at_least(2).at_most(kMostTokens),
         field("num_samples", &Config::num_samples, "batches in an epoch, on every rank")
             .at_least(1),
         field("batch_size", &Config::batch_size, "sequences in a batch").at_least(1),

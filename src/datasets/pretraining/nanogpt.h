@@ -12,6 +12,7 @@
 #include "datasets/pretraining/bin_shard.h"
 #include "datasets/pretraining/python_random.h"
 #include "datasets/samples/dataset.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::datasets {
 
@@ -31,7 +32,10 @@ struct NanogptDatasetConfig {
               "matches of a pattern are taken in alphabetical order")
             .required()
             .or_one(),
-        field("seq_len", &Config::seq_len, "tokens of a sample").at_least(1).required(),
+        field("seq_len", &Config::seq_len, "tokens of a sample")
+            .at_least(1)
+            .at_most(kMostTokens)
+            .required(),
         field("bos_token", &Config::bos_token, "the token that begins a document").at_least(0),
         field("shuffle_files", &Config::shuffle_files,
               "a new order of the files in every pass over them"),

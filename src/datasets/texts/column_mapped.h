@@ -9,6 +9,7 @@
 #include "datasets/conversations/chat_format.h"
 #include "datasets/rows/row_source.h"
 #include "datasets/samples/format.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::datasets {
 
@@ -56,7 +57,9 @@ struct ColumnMappedTextInstructionDatasetConfig {
         field("name", &Config::name, "configuration of the data set, or a subfolder of its folder"),
         field("answer_only_loss_mask", &Config::answer_only_loss_mask,
               "loss on the answer's tokens only; false: on all tokens"),
-        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to").at_least(2),
+        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to")
+            .at_least(2)
+            .at_most(kMostTokens),
         field("padding", &Config::padding, "max_length pads every sample to seq_length"),
         field("truncation", &Config::truncation, "true cuts samples to seq_length"),
         field("limit_dataset_samples", &Config::limit_dataset_samples, "use only the first rows")

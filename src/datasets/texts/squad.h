@@ -9,6 +9,7 @@
 #include "datasets/conversations/chat_format.h"
 #include "datasets/rows/row_source.h"
 #include "datasets/samples/format.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::datasets {
 
@@ -31,7 +32,9 @@ struct SquadConfig {
               "answers{text}"),
         field("split", &Config::split,
               "split, with an optional slice such as train[:90%]; a sum of them: train[:10%]+test"),
-        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to").at_least(2),
+        field("seq_length", &Config::seq_length, "tokens to pad or cut samples to")
+            .at_least(2)
+            .at_most(kMostTokens),
         field("limit_dataset_samples", &Config::limit_dataset_samples,
               "use only the first rows, unless split has a slice")
             .at_least(1),

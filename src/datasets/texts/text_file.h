@@ -9,6 +9,7 @@
 #include "core/field.h"
 #include "datasets/rows/row_source.h"
 #include "datasets/samples/dataset.h"
+#include "datasets/samples/most_tokens.h"
 #include "datasets/samples/text_encoder.h"
 
 namespace automodel::datasets {
@@ -33,7 +34,9 @@ struct TextFileDatasetConfig {
               "such")
             .required()
             .or_one(),
-        field("seq_length", &Config::seq_length, "tokens in a sample").at_least(1),
+        field("seq_length", &Config::seq_length, "tokens in a sample")
+            .at_least(1)
+            .at_most(kMostTokens),
         field("split", &Config::split,
               "which of the samples, such as train[:95%] for training and train[95%:] for "
               "validation"),

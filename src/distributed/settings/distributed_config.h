@@ -38,7 +38,9 @@ struct MixedPrecisionPolicy {
         field("output_dtype", &P::output_dtype,
               "dtype that a unit's output is cast to; absent: it is not cast"),
         field("cast_forward_inputs", &P::cast_forward_inputs,
-              "cast a unit's floating inputs to param_dtype, if that is given")};
+              "cast a unit's floating inputs to param_dtype, if that is given; beside "
+              "autocast_dtype not, by "
+              "default")};
   }
 };
 

@@ -291,6 +291,10 @@ nn::RopeOptions read_rope(ConfigReader& reader, const Json* parameters, const De
 
 void add_rope(ConfigReader& reader, DecoderConfig& config, const RopeDefaults& defaults) {
   const Json* parameters = reader.find("rope_scaling");
+  if (parameters != nullptr && !parameters->is_object()) {
+    reader.problem(cat("rope_scaling must be an object, not ", parameters->kind()));
+    parameters = nullptr;
+  }
   if (parameters == nullptr || parameters->size() == 0) parameters = reader.find("rope_parameters");
   config.ropes.push_back(read_rope(reader, parameters, config, defaults));
   for (LayerOptions& layer : config.layers) layer.rope = 0;

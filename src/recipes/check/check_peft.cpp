@@ -52,13 +52,26 @@ void check_export(const Recipe& recipe, Diagnostics& diagnostics) {
                              "model/ is one; automodel merge-lora writes the whole model");
 }
 
-/// Warns of adapters that PEFT refuses to load: its list of layers of Mamba, by their names.
+/// Warns of adapters that PEFT does not load: its list of layers of Mamba, by their names, and DoRA
+/// of layers whose names it takes for experts'.
 void check_loadable(const Recipe& recipe, const std::vector<peft::AdaptedModule>& modules,
                     Diagnostics& diagnostics) {
-  if (recipe.model.hf_config.get("model_type", "") != std::string("nemotron_h")) return;
+  const Json& hf_config = recipe.model.hf_config;
+  const bool is_misread =
+      recipe.peft->use_dora && std::ranges::any_of(modules, [&](const auto& module) {
+        return peft::is_taken_for_experts(hf_config, module.name);
+      });
+  if (is_misread) {
+    diagnostics.warning(
+        place_of(recipe, "peft", "use_dora"),
+        "PEFT takes gate_proj, up_proj and down_proj of this family for names of experts, which "
+        "have no DoRA, and leaves these layers out; merge-lora takes them. exclude_modules: "
+        "['*gate_proj', '*up_proj', '*down_proj'] trains none of them");
+  }
+  const std::string type = hf_config.get("model_type", "");
   const bool has_out_proj = std::ranges::any_of(
       modules, [](const auto& module) { return module.name.ends_with(".out_proj"); });
-  if (!has_out_proj) return;
+  if (!has_out_proj || (type != "nemotron_h" && type != "falcon_h1")) return;
   diagnostics.warning(place_of(recipe, "peft", "target_modules"),
                       "PEFT does not load adapters of Mamba's out_proj; merge-lora does. "
                       "exclude_modules: '*out_proj' leaves them out");

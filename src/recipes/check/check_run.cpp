@@ -381,6 +381,15 @@ void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
                           "': mfu stays null; mfu.peak_tflops says one"));
 }
 
+/// Without a validation set nothing is validated.
+void check_validation_steps(const Recipe& recipe, Diagnostics& diagnostics) {
+  const Node* key = recipe.root.find_path("step_scheduler.val_every_steps");
+  if (key == nullptr || key->is_null() || !recipe.validation_datasets.empty() || recipe.benchmark)
+    return;
+  diagnostics.warning_at_key(*key,
+                             "'val_every_steps' has no effect: there is no validation_dataset");
+}
+
 /// LOWEST_VAL follows one of several validation sets, which must be there.
 void check_best_metric(const Recipe& recipe, Diagnostics& diagnostics) {
   const std::vector<DatasetSection>& sets = recipe.validation_datasets;
@@ -496,6 +505,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_weight_bits(recipe, shares.student, diagnostics);
   check_rollback(recipe, diagnostics);
   check_best_metric(recipe, diagnostics);
+  check_validation_steps(recipe, diagnostics);
   check_scheduler(recipe, shares.student, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);

@@ -89,6 +89,12 @@ void warn_of_one_rank(const Recipe& recipe, const std::string& key, const std::s
                                   instead));
 }
 
+/// Whether a dtype that is given, and is one, holds no more than another.
+bool is_narrower(const std::optional<std::string>& name, at::ScalarType other) {
+  const auto dtype = name ? tensor::parse_dtype(*name) : std::nullopt;
+  return dtype && c10::promoteTypes(*dtype, other) == other;
+}
+
 void check_policy_on_one_rank(const Recipe& recipe, at::ScalarType stored,
                               Diagnostics& diagnostics) {
   const auto& policy = recipe.distributed.fsdp2.mp_policy;
@@ -102,8 +108,13 @@ void check_policy_on_one_rank(const Recipe& recipe, at::ScalarType stored,
     warn_of_one_rank(recipe, "mp_policy.param_dtype",
                      cat("parameters are used in ", name, ", as they are stored"), diagnostics);
   }
-  // Without casts check_precision says it.
-  if (differs(policy->output_dtype) && policy->cast_forward_inputs && policy->param_dtype) {
+  // Wider, a reduction of one is what it would be.
+  if (differs(policy->reduce_dtype) && is_narrower(policy->reduce_dtype, stored)) {
+    warn_of_one_rank(recipe, "mp_policy.reduce_dtype", "gradients are not reduced", diagnostics);
+  }
+  // Of wider outputs without casts check_precision says it.
+  const bool casts = policy->cast_forward_inputs && policy->param_dtype;
+  if (differs(policy->output_dtype) && (casts || is_narrower(policy->output_dtype, stored))) {
     warn_of_one_rank(recipe, "mp_policy.output_dtype", "logits are not cast", diagnostics);
   }
 }

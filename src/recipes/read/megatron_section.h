@@ -9,6 +9,7 @@
 #include "config/node.h"
 #include "config/registry.h"
 #include "core/field.h"
+#include "datasets/samples/most_tokens.h"
 #include "recipes/read/dataset_recipe.h"
 
 namespace automodel::recipes {
@@ -38,7 +39,9 @@ struct MegatronSection {
             "token files without .bin and .idx: one, a glob, a list, weights and files in turn, a "
             "mapping of train, validation and test to such, or a JSON file with a list or mapping")
             .required(),
-        field("seq_length", &S::seq_length, "tokens of a sample").at_least(1),
+        field("seq_length", &S::seq_length, "tokens of a sample")
+            .at_least(1)
+            .at_most(datasets::kMostTokens),
         field("seed", &S::seed, "of the order of documents and samples")
             .at_least(0)
             .at_most(4294967295),

@@ -56,6 +56,16 @@ void check_autocast(const std::optional<std::string>& dtype, const Node& section
   }
 }
 
+/// Beside autocast a policy that does not say otherwise casts no inputs, as in 0.7.0: a stream that
+/// its output_dtype keeps wider stays so.
+void set_input_casts(std::optional<distributed::MixedPrecisionPolicy>& policy, const Node* section,
+                     const std::optional<std::string>& autocast) {
+  const bool is_written = section != nullptr && section->is_mapping();
+  if (policy && autocast && is_written && section->find("cast_forward_inputs") == nullptr) {
+    policy->cast_forward_inputs = false;
+  }
+}
+
 void check_policy(const std::optional<distributed::MixedPrecisionPolicy>& policy,
                   const Node* section, Diagnostics& diagnostics) {
   if (!policy) return;
@@ -228,6 +238,13 @@ void read_moe(const Node& node, distributed::DistributedSetup& setup, Diagnostic
     return;
   }
   check_dtype(section.lm_head_precision, moe, "lm_head_precision", diagnostics);
+  const auto head =
+      section.lm_head_precision ? tensor::parse_dtype(*section.lm_head_precision) : std::nullopt;
+  if (head && *head != at::kFloat) {
+    diagnostics.warning(
+        *moe->find("lm_head_precision"),
+        cat("no effect: of dtypes float32 acts, others leave the head in the policy's"));
+  }
   setup.moe = section;
 }
 
@@ -273,6 +290,11 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
       warn_of_idle_scope(setup.fsdp2, node, diagnostics);
       warn_of_idle_depths(setup.fsdp2, node, diagnostics);
       check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
+      set_input_casts(setup.fsdp2.mp_policy, rest.find("mp_policy"), setup.fsdp2.autocast_dtype);
+      if (setup.moe) {
+        set_input_casts(setup.moe->mp_policy, node.find_path("moe.mp_policy"),
+                        setup.fsdp2.autocast_dtype);
+      }
       check_autocast(setup.fsdp2.autocast_dtype, rest, diagnostics);
       break;
     }

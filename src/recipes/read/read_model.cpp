@@ -5,8 +5,10 @@
 #include "config/bind.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json_watch.h"
 #include "hub/cache.h"
 #include "models/catalog.h"
+#include "models/causal_lm.h"
 #include "models/facts.h"
 #include "recipes/read/backend_section.h"
 #include "recipes/read/gpt2_builder.h"
@@ -474,6 +476,51 @@ void apply_changes(const std::vector<Node>& changes, ModelRecipe& plan, Diagnost
   }
 }
 
+/// Whether `config` of the model section is absent or empty, or its path is.
+bool names_no_model(const Node* config) {
+  if (config == nullptr || config->is_null() || config->string_value() == "") return true;
+  const Node* path = config->find("pretrained_model_name_or_path");
+  return path != nullptr && path->string_value() == "";
+}
+
+/// Whether `rope_parameters` of a configuration takes the place of its `rope_theta`.
+bool has_theta_elsewhere(const Json& config) {
+  const Json* scaling = config.find("rope_scaling");
+  const Json* parameters = config.find("rope_parameters");
+  return (scaling == nullptr || scaling->size() == 0) && parameters != nullptr &&
+         parameters->contains("rope_theta");
+}
+
+/// Warns of changes that no part of the model reads: another family's keys.
+void warn_of_unread_changes(const std::vector<Node>& changes, const ModelRecipe& plan,
+                            Diagnostics& diagnostics) {
+  // What is not read while a model is built: data and exports read these, and check_idle_change()
+  // knows the others.
+  static const std::vector<std::string> elsewhere = {
+      "architectures", "bos_token_id", "eos_token_id", "pad_token_id",
+      "vocab_size",    "num_labels",   "use_cache"};
+  const Json& config = plan.hf_config;
+  const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
+                            models::check_config(config).empty();
+  if (changes.empty() || !is_buildable) return;
+  const JsonWatch watch;
+  models::build_causal_lm(config, at::kFloat)->initial_values();
+  for (const Node& child : changes) {
+    const std::string& key = child.key();
+    if (key == "rope_theta" && has_theta_elsewhere(config)) {
+      diagnostics.warning_at_key(
+          child,
+          "'rope_theta' has no effect: the configuration's rope_parameters has one, which counts");
+    }
+    const bool is_known_elsewhere = contains(elsewhere, key) || key.starts_with("kda_") ||
+                                    key.starts_with("mtp_") || key == "num_nextn_predict_layers";
+    if (is_known_elsewhere || watch.has_seen(key)) continue;
+    diagnostics.warning_at_key(
+        child, cat("'", key, "' has no effect: ", config.get("model_type", "this model"),
+                   " does not read it"));
+  }
+}
+
 void find_source(const Node& place, ModelRecipe& plan, Diagnostics& diagnostics) {
   plan.source_node = place;
   hub::Lookup lookup;
@@ -569,8 +616,7 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
       if (config->is_string()) place = config;
     }
     find_source(place != nullptr ? *place : section, plan, diagnostics);
-  } else if (plan.hf_config.is_null() &&
-             (config == nullptr || config->is_null() || config->string_value() == "")) {
+  } else if (plan.hf_config.is_null() && names_no_model(config)) {
     const char* key = plan.is_from_config ? "config" : "pretrained_model_name_or_path";
     diagnostics.missing(section, key, cat("missing key '", key, "': which model"));
   }
@@ -584,6 +630,7 @@ ModelRecipe read_model(const Node& section, Diagnostics& diagnostics) {
   if (const Node* overrides = target->arguments.find("moe_overrides")) {
     read_moe_overrides(*overrides, plan, diagnostics);
   }
+  warn_of_unread_changes(changes, plan, diagnostics);
   read_dtype(section, plan, diagnostics);
   return plan;
 }

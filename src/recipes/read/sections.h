@@ -13,6 +13,7 @@
 #include "config/node.h"
 #include "core/field.h"
 #include "core/text.h"
+#include "datasets/samples/most_tokens.h"
 
 namespace automodel::recipes {
 
@@ -29,7 +30,8 @@ struct DistEnvSection {
     return std::tuple{
         field("backend", &S::backend, "nccl or gloo; without a GPU training runs on gloo"),
         field("timeout_minutes", &S::timeout_minutes, "how long a collective may wait for a rank")
-            .above(0)};
+            .above(0)
+            .at_most(1e8)};
   }
 };
 
@@ -94,7 +96,8 @@ struct PackedSequenceSection {
     using S = PackedSequenceSection;
     return std::tuple{
         field("packed_sequence_size", &S::packed_sequence_size, "tokens of a pack; 0: no packing")
-            .at_least(0),
+            .at_least(0)
+            .at_most(datasets::kMostTokens),
         field("packing_strategy", &S::packing_strategy, "thd or neat"),
         field("max_packs", &S::max_packs, "packs at most").above(0),
         field("prepacked", &S::prepacked, "the data are packs already; only false"),
@@ -178,7 +181,8 @@ struct CheckpointSection {
             "consolidation_timeout_minutes", &S::consolidation_timeout_minutes,
             "how long ranks wait for one that makes no progress in saving, exporting, verifying or "
             "loading files; while it does, they wait as long as it takes")
-            .above(0),
+            .above(0)
+            .at_most(1e8),
         field("model_cache_dir", &S::model_cache_dir, "cache that the base model is in")
             .without_effect("the model section says it (model.cache_dir)"),
         field("model_repo_id", &S::model_repo_id, "name of the base model")

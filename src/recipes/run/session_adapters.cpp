@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "checkpoint/hf_export.h"
 #include "checkpoint/hf_folder.h"
@@ -22,11 +23,13 @@ namespace {
 
 using Parts = std::vector<std::shared_ptr<models::CausalLM>>;
 
-/// Rows of the base model's weights, read from its folder or drawn again.
-class BaseRows final {
+/// The base model's weights, read from its folder or drawn again.
+class BaseWeights final {
  public:
-  BaseRows(const Recipe& recipe, const Parts& parts)
-      : seed_(recipe.seed), dtype_(storage_dtype(recipe.model)) {
+  BaseWeights(const Recipe& recipe, const Parts& parts)
+      : seed_(recipe.seed),
+        dtype_(storage_dtype(recipe.model)),
+        transposed_(peft::transposed_weights(parts[0]->hf_config())) {
     if (!recipe.model.draws_weights()) {
       folder_.emplace(checkpoint::HfFolder::open(recipe.model.folder));
     }
@@ -41,11 +44,21 @@ class BaseRows final {
     }
   }
 
-  /// Rows [begin, end) of a weight, float32. A tied head's are the embedding's.
-  at::Tensor rows(const std::string& weight, int64_t begin, int64_t end) const {
+  /// [end - begin]: the L2 norms, float32, of what a layer's outputs [begin, end) multiply: rows of
+  /// its weight, or columns of one that is stored [in, out]. A tied head's are the embedding's
+  /// rows.
+  at::Tensor output_norms(const std::string& weight, int64_t begin, int64_t end) const {
     const bool is_tied = checkpoint::is_head_name(weight) && !tensors_.contains(weight);
     const std::string& name = is_tied ? embedding_ : weight;
     const tensor::ParameterPart& part = tensors_.at(name);
+    if (!transposed_.contains(weight)) return rows(part, begin, end).norm(2, 1);
+    return rows(part, 0, part.shape[0]).narrow(1, begin, end - begin).norm(2, 0);
+  }
+
+ private:
+  /// Rows [begin, end) of a weight, float32.
+  at::Tensor rows(const tensor::ParameterPart& part, int64_t begin, int64_t end) const {
+    const std::string& name = part.name;
     const int64_t width = part.shape[1];
     const bool is_rounded = folder_ && folder_->quantization();  // as the run stores them
     const at::Tensor out = at::empty({(end - begin) * width},
@@ -63,27 +76,26 @@ class BaseRows final {
     return out.view({end - begin, width}).to(at::kFloat);
   }
 
- private:
   int64_t seed_;
   at::ScalarType dtype_;
+  std::set<std::string> transposed_;
   std::optional<checkpoint::HfFolder> folder_;
   std::map<std::string, tensor::InitRule> rules_;
   std::map<std::string, tensor::ParameterPart> tensors_;
   std::string embedding_;
 };
 
-/// Sets DoRA's magnitudes to the lengths of the base's rows.
+/// Sets DoRA's magnitudes to the norms of the base's outputs.
 void fill_magnitudes(const Recipe& recipe, const Parts& parts, distributed::Engine& engine) {
-  const BaseRows base(recipe, parts);
+  const BaseWeights base(recipe, parts);
   for (const tensor::FlatShard& shard : engine.parameters()) {
     for (const tensor::FlatSegment& segment : shard.segments) {
       if (!segment.fqn.ends_with(peft::kLoraMagnitude) || segment.spec.numel() == 0) continue;
       const std::string weight =
           cat(peft::without_suffix(segment.fqn, peft::kLoraMagnitude), ".weight");
       const int64_t first = segment.spec.box_offset[0];
-      const at::Tensor rows =
-          base.rows(weight, first + segment.spec.flat_begin, first + segment.spec.flat_end);
-      shard.view(segment).copy_(rows.norm(2, 1));
+      shard.view(segment).copy_(base.output_norms(weight, first + segment.spec.flat_begin,
+                                                  first + segment.spec.flat_end));
     }
   }
 }
