@@ -78,15 +78,19 @@ def type_of(schema):
     return text + range_of(schema)
 
 
+def number(value):
+    return str(int(value)) if value == int(value) else f"{value:g}"
+
+
 def range_of(schema):
     low, above, high = schema.get("minimum"), schema.get("exclusiveMinimum"), schema.get("maximum")
     if low is not None and high is not None:
-        return f", {low:g} to {high:g}"
+        return f", {number(low)} to {number(high)}"
     if low is not None:
-        return f", at least {low:g}"
+        return f", at least {number(low)}"
     if above is not None:
-        return f", above {above:g}"
-    return "" if high is None else f", at most {high:g}"
+        return f", above {number(above)}"
+    return "" if high is None else f", at most {number(high)}"
 
 
 def values_of(schema, key):

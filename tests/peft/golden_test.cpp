@@ -159,6 +159,45 @@ TEST_P(LoraGoldenTest, ASavedAdapterIsTheOneThatWasLoaded) {
   EXPECT_EQ(config.alpha_pattern.entries(), adapted.config.alpha_pattern.entries());
 }
 
+/// PEFT 0.21 finds dense and shared MLPs of these families by their weights alone.
+TEST(AdapterFolderTest, LayersThatPeftTakesForExpertsAreNamedByTheirWeights) {
+  const Json hf_config =
+      Json::parse_file(test::source_file("tests/golden/deepseek_v3/config.json"));
+  const auto config_of = [&](const PeftConfig& config, const std::string& folder) {
+    const auto model = models::build_causal_lm(hf_config, at::kFloat);
+    apply_lora(*model, config, at::kFloat);
+    const distributed::DataParallel engine(*model, model->parallel_plan(), model->key_map(),
+                                           comm::ProcessGroup::solo(),
+                                           distributed::DataParallelOptions{});
+    save_adapter(folder, checkpoint::ShardSource(engine.parameters()),
+                 {config, "base", model->architecture(), "", model->hf_config()});
+    EXPECT_EQ(find_adapter_fault(folder, config, *model), "");
+    return Json::parse_file(path_join(folder, kAdapterConfigName));
+  };
+  const test::TemporaryDirectory folder;
+  PeftConfig config;
+  config.target_modules = {"*_proj"};
+  config.dropout = 0.25;
+  create_directories(folder.file("lora"));
+  create_directories(folder.file("dora"));
+  const Json lora = config_of(config, folder.file("lora"));
+  EXPECT_EQ(lora.at("target_modules").dump().find("mlp"), std::string::npos);
+  const std::string parameters = lora.at("target_parameters").dump();
+  for (const char* name :
+       {"model.layers.0.mlp.gate_proj.weight", "model.layers.1.mlp.shared_experts.up_proj.weight",
+        "model.layers.1.mlp.shared_experts.down_proj.weight"}) {
+    EXPECT_NE(parameters.find(cat('"', name, '"')), std::string::npos) << name;
+  }
+  EXPECT_EQ(parameters.find("self_attn"), std::string::npos);
+  EXPECT_EQ(lora.at("lora_dropout").as_double(), 0);
+  config.dropout = 0;
+  config.use_dora = true;
+  const Json dora = config_of(config, folder.file("dora"));
+  EXPECT_NE(dora.at("target_modules").dump().find("model.layers.0.mlp.gate_proj"),
+            std::string::npos);
+  EXPECT_EQ(dora.find("target_parameters"), nullptr);
+}
+
 /// The adapter of a golden as rsLoRA with an alpha that leaves the experts' scale what it is.
 std::string as_rslora(const std::string& name, const test::TemporaryDirectory& folder) {
   const AdapterConfig there = read_adapter_config(data_folder(name));

@@ -400,8 +400,10 @@ TEST(KeyEffectsTest, ChangesThatAModelDoesNotReadAreToldOf) {
   for (const char* key : {"resid_pdrop", "sliding_window", "num_experts", "logits_scaling"}) {
     EXPECT_THAT(
         told(cat(key, "=2").c_str()),
-        testing::HasSubstr(cat("warning: '", key, "' has no effect: llama does not read it")));
+        testing::HasSubstr(
+            cat("warning: '", key, "' has no effect on training: this llama does not read it")));
   }
+  EXPECT_THAT(told("rezid_pdrop=2"), testing::Not(testing::HasSubstr("no effect")));  // refused
   EXPECT_THAT(told("rope_theta=7.0"), testing::HasSubstr("rope_parameters has one, which counts"));
   for (const char* change :
        {"attention_dropout=0.1", "hidden_act=gelu", "initializer_range=0.1", "rms_norm_eps=1e-3",

@@ -54,9 +54,8 @@ void check_export(const Recipe& recipe, Diagnostics& diagnostics) {
 
 /// Warns of adapters that PEFT does not load: its list of layers of Mamba, by their names, and DoRA
 /// of layers whose names it takes for experts'.
-void check_loadable(const Recipe& recipe, const std::vector<peft::AdaptedModule>& modules,
-                    Diagnostics& diagnostics) {
-  const Json& hf_config = recipe.model.hf_config;
+void check_loadable(const Recipe& recipe, const Json& hf_config,
+                    const std::vector<peft::AdaptedModule>& modules, Diagnostics& diagnostics) {
   const bool is_misread =
       recipe.peft->use_dora && std::ranges::any_of(modules, [&](const auto& module) {
         return peft::is_taken_for_experts(hf_config, module.name);
@@ -102,7 +101,7 @@ void check_peft(const Recipe& recipe, Diagnostics& diagnostics) {
     if (finding.kind == Kind::kError) diagnostics.error(place, finding.text);
   }
   if (!is_good) return;
-  check_loadable(recipe, choice.modules, diagnostics);
+  check_loadable(recipe, model->hf_config(), choice.modules, diagnostics);
   try {
     peft::apply_lora(*model, *recipe.peft, at::kFloat);
   } catch (const UnsupportedError& error) {

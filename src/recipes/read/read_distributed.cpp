@@ -59,11 +59,12 @@ void check_autocast(const std::optional<std::string>& dtype, const Node& section
 /// Beside autocast a policy that does not say otherwise casts no inputs, as in 0.7.0: a stream that
 /// its output_dtype keeps wider stays so.
 void set_input_casts(std::optional<distributed::MixedPrecisionPolicy>& policy, const Node* section,
-                     const std::optional<std::string>& autocast) {
-  const bool is_written = section != nullptr && section->is_mapping();
-  if (policy && autocast && is_written && section->find("cast_forward_inputs") == nullptr) {
-    policy->cast_forward_inputs = false;
-  }
+                     const std::optional<std::string>& autocast, Diagnostics& diagnostics) {
+  if (!policy || !autocast || section == nullptr || !section->is_mapping()) return;
+  const Node* written = section->find("cast_forward_inputs");
+  if (written != nullptr && !written->is_null()) return;
+  policy->cast_forward_inputs = false;
+  diagnostics.add_default(cat(section->path(), ".cast_forward_inputs"), Json(false));
 }
 
 void check_policy(const std::optional<distributed::MixedPrecisionPolicy>& policy,
@@ -243,7 +244,7 @@ void read_moe(const Node& node, distributed::DistributedSetup& setup, Diagnostic
   if (head && *head != at::kFloat) {
     diagnostics.warning(
         *moe->find("lm_head_precision"),
-        cat("no effect: of dtypes float32 acts, others leave the head in the policy's"));
+        cat("no effect: only float32 acts, with others the head keeps the policy's dtype"));
   }
   setup.moe = section;
 }
@@ -290,10 +291,11 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
       warn_of_idle_scope(setup.fsdp2, node, diagnostics);
       warn_of_idle_depths(setup.fsdp2, node, diagnostics);
       check_policy(setup.fsdp2.mp_policy, rest.find("mp_policy"), diagnostics);
-      set_input_casts(setup.fsdp2.mp_policy, rest.find("mp_policy"), setup.fsdp2.autocast_dtype);
+      set_input_casts(setup.fsdp2.mp_policy, rest.find("mp_policy"), setup.fsdp2.autocast_dtype,
+                      diagnostics);
       if (setup.moe) {
         set_input_casts(setup.moe->mp_policy, node.find_path("moe.mp_policy"),
-                        setup.fsdp2.autocast_dtype);
+                        setup.fsdp2.autocast_dtype, diagnostics);
       }
       check_autocast(setup.fsdp2.autocast_dtype, rest, diagnostics);
       break;

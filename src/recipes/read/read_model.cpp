@@ -483,41 +483,72 @@ bool names_no_model(const Node* config) {
   return path != nullptr && path->string_value() == "";
 }
 
-/// Whether `rope_parameters` of a configuration takes the place of its `rope_theta`.
+/// Whether `rope_parameters` of a configuration takes the place of its `rope_theta`. Families with
+/// rotations by kinds of layers read both.
 bool has_theta_elsewhere(const Json& config) {
+  const std::string type = config.get("model_type", "");
+  if (type.starts_with("gemma3") || type.starts_with("olmo3")) return false;
   const Json* scaling = config.find("rope_scaling");
   const Json* parameters = config.find("rope_parameters");
   return (scaling == nullptr || scaling->size() == 0) && parameters != nullptr &&
          parameters->contains("rope_theta");
 }
 
-/// Warns of changes that no part of the model reads: another family's keys.
+/// The keys among `keys` that no part of a model looks up while it is built.
+std::vector<std::string> unread_keys(const Json& config, const std::vector<std::string>& keys) {
+  const JsonWatch watch;
+  models::build_causal_lm(config, at::kFloat)->initial_values();
+  std::vector<std::string> unread;
+  for (const std::string& key : keys) {
+    if (!watch.has_seen(key)) unread.push_back(key);
+  }
+  return unread;
+}
+
+/// Warns of changes that no part of the model reads: another family's keys, mostly.
 void warn_of_unread_changes(const std::vector<Node>& changes, const ModelRecipe& plan,
                             Diagnostics& diagnostics) {
-  // What is not read while a model is built: data and exports read these, and check_idle_change()
-  // knows the others.
-  static const std::vector<std::string> elsewhere = {
-      "architectures", "bos_token_id", "eos_token_id", "pad_token_id",
-      "vocab_size",    "num_labels",   "use_cache"};
+  // Data, weights and exports read these, or another check knows them.
+  static const std::vector<std::string> elsewhere = {"architectures",
+                                                     "bos_token_id",
+                                                     "eos_token_id",
+                                                     "pad_token_id",
+                                                     "vocab_size",
+                                                     "num_labels",
+                                                     "use_cache",
+                                                     "dtype",
+                                                     "torch_dtype",
+                                                     "quantization_config",
+                                                     "transformers_version",
+                                                     "num_nextn_predict_layers"};
+  constexpr int64_t kWildSize =
+      1 << 24;  // a model of that many parts of anything is not built to look at it
   const Json& config = plan.hf_config;
   const bool is_buildable = config.is_object() && models::find_family(config).is_known &&
                             models::check_config(config).empty();
-  if (changes.empty() || !is_buildable) return;
-  const JsonWatch watch;
-  models::build_causal_lm(config, at::kFloat)->initial_values();
+  if (!is_buildable) return;
+  std::vector<std::string> keys;
   for (const Node& child : changes) {
-    const std::string& key = child.key();
-    if (key == "rope_theta" && has_theta_elsewhere(config)) {
+    const Json* value = config.find(child.key());
+    if (value == nullptr) continue;  // refused
+    if (value->is_int() && value->as_int() > kWildSize) return;
+    const bool is_known_elsewhere = contains(elsewhere, child.key()) ||
+                                    child.key().starts_with("kda_") ||
+                                    child.key().starts_with("mtp_");
+    if (!is_known_elsewhere) keys.push_back(child.key());
+  }
+  if (keys.empty()) return;
+  const std::vector<std::string> unread = unread_keys(config, keys);
+  for (const Node& child : changes) {
+    if (child.key() == "rope_theta" && has_theta_elsewhere(config)) {
       diagnostics.warning_at_key(
           child,
           "'rope_theta' has no effect: the configuration's rope_parameters has one, which counts");
+    } else if (contains(unread, child.key())) {
+      diagnostics.warning_at_key(child,
+                                 cat("'", child.key(), "' has no effect on training: this ",
+                                     config.get("model_type", "model"), " does not read it"));
     }
-    const bool is_known_elsewhere = contains(elsewhere, key) || key.starts_with("kda_") ||
-                                    key.starts_with("mtp_") || key == "num_nextn_predict_layers";
-    if (is_known_elsewhere || watch.has_seen(key)) continue;
-    diagnostics.warning_at_key(
-        child, cat("'", key, "' has no effect: ", config.get("model_type", "this model"),
-                   " does not read it"));
   }
 }
 

@@ -262,8 +262,18 @@ CheckpointContents SessionCheckpoint::contents(const SessionState& state,
   return contents;
 }
 
+bool SessionCheckpoint::saves_before_end(const training::StepScheduler& scheduler) const {
+  const auto is_before_end = [&](int64_t interval) {
+    return interval > 0 && (scheduler.step() / interval + 1) * interval < scheduler.max_steps();
+  };
+  const bool saves_epochs = recipe_.step_scheduler.save_checkpoint_every_epoch;
+  return is_before_end(scheduler.checkpoint_interval()) ||
+         (saves_epochs && is_before_end(scheduler.epoch_length().value_or(0)));
+}
+
 void SessionCheckpoint::prepare(const SessionState& state) {
-  if (!background_ || std::exchange(is_prepared_, true)) return;
+  if (!background_ || std::exchange(is_prepared_, true) || !saves_before_end(state.scheduler))
+    return;
   copies_ = memory_of_copies(contents(state, {}));
   if (copies_.defined()) reserving_.start([memory = copies_] { HostBlocks::touch(memory); });
 }

@@ -81,12 +81,14 @@ class SessionCheckpoint final {
   const std::string& newest() const { return newest_; }
 
   /// With a `background` on the CPU: has the first save's memory reserved there while training goes
-  /// on. Called after every step; the first one's optimizer has its states.
+  /// on. Called after every step that was not skipped; after the first one the optimizer has its
+  /// states.
   void prepare(const SessionState& state);
 
   /// Saves, and returns what has been saved; with a `background`, unless the save ends the run,
-  /// only copies what is to be written, which takes the memory of it once more until it is, and
-  /// returns nothing: take_finished() or finish() does later. No save may be under way.
+  /// only copies what is to be written, which takes the memory of it once more (on a CPU until the
+  /// run ends, on a device until it is written), and returns nothing: take_finished() or finish()
+  /// does later. No save may be under way.
   std::optional<FinishedSave> save(const SessionState& state, const SaveRequest& request);
 
   /// The background save, once, when it has ended; nullopt while it is under way or there is none.
@@ -104,6 +106,8 @@ class SessionCheckpoint final {
   void take_schedule(const SessionState& state, const Json& saved) const;
   void compare_optimizers(const std::string& saved, const std::string& own) const;
   void lock_folder();
+  /// Whether a save is ahead that does not end the run.
+  bool saves_before_end(const training::StepScheduler& scheduler) const;
   /// The checkpoint that `wanted` (as the key restore_from) names, "" for none. All ranks verify
   /// it, each rank a part.
   std::string choose(const std::optional<std::string>& wanted);

@@ -222,7 +222,7 @@ ExitCode TrainSession::run_to_end() {
 bool TrainSession::run_step(const StepBatches& taken, bool ends_epoch) {
   const training::StepResult result = train(taken);
   records_.saved(checkpoint_.take_finished());
-  checkpoint_.prepare(state());
+  if (!result.is_skipped) checkpoint_.prepare(state());
   const bool is_last = scheduler_.is_last_step(ends_epoch);
   if (result.is_skipped) {
     // After the last step there are no data to go on with.
