@@ -147,17 +147,22 @@ TEST(LoraTest, ATiedHeadsAdapterDoesNotDependOnTheSpread) {
   }
 }
 
-/// The magnitudes begin as the lengths of the embedding's rows: the first loss is the base's.
+/// The records of a run with DoRA, which `more` asks for afterwards. Its magnitudes begin as the
+/// base's norms, so its first loss is that of plain adapters.
+std::vector<Json> dora_records(const TemporaryDirectory& folder, std::vector<std::string>& more) {
+  const std::vector<Json> plain = records_of(folder.file("plain"), {1, {}}, more);
+  more.emplace_back("--peft.use_dora=true");
+  std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
+  const double base = plain.at(0).at("loss").as_double();
+  EXPECT_NEAR(one.at(0).at("loss").as_double(), base, 1e-6 * base);
+  return one;
+}
+
 TEST(LoraTest, DoraOfATiedHeadBeginsWithTheEmbeddingsRows) {
   const TemporaryDirectory folder;
   std::vector<std::string> more = kLargeBatches;
   more.emplace_back("--peft.match_all_linear=true");
-  const std::vector<Json> plain = records_of(folder.file("plain"), {1, {}}, more);
-  more.emplace_back("--peft.use_dora=true");
-  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
-  ASSERT_FALSE(one.empty());
-  const double base = plain[0].at("loss").as_double();
-  EXPECT_NEAR(one[0].at("loss").as_double(), base, 1e-6 * base);
+  const std::vector<Json> one = dora_records(folder, more);
   expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
   for (const auto& [name, spread] : tensor_parallel_spreads()) {
     SCOPED_TRACE(name);
@@ -177,12 +182,7 @@ TEST(LoraTest, DoraOfTransposedWeightsBeginsWithTheirColumns) {
         "--peft.target_modules=['*.c_attn','*.c_fc','*.c_proj']"}) {
     more.emplace_back(option);
   }
-  const std::vector<Json> plain = records_of(folder.file("plain"), {1, {}}, more);
-  more.emplace_back("--peft.use_dora=true");
-  const std::vector<Json> one = records_of(folder.file("one"), {1, {}}, more);
-  ASSERT_FALSE(one.empty());
-  const double base = plain[0].at("loss").as_double();
-  EXPECT_NEAR(one[0].at("loss").as_double(), base, 1e-6 * base);
+  const std::vector<Json> one = dora_records(folder, more);
   expect_equal_records(one, records_of(folder.file("fsdp2"), test::sharded(2), more), 1e-5);
   expect_equal_records(one, records_of(folder.file("four"), test::sharded(4), more), 1e-5);
 }

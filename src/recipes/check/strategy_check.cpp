@@ -112,7 +112,7 @@ void check_policy_on_one_rank(const Recipe& recipe, at::ScalarType stored,
   if (differs(policy->reduce_dtype) && is_narrower(policy->reduce_dtype, stored)) {
     warn_of_one_rank(recipe, "mp_policy.reduce_dtype", "gradients are not reduced", diagnostics);
   }
-  // Of wider outputs without casts check_precision says it, unless products are autocast.
+  // check_precision tells of wider outputs without casts, unless products are autocast.
   const bool casts = policy->cast_forward_inputs && policy->param_dtype;
   if (differs(policy->output_dtype) && (casts || is_narrower(policy->output_dtype, stored) ||
                                         recipe.distributed.fsdp2.autocast_dtype)) {
