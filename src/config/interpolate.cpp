@@ -32,6 +32,14 @@ size_t name_end(std::string_view text, size_t begin) {
   return end;
 }
 
+/// What is right where a name holds a shell's default, as `${A:-b}`.
+std::string shell_default_hint(std::string_view name) {
+  const size_t colon = name.find(":-");
+  if (colon == std::string_view::npos) return "";
+  return cat(" A default follows a comma: '${", name.substr(0, colon), ",", name.substr(colon + 2),
+             "}'.");
+}
+
 void replace(std::string_view token, std::string_view name, std::optional<std::string> fallback,
              const Environment& environment, Interpolated& out) {
   std::optional<std::string> value = environment(std::string(name));
@@ -41,8 +49,8 @@ void replace(std::string_view token, std::string_view name, std::optional<std::s
     return;
   }
   out.text += token;
-  out.problems.push_back(
-      cat("Environment variable '", name, "' is not set (required by '", token, "')."));
+  out.problems.push_back(cat("Environment variable '", name, "' is not set (required by '", token,
+                             "').", shell_default_hint(name)));
 }
 
 void replace_braced(std::string_view token, const Environment& environment, Interpolated& out) {

@@ -32,6 +32,21 @@ void refuse_nul(const Node& node, Diagnostics& diagnostics) {
   for (const Node& child : node.children()) refuse_nul(child, diagnostics);
 }
 
+/// Hydra's keys of a target, which say how Python objects are made.
+void warn_of_hydra_keys(const Node& node, Diagnostics& diagnostics) {
+  if (node.key() == "_recursive_" || node.key() == "_convert_") {
+    diagnostics.warning_at_key(node, cat("'", node.key(),
+                                         "' has no effect here: it is for Hydra, and arguments "
+                                         "with a _target_ of their own are always built"));
+  }
+  for (const Node& child : node.children()) warn_of_hydra_keys(child, diagnostics);
+}
+
+/// Whether a file's value of this text is null.
+bool is_yaml_null(std::string_view text) {
+  return text == "null" || text == "Null" || text == "NULL" || text == "~";
+}
+
 /// Replaces `${ENV}` in one string and translates the result.
 void resolve_string(Node& node, const Environment& environment, Diagnostics& diagnostics) {
   const std::string raw = *node.string_value();
@@ -41,6 +56,10 @@ void resolve_string(Node& node, const Environment& environment, Diagnostics& dia
   if (result.has_open_brace) {
     diagnostics.warning(node,
                         "'${' is kept as it is: no '}' ends the name of a variable behind it");
+  }
+  if (node.style() == ScalarStyle::kArgument && is_yaml_null(result.text)) {
+    diagnostics.warning(
+        node, cat("'", result.text, "' is a text on the command line; `none` stands for no value"));
   }
   node.assume_value(translate_text(result.text));
   node.set_scalar_text(raw, std::move(result.text), node.style());
@@ -88,6 +107,7 @@ Document load_text(std::string text, std::string name, std::span<const std::stri
     resolve_strings(document.root, environment, diagnostics);
     document.root.assign_paths("");
     refuse_nul(document.root, diagnostics);
+    warn_of_hydra_keys(document.root, diagnostics);
   }
   diagnostics.throw_if_errors();
   document.warnings = diagnostics.render_all(Severity::kWarning);

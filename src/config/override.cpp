@@ -167,6 +167,7 @@ void apply_override(const Override& override, Node& root, Diagnostics& diagnosti
     if (!node->is_mapping()) {  // a scalar or null in the way
       node->assume_value(Node::mapping());
       node->set_scalar_text("", "", ScalarStyle::kNone);
+      node->set_position(override.key_position);
     }
     if (is_last) {
       const Node* present = node->find(key);

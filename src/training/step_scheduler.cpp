@@ -78,6 +78,14 @@ bool StepScheduler::is_validation_step(bool ends_epoch, bool is_preempted) const
   return config_.validate_on_checkpoint && is_checkpoint_step(ends_epoch, is_preempted);
 }
 
+bool StepScheduler::saves_before_end() const {
+  const auto is_before_end = [&](int64_t interval) {
+    return interval > 0 && (step_ / interval + 1) * interval < max_steps_;
+  };
+  return is_before_end(checkpoint_interval_) ||
+         (config_.save_checkpoint_every_epoch && is_before_end(epoch_length_.value_or(0)));
+}
+
 Json StepScheduler::state() const {
   Json state = Json::object();
   state["step"] = std::min(max_steps_, step_ + 1);

@@ -101,6 +101,9 @@ class StepScheduler final {
   bool is_checkpoint_step(bool ends_epoch, bool is_preempted) const;
   bool is_validation_step(bool ends_epoch, bool is_preempted) const;
 
+  /// Whether a checkpoint is ahead that does not end the run.
+  bool saves_before_end() const;
+
   void advance_step() { ++step_; }
   void advance_epoch() { ++epoch_; }
 

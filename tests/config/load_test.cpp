@@ -120,6 +120,32 @@ TEST(LoadTest, AVariableWithoutAnEndIsWarnedOf) {
   EXPECT_EQ(warnings("a: ${N}\nb: $5 { }\nc: '${}'\n"), "");
 }
 
+TEST(LoadTest, WhatHasNoEffectIsWarnedOf) {
+  const auto warnings = [](const std::string& text, const std::vector<std::string>& overrides) {
+    return join(load_text(text, "recipe.yaml", overrides).warnings, "\n");
+  };
+  EXPECT_EQ(warnings("a: null\nb: ~\nc: 'null'\n", {"--d=none", "--e=nullable"}), "");
+  EXPECT_EQ(warnings("a: 1\n", {"--a=null"}),
+            "command line: warning: 'null' is a text on the command line; `none` stands for no "
+            "value [a]\n"
+            "  --a=null\n"
+            "      ^");
+  EXPECT_EQ(warnings("a: [{_target_: b, _convert_: all}]\n", {}),
+            "recipe.yaml:1:18: warning: '_convert_' has no effect here: it is for Hydra, and "
+            "arguments with a _target_ of their own are always built [a.0._convert_]\n"
+            "  a: [{_target_: b, _convert_: all}]\n"
+            "                    ^");
+}
+
+TEST(LoadTest, AShellsDefaultIsNoName) {
+  EXPECT_EQ(test::error_of<UserError>(
+                [] { load_text("a: ${NONE:-x}\n", "recipe.yaml", {}, environment_of({})); }),
+            "recipe.yaml:1:4: error: Environment variable 'NONE:-x' is not set (required by "
+            "'${NONE:-x}'). A default follows a comma: '${NONE,x}'. [a]\n"
+            "  a: ${NONE:-x}\n"
+            "     ^");
+}
+
 TEST(LoadTest, TextFromTheEnvironmentIsNotReadAgain) {
   EXPECT_EQ(json("a: ${TRICK}\n"), R"({"a": "$N"})");
 }
@@ -148,6 +174,14 @@ TEST(LoadTest, AnOverrideReachesIntoLists) {
 
 TEST(LoadTest, AnOverrideReplacesAScalarInTheWayByASection) {
   EXPECT_EQ(json("a: 5\n", {"--a.b=1"}), R"({"a": {"b": 1}})");
+  const std::string overrides[] = {"--a.b=1"};
+  const Document document = load_text("a: 5\n", "recipe.yaml", overrides);
+  Diagnostics diagnostics(document.sources);
+  diagnostics.error(*document.root.find("a"), "expected a number");
+  EXPECT_EQ(join(diagnostics.render_all(Severity::kError), "\n"),
+            "command line: error: expected a number [a]\n"
+            "  --a.b=1\n"
+            "    ^");
 }
 
 TEST(LoadTest, AnOverrideCanGiveAListOrMapping) {

@@ -212,6 +212,22 @@ TEST(ResumeTest, TheFolderThatASplitRunExportsIsWhole) {
   }
 }
 
+TEST(ResumeTest, WeightsThatAreContinuedInFewerBitsAreToldOf) {
+  const TemporaryDirectory folder;
+  const auto run = [&](const std::vector<std::string>& more) {
+    const ProgramResult result = test::run_program(test::smoke_run(folder.file("run"), more));
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err;
+  };
+  run({});
+  const std::string text =
+      "the checkpoint has weights in float32 (lm_head.weight) that this run "
+      "keeps in bfloat16: they are rounded";
+  EXPECT_EQ(run({"--step_scheduler.max_steps=8"}).find(text), std::string::npos);
+  const std::string told = run({"--step_scheduler.max_steps=9", "--model.torch_dtype=bfloat16"});
+  EXPECT_NE(told.find(text), std::string::npos) << told;
+}
+
 TEST(ResumeTest, SigtermSavesAndSaysHowToContinue) {
   const TemporaryDirectory folder;
   Program program(

@@ -120,5 +120,22 @@ TEST(StepSchedulerTest, TheStateCountsThePresentStepAsDone) {
   EXPECT_EQ(copy.epoch(), 0);
 }
 
+TEST(StepSchedulerTest, KnowsOfCheckpointsBeforeTheLastOne) {
+  StepSchedulerConfig c = config(1, 1);
+  c.num_epochs = 1;
+  c.ckpt_every_steps = 4;
+  StepScheduler scheduler(c, 1, 10);  // saves after steps 3, 7 and 9
+  for (const bool expected : {true, true, true, true, true, true, true, true, false, false}) {
+    EXPECT_EQ(scheduler.saves_before_end(), expected) << scheduler.step();
+    scheduler.advance_step();
+  }
+  c.ckpt_every_steps = 100;
+  EXPECT_FALSE(StepScheduler(c, 1, 10).saves_before_end());
+  c.num_epochs = 2;
+  EXPECT_TRUE(StepScheduler(c, 1, 10).saves_before_end());
+  c.save_checkpoint_every_epoch = false;
+  EXPECT_FALSE(StepScheduler(c, 1, 10).saves_before_end());
+}
+
 }  // namespace
 }  // namespace automodel::training

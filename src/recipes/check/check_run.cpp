@@ -9,6 +9,7 @@
 #include "recipes/build/pipeline_request.h"
 #include "recipes/build/tp_request.h"
 #include "recipes/check/check_built.h"
+#include "recipes/check/check_data.h"
 #include "recipes/check/check_distillation.h"
 #include "recipes/check/check_dllm.h"
 #include "recipes/check/check_peft.h"
@@ -16,12 +17,9 @@
 #include "recipes/check/check_quantization.h"
 #include "recipes/check/place_of.h"
 #include "recipes/check/strategy_check.h"
-#include "recipes/read/read_data.h"
 #include "recipes/read/read_distillation.h"
 #include "recipes/read/read_model.h"
 #include "recipes/read/recipe.h"
-#include "recipes/read/recipe_paths.h"
-#include "tokenizers/tokenizer.h"
 
 namespace automodel::recipes {
 
@@ -58,25 +56,6 @@ void check_recomputation(const Recipe& recipe, Diagnostics& diagnostics) {
   diagnostics.warning(place_of(recipe, "distributed", "activation_checkpointing_scope"),
                       cat("Activation checkpointing scope ", join(scope, ", "),
                           " selected no layers: this model has a language part only"));
-}
-
-/// Warns of samples that are longer than what the model was made for.
-void check_positions(const Recipe& recipe, const DatasetSection& section,
-                     Diagnostics& diagnostics) {
-  const Json& config = recipe.model.hf_config;
-  if (!config.is_object()) return;
-  const Json* text = config.find("text_config");
-  const Json* positions =
-      (text != nullptr && text->is_object() ? *text : config).find("max_position_embeddings");
-  if (positions == nullptr || !positions->is_int()) return;
-  for (const char* key : {"seq_length", "seq_len"}) {
-    const Node* written = section.node.find(key);
-    const int64_t length = written == nullptr ? 0 : written->int_value().value_or(0);
-    if (length <= positions->as_int()) continue;
-    diagnostics.warning(*written, cat(key, " ", length, " is longer than the ", positions->as_int(),
-                                      " positions that the model was made "
-                                      "for (max_position_embeddings of its config.json)"));
-  }
 }
 
 /// Whether a student or teacher without experts is on the ranks of one that may have some.
@@ -155,12 +134,29 @@ void check_end(const Recipe& recipe, Diagnostics& diagnostics) {
       *epochs, "'num_epochs' has no effect: the first epoch of this dataset has no end");
 }
 
+/// A run begins before it ends.
+void check_beginning(const Recipe& recipe, Diagnostics& diagnostics) {
+  const training::StepSchedulerConfig& config = recipe.step_scheduler;
+  if (config.max_steps && config.start_step >= *config.max_steps) {
+    diagnostics.error(
+        place_of(recipe, "step_scheduler", "start_step"),
+        cat("start_step ", config.start_step, " leaves no step to take: max_steps is ",
+            *config.max_steps, ", and steps count from 0"));
+  }
+  if (config.num_epochs && config.start_epoch >= *config.num_epochs) {
+    diagnostics.error(place_of(recipe, "step_scheduler", "start_epoch"),
+                      cat("start_epoch ", config.start_epoch, " leaves no epoch: num_epochs is ",
+                          *config.num_epochs, ", and epochs count from 0"));
+  }
+}
+
 void check_scheduler(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   const auto& sizes = recipe.distributed.sizes;
   const int64_t model_ranks =
       sizes.tp_size.value_or(1) * sizes.cp_size.value_or(1) * sizes.pp_size.value_or(1);
   if (world_size % model_ranks != 0) return;  // check_distributed reports it
   const int64_t dp = world_size / model_ranks;
+  check_beginning(recipe, diagnostics);
   check_end(recipe, diagnostics);
   for (const auto& finding : training::check_step_scheduler(recipe.step_scheduler, dp)) {
     diagnostics.error(place_of(recipe, "step_scheduler", finding.key), finding.text);
@@ -209,77 +205,19 @@ void check_context_parallel(const Recipe& recipe, Diagnostics& diagnostics) {
   }
 }
 
-/// The largest token id that a folder's tokenizer can give, against the model's vocabulary.
-void check_tokenizer(const Recipe& recipe, const DatasetSection& section,
-                     Diagnostics& diagnostics) {
-  const std::string folder = tokenizer_folder(recipe, section);
-  if (folder.empty()) {
-    const bool is_known_missing =
-        section.tokenizer_folder.has_value() || !recipe.model.source.empty();
-    if (!is_known_missing) {
-      diagnostics.missing(section.node, "tokenizer",
-                          "missing key 'tokenizer': the model has no folder to take one from");
+/// Checkpoints go to a folder.
+void check_checkpoint_dir(const Recipe& recipe, Diagnostics& diagnostics) {
+  if (!recipe.checkpoint.enabled) return;
+  const std::string& folder = recipe.checkpoint.checkpoint_dir;
+  for (size_t end = folder.find('/', 1);; end = folder.find('/', end + 1)) {
+    const std::string part = folder.substr(0, end);
+    if (path_exists(part) && !is_directory(part)) {
+      diagnostics.error(place_of(recipe, "checkpoint", "checkpoint_dir"),
+                        cat("checkpoints need a folder, and ", part, " is a file"));
+      return;
     }
-    return;
+    if (end == std::string::npos) return;
   }
-  try {
-    const auto tokenizer = tokenizers::Tokenizer::load(folder);
-    const int64_t vocab_size = vocabulary_of(recipe.model);
-    if (vocab_size > 0 && tokenizer.id_bound() > vocab_size) {
-      diagnostics.error(section.node,
-                        cat("the tokenizer of ", folder, " has ids up to ",
-                            tokenizer.id_bound() - 1, ", the model's vocab_size is ", vocab_size));
-    }
-    datasets::check_added_tokens(tokenizer, section.encoder_options);
-    const datasets::TemplateUse use = section.plan->template_use();
-    datasets::check_template(use, tokenizer.chat_template(), folder);
-    if (use != datasets::TemplateUse::kTokenizersIfAny) return;
-    if (tokenizer.chat_template()) {
-      warn_of_idle_tokens(section, diagnostics);
-    } else if (const Node* key = section.node.find("use_hf_chat_template")) {
-      diagnostics.warning_at_key(
-          *key, cat("'use_hf_chat_template' has no effect: the tokenizer of ", folder,
-                    " has no chat template; rows are trained as they are"));
-    }
-  } catch (const UnsupportedError& error) {
-    diagnostics.unsupported(section.node, error.what());
-  } catch (const UserError& error) {
-    diagnostics.error(section.node, error.what());
-  }
-}
-
-/// The node in a dataset's section that an error text refers to: a value that it quotes, else a
-/// node whose key or whole value it names, else the section. Datasets know their values, not where
-/// the recipe has them.
-const Node& place_of_text(const Node& section, const std::string& text) {
-  const Node* named = nullptr;
-  std::vector<const Node*> open = {&section};
-  while (!open.empty()) {
-    const Node* node = open.back();
-    open.pop_back();
-    const bool is_value = node->is_scalar() && !node->text().empty();
-    if (is_value && text.find(cat("'", node->text(), "'")) != std::string::npos) return *node;
-    const bool is_named = node != &section && node->key() != "_target_" &&
-                          (text.find(node->key()) != std::string::npos ||
-                           (is_value && text.find(node->text()) != std::string::npos));
-    if (is_named && named == nullptr) named = node;
-    // Reversed, so that children come in the order they were written.
-    for (auto child = node->children().rbegin(); child != node->children().rend(); ++child) {
-      if (!child->key().empty()) open.push_back(&*child);
-    }
-  }
-  return named != nullptr ? *named : section;
-}
-
-/// Checks the tokens that a dataset draws against the model's vocabulary.
-void check_drawn_tokens(const Recipe& recipe, const DatasetSection& section,
-                        Diagnostics& diagnostics) {
-  const std::optional<int64_t> drawn = section.plan->drawn_vocabulary();
-  const int64_t of_model = vocabulary_of(recipe.model);
-  if (!drawn || of_model == 0 || *drawn <= of_model) return;
-  const Node* place = section.node.find("vocab_size");
-  diagnostics.error(place != nullptr ? *place : section.node,
-                    cat("vocab_size ", *drawn, " is larger than the model's ", of_model));
 }
 
 /// Checks a checkpoint that the recipe names or gives the path of.
@@ -293,67 +231,6 @@ void check_restore(const Recipe& recipe, Diagnostics& diagnostics) {
   diagnostics.error(place_of(recipe, "checkpoint", "restore_from"),
                     cat("there is no checkpoint ", *wanted, ", neither in ",
                         recipe.checkpoint.checkpoint_dir, " nor as a path"));
-}
-
-/// Warns of the loader's keys that change nothing about a stream, which is read in its own order.
-void warn_of_idle_loader(const Recipe& recipe, const char* key,
-                         const datasets::DataloaderConfig& loader, Diagnostics& diagnostics) {
-  const std::pair<const char*, bool> keys[] = {{"shuffle", loader.shuffle == true},
-                                               {"group_by_length", loader.group_by_length},
-                                               {"num_workers", loader.num_workers > 1},
-                                               {"prefetch_factor", loader.prefetch_factor > 0}};
-  for (const auto& [name, is_set] : keys) {
-    if (!is_set) continue;
-    diagnostics.warning_at_key(
-        place_of(recipe, key, name),
-        cat("'", name,
-            "' has no effect: samples are read one after another, in the order in which the files "
-            "have them; shuffle_files of the dataset shuffles the files"));
-  }
-}
-
-/// Checks the keys of the loader that only some datasets have.
-void check_loader(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
-  const bool is_training = section.key == "dataset";
-  const char* key = is_training ? "dataloader" : "validation_dataloader";
-  const datasets::DataloaderConfig& loader =
-      is_training ? recipe.dataloader : recipe.validation_dataloader;
-  if (section.plan->is_stream()) warn_of_idle_loader(recipe, key, loader, diagnostics);
-  if (!section.plan->takes_dataloader_type()) {
-    if (!loader.dataloader_type) return;
-    diagnostics.error(
-        place_of(recipe, key, "dataloader_type"),
-        "dataloader_type is for MegatronPretraining; `shuffle` says whether other data "
-        "are");
-    return;
-  }
-  if (loader.shuffle == true) {
-    diagnostics.error(
-        place_of(recipe, key, "shuffle"),
-        "samples of MegatronPretraining are in an order already; dataloader_type: cyclic "
-        "shuffles them anew every epoch");
-  }
-  if (loader.group_by_length) {
-    diagnostics.error(place_of(recipe, key, "group_by_length"),
-                      "samples of MegatronPretraining are all of one length");
-  }
-}
-
-void check_dataset(const Recipe& recipe, const DatasetSection& section, Diagnostics& diagnostics) {
-  if (section.plan == nullptr) return;
-  check_loader(recipe, section, diagnostics);
-  check_drawn_tokens(recipe, section, diagnostics);
-  try {
-    if (const auto note = section.plan->check()) {
-      diagnostics.note(section.node,
-                       cat(*note, looked_for_below(section.node, *note, diagnostics)));
-    }
-  } catch (const UnsupportedError& error) {
-    diagnostics.unsupported(place_of_text(section.node, error.what()), error.what());
-  } catch (const UserError& error) {
-    diagnostics.error(place_of_text(section.node, error.what()),
-                      cat(error.what(), looked_for_below(section.node, error.what(), diagnostics)));
-  }
 }
 
 void check_backend(const Recipe& recipe, Diagnostics& diagnostics) {
@@ -379,34 +256,6 @@ void check_mfu(const Recipe& recipe, Diagnostics& diagnostics) {
   diagnostics.warning(place_of(recipe, "mfu", "device"),
                       cat("no peak is known for the device '", *recipe.mfu.device,
                           "': mfu stays null; mfu.peak_tflops says one"));
-}
-
-/// Without a validation set nothing is validated.
-void check_validation_steps(const Recipe& recipe, Diagnostics& diagnostics) {
-  const Node* key = recipe.root.find_path("step_scheduler.val_every_steps");
-  if (key == nullptr || key->is_null() || !recipe.validation_datasets.empty() || recipe.benchmark)
-    return;
-  diagnostics.warning_at_key(*key,
-                             "'val_every_steps' has no effect: there is no validation_dataset");
-}
-
-/// LOWEST_VAL follows one of several validation sets, which must be there.
-void check_best_metric(const Recipe& recipe, Diagnostics& diagnostics) {
-  const std::vector<DatasetSection>& sets = recipe.validation_datasets;
-  const std::string& wanted = recipe.checkpoint.best_metric_key;
-  if (!recipe.checkpoint.enabled || sets.size() < 2) return;
-  std::vector<std::string> names;
-  for (const DatasetSection& set : sets) names.push_back(set.name);
-  if (std::find(names.begin(), names.end(), wanted) != names.end()) return;
-  const Node* key = recipe.root.find_path("checkpoint.best_metric_key");
-  const std::string text =
-      cat("best_metric_key '", wanted, "' names none of the validation sets, which are ",
-          join(names, ", "), ": LOWEST_VAL would follow none");
-  if (key != nullptr && !key->is_null()) {
-    diagnostics.error(*key, cat(text, did_you_mean(wanted, names)));
-  } else {
-    diagnostics.warning(place_of(recipe, "checkpoint", "best_metric_key"), text);
-  }
 }
 
 /// A run that saves nothing has nothing to go back to.
@@ -504,8 +353,7 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
   check_paging(recipe, diagnostics);
   check_weight_bits(recipe, shares.student, diagnostics);
   check_rollback(recipe, diagnostics);
-  check_best_metric(recipe, diagnostics);
-  check_validation_steps(recipe, diagnostics);
+  check_validation_sets(recipe, diagnostics);
   check_scheduler(recipe, shares.student, diagnostics);
   check_model(recipe, diagnostics);
   check_tensor_parallel(recipe, diagnostics);
@@ -521,18 +369,11 @@ void check_run(const Recipe& recipe, const CheckOptions& options, Diagnostics& d
     if (is_beside) check_separate_meshes(recipe, options.world_size, diagnostics);
     check_teacher(recipe, options, is_beside ? shares.teacher : shares.student, diagnostics);
   }
-  if (looks_at_folders) check_restore(recipe, diagnostics);
-  if (!options.looks_at_data) return;
-  std::vector<const DatasetSection*> sections = {&recipe.dataset};
-  for (const DatasetSection& section : recipe.validation_datasets) sections.push_back(&section);
-  for (const DatasetSection* section : sections) {
-    check_dataset(recipe, *section, diagnostics);
-    check_positions(recipe, *section, diagnostics);
-    const bool has_tokenizer = section->plan != nullptr && section->plan->needs_tokenizer();
-    if (has_tokenizer && options.loads_tokenizers) {
-      check_tokenizer(recipe, *section, diagnostics);
-    }
+  if (options.looks_at_data) {
+    check_checkpoint_dir(recipe, diagnostics);
+    check_restore(recipe, diagnostics);
   }
+  if (options.looks_at_data) check_datasets(recipe, options.loads_tokenizers, diagnostics);
 }
 
 }  // namespace automodel::recipes

@@ -2,7 +2,9 @@
 
 #include <omp.h>
 
+#include <optional>
 #include <regex>
+#include <unordered_map>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/sharded.h"
@@ -13,6 +15,7 @@
 #include "distributed/engine/split_engine.h"
 #include "peft/adapter_folder.h"
 #include "recipes/run/host_blocks.h"
+#include "tensor/dtype.h"
 
 namespace automodel::recipes {
 
@@ -65,6 +68,27 @@ void check_adapters(const std::string& folder, const peft::PeftConfig& config,
   throw InputError(cat(fault,
                        "\n  a run continues with the peft section that it began with; or "
                        "take another checkpoint.checkpoint_dir"));
+}
+
+/// A warning where parameters are kept in fewer bits than a checkpoint has of them.
+std::optional<std::string> rounding_text(const checkpoint::ShardedFolder& weights,
+                                         const std::vector<tensor::FlatShard>& parameters) {
+  std::unordered_map<std::string, at::ScalarType> own;
+  for (const tensor::FlatShard& shard : parameters) {
+    for (const tensor::FlatSegment& segment : shard.segments) {
+      own.emplace(segment.fqn, shard.buffer.scalar_type());
+    }
+  }
+  for (const checkpoint::TensorInfo& saved : weights.tensors()) {
+    const auto kept = own.find(saved.name);
+    const bool is_rounded =
+        kept != own.end() && c10::elementSize(saved.dtype) > c10::elementSize(kept->second);
+    if (!is_rounded) continue;
+    return cat("the checkpoint has weights in ", tensor::dtype_name(saved.dtype), " (", saved.name,
+               ") that this run keeps in ", tensor::dtype_name(kept->second),
+               ": they are rounded, and losses do not go on as they were");
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -181,7 +205,11 @@ void SessionCheckpoint::load(const SessionState& state, const std::string& folde
                                              .progress = &slow_work_.progress()};
   if (recipe_.peft) check_adapters(path_join(folder, "model"), *recipe_.peft, state.model);
   const std::vector<NamedShards> model = {{"", saved_parameters(state.engine)}};
-  checkpoint::load_shards(path_join(folder, "model"), model, options);
+  const auto weights = checkpoint::ShardedFolder::open(path_join(folder, "model"));
+  if (const auto text = rounding_text(weights, saved_parameters(state.engine))) {
+    reporter_.warning(*text);
+  }
+  weights.load(model, options);
   const std::vector<NamedShards> optimizer = optimizer_shards(state.optimizer);
   if (!optimizer.empty()) {
     checkpoint::load_shards(path_join(folder, "optim"), optimizer, options);
@@ -262,17 +290,8 @@ CheckpointContents SessionCheckpoint::contents(const SessionState& state,
   return contents;
 }
 
-bool SessionCheckpoint::saves_before_end(const training::StepScheduler& scheduler) const {
-  const auto is_before_end = [&](int64_t interval) {
-    return interval > 0 && (scheduler.step() / interval + 1) * interval < scheduler.max_steps();
-  };
-  const bool saves_epochs = recipe_.step_scheduler.save_checkpoint_every_epoch;
-  return is_before_end(scheduler.checkpoint_interval()) ||
-         (saves_epochs && is_before_end(scheduler.epoch_length().value_or(0)));
-}
-
 void SessionCheckpoint::prepare(const SessionState& state) {
-  if (!background_ || std::exchange(is_prepared_, true) || !saves_before_end(state.scheduler))
+  if (!background_ || std::exchange(is_prepared_, true) || !state.scheduler.saves_before_end())
     return;
   copies_ = memory_of_copies(contents(state, {}));
   if (copies_.defined()) reserving_.start([memory = copies_] { HostBlocks::touch(memory); });

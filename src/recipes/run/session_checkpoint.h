@@ -106,8 +106,6 @@ class SessionCheckpoint final {
   void take_schedule(const SessionState& state, const Json& saved) const;
   void compare_optimizers(const std::string& saved, const std::string& own) const;
   void lock_folder();
-  /// Whether a save is ahead that does not end the run.
-  bool saves_before_end(const training::StepScheduler& scheduler) const;
   /// The checkpoint that `wanted` (as the key restore_from) names, "" for none. All ranks verify
   /// it, each rank a part.
   std::string choose(const std::optional<std::string>& wanted);
