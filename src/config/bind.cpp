@@ -110,7 +110,9 @@ std::optional<size_t> read_enum(const Node& node, const std::vector<std::string>
 
 bool expect_sequence(const Node& node, Diagnostics& diagnostics) {
   if (node.is_sequence()) return true;
-  expected(node, "a list", diagnostics);
+  const bool is_almost = node.is_string() && node.string_value()->starts_with('[');
+  diagnostics.error(node, cat("expected a list, found ", node.describe(),
+                              is_almost ? "; texts in it need quotes: ['a', 'b']" : ""));
   return false;
 }
 

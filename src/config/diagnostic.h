@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/node.h"
@@ -70,6 +72,13 @@ class Diagnostics final {
   /// Values of keys that were left out, each key once, as it was read last.
   const std::vector<DefaultValue>& defaults() const { return defaults_; }
 
+  /// Gives the kind of a class ("optimizer"; "" for an unknown one), for errors about targets that
+  /// name a class of another kind.
+  void know_kinds(std::function<std::string(const std::string& name)> kind_of) {
+    kind_of_ = std::move(kind_of);
+  }
+  std::string kind_of(const std::string& name) const { return kind_of_ ? kind_of_(name) : ""; }
+
   const std::vector<Finding>& findings() const { return findings_; }
   const Sources& sources() const { return *sources_; }
   /// Errors and unsupported findings.
@@ -91,6 +100,7 @@ class Diagnostics final {
   std::vector<Finding> findings_;
   std::vector<DefaultValue> defaults_;
   Severity absence_severity_ = Severity::kError;
+  std::function<std::string(const std::string& name)> kind_of_;
 };
 
 }  // namespace automodel::config

@@ -76,6 +76,11 @@ bool is_python_file(std::string_view name) {
   return colon != std::string_view::npos || name.ends_with(".py");
 }
 
+std::string with_article(const std::string& kind) {
+  const bool has_vowel = std::string_view("aeiou").find(kind.front()) != std::string_view::npos;
+  return cat(has_vowel ? "an " : "a ", kind);
+}
+
 }  // namespace
 
 bool has_target(const Node& node) {
@@ -178,16 +183,22 @@ std::optional<size_t> TargetNames::resolve(const Target& target, Diagnostics& di
   if (const std::optional<std::string> meant = meant_name(target.name, names)) {
     diagnostics.error(target.name_node,
                       cat("unknown ", kind_, " '", target.name, "'; did you mean '", *meant, "'?"));
+    return std::nullopt;
+  }
+  constexpr size_t kFew = 4;  // names that are worth listing
+  std::vector<std::string> plain;
+  for (const TargetInfo& info : infos_) {
+    if (info.unsupported_reason.empty()) plain.push_back(plain_name(info.name));
+  }
+  const std::string known = plain.size() > kFew ? "" : cat("; known are ", join(plain, ", "));
+  const std::string other = diagnostics.kind_of(target.name);
+  if (!other.empty() && other != kind_) {
+    diagnostics.error(target.name_node, cat("'", target.name, "' is ", with_article(other),
+                                            ", not ", with_article(kind_), known));
   } else if (is_upstream_name(target.name)) {
     diagnostics.unsupported(target.name_node,
                             cat(kind_, " '", target.name, "' is not in this version"));
   } else {
-    constexpr size_t kFew = 4;  // names that are worth listing
-    std::vector<std::string> plain;
-    for (const TargetInfo& info : infos_) {
-      if (info.unsupported_reason.empty()) plain.push_back(plain_name(info.name));
-    }
-    const std::string known = plain.size() > kFew ? "" : cat("; known are ", join(plain, ", "));
     diagnostics.error(target.name_node, cat("unknown ", kind_, " '", target.name, "'", known));
   }
   return std::nullopt;

@@ -255,10 +255,8 @@ void TrainStep::check_finite(double local_loss, double loss, int64_t step) const
 
 void TrainStep::check_gradients(const StepResult& result, int64_t step) const {
   if (norms_ || std::isfinite(result.grad_norm)) return;
-  const distributed::GradientCheck check = engine_.gradient_check();
   const bool is_stopped_by_strategy =
-      check == distributed::GradientCheck::kNonFinite ||
-      (check == distributed::GradientCheck::kNan && std::isnan(result.grad_norm));
+      engine_.gradient_check() == distributed::GradientCheck::kNonFinite;
   if (!options_.stops_on_non_finite && !is_stopped_by_strategy) return;
   constexpr size_t kNamed = 3;
   const std::vector<std::string> names = engine_.non_finite_gradients();

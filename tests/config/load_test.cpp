@@ -131,15 +131,14 @@ TEST(LoadTest, WhatHasNoEffectIsWarnedOf) {
             "  --a=null\n"
             "      ^");
   EXPECT_EQ(warnings("a: [{_target_: b, _convert_: all}]\n", {}),
-            "recipe.yaml:1:18: warning: '_convert_' has no effect here: it is for Hydra, and "
+            "recipe.yaml:1:19: warning: '_convert_' has no effect here: it is for Hydra, and "
             "arguments with a _target_ of their own are always built [a.0._convert_]\n"
             "  a: [{_target_: b, _convert_: all}]\n"
             "                    ^");
 }
 
 TEST(LoadTest, AShellsDefaultIsNoName) {
-  EXPECT_EQ(test::error_of<UserError>(
-                [] { load_text("a: ${NONE:-x}\n", "recipe.yaml", {}, environment_of({})); }),
+  EXPECT_EQ(error_of("a: ${NONE:-x}\n"),
             "recipe.yaml:1:4: error: Environment variable 'NONE:-x' is not set (required by "
             "'${NONE:-x}'). A default follows a comma: '${NONE,x}'. [a]\n"
             "  a: ${NONE:-x}\n"

@@ -350,6 +350,30 @@ TEST(UnshardFsdp2Model, ParametersAreReadableInsideAndShardedAfter) {
   for (const FSDPModule* unit : root.tree_units()) EXPECT_FALSE(unit->is_unsharded());
 }
 
+TEST(UnshardFsdp2Model, ForwardsInItGatherNothing) {
+  ToyNet net;
+  FSDPModule& root = shard_toy(net, alone());
+  const auto gathers_of_two_forwards = [&] {
+    at::NoGradGuard no_grad;
+    const int64_t before = root.counts().gathers;
+    for (int i = 0; i < 2; ++i) net.loss(toy_input(i));
+    return root.counts().gathers - before;
+  };
+  const auto num_units = static_cast<int64_t>(root.tree_units().size());
+  EXPECT_EQ(gathers_of_two_forwards(), 2 * num_units);
+  unshard_fsdp2_model(net, [&] { EXPECT_EQ(gathers_of_two_forwards(), 0); });
+  EXPECT_EQ(gathers_of_two_forwards(), 2 * num_units);
+}
+
+TEST(UnshardFsdp2Model, UnitsMayAllStayAfterTheirForward) {
+  for (const bool reshards : {true, false}) {
+    ToyNet net;
+    shard_toy(net, alone(), {.reshard_after_forward = reshards});
+    EXPECT_EQ(keep_after_forward(net), !reshards);
+  }
+  EXPECT_FALSE(keep_after_forward(Unhooked()));
+}
+
 TEST(UnshardFsdp2Model, AnExceptionGoesOnAndReshards) {
   ToyNet net;
   FSDPModule& root = shard_toy(net, alone());

@@ -64,13 +64,15 @@ TEST(nvfsdp_strategy_parallelize, check_for_nan_in_grad) {
     for (const char* strategy : {"no_shard", "optim", "optim_grads", "optim_grads_params"}) {
       NvfsdpOptions options;
       options.data_parallel_sharding_strategy = strategy;
-      const std::string stopped = outcome_of_a_step(world.group(), options, kNan);
-      expect(stops_naming_the_parameter(stopped, "nan"), cat(strategy, ": ", stopped));
-      const std::string infinite = outcome_of_a_step(world.group(), options, kInfinity);
-      expect(infinite == "no error", infinite);
-      options.config.check_for_nan_in_grad = false;
-      const std::string unchecked = outcome_of_a_step(world.group(), options, kNan);
-      expect(unchecked == "no error", unchecked);
+      for (const double value : {kNan, kInfinity}) {
+        options.config.check_for_nan_in_grad = true;
+        const std::string stopped = outcome_of_a_step(world.group(), options, value);
+        expect(stops_naming_the_parameter(stopped, std::isnan(value) ? "nan" : "inf"),
+               cat(strategy, ": ", stopped));
+        options.config.check_for_nan_in_grad = false;
+        const std::string unchecked = outcome_of_a_step(world.group(), options, value);
+        expect(unchecked == "no error", unchecked);
+      }
     }
   });
 }

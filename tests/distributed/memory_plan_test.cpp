@@ -436,7 +436,15 @@ TEST(MemoryPlanTest, StrategiesSetTheOptionsThatTheirEnginesTake) {
   ASSERT_TRUE(megatron.sharding);
   EXPECT_EQ(megatron.sharding->parameters, Placement::kReplicated);
   setup.megatron_fsdp.zero_dp_strategy = 0;
-  EXPECT_FALSE(memory_options(setup, mesh::MeshSizes{.dp_shard = 8}).sharding);
+  const MemoryOptions whole = memory_options(setup, mesh::MeshSizes{.dp_shard = 8});
+  EXPECT_EQ(whole.num_parts, 1);
+  EXPECT_EQ(whole.num_replicas, 8);  // units are reduced one by one, not in DDP's buckets
+  EXPECT_EQ(whole.sharding->gradients, Placement::kReplicated);
+  setup.megatron_fsdp.data_parallel_sharding_strategy = "params";
+  const MemoryOptions named = memory_options(setup, mesh::MeshSizes{.dp_shard = 8});
+  EXPECT_EQ(named.num_parts, 8);
+  EXPECT_EQ(named.sharding->parameters, Placement::kSharded);
+  EXPECT_EQ(named.sharding->gradients, Placement::kReplicated);
   setup.strategy = Strategy::kDdp;
   setup.ddp.bucket_cap_mb = 2;
   const MemoryOptions ddp = memory_options(setup, mesh::MeshSizes{.dp_shard = 8});

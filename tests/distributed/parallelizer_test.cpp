@@ -371,13 +371,17 @@ TEST(NvfsdpStrategyParallelize, UnitModulesMustBeTheModels) {
   ToyModel llama("LlamaForCausalLM");
   nvfsdp_strategy_parallelize(llama.model(), data_mesh(ProcessGroup::solo()), options, warnings);
   ToyModel qwen("Qwen3ForCausalLM");
-  EXPECT_EQ(test::error_of<UserError>([&] {
-              nvfsdp_strategy_parallelize(qwen.model(), data_mesh(ProcessGroup::solo()), options,
-                                          warnings);
-            }),
-            "none of the unit modules is in Qwen3ForCausalLM, whose layers are of class "
-            "Qwen3DecoderLayer");
-  EXPECT_TRUE(warnings.texts.empty());
+  EXPECT_EQ(
+      test::error_of<UserError>([&] {
+        nvfsdp_strategy_parallelize(qwen.model(), data_mesh(ProcessGroup::solo()), options,
+                                    warnings);
+      }),
+      "none of the unit modules is in Qwen3ForCausalLM, whose layers are of class "
+      "transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer; without the key the layers "
+      "are units, and [] makes the whole model one");
+  EXPECT_EQ(warnings.texts,
+            (Texts{"unit module transformers.models.llama.modeling_llama.LlamaDecoderLayer: no "
+                   "module of Qwen3ForCausalLM (layer)"}));
   options.config.megatron_fsdp_unit_modules = {{"torch.nn.Embedding"}};
   EXPECT_EQ(test::error_of<UserError>([&] {
               nvfsdp_strategy_parallelize(llama.model(), data_mesh(ProcessGroup::solo()), options,

@@ -1,8 +1,13 @@
 #include <gtest/gtest.h>
 
 #include "config/load.h"
+#include "core/file.h"
+#include "core/text.h"
+#include "recipes/check/check_run.h"
 #include "recipes/read/read_distributed.h"
+#include "recipes/read/read_recipe.h"
 #include "recipes/read/recipe.h"
+#include "support/program.h"
 
 namespace automodel::recipes {
 namespace {
@@ -74,6 +79,73 @@ TEST(DistributedSectionTest, AWrittenPolicyCastsWhatItNames) {
   EXPECT_FALSE(of_experts.param_dtype.has_value());
   EXPECT_EQ(of_experts.output_dtype, "float32");
   EXPECT_FALSE(distributed::mixed_precision_policy(read_setup("strategy: ddp\n")).has_value());
+}
+
+TEST(DistributedSectionTest, TheBackendCountsWhereTheEnvironmentHasNone) {
+  const auto backend_of = [](const std::string& text) {
+    const config::Document document = config::load_text(text, "recipe.yaml", {});
+    config::Diagnostics diagnostics(document.sources);
+    return read_recipe(document.root, diagnostics).dist_env.backend;
+  };
+  EXPECT_EQ(backend_of("distributed: {strategy: ddp}\n"), "nccl");
+  EXPECT_EQ(backend_of("distributed: {strategy: ddp, backend: gloo}\n"), "gloo");
+  EXPECT_EQ(backend_of("dist_env: {timeout_minutes: 5}\ndistributed: {backend: gloo}\n"), "gloo");
+  EXPECT_EQ(backend_of("dist_env: {backend: nccl}\ndistributed: {backend: gloo}\n"), "nccl");
+}
+
+/// Warnings and errors of check for a recipe on some ranks, without places.
+std::string told(const std::string& section, int64_t world_size, const std::string& rest = "") {
+  std::string text = read_file(test::source_file("tests/recipes/base.yaml"));
+  text = replace_all(text, "ROOT/", test::source_file(""));
+  text = replace_all(text, "distributed:\n  strategy: ddp\n",
+                     cat("distributed:\n  ", replace_all(section, "\n", "\n  "), "\n"));
+  text = replace_all(text, "global_batch_size: 4", "global_batch_size: 8");
+  const config::Document document = config::load_text(text + rest, "recipe.yaml", {});
+  config::Diagnostics diagnostics(document.sources);
+  check_run(read_recipe(document.root, diagnostics), {.world_size = world_size}, diagnostics);
+  std::string found;
+  for (const config::Finding& finding : diagnostics.findings()) {
+    if (finding.severity != config::Severity::kNote) found += finding.text + "\n";
+  }
+  return found;
+}
+
+TEST(DistributedSectionTest, WhatShardingLeavesWithoutEffectIsToldOf) {
+  const std::string zero3 = "strategy: megatron_fsdp\n";
+  EXPECT_EQ(told(zero3 + "overlap_grad_reduce: false", 2),
+            "overlap_grad_reduce: false has no effect where gradients or parameters are sharded "
+            "(zero_dp_strategy 2 and 3): a unit's are reduced as soon as they are there\n");
+  EXPECT_EQ(told(zero3 + "overlap_param_gather: false", 2),
+            "overlap_param_gather: false has no effect where parameters are sharded "
+            "(zero_dp_strategy 3): the next unit's are gathered ahead\n");
+  EXPECT_EQ(told(zero3 + "overlap_grad_reduce: false\noverlap_param_gather: false\n"
+                         "zero_dp_strategy: 1",
+                 2),
+            "");
+  EXPECT_EQ(told(zero3 + "overlap_grad_reduce: false\noverlap_param_gather: false", 1), "");
+  EXPECT_EQ(told("strategy: fsdp2\noffload_policy: {}", 2),
+            "offload_policy has no effect on a CPU, whose memory parameters are in "
+            "(dist_env.backend names no nccl)\n");
+}
+
+TEST(DistributedSectionTest, KeysOfAnotherStrategySayWhoseTheyAre) {
+  EXPECT_EQ(told("strategy: fsdp2\nzero_dp_strategy: 2", 1),
+            "'zero_dp_strategy' is a key of megatron_fsdp, and the strategy is fsdp2\n");
+  EXPECT_EQ(told("strategy: ddp\nautocast_dtype: bfloat16\ntp_plan: null", 1),
+            "'tp_plan' is a key of fsdp2, and the strategy is ddp\n");
+  EXPECT_EQ(told("strategy: fsdp2\nnvfsdp_unit_modules: []", 1),
+            "unknown key 'nvfsdp_unit_modules'\n");
+}
+
+TEST(DistributedSectionTest, NamesOfOneSettingClash) {
+  EXPECT_EQ(told("strategy: megatron_fsdp\nzero_dp_strategy: 1\n"
+                 "data_parallel_sharding_strategy: optim",
+                 1),
+            "this says by a name what zero_dp_strategy says by a number\n");
+  EXPECT_EQ(told("strategy: megatron_fsdp\nnccl_ub: false\ninit_nvfsdp_with_meta_device: false\n"
+                 "init_fsdp_with_meta_device: false",
+                 1),
+            "'init_nvfsdp_with_meta_device' is an older name of 'init_fsdp_with_meta_device'\n");
 }
 
 }  // namespace

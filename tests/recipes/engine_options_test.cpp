@@ -254,16 +254,15 @@ TEST(EngineFromYaml, overlap_param_gather) {
 }
 
 TEST(EngineFromYaml, check_for_nan_in_grad) {
-  EXPECT_EQ(megatron("").gradient_check, distributed::GradientCheck::kNan);
+  EXPECT_EQ(megatron("").gradient_check, distributed::GradientCheck::kNonFinite);
   EXPECT_EQ(megatron("check_for_nan_in_grad: false").gradient_check,
             distributed::GradientCheck::kNone);
 }
 
 TEST(EngineFromYaml, report_nan_in_param_grad) {
-  EXPECT_EQ(megatron("report_nan_in_param_grad: false").gradient_check,
-            distributed::GradientCheck::kNan);
-  EXPECT_EQ(megatron("report_nan_in_param_grad: true").gradient_check,
-            distributed::GradientCheck::kNonFinite);
+  const std::string unchecked = "check_for_nan_in_grad: false\nreport_nan_in_param_grad: ";
+  EXPECT_EQ(megatron(unchecked + "false").gradient_check, distributed::GradientCheck::kNone);
+  EXPECT_EQ(megatron(unchecked + "true").gradient_check, distributed::GradientCheck::kNonFinite);
 }
 
 TEST(EngineFromYaml, average_in_collective) {
@@ -295,6 +294,25 @@ TEST(EngineFromYaml, megatron_fsdp_unit_modules) {
   expect_units(cat(key, "[", model, "DecoderLayer]"), layers);
   EXPECT_EQ(plan.expert_modules.size(), 2u);
   expect_units(cat(key, "[", model, "Experts]"), with_root(plan.expert_modules));
+  expect_units(cat(key, "[]"), {""});
+}
+
+TEST(EngineFromYaml, NvfsdpsOwnNames) {
+  using enum distributed::Placement;
+  const auto placements = [](const char* name) {
+    const ShardingOptions options = megatron(cat("data_parallel_sharding_strategy: ", name));
+    return std::pair{options.parameters, options.gradients};
+  };
+  EXPECT_EQ(placements("optim"), std::pair(kReplicated, kReplicated));
+  EXPECT_EQ(placements("optim_grads"), std::pair(kReplicated, kSharded));
+  EXPECT_EQ(placements("params"), std::pair(kSharded, kReplicated));
+  EXPECT_EQ(placements("null"), std::pair(kSharded, kSharded));
+  const auto arguments = megatron_arguments(
+      "nvfsdp_unit_modules: [torch.nn.Embedding]\ninit_nvfsdp_with_meta_device: true\n"
+      "keep_fp8_transpose_cache_when_using_custom_fsdp: true");
+  EXPECT_EQ(arguments.config.megatron_fsdp_unit_modules, Texts{"torch.nn.Embedding"});
+  EXPECT_TRUE(arguments.config.init_fsdp_with_meta_device);
+  EXPECT_TRUE(arguments.config.keep_fp8_transpose_cache);
 }
 
 // Nothing in the engine tells these: they change nothing in it, or hold before it is made.

@@ -68,9 +68,9 @@ TEST(RecipeClasses, ImportClassFromPathResolvesEveryNameOfEveryRegistry) {
   for (const std::string& section : sections_of_a_class()) resolves(section_targets(section));
   EXPECT_GT(names, 120);
   test::Warnings warnings;
-  const auto classes = import_classes_from_paths(
+  const auto classes = distributed::import_classes_from_paths(
       {"torch.optim.SGD", "torch.optim.SDG", "nemo_automodel.components.loss.MaskedCrossEntropy"},
-      warnings);
+      warnings, table);
   ASSERT_EQ(classes.size(), 2u);
   EXPECT_EQ(classes[1].kind, "loss");
   EXPECT_EQ(warnings.texts,

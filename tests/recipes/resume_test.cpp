@@ -221,7 +221,7 @@ TEST(ResumeTest, WeightsThatAreContinuedInFewerBitsAreToldOf) {
   };
   run({});
   const std::string text =
-      "the checkpoint has weights in float32 (lm_head.weight) that this run "
+      "the checkpoint has weights in float32 (model.embed_tokens.weight) that this run "
       "keeps in bfloat16: they are rounded";
   EXPECT_EQ(run({"--step_scheduler.max_steps=8"}).find(text), std::string::npos);
   const std::string told = run({"--step_scheduler.max_steps=9", "--model.torch_dtype=bfloat16"});

@@ -49,5 +49,50 @@ TEST(TraceTest, EveryRankTellsOfStepsSavesAndWaitsForBatches) {
   }
 }
 
+/// The spans of a short run on two ranks.
+std::map<std::string, int64_t> spans_of_run(const std::vector<std::string>& more) {
+  const test::TemporaryDirectory folder;
+  const std::string trace = folder.file("trace.json");
+  std::vector<std::string> arguments = test::smoke_run(
+      folder.file("run"), {"--trace", trace, "--checkpoint.enabled=false",
+                           "--step_scheduler.max_steps=2", "--step_scheduler.local_batch_size=2"});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const test::ProgramResult result = test::run_program(test::on({2, {}}, arguments));
+  EXPECT_EQ(result.status, 0) << result.err;
+  return spans_of(trace);
+}
+
+TEST(TraceTest, AValidationGathersOnceWhereUnitsStayGathered) {
+  const auto gathers = [](const std::string& reshards, bool validates) {
+    std::vector<std::string> more = {"--distributed.strategy=fsdp2",
+                                     cat("--distributed.reshard_after_forward=", reshards),
+                                     "--step_scheduler.val_every_steps=1"};
+    if (validates) {
+      const std::string set = "--validation_dataset.";
+      for (const std::string& key :
+           {std::string("_target_=ColumnMappedTextInstructionDataset"),
+            cat("path_or_dataset_id=", test::source_file("tests/recipes/data/validation.jsonl")),
+            std::string("column_mapping.question=question"),
+            std::string("column_mapping.answer=answer"),
+            cat("tokenizer=", test::source_file("configs/quickstart_tokenizer"))}) {
+        more.push_back(set + key);
+      }
+    }
+    return spans_of_run(more)["gather model.layers.0"];
+  };
+  // Two validations: of one gather each, or of one a batch, of which there are several.
+  EXPECT_EQ(gathers("false", true), gathers("false", false) + 2);
+  EXPECT_GE(gathers("true", true), gathers("true", false) + 4);
+}
+
+TEST(TraceTest, ZeroZeroReducesUnitByUnitAmongReplicas) {
+  auto spans =
+      spans_of_run({"--distributed.strategy=megatron_fsdp", "--distributed.zero_dp_strategy=0"});
+  for (const char* unit : {"root", "model.layers.0", "model.layers.1"}) {
+    EXPECT_EQ(spans[cat("all_reduce ", unit)], 2) << unit;
+    EXPECT_EQ(spans[cat("gather ", unit)] + spans[cat("reduce_scatter ", unit)], 0) << unit;
+  }
+}
+
 }  // namespace
 }  // namespace automodel::recipes

@@ -75,7 +75,7 @@ void FSDPModule::unshard() {
     const auto bytes = static_cast<int64_t>(flat.gathered.bytes());
     tree_->counts.gathers += 1;
     tree_->counts.gathered_bytes += bytes;
-    if (options_.trace != nullptr) {
+    if (options_.trace != nullptr && groups_.shard.size() > 1) {
       options_.trace->record({cat("gather ", name_.empty() ? "root" : name_), "comm",
                               flat.gather_begin, monotonic_seconds(), groups_.all.rank()});
     }
@@ -143,10 +143,12 @@ nn::TensorList FSDPModule::run(const nn::TensorList& inputs, const nn::UnitBody&
   }
   tree.forward_depth -= 1;
   tree.graph_depth -= depth_of_graph;
-  if (!has_backward || !keeps_after_forward()) reshard();
+  if (!is_held_ && (!has_backward || !keeps_after_forward())) reshard();
   if (!has_backward) {
     if (is_outermost) {
-      for (FSDPModule* unit : tree.units) unit->reshard();  // frees units gathered ahead, too
+      for (FSDPModule* unit : tree.units) {
+        if (!unit->is_held_) unit->reshard();  // frees units gathered ahead, too
+      }
     }
     return out;
   }
@@ -189,7 +191,7 @@ void FSDPModule::prepare_gradients() {
 }
 
 void FSDPModule::post_backward() {
-  if (reshards_after_backward_) reshard();
+  if (reshards_after_backward_ && !is_held_) reshard();
   at::NoGradGuard no_grad;
   for (Flat& flat : flats_) {
     if (!flat.what.is_trained || !flat.has_new_gradient) continue;
@@ -277,10 +279,12 @@ void FSDPModule::Tree::finish_reduction() {
   const ShardingOptions& options = done.unit->options_;
   const ShardingGroups& groups = done.unit->groups_;
   done.work.wait();
+  const double end_of_scatter = monotonic_seconds();
   const bool is_average = options.scaling == GradientScaling::kAverage;
   if (groups.replicate.size() > 1) {
     groups.replicate.all_reduce(done.sum, is_average ? comm::ReduceOp::kAvg : comm::ReduceOp::kSum);
   }
+  const double end_of_reduction = monotonic_seconds();
   const int num_averaged = options.num_averaged.value_or(groups.all.size());
   if (options.scaling == GradientScaling::kSumThenDivide && num_averaged > 1) {
     done.sum.mul_(1.0 / num_averaged);
@@ -297,10 +301,15 @@ void FSDPModule::Tree::finish_reduction() {
   counts.reductions += 1;
   counts.reduced_bytes += static_cast<int64_t>(done.sent.nbytes());
   done.unit->record(UnitTransition::kReduced);
-  if (options.trace != nullptr) {
+  if (options.trace == nullptr) return;
+  const std::string name = done.unit->name_.empty() ? "root" : done.unit->name_;
+  if (groups.shard.size() > 1) {
     options.trace->record(
-        {cat("reduce_scatter ", done.unit->name_.empty() ? "root" : done.unit->name_), "comm",
-         done.begin, monotonic_seconds(), groups.all.rank()});
+        {cat("reduce_scatter ", name), "comm", done.begin, end_of_scatter, groups.all.rank()});
+  }
+  if (groups.replicate.size() > 1) {
+    options.trace->record(
+        {cat("all_reduce ", name), "comm", end_of_scatter, end_of_reduction, groups.all.rank()});
   }
 }
 

@@ -74,6 +74,8 @@ class FSDPModule final {
   /// Whether backward frees gathered parameters.
   void set_reshard_after_backward(bool reshards, bool recurse = true);
   void set_reshard_after_forward(bool reshards, bool recurse = true);
+  /// Whether it stays gathered from a forward to the backward.
+  bool keeps_after_forward() const;
   /// Whether the end of backward waits for all reductions. Set for the whole tree.
   void set_is_last_backward(bool is_last);
   /// Sets the units that are gathered when this one's forward (backward) begins, nearest first.
@@ -118,6 +120,7 @@ class FSDPModule final {
  private:
   friend class ModuleSharder;
   friend class UnitForward;
+  friend class UnshardedModel;
   struct Flat;
   struct Tree;
 
@@ -128,7 +131,6 @@ class FSDPModule final {
   nn::TensorList run(const nn::TensorList& inputs, const nn::UnitBody& body);
   void pre_backward();
   void prefetch(const std::vector<FSDPModule*>& modules);
-  bool keeps_after_forward() const;
   void prepare_gradients();
   void allocate_missing_gradients();
   void finish_gather(Flat& flat);
@@ -146,6 +148,7 @@ class FSDPModule final {
   std::vector<UnitParameters> described_;
   std::vector<FSDPModule*> forward_prefetch_;
   std::vector<FSDPModule*> backward_prefetch_;
+  bool is_held_ = false;  // by an UnshardedModel
   bool requires_sync_ = true;
   bool reshards_after_backward_ = true;
   std::optional<bool> reshards_after_forward_;
@@ -168,9 +171,13 @@ FSDPModule& fully_shard(torch::nn::Module& module, const ShardingGroups& groups,
 /// The unit of a module; null when it is not a unit.
 FSDPModule* fsdp_module(const torch::nn::Module& module);
 
-/// Gathers all units of a module for its own lifetime, e.g. to read whole parameters; the
-/// destructor reshards them. Has no effect on other modules. Upstream's unshard_fsdp2_model.
-/// Collective.
+/// Whether all units of a module stay gathered between their forwards and their backwards, as with
+/// reshard_after_forward: false.
+bool keep_after_forward(const torch::nn::Module& module);
+
+/// Gathers all units of a module for its own lifetime, to read whole parameters or to run several
+/// forwards with one gather; the destructor reshards them. Has no effect on other modules.
+/// Upstream's unshard_fsdp2_model. Collective.
 class UnshardedModel final {
  public:
   explicit UnshardedModel(torch::nn::Module& module);
@@ -179,6 +186,8 @@ class UnshardedModel final {
   UnshardedModel& operator=(const UnshardedModel&) = delete;
 
  private:
+  void release();
+
   std::vector<FSDPModule*> units_;
 };
 

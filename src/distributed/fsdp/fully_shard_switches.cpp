@@ -111,18 +111,36 @@ void FSDPModule::record(UnitTransition what) {
   tree_->events.push_back({name_, what});
 }
 
+bool keep_after_forward(const torch::nn::Module& module) {
+  std::vector<FSDPModule*> units;
+  find_units(module, units);
+  return !units.empty() && std::all_of(units.begin(), units.end(), [](const FSDPModule* unit) {
+    return unit->keeps_after_forward();
+  });
+}
+
 UnshardedModel::UnshardedModel(torch::nn::Module& module) {
   find_units(module, units_);
   try {
-    for (FSDPModule* unit : units_) unit->unshard();
+    for (FSDPModule* unit : units_) {
+      unit->unshard();
+      unit->is_held_ = true;
+    }
   } catch (...) {
-    for (FSDPModule* unit : units_) unit->reshard();
+    release();
     throw;
   }
 }
 
 UnshardedModel::~UnshardedModel() {
-  for (FSDPModule* unit : units_) unit->reshard();
+  release();
+}
+
+void UnshardedModel::release() {
+  for (FSDPModule* unit : units_) {
+    unit->is_held_ = false;
+    unit->reshard();
+  }
 }
 
 void unshard_fsdp2_model(torch::nn::Module& module, const std::function<void()>& body) {

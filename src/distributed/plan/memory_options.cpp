@@ -46,10 +46,8 @@ MemoryOptions memory_options(const DistributedSetup& setup, const mesh::MeshSize
       options.num_replicas = sizes.dp_replicate;
       break;
     case Strategy::kMegatronFsdp:
-      if (megatron.zero_dp_strategy > 0 || megatron.preserve_fp32_weights) {
-        options.sharding = sharding_options(megatron, device);
-      }
-      (megatron.zero_dp_strategy > 0 ? options.num_parts : options.num_replicas) = ranks;
+      options.sharding = sharding_options(megatron, device);
+      (shards_nothing(megatron) ? options.num_replicas : options.num_parts) = ranks;
       break;
     case Strategy::kDdp:
       options.num_replicas = ranks;

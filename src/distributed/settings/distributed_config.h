@@ -103,6 +103,9 @@ struct MegatronFSDPConfig {
   bool sequence_parallel = false;
   std::optional<std::vector<std::string>> megatron_fsdp_unit_modules;
   int64_t zero_dp_strategy = 3;
+  /// The same by a name of nvfsdp_strategy_parallelize's argument, which names two more; replaces
+  /// the number. Not among the fields, which are 0.7.0's.
+  std::optional<std::string> data_parallel_sharding_strategy = std::nullopt;
   bool init_fsdp_with_meta_device = false;
   bool grad_reduce_in_fp32 = false;
   bool preserve_fp32_weights = false;
@@ -289,10 +292,10 @@ constexpr auto FSDP2Config::fields() {
             "reduce gradients on the last micro-batch of a step only"),
       field("reshard_after_forward", &C::reshard_after_forward,
             "free gathered parameters after forward; absent: all but the last layer"),
-      field("backend", &C::backend, "superseded by dist_env.backend")
-          .without_effect("dist_env.backend says it"),
+      field("backend", &C::backend, "dist_env.backend, where that is absent"),
       field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
-            "overlap tensor-parallel collectives with computation"),
+            "split sequences over tensor-parallel ranks (sequence_parallel), as overlapping needs "
+            "it; collectives are not overlapped here"),
       field("enable_compile", &C::enable_compile, "torch.compile per layer")
           .without_effect("kernels are fused ahead of time here"),
       field("enable_fsdp2_prefetch", &C::enable_fsdp2_prefetch, "gather units ahead of their use"),
@@ -316,25 +319,29 @@ constexpr auto MegatronFSDPConfig::fields() {
           .at_least(0)
           .at_most(3),
       field("init_fsdp_with_meta_device", &C::init_fsdp_with_meta_device,
-            "build the model without memory first"),
+            "build the model without memory first, which always is done here; refused with "
+            "zero_dp_strategy 0"),
       field("grad_reduce_in_fp32", &C::grad_reduce_in_fp32, "reduce gradients in float32"),
       field("preserve_fp32_weights", &C::preserve_fp32_weights, "keep float32 master weights"),
       field("overlap_grad_reduce", &C::overlap_grad_reduce, "reduce gradients during backward"),
       field("overlap_param_gather", &C::overlap_param_gather, "gather parameters ahead"),
-      field("check_for_nan_in_grad", &C::check_for_nan_in_grad, "stop at a NaN in a gradient"),
+      field("check_for_nan_in_grad", &C::check_for_nan_in_grad,
+            "stop at a gradient that is not finite, whatever stop_on_non_finite says"),
       field("report_nan_in_param_grad", &C::report_nan_in_param_grad,
-            "stop at an infinite gradient too"),
+            "the same where check_for_nan_in_grad is false"),
       field("average_in_collective", &C::average_in_collective, "average in the collective"),
-      field("disable_bucketing", &C::disable_bucketing, "one collective per parameter group"),
+      field("disable_bucketing", &C::disable_bucketing,
+            "one collective per parameter group, which a unit always is here"),
       field("calculate_per_token_loss", &C::calculate_per_token_loss,
             "gradients are summed, not averaged"),
-      field("keep_fp8_transpose_cache", &C::keep_fp8_transpose_cache, "keep fp8 transposes"),
-      field("nccl_ub", &C::nccl_ub, "NCCL user buffers"),
-      field("fsdp_double_buffer", &C::fsdp_double_buffer, "two gather buffers"),
+      field("keep_fp8_transpose_cache", &C::keep_fp8_transpose_cache,
+            "keep fp8 transposes; nothing is in fp8 here"),
+      field("nccl_ub", &C::nccl_ub, "NCCL user buffers; none are registered here"),
+      field("fsdp_double_buffer", &C::fsdp_double_buffer,
+            "two gather buffers; gathers always use freed memory again here"),
       field("activation_checkpointing", &C::activation_checkpointing,
             "recompute activations: false or true (full)"),
-      field("backend", &C::backend, "superseded by dist_env.backend")
-          .without_effect("dist_env.backend says it")};
+      field("backend", &C::backend, "dist_env.backend, where that is absent")};
 }
 
 constexpr auto DDPConfig::fields() {
@@ -345,8 +352,7 @@ constexpr auto DDPConfig::fields() {
       field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
             "which parts recompute: all, language, vision, audio, multimodal")
           .or_one(),
-      field("backend", &C::backend, "superseded by dist_env.backend")
-          .without_effect("dist_env.backend says it"),
+      field("backend", &C::backend, "dist_env.backend, where that is absent"),
       field("broadcast_buffers", &C::broadcast_buffers, "send rank 0's buffers before forward")
           .without_effect("no forward changes a buffer, so all ranks have the same ones"),
       field("find_unused_parameters", &C::find_unused_parameters,

@@ -30,14 +30,17 @@ ZeroPlacement placement_of(const std::string& strategy) {
 }
 
 GradientCheck gradient_check_of(const MegatronFSDPConfig& config) {
-  if (config.report_nan_in_param_grad) return GradientCheck::kNonFinite;
-  return config.check_for_nan_in_grad ? GradientCheck::kNan : GradientCheck::kNone;
+  const bool is_checked = config.check_for_nan_in_grad || config.report_nan_in_param_grad;
+  return is_checked ? GradientCheck::kNonFinite : GradientCheck::kNone;
 }
 
 }  // namespace
 
 std::string data_parallel_sharding_strategy(const NvfsdpOptions& options) {
-  if (options.data_parallel_sharding_strategy) return *options.data_parallel_sharding_strategy;
+  for (const auto& name :
+       {options.data_parallel_sharding_strategy, options.config.data_parallel_sharding_strategy}) {
+    if (name) return *name;
+  }
   const int64_t number = options.config.zero_dp_strategy;
   if (number < 0 || number >= static_cast<int64_t>(kZeroStrategies.size())) {
     throw UserError(cat("zero_dp_strategy takes 0, 1, 2 or 3, found ", number));
@@ -87,6 +90,12 @@ NvfsdpOptions nvfsdp_options(const MegatronFSDPConfig& config, const std::string
   return options;
 }
 
+bool shards_nothing(const MegatronFSDPConfig& config) {
+  NvfsdpOptions options;
+  options.config = config;
+  return data_parallel_sharding_strategy(options) == kZeroStrategies[0];
+}
+
 ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device device) {
   NvfsdpOptions options;
   options.config = config;
@@ -96,7 +105,7 @@ ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device de
 
 PlannedUnits chosen_units(const ParallelModel& model, const NvfsdpOptions& options) {
   const auto& classes = options.config.megatron_fsdp_unit_modules;
-  if (!classes) return {};
+  if (!classes || classes->empty()) return {};
   SilentReporter silent;
   Reporter& reporter = options.reporter != nullptr ? *options.reporter : silent;
   const nn::ParallelPlan& plan = model.facts.plan;
@@ -106,9 +115,16 @@ PlannedUnits chosen_units(const ParallelModel& model, const NvfsdpOptions& optio
   bool has_layers = false;
   bool has_experts = false;
   for (const ImportedClass& unit : import_classes_from_paths(*classes, reporter, options.classes)) {
-    has_layers = has_layers || unit.name == layer;
-    has_experts = has_experts || unit.name == experts;
-    if (unit.path != "torch.nn.Embedding") continue;
+    const bool is_layer = unit.name == layer;
+    const bool is_experts = unit.name == experts;
+    has_layers = has_layers || is_layer;
+    has_experts = has_experts || is_experts;
+    if (unit.path != "torch.nn.Embedding") {
+      if (is_layer || is_experts) continue;
+      reporter.warning(
+          cat("unit module ", unit.path, ": no module of ", architecture, " (", unit.kind, ")"));
+      continue;
+    }
     if (plan.head.empty() || plan.embedding.empty()) {
       throw UserError(cat("torch.nn.Embedding cannot be a unit of ", architecture,
                           ", whose embedding is its output head too"));
@@ -118,9 +134,14 @@ PlannedUnits chosen_units(const ParallelModel& model, const NvfsdpOptions& optio
   if (has_layers) units.blocks = plan.blocks;
   if (has_experts && !has_layers) units.experts = plan.expert_modules;
   if (units.blocks.empty() && units.experts.empty() && units.tables.embedding.empty()) {
-    throw UserError(cat("none of the unit modules is in ", architecture,
-                        ", whose layers are of class ", layer,
-                        plan.expert_modules.empty() ? "" : cat(" and experts of class ", experts)));
+    const auto path = [&](const std::string& name, const char* kind) {
+      return options.classes.path_of(name, kind).value_or(name);
+    };
+    throw UserError(cat(
+        "none of the unit modules is in ", architecture, ", whose layers are of class ",
+        path(layer, "layer"),
+        plan.expert_modules.empty() ? "" : cat(" and experts of class ", path(experts, "experts")),
+        "; without the key the layers are units, and [] makes the whole model one"));
   }
   return units;
 }

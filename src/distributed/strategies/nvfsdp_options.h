@@ -46,6 +46,9 @@ std::string data_parallel_sharding_strategy(const NvfsdpOptions& options);
 /// The sharding that the options ask for. Throws UserError listing the valid strategies.
 ShardingOptions nvfsdp_sharding(const NvfsdpOptions& options);
 
+/// Whether every rank holds everything under the section (ZeRO 0). Throws as the function above.
+bool shards_nothing(const MegatronFSDPConfig& config);
+
 /// The sharding of a recipe's megatron_fsdp section, by nvfsdp_sharding.
 ShardingOptions sharding_options(const MegatronFSDPConfig& config, at::Device device);
 

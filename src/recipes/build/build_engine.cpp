@@ -71,17 +71,26 @@ StrategyOptions options_of(const distributed::DDPConfig& config, const Recipe& r
   return options;
 }
 
-/// Returns `ask(strategy, options)` for the recipe's strategy and a model's class.
-template <typename Ask>
-auto ask_strategy(const Recipe& recipe, const std::string& architecture, const EnginePlace& place,
-                  const Ask& ask) {
-  const distributed::StrategyRegistry registry = strategies();
-  return std::visit(
-      [&](const auto& options) {
-        using Options = std::decay_t<decltype(options)>;
-        return ask(registry.get_parallelization_strategy<Options>(architecture), options);
-      },
-      strategy_options(recipe, architecture, place));
+std::unique_ptr<Engine> parallelize(const distributed::ParallelModel& model,
+                                    const distributed::DeviceMesh& mesh,
+                                    const distributed::ParallelizeOptions& options,
+                                    const distributed::StrategyRegistry& registry) {
+  return distributed::fsdp2_strategy_parallelize(model, mesh, options, registry);
+}
+
+std::unique_ptr<Engine> parallelize(const distributed::ParallelModel& model,
+                                    const distributed::DeviceMesh& mesh,
+                                    const distributed::NvfsdpOptions& options,
+                                    const distributed::StrategyRegistry& registry) {
+  SilentReporter silent;  // checking the recipe has told of unit modules
+  return distributed::nvfsdp_strategy_parallelize(model, mesh, options, silent, registry);
+}
+
+std::unique_ptr<Engine> parallelize(const distributed::ParallelModel& model,
+                                    const distributed::DeviceMesh& mesh,
+                                    const distributed::ReplicaOptions& options,
+                                    const distributed::StrategyRegistry& registry) {
+  return distributed::ddp_strategy_parallelize(model, mesh, options, registry);
 }
 
 }  // namespace
@@ -119,10 +128,9 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
     place.reporter->warning(
         "distributed.moe.lm_head_precision has no effect: the head is the embedding");
   }
-  auto engine = ask_strategy(recipe, parallel.facts.architecture, place,
-                             [&](const auto& strategy, const auto& options) {
-                               return strategy.parallelize(parallel, mesh, options);
-                             });
+  auto engine = std::visit(
+      [&](const auto& options) { return parallelize(parallel, mesh, options, strategies()); },
+      strategy_options(recipe, parallel.facts.architecture, place));
   // Megatron-FSDP takes the maker as an option and has called it; the others leave it to be called
   // here.
   const bool is_made = recipe.distributed.strategy == distributed::Strategy::kMegatronFsdp;
@@ -132,10 +140,14 @@ std::unique_ptr<Engine> build_engine(const Recipe& recipe, models::CausalLM& mod
 
 distributed::PlannedUnits planned_units(const Recipe& recipe, models::CausalLM& model) {
   const distributed::ParallelModel parallel = parallel_model(model);
-  return ask_strategy(recipe, parallel.facts.architecture, {},
-                      [&](const auto& strategy, const auto& options) {
-                        return strategy.planned_units(parallel, options);
-                      });
+  const distributed::StrategyRegistry registry = strategies();
+  return std::visit(
+      [&](const auto& options) {
+        using Options = std::decay_t<decltype(options)>;
+        return registry.get_parallelization_strategy<Options>(parallel.facts.architecture)
+            .planned_units(parallel, options);
+      },
+      strategy_options(recipe, parallel.facts.architecture, {}));
 }
 
 }  // namespace automodel::recipes

@@ -4,6 +4,7 @@
 
 #include "config/bind.h"
 #include "core/file.h"
+#include "distributed/strategies/nvfsdp_options.h"
 #include "models/catalog.h"
 #include "models/flops.h"
 #include "recipes/build/pipeline_request.h"
@@ -29,7 +30,7 @@ using config::Diagnostics;
 using config::Node;
 
 /// Warns of options of megatron_fsdp that have no effect on several ranks.
-void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
+void check_megatron_fsdp(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
   const distributed::MegatronFSDPConfig& config = recipe.distributed.megatron_fsdp;
   const auto place = [&](const char* key) -> const Node& {
     return place_of(recipe, "distributed", key);
@@ -44,6 +45,63 @@ void check_megatron_fsdp(const Recipe& recipe, Diagnostics& diagnostics) {
   for (const auto& [key, is_set, reason] : idle) {
     if (is_set) diagnostics.warning(place(key), cat(key, " changes nothing here: ", reason));
   }
+  if (config.average_in_collective && config.calculate_per_token_loss) {
+    diagnostics.warning(place("average_in_collective"),
+                        "average_in_collective has no effect beside calculate_per_token_loss, "
+                        "with which gradients are summed");
+  }
+  if (distributed::data_parallel_size(recipe.distributed, world_size) == 1) return;
+  distributed::MegatronFSDPConfig with_overlaps = config;
+  with_overlaps.overlap_grad_reduce = with_overlaps.overlap_param_gather = true;
+  const auto own = distributed::sharding_options(config, at::kCPU);
+  const auto wanted = distributed::sharding_options(with_overlaps, at::kCPU);
+  if (!config.overlap_grad_reduce && own.overlaps_reductions == wanted.overlaps_reductions) {
+    diagnostics.warning(place("overlap_grad_reduce"),
+                        "overlap_grad_reduce: false has no effect where gradients or parameters "
+                        "are sharded (zero_dp_strategy 2 and 3): a unit's are reduced as soon as "
+                        "they are there");
+  }
+  if (!config.overlap_param_gather && own.forward_prefetch_depth == wanted.forward_prefetch_depth) {
+    diagnostics.warning(place("overlap_param_gather"),
+                        "overlap_param_gather: false has no effect where parameters are sharded "
+                        "(zero_dp_strategy 3): the next unit's are gathered ahead");
+  }
+}
+
+/// Warns of fsdp2's options that have no effect on this device or beside others.
+void check_fsdp2(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  const distributed::DistributedSetup& setup = recipe.distributed;
+  const bool is_sharded = distributed::data_parallel_size(setup, world_size) > 1;
+  if (is_sharded && setup.fsdp2.offload_policy && !recipe.dist_env.names_nccl()) {
+    diagnostics.warning(place_of(recipe, "distributed", "offload_policy"),
+                        "offload_policy has no effect on a CPU, whose memory parameters are in "
+                        "(dist_env.backend names no nccl)");
+  }
+  const bool is_mixin = recipe.model.enables_fsdp_optimizations &&
+                        models::num_routed_experts(recipe.model.hf_config).value_or(0) != 0;
+  if (is_mixin && setup.sizes.pp_size.value_or(1) > 1 && !setup.fsdp2.defer_fsdp_grad_sync) {
+    diagnostics.warning(place_of(recipe, "distributed", "defer_fsdp_grad_sync"),
+                        "defer_fsdp_grad_sync: false has no effect in a pipeline beside "
+                        "model.backend.enable_fsdp_optimizations, which reduces gradients once a "
+                        "step");
+  }
+}
+
+/// enable_fsdp_optimizations is for models with experts that fsdp2 shards.
+void check_fsdp_optimizations(const Recipe& recipe, int64_t world_size, Diagnostics& diagnostics) {
+  if (!recipe.model.enables_fsdp_optimizations) return;
+  const distributed::DistributedSetup& setup = recipe.distributed;
+  const bool is_dense = models::num_routed_experts(recipe.model.hf_config) == 0;
+  const bool is_fsdp2 = setup.strategy == distributed::Strategy::kFsdp2;
+  const bool is_sharded =
+      distributed::data_parallel_size(setup, world_size) > 1 || setup.sizes.ep_size.value_or(1) > 1;
+  const char* why = is_dense      ? "the model has no experts"
+                    : !is_fsdp2   ? "it is for fsdp2"
+                    : !is_sharded ? "one data-parallel rank holds everything"
+                                  : nullptr;
+  if (why == nullptr) return;
+  diagnostics.warning(place_of(recipe, "model", "backend"),
+                      cat("enable_fsdp_optimizations has no effect: ", why));
 }
 
 /// Models here are text-only: a scope without the language model selects nothing.
@@ -113,8 +171,10 @@ void check_distributed(const Recipe& recipe, int64_t world_size, Diagnostics& di
   check_expert_flags(recipe, diagnostics);
   check_matrix_optimizer(recipe, diagnostics);
   check_strategy(recipe, diagnostics);
+  check_fsdp_optimizations(recipe, world_size, diagnostics);
+  if (setup.strategy == distributed::Strategy::kFsdp2) check_fsdp2(recipe, world_size, diagnostics);
   if (setup.strategy == distributed::Strategy::kMegatronFsdp) {
-    check_megatron_fsdp(recipe, diagnostics);
+    check_megatron_fsdp(recipe, world_size, diagnostics);
   }
   check_recomputation(recipe, diagnostics);
 }

@@ -27,7 +27,8 @@ class WarnAtElement final : public Reporter {
   void error(std::string_view) override {}
   void warning(std::string_view text) override {
     for (const Node& element : list_.children()) {
-      const bool is_named = text.find(cat(" ", element.text(), ":")) != std::string_view::npos;
+      const std::string name = element.string_value().value_or("");
+      const bool is_named = text.find(cat(" ", name, ":")) != std::string_view::npos;
       if (is_named) return diagnostics_.warning(element, cat(text, "; it is left out"));
     }
     diagnostics_.warning(list_, std::string(text));
@@ -62,9 +63,10 @@ void check_megatron(const Recipe& recipe, Diagnostics& diagnostics) {
   const auto& config = recipe.distributed.megatron_fsdp;
   if (!distributed::HAVE_NVFSDP) {
     diagnostics.unsupported(place_of(recipe, "distributed", "strategy"),
-                            "megatron_fsdp is left out of this build (AUTOMODEL_NVFSDP)");
+                            "nvFSDP is not installed: this build leaves megatron_fsdp out "
+                            "(AUTOMODEL_NVFSDP)");
   }
-  if (config.init_fsdp_with_meta_device && config.zero_dp_strategy == 0) {
+  if (config.init_fsdp_with_meta_device && distributed::shards_nothing(config)) {
     diagnostics.error(place_of(recipe, "distributed", "init_fsdp_with_meta_device"),
                       "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3");
   }

@@ -231,7 +231,8 @@ std::string memory_text(const RecipePlan& plan) {
   }
   rows.push_back({plan.counts_activations ? "total" : "total but activations",
                   bytes_text(plan.step_bytes() - plan.activations_at_most)});
-  return cat("bytes on every rank, at the fullest moment of a step (", peak.name, ")\n",
+  return cat("bytes on every rank, at the fullest moment of a step",
+             peak.name.empty() ? "" : cat(" (", peak.name, ")"), "\n",
              columns(rows, Alignment::kRight, kNameWidth),
              "  the program itself is not counted; the largest unit is ",
              largest.unit.empty() ? "the root" : largest.unit, " with ", largest.numel,

@@ -5,6 +5,7 @@
 
 #include "config/bind.h"
 #include "config/registry.h"
+#include "recipes/read/nvfsdp_names.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/targets_distributed.h"
 #include "tensor/dtype.h"
@@ -32,16 +33,17 @@ Node select(const Node& node, const std::vector<std::string>& keys, bool keeps) 
   return part;
 }
 
+constexpr const char* kComputable = "bfloat16, float16, float32 or float64 would be right";
+
 void check_dtype(const std::optional<std::string>& dtype, const Node* section, const char* key,
                  Diagnostics& diagnostics) {
   if (!dtype || section == nullptr || section->find(key) == nullptr) return;
   const auto parsed = tensor::parse_dtype(*dtype);
   if (!parsed) {
-    diagnostics.error(*section->find(key), cat("unknown dtype '", *dtype, "'"));
+    diagnostics.error(*section->find(key), cat("unknown dtype '", *dtype, "': ", kComputable));
   } else if (!c10::isFloatingType(*parsed) || c10::elementSize(*parsed) < 2) {
     diagnostics.error(*section->find(key),
-                      cat("nothing can be computed in ", *dtype,
-                          " here: bfloat16, float16, float32 or float64 would be right"));
+                      cat("nothing can be computed in ", *dtype, " here: ", kComputable));
   }
 }
 
@@ -87,6 +89,34 @@ std::optional<Maker> maker_of(const Node* section, const config::TargetRegistry<
   if (!target) return std::nullopt;
   const Maker* maker = registry.resolve_maker(*target, diagnostics);
   return maker == nullptr ? std::nullopt : std::optional<Maker>(*maker);
+}
+
+/// Reports keys that only other strategies have, and removes them.
+void refuse_keys_of_others(Node& section, Strategy own, const std::vector<std::string>& known,
+                           Diagnostics& diagnostics) {
+  std::map<std::string, std::vector<Strategy>> owners;
+  const auto add = [&](Strategy strategy, const auto& config) {
+    using Config = std::decay_t<decltype(config)>;
+    for_each_field<Config>([&](const auto& field) { owners[field.name].push_back(strategy); });
+  };
+  add(Strategy::kFsdp2, distributed::FSDP2Config{});
+  add(Strategy::kMegatronFsdp, distributed::MegatronFSDPConfig{});
+  add(Strategy::kDdp, distributed::DDPConfig{});
+  std::vector<std::string> refused;
+  for (const Node& child : section.children()) {
+    const auto found = owners.find(child.key());
+    const bool is_known = std::find(known.begin(), known.end(), child.key()) != known.end();
+    if (found == owners.end() || is_known || child.is_deleted()) continue;
+    std::vector<std::string> names;
+    for (const Strategy strategy : found->second) {
+      names.emplace_back(distributed::strategy_name(strategy));
+    }
+    if (std::find(found->second.begin(), found->second.end(), own) != found->second.end()) continue;
+    diagnostics.unknown_key(child, cat("'", child.key(), "' is a key of ", join(names, " and "),
+                                       ", and the strategy is ", distributed::strategy_name(own)));
+    refused.push_back(child.key());
+  }
+  for (const std::string& key : refused) section.erase(key);
 }
 
 void erase_target(Node& section) {
@@ -282,7 +312,16 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
       .legacy_keys = {{"multimodal", "it is for vision and audio towers"}}};
   switch (setup.strategy) {
     case Strategy::kFsdp2: {
-      if (tp_plan_name) rest.erase("tp_plan");
+      refuse_keys_of_others(rest, setup.strategy, {}, diagnostics);
+      const Node* plan = rest.find("tp_plan");
+      const bool is_plan = plan == nullptr || plan->is_null() || plan->is_mapping() || tp_plan_name;
+      if (!is_plan) {
+        diagnostics.error(*plan,
+                          cat("expected a mapping of modules to parallel styles, or the name "
+                              "of a plan, found ",
+                              plan->describe()));
+      }
+      if (tp_plan_name || !is_plan) rest.erase("tp_plan");
       std::vector<std::string> scope = take_scope(rest, diagnostics);
       setup.fsdp2 = config::bind<distributed::FSDP2Config>(rest, diagnostics, options);
       setup.fsdp2.tp_plan_name = tp_plan_name;
@@ -306,11 +345,16 @@ distributed::DistributedSetup read_distributed(const Node& node, Diagnostics& di
         tp_plan.emplace();  // every plan is refused, whatever it contains
       }
       rest.erase("tp_plan");
+      refuse_keys_of_others(rest, setup.strategy, {}, diagnostics);
+      take_nvfsdp_names(rest, diagnostics);
+      const auto sharding = take_sharding_name(rest, diagnostics);
       setup.megatron_fsdp = config::bind<distributed::MegatronFSDPConfig>(rest, diagnostics);
+      setup.megatron_fsdp.data_parallel_sharding_strategy = sharding;
       finish(setup.megatron_fsdp, node, "tp_plan", diagnostics, tp_plan);
       break;
     }
     case Strategy::kDdp: {
+      refuse_keys_of_others(rest, setup.strategy, {"sequence_parallel"}, diagnostics);
       std::vector<std::string> scope = take_scope(rest, diagnostics);
       setup.ddp = config::bind<distributed::DDPConfig>(
           rest, diagnostics,

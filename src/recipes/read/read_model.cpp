@@ -452,7 +452,11 @@ void apply_changes(const std::vector<Node>& changes, ModelRecipe& plan, Diagnost
     if (!contains(known, child.key())) {
       std::vector<std::string> candidates = known;
       for_each_field<ModelSection>([&](const auto& field) { candidates.push_back(field.name); });
-      const std::string hint = did_you_mean(child.key(), candidates);
+      const bool is_distributed =
+          contains({"tp_size", "pp_size", "cp_size", "ep_size", "dp_size", "dp_replicate_size"},
+                   child.key());
+      const std::string hint = is_distributed ? cat("; the key is distributed.", child.key())
+                                              : did_you_mean(child.key(), candidates);
       if (plan.hf_config.is_object()) {
         diagnostics.unknown_key(
             child, cat("unknown key '", child.key(),

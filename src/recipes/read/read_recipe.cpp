@@ -289,9 +289,31 @@ void read_neftune(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
   check_section_target(*node, diagnostics);
 }
 
+/// The backend of the `distributed` section, where `dist_env` names none.
+void take_distributed_backend(const Node& root, DistEnvSection& section, Diagnostics& diagnostics) {
+  const Node* other = root.find_path("distributed.backend");
+  if (other == nullptr || !other->is_string()) return;  // check_backend() tells of other kinds
+  const Node* own = root.find_path("dist_env.backend");
+  const std::string backend = *other->string_value();
+  if (own == nullptr || own->is_null()) {
+    section.backend = backend;
+    diagnostics.add_default("dist_env.backend", Json(backend));
+  } else if (to_lower(backend) != to_lower(section.backend)) {
+    diagnostics.warning(*other,
+                        cat("'backend' has no effect: dist_env.backend says ", section.backend));
+  }
+}
+
 }  // namespace
 
 Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
+  diagnostics.know_kinds([](const std::string& name) {
+    try {
+      return import_class_from_path(name).kind;
+    } catch (const UserError&) {
+      return std::string();
+    }
+  });
   Node root = with_boolean_text(original);
   find_paths(root, diagnostics);
   Recipe recipe;
@@ -329,6 +351,7 @@ Recipe read_recipe(const Node& original, Diagnostics& diagnostics) {
     recipe.step_scheduler.preemption_signal.clear();
   }
   recipe.dist_env = read_section<DistEnvSection>(root, "dist_env", diagnostics);
+  take_distributed_backend(root, recipe.dist_env, diagnostics);
   if (const Node* node = root.find("distributed"); node != nullptr && !node->is_null()) {
     recipe.distributed = read_distributed(*node, diagnostics);
   }

@@ -4,6 +4,7 @@
 #include "recipes/read/backend_section.h"
 #include "recipes/read/dataset_recipe.h"
 #include "recipes/read/inactive_sections.h"
+#include "recipes/read/nvfsdp_names.h"
 #include "recipes/read/recipe.h"
 #include "recipes/read/section_targets.h"
 #include "recipes/read/targets_distributed.h"
@@ -157,6 +158,13 @@ Json distributed_schema() {
   for (const char* key : {"_recursive_", "_convert_", "multimodal"}) {
     schema["properties"][key] = Json::object();
   }
+  for (const auto& [older, name] : nvfsdp_names()) {
+    schema["properties"][older] = schema.at("properties").at(name);
+  }
+  schema["properties"][kShardingName] = Json::object();
+  schema["properties"][kShardingName]["description"] =
+      "what zero_dp_strategy says, by a name: no_shard, optim, optim_grads, optim_grads_params, or "
+      "params (gradients stay whole) and grads_params";
   // tp_plan may also be a plan's name; both strategies have the key.
   schema["properties"]["tp_plan"]["type"] =
       Json(Json::Array{Json("object"), Json("string"), Json("null")});

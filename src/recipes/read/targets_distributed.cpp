@@ -60,6 +60,10 @@ config::TargetRegistry<distributed::Strategy> distributed_targets() {
                 .aliases = config_aliases("DDPConfig", "ddp", {{"ddp", "DDPManager"}}),
                 .doc = "strategy: ddp"},
                Strategy::kDdp);
+  registry.add_unsupported(cat(kDistributed, "config.DistributedConfig"),
+                           "it stands for FSDP2Config, MegatronFSDPConfig and DDPConfig, of which "
+                           "a recipe names one",
+                           {"DistributedConfig"});
   return registry;
 }
 
@@ -163,11 +167,6 @@ distributed::ClassTable recipe_classes() {
 
 distributed::ImportedClass import_class_from_path(const std::string& path) {
   return distributed::import_class_from_path(path, recipe_classes());
-}
-
-std::vector<distributed::ImportedClass> import_classes_from_paths(
-    const std::vector<std::string>& paths, Reporter& reporter) {
-  return distributed::import_classes_from_paths(paths, reporter, recipe_classes());
 }
 
 }  // namespace automodel::recipes

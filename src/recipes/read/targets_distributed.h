@@ -25,10 +25,8 @@ config::TargetRegistry<AcceptedTarget> peft_targets();
 /// resolves.
 distributed::ClassTable recipe_classes();
 
-/// distributed::import_class_from_path and import_classes_from_paths in recipe_classes(): as
-/// upstream's, they take every path that a recipe may name.
+/// distributed::import_class_from_path in recipe_classes(): as upstream's, it takes every path that
+/// a recipe may name.
 distributed::ImportedClass import_class_from_path(const std::string& path);
-std::vector<distributed::ImportedClass> import_classes_from_paths(
-    const std::vector<std::string>& paths, Reporter& reporter);
 
 }  // namespace automodel::recipes

@@ -29,7 +29,7 @@ std::string model_line(const Recipe& recipe, const SessionModel& model) {
 /// The options of a strategy that act here and are not its defaults: "name: value". One rank holds
 /// everything, so only what it computes can differ.
 template <typename Config>
-std::vector<std::string> acting_options(const Config& config, bool is_alone) {
+std::vector<std::string> acting_options(const Config& config, bool is_alone, bool is_sharded) {
   const distributed::ConfigDict all = config.to_dict();
   const distributed::ConfigDict defaults = Config{}.to_dict();
   std::vector<std::string> acting;
@@ -41,7 +41,9 @@ std::vector<std::string> acting_options(const Config& config, bool is_alone) {
     ++i;
     const bool is_computed =
         name.starts_with("activation_checkpointing") || name == "autocast_dtype";
+    const bool is_of_shards = name == "mp_policy" || name == "offload_policy";
     if (is_default || field.no_effect != nullptr || (is_alone && !is_computed)) return;
+    if (is_of_shards && !is_sharded) return;
     acting.push_back(text);
   });
   return acting;
@@ -59,9 +61,14 @@ std::string axes_text(const distributed::DeviceMesh& mesh) {
 std::string distributed_line(const distributed::DistributedSetup& setup,
                              const distributed::DeviceMesh& mesh, int world_size) {
   const bool is_alone = world_size == 1;
-  const auto options =
-      std::visit([&](const auto& config) { return acting_options(config, is_alone); },
+  const bool is_sharded = distributed::data_parallel_size(setup, world_size) > 1 ||
+                          setup.sizes.cp_size.value_or(1) > 1 ||
+                          setup.sizes.ep_size.value_or(1) > 1;
+  auto options =
+      std::visit([&](const auto& config) { return acting_options(config, is_alone, is_sharded); },
                  distributed::distributed_config(setup));
+  const auto& name = setup.megatron_fsdp.data_parallel_sharding_strategy;
+  if (name && !is_alone) options.push_back(cat("data_parallel_sharding_strategy: ", *name));
   const std::string where = is_alone ? std::string("one rank holds everything") : axes_text(mesh);
   return cat("distributed: ", distributed::strategy_name(setup.strategy), ", ", where,
              options.empty() ? "" : "; ", join(options, ", "));

@@ -4,6 +4,7 @@
 
 #include "core/long_work.h"
 #include "core/text.h"
+#include "distributed/fsdp/fully_shard.h"
 
 namespace automodel::recipes {
 
@@ -21,6 +22,22 @@ Validation::Validation(std::vector<ValidationSet> sets, training::TrainStep& tra
 
 std::vector<std::pair<std::string, double>> Validation::run(int64_t step, const Listener& listener,
                                                             Reporter& reporter) {
+  std::vector<std::pair<std::string, double>> losses;
+  with_kept_units(0, [&] { losses = validate(step, listener, reporter); });
+  return losses;
+}
+
+void Validation::with_kept_units(size_t first, const std::function<void()>& body) {
+  if (first == parts_.size()) return body();
+  const auto rest = [&] { with_kept_units(first + 1, body); };
+  models::CausalLM& part = *parts_[first];
+  if (!distributed::keep_after_forward(part)) return rest();
+  distributed::unshard_fsdp2_model(part, rest);
+}
+
+std::vector<std::pair<std::string, double>> Validation::validate(int64_t step,
+                                                                 const Listener& listener,
+                                                                 Reporter& reporter) {
   std::vector<std::pair<std::string, double>> losses;
   for (const auto& part : parts_) part->eval();
   for (ValidationSet& set : sets_) {

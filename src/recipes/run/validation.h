@@ -33,6 +33,12 @@ class Validation final {
                                                   Reporter& reporter);
 
  private:
+  /// Calls `body` while the units of all parts from `first` on that stay gathered after a forward
+  /// (reshard_after_forward: false) are gathered once, instead of for every batch.
+  void with_kept_units(size_t first, const std::function<void()>& body);
+  std::vector<std::pair<std::string, double>> validate(int64_t step, const Listener& listener,
+                                                       Reporter& reporter);
+
   std::vector<ValidationSet> sets_;
   training::TrainStep& train_step_;
   const std::vector<std::shared_ptr<models::CausalLM>>& parts_;
