@@ -94,7 +94,9 @@ Settings Settings::from_environment(const Environment& environment,
                           "'; the usual one is https://huggingface.co"));
     }
   }
-  settings.token = read_token(environment);
+  if (!is_true(environment("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) {
+    settings.token = read_token(environment);
+  }
   settings.ca_file =
       first_of(environment, {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"});
   settings.cache = cache_folder(environment, cache_dir);

@@ -76,8 +76,20 @@ class ReaderThreads final {
   std::shared_ptr<arrow::internal::ThreadPool> parsing_;
 };
 
-std::shared_ptr<arrow::RecordBatchReader> open_csv(
-    const std::string& path, const std::shared_ptr<arrow::io::RandomAccessFile>& file) {
+/// A file as it is read first: from its beginning.
+std::shared_ptr<arrow::io::RandomAccessFile> open_file(const std::string& path) {
+  return read_by_same_thread(take(arrow::io::ReadableFile::Open(path), path));
+}
+
+/// Dates and times of a file stay the texts that they are in it.
+void keep_times_as_texts(const arrow::Schema& schema, arrow::csv::ConvertOptions& convert) {
+  for (const auto& field : schema.fields()) {
+    if (arrow::is_temporal(field->type()->id()))
+      convert.column_types[field->name()] = arrow::utf8();
+  }
+}
+
+std::shared_ptr<arrow::RecordBatchReader> open_csv(const std::string& path) {
   auto read = arrow::csv::ReadOptions::Defaults();
   read.use_threads = false;
   auto parse = arrow::csv::ParseOptions::Defaults();
@@ -85,12 +97,17 @@ std::shared_ptr<arrow::RecordBatchReader> open_csv(
   if (path.ends_with(".tsv")) parse.delimiter = '\t';
   auto convert = arrow::csv::ConvertOptions::Defaults();
   convert.strings_can_be_null = true;  // as pandas, which the datasets package reads CSV with
+  convert.null_values.insert(convert.null_values.end(), {"None", "<NA>"});
   const auto threads = std::make_shared<ReaderThreads>(path);
-  std::shared_ptr<arrow::csv::StreamingReader> reader =
-      take(arrow::csv::StreamingReader::MakeAsync(threads->io(), file, threads->parsing(), read,
-                                                  parse, convert)
-               .result(),
-           path);
+  const auto open = [&] {
+    return take(arrow::csv::StreamingReader::MakeAsync(threads->io(), open_file(path),
+                                                       threads->parsing(), read, parse, convert)
+                    .result(),
+                path);
+  };
+  std::shared_ptr<arrow::csv::StreamingReader> reader = open();
+  keep_times_as_texts(*reader->schema(), convert);
+  if (!convert.column_types.empty()) reader = open();
   arrow::RecordBatchReader* const batches = reader.get();
   return {batches, [reader = std::move(reader), threads](arrow::RecordBatchReader*) mutable {
             reader.reset();  // before its threads
@@ -100,13 +117,12 @@ std::shared_ptr<arrow::RecordBatchReader> open_csv(
 }  // namespace
 
 Batches open_batches(const std::string& path) {
-  const std::shared_ptr<arrow::io::RandomAccessFile> file =
-      read_by_same_thread(take(arrow::io::ReadableFile::Open(path), path));
+  const std::shared_ptr<arrow::io::RandomAccessFile> file = open_file(path);
   Batches batches;
   if (path.ends_with(".parquet")) {
     batches.reader = open_parquet(path, file);
   } else if (path.ends_with(".csv") || path.ends_with(".tsv")) {
-    batches.reader = open_csv(path, file);
+    batches.reader = open_csv(path);
   } else if (DataFile(path).read(0, 6) == "ARROW1") {
     batches.reader = open_arrow_file(path, file);
   } else {

@@ -30,8 +30,47 @@ auto with_name(const std::string& path, const Work& work) {
   }
 }
 
+/// The ending of copies; another one for every change of what a copy holds.
+constexpr const char* kCopyEnding = "-2.arrow";
+
+/// Throws InputError for CSV that ends inside a quoted field: what is left of it is no row.
+void check_quotes(const std::string& path) {
+  const DataFile file(path);
+  const char delimiter = path.ends_with(".tsv") ? '\t' : ',';
+  constexpr uint64_t kBytes = uint64_t{1} << 20;
+  bool is_field_begin = true;
+  bool is_quoted = false;
+  bool may_be_end = false;  // a quote in a quoted field, before what follows it is known
+  int64_t line = 1;
+  int64_t line_of_quote = 0;
+  for (uint64_t at = 0; at < file.size(); at += kBytes) {
+    for (const char c : file.read(at, std::min(kBytes, file.size() - at))) {
+      if (c == '\n') ++line;
+      if (is_quoted && !may_be_end) {
+        may_be_end = c == '"';
+        continue;
+      }
+      if (may_be_end) {
+        may_be_end = false;
+        if (c == '"') continue;  // two stand for one
+        is_quoted = false;
+      }
+      if (is_field_begin && c == '"') {
+        is_quoted = true;
+        line_of_quote = line;
+      }
+      is_field_begin = c == delimiter || c == '\n' || c == '\r';
+    }
+  }
+  if (is_quoted && !may_be_end) {
+    throw InputError(
+        cat(path, ":", line_of_quote, ": the file ends in the quoted field that begins here"));
+  }
+}
+
 /// All rows as an Arrow file without compression, so that rows can be read where they lie.
 void write_copy(const std::string& path, const std::string& to) {
+  if (path.ends_with(".csv") || path.ends_with(".tsv")) check_quotes(path);
   const Batches batches = open_batches(path);
   const auto schema = batches.reader->schema();
   arrow::FieldVector fields;
@@ -60,7 +99,7 @@ Json row_json(const arrow::RecordBatch& batch, int64_t row) {
 
 struct TableFile::State {
   State(const std::string& path, const std::string& copies)
-      : copy(find_or_make_copy(path, copies, ".arrow",
+      : copy(find_or_make_copy(path, copies, kCopyEnding,
                                [&](const std::string& to) { write_copy(path, to); })) {
     left_out = open_batches(path).left_out;
     // Our own file, that nobody writes to: reading it cannot fail later.

@@ -51,12 +51,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 28> kClassOf
 constexpr std::array<std::string_view, 3> kIgnoresConfiguredClass = {"qwen2", "qwen3_5",
                                                                      "qwen3_5_moe"};
 /// Model types whose tokenizer.json is always taken as it is, whatever class is configured.
-constexpr std::array<std::string_view, 23> kTakenAsIs = {
-    "mistral",    "mixtral",     "ministral",    "ministral3",   "mistral3",
-    "phi3",       "phimoe",      "olmo2",        "olmo3",        "granite",
-    "granitemoe", "deepseek_v2", "deepseek_v3",  "deepseek_v32", "deepseek_v4",
-    "nemotron",   "gpt_bigcode", "ernie4_5",     "ernie4_5_moe", "granitemoeshared",
-    "stablelm",   "step3p5",     "mimo_v2_flash"};
+constexpr std::array<std::string_view, 29> kTakenAsIs = {
+    "mistral",    "mixtral",     "ministral",     "ministral3",      "mistral3",
+    "phi3",       "phimoe",      "olmo2",         "olmo3",           "granite",
+    "granitemoe", "deepseek_v2", "deepseek_v3",   "deepseek_v32",    "deepseek_v4",
+    "nemotron",   "gpt_bigcode", "ernie4_5",      "ernie4_5_moe",    "granitemoeshared",
+    "stablelm",   "step3p5",     "mimo_v2_flash", "minimax_m2",      "glm",
+    "glm4",       "glm4_moe",    "glm4_moe_lite", "granitemoehybrid"};
 
 constexpr std::string_view kQwen2Regex =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";

@@ -97,10 +97,23 @@ TEST_F(ChatDatasetTest, CutsAndPadsToSeqLength) {
   EXPECT_EQ(text_of(ChatDataset(config, encoder_).at(0).labels), "_____B");
   config.seq_length = 4;  // nothing of the assistant is left in any row
   const ChatDataset cut(config, encoder_);
-  EXPECT_EQ(error_of<NoLabelsError>([&] { cut.at(0); }),
+  EXPECT_FALSE(cut.at(0).has_label());
+  EXPECT_EQ(error_of<NoLabelsError>([&] { cut.findings(); }),
             cat("none of the ", cut.size(), " conversations from ", cut.origin(0),
                 " on has a token that counts in the loss: seq_length 4 cuts all of the assistant's "
                 "turns off"));
+  config = config_for(std::string(kTwoTurns) +
+                          R"({"messages": [{"role": "user", "content": "AAAAAAAA"}, )"
+                          R"({"role": "assistant", "content": "B"}]})"
+                          "\n",
+                      kMarked);
+  config.seq_length = 7;
+  config.truncation = Truncation::kToLength;
+  const ChatDataset half(config, encoder_);
+  EXPECT_TRUE(half.at(0).has_label());
+  EXPECT_FALSE(half.at(1).has_label());  // and no other row is in its place
+  EXPECT_EQ(half.at(1).row, 1);
+  config = config_for(kTwoTurns, kMarked);
   config.seq_length = 20;
   config.padding = Padding::kMaxLength;
   const Sample padded = ChatDataset(config, encoder_).at(0);

@@ -274,6 +274,25 @@ TEST(ColumnMappedTest, NamesTheColumnsThereAreWhenOneIsMissing) {
             path + ":1: no column 'answer'; columns: question, reply");
 }
 
+TEST(ColumnMappedTest, TheFirstRowMayLackAPartThatLaterOnesHave) {
+  const TemporaryDirectory directory;
+  const std::string path =
+      directory.write("x.jsonl",
+                      "{\"question\": \"A\", \"answer\": \"B\"}\n"
+                      "{\"question\": \"A\", \"answer\": \"B\", \"about\": \"C\"}\n");
+  Config config = config_for(path);
+  config.column_mapping.context = "about";
+  const test::ByteEncoder encoder;
+  check(config);
+  const ColumnMappedTextInstructionDataset dataset(config, encoder);
+  EXPECT_LT(dataset.at(0).input_ids.size(), dataset.at(1).input_ids.size());
+  config.column_mapping.context = "abuot";
+  EXPECT_EQ(error_of<UserError>([&] { check(config); }),
+            path + ": no column 'abuot'; columns: question, answer");
+  EXPECT_EQ(error_of<UserError>([&] { ColumnMappedTextInstructionDataset(config, encoder); }),
+            path + ":1: no column 'abuot'; columns: question, answer");
+}
+
 TEST(ColumnMappedTest, RefusesAnAnswerThatIsMissingNullOrNoText) {
   const TemporaryDirectory directory;
   const std::string path = directory.write("x.jsonl",

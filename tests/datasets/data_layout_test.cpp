@@ -88,6 +88,43 @@ TEST(DataLayoutTest, NamesOfShardsSayAnySplit) {
             "x has no split 'train'; by the names of its files it has: test_gen, train_sft");
 }
 
+/// The files of each split that names say: "train: a b; test: c".
+std::string splits_of(const std::vector<std::string>& files, const std::string& card = "") {
+  std::vector<std::string> splits;
+  for (const SplitFiles& one : find_layout(files, card, std::nullopt, "dataset 'x'").splits) {
+    splits.push_back(cat(one.split, ": ", join(one.files, " ")));
+  }
+  return join(splits, "; ");
+}
+
+TEST(DataLayoutTest, NamesAreReadAsTheDatasetsPackageReadsThem) {
+  EXPECT_EQ(splits_of({"a.jsonl", "b.jsonl"}), "train: a.jsonl b.jsonl");
+  EXPECT_EQ(splits_of({"train.jsonl", "test/x.jsonl"}), "test: test/x.jsonl");  // folders first
+  EXPECT_EQ(splits_of({"train_val.jsonl", "val.jsonl"}),
+            "train: train_val.jsonl; validation: val.jsonl train_val.jsonl");
+  EXPECT_EQ(splits_of({"b_train.jsonl", "train_a.jsonl"}), "train: train_a.jsonl b_train.jsonl");
+  EXPECT_EQ(splits_of({"Test.jsonl", "Train.jsonl"}), "train: Test.jsonl Train.jsonl");
+  EXPECT_EQ(splits_of({"train.jsonl", "train_extra/test.jsonl"}), "train: train_extra/test.jsonl");
+  EXPECT_EQ(splits_of({"a.json", "config.json", "dataset_dict.json"}), "train: a.json");
+  EXPECT_EQ(splits_of({"a.json", "state.json"}), "train: a.json state.json");
+  EXPECT_EQ(splits_of({"__x/b.jsonl", "a.jsonl"}), "train: a.jsonl");
+  EXPECT_EQ(splits_of({"a.jsonl", "b.csv"}), "train: a.jsonl");
+  EXPECT_EQ(splits_of({"data-eval1.jsonl", "retrained.jsonl"}), "test: data-eval1.jsonl");
+}
+
+TEST(DataLayoutTest, ACardsListKeepsItsOrder) {
+  const auto of = [](const char* paths) {
+    return splits_of({"a.jsonl", "b.jsonl", "c1.jsonl"},
+                     cat("\xEF\xBB\xBF\n---\nconfigs:\n- config_name: d\n  data_files:\n"
+                         "  - split: train\n    path: ",
+                         paths, "\n---\n"));
+  };
+  EXPECT_EQ(of("[b.jsonl, a.jsonl]"), "train: b.jsonl a.jsonl");
+  EXPECT_EQ(of("['./b.jsonl']"), "train: b.jsonl");
+  EXPECT_EQ(of("['[!b]*.jsonl']"), "train: a.jsonl c1.jsonl");
+  EXPECT_EQ(of("['[^ab]*.jsonl']"), "train: c1.jsonl");
+}
+
 TEST(DataLayoutTest, OfSeveralKindsTheCommonestIsTaken) {
   const DataLayout layout = find_layout({"a.csv", "notes.json", "b.csv"}, "", std::nullopt, "x");
   EXPECT_THAT(layout.files_of("train", "x"), ElementsAre("a.csv", "b.csv"));

@@ -75,10 +75,21 @@ TEST(JsonRowsTest, ReadsAnArrayOfObjects) {
 }
 
 TEST(JsonRowsTest, ReadsColumns) {
-  const RowIndex rows("{\"a\": [1, 2], \"b\": [\"x\", null]}", "x.json");
+  const RowIndex rows("{\"a\": [1, 2],\n \"b\": [\"x\", null]}", "x.json");
   EXPECT_THAT(values(rows), testing::ElementsAre(1, 2));
   EXPECT_TRUE(rows.row(1).at("b").is_null());
   EXPECT_EQ(rows.origin(1), "x.json row 1");
+}
+
+TEST(JsonRowsTest, OneObjectIsARow) {
+  const RowIndex line("{\"a\": 1, \"b\": [1, 2]}\n", "x.json");
+  EXPECT_THAT(values(line), testing::ElementsAre(1));
+  const RowIndex lists("{\"messages\": [{\"role\": \"user\"}, {}]}", "x.json");
+  EXPECT_EQ(lists.size(), 1);
+  EXPECT_EQ(lists.row(0).at("messages").size(), 2u);
+  const RowIndex lines("\n{\n \"a\": 1,\n \"b\": [1, 2]\n}\n", "x.json");
+  EXPECT_THAT(values(lines), testing::ElementsAre(1));
+  EXPECT_EQ(lines.origin(0), "x.json:2");
 }
 
 TEST(JsonRowsTest, ReadsLinesInAFileCalledJson) {
@@ -116,7 +127,7 @@ TEST(JsonRowsTest, RefusesDamagedArrays) {
   EXPECT_EQ(error("[{}\n{}]"), "x.json:2: ',' or ']' was expected after a row");
   EXPECT_EQ(error("[,{}]"), "x.json:1: a row was expected here");
   EXPECT_EQ(error("[{}] {}"), "x.json:1: text follows the array of rows");
-  EXPECT_EQ(error("{\"a\": [1], \"b\": []}"), "x.json: column 'b' has 0 values, column 'a' has 1");
+  EXPECT_EQ(error("{\"a\": [1],\n\"b\": []}"), "x.json: column 'b' has 0 values, column 'a' has 1");
 }
 
 TEST(JsonRowsTest, SurvivesHostileLines) {

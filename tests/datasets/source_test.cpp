@@ -82,6 +82,19 @@ TEST(SourceTest, AppliesSliceThenLimit) {
             "dataset " + path + ": split 'train[4:]' holds none of its 4 rows");
 }
 
+TEST(SourceTest, APercentSignIsForBothBounds) {
+  const auto range = [](const char* text, int64_t num_rows) {
+    return Split::parse(text).range(num_rows);
+  };
+  EXPECT_EQ(range("train[3:50%]", 18), (std::pair<int64_t, int64_t>(1, 9)));
+  EXPECT_EQ(range("train[10:60%]", 18), range("train[10%:60%]", 18));
+  EXPECT_EQ(range("train[10%:60]", 18), range("train[10%:60%]", 18));
+  EXPECT_EQ(error_of<UserError>([] { Split::parse("train[10%:5]"); }),
+            "split 'train[10%:5]' takes no rows: it ends where it begins, or before");
+  EXPECT_EQ(error_of<UserError>([] { Split::parse("train[300:50%]"); }),
+            "split 'train[300:50%]': '300' is not a row number or a percentage from -100% to 100%");
+}
+
 TEST(SourceTest, AddsSplitsUp) {
   const TemporaryDirectory directory;
   directory.write("train.jsonl", "{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n{\"a\": 4}\n");
@@ -116,10 +129,20 @@ TEST(SourceTest, TakesTheSplitThatFileNamesSpeakOf) {
   EXPECT_THAT(values(RowSource({.paths = {directory.path()}, .split = "validation"})),
               ElementsAre(2));
   EXPECT_THAT(values(RowSource({.paths = {directory.path()}, .split = std::nullopt})),
-              ElementsAre(2, 1));
+              ElementsAre(1, 2));
   EXPECT_EQ(error_of<UserError>([&] { RowSource({.paths = {directory.path()}, .split = "test"}); }),
             "dataset folder " + directory.path() +
-                " has no split 'test'; by the names of its files it has: validation, train");
+                " has no split 'test'; by the names of its files it has: train, validation");
+}
+
+TEST(SourceTest, FilesWithoutASplitAreForTraining) {
+  const TemporaryDirectory directory;
+  directory.write("data.jsonl", "{\"a\": 1}\n");
+  EXPECT_THAT(values(RowSource({.paths = {directory.path()}})), ElementsAre(1));
+  EXPECT_EQ(
+      error_of<UserError>([&] { RowSource({.paths = {directory.path()}, .split = "validation"}); }),
+      "dataset folder " + directory.path() +
+          " has no split 'validation'; by the names of its files it has: train");
 }
 
 TEST(SourceTest, ExplainsWhatCannotBeRead) {

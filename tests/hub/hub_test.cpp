@@ -458,6 +458,8 @@ TEST(HubSettings, AreThoseOfPythonsEnvironment) {
   EXPECT_EQ(settings().token, "hf_file");
   EXPECT_EQ(settings().cache, home.path() + "/hub");
   EXPECT_FALSE(settings().is_offline);
+  variables["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1";
+  EXPECT_EQ(settings().token, "");
   variables = {{"HOME", "/home/me"},
                {"HF_TOKEN", " hf_variable\n"},
                {"HF_HUB_CACHE", "~/models"},

@@ -114,6 +114,41 @@ TEST_F(TableFileTest, CsvHasTypesAndQuotes) {
   EXPECT_EQ(file.row(1).at("question").as_string(), "two\nlines");
 }
 
+TEST_F(TableFileTest, TimesInCsvStayAsTheyAreWritten) {
+  const std::string row =
+      "2024-01-01T10:00:00+02:00,10:30,2024-05-01 08:30,10:00:00.5,2024-05-01,7";
+  const TableFile file = open(copies_.write("times.csv", cat("a,b,c,d,e,f\n", row, "\n")));
+  std::vector<std::string> values;
+  for (const char* column : {"a", "b", "c", "d", "e"}) {
+    values.push_back(file.row(0).at(column).as_string());
+  }
+  EXPECT_EQ(cat(join(values, ","), ",7"), row);
+  EXPECT_EQ(file.row(0).at("f").as_int(), 7);
+  EXPECT_EQ(read_first_row(copies_.file("times.csv")), file.row(0));
+}
+
+TEST_F(TableFileTest, CsvHasPandassNulls) {
+  const TableFile file = open(copies_.write("nulls.csv", "a,b\nx,None\n<NA>,y\n"));
+  EXPECT_EQ(file.row(0).dump(), R"({"a": "x", "b": null})");
+  EXPECT_EQ(file.row(1).dump(), R"({"a": null, "b": "y"})");
+}
+
+TEST_F(TableFileTest, CsvThatEndsInAQuotedFieldIsCut) {
+  const auto rows_of = [&](const std::string& text) -> std::string {
+    const std::string path = copies_.write("x.csv", text);
+    try {
+      return cat(open(path).size());
+    } catch (const InputError& error) {
+      return replace_all(error.what(), path, "x.csv");
+    }
+  };
+  EXPECT_EQ(rows_of("a,b\n1,\"two\nlines\"\n"), "1");
+  EXPECT_EQ(rows_of("a,b\n1,\"she said \"\"no\"\"\""), "1");
+  EXPECT_EQ(rows_of("a,b\n1,5\" pipe\n2,x\n"), "2");
+  EXPECT_EQ(rows_of("a,b\n1,x\n2,\"cut\nhere"),
+            "x.csv:3: the file ends in the quoted field that begins here");
+}
+
 TEST_F(TableFileTest, ACopyIsMadeOnceAndAnewForOtherBytes) {
   const std::string path = copies_.write("in/x.csv", "a\n1\n");
   const uint64_t first = open(path).checksum();

@@ -43,9 +43,24 @@ ChatDataset::ChatDataset(const ChatDatasetConfig& config, const TextEncoder& enc
       source_((config.format().format.validate(), config.source())),
       formatter_(encoder, config.chat_template, config.format()) {}
 
+void ChatDataset::look_for_labels(std::vector<std::string>& findings) const {
+  const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
+  for (int64_t i = 0; i < num_rows; ++i) {
+    if (at(i).has_label()) return;
+  }
+  const bool is_all = num_rows == size();
+  const std::string text =
+      cat("none of the ", is_all ? "" : "first ", num_rows, " conversations from ",
+          source_.origin(0), " on has a token that counts in the loss: seq_length",
+          seq_length_ ? cat(" ", *seq_length_) : "", " cuts all of the assistant's turns off");
+  if (is_all) throw NoLabelsError(text);
+  findings.push_back(text);
+}
+
 std::vector<std::string> ChatDataset::findings() const {
   std::vector<std::string> findings;
   if (source_.invalid_lines()) findings.push_back(*source_.invalid_lines());
+  look_for_labels(findings);
   const std::optional<int64_t> eos = encoder_.eos_token_id();
   const int64_t num_rows = std::min(size(), kNumRowsLookedAt);
   std::optional<std::string> note;
@@ -76,24 +91,12 @@ std::vector<std::string> ChatDataset::findings() const {
   return findings;
 }
 
-Sample ChatDataset::format_row(int64_t index) const {
+Sample ChatDataset::at(int64_t index) const {
   const Json row = source_.row(index);
   const std::string origin = source_.origin(index);
   Sample sample = formatter_.format(read_messages(row, origin), read_tools(row, origin), origin);
   sample.row = index;
   return sample;
-}
-
-Sample ChatDataset::at(int64_t index) const {
-  const int64_t num_rows = size();
-  for (int64_t i = 0; i < num_rows; ++i) {
-    Sample sample = format_row((index + i) % num_rows);
-    if (sample.has_label()) return sample;
-  }
-  throw NoLabelsError(cat("none of the ", num_rows, " conversations from ", source_.origin(0),
-                          " on has a token that counts in the loss: seq_length",
-                          seq_length_ ? cat(" ", *seq_length_) : "",
-                          " cuts all of the assistant's turns off"));
 }
 
 }  // namespace automodel::datasets

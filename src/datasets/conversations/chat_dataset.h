@@ -83,19 +83,19 @@ class ChatDataset final : public Dataset {
   ChatDataset(const ChatDatasetConfig& config, const TextEncoder& encoder);
 
   int64_t size() const override { return source_.size(); }
-  /// Replaces a conversation without a label after truncation by the next one that has some.
+  /// A conversation of which truncation leaves no label trains nothing.
   Sample at(int64_t index) const override;
   std::string origin(int64_t row) const override { return source_.origin(row); }
   std::vector<DataFingerprint> files() const override { return source_.files(); }
 
   /// Warnings for a run: lines that are left out; in the first rows, parts that an option excludes
-  /// from the loss but that cannot be found; and that the assistant's text has no special token, so
-  /// that the trained model would never end its turn. Reads the first rows; throws InputError for a
-  /// wrong one.
+  /// from the loss but that cannot be found; that they have no label; and that the assistant's text
+  /// has no special token, so that the trained model would never end its turn. Reads the first
+  /// rows; throws InputError for a wrong one, NoLabelsError if these are all and have no label.
   std::vector<std::string> findings() const;
 
  private:
-  Sample format_row(int64_t row) const;
+  void look_for_labels(std::vector<std::string>& findings) const;
 
   const TextEncoder& encoder_;
   std::optional<int64_t> seq_length_;

@@ -12,7 +12,8 @@ using config::Node;
 
 /// What stands between two lines of `---` at the beginning.
 std::string head_of(const std::string& text) {
-  const std::string clean = replace_all(text, "\r\n", "\n");
+  std::string clean = replace_all(text, "\r\n", "\n");
+  clean.erase(0, clean.find_first_not_of("\xEF\xBB\xBF \t\n"));  // of a byte order mark too
   if (!clean.starts_with("---\n")) return "";
   const size_t end = clean.find("\n---", 3);
   return end == std::string::npos ? "" : clean.substr(4, end - 3);

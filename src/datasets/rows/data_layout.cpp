@@ -1,9 +1,7 @@
 #include "datasets/rows/data_layout.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <map>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -15,35 +13,15 @@ namespace automodel::datasets {
 
 namespace {
 
-struct SplitWord {
-  std::string_view word;
+/// The splits that names of files and folders speak of, in the order in which a data set has them,
+/// and the words for each.
+struct SplitWords {
   std::string_view split;
+  std::vector<std::string_view> words;
 };
-constexpr std::array<SplitWord, 10> kSplitWords = {{{"train", "train"},
-                                                    {"training", "train"},
-                                                    {"validation", "validation"},
-                                                    {"valid", "validation"},
-                                                    {"val", "validation"},
-                                                    {"dev", "validation"},
-                                                    {"test", "test"},
-                                                    {"testing", "test"},
-                                                    {"eval", "test"},
-                                                    {"evaluation", "test"}}};
-
-/// The split that a file's name (or its folder's) speaks of: "train-00000.jsonl" is train.
-std::optional<std::string_view> split_of_name(std::string_view relative) {
-  size_t begin = 0;
-  while (begin < relative.size()) {
-    size_t end = begin;
-    while (end < relative.size() && std::isalpha(static_cast<unsigned char>(relative[end]))) ++end;
-    const std::string word = to_lower(relative.substr(begin, end - begin));
-    for (const SplitWord& candidate : kSplitWords) {
-      if (word == candidate.word) return candidate.split;
-    }
-    begin = std::max(end, begin + 1);
-  }
-  return std::nullopt;
-}
+const std::vector<SplitWords> kSplits = {{"train", {"train", "training"}},
+                                         {"validation", {"validation", "valid", "dev", "val"}},
+                                         {"test", {"test", "testing", "eval", "evaluation"}}};
 
 /// "train_sft" of data/train_sft-00000-of-00004.parquet: such names say the split, whatever it is.
 std::string split_of_shard(std::string_view relative) {
@@ -74,19 +52,25 @@ std::string kind_of(std::string_view path) {
   return plain.ends_with(".jsonl") || plain.ends_with(".json") ? "JSON" : "";
 }
 
-/// Files of one kind; of several kinds, the one that most files are of.
+/// Files of one kind; of several kinds, the one that most files are of, of equally many the first
+/// of the list.
 std::vector<std::string> of_one_kind(std::vector<std::string> files) {
-  std::map<std::string, size_t> counts;
-  for (const std::string& file : files) ++counts[kind_of(file)];
-  const auto most =
-      std::max_element(counts.begin(), counts.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  std::erase_if(files, [&](const std::string& file) { return kind_of(file) != most->first; });
+  std::string most;
+  int64_t most_files = 0;
+  for (const char* kind : {"Parquet", "JSON", "CSV", "Arrow"}) {
+    const int64_t count = std::count_if(
+        files.begin(), files.end(), [&](const std::string& file) { return kind_of(file) == kind; });
+    if (count <= most_files) continue;
+    most_files = count;
+    most = kind;
+  }
+  std::erase_if(files, [&](const std::string& file) { return kind_of(file) != most; });
   return files;
 }
 
-/// Whether "a-z0" has a character.
+/// Whether "a-z0" has a character, or "!a-z0" lacks it.
 bool is_in_set(char c, std::string_view set) {
+  if (set.starts_with('!') || set.starts_with('^')) return !is_in_set(c, set.substr(1));
   for (size_t i = 0; i < set.size(); ++i) {
     const bool is_range = i + 2 < set.size() && set[i + 1] == '-';
     if (is_range ? c >= set[i] && c <= set[i + 2] : c == set[i]) return true;
@@ -98,27 +82,53 @@ bool is_in_set(char c, std::string_view set) {
 void add(DataLayout& layout, const std::string& split, const std::string& file) {
   for (SplitFiles& one : layout.splits) {
     if (one.split != split) continue;
-    one.files.push_back(file);
+    const bool is_new = std::find(one.files.begin(), one.files.end(), file) == one.files.end();
+    if (is_new) one.files.push_back(file);
     return;
   }
   layout.splits.push_back({split, {file}});
 }
 
-DataLayout layout_by_names(const std::vector<std::string>& files, const std::string& folder) {
+/// Splits by words in the names of folders (`are_folders`) or files: a word stands alone, or apart
+/// from others by one of "-._ " or a digit.
+DataLayout layout_by_words(const std::vector<std::string>& files, const std::string& folder,
+                           bool are_folders) {
+  const std::vector<const char*> patterns =
+      are_folders
+          ? std::vector<const char*>{"**/WORD/**", "**/WORD[-._ 0-9]*/**", "**/*[-._ 0-9]WORD/**",
+                                     "**/*[-._ 0-9]WORD[-._ 0-9]*/**"}
+          : std::vector<const char*>{"**/WORD[-._ 0-9]*", "**/*[-._ 0-9]WORD[-._ 0-9]*"};
   DataLayout layout;
-  const auto inside = [&](const std::string& file) { return file.substr(folder.size()); };
-  const bool are_shards = std::any_of(files.begin(), files.end(), [&](const std::string& file) {
-    return !split_of_shard(inside(file)).empty();
-  });
-  const bool are_named = std::any_of(files.begin(), files.end(), [&](const std::string& file) {
-    return split_of_name(inside(file)).has_value();
-  });
-  for (const std::string& file : files) {
-    std::string split = are_shards ? split_of_shard(inside(file)) : "";
-    if (!are_shards) split = split_of_name(inside(file)).value_or("");
-    if (split.empty() && (are_shards || are_named)) continue;
-    add(layout, split, file);
+  for (const SplitWords& split : kSplits) {
+    for (const std::string_view word : split.words) {
+      for (const char* pattern : patterns) {
+        const std::string own = replace_all(pattern, "WORD", std::string(word));
+        for (const std::string& file : files) {
+          const std::string_view inside = std::string_view(file).substr(folder.size());
+          if (matches_pattern(inside, own)) add(layout, std::string(split.split), file);
+        }
+      }
+    }
   }
+  return layout;
+}
+
+DataLayout layout_of_shards(const std::vector<std::string>& files, const std::string& folder) {
+  DataLayout layout;
+  for (const std::string& file : files) {
+    const std::string split = split_of_shard(std::string_view(file).substr(folder.size()));
+    if (!split.empty()) add(layout, split, file);
+  }
+  return layout;
+}
+
+/// As the datasets package reads names: shards of splits, else folders of splits, else files of
+/// splits, else all files are for training.
+DataLayout layout_by_names(const std::vector<std::string>& files, const std::string& folder) {
+  DataLayout layout = layout_of_shards(files, folder);
+  if (layout.splits.empty()) layout = layout_by_words(files, folder, true);
+  if (layout.splits.empty()) layout = layout_by_words(files, folder, false);
+  if (layout.splits.empty()) layout.splits.push_back({"train", files});
   return layout;
 }
 
@@ -126,11 +136,16 @@ DataLayout layout_by_names(const std::vector<std::string>& files, const std::str
 std::vector<std::string> data_files(const std::vector<std::string>& files,
                                     const std::string& folder) {
   std::vector<std::string> found;
+  const bool has_arrow = std::any_of(
+      files.begin(), files.end(), [](const std::string& file) { return kind_of(file) == "Arrow"; });
   for (const std::string& file : files) {
     const std::string name = file_name(file);
-    const bool is_description =
-        name == "dataset_infos.json" || name == "dataset_info.json" || name == "state.json";
-    const bool is_hidden = file.starts_with('.') || file.find("/.") != std::string::npos;
+    const bool is_description = name == "dataset_infos.json" || name == "dataset_info.json" ||
+                                name == "dataset_dict.json" || name == "config.json" ||
+                                (name == "state.json" && has_arrow);  // of save_to_disk
+    const std::string inside = "/" + file;
+    const bool is_hidden =
+        inside.find("/.") != std::string::npos || inside.find("/__") != std::string::npos;
     if (file.starts_with(folder) && is_data_name(file) && !is_description && !is_hidden) {
       found.push_back(file);
     }
@@ -176,29 +191,36 @@ const CardConfig& choose(const std::vector<CardConfig>& configs,
                        "its README.md has: ", join(names, ", ")));
 }
 
+/// "data/x" of "./data/x", "" of ".".
+std::string without_dot(std::string path) {
+  while (path.starts_with("./")) path.erase(0, 2);
+  return path == "." ? "" : path;
+}
+
 DataLayout layout_of_card(const CardConfig& config, const std::vector<std::string>& files,
                           const std::string& what) {
-  std::string folder = config.folder.value_or("");
-  if (folder == ".") folder.clear();
+  std::string folder = without_dot(config.folder.value_or(""));
   if (!folder.empty() && !folder.ends_with('/')) folder += '/';
   if (config.data_files.empty()) return layout_in(files, folder, what);
   DataLayout layout;
   for (const CardFiles& entry : config.data_files) {
     std::vector<std::string> found;
     for (const std::string& pattern : entry.patterns) {
+      const std::string whole = folder + without_dot(pattern);
+      std::vector<std::string> matches;
       for (const std::string& file : files) {
         const bool is_known = std::find(found.begin(), found.end(), file) != found.end();
-        if (!is_known && is_data_name(file) && matches_pattern(file, folder + pattern)) {
-          found.push_back(file);
-        }
+        if (!is_known && is_data_name(file) && matches_pattern(file, whole))
+          matches.push_back(file);
       }
+      std::sort(matches.begin(), matches.end());
+      found.insert(found.end(), matches.begin(), matches.end());
     }
     if (found.empty()) {
       throw InputError(cat(what, ": no file that can be read is called ",
                            join(entry.patterns, " or "), ", as its README.md says of split '",
                            entry.split, "'"));
     }
-    std::sort(found.begin(), found.end());
     for (const std::string& file : of_one_kind(found)) add(layout, entry.split, file);
   }
   return layout;
@@ -252,7 +274,7 @@ std::vector<std::string> DataLayout::files_of(const std::string& split,
   std::vector<std::string> files;
   std::vector<std::string> names;
   for (const SplitFiles& one : splits) {
-    if (split.empty() || one.split.empty() || one.split == split) {
+    if (split.empty() || one.split == split) {
       files.insert(files.end(), one.files.begin(), one.files.end());
     }
     names.push_back(one.split);
@@ -261,7 +283,6 @@ std::vector<std::string> DataLayout::files_of(const std::string& split,
     throw InputError(cat(what, " has no split '", split, "'", did_you_mean(split, names),
                          "; by the names of its files it has: ", join(names, ", ")));
   }
-  std::sort(files.begin(), files.end());
   return files;
 }
 

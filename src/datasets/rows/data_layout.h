@@ -9,7 +9,7 @@ namespace automodel::datasets {
 
 /// The files of one split, by their paths in the data set's folder.
 struct SplitFiles {
-  std::string split;  ///< "" if unknown: any split that is asked for
+  std::string split;
   std::vector<std::string> files;
 };
 

@@ -157,8 +157,15 @@ RowIndex::RowIndex(std::shared_ptr<const RowText> text, std::string name, int64_
     is_indexed = true;
   } else if (first_char == '{' && !name_.ends_with(".jsonl")) {
     const bool is_closed = scan.skip_value();
+    const uint64_t end = scan.at();
     scan.skip_space();
-    is_indexed = is_closed && scan.is_at_end() && read_columns(first);
+    const bool is_over_lines = num_line_ends(first, end) > 0;
+    is_indexed = is_closed && scan.is_at_end() && is_over_lines;
+    if (is_indexed && !read_columns(first)) {
+      layout_ = Layout::kArray;
+      begins_.push_back(first);
+      end_ = end;
+    }
   }
   if (!is_indexed) {
     scan.seek(start);

@@ -122,12 +122,11 @@ std::vector<std::string> split_names(const SourceOptions& options) {
   return names;
 }
 
-Split::Bound parse_bound(std::string_view text, std::string_view whole) {
+/// `is_percent`: one of a slice's bounds has a percent sign, and holds for both.
+Split::Bound parse_bound(std::string_view text, std::string_view whole, bool is_percent) {
   Split::Bound bound;
-  if (text.ends_with('%')) {
-    bound.is_percent = true;
-    text.remove_suffix(1);
-  }
+  bound.is_percent = is_percent;
+  if (text.ends_with('%')) text.remove_suffix(1);
   const std::optional<int64_t> value = parse_int(text);
   if (!value || (bound.is_percent && std::abs(*value) > 100)) {
     throw UserError(cat("split '", whole, "': '", text,
@@ -137,14 +136,12 @@ Split::Bound parse_bound(std::string_view text, std::string_view whole) {
   return bound;
 }
 
-/// Whether a slice takes no rows of any data, as `train[5:2]`. `train[10%:5]` and `train[-5:5]`
-/// depend on them.
+/// Whether a slice takes no rows of any data, as `train[5:2]`. `train[-5:5]` depends on them.
 bool is_empty(const Split& split) {
   if (!split.to) return false;
-  const Split::Bound from = split.from.value_or(Split::Bound{0, split.to->is_percent});
-  const bool is_same_kind = from.is_percent == split.to->is_percent || from.value == 0;
-  const bool is_same_side = (from.value < 0) == (split.to->value < 0);
-  return is_same_kind && is_same_side && from.value >= split.to->value;
+  const int64_t from = split.from ? split.from->value : 0;
+  const bool is_same_side = (from < 0) == (split.to->value < 0);
+  return is_same_side && from >= split.to->value;
 }
 
 int64_t resolve(const Split::Bound& bound, int64_t num_rows) {
@@ -183,8 +180,9 @@ Split Split::parse(std::string_view text) {
   if (!has_slice) return split;
   const std::string_view from = text.substr(bracket + 1, colon - bracket - 1);
   const std::string_view to = text.substr(colon + 1, text.size() - colon - 2);
-  if (!from.empty()) split.from = parse_bound(from, text);
-  if (!to.empty()) split.to = parse_bound(to, text);
+  const bool is_percent = from.ends_with('%') || to.ends_with('%');
+  if (!from.empty()) split.from = parse_bound(from, text, is_percent);
+  if (!to.empty()) split.to = parse_bound(to, text, is_percent);
   if (is_empty(split)) {
     throw UserError(cat("split '", text, "' takes no rows: it ends where it begins, or before"));
   }

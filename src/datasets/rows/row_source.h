@@ -14,7 +14,8 @@
 namespace automodel::datasets {
 
 /// A split in the notation of Hugging Face datasets: "train", "train[:100]", "validation[10:20]",
-/// "train[-5%:]". Percentages are rounded to the nearest row; bounds are limited to existing rows.
+/// "train[-5%:]". Percentages are rounded to the nearest row; a percent sign at one bound is for
+/// both; bounds are limited to existing rows.
 struct Split {
   struct Bound {
     int64_t value = 0;

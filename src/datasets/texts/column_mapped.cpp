@@ -40,14 +40,26 @@ FormatOptions ColumnMappedTextInstructionDatasetConfig::format() const {
   return {seq_length, padding, truncation, answer_only_loss_mask, unshifted};
 }
 
+/// Whether rows may do without a mapped column, and one behind the first has it.
+bool is_in_later_rows(const std::string& column, const ColumnMapping& mapping,
+                      const RowSource& source) {
+  if (column == mapping.answer) return false;
+  for (int64_t i = 1; i < source.size(); ++i) {
+    if (source.row(i).find(column) != nullptr) return true;
+  }
+  return false;
+}
+
 SourceDescription check(const ColumnMappedTextInstructionDatasetConfig& config) {
   validate(config);
   SourceDescription description = describe_source(config.source());
   if (description.note) return description;
   for (const std::string& column : mapped_columns(config.column_mapping)) {
-    if (const auto missing = missing_column(column, description.columns)) {
-      throw InputError(cat(description.files.front(), ": ", *missing));
+    const auto missing = missing_column(column, description.columns);
+    if (!missing || is_in_later_rows(column, config.column_mapping, RowSource(config.source()))) {
+      continue;
     }
+    throw InputError(cat(description.files.front(), ": ", *missing));
   }
   return description;
 }
@@ -63,8 +75,10 @@ ColumnMappedTextInstructionDataset::ColumnMappedTextInstructionDataset(
   }
   // A wrong mapping is an error now, not in the first batch.
   const Json row = source_.row(0);
-  for (const auto& column : mapped_columns(config_.column_mapping)) {
-    required_column(row, column, source_, 0);
+  for (const std::string& column : mapped_columns(config_.column_mapping)) {
+    const bool is_there =
+        row.find(column) != nullptr || is_in_later_rows(column, config_.column_mapping, source_);
+    if (!is_there) required_column(row, column, source_, 0);
   }
   format_row(0);
 }

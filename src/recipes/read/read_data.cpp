@@ -121,6 +121,22 @@ void read_tokenizer(const Node& dataset, DatasetSection& read, Diagnostics& diag
   read.tokenizer_folder = lookup.folder;
 }
 
+/// A validation set as it is read: with the training set's tokenizer, and its chat template where
+/// both are of one class, unless it has its own.
+Node with_training_texts(const Node& validation, const Node& training) {
+  Node whole = validation;
+  const auto take = [&](const char* key) {
+    const Node* found = training.find(key);
+    if (found != nullptr && !found->is_null() && whole.find(key) == nullptr) whole.put(key, *found);
+  };
+  if (!whole.is_mapping() || !training.is_mapping()) return whole;
+  take("tokenizer");
+  const Node* target = training.find("_target_");
+  const Node* own = whole.find("_target_");
+  if (target != nullptr && own != nullptr && target->text() == own->text()) take("chat_template");
+  return whole;
+}
+
 DatasetSection read_dataset(const Node& node, Diagnostics& diagnostics) {
   DatasetSection section;
   section.key = node.key();
@@ -215,7 +231,8 @@ void read_data(const Node& root, Recipe& recipe, Diagnostics& diagnostics) {
     const bool is_set =
         child.key() == "validation_dataset" || child.key().starts_with("validation_dataset_");
     if (is_set && !child.is_null()) {
-      recipe.validation_datasets.push_back(read_dataset(child, diagnostics));
+      const Node whole = with_training_texts(child, recipe.dataset.node);
+      recipe.validation_datasets.push_back(read_dataset(whole, diagnostics));
     }
   }
   LoaderSection loader = read_loader(root, "dataloader", diagnostics);

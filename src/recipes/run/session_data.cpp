@@ -59,7 +59,6 @@ class DataBuilder final {
     DataContext data;
     if (section.plan->needs_tokenizer()) data.encoder = &encoder_of(section);
     data.loader = is_training ? recipe_.dataloader : recipe_.validation_dataloader;
-    if (!is_training && !data.loader.shuffle) data.loader.shuffle = false;
     data.context = context_;
     data.context.dataset = section.key;
     data.schedule = schedule_of(recipe_);
